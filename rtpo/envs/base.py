@@ -1,0 +1,35 @@
+"""The protocol of an environment: reset, step, snapshot, restore, grade."""
+
+from typing import Protocol
+
+from rtpo.types import Feedback, Grade, Message, Snapshot, StopReason, Task
+
+
+class Env(Protocol):
+    """One episode of one task. Made fresh for each rollout, then `reset` or `restore`d.
+
+    Contract, tested for every registered environment: `restore` followed by the same replies gives the same feedback
+    and the same snapshot digests as the episode the snapshot was taken from, any number of times, and nothing done
+    after a snapshot changes it.
+    """
+
+    async def reset(self, task: Task) -> tuple[Message, ...]:
+        """Begin the episode; returns the opening messages (S_0)."""
+        ...
+
+    async def step(self, reply: str, stop: StopReason) -> Feedback:
+        """Take the policy's decoded reply (thinking included) and answer it. Raises InfrastructureError, never blames
+        the policy, when a tool cannot be reached."""
+        ...
+
+    def snapshot(self) -> Snapshot:
+        """snap_k: the present state."""
+        ...
+
+    def restore(self, task: Task, snapshot: Snapshot) -> None:
+        """Continue from a snapshot of an episode of `task`."""
+        ...
+
+    async def grade(self) -> Grade:
+        """The reward of the ended episode. An episode cut off at its turn limit is graded too."""
+        ...

@@ -1,0 +1,258 @@
+"""The nouns of the project, in the paper's notation (Sec. 3.1 and Algorithm 1).
+
+An episode asks q (a `Task`) and takes turns k = 0..L-1, L <= K. At the boundary of turn k:
+
+    S_k     full history so far                     -> `Boundary.history`
+    snap_k  state of the environment                -> `Snapshot`
+    c_k     psi(S_k), the ids the engine receives   -> `Turn.context_ids`
+    u_k     the sampled ids, stop token included    -> `Turn.output_ids`
+    f_k     what the environment answers            -> `Turn.feedback_ids`
+    R       the terminal reward                     -> `Rollout.reward`
+
+Ids are the truth: what the engine sampled is never decoded and encoded again. Everything here is
+frozen and holds int32 ids and float32 numbers, one entry a token.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+Ids = npt.NDArray[np.int32]
+Floats = npt.NDArray[np.float32]
+RolloutContext = Literal["strip_think", "full"]
+TrainingContext = Literal["recorded", "flattened"]
+OldLogprobs = Literal["rollout", "recompute"]
+
+
+def as_ids(ids: Any) -> Ids:
+    """Token ids as a read-only int32 array."""
+    array = np.asarray(ids, dtype=np.int32)
+    array.flags.writeable = False
+    return array
+
+
+class StopReason(StrEnum):
+    """Why the engine stopped a turn."""
+
+    STOP = "stop"
+    """the stop token was sampled; it is the last output id"""
+    LENGTH = "length"
+    """the turn's token limit was reached; the output has no stop token"""
+
+
+class ToolOutcome(StrEnum):
+    """What became of a tool call. Only the policy's own faults are shown to the policy."""
+
+    OK = "ok"
+    PROGRAM_ERROR = "program_error"
+    """the tool ran what the policy wrote, and that failed"""
+    MALFORMED = "malformed"
+    """the call could not be read"""
+    INFRASTRUCTURE = "infrastructure"
+    """the tool itself failed, after retries"""
+
+
+class Termination(StrEnum):
+    """How an episode ended."""
+
+    ANSWERED = "answered"
+    """the policy gave a final reply"""
+    TURN_LIMIT = "turn_limit"
+    """K turns were taken without a final reply"""
+    CONTEXT_LIMIT = "context_limit"
+    """the next context would not fit the model"""
+    OPEN = "open"
+    """not ended: the rollout was asked to stop after some turns, and can be continued from its tip"""
+
+
+class GradeOutcome(StrEnum):
+    """Whether a reward exists. A rollout that could not be graded has no reward: it is not a 0."""
+
+    GRADED = "graded"
+    UNGRADABLE = "ungradable"
+    PENDING = "pending"
+    """the episode has not ended"""
+
+
+class Role(StrEnum):
+    """What a path is for."""
+
+    TRUNK = "trunk"
+    """anchors only: gives boundaries, is never trained"""
+    SIBLING = "sibling"
+    """forked from a boundary and compared with the others of that boundary"""
+    CHAIN = "chain"
+    """an independent path from the task"""
+    BRANCH = "branch"
+    """forked from a boundary, trained as a whole"""
+    EVAL = "eval"
+    """evaluation; not charged to the training budget"""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One chat message, as the chat template takes it."""
+
+    role: Literal["system", "user", "assistant", "tool"]
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A problem q. `uid` names it in every record; `answer` and `meta` are for its environment alone."""
+
+    uid: str
+    question: str
+    answer: Any
+    meta: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """snap_k: picklable environment state, never changed in place, and a digest equal iff states are."""
+
+    state: Any
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Feedback:
+    """The environment's answer f_k to a reply: messages to add, whether the episode is over, and the tool's outcome."""
+
+    messages: tuple[Message, ...]
+    done: bool
+    tool: ToolOutcome | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Grade:
+    """The outcome of grading an ended episode. `reward` is None exactly when `outcome` is not GRADED."""
+
+    outcome: GradeOutcome
+    reward: float | None
+    detail: str = ""
+
+    def __post_init__(self) -> None:
+        if (self.reward is not None) != (self.outcome is GradeOutcome.GRADED):
+            raise ValueError(f"reward {self.reward!r} does not go with grade outcome {self.outcome.value!r}")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Turn:
+    """One generated turn.
+
+    context_ids: c_k, exactly as the engine received them.
+    output_ids:  u_k, exactly as sampled.
+    logprobs:    [len(u_k)] log-probs of u_k under the engine, at the sampling temperature, in nats.
+    feedback_ids: the ids put between u_k and u_{k+1} in the next context; empty after the last turn.
+    top_logprobs: [len(u_k), n] largest log-probs at each position, if the rollout asked for them.
+    """
+
+    k: int
+    context_ids: Ids
+    output_ids: Ids
+    logprobs: Floats
+    policy_version: int
+    stop: StopReason
+    snapshot: Snapshot
+    feedback_ids: Ids
+    tool: ToolOutcome | None = None
+    top_logprobs: Floats | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Boundary:
+    """S_k: a place an episode can be continued from, any number of times.
+
+    `rollout_uid` names the path it lies on. A tip is the end of a path that is still open: its first
+    continuation extends that path and is not a new rollout (see `budget`).
+    """
+
+    task: Task
+    k: int
+    context_ids: Ids
+    history: tuple[Turn, ...]
+    snapshot: Snapshot
+    rollout_uid: str
+    is_tip: bool = False
+
+    @property
+    def uid(self) -> str:
+        return f"{self.rollout_uid}/{self.k}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rollout:
+    """One sampled path. `turns` runs from turn 0; those before `start_k` are the history it was forked with."""
+
+    uid: str
+    task: Task
+    role: Role
+    start_k: int
+    parent_uid: str | None
+    turns: tuple[Turn, ...]
+    termination: Termination
+    grade: Grade
+    tip: Boundary | None = None
+
+    @property
+    def reward(self) -> float:
+        """R. Raises ValueError where there is none: use `is_graded` first."""
+        if self.grade.reward is None:
+            raise ValueError(f"rollout {self.uid} has no reward (grade {self.grade.outcome.value})")
+        return self.grade.reward
+
+    @property
+    def is_graded(self) -> bool:
+        return self.grade.outcome is GradeOutcome.GRADED
+
+    @property
+    def own_turns(self) -> tuple[Turn, ...]:
+        """The turns this path sampled itself."""
+        return self.turns[self.start_k :]
+
+    def boundary(self, k: int) -> Boundary:
+        """S_k of a turn this path took, or its tip. Raises IndexError elsewhere: there is none after the last turn."""
+        if self.tip is not None and k == self.tip.k:
+            return self.tip
+        if not 0 <= k < len(self.turns):
+            raise IndexError(f"rollout {self.uid} took {len(self.turns)} turns: it has no boundary {k}")
+        turn = self.turns[k]
+        return Boundary(self.task, k, turn.context_ids, self.turns[:k], turn.snapshot, self.uid)
+
+
+Group = tuple[Rollout, ...]
+"""The rollouts of one `rollout` call that share a start."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TrainRow:
+    """One sequence to train on. All arrays have one entry an id; what is off `mask` is 0.
+
+    mask:      True on the ids that carry loss (sampled ids only).
+    advantage: A of each trained token.
+    weight:    its share of the loss; the weights of a batch are normalised to sum to 1 (Sec. "Loss" of docs/harness.md).
+    rollout_logprobs: log-probs under the engine that sampled it.
+    turn_index: k of each trained token.
+    group:     mini-batches never split a group (the prompt, or the boundary).
+    turns:     where the trained tokens come from: for the mismatch split and the records.
+    """
+
+    ids: Ids
+    mask: npt.NDArray[np.bool_]
+    advantage: Floats
+    weight: Floats
+    rollout_logprobs: Floats
+    turn_index: npt.NDArray[np.int16]
+    group: str
+    rollout_uid: str
+    turns: tuple[Turn, ...]
+
+    @property
+    def is_tied(self) -> bool:
+        """Whether every advantage is 0."""
+        return not self.advantage.any()

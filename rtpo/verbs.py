@@ -1,0 +1,149 @@
+"""The verbs an algorithm is written in, and the descriptor each algorithm file starts with.
+
+An algorithm sees rollouts and returns rows with advantages; it never sees tensors, workers or files.
+The harness never sees which algorithm is running.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import numpy as np
+
+from rtpo.types import Boundary, Floats, Group, OldLogprobs, Role, RolloutContext, Task, TrainingContext, TrainRow
+
+
+@dataclass(frozen=True, slots=True)
+class TokenClip:
+    """PPO's clipped token objective (eq. per-turn-obj): min(rho A, clip(rho, 1-low, 1+high) A) for each token.
+
+    dual_clip: bound c on the loss of tokens with A < 0 (verl's `clip_ratio_c`); None leaves the paper's formula.
+    old_logprobs: the ratio's denominator, as sampled by the engine (`rollout`, the paper's eq. 2) or recomputed by the
+    trainer in the training context before the first update (`recompute`).
+    kl: coefficient of the k3 estimate of KL(policy || reference), in nats, added to the loss.
+    """
+
+    low: float = 0.2
+    high: float = 0.2
+    dual_clip: float | None = None
+    old_logprobs: OldLogprobs = "recompute"
+    kl: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceClip:
+    """GSPO's objective: one ratio a row, exp(mean log-ratio over its trained tokens), clipped like a token's."""
+
+    low: float = 0.2
+    high: float = 0.2
+    old_logprobs: OldLogprobs = "recompute"
+    kl: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class SquaredPair:
+    """REFUEL's objective on consecutive pairs of rows: (log-ratio_1 - log-ratio_2 - eta (A_1 - A_2))^2, log-ratios summed.
+
+    Rows 2i and 2i+1 are a pair and stay in one micro-batch; `advantage` holds the return R.
+    """
+
+    eta: float = 1.0
+    old_logprobs: OldLogprobs = "recompute"
+    kl: float = 0.0
+
+
+Loss = TokenClip | SequenceClip | SquaredPair
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """What an `update` did: optimizer steps taken (0 when every row was tied) and the policy version after it."""
+
+    optimizer_steps: int
+    policy_version: int
+
+
+class Harness(Protocol):
+    """What an algorithm can do. K is `max_turns`."""
+
+    @property
+    def max_turns(self) -> int: ...
+
+    @property
+    def vocabulary_size(self) -> int: ...
+
+    def random(self, name: str) -> np.random.Generator:
+        """A generator of this step's own stream `name`: the same seed, step and name give the same draws."""
+        ...
+
+    def rollout(
+        self,
+        starts: Sequence[Task] | Sequence[Boundary],
+        *,
+        n: int,
+        role: Role,
+        turns: int | None = None,
+        top_logprobs: int = 0,
+    ) -> list[Group]:
+        """Sample n paths from each start, to the end or for `turns` turns. Group i belongs to starts[i].
+
+        Charges the budget. Raises BudgetExceeded past the step's reservation, StaleEngine when the engine does not
+        hold the weights it was last told to hold.
+        """
+        ...
+
+    def score(self, rows: Sequence[TrainRow]) -> list[Floats]:
+        """Log-probs of each row's trained tokens under the current weights, in row order: [mask.sum()] each."""
+        ...
+
+    def update(self, rows: Sequence[TrainRow], loss: Loss, *, epochs: int = 1, minibatches: int = 1) -> Update:
+        """Train on rows. Mini-batches are whole groups, as equal in groups as can be; each is one optimizer step.
+
+        A mini-batch in which nothing can give a gradient (all advantages 0, no KL) takes no step.
+        """
+        ...
+
+    def sync(self) -> int:
+        """Give the engine the current weights, reset its caches, and return their version."""
+        ...
+
+
+@dataclass(frozen=True)
+class AlgorithmConfig:
+    """What every algorithm is configured with; each adds its own fields.
+
+    name: the algorithm's entry in `rtpo.algorithms`.
+    rollout_context: what the policy sees of earlier turns, without their thinking (`strip_think`) or with it (`full`).
+    training_context: what the update conditions on, the recorded c_k or the whole flattened history.
+    clip_low, clip_high: the ratio's clip range (Algorithm 1's epsilon).
+    epochs, minibatches: passes over the rows of an update, and optimizer steps in each.
+    kl: coefficient of the k3 loss against the initial policy.
+    """
+
+    name: str
+    rollout_context: RolloutContext = "strip_think"
+    training_context: TrainingContext = "recorded"
+    clip_low: float = 0.2
+    clip_high: float = 0.2
+    epochs: int = 1
+    minibatches: int = 1
+    kl: float = 0.02
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """An algorithm's descriptor: the first thing in its file, read by composition checks and the comparison table."""
+
+    config: type[AlgorithmConfig]
+    step: Callable[[Harness, Sequence[Task], Any], None]
+    """one data step: (harness, the step's tasks, config)"""
+    rollouts_per_task: Callable[[Any, int], int]
+    """worst case of rollouts for one task: (config, K)"""
+    check: Callable[[Any], list[str]]
+    """sentences about combinations of fields that cannot be; empty when all is well"""
+    plan: str
+    credit: str
+    schedule: str
+    contexts: str
+    loss: Literal["token clip", "sequence clip", "squared pair"]
+    trained: str
