@@ -1,0 +1,86 @@
+"""What a rollout engine takes and gives: token ids in, token ids and log-probs out.
+
+Which distribution log-probs are read from, everywhere in the project: the one the token was drawn from, which is
+softmax(logits / temperature) after the top-k and top-p cuts, renormalised (vLLM calls it `processed_logprobs`). A
+greedy token (temperature 0) was drawn from no distribution; its log-probs are those of softmax(logits), uncut.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from rtpo.errors import ConfigError
+from rtpo.types import Floats, Ids, StopReason
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How tokens are drawn.
+
+    temperature:  divides the logits; 0 takes the most likely token and ignores `top_k` and `top_p`.
+    top_p:        keeps the smallest set of most likely tokens whose mass reaches it, in (0, 1]; 1 keeps all.
+    top_k:        keeps that many most likely tokens, before `top_p`; -1 keeps all.
+    max_tokens:   most output tokens, stop token included.
+    top_logprobs: how many of the largest log-probs to return at each position; 0 for none.
+
+    Raises ConfigError for a value outside its range.
+    """
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = -1
+    max_tokens: int = 32
+    top_logprobs: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.temperature < float("inf"):
+            raise ConfigError(f"temperature is {self.temperature}: give a finite number >= 0 (0 is greedy).")
+        if not 0.0 < self.top_p <= 1.0:
+            raise ConfigError(f"top_p is {self.top_p}: give a number in (0, 1] (1 keeps all tokens).")
+        if self.top_k != -1 and self.top_k < 1:
+            raise ConfigError(f"top_k is {self.top_k}: give a number >= 1, or -1 to keep all tokens.")
+        if self.max_tokens < 1:
+            raise ConfigError(f"max_tokens is {self.max_tokens}: give a number >= 1.")
+        if self.top_logprobs < 0:
+            raise ConfigError(f"top_logprobs is {self.top_logprobs}: give a number >= 0 (0 for none).")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Request:
+    """One turn to generate.
+
+    context_ids: [n] c_k, n >= 1; used as they are.
+    seed:        of this request alone; with the context and the weights it decides the output.
+    session:     the rollout's uid: an engine of several replicas keeps a session on one of them.
+    """
+
+    context_ids: Ids
+    sampling: Sampling
+    seed: int
+    session: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Generation:
+    """One generated turn.
+
+    output_ids:     [n] as sampled, n >= 1; the stop token is the last one exactly when `stop` is STOP.
+    logprobs:       [n] of the sampled tokens, in nats (see the module's docstring for the distribution).
+    policy_version: version of the weights that sampled them.
+    top_logprobs:   [n, Sampling.top_logprobs] the largest log-probs of the same distribution, descending, -inf where
+                    fewer tokens were kept; None if not asked for.
+    """
+
+    output_ids: Ids
+    logprobs: Floats
+    policy_version: int
+    stop: StopReason
+    top_logprobs: Floats | None
+
+
+class Engine(Protocol):
+    """Anything that generates turns. Concurrent calls are how requests come to share a batch."""
+
+    async def generate(self, request: Request) -> Generation:
+        """Raises DataError for a context that is empty or too long, NonFinite for broken weights,
+        InfrastructureError if the engine itself fails."""
+        ...
