@@ -1,0 +1,182 @@
+"""Problems of the toy math task: two operations, modulo 100, in four templates that differ in which goes first.
+
+A problem's split is a function of a hash of the problem, so no two splits can share one.
+"""
+
+import hashlib
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from rtpo.errors import ConfigError, DataError
+from rtpo.types import Task
+
+MODULUS = 100
+Split = Literal["train", "validation", "held_out"]
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """How a question is written over a, b, c and the sign s, and the operations that solve it; r is the first's result.
+
+    `misread` is the template a solver who takes the wrong operation first has in mind.
+    """
+
+    question: str
+    first: str
+    second: str
+    misread: int
+
+
+TEMPLATES = (
+    Template("a s b * c", first="b * c", second="a s r", misread=2),
+    Template("a * b s c", first="a * b", second="r s c", misread=3),
+    Template("( a s b ) * c", first="a s b", second="r * c", misread=0),
+    Template("a * ( b s c )", first="b s c", second="a * r", misread=1),
+)
+SIGNS = ("+", "-")
+_PATTERNS = tuple(
+    re.compile(
+        " compute "
+        + re.escape(template.question)
+        .replace("a", r"(?P<a>\d{1,2})")
+        .replace("b", r"(?P<b>\d{1,2})")
+        .replace("s", r"(?P<s>[+-])")
+        .replace("c", r"(?P<c>\d{1,2})")
+    )
+    for template in TEMPLATES
+)
+_SHARE = {"held_out": range(0, 1), "validation": range(1, 2), "train": range(2, 10)}
+
+
+def calculate(left: int, operator: str, right: int) -> int:
+    """One operation modulo 100. Raises ValueError for another operator than + - *."""
+    if operator == "+":
+        return (left + right) % MODULUS
+    if operator == "-":
+        return (left - right) % MODULUS
+    if operator == "*":
+        return (left * right) % MODULUS
+    raise ValueError(f"operator {operator!r} is not one of + - *")
+
+
+def evaluate(operation: str) -> int:
+    """The value of an operation written ` 5 * 3`, as calls and plans have it."""
+    left, operator, right = operation.split()
+    return calculate(int(left), operator, int(right))
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One problem: the numbers and the sign put into a template."""
+
+    template: int
+    a: int
+    b: int
+    c: int
+    sign: str
+
+    def fill(self, pattern: str, result: int | None = None) -> str:
+        """A template's text over this problem, in canonical form; `result` stands for r."""
+        values = {"a": str(self.a), "b": str(self.b), "c": str(self.c), "s": self.sign, "r": str(result)}
+        return "".join(f" {values.get(word, word)}" for word in pattern.split())
+
+    @property
+    def question(self) -> str:
+        return " compute" + self.fill(TEMPLATES[self.template].question)
+
+    @property
+    def first(self) -> str:
+        return self.fill(TEMPLATES[self.template].first)
+
+    def second(self, result: int) -> str:
+        return self.fill(TEMPLATES[self.template].second, result)
+
+    @property
+    def answer(self) -> int:
+        return evaluate(self.second(evaluate(self.first)))
+
+    @property
+    def key(self) -> str:
+        """The problem without spaces, as uids have it."""
+        return self.fill(TEMPLATES[self.template].question).replace(" ", "")
+
+
+def parse_question(question: str) -> Problem:
+    """The problem a question states. Raises DataError for a question in none of the templates."""
+    for index, pattern in enumerate(_PATTERNS):
+        if match := pattern.fullmatch(question):
+            problem = Problem(index, int(match["a"]), int(match["b"]), int(match["c"]), match["s"])
+            if problem.question == question:
+                return problem
+    raise DataError(
+        f"question {question!r} is in none of the toy math templates: "
+        "write it like ' compute 12 + 5 * 3', one space before each word, numbers from 0 to 99"
+    )
+
+
+def split_of(problem: Problem) -> Split:
+    """The split a problem belongs to."""
+    bucket = int.from_bytes(hashlib.sha256(problem.key.encode()).digest()[:8], "big") % 10
+    return next(split for split in get_args(Split) if bucket in _SHARE[split])
+
+
+def problems(split: Split, count: int, seed: int) -> list[Task]:
+    """`count` different problems of a split; the same arguments give the same list, and fewer a prefix of it."""
+    if split not in get_args(Split):
+        raise ConfigError(f"split {split!r} does not exist: use one of {', '.join(get_args(Split))}")
+    if count < 1:
+        raise ConfigError(f"count of problems is {count}: ask for at least 1")
+    rng = np.random.default_rng(seed)
+    found: dict[str, Task] = {}
+    while len(found) < count:
+        a, b, c = (int(number) for number in rng.integers(2, MODULUS, size=3))
+        problem = Problem(int(rng.integers(len(TEMPLATES))), a, b, c, SIGNS[rng.integers(len(SIGNS))])
+        if split_of(problem) == split and problem.key not in found:
+            uid = f"toy_math/{split}/{problem.key}"
+            found[problem.key] = Task(uid=uid, question=problem.question, answer=problem.answer)
+    return list(found.values())
+
+
+def _read_line(place: str, line: str) -> Task:
+    try:
+        fields: Any = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise DataError(f"{place} is not JSON ({error.msg}): write one object a line") from error
+    if not isinstance(fields, dict) or set(fields) != {"question", "answer", "uid"}:
+        raise DataError(f"{place} must be an object with the fields question, answer and uid, and no others")
+    if not isinstance(fields["question"], str):
+        raise DataError(f"{place}: question must be text like ' compute 12 + 5 * 3'")
+    if not isinstance(fields["uid"], str) or not fields["uid"]:
+        raise DataError(f"{place}: uid must be text that is not empty")
+    try:
+        answer = parse_question(fields["question"]).answer
+    except DataError as error:
+        raise DataError(f"{place}: {error}") from error
+    if type(fields["answer"]) is not int or fields["answer"] != answer:
+        raise DataError(f"{place}: answer is {fields['answer']!r}, but the question's value modulo 100 is {answer}")
+    return Task(uid=fields["uid"], question=fields["question"], answer=answer)
+
+
+def read_problems(path: str | Path) -> list[Task]:
+    """The tasks of a JSONL file with the fields question, answer and uid. Raises DataError, naming the line."""
+    path = Path(path)
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise DataError(f"data file {path} cannot be read ({error.strerror}): check the path") from error
+    except UnicodeDecodeError as error:
+        raise DataError(f"data file {path} is not UTF-8 text: save it as UTF-8") from error
+    tasks: dict[str, Task] = {}
+    for number, line in enumerate(lines, start=1):
+        task = _read_line(f"line {number} of {path}", line)
+        if task.uid in tasks:
+            raise DataError(f"line {number} of {path} repeats uid {task.uid!r}: give each problem its own uid")
+        tasks[task.uid] = task
+    if not tasks:
+        raise DataError(f"data file {path} is empty: write one problem a line, with question, answer and uid")
+    return list(tasks.values())

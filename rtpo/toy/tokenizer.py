@@ -1,0 +1,103 @@
+"""The toy tasks' tokenizer: one token a word, lossless on canonical text, with a Qwen3-like chat template.
+
+Canonical text has one space before each ordinary word and none around the tags, the newline, `\\boxed{` and `}`:
+
+    <|im_start|> user\\n compute 12 + 5 * 3<|im_end|>\\n<|im_start|> assistant\\n<think> first 5 * 3</think>
+"""
+
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from rtpo.errors import DataError
+
+PAD = "<|endoftext|>"
+START = "<|im_start|>"
+STOP = "<|im_end|>"
+UNKNOWN = "<unk>"
+SPECIALS = (PAD, START, STOP, UNKNOWN)
+MARKUP = (
+    "<think>",
+    "</think>",
+    "<tool_call>",
+    "</tool_call>",
+    "<tool_response>",
+    "</tool_response>",
+    "\\boxed{",
+    "}",
+    "\n",
+)
+NUMBERS = tuple(str(number) for number in range(100))
+WORDS = (
+    *("system", "user", "assistant"),
+    *("compute", "+", "-", "*", "(", ")"),
+    *("find", "search", "nothing", "from"),
+    *("first", "then", "next", "is", "so", "answer", "error", "again", "left", "wrong", "plan", "start"),
+)
+RELATIONS = ("boss", "rival", "friend", "parent", "teacher", "neighbour")
+ENTITIES = tuple(f"e{number}" for number in range(60))
+
+CHAT_TEMPLATE = """\
+{%- for message in messages %}
+    {%- if message.role == 'user' or message.role == 'system' %}
+        {{- '<|im_start|> ' + message.role + '\\n' + message.content + '<|im_end|>\\n' }}
+    {%- elif message.role == 'assistant' %}
+        {%- set content = message.content %}
+        {%- if keep_think is defined and not keep_think %}
+            {%- set content = content.split('</think>')[-1].lstrip('\\n') %}
+        {%- endif %}
+        {{- '<|im_start|> assistant\\n' + content + '<|im_end|>\\n' }}
+    {%- elif message.role == 'tool' %}
+        {%- if loop.first or messages[loop.index0 - 1].role != 'tool' %}
+            {{- '<|im_start|> user' }}
+        {%- endif %}
+        {{- '\\n<tool_response>' + message.content + '</tool_response>' }}
+        {%- if loop.last or messages[loop.index0 + 1].role != 'tool' %}
+            {{- '<|im_end|>\\n' }}
+        {%- endif %}
+    {%- else %}
+        {{- raise_exception('a message has role ' ~ message.role ~ ': use system, user, assistant or tool') }}
+    {%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|im_start|> assistant\\n' }}
+{%- endif %}"""
+
+
+def build_tokenizer() -> PreTrainedTokenizerFast:
+    """The tokenizer of both toy tasks. Stop token `<|im_end|>`, padding `<|endoftext|>`.
+
+    The chat template takes `keep_think` (default true); false drops each assistant message's text up to `</think>`.
+    """
+    words = [f"▁{word}" for word in (*WORDS, *NUMBERS, *RELATIONS, *ENTITIES)]
+    vocabulary = {token: index for index, token in enumerate((*SPECIALS, *MARKUP, *words))}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=UNKNOWN))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="never")
+    tokenizer.decoder = decoders.Metaspace(prepend_scheme="never")
+    tokenizer.add_special_tokens([AddedToken(token, normalized=False, special=True) for token in SPECIALS])
+    # Not special, as in Qwen3: decoding without special tokens keeps the tags that environments parse.
+    tokenizer.add_tokens([AddedToken(token, normalized=False, special=False) for token in MARKUP])
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token=PAD,
+        eos_token=STOP,
+        unk_token=UNKNOWN,
+        additional_special_tokens=[START],
+        clean_up_tokenization_spaces=False,
+        padding_side="left",
+        chat_template=CHAT_TEMPLATE,
+    )
+
+
+def encode_strict(tokenizer: PreTrainedTokenizerFast, text: str) -> list[int]:
+    """The ids of canonical text. Raises DataError for text they would not decode to."""
+    encoding = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+    ids: list[int] = encoding["input_ids"]
+    if tokenizer.unk_token_id in ids:
+        begin, end = encoding["offset_mapping"][ids.index(tokenizer.unk_token_id)]
+        raise DataError(
+            f"the text {text!r} has {text[begin:end]!r}, which is not in the toy vocabulary: "
+            "use its words, each with one space before it"
+        )
+    if tokenizer.decode(ids) != text:
+        raise DataError(f"the text {text!r} is not canonical: put one space before each word and none elsewhere")
+    return ids
