@@ -1,0 +1,231 @@
+"""The rollout budget and everything else a run uses up, counted alike for every algorithm.
+
+One rollout is one sampled path to termination, wherever it starts: trunk, chain, branch or sibling. A step reserves
+its worst case, charges what it dispatches and releases the rest. The last step takes fewer tasks, so that its worst
+case fits: a run never ends above its budget and leaves less than one task's worst case. Rollouts lost in a crash are
+recorded as lost, not charged. Equal rollouts are not equal tokens, so tokens, turns, tool calls, optimizer steps,
+syncs and seconds are counted beside them.
+"""
+
+import json
+import os
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, Self
+
+from rtpo.errors import BudgetExceeded, DataError
+from rtpo.types import Boundary, Task, ToolOutcome, Turn
+
+PHASES = ("generate", "score", "update", "sync", "save", "evaluate")
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What a run may use.
+
+    rollouts: training rollouts in all, evaluation apart (the paper: 80,000 for math, 16,000 for search).
+    """
+
+    rollouts: int
+
+    def __post_init__(self) -> None:
+        if self.rollouts < 1:
+            raise ValueError(f"budget.rollouts must be at least 1, got {self.rollouts}")
+
+
+class Journal:
+    """Append-only JSON lines {"charged": n, "total": t}, one a charge, on disk before its rollouts are dispatched.
+
+    `total` counts every rollout dispatched so far, the lost ones included, so it only grows, over crashes too.
+    Opening it cuts off a line torn by a crash: its rollouts were never dispatched.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        data = path.read_bytes() if path.exists() else b""
+        whole = data.rfind(b"\n") + 1
+        if whole < len(data):
+            os.truncate(path, whole)
+
+    def append(self, charged: int, total: int) -> None:
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"charged": charged, "total": total}) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def lost_since(path: Path, total_at_checkpoint: int) -> int:
+    """Rollouts dispatched after the checkpoint whose `Ledger.dispatched` is given, from the journal at `path`.
+
+    A last line without its newline is ignored, and no file is an empty journal. Raises DataError for a malformed line
+    and for a journal that ends before the checkpoint.
+    """
+    lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+    total = 0
+    for number, line in enumerate(lines, start=1):
+        try:
+            entry = json.loads(line)
+            charged, after = int(entry["charged"]), int(entry["total"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise DataError(f"{path} line {number} is not a journal entry: restore the run's files.") from error
+        if after != total + charged:
+            raise DataError(f"{path} line {number} goes from {total} to {after} by {charged}: restore the run's files.")
+        total = after
+    if total < total_at_checkpoint:
+        raise DataError(
+            f"{path} ends at {total} rollouts, before the checkpoint's {total_at_checkpoint}: it is not this run's "
+            "journal, or lines were lost. Restore it, or start the run afresh."
+        )
+    return total - total_at_checkpoint
+
+
+@dataclass(slots=True)
+class Ledger:
+    """A run's account. Counters without a method of their own are added to directly.
+
+    charged: rollouts dispatched and kept. lost: dispatched after a checkpoint the run was resumed from; not charged.
+    reserved: what is left of the present step's reservation.
+    evaluation_rollouts: not charged. retries: turns generated or tools called again after a failure that was not the
+    policy's.
+    generated_tokens, trained_tokens: sampled ids, and ids given a loss (once for each epoch).
+    turn_generations: turns sampled. tool_calls: number by outcome. seconds: wall-clock by phase.
+    tasks_seen: tasks given to steps, repeats included. epochs: times the data were read to their end.
+    """
+
+    budget: Budget
+    charged: int = 0
+    lost: int = 0
+    reserved: int = 0
+    evaluation_rollouts: int = 0
+    retries: int = 0
+    generated_tokens: int = 0
+    trained_tokens: int = 0
+    turn_generations: int = 0
+    optimizer_steps: int = 0
+    syncs: int = 0
+    tasks_seen: int = 0
+    epochs: int = 0
+    tool_calls: dict[str, int] = field(default_factory=lambda: {outcome.value: 0 for outcome in ToolOutcome})
+    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))
+    journal: Journal | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def dispatched(self) -> int:
+        """Every training rollout ever sent out: charged and lost."""
+        return self.charged + self.lost
+
+    @property
+    def remaining(self) -> int:
+        """Rollouts neither charged nor reserved."""
+        return self.budget.rollouts - self.charged - self.reserved
+
+    def tasks_that_fit(self, batch: int, worst_case: int) -> int:
+        """How many tasks the next step may take: at most `batch`, as many as `worst_case` rollouts each leave room for.
+
+        0 says that the run has finished. Raises ValueError unless both are positive.
+        """
+        if batch < 1 or worst_case < 1:
+            raise ValueError(f"batch and worst_case must be at least 1, got {batch} and {worst_case}")
+        return min(batch, self.remaining // worst_case)
+
+    def reserve(self, n: int) -> None:
+        """Set aside a step's worst case. Raises BudgetExceeded beyond what remains, ValueError while another
+        reservation is open."""
+        if self.reserved:
+            raise ValueError(f"{self.reserved} rollouts are still reserved: release them at the end of the step")
+        _not_negative("reserve", n)
+        if n > self.remaining:
+            raise BudgetExceeded(
+                f"A step wants to reserve {n} rollouts and {self.remaining} of budget.rollouts={self.budget.rollouts} "
+                "remain: take as many tasks as tasks_that_fit says."
+            )
+        self.reserved = n
+
+    def charge(self, n: int) -> None:
+        """Charge n rollouts about to be dispatched, the journal first. Raises BudgetExceeded past the reservation."""
+        _not_negative("charge", n)
+        if n > self.reserved:
+            raise BudgetExceeded(
+                f"The algorithm asks for {n} rollouts and {self.reserved} are left of what its step reserved: its "
+                "rollouts_per_task must be the true worst case."
+            )
+        if n and self.journal is not None:
+            self.journal.append(n, self.dispatched + n)
+        self.reserved -= n
+        self.charged += n
+
+    def release(self) -> None:
+        """Give back what the step reserved and did not use."""
+        self.reserved = 0
+
+    def count_turns(self, turns: Iterable[Turn]) -> None:
+        """Add newly generated turns: their tokens and tool calls."""
+        for turn in turns:
+            self.turn_generations += 1
+            self.generated_tokens += len(turn.output_ids)
+            if turn.tool is not None:
+                self.tool_calls[turn.tool.value] += 1
+
+    @contextmanager
+    def timed(self, phase: str) -> Iterator[None]:
+        """Add the block's wall-clock seconds to a phase. Raises ValueError for an unknown one."""
+        if phase not in self.seconds:
+            raise ValueError(f"unknown phase {phase!r}: use one of {', '.join(PHASES)}")
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[phase] += time.perf_counter() - start
+
+    def as_dict(self) -> dict[str, Any]:
+        """All totals as plain JSON; `from_dict` restores them exactly. The journal is not part of it."""
+        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "journal"}
+        copied = {"budget": asdict(self.budget), "tool_calls": dict(self.tool_calls), "seconds": dict(self.seconds)}
+        return values | copied
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """Raises DataError when the fields, outcomes or phases are not those of this version."""
+        names = {f.name for f in fields(cls)} - {"journal"}
+        wanted = {"": names, "tool_calls": {outcome.value for outcome in ToolOutcome}, "seconds": set(PHASES)}
+        for name, keys in wanted.items():
+            odd = keys ^ set(data[name] if name else data)
+            if odd:
+                raise DataError(
+                    f"The ledger's {name or 'fields'} differ from this version's in: {', '.join(sorted(odd))}."
+                )
+        copied = {name: dict(data[name]) for name in ("tool_calls", "seconds")}
+        return cls(**{**data, **copied, "budget": Budget(**data["budget"])})
+
+    @classmethod
+    def resume(cls, data: Mapping[str, Any], path: Path) -> Self:
+        """The ledger of a checkpoint, going on with the journal at `path`: what was dispatched after the checkpoint
+        becomes lost, and an open reservation is released. Raises DataError (see `from_dict`, `lost_since`)."""
+        ledger = cls.from_dict(data)
+        ledger.lost += lost_since(path, ledger.dispatched)
+        ledger.release()
+        ledger.journal = Journal(path)
+        return ledger
+
+
+def new_rollouts(
+    starts: Sequence[Task] | Sequence[Boundary], n: int, extended: Collection[str] = ()
+) -> tuple[int, frozenset[str]]:
+    """Rollouts that n paths from each start add, and the uids of all tips extended by then.
+
+    Each path is one rollout, except the first continuation of a tip, which goes on with a path already counted.
+    `extended` are the tips extended earlier in the step. Raises ValueError unless n is positive.
+    """
+    if n < 1:
+        raise ValueError(f"n must be at least 1, got {n}")
+    tips = {start.uid for start in starts if isinstance(start, Boundary) and start.is_tip}
+    return n * len(starts) - len(tips.difference(extended)), frozenset(tips.union(extended))
+
+
+def _not_negative(verb: str, n: int) -> None:
+    if n < 0:
+        raise ValueError(f"cannot {verb} a negative number of rollouts: {n}")

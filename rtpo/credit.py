@@ -1,0 +1,70 @@
+"""Advantages from terminal rewards: pure functions of float arrays, float32 out.
+
+All-equal rewards give exact zeros, never a rounding residue: a tied group is recognised by its zeros.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from rtpo.errors import NonFinite
+from rtpo.types import Floats
+
+STD_EPSILON = 1e-6
+
+
+def sibling_advantages(rewards: npt.ArrayLike) -> Floats:
+    """A_j = R_j - mean_r R_r over the n = G-1 siblings of one boundary (Algorithm 1), [n] to [n]; no std division.
+
+    The baseline contains R_j itself, so E[A_j | S_k, u_j] = (n-1)/n times the true advantage, that is (G-2)/(G-1)
+    (Theorem 2a). Raises ValueError for fewer than two siblings, whose advantages would all be 0, and NonFinite.
+    """
+    values = _rewards(rewards)
+    if len(values) < 2:
+        raise ValueError(f"sibling_advantages needs at least 2 siblings (G >= 3), got {len(values)}")
+    return _centred(values).astype(np.float32)
+
+
+def group_advantages(rewards: npt.ArrayLike, normalise_std: bool) -> Floats:
+    """GRPO's A_i = R_i - mean over the chains of one prompt, [n] to [n]; divided by (std + 1e-6), std with ddof 1, when
+    `normalise_std`. A group of one has advantage 0. Raises ValueError for an empty group, and NonFinite.
+    """
+    values = _rewards(rewards)
+    if not len(values):
+        raise ValueError("group_advantages needs at least one reward")
+    centred = _centred(values)
+    if normalise_std and len(values) > 1:
+        centred = centred / (values.std(ddof=1) + STD_EPSILON)
+    return centred.astype(np.float32)
+
+
+def zero_advantage_rate(groups: Sequence[npt.ArrayLike]) -> float:
+    """Share of groups whose rewards are all equal, so that nothing is learnt from them. Raises ValueError without
+    groups, and for an empty group.
+
+    With Bernoulli(p) rewards it is 1 - 2p(1-p) for two siblings and 1 - 3p(1-p) for three.
+    """
+    if not len(groups):
+        raise ValueError("zero_advantage_rate needs at least one group")
+    arrays = [_rewards(group) for group in groups]
+    if not all(len(values) for values in arrays):
+        raise ValueError("zero_advantage_rate needs at least one reward in each group")
+    return float(np.mean([_all_equal(values) for values in arrays]))
+
+
+def _rewards(rewards: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    values = np.asarray(rewards, dtype=np.float64)
+    if values.ndim != 1:
+        raise ValueError(f"rewards must be one number a rollout, got an array of shape {values.shape}")
+    if not np.isfinite(values).all():
+        raise NonFinite(f"Rewards must be finite, got {values.tolist()}: check the task's grader.")
+    return values
+
+
+def _all_equal(values: npt.NDArray[np.float64]) -> bool:
+    return bool((values == values[0]).all())
+
+
+def _centred(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    return np.zeros_like(values) if _all_equal(values) else values - values.mean()

@@ -1,0 +1,70 @@
+"""How far the trained distribution is from the one that was sampled (fig. two_results of the paper).
+
+Measured on trained tokens before the first update of a step, in nats. The log-ratio d of a token splits in two:
+
+    d = [log p_train(u | training context) - log p_train(u | c_k)] + [log p_train(u | c_k) - log p_engine(u | c_k)]
+        the context part                                              the engine part
+
+For each of d and its parts, over all tokens and over those of each turn k:
+
+    mismatch/[turn_<k>/][context/|engine/]ratio_gm   exp(mean d), the geometric mean of the ratio, 1 without mismatch
+    mismatch/[turn_<k>/][context/|engine/]kl_k1      -mean d, estimates KL(rollout || train) without bias
+    mismatch/[turn_<k>/][context/|engine/]kl_k3      mean(exp(d) - 1 - d), the same with less variance; d is clamped
+                                                     to [-10, 10] here, which can bias it
+
+ratio_gm = exp(-kl_k1), and kl_k1 is the sum of its parts.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from rtpo.errors import NonFinite
+
+LOG_RATIO_LIMIT = 10.0
+
+
+def mismatch(
+    logp_train: npt.ArrayLike,
+    logp_recorded: npt.ArrayLike,
+    logp_engine: npt.ArrayLike,
+    turn_index: npt.ArrayLike,
+) -> dict[str, float]:
+    """The metrics of the module's table, from four arrays of one entry a trained token.
+
+    logp_train: the trainer's log-probs in the training context; logp_recorded: the trainer's in the recorded c_k;
+    logp_engine: as sampled. All at the sampling temperature. Raises ValueError for arrays that are empty or differ in
+    length, and NonFinite.
+    """
+    turns = np.asarray(turn_index)
+    train = _log_probs("logp_train", logp_train, turns)
+    recorded = _log_probs("logp_recorded", logp_recorded, turns)
+    engine = _log_probs("logp_engine", logp_engine, turns)
+    parts = {"": train - engine, "context/": train - recorded, "engine/": recorded - engine}
+    metrics: dict[str, float] = {}
+    for part, log_ratio in parts.items():
+        metrics |= _measures(f"mismatch/{part}", log_ratio)
+        for k in np.unique(turns):
+            metrics |= _measures(f"mismatch/turn_{k}/{part}", log_ratio[turns == k])
+    return metrics
+
+
+def _log_probs(name: str, values: npt.ArrayLike, turns: npt.NDArray[np.int_]) -> npt.NDArray[np.float64]:
+    array = np.asarray(values, dtype=np.float64)
+    if array.ndim != 1 or array.shape != turns.shape or not len(array):
+        raise ValueError(f"{name} has shape {array.shape}, turn_index {turns.shape}: give one entry a trained token")
+    if not np.isfinite(array).all():
+        count = int((~np.isfinite(array)).sum())
+        raise NonFinite(
+            f"{name} is NaN or infinite for {count} of {len(array)} trained tokens; check what scored them."
+        )
+    return array
+
+
+def _measures(prefix: str, log_ratio: npt.NDArray[np.float64]) -> dict[str, float]:
+    mean = float(log_ratio.mean())
+    clamped = log_ratio.clip(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
+    return {
+        f"{prefix}ratio_gm": float(np.exp(mean)),
+        f"{prefix}kl_k1": 0.0 - mean,
+        f"{prefix}kl_k3": float(np.mean(np.exp(clamped) - 1 - clamped)),
+    }

@@ -1,0 +1,131 @@
+"""Rows to mini-batches, and mini-batches to the arrays a trainer takes.
+
+The order is fixed: split into mini-batches of whole groups, normalise the weights over each mini-batch, and only then
+drop tied rows. A tied row has no gradient but keeps its place in the denominator of eq. per-turn-obj's mean, so that
+an update's size does not depend on whether its rows were computed or skipped.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from rtpo.errors import NonFinite
+from rtpo.types import Floats, Ids, TrainRow
+from rtpo.verbs import Loss, SquaredPair
+
+PADDING_LENGTH = 2
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Packed:
+    """Rows laid end to end: nnz ids in all, those of row i being the lengths[i] after the rows before it.
+
+    ids, mask, advantage, weight, old_logprobs: [nnz]; what is off the mask is 0 (ids excepted).
+    lengths: [rows]; the first `real_rows` are the caller's, in order, the others padding without loss or weight.
+    """
+
+    ids: Ids
+    lengths: npt.NDArray[np.int32]
+    mask: npt.NDArray[np.bool_]
+    advantage: Floats
+    weight: Floats
+    old_logprobs: Floats
+    real_rows: int
+
+    @property
+    def trained_per_row(self) -> npt.NDArray[np.int64]:
+        """[rows] number of trained tokens."""
+        ends = np.cumsum(self.lengths)
+        totals = np.concatenate([[0], np.cumsum(self.mask, dtype=np.int64)])
+        return totals[ends] - totals[ends - self.lengths]
+
+
+def pack(rows: Sequence[TrainRow], old_logprobs: Sequence[Floats] | None, multiple: int) -> Packed:
+    """Concatenate rows, padded to a multiple of `multiple` rows with rows of two ids that carry nothing.
+
+    `old_logprobs` has an array of [mask.sum()] for each row, in nats; None takes those of the engine that sampled it.
+    Order is kept, so that SquaredPair's pairs stay rows 2i and 2i+1; give it an even `multiple`. Raises ValueError
+    for no rows, a row that trains nothing or its first id, old log-probs that do not match; NonFinite.
+    """
+    if not rows:
+        raise ValueError("pack needs at least one row")
+    if multiple < 1:
+        raise ValueError(f"multiple must be at least 1, got {multiple}")
+    if old_logprobs is not None and len(old_logprobs) != len(rows):
+        raise ValueError(f"{len(rows)} rows but old_logprobs of {len(old_logprobs)} rows")
+    old = [
+        _old_logprobs(row, row.rollout_logprobs[row.mask] if old_logprobs is None else old_logprobs[i])
+        for i, row in enumerate(rows)
+    ]
+    padding = -len(rows) % multiple
+    blank = np.zeros(padding * PADDING_LENGTH, np.float32)
+    return Packed(
+        ids=np.concatenate([*(row.ids for row in rows), blank.astype(np.int32)]),
+        lengths=np.array([*(len(row.ids) for row in rows), *[PADDING_LENGTH] * padding], np.int32),
+        mask=np.concatenate([*(row.mask for row in rows), blank.astype(np.bool_)]),
+        advantage=np.concatenate([*(row.advantage for row in rows), blank]),
+        weight=np.concatenate([*(row.weight for row in rows), blank]),
+        old_logprobs=np.concatenate([*old, blank]),
+        real_rows=len(rows),
+    )
+
+
+def per_row(packed: Packed, values: Floats) -> list[Floats]:
+    """Split one value for each trained token, in row order, into an array of [mask.sum()] for each real row."""
+    counts = packed.trained_per_row
+    if values.shape != (int(counts.sum()),):
+        raise ValueError(f"{int(counts.sum())} trained tokens but values of shape {values.shape}")
+    return np.split(values, np.cumsum(counts)[:-1])[: packed.real_rows]
+
+
+def minibatches(rows: Sequence[TrainRow], count: int) -> list[list[int]]:
+    """Row indices of each mini-batch, ascending: whole groups in order of first appearance, as equal in number of
+    groups as can be (the first ones get one more).
+
+    With fewer groups than `count` there are as many mini-batches as groups: none is ever empty, and no rows give none.
+    """
+    if count < 1:
+        raise ValueError(f"minibatches must be at least 1, got {count}")
+    if not rows:
+        return []
+    groups = list(dict.fromkeys(row.group for row in rows))
+    parts = np.array_split(np.array(groups, dtype=object), min(count, len(groups)))
+    batch_of = {group: batch for batch, part in enumerate(parts) for group in part}
+    batches: list[list[int]] = [[] for _ in parts]
+    for index, row in enumerate(rows):
+        batches[batch_of[row.group]].append(index)
+    return batches
+
+
+def normalise_weights(rows: Sequence[TrainRow]) -> list[TrainRow]:
+    """The rows of one mini-batch with their weights divided by their sum, so that its loss is a weighted mean.
+
+    Tied rows count in the sum. Raises ValueError when a weight is negative or all are 0.
+    """
+    total = sum(float(row.weight.sum(dtype=np.float64)) for row in rows)
+    if not total > 0 or any((row.weight < 0).any() for row in rows):
+        raise ValueError(f"weights of a mini-batch must not be negative and must not all be 0, their sum is {total}")
+    return [replace(row, weight=(row.weight / total).astype(np.float32)) for row in rows]
+
+
+def without_tied(rows: Sequence[TrainRow], loss: Loss) -> list[TrainRow]:
+    """The rows that can give a gradient under `loss`: with a KL term or on pairs, all of them."""
+    if loss.kl or isinstance(loss, SquaredPair):
+        return list(rows)
+    return [row for row in rows if not row.is_tied]
+
+
+def _old_logprobs(row: TrainRow, trained: Floats) -> Floats:
+    """[mask.sum()] values put where the row trains, 0 elsewhere."""
+    count = int(row.mask.sum())
+    if not count or row.mask[0]:
+        raise ValueError(f"row of rollout {row.rollout_uid} must train at least one id, and not its first")
+    if np.shape(trained) != (count,):
+        raise ValueError(f"row of rollout {row.rollout_uid}: {count} trained tokens, {np.shape(trained)} old log-probs")
+    if not np.isfinite(trained).all():
+        raise NonFinite(f"Row of rollout {row.rollout_uid}: an old log-prob is NaN or infinite; check the engine.")
+    placed = np.zeros(len(row.ids), np.float32)
+    placed[row.mask] = trained
+    return placed

@@ -1,0 +1,125 @@
+"""From rollouts to the rows that are trained on.
+
+A row is a context and the sampled ids that carry loss. `recorded` conditions each turn on the c_k it was sampled from;
+`flattened` puts the whole path, thinking included, into one row (Sec. 3.1 of the paper). Both train the same tokens
+with the same advantages and weights, so that an update under one or the other differs in conditioning only.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rtpo.contexts import flattened_context
+from rtpo.errors import NonFinite
+from rtpo.types import Ids, Rollout, TrainingContext, TrainRow, Turn, as_ids
+
+
+def turn_row(turn: Turn, rollout: Rollout, advantage: float, weight: float, group: str) -> TrainRow:
+    """u_k after its recorded c_k, loss on every output id, the stop token included (eq. per-turn-obj).
+
+    `weight` is the row's total weight, spread evenly over its trained tokens. Raises ValueError for a turn without
+    output, and NonFinite.
+    """
+    share = _token_weight(weight, [turn], rollout.uid)
+    return _row([turn.context_ids], [turn], [advantage], [share], rollout.uid, group)
+
+
+def trajectory_rows(
+    rollout: Rollout,
+    training_context: TrainingContext,
+    advantage: float | Sequence[float],
+    weight: float,
+    group: str,
+    *,
+    first_k: int | None = None,
+) -> list[TrainRow]:
+    """The rows of a path's turns from `first_k` on; by default those it sampled itself, 0 for inherited ones as well.
+
+    `recorded` gives one row a turn, `flattened` one row in all, with c_0, earlier turns and feedback off the mask.
+    `advantage` is one number, or one for each trained turn. `weight` is the path's total weight, spread evenly over its
+    trained tokens whatever the rows: 1/(N x tokens) each for a mean over N paths of the mean over tokens. Raises
+    ValueError for an unknown training context, no trained turn, a turn without output, advantages that do not match
+    the turns; NonFinite for an advantage or weight that is not a number.
+    """
+    start = rollout.start_k if first_k is None else first_k
+    if not 0 <= start < len(rollout.turns):
+        raise ValueError(f"rollout {rollout.uid} has {len(rollout.turns)} turns: none to train from turn {start} on")
+    turns = rollout.turns[start:]
+    share = _token_weight(weight, turns, rollout.uid)
+    if np.shape(advantage) not in ((), (len(turns),)):
+        raise ValueError(
+            f"rollout {rollout.uid}: {len(turns)} trained turns, advantages of shape {np.shape(advantage)}"
+        )
+    by_turn = np.broadcast_to(advantage, len(turns))
+    if training_context == "recorded":
+        return [
+            _row([turn.context_ids], [turn], [a], [share], rollout.uid, group)
+            for turn, a in zip(turns, by_turn, strict=True)
+        ]
+    if training_context == "flattened":
+        contexts = [flattened_context(rollout.turns, start), *(turn.feedback_ids for turn in turns[:-1])]
+        return [_row(contexts, turns, list(by_turn), [share] * len(turns), rollout.uid, group)]
+    raise ValueError(f"unknown training_context {training_context!r}: use recorded or flattened")
+
+
+def recorded_rows(row: TrainRow) -> list[TrainRow]:
+    """The row's trained tokens in their recorded contexts, one row a turn, with the row's own advantages and weights.
+
+    Scoring them beside the row splits the mismatch into its context and its engine part (`rtpo.mismatch`).
+    """
+    rows = []
+    for turn in row.turns:
+        own = row.mask & (row.turn_index == turn.k)
+        if not np.array_equal(row.ids[own], turn.output_ids):
+            raise ValueError(
+                f"row of rollout {row.rollout_uid}: its trained ids of turn {turn.k} are not those sampled"
+            )
+        advantage, weight = row.advantage[own], row.weight[own]
+        rows.append(_row([turn.context_ids], [turn], [advantage], [weight], row.rollout_uid, row.group))
+    return rows
+
+
+def _token_weight(weight: float, turns: Sequence[Turn], rollout_uid: str) -> float:
+    for turn in turns:
+        if not len(turn.output_ids):
+            raise ValueError(f"rollout {rollout_uid}: turn {turn.k} has no output ids to train on")
+    return weight / sum(len(turn.output_ids) for turn in turns)
+
+
+def _row(
+    contexts: Sequence[Ids],
+    turns: Sequence[Turn],
+    advantages: Sequence[npt.ArrayLike],
+    weights: Sequence[npt.ArrayLike],
+    rollout_uid: str,
+    group: str,
+) -> TrainRow:
+    """The row contexts[0] + u + contexts[1] + u' + ..., loss on the outputs; a value a turn, or one for each id."""
+
+    def column(values: Sequence[npt.ArrayLike], dtype: Any) -> npt.NDArray[Any]:
+        parts: list[npt.NDArray[Any]] = []
+        for context, turn, value in zip(contexts, turns, values, strict=True):
+            parts.append(np.zeros(len(context), dtype))
+            parts.append(np.broadcast_to(np.asarray(value, dtype), len(turn.output_ids)))
+        array = np.concatenate(parts)
+        array.flags.writeable = False
+        return array
+
+    advantage, weight = column(advantages, np.float32), column(weights, np.float32)
+    for name, values in (("advantage", advantage), ("weight", weight)):
+        if not np.isfinite(values).all():
+            raise NonFinite(f"Row of rollout {rollout_uid}: its {name} is NaN or infinite; check its group's rewards.")
+    ids = [part for context, turn in zip(contexts, turns, strict=True) for part in (context, turn.output_ids)]
+    return TrainRow(
+        ids=as_ids(np.concatenate(ids)),
+        mask=column([True] * len(turns), np.bool_),
+        advantage=advantage,
+        weight=weight,
+        rollout_logprobs=column([turn.logprobs for turn in turns], np.float32),
+        turn_index=column([turn.k for turn in turns], np.int16),
+        group=group,
+        rollout_uid=rollout_uid,
+        turns=tuple(turns),
+    )
