@@ -1,0 +1,169 @@
+"""The chat format with a byte-level tokenizer (Qwen3's template where RTPO_DATA has it) and with the toy tokenizer."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from rtpo.chat import ChatFormat
+from rtpo.contexts import next_context, strip_think
+from rtpo.errors import ConfigError
+from rtpo.toy.tokenizer import build_tokenizer
+from rtpo.types import Message, StopReason, as_ids
+
+STOP, LENGTH = StopReason.STOP, StopReason.LENGTH
+DATA = os.environ.get("RTPO_DATA")
+TEMPLATE = Path(DATA) / "qwen3_chat_template.jinja" if DATA else Path(__file__).parent / "fixtures/chat_template.jinja"
+
+
+def byte_tokenizer(eos: str | None = "<|im_end|>", tags: tuple[str, ...] = ("<think>", "</think>")) -> Any:
+    """256 bytes, two merged newline tokens, Qwen3's specials; the tags are added but not special, as in Qwen3."""
+    tokens = [*sorted(pre_tokenizers.ByteLevel.alphabet()), "ĊĊ", "ĊĊĊ"]
+    vocabulary = {token: index for index, token in enumerate(tokens)}
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[("Ċ", "Ċ"), ("ĊĊ", "Ċ")]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens(["<|endoftext|>", "<|im_start|>", "<|im_end|>"])
+    tokenizer.add_tokens([AddedToken(tag, normalized=False) for tag in tags])
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=eos)
+    fast.chat_template = TEMPLATE.read_text(encoding="utf-8")
+    return fast
+
+
+print(f"chat template of these tests: {TEMPLATE}")
+TOKENIZER = byte_tokenizer()
+CHAT = ChatFormat(TOKENIZER)
+
+
+def encode(text: str) -> Any:
+    return as_ids(TOKENIZER.encode(text, add_special_tokens=False))
+
+
+def render(messages: list[Message]) -> str:
+    turns = [{"role": m.role, "content": m.content} for m in messages]
+    return str(TOKENIZER.apply_chat_template(turns, tokenize=False, add_generation_prompt=True))
+
+
+def test_opening_ends_with_the_generation_prompt() -> None:
+    ids = CHAT.opening([Message("system", "be brief"), Message("user", "2+2?")])
+    assert CHAT.decode(ids) == (
+        "<|im_start|>system\nbe brief<|im_end|>\n<|im_start|>user\n2+2?<|im_end|>\n<|im_start|>assistant\n"
+    )
+    assert not ids.flags.writeable
+
+
+def test_feedback_is_what_the_template_puts_after_the_stop_token() -> None:
+    tool = (Message("tool", "4"), Message("tool", "5"))
+    expected = (
+        "\n<|im_start|>user\n<tool_response>\n4\n</tool_response>\n<tool_response>\n5\n</tool_response><|im_end|>\n"
+        "<|im_start|>assistant\n"
+    )
+    assert CHAT.decode(CHAT.feedback(tool, STOP)) == expected
+    assert CHAT.decode(CHAT.feedback(tool, LENGTH)) == "<|im_end|>" + expected
+    user = CHAT.feedback([Message("user", "and <think>?")], STOP)
+    assert CHAT.decode(user) == "\n<|im_start|>user\nand <think>?<|im_end|>\n<|im_start|>assistant\n"
+
+
+def test_missing_stop_token_is_the_first_id_after_a_cut_turn() -> None:
+    after_stop, after_cut = (CHAT.feedback([Message("tool", "x")], stop).tolist() for stop in (STOP, LENGTH))
+    assert after_cut == [CHAT.tags.stop_id, *after_stop]
+
+
+def test_messages_are_needed() -> None:
+    with pytest.raises(ValueError, match="feedback needs a message"):
+        CHAT.feedback((), STOP)
+    with pytest.raises(ValueError, match="opening needs a message"):
+        CHAT.opening(())
+
+
+def test_tags_and_vocabulary() -> None:
+    newlines = {CHAT.decode([i]) for i in CHAT.tags.newline_ids}
+    assert newlines == {"\n", "\n\n", "\n\n\n"}
+    assert CHAT.decode([CHAT.tags.open_id, CHAT.tags.close_id, CHAT.tags.stop_id]) == "<think></think><|im_end|>"
+    assert CHAT.vocabulary_size == 256 + 2 + 3 + 2
+
+
+def test_stripped_context_equals_the_rendered_template() -> None:
+    replies = [
+        "<think>\nplan\n</think>\n\n\n\nfirst <tool_call>\n{}\n</tool_call>",
+        "no thinking",
+        "<think></think>an  odd\n\none\n",
+    ]
+    messages = [Message("user", "q"), Message("assistant", ""), Message("tool", "r")]
+    context, rendered = CHAT.opening(messages[:1]), messages[:1]
+    for reply in replies:
+        feedback = CHAT.feedback(messages[2:], STOP)
+        context = next_context(context, encode(reply + "<|im_end|>"), feedback, CHAT.tags, "strip_think")
+        visible = reply.split("</think>")[-1].lstrip("\n")
+        rendered = [*rendered, Message("assistant", visible), Message("tool", "r")]
+        assert CHAT.decode(context) == render(rendered)
+        assert context.tolist() == encode(render(rendered)).tolist()
+
+
+def test_full_context_keeps_the_sampled_text() -> None:
+    reply, feedback = encode("<think>\nhm\n</think>\n\nyes<|im_end|>"), CHAT.feedback([Message("tool", "r")], STOP)
+    context = next_context(CHAT.opening([Message("user", "q")]), reply, feedback, CHAT.tags, "full")
+    assert "assistant\n<think>\nhm\n</think>\n\nyes<|im_end|>\n<|im_start|>user\n<tool_response>" in CHAT.decode(context)
+
+
+plain = st.text(alphabet="ab \n<é", max_size=12)
+
+
+@given(thought=plain, reply=plain, stop=st.sampled_from(["", "<|im_end|>"]))
+def test_stripping_ids_reads_as_the_templates_rule_on_text(thought: str, reply: str, stop: str) -> None:
+    text = f"<think>{thought}</think>{reply}{stop}"
+    assert CHAT.decode(strip_think(encode(text), CHAT.tags)) == text.split("</think>")[-1].lstrip("\n")
+
+
+def test_toy_tokenizer() -> None:
+    chat = ChatFormat(build_tokenizer())
+    opening = chat.opening([Message("user", " compute 12 + 5")])
+    assert chat.decode(opening) == "<|im_start|> user\n compute 12 + 5<|im_end|>\n<|im_start|> assistant\n"
+    feedback = chat.feedback([Message("tool", " 17")], LENGTH)
+    assert chat.decode(feedback) == (
+        "<|im_end|>\n<|im_start|> user\n<tool_response> 17</tool_response><|im_end|>\n<|im_start|> assistant\n"
+    )
+    assert {chat.decode([i]) for i in chat.tags.newline_ids} == {"\n"}
+
+
+def without_template() -> Any:
+    tokenizer = byte_tokenizer()
+    tokenizer.chat_template = None
+    return tokenizer
+
+
+def with_template(template: str) -> Any:
+    tokenizer = byte_tokenizer()
+    tokenizer.chat_template = template
+    return tokenizer
+
+
+LOOP = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+PROMPT = "{% if add_generation_prompt %}<|im_start|>assistant\n<think>\n{% endif %}"
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (without_template, "no chat template"),
+        (lambda: byte_tokenizer(eos=None), "no eos token"),
+        (lambda: byte_tokenizer(tags=("<think>",)), "does not have </think> as a single token"),
+        (lambda: byte_tokenizer(tags=("</think>",)), "does not have <think> as a single token"),
+        (lambda: byte_tokenizer(eos="<|endoftext|>"), "set `eos_token` to the token that ends a turn"),
+        (lambda: with_template(LOOP + PROMPT), "generation prompt opens <think> itself"),
+        (lambda: with_template(LOOP.replace("m.content", "m.content | upper")), "does not show an assistant message"),
+        (lambda: with_template(LOOP + "{{ raise_exception('no') }}"), "refuses messages with the roles user: no"),
+        (
+            lambda: with_template("{% if add_generation_prompt %}x{% endif %}" + LOOP),
+            "changes the messages when it adds the generation prompt",
+        ),
+    ],
+)
+def test_unfit_tokenizers_are_named(make: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        ChatFormat(make())

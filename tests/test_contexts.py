@@ -1,0 +1,132 @@
+"""psi on token ids, on spelled-out ids and on anything a policy might sample."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rtpo.chat import ThinkTags
+from rtpo.contexts import flattened_context, next_context, strip_think
+from rtpo.types import Ids, Snapshot, StopReason, Turn, as_ids
+
+OPEN, CLOSE, STOP, NL, NLNL = 91, 92, 93, 94, 95
+TAGS = ThinkTags(open_id=OPEN, close_id=CLOSE, stop_id=STOP, newline_ids=frozenset({NL, NLNL}))
+
+
+def turn(k: int, context: list[int], output: list[int], feedback: list[int]) -> Turn:
+    logprobs = np.zeros(len(output), np.float32)
+    snapshot = Snapshot(None, "")
+    return Turn(k, as_ids(context), as_ids(output), logprobs, 0, StopReason.STOP, snapshot, as_ids(feedback))
+
+
+@pytest.mark.parametrize(
+    ("output", "expected"),
+    [
+        ([1, 2, STOP], [1, 2, STOP]),
+        ([OPEN, 1, CLOSE, 2, STOP], [2, STOP]),
+        ([OPEN, NL, 1, NL, CLOSE, NLNL, NL, 2, NL, STOP], [2, NL, STOP]),
+        ([OPEN, 1, CLOSE, 2], [2]),
+        ([OPEN, 1, CLOSE, STOP], [STOP]),
+        ([OPEN, 1, 2], []),
+        ([OPEN, 1, STOP], [STOP]),
+        ([1, OPEN, 2, STOP], [1, STOP]),
+        ([OPEN, 1, CLOSE, 2, OPEN, 3, STOP], [2, STOP]),
+        ([OPEN, 1, OPEN, 2, CLOSE, 3, CLOSE, 4, STOP], [4, STOP]),
+        ([OPEN, 1, CLOSE, 2, OPEN, 3, CLOSE, 4, STOP], [4, STOP]),
+        ([1, CLOSE, 2, STOP], [2, STOP]),
+        ([9, OPEN, 1, CLOSE, 2, STOP], [2, STOP]),
+        ([NL, 1, STOP], [NL, 1, STOP]),
+        ([CLOSE], []),
+        ([STOP], [STOP]),
+        ([], []),
+    ],
+)
+def test_strip_think(output: list[int], expected: list[int]) -> None:
+    assert strip_think(as_ids(output), TAGS).tolist() == expected
+
+
+def test_strip_think_leaves_its_argument_alone() -> None:
+    output = as_ids([OPEN, 1, CLOSE, 2, STOP])
+    stripped = strip_think(output, TAGS)
+    assert output.tolist() == [OPEN, 1, CLOSE, 2, STOP]
+    assert stripped.dtype == np.int32
+    assert not stripped.flags.writeable
+
+
+words = st.sampled_from([1, 2, 3, NL, NLNL])
+anything = st.lists(st.sampled_from([1, 2, 3, NL, NLNL, OPEN, CLOSE, STOP]), max_size=14).map(as_ids)
+
+
+def is_subsequence(part: list[int], whole: list[int]) -> bool:
+    rest = iter(whole)
+    return all(i in rest for i in part)
+
+
+@given(anything)
+def test_whatever_is_sampled_strips_to_a_subsequence_without_tags(output: Ids) -> None:
+    stripped = strip_think(output, TAGS)
+    assert is_subsequence(stripped.tolist(), output.tolist())
+    assert not np.isin([OPEN, CLOSE], stripped).any()
+    assert strip_think(stripped, TAGS).tolist() == stripped.tolist()
+    if len(output) and output[-1] == STOP:
+        assert stripped[-1] == STOP
+    if not np.isin([OPEN, CLOSE], output).any():
+        assert stripped.tolist() == output.tolist()
+
+
+@given(st.lists(words, max_size=6), st.lists(words, max_size=6), st.booleans())
+def test_well_formed_outputs_follow_the_templates_rule(thought: list[int], reply: list[int], stopped: bool) -> None:
+    end = [STOP] if stopped else []
+    first = next((i for i, token in enumerate(reply) if token not in TAGS.newline_ids), len(reply))
+    output = as_ids([OPEN, *thought, CLOSE, *reply, *end])
+    assert strip_think(output, TAGS).tolist() == [*reply[first:], *end]
+
+
+@given(anything, anything)
+def test_next_context_only_adds_to_the_context(output: Ids, feedback: Ids) -> None:
+    context = as_ids([1, OPEN, 2])
+    for mode in ("strip_think", "full"):
+        grown = next_context(context, output, feedback, TAGS, mode)  # type: ignore[arg-type]
+        assert grown[:3].tolist() == context.tolist()
+        assert grown[len(grown) - len(feedback) :].tolist() == feedback.tolist()
+
+
+def test_next_context() -> None:
+    context, output, feedback = as_ids([1, 2]), as_ids([OPEN, 3, CLOSE, 4, STOP]), as_ids([5, OPEN, 6])
+    assert next_context(context, output, feedback, TAGS, "strip_think").tolist() == [1, 2, 4, STOP, 5, OPEN, 6]
+    assert next_context(context, output, feedback, TAGS, "full").tolist() == [
+        *[1, 2, OPEN, 3, CLOSE, 4, STOP],
+        *[5, OPEN, 6],
+    ]
+    with pytest.raises(ValueError, match="unknown rollout_context 'strip'"):
+        next_context(context, output, feedback, TAGS, "strip")  # type: ignore[arg-type]
+
+
+def test_a_turn_cut_inside_its_thinking_leaves_an_empty_message() -> None:
+    grown = next_context(as_ids([1, 2]), as_ids([OPEN, 3, 4]), as_ids([STOP, 5, 6]), TAGS, "strip_think")
+    assert grown.tolist() == [1, 2, STOP, 5, 6]
+
+
+def test_flattened_context() -> None:
+    turns = (
+        turn(0, [1, 2], [OPEN, 3, CLOSE, 4, STOP], [5, 6]),
+        turn(1, [1, 2, 4, STOP, 5, 6], [7, STOP], [8]),
+    )
+    assert flattened_context(turns, 0).tolist() == [1, 2]
+    assert flattened_context(turns, 1).tolist() == [1, 2, OPEN, 3, CLOSE, 4, STOP, 5, 6]
+    assert flattened_context(turns, 2).tolist() == [1, 2, OPEN, 3, CLOSE, 4, STOP, 5, 6, 7, STOP, 8]
+    for k in (-1, 3):
+        with pytest.raises(IndexError, match="a path of 2 turns"):
+            flattened_context(turns, k)
+    with pytest.raises(IndexError, match="a path of 0 turns"):
+        flattened_context((), 0)
+
+
+@given(st.lists(st.tuples(st.lists(words, min_size=1, max_size=4), st.lists(words, max_size=3)), min_size=1, max_size=4))
+def test_flattened_is_recorded_when_nothing_is_stripped(steps: list[tuple[list[int], list[int]]]) -> None:
+    context, turns = as_ids([1, 2]), []
+    for k, (output, feedback) in enumerate(steps):
+        turns.append(turn(k, context.tolist(), output, feedback))
+        context = next_context(context, as_ids(output), as_ids(feedback), TAGS, "strip_think")
+    for k, step in enumerate(turns):
+        assert flattened_context(turns, k).tolist() == step.context_ids.tolist()
