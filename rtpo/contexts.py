@@ -19,7 +19,7 @@ def strip_think(output_ids: Ids, tags: ThinkTags) -> Ids:
 
     Drops all up to the last `</think>` and the newlines right after it, as Qwen3's template does; then, where a
     `<think>` was left unclosed, all from that tag on, so that no tag stays behind. A trailing stop token is kept.
-    Without tags nothing changes.
+    Without tags nothing changes. The template has no rule for an unclosed tag (docs/deviations.md).
     """
     has_stop = len(output_ids) > 0 and output_ids[-1] == tags.stop_id
     body, stop = (output_ids[:-1], output_ids[-1:]) if has_stop else (output_ids, output_ids[:0])

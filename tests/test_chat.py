@@ -108,7 +108,9 @@ def test_stripped_context_equals_the_rendered_template() -> None:
 def test_full_context_keeps_the_sampled_text() -> None:
     reply, feedback = encode("<think>\nhm\n</think>\n\nyes<|im_end|>"), CHAT.feedback([Message("tool", "r")], STOP)
     context = next_context(CHAT.opening([Message("user", "q")]), reply, feedback, CHAT.tags, "full")
-    assert "assistant\n<think>\nhm\n</think>\n\nyes<|im_end|>\n<|im_start|>user\n<tool_response>" in CHAT.decode(context)
+    assert "assistant\n<think>\nhm\n</think>\n\nyes<|im_end|>\n<|im_start|>user\n<tool_response>" in CHAT.decode(
+        context
+    )
 
 
 plain = st.text(alphabet="ab \n<é", max_size=12)

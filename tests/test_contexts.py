@@ -86,7 +86,7 @@ def test_well_formed_outputs_follow_the_templates_rule(thought: list[int], reply
 def test_next_context_only_adds_to_the_context(output: Ids, feedback: Ids) -> None:
     context = as_ids([1, OPEN, 2])
     for mode in ("strip_think", "full"):
-        grown = next_context(context, output, feedback, TAGS, mode)  # type: ignore[arg-type]
+        grown = next_context(context, output, feedback, TAGS, mode)
         assert grown[:3].tolist() == context.tolist()
         assert grown[len(grown) - len(feedback) :].tolist() == feedback.tolist()
 
@@ -122,7 +122,9 @@ def test_flattened_context() -> None:
         flattened_context((), 0)
 
 
-@given(st.lists(st.tuples(st.lists(words, min_size=1, max_size=4), st.lists(words, max_size=3)), min_size=1, max_size=4))
+@given(
+    st.lists(st.tuples(st.lists(words, min_size=1, max_size=4), st.lists(words, max_size=3)), min_size=1, max_size=4)
+)
 def test_flattened_is_recorded_when_nothing_is_stripped(steps: list[tuple[list[int], list[int]]]) -> None:
     context, turns = as_ids([1, 2]), []
     for k, (output, feedback) in enumerate(steps):

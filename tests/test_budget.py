@@ -1,0 +1,207 @@
+"""The ledger: never above the budget, nothing unused that a task would fit in, exact over crashes."""
+
+import json
+import tempfile
+from pathlib import Path
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rtpo.budget import PHASES, Budget, Journal, Ledger, lost_since, new_rollouts
+from rtpo.errors import BudgetExceeded, DataError
+from rtpo.types import Boundary, Snapshot, StopReason, Task, ToolOutcome, Turn, as_ids
+
+TASK = Task("t", "q", None)
+
+
+def boundary(path: str, k: int, is_tip: bool) -> Boundary:
+    return Boundary(TASK, k, as_ids([1]), (), Snapshot(None, ""), path, is_tip)
+
+
+def test_a_step() -> None:
+    ledger = Ledger(Budget(100))
+    assert ledger.tasks_that_fit(batch=64, worst_case=28) == 3
+    ledger.reserve(84)
+    assert ledger.tasks_that_fit(64, 28) == 0
+    ledger.charge(12)
+    ledger.charge(20)
+    assert (ledger.charged, ledger.reserved, ledger.remaining) == (32, 52, 16)
+    ledger.release()
+    assert (ledger.charged, ledger.reserved, ledger.remaining) == (32, 0, 68)
+    assert ledger.tasks_that_fit(2, 28) == 2
+
+
+def test_a_step_stays_within_its_reservation() -> None:
+    ledger = Ledger(Budget(10))
+    with pytest.raises(BudgetExceeded, match="asks for 1 rollouts and 0 are left"):
+        ledger.charge(1)
+    with pytest.raises(BudgetExceeded, match=r"11 rollouts and 10 of budget\.rollouts=10 remain"):
+        ledger.reserve(11)
+    ledger.reserve(4)
+    with pytest.raises(BudgetExceeded, match="asks for 5 rollouts and 4 are left"):
+        ledger.charge(5)
+    with pytest.raises(ValueError, match="still reserved"):
+        ledger.reserve(1)
+    for verb in (ledger.charge, Ledger(Budget(1)).reserve):
+        with pytest.raises(ValueError, match="negative"):
+            verb(-1)
+    assert ledger.charged == 0
+
+
+def test_bad_arguments_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"budget\.rollouts must be at least 1"):
+        Budget(0)
+    with pytest.raises(ValueError, match="must be at least 1, got 4 and 0"):
+        Ledger(Budget(1)).tasks_that_fit(4, 0)
+    with pytest.raises(ValueError, match="unknown phase 'think'"), Ledger(Budget(1)).timed("think"):
+        pass
+
+
+@given(
+    total=st.integers(1, 300),
+    batch=st.integers(1, 8),
+    worst_case=st.integers(1, 30),
+    use=st.lists(st.floats(0, 1), min_size=1, max_size=20),
+)
+def test_a_run_ends_below_its_budget_with_less_than_a_task_left(
+    total: int, batch: int, worst_case: int, use: list[float]
+) -> None:
+    ledger, step = Ledger(Budget(total)), 0
+    while tasks := ledger.tasks_that_fit(batch, worst_case):
+        ledger.reserve(tasks * worst_case)
+        for part in (0.5, 0.5):
+            ledger.charge(max(1, int(use[step % len(use)] * part * tasks * worst_case)) if ledger.reserved else 0)
+            assert ledger.charged + ledger.reserved <= total
+        ledger.release()
+        step += 1
+    assert ledger.charged <= total
+    assert ledger.remaining < worst_case
+
+
+events = st.lists(
+    st.one_of(
+        st.tuples(st.just("charge"), st.integers(0, 9)),
+        st.tuples(st.just("checkpoint"), st.just(0)),
+        st.tuples(st.just("crash"), st.just(0)),
+        st.tuples(st.just("crash while writing"), st.integers(1, 30)),
+    ),
+    max_size=25,
+)
+
+
+@settings(max_examples=60)
+@given(events)
+def test_a_crash_anywhere_loses_exactly_what_was_dispatched_since_the_checkpoint(
+    history: list[tuple[str, int]],
+) -> None:
+    with tempfile.TemporaryDirectory() as folder, patch("os.fsync"):
+        path = Path(folder) / "run" / "journal.jsonl"
+        ledger = Ledger(Budget(1_000_000), journal=Journal(path))
+        checkpoint = json.dumps(ledger.as_dict())
+        dispatched = kept = 0
+        for event, n in history:
+            if event == "charge":
+                ledger.reserve(10)
+                ledger.charge(n)
+                ledger.release()
+                dispatched += n
+            elif event == "checkpoint":
+                checkpoint, kept = json.dumps(ledger.as_dict()), ledger.charged
+            else:
+                if event == "crash while writing":
+                    line = json.dumps({"charged": 5, "total": ledger.dispatched + 5})
+                    with path.open("a") as file:
+                        file.write(line[:n])
+                ledger = Ledger.resume(json.loads(checkpoint), path)
+                assert ledger.charged == kept
+            assert ledger.dispatched == dispatched
+            assert lost_since(path, 0) == dispatched
+
+
+def test_journal_lines(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    assert lost_since(path, 0) == 0
+    ledger = Ledger(Budget(50), journal=Journal(path))
+    ledger.reserve(30)
+    ledger.charge(8)
+    ledger.charge(4)
+    assert path.read_text() == '{"charged": 8, "total": 8}\n{"charged": 4, "total": 12}\n'
+    assert lost_since(path, 8) == 4
+    with pytest.raises(DataError, match="ends at 12 rollouts, before the checkpoint's 13"):
+        lost_since(path, 13)
+
+
+@pytest.mark.parametrize("line", ["{", "[]", '{"charged": 1}', '{"charged": 1, "total": 4}', "\0\0"])
+def test_damaged_journals_are_named(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "journal.jsonl"
+    path.write_text('{"charged": 2, "total": 2}\n' + line + "\n")
+    with pytest.raises(DataError, match=r"journal\.jsonl line 2"):
+        lost_since(path, 0)
+
+
+def test_resuming_twice_from_an_older_checkpoint(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    ledger = Ledger(Budget(100), journal=Journal(path))
+    old = ledger.as_dict()
+    for _ in range(2):
+        ledger.reserve(10)
+        ledger.charge(10)
+        ledger = Ledger.resume(old, path)
+    assert (ledger.charged, ledger.lost, ledger.remaining, ledger.reserved) == (0, 20, 100, 0)
+
+
+def test_round_trip() -> None:
+    ledger = Ledger(Budget(100))
+    ledger.reserve(50)
+    ledger.charge(20)
+    ledger.evaluation_rollouts += 7
+    ledger.trained_tokens += 11
+    ledger.epochs += 1
+    ledger.seconds["update"] += 0.1 + 0.2
+    with ledger.timed("generate"):
+        pass
+    ledger.count_turns(turns())
+    data = json.loads(json.dumps(ledger.as_dict()))
+    assert Ledger.from_dict(data) == ledger
+    assert Ledger.from_dict(data).as_dict() == ledger.as_dict()
+    assert data["budget"] == {"rollouts": 100}
+    assert set(data["seconds"]) == set(PHASES)
+    assert data["seconds"]["generate"] > 0
+
+
+def turns() -> list[Turn]:
+    def turn(k: int, size: int, tool: ToolOutcome | None) -> Turn:
+        ids = as_ids(range(size))
+        return Turn(k, ids, ids, np.zeros(size, np.float32), 0, StopReason.STOP, Snapshot(None, ""), ids, tool)
+
+    return [turn(0, 3, ToolOutcome.OK), turn(1, 4, ToolOutcome.MALFORMED), turn(2, 5, None)]
+
+
+def test_turns_are_counted() -> None:
+    ledger = Ledger(Budget(1))
+    ledger.count_turns(turns())
+    assert (ledger.turn_generations, ledger.generated_tokens) == (3, 12)
+    assert ledger.tool_calls == {"ok": 1, "program_error": 0, "malformed": 1, "infrastructure": 0}
+
+
+def test_a_ledger_of_another_version_is_refused() -> None:
+    data = Ledger(Budget(1)).as_dict()
+    with pytest.raises(DataError, match="fields differ from this version's in: extra"):
+        Ledger.from_dict({**data, "extra": 1})
+    with pytest.raises(DataError, match="seconds differ from this version's in: save"):
+        Ledger.from_dict({**data, "seconds": {k: v for k, v in data["seconds"].items() if k != "save"}})
+
+
+def test_new_rollouts() -> None:
+    assert new_rollouts([TASK, TASK], 16) == (32, frozenset())
+    past, tip, other = boundary("a", 1, False), boundary("a", 2, True), boundary("b", 1, True)
+    assert new_rollouts([past, past], 2) == (4, frozenset())
+    assert new_rollouts([past, tip], 2) == (3, frozenset({"a/2"}))
+    count, extended = new_rollouts([tip, tip, other], 1)
+    assert (count, extended) == (1, frozenset({"a/2", "b/1"}))
+    assert new_rollouts([tip, other], 1, extended) == (2, extended)
+    with pytest.raises(ValueError, match="n must be at least 1"):
+        new_rollouts([TASK], 0)

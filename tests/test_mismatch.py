@@ -1,0 +1,88 @@
+"""Mismatch metrics against numbers worked out by hand and against a known KL divergence."""
+
+import numpy as np
+import pytest
+
+from rtpo.errors import NonFinite
+from rtpo.mismatch import mismatch
+
+TURNS = np.array([0, 0, 1])
+TRAIN, RECORDED, ENGINE = np.array([-1.0, -2.0, -4.0]), np.array([-1.0, -1.5, -3.0]), np.array([-1.5, -1.0, -3.0])
+
+
+def k3(log_ratio: list[float]) -> float:
+    return float(np.mean([np.exp(d) - 1 - d for d in log_ratio]))
+
+
+def test_golden() -> None:
+    metrics = mismatch(TRAIN, RECORDED, ENGINE, TURNS)
+    expected = {
+        "mismatch/kl_k1": 0.5,
+        "mismatch/ratio_gm": np.exp(-0.5),
+        "mismatch/kl_k3": k3([0.5, -1.0, -1.0]),
+        "mismatch/context/kl_k1": 0.5,
+        "mismatch/context/kl_k3": k3([0.0, -0.5, -1.0]),
+        "mismatch/engine/kl_k1": 0.0,
+        "mismatch/engine/ratio_gm": 1.0,
+        "mismatch/engine/kl_k3": k3([0.5, -0.5, 0.0]),
+        "mismatch/turn_0/kl_k1": 0.25,
+        "mismatch/turn_1/ratio_gm": np.exp(-1.0),
+        "mismatch/turn_1/context/kl_k1": 1.0,
+        "mismatch/turn_1/engine/kl_k1": 0.0,
+    }
+    for key, value in expected.items():
+        assert metrics[key] == pytest.approx(value), key
+    assert len(metrics) == 3 * 3 * 3
+    assert all(isinstance(value, float) for value in metrics.values())
+
+
+def test_identities() -> None:
+    random = np.random.default_rng(0)
+    train, recorded, engine = random.normal(-2, 1, (3, 50))
+    metrics = mismatch(train, recorded, engine, random.integers(0, 4, 50))
+    for where in ("mismatch/", *(f"mismatch/turn_{k}/" for k in range(4))):
+        parts = metrics[f"{where}context/kl_k1"] + metrics[f"{where}engine/kl_k1"]
+        assert metrics[f"{where}kl_k1"] == pytest.approx(parts)
+        assert metrics[f"{where}ratio_gm"] == pytest.approx(np.exp(-metrics[f"{where}kl_k1"]))
+        assert metrics[f"{where}kl_k3"] >= 0
+
+
+def test_no_mismatch() -> None:
+    metrics = mismatch(ENGINE, ENGINE, ENGINE, TURNS)
+    assert {value for key, value in metrics.items() if key.endswith("ratio_gm")} == {1.0}
+    assert {value for key, value in metrics.items() if "/kl_" in key} == {0.0}
+
+
+def test_both_estimators_find_the_divergence() -> None:
+    """KL(rollout || train) of two categorical distributions; ratio_gm is below 1."""
+    rollout, train = np.array([0.6, 0.3, 0.1]), np.array([0.4, 0.4, 0.2])
+    sampled = np.random.default_rng(0).choice(3, size=20_000, p=rollout)
+    logp_train, logp_engine = np.log(train)[sampled], np.log(rollout)[sampled]
+    metrics = mismatch(logp_train, logp_train, logp_engine, np.zeros(len(sampled), int))
+    divergence = float((rollout * np.log(rollout / train)).sum())
+    assert metrics["mismatch/kl_k1"] == pytest.approx(divergence, abs=0.01)
+    assert metrics["mismatch/kl_k3"] == pytest.approx(divergence, abs=0.005)
+    assert metrics["mismatch/ratio_gm"] < 1
+
+
+def test_k3_clamps_the_log_ratio() -> None:
+    metrics = mismatch([-1.0], [-1.0], [-41.0], [0])
+    assert metrics["mismatch/kl_k3"] == pytest.approx(np.exp(10) - 11)
+    assert metrics["mismatch/kl_k1"] == -40.0
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("position", [0, 1, 2])
+def test_non_finite_log_probs_raise(bad: float, position: int) -> None:
+    train, recorded, engine = arrays = [TRAIN.copy(), RECORDED.copy(), ENGINE.copy()]
+    arrays[position][1] = bad
+    name = ("logp_train", "logp_recorded", "logp_engine")[position]
+    with pytest.raises(NonFinite, match=f"{name} is NaN or infinite for 1 of 3"):
+        mismatch(train, recorded, engine, TURNS)
+
+
+def test_shapes_must_agree() -> None:
+    with pytest.raises(ValueError, match=r"logp_engine has shape \(2,\)"):
+        mismatch(TRAIN, RECORDED, ENGINE[:2], TURNS)
+    with pytest.raises(ValueError, match="one entry a trained token"):
+        mismatch([], [], [], [])

@@ -1,0 +1,157 @@
+"""Packing: mini-batches of whole groups, weights that sum to 1, padding that changes nothing."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rtpo.errors import NonFinite
+from rtpo.packing import minibatches, normalise_weights, pack, per_row, without_tied
+from rtpo.types import Floats, TrainRow, as_ids
+from rtpo.verbs import SequenceClip, SquaredPair, TokenClip
+
+
+def row(
+    context: list[int], output: list[int], advantage: float = 1.0, weight: float = 1.0, group: str = "g"
+) -> TrainRow:
+    """A row that trains `output` after `context`; its log-probs are minus a tenth of its ids."""
+    ids = as_ids([*context, *output])
+    mask = np.array([False] * len(context) + [True] * len(output))
+
+    def on_mask(value: float) -> Floats:
+        return np.where(mask, np.float32(value), np.float32(0))
+
+    logprobs = np.where(mask, -ids.astype(np.float32) / 10, np.float32(0))
+    per_token = on_mask(weight / max(len(output), 1))
+    return TrainRow(ids, mask, on_mask(advantage), per_token, logprobs, np.zeros(len(ids), np.int16), group, "r", ())
+
+
+def test_pack() -> None:
+    rows = [row([1, 2], [3], 0.5), row([4], [5, 6], -0.5, 3.0), row([7, 8], [9], 1.0)]
+    packed = pack(rows, None, 2)
+    assert packed.ids.tolist() == [1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 0]
+    assert packed.lengths.tolist() == [3, 3, 3, 2]
+    assert packed.mask.tolist() == [False, False, True, False, True, True, False, False, True, False, False]
+    assert packed.advantage.tolist() == [0, 0, 0.5, 0, -0.5, -0.5, 0, 0, 1.0, 0, 0]
+    assert packed.weight.tolist() == [0, 0, 1.0, 0, 1.5, 1.5, 0, 0, 1.0, 0, 0]
+    np.testing.assert_allclose(packed.old_logprobs, [0, 0, -0.3, 0, -0.5, -0.6, 0, 0, -0.9, 0, 0], rtol=1e-6)
+    assert packed.real_rows == 3
+    assert packed.trained_per_row.tolist() == [1, 2, 1, 0]
+    dtypes = (packed.ids.dtype, packed.mask.dtype, packed.weight.dtype, packed.old_logprobs.dtype)
+    assert dtypes == (np.int32, np.bool_, np.float32, np.float32)
+
+
+def test_given_old_logprobs_replace_the_engines() -> None:
+    rows = [row([1, 2], [3]), row([4], [5, 6])]
+    packed = pack(rows, [np.array([-1.0], np.float32), np.array([-2.0, -3.0], np.float32)], 1)
+    assert packed.old_logprobs.tolist() == [0, 0, -1, 0, -2, -3]
+    assert packed.lengths.tolist() == [3, 3]
+
+
+def test_per_row_inverts_the_packing_of_scores() -> None:
+    rows = [row([1, 2], [3]), row([4], [5, 6]), row([7], [8])]
+    packed = pack(rows, None, 4)
+    values = np.array([1, 2, 3, 4], np.float32)
+    assert [part.tolist() for part in per_row(packed, values)] == [[1], [2, 3], [4]]
+    with pytest.raises(ValueError, match="4 trained tokens"):
+        per_row(packed, values[:3])
+
+
+@given(st.lists(st.tuples(st.integers(1, 4), st.integers(1, 4)), min_size=1, max_size=7), st.integers(1, 5))
+def test_padding_changes_nothing(sizes: list[tuple[int, int]], multiple: int) -> None:
+    rows = [row(list(range(1, 1 + n)), list(range(10, 10 + m)), advantage=m) for n, m in sizes]
+    plain, padded = pack(rows, None, 1), pack(rows, None, multiple)
+    nnz = len(plain.ids)
+    assert len(padded.lengths) % multiple == 0
+    assert len(padded.lengths) - len(rows) < multiple
+    assert int(padded.lengths.sum()) == len(padded.ids)
+    for name in ("ids", "mask", "advantage", "weight", "old_logprobs"):
+        whole = getattr(padded, name)
+        np.testing.assert_array_equal(whole[:nnz], getattr(plain, name))
+        assert not whole[nnz:].any()
+    scores = padded.old_logprobs[padded.mask]
+    for given_row, part in zip(rows, per_row(padded, scores), strict=True):
+        np.testing.assert_array_equal(part, given_row.rollout_logprobs[given_row.mask])
+
+
+def test_bad_packs_are_refused() -> None:
+    good = row([1], [2])
+    with pytest.raises(ValueError, match="at least one row"):
+        pack([], None, 1)
+    with pytest.raises(ValueError, match="multiple must be at least 1"):
+        pack([good], None, 0)
+    with pytest.raises(ValueError, match="1 rows but old_logprobs of 2 rows"):
+        pack([good], [np.zeros(1, np.float32)] * 2, 1)
+    with pytest.raises(ValueError, match="1 trained tokens"):
+        pack([good], [np.zeros(2, np.float32)], 1)
+    for bad in (row([1], []), row([], [1])):
+        with pytest.raises(ValueError, match="at least one id, and not its first"):
+            pack([bad], None, 1)
+    with pytest.raises(NonFinite, match="old log-prob"):
+        pack([good], [np.array([np.nan], np.float32)], 1)
+
+
+def grouped(groups: str) -> list[TrainRow]:
+    return [row([1], [2], group=group) for group in groups]
+
+
+@pytest.mark.parametrize(
+    ("groups", "count", "expected"),
+    [
+        ("aabbcc", 1, [[0, 1, 2, 3, 4, 5]]),
+        ("aabbcc", 3, [[0, 1], [2, 3], [4, 5]]),
+        ("aabbcc", 2, [[0, 1, 2, 3], [4, 5]]),
+        ("abab", 2, [[0, 2], [1, 3]]),
+        ("baaac", 2, [[0, 1, 2, 3], [4]]),
+        ("aab", 4, [[0, 1], [2]]),
+        ("", 2, []),
+    ],
+)
+def test_minibatches(groups: str, count: int, expected: list[list[int]]) -> None:
+    assert minibatches(grouped(groups), count) == expected
+
+
+@given(st.text(alphabet="abcdefgh", max_size=20), st.integers(1, 6))
+def test_minibatches_split_groups_evenly_and_whole(groups: str, count: int) -> None:
+    batches = minibatches(grouped(groups), count)
+    assert sorted(i for batch in batches for i in batch) == list(range(len(groups)))
+    assert all(batch == sorted(batch) and batch for batch in batches)
+    held = [{groups[i] for i in batch} for batch in batches]
+    assert sum(map(len, held)) == len(set(groups))
+    assert not held or max(map(len, held)) - min(map(len, held)) <= 1
+    assert len(batches) == min(count, len(set(groups)))
+
+
+def test_minibatch_count_must_be_positive() -> None:
+    with pytest.raises(ValueError, match="at least 1, got 0"):
+        minibatches(grouped("a"), 0)
+
+
+def test_weights_sum_to_one_tied_rows_included() -> None:
+    rows = [row([1], [2, 3], 0.0, 1.0), row([1], [2], 1.0, 1.0), row([1], [2, 3, 4, 5], -1.0, 2.0)]
+    normal = normalise_weights(rows)
+    assert [r.weight[r.mask].tolist() for r in normal] == [[0.125, 0.125], [0.25], [0.125] * 4]
+    kept = without_tied(normal, TokenClip())
+    assert [r.weight[r.mask].tolist() for r in kept] == [[0.25], [0.125] * 4]
+    assert rows[1].weight.tolist() == [0, 1]
+
+
+@given(st.lists(st.tuples(st.floats(0.01, 100), st.integers(1, 5)), min_size=1, max_size=8))
+def test_normalised_weights_are_a_mean(spec: list[tuple[float, int]]) -> None:
+    rows = normalise_weights([row([1], [2] * n, weight=w) for w, n in spec])
+    assert abs(sum(float(r.weight.sum(dtype=np.float64)) for r in rows) - 1) < 1e-5
+
+
+def test_bad_weights_are_refused() -> None:
+    for weights in ([0.0], [1.0, -1.0], [3.0, -1.0], [float("nan")]):
+        with pytest.raises(ValueError, match="must not be negative"):
+            normalise_weights([row([1], [2], weight=w) for w in weights])
+
+
+def test_without_tied_keeps_what_can_give_a_gradient() -> None:
+    rows = [row([1], [2], 0.0), row([1], [3], 1.0)]
+    assert [r.ids[-1] for r in without_tied(rows, TokenClip())] == [3]
+    assert [r.ids[-1] for r in without_tied(rows, SequenceClip())] == [3]
+    assert without_tied(rows[:1], TokenClip()) == []
+    for loss in (TokenClip(kl=0.02), SequenceClip(kl=0.02), SquaredPair()):
+        assert len(without_tied(rows, loss)) == 2

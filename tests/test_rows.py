@@ -1,0 +1,161 @@
+"""Rows token by token: which ids, which carry loss, with what weight."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from rtpo.chat import ThinkTags
+from rtpo.contexts import next_context
+from rtpo.errors import NonFinite
+from rtpo.rows import recorded_rows, trajectory_rows, turn_row
+from rtpo.types import (
+    Grade,
+    GradeOutcome,
+    Role,
+    Rollout,
+    Snapshot,
+    StopReason,
+    Task,
+    Termination,
+    TrainRow,
+    Turn,
+    as_ids,
+)
+
+OPEN, CLOSE, STOP = 91, 92, 93
+TAGS = ThinkTags(OPEN, CLOSE, STOP, frozenset())
+OUTPUTS = ([OPEN, 3, CLOSE, 4, STOP], [OPEN, 5, CLOSE, STOP], [6])
+FEEDBACKS: tuple[list[int], ...] = ([7, 8], [9], [])
+
+
+def rollout(outputs: tuple[list[int], ...] = OUTPUTS, start_k: int = 0) -> Rollout:
+    """c_0 = [1, 2], then outputs and feedback, thinking stripped; log-probs -0.1, -0.2, ... along the path."""
+    context, turns, count = as_ids([1, 2]), [], 0
+    for k, (output, feedback) in enumerate(zip(outputs, FEEDBACKS, strict=False)):
+        logprobs = -0.1 * np.arange(count + 1, count + 1 + len(output), dtype=np.float32)
+        count += len(output)
+        snapshot = Snapshot(k, str(k))
+        turns.append(Turn(k, context, as_ids(output), logprobs, 5, StopReason.STOP, snapshot, as_ids(feedback)))
+        context = next_context(context, as_ids(output), as_ids(feedback), TAGS, "strip_think")
+    grade = Grade(GradeOutcome.GRADED, 1.0)
+    task = Task("t", "q", None)
+    return Rollout("r", task, Role.CHAIN, start_k, None, tuple(turns), Termination.ANSWERED, grade)
+
+
+def trained(row: TrainRow) -> list[tuple[int, int, float]]:
+    """(turn, id, weight) of the trained tokens."""
+    columns = (row.turn_index[row.mask], row.ids[row.mask], row.weight[row.mask])
+    return [(int(k), int(i), round(float(w), 6)) for k, i, w in zip(*columns, strict=True)]
+
+
+def assert_off_mask_is_zero(row: TrainRow) -> None:
+    for column in (row.advantage, row.weight, row.rollout_logprobs, row.turn_index):
+        assert column.shape == row.ids.shape
+        assert not column[~row.mask].any()
+
+
+def test_turn_row() -> None:
+    path = rollout()
+    row = turn_row(path.turns[1], path, 0.5, 1.0, "t/1")
+    assert row.ids.tolist() == [1, 2, 4, STOP, 7, 8, OPEN, 5, CLOSE, STOP]
+    assert row.mask.tolist() == [False] * 6 + [True] * 4
+    assert row.advantage.tolist() == [0.0] * 6 + [0.5] * 4
+    assert row.weight.tolist() == [0.0] * 6 + [0.25] * 4
+    assert row.turn_index.tolist() == [0] * 6 + [1] * 4
+    np.testing.assert_allclose(row.rollout_logprobs, [0.0] * 6 + [-0.6, -0.7, -0.8, -0.9], rtol=1e-6)
+    assert (row.group, row.rollout_uid, row.turns) == ("t/1", "r", (path.turns[1],))
+    dtypes = (row.ids.dtype, row.mask.dtype, row.advantage.dtype, row.turn_index.dtype)
+    assert dtypes == (np.int32, np.bool_, np.float32, np.int16)
+    assert_off_mask_is_zero(row)
+
+
+def test_flattened_row_holds_the_whole_path() -> None:
+    (row,) = trajectory_rows(rollout(), "flattened", -0.25, 1.0, "t")
+    assert row.ids.tolist() == [1, 2, OPEN, 3, CLOSE, 4, STOP, 7, 8, OPEN, 5, CLOSE, STOP, 9, 6]
+    assert row.mask.tolist() == [False] * 2 + [True] * 5 + [False] * 2 + [True] * 4 + [False, True]
+    assert row.turn_index.tolist() == [0] * 9 + [1] * 4 + [0, 2]
+    np.testing.assert_allclose(row.weight[row.mask], [0.1] * 10, rtol=1e-6)
+    np.testing.assert_allclose(row.advantage[row.mask], [-0.25] * 10)
+    np.testing.assert_allclose(row.rollout_logprobs[row.mask], -0.1 * np.arange(1, 11), rtol=1e-6)
+    assert_off_mask_is_zero(row)
+
+
+def test_recorded_rows_condition_on_what_was_sent() -> None:
+    path = rollout()
+    rows = trajectory_rows(path, "recorded", 1.0, 2.0, "t")
+    assert [row.ids.tolist() for row in rows] == [
+        [1, 2, OPEN, 3, CLOSE, 4, STOP],
+        [1, 2, 4, STOP, 7, 8, OPEN, 5, CLOSE, STOP],
+        [1, 2, 4, STOP, 7, 8, STOP, 9, 6],
+    ]
+    for row, turn in zip(rows, path.turns, strict=True):
+        assert row.ids.tolist() == [*turn.context_ids.tolist(), *turn.output_ids.tolist()]
+        np.testing.assert_allclose(row.weight[row.mask], 0.2, rtol=1e-6)
+        assert_off_mask_is_zero(row)
+
+
+def test_recorded_and_flattened_train_the_same_tokens_with_the_same_weights() -> None:
+    path = rollout()
+    (flat,) = trajectory_rows(path, "flattened", 1.0, 0.5, "t")
+    recorded = trajectory_rows(path, "recorded", 1.0, 0.5, "t")
+    assert trained(flat) == [token for row in recorded for token in trained(row)]
+
+
+def test_rows_agree_when_nothing_is_stripped() -> None:
+    path = rollout(([3, STOP], [4, STOP], [5]))
+    (flat,) = trajectory_rows(path, "flattened", 1.0, 1.0, "t")
+    last = trajectory_rows(path, "recorded", 1.0, 1.0, "t")[-1]
+    assert flat.ids.tolist() == last.ids.tolist()
+
+
+def test_a_branch_trains_its_own_turns_or_all_of_them() -> None:
+    branch = rollout(start_k=1)
+    (own,) = trajectory_rows(branch, "flattened", 1.0, 1.0, "t")
+    (whole,) = trajectory_rows(branch, "flattened", 1.0, 1.0, "t", first_k=0)
+    assert own.ids.tolist() == whole.ids.tolist()
+    assert own.mask.tolist() == [False] * 9 + [True] * 4 + [False, True]
+    assert own.turns == branch.own_turns
+    np.testing.assert_allclose(own.weight[own.mask], 0.2, rtol=1e-6)
+    assert int(whole.mask.sum()) == 10
+    assert [row.turns[0].k for row in trajectory_rows(branch, "recorded", 1.0, 1.0, "t")] == [1, 2]
+    assert [row.turns[0].k for row in trajectory_rows(branch, "recorded", 1.0, 1.0, "t", first_k=0)] == [0, 1, 2]
+
+
+def test_an_advantage_for_each_turn() -> None:
+    (flat,) = trajectory_rows(rollout(), "flattened", [0.5, 0.0, -1.0], 1.0, "t")
+    assert flat.advantage[flat.mask].tolist() == [0.5] * 5 + [0.0] * 4 + [-1.0]
+    rows = trajectory_rows(rollout(), "recorded", [0.5, 0.0, -1.0], 1.0, "t")
+    assert [float(row.advantage[-1]) for row in rows] == [0.5, 0.0, -1.0]
+    assert [row.is_tied for row in rows] == [False, True, False]
+    with pytest.raises(ValueError, match="3 trained turns"):
+        trajectory_rows(rollout(), "flattened", [0.5, 0.0], 1.0, "t")
+
+
+def test_recorded_rows_of_a_flattened_row() -> None:
+    path = rollout()
+    (flat,) = trajectory_rows(path, "flattened", [0.5, 0.0, -1.0], 0.5, "t")
+    split = recorded_rows(flat)
+    direct = trajectory_rows(path, "recorded", [0.5, 0.0, -1.0], 0.5, "t")
+    assert len(split) == len(direct) == 3
+    for ours, theirs in zip(split, direct, strict=True):
+        for name in ("ids", "mask", "advantage", "weight", "rollout_logprobs", "turn_index"):
+            np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name))
+        assert (ours.group, ours.rollout_uid, ours.turns) == (theirs.group, theirs.rollout_uid, theirs.turns)
+    (again,) = recorded_rows(direct[1])
+    np.testing.assert_array_equal(again.ids, direct[1].ids)
+    changed = replace(flat, ids=as_ids(flat.ids + 1))
+    with pytest.raises(ValueError, match="are not those sampled"):
+        recorded_rows(changed)
+
+
+def test_bad_rows_are_refused() -> None:
+    path = rollout()
+    with pytest.raises(ValueError, match="unknown training_context 'flat'"):
+        trajectory_rows(path, "flat", 1.0, 1.0, "t")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="none to train from turn 3 on"):
+        trajectory_rows(rollout(start_k=3), "recorded", 1.0, 1.0, "t")
+    with pytest.raises(ValueError, match="turn 1 has no output ids"):
+        trajectory_rows(rollout(([3], [], [4])), "flattened", 1.0, 1.0, "t")
+    with pytest.raises(NonFinite, match="advantage is NaN"):
+        turn_row(path.turns[0], path, float("nan"), 1.0, "t")
