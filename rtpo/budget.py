@@ -9,15 +9,13 @@ syncs and seconds are counted beside them.
 
 import json
 import os
-import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Self
 
 from rtpo.errors import BudgetExceeded, DataError
-from rtpo.types import Boundary, Task, ToolOutcome, Turn
+from rtpo.types import Rollout, ToolOutcome, TrainRow
 
 PHASES = ("generate", "score", "update", "sync", "save", "evaluate")
 
@@ -36,7 +34,7 @@ class Budget:
             raise ValueError(f"budget.rollouts must be at least 1, got {self.rollouts}")
 
 
-class Journal:
+class ChargeJournal:
     """Append-only JSON lines {"charged": n, "total": t}, one a charge, on disk before its rollouts are dispatched.
 
     `total` counts every rollout dispatched so far, the lost ones included, so it only grows, over crashes too.
@@ -87,17 +85,20 @@ def lost_since(path: Path, total_at_checkpoint: int) -> int:
 class Ledger:
     """A run's account. Counters without a method of their own are added to directly.
 
-    charged: rollouts dispatched and kept. lost: dispatched after a checkpoint the run was resumed from; not charged.
+    With a `journal`, each charge is in it before `charge` returns, so that a crash loses no count.
+
+    rollouts: charged, that is dispatched and kept. lost: dispatched after the checkpoint a run was resumed from; not
+    charged.
     reserved: what is left of the present step's reservation.
     evaluation_rollouts: not charged. retries: turns generated or tools called again after a failure that was not the
     policy's.
-    generated_tokens, trained_tokens: sampled ids, and ids given a loss (once for each epoch).
+    generated_tokens, trained_tokens: sampled ids, and ids given to updates (once each, whatever the epochs).
     turn_generations: turns sampled. tool_calls: number by outcome. seconds: wall-clock by phase.
     tasks_seen: tasks given to steps, repeats included. epochs: times the data were read to their end.
     """
 
     budget: Budget
-    charged: int = 0
+    rollouts: int = 0
     lost: int = 0
     reserved: int = 0
     evaluation_rollouts: int = 0
@@ -111,17 +112,17 @@ class Ledger:
     epochs: int = 0
     tool_calls: dict[str, int] = field(default_factory=lambda: {outcome.value: 0 for outcome in ToolOutcome})
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))
-    journal: Journal | None = field(default=None, repr=False, compare=False)
+    journal: ChargeJournal | None = field(default=None, repr=False, compare=False)
 
     @property
     def dispatched(self) -> int:
         """Every training rollout ever sent out: charged and lost."""
-        return self.charged + self.lost
+        return self.rollouts + self.lost
 
     @property
     def remaining(self) -> int:
         """Rollouts neither charged nor reserved."""
-        return self.budget.rollouts - self.charged - self.reserved
+        return self.budget.rollouts - self.rollouts - self.reserved
 
     def tasks_that_fit(self, batch: int, worst_case: int) -> int:
         """How many tasks the next step may take: at most `batch`, as many as `worst_case` rollouts each leave room for.
@@ -156,30 +157,36 @@ class Ledger:
         if n and self.journal is not None:
             self.journal.append(n, self.dispatched + n)
         self.reserved -= n
-        self.charged += n
+        self.rollouts += n
 
     def release(self) -> None:
         """Give back what the step reserved and did not use."""
         self.reserved = 0
 
-    def count_turns(self, turns: Iterable[Turn]) -> None:
-        """Add newly generated turns: their tokens and tool calls."""
-        for turn in turns:
+    def count_rollouts(self, rollouts: Iterable[Rollout]) -> None:
+        """Add the turns, tokens and tool calls of training rollouts, for the turns they sampled themselves."""
+        for turn in (turn for rollout in rollouts for turn in rollout.own_turns):
             self.turn_generations += 1
             self.generated_tokens += len(turn.output_ids)
             if turn.tool is not None:
                 self.tool_calls[turn.tool.value] += 1
 
-    @contextmanager
-    def timed(self, phase: str) -> Iterator[None]:
-        """Add the block's wall-clock seconds to a phase. Raises ValueError for an unknown one."""
+    def count_evaluation(self, rollouts: Sequence[Rollout]) -> None:
+        """Add evaluation rollouts; their turns and tokens are not training's and are not added."""
+        self.evaluation_rollouts += len(rollouts)
+
+    def count_update(self, rows: Iterable[TrainRow], optimizer_steps: int) -> None:
+        self.trained_tokens += sum(int(row.mask.sum()) for row in rows)
+        self.optimizer_steps += optimizer_steps
+
+    def count_sync(self) -> None:
+        self.syncs += 1
+
+    def count_seconds(self, phase: str, seconds: float) -> None:
+        """Add wall-clock seconds to a phase. Raises ValueError for an unknown one."""
         if phase not in self.seconds:
             raise ValueError(f"unknown phase {phase!r}: use one of {', '.join(PHASES)}")
-        start = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.seconds[phase] += time.perf_counter() - start
+        self.seconds[phase] += seconds
 
     def as_dict(self) -> dict[str, Any]:
         """All totals as plain JSON; `from_dict` restores them exactly. The journal is not part of it."""
@@ -208,22 +215,8 @@ class Ledger:
         ledger = cls.from_dict(data)
         ledger.lost += lost_since(path, ledger.dispatched)
         ledger.release()
-        ledger.journal = Journal(path)
+        ledger.journal = ChargeJournal(path)
         return ledger
-
-
-def new_rollouts(
-    starts: Sequence[Task] | Sequence[Boundary], n: int, extended: Collection[str] = ()
-) -> tuple[int, frozenset[str]]:
-    """Rollouts that n paths from each start add, and the uids of all tips extended by then.
-
-    Each path is one rollout, except the first continuation of a tip, which goes on with a path already counted.
-    `extended` are the tips extended earlier in the step. Raises ValueError unless n is positive.
-    """
-    if n < 1:
-        raise ValueError(f"n must be at least 1, got {n}")
-    tips = {start.uid for start in starts if isinstance(start, Boundary) and start.is_tip}
-    return n * len(starts) - len(tips.difference(extended)), frozenset(tips.union(extended))
 
 
 def _not_negative(verb: str, n: int) -> None:

@@ -27,8 +27,10 @@ def sibling_advantages(rewards: npt.ArrayLike) -> Floats:
 
 
 def group_advantages(rewards: npt.ArrayLike, normalise_std: bool) -> Floats:
-    """GRPO's A_i = R_i - mean over the chains of one prompt, [n] to [n]; divided by (std + 1e-6), std with ddof 1, when
-    `normalise_std`. A group of one has advantage 0 (docs/deviations.md). Raises ValueError for an empty group, and NonFinite.
+    """GRPO's A_i = R_i - mean over the chains of one prompt, [n] to [n].
+
+    Divided by (std + 1e-6), std with ddof 1, when `normalise_std`. A group of one has advantage 0
+    (docs/deviations.md). Raises ValueError for an empty group, and NonFinite.
     """
     values = _rewards(rewards)
     if not len(values):

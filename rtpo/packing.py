@@ -6,14 +6,13 @@ an update's size does not depend on whether its rows were computed or skipped.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from rtpo.errors import NonFinite
 from rtpo.types import Floats, Ids, TrainRow
-from rtpo.verbs import Loss, SquaredPair
 
 PADDING_LENGTH = 2
 
@@ -42,12 +41,19 @@ class Packed:
         return totals[ends] - totals[ends - self.lengths]
 
 
-def pack(rows: Sequence[TrainRow], old_logprobs: Sequence[Floats] | None, multiple: int) -> Packed:
+def pack(
+    rows: Sequence[TrainRow],
+    old_logprobs: Sequence[Floats] | None = None,
+    multiple: int = 1,
+    *,
+    weights: Sequence[Floats] | None = None,
+) -> Packed:
     """Concatenate rows, padded to a multiple of `multiple` rows with rows of two ids that carry nothing.
 
     `old_logprobs` has an array of [mask.sum()] for each row, in nats; None takes those of the engine that sampled it.
-    Order is kept, so that SquaredPair's pairs stay rows 2i and 2i+1; give it an even `multiple`. Raises ValueError
-    for no rows, a row that trains nothing or its first id, old log-probs that do not match; NonFinite.
+    `weights` has one of [len(ids)] (see `normalised_weights`); None takes the rows' own. Order is kept, so that
+    SquaredPair's pairs stay rows 2i and 2i+1; give it an even `multiple`. Raises ValueError for no rows, a row that
+    trains nothing or its first id, old log-probs or weights that do not match; NonFinite.
     """
     if not rows:
         raise ValueError("pack needs at least one row")
@@ -55,6 +61,9 @@ def pack(rows: Sequence[TrainRow], old_logprobs: Sequence[Floats] | None, multip
         raise ValueError(f"multiple must be at least 1, got {multiple}")
     if old_logprobs is not None and len(old_logprobs) != len(rows):
         raise ValueError(f"{len(rows)} rows but old_logprobs of {len(old_logprobs)} rows")
+    weights = [row.weight for row in rows] if weights is None else weights
+    if [len(weight) for weight in weights] != [len(row.ids) for row in rows]:
+        raise ValueError("weights must have one array of a row's length for each row")
     old = [
         _old_logprobs(row, row.rollout_logprobs[row.mask] if old_logprobs is None else old_logprobs[i])
         for i, row in enumerate(rows)
@@ -66,7 +75,7 @@ def pack(rows: Sequence[TrainRow], old_logprobs: Sequence[Floats] | None, multip
         lengths=np.array([*(len(row.ids) for row in rows), *[PADDING_LENGTH] * padding], np.int32),
         mask=np.concatenate([*(row.mask for row in rows), blank.astype(np.bool_)]),
         advantage=np.concatenate([*(row.advantage for row in rows), blank]),
-        weight=np.concatenate([*(row.weight for row in rows), blank]),
+        weight=np.concatenate([*weights, blank]),
         old_logprobs=np.concatenate([*old, blank]),
         real_rows=len(rows),
     )
@@ -99,22 +108,21 @@ def minibatches(rows: Sequence[TrainRow], count: int) -> list[list[int]]:
     return batches
 
 
-def normalise_weights(rows: Sequence[TrainRow]) -> list[TrainRow]:
-    """The rows of one mini-batch with their weights divided by their sum, so that its loss is a weighted mean.
+def normalised_weights(rows: Sequence[TrainRow]) -> list[Floats]:
+    """The weights of one mini-batch's rows divided by their sum, [len(ids)] each, so that its loss is a weighted mean.
 
     Tied rows count in the sum. Raises ValueError when a weight is negative or all are 0.
     """
     total = sum(float(row.weight.sum(dtype=np.float64)) for row in rows)
     if not total > 0 or any((row.weight < 0).any() for row in rows):
         raise ValueError(f"weights of a mini-batch must not be negative and must not all be 0, their sum is {total}")
-    return [replace(row, weight=(row.weight / total).astype(np.float32)) for row in rows]
+    return [(row.weight / total).astype(np.float32) for row in rows]
 
 
-def without_tied(rows: Sequence[TrainRow], loss: Loss) -> list[TrainRow]:
-    """The rows that can give a gradient under `loss`: with a KL term or on pairs, all of them."""
-    if loss.kl or isinstance(loss, SquaredPair):
-        return list(rows)
-    return [row for row in rows if not row.is_tied]
+def without_tied(rows: Sequence[TrainRow]) -> list[int]:
+    """Indices of the rows whose advantages can give a gradient. Not for a loss with a KL term, nor for SquaredPair,
+    whose tied rows give one too."""
+    return [index for index, row in enumerate(rows) if not row.is_tied]
 
 
 def _old_logprobs(row: TrainRow, trained: Floats) -> Floats:

@@ -10,15 +10,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rtpo.budget import PHASES, Budget, Journal, Ledger, lost_since, new_rollouts
+from rtpo.budget import PHASES, Budget, ChargeJournal, Ledger, lost_since
 from rtpo.errors import BudgetExceeded, DataError
-from rtpo.types import Boundary, Snapshot, StopReason, Task, ToolOutcome, Turn, as_ids
-
-TASK = Task("t", "q", None)
-
-
-def boundary(path: str, k: int, is_tip: bool) -> Boundary:
-    return Boundary(TASK, k, as_ids([1]), (), Snapshot(None, ""), path, is_tip)
+from rtpo.rows import trajectory_rows, turn_row
+from rtpo.types import (
+    Grade,
+    GradeOutcome,
+    Role,
+    Rollout,
+    Snapshot,
+    StopReason,
+    Task,
+    Termination,
+    ToolOutcome,
+    Turn,
+    as_ids,
+)
 
 
 def test_a_step() -> None:
@@ -28,9 +35,9 @@ def test_a_step() -> None:
     assert ledger.tasks_that_fit(64, 28) == 0
     ledger.charge(12)
     ledger.charge(20)
-    assert (ledger.charged, ledger.reserved, ledger.remaining) == (32, 52, 16)
+    assert (ledger.rollouts, ledger.reserved, ledger.remaining) == (32, 52, 16)
     ledger.release()
-    assert (ledger.charged, ledger.reserved, ledger.remaining) == (32, 0, 68)
+    assert (ledger.rollouts, ledger.reserved, ledger.remaining) == (32, 0, 68)
     assert ledger.tasks_that_fit(2, 28) == 2
 
 
@@ -48,7 +55,7 @@ def test_a_step_stays_within_its_reservation() -> None:
     for verb in (ledger.charge, Ledger(Budget(1)).reserve):
         with pytest.raises(ValueError, match="negative"):
             verb(-1)
-    assert ledger.charged == 0
+    assert ledger.rollouts == 0
 
 
 def test_bad_arguments_are_refused() -> None:
@@ -56,8 +63,8 @@ def test_bad_arguments_are_refused() -> None:
         Budget(0)
     with pytest.raises(ValueError, match="must be at least 1, got 4 and 0"):
         Ledger(Budget(1)).tasks_that_fit(4, 0)
-    with pytest.raises(ValueError, match="unknown phase 'think'"), Ledger(Budget(1)).timed("think"):
-        pass
+    with pytest.raises(ValueError, match="unknown phase 'think'"):
+        Ledger(Budget(1)).count_seconds("think", 1.0)
 
 
 @given(
@@ -74,10 +81,10 @@ def test_a_run_ends_below_its_budget_with_less_than_a_task_left(
         ledger.reserve(tasks * worst_case)
         for part in (0.5, 0.5):
             ledger.charge(max(1, int(use[step % len(use)] * part * tasks * worst_case)) if ledger.reserved else 0)
-            assert ledger.charged + ledger.reserved <= total
+            assert ledger.rollouts + ledger.reserved <= total
         ledger.release()
         step += 1
-    assert ledger.charged <= total
+    assert ledger.rollouts <= total
     assert ledger.remaining < worst_case
 
 
@@ -99,7 +106,7 @@ def test_a_crash_anywhere_loses_exactly_what_was_dispatched_since_the_checkpoint
 ) -> None:
     with tempfile.TemporaryDirectory() as folder, patch("os.fsync"):
         path = Path(folder) / "run" / "journal.jsonl"
-        ledger = Ledger(Budget(1_000_000), journal=Journal(path))
+        ledger = Ledger(Budget(1_000_000), journal=ChargeJournal(path))
         checkpoint = json.dumps(ledger.as_dict())
         dispatched = kept = 0
         for event, n in history:
@@ -109,14 +116,14 @@ def test_a_crash_anywhere_loses_exactly_what_was_dispatched_since_the_checkpoint
                 ledger.release()
                 dispatched += n
             elif event == "checkpoint":
-                checkpoint, kept = json.dumps(ledger.as_dict()), ledger.charged
+                checkpoint, kept = json.dumps(ledger.as_dict()), ledger.rollouts
             else:
                 if event == "crash while writing":
                     line = json.dumps({"charged": 5, "total": ledger.dispatched + 5})
                     with path.open("a") as file:
                         file.write(line[:n])
                 ledger = Ledger.resume(json.loads(checkpoint), path)
-                assert ledger.charged == kept
+                assert ledger.rollouts == kept
             assert ledger.dispatched == dispatched
             assert lost_since(path, 0) == dispatched
 
@@ -124,7 +131,7 @@ def test_a_crash_anywhere_loses_exactly_what_was_dispatched_since_the_checkpoint
 def test_journal_lines(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
     assert lost_since(path, 0) == 0
-    ledger = Ledger(Budget(50), journal=Journal(path))
+    ledger = Ledger(Budget(50), journal=ChargeJournal(path))
     ledger.reserve(30)
     ledger.charge(8)
     ledger.charge(4)
@@ -144,47 +151,55 @@ def test_damaged_journals_are_named(tmp_path: Path, line: str) -> None:
 
 def test_resuming_twice_from_an_older_checkpoint(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
-    ledger = Ledger(Budget(100), journal=Journal(path))
+    ledger = Ledger(Budget(100), journal=ChargeJournal(path))
     old = ledger.as_dict()
     for _ in range(2):
         ledger.reserve(10)
         ledger.charge(10)
         ledger = Ledger.resume(old, path)
-    assert (ledger.charged, ledger.lost, ledger.remaining, ledger.reserved) == (0, 20, 100, 0)
+    assert (ledger.rollouts, ledger.lost, ledger.remaining, ledger.reserved) == (0, 20, 100, 0)
+
+
+def rollout(start_k: int) -> Rollout:
+    """Three turns of 3, 4 and 5 tokens, the first two with a tool call; forked before turn `start_k`."""
+
+    def turn(k: int, size: int, tool: ToolOutcome | None) -> Turn:
+        ids = as_ids(range(size))
+        return Turn(k, ids, ids, np.zeros(size, np.float32), 0, StopReason.STOP, Snapshot(None, ""), ids, tool)
+
+    turns = (turn(0, 3, ToolOutcome.OK), turn(1, 4, ToolOutcome.MALFORMED), turn(2, 5, None))
+    grade = Grade(GradeOutcome.GRADED, 1.0)
+    return Rollout("r", Task("t", "q", None), Role.CHAIN, start_k, None, turns, Termination.ANSWERED, grade)
+
+
+def test_counters() -> None:
+    ledger = Ledger(Budget(1))
+    ledger.count_rollouts([rollout(0), rollout(1)])
+    assert (ledger.turn_generations, ledger.generated_tokens) == (5, 21)
+    assert ledger.tool_calls == {"ok": 1, "program_error": 0, "malformed": 2, "infrastructure": 0}
+    path = rollout(0)
+    ledger.count_update(trajectory_rows(path, "flattened", 1.0, 1.0, "g"), 2)
+    ledger.count_update([turn_row(path.turns[1], path, 0.0, 1.0, "g")], 0)
+    assert (ledger.trained_tokens, ledger.optimizer_steps) == (12 + 4, 2)
+    ledger.count_evaluation([path, path])
+    ledger.count_sync()
+    assert (ledger.evaluation_rollouts, ledger.syncs, ledger.rollouts, ledger.generated_tokens) == (2, 1, 0, 21)
 
 
 def test_round_trip() -> None:
     ledger = Ledger(Budget(100))
     ledger.reserve(50)
     ledger.charge(20)
-    ledger.evaluation_rollouts += 7
-    ledger.trained_tokens += 11
+    ledger.count_rollouts([rollout(0)])
     ledger.epochs += 1
-    ledger.seconds["update"] += 0.1 + 0.2
-    with ledger.timed("generate"):
-        pass
-    ledger.count_turns(turns())
+    for phase, seconds in zip(PHASES, (0.1, 0.2, 0.3, 1 / 3, 2.5, 1e-9), strict=True):
+        ledger.count_seconds(phase, seconds)
+        ledger.count_seconds(phase, seconds / 3)
     data = json.loads(json.dumps(ledger.as_dict()))
     assert Ledger.from_dict(data) == ledger
     assert Ledger.from_dict(data).as_dict() == ledger.as_dict()
     assert data["budget"] == {"rollouts": 100}
     assert set(data["seconds"]) == set(PHASES)
-    assert data["seconds"]["generate"] > 0
-
-
-def turns() -> list[Turn]:
-    def turn(k: int, size: int, tool: ToolOutcome | None) -> Turn:
-        ids = as_ids(range(size))
-        return Turn(k, ids, ids, np.zeros(size, np.float32), 0, StopReason.STOP, Snapshot(None, ""), ids, tool)
-
-    return [turn(0, 3, ToolOutcome.OK), turn(1, 4, ToolOutcome.MALFORMED), turn(2, 5, None)]
-
-
-def test_turns_are_counted() -> None:
-    ledger = Ledger(Budget(1))
-    ledger.count_turns(turns())
-    assert (ledger.turn_generations, ledger.generated_tokens) == (3, 12)
-    assert ledger.tool_calls == {"ok": 1, "program_error": 0, "malformed": 1, "infrastructure": 0}
 
 
 def test_a_ledger_of_another_version_is_refused() -> None:
@@ -193,15 +208,3 @@ def test_a_ledger_of_another_version_is_refused() -> None:
         Ledger.from_dict({**data, "extra": 1})
     with pytest.raises(DataError, match="seconds differ from this version's in: save"):
         Ledger.from_dict({**data, "seconds": {k: v for k, v in data["seconds"].items() if k != "save"}})
-
-
-def test_new_rollouts() -> None:
-    assert new_rollouts([TASK, TASK], 16) == (32, frozenset())
-    past, tip, other = boundary("a", 1, False), boundary("a", 2, True), boundary("b", 1, True)
-    assert new_rollouts([past, past], 2) == (4, frozenset())
-    assert new_rollouts([past, tip], 2) == (3, frozenset({"a/2"}))
-    count, extended = new_rollouts([tip, tip, other], 1)
-    assert (count, extended) == (1, frozenset({"a/2", "b/1"}))
-    assert new_rollouts([tip, other], 1, extended) == (2, extended)
-    with pytest.raises(ValueError, match="n must be at least 1"):
-        new_rollouts([TASK], 0)

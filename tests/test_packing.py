@@ -6,9 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rtpo.errors import NonFinite
-from rtpo.packing import minibatches, normalise_weights, pack, per_row, without_tied
+from rtpo.packing import minibatches, normalised_weights, pack, per_row, without_tied
 from rtpo.types import Floats, TrainRow, as_ids
-from rtpo.verbs import SequenceClip, SquaredPair, TokenClip
 
 
 def row(
@@ -129,29 +128,31 @@ def test_minibatch_count_must_be_positive() -> None:
 
 def test_weights_sum_to_one_tied_rows_included() -> None:
     rows = [row([1], [2, 3], 0.0, 1.0), row([1], [2], 1.0, 1.0), row([1], [2, 3, 4, 5], -1.0, 2.0)]
-    normal = normalise_weights(rows)
-    assert [r.weight[r.mask].tolist() for r in normal] == [[0.125, 0.125], [0.25], [0.125] * 4]
-    kept = without_tied(normal, TokenClip())
-    assert [r.weight[r.mask].tolist() for r in kept] == [[0.25], [0.125] * 4]
+    weights = normalised_weights(rows)
+    assert [w.tolist() for w in weights] == [[0, 0.125, 0.125], [0, 0.25], [0, *[0.125] * 4]]
+    keep = without_tied(rows)
+    assert keep == [1, 2]
+    packed = pack([rows[i] for i in keep], weights=[weights[i] for i in keep])
+    assert packed.weight.tolist() == [0, 0.25, 0, *[0.125] * 4]
     assert rows[1].weight.tolist() == [0, 1]
 
 
 @given(st.lists(st.tuples(st.floats(0.01, 100), st.integers(1, 5)), min_size=1, max_size=8))
 def test_normalised_weights_are_a_mean(spec: list[tuple[float, int]]) -> None:
-    rows = normalise_weights([row([1], [2] * n, weight=w) for w, n in spec])
-    assert abs(sum(float(r.weight.sum(dtype=np.float64)) for r in rows) - 1) < 1e-5
+    weights = normalised_weights([row([1], [2] * n, weight=w) for w, n in spec])
+    assert abs(sum(float(w.sum(dtype=np.float64)) for w in weights) - 1) < 1e-5
 
 
 def test_bad_weights_are_refused() -> None:
     for weights in ([0.0], [1.0, -1.0], [3.0, -1.0], [float("nan")]):
         with pytest.raises(ValueError, match="must not be negative"):
-            normalise_weights([row([1], [2], weight=w) for w in weights])
+            normalised_weights([row([1], [2], weight=w) for w in weights])
+    for given_weights in ([np.ones(3, np.float32)], []):
+        with pytest.raises(ValueError, match="weights must have one array"):
+            pack([row([1], [2])], weights=given_weights)
 
 
-def test_without_tied_keeps_what_can_give_a_gradient() -> None:
-    rows = [row([1], [2], 0.0), row([1], [3], 1.0)]
-    assert [r.ids[-1] for r in without_tied(rows, TokenClip())] == [3]
-    assert [r.ids[-1] for r in without_tied(rows, SequenceClip())] == [3]
-    assert without_tied(rows[:1], TokenClip()) == []
-    for loss in (TokenClip(kl=0.02), SequenceClip(kl=0.02), SquaredPair()):
-        assert len(without_tied(rows, loss)) == 2
+def test_without_tied() -> None:
+    rows = [row([1], [2], 0.0), row([1], [3], 1.0), row([1], [2], -1.0)]
+    assert without_tied(rows) == [1, 2]
+    assert without_tied(rows[:1]) == []
