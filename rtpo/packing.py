@@ -22,7 +22,7 @@ class Packed:
     """Rows laid end to end: nnz ids in all, those of row i being the lengths[i] after the rows before it.
 
     ids, mask, advantage, weight, old_logprobs: [nnz]; what is off the mask is 0 (ids excepted).
-    lengths: [rows]; the first `real_rows` are the caller's, in order, the others padding without loss or weight.
+    lengths: [rows]; the caller's rows in order, then padding without loss or weight.
     """
 
     ids: Ids
@@ -31,14 +31,6 @@ class Packed:
     advantage: Floats
     weight: Floats
     old_logprobs: Floats
-    real_rows: int
-
-    @property
-    def trained_per_row(self) -> npt.NDArray[np.int64]:
-        """[rows] number of trained tokens."""
-        ends = np.cumsum(self.lengths)
-        totals = np.concatenate([[0], np.cumsum(self.mask, dtype=np.int64)])
-        return totals[ends] - totals[ends - self.lengths]
 
 
 def pack(
@@ -77,16 +69,7 @@ def pack(
         advantage=np.concatenate([*(row.advantage for row in rows), blank]),
         weight=np.concatenate([*weights, blank]),
         old_logprobs=np.concatenate([*old, blank]),
-        real_rows=len(rows),
     )
-
-
-def per_row(packed: Packed, values: Floats) -> list[Floats]:
-    """Split one value for each trained token, in row order, into an array of [mask.sum()] for each real row."""
-    counts = packed.trained_per_row
-    if values.shape != (int(counts.sum()),):
-        raise ValueError(f"{int(counts.sum())} trained tokens but values of shape {values.shape}")
-    return np.split(values, np.cumsum(counts)[:-1])[: packed.real_rows]
 
 
 def minibatches(rows: Sequence[TrainRow], count: int) -> list[list[int]]:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rtpo.errors import NonFinite
-from rtpo.packing import minibatches, normalised_weights, pack, per_row, without_tied
+from rtpo.packing import minibatches, normalised_weights, pack, without_tied
 from rtpo.types import Floats, TrainRow, as_ids
 
 
@@ -34,8 +34,6 @@ def test_pack() -> None:
     assert packed.advantage.tolist() == [0, 0, 0.5, 0, -0.5, -0.5, 0, 0, 1.0, 0, 0]
     assert packed.weight.tolist() == [0, 0, 1.0, 0, 1.5, 1.5, 0, 0, 1.0, 0, 0]
     np.testing.assert_allclose(packed.old_logprobs, [0, 0, -0.3, 0, -0.5, -0.6, 0, 0, -0.9, 0, 0], rtol=1e-6)
-    assert packed.real_rows == 3
-    assert packed.trained_per_row.tolist() == [1, 2, 1, 0]
     dtypes = (packed.ids.dtype, packed.mask.dtype, packed.weight.dtype, packed.old_logprobs.dtype)
     assert dtypes == (np.int32, np.bool_, np.float32, np.float32)
 
@@ -45,15 +43,6 @@ def test_given_old_logprobs_replace_the_engines() -> None:
     packed = pack(rows, [np.array([-1.0], np.float32), np.array([-2.0, -3.0], np.float32)], 1)
     assert packed.old_logprobs.tolist() == [0, 0, -1, 0, -2, -3]
     assert packed.lengths.tolist() == [3, 3]
-
-
-def test_per_row_inverts_the_packing_of_scores() -> None:
-    rows = [row([1, 2], [3]), row([4], [5, 6]), row([7], [8])]
-    packed = pack(rows, None, 4)
-    values = np.array([1, 2, 3, 4], np.float32)
-    assert [part.tolist() for part in per_row(packed, values)] == [[1], [2, 3], [4]]
-    with pytest.raises(ValueError, match="4 trained tokens"):
-        per_row(packed, values[:3])
 
 
 @given(st.lists(st.tuples(st.integers(1, 4), st.integers(1, 4)), min_size=1, max_size=7), st.integers(1, 5))
@@ -68,9 +57,6 @@ def test_padding_changes_nothing(sizes: list[tuple[int, int]], multiple: int) ->
         whole = getattr(padded, name)
         np.testing.assert_array_equal(whole[:nnz], getattr(plain, name))
         assert not whole[nnz:].any()
-    scores = padded.old_logprobs[padded.mask]
-    for given_row, part in zip(rows, per_row(padded, scores), strict=True):
-        np.testing.assert_array_equal(part, given_row.rollout_logprobs[given_row.mask])
 
 
 def test_bad_packs_are_refused() -> None:
