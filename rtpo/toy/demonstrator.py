@@ -13,14 +13,21 @@ from rtpo.toy.math_problems import MODULUS, TEMPLATES, Problem, parse_question
 from rtpo.toy.tokenizer import STOP
 from rtpo.types import Grade, Message, StopReason, Task
 
+LEFT_TO_RIGHT = next(index for index, template in enumerate(TEMPLATES) if template.question == "a s b * c")
+
 
 @dataclass(frozen=True, slots=True)
 class SlipRates:
-    """How often the demonstrator slips at a turn, by what the turn should do."""
+    """How often the demonstrator slips at a turn, by what the turn should do.
 
-    first: float = 0.27
-    second: float = 0.27
-    answer: float = 0.2
+    left_to_right: how often it takes a sum or difference before the product to its right. Above one half, so that its
+    most likely reply is wrong there: a model has more to learn than to sharpen.
+    """
+
+    first: float = 0.22
+    second: float = 0.22
+    answer: float = 0.15
+    left_to_right: float = 0.6
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +45,13 @@ class Demonstration:
     opening: tuple[Message, ...]
     turns: tuple[DemonstratedTurn, ...]
     grade: Grade
+
+    @property
+    def reward(self) -> float:
+        """R. Raises ValueError where the episode could not be graded."""
+        if self.grade.reward is None:
+            raise ValueError(f"the demonstration has no reward (grade {self.grade.outcome.value})")
+        return self.grade.reward
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +109,16 @@ def _malformed(belief: _Belief, operation: str, rng: np.random.Generator) -> str
     return str(rng.choice([whole, f" {left} {right}", f" {left} {operator}", f"{operation} {operator}"]))
 
 
+def _misread(problem: Problem) -> Problem:
+    return replace(problem, template=TEMPLATES[problem.template].misread)
+
+
 def _slip_in_call(belief: _Belief, operation: str, rng: np.random.Generator) -> tuple[str, _Belief]:
     """A wrong reply where an operation was due, and what the demonstrator believes from then on."""
     slips = ["operand", "copy", "operator", "malformed", "malformed", "stop"]
     slip = rng.choice([*slips, "decomposition", "decomposition"] if not belief.done else [*slips, "repeat"])
     if slip == "decomposition":
-        misread = replace(belief.problem, template=TEMPLATES[belief.problem.template].misread)
+        misread = _misread(belief.problem)
         return _call(belief, misread.first), replace(belief, problem=misread)
     if slip == "operand":
         return _call(belief, _wrong_operand(operation, rng)), belief
@@ -151,7 +169,10 @@ async def demonstrate(
     """One episode of `task` in `env`. The same state of `rng` gives the same episode."""
     rates = rates or SlipRates()
     opening = await env.reset(task)
-    belief = _Belief(parse_question(task.question))
+    problem = parse_question(task.question)
+    if problem.template == LEFT_TO_RIGHT and rng.random() < rates.left_to_right:
+        problem = _misread(problem)
+    belief = _Belief(problem)
     turns: list[DemonstratedTurn] = []
     done = False
     while not done and len(turns) < max_turns:

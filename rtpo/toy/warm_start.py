@@ -1,0 +1,307 @@
+"""Warm start: a tiny Qwen3 model fine-tuned to imitate the imperfect demonstrator, one sample a turn (c_k, u_k).
+
+Contexts are built as at rollout, most without past thinking; a share of the episodes keeps it, so that scoring the
+model under the whole history is a mild mismatch and not nonsense.
+"""
+
+import asyncio
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import tokenizers
+import torch
+import torch.nn.functional as F
+import transformers
+from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+
+from rtpo.chat import ChatFormat
+from rtpo.contexts import next_context
+from rtpo.decoder import Decoder
+from rtpo.engine import Generation, Request, Sampling
+from rtpo.envs import make_env
+from rtpo.envs.base import Env
+from rtpo.episodes import EpisodeLimits, EpisodeWorld, Plan, run_episodes
+from rtpo.errors import ConfigError, DataError
+from rtpo.rows import trajectory_rows
+from rtpo.seeds import generator
+from rtpo.toy.demonstrator import Demonstration, demonstrate
+from rtpo.toy.math_problems import Split, problems
+from rtpo.toy.tokenizer import build_tokenizer, encode_strict
+from rtpo.types import Ids, Role, Rollout, RolloutContext, StopReason, Task, as_ids
+
+MAX_TURN_TOKENS = 32
+RECORD_EVERY = 10
+ARCHITECTURE: dict[str, Any] = {
+    "hidden_size": 64,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "intermediate_size": 192,
+    "max_position_embeddings": 512,
+    "tie_word_embeddings": True,
+}
+
+
+class Demonstrator(Protocol):
+    """Writes one episode of a task in an environment."""
+
+    async def __call__(self, task: Task, env: Env, rng: np.random.Generator, *, max_turns: int) -> Demonstration: ...
+
+
+@dataclass(frozen=True, slots=True)
+class WarmStartTask:
+    """What a task's warm start needs: its problems by split, its demonstrator, and K."""
+
+    problems: Callable[[Split, int, int], list[Task]]
+    demonstrate: Demonstrator
+    max_turns: int
+
+
+TASKS = {"toy_math": WarmStartTask(problems, demonstrate, max_turns=3)}
+
+
+@dataclass(frozen=True, slots=True)
+class WarmStart:
+    """The settings of one warm start.
+
+    full_history: share of the episodes whose contexts keep past thinking.
+    held_out: number of held-out problems the result is measured on.
+    """
+
+    task: str
+    steps: int = 1400
+    seed: int = 0
+    batch_size: int = 64
+    learning_rate: float = 3e-3
+    full_history: float = 0.01
+    held_out: int = 1000
+
+    def __post_init__(self) -> None:
+        if self.task not in TASKS:
+            raise ConfigError(f"task {self.task!r} has no warm start: use one of {', '.join(sorted(TASKS))}")
+        for name in ("steps", "batch_size", "held_out"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} is {getattr(self, name)}: give at least 1")
+        if not self.learning_rate > 0:
+            raise ConfigError(f"learning_rate is {self.learning_rate}: give a number above 0")
+        if not 0 <= self.full_history <= 1:
+            raise ConfigError(f"full_history is {self.full_history}: give a share from 0 to 1")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sample:
+    """c_k followed by u_k; the first `context` ids carry no loss."""
+
+    ids: Ids
+    context: int
+
+
+def build_config(tokenizer: PreTrainedTokenizerFast) -> Qwen3Config:
+    """The toy model's configuration for a tokenizer."""
+    return Qwen3Config(
+        **ARCHITECTURE,
+        vocab_size=len(tokenizer),
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+
+
+def turn_samples(
+    demonstration: Demonstration, tokenizer: PreTrainedTokenizerFast, chat: ChatFormat, mode: RolloutContext
+) -> Iterator[Sample]:
+    """One sample a turn, its context built as at rollout."""
+    context = chat.opening(demonstration.opening)
+    for turn in demonstration.turns:
+        output = as_ids(encode_strict(tokenizer, turn.reply))
+        yield Sample(as_ids(np.concatenate([context, output])), len(context))
+        if turn.feedback:
+            feedback = chat.feedback(turn.feedback, StopReason.STOP)
+            context = next_context(context, output, feedback, chat.tags, mode)
+
+
+def demonstrations(settings: WarmStart, count: int) -> list[Demonstration]:
+    """Demonstrations on `count` training problems."""
+    task = TASKS[settings.task]
+    rng = generator(settings.seed, "demonstrations")
+
+    async def demonstrate_all() -> list[Demonstration]:
+        return [
+            await task.demonstrate(problem, make_env(settings.task), rng, max_turns=task.max_turns)
+            for problem in task.problems("train", count, settings.seed)
+        ]
+
+    return asyncio.run(demonstrate_all())
+
+
+def training_samples(
+    demonstrated: Sequence[Demonstration], settings: WarmStart, tokenizer: PreTrainedTokenizerFast
+) -> list[Sample]:
+    """The samples of all turns, in random order."""
+    chat = ChatFormat(tokenizer)
+    rng = generator(settings.seed, "samples")
+    samples = [
+        sample
+        for episode in demonstrated
+        for sample in turn_samples(
+            episode, tokenizer, chat, "full" if rng.random() < settings.full_history else "strip_think"
+        )
+    ]
+    return [samples[place] for place in rng.permutation(len(samples))]
+
+
+def _padded(sequences: Sequence[Ids]) -> torch.Tensor:
+    """[B, T] ids, padded on the right, where causal attention makes padding harmless."""
+    tensors = [torch.tensor(ids, dtype=torch.int64) for ids in sequences]
+    return torch.nn.utils.rnn.pad_sequence(tensors, batch_first=True)
+
+
+def train(model: Qwen3ForCausalLM, samples: Sequence[Sample], settings: WarmStart) -> list[tuple[int, float]]:
+    """Fine-tune in place; returns (step, mean loss over the steps since the last record), loss in nats a token."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=settings.learning_rate)
+    warm_up = max(1, settings.steps // 20)
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda step: min((step + 1) / warm_up, (settings.steps - step) / settings.steps)
+    )
+    model.train()
+    losses: list[float] = []
+    for step in range(settings.steps):
+        start = step * settings.batch_size
+        batch = [samples[place % len(samples)] for place in range(start, start + settings.batch_size)]
+        ids = _padded([sample.ids for sample in batch])
+        trained = torch.zeros_like(ids, dtype=torch.bool)
+        for row, sample in enumerate(batch):
+            trained[row, sample.context : len(sample.ids)] = True
+        logits = model(input_ids=ids).logits[:, :-1][trained[:, 1:]]
+        loss = F.cross_entropy(logits, ids[trained])
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+        losses.append(loss.item())
+    model.eval()
+    ends = range(RECORD_EVERY, len(losses) + 1, RECORD_EVERY)
+    return [(end, round(float(np.mean(losses[end - RECORD_EVERY : end])), 4)) for end in ends]
+
+
+class LocalEngine:
+    """The decoder in this process, as an engine: requests made at the same moment share a batch."""
+
+    def __init__(self, model: Qwen3ForCausalLM, stop_id: int) -> None:
+        self._decoder = Decoder(model.config, {stop_id}, cache_tokens=0)
+        self._decoder.load(model.state_dict().items(), version=0)
+        self._waiting: list[tuple[Request, asyncio.Future[Generation]]] = []
+
+    async def generate(self, request: Request) -> Generation:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Generation] = loop.create_future()
+        if not self._waiting:
+            loop.call_soon(self._dispatch)
+        self._waiting.append((request, future))
+        return await future
+
+    def _dispatch(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        generations = self._decoder.generate([request for request, _ in waiting])
+        for (_, future), generation in zip(waiting, generations, strict=True):
+            future.set_result(generation)
+
+
+def play(
+    model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, settings: WarmStart, temperature: float
+) -> list[Rollout]:
+    """One episode of each held-out problem, past thinking stripped."""
+    task = TASKS[settings.task]
+    room = model.config.max_position_embeddings
+    chat = ChatFormat(tokenizer)
+    world = EpisodeWorld(
+        LocalEngine(model, chat.tags.stop_id),
+        chat,
+        lambda: make_env(settings.task),
+        EpisodeLimits(task.max_turns, room, MAX_TURN_TOKENS, room),
+        rollout_context="strip_think",
+        seed=settings.seed,
+        on_retry=print,
+    )
+    held_out = task.problems("held_out", settings.held_out, settings.seed)
+    plans = [Plan(problem.uid, problem, Role.EVAL) for problem in held_out]
+    return run_episodes(world, plans, Sampling(temperature=temperature))
+
+
+@torch.no_grad()
+def flattened_ratio(model: Qwen3ForCausalLM, rollouts: Sequence[Rollout], chunk: int = 128) -> float:
+    """Geometric mean, over sampled tokens, of pi(u | flattened history) / pi(u | c_k)."""
+    rows = [row for rollout in rollouts for row in trajectory_rows(rollout, "flattened", 0.0, 1.0, rollout.uid)]
+    differences = []
+    for start in range(0, len(rows), chunk):
+        part = rows[start : start + chunk]
+        ids = _padded([row.ids for row in part])
+        logprobs = model(input_ids=ids).logits[:, :-1].log_softmax(-1).gather(-1, ids[:, 1:, None])[..., 0].numpy()
+        for row, scored in zip(part, logprobs, strict=True):
+            sampled = np.flatnonzero(row.mask)
+            differences.append(scored[sampled - 1] - row.rollout_logprobs[sampled])
+    return float(np.exp(np.concatenate(differences).mean()))
+
+
+def measure(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, settings: WarmStart) -> dict[str, int | float]:
+    """Held-out success, lengths and mismatch. `sampled` is at temperature 1."""
+    sampled = play(model, tokenizer, settings, temperature=1.0)
+    greedy = play(model, tokenizer, settings, temperature=0.0)
+    turns = [turn for rollout in sampled for turn in rollout.turns]
+    figures = {
+        "sampled_success": _mean(rollout.reward for rollout in sampled),
+        "greedy_success": _mean(rollout.reward for rollout in greedy),
+        "turns_per_episode": _mean(len(rollout.turns) for rollout in sampled),
+        "tokens_per_turn": _mean(len(turn.output_ids) for turn in turns),
+        "flattened_ratio": flattened_ratio(model, sampled),
+    }
+    return {"problems": len(sampled)} | {name: round(value, 4) for name, value in figures.items()}
+
+
+def _mean(values: Iterable[float]) -> float:
+    return float(np.mean(list(values)))
+
+
+def sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def warm_start(settings: WarmStart, output: Path) -> dict[str, Any]:
+    """Train, measure and save a checkpoint folder; returns its record, which is written last, as warm_start.json.
+
+    Raises DataError when `output` has something in it.
+    """
+    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise DataError(f"output {output} exists and is not an empty folder: name another one or remove it")
+    begun = time.process_time()
+    tokenizer = build_tokenizer()
+    # Episodes average more than two turns, so that no sample is seen twice.
+    demonstrated = demonstrations(settings, settings.steps * settings.batch_size // 2)
+    samples = training_samples(demonstrated, settings, tokenizer)
+    torch.manual_seed(settings.seed)
+    model = Qwen3ForCausalLM(build_config(tokenizer))
+    losses = train(model, samples, settings)
+    trained = time.process_time()
+    held_out = measure(model, tokenizer, settings)
+    model.save_pretrained(output)
+    tokenizer.save_pretrained(output)
+    record = {
+        "settings": asdict(settings),
+        "held_out": held_out,
+        "demonstrator_success": round(_mean(episode.reward for episode in demonstrated), 4),
+        "parameters": model.num_parameters(),
+        "training_cpu_seconds": round(trained - begun, 1),
+        "sha256": {path.name: sha256(path) for path in sorted(output.iterdir())},
+        "versions": {module.__name__: module.__version__ for module in (torch, transformers, tokenizers)},
+        "loss": losses,
+    }
+    (output / "warm_start.json").write_text(json.dumps(record, indent=1) + "\n")
+    return record

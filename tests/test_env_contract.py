@@ -1,0 +1,140 @@
+"""The contract of every registered environment (rtpo/envs/base.py)."""
+
+import asyncio
+import pickle
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rtpo.envs import ENVIRONMENTS, make_env
+from rtpo.envs.base import Env
+from rtpo.errors import ConfigError
+from rtpo.types import Feedback, Grade, Snapshot, StopReason, Task
+
+MAX_TURNS = 4
+Reply = tuple[str, StopReason]
+Trace = list[tuple[Feedback, str]]
+
+TASKS = {
+    "toy_math": Task(uid="toy_math/held_out/12+5*3", question=" compute 12 + 5 * 3", answer=27),
+}
+REPLIES = {
+    "toy_math": (
+        "<think> first 5 * 3</think><tool_call> 5 * 3</tool_call>",
+        "<think> 5 * 3 is 15 then 12 + 15</think><tool_call> 12 + 15</tool_call>",
+        "<think> first 5 * 3</think><tool_call> 12 + 5 * 3</tool_call>",
+        "<tool_call> 5 * 3",
+        "<think> first 5 * 3",
+        "<think> 12 + 15 is 27 so answer 27</think> answer\\boxed{ 27}",
+        " answer\\boxed{ 3}",
+        "",
+    ),
+}
+
+
+def replies(name: str) -> st.SearchStrategy[list[Reply]]:
+    reply = st.tuples(st.sampled_from(REPLIES[name]), st.sampled_from(list(StopReason)))
+    return st.lists(reply, min_size=1, max_size=MAX_TURNS)
+
+
+async def play(env: Env, script: Sequence[Reply]) -> tuple[Trace, list[Snapshot]]:
+    """The trace of the script's replies, up to the last one the episode takes, and the snapshot before each."""
+    trace: Trace = []
+    snapshots = []
+    for text, stop in script:
+        snapshots.append(env.snapshot())
+        feedback = await env.step(text, stop)
+        trace.append((feedback, env.snapshot().digest))
+        if feedback.done:
+            break
+    return trace, snapshots
+
+
+async def replay(name: str, snapshot: Snapshot, script: Sequence[Reply]) -> tuple[str, Trace, Grade]:
+    env = make_env(name)
+    env.restore(TASKS[name], snapshot)
+    digest = env.snapshot().digest
+    trace, _ = await play(env, script)
+    return digest, trace, await env.grade()
+
+
+def test_every_environment_has_a_task_and_replies_here() -> None:
+    assert set(TASKS) == set(REPLIES) == set(ENVIRONMENTS)
+
+
+def test_unknown_environment_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"'chess' does not exist: use one of .*toy_math"):
+        make_env("chess")
+
+
+@pytest.mark.parametrize("name", sorted(ENVIRONMENTS))
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_a_restored_episode_continues_as_the_first_did(name: str, data: st.DataObject) -> None:
+    script = data.draw(replies(name))
+
+    async def check() -> None:
+        env = make_env(name)
+        await env.reset(TASKS[name])
+        trace, snapshots = await play(env, script)
+        grade = await env.grade()
+        for k, snapshot in enumerate(snapshots):
+            for _ in range(2):
+                again = await replay(name, snapshot, script[k:])
+                assert again == (snapshot.digest, trace[k:], grade)
+
+    asyncio.run(check())
+
+
+@pytest.mark.parametrize("name", sorted(ENVIRONMENTS))
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_a_snapshot_is_not_changed_by_what_follows(name: str, data: st.DataObject) -> None:
+    before, others = data.draw(replies(name)), data.draw(replies(name))
+
+    async def check() -> None:
+        env = make_env(name)
+        await env.reset(TASKS[name])
+        _, snapshots = await play(env, before)
+        stored = [pickle.dumps(snapshot) for snapshot in snapshots]
+        for snapshot in snapshots:
+            await replay(name, snapshot, others)
+        assert [pickle.dumps(snapshot) for snapshot in snapshots] == stored
+
+    asyncio.run(check())
+
+
+@pytest.mark.parametrize("name", sorted(ENVIRONMENTS))
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_digests_are_equal_exactly_when_states_are(name: str, data: st.DataObject) -> None:
+    scripts = data.draw(replies(name)), data.draw(replies(name))
+
+    async def check() -> None:
+        found = []
+        for script in scripts:
+            env = make_env(name)
+            await env.reset(TASKS[name])
+            _, snapshots = await play(env, script)
+            found += [*snapshots, env.snapshot()]
+        for one in found:
+            for other in found:
+                assert (one.digest == other.digest) == (one.state == other.state)
+
+    asyncio.run(check())
+
+
+@pytest.mark.parametrize("name", sorted(ENVIRONMENTS))
+def test_an_unpickled_snapshot_restores(name: str) -> None:
+    async def check() -> None:
+        env = make_env(name)
+        await env.reset(TASKS[name])
+        await env.step(REPLIES[name][0], StopReason.STOP)
+        snapshot = env.snapshot()
+        copy = pickle.loads(pickle.dumps(snapshot))
+        script = [(reply, StopReason.STOP) for reply in REPLIES[name][1:]]
+        assert await replay(name, copy, script) == await replay(name, snapshot, script)
+
+    asyncio.run(check())

@@ -1,0 +1,396 @@
+"""The toy math task: tokenizer, problems, environment, demonstrator and warm start."""
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerFast
+
+import rtpo.toy.warm_start as toy
+from experiments.warm_start import main
+from rtpo.chat import ChatFormat
+from rtpo.contexts import next_context
+from rtpo.envs.toy_math import ToyMathEnv
+from rtpo.errors import ConfigError, DataError
+from rtpo.toy.demonstrator import SlipRates, demonstrate
+from rtpo.toy.math_problems import Problem, parse_question, problems, read_problems, split_of
+from rtpo.toy.tokenizer import ENTITIES, MARKUP, NUMBERS, RELATIONS, WORDS, build_tokenizer, encode_strict
+from rtpo.types import Feedback, Grade, Message, StopReason, Task, ToolOutcome, as_ids
+
+SHIPPED = Path(toy.__file__).parent / "warm_start_math"
+TOKENIZER = build_tokenizer()
+CHAT = ChatFormat(TOKENIZER)
+TASK = Task(uid="toy_math/held_out/12+5*3", question=" compute 12 + 5 * 3", answer=27)
+CALL = "<think> first 5 * 3</think><tool_call> 5 * 3</tool_call>"
+ANSWER = "<think> 12 + 15 is 27 so answer 27</think> answer\\boxed{ 27}"
+
+# Tokenizer
+
+
+@given(st.lists(st.integers(0, len(TOKENIZER) - 1).filter(lambda i: i != TOKENIZER.unk_token_id), max_size=40))
+def test_ids_survive_decoding_and_encoding(ids: list[int]) -> None:
+    text = TOKENIZER.decode(ids)
+    assert TOKENIZER.encode(text, add_special_tokens=False) == ids
+    assert TOKENIZER.decode(encode_strict(TOKENIZER, text)) == text
+
+
+def test_one_token_a_word() -> None:
+    assert len(TOKENIZER) == 204
+    for word in (*WORDS, *NUMBERS, *RELATIONS, *ENTITIES):
+        assert len(encode_strict(TOKENIZER, f" {word}")) == 1
+    for tag in (*MARKUP, "<|im_start|>", "<|im_end|>", "<|endoftext|>"):
+        assert len(encode_strict(TOKENIZER, tag)) == 1
+    assert (TOKENIZER.eos_token, TOKENIZER.pad_token) == ("<|im_end|>", "<|endoftext|>")
+
+
+def test_tags_survive_decoding_without_special_tokens() -> None:
+    text = f"{CALL}\n{ANSWER}"
+    assert TOKENIZER.decode(encode_strict(TOKENIZER, f"{text}<|im_end|>"), skip_special_tokens=True) == text
+
+
+@pytest.mark.parametrize("text", [" compute 100", "compute 12", " compute  12", " compute 12 ", " divide", "<unk>"])
+def test_text_that_is_not_canonical_is_refused(text: str) -> None:
+    with pytest.raises(DataError, match="one space before"):
+        encode_strict(TOKENIZER, text)
+
+
+# Chat template
+
+CONVERSATION = [
+    {"role": "user", "content": " compute 12 + 5 * 3"},
+    {"role": "assistant", "content": CALL},
+    {"role": "tool", "content": " 15"},
+    {"role": "tool", "content": " 27"},
+    {"role": "assistant", "content": "<think> so</think>\n answer"},
+]
+
+
+def render(messages: Sequence[dict[str, str]], **options: Any) -> str:
+    return str(TOKENIZER.apply_chat_template(messages, tokenize=False, **options))
+
+
+def test_template_takes_assistant_messages_as_they_are() -> None:
+    assert render(CONVERSATION, add_generation_prompt=True) == (
+        "<|im_start|> user\n compute 12 + 5 * 3<|im_end|>\n"
+        f"<|im_start|> assistant\n{CALL}<|im_end|>\n"
+        "<|im_start|> user\n<tool_response> 15</tool_response>\n<tool_response> 27</tool_response><|im_end|>\n"
+        "<|im_start|> assistant\n<think> so</think>\n answer<|im_end|>\n"
+        "<|im_start|> assistant\n"
+    )
+
+
+def test_template_without_thinking() -> None:
+    assert render(CONVERSATION, keep_think=False) == (
+        "<|im_start|> user\n compute 12 + 5 * 3<|im_end|>\n"
+        "<|im_start|> assistant\n<tool_call> 5 * 3</tool_call><|im_end|>\n"
+        "<|im_start|> user\n<tool_response> 15</tool_response>\n<tool_response> 27</tool_response><|im_end|>\n"
+        "<|im_start|> assistant\n answer<|im_end|>\n"
+    )
+
+
+def test_template_refuses_an_unknown_role() -> None:
+    with pytest.raises(Exception, match="role oracle"):
+        render([{"role": "oracle", "content": " 1"}])
+
+
+@pytest.mark.parametrize(("mode", "keep_think"), [("strip_think", False), ("full", True)])
+def test_contexts_on_ids_are_the_rendered_conversation(mode: Any, keep_think: bool) -> None:
+    context = CHAT.opening([Message("user", TASK.question)])
+    output = as_ids(encode_strict(TOKENIZER, f"{CALL}<|im_end|>"))
+    context = next_context(context, output, CHAT.feedback([Message("tool", " 15")], StopReason.STOP), CHAT.tags, mode)
+    assert CHAT.decode(context) == render(CONVERSATION[:3], add_generation_prompt=True, keep_think=keep_think)
+
+
+# Problems
+
+
+def test_splits_are_disjoint_and_hold_no_problem_twice() -> None:
+    splits = {split: problems(split, 400, seed=3) for split in ("train", "validation", "held_out")}
+    keys = [parse_question(task.question).key for tasks in splits.values() for task in tasks]
+    assert len(set(keys)) == len(keys) == 1200
+    for split, tasks in splits.items():
+        for task in tasks:
+            problem = parse_question(task.question)
+            assert split_of(problem) == split
+            assert task.uid == f"toy_math/{split}/{problem.key}"
+
+
+def test_problems_depend_on_the_seed_alone() -> None:
+    assert problems("train", 20, seed=1) == problems("train", 30, seed=1)[:20]
+    assert problems("train", 20, seed=1) != problems("train", 20, seed=2)
+
+
+@given(st.integers(0, 3), *[st.integers(0, 99)] * 3, st.sampled_from("+-"))
+def test_answers_are_python_s_modulo_100(template: int, a: int, b: int, c: int, sign: str) -> None:
+    problem = Problem(template, a, b, c, sign)
+    assert problem.answer == eval(problem.key) % 100
+    assert parse_question(problem.question) == problem
+    encode_strict(TOKENIZER, problem.question)
+
+
+def test_a_split_or_count_that_cannot_be_is_refused() -> None:
+    with pytest.raises(ConfigError, match="split 'test' does not exist: use one of train, validation, held_out"):
+        problems("test", 1, seed=0)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="count of problems is 0"):
+        problems("train", 0, seed=0)
+
+
+def line(**changes: object) -> str:
+    return json.dumps({"question": TASK.question, "answer": TASK.answer, "uid": TASK.uid} | changes)
+
+
+def test_reading_problems(tmp_path: Path) -> None:
+    path = tmp_path / "problems.jsonl"
+    path.write_text(line() + "\n" + line(uid="other") + "\n")
+    assert read_problems(path) == [TASK, Task("other", TASK.question, TASK.answer)]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "is empty: write one problem a line"),
+        (line() + "\n{", "line 2 of .* is not JSON"),
+        (line() + "\n\n", "line 2 of .* is not JSON"),
+        ("[1]", "line 1 of .* must be an object with the fields question, answer and uid"),
+        (line(hint=1), "line 1 of .* and no others"),
+        (line(question=3), "line 1 of .*: question must be text"),
+        (line(question=" compute 12 / 5 * 3"), "line 1 of .*: question .* is in none of the toy math templates"),
+        (line(question=" compute 05 + 5 * 3"), "line 1 of .*: question .* is in none of the toy math templates"),
+        (line(uid=""), "line 1 of .*: uid must be text"),
+        (line(answer=26), "line 1 of .*: answer is 26, but the question's value modulo 100 is 27"),
+        (line(answer="27"), "line 1 of .*: answer is '27'"),
+        (line() + "\n" + line(), "line 2 of .* repeats uid"),
+        ("\xff", "is not UTF-8"),
+    ],
+)
+def test_malformed_problem_files_are_refused(tmp_path: Path, content: str, message: str) -> None:
+    path = tmp_path / "problems.jsonl"
+    path.write_bytes(content.encode("latin-1"))
+    with pytest.raises(DataError, match=message):
+        read_problems(path)
+
+
+def test_a_missing_problem_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"data file .*none\.jsonl cannot be read .*: check the path"):
+        read_problems(tmp_path / "none.jsonl")
+
+
+# Environment
+
+
+def episode(*replies: str | tuple[str, StopReason]) -> tuple[list[Feedback], Grade]:
+    async def run() -> tuple[list[Feedback], Grade]:
+        env = ToyMathEnv()
+        assert await env.reset(TASK) == (Message("user", TASK.question),)
+        scripted = [(reply, StopReason.STOP) if isinstance(reply, str) else reply for reply in replies]
+        return [await env.step(*reply) for reply in scripted], await env.grade()
+
+    return asyncio.run(run())
+
+
+def test_a_solved_problem() -> None:
+    feedback, grade = episode(CALL, "<tool_call> 12 + 15</tool_call>", ANSWER)
+    assert feedback == [
+        Feedback((Message("tool", " 15"),), False, ToolOutcome.OK),
+        Feedback((Message("tool", " 27"),), False, ToolOutcome.OK),
+        Feedback((), True, None),
+    ]
+    assert grade.reward == 1.0
+
+
+@pytest.mark.parametrize(("call", "result"), [(" 60 + 60", " 20"), (" 3 - 5", " 98"), (" 25 * 8", " 0")])
+def test_the_calculator_is_modulo_100(call: str, result: str) -> None:
+    assert episode(f"<tool_call>{call}</tool_call>")[0][0].messages == (Message("tool", result),)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "<tool_call> 12 + 5 * 3</tool_call>",
+        "<tool_call> 5 3</tool_call>",
+        "<tool_call></tool_call>",
+        "<tool_call> 5 * 3",
+        "</tool_call><tool_call> 5 * 3",
+        "<tool_call> 5 * 3</tool_call><tool_call> 5 * 3</tool_call>",
+        "<tool_call><tool_call> 5 * 3</tool_call>",
+        "<tool_call> search e1 boss</tool_call>",
+    ],
+)
+def test_a_malformed_call_is_answered_with_an_error(reply: str) -> None:
+    (feedback,), grade = episode(reply)
+    assert feedback == Feedback((Message("tool", " error"),), False, ToolOutcome.MALFORMED)
+    assert grade.reward == 0.0
+
+
+def test_a_reply_cut_off_before_its_call_is_answered_with_an_error() -> None:
+    for reply in ("<think> first 5 * 3", "<tool_call> 5 *", ANSWER, ""):
+        assert episode((reply, StopReason.LENGTH))[0] == [Feedback((Message("tool", " error"),), False, None)]
+    (feedback,), _ = episode((CALL + " then", StopReason.LENGTH))
+    assert feedback == Feedback((Message("tool", " 15"),), False, ToolOutcome.OK)
+
+
+@pytest.mark.parametrize(
+    ("reply", "reward"),
+    [
+        (ANSWER, 1.0),
+        (ANSWER + "<|im_end|>", 1.0),
+        ("\\boxed{ 27}", 1.0),
+        ("\\boxed{ 3} then\\boxed{ 27}", 1.0),
+        ("\\boxed{ 27} then\\boxed{ 3}", 0.0),
+        ("\\boxed{ 27 27}", 0.0),
+        ("\\boxed{ 27", 0.0),
+        (" answer 27", 0.0),
+        ("<think>\\boxed{ 27}</think> answer", 0.0),
+        ("<think> so\\boxed{ 27}", 0.0),
+        ("<think><tool_call> 5 * 3</tool_call>", 0.0),
+        ("", 0.0),
+    ],
+)
+def test_a_final_reply_is_graded_by_its_last_box_after_thinking(reply: str, reward: float) -> None:
+    feedback, grade = episode(reply)
+    assert feedback == [Feedback((), True, None)]
+    assert grade.reward == reward
+
+
+def test_no_final_reply_grades_zero() -> None:
+    _, grade = episode(CALL, CALL, CALL)
+    assert grade.reward == 0.0
+
+
+def test_misuse_is_refused() -> None:
+    async def check() -> None:
+        env = ToyMathEnv()
+        with pytest.raises(RuntimeError, match="no episode"):
+            env.snapshot()
+        await env.reset(TASK)
+        with pytest.raises(ValueError, match="is of task"):
+            env.restore(Task("another", "", 0), env.snapshot())
+        await env.step(ANSWER, StopReason.STOP)
+        with pytest.raises(RuntimeError, match="has ended"):
+            await env.step(ANSWER, StopReason.STOP)
+
+    asyncio.run(check())
+
+
+def test_digests_are_equal_across_processes() -> None:
+    program = (
+        "import asyncio; from rtpo.envs.toy_math import ToyMathEnv; from rtpo.types import StopReason, Task\n"
+        f"env = ToyMathEnv(); asyncio.run(env.reset({TASK!r})); asyncio.run(env.step({CALL!r}, StopReason.STOP))\n"
+        "print(env.snapshot().digest)"
+    )
+    env = ToyMathEnv()
+    asyncio.run(env.reset(TASK))
+    asyncio.run(env.step(CALL, StopReason.STOP))
+    output = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert output.strip() == env.snapshot().digest
+
+
+# Demonstrator
+
+
+def demonstrations(rates: SlipRates, count: int) -> list[tuple[Task, Any]]:
+    rng = np.random.default_rng(0)
+
+    async def run() -> list[tuple[Task, Any]]:
+        tasks = problems("train", count, seed=0)
+        return [(task, await demonstrate(task, ToyMathEnv(), rng, rates=rates)) for task in tasks]
+
+    return asyncio.run(run())
+
+
+def test_a_demonstrator_that_never_slips_solves_all() -> None:
+    for _, shown in demonstrations(SlipRates(0.0, 0.0, 0.0, 0.0), 50):
+        assert shown.reward == 1.0
+        assert len(shown.turns) == 3
+
+
+@pytest.mark.parametrize("rates", [SlipRates(1.0, 0.0, 0.0, 0.0), SlipRates(0.0, 1.0, 0.0, 0.0)])
+def test_a_slip_in_a_call_seldom_ends_well(rates: SlipRates) -> None:
+    assert np.mean([shown.reward for _, shown in demonstrations(rates, 200)]) < 0.1
+
+
+def test_demonstrations_are_canonical_and_slip_in_each_way() -> None:
+    shown = [demonstration for _, demonstration in demonstrations(SlipRates(), 400)]
+    for demonstration in shown:
+        for turn in demonstration.turns:
+            encode_strict(TOKENIZER, turn.reply)
+    assert {len(demonstration.turns) for demonstration in shown} == {1, 2, 3}
+    assert any(message.content == " error" for d in shown for turn in d.turns for message in turn.feedback)
+    assert any("\\boxed{" not in d.turns[-1].reply for d in shown)
+
+
+# Warm start
+
+
+def test_fifty_steps_lower_the_loss(tmp_path: Path) -> None:
+    output = tmp_path / "checkpoint"
+    assert main(["--task", "toy_math", "--output", str(output), "--steps", "50", "--held-out", "20"]) == 0
+    record = json.loads((output / "warm_start.json").read_text())
+    (first_step, first), *_, (last_step, last) = record["loss"]
+    assert (first_step, last_step) == (10, 50)
+    assert last < 0.75 * first
+    assert record["held_out"]["problems"] == 20
+
+
+def test_an_output_folder_in_use_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "notes").touch()
+    assert main(["--task", "toy_math", "--output", str(tmp_path)]) == 1
+    assert "exists and is not an empty folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"task": "chess"}, "task 'chess' has no warm start: use one of toy_math"),
+        ({"steps": 0}, "steps is 0"),
+        ({"learning_rate": 0.0}, "learning_rate is 0.0"),
+        ({"full_history": 1.5}, "full_history is 1.5"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        toy.WarmStart(**({"task": "toy_math"} | changes))
+
+
+def shipped_record() -> dict[str, Any]:
+    record: dict[str, Any] = json.loads((SHIPPED / "warm_start.json").read_text())
+    return record
+
+
+def test_shipped_checkpoint_is_the_one_recorded() -> None:
+    recorded = shipped_record()["sha256"]
+    files = {path.name for path in SHIPPED.iterdir()} - {"warm_start.json"}
+    assert recorded == {name: toy.sha256(SHIPPED / name) for name in files}
+    assert sum(path.stat().st_size for path in SHIPPED.iterdir()) < 1_000_000
+
+
+def test_shipped_checkpoint_is_what_the_code_builds(tmp_path: Path) -> None:
+    TOKENIZER.save_pretrained(tmp_path)
+    built = json.loads((tmp_path / "tokenizer.json").read_text())
+    assert json.loads((SHIPPED / "tokenizer.json").read_text()) == built
+    shipped: PreTrainedTokenizerFast = AutoTokenizer.from_pretrained(SHIPPED)
+    assert shipped.chat_template == TOKENIZER.chat_template
+    assert shipped.all_special_tokens == TOKENIZER.all_special_tokens
+
+    def fields(config: Any) -> dict[str, Any]:
+        # The parts that a load or the library's version adds say nothing about the model.
+        names = ("architectures", "dtype", "transformers_version", "_name_or_path")
+        return {name: value for name, value in config.to_dict().items() if name not in names}
+
+    assert fields(AutoConfig.from_pretrained(SHIPPED)) == fields(toy.build_config(TOKENIZER))
+
+
+def test_shipped_checkpoint_can_learn_and_be_taught() -> None:
+    held_out = shipped_record()["held_out"]
+    assert held_out["problems"] >= 300
+    assert 0.25 <= held_out["sampled_success"] <= 0.35
+    assert 0.7 <= held_out["greedy_success"] <= 0.85
+    assert 0.4 <= held_out["flattened_ratio"] <= 0.97
