@@ -1,0 +1,357 @@
+"""The decoder against transformers' own forward pass and `generate`, and its promises on seeds, stops and the cache."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from transformers import Qwen3Config, Qwen3ForCausalLM
+
+from rtpo import decoder as decoder_module
+from rtpo.decoder import Decoder
+from rtpo.engine import Generation, Request, Sampling
+from rtpo.errors import ConfigError, DataError, NonFinite, StaleEngine
+from rtpo.sampling import uniforms
+from rtpo.types import StopReason, as_ids
+
+VOCABULARY = 61
+STOP = 5
+
+
+def small_config(**changes: Any) -> Qwen3Config:
+    fields: dict[str, Any] = {
+        "vocab_size": VOCABULARY,
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 6,
+        "num_key_value_heads": 2,
+        "head_dim": 8,
+        "max_position_embeddings": 128,
+        "tie_word_embeddings": True,
+        # not the default, so that a decoder that ignores it fails
+        "rope_parameters": {"rope_type": "default", "rope_theta": 500.0},
+    }
+    return Qwen3Config(**{**fields, **changes})
+
+
+def random_model(seed: int = 0, **changes: Any) -> Qwen3ForCausalLM:
+    """Weights wide enough that log-probs differ between tokens, and norms that are not all 1."""
+    torch.manual_seed(seed)
+    model = Qwen3ForCausalLM(small_config(**changes)).eval()
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            weight.copy_(torch.rand_like(weight) + 0.5 if "norm" in name else 0.25 * torch.randn_like(weight))
+    return model
+
+
+def decoder_of(model: Qwen3ForCausalLM, stop_ids: Sequence[int] = (STOP,), cache_tokens: int = 0) -> Decoder:
+    decoder = Decoder(model.config, stop_ids, cache_tokens)
+    decoder.load(model.state_dict().items(), version=3)
+    return decoder
+
+
+def random_contexts(lengths: Sequence[int], seed: int = 0) -> list[npt.NDArray[np.int32]]:
+    rng = np.random.default_rng(seed)
+    return [as_ids(rng.integers(0, VOCABULARY, n)) for n in lengths]
+
+
+def requests_of(contexts: Sequence[npt.NDArray[np.int32]], **sampling: Any) -> list[Request]:
+    return [Request(ids, Sampling(**sampling), seed, str(seed)) for seed, ids in enumerate(contexts)]
+
+
+@torch.no_grad()
+def reference_logits(model: Qwen3ForCausalLM, request: Request, generation: Generation) -> torch.Tensor:
+    """[n, V] the logits each output token was drawn from, by a full forward pass."""
+    ids = np.concatenate([request.context_ids, generation.output_ids])
+    logits = model(torch.tensor(ids[None], dtype=torch.int64)).logits[0]
+    return logits[len(request.context_ids) - 1 : -1]
+
+
+def gathered(logprobs: torch.Tensor, generation: Generation) -> npt.NDArray[np.float32]:
+    return logprobs.gather(-1, torch.tensor(generation.output_ids, dtype=torch.int64)[:, None])[:, 0].numpy()
+
+
+@pytest.fixture(scope="module")
+def model() -> Qwen3ForCausalLM:
+    return random_model()
+
+
+MIXED = [1, 30, 7, 7, 18, 44, 2, 30, 12]
+"""context lengths; those of the same length hold different ids"""
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_logprobs_equal_a_full_forward_pass(
+    model: Qwen3ForCausalLM, temperature: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decoder_module, "BLOCK_ROWS", 20)
+    monkeypatch.setattr(decoder_module, "PREFILL_TOKENS", 40)
+    requests = requests_of(random_contexts(MIXED) * 5, temperature=temperature, max_tokens=24)
+    generations = decoder_of(model).generate(requests)
+    assert {g.stop for g in generations} == {StopReason.STOP, StopReason.LENGTH}
+    for request, generation in zip(requests, generations, strict=True):
+        expected = (reference_logits(model, request, generation) / temperature).log_softmax(-1)
+        np.testing.assert_allclose(generation.logprobs, gathered(expected, generation), atol=1e-5)
+        assert generation.output_ids.dtype == np.int32
+        assert generation.logprobs.dtype == np.float32
+        assert generation.policy_version == 3
+
+
+@pytest.mark.parametrize("changes", [{"tie_word_embeddings": False}, {"num_key_value_heads": 6}, {"head_dim": 16}])
+def test_other_shapes_of_qwen3(changes: dict[str, Any]) -> None:
+    model = random_model(**changes)
+    requests = requests_of(random_contexts(MIXED), max_tokens=12)
+    for request, generation in zip(requests, decoder_of(model).generate(requests), strict=True):
+        expected = reference_logits(model, request, generation).log_softmax(-1)
+        np.testing.assert_allclose(generation.logprobs, gathered(expected, generation), atol=1e-5)
+
+
+def test_greedy_equals_generate(model: Qwen3ForCausalLM) -> None:
+    requests = requests_of(random_contexts(MIXED), temperature=0.0, max_tokens=16)
+    for request, generation in zip(requests, decoder_of(model).generate(requests), strict=True):
+        context = torch.tensor(request.context_ids[None], dtype=torch.int64)
+        ids = model.generate(  # type: ignore[misc]
+            context,
+            attention_mask=torch.ones_like(context),
+            max_new_tokens=16,
+            do_sample=False,
+            eos_token_id=STOP,
+            pad_token_id=0,
+        )
+        assert generation.output_ids.tolist() == ids[0, context.shape[1] :].tolist()
+        expected = reference_logits(model, request, generation).log_softmax(-1)
+        np.testing.assert_allclose(generation.logprobs, gathered(expected, generation), atol=1e-5)
+
+
+def kept(logits: torch.Tensor, top_k: int, top_p: float) -> torch.Tensor:
+    """One position's log-probs after the cuts, written token by token."""
+    order = sorted(range(len(logits)), key=lambda i: -float(logits[i]))
+    order = order[:top_k] if top_k > 0 else order
+    mass, keep = 0.0, []
+    for token, p in zip(order, logits[order].double().softmax(-1).tolist(), strict=True):
+        if mass >= top_p:
+            break
+        keep.append(token)
+        mass += p
+    cut = torch.full_like(logits, -torch.inf)
+    cut[keep] = logits[keep]
+    return cut.log_softmax(-1)
+
+
+def test_truncated_sampling_in_a_mixed_batch(model: Qwen3ForCausalLM) -> None:
+    settings = [(-1, 0.6, 1.0), (4, 1.0, 1.0), (9, 0.5, 0.8), (-1, 1.0, 1.0), (1, 1.0, 2.0), (-1, 1e-6, 1.0)]
+    contexts = random_contexts(MIXED)
+    requests = [
+        Request(contexts[i % len(contexts)], Sampling(t, p, k, max_tokens=6 + i % 5, top_logprobs=i % 4), i, str(i))
+        for i, (k, p, t) in enumerate(settings * 6)
+    ]
+    for request, generation in zip(requests, decoder_of(model).generate(requests), strict=True):
+        sampling = request.sampling
+        logits = reference_logits(model, request, generation) / sampling.temperature
+        expected = torch.stack([kept(row, sampling.top_k, sampling.top_p) for row in logits])
+        np.testing.assert_allclose(generation.logprobs, gathered(expected, generation), atol=1e-5)
+        if sampling.top_logprobs == 0:
+            assert generation.top_logprobs is None
+        else:
+            assert generation.top_logprobs is not None
+            largest = expected.topk(sampling.top_logprobs).values.numpy()
+            np.testing.assert_allclose(generation.top_logprobs, largest, atol=1e-5)
+
+
+def test_neighbours_do_not_matter(model: Qwen3ForCausalLM) -> None:
+    decoder = decoder_of(model)
+    requests = requests_of(random_contexts(MIXED) * 4, max_tokens=20)
+    together = decoder.generate(requests)
+    for request, generation in list(zip(requests, together, strict=True))[::3]:
+        (alone,) = decoder.generate([request])
+        assert alone.output_ids.tolist() == generation.output_ids.tolist()
+        np.testing.assert_allclose(alone.logprobs, generation.logprobs, atol=1e-5)
+
+
+def test_seeds_differ_and_repeat(model: Qwen3ForCausalLM) -> None:
+    decoder = decoder_of(model, stop_ids=())
+    requests = requests_of(random_contexts([10]) * 8, max_tokens=12)
+    outputs = [tuple(g.output_ids.tolist()) for g in decoder.generate(requests)]
+    assert len(set(outputs)) == 8
+    assert outputs == [tuple(g.output_ids.tolist()) for g in decoder.generate(requests)]
+
+
+def test_uniforms_are_uniform_and_uncorrelated() -> None:
+    numbers = uniforms(range(2000), 50).numpy()
+    assert numbers.min() >= 0.0
+    assert numbers.max() < 1.0
+    assert abs(numbers.mean() - 0.5) < 4 * (1 / 12 / numbers.size) ** 0.5
+    shifted = np.corrcoef(numbers[:-1].ravel(), numbers[1:].ravel())[0, 1]
+    along = np.corrcoef(numbers[:, :-1].ravel(), numbers[:, 1:].ravel())[0, 1]
+    assert max(abs(shifted), abs(along)) < 4 / numbers.size**0.5
+    np.testing.assert_array_equal(uniforms([-1, 2**64 + 7], 3), uniforms([2**64 - 1, 7], 3))
+
+
+def test_frequencies_match_probabilities(model: Qwen3ForCausalLM) -> None:
+    count = 20_000
+    (context,) = random_contexts([9])
+    requests = requests_of([context] * count, max_tokens=1, top_p=0.9)
+    drawn = np.array([g.output_ids[0] for g in decoder_of(model).generate(requests)])
+    with torch.no_grad():
+        logits = model(torch.tensor(context[None], dtype=torch.int64)).logits[0, -1]
+    expected = kept(logits, -1, 0.9).exp().numpy()
+    observed = np.bincount(drawn, minlength=VOCABULARY) / count
+    assert not observed[expected == 0].any()
+    assert np.all(np.abs(observed - expected) <= 4 * np.sqrt(expected * (1 - expected) / count) + 1e-12)
+
+
+def test_stop_token_ends_a_turn_and_is_included(model: Qwen3ForCausalLM) -> None:
+    requests = requests_of(random_contexts(MIXED) * 8, max_tokens=15)
+    generations = decoder_of(model, stop_ids=(5, 9, 20)).generate(requests)
+    for generation in generations:
+        is_stop = np.isin(generation.output_ids, (5, 9, 20))
+        assert not is_stop[:-1].any()
+        assert is_stop[-1] == (generation.stop is StopReason.STOP)
+        assert generation.stop is StopReason.STOP or len(generation.output_ids) == 15
+        assert len(generation.logprobs) == len(generation.output_ids)
+    assert {g.stop for g in generations} == {StopReason.STOP, StopReason.LENGTH}
+
+
+def test_equal_contexts_are_prefilled_once(model: Qwen3ForCausalLM) -> None:
+    decoder = decoder_of(model)
+    generations = decoder.generate(requests_of(random_contexts([20, 10]) * 6, max_tokens=4))
+    assert decoder.prefilled_tokens == 30
+    assert decoder.requested_tokens == 180
+    assert decoder.generated_tokens == sum(len(g.output_ids) for g in generations)
+    assert decoder.cached_prompts == 0
+
+
+def test_cached_prompts_give_the_same_output(model: Qwen3ForCausalLM) -> None:
+    requests = requests_of(random_contexts(MIXED), max_tokens=10)
+    decoder = decoder_of(model, cache_tokens=1000)
+    first = decoder.generate(requests[::2])
+    assert decoder.cached_prompts == 5
+    prefilled = decoder.prefilled_tokens
+    again = decoder.generate(requests)
+    assert decoder.prefilled_tokens - prefilled == sum(MIXED[1::2])
+    for one, other in zip(first, again[::2], strict=True):
+        assert one.output_ids.tolist() == other.output_ids.tolist()
+
+
+def test_new_weights_forget_the_prompts(model: Qwen3ForCausalLM) -> None:
+    requests = requests_of(random_contexts(MIXED), max_tokens=10)
+    decoder = decoder_of(model, cache_tokens=1000)
+    old = decoder.generate(requests)
+    checksum = decoder.weight_checksum()
+    other = random_model(seed=1)
+    decoder.load(other.state_dict().items(), version=4)
+    assert decoder.cached_prompts == 0
+    assert decoder.version == 4
+    assert decoder.weight_checksum() != checksum
+    for new, fresh in zip(decoder.generate(requests), decoder_of(other).generate(requests), strict=True):
+        assert new.output_ids.tolist() == fresh.output_ids.tolist()
+        np.testing.assert_array_equal(new.logprobs, fresh.logprobs)
+        assert new.policy_version == 4
+    assert any(
+        a.output_ids.tolist() != b.output_ids.tolist() for a, b in zip(old, decoder.generate(requests), strict=True)
+    )
+
+
+def test_cache_holds_the_latest_prompts_within_its_bound(model: Qwen3ForCausalLM) -> None:
+    requests = requests_of(random_contexts([10, 11, 12, 40]), max_tokens=1)
+    decoder = decoder_of(model, cache_tokens=33)
+    for request in requests[:3]:
+        decoder.generate([request])
+    assert decoder.cached_prompts == 3
+    decoder.generate([requests[0]])
+    assert decoder.prefilled_tokens == 33
+    decoder.generate([requests[3]])
+    assert decoder.cached_prompts == 3
+    decoder.generate(requests_of(random_contexts([5], seed=1), max_tokens=1))
+    assert decoder.cached_prompts == 3
+    prefilled = decoder.prefilled_tokens
+    decoder.generate([requests[0], requests[2]])
+    assert decoder.prefilled_tokens == prefilled
+    decoder.generate([requests[1]])
+    assert decoder.prefilled_tokens == prefilled + 11
+    decoder.reset_cache()
+    assert decoder.cached_prompts == 0
+
+
+def test_checksum_ignores_order_and_type(model: Qwen3ForCausalLM) -> None:
+    half = {name: weight.bfloat16() for name, weight in model.state_dict().items()}
+    one, other = Decoder(model.config, (), 0), Decoder(model.config, (), 0)
+    one.load(half.items(), 0)
+    del half["lm_head.weight"]
+    other.load(((name, weight.float()) for name, weight in reversed(half.items())), 1)
+    assert one.weight_checksum() == other.weight_checksum()
+    assert one.weight_checksum() != decoder_of(model).weight_checksum()
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"attention_bias": True}, "attention_bias is True"),
+        ({"use_sliding_window": True, "max_window_layers": 0}, "use_sliding_window is True"),
+        ({"hidden_act": "gelu"}, "hidden_act is 'gelu'"),
+        (
+            {"rope_parameters": {"rope_type": "linear", "rope_theta": 1e4, "factor": 2.0}},
+            "rope_parameters is .*linear",
+        ),
+    ],
+)
+def test_refuses_other_architectures(changes: dict[str, Any], field: str) -> None:
+    with pytest.raises(ConfigError, match=field):
+        Decoder(small_config(**changes), (), 0)
+
+
+def test_refuses_settings_out_of_range() -> None:
+    with pytest.raises(ConfigError, match=r"stop_ids .* vocabulary of 61"):
+        Decoder(small_config(), (61,), 0)
+    with pytest.raises(ConfigError, match="cache_tokens is -1"):
+        Decoder(small_config(), (), -1)
+
+
+@pytest.mark.parametrize(
+    "setting", [{"temperature": -1.0}, {"top_p": 0.0}, {"top_k": 0}, {"max_tokens": 0}, {"top_logprobs": -1}]
+)
+def test_refuses_sampling_out_of_range(setting: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=next(iter(setting))):
+        Sampling(**setting)
+
+
+def test_refuses_weights_that_do_not_fit(model: Qwen3ForCausalLM) -> None:
+    decoder = decoder_of(model)
+    weights = dict(model.state_dict())
+    with pytest.raises(DataError, match=r"'model\.extra' is not part"):
+        decoder.load([("model.extra", torch.zeros(1))], 4)
+    with pytest.raises(DataError, match=r"'model\.norm\.weight' has shape \(31,\) where the config asks for \(32,\)"):
+        decoder.load([("model.norm.weight", torch.zeros(31))], 4)
+    del weights["model.layers.1.self_attn.k_norm.weight"]
+    with pytest.raises(DataError, match=r"layers\.1\.self_attn\.k_norm\.weight.* missing"):
+        decoder.load(weights.items(), 4)
+    with pytest.raises(StaleEngine, match="call load"):
+        decoder.generate(requests_of(random_contexts([3])))
+
+
+def test_refuses_requests_that_do_not_fit(model: Qwen3ForCausalLM) -> None:
+    decoder = decoder_of(model)
+    with pytest.raises(DataError, match="empty"):
+        decoder.generate(requests_of([as_ids([])]))
+    with pytest.raises(DataError, match=r"context of 100 tokens and max_tokens 29 .* max_position_embeddings 128"):
+        decoder.generate(requests_of(random_contexts([100]), max_tokens=29))
+    assert len(decoder.generate(requests_of(random_contexts([100]), max_tokens=28))) == 1
+    for bad in (-1, VOCABULARY):
+        with pytest.raises(DataError, match="outside the model's 61 tokens"):
+            decoder.generate(requests_of([as_ids([1, bad])]))
+    with pytest.raises(ConfigError, match="top_logprobs is 62"):
+        decoder.generate(requests_of(random_contexts([3]), top_logprobs=62))
+    assert decoder.generate([]) == []
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_refuses_logits_that_are_not_finite(model: Qwen3ForCausalLM, value: float) -> None:
+    weights = {name: weight.clone() for name, weight in model.state_dict().items()}
+    weights["model.norm.weight"][0] = value
+    decoder = Decoder(model.config, (), 0)
+    decoder.load(weights.items(), 0)
+    with pytest.raises(NonFinite, match="not finite"):
+        decoder.generate(requests_of(random_contexts([3])))
