@@ -211,10 +211,10 @@ class Ledger:
     @classmethod
     def resume(cls, data: Mapping[str, Any], path: Path) -> Self:
         """The ledger of a checkpoint, going on with the journal at `path`: what was dispatched after the checkpoint
-        becomes lost, and an open reservation is released. Raises DataError (see `from_dict`, `lost_since`)."""
+        becomes lost. A reservation stays open, for the rest of a step that was saved between two phases. Raises
+        DataError (see `from_dict`, `lost_since`)."""
         ledger = cls.from_dict(data)
         ledger.lost += lost_since(path, ledger.dispatched)
-        ledger.release()
         ledger.journal = ChargeJournal(path)
         return ledger
 

@@ -6,9 +6,10 @@ The harness never sees which algorithm is running.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
+from pydantic import ConfigDict
 
 from rtpo.types import Boundary, Floats, Group, OldLogprobs, Role, RolloutContext, Task, TrainingContext, TrainRow
 
@@ -113,6 +114,7 @@ class AlgorithmConfig:
     """What every algorithm is configured with; each adds its own fields.
 
     name: the algorithm's entry in `rtpo.algorithms`.
+    label: what this configuration of it is called in records and tables.
     rollout_context: what the policy sees of earlier turns, without their thinking (`strip_think`) or with it (`full`).
     training_context: what the update conditions on, the recorded c_k or the whole flattened history.
     clip_low, clip_high: the ratio's clip range (Algorithm 1's epsilon).
@@ -120,7 +122,10 @@ class AlgorithmConfig:
     kl: coefficient of the k3 loss against the initial policy.
     """
 
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+
     name: str
+    label: str
     rollout_context: RolloutContext = "strip_think"
     training_context: TrainingContext = "recorded"
     clip_low: float = 0.2

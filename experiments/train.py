@@ -1,0 +1,85 @@
+"""Train one configuration: `python experiments/train.py algorithm=rtpo task=toy_math seed=0`.
+
+Hydra's own command line (`-m` for several runs, `--cfg job` to print the configuration) works as usual.
+"""
+
+import sys
+
+import hydra
+from omegaconf import DictConfig
+
+from rtpo.config import RunConfig, compose_run, rollout_sampling
+from rtpo.envs import make_env
+from rtpo.episodes import EpisodeWorld
+from rtpo.errors import RTPOError, Stopped
+from rtpo.harness import AgentHarness
+from rtpo.records import RunFolder
+from rtpo.run import Run, StopRequest, open_ledger
+from rtpo.tasks import check_prompts, load_tasks
+
+STOPPED = 75
+"""exit status of a run that saved and can be resumed (sysexits' EX_TEMPFAIL)"""
+
+
+def train(config: RunConfig, stop: StopRequest) -> RunFolder:
+    """Run `config` from its last save, or from the start, to its end; a finished run is left as it is.
+
+    Raises an RTPOError with a sentence for the user; Stopped when `stop` was heard and the run was saved.
+    """
+    folder = RunFolder(config.folder)
+    if folder.is_finished:
+        folder.open(config.as_dict())
+        print(f"{folder.path} is finished: nothing to train. Delete it, or choose another experiment_name=<name> or seed.")
+        return folder
+
+    from rtpo.verl_harness.session import chat_format, open_backend, open_tracking
+
+    train_tasks = load_tasks(config.task, config.task.train)
+    held_out = load_tasks(config.task, config.task.held_out)
+    backend = open_backend(config)
+    chat = chat_format(config)
+    limits = config.task.limits
+    check_prompts([*train_tasks, *held_out], config.task.env, chat, limits)
+
+    folder.open(config.as_dict())
+    save = folder.latest()
+    world = EpisodeWorld(
+        backend.engine,
+        chat,
+        lambda: make_env(config.task.env),
+        limits,
+        config.algorithm_config.rollout_context,
+        config.seed,
+    )
+    harness = AgentHarness(
+        backend,
+        world,
+        rollout_sampling(config),
+        open_ledger(config, folder, save.state if save else None),
+        engine_kl_limit=config.profile.engine_kl_limit,
+        samples_per_rollout=config.samples_per_rollout,
+    )
+    if save:
+        harness.load(save.folder, save.state["harness"])
+        print(f"resuming {folder.path} after {harness.ledger.rollouts} rollouts")
+    track = open_tracking(config)
+    with stop.listening():
+        Run(config, folder, harness, train_tasks, held_out, save.state if save else None, stop, track).train()
+    return folder
+
+
+@hydra.main(version_base=None, config_path="../configs", config_name="train")
+def main(tree: DictConfig) -> None:
+    try:
+        folder = train(compose_run(tree), StopRequest())
+    except Stopped as stopped:
+        print(stopped, file=sys.stderr)
+        sys.exit(STOPPED)
+    except RTPOError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(1)
+    print(f"records: {folder.path}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,20 @@
+"""The algorithms by name."""
+
+from importlib import import_module
+
+from rtpo.errors import ConfigError
+from rtpo.verbs import Algorithm
+
+MODULES = {
+    "rtpo": "rtpo.rtpo",
+    "grpo": "baselines.grpo",
+}
+
+
+def load_algorithm(name: str) -> Algorithm:
+    """The descriptor of an algorithm. Raises ConfigError for a name that does not exist."""
+    if name not in MODULES:
+        raise ConfigError(f"algorithm.name is {name!r}: no such algorithm; there are {', '.join(MODULES)}.")
+    algorithm = import_module(MODULES[name]).ALGORITHM
+    assert isinstance(algorithm, Algorithm)
+    return algorithm

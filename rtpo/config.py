@@ -1,0 +1,270 @@
+"""A run's configuration: the resolved Hydra tree, checked before anything starts.
+
+The YAML files under configs/ hold values only; what each field means stands here and, for an algorithm's own fields,
+in its file.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from rtpo.algorithms import load_algorithm
+from rtpo.engine import Sampling
+from rtpo.envs import ENVIRONMENTS
+from rtpo.episodes import EpisodeLimits
+from rtpo.errors import ConfigError
+from rtpo.verbs import Algorithm, AlgorithmConfig
+
+PROJECT = Path(__file__).resolve().parents[1]
+
+OmegaConf.register_new_resolver("project", lambda: str(PROJECT), replace=True)
+
+
+class _Strict:
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+
+@dataclass(frozen=True)
+class DataConfig(_Strict):
+    """Where tasks come from: `file`, a JSONL file, or, without one, `count` problems of the task's generator.
+
+    split: the generator's split; splits are disjoint. seed: of the generator.
+    """
+
+    split: str
+    count: int
+    seed: int = 0
+    file: str | None = None
+
+
+@dataclass(frozen=True)
+class TaskConfig(_Strict):
+    """An environment with its problems and limits (`rtpo.episodes.EpisodeLimits`).
+
+    env: a name in `rtpo.envs`. max_turns: K.
+    """
+
+    name: str
+    env: str
+    train: DataConfig
+    held_out: DataConfig
+    max_turns: int
+    max_prompt_tokens: int
+    max_turn_tokens: int
+    max_context_tokens: int
+
+    @property
+    def limits(self) -> EpisodeLimits:
+        return EpisodeLimits(self.max_turns, self.max_prompt_tokens, self.max_turn_tokens, self.max_context_tokens)
+
+
+@dataclass(frozen=True)
+class ModelConfig(_Strict):
+    """path: a Hugging Face model folder."""
+
+    name: str
+    path: str
+
+
+@dataclass(frozen=True)
+class SamplingConfig(_Strict):
+    """How training rollouts are drawn; log-probs are taken at this temperature everywhere."""
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = -1
+
+
+@dataclass(frozen=True)
+class OptimizerConfig(_Strict):
+    """Given on to verl; constant learning rate."""
+
+    lr: float
+    betas: tuple[float, float]
+    weight_decay: float
+    clip_grad: float
+
+
+@dataclass(frozen=True)
+class BudgetConfig(_Strict):
+    """rollouts: the global budget (`rtpo.budget`). tasks_per_step: tasks in a data step; the last steps take fewer."""
+
+    rollouts: int
+    tasks_per_step: int
+
+
+@dataclass(frozen=True)
+class EvaluationConfig(_Strict):
+    """Held-out evaluation before and after training, and every `every_steps` steps (0: never between).
+
+    samples: sampled rollouts a task, at temperature 1; greedy: one greedy rollout a task as well.
+    """
+
+    samples: int = 1
+    greedy: bool = True
+    every_steps: int = 0
+
+
+@dataclass(frozen=True)
+class SaveConfig(_Strict):
+    """every_steps: steps between saves; 0 saves only when the run is asked to stop and at its end. keep: saves kept."""
+
+    every_steps: int = 0
+    keep: int = 1
+
+
+@dataclass(frozen=True)
+class ProfileConfig(_Strict):
+    """The machine.
+
+    platform: `cpu` (embedded engine) or `cuda` (vLLM). processes: training processes on each of `nodes` nodes.
+    logical_cpus: what Ray may schedule. threads: of each process. engine_kl_limit: see `rtpo.harness.AgentHarness`.
+    track: verl tracking backends (`tensorboard`, `wandb`) beside the run's own records.
+    """
+
+    name: str
+    platform: Literal["cpu", "cuda"]
+    processes: int
+    nodes: int
+    logical_cpus: int
+    threads: int
+    engine_kl_limit: float
+    track: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class RunConfig(_Strict):
+    """Everything of a run. `verl` is verl's own tree, overrides only."""
+
+    experiment_name: str
+    seed: int
+    results: str
+    algorithm: dict[str, Any]
+    task: TaskConfig
+    model: ModelConfig
+    sampling: SamplingConfig
+    optimizer: OptimizerConfig
+    budget: BudgetConfig
+    evaluation: EvaluationConfig
+    save: SaveConfig
+    profile: ProfileConfig
+    samples_per_rollout: int = 4
+    verl: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def label(self) -> str:
+        return str(self.algorithm["label"])
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.results) / self.experiment_name / f"{self.label}-seed{self.seed}"
+
+    @property
+    def descriptor(self) -> Algorithm:
+        return load_algorithm(str(self.algorithm["name"]))
+
+    @property
+    def algorithm_config(self) -> AlgorithmConfig:
+        return cast(AlgorithmConfig, _build(self.descriptor.config, self.algorithm, "algorithm"))
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def compose_run(tree: DictConfig) -> RunConfig:
+    """The checked configuration of a composed Hydra tree.
+
+    Raises ConfigError with one sentence a problem, each naming its fields.
+    """
+    try:
+        plain = OmegaConf.to_container(tree, resolve=True, throw_on_missing=True)
+    except OmegaConfBaseException as error:
+        raise ConfigError(f"{error.full_key or 'the configuration'}: {str(error).splitlines()[0]}") from error
+    assert isinstance(plain, dict)
+    run = cast(RunConfig, _build(RunConfig, {str(key): value for key, value in plain.items() if key != "hydra"}, ""))
+    for field_name in ("name", "label"):
+        if field_name not in run.algorithm:
+            raise ConfigError(f"algorithm.{field_name} is missing: choose an algorithm with algorithm=<name>.")
+    problems = _problems(run)
+    if problems:
+        raise ConfigError("\n".join(problems))
+    return run
+
+
+def _problems(run: RunConfig) -> list[str]:
+    config, descriptor = run.algorithm_config, run.descriptor
+    problems = []
+    for name, value, least in [
+        ("task.max_turns", run.task.max_turns, 1),
+        ("task.train.count", run.task.train.count, 1),
+        ("task.held_out.count", run.task.held_out.count, 1),
+        ("budget.rollouts", run.budget.rollouts, 1),
+        ("budget.tasks_per_step", run.budget.tasks_per_step, 1),
+        ("evaluation.samples", run.evaluation.samples, 1),
+        ("evaluation.every_steps", run.evaluation.every_steps, 0),
+        ("save.every_steps", run.save.every_steps, 0),
+        ("save.keep", run.save.keep, 1),
+        ("algorithm.epochs", config.epochs, 1),
+        ("algorithm.minibatches", config.minibatches, 1),
+        ("profile.processes", run.profile.processes, 1),
+        ("profile.threads", run.profile.threads, 1),
+        ("samples_per_rollout", run.samples_per_rollout, 0),
+    ]:
+        if value < least:
+            problems.append(f"{name} is {value}: use {least} or more.")
+    if problems:
+        return problems
+    if run.task.env not in ENVIRONMENTS:
+        problems.append(f"task.env is {run.task.env!r}: no such environment; there are {', '.join(ENVIRONMENTS)}.")
+    if not 0 < config.clip_low < 1 or config.clip_high <= 0:
+        problems.append(
+            f"algorithm.clip_low is {config.clip_low} and algorithm.clip_high {config.clip_high}: the ratio is clipped "
+            "to [1 - clip_low, 1 + clip_high]; use 0 < clip_low < 1 and clip_high > 0."
+        )
+    if config.kl < 0:
+        problems.append(f"algorithm.kl is {config.kl}: use 0 or more.")
+    if run.sampling.temperature <= 0:
+        problems.append("sampling.temperature must be above 0: greedy rollouts have no log-probs to train on.")
+    if run.sampling.top_p != 1 or run.sampling.top_k != -1:
+        problems.append(
+            f"sampling.top_p is {run.sampling.top_p} and sampling.top_k {run.sampling.top_k}: a cut distribution "
+            "biases the ratio, since the trainer's is not cut; use 1.0 and -1 in training."
+        )
+    problems += descriptor.check(config)
+    worst = descriptor.rollouts_per_task(config, run.task.max_turns)
+    if not problems and worst > run.budget.rollouts:
+        problems.append(
+            f"budget.rollouts is {run.budget.rollouts} and one task can take {worst} rollouts with this algorithm: "
+            "not one step would fit."
+        )
+    if run.budget.tasks_per_step > run.task.train.count and run.task.train.file is None:
+        problems.append(
+            f"budget.tasks_per_step is {run.budget.tasks_per_step} and task.train.count {run.task.train.count}: a step "
+            "would hold a task twice."
+        )
+    return problems
+
+
+def rollout_sampling(run: RunConfig) -> Sampling:
+    return Sampling(run.sampling.temperature, run.sampling.top_p, run.sampling.top_k)
+
+
+def _build(cls: type[Any], values: Mapping[str, Any], path: str) -> Any:
+    try:
+        return TypeAdapter(cls).validate_python(dict(values))
+    except ValidationError as error:
+        raise ConfigError("\n".join(_sentence(cls, path, item) for item in error.errors())) from error
+
+
+def _sentence(cls: type[Any], path: str, item: Any) -> str:
+    name = ".".join([path, *(str(part) for part in item["loc"])]).lstrip(".")
+    if item["type"] in {"unexpected_keyword_argument", "extra_forbidden"}:
+        return f"{name} is not a field of {cls.__name__}; see its docstring for the fields."
+    if item["type"] in {"missing", "missing_argument"}:
+        return f"{name} is missing."
+    return f"{name} is {item['input']!r}: {item['msg'][0].lower()}{item['msg'][1:]}."

@@ -1,0 +1,87 @@
+"""A step that can be left between two phases and gone on with later, whatever the algorithm.
+
+The verbs' results are remembered. To go on, the algorithm is run again from the start of the step; the verbs it had
+already done return what they returned then, and the first new one runs for real. Algorithms draw random numbers from
+`Harness.random` alone, so they ask for the same things again.
+
+The places to leave at are the synchronisations: the engine's weights are replaced there, so nothing of the engine need
+be saved.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rtpo.types import Boundary, Floats, Group, Role, Task, TrainRow
+from rtpo.verbs import Harness, Loss, Update
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A verb that was done, and what it returned."""
+
+    verb: str
+    result: Any
+
+
+class DurableHarness:
+    """`rtpo.verbs.Harness` that remembers.
+
+    done: the verbs of the present step so far; given at the start to go on with a step. between_phases: called with
+    them before each synchronisation that is not the step's first verb.
+    """
+
+    def __init__(self, harness: Harness, done: Sequence[Done], between_phases: Callable[[list[Done]], None]) -> None:
+        self._harness = harness
+        self.done = list(done)
+        self._replayed = 0
+        self._between_phases = between_phases
+
+    @property
+    def max_turns(self) -> int:
+        return self._harness.max_turns
+
+    @property
+    def vocabulary_size(self) -> int:
+        return self._harness.vocabulary_size
+
+    def random(self, name: str) -> np.random.Generator:
+        return self._harness.random(name)
+
+    def rollout(
+        self,
+        starts: Sequence[Task] | Sequence[Boundary],
+        *,
+        n: int,
+        role: Role,
+        turns: int | None = None,
+        top_logprobs: int = 0,
+    ) -> list[Group]:
+        return self._once(
+            "rollout", lambda: self._harness.rollout(starts, n=n, role=role, turns=turns, top_logprobs=top_logprobs)
+        )
+
+    def score(self, rows: Sequence[TrainRow]) -> list[Floats]:
+        return self._once("score", lambda: self._harness.score(rows))
+
+    def update(self, rows: Sequence[TrainRow], loss: Loss, *, epochs: int = 1, minibatches: int = 1) -> Update:
+        return self._once("update", lambda: self._harness.update(rows, loss, epochs=epochs, minibatches=minibatches))
+
+    def sync(self) -> int:
+        if self._replayed == len(self.done) and self.done:
+            self._between_phases(self.done)
+        return self._once("sync", self._harness.sync)
+
+    def _once(self, verb: str, act: Callable[[], Any]) -> Any:
+        if self._replayed < len(self.done):
+            past = self.done[self._replayed]
+            if past.verb != verb:
+                raise RuntimeError(f"the step was saved after {past.verb!r} where the algorithm now asks for {verb!r}")
+            result = past.result
+        else:
+            result = act()
+            self.done.append(Done(verb, result))
+        self._replayed += 1
+        return result

@@ -1,0 +1,257 @@
+"""The harness: the verbs of `rtpo.verbs` over a trainer and an engine, for any algorithm.
+
+It runs episodes and charges them, trains rows and measures them before the first update, and keeps count of which
+weights are where. It does not know which algorithm is running.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rtpo import diagnostics
+from rtpo.backend import Backend
+from rtpo.budget import Ledger
+from rtpo.engine import Sampling
+from rtpo.episodes import EpisodeWorld, Plan, run_episodes
+from rtpo.errors import NonFinite, StaleEngine
+from rtpo.packing import minibatches, normalised_weights, pack, without_tied
+from rtpo.rows import recorded_rows
+from rtpo.seeds import generator
+from rtpo.types import Boundary, Floats, Group, Role, Rollout, Task, TrainRow
+from rtpo.verbs import Loss, SquaredPair, Update
+
+
+@dataclass
+class StepLog:
+    """What one step did, in order: one entry a verb."""
+
+    rollouts: list[dict[str, Any]] = field(default_factory=list)
+    updates: list[dict[str, Any]] = field(default_factory=list)
+    retries: list[str] = field(default_factory=list)
+    samples: list[Rollout] = field(default_factory=list)
+
+
+class AgentHarness:
+    """`rtpo.verbs.Harness` on a backend.
+
+    engine_kl_limit: the k3 KL between the trainer and the engine on the same context, in nats a token, above which the
+    engine is taken to hold other weights than it says. samples_per_rollout: rollouts kept for the records in each call.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        world: EpisodeWorld,
+        sampling: Sampling,
+        ledger: Ledger,
+        *,
+        engine_kl_limit: float,
+        samples_per_rollout: int = 0,
+    ) -> None:
+        self._backend = backend
+        self._world = world
+        self._sampling = sampling
+        self.ledger = ledger
+        self._engine_kl_limit = engine_kl_limit
+        self._samples = samples_per_rollout
+        self.policy_version = 0
+        self._engine_version = -1
+        self._step = 0
+        self._calls = 0
+        self._tips: set[str] = set()
+        self.log = StepLog()
+
+    # one step
+
+    def begin_step(self, step: int, reservation: int) -> None:
+        """Reserve the step's worst case and start its log."""
+        self.ledger.reserve(reservation)
+        self._step, self._calls, self._tips = step, 0, set()
+        self.log = StepLog()
+
+    def end_step(self) -> StepLog:
+        self.ledger.release()
+        return self.log
+
+    # the verbs
+
+    @property
+    def max_turns(self) -> int:
+        return self._world.limits.max_turns
+
+    @property
+    def vocabulary_size(self) -> int:
+        return self._world.chat.vocabulary_size
+
+    def random(self, name: str) -> np.random.Generator:
+        return generator(self._world.seed, "algorithm", self._step, name)
+
+    def rollout(
+        self,
+        starts: Sequence[Task] | Sequence[Boundary],
+        *,
+        n: int,
+        role: Role,
+        turns: int | None = None,
+        top_logprobs: int = 0,
+    ) -> list[Group]:
+        prefix = f"{self._step}.{self._calls}"
+        self._calls += 1
+        forks: Sequence[Task | Boundary] = starts
+        plans = [Plan(f"{prefix}.{i}.{j}", fork, role, turns) for i, fork in enumerate(forks) for j in range(n)]
+        self._charge(starts, n)
+        rollouts = self._sample(plans, top_logprobs, self._sampling)
+        self._tips |= {rollout.uid for rollout in rollouts if rollout.tip is not None}
+        self.ledger.count_rollouts(rollouts)
+        self.log.rollouts.append(diagnostics.rollout_metrics(rollouts, role))
+        self.log.samples += rollouts[: self._samples]
+        return [tuple(rollouts[i * n : (i + 1) * n]) for i in range(len(starts))]
+
+    def score(self, rows: Sequence[TrainRow]) -> list[Floats]:
+        return _by_row(rows, self._score(rows).logprobs)
+
+    def update(self, rows: Sequence[TrainRow], loss: Loss, *, epochs: int = 1, minibatches: int = 1) -> Update:
+        if not rows:
+            self.log.updates.append(diagnostics.empty_update())
+            return Update(0, self.policy_version)
+        scores = self._score(rows)
+        metrics = diagnostics.update_metrics(rows, scores, self._recorded_logprobs(rows, scores.logprobs))
+        self._check_engine(metrics)
+        engine_logprobs = np.concatenate([row.rollout_logprobs[row.mask] for row in rows])
+        old = scores.logprobs if loss.old_logprobs == "recompute" else engine_logprobs
+        with self._timed("update"):
+            results = list(self._train(rows, _by_row(rows, old), loss, epochs, minibatches))
+        if results:
+            self.policy_version += 1
+        self.ledger.count_update(rows, len(results))
+        self.log.updates.append(metrics | diagnostics.step_metrics(results))
+        return Update(len(results), self.policy_version)
+
+    def sync(self) -> int:
+        if self._engine_version != self.policy_version:
+            with self._timed("sync"):
+                self._backend.push(self.policy_version)
+            self._engine_version = self.policy_version
+            self.ledger.count_sync()
+        return self.policy_version
+
+    # evaluation and state
+
+    def evaluate(self, tasks: Sequence[Task], samples: int, temperature: float, name: str) -> list[Group]:
+        """`samples` rollouts of each task under the current weights, not charged to the budget."""
+        self.sync()
+        plans = [Plan(f"eval.{name}.{task.uid}.{j}", task, Role.EVAL) for task in tasks for j in range(samples)]
+        sampling = Sampling(temperature=temperature)
+        rollouts = self._sample(plans, 0, sampling, phase="evaluate")
+        self.ledger.count_evaluation(rollouts)
+        return [tuple(rollouts[i * samples : (i + 1) * samples]) for i in range(len(tasks))]
+
+    def save(self, folder: Path) -> dict[str, Any]:
+        """Weights and optimizer into `folder`; the rest of the harness's state comes back, for `load`."""
+        with self._timed("save"):
+            self._backend.save(folder)
+        return {name: getattr(self, name) for name in ("policy_version", "_step", "_calls", "_tips", "log")}
+
+    def load(self, folder: Path, state: dict[str, Any]) -> None:
+        """Go on from a save; the engine is given the weights at the next synchronisation."""
+        self._backend.load(folder)
+        for name, value in state.items():
+            setattr(self, name, value)
+
+    # the parts
+
+    def _charge(self, starts: Sequence[Task | Boundary], n: int) -> None:
+        continued = {s.rollout_uid for s in starts if isinstance(s, Boundary) and s.is_tip} & self._tips
+        self._tips -= continued
+        self.ledger.charge(n * len(starts) - len(continued))
+
+    def _sample(
+        self, plans: Sequence[Plan], top_logprobs: int, sampling: Sampling, phase: str = "generate"
+    ) -> list[Rollout]:
+        sampling = Sampling(sampling.temperature, sampling.top_p, sampling.top_k, top_logprobs=top_logprobs)
+        with self._timed(phase):
+            rollouts = run_episodes(self._world, plans, sampling, self._note_retry)
+        for rollout in rollouts:
+            for turn in rollout.own_turns:
+                if turn.policy_version != self._engine_version:
+                    raise StaleEngine(
+                        f"rollout {rollout.uid}, turn {turn.k}: the engine sampled with weights of version "
+                        f"{turn.policy_version} after it was given version {self._engine_version}."
+                    )
+                if not np.isfinite(turn.logprobs).all():
+                    raise NonFinite(
+                        f"rollout {rollout.uid}, turn {turn.k}: the engine returned a log-prob that is not finite."
+                    )
+        return rollouts
+
+    def _score(self, rows: Sequence[TrainRow]) -> Any:
+        with self._timed("score"):
+            scores = self._backend.score(pack(rows, multiple=self._backend.ranks))
+        if not np.isfinite(scores.logprobs).all():
+            raise NonFinite(
+                "The trainer's log-probs are not finite: the weights have diverged; lower the learning rate."
+            )
+        return scores
+
+    def _recorded_logprobs(self, rows: Sequence[TrainRow], logprobs: Floats) -> Floats:
+        """The trainer's log-probs of the same tokens in their recorded contexts."""
+        if all(len(row.turns) == 1 for row in rows):
+            return logprobs
+        return self._score([recorded for row in rows for recorded in recorded_rows(row)]).logprobs
+
+    def _check_engine(self, metrics: dict[str, Any]) -> None:
+        kl = metrics["mismatch/engine/kl_k3"]
+        if kl > self._engine_kl_limit:
+            raise StaleEngine(
+                f"On the same contexts the engine and the trainer differ by {kl:.2g} nats a token; "
+                f"profile.engine_kl_limit is {self._engine_kl_limit:g}. Either a weight synchronisation was lost, or "
+                "the limit is too tight for the engine's precision."
+            )
+
+    def _train(self, rows: Sequence[TrainRow], old: list[Floats], loss: Loss, epochs: int, count: int) -> Iterator[Any]:
+        parts = minibatches(rows, count)
+        # a pair must not be split between ranks
+        multiple = self._backend.ranks * (2 if isinstance(loss, SquaredPair) else 1)
+        for _ in range(epochs):
+            for part in parts:
+                chosen = [rows[i] for i in part]
+                weights = normalised_weights(chosen)
+                keep = range(len(chosen)) if loss.kl or isinstance(loss, SquaredPair) else without_tied(chosen)
+                if not keep:
+                    continue
+                packed = pack(
+                    [chosen[i] for i in keep],
+                    weights=[weights[i] for i in keep],
+                    old_logprobs=[old[part[i]] for i in keep],
+                    multiple=multiple,
+                )
+                reference = self._backend.reference(packed) if loss.kl else None
+                result = self._backend.step(packed, reference, loss)
+                if not (np.isfinite(result.loss) and np.isfinite(result.grad_norm)):
+                    raise NonFinite(
+                        f"loss {result.loss}, gradient norm {result.grad_norm}: the update was not applied. Lower the "
+                        "learning rate, or resume from the last save."
+                    )
+                yield result
+
+    def _note_retry(self, what: str) -> None:
+        self.ledger.retries += 1
+        self.log.retries.append(what)
+
+    @contextmanager
+    def _timed(self, phase: str) -> Iterator[None]:
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.ledger.count_seconds(phase, time.perf_counter() - start)
+
+
+def _by_row(rows: Sequence[TrainRow], values: Floats) -> list[Floats]:
+    ends = np.cumsum([int(row.mask.sum()) for row in rows])
+    return np.split(values, ends[:-1])

@@ -1,0 +1,102 @@
+"""The losses of `rtpo.verbs`, in torch, over concatenated tokens.
+
+Each returns the sum over tokens of weight x loss: weights of a mini-batch sum to 1, so sums over its micro-batches add
+up to its loss. Arguments with one entry a trained token: `logprobs` (with gradient), `old`, `advantage`, `weight`,
+`row` (the row it belongs to, ascending). Log-ratios are clamped to [-10, 10] before exp (the paper's "log-probability
+clipping").
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from rtpo.verbs import Loss, SequenceClip, SquaredPair, TokenClip
+
+LOG_RATIO_LIMIT = 10.0
+
+
+@dataclass(frozen=True)
+class TokenBatch:
+    """The trained tokens of a micro-batch; `reference` are the reference policy's log-probs where a KL is wanted."""
+
+    logprobs: Tensor
+    old: Tensor
+    advantage: Tensor
+    weight: Tensor
+    row: Tensor
+    rows: int
+    reference: Tensor | None = None
+
+
+def loss(batch: TokenBatch, spec: Loss) -> tuple[Tensor, dict[str, float]]:
+    """The loss to minimise, and sums for the metrics: `tokens`, `clipped`, `policy_loss`, `kl_loss`, `residual`."""
+    if isinstance(spec, TokenClip):
+        per_token, clipped = _token_clip(batch, spec)
+        policy_loss, residual = (batch.weight * per_token).sum(), 0.0
+    elif isinstance(spec, SequenceClip):
+        per_token, clipped = _sequence_clip(batch, spec)
+        policy_loss, residual = (batch.weight * per_token).sum(), 0.0
+    elif isinstance(spec, SquaredPair):
+        policy_loss = _squared_pair(batch, spec)
+        clipped, residual = torch.zeros(()), float(policy_loss.detach())
+    else:
+        raise TypeError(f"loss {spec!r} is none of TokenClip, SequenceClip, SquaredPair")
+    total, kl_loss = policy_loss, 0.0
+    if batch.reference is not None:
+        kl = (batch.weight * k3(batch.logprobs, batch.reference)).sum()
+        total, kl_loss = policy_loss + spec.kl * kl, float(kl.detach())
+    return total, {
+        "tokens": float(batch.logprobs.numel()),
+        "clipped": float(clipped),
+        "policy_loss": float(policy_loss.detach()),
+        "kl_loss": kl_loss,
+        "residual": residual,
+    }
+
+
+def k3(logprobs: Tensor, reference: Tensor) -> Tensor:
+    """Per-token k3 estimate of KL(policy || reference): exp(d) - 1 - d with d = reference - policy, clamped to
+    [-10, 10] as verl's `low_var_kl`."""
+    d = (reference - logprobs).clamp(-2 * LOG_RATIO_LIMIT, 2 * LOG_RATIO_LIMIT)
+    return (d.exp() - 1 - d).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
+
+
+def _ratio(log_ratio: Tensor) -> Tensor:
+    return log_ratio.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).exp()
+
+
+def _clipped(ratio: Tensor, advantage: Tensor, low: float, high: float) -> tuple[Tensor, Tensor]:
+    surrogate = -ratio * advantage
+    bound = -ratio.clamp(1 - low, 1 + high) * advantage
+    return torch.maximum(surrogate, bound), (bound > surrogate).sum()
+
+
+def _token_clip(batch: TokenBatch, spec: TokenClip) -> tuple[Tensor, Tensor]:
+    per_token, clipped = _clipped(_ratio(batch.logprobs - batch.old), batch.advantage, spec.low, spec.high)
+    if spec.dual_clip is not None:
+        bound = torch.minimum(per_token, -batch.advantage * spec.dual_clip)
+        per_token = torch.where(batch.advantage < 0, bound, per_token)
+    return per_token, clipped
+
+
+def _row_sums(values: Tensor, batch: TokenBatch) -> Tensor:
+    return torch.zeros(batch.rows, dtype=values.dtype, device=values.device).index_add(0, batch.row, values)
+
+
+def _sequence_clip(batch: TokenBatch, spec: SequenceClip) -> tuple[Tensor, Tensor]:
+    log_ratio = batch.logprobs - batch.old
+    tokens = _row_sums(torch.ones_like(log_ratio), batch).clamp(min=1)
+    mean = _row_sums(log_ratio, batch) / tokens
+    # the sequence's ratio in value, each token's own gradient (GSPO-token), so that per-token advantages stay possible
+    ratio = _ratio(mean[batch.row].detach() + batch.logprobs - batch.logprobs.detach())
+    return _clipped(ratio, batch.advantage, spec.low, spec.high)
+
+
+def _squared_pair(batch: TokenBatch, spec: SquaredPair) -> Tensor:
+    tokens = _row_sums(torch.ones_like(batch.weight), batch).clamp(min=1)
+    log_ratio = _row_sums(batch.logprobs - batch.old, batch).view(-1, 2)
+    value = (_row_sums(batch.advantage, batch) / tokens).view(-1, 2)
+    weight = _row_sums(batch.weight, batch).view(-1, 2).sum(1)
+    error = (log_ratio[:, 0] - log_ratio[:, 1]) - spec.eta * (value[:, 0] - value[:, 1])
+    return (weight * error.square()).sum()

@@ -1,0 +1,202 @@
+"""What a run leaves behind (results/README.md): lines appended as they come, the manifest last.
+
+Nothing half-written looks complete: whole files are written beside their place and moved there, a save is a folder
+moved there, and lines written after the last save are cut off when the run is resumed.
+"""
+
+import errno
+import hashlib
+import json
+import os
+import pickle
+import platform
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from rtpo.errors import DataError, MachineError
+
+SCHEMA = 1
+LINE_FILES = ("steps.jsonl", "evaluations.jsonl", "rollouts.jsonl")
+PACKAGES = ("torch", "verl", "ray", "transformers", "tensordict", "vllm", "numpy", "hydra-core", "math-verify")
+
+
+@dataclass(frozen=True)
+class Save:
+    """A place to go on from: weights in `folder`, everything else in `state`."""
+
+    folder: Path
+    state: dict[str, Any]
+
+
+class RunFolder:
+    """results/<experiment>/<run>/."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def is_finished(self) -> bool:
+        return (self.path / "manifest.json").exists()
+
+    @property
+    def manifest(self) -> dict[str, Any]:
+        loaded: dict[str, Any] = json.loads((self.path / "manifest.json").read_text())
+        return loaded
+
+    def open(self, config: Mapping[str, Any]) -> None:
+        """Make the folder, or check that it belongs to this configuration. Raises DataError naming what differs."""
+        file = self.path / "config.yaml"
+        plain = json.loads(json.dumps(config))
+        with disk_errors(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+            if not file.exists():
+                _write_whole(file, yaml.safe_dump(plain, sort_keys=False))
+        known = yaml.safe_load(file.read_text())
+        different = sorted(_differences(known, plain))
+        if different:
+            raise DataError(
+                f"{self.path} holds a run with another configuration; different: {'; '.join(different)}. Change them "
+                "back to resume it, or choose another experiment_name=<name>."
+            )
+
+    def append(self, file: str, lines: list[dict[str, Any]]) -> None:
+        with disk_errors(self.path / file), (self.path / file).open("a", encoding="utf-8") as out:
+            out.write("".join(json.dumps(line) + "\n" for line in lines))
+
+    def save(self, name: str, state: dict[str, Any], write_weights: Any, keep: int) -> Save:
+        """A save under checkpoints/<name>; `write_weights(folder)` writes the weights and returns its share of the state.
+
+        Until all is on disk the save is called <name>.partial, which is never read.
+        """
+        saves = self.path / "checkpoints"
+        partial, final = saves / f"{name}.partial", saves / name
+        offsets = {file: _size(self.path / file) for file in LINE_FILES}
+        with disk_errors(final):
+            shutil.rmtree(partial, ignore_errors=True)
+            partial.mkdir(parents=True)
+            try:
+                state = state | {"harness": write_weights(partial / "weights"), "offsets": offsets}
+                with (partial / "state.pkl").open("wb") as file:
+                    pickle.dump(state, file)
+                    file.flush()
+                    os.fsync(file.fileno())
+                shutil.rmtree(final, ignore_errors=True)
+                partial.rename(final)
+                _write_whole(saves / "latest", name)
+            except BaseException:
+                shutil.rmtree(partial, ignore_errors=True)
+                raise
+            for old in sorted(saves.glob("step*"), key=lambda path: path.stat().st_mtime)[:-keep]:
+                if old != final:
+                    shutil.rmtree(old)
+        return Save(final / "weights", state)
+
+    def latest(self) -> Save | None:
+        """The last save, with the line files cut back to it; None for a run that never saved, whose lines go."""
+        pointer = self.path / "checkpoints" / "latest"
+        if not pointer.exists():
+            for file in LINE_FILES:
+                (self.path / file).unlink(missing_ok=True)
+            return None
+        folder = pointer.parent / pointer.read_text().strip()
+        try:
+            state = pickle.loads((folder / "state.pkl").read_bytes())
+        except (OSError, pickle.UnpicklingError, EOFError) as error:
+            raise DataError(
+                f"the save {folder} cannot be read ({error}); delete {pointer.parent} to start afresh."
+            ) from error
+        for file, size in state["offsets"].items():
+            if size != _size(self.path / file):
+                os.truncate(self.path / file, size)
+        return Save(folder / "weights", state)
+
+    def finish(self, manifest: dict[str, Any]) -> None:
+        files = {file: sha256(self.path / file) for file in ("config.yaml", *LINE_FILES) if (self.path / file).exists()}
+        with disk_errors(self.path):
+            _write_whole(self.path / "manifest.json", json.dumps(manifest | {"files": files}, indent=1) + "\n")
+
+
+@contextmanager
+def disk_errors(place: Path) -> Iterator[None]:
+    """A full or read-only disk in words. Raises MachineError."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES):
+            raise
+        raise MachineError(
+            f"cannot write {place}: {os.strerror(error.errno)}. What was saved before is intact; make room and run the "
+            "same command to go on."
+        ) from error
+
+
+def machine() -> dict[str, Any]:
+    """What the run ran on."""
+    return {
+        "platform": platform.platform(),
+        "processor": platform.machine(),
+        "logical_cpus": os.cpu_count(),
+        "python": platform.python_version(),
+    }
+
+
+def packages() -> dict[str, str]:
+    found = {}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "not installed"
+    return found
+
+
+def commit(project: Path) -> tuple[str, bool | str]:
+    """The project's git commit and whether the tree differs from it; `unknown` outside a checkout."""
+    try:
+        head = subprocess.run(
+            ["git", "-C", str(project), "rev-parse", "HEAD"], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        changed = subprocess.run(
+            ["git", "-C", str(project), "status", "--porcelain"], capture_output=True, text=True, check=True
+        ).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown", "unknown"
+    return head, bool(changed)
+
+
+def utc_now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _write_whole(path: Path, text: str) -> None:
+    beside = path.with_name(path.name + ".partial")
+    with beside.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(path)
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def _differences(known: Any, wanted: Any, path: str = "") -> Iterator[str]:
+    if isinstance(known, dict) and isinstance(wanted, dict):
+        for key in known.keys() | wanted.keys():
+            yield from _differences(known.get(key), wanted.get(key), f"{path}.{key}".lstrip("."))
+    elif known != wanted:
+        yield f"{path} was {known!r} and is {wanted!r}"

@@ -1,0 +1,292 @@
+"""A run: evaluate, train to the end of the budget, evaluate, and leave the records.
+
+The loop is the same for every algorithm: take as many tasks as the budget's worst case allows, synchronise the engine,
+let the algorithm do one step, write it down.
+"""
+
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from rtpo.budget import Budget, Ledger
+from rtpo.config import PROJECT, RunConfig
+from rtpo.durable import Done, DurableHarness
+from rtpo.errors import Stopped
+from rtpo.harness import AgentHarness, StepLog
+from rtpo.records import SCHEMA, RunFolder, commit, machine, packages, sha256, utc_now
+from rtpo.tasks import take
+from rtpo.types import Group, Rollout, Task
+
+
+@dataclass
+class Progress:
+    """Where a run is, saved with it.
+
+    span: first task and number of tasks of a step that was left between two phases; done: its verbs so far.
+    """
+
+    step: int = 0
+    wall_seconds: float = 0.0
+    started: str = field(default_factory=utc_now)
+    resumed: int = 0
+    evaluated_before: bool = False
+    span: tuple[int, int] | None = None
+    done: list[Done] = field(default_factory=list)
+
+
+class StopRequest:
+    """Set by Ctrl-C or SIGTERM: the present phase is finished and saved. A second Ctrl-C stops at once."""
+
+    def __init__(self) -> None:
+        self.reason: str | None = None
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        previous = {number: signal.signal(number, self._hear) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+
+    def _hear(self, number: int, frame: Any) -> None:
+        if self.reason is not None:
+            raise KeyboardInterrupt
+        self.reason = signal.Signals(number).name
+        tqdm.write(f"{self.reason}: finishing this phase, then saving (again to stop at once, without saving)")
+
+
+def open_ledger(config: RunConfig, folder: RunFolder, state: dict[str, Any] | None) -> Ledger:
+    """A new ledger, or the saved one with what was dispatched after the save counted as lost."""
+    journal = folder.path / "charges.jsonl"
+    return Ledger.resume(state["ledger"] if state else Ledger(Budget(config.budget.rollouts)).as_dict(), journal)
+
+
+class Run:
+    """One run on a harness whose ledger came from `open_ledger`.
+
+    Raises Stopped when asked to stop, after saving.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        folder: RunFolder,
+        harness: AgentHarness,
+        train_tasks: Sequence[Task],
+        held_out: Sequence[Task],
+        state: dict[str, Any] | None,
+        stop: StopRequest,
+        track: Any = None,
+    ) -> None:
+        self.config = config
+        self._folder = folder
+        self._harness = harness
+        self._ledger = harness.ledger
+        self._train_tasks = train_tasks
+        self._held_out = held_out
+        self._progress: Progress = state["progress"] if state else Progress()
+        self._progress.resumed += state is not None
+        self._stop = stop
+        self._track = track
+        self._clock = time.perf_counter()
+        self._algorithm = config.descriptor
+        self._algorithm_config = config.algorithm_config
+        self._worst_case = self._algorithm.rollouts_per_task(self._algorithm_config, config.task.max_turns)
+
+    def train(self) -> None:
+        progress, ledger = self._progress, self._ledger
+        with tqdm(total=ledger.budget.rollouts, initial=ledger.rollouts, unit="rollout", desc=self.config.label) as bar:
+            if not progress.evaluated_before:
+                self._evaluate("before")
+                progress.evaluated_before = True
+            while progress.span or ledger.tasks_that_fit(self.config.budget.tasks_per_step, self._worst_case):
+                metrics = self._step()
+                bar.update(ledger.rollouts - bar.n)
+                bar.set_postfix(step=progress.step, success=metrics["success"])
+                if self.config.evaluation.every_steps and progress.step % self.config.evaluation.every_steps == 0:
+                    self._evaluate("during")
+                if self._stop.reason:
+                    self._save_and_stop()
+                if self.config.save.every_steps and progress.step % self.config.save.every_steps == 0:
+                    self._save()
+        self._evaluate("after")
+        self._save()
+        self._folder.finish(self._manifest())
+
+    def _step(self) -> dict[str, Any]:
+        progress, ledger = self._progress, self._ledger
+        if progress.span is None:
+            count = ledger.tasks_that_fit(self.config.budget.tasks_per_step, self._worst_case)
+            progress.span = (ledger.tasks_seen, count)
+            ledger.tasks_seen += count
+            self._harness.begin_step(progress.step, count * self._worst_case)
+            self._harness.sync()
+        first, count = progress.span
+        tasks = take(self._train_tasks, first, count, self.config.seed)
+        durable = DurableHarness(self._harness, progress.done, self._between_phases)
+        self._algorithm.step(durable, tasks, self._algorithm_config)
+        progress.span, progress.done = None, []
+        log = self._harness.end_step()
+        progress.step += 1
+        ledger.epochs = ledger.tasks_seen // len(self._train_tasks)
+        return self._write(log, count)
+
+    def _between_phases(self, done: list[Done]) -> None:
+        if self._stop.reason:
+            self._progress.done = done
+            self._save_and_stop()
+
+    def _write(self, log: StepLog, tasks: int) -> dict[str, Any]:
+        ledger = self._ledger
+        line = {
+            "step": self._progress.step,
+            "epoch": ledger.epochs,
+            "tasks": tasks,
+            "policy_version": self._harness.policy_version,
+            "success": log.rollouts[0]["success"],
+            "rollouts": ledger.rollouts,
+            "generated_tokens": ledger.generated_tokens,
+            "trained_tokens": ledger.trained_tokens,
+            "optimizer_steps": ledger.optimizer_steps,
+            "seconds": dict(ledger.seconds),
+            "wall_seconds": self._wall_seconds(),
+            "rollout_calls": log.rollouts,
+            "updates": log.updates,
+            "retries": log.retries,
+        }
+        self._folder.append("steps.jsonl", [line])
+        self._folder.append("rollouts.jsonl", [sample_line(self._progress.step, sample) for sample in log.samples])
+        if self._track is not None:
+            self._track.log(tracked(line), step=self._progress.step)
+        return line
+
+    def _evaluate(self, when: str) -> None:
+        evaluation = self.config.evaluation
+        modes = [("sampled", evaluation.samples, 1.0)]
+        if evaluation.greedy:
+            modes.append(("greedy", 1, 0.0))
+        for mode, samples, temperature in modes:
+            groups = self._harness.evaluate(self._held_out, samples, temperature, name=f"{when}.{mode}")
+            self._folder.append("evaluations.jsonl", self._evaluation_lines(when, mode, groups))
+
+    def _evaluation_lines(self, when: str, mode: str, groups: Sequence[Group]) -> list[dict[str, Any]]:
+        return [
+            {
+                "when": when,
+                "step": self._progress.step,
+                "rollouts": self._ledger.rollouts,
+                "policy_version": self._harness.policy_version,
+                "split": self.config.task.held_out.split,
+                "mode": mode,
+                "task": rollout.task.uid,
+                "sample": sample,
+                "grade": rollout.grade.outcome.value,
+                "reward": rollout.grade.reward,
+                "termination": rollout.termination.value,
+                "turns": len(rollout.turns),
+                "generated_tokens": sum(len(turn.output_ids) for turn in rollout.turns),
+                "tools": [turn.tool.value for turn in rollout.turns if turn.tool is not None],
+            }
+            for group in groups
+            for sample, rollout in enumerate(group)
+        ]
+
+    def _save(self) -> None:
+        progress = self._progress
+        progress.wall_seconds = self._wall_seconds()
+        self._clock = time.perf_counter()
+        phase = f"-phase{len(progress.done):03d}" if progress.done else ""
+        self._folder.save(
+            f"step{progress.step:05d}{phase}",
+            {"progress": progress, "ledger": self._ledger.as_dict()},
+            self._harness.save,
+            self.config.save.keep,
+        )
+
+    def _save_and_stop(self) -> None:
+        self._save()
+        raise Stopped(
+            f"stopped by {self._stop.reason} after {self._ledger.rollouts} of {self._ledger.budget.rollouts} rollouts "
+            f"and saved in {self._folder.path}. Run the same command to go on."
+        )
+
+    def _wall_seconds(self) -> float:
+        return self._progress.wall_seconds + time.perf_counter() - self._clock
+
+    def _manifest(self) -> dict[str, Any]:
+        config, algorithm = self.config, self._algorithm_config
+        head, dirty = commit(PROJECT)
+        weights = self.config.model.path
+        return {
+            "schema": SCHEMA,
+            "experiment": config.experiment_name,
+            "run": self._folder.path.name,
+            "label": config.label,
+            "algorithm": algorithm.name,
+            "task": config.task.name,
+            "seed": config.seed,
+            "profile": config.profile.name,
+            "rollout_context": algorithm.rollout_context,
+            "training_context": algorithm.training_context,
+            "started": self._progress.started,
+            "ended": utc_now(),
+            "commit": head,
+            "dirty": dirty,
+            "config_sha256": sha256(self._folder.path / "config.yaml"),
+            "model": config.model.name,
+            "model_sha256": model_sha256(weights),
+            "machine": machine(),
+            "packages": packages(),
+            "steps": self._progress.step,
+            "policy_version": self._harness.policy_version,
+            "resumed": self._progress.resumed,
+            "wall_seconds": self._wall_seconds(),
+            "ledger": self._ledger.as_dict(),
+        }
+
+
+def model_sha256(folder: str) -> dict[str, str]:
+    """Checksums of a model folder's weight files."""
+    return {path.name: sha256(path) for path in sorted(Path(folder).glob("*.safetensors"))}
+
+
+def sample_line(step: int, rollout: Rollout) -> dict[str, Any]:
+    """A rollout for the records: ids as they were, and where it was forked."""
+    return {
+        "step": step,
+        "rollout": rollout.uid,
+        "parent": rollout.parent_uid,
+        "start_k": rollout.start_k,
+        "role": rollout.role.value,
+        "task": rollout.task.uid,
+        "termination": rollout.termination.value,
+        "grade": rollout.grade.outcome.value,
+        "reward": rollout.grade.reward,
+        "turns": [
+            {
+                "k": turn.k,
+                "policy_version": turn.policy_version,
+                "context_ids": turn.context_ids.tolist(),
+                "output_ids": turn.output_ids.tolist(),
+                "stop": turn.stop.value,
+                "tool": None if turn.tool is None else turn.tool.value,
+            }
+            for turn in rollout.own_turns
+        ],
+    }
+
+
+def tracked(line: dict[str, Any]) -> dict[str, float]:
+    """A step's line as flat numbers, for verl's tracking backends."""
+    flat = {key: line[key] for key in ("success", "rollouts", "generated_tokens", "optimizer_steps", "wall_seconds")}
+    for update in line["updates"]:
+        place = "_".join(str(k) for k in update["trained_turns"]) or "empty"
+        flat |= {f"update_{place}/{key}": value for key, value in update.items() if isinstance(value, int | float)}
+    return {key: float(value) for key, value in flat.items() if value is not None}

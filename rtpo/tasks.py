@@ -1,0 +1,43 @@
+"""The tasks of a run: generated or read from a file, and taken in a seeded order, epoch after epoch."""
+
+import asyncio
+from collections.abc import Sequence
+
+from rtpo.chat import ChatFormat
+from rtpo.config import DataConfig, TaskConfig
+from rtpo.envs import make_env
+from rtpo.episodes import EpisodeLimits, opening_context
+from rtpo.errors import ConfigError
+from rtpo.seeds import generator
+from rtpo.toy import math_problems
+from rtpo.types import Task
+
+
+def load_tasks(task: TaskConfig, data: DataConfig) -> list[Task]:
+    """The tasks of one of a task's data sets. Raises ConfigError, DataError."""
+    if task.env == "toy_math":
+        if data.file is not None:
+            return math_problems.read_problems(data.file)
+        return math_problems.problems(data.split, data.count, data.seed)  # type: ignore[arg-type]
+    raise ConfigError(f"task.env is {task.env!r}: no data is known for it.")
+
+
+def take(tasks: Sequence[Task], start: int, count: int, seed: int) -> list[Task]:
+    """Tasks `start` to `start + count` of the endless stream in which each epoch is a new permutation of the tasks."""
+    chosen = []
+    for position in range(start, start + count):
+        epoch, index = divmod(position, len(tasks))
+        if position == start or index == 0:
+            order = generator(seed, "order", epoch).permutation(len(tasks))
+        chosen.append(tasks[int(order[index])])
+    return chosen
+
+
+def check_prompts(tasks: Sequence[Task], env: str, chat: ChatFormat, limits: EpisodeLimits) -> None:
+    """Refuse a prompt over the limit before anything starts. Raises DataError naming the task."""
+
+    async def check_all() -> None:
+        for task in tasks:
+            opening_context(chat, await make_env(env).reset(task), task, limits)
+
+    asyncio.run(check_all())

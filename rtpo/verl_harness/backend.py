@@ -1,0 +1,220 @@
+"""verl as the harness's backend: one Ray start, one worker group, one rollout engine, on CPU or CUDA alike.
+
+The profile decides the platform: `cpu` brings the plugin and the embedded server, `cuda` is verl's FSDP2 and vLLM.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import ray
+import torch
+from omegaconf import DictConfig
+from ray.util.placement_group import remove_placement_group
+from verl.checkpoint_engine import CheckpointEngineManager
+from verl.single_controller.ray.base import RayClassWithInitArgs, RayWorkerGroup, ResourcePoolManager
+from verl.utils import tensordict_utils as tu
+from verl.utils.config import omega_conf_to_dataclass
+from verl.workers.rollout.llm_server import LLMServerManager
+
+from rtpo.backend import StepResult, TokenScores
+from rtpo.engine import Engine
+from rtpo.errors import DataError, MachineError, StaleEngine
+from rtpo.packing import Packed
+from rtpo.types import Floats
+from rtpo.verbs import Loss, SquaredPair
+from rtpo.verl_harness import rollout_server
+from rtpo.verl_harness.engines import EmbeddedEngine, VllmEngine
+from rtpo.verl_harness.worker import AgentWorker
+
+POOL = "policy"
+
+
+class VerlBackend:
+    """`rtpo.backend.Backend` on verl's worker group, checkpoint manager and rollout servers."""
+
+    def __init__(self, settings: DictConfig, *, with_reference: bool) -> None:
+        if not Path(settings.actor_rollout_ref.model.path).is_dir():
+            raise DataError(
+                f"model.path is {settings.actor_rollout_ref.model.path}: there is no such folder. Give a Hugging Face "
+                "model folder with config.json, weights and tokenizer."
+            )
+        self._settings = settings
+        self._with_reference = with_reference
+        self._temperature = float(settings.actor_rollout_ref.rollout.temperature)
+        trainer = settings.trainer
+        pools = ResourcePoolManager(
+            {POOL: [trainer.n_gpus_per_node] * trainer.nnodes}, mapping={0: POOL}, max_colocate_count=1
+        )
+        pools.create_resource_pool()
+        self._pool = pools.resource_pool_dict[POOL]
+        role = "actor_rollout_ref" if with_reference else "actor_rollout"
+        group: Any = RayWorkerGroup(
+            resource_pool=self._pool,
+            ray_cls_with_init=RayClassWithInitArgs(
+                ray.remote(AgentWorker), config=settings.actor_rollout_ref, role=role
+            ),
+            device_name=trainer.device,
+        )
+        # verl binds the worker's registered methods to the group at run time
+        self._workers: Any = group
+        self.ranks = int(group.world_size)
+        group.start()
+        self._servers = LLMServerManager.create(config=settings, worker_group=self._workers)
+        checkpoint_engine = omega_conf_to_dataclass(settings.actor_rollout_ref.rollout.checkpoint_engine)
+        self._replicas = self._servers.get_replicas()
+        self._sync = CheckpointEngineManager(checkpoint_engine, self._workers, self._replicas)
+        self.engine = self._connect()
+        self._sync.sleep_replicas()
+
+    def _connect(self) -> Engine:
+        if self._is_embedded:
+            return EmbeddedEngine([replica.server_handle for replica in self._replicas])
+        config = omega_conf_to_dataclass(self._settings.actor_rollout_ref.model)
+        return VllmEngine(self._servers.get_client(), int(config.tokenizer.eos_token_id))
+
+    @property
+    def _is_embedded(self) -> bool:
+        return self._settings.actor_rollout_ref.rollout.name == rollout_server.NAME
+
+    def score(self, packed: Packed) -> TokenScores:
+        output = self._workers.compute_log_prob(self._batch(packed, calculate_entropy=True, compute_loss=False))
+        return TokenScores(_trained(output, "log_probs", packed), _trained(output, "entropy", packed))
+
+    def reference(self, packed: Packed) -> Floats:
+        output = self._workers.compute_ref_log_prob(self._batch(packed, calculate_entropy=False, compute_loss=False))
+        return _trained(output, "log_probs", packed)
+
+    def step(self, packed: Packed, reference: Floats | None, loss: Loss) -> StepResult:
+        output = self._workers.update_actor(self._training_batch(packed, reference, loss))
+        metrics = tu.get(output, "metrics")
+        names = ("tokens", "clipped", "policy_loss", "kl_loss", "residual")
+        sums = {name: float(np.sum(_flat(metrics[name]))) for name in names}
+        # every rank reports its own share of these sums, so together they are the mini-batch's
+        return StepResult(
+            grad_norm=float(_flat(metrics["grad_norm"])[0]),
+            loss=sums["policy_loss"] + loss.kl * sums["kl_loss"],
+            sums=sums,
+        )
+
+    def gradient(self, packed: Packed, reference: Floats | None, loss: Loss) -> Floats:
+        """The gradient of a mini-batch's loss over all parameters, before clipping; no step is taken."""
+        output = self._workers.gradient(self._training_batch(packed, reference, loss))
+        return np.asarray(output["gradient"][0], dtype=np.float32)
+
+    def push(self, version: int) -> None:
+        if self._settings.actor_rollout_ref.rollout.free_cache_engine:
+            self._sync.sleep_replicas()
+        self._sync.update_weights(version)
+        if not self._is_embedded:
+            # versions come back with every output; the reset must not fail
+            asyncio.run(_clear_caches(self._replicas))
+            return
+        for state in self.engine_states():
+            if state.version != version or state.cached_prompts:
+                raise StaleEngine(
+                    f"after the synchronisation to version {version} an engine holds version {state.version} and "
+                    f"{state.cached_prompts} cached prompts."
+                )
+
+    def engine_states(self) -> list[rollout_server.EngineState]:
+        """What each embedded server says of itself."""
+        return ray.get([replica.server_handle.state.remote() for replica in self._replicas])
+
+    def restart(self, settings: DictConfig) -> None:
+        """The initial weights and a new optimizer, as a new backend with these settings would have them."""
+        self._settings = settings
+        self._temperature = float(settings.actor_rollout_ref.rollout.temperature)
+        self._workers.restart(settings.actor_rollout_ref.actor.optim)
+
+    def close(self) -> None:
+        """End the worker and engine processes and give their place in Ray back."""
+        for actor in [*self._workers.workers, *(server for replica in self._replicas for server in replica.servers)]:
+            ray.kill(actor)
+        pools: Any = self._pool.pgs
+        for pool in pools:
+            remove_placement_group(pool)
+
+    def save(self, folder: Path) -> None:
+        try:
+            self._workers.save_checkpoint(str(folder.resolve()))
+        except ray.exceptions.RayTaskError as error:
+            raise MachineError(
+                f"the weights could not be written to {folder}: {str(error.cause).splitlines()[0]}. What was saved "
+                "before is intact; make room and run the same command to go on."
+            ) from error
+
+    def load(self, folder: Path) -> None:
+        self._workers.load_checkpoint(str(folder.resolve()))
+
+    def _training_batch(self, packed: Packed, reference: Floats | None, loss: Loss) -> Any:
+        fields = {
+            "mask": packed.mask.astype(np.float32),
+            "advantage": packed.advantage,
+            "weight": packed.weight,
+            "old_logprobs": packed.old_logprobs,
+        }
+        if reference is not None:
+            fields["reference"] = _spread(reference, packed)
+        rows = len(packed.lengths)
+        return self._batch(
+            packed,
+            fields,
+            loss=loss,
+            calculate_entropy=False,
+            global_batch_size=rows,
+            mini_batch_size=rows,
+            epochs=1,
+            seed=0,
+            dataloader_kwargs={"shuffle": False},
+            compute_loss=True,
+            force_group_size=2 if isinstance(loss, SquaredPair) else 1,
+        )
+
+    def _batch(self, packed: Packed, fields: Mapping[str, np.ndarray] | None = None, **settings: Any) -> Any:
+        """verl's no-padding layout: nested tensors, one component a row."""
+        offsets = torch.from_numpy(np.concatenate([[0], np.cumsum(packed.lengths)]).astype(np.int64))
+
+        def nested(values: np.ndarray) -> torch.Tensor:
+            return torch.nested.nested_tensor_from_jagged(torch.from_numpy(np.ascontiguousarray(values)), offsets)
+
+        positions = np.concatenate([np.arange(n) for n in packed.lengths])
+        tensors: dict[str, Any] = {
+            "input_ids": nested(packed.ids.astype(np.int64)),
+            "position_ids": nested(positions.astype(np.int64)),
+            "loss_mask": nested(packed.mask.astype(np.int64)),
+            **{name: nested(values) for name, values in (fields or {}).items()},
+        }
+        return tu.get_tensordict(
+            tensors,
+            {
+                "temperature": self._temperature,
+                "global_token_num": packed.lengths.tolist(),
+                "max_seq_len": int(packed.lengths.max()),
+                **settings,
+            },
+        )
+
+
+async def _clear_caches(replicas: list[Any]) -> None:
+    await asyncio.gather(*[replica.clear_kv_cache() for replica in replicas])
+
+
+def _trained(output: Any, field: str, packed: Packed) -> Floats:
+    """The values of trained tokens; position t of verl's output belongs to id t + 1."""
+    values = np.roll(output[field].values().float().numpy(), 1)
+    return np.ascontiguousarray(values[packed.mask])
+
+
+def _spread(trained: Floats, packed: Packed) -> Floats:
+    values = np.zeros(len(packed.ids), np.float32)
+    values[packed.mask] = trained
+    return values
+
+
+def _flat(values: Any) -> list[float]:
+    if isinstance(values, list | tuple):
+        return [number for value in values for number in _flat(value)]
+    return [float(values)]

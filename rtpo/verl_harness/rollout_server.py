@@ -1,0 +1,171 @@
+"""The embedded rollout server: `rtpo.decoder.Decoder` behind verl's rollout interface.
+
+Three parts, as verl wants them: a server actor that generates, a replica that launches it, and an adapter that sits in
+the trainer's worker and carries weights to it. Registered under the name `embedded`.
+"""
+
+import asyncio
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+import torch
+from transformers import AutoConfig
+from verl.workers.rollout.base import _ROLLOUT_REGISTRY, BaseRollout
+from verl.workers.rollout.replica import RolloutReplica, RolloutReplicaRegistry, TokenOutput
+
+from rtpo.decoder import Decoder
+from rtpo.engine import Generation, Request, Sampling
+from rtpo.types import StopReason, as_ids
+
+NAME = "embedded"
+
+
+@dataclass(frozen=True, slots=True)
+class EngineState:
+    """What a server says of itself: the version it holds, prompts in its cache, a checksum of its weights, tokens."""
+
+    version: int
+    cached_prompts: int
+    checksum: str
+    prefilled_tokens: int
+    requested_tokens: int
+
+
+class EmbeddedServer:
+    """One engine process. Turns come in lists (`generate_many`), so that one call carries a whole batch."""
+
+    def __init__(self, model_path: str, seed: int, threads: int, cache_tokens: int) -> None:
+        torch.set_num_threads(threads)
+        config = AutoConfig.from_pretrained(model_path)
+        self._decoder = Decoder(config, {config.eos_token_id}, cache_tokens)
+        self._seed = seed
+        self._waiting: list[tuple[Request, asyncio.Future[Generation]]] = []
+
+    async def generate_many(self, requests: Sequence[Request]) -> list[Generation]:
+        return self._decoder.generate(requests)
+
+    async def state(self) -> EngineState:
+        decoder = self._decoder
+        return EngineState(
+            decoder.version,
+            decoder.cached_prompts,
+            decoder.weight_checksum(),
+            decoder.prefilled_tokens,
+            decoder.requested_tokens,
+        )
+
+    async def load(self, weights: dict[str, torch.Tensor], version: int) -> None:
+        self._decoder.load(weights.items(), version)
+
+    # verl's own interface, one request a call: stock verl trainers run on this server too
+
+    async def generate(
+        self, prompt_ids: list[int], sampling_params: dict[str, Any], request_id: str, **_: Any
+    ) -> TokenOutput:
+        """Requests that arrive within a moment share a batch."""
+        sampling = Sampling(
+            temperature=sampling_params.get("temperature", 1.0),
+            top_p=sampling_params.get("top_p", 1.0),
+            top_k=sampling_params.get("top_k", -1),
+            max_tokens=sampling_params["max_tokens"],
+        )
+        self._seed += 1
+        future: asyncio.Future[Generation] = asyncio.get_running_loop().create_future()
+        if not self._waiting:
+            asyncio.get_running_loop().call_later(0.02, self._flush)
+        self._waiting.append((Request(as_ids(prompt_ids), sampling, self._seed, request_id), future))
+        generation = await future
+        return TokenOutput(
+            token_ids=generation.output_ids.tolist(),
+            log_probs=generation.logprobs.tolist(),
+            stop_reason="completed" if generation.stop is StopReason.STOP else "length",
+            extra_fields={"global_steps": generation.policy_version},
+        )
+
+    def _flush(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        try:
+            generations = self._decoder.generate([request for request, _ in waiting])
+        except Exception as error:
+            for _, future in waiting:
+                future.set_exception(error)
+            return
+        for (_, future), generation in zip(waiting, generations, strict=True):
+            future.set_result(generation)
+
+    async def clear_kv_cache(self) -> None:
+        self._decoder.reset_cache()
+
+    async def sleep(self) -> None:
+        self._decoder.reset_cache()
+
+    async def wake_up(self, **_: Any) -> None:
+        pass
+
+    async def release_kv_cache(self) -> None:
+        self._decoder.reset_cache()
+
+    async def resume_kv_cache(self) -> None:
+        pass
+
+    async def abort_all_requests(self, **_: Any) -> None:
+        pass
+
+    async def resume_generation(self) -> None:
+        pass
+
+
+class EmbeddedReplica(RolloutReplica):
+    """Launches one server for each training process."""
+
+    async def launch_servers(self) -> None:
+        options = self.config.engine_kwargs[NAME]
+        actor: Any = (
+            ray.remote(EmbeddedServer)
+            .options(name=_server_name(self.replica_rank), num_cpus=1, max_concurrency=self.max_concurrency)
+            .remote(
+                self.model_config.path,
+                seed=self.config.seed,
+                threads=options["threads"],
+                cache_tokens=options["cache_tokens"],
+            )
+        )
+        self.servers = [actor]
+        self._server_handle = actor
+        self._server_address = _server_name(self.replica_rank)
+
+
+class EmbeddedAdapter(BaseRollout):
+    """Lives in the trainer's worker; sends its weights to the server of the same rank."""
+
+    def __init__(self, config: Any, model_config: Any, device_mesh: Any) -> None:
+        super().__init__(config, model_config, device_mesh)
+        self._server: Any = None
+
+    async def update_weights(
+        self,
+        weights: Iterable[tuple[str, torch.Tensor]],
+        wire_format: str = "named_tensors",
+        global_steps: int | None = None,
+        **_: Any,
+    ) -> None:
+        if self._server is None:
+            self._server = ray.get_actor(_server_name(int(os.environ["RANK"])))
+        await self._server.load.remote({name: tensor.detach() for name, tensor in weights}, global_steps)
+
+    async def resume(self, tags: list[str]) -> None:
+        pass
+
+    async def release(self) -> None:
+        pass
+
+
+def _server_name(rank: int) -> str:
+    return f"embedded_server_{rank}"
+
+
+RolloutReplicaRegistry.register(NAME, lambda: EmbeddedReplica)
+_ROLLOUT_REGISTRY[(NAME, "async")] = f"{__name__}.EmbeddedAdapter"

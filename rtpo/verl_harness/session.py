@@ -1,0 +1,116 @@
+"""A live backend from a run's configuration: one Ray start and, where settings allow, one worker group for many runs.
+
+verl settles its platform when it is first imported, so the environment is set first and verl imported after.
+"""
+
+import logging
+import os
+from typing import TYPE_CHECKING, Any
+
+import ray
+from omegaconf import DictConfig, OmegaConf
+from transformers import AutoTokenizer
+
+from rtpo.chat import ChatFormat
+from rtpo.config import ProfileConfig, RunConfig
+from rtpo.errors import MachineError
+
+if TYPE_CHECKING:
+    from rtpo.verl_harness.backend import VerlBackend
+
+_open: "tuple[dict[str, Any], VerlBackend] | None" = None
+
+
+def open_backend(config: RunConfig) -> "VerlBackend":
+    """A backend with the initial weights. The one of the run before is used again when the two differ in the
+    optimizer only.
+
+    Raises MachineError, DataError, ConfigError.
+    """
+    global _open
+    start_ray(config.profile)
+    from rtpo.verl_harness.backend import VerlBackend
+    from rtpo.verl_harness.settings import verl_settings
+
+    settings = verl_settings(OmegaConf.create(config.verl))
+    with_reference = config.algorithm_config.kl > 0
+    key = {"settings": _without_optimizer(settings), "with_reference": with_reference}
+    if _open is not None and _open[0] == key:
+        _open[1].restart(settings)
+    else:
+        close_backend()
+        _open = (key, VerlBackend(settings, with_reference=with_reference))
+    return _open[1]
+
+
+def close_backend() -> None:
+    """End the live backend, if there is one."""
+    global _open
+    if _open is not None:
+        _open[1].close()
+        _open = None
+
+
+def start_ray(profile: ProfileConfig) -> None:
+    """Start Ray on this machine, or join the cluster RAY_ADDRESS names; once a process.
+
+    `logical_cpus` is what Ray may schedule, not what the machine has: with too few, Ray waits for ever, so they are
+    counted first. Raises MachineError.
+    """
+    processes = profile.processes * profile.nodes
+    needed = required_cpus(processes)
+    if profile.logical_cpus < needed:
+        raise MachineError(
+            f"profile.logical_cpus is {profile.logical_cpus}, and {processes} training process(es) with their engines "
+            f"need {needed}: Ray would wait for ever. Raise profile.logical_cpus (they are logical: more than the "
+            "machine has is fine)."
+        )
+    if ray.is_initialized():
+        return
+    is_cpu = profile.platform == "cpu"
+    environment = {
+        "VERL_PLATFORM": "cpu" if is_cpu else "nvidia",
+        "VERL_USE_EXTERNAL_MODULES": "rtpo.verl_harness.plugin" if is_cpu else "",
+        "OMP_NUM_THREADS": str(profile.threads),
+        "TOKENIZERS_PARALLELISM": "false",
+        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    }
+    os.environ.update(environment)
+    address = os.environ.get("RAY_ADDRESS")
+    local: dict[str, Any] = {} if address else {"num_cpus": profile.logical_cpus, "include_dashboard": False}
+    if is_cpu and not address:
+        local["num_gpus"] = processes  # logical ones: verl's resource pools count GPUs
+    ray.init(
+        address=address,
+        runtime_env={"env_vars": environment},
+        log_to_driver=False,
+        logging_level=logging.ERROR,
+        **local,
+    )
+
+
+def required_cpus(processes: int) -> int:
+    """Logical CPUs: one for each training process, one for each engine, one for verl's router, one to start actors."""
+    return 2 * processes + 2
+
+
+def chat_format(config: RunConfig) -> ChatFormat:
+    """The chat format of the model's own tokenizer."""
+    return ChatFormat(AutoTokenizer.from_pretrained(config.model.path))
+
+
+def open_tracking(config: RunConfig) -> Any:
+    """verl's tracking (W&B, TensorBoard) where the profile names a backend; the run's own records are always kept."""
+    if not config.profile.track:
+        return None
+    from verl.utils.tracking import Tracking
+
+    return Tracking(
+        "rtpo", f"{config.experiment_name}/{config.folder.name}", list(config.profile.track), config.as_dict()
+    )
+
+
+def _without_optimizer(settings: DictConfig) -> dict[str, Any]:
+    plain: Any = OmegaConf.to_container(settings)
+    plain["actor_rollout_ref"]["actor"].pop("optim")
+    return plain

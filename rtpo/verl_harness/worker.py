@@ -1,0 +1,91 @@
+"""verl's actor-rollout worker with our loss, a gradient without a step, and a fresh start between runs."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from omegaconf import DictConfig
+from tensordict import TensorDict
+from verl.single_controller.base.decorator import Dispatch, make_nd_compute_dataproto_dispatch_fn, register
+from verl.utils import tensordict_utils as tu
+from verl.utils.config import omega_conf_to_dataclass
+from verl.utils.device import get_device_name
+from verl.utils.distributed import initialize_global_process_group_ray
+from verl.workers.engine_workers import ActorRolloutRefWorker
+
+from rtpo.losses import TokenBatch, loss
+
+
+def row_loss(model_output: dict[str, Any], data: TensorDict, dp_group: Any = None) -> tuple[torch.Tensor, dict]:
+    """`rtpo.losses.loss` on a micro-batch in verl's no-padding layout.
+
+    Position t of `log_probs` is the log-prob of id t + 1, so the fields that describe an id are rolled back by one; a
+    row's first id is never trained, so nothing leaks into the row before.
+    """
+    mask = torch.roll(data["mask"].values(), -1).bool()
+
+    def trained(field: str) -> torch.Tensor:
+        return torch.roll(data[field].values(), -1)[mask]
+
+    lengths = data["input_ids"].offsets().diff()
+    row = torch.repeat_interleave(torch.arange(len(lengths), device=lengths.device), lengths)
+    batch = TokenBatch(
+        logprobs=model_output["log_probs"].values()[mask],
+        old=trained("old_logprobs"),
+        advantage=trained("advantage"),
+        weight=trained("weight"),
+        row=row[mask],
+        rows=len(lengths),
+        reference=trained("reference") if "reference" in data else None,
+    )
+    value, sums = loss(batch, tu.get(data, "loss"))
+    # FSDP averages gradients over the data-parallel ranks; the rows' weights are already shares of the whole
+    return value * data["dp_size"], sums
+
+
+class AgentWorker(ActorRolloutRefWorker):
+    """The worker the harness drives."""
+
+    actor: Any
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)  # type: ignore[attr-defined]
+    def start(self) -> None:
+        """Build model, optimizer and rollout adapter, and train with `row_loss`."""
+        if get_device_name() == "cpu":
+            # verl would name the CPU twice ("cpu:gloo,cpu:gloo"), which torch refuses; a second start is a no-op
+            initialize_global_process_group_ray(backend="cpu:gloo")
+        self.init_model()
+        self.actor.set_loss_fn(row_loss)
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)  # type: ignore[attr-defined]
+    def restart(self, optimizer: DictConfig) -> None:
+        """The initial weights and a new optimizer, as a new process would have them."""
+        self.actor.optimizer_config = omega_conf_to_dataclass(optimizer)
+        self.actor.engine.optimizer_config = self.actor.optimizer_config
+        self.actor.reset()
+
+    @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name="actor"))
+    def gradient(self, data: TensorDict) -> TensorDict:
+        """The gradient of a mini-batch's loss, one row of [parameters] for each rank, and no step."""
+        engine, config = self.actor.engine, self.actor.engine_config
+        tu.assign_non_tensor(
+            data,
+            use_remove_padding=config.use_remove_padding,
+            use_fused_kernels=config.use_fused_kernels,
+            use_dynamic_bsz=config.use_dynamic_bsz,
+            max_token_len_per_gpu=config.max_token_len_per_gpu,
+            micro_batch_size_per_gpu=config.micro_batch_size_per_gpu,
+        )
+        with engine.train_mode():
+            engine.optimizer_zero_grad()
+            engine.forward_backward_batch(data, row_loss)
+            flat = torch.cat([grad.flatten() for grad in _whole_gradients(engine)])[None].clone().cpu()
+            engine.optimizer_zero_grad()
+        return tu.get_tensordict({"gradient": flat})
+
+
+def _whole_gradients(engine: Any) -> Iterator[torch.Tensor]:
+    """Each parameter's gradient, gathered where it is sharded."""
+    for parameter in engine.module.parameters():
+        gradient: Any = parameter.grad
+        yield gradient.full_tensor() if hasattr(gradient, "full_tensor") else gradient
