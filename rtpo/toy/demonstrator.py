@@ -24,9 +24,9 @@ class SlipRates:
     most likely reply is wrong there: a model has more to learn than to sharpen.
     """
 
-    first: float = 0.22
-    second: float = 0.22
-    answer: float = 0.15
+    first: float = 0.25
+    second: float = 0.25
+    answer: float = 0.17
     left_to_right: float = 0.6
 
 
@@ -71,10 +71,12 @@ class _Belief:
     @property
     def recalled(self) -> str:
         """The last finding, as thinking restates it."""
+        if not self.done:
+            # Naming the side first lets a small model commit to one reading before it copies numbers.
+            side = " right" if self.problem.starts_right else " left"
+            return (" error again" if self.failed else " first") + side
         if self.failed:
             return " error again"
-        if not self.done:
-            return " first"
         operation, result = self.done[-1]
         return f"{operation} is {result}" + (" then" if len(self.done) == 1 else " so answer")
 
@@ -118,8 +120,8 @@ def _slip_in_call(belief: _Belief, operation: str, rng: np.random.Generator) -> 
     slips = ["operand", "copy", "operator", "malformed", "malformed", "stop"]
     slip = rng.choice([*slips, "decomposition", "decomposition"] if not belief.done else [*slips, "repeat"])
     if slip == "decomposition":
-        misread = _misread(belief.problem)
-        return _call(belief, misread.first), replace(belief, problem=misread)
+        belief = replace(belief, problem=_misread(belief.problem))
+        return _call(belief, belief.problem.first), belief
     if slip == "operand":
         return _call(belief, _wrong_operand(operation, rng)), belief
     if slip == "copy":

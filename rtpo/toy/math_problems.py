@@ -101,6 +101,11 @@ class Problem:
         return evaluate(self.second(evaluate(self.first)))
 
     @property
+    def starts_right(self) -> bool:
+        """Whether the operation to do first is the right-hand one."""
+        return "a" not in TEMPLATES[self.template].first.split()
+
+    @property
     def key(self) -> str:
         """The problem without spaces, as uids have it."""
         return self.fill(TEMPLATES[self.template].question).replace(" ", "")

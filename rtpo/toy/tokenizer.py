@@ -31,7 +31,7 @@ WORDS = (
     *("system", "user", "assistant"),
     *("compute", "+", "-", "*", "(", ")"),
     *("find", "search", "nothing", "from"),
-    *("first", "then", "next", "is", "so", "answer", "error", "again", "left", "wrong", "plan", "start"),
+    *("first", "then", "next", "is", "so", "answer", "error", "again", "left", "right", "plan", "start"),
 )
 RELATIONS = ("boss", "rival", "friend", "parent", "teacher", "neighbour")
 ENTITIES = tuple(f"e{number}" for number in range(60))

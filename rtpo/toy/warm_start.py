@@ -27,7 +27,7 @@ from rtpo.engine import Generation, Request, Sampling
 from rtpo.envs import make_env
 from rtpo.envs.base import Env
 from rtpo.episodes import EpisodeLimits, EpisodeWorld, Plan, run_episodes
-from rtpo.errors import ConfigError, DataError
+from rtpo.errors import ConfigError, DataError, RTPOError
 from rtpo.rows import trajectory_rows
 from rtpo.seeds import generator
 from rtpo.toy.demonstrator import Demonstration, demonstrate
@@ -188,8 +188,8 @@ def train(model: Qwen3ForCausalLM, samples: Sequence[Sample], settings: WarmStar
         schedule.step()
         losses.append(loss.item())
     model.eval()
-    ends = range(RECORD_EVERY, len(losses) + 1, RECORD_EVERY)
-    return [(end, round(float(np.mean(losses[end - RECORD_EVERY : end])), 4)) for end in ends]
+    parts = [losses[start : start + RECORD_EVERY] for start in range(0, len(losses), RECORD_EVERY)]
+    return [(RECORD_EVERY * i + len(part), round(_mean(part), 4)) for i, part in enumerate(parts)]
 
 
 class LocalEngine:
@@ -210,7 +210,12 @@ class LocalEngine:
 
     def _dispatch(self) -> None:
         waiting, self._waiting = self._waiting, []
-        generations = self._decoder.generate([request for request, _ in waiting])
+        try:
+            generations = self._decoder.generate([request for request, _ in waiting])
+        except RTPOError as error:
+            for _, future in waiting:
+                future.set_exception(error)
+            return
         for (_, future), generation in zip(waiting, generations, strict=True):
             future.set_result(generation)
 
@@ -229,11 +234,10 @@ def play(
         EpisodeLimits(task.max_turns, room, MAX_TURN_TOKENS, room),
         rollout_context="strip_think",
         seed=settings.seed,
-        on_retry=print,
     )
     held_out = task.problems("held_out", settings.held_out, settings.seed)
     plans = [Plan(problem.uid, problem, Role.EVAL) for problem in held_out]
-    return run_episodes(world, plans, Sampling(temperature=temperature))
+    return run_episodes(world, plans, Sampling(temperature=temperature), on_retry=print)
 
 
 @torch.no_grad()
@@ -284,15 +288,15 @@ def warm_start(settings: WarmStart, output: Path) -> dict[str, Any]:
     begun = time.process_time()
     tokenizer = build_tokenizer()
     # Episodes average more than two turns, so that no sample is seen twice.
-    demonstrated = demonstrations(settings, settings.steps * settings.batch_size // 2)
+    demonstrated = demonstrations(settings, max(1, settings.steps * settings.batch_size // 2))
     samples = training_samples(demonstrated, settings, tokenizer)
     torch.manual_seed(settings.seed)
     model = Qwen3ForCausalLM(build_config(tokenizer))
     losses = train(model, samples, settings)
     trained = time.process_time()
-    held_out = measure(model, tokenizer, settings)
     model.save_pretrained(output)
     tokenizer.save_pretrained(output)
+    held_out = measure(model, tokenizer, settings)
     record = {
         "settings": asdict(settings),
         "held_out": held_out,
