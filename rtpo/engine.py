@@ -5,6 +5,8 @@ softmax(logits / temperature) after the top-k and top-p cuts, renormalised (vLLM
 greedy token (temperature 0) was drawn from no distribution; its log-probs are those of softmax(logits), uncut.
 """
 
+import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -84,3 +86,45 @@ class Engine(Protocol):
         """Raises DataError for a context that is empty or too long, NonFinite for broken weights,
         InfrastructureError if the engine itself fails."""
         ...
+
+
+class BatchingEngine:
+    """An engine that answers lists of requests: those made within `delay` seconds go into one call.
+
+    With no delay these are the requests of every episode that is ready now.
+    """
+
+    def __init__(self, call: Callable[[list[Request]], Awaitable[list[Generation]]], delay: float = 0.0) -> None:
+        self._call = call
+        self._delay = delay
+        self._waiting: list[tuple[Request, asyncio.Future[Generation]]] = []
+        self._calls: set[asyncio.Task[None]] = set()
+
+    async def generate(self, request: Request) -> Generation:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Generation] = loop.create_future()
+        if not self._waiting:
+            if self._delay:
+                loop.call_later(self._delay, self._dispatch)
+            else:
+                loop.call_soon(self._dispatch)
+        self._waiting.append((request, future))
+        return await future
+
+    def _dispatch(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        call = asyncio.get_running_loop().create_task(self._answer(waiting))
+        self._calls.add(call)
+        call.add_done_callback(self._calls.discard)
+
+    async def _answer(self, waiting: list[tuple[Request, asyncio.Future[Generation]]]) -> None:
+        try:
+            generations = await self._call([request for request, _ in waiting])
+        except Exception as error:
+            for _, future in waiting:
+                if not future.done():
+                    future.set_exception(error)
+            return
+        for (_, future), generation in zip(waiting, generations, strict=True):
+            if not future.done():
+                future.set_result(generation)

@@ -26,7 +26,7 @@ from rtpo.packing import Packed
 from rtpo.types import Floats
 from rtpo.verbs import Loss, SquaredPair
 from rtpo.verl_harness import rollout_server
-from rtpo.verl_harness.engines import EmbeddedEngine, VllmEngine
+from rtpo.verl_harness.engines import VllmEngine, embedded_engine
 from rtpo.verl_harness.worker import AgentWorker
 
 POOL = "policy"
@@ -71,7 +71,7 @@ class VerlBackend:
 
     def _connect(self) -> Engine:
         if self._is_embedded:
-            return EmbeddedEngine([replica.server_handle for replica in self._replicas])
+            return embedded_engine([replica.server_handle for replica in self._replicas])
         config = omega_conf_to_dataclass(self._settings.actor_rollout_ref.model)
         return VllmEngine(self._servers.get_client(), int(config.tokenizer.eos_token_id))
 

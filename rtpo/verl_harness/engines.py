@@ -6,55 +6,35 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from ray.exceptions import RayTaskError
 from verl.workers.rollout.llm_server import LLMServerClient
 
-from rtpo.engine import Generation, Request
+from rtpo.engine import BatchingEngine, Generation, Request
 from rtpo.errors import ConfigError, InfrastructureError
 from rtpo.types import StopReason, as_ids
 
 
-class EmbeddedEngine:
-    """Gathers the requests made at the same moment into one call for each server."""
+def embedded_engine(servers: Sequence[Any]) -> BatchingEngine:
+    """The embedded servers as one engine; a session stays on one server."""
 
-    def __init__(self, servers: Sequence[Any]) -> None:
-        self._servers = servers
-        self._waiting: list[tuple[Request, asyncio.Future[Generation]]] = []
-        self._calls: set[asyncio.Task[None]] = set()
+    async def call(requests: list[Request]) -> list[Generation]:
+        shares: dict[int, list[int]] = {}
+        for index, request in enumerate(requests):
+            shares.setdefault(zlib.crc32(request.session.encode()) % len(servers), []).append(index)
+        try:
+            answers = await asyncio.gather(
+                *[servers[rank].generate_many.remote([requests[i] for i in share]) for rank, share in shares.items()]
+            )
+        except RayTaskError as error:
+            raise error.cause from None
+        generations = {
+            i: g
+            for share, answer in zip(shares.values(), answers, strict=True)
+            for i, g in zip(share, answer, strict=True)
+        }
+        return [generations[i] for i in range(len(requests))]
 
-    async def generate(self, request: Request) -> Generation:
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[Generation] = loop.create_future()
-        if not self._waiting:
-            # every episode that is ready now submits before this runs
-            loop.call_soon(self._dispatch)
-        self._waiting.append((request, future))
-        return await future
-
-    def _dispatch(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        for rank, server in enumerate(self._servers):
-            share = [item for item in waiting if _replica(item[0].session, len(self._servers)) == rank]
-            if share:
-                call = asyncio.get_running_loop().create_task(_call(server, share))
-                self._calls.add(call)
-                call.add_done_callback(self._calls.discard)
-
-
-def _replica(session: str, replicas: int) -> int:
-    return zlib.crc32(session.encode()) % replicas
-
-
-async def _call(server: Any, share: list[tuple[Request, "asyncio.Future[Generation]"]]) -> None:
-    try:
-        generations = await server.generate_many.remote([request for request, _ in share])
-    except Exception as error:
-        for _, future in share:
-            if not future.done():
-                future.set_exception(getattr(error, "cause", None) or error)
-        return
-    for (_, future), generation in zip(share, generations, strict=True):
-        if not future.done():
-            future.set_result(generation)
+    return BatchingEngine(call)
 
 
 class VllmEngine:

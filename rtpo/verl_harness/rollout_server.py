@@ -4,7 +4,6 @@ Three parts, as verl wants them: a server actor that generates, a replica that l
 the trainer's worker and carries weights to it. Registered under the name `embedded`.
 """
 
-import asyncio
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from verl.workers.rollout.base import _ROLLOUT_REGISTRY, BaseRollout
 from verl.workers.rollout.replica import RolloutReplica, RolloutReplicaRegistry, TokenOutput
 
 from rtpo.decoder import Decoder
-from rtpo.engine import Generation, Request, Sampling
+from rtpo.engine import BatchingEngine, Generation, Request, Sampling
 from rtpo.types import StopReason, as_ids
 
 NAME = "embedded"
@@ -42,7 +41,7 @@ class EmbeddedServer:
         config = AutoConfig.from_pretrained(model_path)
         self._decoder = Decoder(config, {config.eos_token_id}, cache_tokens)
         self._seed = seed
-        self._waiting: list[tuple[Request, asyncio.Future[Generation]]] = []
+        self._batching = BatchingEngine(self.generate_many, delay=0.02)
 
     async def generate_many(self, requests: Sequence[Request]) -> list[Generation]:
         return self._decoder.generate(requests)
@@ -73,28 +72,14 @@ class EmbeddedServer:
             max_tokens=sampling_params["max_tokens"],
         )
         self._seed += 1
-        future: asyncio.Future[Generation] = asyncio.get_running_loop().create_future()
-        if not self._waiting:
-            asyncio.get_running_loop().call_later(0.02, self._flush)
-        self._waiting.append((Request(as_ids(prompt_ids), sampling, self._seed, request_id), future))
-        generation = await future
+        request = Request(as_ids(prompt_ids), sampling, self._seed, request_id)
+        generation = await self._batching.generate(request)
         return TokenOutput(
             token_ids=generation.output_ids.tolist(),
             log_probs=generation.logprobs.tolist(),
             stop_reason="completed" if generation.stop is StopReason.STOP else "length",
             extra_fields={"global_steps": generation.policy_version},
         )
-
-    def _flush(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        try:
-            generations = self._decoder.generate([request for request, _ in waiting])
-        except Exception as error:
-            for _, future in waiting:
-                future.set_exception(error)
-            return
-        for (_, future), generation in zip(waiting, generations, strict=True):
-            future.set_result(generation)
 
     async def clear_kv_cache(self) -> None:
         self._decoder.reset_cache()

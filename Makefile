@@ -1,0 +1,43 @@
+# make quickstart | make test    each makes .venv from requirements/cpu.txt once and runs
+
+PYTHON ?= python3
+VENV   := .venv
+RUN    := $(VENV)/bin/python
+
+.PHONY: quickstart test check bench warm-start lock clean
+
+quickstart: $(VENV)/made
+	$(RUN) experiments/quickstart.py
+
+test: $(VENV)/made check
+	$(RUN) -m pytest
+
+check: $(VENV)/made
+	$(RUN) -m ruff check .
+	$(RUN) -m ruff format --check .
+	$(RUN) -m mypy
+
+bench: $(VENV)/made
+	$(RUN) experiments/bench.py
+
+warm-start: $(VENV)/made
+	$(RUN) experiments/warm_start.py --task toy_math --output outputs/warm_start_math
+
+# pins what requirements/cpu.in asks for, in a fresh environment
+lock:
+	rm -rf .lock && $(PYTHON) -m venv .lock
+	.lock/bin/python -m pip install --quiet torch==2.13.0
+	.lock/bin/python -m pip install --quiet -r requirements/cpu.in
+	.lock/bin/python -m pip freeze | sed 's/^torch==.*/torch==2.13.0/' > requirements/cpu.txt
+	rm -rf .lock
+
+clean:
+	rm -rf $(VENV)
+
+# torch goes first, alone: with a CPU build at hand nothing later asks for CUDA packages
+$(VENV)/made: requirements/cpu.txt pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(RUN) -m pip install --quiet --disable-pip-version-check torch==2.13.0
+	$(RUN) -m pip install --quiet --disable-pip-version-check -r requirements/cpu.txt
+	$(RUN) -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	touch $@

@@ -1,0 +1,76 @@
+"""One Ray start and one worker group for the whole test run."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hydra import compose, initialize_config_dir
+
+from rtpo.budget import Budget, Ledger
+from rtpo.config import PROJECT, RunConfig, compose_run, rollout_sampling
+from rtpo.envs import make_env
+from rtpo.episodes import EpisodeWorld
+from rtpo.harness import AgentHarness
+
+
+def compose_config(*overrides: str) -> RunConfig:
+    """The checked configuration that experiments/train.py would run with these overrides."""
+    with initialize_config_dir(str(PROJECT / "configs"), version_base=None):
+        return compose_run(compose("train", list(overrides)))
+
+
+@pytest.fixture(scope="session")
+def toy_config() -> RunConfig:
+    return compose_config()
+
+
+@pytest.fixture(scope="session")
+def _live_backend(toy_config: RunConfig) -> Iterator[Any]:
+    from rtpo.verl_harness.session import close_backend, open_backend
+
+    yield open_backend(toy_config)
+    close_backend()
+
+
+@pytest.fixture
+def backend(_live_backend: Any, toy_config: RunConfig) -> Any:
+    """The verl backend, put back to the warm start."""
+    from rtpo.verl_harness.session import open_backend
+
+    return open_backend(toy_config)
+
+
+@pytest.fixture
+def make_harness(backend: Any, toy_config: RunConfig) -> Callable[..., AgentHarness]:
+    """A harness on the verl backend. `overrides` are Hydra's; a step of `reserve` rollouts is begun."""
+    from rtpo.verl_harness.session import chat_format
+
+    chat = chat_format(toy_config)
+
+    def make(*overrides: str, reserve: int = 10_000, seed: int = 0) -> AgentHarness:
+        config = compose_config(*overrides)
+        world = EpisodeWorld(
+            backend.engine,
+            chat,
+            lambda: make_env(config.task.env),
+            config.task.limits,
+            config.algorithm_config.rollout_context,
+            seed,
+        )
+        harness = AgentHarness(
+            backend,
+            world,
+            rollout_sampling(config),
+            Ledger(Budget(100_000)),
+            engine_kl_limit=config.profile.engine_kl_limit,
+        )
+        harness.begin_step(0, reserve)
+        return harness
+
+    return make
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    return tmp_path / "results"

@@ -1,0 +1,247 @@
+"""The harness on real verl: one Ray start, FSDP2 over gloo, the embedded engine, the shipped warm start."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import compose_config
+
+from baselines import grpo
+from rtpo import rtpo
+from rtpo.errors import NonFinite, StaleEngine
+from rtpo.harness import AgentHarness
+from rtpo.packing import Packed, normalised_weights, pack
+from rtpo.rows import recorded_rows, trajectory_rows
+from rtpo.toy.math_problems import problems
+from rtpo.types import Group, Role, TrainingContext, TrainRow
+from rtpo.verbs import SquaredPair, TokenClip
+
+MakeHarness = Callable[..., AgentHarness]
+TASKS = problems("train", 8, seed=1)
+
+
+def rows_of(
+    groups: Sequence[Group], context: TrainingContext, advantages: Sequence[float] | None = None
+) -> list[TrainRow]:
+    chains = [chain for group in groups for chain in group]
+    values = advantages if advantages is not None else np.linspace(-1, 1, len(chains))
+    return [
+        row
+        for chain, advantage in zip(chains, values, strict=True)
+        for row in trajectory_rows(chain, context, float(advantage), 1 / len(chains), chain.task.uid)
+    ]
+
+
+def packed_for_update(rows: Sequence[TrainRow], multiple: int = 1) -> Packed:
+    return pack(rows, weights=normalised_weights(rows), multiple=multiple)
+
+
+def test_every_row_is_what_the_engine_received_and_the_ratio_is_one(make_harness: MakeHarness) -> None:
+    harness = make_harness("algorithm=grpo_exact")
+    harness.sync()
+    rows = rows_of(harness.rollout(TASKS, n=4, role=Role.CHAIN), "recorded")
+    for row in rows:
+        (turn,) = row.turns
+        assert row.ids.tobytes() == np.concatenate([turn.context_ids, turn.output_ids]).tobytes()
+        assert row.mask.sum() == len(turn.output_ids)
+    harness.update(rows, TokenClip())
+    metrics = harness.log.updates[0]
+    assert abs(np.log(metrics["mismatch/ratio_gm"])) < 1e-4
+    assert abs(metrics["mismatch/kl_k3"]) < 1e-6
+    assert metrics["mismatch/context/kl_k1"] == 0
+
+
+def test_a_first_update_has_ratio_one_and_clips_nothing(make_harness: MakeHarness) -> None:
+    harness = make_harness()
+    harness.sync()
+    rows = rows_of(harness.rollout(TASKS, n=4, role=Role.CHAIN), "recorded")
+    scores = harness.score(rows)
+    result = harness._backend.step(pack(rows, old_logprobs=scores, weights=normalised_weights(rows)), None, TokenClip())
+    assert result.sums["clipped"] == 0
+    expected = -sum(
+        float((row.advantage[row.mask] * weight[row.mask]).sum())
+        for row, weight in zip(rows, normalised_weights(rows), strict=True)
+    )
+    assert result.loss == pytest.approx(expected, abs=1e-5)
+
+
+def test_flattened_contexts_lower_the_ratio_and_the_context_carries_it(make_harness: MakeHarness) -> None:
+    harness = make_harness("algorithm=grpo")
+    harness.sync()
+    chains = harness.rollout(TASKS, n=8, role=Role.CHAIN)
+    flattened, recorded = rows_of(chains, "flattened"), rows_of(chains, "recorded")
+    trained = [np.concatenate([row.ids[row.mask] for row in rows]) for rows in (flattened, recorded)]
+    assert np.array_equal(*trained)
+    harness.update(flattened, TokenClip(old_logprobs="rollout"))
+    metrics = harness.log.updates[0]
+    assert metrics["mismatch/ratio_gm"] < 0.995
+    assert metrics["mismatch/turn_0/ratio_gm"] == pytest.approx(1, abs=1e-4)
+    assert metrics["mismatch/context/kl_k1"] == pytest.approx(metrics["mismatch/kl_k1"], abs=1e-4)
+    assert abs(metrics["mismatch/engine/kl_k1"]) < 1e-4
+
+
+def test_padding_rows_change_no_gradient(make_harness: MakeHarness) -> None:
+    harness = make_harness()
+    harness.sync()
+    rows = rows_of(harness.rollout(TASKS[:3], n=3, role=Role.CHAIN), "recorded")
+    loss = TokenClip()
+    gradients = [harness._backend.gradient(packed_for_update(rows, multiple), None, loss) for multiple in (1, 16)]
+    assert len(pack(rows, multiple=16).lengths) > len(rows)
+    assert np.abs(gradients[0]).max() > 1e-3
+    np.testing.assert_allclose(*gradients, atol=1e-7)
+
+
+def test_micro_batches_add_up_to_the_mini_batch(make_harness: MakeHarness) -> None:
+    harness = make_harness()
+    harness.sync()
+    rows = rows_of(harness.rollout(TASKS, n=2, role=Role.CHAIN), "recorded")
+    weights = normalised_weights(rows)
+    halves = [slice(0, len(rows) // 2), slice(len(rows) // 2, None)]
+    parts = [harness._backend.gradient(pack(rows[half], weights=weights[half]), None, TokenClip()) for half in halves]
+    whole = harness._backend.gradient(pack(rows, weights=weights), None, TokenClip())
+    np.testing.assert_allclose(parts[0] + parts[1], whole, atol=1e-6)
+
+
+def test_contexts_differ_in_conditioning_only(make_harness: MakeHarness) -> None:
+    """With nothing stripped, flattened and recorded rows have the same gradient; with stripping they have not."""
+    harness = make_harness("algorithm=grpo_full")
+    harness.sync()
+    full = harness.rollout(TASKS, n=4, role=Role.CHAIN)
+    gradients = [
+        harness._backend.gradient(packed_for_update(rows_of(full, context)), None, TokenClip())
+        for context in ("recorded", "flattened")
+    ]
+    np.testing.assert_allclose(*gradients, atol=2e-6)
+    stripped = make_harness("algorithm=grpo")
+    stripped.sync()
+    chains = stripped.rollout(TASKS, n=4, role=Role.CHAIN)
+    differing = [
+        harness._backend.gradient(packed_for_update(rows_of(chains, context)), None, TokenClip())
+        for context in ("recorded", "flattened")
+    ]
+    assert np.abs(differing[0] - differing[1]).max() > 1e-3
+
+
+def test_one_turn_rtpo_with_pooling_is_grpo_without_std(make_harness: MakeHarness) -> None:
+    """The same siblings from S_0 give the same gradient through either algorithm's rows."""
+    harness = make_harness("task.max_turns=1")
+    harness.sync()
+    siblings = harness.rollout(TASKS, n=8, role=Role.SIBLING)
+    boundaries = [group[0].boundary(0) for group in siblings]
+    config = compose_config("algorithm=grpo_exact", "algorithm.normalise_std=false").algorithm_config
+    assert isinstance(config, grpo.GRPOConfig)
+    by_rtpo = rtpo.sibling_rows(boundaries, siblings, 0, pool=True)
+    by_grpo = grpo.chain_rows(siblings, config)
+    gradients = [harness._backend.gradient(packed_for_update(rows), None, TokenClip()) for rows in (by_rtpo, by_grpo)]
+    np.testing.assert_allclose(*gradients, atol=1e-7)
+
+
+def test_rtpo_step_synchronises_before_each_phase(make_harness: MakeHarness) -> None:
+    harness = make_harness()
+    harness.sync()
+    before = harness._backend.engine_states()[0].checksum
+    config = compose_config("algorithm.trunks=2").algorithm_config
+    rtpo.step(harness, TASKS, config)  # type: ignore[arg-type]
+    phases = [update["trained_turns"] for update in harness.log.updates]
+    assert phases == sorted(phases, reverse=True)
+    assert sum(call["rollouts"] for call in harness.log.rollouts) == harness.ledger.rollouts
+    steps = sum(update["optimizer_steps"] for update in harness.log.updates)
+    assert harness.policy_version == sum(update["optimizer_steps"] > 0 for update in harness.log.updates)
+    assert steps == harness.policy_version > 0
+    harness.sync()
+    assert harness._backend.engine_states()[0].checksum != before
+
+
+def test_the_engine_changes_only_when_a_step_was_taken(make_harness: MakeHarness) -> None:
+    harness = make_harness()
+    harness.sync()
+    groups = harness.rollout(TASKS, n=2, role=Role.CHAIN)
+    before = harness._backend.engine_states()[0]
+    assert before.cached_prompts > 0
+    tied = rows_of(groups, "recorded", [0.0] * 16)
+    assert harness.update(tied, TokenClip()).optimizer_steps == 0
+    harness.sync()
+    assert harness._backend.engine_states()[0] == before
+    harness.update(rows_of(groups, "recorded"), TokenClip())
+    harness.sync()
+    after = harness._backend.engine_states()[0]
+    assert after.checksum != before.checksum
+    assert (after.version, after.cached_prompts) == (1, 0)
+    assert {turn.policy_version for (r,) in harness.rollout(TASKS, n=1, role=Role.CHAIN) for turn in r.turns} == {1}
+
+
+def test_a_skipped_sync_is_caught_by_its_version(make_harness: MakeHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    harness = make_harness()
+    harness.sync()
+    harness.update(rows_of(harness.rollout(TASKS, n=2, role=Role.CHAIN), "recorded"), TokenClip())
+    monkeypatch.setattr(harness._backend, "push", lambda version: None)
+    harness.sync()
+    with pytest.raises(StaleEngine, match="sampled with weights of version 0"):
+        harness.rollout(TASKS, n=1, role=Role.CHAIN)
+
+
+def test_stale_weights_under_a_new_version_are_caught_by_the_engine_kl(make_harness: MakeHarness) -> None:
+    harness = make_harness()
+    harness.sync()
+    packed = packed_for_update(rows_of(harness.rollout(TASKS, n=4, role=Role.CHAIN), "recorded"))
+    for _ in range(4):
+        harness._backend.step(packed, None, TokenClip())
+    rows = rows_of(harness.rollout(TASKS, n=4, role=Role.CHAIN), "recorded")
+    with pytest.raises(StaleEngine, match="engine_kl_limit"):
+        harness.update(rows, TokenClip())
+
+
+def test_broken_weights_are_refused_in_words(make_harness: MakeHarness) -> None:
+    harness = make_harness()
+    harness.sync()
+    rows = rows_of(harness.rollout(TASKS[:2], n=2, role=Role.CHAIN), "recorded")
+    broken = [replace(row, advantage=np.where(row.mask, np.float32(np.inf), 0).astype(np.float32)) for row in rows]
+    with pytest.raises(NonFinite, match="was not applied"):
+        harness.update(broken, TokenClip())
+    scores = harness.score(rows)
+    assert all(np.isfinite(score).all() for score in scores)
+
+
+def test_pairs_stay_together_and_pull_towards_their_difference(make_harness: MakeHarness) -> None:
+    harness = make_harness()
+    harness.sync()
+    pairs = harness.rollout(TASKS, n=2, role=Role.BRANCH)
+    rows = [
+        row
+        for first, second in pairs
+        for chain, value in ((first, 1.0), (second, 0.0))
+        for row in trajectory_rows(chain, "flattened", value, 1.0, chain.task.uid)
+    ]
+    packed = pack(rows, old_logprobs=harness.score(rows), weights=normalised_weights(rows), multiple=2)
+    residuals = []
+    for _ in range(4):
+        residuals.append(harness._backend.step(packed, None, SquaredPair(eta=1.0)).sums["residual"])
+    assert residuals[0] == pytest.approx(1.0, rel=1e-4)
+    assert residuals[-1] < residuals[0]
+
+
+def test_saved_state_gives_the_same_weights_and_optimizer(make_harness: MakeHarness, tmp_path: Path) -> None:
+    harness = make_harness()
+    harness.sync()
+    rows = rows_of(harness.rollout(TASKS, n=4, role=Role.CHAIN), "recorded")
+    loss = TokenClip()
+    harness.update(rows, loss)
+    state = harness.save(tmp_path / "save")
+    scores = []
+    for _ in range(2):
+        harness.load(tmp_path / "save", state)
+        harness._backend.step(packed_for_update(rows), None, loss)
+        scores.append(np.concatenate(harness.score(rows)))
+    np.testing.assert_array_equal(*scores)
+
+
+def test_recorded_rows_score_what_the_engine_sampled(make_harness: MakeHarness) -> None:
+    harness = make_harness("algorithm=grpo")
+    harness.sync()
+    flattened = rows_of(harness.rollout(TASKS, n=2, role=Role.CHAIN), "flattened")
+    recorded = [row for flat in flattened for row in recorded_rows(flat)]
+    engine: Any = np.concatenate([row.rollout_logprobs[row.mask] for row in recorded])
+    np.testing.assert_allclose(np.concatenate(harness.score(recorded)), engine, atol=1e-4)
