@@ -23,11 +23,11 @@ from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 from rtpo.chat import ChatFormat
 from rtpo.contexts import next_context
 from rtpo.decoder import Decoder
-from rtpo.engine import Generation, Request, Sampling
+from rtpo.engine import BatchingEngine, Generation, Request, Sampling
 from rtpo.envs import make_env
 from rtpo.envs.base import Env
 from rtpo.episodes import EpisodeLimits, EpisodeWorld, Plan, run_episodes
-from rtpo.errors import ConfigError, DataError, RTPOError
+from rtpo.errors import ConfigError, DataError
 from rtpo.rows import trajectory_rows
 from rtpo.seeds import generator
 from rtpo.toy.demonstrator import Demonstration, demonstrate
@@ -192,32 +192,15 @@ def train(model: Qwen3ForCausalLM, samples: Sequence[Sample], settings: WarmStar
     return [(RECORD_EVERY * i + len(part), round(_mean(part), 4)) for i, part in enumerate(parts)]
 
 
-class LocalEngine:
-    """The decoder in this process, as an engine: requests made at the same moment share a batch."""
+def local_engine(model: Qwen3ForCausalLM, stop_id: int) -> BatchingEngine:
+    """The embedded decoder in this process."""
+    decoder = Decoder(model.config, {stop_id}, cache_tokens=0)
+    decoder.load(model.state_dict().items(), version=0)
 
-    def __init__(self, model: Qwen3ForCausalLM, stop_id: int) -> None:
-        self._decoder = Decoder(model.config, {stop_id}, cache_tokens=0)
-        self._decoder.load(model.state_dict().items(), version=0)
-        self._waiting: list[tuple[Request, asyncio.Future[Generation]]] = []
+    async def generate(requests: list[Request]) -> list[Generation]:
+        return decoder.generate(requests)
 
-    async def generate(self, request: Request) -> Generation:
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[Generation] = loop.create_future()
-        if not self._waiting:
-            loop.call_soon(self._dispatch)
-        self._waiting.append((request, future))
-        return await future
-
-    def _dispatch(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        try:
-            generations = self._decoder.generate([request for request, _ in waiting])
-        except RTPOError as error:
-            for _, future in waiting:
-                future.set_exception(error)
-            return
-        for (_, future), generation in zip(waiting, generations, strict=True):
-            future.set_result(generation)
+    return BatchingEngine(generate)
 
 
 def play(
@@ -228,7 +211,7 @@ def play(
     room = model.config.max_position_embeddings
     chat = ChatFormat(tokenizer)
     world = EpisodeWorld(
-        LocalEngine(model, chat.tags.stop_id),
+        local_engine(model, chat.tags.stop_id),
         chat,
         lambda: make_env(settings.task),
         EpisodeLimits(task.max_turns, room, MAX_TURN_TOKENS, room),
