@@ -1,0 +1,177 @@
+"""Draw the figures of an experiment from its run records: python analysis/make_figures.py --experiment quickstart"""
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import matplotlib.style
+import pandas as pd
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.container import ErrorbarContainer
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator
+
+from analysis import measures
+from analysis.labels import Style, styles
+from analysis.records import RunGroup, complete_groups
+from analysis.statistics import Interval
+from rtpo.errors import RTPOError
+
+STYLE = Path(__file__).with_name("style.mplstyle")
+METADATA = {"pdf": {"CreationDate": None, "Creator": None, "Producer": None}, "png": {"Software": None}}
+MARKS_PER_CURVE = 6
+LEGEND_COLUMNS = 3
+BAND_ALPHA = 0.15
+
+
+def training_figure(groups: Sequence[RunGroup]) -> Figure:
+    """Success, ratio and KL against rollouts, one curve a configuration."""
+    looks = styles(group.label for group in groups)
+    figure = Figure(figsize=(7.2, 3.1))
+    success, ratio, kl = figure.subplots(1, 3)
+    for place, group in enumerate(groups):
+        look = looks[group.label]
+        _draw_success(success, group, look, shift=place - (len(groups) - 1) / 2)
+        _draw_mismatch(ratio, group, "ratio_gm", look, place, len(groups))
+        _draw_mismatch(kl, group, "kl_k1", look, place, len(groups))
+    success.set_ylim(bottom=0)
+    _make_room(ratio, 1.0, least=0.1)
+    _make_room(kl, 0.0, least=0.05)
+    for axes, title in (
+        (success, "(a) Success, %"),
+        (ratio, "(b) Ratio, training / rollout"),
+        (kl, "(c) KL (k1), nats a token"),
+    ):
+        axes.set_title(title)
+        axes.set_xlabel("Training rollouts")
+        axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
+    _draw_legend(figure, success, groups, looks)
+    figure.supxlabel(_provenance(groups), fontsize=6.5, color="0.35")
+    return figure
+
+
+def _draw_success(axes: Axes, group: RunGroup, style: Style, shift: float) -> None:
+    curve = measures.curve_over_runs(group, "success")
+    axes.plot(
+        curve["rollouts"], 100 * curve["mean"], color=style.colour, linestyle=style.line, linewidth=0.7, alpha=0.8
+    )
+    _draw_band(axes, group, curve["rollouts"], 100 * curve["low"], 100 * curve["high"], style)
+    end = measures.mean_over_runs(group, lambda run: run.ledger["rollouts"])
+    for when, rollouts in (("before", 0.0), ("after", end)):
+        evaluation = measures.held_out(group, when, "sampled")
+        interval = None if evaluation is None else measures.success(evaluation)
+        if interval is not None:
+            # beside each other where configurations share a place
+            _draw_interval(axes, rollouts + 0.035 * end * shift, interval, style.colour, style.marker)
+
+
+def _draw_mismatch(axes: Axes, group: RunGroup, key: str, style: Style, place: int, of: int) -> None:
+    curve = measures.curve_over_runs(group, key)
+    every = max(1, len(curve) // MARKS_PER_CURVE)
+    _draw_band(axes, group, curve["rollouts"], curve["low"], curve["high"], style)
+    # later curves are thinner and their marks elsewhere, so that equal curves show each other
+    axes.plot(
+        curve["rollouts"],
+        curve["mean"],
+        color=style.colour,
+        linestyle=style.line,
+        linewidth=max(1.0, 2.6 - 0.7 * place),
+        marker=style.marker,
+        markeredgecolor="white",
+        markeredgewidth=0.4,
+        markevery=(place * every // of, every),
+        zorder=3,
+    )
+
+
+def _draw_band(axes: Axes, group: RunGroup, x: pd.Series, low: pd.Series, high: pd.Series, style: Style) -> None:
+    if len(group.runs) > 1:
+        axes.fill_between(x, low, high, color=style.colour, alpha=BAND_ALPHA, linewidth=0, zorder=2)
+
+
+def _draw_interval(axes: Axes, x: float, success: Interval, colour: str, marker: str) -> ErrorbarContainer:
+    return axes.errorbar(
+        [x],
+        [100 * success.mean],
+        yerr=[[100 * (success.mean - success.low)], [100 * (success.high - success.mean)]],
+        color=colour,
+        marker=marker,
+        linestyle="",
+        markersize=6,
+        markeredgecolor="white",
+        markeredgewidth=0.5,
+        capsize=2,
+        elinewidth=1,
+        zorder=4,
+    )
+
+
+def _make_room(axes: Axes, matched: float, least: float) -> None:
+    """Mark the value without mismatch, keep it off the frame, and span at least `least`."""
+    axes.axhline(matched, color="0.6", linewidth=0.6, zorder=1)
+    low, high = min(axes.dataLim.y0, matched), max(axes.dataLim.y1, matched)
+    missing = max(0.0, least - (high - low)) / 2
+    margin = 0.08 * max(least, high - low)
+    axes.set_ylim(low - missing - margin, high + missing + margin)
+
+
+def _draw_legend(figure: Figure, success: Axes, groups: Sequence[RunGroup], looks: Mapping[str, Style]) -> None:
+    """One legend for all panels, read row by row."""
+    entries: list[tuple[Artist | ErrorbarContainer, str]] = [
+        (Line2D([], [], color=style.colour, linestyle=style.line, marker=style.marker), style.title)
+        for style in looks.values()
+    ]
+    nowhere = Interval(float("nan"), float("nan"), float("nan"), 0, 0)
+    entries.append((Line2D([], [], color="0.4", linewidth=0.7), "(a) training batches"))
+    entries.append((_draw_interval(success, 0.0, nowhere, "0.4", "o"), "(a) held-out, 95 % interval"))
+    if any(len(group.runs) > 1 for group in groups):
+        entries.append((Patch(color="0.4", alpha=BAND_ALPHA, linewidth=0), "range over seeds"))
+    by_row = [entry for column in range(LEGEND_COLUMNS) for entry in entries[column::LEGEND_COLUMNS]]
+    handles, titles = zip(*by_row, strict=True)
+    figure.legend(handles, titles, loc="outside upper center", ncols=LEGEND_COLUMNS)
+
+
+def _provenance(groups: Sequence[RunGroup]) -> str:
+    experiment = groups[0].first.manifest["experiment"]
+    profiles = sorted({group.first.profile for group in groups})
+    seeds = " or ".join(str(count) for count in sorted({len(group.runs) for group in groups}))
+    text = f"{experiment}; profile {', '.join(profiles)}; seeds: {seeds}"
+    return f"{text}. Toy-scale runs, not the paper's results." if "toy" in profiles else text
+
+
+def make_figures(results: Path, experiment: str, output: Path) -> list[Path]:
+    """Draw every figure of an experiment and return the files. Raises DataError as `analysis.records` does."""
+    groups = complete_groups(results, experiment)
+    output.mkdir(parents=True, exist_ok=True)
+    files = []
+    with matplotlib.style.context(STYLE):
+        figure = training_figure(groups)
+        for suffix, metadata in METADATA.items():
+            files.append(output / f"{experiment}_training.{suffix}")
+            figure.savefig(files[-1], metadata=metadata)
+    return files
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command; returns its exit status."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser.add_argument("--results", type=Path, default=Path("results"), help="folder of the run records")
+    parser.add_argument("--experiment", default="quickstart", help="folder under it")
+    parser.add_argument("--output", type=Path, default=Path("results/figures"), help="folder of the figures")
+    given = parser.parse_args(arguments)
+    try:
+        files = make_figures(given.results, given.experiment, given.output)
+    except RTPOError as error:
+        print(error, file=sys.stderr)
+        return 1
+    for path in files:
+        print(path)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

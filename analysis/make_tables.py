@@ -1,0 +1,196 @@
+"""Write the tables of an experiment from its run records: python analysis/make_tables.py --experiment quickstart"""
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from analysis import measures
+from analysis.labels import styles
+from analysis.records import Run, RunGroup, complete_groups, incomplete_runs
+from analysis.tables import (
+    FORMATS,
+    NOT_RUN,
+    Column,
+    Specification,
+    Table,
+    build,
+    narrowest,
+    number,
+    percent,
+)
+from rtpo.errors import RTPOError
+
+FEW_SEEDS = 5
+"""the percentile bootstrap over fewer seeds than these is too narrow where seeds differ much"""
+
+
+def _title(group: RunGroup) -> str:
+    return styles([group.label])[group.label].title
+
+
+def _contexts(group: RunGroup) -> str:
+    manifest = group.first.manifest
+    return f"{manifest['rollout_context']} / {manifest['training_context']}"
+
+
+def _mean(value: Callable[[Run], float], digits: int, scale: float = 1) -> Callable[[RunGroup], str]:
+    return lambda group: number(measures.mean_over_runs(group, value), digits, scale)
+
+
+def _rollouts(group: RunGroup) -> str:
+    charged = measures.mean_over_runs(group, lambda run: run.ledger["rollouts"])
+    return f"{number(charged, 0)} / {number(group.first.ledger['budget']['rollouts'], 0)}"
+
+
+def _success(when: str, group: RunGroup) -> str:
+    evaluation = measures.held_out(group, when, "sampled")
+    return NOT_RUN if evaluation is None else percent(measures.success(evaluation))
+
+
+def _gain(group: RunGroup) -> str:
+    before, after = (measures.held_out(group, when, "sampled") for when in ("before", "after"))
+    return NOT_RUN if before is None or after is None else percent(measures.gain(before, after), sign=True)
+
+
+def _questions(group: RunGroup) -> str:
+    evaluation = measures.held_out(group, "after", "sampled")
+    return NOT_RUN if evaluation is None else f"{evaluation.success.shape[1]:,} × {evaluation.samples}"
+
+
+def _greedy(group: RunGroup) -> str:
+    evaluations = [measures.held_out(group, when, "greedy") for when in ("before", "after")]
+    if all(evaluation is None for evaluation in evaluations):
+        return NOT_RUN
+    return " → ".join(
+        NOT_RUN if evaluation is None else number(measures.mean_success(evaluation), 1, scale=100)
+        for evaluation in evaluations
+    )
+
+
+def _kl(group: RunGroup) -> float:
+    return measures.mean_over_runs(group, lambda run: measures.mean_over_steps(run, "kl_k1"))
+
+
+def _runs_caption(groups: Sequence[RunGroup]) -> list[str]:
+    experiment = groups[0].first.manifest["experiment"]
+    return [
+        f"Runs of the experiment {experiment}, by configuration.",
+        "Success is the share of held-out samples with reward 1, in percent: sampled at temperature 1, or greedy.",
+        *interval_sentences(groups),
+        "Ratio (training over rollout probability, geometric mean a token) and KL (k1, nats a token) are measured "
+        "before each update and averaged over steps; zero advantage is the share of groups whose advantages are all 0, "
+        "in percent; seconds are wall-clock, evaluation apart. Where there are several seeds, these and the counts are "
+        "means over them.",
+        *_ungraded(groups),
+        *toy_sentences(groups),
+    ]
+
+
+def interval_sentences(groups: Sequence[RunGroup]) -> list[str]:
+    """What the intervals of these configurations cover."""
+    counts = sorted({len(group.runs) for group in groups})
+    kind = "Brackets: 95 % bootstrap intervals (Wilson's where all answers are alike)"
+    if counts == [1]:
+        return [f"{kind} over questions; 1 seed, so they say nothing about other seeds."]
+    seeds = f"{' or '.join(str(count) for count in counts)} seeds"
+    over = "questions and, where there is more than 1 seed, seeds" if counts[0] == 1 else "questions and seeds"
+    few = [f"Below {FEW_SEEDS} seeds they are rough."] if counts[0] < FEW_SEEDS else []
+    return [f"{kind} over {over} ({seeds}).", *few]
+
+
+def toy_sentences(groups: Sequence[RunGroup]) -> list[str]:
+    """What must be said of toy runs."""
+    if all(group.first.profile != "toy" for group in groups):
+        return []
+    return ["Profile toy: toy-scale results, not the paper's."]
+
+
+def _ungraded(groups: Sequence[RunGroup]) -> list[str]:
+    evaluations = [
+        measures.held_out(group, when, mode)
+        for group in groups
+        for when in ("before", "after")
+        for mode in ("sampled", "greedy")
+    ]
+    count = sum(evaluation.ungraded for evaluation in evaluations if evaluation is not None)
+    return [f"{count:,} samples could not be graded and are left out."] if count else []
+
+
+RUNS = Specification(
+    name="runs",
+    columns=(
+        Column("Configuration", _title),
+        Column("Algorithm", lambda group: str(group.first.manifest["algorithm"])),
+        Column("Context, rollout / training", _contexts),
+        Column("Profile", lambda group: group.first.profile),
+        Column("Seeds", lambda group: str(len(group.runs))),
+        Column("Rollouts / budget", _rollouts),
+        Column("Optimizer steps", _mean(lambda run: run.ledger["optimizer_steps"], 0)),
+        Column("Tokens, k", _mean(lambda run: run.ledger["generated_tokens"], 1, scale=1e-3)),
+        Column("Questions × samples", _questions),
+        Column("Sampled, before", partial(_success, "before")),
+        Column("Sampled, after", partial(_success, "after")),
+        Column("Gain", _gain),
+        Column("Greedy", _greedy),
+        Column("Ratio", lambda group: number(float(np.exp(-_kl(group))), 3)),
+        Column("KL", lambda group: number(_kl(group), 4)),
+        Column("Zero adv.", _mean(lambda run: measures.mean_over_steps(run, "zero_advantage"), 1, scale=100)),
+        Column("Seconds", _mean(measures.training_seconds, 0)),
+    ),
+    caption=_runs_caption,
+)
+
+SPECIFICATIONS = (RUNS,)
+
+
+def make_tables(results: Path, experiment: str) -> list[Table]:
+    """Every table of an experiment. Raises DataError for records that are missing, incomplete or changed."""
+    groups = complete_groups(results, experiment)
+    excluded = [folder.name for folder in incomplete_runs(results, experiment)]
+    return [build(specification, groups, experiment, excluded) for specification in SPECIFICATIONS]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command; returns its exit status."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser.add_argument("--results", type=Path, default=Path("results"), help="folder of the run records")
+    parser.add_argument("--experiment", default="quickstart", help="folder under it")
+    parser.add_argument("--output", type=Path, default=Path("results/tables"), help="folder of the tables")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail when the files would change")
+    given = parser.parse_args(arguments)
+    try:
+        tables = make_tables(given.results, given.experiment)
+    except RTPOError as error:
+        print(error, file=sys.stderr)
+        return 1
+    files = {
+        given.output / f"{table.name}.{suffix}": render(table) for table in tables for suffix, render in FORMATS.items()
+    }
+    if given.check:
+        return _check(files, given.experiment)
+    given.output.mkdir(parents=True, exist_ok=True)
+    for path, text in files.items():
+        path.write_bytes(text.encode())
+    for table in tables:
+        print(narrowest(table))
+    for path in files:
+        print(path)
+    return 0
+
+
+def _check(files: dict[Path, str], experiment: str) -> int:
+    stale = [path for path, text in files.items() if not path.exists() or path.read_bytes() != text.encode()]
+    for path in stale:
+        print(
+            f"{path} is not what the records give: python analysis/make_tables.py --experiment {experiment}",
+            file=sys.stderr,
+        )
+    return 1 if stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

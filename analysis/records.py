@@ -1,0 +1,213 @@
+"""Runs as they lie under results/ (results/README.md), checked as they are read."""
+
+import hashlib
+import json
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from analysis.labels import styles
+from rtpo.errors import DataError
+from rtpo.records import SCHEMA
+
+MANIFEST_KEYS = (
+    "experiment",
+    "run",
+    "label",
+    "algorithm",
+    "task",
+    "seed",
+    "profile",
+    "rollout_context",
+    "training_context",
+    "model",
+    "steps",
+    "wall_seconds",
+    "ledger",
+    "files",
+)
+LEDGER_KEYS = ("budget", "rollouts", "generated_tokens", "optimizer_steps", "seconds")
+STEP_KEYS = ("step", "rollouts", "success", "updates")
+UPDATE_KEYS = ("rows", "trained_tokens")
+TRAINED_KEYS = ("mismatch/kl_k1", "zero_advantage")
+EVALUATION_KEYS = ("when", "step", "rollouts", "split", "mode", "task", "sample", "grade", "reward")
+WHEN = ("before", "during", "after")
+MODES = ("sampled", "greedy")
+SETTINGS = ("algorithm", "task", "model", "profile", "rollout_context", "training_context")
+"""what the runs of one label share; seeds differ"""
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """A complete run. `steps` and `evaluations` hold the lines of the files of these names."""
+
+    folder: Path
+    manifest: Mapping[str, Any]
+    steps: list[Mapping[str, Any]]
+    evaluations: pd.DataFrame
+
+    @property
+    def label(self) -> str:
+        return str(self.manifest["label"])
+
+    @property
+    def profile(self) -> str:
+        return str(self.manifest["profile"])
+
+    @property
+    def ledger(self) -> Mapping[str, Any]:
+        ledger: Mapping[str, Any] = self.manifest["ledger"]
+        return ledger
+
+
+@dataclass(frozen=True, eq=False)
+class RunGroup:
+    """The runs of one configuration, by seed."""
+
+    label: str
+    runs: tuple[Run, ...]
+
+    @property
+    def first(self) -> Run:
+        """Any of them, for what they share."""
+        return self.runs[0]
+
+
+def load_runs(results: Path, experiment: str | None = None) -> list[Run]:
+    """The complete runs, of one experiment or of all, by experiment and run.
+
+    Raises DataError for a run of another schema, a file changed since the run ended, and a line that is malformed.
+    """
+    return [_load(file.parent) for file in sorted(results.glob(f"{experiment or '*'}/*/manifest.json"))]
+
+
+def incomplete_runs(results: Path, experiment: str | None = None) -> list[Path]:
+    """The folders of runs that started and have no manifest."""
+    started = sorted(file.parent for file in results.glob(f"{experiment or '*'}/*/config.yaml"))
+    return [folder for folder in started if not (folder / "manifest.json").exists()]
+
+
+def complete_groups(results: Path, experiment: str) -> list[RunGroup]:
+    """The complete runs of an experiment by label. Raises DataError when there are none."""
+    runs = load_runs(results, experiment)
+    if not runs:
+        incomplete = ", ".join(folder.name for folder in incomplete_runs(results, experiment))
+        others = ", ".join(sorted({file.parents[1].name for file in results.glob("*/*/manifest.json")}))
+        raise DataError(
+            f"{results / experiment} holds no complete run (incomplete: {incomplete or 'none'}). Finish one by giving "
+            f"its training command again, or choose an --experiment that has some ({others or 'there is none'})."
+        )
+    return by_label(runs)
+
+
+def by_label(runs: Iterable[Run]) -> list[RunGroup]:
+    """Runs of one experiment grouped by label, in the order of `analysis.labels`.
+
+    Raises DataError when a label's runs differ in more than their seed, or share a seed.
+    """
+    groups: dict[str, list[Run]] = defaultdict(list)
+    for run in runs:
+        groups[run.label].append(run)
+    for group in groups.values():
+        _check_group(group)
+    return [
+        RunGroup(label, tuple(sorted(groups[label], key=lambda run: int(run.manifest["seed"]))))
+        for label in styles(groups)
+    ]
+
+
+def _check_group(group: list[Run]) -> None:
+    first, seeds = group[0], {group[0].manifest["seed"]: group[0]}
+    for run in group[1:]:
+        values = {name: (first.manifest[name], run.manifest[name]) for name in SETTINGS}
+        values["ledger.budget"] = (first.ledger["budget"], run.ledger["budget"])
+        for name, (one, other) in values.items():
+            if one != other:
+                raise DataError(
+                    f"{first.folder} and {run.folder} have the label {run.label!r} and differ in {name}, {one!r} and "
+                    f"{other!r}: give them different labels or experiments."
+                )
+        twin = seeds.setdefault(run.manifest["seed"], run)
+        if twin is not run:
+            raise DataError(
+                f"{twin.folder} and {run.folder} have the same label and seed {run.manifest['seed']}: delete one."
+            )
+
+
+def _load(folder: Path) -> Run:
+    manifest = _manifest(folder)
+    steps = _lines(folder / "steps.jsonl", manifest["files"], STEP_KEYS)
+    evaluations = _lines(folder / "evaluations.jsonl", manifest["files"], EVALUATION_KEYS)
+    for number, line in enumerate(steps, start=1):
+        _check_step(f"{folder / 'steps.jsonl'} line {number}", line)
+    for number, line in enumerate(evaluations, start=1):
+        _check_evaluation(f"{folder / 'evaluations.jsonl'} line {number}", line)
+    if len(steps) != manifest["steps"]:
+        raise DataError(f"{folder / 'steps.jsonl'} has {len(steps)} lines and the manifest {manifest['steps']} steps.")
+    return Run(folder, manifest, steps, pd.DataFrame(evaluations, columns=pd.Index(EVALUATION_KEYS)))
+
+
+def _manifest(folder: Path) -> Mapping[str, Any]:
+    path = folder / "manifest.json"
+    manifest = _mapping(path.read_bytes(), str(path), ("schema",))
+    if manifest["schema"] != SCHEMA:
+        raise DataError(
+            f"{path} has schema {manifest['schema']!r} and this version reads schema {SCHEMA}: use the version of the "
+            "project that made the run, or run it again."
+        )
+    _require(manifest, MANIFEST_KEYS, str(path))
+    _require(manifest["ledger"], LEDGER_KEYS, f"{path}, ledger")
+    for name, place in (("experiment", folder.parent), ("run", folder)):
+        if manifest[name] != place.name:
+            raise DataError(
+                f"{path} says {name} {manifest[name]!r} and lies in {place.name!r}: move the run back to its folder."
+            )
+    return manifest
+
+
+def _lines(path: Path, checksums: Mapping[str, str], keys: Collection[str]) -> list[Mapping[str, Any]]:
+    _require(checksums, (path.name,), f"{path.parent / 'manifest.json'}, files")
+    if not path.exists():
+        raise DataError(f"{path} is missing: restore it, or run again.")
+    data = path.read_bytes()
+    if hashlib.sha256(data).hexdigest() != checksums[path.name]:
+        raise DataError(
+            f"{path} is not the file the run left: its sha256 differs from the manifest's. Restore it, or run again."
+        )
+    return [_mapping(line, f"{path} line {number}", keys) for number, line in enumerate(data.splitlines(), start=1)]
+
+
+def _mapping(text: bytes, place: str, keys: Collection[str]) -> Mapping[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise DataError(f"{place} is not JSON ({error}): restore the run's files, or run again.") from error
+    if not isinstance(value, dict):
+        raise DataError(f"{place} is not a JSON object: restore the run's files, or run again.")
+    _require(value, keys, place)
+    return value
+
+
+def _require(value: Mapping[str, Any], keys: Collection[str], place: str) -> None:
+    missing = [key for key in keys if key not in value]
+    if missing:
+        raise DataError(f"{place} lacks {', '.join(missing)}: it was not written by this version; run again.")
+
+
+def _check_step(place: str, line: Mapping[str, Any]) -> None:
+    for number, update in enumerate(line["updates"]):
+        _require(update, UPDATE_KEYS, f"{place}, updates[{number}]")
+        if update["rows"]:
+            _require(update, TRAINED_KEYS, f"{place}, updates[{number}]")
+
+
+def _check_evaluation(place: str, line: Mapping[str, Any]) -> None:
+    for key, known in (("when", WHEN), ("mode", MODES)):
+        if line[key] not in known:
+            raise DataError(f"{place} has {key} {line[key]!r}: no such value; there are {', '.join(known)}.")
+    if (line["reward"] is not None) != (line["grade"] == "graded"):
+        raise DataError(f"{place}: reward {line['reward']!r} does not go with grade {line['grade']!r}.")

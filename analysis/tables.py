@@ -1,0 +1,148 @@
+"""A table as a specification, and its three formats."""
+
+import csv
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from analysis.records import RunGroup
+from analysis.statistics import Interval
+
+NOT_RUN = "not run"
+NO_VALUE = "—"
+MINUS = "−"
+LEGEND = {
+    NOT_RUN: f"“{NOT_RUN}”: the runs have no such evaluation.",
+    NO_VALUE: f"“{NO_VALUE}”: the runs give this no value.",
+}
+LATEX = {
+    "\\": r"\textbackslash{}",
+    "&": r"\&",
+    "%": r"\%",
+    "$": r"\$",
+    "#": r"\#",
+    "_": r"\_",
+    "{": r"\{",
+    "}": r"\}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "→": r"$\rightarrow$",
+    "×": r"$\times$",
+    MINUS: "$-$",
+    "—": "---",
+    "“": "``",
+    "”": "''",
+}
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column: `cell` gives the text for a configuration."""
+
+    title: str
+    cell: Callable[[RunGroup], str]
+
+
+@dataclass(frozen=True)
+class Specification:
+    """A table with one row a configuration. `caption` gives its sentences."""
+
+    name: str
+    columns: tuple[Column, ...]
+    caption: Callable[[Sequence[RunGroup]], list[str]]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table's text, ready for any format. `name` names its files and its LaTeX label."""
+
+    name: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    caption: str
+    notes: tuple[str, ...]
+
+
+def build(specification: Specification, groups: Sequence[RunGroup], experiment: str, excluded: Sequence[str]) -> Table:
+    """The table of an experiment's configurations. `excluded` names its incomplete runs."""
+    rows = tuple(tuple(column.cell(group) for column in specification.columns) for group in groups)
+    notes = [text for mark, text in LEGEND.items() if any(mark in cell for row in rows for cell in row)]
+    if excluded:
+        notes.append(f"Excluded, because incomplete: {', '.join(excluded)}.")
+    return Table(
+        name=f"{experiment}_{specification.name}",
+        header=tuple(column.title for column in specification.columns),
+        rows=rows,
+        caption=" ".join(specification.caption(groups)),
+        notes=tuple(notes),
+    )
+
+
+def markdown(table: Table) -> str:
+    """Caption, the table with aligned columns, notes."""
+    lines = [tuple(cell.replace("|", r"\|") for cell in line) for line in (table.header, *table.rows)]
+    widths = [max(len(cell) for cell in column) for column in zip(*lines, strict=True)]
+    ruled = [lines[0], tuple("-" * width for width in widths), *lines[1:]]
+    body = [f"| {' | '.join(cell.ljust(width) for cell, width in zip(line, widths, strict=True))} |" for line in ruled]
+    return "\n\n".join([table.caption, "\n".join(body), *table.notes]) + "\n"
+
+
+def narrowest(table: Table) -> str:
+    """Markdown for a terminal: as it is, or with a column for each row where that takes less width."""
+    turned = tuple(zip(*(table.header, *table.rows), strict=True))
+    sideways = replace(table, header=turned[0], rows=turned[1:])
+    return min(markdown(table), markdown(sideways), key=lambda text: text.partition("\n|")[2].index("\n"))
+
+
+def csv_text(table: Table) -> str:
+    """Header and rows, the cells as in the other formats but for an ASCII minus."""
+    out = io.StringIO()
+    rows = ([cell.replace(MINUS, "-") for cell in row] for row in (table.header, *table.rows))
+    csv.writer(out, lineterminator="\n").writerows(rows)
+    return out.getvalue()
+
+
+def latex(table: Table) -> str:
+    """A float, with booktabs and graphicx, scaled to the width of the line."""
+    lines = [" & ".join(_latex(cell) for cell in line) + r" \\" for line in (table.header, *table.rows)]
+    return "\n".join(
+        [
+            r"\begin{table*}[t]",
+            r"\centering",
+            rf"\caption{{{_latex(' '.join([table.caption, *table.notes]))}}}",
+            rf"\label{{tab:{table.name}}}",
+            r"\resizebox{\linewidth}{!}{%",
+            rf"\begin{{tabular}}{{{'l' * len(table.header)}}}",
+            r"\toprule",
+            lines[0],
+            r"\midrule",
+            *lines[1:],
+            r"\bottomrule",
+            r"\end{tabular}}",
+            r"\end{table*}",
+            "",
+        ]
+    )
+
+
+FORMATS: dict[str, Callable[[Table], str]] = {"md": markdown, "csv": csv_text, "tex": latex}
+
+
+def number(value: float, digits: int, scale: float = 1, sign: bool = False) -> str:
+    """A fixed number of digits with thousands separated; never a negative zero."""
+    if value != value:
+        return NO_VALUE
+    rounded = round(value * scale, digits) + 0.0
+    return f"{rounded:{'+' if sign else ''},.{digits}f}".replace("-", MINUS)
+
+
+def percent(value: Interval | None, sign: bool = False) -> str:
+    """A mean and its interval in percent."""
+    if value is None:
+        return NO_VALUE
+    mean, low, high = (number(part, 1, scale=100, sign=sign) for part in (value.mean, value.low, value.high))
+    return f"{mean} [{low}, {high}]"
+
+
+def _latex(text: str) -> str:
+    return "".join(LATEX.get(letter, letter) for letter in text)

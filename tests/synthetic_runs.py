@@ -1,0 +1,143 @@
+"""Made-up run folders in the schema of results/README.md, for the tests of analysis/."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+CONTEXTS = {"rtpo": "recorded", "grpo": "flattened", "grpo_exact": "recorded"}
+TURNS = {"rtpo": 3, "grpo": 1, "grpo_exact": 1}
+KL = {"rtpo": 0.0, "grpo": 0.5, "grpo_exact": 0.0}
+
+
+def update(tokens: int, kl: float, tied: float, rows: int = 8) -> dict[str, Any]:
+    return {
+        "rows": rows,
+        "trained_tokens": tokens,
+        "zero_advantage": {"all": tied},
+        "mismatch/ratio_gm": float(np.exp(-kl)),
+        "mismatch/kl_k1": kl,
+        "optimizer_steps": 1,
+    }
+
+
+def step(number: int, rollouts: int, success: float | None, updates: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"step": number, "rollouts": rollouts, "success": success, "updates": updates}
+
+
+def answers(when: str, mode: str, rewards: dict[str, list[float | None]]) -> list[dict[str, Any]]:
+    """Evaluation lines: `rewards` holds a question's samples."""
+    return [
+        {
+            "when": when,
+            "step": 0,
+            "rollouts": 0,
+            "split": "held_out",
+            "mode": mode,
+            "task": task,
+            "sample": sample,
+            "grade": "ungradable" if reward is None else "graded",
+            "reward": reward,
+        }
+        for task, samples in rewards.items()
+        for sample, reward in enumerate(samples)
+    ]
+
+
+def write_run(
+    results: Path,
+    label: str,
+    seed: int,
+    steps: list[dict[str, Any]],
+    evaluations: list[dict[str, Any]],
+    *,
+    complete: bool = True,
+    manifest: dict[str, Any] | None = None,
+) -> Path:
+    """A run folder under results/quickstart; `manifest` replaces entries of its manifest."""
+    folder = results / "quickstart" / f"{label}-seed{seed}"
+    folder.mkdir(parents=True)
+    (folder / "config.yaml").write_text(f"label: {label}\nseed: {seed}\n")
+    for file, lines in (("steps.jsonl", steps), ("evaluations.jsonl", evaluations)):
+        (folder / file).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    if complete:
+        write_manifest(folder, _manifest(folder, label, seed, len(steps)) | (manifest or {}))
+    return folder
+
+
+def write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
+    """The manifest with the checksums of the files as they are now."""
+    files = {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.iterdir())
+        if path.name != "manifest.json"
+    }
+    (folder / "manifest.json").write_text(json.dumps(manifest | {"files": files}))
+
+
+def _manifest(folder: Path, label: str, seed: int, steps: int) -> dict[str, Any]:
+    return {
+        "schema": 1,
+        "experiment": folder.parent.name,
+        "run": folder.name,
+        "label": label,
+        "algorithm": label.split("_")[0],
+        "task": "toy_math",
+        "seed": seed,
+        "profile": "toy",
+        "rollout_context": "strip_think",
+        "training_context": CONTEXTS.get(label, "recorded"),
+        "model": "toy_math_warm_start",
+        "steps": steps,
+        "wall_seconds": 100.0 + seed,
+        "ledger": {
+            "budget": {"rollouts": 1024},
+            "rollouts": 1000 + seed,
+            "generated_tokens": 45678,
+            "optimizer_steps": 36,
+            "seconds": {"evaluate": 10.0},
+        },
+    }
+
+
+def write_realistic_run(results: Path, label: str, seed: int, questions: int = 200) -> Path:
+    """A run that learns, with noise, whose KL starts where its label's does and falls."""
+    random = np.random.default_rng([seed, *label.encode()])
+    number = {"rtpo": 14, "grpo": 16}.get(label, 16)
+    charged = 64 * np.arange(1, number + 1)
+    if label == "rtpo":
+        charged = np.cumsum(random.integers(55, 75, number))
+    gained = {"rtpo": 0.32, "grpo": 0.08}.get(label, 0.38)
+    chance = 0.28 + gained * (1 - np.exp(-np.arange(number) / 5))
+    steps = [
+        step(
+            i + 1,
+            int(charged[i]),
+            float(random.binomial(64, chance[i]) / 64),
+            [
+                update(
+                    int(random.integers(300, 600)),
+                    float(KL.get(label, 0.2) * np.exp(-i / 20) * random.normal(1, 0.08) + random.normal(0, 1e-6)),
+                    float(random.uniform(0.3, 0.6)),
+                )
+                for _ in range(TURNS.get(label, 1))
+            ],
+        )
+        for i in range(number)
+    ]
+    difficulty = np.random.default_rng(0).normal(0, 0.15, questions)
+
+    def drawn(mean: float, samples: int) -> dict[str, list[float | None]]:
+        return {
+            f"q{i}": [float(random.random() < mean + difficulty[i]) for _ in range(samples)] for i in range(questions)
+        }
+
+    evaluations = [
+        *answers("before", "sampled", drawn(0.28, 2)),
+        *answers("before", "greedy", drawn(0.7, 1)),
+        *answers("after", "sampled", drawn(0.28 + gained, 2)),
+        *answers("after", "greedy", drawn(0.8, 1)),
+    ]
+    return write_run(results, label, seed, steps, evaluations)

@@ -1,0 +1,230 @@
+"""Tables: what they say, that they say it twice alike, and what they leave out."""
+
+import csv
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from synthetic_runs import answers, step, update, write_realistic_run, write_run
+
+from analysis import measures
+from analysis.make_tables import interval_sentences, main
+from analysis.records import RunGroup, complete_groups, load_runs
+from analysis.tables import NO_VALUE, Table, latex, narrowest, number
+
+ROOT = Path(__file__).parents[1]
+QUESTIONS = {"a": [1.0, 0.0], "b": [0.0, 0.0], "c": [1.0, 1.0], "d": [0.0, 1.0]}
+BETTER = {"a": [1.0, 1.0], "b": [0.0, 1.0], "c": [1.0, 1.0], "d": [0.0, 1.0]}
+GOLDEN = """\
+Runs of the experiment quickstart, by configuration. Success is the share of held-out samples with reward 1, \
+in percent: sampled at temperature 1, or greedy. Brackets: 95 % bootstrap intervals (Wilson's where all \
+answers are alike) over questions; 1 seed, so they say nothing about other seeds. \
+Ratio (training over rollout probability, geometric mean a token) and \
+KL (k1, nats a token) are measured before each update and averaged over steps; zero advantage is the share of \
+groups whose advantages are all 0, in percent; seconds are wall-clock, evaluation apart. Where there are \
+several seeds, these and the counts are means over them. Profile toy: toy-scale results, not the paper's.
+
+| Configuration                         | Algorithm | Context, rollout / training | Profile | Seeds \
+| Rollouts / budget | Optimizer steps | Tokens, k | Questions × samples | Sampled, before   \
+| Sampled, after     | Gain                | Greedy       | Ratio | KL     | Zero adv. | Seconds |
+| ------------------------------------- | --------- | --------------------------- | ------- | ----- \
+| ----------------- | --------------- | --------- | ------------------- | ----------------- \
+| ------------------ | ------------------- | ------------ | ----- | ------ | --------- | ------- |
+| RTPO                                  | rtpo      | strip_think / recorded      | toy     | 1     \
+| 1,000 / 1,024     | 36              | 45.7      | 4 × 2               | 50.0 [12.5, 87.5] \
+| 75.0 [50.0, 100.0] | +25.0 [+0.0, +50.0] | 25.0 → 100.0 | 0.980 | 0.0200 | 55.0      | 90      |
+| GRPO, flattened (the paper's setting) | grpo      | strip_think / flattened     | toy     | 1     \
+| 1,000 / 1,024     | 36              | 45.7      | 4 × 2               | 50.0 [12.5, 87.5] \
+| 50.0 [12.5, 87.5]  | +0.0 [+0.0, +0.0]   | not run      | 0.741 | 0.3000 | —         | 90      |
+
+“not run”: the runs have no such evaluation.
+
+“—”: the runs give this no value.
+
+Excluded, because incomplete: rtpo-seed1.
+"""
+
+
+def write_small(results: Path) -> None:
+    """Two configurations of one seed, one of them without a greedy evaluation, and an incomplete run."""
+    steps = [
+        step(1, 500, 0.5, [update(30, 0.02, 0.5, rows=3), update(10, 0.1, 1.0, rows=1)]),
+        step(2, 1000, None, [{"rows": 0, "trained_tokens": 0}]),
+        step(3, 1000, 0.5, [update(10, 0.0, 0.475)]),
+    ]
+    greedy = [
+        *answers("before", "greedy", {"a": [1.0], "b": [0.0], "c": [0.0], "d": [0.0]}),
+        *answers("after", "greedy", {"a": [1.0], "b": [1.0], "c": [1.0], "d": [1.0]}),
+    ]
+    sampled = [*answers("before", "sampled", QUESTIONS), *answers("after", "sampled", BETTER)]
+    write_run(results, "rtpo", 0, steps, [*sampled, *greedy])
+    write_run(results, "rtpo", 1, steps, sampled, complete=False)
+    flat = [step(1, 1000, 0.5, [update(10, 0.3, float("nan"))])]
+    write_run(
+        results, "grpo", 0, flat, [*answers("before", "sampled", QUESTIONS), *answers("after", "sampled", QUESTIONS)]
+    )
+
+
+def make(results: Path, *more: str) -> int:
+    return main(["--results", str(results), "--output", str(results / "tables"), *more])
+
+
+def group(results: Path, label: str) -> RunGroup:
+    return next(one for one in complete_groups(results, "quickstart") if one.label == label)
+
+
+def test_golden(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_small(tmp_path)
+    assert make(tmp_path) == 0
+    assert (tmp_path / "tables" / "quickstart_runs.md").read_text() == GOLDEN
+    printed = capsys.readouterr().out
+    assert "| Sampled, after              | 75.0 [50.0, 100.0]     | 50.0 [12.5, 87.5]" in printed
+    assert printed.splitlines()[-3:] == [
+        f"{tmp_path}/tables/quickstart_runs.{suffix}" for suffix in ("md", "csv", "tex")
+    ]
+
+
+def test_csv_holds_the_same_cells(tmp_path: Path) -> None:
+    write_small(tmp_path)
+    make(tmp_path)
+    with (tmp_path / "tables" / "quickstart_runs.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["Configuration"] for row in rows] == ["RTPO", "GRPO, flattened (the paper's setting)"]
+    assert (rows[0]["Profile"], rows[0]["Sampled, after"], rows[1]["Greedy"]) == (
+        "toy",
+        "75.0 [50.0, 100.0]",
+        "not run",
+    )
+
+
+def test_latex_escapes_what_it_must() -> None:
+    table = Table("small_runs", ("A & B", "C"), (("strip_think", "1 × 2"), ("a → b", "−3 %")), "50 % — “x”", ("Note.",))
+    text = latex(table)
+    assert r"\caption{50 \% --- ``x'' Note.}" in text
+    assert r"\label{tab:small_runs}" in text
+    assert r"A \& B & C \\" in text
+    assert r"strip\_think & 1 $\times$ 2 \\" in text
+    assert r"a $\rightarrow$ b & $-$3 \% \\" in text
+    assert r"\begin{tabular}{ll}" in text
+
+
+def test_a_wide_table_is_printed_sideways() -> None:
+    wide = Table(
+        "wide", ("name", *("column" for _ in range(20))), (("row", *("1" for _ in range(20))),), "Caption.", ()
+    )
+    assert narrowest(wide).splitlines()[2] == "| name   | row |"
+    assert (
+        narrowest(Table("long", ("name", "x"), (("a", "1"), ("b", "2")), "Caption.", ())).splitlines()[2]
+        == "| name | x |"
+    )
+
+
+def test_numbers() -> None:
+    assert [number(-1e-9, 3), number(float("nan"), 1), number(1234.5, 0)] == ["0.000", NO_VALUE, "1,234"]
+    assert [number(-0.5, 1, scale=100), number(0.5, 1, scale=100, sign=True)] == ["−50.0", "+50.0"]
+
+
+def test_a_second_writing_is_identical_and_checks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_small(tmp_path)
+    assert make(tmp_path, "--check") == 1
+    make(tmp_path)
+    files = sorted((tmp_path / "tables").iterdir())
+    first = [path.read_bytes() for path in files]
+    make(tmp_path)
+    assert [path.read_bytes() for path in files] == first
+    assert make(tmp_path, "--check") == 0
+    markdown = tmp_path / "tables" / "quickstart_runs.md"
+    markdown.write_text(GOLDEN.replace("75.0 [", "85.0 ["))
+    capsys.readouterr()
+    assert make(tmp_path, "--check") == 1
+    assert capsys.readouterr().err.startswith(f"{markdown} is not what the records give: ")
+    assert "85.0 [" in markdown.read_text()
+
+
+def test_three_seeds_are_one_row(tmp_path: Path) -> None:
+    for seed in range(3):
+        write_realistic_run(tmp_path, "rtpo", seed, questions=40)
+    write_realistic_run(tmp_path, "grpo", 0, questions=40)
+    make(tmp_path)
+    text = (tmp_path / "tables" / "quickstart_runs.md").read_text()
+    assert (
+        "over questions and, where there is more than 1 seed, seeds (1 or 3 seeds). Below 5 seeds they are rough."
+        in text
+    )
+    rtpo, grpo = (line.split(" | ") for line in text.splitlines() if line.startswith(("| RTPO", "| GRPO")))
+    assert (rtpo[4].strip(), grpo[4].strip()) == ("3", "1")
+    assert rtpo[5].strip() == "1,001 / 1,024"
+    assert rtpo[16].strip(" |") == "91"
+    three = group(tmp_path, "rtpo")
+    after = measures.held_out(three, "after", "sampled")
+    assert after is not None
+    assert after.success.shape == (3, 40)
+    mean = (
+        sum(run.evaluations.query("when == 'after' and mode == 'sampled'")["reward"].mean() for run in three.runs) / 3
+    )
+    assert rtpo[10].startswith(f"{100 * mean:.1f} [")
+    assert interval_sentences([three])[0].endswith(" over questions and seeds (3 seeds).")
+
+
+def test_what_could_not_be_graded_is_left_out_and_said(tmp_path: Path) -> None:
+    part = {"a": [1.0, None], "b": [None, None], "c": [0.0, 0.0]}
+    evaluations = [
+        *answers("before", "sampled", part),
+        *answers("after", "sampled", {"a": [1.0], "b": [1.0], "c": [1.0]}),
+    ]
+    write_run(tmp_path, "rtpo", 0, [step(1, 1000, 0.5, [update(1, 0.0, 0.0)])], evaluations)
+    make(tmp_path)
+    text = (tmp_path / "tables" / "quickstart_runs.md").read_text()
+    assert "3 samples could not be graded and are left out." in text
+    one = group(tmp_path, "rtpo")
+    before, after = (measures.held_out(one, when, "sampled") for when in ("before", "after"))
+    assert before is not None
+    assert after is not None
+    low, high = measures.success(before), measures.gain(before, after)
+    assert low is not None
+    assert high is not None
+    assert (low.mean, low.questions, high.mean, high.questions) == (0.5, 2, 0.5, 2)
+
+
+def test_no_success_at_all_still_has_an_interval(tmp_path: Path) -> None:
+    none = {f"q{i}": [0.0] for i in range(10)}
+    evaluations = [*answers("before", "sampled", none), *answers("after", "sampled", none)]
+    write_run(tmp_path, "rtpo", 0, [step(1, 1000, 0.0, [update(1, 0.0, 1.0)])], evaluations)
+    make(tmp_path)
+    assert "| 0.0 [0.0, 27.8] " in (tmp_path / "tables" / "quickstart_runs.md").read_text()
+
+
+def test_only_toy_runs_are_called_toy(tmp_path: Path) -> None:
+    evaluations = [*answers("before", "sampled", QUESTIONS), *answers("after", "sampled", BETTER)]
+    write_run(tmp_path, "rtpo", 0, [step(1, 1, 0.5, [update(1, 0.0, 0.0)])], evaluations, manifest={"profile": "gpu"})
+    make(tmp_path)
+    text = (tmp_path / "tables" / "quickstart_runs.md").read_text()
+    assert "toy" not in text
+    assert "| gpu " in text
+
+
+def test_runs_evaluated_differently_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for seed, questions in ((0, QUESTIONS), (1, {"a": [1.0, 0.0]})):
+        write_run(
+            tmp_path, "rtpo", seed, [step(1, 1, 0.5, [update(1, 0.0, 0.0)])], answers("after", "sampled", questions)
+        )
+    assert make(tmp_path) == 1
+    assert "differ in the questions or samples of their sampled evaluation 'after'" in capsys.readouterr().err
+    assert load_runs(tmp_path)
+
+
+def test_the_command_says_when_there_is_nothing(tmp_path: Path) -> None:
+    script = [
+        sys.executable,
+        "analysis/make_tables.py",
+        "--results",
+        str(tmp_path),
+        "--output",
+        str(tmp_path / "tables"),
+    ]
+    done = subprocess.run(script, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "quickstart holds no complete run" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert not (tmp_path / "tables").exists()
