@@ -18,7 +18,7 @@ from matplotlib.ticker import MaxNLocator
 from analysis import measures
 from analysis.labels import Style, styles
 from analysis.records import RunGroup, complete_groups
-from analysis.statistics import Interval
+from analysis.intervals import Interval
 from rtpo.errors import RTPOError
 
 STYLE = Path(__file__).with_name("style.mplstyle")

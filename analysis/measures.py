@@ -8,7 +8,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from analysis.records import Run, RunGroup
-from analysis.statistics import Interval, bootstrap_difference, bootstrap_mean, wilson
+from analysis.intervals import Interval, bootstrap_difference, bootstrap_mean, wilson
 from rtpo.errors import DataError
 
 

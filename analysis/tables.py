@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from analysis.records import RunGroup
-from analysis.statistics import Interval
+from analysis.intervals import Interval
 
 NOT_RUN = "not run"
 NO_VALUE = "—"

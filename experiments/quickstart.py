@@ -1,7 +1,7 @@
 """RTPO, GRPO as in the paper and GRPO with exact contexts on the toy math task, then a table and a figure.
 
-`make quickstart`, or `python experiments/quickstart.py [override ...]` with Hydra overrides for all three. One Ray start
-serves them all. Stopped half-way, the same command goes on.
+`make quickstart`, or `python experiments/quickstart.py [override ...]` with Hydra overrides for all three. One Ray
+start serves them all. Stopped half-way, the same command goes on.
 """
 
 import sys
@@ -22,9 +22,7 @@ def configurations(overrides: list[str]) -> list[RunConfig]:
     """The three runs; they differ in `algorithm` alone. Raises ConfigError."""
     with initialize_config_dir(str(PROJECT / "configs"), version_base=None):
         return [
-            compose_run(
-                compose("train", [f"algorithm={name}", f"experiment_name={EXPERIMENT}", *overrides])
-            )
+            compose_run(compose("train", [f"algorithm={name}", f"experiment_name={EXPERIMENT}", *overrides]))
             for name in ALGORITHMS
         ]
 

@@ -13,7 +13,7 @@ from rtpo.envs import make_env
 from rtpo.episodes import EpisodeWorld
 from rtpo.errors import RTPOError, Stopped
 from rtpo.harness import AgentHarness
-from rtpo.records import RunFolder
+from rtpo.records import RunFolder, disk_errors
 from rtpo.run import Run, StopRequest, open_ledger
 from rtpo.tasks import check_prompts, load_tasks
 
@@ -29,7 +29,9 @@ def train(config: RunConfig, stop: StopRequest) -> RunFolder:
     folder = RunFolder(config.folder)
     if folder.is_finished:
         folder.open(config.as_dict())
-        print(f"{folder.path} is finished: nothing to train. Delete it, or choose another experiment_name=<name> or seed.")
+        print(
+            f"{folder.path} is finished: nothing to train. Delete it, or choose another experiment_name=<name> or seed."
+        )
         return folder
 
     from rtpo.verl_harness.session import chat_format, open_backend, open_tracking
@@ -63,7 +65,7 @@ def train(config: RunConfig, stop: StopRequest) -> RunFolder:
         harness.load(save.folder, save.state["harness"])
         print(f"resuming {folder.path} after {harness.ledger.rollouts} rollouts")
     track = open_tracking(config)
-    with stop.listening():
+    with stop.listening(), disk_errors(folder.path):
         Run(config, folder, harness, train_tasks, held_out, save.state if save else None, stop, track).train()
     return folder
 

@@ -6,6 +6,7 @@ let the algorithm do one step, write it down.
 
 import signal
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -192,7 +193,7 @@ class Run:
                 "termination": rollout.termination.value,
                 "turns": len(rollout.turns),
                 "generated_tokens": sum(len(turn.output_ids) for turn in rollout.turns),
-                "tools": [turn.tool.value for turn in rollout.turns if turn.tool is not None],
+                "tools": dict(Counter(turn.tool.value for turn in rollout.turns if turn.tool is not None)),
             }
             for group in groups
             for sample, rollout in enumerate(group)

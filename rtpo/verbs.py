@@ -43,7 +43,7 @@ class SequenceClip:
 
 @dataclass(frozen=True, slots=True)
 class SquaredPair:
-    """REFUEL's objective on consecutive pairs of rows: (log-ratio_1 - log-ratio_2 - eta (A_1 - A_2))^2, log-ratios summed.
+    """REFUEL's objective on consecutive pairs of rows: (log-ratio_1 - log-ratio_2 - eta (A_1 - A_2))^2, summed ratios.
 
     Rows 2i and 2i+1 are a pair and stay in one micro-batch; `advantage` holds the return R.
     """

@@ -18,6 +18,7 @@ from rtpo.rows import recorded_rows, trajectory_rows
 from rtpo.toy.math_problems import problems
 from rtpo.types import Group, Role, TrainingContext, TrainRow
 from rtpo.verbs import SquaredPair, TokenClip
+from rtpo.verl_harness.session import open_backend
 
 MakeHarness = Callable[..., AgentHarness]
 TASKS = problems("train", 8, seed=1)
@@ -207,6 +208,7 @@ def test_broken_weights_are_refused_in_words(make_harness: MakeHarness) -> None:
 
 def test_pairs_stay_together_and_pull_towards_their_difference(make_harness: MakeHarness) -> None:
     harness = make_harness()
+    open_backend(compose_config("optimizer.lr=1e-5"))
     harness.sync()
     pairs = harness.rollout(TASKS, n=2, role=Role.BRANCH)
     rows = [

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from analysis.statistics import bootstrap_difference, bootstrap_mean, wilson
+from analysis.intervals import bootstrap_difference, bootstrap_mean, wilson
 
 
 def coverage(runs: int, seed_sd: float, question_sd: float, trials: int = 400) -> float:

@@ -1,0 +1,222 @@
+"""Whole runs on real verl: what they leave, how they stop, go on, and fail."""
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import compose_config
+
+from experiments.train import train
+from rtpo.config import RunConfig
+from rtpo.errors import DataError, MachineError, Stopped
+from rtpo.records import LINE_FILES, RunFolder
+from rtpo.run import StopRequest
+
+SMALL = (
+    "task.held_out.count=4",
+    "task.train.count=40",
+    "budget.tasks_per_step=4",
+    "budget.rollouts=150",
+    "algorithm=rtpo",
+    "algorithm.trunks=2",
+)
+
+
+class StopAt(StopRequest):
+    """Asked to stop when the run looks for the n-th time, between phases or steps."""
+
+    def __init__(self, look: int) -> None:
+        self._looks, self._look = 0, look
+
+    @property
+    def reason(self) -> str | None:  # type: ignore[override]
+        self._looks += 1
+        return "SIGTERM" if self._looks == self._look else None
+
+
+def config_in(results: Path, *overrides: str) -> RunConfig:
+    return compose_config(*SMALL, f"results={results}", *overrides)
+
+
+def lines(folder: Path, file: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / file).read_text().splitlines()]
+
+
+def without_times(steps: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{key: value for key, value in step.items() if "seconds" not in key} for step in steps]
+
+
+@pytest.fixture
+def finished(backend: Any, results: Path) -> RunFolder:
+    return train(config_in(results), StopRequest())
+
+
+def test_a_run_leaves_its_records_and_stays_in_its_budget(finished: RunFolder) -> None:
+    manifest, steps = finished.manifest, lines(finished.path, "steps.jsonl")
+    ledger = manifest["ledger"]
+    assert ledger["rollouts"] <= 150 < ledger["rollouts"] + 2 * (1 + 3 * 2)
+    assert (ledger["lost"], ledger["reserved"]) == (0, 0)
+    assert steps[-1]["rollouts"] == ledger["rollouts"] == sum(c["rollouts"] for s in steps for c in s["rollout_calls"])
+    assert manifest["steps"] == len(steps)
+    assert set(manifest["files"]) == {"config.yaml", *LINE_FILES}
+    evaluations = lines(finished.path, "evaluations.jsonl")
+    assert [(e["when"], e["mode"]) for e in evaluations] == [
+        (when, mode) for when in ("before", "after") for mode in ("sampled", "greedy") for _ in range(4)
+    ]
+    samples = lines(finished.path, "rollouts.jsonl")
+    known = {sample["rollout"] for sample in samples}
+    assert all(sample["parent"] for sample in samples if sample["role"] == "sibling")
+    assert {"trunk", "sibling"} == {sample["role"] for sample in samples}
+    assert len(known) == len(samples)
+
+
+def test_a_finished_run_says_so_and_does_not_train(finished: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    before = {file: (finished.path / file).read_bytes() for file in LINE_FILES}
+    train(config_in(finished.path.parents[1]), StopRequest())
+    assert "nothing to train" in capsys.readouterr().out
+    assert before == {file: (finished.path / file).read_bytes() for file in LINE_FILES}
+
+
+@pytest.mark.parametrize("look", [2, 3, 4])
+def test_stopping_and_going_on_is_as_if_never_stopped(
+    finished: RunFolder, backend: Any, tmp_path: Path, look: int
+) -> None:
+    """Looks 2 and 3 are between the reverse phases of the first step, look 4 is at its end."""
+    uninterrupted = backend.engine_states()[0].checksum
+    config = config_in(tmp_path / "stopped")
+    with pytest.raises(Stopped, match="Run the same command"):
+        train(config, StopAt(look))
+    assert not RunFolder(config.folder).is_finished
+    resumed = train(config, StopRequest())
+    assert backend.engine_states()[0].checksum == uninterrupted
+    assert without_times(lines(resumed.path, "steps.jsonl")) == without_times(lines(finished.path, "steps.jsonl"))
+    assert lines(resumed.path, "rollouts.jsonl") == lines(finished.path, "rollouts.jsonl")
+    assert resumed.manifest["resumed"] == 1
+    for field in (
+        "rollouts",
+        "lost",
+        "generated_tokens",
+        "trained_tokens",
+        "optimizer_steps",
+        "tasks_seen",
+        "tool_calls",
+    ):
+        assert resumed.manifest["ledger"][field] == finished.manifest["ledger"][field]
+
+
+def test_sigterm_ends_the_phase_and_saves(backend: Any, results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    push, pushed = backend.push, []
+
+    def push_and_signal(version: int) -> None:
+        push(version)
+        pushed.append(version)
+        if version == 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(backend, "push", push_and_signal)
+    config = config_in(results)
+    with pytest.raises(Stopped, match="SIGTERM"):
+        train(config, StopRequest())
+    assert pushed == [0, 1]
+    saved = RunFolder(config.folder).latest()
+    assert saved is not None
+    assert saved.state["harness"]["policy_version"] == 2
+    assert [done.verb for done in saved.state["progress"].done][-1] == "update"
+
+
+def test_a_crash_loses_no_count(backend: Any, results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that dies without a save begins again; what it had dispatched is lost, not charged."""
+    config = config_in(results)
+    push = backend.push
+
+    def die(version: int) -> None:
+        if version == 2:
+            raise RuntimeError("power cut")
+        push(version)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(backend, "push", die)
+        with pytest.raises(RuntimeError, match="power cut"):
+            train(config, StopRequest())
+    journal = lines(config.folder, "charges.jsonl")
+    folder = train(config, StopRequest())
+    ledger = folder.manifest["ledger"]
+    assert ledger["lost"] == journal[-1]["total"] > 0
+    assert ledger["rollouts"] <= 150
+    assert lines(folder.path, "charges.jsonl")[-1]["total"] == ledger["rollouts"] + ledger["lost"]
+    steps = lines(folder.path, "steps.jsonl")
+    assert [step["step"] for step in steps] == list(range(1, len(steps) + 1))
+
+
+def test_another_configuration_is_refused_by_its_fields(finished: RunFolder) -> None:
+    with pytest.raises(DataError, match=r"algorithm\.clip_low was 0\.2 and is 0\.1"):
+        train(config_in(finished.path.parents[1], "algorithm.clip_low=0.1"), StopRequest())
+
+
+def test_a_full_disk_is_said(results: Path) -> None:
+    folder = RunFolder(results / "run")
+    folder.open({"seed": 0})
+    (folder.path / "steps.jsonl").symlink_to("/dev/full")
+    with pytest.raises(MachineError, match=r"cannot write .*steps\.jsonl: No space left on device"):
+        folder.append("steps.jsonl", [{"step": 1}])
+
+
+def test_a_save_that_fails_leaves_the_one_before(backend: Any, results: Path) -> None:
+    folder = RunFolder(results / "run")
+    folder.open({"seed": 0})
+
+    def write(place: Path) -> dict[str, Any]:
+        backend.save(place)
+        return {}
+
+    def write_to_a_full_disk(place: Path) -> dict[str, Any]:
+        place.write_text("a file where the weights' folder should be")
+        return write(place)
+
+    folder.save("step00001", {"progress": 1}, write, keep=1)
+    with pytest.raises(MachineError, match="What was saved before is intact"):
+        folder.save("step00002", {"progress": 2}, write_to_a_full_disk, keep=1)
+    assert [path.name for path in (folder.path / "checkpoints").glob("step*")] == ["step00001"]
+    saved = folder.latest()
+    assert saved is not None
+    assert saved.state["progress"] == 1
+    backend.load(saved.folder)
+
+
+def test_a_missing_model_is_said(results: Path) -> None:
+    with pytest.raises(DataError, match=r"model\.path is .*nowhere"):
+        train(config_in(results, "model.path=/nowhere"), StopRequest())
+
+
+def test_a_malformed_line_is_named(results: Path, tmp_path: Path) -> None:
+    data = tmp_path / "problems.jsonl"
+    data.write_text('{"question": " compute 2 + 3 * 4", "answer": 14, "uid": "a"}\n{"question": oops}\n')
+    with pytest.raises(DataError, match="line 2 of"):
+        train(config_in(results, f"task.train.file={data}", "budget.tasks_per_step=1"), StopRequest())
+
+
+def test_a_prompt_over_the_limit_is_refused_before_anything_starts(backend: Any, results: Path) -> None:
+    config = config_in(results, "task.max_prompt_tokens=5")
+    with pytest.raises(DataError, match=r"task\.max_prompt_tokens is 5"):
+        train(config, StopRequest())
+    assert not config.folder.exists()
+
+
+def test_too_few_logical_cpus_are_refused(results: Path) -> None:
+    from rtpo.verl_harness.session import start_ray
+
+    with pytest.raises(MachineError, match=r"profile\.logical_cpus is 2"):
+        start_ray(config_in(results, "profile.logical_cpus=2").profile)
+
+
+def test_unknown_verl_settings_are_refused_by_name(backend: Any) -> None:
+    from omegaconf import OmegaConf
+
+    from rtpo.errors import ConfigError
+    from rtpo.verl_harness.settings import verl_settings
+
+    with pytest.raises(ConfigError, match=r"verl\.actor_rollout_ref\.actor\.ppo_epoch is not a verl setting"):
+        verl_settings(OmegaConf.create({"actor_rollout_ref": {"actor": {"ppo_epoch": 2}}}))
