@@ -1,0 +1,307 @@
+"""A policy without a network: an engine that follows a script, and a trainer whose weights are one number.
+
+The harness, the episodes, the toy environment, the tokenizer and the losses around them are the real ones. Replies are
+text; the engine and the trainer share `logprobs_of`, so that they disagree exactly when their weights or contexts do.
+"""
+
+import json
+import re
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from rtpo.backend import StepResult, TokenScores
+from rtpo.budget import Budget, Ledger
+from rtpo.chat import ChatFormat
+from rtpo.engine import Generation, Request, Sampling
+from rtpo.envs.base import Env
+from rtpo.envs.toy_math import ToyMathEnv
+from rtpo.episodes import EpisodeLimits, EpisodeWorld
+from rtpo.errors import InfrastructureError
+from rtpo.harness import AgentHarness
+from rtpo.losses import TokenBatch
+from rtpo.losses import loss as loss_of
+from rtpo.packing import Packed
+from rtpo.toy.math_problems import parse_question
+from rtpo.toy.tokenizer import STOP, build_tokenizer, encode_strict
+from rtpo.types import Floats, Ids, Rollout, RolloutContext, StopReason, Task, TrainRow, as_ids
+from rtpo.verbs import Loss, Update
+
+TOKENIZER = build_tokenizer()
+CHAT = ChatFormat(TOKENIZER)
+
+TASK = Task("t", " compute 12 + 5 * 3", 27)
+"""12 + 5 * 3: first 5 * 3 is 15, then 12 + 15 is 27."""
+CALL_FIRST = "<think> first 5 * 3</think><tool_call> 5 * 3</tool_call>"
+CALL_SECOND = "<think> then 12 + 15</think><tool_call> 12 + 15</tool_call>"
+ANSWER_RIGHT = "<think> so answer 27</think> answer\\boxed{ 27}"
+ANSWER_WRONG = "<think> so</think> answer\\boxed{ 15}"
+
+
+def ids(text: str) -> list[int]:
+    return encode_strict(TOKENIZER, text)
+
+
+# replies
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A reply that reached its token limit: no stop token."""
+
+    text: str
+
+
+Reply = str | Cut
+Script = Callable[[str, np.random.Generator], Reply]
+"""From a decoded context and the request's random numbers to a reply, without its stop token."""
+
+
+def in_turn(*replies: Reply) -> Script:
+    """These replies one after another. Episodes of a call that need not wait for each other take theirs in order."""
+    left = list(replies)
+    return lambda context, rng: left.pop(0)
+
+
+def always(reply: Reply) -> Script:
+    return lambda context, rng: reply
+
+
+def solver(slips: float) -> Script:
+    """Solves the toy task and slips in that share of its turns: a wrong call, a broken one, an early or wrong answer,
+    thinking that does not end, or none."""
+
+    def reply(context: str, rng: np.random.Generator) -> Reply:
+        match = re.search(r"user\n( compute[^<]*)<", context)
+        assert match is not None
+        problem = parse_question(match[1])
+        results = [int(r) for r in re.findall(r"<tool_response> (\d+)</tool_response>", context)][:2]
+        plan = " plan" + "".join(f" {n}" for n in rng.integers(100, size=rng.integers(4)))
+        number = int(rng.integers(100))
+        if rng.random() < slips:
+            return [
+                f"<think>{plan}</think><tool_call> {number} + 1</tool_call>",
+                f"<think>{plan}</think><tool_call> {number}</tool_call>",
+                f"<think>{plan}</think> answer\\boxed{{ {number}}}",
+                Cut(f"<think>{plan}"),
+                f" answer\\boxed{{ {problem.answer}}}",
+            ][int(rng.integers(5))]
+        if len(results) == 2:
+            return f"<think>{plan}</think> answer\\boxed{{ {results[1]}}}"
+        call = problem.second(results[0]) if results else problem.first
+        return f"<think>{plan}</think><tool_call>{call}</tool_call>"
+
+    return reply
+
+
+# the policy
+
+
+def logprobs_of(sequence: Ids, first: int, weights: float) -> Floats:
+    """Log-probs of the ids from `first` on: by the id, by how many ids are before it, and by the weights."""
+    place = np.arange(first, len(sequence))
+    return (-0.05 - 0.01 * ((7 * sequence[first:] + 3 * place) % 50) - weights).astype(np.float32)
+
+
+def _top_logprobs(count: int, n: int, rng: np.random.Generator) -> Floats:
+    """Rows of a distribution over n tokens, more or less peaked, whose last token was cut off."""
+    odds = np.exp(-np.arange(n) * rng.uniform(0.1, 3.0, (count, 1)))
+    odds[:, -1] = 0
+    with np.errstate(divide="ignore"):
+        return np.log(odds / odds.sum(axis=1, keepdims=True)).astype(np.float32)
+
+
+class ScriptedEngine:
+    """`rtpo.engine.Engine` on a script. It reports the version it was last told.
+
+    requests: all it was asked. failures: how many of the next requests fail. broken: log-probs to return instead.
+    """
+
+    def __init__(self, script: Script) -> None:
+        self._script = script
+        self.weights = 0.0
+        self.version = 0
+        self.requests: list[Request] = []
+        self.failures = 0
+        self.broken: float | None = None
+
+    async def generate(self, request: Request) -> Generation:
+        self.requests.append(request)
+        if self.failures:
+            self.failures -= 1
+            raise InfrastructureError("the engine does not answer")
+        rng = np.random.default_rng([request.seed, int.from_bytes(struct.pack("d", self.weights), "big")])
+        reply = self._script(CHAT.decode(request.context_ids), rng)
+        text, stop = (reply.text, StopReason.LENGTH) if isinstance(reply, Cut) else (reply + STOP, StopReason.STOP)
+        output = ids(text)
+        if len(output) > request.sampling.max_tokens:
+            output, stop = output[: request.sampling.max_tokens], StopReason.LENGTH
+        whole = np.concatenate([request.context_ids, as_ids(output)])
+        logprobs = logprobs_of(whole, len(request.context_ids), self.weights)
+        top = request.sampling.top_logprobs
+        return Generation(
+            as_ids(output),
+            logprobs if self.broken is None else np.full_like(logprobs, self.broken),
+            self.version,
+            stop,
+            _top_logprobs(len(output), top, rng) if top else None,
+        )
+
+
+@dataclass
+class Step:
+    """What the trainer was given for one optimizer step."""
+
+    packed: Packed
+    reference: Floats | None
+    loss: Loss
+
+
+@dataclass
+class MemoryBackend:
+    """`rtpo.backend.Backend` in memory: the weights are one number that each step moves.
+
+    loses_syncs: a push reaches nothing. mislabels_syncs: a push gives the engine the version but not the weights.
+    broken_*: values to return instead.
+    """
+
+    engine: ScriptedEngine
+    ranks: int = 1
+    learning_rate: float = 1e-3
+    weights: float = 0.0
+    loses_syncs: bool = False
+    mislabels_syncs: bool = False
+    broken_logprob: float | None = None
+    broken_loss: float | None = None
+    broken_grad_norm: float | None = None
+    steps: list[Step] = field(default_factory=list)
+    scored: list[Packed] = field(default_factory=list)
+    pushes: list[int] = field(default_factory=list)
+
+    def score(self, packed: Packed) -> TokenScores:
+        self.scored.append(packed)
+        logprobs = self._logprobs(packed, self.weights)
+        if self.broken_logprob is not None:
+            logprobs[0] = self.broken_logprob
+        return TokenScores(logprobs, np.full_like(logprobs, 0.5))
+
+    def reference(self, packed: Packed) -> Floats:
+        return self._logprobs(packed, 0.0)
+
+    def step(self, packed: Packed, reference: Floats | None, loss: Loss) -> StepResult:
+        self.steps.append(Step(packed, reference, loss))
+        logprobs = torch.tensor(self._logprobs(packed, self.weights), requires_grad=True)
+        row = np.repeat(np.arange(len(packed.lengths)), packed.lengths)[packed.mask]
+        batch = TokenBatch(
+            logprobs=logprobs,
+            old=torch.tensor(packed.old_logprobs[packed.mask]),
+            advantage=torch.tensor(packed.advantage[packed.mask]),
+            weight=torch.tensor(packed.weight[packed.mask]),
+            row=torch.tensor(row),
+            rows=len(packed.lengths),
+            reference=None if reference is None else torch.tensor(reference),
+        )
+        value, sums = loss_of(batch, loss)
+        (gradient,) = torch.autograd.grad(value, logprobs)
+        self.weights += self.learning_rate * (1 + float(gradient.sum()))
+        loss_value, grad_norm = float(value.detach()), float(gradient.norm())
+        return StepResult(
+            grad_norm if self.broken_grad_norm is None else self.broken_grad_norm,
+            loss_value if self.broken_loss is None else self.broken_loss,
+            sums,
+        )
+
+    def push(self, version: int) -> None:
+        self.pushes.append(version)
+        if self.loses_syncs:
+            return
+        self.engine.version = version
+        if not self.mislabels_syncs:
+            self.engine.weights = self.weights
+
+    def save(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "weights.json").write_text(json.dumps(self.weights))
+
+    def load(self, folder: Path) -> None:
+        self.weights = json.loads((folder / "weights.json").read_text())
+
+    def _logprobs(self, packed: Packed, weights: float) -> Floats:
+        ends = np.cumsum(packed.lengths)[:-1]
+        rows = [logprobs_of(sequence, 0, weights) for sequence in np.split(packed.ids, ends)]
+        return np.concatenate(rows)[packed.mask]
+
+
+# the harness around them
+
+
+class RecordingHarness(AgentHarness):
+    """The harness, remembering the rows and the loss of each update."""
+
+    backend: MemoryBackend
+
+    def __init__(self, backend: MemoryBackend, *arguments: Any, **settings: Any) -> None:
+        super().__init__(backend, *arguments, **settings)
+        self.backend = backend
+        self.updated: list[list[TrainRow]] = []
+        self.losses: list[Loss] = []
+
+    @property
+    def engine(self) -> ScriptedEngine:
+        return self.backend.engine
+
+    @property
+    def rollouts(self) -> list[Rollout]:
+        """All rollouts of the step."""
+        return self.log.samples
+
+    def update(self, rows: Sequence[TrainRow], loss: Loss, *, epochs: int = 1, minibatches: int = 1) -> Update:
+        self.updated.append(list(rows))
+        self.losses.append(loss)
+        return super().update(rows, loss, epochs=epochs, minibatches=minibatches)
+
+
+def make_world(
+    engine: ScriptedEngine,
+    *,
+    make_env: Callable[[], Env] = ToyMathEnv,
+    rollout_context: RolloutContext = "strip_think",
+    seed: int = 0,
+    max_turns: int = 3,
+    max_prompt_tokens: int = 32,
+    max_turn_tokens: int = 32,
+    max_context_tokens: int = 256,
+    retries: int = 2,
+) -> EpisodeWorld:
+    limits = EpisodeLimits(max_turns, max_prompt_tokens, max_turn_tokens, max_context_tokens, retries)
+    return EpisodeWorld(engine, CHAT, make_env, limits, rollout_context, seed)
+
+
+def scripted_harness(
+    script: Script,
+    *,
+    reserve: int = 10_000,
+    budget: int = 100_000,
+    engine_kl_limit: float = 1e-3,
+    ranks: int = 1,
+    learning_rate: float = 1e-3,
+    **world: Any,
+) -> RecordingHarness:
+    """A harness in memory, its engine synchronised, in a step of `reserve` rollouts; `world` as for `make_world`."""
+    backend = MemoryBackend(ScriptedEngine(script), ranks=ranks, learning_rate=learning_rate)
+    harness = RecordingHarness(
+        backend,
+        make_world(backend.engine, **world),
+        Sampling(),
+        Ledger(Budget(budget)),
+        engine_kl_limit=engine_kl_limit,
+        samples_per_rollout=budget,
+    )
+    harness.begin_step(0, reserve)
+    harness.sync()
+    return harness

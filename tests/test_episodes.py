@@ -1,0 +1,348 @@
+"""Episodes: what the engine receives, where they can be forked, and how they end."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from scripted import (
+    ANSWER_RIGHT,
+    ANSWER_WRONG,
+    CALL_FIRST,
+    CALL_SECOND,
+    CHAT,
+    TASK,
+    Cut,
+    Reply,
+    Script,
+    ScriptedEngine,
+    always,
+    in_turn,
+    make_world,
+    solver,
+)
+
+from rtpo.engine import Sampling
+from rtpo.envs.toy_math import ToyMathEnv
+from rtpo.episodes import EpisodeWorld, Plan, run_episodes
+from rtpo.errors import DataError, InfrastructureError
+from rtpo.toy.math_problems import problems
+from rtpo.types import (
+    Boundary,
+    Feedback,
+    Grade,
+    GradeOutcome,
+    Role,
+    Rollout,
+    RolloutContext,
+    StopReason,
+    Task,
+    Termination,
+    ToolOutcome,
+    Turn,
+)
+
+QUESTION = "<|im_start|> user\n compute 12 + 5 * 3<|im_end|>\n<|im_start|> assistant\n"
+AFTER_FIRST = "\n<|im_start|> user\n<tool_response> 15</tool_response><|im_end|>\n<|im_start|> assistant\n"
+AFTER_ERROR = "\n<|im_start|> user\n<tool_response> error</tool_response><|im_end|>\n<|im_start|> assistant\n"
+TASKS = problems("train", 12, seed=3)
+
+
+def world_of(script: Script, **settings: Any) -> tuple[EpisodeWorld, ScriptedEngine]:
+    engine = ScriptedEngine(script)
+    return make_world(engine, **settings), engine
+
+
+def run(world: EpisodeWorld, *plans: Plan) -> list[Rollout]:
+    def unexpected(retry: str) -> None:
+        raise AssertionError(f"an episode was begun again: {retry}")
+
+    return run_episodes(world, plans, Sampling(), unexpected)
+
+
+def path(script: Script, start: Task | Boundary = TASK, turns: int | None = None, **settings: Any) -> Rollout:
+    world, _ = world_of(script, **settings)
+    return run(world, Plan("path", start, Role.CHAIN, turns))[0]
+
+
+def content(turn: Turn) -> tuple[Any, ...]:
+    arrays = (turn.context_ids, turn.output_ids, turn.logprobs, turn.feedback_ids)
+    return (turn.k, turn.stop, turn.tool, turn.snapshot.digest, *(array.tobytes() for array in arrays))
+
+
+# contexts
+
+
+@pytest.mark.parametrize("rollout_context", ["strip_think", "full"])
+def test_recorded_contexts_are_what_the_engine_received(rollout_context: RolloutContext) -> None:
+    world, engine = world_of(solver(0.4), rollout_context=rollout_context)
+    rollouts = run(world, *(Plan(task.uid, task, Role.CHAIN) for task in TASKS))
+    received = {
+        session: [request.context_ids.tobytes() for request in engine.requests if request.session == session]
+        for session in (task.uid for task in TASKS)
+    }
+    assert received == {r.uid: [turn.context_ids.tobytes() for turn in r.turns] for r in rollouts}
+    assert len({len(rollout.turns) for rollout in rollouts}) == 3
+
+
+def test_contexts_in_words() -> None:
+    replies = (CALL_FIRST, CALL_SECOND, ANSWER_RIGHT)
+    stripped, full = (path(in_turn(*replies), rollout_context=mode) for mode in ("strip_think", "full"))
+    assert CHAT.decode(stripped.turns[0].context_ids) == CHAT.decode(full.turns[0].context_ids) == QUESTION
+    without = QUESTION + "<tool_call> 5 * 3</tool_call><|im_end|>" + AFTER_FIRST
+    assert CHAT.decode(stripped.turns[1].context_ids) == without
+    assert CHAT.decode(full.turns[1].context_ids) == QUESTION + CALL_FIRST + "<|im_end|>" + AFTER_FIRST
+    assert CHAT.decode(stripped.turns[2].context_ids).count("think") == 0
+    assert CHAT.decode(full.turns[2].context_ids).count("</think>") == 2
+    for rollout in (stripped, full):
+        assert [CHAT.decode(turn.output_ids) for turn in rollout.turns] == [f"{reply}<|im_end|>" for reply in replies]
+        assert [turn.tool for turn in rollout.turns] == [ToolOutcome.OK, ToolOutcome.OK, None]
+        assert CHAT.decode(rollout.turns[0].feedback_ids) == AFTER_FIRST
+        assert len(rollout.turns[2].feedback_ids) == 0
+        assert (rollout.termination, rollout.reward) == (Termination.ANSWERED, 1.0)
+
+
+def test_each_turn_has_its_own_seed_and_another_root_gives_others() -> None:
+    seeds: list[list[int]] = []
+    for root in (0, 0, 1):
+        world, engine = world_of(in_turn(*[CALL_FIRST, CALL_SECOND, ANSWER_RIGHT] * 2), seed=root)
+        run(world, Plan("a", TASK, Role.CHAIN), Plan("b", TASK, Role.CHAIN))
+        seeds.append([request.seed for request in engine.requests])
+    assert seeds[0] == seeds[1]
+    assert len({*seeds[0], *seeds[2]}) == 12
+
+
+# forks
+
+
+def test_a_fork_from_every_boundary_starts_where_the_trunk_was() -> None:
+    trunk = path(in_turn(CALL_FIRST, CALL_SECOND, ANSWER_RIGHT))
+    for k in range(3):
+        boundary = trunk.boundary(k)
+        world, engine = world_of(solver(0.5))
+        siblings = run(world, *(Plan(f"sibling{j}", boundary, Role.SIBLING) for j in range(6)))
+        for sibling in siblings:
+            assert (sibling.start_k, sibling.parent_uid) == (k, trunk.uid)
+            assert sibling.turns[:k] == trunk.turns[:k]
+            assert sibling.turns[k].context_ids.tobytes() == trunk.turns[k].context_ids.tobytes()
+            assert sibling.turns[k].snapshot.digest == trunk.turns[k].snapshot.digest
+            asked = [request.context_ids.tobytes() for request in engine.requests if request.session == sibling.uid]
+            assert asked == [turn.context_ids.tobytes() for turn in sibling.own_turns]
+        assert len({sibling.turns[k].output_ids.tobytes() for sibling in siblings}) > 1
+    with pytest.raises(IndexError, match="no boundary 3"):
+        trunk.boundary(3)
+
+
+@pytest.mark.parametrize("rollout_context", ["strip_think", "full"])
+def test_replaying_the_same_replies_from_a_boundary_gives_the_same_path(rollout_context: RolloutContext) -> None:
+    replies: list[Reply] = [CALL_FIRST, Cut("<think> then 12"), ANSWER_WRONG]
+    trunk = path(in_turn(*replies), rollout_context=rollout_context)
+    for k in range(3):
+        for _ in range(2):
+            again = path(in_turn(*replies[k:]), trunk.boundary(k), rollout_context=rollout_context)
+            assert [content(turn) for turn in again.turns] == [content(turn) for turn in trunk.turns]
+            assert (again.termination, again.grade) == (trunk.termination, trunk.grade)
+
+
+def test_a_fork_of_a_fork_carries_the_whole_history() -> None:
+    trunk = path(in_turn(CALL_FIRST, ANSWER_WRONG))
+    branch = path(in_turn(CALL_SECOND, ANSWER_WRONG), trunk.boundary(1))
+    twig = path(in_turn(ANSWER_RIGHT), branch.boundary(2))
+    assert twig.turns[:2] == (trunk.turns[0], branch.turns[1])
+    assert [turn.k for turn in twig.turns] == [0, 1, 2]
+    assert (len(twig.own_turns), twig.reward) == (1, 1.0)
+
+
+def test_a_sibling_may_end_before_its_trunk() -> None:
+    trunk = path(in_turn(CALL_FIRST, CALL_SECOND, ANSWER_RIGHT))
+    sibling = path(in_turn(ANSWER_RIGHT), trunk.boundary(1))
+    assert (len(trunk.turns), len(sibling.turns)) == (3, 2)
+    assert (sibling.termination, sibling.reward) == (Termination.ANSWERED, 1.0)
+
+
+def test_a_sibling_may_end_after_its_trunk() -> None:
+    trunk = path(in_turn(CALL_FIRST, ANSWER_WRONG))
+    sibling = path(in_turn(CALL_SECOND, ANSWER_RIGHT), trunk.boundary(1))
+    assert (len(trunk.turns), len(sibling.turns)) == (2, 3)
+    assert (trunk.reward, sibling.reward) == (0.0, 1.0)
+
+
+# ends
+
+
+@pytest.mark.parametrize("k", [0, 1, 2])
+def test_all_turns_of_a_path_count_towards_the_turn_limit(k: int) -> None:
+    trunk = path(in_turn(CALL_FIRST, CALL_SECOND, ANSWER_RIGHT))
+    sibling = path(always(CALL_FIRST), trunk.boundary(k))
+    assert (len(sibling.turns), len(sibling.own_turns)) == (3, 3 - k)
+    assert sibling.termination is Termination.TURN_LIMIT
+    assert (sibling.reward, sibling.tip) == (0.0, None)
+    assert [len(turn.feedback_ids) > 0 for turn in sibling.turns] == [True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("cut", "left_stripped"),
+    [
+        ("<think> first 5", ""),
+        ("<think> first</think> answer 5", " answer 5"),
+        (" answer 5", " answer 5"),
+        (" answer<think> 5", " answer"),
+    ],
+)
+@pytest.mark.parametrize("rollout_context", ["strip_think", "full"])
+def test_a_truncated_turn_is_closed_in_the_next_context(
+    cut: str, left_stripped: str, rollout_context: RolloutContext
+) -> None:
+    rollout = path(in_turn(Cut(cut), ANSWER_RIGHT), rollout_context=rollout_context)
+    first, second = rollout.turns
+    assert (first.stop, second.stop) == (StopReason.LENGTH, StopReason.STOP)
+    assert CHAT.decode(first.output_ids) == cut
+    left = left_stripped if rollout_context == "strip_think" else cut
+    assert CHAT.decode(second.context_ids) == QUESTION + left + "<|im_end|>" + AFTER_ERROR
+    assert rollout.reward == 1.0
+
+
+def test_a_turn_over_its_token_limit_is_cut() -> None:
+    rollout = path(always(CALL_FIRST), max_turn_tokens=4)
+    assert [len(turn.output_ids) for turn in rollout.turns] == [4, 4, 4]
+    assert {turn.stop for turn in rollout.turns} == {StopReason.LENGTH}
+    assert CHAT.decode(rollout.turns[0].output_ids) == "<think> first 5 *"
+    assert rollout.termination is Termination.TURN_LIMIT
+
+
+@pytest.mark.parametrize(("room", "turns", "last_length"), [(0, 1, 12), (1, 2, 1), (11, 2, 11), (12, 2, 12)])
+def test_a_path_ends_where_the_context_is_full(room: int, turns: int, last_length: int) -> None:
+    """c_1 has 32 ids: 14 of the question, 6 of the first call and 12 of its feedback; each reply has 12."""
+    world, engine = world_of(in_turn(CALL_FIRST, CALL_SECOND), max_context_tokens=32 + room)
+    (rollout,) = run(world, Plan("path", TASK, Role.CHAIN))
+    assert (rollout.termination, rollout.reward) == (Termination.CONTEXT_LIMIT, 0.0)
+    assert len(rollout.turns) == len(engine.requests) == turns
+    assert len(rollout.turns[-1].output_ids) == last_length
+    assert all(len(turn.context_ids) + len(turn.output_ids) <= 32 + room for turn in rollout.turns)
+
+
+def test_a_prompt_over_its_limit_is_refused() -> None:
+    sentence = r"task t: its prompt has 14 tokens and task\.max_prompt_tokens is 13; raise the limit"
+    with pytest.raises(DataError, match=sentence):
+        path(always(ANSWER_RIGHT), max_prompt_tokens=13)
+    assert path(always(ANSWER_RIGHT), max_prompt_tokens=14).reward == 1.0
+
+
+class UngradableEnv(ToyMathEnv):
+    """A grader that cannot tell."""
+
+    async def grade(self) -> Grade:
+        return Grade(GradeOutcome.UNGRADABLE, None, "the judge gave no verdict")
+
+
+def test_a_path_that_cannot_be_graded_has_no_reward() -> None:
+    rollout = path(always(ANSWER_RIGHT), make_env=UngradableEnv)
+    assert (rollout.termination, rollout.is_graded) == (Termination.ANSWERED, False)
+    with pytest.raises(ValueError, match="path has no reward"):
+        _ = rollout.reward
+
+
+# some turns at a time
+
+
+@pytest.mark.parametrize("rollout_context", ["strip_think", "full"])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_a_path_taken_some_turns_at_a_time_is_the_uninterrupted_one(
+    rollout_context: RolloutContext, stride: int
+) -> None:
+    for task in TASKS:
+
+        def by_context(context: str, rng: np.random.Generator) -> Reply:
+            return solver(0.4)(context, np.random.default_rng(len(context)))
+
+        whole = path(by_context, task, rollout_context=rollout_context)
+        part = path(by_context, task, stride, rollout_context=rollout_context)
+        while part.tip is not None:
+            assert (part.termination, part.grade.outcome) == (Termination.OPEN, GradeOutcome.PENDING)
+            assert (part.tip.is_tip, part.tip.k, part.tip.rollout_uid) == (True, len(part.turns), part.uid)
+            assert part.boundary(part.tip.k) is part.tip
+            part = path(by_context, part.tip, stride, rollout_context=rollout_context)
+        assert [content(turn) for turn in part.turns] == [content(turn) for turn in whole.turns]
+        assert (part.termination, part.grade) == (whole.termination, whole.grade)
+
+
+def test_an_open_path_can_still_be_forked_at_its_earlier_boundaries() -> None:
+    part = path(in_turn(CALL_FIRST), turns=1)
+    assert not part.boundary(0).is_tip
+    assert path(in_turn(ANSWER_WRONG), part.boundary(0)).reward == 0.0
+    assert path(in_turn(ANSWER_RIGHT), part.boundary(1)).reward == 1.0
+
+
+def test_the_last_turn_leaves_nothing_open() -> None:
+    part = path(in_turn(CALL_FIRST, CALL_SECOND), turns=2)
+    assert part.tip is not None
+    last = path(always(CALL_FIRST), part.tip, turns=1)
+    assert (last.termination, last.tip, last.reward) == (Termination.TURN_LIMIT, None, 0.0)
+
+
+# failures
+
+
+class FlakyEnv(ToyMathEnv):
+    """A tool that cannot be reached the first `failures` times."""
+
+    def __init__(self, left: list[int]) -> None:
+        super().__init__()
+        self._left = left
+
+    async def step(self, reply: str, stop: StopReason) -> Feedback:
+        if self._left[0]:
+            self._left[0] -= 1
+            raise InfrastructureError("the calculator does not answer")
+        return await super().step(reply, stop)
+
+
+def flaky(failures: int) -> Callable[[], ToyMathEnv]:
+    left = [failures]
+    return lambda: FlakyEnv(left)
+
+
+def by_progress(context: str, rng: np.random.Generator) -> Reply:
+    """The right reply, found from the context alone."""
+    return (CALL_FIRST, CALL_SECOND, ANSWER_RIGHT)[context.count("<tool_response>")]
+
+
+@pytest.mark.parametrize("failures", [1, 2])
+def test_an_episode_that_a_tool_broke_is_begun_again(failures: int) -> None:
+    world, engine = world_of(by_progress, make_env=flaky(failures))
+    noted: list[str] = []
+    (rollout,) = run_episodes(world, [Plan("path", TASK, Role.CHAIN)], Sampling(), noted.append)
+    assert noted == ["path: the calculator does not answer"] * failures
+    assert (rollout.reward, len(rollout.turns)) == (1.0, 3)
+    assert len(engine.requests) == 3 + failures
+    assert len({request.seed for request in engine.requests}) == 3
+
+
+def test_an_episode_that_stays_broken_is_given_up() -> None:
+    world, engine = world_of(by_progress, make_env=flaky(99))
+    noted: list[str] = []
+    with pytest.raises(InfrastructureError, match="the calculator does not answer"):
+        run_episodes(world, [Plan("path", TASK, Role.CHAIN)], Sampling(), noted.append)
+    assert len(noted) == 2
+    assert len(engine.requests) == 3
+
+
+def test_an_engine_that_fails_is_asked_again_from_the_fork() -> None:
+    trunk = path(in_turn(CALL_FIRST, CALL_SECOND, ANSWER_RIGHT))
+    world, engine = world_of(by_progress)
+    engine.failures = 2
+    noted: list[str] = []
+    (sibling,) = run_episodes(world, [Plan("s", trunk.boundary(2), Role.SIBLING)], Sampling(), noted.append)
+    assert noted == ["s: the engine does not answer"] * 2
+    assert (sibling.reward, len(sibling.own_turns)) == (1.0, 1)
+
+
+def test_a_fault_of_the_code_is_raised_as_it_is_and_never_retried() -> None:
+    def broken(context: str, rng: np.random.Generator) -> Reply:
+        raise ZeroDivisionError("a bug")
+
+    world, engine = world_of(broken)
+    with pytest.raises(ZeroDivisionError, match="a bug"):
+        run(world, *(Plan(str(i), TASK, Role.CHAIN) for i in range(3)))
+    sessions = [request.session for request in engine.requests]
+    assert len(sessions) == len(set(sessions))
