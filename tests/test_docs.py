@@ -1,0 +1,231 @@
+"""The documentation is in step with the code: generated blocks, metric keys, configuration fields, links."""
+
+import re
+from dataclasses import fields
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from conftest import compose_config
+from synthetic_runs import write_realistic_run
+
+from analysis import readme
+from baselines.grpo import GRPOConfig
+from rtpo import diagnostics
+from rtpo.backend import StepResult, TokenScores
+from rtpo.budget import Budget, Ledger
+from rtpo.config import PROJECT, RunConfig
+from rtpo.errors import DataError
+from rtpo.harness import StepLog
+from rtpo.records import RunFolder
+from rtpo.rows import trajectory_rows
+from rtpo.rtpo import RTPOConfig
+from rtpo.run import Run, StopRequest, sample_line
+from rtpo.types import (
+    Grade,
+    GradeOutcome,
+    Role,
+    Rollout,
+    Snapshot,
+    StopReason,
+    Task,
+    Termination,
+    ToolOutcome,
+    Turn,
+    as_ids,
+)
+from rtpo.verbs import AlgorithmConfig
+
+DOCS = PROJECT / "docs"
+METRICS = (DOCS / "metrics.md").read_text(encoding="utf-8")
+
+
+def section(text: str, title: str) -> str:
+    """A page's part under a second-level heading."""
+    parts = re.split(r"^## (.*)$", text, flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))[title]
+
+
+def table(text: str, *columns: str) -> dict[str, str]:
+    """First cell to second cell of the first table with these first columns, without backticks and marks."""
+    lines = iter(text.splitlines())
+    for line in lines:
+        if [cell.strip() for cell in line.split("|")][1 : 1 + len(columns)] == list(columns):
+            break
+    next(lines)
+    rows: dict[str, str] = {}
+    for line in lines:
+        if not line.startswith("|"):
+            break
+        key, value = (cell.strip() for cell in line.split("|")[1:3])
+        rows[key.removesuffix(" †").strip("`")] = value.strip("`")
+    return rows
+
+
+def documented(title: str) -> set[str]:
+    return set(table(section(METRICS, title), "Key"))
+
+
+def flat(record: dict[str, Any], nested: tuple[str, ...] = ()) -> set[str]:
+    """A record's keys with <k> for turn indices; those of the dictionaries and lists in `nested` by their own keys."""
+    keys = set()
+    for key, value in record.items():
+        name = re.sub(r"turn_\d+", "turn_<k>", key)
+        inner = value if isinstance(value, list) else [value]
+        if key in nested:
+            keys |= {f"{name}.{part}" for item in inner for part in flat(item)}
+            if isinstance(value, dict):
+                continue
+        keys.add(name)
+    return keys
+
+
+def rollout(uid: str, turns: int, reward: float) -> Rollout:
+    """A path of turns of two tokens each."""
+    taken = tuple(
+        Turn(
+            k,
+            as_ids([1, 2, 3]),
+            as_ids([7, 8]),
+            np.full(2, -0.5, np.float32),
+            0,
+            StopReason.STOP,
+            Snapshot((), ""),
+            as_ids([4]),
+            ToolOutcome.OK,
+        )
+        for k in range(turns)
+    )
+    grade = Grade(GradeOutcome.GRADED, reward)
+    return Rollout(uid, Task("q", "?", 1), Role.CHAIN, 0, None, taken, Termination.ANSWERED, grade)
+
+
+@pytest.fixture
+def rollouts() -> list[Rollout]:
+    return [rollout("a", 1, 0.0), rollout("b", 3, 1.0)]
+
+
+@pytest.fixture
+def update(rollouts: list[Rollout]) -> dict[str, Any]:
+    """An update's entry."""
+    rows = [row for path in rollouts for row in trajectory_rows(path, "flattened", path.reward - 0.5, 0.5, "q")]
+    tokens = np.full(sum(int(row.mask.sum()) for row in rows), -0.5, np.float32)
+    sums = {"tokens": 8.0, "clipped": 0.0, "policy_loss": 0.0, "kl_loss": 0.0, "residual": 0.0}
+    return diagnostics.update_metrics(rows, TokenScores(tokens, -tokens), tokens) | diagnostics.step_metrics(
+        [StepResult(1.0, 0.0, sums)]
+    )
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """A run that has done nothing, on a harness that cannot do anything."""
+    folder = RunFolder(tmp_path)
+    harness: Any = SimpleNamespace(ledger=Ledger(Budget(100)), policy_version=0)
+    return Run(compose_config(), folder, harness, [Task("q", "?", 1)], [], None, StopRequest())
+
+
+def test_generated_blocks_are_what_the_records_give() -> None:
+    assert readme.main(["--check"]) == 0
+
+
+def test_generated_blocks_are_filled_checked_and_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = tmp_path / "README.md"
+    words = ["before", "<!-- generated:figure -->", "<!-- end -->", "between"]
+    page.write_text("\n".join([*words, "<!-- generated:figure -->", "stale", "<!-- end -->", ""]))
+    assert readme.main(["--check", "--project", str(tmp_path)]) == 1
+    assert readme.main(["--project", str(tmp_path)]) == 0
+    assert readme.main(["--check", "--project", str(tmp_path)]) == 0
+    block = "<!-- generated:figure -->\nnot run\n<!-- end -->\n"
+    assert page.read_text() == f"before\n{block}between\n{block}"
+    page.write_text("<!-- generated:weather -->\n<!-- end -->\n")
+    with pytest.raises(DataError, match="'weather': no such block"):
+        readme.filled(tmp_path, page)
+    page.write_text("<!-- generated:figure -->\nno end\n")
+    with pytest.raises(DataError, match="not closed"):
+        readme.filled(tmp_path, page)
+
+
+def test_the_reference_runs_become_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readme, "EXPERIMENT", "quickstart")
+    assert readme.quickstart(tmp_path, tmp_path / "README.md") == "not run\n"
+    write_realistic_run(tmp_path / "results", "rtpo", seed=0, questions=20)
+    text = readme.quickstart(tmp_path, tmp_path / "README.md")
+    assert "toy-scale results, not the paper's" in text
+    assert "| RTPO" in text.replace("| Configuration ", "")
+
+
+def test_figures_are_linked_from_where_the_page_is(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "reference.png").touch()
+    assert "](docs/reference.png)" in readme.figure(tmp_path, tmp_path / "README.md")
+    assert "](reference.png)" in readme.figure(tmp_path, tmp_path / "docs" / "toy.md")
+
+
+def test_every_rollout_metric_is_documented(rollouts: list[Rollout]) -> None:
+    assert flat(diagnostics.rollout_metrics(rollouts, Role.CHAIN)) == documented("Entries of `rollout_calls`")
+
+
+def test_every_update_metric_is_documented(update: dict[str, Any]) -> None:
+    assert flat(update, ("zero_advantage",)) == documented("Entries of `updates`")
+
+
+def test_the_keys_of_an_empty_update_are_marked() -> None:
+    marked = set(re.findall(r"^\| `(\S+)` † \|", section(METRICS, "Entries of `updates`"), re.MULTILINE))
+    assert set(diagnostics.empty_update()) == marked
+
+
+def test_every_ledger_key_is_documented() -> None:
+    ledger = Ledger(Budget(1)).as_dict()
+    assert flat(ledger, ("budget", "tool_calls", "seconds")) == documented("Ledger")
+
+
+def test_every_key_of_the_line_files_is_documented(run: Run, rollouts: list[Rollout]) -> None:
+    calls = [diagnostics.rollout_metrics(rollouts, Role.CHAIN)]
+    step = run._write(StepLog(calls, [diagnostics.empty_update()], [], rollouts), tasks=1)
+    assert flat(step) == documented("Lines of `steps.jsonl`")
+    evaluation = run._evaluation_lines("after", "greedy", [tuple(rollouts)])[0]
+    assert flat(evaluation) == documented("Lines of `evaluations.jsonl`")
+    assert flat(sample_line(0, rollouts[0]), ("turns",)) == documented("Lines of `rollouts.jsonl`")
+
+
+@pytest.mark.parametrize("enum", [ToolOutcome, Termination, StopReason, GradeOutcome])
+def test_every_value_that_is_counted_is_named(enum: Any) -> None:
+    named = section(METRICS, "Entries of `rollout_calls`")
+    assert [member.value for member in enum if f"`{member.value}`" not in named] == []
+
+
+@pytest.mark.parametrize(("name", "config"), [("rtpo", RTPOConfig), ("grpo", GRPOConfig)])
+def test_every_field_stands_with_its_default(name: str, config: type[AlgorithmConfig]) -> None:
+    values = yaml.safe_load((PROJECT / "configs" / "algorithm" / f"{name}.yaml").read_text())
+    text = section((DOCS / f"{name}.md").read_text(encoding="utf-8"), "Fields")
+    assert table(text, "Field", "Default") == {field: in_yaml(value) for field, value in values.items()}
+    assert set(values) == {field.name for field in fields(config)}
+
+
+def test_toy_settings_are_those_of_a_toy_run() -> None:
+    stated = table((DOCS / "toy.md").read_text(encoding="utf-8"), "Field", "Toy")
+    assert stated == {path: in_yaml(at(compose_config(), path)) for path in stated}
+
+
+def at(config: RunConfig, path: str) -> Any:
+    value: Any = config.as_dict()
+    for key in path.split("."):
+        value = value[key]
+    return value
+
+
+def in_yaml(value: Any) -> str:
+    return yaml.safe_dump(value).removesuffix("...\n").strip()
+
+
+@pytest.mark.parametrize("page", readme.pages(PROJECT), ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#\s]+)(?:#([\w-]+))?\)", page.read_text(encoding="utf-8"))
+    local = [(page.parent / path, anchor) for path, anchor in links if "://" not in path]
+    assert [path for path, _ in local if not path.exists()] == []
+    for path, anchor in local:
+        headings = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE) if anchor else []
+        assert not anchor or anchor in {heading.lower().replace(" ", "-") for heading in headings}
