@@ -121,7 +121,7 @@ class AgentHarness:
             return Update(0, self.policy_version)
         scores = self._score(rows)
         metrics = diagnostics.update_metrics(rows, scores, self._recorded_logprobs(rows, scores.logprobs))
-        self._check_engine(metrics)
+        self._check_engine(rows, metrics)
         engine_logprobs = np.concatenate([row.rollout_logprobs[row.mask] for row in rows])
         old = scores.logprobs if loss.old_logprobs == "recompute" else engine_logprobs
         with self._timed("update"):
@@ -204,9 +204,11 @@ class AgentHarness:
             return logprobs
         return self._score([recorded for row in rows for recorded in recorded_rows(row)]).logprobs
 
-    def _check_engine(self, metrics: dict[str, Any]) -> None:
+    def _check_engine(self, rows: Sequence[TrainRow], metrics: dict[str, Any]) -> None:
+        """Only rows that the present weights sampled can tell: from others the trainer has moved away."""
+        is_current = all(turn.policy_version == self.policy_version for row in rows for turn in row.turns)
         kl = metrics["mismatch/engine/kl_k3"]
-        if kl > self._engine_kl_limit:
+        if is_current and kl > self._engine_kl_limit:
             raise StaleEngine(
                 f"On the same contexts the engine and the trainer differ by {kl:.2g} nats a token; "
                 f"profile.engine_kl_limit is {self._engine_kl_limit:g}. Either a weight synchronisation was lost, or "
