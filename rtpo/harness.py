@@ -200,9 +200,10 @@ class AgentHarness:
 
     def _recorded_logprobs(self, rows: Sequence[TrainRow], logprobs: Floats) -> Floats:
         """The trainer's log-probs of the same tokens in their recorded contexts."""
-        if all(len(row.turns) == 1 for row in rows):
+        recorded = [in_context for row in rows for in_context in recorded_rows(row)]
+        if [row.ids.tobytes() for row in rows] == [row.ids.tobytes() for row in recorded]:
             return logprobs
-        return self._score([recorded for row in rows for recorded in recorded_rows(row)]).logprobs
+        return self._score(recorded).logprobs
 
     def _check_engine(self, rows: Sequence[TrainRow], metrics: dict[str, Any]) -> None:
         """Only rows that the present weights sampled can tell: from others the trainer has moved away."""
