@@ -162,6 +162,7 @@ class AgentHarness:
         self._backend.load(folder)
         for name, value in state.items():
             setattr(self, name, value)
+        self._engine_version = -1
 
     # the parts
 
