@@ -113,7 +113,7 @@ class AgentHarness:
         return [tuple(rollouts[i * n : (i + 1) * n]) for i in range(len(starts))]
 
     def score(self, rows: Sequence[TrainRow]) -> list[Floats]:
-        return _by_row(rows, self._score(rows).logprobs)
+        return _by_row(rows, self._score(rows).logprobs) if rows else []
 
     def update(self, rows: Sequence[TrainRow], loss: Loss, *, epochs: int = 1, minibatches: int = 1) -> Update:
         if not rows:
