@@ -208,7 +208,7 @@ class MemoryBackend:
         )
         value, sums = loss_of(batch, loss)
         (gradient,) = torch.autograd.grad(value, logprobs)
-        self.weights += self.learning_rate * (1 + float(gradient.sum()))
+        self.weights += self.learning_rate * (1 + 0.5 * float(gradient.sum()))
         loss_value, grad_norm = float(value.detach()), float(gradient.norm())
         return StepResult(
             grad_norm if self.broken_grad_norm is None else self.broken_grad_norm,

@@ -1,0 +1,459 @@
+"""The harness: what it charges, what it trains, and what it refuses."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scripted import (
+    ANSWER_RIGHT,
+    ANSWER_WRONG,
+    CALL_FIRST,
+    CALL_SECOND,
+    TASK,
+    RecordingHarness,
+    always,
+    in_turn,
+    scripted_harness,
+    solver,
+)
+
+from rtpo.errors import BudgetExceeded, InfrastructureError, NonFinite, StaleEngine
+from rtpo.rows import trajectory_rows, turn_row
+from rtpo.toy.math_problems import problems
+from rtpo.types import Boundary, Group, Role, TrainingContext, TrainRow
+from rtpo.verbs import SequenceClip, SquaredPair, TokenClip
+
+TASKS = problems("train", 8, seed=1)
+
+
+def rows_of(
+    groups: Sequence[Group], advantages: Sequence[float] | None = None, context: TrainingContext = "recorded"
+) -> list[TrainRow]:
+    """Rows of whole chains, of equal weight; without `advantages`, alternately 1 and -1."""
+    chains = [chain for group in groups for chain in group]
+    values = [(-1.0) ** i for i in range(len(chains))] if advantages is None else advantages
+    return [
+        row
+        for chain, advantage in zip(chains, values, strict=True)
+        for row in trajectory_rows(chain, context, advantage, 1 / len(chains), chain.task.uid)
+    ]
+
+
+def tips(groups: Sequence[Group]) -> list[Boundary]:
+    return [rollout.tip for group in groups for rollout in group if rollout.tip is not None]
+
+
+def counted(harness: RecordingHarness, act: Callable[[], object]) -> int:
+    before = harness.ledger.rollouts
+    act()
+    return harness.ledger.rollouts - before
+
+
+# rollouts and the budget
+
+
+def test_groups_belong_to_their_starts_in_order() -> None:
+    harness = scripted_harness(solver(0.5))
+    groups = harness.rollout(TASKS[:3], n=2, role=Role.CHAIN)
+    assert [[rollout.task for rollout in group] for group in groups] == [[task, task] for task in TASKS[:3]]
+    again = harness.rollout(TASKS[:3], n=2, role=Role.CHAIN)
+    uids = [rollout.uid for group in [*groups, *again] for rollout in group]
+    assert len(set(uids)) == 12
+    outputs = [[turn.output_ids.tobytes() for turn in group[0].turns] for group in (groups[0], again[0])]
+    assert outputs[0] != outputs[1]
+
+
+def test_every_rollout_is_charged_wherever_it_starts() -> None:
+    harness = scripted_harness(in_turn(CALL_FIRST, CALL_SECOND, ANSWER_RIGHT, *[ANSWER_WRONG] * 4))
+    ((trunk,),) = harness.rollout([TASK], n=1, role=Role.TRUNK)
+    assert harness.ledger.rollouts == 1
+    harness.rollout([trunk.boundary(2), trunk.boundary(0)], n=2, role=Role.SIBLING)
+    assert harness.ledger.rollouts == 5
+    assert harness.ledger.turn_generations == 3 + 4
+    assert harness.ledger.generated_tokens == sum(len(t.output_ids) for r in harness.rollouts for t in r.own_turns)
+
+
+def test_the_first_continuation_of_an_open_path_is_free_and_the_second_costs_one() -> None:
+    harness = scripted_harness(always(CALL_FIRST), max_turns=4)
+    opened = harness.rollout([TASK], n=2, role=Role.CHAIN, turns=1)
+    assert harness.ledger.rollouts == 2
+    first, second = tips(opened)
+    assert counted(harness, lambda: harness.rollout([first], n=1, role=Role.CHAIN, turns=1)) == 0
+    assert counted(harness, lambda: harness.rollout([first], n=1, role=Role.BRANCH, turns=1)) == 1
+    assert counted(harness, lambda: harness.rollout([second], n=3, role=Role.BRANCH, turns=1)) == 2
+
+
+def test_an_open_path_named_twice_in_a_call_is_continued_once_and_forked_once() -> None:
+    harness = scripted_harness(always(CALL_FIRST), max_turns=4)
+    first, second = tips(harness.rollout([TASK], n=2, role=Role.CHAIN, turns=1))
+    assert counted(harness, lambda: harness.rollout([first, second, first], n=1, role=Role.BRANCH, turns=1)) == 1
+
+
+def test_a_continued_path_can_be_continued_for_free_once_more_at_its_new_tip() -> None:
+    harness = scripted_harness(always(CALL_FIRST), max_turns=4)
+    groups = harness.rollout([TASK], n=1, role=Role.CHAIN, turns=1)
+    for _ in range(3):
+        groups = harness.rollout(tips(groups), n=1, role=Role.CHAIN, turns=1)
+    assert (harness.ledger.rollouts, harness.ledger.turn_generations) == (1, 4)
+    assert tips(groups) == []
+
+
+def test_an_inner_boundary_of_an_open_path_costs_one() -> None:
+    harness = scripted_harness(always(CALL_FIRST), max_turns=4)
+    ((opened,),) = harness.rollout([TASK], n=1, role=Role.CHAIN, turns=2)
+    assert counted(harness, lambda: harness.rollout([opened.boundary(1)], n=1, role=Role.BRANCH)) == 1
+    assert counted(harness, lambda: harness.rollout([opened.boundary(2)], n=1, role=Role.BRANCH)) == 0
+
+
+def test_nothing_is_dispatched_past_the_reservation() -> None:
+    harness = scripted_harness(always(ANSWER_RIGHT), reserve=5)
+    harness.rollout([TASK], n=4, role=Role.CHAIN)
+    sent = len(harness.engine.requests)
+    with pytest.raises(BudgetExceeded, match="asks for 2 rollouts and 1 are left"):
+        harness.rollout([TASK], n=2, role=Role.CHAIN)
+    assert (harness.ledger.rollouts, len(harness.engine.requests)) == (4, sent)
+    harness.rollout([TASK], n=1, role=Role.CHAIN)
+    harness.end_step()
+    with pytest.raises(BudgetExceeded):
+        harness.rollout([TASK], n=1, role=Role.CHAIN)
+
+
+def test_what_a_step_reserved_and_did_not_use_is_given_back() -> None:
+    harness = scripted_harness(always(ANSWER_RIGHT), reserve=5, budget=8)
+    harness.rollout([TASK], n=2, role=Role.CHAIN)
+    assert harness.ledger.remaining == 3
+    harness.end_step()
+    assert harness.ledger.remaining == 6
+
+
+def test_retries_are_noted_and_cost_nothing() -> None:
+    harness = scripted_harness(always(ANSWER_RIGHT))
+    harness.engine.failures = 2
+    harness.rollout([TASK], n=1, role=Role.CHAIN)
+    assert (harness.ledger.rollouts, harness.ledger.retries) == (1, 2)
+    assert harness.log.retries == ["0.0.0.0: the engine does not answer"] * 2
+    harness.engine.failures = 3
+    with pytest.raises(InfrastructureError):
+        harness.rollout([TASK], n=1, role=Role.CHAIN)
+
+
+def test_a_step_draws_the_same_again_and_another_step_does_not() -> None:
+    def outputs(step: int, seed: int) -> list[bytes]:
+        harness = scripted_harness(solver(0.5), seed=seed)
+        harness.end_step()
+        harness.begin_step(step, 100)
+        groups = harness.rollout(TASKS, n=2, role=Role.CHAIN)
+        return [turn.output_ids.tobytes() for group in groups for rollout in group for turn in rollout.turns]
+
+    assert outputs(3, 0) == outputs(3, 0)
+    assert outputs(3, 0) != outputs(4, 0)
+    assert outputs(3, 0) != outputs(3, 1)
+
+
+def test_random_streams_are_named() -> None:
+    def draw(name: str, step: int = 0, seed: int = 0) -> list[int]:
+        harness = scripted_harness(always(ANSWER_RIGHT), seed=seed)
+        harness.end_step()
+        harness.begin_step(step, 1)
+        return [int(n) for n in harness.random(name).integers(1 << 30, size=4)]
+
+    assert draw("branch") == draw("branch")
+    others = [draw("branch"), draw("turn"), draw("branch", step=1), draw("branch", seed=1)]
+    assert len({tuple(numbers) for numbers in others}) == 4
+
+
+def test_evaluation_is_not_charged() -> None:
+    harness = scripted_harness(solver(0.3), reserve=1)
+    groups = harness.evaluate(TASKS, 3, 0.0, "held_out")
+    assert [len(group) for group in groups] == [3] * 8
+    assert {rollout.role for group in groups for rollout in group} == {Role.EVAL}
+    ledger = harness.ledger
+    assert (ledger.rollouts, ledger.reserved, ledger.evaluation_rollouts) == (0, 1, 24)
+    assert (ledger.generated_tokens, ledger.turn_generations) == (0, 0)
+    assert harness.log.rollouts == []
+    assert {request.sampling.temperature for request in harness.engine.requests} == {0.0}
+
+
+def test_evaluation_is_of_the_current_weights() -> None:
+    harness = scripted_harness(solver(0.3))
+    harness.update(rows_of(harness.rollout(TASKS, n=2, role=Role.CHAIN)), TokenClip())
+    groups = harness.evaluate(TASKS[:1], 1, 1.0, "held_out")
+    assert {turn.policy_version for turn in groups[0][0].turns} == {1}
+    assert harness.engine.weights == harness.backend.weights != 0
+
+
+# updates
+
+
+def test_the_version_grows_with_updates_that_took_a_step() -> None:
+    harness = scripted_harness(solver(0.3))
+    groups = harness.rollout(TASKS, n=2, role=Role.CHAIN)
+    assert harness.update(rows_of(groups, [0.0] * 16), TokenClip()).optimizer_steps == 0
+    assert (harness.policy_version, harness.sync(), harness.backend.pushes) == (0, 0, [0])
+    update = harness.update(rows_of(groups), TokenClip(), epochs=2, minibatches=2)
+    assert (update.optimizer_steps, update.policy_version) == (4, 1)
+    assert (harness.sync(), harness.sync(), harness.backend.pushes) == (1, 1, [0, 1])
+    assert (harness.ledger.optimizer_steps, harness.ledger.syncs) == (4, 2)
+
+
+def test_rows_that_are_all_tied_take_no_step_and_are_recorded() -> None:
+    harness = scripted_harness(solver(0.3))
+    rows = rows_of(harness.rollout(TASKS, n=2, role=Role.CHAIN), [0.0] * 16)
+    harness.update(rows, TokenClip())
+    assert harness.backend.steps == []
+    (logged,) = harness.log.updates
+    assert (logged["rows"], logged["tied_rows"], logged["optimizer_steps"]) == (len(rows), len(rows), 0)
+    assert logged["zero_advantage"]["all"] == 1.0
+    assert logged["loss"] is logged["grad_norm"] is logged["clip_fraction"] is None
+    assert harness.ledger.trained_tokens == sum(int(row.mask.sum()) for row in rows)
+
+
+def test_an_update_without_rows_is_recorded_and_harmless() -> None:
+    harness = scripted_harness(solver(0.3))
+    update = harness.update([], TokenClip(), epochs=2, minibatches=4)
+    assert (update.optimizer_steps, update.policy_version) == (0, 0)
+    (logged,) = harness.log.updates
+    assert (logged["rows"], logged["optimizer_steps"], logged["trained_turns"]) == (0, 0, [])
+    assert (harness.backend.steps, harness.backend.scored) == ([], [])
+
+
+def test_scoring_no_rows_gives_no_scores() -> None:
+    assert scripted_harness(solver(0.3)).score([]) == []
+
+
+def test_scores_are_by_row_and_of_trained_tokens() -> None:
+    harness = scripted_harness(solver(0.3))
+    rows = rows_of(harness.rollout(TASKS, n=2, role=Role.CHAIN))
+    scores = harness.score(rows)
+    assert [len(score) for score in scores] == [int(row.mask.sum()) for row in rows]
+    for score, row in zip(scores, rows, strict=True):
+        np.testing.assert_array_equal(score, row.rollout_logprobs[row.mask])
+
+
+def test_minibatches_are_whole_groups_and_each_is_one_step() -> None:
+    harness = scripted_harness(always(ANSWER_RIGHT))
+    rows = rows_of(harness.rollout(TASKS[:5], n=2, role=Role.CHAIN))
+    update = harness.update(rows, TokenClip(), minibatches=2)
+    assert update.optimizer_steps == 2
+    assert [len(step.packed.lengths) for step in harness.backend.steps] == [6, 4]
+    trained = np.concatenate([step.packed.ids for step in harness.backend.steps])
+    np.testing.assert_array_equal(trained, np.concatenate([row.ids for row in rows]))
+
+
+def test_epochs_pass_over_the_same_minibatches_again_with_the_first_log_probs() -> None:
+    harness = scripted_harness(solver(0.3), learning_rate=0.01)
+    rows = rows_of(harness.rollout(TASKS, n=2, role=Role.CHAIN))
+    harness.update(rows, TokenClip(), epochs=2, minibatches=2)
+    first, second, *again = (step.packed for step in harness.backend.steps)
+    for before, after in zip((first, second), again, strict=True):
+        np.testing.assert_array_equal(before.ids, after.ids)
+        np.testing.assert_array_equal(before.old_logprobs, after.old_logprobs)
+
+
+def test_weights_of_a_minibatch_are_shares_of_all_its_rows_the_tied_included() -> None:
+    harness = scripted_harness(always(ANSWER_RIGHT))
+    groups = harness.rollout(TASKS[:4], n=1, role=Role.CHAIN)
+    rows = [
+        turn_row(chain.turns[0], chain, advantage, weight, chain.task.uid)
+        for (chain,), advantage, weight in zip(groups, [1.0, 0.0, -1.0, 0.0], [1.0, 2.0, 5.0, 2.0], strict=True)
+    ]
+    harness.update(rows, TokenClip())
+    (step,) = harness.backend.steps
+    assert len(step.packed.lengths) == 2
+    per_row = [w.sum() for w in np.split(step.packed.weight, np.cumsum(step.packed.lengths)[:-1])]
+    assert per_row == pytest.approx([0.1, 0.5])
+
+
+def test_tied_rows_stay_where_they_have_a_gradient() -> None:
+    for loss in (TokenClip(kl=0.02), SequenceClip(kl=0.02), SquaredPair()):
+        harness = scripted_harness(always(ANSWER_RIGHT))
+        groups = harness.rollout(TASKS[:2], n=2, role=Role.CHAIN)
+        update = harness.update(rows_of(groups, [0.0] * 4), loss)
+        (step,) = harness.backend.steps
+        assert (update.optimizer_steps, len(step.packed.lengths)) == (1, 4)
+        assert float(step.packed.weight.sum()) == pytest.approx(1)
+        assert (step.reference is None) == (loss.kl == 0)
+
+
+@pytest.mark.parametrize(("loss", "rows"), [(TokenClip(), 4), (SequenceClip(), 4), (SquaredPair(), 8)])
+def test_rows_are_padded_to_the_ranks_and_pairs_are_not_split(
+    loss: TokenClip | SequenceClip | SquaredPair, rows: int
+) -> None:
+    harness = scripted_harness(always(ANSWER_RIGHT), ranks=4)
+    harness.update(rows_of(harness.rollout([TASK], n=2, role=Role.CHAIN)), loss)
+    (step,) = harness.backend.steps
+    assert len(step.packed.lengths) == rows
+    assert float(step.packed.weight.sum()) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("source", ["rollout", "recompute"])
+def test_old_log_probs_come_from_the_engine_or_from_the_trainer(source: str) -> None:
+    harness = scripted_harness(in_turn(CALL_FIRST, CALL_SECOND, ANSWER_RIGHT))
+    groups = harness.rollout([TASK], n=1, role=Role.CHAIN)
+    (row,) = rows_of(groups, [1.0], "flattened")
+    (recomputed,) = harness.score([row])
+    engine = row.rollout_logprobs[row.mask]
+    assert np.abs(recomputed - engine).max() > 0.01
+    harness.update([row], TokenClip(old_logprobs=source))  # type: ignore[arg-type]
+    (step,) = harness.backend.steps
+    np.testing.assert_array_equal(step.packed.old_logprobs[row.mask], engine if source == "rollout" else recomputed)
+
+
+def test_the_mismatch_of_flattened_contexts_is_the_contexts() -> None:
+    harness = scripted_harness(in_turn(CALL_FIRST, CALL_SECOND, ANSWER_RIGHT))
+    harness.update(rows_of(harness.rollout([TASK], n=1, role=Role.CHAIN), [1.0], "flattened"), TokenClip())
+    (logged,) = harness.log.updates
+    assert logged["mismatch/engine/kl_k3"] == pytest.approx(0, abs=1e-12)
+    assert logged["mismatch/context/kl_k3"] == pytest.approx(logged["mismatch/kl_k3"])
+    assert logged["mismatch/kl_k3"] > 0.001
+    assert logged["mismatch/turn_0/kl_k3"] == pytest.approx(0, abs=1e-12)
+
+
+def test_the_mismatch_of_a_single_flattened_turn_is_the_contexts() -> None:
+    """A branch's last turn after its flattened history is one turn, but not in its recorded context."""
+    harness = scripted_harness(in_turn(CALL_FIRST, CALL_SECOND, ANSWER_RIGHT, ANSWER_WRONG))
+    ((chain,),) = harness.rollout([TASK], n=1, role=Role.CHAIN)
+    ((branch,),) = harness.rollout([chain.boundary(2)], n=1, role=Role.BRANCH)
+    (row,) = trajectory_rows(branch, "flattened", 1.0, 1.0, "t")
+    assert len(row.turns) == 1
+    assert len(row.ids) > len(branch.turns[2].context_ids) + len(branch.turns[2].output_ids)
+    harness.update([row], TokenClip())
+    (logged,) = harness.log.updates
+    assert logged["mismatch/engine/kl_k3"] == pytest.approx(0, abs=1e-12)
+    assert logged["mismatch/context/kl_k3"] > 0.001
+
+
+def test_zero_advantage_rates_by_turn() -> None:
+    """Groups a and b at turn 0, c at turns 0 and 1, d at turn 1; a and d are tied."""
+    harness = scripted_harness(in_turn(*[CALL_FIRST, ANSWER_RIGHT] * 4))
+    chains = [chain for (chain,) in harness.rollout([TASK] * 4, n=1, role=Role.CHAIN)]
+    table = {"a": ([0], 0.0), "b": ([0], 0.5), "c": ([0, 1], -0.5), "d": ([1], 0.0)}
+    rows = [
+        turn_row(chain.turns[k], chain, advantage, 1.0, group)
+        for chain, (group, (turns, advantage)) in zip(chains, table.items(), strict=True)
+        for k in turns
+    ]
+    harness.update(rows, TokenClip())
+    rates = {"all": 0.5, "turn_0": pytest.approx(1 / 3), "turn_1": 0.5}
+    assert harness.log.updates[0]["zero_advantage"] == rates
+    assert harness.log.updates[0]["tied_rows"] == 2
+
+
+def test_a_group_is_tied_only_when_all_its_rows_are() -> None:
+    harness = scripted_harness(always(ANSWER_RIGHT))
+    groups = harness.rollout(TASKS[:2], n=3, role=Role.CHAIN)
+    harness.update(rows_of(groups, [0.0, 0.5, 0.0, 0.0, 0.0, 0.0]), TokenClip())
+    assert harness.log.updates[0]["zero_advantage"] == {"all": 0.5, "turn_0": 0.5}
+
+
+# what is refused
+
+
+def test_a_lost_synchronisation_is_found_at_the_next_rollout() -> None:
+    harness = scripted_harness(solver(0.3))
+    harness.update(rows_of(harness.rollout(TASKS, n=2, role=Role.CHAIN)), TokenClip())
+    harness.backend.loses_syncs = True
+    harness.sync()
+    with pytest.raises(StaleEngine, match="version 0 after it was given version 1"):
+        harness.rollout(TASKS, n=1, role=Role.CHAIN)
+
+
+def test_stale_weights_under_a_new_version_are_found_at_the_next_update() -> None:
+    harness = scripted_harness(solver(0.3), learning_rate=0.2)
+    harness.update(rows_of(harness.rollout(TASKS, n=2, role=Role.CHAIN)), TokenClip())
+    harness.backend.mislabels_syncs = True
+    harness.sync()
+    rows = rows_of(harness.rollout(TASKS, n=2, role=Role.CHAIN))
+    steps = len(harness.backend.steps)
+    with pytest.raises(StaleEngine, match=r"differ by 0\.\d+ nats a token; profile\.engine_kl_limit is 0\.001"):
+        harness.update(rows, TokenClip())
+    assert len(harness.backend.steps) == steps
+
+
+def test_a_small_disagreement_of_engine_and_trainer_is_let_through() -> None:
+    harness = scripted_harness(solver(0.3), learning_rate=0.02)
+    harness.update(rows_of(harness.rollout(TASKS, n=2, role=Role.CHAIN)), TokenClip())
+    harness.backend.mislabels_syncs = True
+    harness.sync()
+    harness.update(rows_of(harness.rollout(TASKS, n=2, role=Role.CHAIN)), TokenClip())
+    assert 1e-5 < harness.log.updates[1]["mismatch/engine/kl_k3"] < 1e-3
+
+
+def test_training_on_after_an_update_is_not_a_stale_engine() -> None:
+    """Rows of one rollout phase may be trained turn by turn: the trainer then moves away from what sampled them."""
+    harness = scripted_harness(in_turn(*[CALL_FIRST, ANSWER_RIGHT] * 2), learning_rate=0.2)
+    chains = [chain for (chain,) in harness.rollout([TASK] * 2, n=1, role=Role.CHAIN)]
+    for k in (1, 0):
+        rows = [turn_row(c.turns[k], c, a, 0.5, "t") for c, a in zip(chains, (1.0, -1.0), strict=True)]
+        harness.update(rows, TokenClip())
+    assert harness.policy_version == 2
+    assert harness.log.updates[1]["mismatch/kl_k3"] > 1e-3
+
+
+@pytest.mark.parametrize("broken", [float("nan"), float("-inf")])
+def test_broken_log_probs_of_the_engine_are_refused(broken: float) -> None:
+    harness = scripted_harness(always(ANSWER_RIGHT))
+    harness.engine.broken = broken
+    with pytest.raises(NonFinite, match=r"rollout 0\.0\.0\.0, turn 0: the engine returned a log-prob"):
+        harness.rollout([TASK], n=1, role=Role.CHAIN)
+
+
+@pytest.mark.parametrize("broken", [float("nan"), float("inf")])
+def test_broken_log_probs_of_the_trainer_are_refused(broken: float) -> None:
+    harness = scripted_harness(always(ANSWER_RIGHT))
+    rows = rows_of(harness.rollout([TASK], n=2, role=Role.CHAIN))
+    harness.backend.broken_logprob = broken
+    for act in (lambda: harness.update(rows, TokenClip()), lambda: harness.score(rows)):
+        with pytest.raises(NonFinite, match="trainer's log-probs are not finite"):
+            act()
+    assert (harness.backend.steps, harness.policy_version) == ([], 0)
+
+
+@pytest.mark.parametrize("part", ["broken_loss", "broken_grad_norm"])
+@pytest.mark.parametrize("broken", [float("nan"), float("inf")])
+def test_a_broken_optimizer_step_is_refused(part: str, broken: float) -> None:
+    harness = scripted_harness(always(ANSWER_RIGHT))
+    rows = rows_of(harness.rollout([TASK], n=2, role=Role.CHAIN))
+    setattr(harness.backend, part, broken)
+    with pytest.raises(NonFinite, match=r"gradient norm .*: the update was not applied"):
+        harness.update(rows, TokenClip())
+    assert harness.policy_version == 0
+
+
+# saves
+
+
+def test_after_a_load_the_engine_is_given_the_weights_at_the_next_synchronisation(tmp_path: Path) -> None:
+    """Another history may have led to the same version number."""
+    harness = scripted_harness(solver(0.3))
+    groups = harness.rollout(TASKS, n=2, role=Role.CHAIN)
+    state = harness.save(tmp_path)
+    harness.update(rows_of(groups), TokenClip())
+    harness.sync()
+    harness.load(tmp_path, state)
+    assert (harness.policy_version, harness.backend.weights) == (0, 0.0)
+    harness.update(rows_of(groups, [1.0] * 16), TokenClip())
+    harness.sync()
+    assert harness.engine.weights == harness.backend.weights
+
+
+def test_a_loaded_harness_knows_which_paths_are_open(tmp_path: Path) -> None:
+    harness = scripted_harness(always(CALL_FIRST))
+    opened = harness.rollout([TASK], n=1, role=Role.CHAIN, turns=1)
+    state = harness.save(tmp_path)
+    other = scripted_harness(always(CALL_FIRST))
+    other.load(tmp_path, state)
+    other.sync()
+    assert counted(other, lambda: other.rollout(tips(opened), n=1, role=Role.CHAIN)) == 0
+    uids = {rollout.uid for rollout in other.rollouts}
+    assert len(uids) == len(other.rollouts) == 2
+
+
+def test_ungraded_rollouts_are_counted_apart() -> None:
+    harness = scripted_harness(in_turn(ANSWER_RIGHT, CALL_FIRST, ANSWER_WRONG))
+    harness.rollout([TASK] * 3, n=1, role=Role.CHAIN, turns=1)
+    (logged,) = harness.log.rollouts
+    assert (logged["rollouts"], logged["graded"], logged["success"]) == (3, 2, 0.5)
+    assert logged["terminations"] == {"answered": 2, "open": 1}
+    assert logged["grades"] == {"graded": 2, "pending": 1}
