@@ -16,9 +16,9 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from analysis import measures
+from analysis.intervals import Interval
 from analysis.labels import Style, styles
 from analysis.records import RunGroup, complete_groups
-from analysis.intervals import Interval
 from rtpo.errors import RTPOError
 
 STYLE = Path(__file__).with_name("style.mplstyle")

@@ -7,8 +7,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from analysis.records import Run, RunGroup
 from analysis.intervals import Interval, bootstrap_difference, bootstrap_mean, wilson
+from analysis.records import Run, RunGroup
 from rtpo.errors import DataError
 
 

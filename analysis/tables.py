@@ -5,8 +5,8 @@ import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from analysis.records import RunGroup
 from analysis.intervals import Interval
+from analysis.records import RunGroup
 
 NOT_RUN = "not run"
 NO_VALUE = "—"

@@ -15,7 +15,7 @@ from rtpo.verbs import Algorithm, AlgorithmConfig, Harness, TokenClip
 
 @dataclass(frozen=True)
 class GRPOConfig(AlgorithmConfig):
-    """The paper's setting; docs/grpo.md lists where each value comes from.
+    """Defaults for the paper's scale; docs/grpo.md lists where each comes from, since the paper does not give all.
 
     chains: rollouts for each prompt.
     normalise_std: divide by the group's standard deviation.
@@ -29,6 +29,7 @@ class GRPOConfig(AlgorithmConfig):
     old_logprobs: OldLogprobs = "rollout"
     dual_clip: float | None = 3.0
     training_context: TrainingContext = "flattened"
+    minibatches: int = 4
 
 
 def step(harness: Harness, tasks: Sequence[Task], config: GRPOConfig) -> None:

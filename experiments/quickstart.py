@@ -33,9 +33,9 @@ def main() -> None:
         configs = configurations(sys.argv[1:])
         for config in configs:
             train(config, stop)
-        results = configs[0].results
-        make_tables.main(["--results", results, "--experiment", EXPERIMENT])
-        make_figures.main(["--results", results, "--experiment", EXPERIMENT])
+        records = ["--results", configs[0].results, "--experiment", configs[0].experiment_name]
+        make_tables.main(records)
+        make_figures.main(records)
     except Stopped as stopped:
         print(stopped, file=sys.stderr)
         sys.exit(STOPPED)

@@ -90,7 +90,7 @@ class Ledger:
     rollouts: charged, that is dispatched and kept. lost: dispatched after the checkpoint a run was resumed from; not
     charged.
     reserved: what is left of the present step's reservation.
-    evaluation_rollouts: not charged. retries: turns generated or tools called again after a failure that was not the
+    evaluation_rollouts: not charged. retries: episodes begun again after a failure that was not the
     policy's.
     generated_tokens, trained_tokens: sampled ids, and ids given to updates (once each, whatever the epochs).
     turn_generations: turns sampled. tool_calls: number by outcome. seconds: wall-clock by phase.

@@ -73,8 +73,7 @@ class RunFolder:
             out.write("".join(json.dumps(line) + "\n" for line in lines))
 
     def save(self, name: str, state: dict[str, Any], write_weights: Any, keep: int) -> Save:
-        """A save under checkpoints/<name>; `write_weights(folder)` writes the weights and returns its part of the state.
-
+        """A save under checkpoints/<name>. `write_weights(folder)` writes weights and returns its part of the state.
         Until all is on disk the save is called <name>.partial, which is never read.
         """
         saves = self.path / "checkpoints"

@@ -17,7 +17,8 @@ from rtpo.verbs import Algorithm, AlgorithmConfig, Harness, TokenClip
 
 @dataclass(frozen=True)
 class RTPOConfig(AlgorithmConfig):
-    """The paper's setting for mathematical reasoning; docs/rtpo.md lists where each value comes from.
+    """Defaults for mathematical reasoning at the paper's scale; docs/rtpo.md lists where each comes from, since the
+    paper does not give all.
 
     trunks: M, anchors for each prompt.
     group_size: G; G-1 siblings are forked from each boundary.
