@@ -201,6 +201,8 @@ def _problems(run: RunConfig) -> list[str]:
     problems = []
     for name, value, least in [
         ("task.max_turns", run.task.max_turns, 1),
+        ("task.max_prompt_tokens", run.task.max_prompt_tokens, 1),
+        ("task.max_turn_tokens", run.task.max_turn_tokens, 1),
         ("task.train.count", run.task.train.count, 1),
         ("task.held_out.count", run.task.held_out.count, 1),
         ("budget.rollouts", run.budget.rollouts, 1),
@@ -221,6 +223,11 @@ def _problems(run: RunConfig) -> list[str]:
         return problems
     if run.task.env not in ENVIRONMENTS:
         problems.append(f"task.env is {run.task.env!r}: no such environment; there are {', '.join(ENVIRONMENTS)}.")
+    if run.task.max_context_tokens <= run.task.max_prompt_tokens:
+        problems.append(
+            f"task.max_context_tokens is {run.task.max_context_tokens} and task.max_prompt_tokens "
+            f"{run.task.max_prompt_tokens}: a longest prompt would leave no room for a turn; use more."
+        )
     if not 0 < config.clip_low < 1 or config.clip_high <= 0:
         problems.append(
             f"algorithm.clip_low is {config.clip_low} and algorithm.clip_high {config.clip_high}: the ratio is clipped "
