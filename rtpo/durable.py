@@ -9,6 +9,7 @@ be saved.
 """
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -84,4 +85,5 @@ class DurableHarness:
             result = act()
             self.done.append(Done(verb, result))
         self._replayed += 1
-        return result
+        # a copy: an algorithm may extend the list it was given
+        return copy(result)
