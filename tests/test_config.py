@@ -1,0 +1,138 @@
+"""Composition: every algorithm on every toy task, and a sentence with the fields' names for what cannot be."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from conftest import compose_config
+
+from rtpo.config import PROJECT, RunConfig, rollout_sampling
+from rtpo.engine import Sampling
+from rtpo.errors import ConfigError
+
+ALGORITHMS = sorted(path.stem for path in (PROJECT / "configs" / "algorithm").glob("*.yaml"))
+TOY_TASKS = sorted(path.stem for path in (PROJECT / "configs" / "task").glob("toy_*.yaml"))
+
+
+def differences(one: Any, other: Any, path: str = "") -> Iterator[str]:
+    """The dotted names of the fields that differ."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        for key in sorted({*one, *other}):
+            yield from differences(one.get(key), other.get(key), f"{path}.{key}".lstrip("."))
+    elif one != other:
+        yield path
+
+
+def refusal(*overrides: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        compose_config(*overrides)
+    return str(caught.value)
+
+
+def test_there_are_algorithms_and_tasks_to_compose() -> None:
+    assert {"rtpo", "grpo", "grpo_exact", "grpo_full"} <= set(ALGORITHMS)
+    assert "toy_math" in TOY_TASKS
+
+
+@pytest.mark.parametrize("task", TOY_TASKS)
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_every_algorithm_composes_on_every_toy_task(algorithm: str, task: str) -> None:
+    config = compose_config(f"algorithm={algorithm}", f"task={task}")
+    assert isinstance(config, RunConfig)
+    assert (config.label, config.task.name) == (algorithm, task)
+    assert config.folder.name == f"{algorithm}-seed0"
+    built = config.algorithm_config
+    assert type(built) is config.descriptor.config
+    assert config.descriptor.check(built) == []
+    assert {name: getattr(built, name) for name in config.algorithm} == config.algorithm
+
+
+def test_training_samples_from_the_whole_distribution() -> None:
+    assert rollout_sampling(compose_config()) == Sampling(1.0, 1.0, -1)
+
+
+def test_exact_contexts_are_the_only_difference_between_grpo_and_grpo_exact() -> None:
+    grpo, exact = (compose_config(f"algorithm={name}").as_dict() for name in ("grpo", "grpo_exact"))
+    assert list(differences(grpo, exact)) == ["algorithm.label", "algorithm.training_context"]
+    contexts = [config["algorithm"]["training_context"] for config in (grpo, exact)]
+    assert contexts == ["flattened", "recorded"]
+
+
+def test_full_contexts_are_the_only_difference_between_grpo_and_grpo_full() -> None:
+    grpo, full = (compose_config(f"algorithm={name}").as_dict() for name in ("grpo", "grpo_full"))
+    assert list(differences(grpo, full)) == ["algorithm.label", "algorithm.rollout_context"]
+
+
+def test_an_override_changes_that_field_only() -> None:
+    config = compose_config("algorithm.trunks=2", "save.keep=3").as_dict()
+    assert list(differences(compose_config().as_dict(), config)) == ["algorithm.trunks", "save.keep"]
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("algorithm.name=ppo", ["algorithm.name", "'ppo'", "rtpo", "grpo"]),
+        ("~algorithm.label", ["algorithm.label", "missing"]),
+        ("+algorithm.groupsize=3", ["algorithm.groupsize", "not a field of RTPOConfig"]),
+        ("+budget.prompts=3", ["budget.prompts", "not a field"]),
+        ("+nonsense=1", ["nonsense", "not a field of RunConfig"]),
+        ("~task.max_turns", ["task.max_turns", "missing"]),
+        ("seed=???", ["seed"]),
+        ("algorithm.trunks=many", ["algorithm.trunks", "'many'", "integer"]),
+        ("algorithm.trunks=2.5", ["algorithm.trunks", "2.5"]),
+        ("algorithm.pool_s0=perhaps", ["algorithm.pool_s0", "'perhaps'", "boolean"]),
+        ("budget.rollouts=lots", ["budget.rollouts", "'lots'", "integer"]),
+        ("algorithm.rollout_context=half", ["algorithm.rollout_context", "'half'", "strip_think", "full"]),
+        ("profile.platform=tpu", ["profile.platform", "'tpu'", "cpu", "cuda"]),
+        ("algorithm.group_size=2", ["algorithm.group_size is 2", "3 or more"]),
+        ("algorithm.group_size=1", ["algorithm.group_size is 1"]),
+        ("algorithm.trunks=0", ["algorithm.trunks is 0"]),
+        ("algorithm.training_context=flattened", ["algorithm.training_context is flattened", "recorded"]),
+        ("algorithm.clip_low=0", ["algorithm.clip_low is 0"]),
+        ("algorithm.clip_low=1.5", ["algorithm.clip_low is 1.5"]),
+        ("algorithm.clip_high=-0.1", ["algorithm.clip_high -0.1"]),
+        ("algorithm.kl=-0.1", ["algorithm.kl is -0.1"]),
+        ("algorithm.epochs=0", ["algorithm.epochs is 0"]),
+        ("algorithm.minibatches=0", ["algorithm.minibatches is 0"]),
+        ("sampling.temperature=0", ["sampling.temperature", "above 0"]),
+        ("sampling.temperature=-1", ["sampling.temperature"]),
+        ("sampling.top_p=0.9", ["sampling.top_p is 0.9", "1.0"]),
+        ("sampling.top_k=20", ["sampling.top_k 20", "-1"]),
+        ("budget.rollouts=27", ["budget.rollouts is 27", "28 rollouts"]),
+        ("budget.rollouts=0", ["budget.rollouts is 0"]),
+        ("budget.tasks_per_step=0", ["budget.tasks_per_step is 0"]),
+        ("task.train.count=15", ["budget.tasks_per_step is 16", "task.train.count 15"]),
+        ("task.max_turns=0", ["task.max_turns is 0"]),
+        ("task.env=chess", ["task.env is 'chess'", "toy_math"]),
+        ("evaluation.samples=0", ["evaluation.samples is 0"]),
+        ("save.keep=0", ["save.keep is 0"]),
+        ("profile.processes=0", ["profile.processes is 0"]),
+        ("samples_per_rollout=-1", ["samples_per_rollout is -1"]),
+        ("task.max_prompt_tokens=0", ["task.max_prompt_tokens is 0"]),
+        ("task.max_turn_tokens=0", ["task.max_turn_tokens is 0"]),
+        ("task.max_context_tokens=32", ["task.max_context_tokens is 32", "task.max_prompt_tokens"]),
+    ],
+)
+def test_what_cannot_be_is_refused_by_the_names_of_its_fields(override: str, words: list[str]) -> None:
+    sentence = refusal(override)
+    assert [word for word in words if word not in sentence] == []
+    assert "\n" not in sentence
+
+
+@pytest.mark.parametrize("override", ["algorithm.chains=1", "algorithm.old_logprobs=guess", "+algorithm.trunks=4"])
+def test_fields_of_grpo_are_checked_as_its_own(override: str) -> None:
+    field = override.lstrip("+").split("=")[0]
+    assert field in refusal("algorithm=grpo", override)
+
+
+def test_the_least_budget_that_fits_a_task_is_taken() -> None:
+    assert compose_config("budget.rollouts=28").budget.rollouts == 28
+    assert compose_config("algorithm=grpo", "budget.rollouts=16").budget.rollouts == 16
+    assert "16 rollouts" in refusal("algorithm=grpo", "budget.rollouts=15")
+
+
+def test_every_problem_is_told_at_once() -> None:
+    sentences = refusal("sampling.top_p=0.9", "algorithm.group_size=2", "task.env=chess").splitlines()
+    assert len(sentences) == 3
+    for field, sentence in zip(("task.env", "sampling.top_p", "algorithm.group_size"), sentences, strict=True):
+        assert sentence.startswith(field)

@@ -1,0 +1,214 @@
+"""A step that was left between two phases goes on as if it had not been."""
+
+import pickle
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scripted import RecordingHarness, scripted_harness, solver
+
+from rtpo import rtpo
+from rtpo.budget import Ledger
+from rtpo.durable import Done, DurableHarness
+from rtpo.errors import Stopped
+from rtpo.rows import trajectory_rows
+from rtpo.run import sample_line
+from rtpo.toy.math_problems import problems
+from rtpo.types import Role, Task
+from rtpo.verbs import Harness, SequenceClip, TokenClip
+
+TASKS = problems("train", 3, seed=4)
+Program = Callable[[Harness, Sequence[Task]], None]
+
+
+def reverse_turns(harness: Harness, tasks: Sequence[Task]) -> None:
+    rtpo.step(harness, tasks, rtpo.RTPOConfig("rtpo", "rtpo", trunks=2, kl=0.02))
+
+
+def every_verb(harness: Harness, tasks: Sequence[Task]) -> None:
+    """Open paths, scores, random numbers and both kinds of update, with synchronisations in between."""
+    groups = harness.rollout(tasks, n=3, role=Role.CHAIN, turns=1)
+    harness.sync()
+    for _ in range(2):
+        tips = [path.tip for group in groups for path in group if path.tip is not None]
+        groups += harness.rollout(tips, n=1, role=Role.BRANCH, turns=1)
+        harness.sync()
+    chains = [path for group in groups for path in group if path.tip is None]
+    signs = harness.random("signs").choice([-1.0, 1.0], size=len(chains))
+    for k, loss in enumerate((TokenClip(), SequenceClip())):
+        rows = [
+            row
+            for chain, sign in zip(chains, signs, strict=True)
+            for row in trajectory_rows(chain, "recorded", float(sign), 1.0, chain.task.uid, first_k=0)
+        ]
+        scores = harness.score(rows)
+        harness.update(rows[k:], loss, epochs=2)
+        signs = signs * np.sign(scores[0].mean() - harness.score(rows)[0].mean() + 1e-6)
+        harness.sync()
+
+
+PROGRAMS = pytest.mark.parametrize("program", [reverse_turns, every_verb])
+
+
+def never(done: list[Done]) -> None:
+    return None
+
+
+def in_memory(**settings: Any) -> RecordingHarness:
+    return scripted_harness(solver(0.4), reserve=90, learning_rate=0.01, **settings)
+
+
+def outcome(harness: RecordingHarness) -> dict[str, Any]:
+    """Everything a step leaves, but seconds and synchronisations: a new engine needs one more."""
+    ledger = harness.ledger.as_dict()
+    del ledger["seconds"], ledger["syncs"]
+    return {
+        "rollouts": [sample_line(0, rollout) for rollout in harness.log.samples],
+        "logprobs": [turn.logprobs.tolist() for r in harness.log.samples for turn in r.own_turns],
+        "calls": harness.log.rollouts,
+        "updates": harness.log.updates,
+        "version": harness.policy_version,
+        "weights": harness.backend.weights,
+        "ledger": ledger,
+    }
+
+
+class Interruption:
+    """Leaves a step at the n-th place it may be left at, after saving as a run does."""
+
+    def __init__(self, harness: RecordingHarness, folder: Path, place: int) -> None:
+        self._harness, self._folder, self._place, self._looks = harness, folder, place, 0
+
+    def __call__(self, done: list[Done]) -> None:
+        self._looks += 1
+        if self._looks == self._place:
+            state = {
+                "done": done,
+                "ledger": self._harness.ledger.as_dict(),
+                "harness": self._harness.save(self._folder),
+            }
+            (self._folder / "state.pkl").write_bytes(pickle.dumps(state))
+            raise Stopped("asked to stop")
+
+
+def resumed(folder: Path) -> tuple[RecordingHarness, list[Done]]:
+    """A new harness and engine, as in a new process, that go on from a save."""
+    state = pickle.loads((folder / "state.pkl").read_bytes())
+    harness = in_memory()
+    harness.ledger = Ledger.from_dict(state["ledger"])
+    harness.load(folder, state["harness"])
+    return harness, state["done"]
+
+
+def places(program: Program) -> int:
+    looks: list[int] = []
+    program(DurableHarness(in_memory(), [], lambda done: looks.append(len(done))), TASKS)
+    assert looks == sorted(set(looks))
+    return len(looks)
+
+
+def uninterrupted(program: Program) -> RecordingHarness:
+    harness = in_memory()
+    program(harness, TASKS)
+    return harness
+
+
+@PROGRAMS
+def test_remembering_changes_nothing(program: Program) -> None:
+    harness = in_memory()
+    program(DurableHarness(harness, [], never), TASKS)
+    assert outcome(harness) == outcome(uninterrupted(program))
+    assert harness.policy_version > 1
+
+
+@PROGRAMS
+def test_a_step_left_between_any_two_phases_goes_on_as_if_never_left(program: Program, tmp_path: Path) -> None:
+    reference = uninterrupted(program)
+    whole = outcome(reference)
+    assert places(program) >= 3
+    for place in range(1, places(program) + 1):
+        folder = tmp_path / str(place)
+        harness = in_memory()
+        with pytest.raises(Stopped):
+            program(DurableHarness(harness, [], Interruption(harness, folder, place)), TASKS)
+        again, done = resumed(folder)
+        requests = len(again.engine.requests)
+        program(DurableHarness(again, done, never), TASKS)
+        assert outcome(again) == whole
+        assert again.ledger.syncs - reference.ledger.syncs in (0, 1)
+        sampled = sum(len(r["turns"]) for r in whole["rollouts"])
+        already = sum(len(p.own_turns) for d in done if d.verb == "rollout" for group in d.result for p in group)
+        assert len(again.engine.requests) - requests == sampled - already
+
+
+def test_a_step_can_be_left_again_and_again(tmp_path: Path) -> None:
+    harness = in_memory()
+    done: list[Done] = []
+    for place in range(places(reverse_turns)):
+        folder = tmp_path / str(place)
+        # a step that was gone on with looks again where it was left
+        leave = Interruption(harness, folder, 1 if place == 0 else 2)
+        with pytest.raises(Stopped):
+            reverse_turns(DurableHarness(harness, done, leave), TASKS)
+        harness, done = resumed(folder)
+    reverse_turns(DurableHarness(harness, done, never), TASKS)
+    assert outcome(harness) == outcome(uninterrupted(reverse_turns))
+
+
+def test_the_log_of_the_verbs_before_is_kept(tmp_path: Path) -> None:
+    harness = in_memory()
+    with pytest.raises(Stopped):
+        reverse_turns(DurableHarness(harness, [], Interruption(harness, tmp_path, 2)), TASKS)
+    before = outcome(harness)
+    again, done = resumed(tmp_path)
+    assert [d.verb for d in done] == ["rollout", "sync", "rollout", "update"]
+    assert outcome(again) == before
+    assert len(before["updates"]) == 1
+    reverse_turns(DurableHarness(again, done, never), TASKS)
+    log = again.end_step()
+    assert log.updates[:1] == before["updates"]
+    assert [update["trained_turns"] for update in log.updates] == [[2], [1], [0]]
+    assert again.ledger.reserved == 0
+
+
+def test_the_first_synchronisation_of_a_step_is_no_place_to_leave_at() -> None:
+    seen: list[list[str]] = []
+    harness = DurableHarness(in_memory(), [], lambda done: seen.append([d.verb for d in done]))
+    harness.sync()
+    harness.sync()
+    harness.rollout(TASKS, n=1, role=Role.TRUNK)
+    harness.sync()
+    assert seen == [["sync"], ["sync", "sync", "rollout"]]
+
+
+def test_verbs_already_done_are_not_done_again() -> None:
+    first = DurableHarness(in_memory(), [], never)
+    groups = first.rollout(TASKS, n=1, role=Role.CHAIN)
+    harness = in_memory()
+    second = DurableHarness(harness, first.done, never)
+    assert second.rollout(TASKS, n=1, role=Role.CHAIN) == groups
+    assert (harness.engine.requests, harness.ledger.rollouts) == ([], 0)
+    second.rollout(TASKS, n=1, role=Role.CHAIN)
+    assert harness.ledger.rollouts == 3
+    assert [d.verb for d in second.done] == ["rollout", "rollout"]
+    assert [d.verb for d in first.done] == ["rollout"]
+
+
+def test_what_an_algorithm_does_to_a_result_does_not_change_what_is_remembered() -> None:
+    harness = DurableHarness(in_memory(), [], never)
+    groups = harness.rollout(TASKS, n=1, role=Role.CHAIN)
+    groups += harness.rollout(TASKS, n=2, role=Role.CHAIN)
+    assert [len(d.result) for d in harness.done] == [3, 3]
+    again = DurableHarness(in_memory(), harness.done, never)
+    again.rollout(TASKS, n=1, role=Role.CHAIN).clear()
+    assert [len(d.result) for d in again.done] == [3, 3]
+
+
+def test_another_verb_than_the_one_done_is_refused() -> None:
+    done = [Done("rollout", []), Done("update", None)]
+    harness = DurableHarness(in_memory(), done, never)
+    harness.rollout(TASKS, n=1, role=Role.CHAIN)
+    with pytest.raises(RuntimeError, match="saved after 'update' where the algorithm now asks for 'sync'"):
+        harness.sync()

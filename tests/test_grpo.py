@@ -1,0 +1,236 @@
+"""GRPO on the scripted engine: the same tokens, advantages and weights in either training context."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scripted import (
+    ANSWER_RIGHT,
+    ANSWER_WRONG,
+    CALL_FIRST,
+    CALL_SECOND,
+    TASK,
+    RecordingHarness,
+    always,
+    in_turn,
+    scripted_harness,
+    solver,
+)
+
+from baselines.grpo import GRPOConfig, chain_rows, check, rollouts_per_task, step
+from rtpo.packing import normalised_weights
+from rtpo.rtpo import sibling_rows
+from rtpo.toy.math_problems import problems
+from rtpo.types import Grade, GradeOutcome, Group, Role, RolloutContext, TrainRow
+from rtpo.verbs import TokenClip
+
+TASKS = problems("train", 4, seed=2)
+CONFIG = GRPOConfig("grpo", "grpo", kl=0.0, chains=6)
+
+
+def one_step(config: GRPOConfig = CONFIG, *, slips: float = 0.4, seed: int = 0) -> RecordingHarness:
+    reserve = len(TASKS) * rollouts_per_task(config, 3)
+    harness = scripted_harness(solver(slips), rollout_context=config.rollout_context, seed=seed, reserve=reserve)
+    step(harness, TASKS, config)
+    return harness
+
+
+def chains_of(harness: RecordingHarness) -> list[Group]:
+    return [tuple(r for r in harness.rollouts if r.task is task) for task in TASKS]
+
+
+Token = tuple[str, int, int, float, float]
+
+
+def trained(rows: Sequence[TrainRow]) -> list[Token]:
+    """(path, turn, id, advantage, weight) of every trained token, in order."""
+    return [
+        (row.rollout_uid, int(k), int(i), float(a), float(w))
+        for row in rows
+        for k, i, a, w in zip(*(c[row.mask] for c in (row.turn_index, row.ids, row.advantage, row.weight)), strict=True)
+    ]
+
+
+def test_a_step_is_n_chains_and_one_update() -> None:
+    harness = one_step()
+    assert harness.ledger.rollouts == len(TASKS) * 6
+    assert {(r.role, r.start_k, r.parent_uid) for r in harness.rollouts} == {(Role.CHAIN, 0, None)}
+    assert len(harness.log.updates) == 1
+    assert harness.losses == [TokenClip(0.2, 0.2, 3.0, "rollout", 0.0)]
+
+
+@pytest.mark.parametrize("training_context", ["flattened", "recorded"])
+def test_every_model_token_of_every_chain_is_trained_once(training_context: str) -> None:
+    harness = one_step(replace(CONFIG, training_context=training_context))  # type: ignore[arg-type]
+    (rows,) = harness.updated
+    sampled = [
+        (chain.uid, turn.k, int(i)) for chain in harness.rollouts for turn in chain.turns for i in turn.output_ids
+    ]
+    assert [token[:3] for token in trained(rows)] == sampled
+
+
+def test_both_contexts_train_the_same_tokens_with_the_same_advantages_and_weights() -> None:
+    chains = chains_of(one_step())
+    flattened = chain_rows(chains, replace(CONFIG, training_context="flattened"))
+    recorded = chain_rows(chains, replace(CONFIG, training_context="recorded"))
+    assert trained(flattened) == trained(recorded)
+    assert len(flattened) == 24
+    assert len(recorded) == sum(len(chain.turns) for group in chains for chain in group) > 24
+    normalised = [
+        np.concatenate([weight[row.mask] for row, weight in zip(rows, normalised_weights(rows), strict=True)])
+        for rows in (flattened, recorded)
+    ]
+    np.testing.assert_allclose(*normalised, rtol=1e-6)
+
+
+def test_every_chain_weighs_the_same_whatever_its_length() -> None:
+    (rows,) = one_step(replace(CONFIG, training_context="recorded")).updated
+    weight: dict[str, float] = {}
+    for row in rows:
+        weight[row.rollout_uid] = weight.get(row.rollout_uid, 0.0) + float(row.weight.sum())
+    assert list(weight.values()) == pytest.approx([1 / 24] * 24)
+
+
+def test_flattened_and_recorded_prefixes_differ_exactly_where_earlier_thinking_was_stripped() -> None:
+    chains = chains_of(one_step())
+    think_open = 4
+    compared = set()
+    for group in chains:
+        for chain in group:
+            (flat,) = chain_rows([(chain, chain)], CONFIG)[:1]
+            starts = [int(np.flatnonzero(flat.mask & (flat.turn_index == turn.k))[0]) for turn in chain.turns]
+            for turn, start in zip(chain.turns, starts, strict=True):
+                thought = any(think_open in earlier.output_ids for earlier in chain.turns[: turn.k])
+                same = flat.ids[:start].tobytes() == turn.context_ids.tobytes()
+                assert same != thought
+                compared.add((turn.k, thought))
+    assert {(0, False), (1, True), (2, True)} <= compared
+
+
+@pytest.mark.parametrize("rollout_context", ["full", "strip_think"])
+def test_recorded_rows_are_prefixes_of_the_flattened_when_nothing_is_stripped(rollout_context: RolloutContext) -> None:
+    if rollout_context == "full":
+        chains = chains_of(one_step(replace(CONFIG, rollout_context="full")))
+    else:
+        script = always("<tool_call> 5 * 3</tool_call>")
+        chains = [scripted_harness(script).rollout([TASK], n=2, role=Role.CHAIN)[0]]
+    flattened = {row.rollout_uid: row for row in chain_rows(chains, CONFIG)}
+    recorded = chain_rows(chains, replace(CONFIG, training_context="recorded"))
+    for row in recorded:
+        flat = flattened[row.rollout_uid]
+        assert flat.ids[: len(row.ids)].tobytes() == row.ids.tobytes()
+        own = flat.mask & (flat.turn_index == row.turns[0].k)
+        assert np.flatnonzero(own).tolist() == np.flatnonzero(row.mask).tolist()
+    assert {row.turns[0].k for row in recorded} == {0, 1, 2}
+
+
+def test_advantages_of_a_prompt_have_mean_zero_and_std_one() -> None:
+    harness = one_step()
+    (rows,) = harness.updated
+    mixed = 0
+    for task in TASKS:
+        values = np.array([row.advantage[row.mask][0] for row in rows if row.group == task.uid])
+        rewards = {r.reward for r in harness.rollouts if r.task is task}
+        assert values.mean() == pytest.approx(0, abs=1e-6)
+        assert values.std(ddof=1) == pytest.approx(float(len(rewards) > 1), abs=1e-4)
+        mixed += len(rewards) > 1
+    assert mixed > 1
+
+
+def test_prompts_with_equal_rewards_have_exact_zeros() -> None:
+    harness = scripted_harness(always(ANSWER_RIGHT))
+    step(harness, [TASK], CONFIG)
+    (rows,) = harness.updated
+    assert {float(a) for row in rows for a in row.advantage} == {0.0}
+    assert harness.policy_version == 0
+
+
+def test_without_std_advantages_are_returns_minus_the_mean() -> None:
+    harness = scripted_harness(in_turn(ANSWER_RIGHT, ANSWER_WRONG, ANSWER_WRONG, ANSWER_WRONG))
+    step(harness, [TASK], replace(CONFIG, chains=4, normalise_std=False))
+    (rows,) = harness.updated
+    assert [float(row.advantage[row.mask][0]) for row in rows] == [0.75, -0.25, -0.25, -0.25]
+
+
+def test_chains_without_a_reward_are_left_out() -> None:
+    chains = scripted_harness(always(ANSWER_RIGHT)).rollout([TASK], n=4, role=Role.CHAIN)[0]
+    ungradable = Grade(GradeOutcome.UNGRADABLE, None)
+    zero = Grade(GradeOutcome.GRADED, 0.0)
+    group = (chains[0], replace(chains[1], grade=ungradable), replace(chains[2], grade=zero), chains[3])
+    rows = chain_rows([group], replace(CONFIG, normalise_std=False))
+    assert [row.rollout_uid for row in rows] == [chains[0].uid, chains[2].uid, chains[3].uid]
+    assert [float(row.advantage[row.mask][0]) for row in rows] == pytest.approx([1 / 3, -2 / 3, 1 / 3])
+    assert [float(row.weight.sum()) for row in rows] == pytest.approx([1 / 3] * 3)
+    assert chain_rows([(replace(chains[0], grade=ungradable),)], CONFIG) == []
+
+
+def test_the_ratio_of_recorded_contexts_is_one_and_of_flattened_is_not() -> None:
+    (recorded,) = one_step(replace(CONFIG, training_context="recorded")).log.updates
+    (flattened,) = one_step().log.updates
+    assert recorded["mismatch/kl_k3"] == pytest.approx(0, abs=1e-12)
+    assert flattened["mismatch/kl_k3"] > 1e-3
+    assert flattened["mismatch/turn_0/kl_k3"] == pytest.approx(0, abs=1e-12)
+    assert flattened["mismatch/engine/kl_k3"] == pytest.approx(0, abs=1e-12)
+
+
+def test_minibatches_split_prompts() -> None:
+    harness = one_step(replace(CONFIG, minibatches=4))
+    assert [len(s.packed.lengths) for s in harness.backend.steps] == [
+        sum(not row.is_tied for row in harness.updated[0] if row.group == task.uid)
+        for task in TASKS
+        if any(not row.is_tied for row in harness.updated[0] if row.group == task.uid)
+    ]
+    assert len(harness.backend.steps) > 1
+
+
+def test_in_one_turn_pooled_rtpo_has_the_rows_of_grpo_without_std() -> None:
+    script = in_turn(*[ANSWER_RIGHT, ANSWER_WRONG, CALL_FIRST, ANSWER_WRONG] * 4)
+    harness = scripted_harness(script, max_turns=1)
+    trunks = harness.rollout([TASK], n=2, role=Role.TRUNK)[0]
+    boundaries = [trunk.boundary(0) for trunk in trunks]
+    siblings = harness.rollout(boundaries, n=3, role=Role.SIBLING)
+    by_rtpo = sibling_rows(boundaries, siblings, 0, pool=True)
+    chains = [tuple(sibling for group in siblings for sibling in group)]
+    by_grpo = chain_rows(chains, replace(CONFIG, normalise_std=False, training_context="recorded"))
+    assert [row.ids.tobytes() for row in by_rtpo] == [row.ids.tobytes() for row in by_grpo]
+    assert [token[:4] for token in trained(by_rtpo)] == [token[:4] for token in trained(by_grpo)]
+    assert len({token[3] for token in trained(by_rtpo)}) == 2
+    for one, other in zip(normalised_weights(by_rtpo), normalised_weights(by_grpo), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6)
+
+
+def test_one_chain_is_refused() -> None:
+    (problem,) = check(replace(CONFIG, chains=1))
+    assert problem.startswith("algorithm.chains is 1")
+    assert check(CONFIG) == []
+
+
+def test_a_flattened_row_token_by_token() -> None:
+    """12 + 5 * 3: call, call, answer, against a wrong answer at once (ids as in the test of RTPO's step)."""
+    script = in_turn(CALL_FIRST, CALL_SECOND, ANSWER_RIGHT, ANSWER_WRONG)
+    harness = scripted_harness(script)
+    step(harness, [TASK], replace(CONFIG, chains=2, normalise_std=False))
+    question = [1, 14, 12, 16, 50, 17, 43, 19, 41, 2, 12, 1, 15, 12]
+    call_first = [4, 26, 43, 19, 41, 5, 6, 43, 19, 41, 7, 2]
+    result_first = [12, 1, 14, 12, 8, 53, 9, 2, 12, 1, 15, 12]
+    call_second = [4, 27, 50, 17, 53, 5, 6, 50, 17, 53, 7, 2]
+    result_second = [12, 1, 14, 12, 8, 65, 9, 2, 12, 1, 15, 12]
+    right = [4, 30, 31, 65, 5, 31, 10, 65, 11, 2]
+    wrong = [4, 30, 5, 31, 10, 53, 11, 2]
+    (packed,) = (s.packed for s in harness.backend.steps)
+    parts = [
+        (question, 0.0, 0.0),
+        (call_first, 0.5, 1 / 68),
+        (result_first, 0.0, 0.0),
+        (call_second, 0.5, 1 / 68),
+        (result_second, 0.0, 0.0),
+        (right, 0.5, 1 / 68),
+        (question, 0.0, 0.0),
+        (wrong, -0.5, 1 / 16),
+    ]
+    assert packed.ids.tolist() == [i for part, _, _ in parts for i in part]
+    assert packed.advantage.tolist() == [a for part, a, _ in parts for _ in part]
+    assert packed.mask.tolist() == [a != 0 for part, a, _ in parts for _ in part]
+    assert packed.weight.tolist() == pytest.approx([w for part, _, w in parts for _ in part])
+    assert packed.lengths.tolist() == [14 + 12 + 12 + 12 + 12 + 10, 14 + 8]

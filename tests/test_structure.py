@@ -1,0 +1,133 @@
+"""Where things may be: verl in one package, algorithms out of the harness."""
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rtpo.algorithms import MODULES
+from rtpo.config import PROJECT
+
+PACKAGES = ("rtpo", "baselines", "analysis", "experiments")
+VERL = PROJECT / "rtpo" / "verl_harness"
+HEAVY = ("verl", "vllm", "ray")
+HARNESS = (
+    *(
+        PROJECT / "rtpo" / f"{name}.py"
+        for name in ("harness", "episodes", "run", "durable", "diagnostics", "packing", "budget", "rows", "losses")
+    ),
+    *sorted(VERL.glob("*.py")),
+)
+NAMES = re.compile(r"(?<![a-z])(seeupo|arpo|tree_?grpo|refuel|grpo)", re.IGNORECASE)
+
+
+def sources() -> list[Path]:
+    return sorted(path for package in PACKAGES for path in (PROJECT / package).rglob("*.py"))
+
+
+def module_name(path: Path) -> str:
+    return ".".join(path.relative_to(PROJECT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def imports(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def algorithm_imports(tree: ast.AST) -> list[str]:
+    modules = tuple(MODULES.values())
+    return [name for name in imports(tree) if name.startswith(("baselines", *modules))]
+
+
+def compared_strings(tree: ast.AST) -> Iterator[str]:
+    """Strings that a program may branch on: compared, matched, or keys."""
+    for node in ast.walk(tree):
+        parts: list[ast.expr | None] = []
+        if isinstance(node, ast.Compare):
+            parts = [node.left, *node.comparators]
+        elif isinstance(node, ast.MatchValue):
+            parts = [node.value]
+        elif isinstance(node, ast.Dict):
+            parts = list(node.keys)
+        elif isinstance(node, ast.Subscript):
+            parts = [node.slice]
+        for part in parts:
+            if part is not None:
+                yield from (n.value for n in ast.walk(part) if isinstance(n, ast.Constant) and isinstance(n.value, str))
+
+
+def test_all_but_the_verl_package_imports_without_verl_ray_and_vllm() -> None:
+    modules = [module_name(path) for path in sources() if VERL not in path.parents]
+    assert {"rtpo.run", "rtpo.rtpo", "baselines.grpo", "experiments.train"} <= set(modules)
+    program = (
+        "import importlib, sys\n"
+        f"for name in {modules}: importlib.import_module(name)\n"
+        f"print(sorted(sys.modules.keys() & set({HEAVY})))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=PROJECT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize("path", sources(), ids=module_name)
+def test_verl_ray_and_vllm_are_imported_in_one_package(path: Path) -> None:
+    """Imports inside functions included."""
+    found = {name for name in imports(ast.parse(path.read_text())) if name.split(".")[0] in HEAVY}
+    assert not found or VERL in path.parents
+
+
+def test_the_verl_package_does_import_verl() -> None:
+    found = {name.split(".")[0] for path in VERL.glob("*.py") for name in imports(ast.parse(path.read_text()))}
+    assert found >= {"verl", "ray"}
+
+
+@pytest.mark.parametrize("path", HARNESS, ids=module_name)
+def test_the_harness_names_no_algorithm(path: Path) -> None:
+    text = path.read_text()
+    tree = ast.parse(text)
+    assert NAMES.findall(text) == []
+    assert algorithm_imports(tree) == []
+    assert "rtpo" not in compared_strings(tree)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "if config.name == 'rtpo': pass",
+        "match name:\n    case 'rtpo': pass",
+        "losses = {'rtpo': 1}[name]",
+        "value = table['rtpo']",
+        "if name in ('rtpo', 'other'): pass",
+    ],
+)
+def test_a_branch_on_an_algorithm_would_be_found(line: str) -> None:
+    assert "rtpo" in compared_strings(ast.parse(line))
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["from rtpo.rtpo import step", "from rtpo import rtpo", "import rtpo.rtpo", "from baselines import grpo"],
+)
+def test_an_import_of_an_algorithm_would_be_found(line: str) -> None:
+    assert algorithm_imports(ast.parse(line)) != []
+
+
+def test_names_of_algorithms_would_be_found() -> None:
+    for name in ("GRPO", "tree_grpo", "TreeGRPO", "SeeUPO", "the ARPO", "REFUEL's", "grpo_exact"):
+        assert NAMES.search(name)
+    assert not NAMES.search("GSPO")
+
+
+def test_algorithms_do_not_import_the_harness() -> None:
+    """They are written against the verbs alone."""
+    machinery = {module_name(path) for path in HARNESS} - {"rtpo.rows"}
+    for module in MODULES.values():
+        tree = ast.parse((PROJECT / Path(*module.split("."))).with_suffix(".py").read_text())
+        assert not {name for name in imports(tree) if name.rpartition(".")[0] in machinery}
