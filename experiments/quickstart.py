@@ -14,17 +14,14 @@ from rtpo.config import PROJECT, RunConfig, compose_run
 from rtpo.errors import RTPOError, Stopped
 from rtpo.run import StopRequest
 
-EXPERIMENT = "quickstart"
+SETTINGS = ("experiment_name=quickstart", "budget.rollouts=4096")
 ALGORITHMS = ("rtpo", "grpo", "grpo_exact")
 
 
 def configurations(overrides: list[str]) -> list[RunConfig]:
     """The three runs; they differ in `algorithm` alone. Raises ConfigError."""
     with initialize_config_dir(str(PROJECT / "configs"), version_base=None):
-        return [
-            compose_run(compose("train", [f"algorithm={name}", f"experiment_name={EXPERIMENT}", *overrides]))
-            for name in ALGORITHMS
-        ]
+        return [compose_run(compose("train", [f"algorithm={name}", *SETTINGS, *overrides])) for name in ALGORITHMS]
 
 
 def main() -> None:

@@ -40,6 +40,12 @@ class Backend(Protocol):
     @property
     def ranks(self) -> int: ...
 
+    @property
+    def is_serving(self) -> bool:
+        """Whether the engine can generate. Where trainer and engine share a GPU, training puts the engine to sleep
+        until the next push."""
+        ...
+
     def score(self, packed: Packed) -> TokenScores: ...
 
     def reference(self, packed: Packed) -> Floats:

@@ -133,7 +133,7 @@ class AgentHarness:
         return Update(len(results), self.policy_version)
 
     def sync(self) -> int:
-        if self._engine_version != self.policy_version:
+        if self._engine_version != self.policy_version or not self._backend.is_serving:
             with self._timed("sync"):
                 self._backend.push(self.policy_version)
             self._engine_version = self.policy_version

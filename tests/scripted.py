@@ -172,6 +172,7 @@ class MemoryBackend:
 
     engine: ScriptedEngine
     ranks: int = 1
+    is_serving: bool = True
     learning_rate: float = 1e-3
     weights: float = 0.0
     loses_syncs: bool = False

@@ -67,7 +67,14 @@ class VerlBackend:
         self._replicas = self._servers.get_replicas()
         self._sync = CheckpointEngineManager(checkpoint_engine, self._workers, self._replicas)
         self.engine = self._connect()
-        self._sync.sleep_replicas()
+        self.is_serving = True
+        self._free_the_device()
+
+    def _free_the_device(self) -> None:
+        """Before training: a vLLM that shares the GPU gives its memory back."""
+        if self._settings.actor_rollout_ref.rollout.free_cache_engine and self.is_serving:
+            self._sync.sleep_replicas()
+            self.is_serving = False
 
     def _connect(self) -> Engine:
         if self._is_embedded:
@@ -105,9 +112,9 @@ class VerlBackend:
         return np.asarray(output["gradient"][0], dtype=np.float32)
 
     def push(self, version: int) -> None:
-        if self._settings.actor_rollout_ref.rollout.free_cache_engine:
-            self._sync.sleep_replicas()
+        self._free_the_device()
         self._sync.update_weights(version)
+        self.is_serving = True
         if not self._is_embedded:
             # versions come back with every output; the reset must not fail
             asyncio.run(_clear_caches(self._replicas))
@@ -175,6 +182,7 @@ class VerlBackend:
 
     def _batch(self, packed: Packed, fields: Mapping[str, np.ndarray] | None = None, **settings: Any) -> Any:
         """verl's no-padding layout: nested tensors, one component a row."""
+        self._free_the_device()
         offsets = torch.from_numpy(np.concatenate([[0], np.cumsum(packed.lengths)]).astype(np.int64))
 
         def nested(values: np.ndarray) -> torch.Tensor:
