@@ -84,13 +84,14 @@ def solver(slips: float) -> Script:
         plan = " plan" + "".join(f" {n}" for n in rng.integers(100, size=rng.integers(4)))
         number = int(rng.integers(100))
         if rng.random() < slips:
-            return [
+            replies: list[Reply] = [
                 f"<think>{plan}</think><tool_call> {number} + 1</tool_call>",
                 f"<think>{plan}</think><tool_call> {number}</tool_call>",
                 f"<think>{plan}</think> answer\\boxed{{ {number}}}",
                 Cut(f"<think>{plan}"),
                 f" answer\\boxed{{ {problem.answer}}}",
-            ][int(rng.integers(5))]
+            ]
+            return replies[int(rng.integers(5))]
         if len(results) == 2:
             return f"<think>{plan}</think> answer\\boxed{{ {results[1]}}}"
         call = problem.second(results[0]) if results else problem.first
@@ -219,6 +220,7 @@ class MemoryBackend:
 
     def push(self, version: int) -> None:
         self.pushes.append(version)
+        self.is_serving = True
         if self.loses_syncs:
             return
         self.engine.version = version

@@ -197,6 +197,15 @@ def test_the_version_grows_with_updates_that_took_a_step() -> None:
     assert (harness.ledger.optimizer_steps, harness.ledger.syncs) == (4, 2)
 
 
+def test_an_engine_that_sleeps_is_given_the_weights_it_had() -> None:
+    harness = scripted_harness(solver(0.3))
+    harness.update(rows_of(harness.rollout(TASKS, n=2, role=Role.CHAIN), [0.0] * 16), TokenClip())
+    harness.backend.is_serving = False
+    assert (harness.sync(), harness.backend.pushes) == (0, [0, 0])
+    assert harness.sync() == 0
+    assert harness.backend.pushes == [0, 0]
+
+
 def test_rows_that_are_all_tied_take_no_step_and_are_recorded() -> None:
     harness = scripted_harness(solver(0.3))
     rows = rows_of(harness.rollout(TASKS, n=2, role=Role.CHAIN), [0.0] * 16)
