@@ -5,6 +5,7 @@ the trainer's worker and carries weights to it. Registered under the name `embed
 """
 
 import os
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,13 +25,15 @@ NAME = "embedded"
 
 @dataclass(frozen=True, slots=True)
 class EngineState:
-    """What a server says of itself: the version it holds, prompts in its cache, a checksum of its weights, tokens."""
+    """What a server says of itself: the version it holds, prompts in its cache, a checksum of its weights, tokens, and
+    the seconds its decoder took."""
 
     version: int
     cached_prompts: int
     checksum: str
     prefilled_tokens: int
     requested_tokens: int
+    generate_seconds: float
 
 
 class EmbeddedServer:
@@ -41,10 +44,14 @@ class EmbeddedServer:
         config = AutoConfig.from_pretrained(model_path)
         self._decoder = Decoder(config, {config.eos_token_id}, cache_tokens)
         self._seed = seed
+        self._generate_seconds = 0.0
         self._batching = BatchingEngine(self.generate_many, delay=0.02)
 
     async def generate_many(self, requests: Sequence[Request]) -> list[Generation]:
-        return self._decoder.generate(requests)
+        start = time.perf_counter()
+        generations = self._decoder.generate(requests)
+        self._generate_seconds += time.perf_counter() - start
+        return generations
 
     async def state(self) -> EngineState:
         decoder = self._decoder
@@ -54,6 +61,7 @@ class EmbeddedServer:
             decoder.weight_checksum(),
             decoder.prefilled_tokens,
             decoder.requested_tokens,
+            self._generate_seconds,
         )
 
     async def load(self, weights: dict[str, torch.Tensor], version: int) -> None:
