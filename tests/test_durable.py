@@ -183,6 +183,18 @@ def test_the_first_synchronisation_of_a_step_is_no_place_to_leave_at() -> None:
     assert seen == [["sync"], ["sync", "sync", "rollout"]]
 
 
+def test_a_step_is_not_left_among_verbs_already_done() -> None:
+    seen: list[int] = []
+    done = [Done("rollout", []), Done("sync", 0), Done("score", [])]
+    harness = DurableHarness(in_memory(), done, lambda done: seen.append(len(done)))
+    harness.rollout(TASKS, n=1, role=Role.TRUNK)
+    harness.sync()
+    harness.score([])
+    assert seen == []
+    harness.sync()
+    assert seen == [3]
+
+
 def test_verbs_already_done_are_not_done_again() -> None:
     first = DurableHarness(in_memory(), [], never)
     groups = first.rollout(TASKS, n=1, role=Role.CHAIN)
