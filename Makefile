@@ -21,7 +21,7 @@ bench: $(VENV)/made
 	$(RUN) experiments/bench.py
 
 warm-start: $(VENV)/made
-	$(RUN) experiments/warm_start.py --task toy_math --output outputs/warm_start_math
+	$(RUN) experiments/warm_start.py --task toy_math --output outputs/warm_start_math --compare rtpo/toy/warm_start_math
 
 # pins what requirements/cpu.in asks for, in a fresh environment
 lock:

@@ -13,6 +13,7 @@ from rtpo.envs import make_env
 from rtpo.episodes import EpisodeWorld
 from rtpo.errors import RTPOError, Stopped
 from rtpo.harness import AgentHarness
+from rtpo.model_folder import check_model
 from rtpo.records import RunFolder, disk_errors
 from rtpo.run import Run, StopRequest, open_ledger
 from rtpo.tasks import check_prompts, load_tasks
@@ -36,6 +37,7 @@ def train(config: RunConfig, stop: StopRequest) -> RunFolder:
 
     from rtpo.verl_harness.session import chat_format, open_backend, open_tracking
 
+    check_model(config.model.path)
     train_tasks = load_tasks(config.task, config.task.train)
     held_out = load_tasks(config.task, config.task.held_out)
     backend = open_backend(config)

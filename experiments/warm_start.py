@@ -5,9 +5,12 @@ import json
 import sys
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 from rtpo.errors import RTPOError
 from rtpo.toy.warm_start import TASKS, WarmStart, warm_start
+
+TOLERANCE = 0.05
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -18,15 +21,25 @@ def main(arguments: list[str] | None = None) -> int:
     for field in fields(WarmStart):
         if field.name != "task":
             parser.add_argument(f"--{field.name.replace('_', '-')}", type=type(field.default), default=field.default)
+    parser.add_argument("--compare", type=Path, help="warm start whose sampled success the new one must be close to")
     given = vars(parser.parse_args(arguments))
-    output = given.pop("output")
+    output, kept = given.pop("output"), given.pop("compare")
     try:
         record = warm_start(WarmStart(**given), output)
     except RTPOError as error:
         print(error, file=sys.stderr)
         return 1
     print(json.dumps({name: value for name, value in record.items() if name != "loss"}, indent=1))
-    return 0
+    return 0 if kept is None else compare(record, kept)
+
+
+def compare(record: dict[str, Any], kept: Path) -> int:
+    """Exit status 1 when the sampled success differs by more than TOLERANCE from that of the warm start in `kept`."""
+    old = json.loads((kept / "warm_start.json").read_text())["held_out"]["sampled_success"]
+    new = record["held_out"]["sampled_success"]
+    verdict = "within" if abs(new - old) <= TOLERANCE else "NOT within"
+    print(f"sampled success {new}, kept {old}: {verdict} {TOLERANCE}")
+    return int(abs(new - old) > TOLERANCE)
 
 
 if __name__ == "__main__":

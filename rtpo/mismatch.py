@@ -1,6 +1,6 @@
 """How far the trained distribution is from the one that was sampled (fig. two_results of the paper).
 
-Measured on trained tokens before the first optimizer step of every update, in nats. The log-ratio d of a token splits in two:
+Measured on trained tokens before the first optimizer step of every update, in nats. The log-ratio d of a token splits:
 
     d = [log p_train(u | training context) - log p_train(u | c_k)] + [log p_train(u | c_k) - log p_engine(u | c_k)]
         the context part                                              the engine part

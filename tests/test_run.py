@@ -2,12 +2,14 @@
 
 import json
 import os
+import shutil
 import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import compose_config
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from experiments.train import train
 from rtpo.config import RunConfig
@@ -151,6 +153,18 @@ def test_a_crash_loses_no_count(backend: Any, results: Path, monkeypatch: pytest
     assert [step["step"] for step in steps] == list(range(1, len(steps) + 1))
 
 
+def test_verls_tracking_mirrors_the_records(
+    backend: Any, results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TENSORBOARD_DIR", str(tmp_path / "board"))
+    folder = train(config_in(results, "profile.track=[tensorboard]", "budget.rollouts=60"), StopRequest())
+    (events,) = (tmp_path / "board").rglob("events*")
+    board = EventAccumulator(str(events.parent)).Reload()
+    steps = lines(folder.path, "steps.jsonl")
+    assert [int(e.value) for e in board.Scalars("rollouts")] == [step["rollouts"] for step in steps]
+    assert "update_2/mismatch/kl_k1" in board.Tags()["scalars"]
+
+
 def test_another_configuration_is_refused_by_its_fields(finished: RunFolder) -> None:
     with pytest.raises(DataError, match=r"algorithm\.clip_low was 0\.2 and is 0\.1"):
         train(config_in(finished.path.parents[1], "algorithm.clip_low=0.1"), StopRequest())
@@ -189,6 +203,24 @@ def test_a_save_that_fails_leaves_the_one_before(backend: Any, results: Path) ->
 def test_a_missing_model_is_said(results: Path) -> None:
     with pytest.raises(DataError, match=r"model\.path is .*nowhere"):
         train(config_in(results, "model.path=/nowhere"), StopRequest())
+
+
+def test_a_damaged_model_is_said_before_anything_starts(results: Path, toy_config: RunConfig, tmp_path: Path) -> None:
+    copy = tmp_path / "model"
+    shutil.copytree(toy_config.model.path, copy)
+    weights = copy / "model.safetensors"
+    whole = weights.read_bytes()
+    weights.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(DataError, match=r"model\.safetensors is damaged"):
+        train(config_in(results, f"model.path={copy}"), StopRequest())
+    weights.write_bytes(whole)
+    (copy / "config.json").write_text("{")
+    with pytest.raises(DataError, match=r"config\.json is not JSON"):
+        train(config_in(results, f"model.path={copy}"), StopRequest())
+    weights.unlink()
+    (copy / "config.json").write_text("{}")
+    with pytest.raises(DataError, match="has no weights"):
+        train(config_in(results, f"model.path={copy}"), StopRequest())
 
 
 def test_a_malformed_line_is_named(results: Path, tmp_path: Path) -> None:

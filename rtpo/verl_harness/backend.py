@@ -21,7 +21,7 @@ from verl.workers.rollout.llm_server import LLMServerManager
 
 from rtpo.backend import StepResult, TokenScores
 from rtpo.engine import Engine
-from rtpo.errors import DataError, MachineError, StaleEngine
+from rtpo.errors import MachineError, StaleEngine
 from rtpo.packing import Packed
 from rtpo.types import Floats
 from rtpo.verbs import Loss, SquaredPair
@@ -36,11 +36,6 @@ class VerlBackend:
     """`rtpo.backend.Backend` on verl's worker group, checkpoint manager and rollout servers."""
 
     def __init__(self, settings: DictConfig, *, with_reference: bool) -> None:
-        if not Path(settings.actor_rollout_ref.model.path).is_dir():
-            raise DataError(
-                f"model.path is {settings.actor_rollout_ref.model.path}: there is no such folder. Give a Hugging Face "
-                "model folder with config.json, weights and tokenizer."
-            )
         self._settings = settings
         self._with_reference = with_reference
         self._temperature = float(settings.actor_rollout_ref.rollout.temperature)

@@ -72,6 +72,7 @@ def start_ray(profile: ProfileConfig) -> None:
         "VERL_PLATFORM": "cpu" if is_cpu else "nvidia",
         "VERL_USE_EXTERNAL_MODULES": "rtpo.verl_harness.plugin" if is_cpu else "",
         "OMP_NUM_THREADS": str(profile.threads),
+        "OMP_WAIT_POLICY": "PASSIVE",  # spinning threads would slow whatever else the machine does
         "TOKENIZERS_PARALLELISM": "false",
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     }

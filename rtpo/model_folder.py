@@ -1,0 +1,36 @@
+"""Checks of a Hugging Face model folder, before any process is started for it."""
+
+import json
+from pathlib import Path
+
+from safetensors import SafetensorError, safe_open
+
+from rtpo.errors import DataError
+
+
+def check_model(folder: str | Path) -> None:
+    """Raises DataError, naming the file, for a folder that is missing, incomplete or damaged."""
+    path = Path(folder)
+    if not path.is_dir():
+        raise DataError(
+            f"model.path is {path}: there is no such folder. Give a Hugging Face model folder with config.json, "
+            "weights (*.safetensors) and tokenizer."
+        )
+    for name in ("config.json", "tokenizer_config.json"):
+        try:
+            json.loads((path / name).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise DataError(f"model.path {path} has no {name}: copy the whole model folder.") from None
+        except ValueError as error:
+            raise DataError(f"{path / name} is not JSON ({error}): copy the model folder again.") from error
+    weights = sorted(path.glob("*.safetensors"))
+    if not weights:
+        raise DataError(f"model.path {path} has no weights (*.safetensors): copy the whole model folder.")
+    for file in weights:
+        try:
+            with safe_open(file, framework="np") as tensors:
+                names = list(tensors.keys())
+        except SafetensorError as error:
+            raise DataError(f"{file} is damaged ({error}): copy it again.") from error
+        if not names:
+            raise DataError(f"{file} holds no tensors: copy it again.")
