@@ -96,16 +96,6 @@ def open_harness(config: RunConfig, env: Callable[[], Env]) -> tuple[AgentHarnes
     return AgentHarness(backend, world, rollout_sampling(config), ledger, engine_kl_limit=limit), backend
 
 
-def close_session() -> None:
-    """End Ray, so that a part does not depend on the one before."""
-    import ray
-
-    from rtpo.verl_harness.session import close_backend
-
-    close_backend()
-    ray.shutdown()
-
-
 def spread(values: Sequence[float]) -> str:
     return f"{median(values):.3g} (best {min(values):.3g})"
 
@@ -125,7 +115,7 @@ class CoinEnv(ToyMathEnv):
         return await super().step(reply, stop)
 
     async def grade(self) -> Grade:
-        from experiments.bench_stock import compute_score
+        from rtpo.verl_harness.stock import compute_score
 
         return Grade(GradeOutcome.GRADED, compute_score(self._reply))
 
@@ -223,8 +213,8 @@ def stock_steps(config: RunConfig, tasks: Sequence[Task], folder: Path) -> list[
         "data.shuffle": False,
         "data.dataloader_num_workers": 0,
         "reward.num_workers": 1,
-        "reward.custom_reward_function.path": "pkg://experiments.bench_stock",
-        "actor_rollout_ref.model.external_lib": "experiments.bench_stock",
+        "reward.custom_reward_function.path": "pkg://rtpo.verl_harness.stock",
+        "actor_rollout_ref.model.external_lib": "rtpo.verl_harness.stock",
         "actor_rollout_ref.actor.ppo_mini_batch_size": PROMPTS,
         "actor_rollout_ref.actor.loss_agg_mode": "seq-mean-token-mean",
         "actor_rollout_ref.rollout.n": SAMPLES,
@@ -492,6 +482,8 @@ def main() -> None:
             print(f"{part}  {case}", flush=True)
             record["cases"].append({"part": part, "within": case.within, "load_before": load} | asdict(case))
             file.write_text(json.dumps(record, indent=1) + "\n")
+        from rtpo.verl_harness.session import close_session
+
         close_session()
     print(f"load average {os.getloadavg()[0]:.1f}; records: {file}")
 

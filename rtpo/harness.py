@@ -175,6 +175,8 @@ class AgentHarness:
         self, plans: Sequence[Plan], top_logprobs: int, sampling: Sampling, phase: str = "generate"
     ) -> list[Rollout]:
         sampling = Sampling(sampling.temperature, sampling.top_p, sampling.top_k, top_logprobs=top_logprobs)
+        if not self._backend.is_serving:
+            raise StaleEngine("the engine sleeps while the trainer works: synchronise before a rollout.")
         with self._timed(phase):
             rollouts = run_episodes(self._world, plans, sampling, self._note_retry)
         for rollout in rollouts:

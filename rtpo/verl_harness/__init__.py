@@ -5,5 +5,8 @@ fsdp_cpu        verl's FSDP engine registered for CPU
 rollout_server  the embedded rollout server, its replica and its weight-sync adapter
 worker          verl's actor-rollout worker with our loss
 settings        verl's own config tree, composed and checked
-backend         one Ray start, one worker group, one engine: what `rtpo.harness` drives
+engines         engine clients: the embedded servers, verl's vLLM servers
+backend         worker group and engine as `rtpo.harness` drives them
+session         one Ray start and a live backend from a run's configuration
+stock           what stock verl needs on a CPU, for the benchmark against it
 """

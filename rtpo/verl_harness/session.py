@@ -51,6 +51,12 @@ def close_backend() -> None:
         _open = None
 
 
+def close_session() -> None:
+    """End the live backend and Ray."""
+    close_backend()
+    ray.shutdown()
+
+
 def start_ray(profile: ProfileConfig) -> None:
     """Start Ray on this machine, or join the cluster RAY_ADDRESS names; once a process.
 
