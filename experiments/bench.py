@@ -333,7 +333,7 @@ def rtpo_against_grpo(repeats: int) -> list[Case]:
         for repeat in range(repeats):
             for algorithm in runs:
                 config = configuration(
-                    *(f"algorithm={algorithm}", f"results={folder}", f"experiment_name=repeat{repeat}"),
+                    *(f"algorithm={algorithm}", f"results={folder}/{repeat}"),
                     *(f"budget.rollouts={ROLLOUTS}", "task.held_out.count=1", "evaluation.greedy=false"),
                 )
                 last = step_lines(train(config, StopRequest()).path)[-1]
@@ -367,7 +367,7 @@ def step_lines(folder: Path) -> list[dict[str, Any]]:
 
 def start_up(repeats: int) -> list[Case]:
     with TemporaryDirectory() as folder:
-        starts = [first_step(Path(folder), f"repeat{repeat}") for repeat in range(repeats)]
+        starts = [first_step(Path(folder, str(repeat))) for repeat in range(repeats)]
     seconds = {name: [start[name] for start in starts] for name in starts[0]}
     return [
         Case(
@@ -382,9 +382,9 @@ def start_up(repeats: int) -> list[Case]:
     ]
 
 
-def first_step(results: Path, name: str) -> dict[str, float]:
+def first_step(results: Path) -> dict[str, float]:
     """Seconds until a fresh process has recorded its first training step; one held-out question is evaluated before."""
-    overrides = (f"results={results}", f"experiment_name={name}", "task.held_out.count=1")
+    overrides = (f"results={results}", "task.held_out.count=1")
     config = configuration(*overrides)
     worst = config.descriptor.rollouts_per_task(config.algorithm_config, config.task.max_turns)
     budget = f"budget.rollouts={worst * config.budget.tasks_per_step}"
