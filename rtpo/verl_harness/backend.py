@@ -4,7 +4,11 @@ The profile decides the platform: `cpu` brings the plugin and the embedded serve
 """
 
 import asyncio
+import logging
+import time
 from collections.abc import Mapping
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +34,9 @@ from rtpo.verl_harness.engines import VllmEngine, embedded_engine
 from rtpo.verl_harness.worker import AgentWorker
 
 POOL = "policy"
+
+# nested tensors make torch explain a renamed function, once a process
+logging.getLogger("torch.fx._symbolic_trace").setLevel(logging.ERROR)
 
 
 class VerlBackend:
@@ -57,7 +64,8 @@ class VerlBackend:
         self._workers: Any = group
         self.ranks = int(group.world_size)
         group.start()
-        self._servers = LLMServerManager.create(config=settings, worker_group=self._workers)
+        with redirect_stdout(StringIO()):  # it prints its servers' names
+            self._servers = LLMServerManager.create(config=settings, worker_group=self._workers)
         checkpoint_engine = omega_conf_to_dataclass(settings.actor_rollout_ref.rollout.checkpoint_engine)
         self._replicas = self._servers.get_replicas()
         self._sync = CheckpointEngineManager(checkpoint_engine, self._workers, self._replicas)
@@ -138,6 +146,9 @@ class VerlBackend:
         pools: Any = self._pool.pgs
         for pool in pools:
             remove_placement_group(pool)
+        deadline = time.monotonic() + 60
+        while ray.available_resources().get("GPU", 0) < self.ranks and time.monotonic() < deadline:
+            time.sleep(0.1)
 
     def save(self, folder: Path) -> None:
         try:

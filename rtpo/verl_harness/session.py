@@ -73,6 +73,7 @@ def start_ray(profile: ProfileConfig) -> None:
         )
     if ray.is_initialized():
         return
+    print("starting Ray, the trainer and the rollout engine", flush=True)
     is_cpu = profile.platform == "cpu"
     environment = {
         "VERL_PLATFORM": "cpu" if is_cpu else "nvidia",
@@ -80,6 +81,7 @@ def start_ray(profile: ProfileConfig) -> None:
         "OMP_NUM_THREADS": str(profile.threads),
         "OMP_WAIT_POLICY": "PASSIVE",  # spinning threads would slow whatever else the machine does
         "TOKENIZERS_PARALLELISM": "false",
+        "VERL_LOGGING_LEVEL": os.environ.get("VERL_LOGGING_LEVEL", "WARN"),
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     }
     os.environ.update(environment)
