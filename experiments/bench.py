@@ -219,7 +219,6 @@ def stock_steps(config: RunConfig, tasks: Sequence[Task], folder: Path) -> list[
         "actor_rollout_ref.actor.loss_agg_mode": "seq-mean-token-mean",
         "actor_rollout_ref.rollout.n": SAMPLES,
         "actor_rollout_ref.rollout.agent.num_workers": 1,
-        "actor_rollout_ref.rollout.agent.default_agent_loop": "fixed_length_agent",
         "ray_kwargs.ray_init.address": "local",
         "ray_kwargs.ray_init.num_cpus": config.profile.logical_cpus,
         "ray_kwargs.ray_init.num_gpus": config.profile.processes,

@@ -63,13 +63,20 @@ class VerlBackend:
         # verl binds the worker's registered methods to the group at run time
         self._workers: Any = group
         self.ranks = int(group.world_size)
-        group.start()
+        started = group.start()
+        if not self._is_embedded:
+            ray.get(started)  # vLLM measures the memory that the trainer leaves
         with redirect_stdout(StringIO()):  # it prints its servers' names
-            self._servers = LLMServerManager.create(config=settings, worker_group=self._workers)
+            manager = rollout_server.EmbeddedServers if self._is_embedded else LLMServerManager
+            self._servers = manager.create(config=settings, worker_group=self._workers)
+        ray.get(started)
         checkpoint_engine = omega_conf_to_dataclass(settings.actor_rollout_ref.rollout.checkpoint_engine)
         self._replicas = self._servers.get_replicas()
         self._sync = CheckpointEngineManager(checkpoint_engine, self._workers, self._replicas)
         self.engine = self._connect()
+        if self._is_embedded:
+            # until the servers are up, so that no run's first synchronisation waits for them
+            asyncio.run(_clear_caches(self._replicas))
         self.is_serving = True
         self._free_the_device()
 

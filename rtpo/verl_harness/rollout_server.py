@@ -14,6 +14,7 @@ import ray
 import torch
 from transformers import AutoConfig
 from verl.workers.rollout.base import _ROLLOUT_REGISTRY, BaseRollout
+from verl.workers.rollout.llm_server import LLMServerManager
 from verl.workers.rollout.replica import RolloutReplica, RolloutReplicaRegistry, TokenOutput
 
 from rtpo.decoder import Decoder
@@ -39,11 +40,12 @@ class EngineState:
 class EmbeddedServer:
     """One engine process. Turns come in lists (`generate_many`), so that one call carries a whole batch."""
 
-    def __init__(self, model_path: str, seed: int, threads: int, cache_tokens: int) -> None:
+    def __init__(self, model_path: str, seed: int, threads: int, cache_tokens: int, max_tokens: int) -> None:
         torch.set_num_threads(threads)
         config = AutoConfig.from_pretrained(model_path)
         self._decoder = Decoder(config, {config.eos_token_id}, cache_tokens)
         self._seed = seed
+        self._max_tokens = max_tokens
         self._generate_seconds = 0.0
         self._batching = BatchingEngine(self.generate_many, delay=0.02)
 
@@ -77,7 +79,7 @@ class EmbeddedServer:
             temperature=sampling_params.get("temperature", 1.0),
             top_p=sampling_params.get("top_p", 1.0),
             top_k=sampling_params.get("top_k", -1),
-            max_tokens=sampling_params["max_tokens"],
+            max_tokens=sampling_params.get("max_tokens", self._max_tokens),
         )
         self._seed += 1
         request = Request(as_ids(prompt_ids), sampling, self._seed, request_id)
@@ -124,11 +126,19 @@ class EmbeddedReplica(RolloutReplica):
                 seed=self.config.seed,
                 threads=options["threads"],
                 cache_tokens=options["cache_tokens"],
+                max_tokens=self.config.response_length,
             )
         )
         self.servers = [actor]
         self._server_handle = actor
         self._server_address = _server_name(self.replica_rank)
+
+
+class EmbeddedServers(LLMServerManager):
+    """The replicas without verl's router process: `engines.embedded_engine` routes by session."""
+
+    async def _init_global_load_balancer(self) -> None:
+        self.global_load_balancer = None
 
 
 class EmbeddedAdapter(BaseRollout):

@@ -48,7 +48,7 @@ class AgentWorker(ActorRolloutRefWorker):
 
     actor: Any
 
-    @register(dispatch_mode=Dispatch.ONE_TO_ALL)  # type: ignore[attr-defined]
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL, blocking=False)  # type: ignore[attr-defined]
     def start(self) -> None:
         """Build model, optimizer and rollout adapter, and train with `row_loss`."""
         if get_device_name() == "cpu":
