@@ -165,7 +165,10 @@ def commit(project: Path) -> tuple[str, bool | str]:
             ["git", "-C", str(project), "rev-parse", "HEAD"], capture_output=True, text=True, check=True
         ).stdout.strip()
         changed = subprocess.run(
-            ["git", "-C", str(project), "status", "--porcelain"], capture_output=True, text=True, check=True
+            ["git", "-C", str(project), "status", "--porcelain", "--untracked-files=no"],
+            capture_output=True,
+            text=True,
+            check=True,
         ).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return "unknown", "unknown"
