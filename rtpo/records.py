@@ -109,12 +109,18 @@ class RunFolder:
         folder = pointer.parent / pointer.read_text().strip()
         try:
             state = pickle.loads((folder / "state.pkl").read_bytes())
-        except (OSError, pickle.UnpicklingError, EOFError) as error:
+        except Exception as error:  # damaged pickles raise whatever their bytes spell
             raise DataError(
                 f"the save {folder} cannot be read ({error}); delete {pointer.parent} to start afresh."
             ) from error
         for file, size in state["offsets"].items():
-            if size != _size(self.path / file):
+            there = _size(self.path / file)
+            if there < size:
+                raise DataError(
+                    f"{self.path / file} has {there} bytes and the save {folder} was made after {size}: lines were lost. "
+                    f"Restore the file, or delete {self.path} to start afresh."
+                )
+            if there > size:
                 os.truncate(self.path / file, size)
         return Save(folder / "weights", state)
 

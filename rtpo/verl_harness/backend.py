@@ -25,7 +25,7 @@ from verl.workers.rollout.llm_server import LLMServerManager
 
 from rtpo.backend import StepResult, TokenScores
 from rtpo.engine import Engine
-from rtpo.errors import MachineError, StaleEngine
+from rtpo.errors import DataError, MachineError, StaleEngine
 from rtpo.packing import Packed
 from rtpo.types import Floats
 from rtpo.verbs import Loss, SquaredPair
@@ -167,7 +167,13 @@ class VerlBackend:
             ) from error
 
     def load(self, folder: Path) -> None:
-        self._workers.load_checkpoint(str(folder.resolve()))
+        try:
+            self._workers.load_checkpoint(str(folder.resolve()))
+        except ray.exceptions.RayTaskError as error:
+            raise DataError(
+                f"the weights in {folder} cannot be loaded: {str(error.cause).splitlines()[0]}. Delete the run's "
+                "checkpoints folder to start it afresh."
+            ) from error
 
     def _training_batch(self, packed: Packed, reference: Floats | None, loss: Loss) -> Any:
         fields = {

@@ -1,0 +1,53 @@
+"""Saves that were damaged are said to be, and never half-read."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rtpo.errors import DataError
+from rtpo.records import RunFolder
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> RunFolder:
+    folder = RunFolder(tmp_path / "run")
+    folder.open({"seed": 0})
+    folder.append("steps.jsonl", [{"step": 1}])
+
+    def write(place: Path) -> dict[str, Any]:
+        place.mkdir()
+        return {}
+
+    folder.save("step00001", {"progress": 1}, write, keep=1)
+    return folder
+
+
+def test_lines_after_the_save_are_cut_off(saved: RunFolder) -> None:
+    saved.append("steps.jsonl", [{"step": 2}])
+    saved.append("evaluations.jsonl", [{"step": 2}])
+    assert saved.latest() is not None
+    assert (saved.path / "steps.jsonl").read_text() == '{"step": 1}\n'
+    assert (saved.path / "evaluations.jsonl").read_text() == ""
+
+
+@pytest.mark.parametrize("damage", [b"", b"garbage", b"\x80\x04cnowhere\nthing\n."])
+def test_a_damaged_state_is_refused(saved: RunFolder, damage: bytes) -> None:
+    (saved.path / "checkpoints" / "step00001" / "state.pkl").write_bytes(damage)
+    with pytest.raises(DataError, match="cannot be read"):
+        saved.latest()
+
+
+def test_lost_lines_are_refused(saved: RunFolder) -> None:
+    (saved.path / "steps.jsonl").write_text("")
+    with pytest.raises(DataError, match=r"steps\.jsonl has 0 bytes"):
+        saved.latest()
+
+
+def test_a_save_that_was_cut_off_is_never_read(saved: RunFolder) -> None:
+    partial = saved.path / "checkpoints" / "step00002.partial"
+    partial.mkdir()
+    (partial / "state.pkl").write_bytes(b"half")
+    save = saved.latest()
+    assert save is not None
+    assert save.folder.parent.name == "step00001"
