@@ -3,8 +3,6 @@
 All-equal rewards give exact zeros, never a rounding residue: a tied group is recognised by its zeros.
 """
 
-from collections.abc import Sequence
-
 import numpy as np
 import numpy.typing as npt
 
@@ -27,7 +25,7 @@ def sibling_advantages(rewards: npt.ArrayLike) -> Floats:
 
 
 def group_advantages(rewards: npt.ArrayLike, normalise_std: bool) -> Floats:
-    """GRPO's A_i = R_i - mean over the chains of one prompt, [n] to [n].
+    """A_i = R_i - mean over the chains of one prompt, [n] to [n].
 
     Divided by (std + 1e-6), std with ddof 1, when `normalise_std`. A group of one has advantage 0
     (docs/deviations.md). Raises ValueError for an empty group, and NonFinite.
@@ -39,20 +37,6 @@ def group_advantages(rewards: npt.ArrayLike, normalise_std: bool) -> Floats:
     if normalise_std and len(values) > 1:
         centred = centred / (values.std(ddof=1) + STD_EPSILON)
     return centred.astype(np.float32)
-
-
-def zero_advantage_rate(groups: Sequence[npt.ArrayLike]) -> float:
-    """Share of groups whose rewards are all equal, so that nothing is learnt from them. Raises ValueError without
-    groups, and for an empty group.
-
-    With Bernoulli(p) rewards it is 1 - 2p(1-p) for two siblings and 1 - 3p(1-p) for three.
-    """
-    if not len(groups):
-        raise ValueError("zero_advantage_rate needs at least one group")
-    arrays = [_rewards(group) for group in groups]
-    if not all(len(values) for values in arrays):
-        raise ValueError("zero_advantage_rate needs at least one reward in each group")
-    return float(np.mean([_all_equal(values) for values in arrays]))
 
 
 def _rewards(rewards: npt.ArrayLike) -> npt.NDArray[np.float64]:

@@ -1,4 +1,7 @@
-"""The chat format with a byte-level tokenizer (Qwen3's template where RTPO_DATA has it) and with the toy tokenizer."""
+"""The chat format with a byte-level tokenizer and with the toy tokenizer.
+
+With RTPO_DATA set, what depends on the template is tested with Qwen3's own as well as with the stand-in for it.
+"""
 
 import os
 from pathlib import Path
@@ -18,10 +21,13 @@ from rtpo.types import Message, StopReason, as_ids
 
 STOP, LENGTH = StopReason.STOP, StopReason.LENGTH
 DATA = os.environ.get("RTPO_DATA")
-TEMPLATE = Path(DATA) / "qwen3_chat_template.jinja" if DATA else Path(__file__).parent / "fixtures/chat_template.jinja"
+STAND_IN = Path(__file__).parent / "fixtures" / "chat_template.jinja"
+QWEN3 = Path(DATA or "") / "qwen3_chat_template.jinja"
 
 
-def byte_tokenizer(eos: str | None = "<|im_end|>", tags: tuple[str, ...] = ("<think>", "</think>")) -> Any:
+def byte_tokenizer(
+    eos: str | None = "<|im_end|>", tags: tuple[str, ...] = ("<think>", "</think>"), template: Path = STAND_IN
+) -> Any:
     """256 bytes, two merged newline tokens, Qwen3's specials; the tags are added but not special, as in Qwen3."""
     tokens = [*sorted(pre_tokenizers.ByteLevel.alphabet()), "ĊĊ", "ĊĊĊ"]
     vocabulary = {token: index for index, token in enumerate(tokens)}
@@ -31,84 +37,103 @@ def byte_tokenizer(eos: str | None = "<|im_end|>", tags: tuple[str, ...] = ("<th
     tokenizer.add_special_tokens(["<|endoftext|>", "<|im_start|>", "<|im_end|>"])
     tokenizer.add_tokens([AddedToken(tag, normalized=False) for tag in tags])
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=eos)
-    fast.chat_template = TEMPLATE.read_text(encoding="utf-8")
+    fast.chat_template = template.read_text(encoding="utf-8")
     return fast
 
 
-print(f"chat template of these tests: {TEMPLATE}")
 TOKENIZER = byte_tokenizer()
 CHAT = ChatFormat(TOKENIZER)
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(STAND_IN, id="stand-in"),
+        pytest.param(
+            QWEN3,
+            id="qwen3",
+            marks=pytest.mark.skipif(not DATA, reason="set RTPO_DATA to a folder with qwen3_chat_template.jinja"),
+        ),
+    ],
+)
+def tokenizer(request: pytest.FixtureRequest) -> Any:
+    return byte_tokenizer(template=request.param)
+
+
+@pytest.fixture(scope="module")
+def chat(tokenizer: Any) -> ChatFormat:
+    return ChatFormat(tokenizer)
 
 
 def encode(text: str) -> Any:
     return as_ids(TOKENIZER.encode(text, add_special_tokens=False))
 
 
-def render(messages: list[Message]) -> str:
+def render(tokenizer: Any, messages: list[Message]) -> str:
     turns = [{"role": m.role, "content": m.content} for m in messages]
-    return str(TOKENIZER.apply_chat_template(turns, tokenize=False, add_generation_prompt=True))
+    return str(tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True))
 
 
-def test_opening_ends_with_the_generation_prompt() -> None:
-    ids = CHAT.opening([Message("system", "be brief"), Message("user", "2+2?")])
-    assert CHAT.decode(ids) == (
+def test_opening_ends_with_the_generation_prompt(chat: ChatFormat) -> None:
+    ids = chat.opening([Message("system", "be brief"), Message("user", "2+2?")])
+    assert chat.decode(ids) == (
         "<|im_start|>system\nbe brief<|im_end|>\n<|im_start|>user\n2+2?<|im_end|>\n<|im_start|>assistant\n"
     )
     assert not ids.flags.writeable
 
 
-def test_feedback_is_what_the_template_puts_after_the_stop_token() -> None:
+def test_feedback_is_what_the_template_puts_after_the_stop_token(chat: ChatFormat) -> None:
     tool = (Message("tool", "4"), Message("tool", "5"))
     expected = (
         "\n<|im_start|>user\n<tool_response>\n4\n</tool_response>\n<tool_response>\n5\n</tool_response><|im_end|>\n"
         "<|im_start|>assistant\n"
     )
-    assert CHAT.decode(CHAT.feedback(tool, STOP)) == expected
-    assert CHAT.decode(CHAT.feedback(tool, LENGTH)) == "<|im_end|>" + expected
-    user = CHAT.feedback([Message("user", "and <think>?")], STOP)
-    assert CHAT.decode(user) == "\n<|im_start|>user\nand <think>?<|im_end|>\n<|im_start|>assistant\n"
+    assert chat.decode(chat.feedback(tool, STOP)) == expected
+    assert chat.decode(chat.feedback(tool, LENGTH)) == "<|im_end|>" + expected
+    user = chat.feedback([Message("user", "and <think>?")], STOP)
+    assert chat.decode(user) == "\n<|im_start|>user\nand <think>?<|im_end|>\n<|im_start|>assistant\n"
 
 
-def test_missing_stop_token_is_the_first_id_after_a_cut_turn() -> None:
-    after_stop, after_cut = (CHAT.feedback([Message("tool", "x")], stop).tolist() for stop in (STOP, LENGTH))
-    assert after_cut == [CHAT.tags.stop_id, *after_stop]
+def test_missing_stop_token_is_the_first_id_after_a_cut_turn(chat: ChatFormat) -> None:
+    after_stop, after_cut = (chat.feedback([Message("tool", "x")], stop).tolist() for stop in (STOP, LENGTH))
+    assert after_cut == [chat.tags.stop_id, *after_stop]
 
 
-def test_messages_are_needed() -> None:
+def test_messages_are_needed(chat: ChatFormat) -> None:
     with pytest.raises(ValueError, match="feedback needs a message"):
-        CHAT.feedback((), STOP)
+        chat.feedback((), STOP)
     with pytest.raises(ValueError, match="opening needs a message"):
-        CHAT.opening(())
+        chat.opening(())
 
 
-def test_tags_and_vocabulary() -> None:
-    newlines = {CHAT.decode([i]) for i in CHAT.tags.newline_ids}
+def test_tags_and_vocabulary(chat: ChatFormat) -> None:
+    newlines = {chat.decode([i]) for i in chat.tags.newline_ids}
     assert newlines == {"\n", "\n\n", "\n\n\n"}
-    assert CHAT.decode([CHAT.tags.open_id, CHAT.tags.close_id, CHAT.tags.stop_id]) == "<think></think><|im_end|>"
-    assert CHAT.vocabulary_size == 256 + 2 + 3 + 2
+    assert chat.decode([chat.tags.open_id, chat.tags.close_id, chat.tags.stop_id]) == "<think></think><|im_end|>"
+    assert chat.vocabulary_size == 256 + 2 + 3 + 2
 
 
-def test_stripped_context_equals_the_rendered_template() -> None:
+def test_stripped_context_equals_the_rendered_template(chat: ChatFormat, tokenizer: Any) -> None:
     replies = [
         "<think>\nplan\n</think>\n\n\n\nfirst <tool_call>\n{}\n</tool_call>",
         "no thinking",
         "<think></think>an  odd\n\none\n",
     ]
     messages = [Message("user", "q"), Message("assistant", ""), Message("tool", "r")]
-    context, rendered = CHAT.opening(messages[:1]), messages[:1]
+    context, rendered = chat.opening(messages[:1]), messages[:1]
     for reply in replies:
-        feedback = CHAT.feedback(messages[2:], STOP)
-        context = next_context(context, encode(reply + "<|im_end|>"), feedback, CHAT.tags, "strip_think")
+        feedback = chat.feedback(messages[2:], STOP)
+        context = next_context(context, encode(reply + "<|im_end|>"), feedback, chat.tags, "strip_think")
         visible = reply.split("</think>")[-1].lstrip("\n")
         rendered = [*rendered, Message("assistant", visible), Message("tool", "r")]
-        assert CHAT.decode(context) == render(rendered)
-        assert context.tolist() == encode(render(rendered)).tolist()
+        assert chat.decode(context) == render(tokenizer, rendered)
+        assert context.tolist() == encode(render(tokenizer, rendered)).tolist()
 
 
-def test_full_context_keeps_the_sampled_text() -> None:
-    reply, feedback = encode("<think>\nhm\n</think>\n\nyes<|im_end|>"), CHAT.feedback([Message("tool", "r")], STOP)
-    context = next_context(CHAT.opening([Message("user", "q")]), reply, feedback, CHAT.tags, "full")
-    assert "assistant\n<think>\nhm\n</think>\n\nyes<|im_end|>\n<|im_start|>user\n<tool_response>" in CHAT.decode(
+def test_full_context_keeps_the_sampled_text(chat: ChatFormat) -> None:
+    reply, feedback = encode("<think>\nhm\n</think>\n\nyes<|im_end|>"), chat.feedback([Message("tool", "r")], STOP)
+    context = next_context(chat.opening([Message("user", "q")]), reply, feedback, chat.tags, "full")
+    assert "assistant\n<think>\nhm\n</think>\n\nyes<|im_end|>\n<|im_start|>user\n<tool_response>" in chat.decode(
         context
     )
 

@@ -12,6 +12,7 @@ from scripted import (
     ANSWER_WRONG,
     CALL_FIRST,
     TASK,
+    MemoryBackend,
     RecordingHarness,
     always,
     ids,
@@ -20,11 +21,13 @@ from scripted import (
     solver,
 )
 
+from rtpo.backend import StepResult
 from rtpo.envs.toy_math import ToyMathEnv
+from rtpo.packing import Packed
 from rtpo.rtpo import RTPOConfig, check, rollouts_per_task, sibling_rows, step
 from rtpo.toy.math_problems import problems
-from rtpo.types import Boundary, Grade, GradeOutcome, Group, Role, Rollout, TrainRow
-from rtpo.verbs import TokenClip
+from rtpo.types import Boundary, Floats, Grade, GradeOutcome, Group, Role, Rollout, TrainRow
+from rtpo.verbs import Loss, TokenClip
 
 TASKS = problems("train", 4, seed=2)
 CONFIG = RTPOConfig("rtpo", "rtpo", kl=0.0, trunks=2, group_size=4)
@@ -202,8 +205,18 @@ def test_every_sibling_of_a_phase_weighs_the_same_and_its_tokens_share_it() -> N
             assert row.weight[row.mask] == pytest.approx(1 / len(rows) / int(row.mask.sum()))
 
 
-def test_the_first_step_of_every_phase_has_ratio_one() -> None:
+def test_the_first_step_of_every_phase_has_ratio_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    weights = []
+
+    def compare_and_step(backend: MemoryBackend, packed: Packed, reference: Floats | None, loss: Loss) -> StepResult:
+        weights.append(backend.weights)
+        assert packed.old_logprobs[packed.mask].tobytes() == backend.score(packed).logprobs.tobytes()
+        return take_step(backend, packed, reference, loss)
+
+    take_step = MemoryBackend.step
+    monkeypatch.setattr(MemoryBackend, "step", compare_and_step)
     harness = one_step()
+    assert len(set(weights)) == len(harness.log.updates) == 3
     for update in harness.log.updates:
         assert update["mismatch/ratio_gm"] == pytest.approx(1, abs=1e-6)
         assert (update["mismatch/kl_k3"], update["clip_fraction"]) == pytest.approx((0, 0), abs=1e-9)

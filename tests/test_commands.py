@@ -1,0 +1,94 @@
+"""The commands a user types: what they run, and how they end."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+from experiments import quickstart
+from experiments import train as train_command
+from rtpo.config import PROJECT
+from rtpo.errors import MachineError, Stopped
+
+
+def run_train(folder: Path, *overrides: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(PROJECT / "experiments" / "train.py"), f"results={folder}", *overrides]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+
+
+def test_the_quickstart_runs_differ_in_their_algorithm_alone() -> None:
+    runs = [config.as_dict() for config in quickstart.configurations([])]
+    assert [run["algorithm"]["label"] for run in runs] == ["rtpo", "grpo", "grpo_exact"]
+    for one in runs:
+        for other in runs:
+            differing = {name for name in one if one[name] != other[name]}
+            assert differing == (set() if one is other else {"algorithm"})
+    assert {run["experiment_name"] for run in runs} == {"quickstart"}
+    assert len({config.folder for config in quickstart.configurations([])}) == 3
+
+
+def test_the_quickstarts_overrides_reach_all_its_runs() -> None:
+    assert [config.seed for config in quickstart.configurations(["seed=7"])] == [7, 7, 7]
+
+
+def test_a_setting_that_cannot_be_ends_with_a_sentence(tmp_path: Path) -> None:
+    done = run_train(tmp_path, "algorithm.group_size=2")
+    assert done.returncode == 1
+    (sentence,) = done.stderr.splitlines()
+    assert sentence.startswith("error: algorithm.group_size is 2: ")
+    assert sentence.endswith(".")
+    assert done.stdout == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("override", ["algorithm=nonesuch", "algorithm.name=nonesuch"])
+def test_an_algorithm_that_does_not_exist_is_answered_with_those_that_do(tmp_path: Path, override: str) -> None:
+    done = run_train(tmp_path, override)
+    assert done.returncode == 1
+    assert "nonesuch" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert {"rtpo", "grpo"} <= set(done.stderr.replace(",", " ").replace(".", " ").split())
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "words"),
+    [
+        (Stopped("stopped by SIGTERM and saved."), 75, "stopped by SIGTERM and saved.\n"),
+        (MachineError("the disk is full."), 1, "error: the disk is full.\n"),
+    ],
+)
+@pytest.mark.parametrize("command", ["train", "quickstart"])
+def test_exit_statuses(
+    command: str,
+    error: Exception,
+    status: int,
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    started = []
+
+    def train(config: Any, stop: Any) -> NoReturn:
+        started.append(config)
+        raise error
+
+    monkeypatch.chdir(tmp_path)
+    overrides = [f"results={tmp_path}", "seed=3"]
+    if command == "train":
+        monkeypatch.setattr(train_command, "train", train)
+        monkeypatch.setattr(sys, "argv", ["train.py", "--config-path", str(PROJECT / "configs"), *overrides])
+        main = train_command.main
+    else:
+        monkeypatch.setattr(quickstart, "train", train)
+        monkeypatch.setattr(sys, "argv", ["quickstart.py", *overrides])
+        main = quickstart.main
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == status
+    assert capsys.readouterr().err == words
+    (config,) = started
+    assert (config.seed, config.label) == (3, "rtpo")
