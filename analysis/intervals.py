@@ -13,7 +13,10 @@ DRAWS_AT_ONCE = 1000
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean with its 95 % interval, and over how many runs (seeds) and questions it was taken."""
+    """A mean with its 95 % interval, and over how many runs (seeds) and questions it was taken.
+
+    `low` and `high` are NaN where there is no interval.
+    """
 
     mean: float
     low: float

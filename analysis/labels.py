@@ -6,7 +6,7 @@ from typing import Literal
 
 TITLES = {
     "rtpo": "RTPO",
-    "grpo": "GRPO, flattened (the paper's setting)",
+    "grpo": "GRPO, flattened history (the paper's contexts)",
     "grpo_exact": "GRPO, exact contexts (control)",
 }
 

@@ -26,6 +26,8 @@ METADATA = {"pdf": {"CreationDate": None, "Creator": None, "Producer": None}, "p
 MARKS_PER_CURVE = 6
 LEGEND_COLUMNS = 3
 BAND_ALPHA = 0.15
+SIDE_STEP = 0.012
+"""between held-out marks of one place, as a share of the rollouts"""
 
 
 def training_figure(groups: Sequence[RunGroup]) -> Figure:
@@ -66,7 +68,7 @@ def _draw_success(axes: Axes, group: RunGroup, style: Style, shift: float) -> No
         interval = None if evaluation is None else measures.success(evaluation)
         if interval is not None:
             # beside each other where configurations share a place
-            _draw_interval(axes, rollouts + 0.035 * end * shift, interval, style.colour, style.marker)
+            _draw_interval(axes, rollouts + SIDE_STEP * end * shift, interval, style.colour, style.marker)
 
 
 def _draw_mismatch(axes: Axes, group: RunGroup, key: str, style: Style, place: int, of: int) -> None:
@@ -139,21 +141,29 @@ def _provenance(groups: Sequence[RunGroup]) -> str:
     experiment = groups[0].first.manifest["experiment"]
     profiles = sorted({group.first.profile for group in groups})
     seeds = " or ".join(str(count) for count in sorted({len(group.runs) for group in groups}))
-    text = f"{experiment}; profile {', '.join(profiles)}; seeds: {seeds}"
-    return f"{text}. Toy-scale runs, not the paper's results." if "toy" in profiles else text
+    sentences = [f"{experiment}; profile {', '.join(profiles)}; seeds: {seeds}."]
+    if "toy" in profiles:
+        sentences.append("Toy-scale runs, not the paper's results.")
+    sentences.append("Held-out: marks set side by side.")
+    where = "A step's training success, ratio and KL stand at the rollouts that trained the weights it began with."
+    return f"{' '.join(sentences)}\n{where}"
+
+
+def save_figure(groups: Sequence[RunGroup], files: Mapping[Path, Mapping[str, str | None]]) -> None:
+    """Draw the figure of these configurations into `files`, each with its metadata."""
+    with matplotlib.style.context(STYLE):
+        figure = training_figure(groups)
+        for path, metadata in files.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            figure.savefig(path, metadata=dict(metadata))
 
 
 def make_figures(results: Path, experiment: str, output: Path) -> list[Path]:
     """Draw every figure of an experiment and return the files. Raises DataError as `analysis.records` does."""
     groups = complete_groups(results, experiment)
-    output.mkdir(parents=True, exist_ok=True)
-    files = []
-    with matplotlib.style.context(STYLE):
-        figure = training_figure(groups)
-        for suffix, metadata in METADATA.items():
-            files.append(output / f"{experiment}_training.{suffix}")
-            figure.savefig(files[-1], metadata=metadata)
-    return files
+    files = {output / f"{experiment}_training.{suffix}": metadata for suffix, metadata in METADATA.items()}
+    save_figure(groups, files)
+    return list(files)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from analysis import measures
+from analysis.intervals import Interval
 from analysis.labels import styles
 from analysis.records import Run, RunGroup, complete_groups, incomplete_runs
 from analysis.tables import (
@@ -81,10 +82,12 @@ def _runs_caption(groups: Sequence[RunGroup]) -> list[str]:
         f"Runs of the experiment {experiment}, by configuration.",
         "Success is the share of held-out samples with reward 1, in percent: sampled at temperature 1, or greedy.",
         *interval_sentences(groups),
-        "Ratio (training over rollout probability, geometric mean a token) and KL (k1, nats a token) are measured "
-        "before each update and averaged over steps; zero advantage is the share of groups whose advantages are all 0, "
-        "in percent; seconds are wall-clock, evaluation apart. Where there are several seeds, these and the counts are "
-        "means over them.",
+        *_without_interval(groups),
+        "KL (k1, nats a token, rollout to training) is measured before each update and averaged over steps; ratio "
+        "(training over rollout probability, a token) is exp(−KL) of that average; zero adv. is the share of groups "
+        "whose advantages are all 0, in percent (groups differ in size between algorithms); seconds are wall-clock, "
+        "evaluation apart. Where there are several seeds, these and the counts are means over them, and the ratio is "
+        "exp(−KL) of the mean KL.",
         *_ungraded(groups),
         *toy_sentences(groups),
     ]
@@ -100,6 +103,19 @@ def interval_sentences(groups: Sequence[RunGroup]) -> list[str]:
     over = "questions and, where there is more than 1 seed, seeds" if counts[0] == 1 else "questions and seeds"
     few = [f"Below {FEW_SEEDS} seeds they are rough."] if counts[0] < FEW_SEEDS else []
     return [f"{kind} over {over} ({seeds}).", *few]
+
+
+def _without_interval(groups: Sequence[RunGroup]) -> list[str]:
+    """What a value without brackets means, where there is one."""
+    values: list[Interval | None] = []
+    for group in groups:
+        before, after = (measures.held_out(group, when, "sampled") for when in ("before", "after"))
+        values += [measures.success(evaluation) for evaluation in (before, after) if evaluation is not None]
+        if before is not None and after is not None:
+            values.append(measures.gain(before, after))
+    if all(value is None or value.low == value.low for value in values):
+        return []
+    return ["No brackets: the value, or the change, is the same for every question, and a bootstrap has no width."]
 
 
 def toy_sentences(groups: Sequence[RunGroup]) -> list[str]:

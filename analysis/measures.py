@@ -48,15 +48,16 @@ def held_out(group: RunGroup, when: str, mode: str) -> HeldOut | None:
 def success(evaluation: HeldOut) -> Interval | None:
     """Mean success over the questions graded in all runs; None without any.
 
-    Where every answer is alike the bootstrap has no width, and the interval is Wilson's over questions.
+    Where every answer is alike the bootstrap has no width, and the interval is Wilson's over questions. Where all
+    questions have the same share between 0 and 1 there is no interval: `low` and `high` are NaN.
     """
     values = evaluation.success.dropna(axis="columns").to_numpy()
     if not values.size:
         return None
-    interval = bootstrap_mean(values)
-    if values.min() == values.max() and interval.mean in (0.0, 1.0):
-        return Interval(interval.mean, *wilson(interval.mean, interval.questions), *values.shape)
-    return interval
+    mean = float(values.mean())
+    if values.min() == values.max() and mean in (0.0, 1.0):
+        return Interval(mean, *wilson(mean, values.shape[1]), *values.shape)
+    return _without_interval(values) if _are_equal(values) else bootstrap_mean(values)
 
 
 def mean_success(evaluation: HeldOut) -> float:
@@ -65,7 +66,10 @@ def mean_success(evaluation: HeldOut) -> float:
 
 
 def gain(before: HeldOut, after: HeldOut) -> Interval | None:
-    """Mean change in success, paired by run and question, over the questions graded in both evaluations."""
+    """Mean change in success, paired by run and question, over the questions graded in both evaluations.
+
+    Where all differences are equal the bootstrap has no width and there is no interval: `low` and `high` are NaN.
+    """
     if not before.success.columns.equals(after.success.columns):
         raise DataError(
             f"The evaluations before and after training of {', '.join(before.success.index)} have different questions: "
@@ -74,12 +78,16 @@ def gain(before: HeldOut, after: HeldOut) -> Interval | None:
     graded = before.success.notna().all() & after.success.notna().all()
     if not graded.any():
         return None
-    return bootstrap_difference(before.success.loc[:, graded], after.success.loc[:, graded])
+    first, second = (evaluation.success.loc[:, graded].to_numpy() for evaluation in (before, after))
+    if _are_equal(second - first):
+        return _without_interval(second - first)
+    return bootstrap_difference(first, second)
 
 
 def training_curve(run: Run) -> pd.DataFrame:
-    """One row a step: rollouts charged, success, kl_k1, ratio_gm and zero_advantage; NaN where a step has no value.
+    """One row a step: rollouts, success, kl_k1, ratio_gm and zero_advantage; NaN where a step has no value.
 
+    `rollouts` are those charged before the step, with which its first weights were trained: 0 for the first step.
     A step with several updates weighs their KL by trained tokens and their zero-advantage rates by rows. The ratio is
     exp(-kl_k1), the geometric mean over the same tokens.
     """
@@ -87,7 +95,7 @@ def training_curve(run: Run) -> pd.DataFrame:
     kl = [_weighted((u["mismatch/kl_k1"], u["trained_tokens"]) for u in step) for step in updates]
     return pd.DataFrame(
         {
-            "rollouts": [float(step["rollouts"]) for step in run.steps],
+            "rollouts": [0.0, *(float(step["rollouts"]) for step in run.steps)][: len(run.steps)],
             "success": [float("nan") if step["success"] is None else float(step["success"]) for step in run.steps],
             "kl_k1": kl,
             "ratio_gm": np.exp(-np.array(kl)),
@@ -141,6 +149,15 @@ def _lines(evaluations: pd.DataFrame, when: str, mode: str) -> pd.DataFrame:
 def _by_question(lines: pd.DataFrame) -> pd.Series:
     solved = (lines["reward"] == 1).astype(float).where(lines["reward"].notna())
     return solved.groupby([lines["split"], lines["task"]]).mean()
+
+
+def _are_equal(values: npt.NDArray[np.float64]) -> bool:
+    """Up to float rounding."""
+    return bool(np.ptp(values) < 1e-9)
+
+
+def _without_interval(values: npt.NDArray[np.float64]) -> Interval:
+    return Interval(float(values.mean()), float("nan"), float("nan"), *values.shape)
 
 
 def _weighted(pairs: Iterable[tuple[float, float]]) -> float:

@@ -1,44 +1,97 @@
-"""Fill the generated blocks of README.md and docs/*.md from records: python analysis/readme.py [--check]
+"""Draw docs/reference.png and fill the generated blocks of README.md and docs/*.md: python analysis/readme.py [--check]
 
-A block stands between `<!-- generated:NAME -->` and `<!-- end -->`, each alone on its line.
+All from records. A block stands between `<!-- generated:NAME -->` and `<!-- end -->`, each alone on its line.
 """
 
 import argparse
+import hashlib
 import json
 import os
 import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any
 
+from PIL import Image
+
+from analysis.make_figures import METADATA, save_figure
 from analysis.make_tables import make_tables
-from analysis.tables import NOT_RUN, narrowest
+from analysis.records import Run, complete_groups, load_runs
+from analysis.tables import NOT_RUN, narrowest, number
 from rtpo.errors import DataError, RTPOError
 from rtpo.records import PACKAGES
 
 PROJECT = Path(__file__).resolve().parents[1]
 EXPERIMENT = "reference"
+FIGURE = Path("docs", "reference.png")
+BENCH = Path("results", "reference_bench.json")
+RECORDS = "Records"
+"""the text chunk of the figure that holds the checksum of the records it was drawn from"""
 _BLOCK = re.compile(r"^<!-- generated:(\S+) -->\n(?:(?!<!-- generated:).*\n)*?<!-- end -->$", re.MULTILINE)
 _MARKER = re.compile(r"^<!-- (?:generated:\S+|end) -->$", re.MULTILINE)
 
 
 def quickstart(project: Path, page: Path) -> str:
-    """The tables of the committed reference runs."""
-    if not any((project / "results").glob(f"{EXPERIMENT}/*/manifest.json")):
+    """How the committed reference runs were made, and their tables."""
+    if not _manifests(project):
         return f"{NOT_RUN}\n"
-    return "\n".join(narrowest(table) for table in make_tables(project / "results", EXPERIMENT))
+    tables = [narrowest(table) for table in make_tables(project / "results", EXPERIMENT)]
+    return "\n".join([_how_made(load_runs(project / "results", EXPERIMENT)), *tables])
+
+
+def _how_made(runs: Sequence[Run]) -> str:
+    seeds, budgets, cpus, commits = (
+        ", ".join(str(value) for value in sorted(set(values)))
+        for values in (
+            (run.manifest["seed"] for run in runs),
+            (number(run.ledger["budget"]["rollouts"], 0) for run in runs),
+            (run.manifest["machine"]["logical_cpus"] for run in runs),
+            (f"{run.manifest['commit'][:12]}{' (changed)' if run.manifest['dirty'] else ''}" for run in runs),
+        )
+    )
+    seconds = median(float(run.manifest["wall_seconds"]) for run in runs)
+    return (
+        f"`python experiments/quickstart.py experiment_name={EXPERIMENT} seed=<seed>` for the seeds {seeds}, at commit "
+        f"{commits}: {len(runs)} runs, budget {budgets} rollouts a run. Training and evaluation took "
+        f"{number(seconds, 0)} s a run (median, start-up apart; logical CPUs: {cpus}).\n"
+    )
 
 
 def figure(project: Path, page: Path) -> str:
-    """The figures of the reference runs, as images beside the docs."""
-    images = sorted((project / "docs").glob(f"{EXPERIMENT}*.png"))
-    if not images:
+    """The figure of the reference runs."""
+    if not _manifests(project):
         return f"{NOT_RUN}\n"
-    return "".join(
+    place = Path(os.path.relpath(project / FIGURE, page.parent)).as_posix()
+    return (
         f"![Reference runs: success, ratio and KL against training rollouts. Toy scale, not the paper's results.]"
-        f"({Path(os.path.relpath(image, page.parent)).as_posix()})\n"
-        for image in images
+        f"({place})\n"
+    )
+
+
+def bench(project: Path, page: Path) -> str:
+    """The committed benchmark record beside its limits."""
+    if not (project / BENCH).exists():
+        return f"{NOT_RUN}\n"
+    record = _read_json(project / BENCH)
+    machine = f"{record['machine']['processor']}, {record['machine']['logical_cpus']} logical CPUs"
+    rows = [
+        (
+            case["part"],
+            case["name"].replace("|", r"\|"),
+            f"{case['value']:.3g} {case['unit']}",
+            f"{'≥' if case['more_is_better'] else '≤'} {case['limit']:g} {case['unit']}",
+            "within" if case["within"] else "not within",
+            f"{case['load_before']:.1f}",
+            machine,
+        )
+        for case in record["cases"]
+    ]
+    commit = f"{record['commit'][:12]}{' (changed)' if record['dirty'] else ''}"
+    return (
+        _table(("Part", "What", "Measured", "Limit", "Verdict", "Load average", "Machine"), rows)
+        + f"\nMedians of {record['repeats']} timings; started {record['started']}, at commit {commit}.\n"
     )
 
 
@@ -79,6 +132,7 @@ def versions(project: Path, page: Path) -> str:
 BLOCKS: dict[str, Callable[[Path, Path], str]] = {
     "quickstart": quickstart,
     "figure": figure,
+    "bench": bench,
     "warm_start": warm_start,
     "versions": versions,
 }
@@ -100,6 +154,31 @@ def filled(project: Path, page: Path) -> str:
     return _BLOCK.sub(fill, text)
 
 
+def draw(project: Path) -> Path | None:
+    """Draw the reference figure, with the checksum of its records in it; None without runs."""
+    checksum = records_checksum(project)
+    if checksum is None:
+        return None
+    groups = complete_groups(project / "results", EXPERIMENT)
+    save_figure(groups, {project / FIGURE: METADATA["png"] | {RECORDS: checksum}})
+    return project / FIGURE
+
+
+def records_checksum(project: Path) -> str | None:
+    """Of the reference runs' manifests, which hold the checksums of their files; None without runs."""
+    manifests = _manifests(project)
+    lines = [f"{hashlib.sha256(path.read_bytes()).hexdigest()} {path.parent.name}\n" for path in manifests]
+    return hashlib.sha256("".join(lines).encode()).hexdigest() if lines else None
+
+
+def drawn_from(project: Path) -> str | None:
+    """The checksum of the records that the figure was drawn from; None without one."""
+    if not (project / FIGURE).exists():
+        return None
+    with Image.open(project / FIGURE) as image:
+        return image.info.get(RECORDS)
+
+
 def pages(project: Path) -> list[Path]:
     """The pages that may have blocks."""
     return [project / "README.md", *sorted((project / "docs").glob("*.md"))]
@@ -108,22 +187,30 @@ def pages(project: Path) -> list[Path]:
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns its exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="write nothing; fail when a page would change")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail when a page or the figure is stale")
     parser.add_argument("--project", type=Path, default=PROJECT, help="folder of README.md, docs/ and results/")
     given = parser.parse_args(arguments)
     try:
         texts = {page: filled(given.project, page) for page in pages(given.project)}
+        drawn = None if given.check else draw(given.project)
     except RTPOError as error:
         print(error, file=sys.stderr)
         return 1
     stale = [page for page, text in texts.items() if page.read_text(encoding="utf-8") != text]
+    if given.check:
+        stale += [given.project / FIGURE] * (drawn_from(given.project) != records_checksum(given.project))
+        for path in stale:
+            print(f"{path} is not what the records give: python analysis/readme.py", file=sys.stderr)
+        return 1 if stale else 0
     for page in stale:
-        if given.check:
-            print(f"{page} is not what the records give: python analysis/readme.py", file=sys.stderr)
-        else:
-            page.write_text(texts[page], encoding="utf-8")
-            print(page)
-    return 1 if given.check and stale else 0
+        page.write_text(texts[page], encoding="utf-8")
+    for path in [*stale, *([drawn] if drawn else [])]:
+        print(path)
+    return 0
+
+
+def _manifests(project: Path) -> list[Path]:
+    return sorted((project / "results" / EXPERIMENT).glob("*/manifest.json"))
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -3,12 +3,13 @@
 import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import yaml
 
 from analysis.labels import styles
 from rtpo.errors import DataError
@@ -25,6 +26,7 @@ MANIFEST_KEYS = (
     "rollout_context",
     "training_context",
     "model",
+    "model_sha256",
     "steps",
     "wall_seconds",
     "ledger",
@@ -37,16 +39,17 @@ TRAINED_KEYS = ("mismatch/kl_k1", "zero_advantage")
 EVALUATION_KEYS = ("when", "step", "rollouts", "split", "mode", "task", "sample", "grade", "reward")
 WHEN = ("before", "during", "after")
 MODES = ("sampled", "greedy")
-SETTINGS = ("algorithm", "task", "model", "profile", "rollout_context", "training_context")
-"""what the runs of one label share; seeds differ"""
+OWN_SETTINGS = ("seed", "results")
+"""settings in which the runs of one label may differ"""
 
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """A complete run. `steps` and `evaluations` hold the lines of the files of these names."""
+    """A complete run. `config`, `steps` and `evaluations` hold the files of these names."""
 
     folder: Path
     manifest: Mapping[str, Any]
+    config: Mapping[str, Any]
     steps: list[Mapping[str, Any]]
     evaluations: pd.DataFrame
 
@@ -107,7 +110,8 @@ def complete_groups(results: Path, experiment: str) -> list[RunGroup]:
 def by_label(runs: Iterable[Run]) -> list[RunGroup]:
     """Runs of one experiment grouped by label, in the order of `analysis.labels`.
 
-    Raises DataError when a label's runs differ in more than their seed, or share a seed.
+    Raises DataError when a label's runs differ in a setting other than OWN_SETTINGS or in the model's weights, or share
+    a seed.
     """
     groups: dict[str, list[Run]] = defaultdict(list)
     for run in runs:
@@ -123,14 +127,12 @@ def by_label(runs: Iterable[Run]) -> list[RunGroup]:
 def _check_group(group: list[Run]) -> None:
     first, seeds = group[0], {group[0].manifest["seed"]: group[0]}
     for run in group[1:]:
-        values = {name: (first.manifest[name], run.manifest[name]) for name in SETTINGS}
-        values["ledger.budget"] = (first.ledger["budget"], run.ledger["budget"])
-        for name, (one, other) in values.items():
-            if one != other:
-                raise DataError(
-                    f"{first.folder} and {run.folder} have the label {run.label!r} and differ in {name}, {one!r} and "
-                    f"{other!r}: give them different labels or experiments."
-                )
+        different = "; ".join(_differences(_shared(first), _shared(run)))
+        if different:
+            raise DataError(
+                f"{first.folder} and {run.folder} have the label {run.label!r} and differ in {different}: give them "
+                "different labels or experiments."
+            )
         twin = seeds.setdefault(run.manifest["seed"], run)
         if twin is not run:
             raise DataError(
@@ -138,8 +140,23 @@ def _check_group(group: list[Run]) -> None:
             )
 
 
+def _shared(run: Run) -> dict[str, Any]:
+    """What the runs of one label have in common."""
+    settings = {name: value for name, value in run.config.items() if name not in OWN_SETTINGS}
+    return settings | {"model_sha256": run.manifest["model_sha256"]}
+
+
+def _differences(one: Any, other: Any, path: str = "") -> Iterator[str]:
+    if isinstance(one, dict) and isinstance(other, dict):
+        for key in sorted(one.keys() | other.keys()):
+            yield from _differences(one.get(key), other.get(key), f"{path}.{key}".lstrip("."))
+    elif one != other:
+        yield f"{path}, {one!r} and {other!r}"
+
+
 def _load(folder: Path) -> Run:
     manifest = _manifest(folder)
+    config = _config(folder / "config.yaml", manifest["files"])
     steps = _lines(folder / "steps.jsonl", manifest["files"], STEP_KEYS)
     evaluations = _lines(folder / "evaluations.jsonl", manifest["files"], EVALUATION_KEYS)
     for number, line in enumerate(steps, start=1):
@@ -148,7 +165,7 @@ def _load(folder: Path) -> Run:
         _check_evaluation(f"{folder / 'evaluations.jsonl'} line {number}", line)
     if len(steps) != manifest["steps"]:
         raise DataError(f"{folder / 'steps.jsonl'} has {len(steps)} lines and the manifest {manifest['steps']} steps.")
-    return Run(folder, manifest, steps, pd.DataFrame(evaluations, columns=pd.Index(EVALUATION_KEYS)))
+    return Run(folder, manifest, config, steps, pd.DataFrame(evaluations, columns=pd.Index(EVALUATION_KEYS)))
 
 
 def _manifest(folder: Path) -> Mapping[str, Any]:
@@ -169,7 +186,19 @@ def _manifest(folder: Path) -> Mapping[str, Any]:
     return manifest
 
 
+def _config(path: Path, checksums: Mapping[str, str]) -> Mapping[str, Any]:
+    config = yaml.safe_load(_unchanged(path, checksums))
+    if not isinstance(config, dict):
+        raise DataError(f"{path} is not a mapping: restore the run's files, or run again.")
+    return config
+
+
 def _lines(path: Path, checksums: Mapping[str, str], keys: Collection[str]) -> list[Mapping[str, Any]]:
+    lines = _unchanged(path, checksums).splitlines()
+    return [_mapping(line, f"{path} line {number}", keys) for number, line in enumerate(lines, start=1)]
+
+
+def _unchanged(path: Path, checksums: Mapping[str, str]) -> bytes:
     _require(checksums, (path.name,), f"{path.parent / 'manifest.json'}, files")
     if not path.exists():
         raise DataError(f"{path} is missing: restore it, or run again.")
@@ -178,7 +207,7 @@ def _lines(path: Path, checksums: Mapping[str, str], keys: Collection[str]) -> l
         raise DataError(
             f"{path} is not the file the run left: its sha256 differs from the manifest's. Restore it, or run again."
         )
-    return [_mapping(line, f"{path} line {number}", keys) for number, line in enumerate(data.splitlines(), start=1)]
+    return data
 
 
 def _mapping(text: bytes, place: str, keys: Collection[str]) -> Mapping[str, Any]:

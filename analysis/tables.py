@@ -137,9 +137,11 @@ def number(value: float, digits: int, scale: float = 1, sign: bool = False) -> s
 
 
 def percent(value: Interval | None, sign: bool = False) -> str:
-    """A mean and its interval in percent."""
+    """A mean and its interval, where there is one, in percent."""
     if value is None:
         return NO_VALUE
+    if value.low != value.low:
+        return number(value.mean, 1, scale=100, sign=sign)
     mean, low, high = (number(part, 1, scale=100, sign=sign) for part in (value.mean, value.low, value.high))
     return f"{mean} [{low}, {high}]"
 

@@ -1,10 +1,11 @@
-"""RTPO, GRPO as in the paper and GRPO with exact contexts on the toy math task, then a table and a figure.
+"""RTPO, GRPO with the paper's contexts and GRPO with exact contexts on the toy math task, then a table and a figure.
 
 `make quickstart`, or `python experiments/quickstart.py [override ...]` with Hydra overrides for all three. One Ray
 start serves them all. Stopped half-way, the same command goes on.
 """
 
 import sys
+from pathlib import Path
 
 from hydra import compose, initialize_config_dir
 
@@ -24,21 +25,36 @@ def configurations(overrides: list[str]) -> list[RunConfig]:
         return [compose_run(compose("train", [f"algorithm={name}", *SETTINGS, *overrides])) for name in ALGORITHMS]
 
 
+def train_all(configs: list[RunConfig], stop: StopRequest) -> None:
+    """One after another. Raises as `train` does; Stopped also when `stop` was heard as a run ended."""
+    for config in configs:
+        if stop.reason:
+            raise Stopped(f"stopped by {stop.reason} before {config.folder}. Run the same command to go on.")
+        train(config, stop)
+
+
+def show(config: RunConfig) -> int:
+    """Tables and figures of the configuration's experiment, beside its records; returns an exit status."""
+    results = Path(config.results)
+    records = ["--results", str(results), "--experiment", config.experiment_name]
+    return make_tables.main([*records, "--output", str(results / "tables")]) or make_figures.main(
+        [*records, "--output", str(results / "figures")]
+    )
+
+
 def main() -> None:
     stop = StopRequest()
     try:
         configs = configurations(sys.argv[1:])
-        for config in configs:
-            train(config, stop)
-        records = ["--results", configs[0].results, "--experiment", configs[0].experiment_name]
-        make_tables.main(records)
-        make_figures.main(records)
+        train_all(configs, stop)
+        status = show(configs[0])
     except Stopped as stopped:
         print(stopped, file=sys.stderr)
         sys.exit(STOPPED)
     except RTPOError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(1)
+    sys.exit(status)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import yaml
 
 CONTEXTS = {"rtpo": "recorded", "grpo": "flattened", "grpo_exact": "recorded"}
 TURNS = {"rtpo": 3, "grpo": 1, "grpo_exact": 1}
@@ -55,11 +56,13 @@ def write_run(
     *,
     complete: bool = True,
     manifest: dict[str, Any] | None = None,
+    config: dict[str, Any] | None = None,
 ) -> Path:
-    """A run folder under results/quickstart; `manifest` replaces entries of its manifest."""
+    """A run folder under results/quickstart; `manifest` and `config` replace entries of its files."""
     folder = results / "quickstart" / f"{label}-seed{seed}"
     folder.mkdir(parents=True)
-    (folder / "config.yaml").write_text(f"label: {label}\nseed: {seed}\n")
+    settings = {"results": str(results), "seed": seed, "algorithm": {"label": label}, "optimizer": {"lr": 0.5}}
+    (folder / "config.yaml").write_text(yaml.safe_dump(settings | (config or {})))
     for file, lines in (("steps.jsonl", steps), ("evaluations.jsonl", evaluations)):
         (folder / file).write_text("".join(json.dumps(line) + "\n" for line in lines))
     if complete:
@@ -89,7 +92,11 @@ def _manifest(folder: Path, label: str, seed: int, steps: int) -> dict[str, Any]
         "profile": "toy",
         "rollout_context": "strip_think",
         "training_context": CONTEXTS.get(label, "recorded"),
+        "commit": "0123456789abcdef",
+        "dirty": False,
+        "machine": {"logical_cpus": 4},
         "model": "toy_math_warm_start",
+        "model_sha256": {"model.safetensors": "0"},
         "steps": steps,
         "wall_seconds": 100.0 + seed,
         "ledger": {

@@ -1,7 +1,8 @@
 """The documentation is in step with the code: generated blocks, metric keys, configuration fields, links."""
 
+import json
 import re
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,11 +15,13 @@ from synthetic_runs import write_realistic_run
 
 from analysis import readme
 from baselines.grpo import GRPOConfig
+from experiments import quickstart
+from experiments.bench import Case
 from rtpo import diagnostics
 from rtpo.backend import StepResult, TokenScores
 from rtpo.budget import Budget, Ledger
 from rtpo.config import PROJECT, RunConfig
-from rtpo.errors import DataError
+from rtpo.errors import DataError, Stopped
 from rtpo.harness import StepLog
 from rtpo.records import RunFolder
 from rtpo.rows import trajectory_rows
@@ -148,20 +151,106 @@ def test_generated_blocks_are_filled_checked_and_refused(tmp_path: Path, monkeyp
         readme.filled(tmp_path, page)
 
 
-def test_the_reference_runs_become_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project whose README has all blocks of the reference runs, which are called quickstart and not there yet."""
     monkeypatch.setattr(readme, "EXPERIMENT", "quickstart")
-    assert readme.quickstart(tmp_path, tmp_path / "README.md") == "not run\n"
-    write_realistic_run(tmp_path / "results", "rtpo", seed=0, questions=20)
-    text = readme.quickstart(tmp_path, tmp_path / "README.md")
+    blocks = [f"<!-- generated:{name} -->\n<!-- end -->\n" for name in ("quickstart", "figure", "bench")]
+    (tmp_path / "README.md").write_text("\n".join(blocks))
+    return tmp_path
+
+
+def test_the_reference_runs_become_a_table(project: Path) -> None:
+    page = project / "README.md"
+    assert readme.quickstart(project, page) == readme.figure(project, page) == "not run\n"
+    for seed in (0, 4, 1):
+        write_realistic_run(project / "results", "rtpo", seed, questions=20)
+    text = readme.quickstart(project, page)
+    assert text.startswith(
+        "`python experiments/quickstart.py experiment_name=quickstart seed=<seed>` for the seeds 0, 1, 4, at commit "
+        "0123456789ab: 3 runs, budget 1,024 rollouts a run. Training and evaluation took 101 s a run (median, "
+        "start-up apart; logical CPUs: 4).\n"
+    )
     assert "toy-scale results, not the paper's" in text
     assert "RTPO" in text
 
 
-def test_figures_are_linked_from_where_the_page_is(tmp_path: Path) -> None:
-    (tmp_path / "docs").mkdir()
-    (tmp_path / "docs" / "reference.png").touch()
-    assert "](docs/reference.png)" in readme.figure(tmp_path, tmp_path / "README.md")
-    assert "](reference.png)" in readme.figure(tmp_path, tmp_path / "docs" / "toy.md")
+def test_the_figure_is_drawn_from_the_present_records(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    check, write = ["--check", "--project", str(project)], ["--project", str(project)]
+    assert readme.main(write) == 0
+    assert readme.main(check) == 0
+    assert not (project / "docs").exists()
+    write_realistic_run(project / "results", "rtpo", 0, questions=20)
+    assert readme.main(write) == 0
+    assert readme.main(check) == 0
+    first = (project / "docs" / "reference.png").read_bytes()
+    readme.main(write)
+    assert (project / "docs" / "reference.png").read_bytes() == first
+    folder = write_realistic_run(project / "results", "rtpo", 1, questions=20)
+    capsys.readouterr()
+    assert readme.main(check) == 1
+    assert f"{project}/docs/reference.png is not what the records give" in capsys.readouterr().err
+    assert readme.main(write) == readme.main(check) == 0
+    manifest = json.loads((folder / "manifest.json").read_text())
+    (folder / "manifest.json").write_text(json.dumps(manifest | {"ended": "later"}))
+    assert readme.main(check) == 1
+
+
+def test_figures_are_linked_from_where_the_page_is(project: Path) -> None:
+    write_realistic_run(project / "results", "rtpo", 0, questions=20)
+    assert "](docs/reference.png)" in readme.figure(project, project / "README.md")
+    assert "](reference.png)" in readme.figure(project, project / "docs" / "toy.md")
+
+
+def test_a_benchmark_record_becomes_a_table(project: Path) -> None:
+    page = project / "README.md"
+    assert readme.bench(project, page) == "not run\n"
+    slow = Case("ours | theirs", 1.234, "x", 1.0, False, "", {})
+    fast = Case("decoder", 3.21, "x", 3.0, True, "", {})
+    record = {
+        "started": "2026-01-02T03:04:05+00:00",
+        "commit": "0123456789abcdef",
+        "dirty": True,
+        "machine": {"processor": "x86_64", "logical_cpus": 4},
+        "repeats": 5,
+        "cases": [
+            {"part": part, "within": case.within, "load_before": 0.26} | asdict(case)
+            for part, case in (("a", slow), ("b", fast))
+        ],
+    }
+    (project / "results").mkdir()
+    (project / readme.BENCH).write_text(json.dumps(record))
+    lines = readme.bench(project, page).splitlines()
+    assert lines[2:] == [
+        r"| a | ours \| theirs | 1.23 x | ≤ 1 x | not within | 0.3 | x86_64, 4 logical CPUs |",
+        "| b | decoder | 3.21 x | ≥ 3 x | within | 0.3 | x86_64, 4 logical CPUs |",
+        "",
+        "Medians of 5 timings; started 2026-01-02T03:04:05+00:00, at commit 0123456789ab (changed).",
+    ]
+
+
+def test_the_quickstart_ends_as_its_parts_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    configs = quickstart.configurations([f"results={tmp_path}"])
+    assert quickstart.show(configs[0]) == 1
+    write_realistic_run(tmp_path, "rtpo", 0, questions=20)
+    assert quickstart.show(configs[0]) == 0
+    assert (tmp_path / "tables" / "quickstart_runs.md").exists()
+    assert (tmp_path / "figures" / "quickstart_training.png").exists()
+    monkeypatch.setattr(quickstart.make_figures, "main", lambda arguments: 1)
+    assert quickstart.show(configs[0]) == 1
+
+
+def test_a_stop_as_a_run_ends_is_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
+    trained, stop = [], StopRequest()
+
+    def train(config: RunConfig, heard: StopRequest) -> None:
+        trained.append(config.label)
+        heard.reason = "SIGTERM"
+
+    monkeypatch.setattr(quickstart, "train", train)
+    with pytest.raises(Stopped, match=r"SIGTERM before .*grpo-seed0\. Run the same command to go on"):
+        quickstart.train_all(quickstart.configurations([]), stop)
+    assert trained == ["rtpo"]
 
 
 def test_every_rollout_metric_is_documented(rollouts: list[Rollout]) -> None:

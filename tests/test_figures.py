@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 from synthetic_runs import answers, step, update, write_realistic_run, write_run
 
 from analysis import measures
+from analysis.labels import styles
 from analysis.make_figures import STYLE, main, training_figure
 from analysis.records import complete_groups
 
@@ -63,6 +64,17 @@ def test_the_success_panel_holds_all_intervals(tmp_path: Path) -> None:
     assert top >= success.dataLim.y1
 
 
+def test_held_out_marks_stay_close_to_their_place(tmp_path: Path) -> None:
+    for label in ("rtpo", "grpo", "grpo_exact"):
+        write_realistic_run(tmp_path, label, 0, questions=40)
+    success = draw(tmp_path).axes[0]
+    end = max(run.ledger["rollouts"] for group in complete_groups(tmp_path, "quickstart") for run in group.runs)
+    points = [line.get_xydata()[0] for line in success.lines if line.get_marker() in {"o", "s", "^"}]
+    marks = [x for x, y in points if np.isfinite(y)]
+    assert len(set(marks)) == len(marks) == 6
+    assert all(min(abs(x), abs(x - end)) < 0.02 * end for x in marks)
+
+
 def test_bands_and_legend_say_how_many_seeds(tmp_path: Path) -> None:
     write_realistic_run(tmp_path, "rtpo", 0, questions=40)
     one = draw(tmp_path)
@@ -73,14 +85,17 @@ def test_bands_and_legend_say_how_many_seeds(tmp_path: Path) -> None:
     three = draw(tmp_path)
     assert "range over seeds" in legend(three)
     assert [len(axes.collections) for axes in three.axes[1:]] == [1, 1]
-    assert three.get_supxlabel() == "quickstart; profile toy; seeds: 3. Toy-scale runs, not the paper's results."
+    assert three.get_supxlabel().splitlines() == [
+        "quickstart; profile toy; seeds: 3. Toy-scale runs, not the paper's results. Held-out: marks set side by side.",
+        "A step's training success, ratio and KL stand at the rollouts that trained the weights it began with.",
+    ]
 
 
 def test_the_legend_reads_row_by_row(tmp_path: Path) -> None:
     for label in ("rtpo", "grpo", "grpo_exact", "other"):
         write_realistic_run(tmp_path, label, 0, questions=40)
     by_column = legend(draw(tmp_path))
-    assert by_column[0::2] == ["RTPO", "GRPO, flattened (the paper's setting)", "GRPO, exact contexts (control)"]
+    assert by_column[0::2] == [styles([label])[label].title for label in ("rtpo", "grpo", "grpo_exact")]
     assert by_column[1::2] == ["other", "(a) training batches", "(a) held-out, 95 % interval"]
 
 
@@ -96,12 +111,15 @@ def test_a_step_is_the_token_mean_of_its_updates(tmp_path: Path) -> None:
     assert curve["kl_k1"].tolist() == pytest.approx([0.2, float("nan"), 0.0], nan_ok=True)
     assert curve["ratio_gm"].tolist() == pytest.approx([np.exp(-0.2), float("nan"), 1.0], nan_ok=True)
     assert curve["zero_advantage"].tolist() == pytest.approx([0.75, float("nan"), 0.0], nan_ok=True)
-    assert measures.curve_over_runs(group, "kl_k1")["rollouts"].tolist() == [28, 84]
+    assert curve["rollouts"].tolist() == [0, 28, 56]
+    assert measures.curve_over_runs(group, "kl_k1")["rollouts"].tolist() == [0, 56]
 
 
 def test_seeds_meet_at_common_rollouts(tmp_path: Path) -> None:
     for seed, charged in ((0, (20, 60, 100)), (1, (40, 80, 120))):
-        steps = [step(i + 1, n, n / 100, [update(1, 0.0, 0.0)]) for i, n in enumerate(charged)]
+        # nothing was graded in the first step
+        success = [None, *(n / 100 for n in charged)]
+        steps = [step(i + 1, n, success[i], [update(1, 0.0, 0.0)]) for i, n in enumerate((*charged, 140))]
         write_run(tmp_path, "rtpo", seed, steps, answers("after", "sampled", {"a": [1.0]}))
     (group,) = complete_groups(tmp_path, "quickstart")
     curve = measures.curve_over_runs(group, "success")

@@ -48,7 +48,7 @@ def test_no_complete_run_says_what_there_is(tmp_path: Path) -> None:
         complete_groups(tmp_path, "other")
 
 
-@pytest.mark.parametrize("file", ["steps.jsonl", "evaluations.jsonl"])
+@pytest.mark.parametrize("file", ["config.yaml", "steps.jsonl", "evaluations.jsonl"])
 def test_a_changed_file_is_refused(tmp_path: Path, file: str) -> None:
     folder = write_run(tmp_path, "rtpo", 0, STEPS, EVALUATIONS)
     text = (folder / file).read_text()
@@ -110,17 +110,32 @@ def test_a_group_is_one_configuration(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("config", "manifest", "message"),
     [
-        ({"profile": "gpu"}, "have the label 'rtpo' and differ in profile, 'toy' and 'gpu'"),
-        ({"seed": 0}, "have the same label and seed 0"),
+        ({"optimizer": {"lr": 0.25}}, {}, "have the label 'rtpo' and differ in optimizer.lr, 0.5 and 0.25: give"),
+        ({"budget": 7}, {}, "have the label 'rtpo' and differ in budget, None and 7: give"),
+        (
+            {},
+            {"model_sha256": {"model.safetensors": "1"}},
+            "differ in model_sha256.model.safetensors, '0' and '1': give",
+        ),
+        ({}, {"seed": 0}, "have the same label and seed 0"),
     ],
 )
-def test_a_group_differs_in_its_seeds_only(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+def test_a_group_differs_in_its_seeds_only(
+    tmp_path: Path, config: dict[str, Any], manifest: dict[str, Any], message: str
+) -> None:
     write_run(tmp_path, "rtpo", 0, STEPS, EVALUATIONS)
-    write_run(tmp_path, "rtpo", 1, STEPS, EVALUATIONS, manifest=change)
+    write_run(tmp_path, "rtpo", 1, STEPS, EVALUATIONS, config=config, manifest=manifest)
     with pytest.raises(DataError, match=message):
         complete_groups(tmp_path, "quickstart")
+
+
+def test_a_run_made_in_another_folder_is_of_the_same_group(tmp_path: Path) -> None:
+    write_run(tmp_path, "rtpo", 0, STEPS, EVALUATIONS)
+    write_run(tmp_path, "rtpo", 1, STEPS, EVALUATIONS, config={"results": "elsewhere"})
+    (group,) = complete_groups(tmp_path, "quickstart")
+    assert len(group.runs) == 2
 
 
 def test_known_labels_always_look_the_same_and_others_differ() -> None:

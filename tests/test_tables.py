@@ -11,7 +11,7 @@ from synthetic_runs import answers, step, update, write_realistic_run, write_run
 from analysis import measures
 from analysis.make_tables import interval_sentences, main
 from analysis.records import RunGroup, complete_groups, load_runs
-from analysis.tables import NO_VALUE, Table, latex, narrowest, number
+from analysis.tables import NO_VALUE, Table, latex, narrowest, number, percent
 
 ROOT = Path(__file__).parents[1]
 QUESTIONS = {"a": [1.0, 0.0], "b": [0.0, 0.0], "c": [1.0, 1.0], "d": [0.0, 1.0]}
@@ -20,23 +20,25 @@ GOLDEN = """\
 Runs of the experiment quickstart, by configuration. Success is the share of held-out samples with reward 1, \
 in percent: sampled at temperature 1, or greedy. Brackets: 95 % bootstrap intervals (Wilson's where all \
 answers are alike) over questions; 1 seed, so they say nothing about other seeds. \
-Ratio (training over rollout probability, geometric mean a token) and \
-KL (k1, nats a token) are measured before each update and averaged over steps; zero advantage is the share of \
-groups whose advantages are all 0, in percent; seconds are wall-clock, evaluation apart. Where there are \
-several seeds, these and the counts are means over them. Profile toy: toy-scale results, not the paper's.
+No brackets: the value, or the change, is the same for every question, and a bootstrap has no width. \
+KL (k1, nats a token, rollout to training) is measured before each update and averaged over steps; \
+ratio (training over rollout probability, a token) is exp(−KL) of that average; zero adv. is the share of groups \
+whose advantages are all 0, in percent (groups differ in size between algorithms); seconds are wall-clock, \
+evaluation apart. Where there are several seeds, these and the counts are means over them, and the ratio is \
+exp(−KL) of the mean KL. Profile toy: toy-scale results, not the paper's.
 
-| Configuration                         | Algorithm | Context, rollout / training | Profile | Seeds \
+| Configuration                                  | Algorithm | Context, rollout / training | Profile | Seeds \
 | Rollouts / budget | Optimizer steps | Tokens, k | Questions × samples | Sampled, before   \
 | Sampled, after     | Gain                | Greedy       | Ratio | KL     | Zero adv. | Seconds |
-| ------------------------------------- | --------- | --------------------------- | ------- | ----- \
+| ---------------------------------------------- | --------- | --------------------------- | ------- | ----- \
 | ----------------- | --------------- | --------- | ------------------- | ----------------- \
 | ------------------ | ------------------- | ------------ | ----- | ------ | --------- | ------- |
-| RTPO                                  | rtpo      | strip_think / recorded      | toy     | 1     \
+| RTPO                                           | rtpo      | strip_think / recorded      | toy     | 1     \
 | 1,000 / 1,024     | 36              | 45.7      | 4 × 2               | 50.0 [12.5, 87.5] \
 | 75.0 [50.0, 100.0] | +25.0 [+0.0, +50.0] | 25.0 → 100.0 | 0.980 | 0.0200 | 55.0      | 90      |
-| GRPO, flattened (the paper's setting) | grpo      | strip_think / flattened     | toy     | 1     \
+| GRPO, flattened history (the paper's contexts) | grpo      | strip_think / flattened     | toy     | 1     \
 | 1,000 / 1,024     | 36              | 45.7      | 4 × 2               | 50.0 [12.5, 87.5] \
-| 50.0 [12.5, 87.5]  | +0.0 [+0.0, +0.0]   | not run      | 0.741 | 0.3000 | —         | 90      |
+| 50.0 [12.5, 87.5]  | +0.0                | not run      | 0.741 | 0.3000 | —         | 90      |
 
 “not run”: the runs have no such evaluation.
 
@@ -90,7 +92,7 @@ def test_csv_holds_the_same_cells(tmp_path: Path) -> None:
     make(tmp_path)
     with (tmp_path / "tables" / "quickstart_runs.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
-    assert [row["Configuration"] for row in rows] == ["RTPO", "GRPO, flattened (the paper's setting)"]
+    assert [row["Configuration"] for row in rows] == ["RTPO", "GRPO, flattened history (the paper's contexts)"]
     assert (rows[0]["Profile"], rows[0]["Sampled, after"], rows[1]["Greedy"]) == (
         "toy",
         "75.0 [50.0, 100.0]",
@@ -193,6 +195,20 @@ def test_no_success_at_all_still_has_an_interval(tmp_path: Path) -> None:
     write_run(tmp_path, "rtpo", 0, [step(1, 1000, 0.0, [update(1, 0.0, 1.0)])], evaluations)
     make(tmp_path)
     assert "| 0.0 [0.0, 27.8] " in (tmp_path / "tables" / "quickstart_runs.md").read_text()
+
+
+def test_where_questions_do_not_differ_there_is_no_interval(tmp_path: Path) -> None:
+    half, whole = ({question: [1.0, reward] for question in "abc"} for reward in (0.0, 1.0))
+    evaluations = [*answers("before", "sampled", half), *answers("after", "sampled", whole)]
+    write_run(tmp_path, "rtpo", 0, [step(1, 1000, 0.5, [update(1, 0.0, 0.0)])], evaluations)
+    one = group(tmp_path, "rtpo")
+    before, after = (measures.held_out(one, when, "sampled") for when in ("before", "after"))
+    assert before is not None
+    assert after is not None
+    values = [measures.success(before), measures.gain(before, after), measures.success(after)]
+    assert [percent(value) for value in values] == ["50.0", "50.0", "100.0 [43.9, 100.0]"]
+    make(tmp_path)
+    assert "No brackets: " in (tmp_path / "tables" / "quickstart_runs.md").read_text()
 
 
 def test_only_toy_runs_are_called_toy(tmp_path: Path) -> None:
