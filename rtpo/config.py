@@ -173,7 +173,9 @@ class RunConfig(_Strict):
         return cast(AlgorithmConfig, _build(self.descriptor.config, self.algorithm, "algorithm"))
 
     def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        """For the records. Paths inside the project are written from `${project:}`, so that they are those of any
+        checkout."""
+        return cast(dict[str, Any], _portable(asdict(self)))
 
 
 def compose_run(tree: DictConfig) -> RunConfig:
@@ -259,6 +261,16 @@ def _problems(run: RunConfig) -> list[str]:
 
 def rollout_sampling(run: RunConfig) -> Sampling:
     return Sampling(run.sampling.temperature, run.sampling.top_p, run.sampling.top_k)
+
+
+def _portable(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _portable(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_portable(item) for item in value]
+    if isinstance(value, str) and Path(value).is_relative_to(PROJECT):
+        return "${project:}" + value.removeprefix(str(PROJECT))
+    return value
 
 
 def _build(cls: type[Any], values: Mapping[str, Any], path: str) -> Any:

@@ -117,8 +117,8 @@ class RunFolder:
             there = _size(self.path / file)
             if there < size:
                 raise DataError(
-                    f"{self.path / file} has {there} bytes and the save {folder} was made after {size}: lines were lost. "
-                    f"Restore the file, or delete {self.path} to start afresh."
+                    f"{self.path / file} has {there} bytes and the save {folder} was made after {size}: lines were "
+                    f"lost. Restore the file, or delete {self.path} to start afresh."
                 )
             if there > size:
                 os.truncate(self.path / file, size)
