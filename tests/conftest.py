@@ -22,7 +22,8 @@ def compose_config(*overrides: str) -> RunConfig:
 
 @pytest.fixture(scope="session")
 def toy_config() -> RunConfig:
-    return compose_config()
+    """With a KL, so that the one worker group of the test run has a reference policy (see `open_backend`)."""
+    return compose_config("algorithm.kl=0.02")
 
 
 @pytest.fixture(scope="session")

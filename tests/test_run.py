@@ -22,9 +22,10 @@ SMALL = (
     "task.train.count=40",
     "budget.tasks_per_step=4",
     "budget.rollouts=150",
-    "algorithm=rtpo",
-    "algorithm.trunks=2",
+    "algorithm.kl=0.02",
 )
+RTPO = ("algorithm=rtpo", "algorithm.trunks=2")
+GRPO = ("algorithm=grpo", "algorithm.chains=4", "budget.rollouts=48")
 
 
 class StopAt(StopRequest):
@@ -39,8 +40,9 @@ class StopAt(StopRequest):
         return "SIGTERM" if self._looks == self._look else None
 
 
-def config_in(results: Path, *overrides: str) -> RunConfig:
-    return compose_config(*SMALL, f"results={results}", *overrides)
+def config_in(results: Path, *overrides: str, algorithm: tuple[str, ...] = RTPO) -> RunConfig:
+    settings = {setting.partition("=")[0]: setting for setting in (*SMALL, *algorithm, *overrides)}
+    return compose_config(*settings.values(), f"results={results}")
 
 
 def lines(folder: Path, file: str) -> list[dict[str, Any]]:
@@ -49,6 +51,16 @@ def lines(folder: Path, file: str) -> list[dict[str, Any]]:
 
 def without_times(steps: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{key: value for key, value in step.items() if "seconds" not in key} for step in steps]
+
+
+def assert_same_run(resumed: RunFolder, finished: RunFolder) -> None:
+    """In everything but times."""
+    assert without_times(lines(resumed.path, "steps.jsonl")) == without_times(lines(finished.path, "steps.jsonl"))
+    for file in ("rollouts.jsonl", "evaluations.jsonl"):
+        assert lines(resumed.path, file) == lines(finished.path, file)
+    (one,), (other,) = (without_times([folder.manifest["ledger"]]) for folder in (resumed, finished))
+    assert {"rollouts", "lost", "syncs", "turn_generations", "evaluation_rollouts", "tool_calls"} <= one.keys()
+    assert one == other
 
 
 @pytest.fixture
@@ -73,6 +85,9 @@ def test_a_run_leaves_its_records_and_stays_in_its_budget(finished: RunFolder) -
     assert all(sample["parent"] for sample in samples if sample["role"] == "sibling")
     assert {"trunk", "sibling"} == {sample["role"] for sample in samples}
     assert len(known) == len(samples)
+    first, *later = [update["kl_loss"] for step in steps for update in step["updates"]]
+    assert abs(first) < 1e-7
+    assert min(later) > 1e-7
 
 
 def test_a_finished_run_says_so_and_does_not_train(finished: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
@@ -94,19 +109,22 @@ def test_stopping_and_going_on_is_as_if_never_stopped(
     assert not RunFolder(config.folder).is_finished
     resumed = train(config, StopRequest())
     assert backend.engine_states()[0].checksum == uninterrupted
-    assert without_times(lines(resumed.path, "steps.jsonl")) == without_times(lines(finished.path, "steps.jsonl"))
-    assert lines(resumed.path, "rollouts.jsonl") == lines(finished.path, "rollouts.jsonl")
+    assert_same_run(resumed, finished)
     assert resumed.manifest["resumed"] == 1
-    for field in (
-        "rollouts",
-        "lost",
-        "generated_tokens",
-        "trained_tokens",
-        "optimizer_steps",
-        "tasks_seen",
-        "tool_calls",
-    ):
-        assert resumed.manifest["ledger"][field] == finished.manifest["ledger"][field]
+
+
+def test_grpo_stopped_between_steps_goes_on_as_if_never_stopped(backend: Any, tmp_path: Path) -> None:
+    """It has no phases: the first look is after the first of its three steps."""
+    whole = train(config_in(tmp_path / "whole", algorithm=GRPO), StopRequest())
+    uninterrupted = backend.engine_states()[0].checksum
+    config = config_in(tmp_path / "stopped", algorithm=GRPO)
+    with pytest.raises(Stopped, match="Run the same command"):
+        train(config, StopAt(1))
+    assert len(lines(config.folder, "steps.jsonl")) == 1
+    resumed = train(config, StopRequest())
+    assert backend.engine_states()[0].checksum == uninterrupted
+    assert_same_run(resumed, whole)
+    assert (resumed.manifest["steps"], resumed.manifest["resumed"]) == (3, 1)
 
 
 def test_sigterm_ends_the_phase_and_saves(backend: Any, results: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,8 @@ from conftest import compose_config
 
 from baselines import grpo
 from rtpo import rtpo
+from rtpo.config import RunConfig
+from rtpo.engine import Generation, Request
 from rtpo.errors import NonFinite, StaleEngine
 from rtpo.harness import AgentHarness
 from rtpo.packing import Packed, normalised_weights, pack
@@ -40,14 +42,28 @@ def packed_for_update(rows: Sequence[TrainRow], multiple: int = 1) -> Packed:
     return pack(rows, weights=normalised_weights(rows), multiple=multiple)
 
 
-def test_every_row_is_what_the_engine_received_and_the_ratio_is_one(make_harness: MakeHarness) -> None:
+def test_every_row_is_what_the_engine_received_and_the_ratio_is_one(
+    make_harness: MakeHarness, backend: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Byte for byte: the context of a request that reached the engine, and what it sampled."""
     harness = make_harness("algorithm=grpo_exact")
     harness.sync()
+    generate = backend.engine.generate
+    exchanged: list[tuple[str, bytes, bytes]] = []
+
+    async def record(request: Request) -> Generation:
+        received = request.context_ids.tobytes()
+        generation = await generate(request)
+        exchanged.append((request.session, received, generation.output_ids.tobytes()))
+        return generation
+
+    monkeypatch.setattr(backend.engine, "generate", record)
     rows = rows_of(harness.rollout(TASKS, n=4, role=Role.CHAIN), "recorded")
+    trained = [(row.rollout_uid, row.ids[~row.mask].tobytes(), row.ids[row.mask].tobytes()) for row in rows]
+    assert len(exchanged) > 32
+    assert sorted(trained) == sorted(exchanged)
     for row in rows:
-        (turn,) = row.turns
-        assert row.ids.tobytes() == np.concatenate([turn.context_ids, turn.output_ids]).tobytes()
-        assert row.mask.sum() == len(turn.output_ids)
+        assert row.mask.tolist() == sorted(row.mask.tolist())
     harness.update(rows, TokenClip())
     metrics = harness.log.updates[0]
     assert abs(np.log(metrics["mismatch/ratio_gm"])) < 1e-4
@@ -55,18 +71,54 @@ def test_every_row_is_what_the_engine_received_and_the_ratio_is_one(make_harness
     assert metrics["mismatch/context/kl_k1"] == 0
 
 
-def test_a_first_update_has_ratio_one_and_clips_nothing(make_harness: MakeHarness) -> None:
+def test_a_first_update_has_the_loss_of_ratio_one_and_clips_nothing(make_harness: MakeHarness) -> None:
     harness = make_harness()
     harness.sync()
-    rows = rows_of(harness.rollout(TASKS, n=4, role=Role.CHAIN), "recorded")
-    scores = harness.score(rows)
-    result = harness._backend.step(pack(rows, old_logprobs=scores, weights=normalised_weights(rows)), None, TokenClip())
-    assert result.sums["clipped"] == 0
+    chains = harness.rollout(TASKS, n=4, role=Role.CHAIN)
+    rows = rows_of(chains, "recorded", np.linspace(-0.5, 1.5, 32))
     expected = -sum(
         float((row.advantage[row.mask] * weight[row.mask]).sum())
         for row, weight in zip(rows, normalised_weights(rows), strict=True)
     )
-    assert result.loss == pytest.approx(expected, abs=1e-5)
+    assert expected < -0.1
+    assert harness.update(rows, TokenClip()).optimizer_steps == 1
+    (metrics,) = harness.log.updates
+    assert metrics["loss"] == pytest.approx(expected, abs=1e-5)
+    assert metrics["clip_fraction"] == 0
+
+
+def test_the_kl_is_against_the_initial_policy(make_harness: MakeHarness, toy_config: RunConfig) -> None:
+    harness = make_harness()
+    harness.sync()
+    groups = harness.rollout(TASKS, n=4, role=Role.CHAIN)
+    rows = rows_of(groups, "recorded")
+    packed = packed_for_update(rows)
+    initial, policy = harness._backend.reference(packed), np.concatenate(harness.score(rows))
+    np.testing.assert_allclose(initial, policy, atol=1e-5)
+    loss = TokenClip(kl=0.02)
+    for _ in range(4):
+        assert harness.update(rows, loss).optimizer_steps == 1
+    first, *_, last = [update["kl_loss"] for update in harness.log.updates]
+    assert abs(first) < 1e-7
+    assert last > 1e-4
+    np.testing.assert_array_equal(harness._backend.reference(packed), initial)
+    moved = np.concatenate(harness.score(rows))
+    assert np.abs(moved - policy).max() > 1e-2
+
+    # the logged value is the k3 of these log-probs, at most 10 a token, and the loss has kl times it
+    weights = np.concatenate([w[row.mask] for row, w in zip(rows, normalised_weights(rows), strict=True)])
+    away = initial - moved
+    k3 = float((weights * (np.exp(away) - 1 - away).clip(max=10)).sum())
+    tied = rows_of(groups, "recorded", [0.0] * 32)
+    assert harness.update(tied, loss).optimizer_steps == 1
+    metrics = harness.log.updates[-1]
+    assert metrics["tied_rows"] == len(tied)
+    assert metrics["kl_loss"] == pytest.approx(k3, rel=1e-3)
+    assert metrics["loss"] == pytest.approx(0.02 * k3, rel=1e-3)
+
+    open_backend(toy_config)
+    np.testing.assert_array_equal(harness._backend.reference(packed), initial)
+    np.testing.assert_array_equal(np.concatenate(harness.score(rows)), policy)
 
 
 def test_flattened_contexts_lower_the_ratio_and_the_context_carries_it(make_harness: MakeHarness) -> None:
@@ -95,7 +147,31 @@ def test_padding_rows_change_no_gradient(make_harness: MakeHarness) -> None:
     np.testing.assert_allclose(*gradients, atol=1e-7)
 
 
-def test_micro_batches_add_up_to_the_mini_batch(make_harness: MakeHarness) -> None:
+def test_micro_batches_add_up_to_the_mini_batch(make_harness: MakeHarness, toy_config: RunConfig) -> None:
+    """One optimizer step in verl's own micro-batches, of as many tokens as the longest row has, and in one."""
+    from verl.utils import tensordict_utils as tu
+
+    harness = make_harness()
+    harness.sync()
+    rows = rows_of(harness.rollout(TASKS, n=4, role=Role.CHAIN), "recorded", np.linspace(-0.5, 1.5, 32))
+    packed, backend = packed_for_update(rows), harness._backend
+    reference = backend.reference(packed)
+    metrics, scores = [], []
+    for tokens in (16384, int(packed.lengths.max())):
+        open_backend(toy_config)
+        batch = backend._training_batch(packed, reference, TokenClip(kl=0.02))
+        tu.assign_non_tensor(batch, max_token_len_per_gpu=tokens)
+        metrics.append(tu.get(backend._workers.update_actor(batch), "metrics"))
+        scores.append(np.concatenate(harness.score(rows)))
+    whole, split = ({name: np.ravel(values) for name, values in metric.items()} for metric in metrics)
+    assert len(whole["tokens"]) == 1
+    assert len(split["tokens"]) > len(rows) / 4
+    for name in ("tokens", "policy_loss", "grad_norm"):
+        assert split[name].sum() == pytest.approx(whole[name].sum(), rel=1e-5)
+    np.testing.assert_allclose(*scores, atol=1e-3)
+
+
+def test_gradients_of_a_mini_batchs_parts_add_up(make_harness: MakeHarness) -> None:
     harness = make_harness()
     harness.sync()
     rows = rows_of(harness.rollout(TASKS, n=2, role=Role.CHAIN), "recorded")
@@ -140,9 +216,18 @@ def test_one_turn_rtpo_with_pooling_is_grpo_without_std(make_harness: MakeHarnes
     np.testing.assert_allclose(*gradients, atol=1e-7)
 
 
-def test_rtpo_step_synchronises_before_each_phase(make_harness: MakeHarness) -> None:
+def test_rtpo_step_synchronises_before_each_phase(make_harness: MakeHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     harness = make_harness()
     harness.sync()
+    rollout = harness.rollout
+    sampled: list[tuple[Role, set[int]]] = []
+
+    def record(*arguments: Any, role: Role, **settings: Any) -> list[Group]:
+        groups = rollout(*arguments, role=role, **settings)
+        sampled.append((role, {turn.policy_version for group in groups for path in group for turn in path.own_turns}))
+        return groups
+
+    monkeypatch.setattr(harness, "rollout", record)
     before = harness._backend.engine_states()[0].checksum
     config = compose_config("algorithm.trunks=2").algorithm_config
     rtpo.step(harness, TASKS, config)  # type: ignore[arg-type]
@@ -151,7 +236,13 @@ def test_rtpo_step_synchronises_before_each_phase(make_harness: MakeHarness) -> 
     assert sum(call["rollouts"] for call in harness.log.rollouts) == harness.ledger.rollouts
     steps = sum(update["optimizer_steps"] for update in harness.log.updates)
     assert harness.policy_version == sum(update["optimizer_steps"] > 0 for update in harness.log.updates)
-    assert steps == harness.policy_version > 0
+    assert steps == harness.policy_version > 1
+    taken = [update["optimizer_steps"] > 0 for update in harness.log.updates]
+    assert sampled == [
+        (Role.TRUNK, {0}),
+        *((Role.SIBLING, {sum(taken[:phase])}) for phase in range(len(taken))),
+    ]
+    assert harness.ledger.syncs == 1 + sum(taken[:-1])
     harness.sync()
     assert harness._backend.engine_states()[0].checksum != before
 
@@ -208,7 +299,7 @@ def test_a_gradient_that_overflows_is_not_applied(make_harness: MakeHarness) -> 
 
 def test_pairs_stay_together_and_pull_towards_their_difference(make_harness: MakeHarness) -> None:
     harness = make_harness()
-    open_backend(compose_config("optimizer.lr=1e-5"))
+    open_backend(compose_config("optimizer.lr=1e-5", "algorithm.kl=0.02"))
     harness.sync()
     pairs = harness.rollout(TASKS, n=2, role=Role.BRANCH)
     rows = [
