@@ -62,9 +62,12 @@ def rollouts_per_task(config: GRPOConfig, max_turns: int) -> int:
 
 
 def check(config: GRPOConfig) -> list[str]:
+    problems = []
     if config.chains < 2:
-        return [f"algorithm.chains is {config.chains}: a chain is compared with its group; use 2 or more."]
-    return []
+        problems.append(f"algorithm.chains is {config.chains}: a chain is compared with its group; use 2 or more.")
+    if config.dual_clip is not None and config.dual_clip <= 1:
+        problems.append(f"algorithm.dual_clip is {config.dual_clip}: it bounds a ratio; use more than 1, or null.")
+    return problems
 
 
 ALGORITHM = Algorithm(
@@ -75,7 +78,7 @@ ALGORITHM = Algorithm(
     plan="n independent chains",
     credit="return minus the prompt's mean, over its standard deviation",
     schedule="one update a step",
-    contexts="flattened history (the paper's setting), or recorded c_k",
+    contexts="flattened history (as in the paper), or recorded c_k",
     loss="token clip",
     trained="all model tokens of every chain",
 )

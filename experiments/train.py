@@ -16,7 +16,7 @@ from rtpo.harness import AgentHarness
 from rtpo.model_folder import check_model
 from rtpo.records import RunFolder, disk_errors
 from rtpo.run import Run, StopRequest, open_ledger
-from rtpo.tasks import check_prompts, load_tasks
+from rtpo.tasks import check_prompts, check_splits, load_tasks
 
 STOPPED = 75
 """exit status of a run that saved and can be resumed (sysexits' EX_TEMPFAIL)"""
@@ -40,13 +40,13 @@ def train(config: RunConfig, stop: StopRequest) -> RunFolder:
     check_model(config.model.path)
     train_tasks = load_tasks(config.task, config.task.train)
     held_out = load_tasks(config.task, config.task.held_out)
-    backend = open_backend(config)
+    check_splits(train_tasks, held_out, config.budget.tasks_per_step)
     chat = chat_format(config)
     limits = config.task.limits
     check_prompts([*train_tasks, *held_out], config.task.env, chat, limits)
-
     folder.open(config.as_dict())
     save = folder.latest()
+    backend = open_backend(config)
     world = EpisodeWorld(
         backend.engine,
         chat,

@@ -4,6 +4,7 @@ The YAML files under configs/ hold values only; what each field means stands her
 in its file.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -216,6 +217,7 @@ def _problems(run: RunConfig) -> list[str]:
         ("algorithm.epochs", config.epochs, 1),
         ("algorithm.minibatches", config.minibatches, 1),
         ("profile.processes", run.profile.processes, 1),
+        ("profile.nodes", run.profile.nodes, 1),
         ("profile.threads", run.profile.threads, 1),
         ("samples_per_rollout", run.samples_per_rollout, 0),
     ]:
@@ -235,6 +237,16 @@ def _problems(run: RunConfig) -> list[str]:
             f"algorithm.clip_low is {config.clip_low} and algorithm.clip_high {config.clip_high}: the ratio is clipped "
             "to [1 - clip_low, 1 + clip_high]; use 0 < clip_low < 1 and clip_high > 0."
         )
+    for name, number in [
+        ("optimizer.lr", run.optimizer.lr),
+        ("optimizer.clip_grad", run.optimizer.clip_grad),
+        ("profile.engine_kl_limit", run.profile.engine_kl_limit),
+    ]:
+        if number <= 0:
+            problems.append(f"{name} is {number:g}: use a number above 0.")
+    for name, text in [("experiment_name", run.experiment_name), ("algorithm.label", run.label)]:
+        if not re.fullmatch(r"[\w.+-]+", text) or text.startswith("."):
+            problems.append(f"{name} is {text!r}: it names a folder; use letters, digits and . _ + - alone.")
     if config.kl < 0:
         problems.append(f"algorithm.kl is {config.kl}: use 0 or more.")
     if run.sampling.temperature <= 0:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from rtpo import diagnostics
-from rtpo.backend import Backend
+from rtpo.backend import Backend, StepResult, TokenScores
 from rtpo.budget import Ledger
 from rtpo.engine import Sampling
 from rtpo.episodes import EpisodeWorld, Plan, run_episodes
@@ -192,7 +192,7 @@ class AgentHarness:
                     )
         return rollouts
 
-    def _score(self, rows: Sequence[TrainRow]) -> Any:
+    def _score(self, rows: Sequence[TrainRow]) -> TokenScores:
         with self._timed("score"):
             scores = self._backend.score(pack(rows, multiple=self._backend.ranks))
         if not np.isfinite(scores.logprobs).all():
@@ -219,7 +219,9 @@ class AgentHarness:
                 "the limit is too tight for the engine's precision."
             )
 
-    def _train(self, rows: Sequence[TrainRow], old: list[Floats], loss: Loss, epochs: int, count: int) -> Iterator[Any]:
+    def _train(
+        self, rows: Sequence[TrainRow], old: list[Floats], loss: Loss, epochs: int, count: int
+    ) -> Iterator[StepResult]:
         parts = minibatches(rows, count)
         # a pair must not be split between ranks
         multiple = self._backend.ranks * (2 if isinstance(loss, SquaredPair) else 1)

@@ -100,11 +100,13 @@ class RunFolder:
         return Save(final / "weights", state)
 
     def latest(self) -> Save | None:
-        """The last save, with the line files cut back to it; None for a run that never saved, whose lines go."""
+        """The last save, with the line files cut back to it; None for a run that never saved, whose lines are put aside
+        as `<file>.lost`."""
         pointer = self.path / "checkpoints" / "latest"
         if not pointer.exists():
             for file in LINE_FILES:
-                (self.path / file).unlink(missing_ok=True)
+                if (self.path / file).exists():
+                    (self.path / file).replace(self.path / f"{file}.lost")
             return None
         folder = pointer.parent / pointer.read_text().strip()
         try:

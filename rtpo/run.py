@@ -95,6 +95,7 @@ class Run:
         self._progress: Progress = state["progress"] if state else Progress()
         self._progress.resumed += state is not None
         self._stop = stop
+        self._saved: str | None = None
         self._track = track
         self._clock = time.perf_counter()
         self._algorithm = config.descriptor
@@ -117,8 +118,8 @@ class Run:
                     self._save_and_stop()
                 if self.config.save.every_steps and progress.step % self.config.save.every_steps == 0:
                     self._save()
-        self._evaluate("after")
         self._save()
+        self._evaluate("after")
         self._folder.finish(self._manifest())
 
     def _step(self) -> dict[str, Any]:
@@ -204,8 +205,12 @@ class Run:
         progress.wall_seconds = self._wall_seconds()
         self._clock = time.perf_counter()
         phase = f"-phase{len(progress.done):03d}" if progress.done else ""
+        name = f"step{progress.step:05d}{phase}"
+        if name == self._saved:
+            return
+        self._saved = name
         self._folder.save(
-            f"step{progress.step:05d}{phase}",
+            name,
             {"progress": progress, "ledger": self._ledger.as_dict()},
             self._harness.save,
             self.config.save.keep,

@@ -7,7 +7,7 @@ from rtpo.chat import ChatFormat
 from rtpo.config import DataConfig, TaskConfig
 from rtpo.envs import make_env
 from rtpo.episodes import EpisodeLimits, opening_context
-from rtpo.errors import ConfigError
+from rtpo.errors import ConfigError, DataError
 from rtpo.seeds import generator
 from rtpo.toy import math_problems
 from rtpo.types import Task
@@ -31,6 +31,21 @@ def take(tasks: Sequence[Task], start: int, count: int, seed: int) -> list[Task]
             order = generator(seed, "order", epoch).permutation(len(tasks))
         chosen.append(tasks[int(order[index])])
     return chosen
+
+
+def check_splits(train: Sequence[Task], held_out: Sequence[Task], tasks_per_step: int) -> None:
+    """Raises DataError for a question both trained and evaluated on, and for fewer tasks than a step takes."""
+    shared = {task.question for task in train} & {task.question for task in held_out}
+    if shared:
+        raise DataError(
+            f"task.train and task.held_out share {len(shared)} question(s), such as {min(shared)!r}: take them out of "
+            "one of the two, or choose another split or file."
+        )
+    if len(train) < tasks_per_step:
+        raise DataError(
+            f"task.train has {len(train)} task(s) and budget.tasks_per_step is {tasks_per_step}: a step would hold a "
+            "task twice."
+        )
 
 
 def check_prompts(tasks: Sequence[Task], env: str, chat: ChatFormat, limits: EpisodeLimits) -> None:

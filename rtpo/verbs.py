@@ -1,4 +1,4 @@
-"""The verbs an algorithm is written in, and the descriptor each algorithm file starts with.
+"""The verbs an algorithm is written in, and the descriptor each algorithm file ends with.
 
 An algorithm sees rollouts and returns rows with advantages; it never sees tensors, workers or files.
 The harness never sees which algorithm is running.
@@ -105,7 +105,8 @@ class Harness(Protocol):
         ...
 
     def sync(self) -> int:
-        """Give the engine the current weights, reset its caches, and return their version."""
+        """Give the engine the current weights, reset its caches, and return their version. An engine that holds them
+        already is left as it is."""
         ...
 
 
@@ -137,7 +138,7 @@ class AlgorithmConfig:
 
 @dataclass(frozen=True)
 class Algorithm:
-    """An algorithm's descriptor: the first thing in its file, read by composition checks and the comparison table."""
+    """An algorithm's descriptor: the last thing in its file, read by composition checks and the comparison table."""
 
     config: type[AlgorithmConfig]
     step: Callable[[Harness, Sequence[Task], Any], None]

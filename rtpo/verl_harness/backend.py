@@ -109,7 +109,7 @@ class VerlBackend:
         metrics = tu.get(output, "metrics")
         names = ("tokens", "clipped", "policy_loss", "kl_loss", "residual")
         sums = {name: float(np.sum(_flat(metrics[name]))) for name in names}
-        # every rank reports its own share of these sums, so together they are the mini-batch's
+        # rank 0 has every rank's sums
         return StepResult(
             grad_norm=float(_flat(metrics["grad_norm"])[0]),
             loss=sums["policy_loss"] + loss.kl * sums["kl_loss"],
@@ -142,6 +142,7 @@ class VerlBackend:
 
     def restart(self, settings: DictConfig) -> None:
         """The initial weights and a new optimizer, as a new backend with these settings would have them."""
+        self._free_the_device()
         self._settings = settings
         self._temperature = float(settings.actor_rollout_ref.rollout.temperature)
         self._workers.restart(settings.actor_rollout_ref.actor.optim)
@@ -154,10 +155,15 @@ class VerlBackend:
         for pool in pools:
             remove_placement_group(pool)
         deadline = time.monotonic() + 60
-        while ray.available_resources().get("GPU", 0) < self.ranks and time.monotonic() < deadline:
+        while ray.available_resources().get("GPU", 0) < self.ranks:
+            if time.monotonic() > deadline:
+                raise MachineError(
+                    "Ray did not give the ended workers' place back within a minute: start the run again."
+                )
             time.sleep(0.1)
 
     def save(self, folder: Path) -> None:
+        self._free_the_device()
         try:
             self._workers.save_checkpoint(str(folder.resolve()))
         except ray.exceptions.RayTaskError as error:
@@ -167,6 +173,7 @@ class VerlBackend:
             ) from error
 
     def load(self, folder: Path) -> None:
+        self._free_the_device()
         try:
             self._workers.load_checkpoint(str(folder.resolve()))
         except ray.exceptions.RayTaskError as error:

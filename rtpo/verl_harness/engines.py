@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from ray.exceptions import RayTaskError
+from ray.exceptions import RayError
 from verl.workers.rollout.llm_server import LLMServerClient
 
 from rtpo.engine import BatchingEngine, Generation, Request
-from rtpo.errors import ConfigError, InfrastructureError
+from rtpo.errors import ConfigError, InfrastructureError, RTPOError
 from rtpo.types import StopReason, as_ids
 
 
@@ -25,8 +25,11 @@ def embedded_engine(servers: Sequence[Any]) -> BatchingEngine:
             answers = await asyncio.gather(
                 *[servers[rank].generate_many.remote([requests[i] for i in share]) for rank, share in shares.items()]
             )
-        except RayTaskError as error:
-            raise error.cause from None
+        except RayError as error:
+            cause = getattr(error, "cause", error)
+            if isinstance(cause, RTPOError):
+                raise cause from None
+            raise InfrastructureError(f"the rollout engine failed: {str(cause).splitlines()[0]}") from error
         generations = {
             i: g
             for share, answer in zip(shares.values(), answers, strict=True)
@@ -51,18 +54,21 @@ class VllmEngine:
         sampling = request.sampling
         if sampling.top_logprobs:
             raise ConfigError("top_logprobs is set: verl's vLLM server returns the sampled token's log-prob only.")
-        output = await self._client.generate(
-            request.session,
-            prompt_ids=request.context_ids.tolist(),
-            sampling_params={
-                "temperature": sampling.temperature,
-                "top_p": sampling.top_p,
-                "top_k": sampling.top_k,
-                "max_tokens": sampling.max_tokens,
-                "seed": request.seed % 2**31,
-                "logprobs": True,
-            },
-        )
+        try:
+            output = await self._client.generate(
+                request.session,
+                prompt_ids=request.context_ids.tolist(),
+                sampling_params={
+                    "temperature": sampling.temperature,
+                    "top_p": sampling.top_p,
+                    "top_k": sampling.top_k,
+                    "max_tokens": sampling.max_tokens,
+                    "seed": request.seed % 2**31,
+                    "logprobs": True,
+                },
+            )
+        except RayError as error:
+            raise InfrastructureError(f"vLLM failed: {str(error).splitlines()[0]}") from error
         if output.stop_reason == "aborted" or not output.token_ids:
             raise InfrastructureError(f"vLLM aborted the request of {request.session}")
         stopped = output.token_ids[-1] == self._stop_id

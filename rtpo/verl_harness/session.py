@@ -18,6 +18,7 @@ from rtpo.errors import MachineError
 if TYPE_CHECKING:
     from rtpo.verl_harness.backend import VerlBackend
 
+_started: ProfileConfig | None = None
 _open: "tuple[dict[str, Any], VerlBackend] | None" = None
 
 
@@ -71,8 +72,12 @@ def start_ray(profile: ProfileConfig) -> None:
             f"need {needed}: Ray would wait for ever. Raise profile.logical_cpus (they are logical: more than the "
             "machine has is fine)."
         )
+    global _started
     if ray.is_initialized():
-        return
+        if _started == profile:
+            return
+        close_session()
+    _started = profile
     print("starting Ray, the trainer and the rollout engine", flush=True)
     is_cpu = profile.platform == "cpu"
     environment = {
@@ -96,10 +101,18 @@ def start_ray(profile: ProfileConfig) -> None:
         logging_level=logging.ERROR,
         **local,
     )
+    there = ray.cluster_resources()
+    for resource, wanted in (("CPU", needed), ("GPU", processes)):
+        if there.get(resource, 0) < wanted:
+            raise MachineError(
+                f"the Ray cluster has {there.get(resource, 0):g} {resource} and {processes} training process(es) need "
+                f"{wanted}: Ray would wait for ever. Start a larger cluster."
+            )
 
 
 def required_cpus(processes: int) -> int:
-    """Logical CPUs: one for each training process, one for each engine, one for verl's router, one to start actors."""
+    """Logical CPUs: one for each training process, one for each engine, two to spare (verl's router, what starts
+    actors)."""
     return 2 * processes + 2
 
 

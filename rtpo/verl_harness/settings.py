@@ -17,7 +17,7 @@ from rtpo.errors import ConfigError
 def verl_settings(overrides: DictConfig) -> DictConfig:
     """verl's resolved tree with `overrides` (the run's `verl` key) applied.
 
-    Raises ConfigError naming the key for one verl does not have, or a value of the wrong kind.
+    Raises ConfigError naming the key for one verl does not have, or a plain value where verl has a mapping.
     """
     outer = GlobalHydra.instance().hydra
     GlobalHydra.instance().clear()
@@ -40,6 +40,8 @@ def _merge(base: DictConfig, overrides: DictConfig, path: str) -> None:
         if key not in base and key not in _dataclass_fields(base) and not _is_free(path):
             known = ", ".join(sorted(str(k) for k in base))
             raise ConfigError(f"{path}.{key} is not a verl setting; {path} has: {known}.")
+        if isinstance(base.get(key), DictConfig) and not isinstance(value, DictConfig):
+            raise ConfigError(f"{path}.{key} is {value!r}: verl has a mapping there; set the values below it.")
         if isinstance(value, DictConfig) and isinstance(base.get(key), DictConfig):
             _merge(base[key], value, f"{path}.{key}")
         else:
