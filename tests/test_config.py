@@ -1,5 +1,6 @@
 """Composition: every algorithm on every toy task, and a sentence with the fields' names for what cannot be."""
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -8,7 +9,9 @@ from conftest import compose_config
 
 from rtpo.config import PROJECT, RunConfig, rollout_sampling
 from rtpo.engine import Sampling
-from rtpo.errors import ConfigError
+from rtpo.errors import ConfigError, DataError
+from rtpo.tasks import check_splits
+from rtpo.toy.math_problems import problems
 
 ALGORITHMS = sorted(path.stem for path in (PROJECT / "configs" / "algorithm").glob("*.yaml"))
 TOY_TASKS = sorted(path.stem for path in (PROJECT / "configs" / "task").glob("toy_*.yaml"))
@@ -117,6 +120,36 @@ def test_what_cannot_be_is_refused_by_the_names_of_its_fields(override: str, wor
     sentence = refusal(override)
     assert [word for word in words if word not in sentence] == []
     assert "\n" not in sentence
+
+
+@pytest.mark.parametrize(
+    ("override", "field"),
+    [
+        ("optimizer.lr=-1", "optimizer.lr"),
+        ("optimizer.clip_grad=0", "optimizer.clip_grad"),
+        ("profile.nodes=0", "profile.nodes"),
+        ("profile.engine_kl_limit=0", "profile.engine_kl_limit"),
+        ("experiment_name=../x", "experiment_name"),
+        ("algorithm.label=a/b", "algorithm.label"),
+    ],
+)
+def test_values_that_cannot_be_are_refused_by_name(override: str, field: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^{re.escape(field)} is"):
+        compose_config(override)
+
+
+def test_a_dual_clip_that_would_change_the_objective_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"algorithm\.dual_clip is 0\.5"):
+        compose_config("algorithm=grpo", "algorithm.dual_clip=0.5")
+
+
+def test_a_question_both_trained_and_evaluated_on_is_refused() -> None:
+    train, held_out = problems("train", 5, seed=0), problems("held_out", 5, seed=0)
+    check_splits(train, held_out, tasks_per_step=5)
+    with pytest.raises(DataError, match=r"share 1 question"):
+        check_splits(train, [*held_out, train[2]], tasks_per_step=5)
+    with pytest.raises(DataError, match=r"task\.train has 5"):
+        check_splits(train, held_out, tasks_per_step=6)
 
 
 @pytest.mark.parametrize("override", ["algorithm.chains=1", "algorithm.old_logprobs=guess", "+algorithm.trunks=4"])
