@@ -19,6 +19,7 @@ from rtpo.engine import Sampling
 from rtpo.envs import ENVIRONMENTS
 from rtpo.episodes import EpisodeLimits
 from rtpo.errors import ConfigError
+from rtpo.splits import SPLITS
 from rtpo.verbs import Algorithm, AlgorithmConfig
 
 PROJECT = Path(__file__).resolve().parents[1]
@@ -32,13 +33,15 @@ class _Strict:
 
 @dataclass(frozen=True)
 class DataConfig(_Strict):
-    """Where tasks come from: `file`, a JSONL file, or, without one, `count` problems of the task's generator.
+    """Where tasks come from: `file`, or, without one, the task's generator.
 
-    split: the generator's split; splits are disjoint. seed: of the generator.
+    split: `train`, `validation` or `held_out`, a function of the problem, so that they are disjoint; `all` takes every
+    task of a file. count: tasks to generate, or the most to take from a file (null: all of them). seed: of the
+    generator.
     """
 
     split: str
-    count: int
+    count: int | None
     seed: int = 0
     file: str | None = None
 
@@ -140,11 +143,13 @@ class ProfileConfig(_Strict):
 
 @dataclass(frozen=True)
 class RunConfig(_Strict):
-    """Everything of a run. `verl` is verl's own tree, overrides only."""
+    """Everything of a run. data: a file of tasks for both of a task's data sets; null leaves its generator. `verl` is
+    verl's own tree, overrides only."""
 
     experiment_name: str
     seed: int
     results: str
+    data: str | None
     algorithm: dict[str, Any]
     task: TaskConfig
     model: ModelConfig
@@ -206,8 +211,6 @@ def _problems(run: RunConfig) -> list[str]:
         ("task.max_turns", run.task.max_turns, 1),
         ("task.max_prompt_tokens", run.task.max_prompt_tokens, 1),
         ("task.max_turn_tokens", run.task.max_turn_tokens, 1),
-        ("task.train.count", run.task.train.count, 1),
-        ("task.held_out.count", run.task.held_out.count, 1),
         ("budget.rollouts", run.budget.rollouts, 1),
         ("budget.tasks_per_step", run.budget.tasks_per_step, 1),
         ("evaluation.samples", run.evaluation.samples, 1),
@@ -223,6 +226,15 @@ def _problems(run: RunConfig) -> list[str]:
     ]:
         if value < least:
             problems.append(f"{name} is {value}: use {least} or more.")
+    for name, data in [("train", run.task.train), ("held_out", run.task.held_out)]:
+        if data.count is None and data.file is None:
+            problems.append(
+                f"task.{name}.count is null: say how many tasks to generate, or name a file with data=<file>."
+            )
+        elif data.count is not None and data.count < 1:
+            problems.append(f"task.{name}.count is {data.count}: use 1 or more.")
+        if data.split not in SPLITS and (data.split != "all" or data.file is None):
+            problems.append(f"task.{name}.split is {data.split!r}: use one of {', '.join(SPLITS)}, or all with a file.")
     if problems:
         return problems
     if run.task.env not in ENVIRONMENTS:
@@ -263,7 +275,7 @@ def _problems(run: RunConfig) -> list[str]:
             f"budget.rollouts is {run.budget.rollouts} and one task can take {worst} rollouts with this algorithm: "
             "not one step would fit."
         )
-    if run.budget.tasks_per_step > run.task.train.count and run.task.train.file is None:
+    if run.task.train.count is not None and run.budget.tasks_per_step > run.task.train.count:
         problems.append(
             f"budget.tasks_per_step is {run.budget.tasks_per_step} and task.train.count {run.task.train.count}: a step "
             "would hold a task twice."

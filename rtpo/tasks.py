@@ -2,24 +2,33 @@
 
 import asyncio
 from collections.abc import Sequence
+from pathlib import Path
 
 from rtpo.chat import ChatFormat
 from rtpo.config import DataConfig, TaskConfig
-from rtpo.envs import make_env
+from rtpo.envs import ENVIRONMENTS, make_env
 from rtpo.episodes import EpisodeLimits, opening_context
 from rtpo.errors import ConfigError, DataError
 from rtpo.seeds import generator
-from rtpo.toy import math_problems
+from rtpo.splits import split_of
 from rtpo.types import Task
 
 
 def load_tasks(task: TaskConfig, data: DataConfig) -> list[Task]:
     """The tasks of one of a task's data sets. Raises ConfigError, DataError."""
-    if task.env == "toy_math":
-        if data.file is not None:
-            return math_problems.read_problems(data.file)
-        return math_problems.problems(data.split, data.count, data.seed)  # type: ignore[arg-type]
-    raise ConfigError(f"task.env is {task.env!r}: no data is known for it.")
+    environment = ENVIRONMENTS[task.env]
+    if data.file is not None:
+        tasks = [t for t in environment.read(Path(data.file)) if data.split in ("all", split_of(t.question))]
+        if not tasks:
+            raise DataError(
+                f"{data.file} has no task in the split {data.split!r}, which is a function of the question: use a "
+                "longer file, or split: all."
+            )
+        return tasks[: data.count]
+    if environment.generate is None:
+        raise ConfigError(f"task.env {task.env} reads its tasks from a file: name one with data=<file>.")
+    assert data.count is not None  # `compose_run` has seen to it
+    return environment.generate(data.split, data.count, data.seed)
 
 
 def take(tasks: Sequence[Task], start: int, count: int, seed: int) -> list[Task]:

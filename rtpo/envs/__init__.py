@@ -1,13 +1,28 @@
-"""The environments, by name."""
+"""The environments, by name, each with where its tasks come from."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 
 from rtpo.envs.base import Env
 from rtpo.envs.toy_math import ToyMathEnv
 from rtpo.errors import ConfigError
+from rtpo.toy import math_problems
+from rtpo.types import Task
 
-ENVIRONMENTS: dict[str, Callable[[], Env]] = {
-    "toy_math": ToyMathEnv,
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """make: a fresh environment. read: the tasks of a data file; raises DataError naming the line. generate: `count`
+    tasks of a split, (split, count, seed); None where tasks come from files alone."""
+
+    make: Callable[[], Env]
+    read: Callable[[Path], list[Task]]
+    generate: Callable[[str, int, int], list[Task]] | None = None
+
+
+ENVIRONMENTS: dict[str, Environment] = {
+    "toy_math": Environment(ToyMathEnv, math_problems.read_problems, math_problems.problems),
 }
 
 
@@ -15,4 +30,4 @@ def make_env(name: str) -> Env:
     """A fresh environment. Raises ConfigError for a name that is not registered."""
     if name not in ENVIRONMENTS:
         raise ConfigError(f"environment {name!r} does not exist: use one of {', '.join(sorted(ENVIRONMENTS))}")
-    return ENVIRONMENTS[name]()
+    return ENVIRONMENTS[name].make()

@@ -3,20 +3,19 @@
 A problem's split is a function of a hash of the problem, so no two splits can share one.
 """
 
-import hashlib
 import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 
 from rtpo.errors import ConfigError, DataError
+from rtpo.splits import SPLITS, split_of
 from rtpo.types import Task
 
 MODULUS = 100
-Split = Literal["train", "validation", "held_out"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +49,6 @@ _PATTERNS = tuple(
     )
     for template in TEMPLATES
 )
-_SHARE = {"held_out": range(0, 1), "validation": range(1, 2), "train": range(2, 10)}
 
 
 def calculate(left: int, operator: str, right: int) -> int:
@@ -124,16 +122,10 @@ def parse_question(question: str) -> Problem:
     )
 
 
-def split_of(problem: Problem) -> Split:
-    """The split a problem belongs to."""
-    bucket = int.from_bytes(hashlib.sha256(problem.key.encode()).digest()[:8], "big") % 10
-    return next(split for split in get_args(Split) if bucket in _SHARE[split])
-
-
-def problems(split: Split, count: int, seed: int) -> list[Task]:
+def problems(split: str, count: int, seed: int) -> list[Task]:
     """`count` different problems of a split; the same arguments give the same list, and fewer a prefix of it."""
-    if split not in get_args(Split):
-        raise ConfigError(f"split {split!r} does not exist: use one of {', '.join(get_args(Split))}")
+    if split not in SPLITS:
+        raise ConfigError(f"split {split!r} does not exist: use one of {', '.join(SPLITS)}")
     if count < 1:
         raise ConfigError(f"count of problems is {count}: ask for at least 1")
     rng = np.random.default_rng(seed)
@@ -141,7 +133,7 @@ def problems(split: Split, count: int, seed: int) -> list[Task]:
     while len(found) < count:
         a, b, c = (int(number) for number in rng.integers(2, MODULUS, size=3))
         problem = Problem(int(rng.integers(len(TEMPLATES))), a, b, c, SIGNS[rng.integers(len(SIGNS))])
-        if split_of(problem) == split and problem.key not in found:
+        if split_of(problem.key) == split and problem.key not in found:
             uid = f"toy_math/{split}/{problem.key}"
             found[problem.key] = Task(uid=uid, question=problem.question, answer=problem.answer)
     return list(found.values())

@@ -31,7 +31,7 @@ from rtpo.errors import ConfigError, DataError
 from rtpo.rows import trajectory_rows
 from rtpo.seeds import generator
 from rtpo.toy.demonstrator import Demonstration, demonstrate
-from rtpo.toy.math_problems import Split, problems
+from rtpo.toy.math_problems import problems
 from rtpo.toy.tokenizer import build_tokenizer, encode_strict
 from rtpo.types import Ids, Role, Rollout, RolloutContext, StopReason, Task, as_ids
 
@@ -59,7 +59,7 @@ class Demonstrator(Protocol):
 class WarmStartTask:
     """What a task's warm start needs: its problems by split, its demonstrator, and K."""
 
-    problems: Callable[[Split, int, int], list[Task]]
+    problems: Callable[[str, int, int], list[Task]]
     demonstrate: Demonstrator
     max_turns: int
 
