@@ -54,6 +54,7 @@ def train(config: RunConfig, stop: StopRequest) -> RunFolder:
         limits,
         config.algorithm_config.rollout_context,
         config.seed,
+        lock_step=config.deterministic,
     )
     harness = AgentHarness(
         backend,
@@ -62,6 +63,7 @@ def train(config: RunConfig, stop: StopRequest) -> RunFolder:
         open_ledger(config, folder, save.state if save else None),
         engine_kl_limit=config.profile.engine_kl_limit,
         samples_per_rollout=config.samples_per_rollout,
+        always_push=config.deterministic,
     )
     if save:
         harness.load(save.folder, save.state["harness"])

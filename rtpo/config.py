@@ -116,9 +116,12 @@ class EvaluationConfig(_Strict):
 
 @dataclass(frozen=True)
 class SaveConfig(_Strict):
-    """every_steps: steps between saves; 0 saves only when the run is asked to stop and at its end. keep: saves kept."""
+    """every_steps: steps between saves; 0 saves only when the run is asked to stop and at its end. every_phases:
+    synchronisations between saves inside a step, where each also writes the step's rollouts so far; 0 for none. keep:
+    saves kept."""
 
     every_steps: int = 0
+    every_phases: int = 0
     keep: int = 1
 
 
@@ -143,12 +146,14 @@ class ProfileConfig(_Strict):
 
 @dataclass(frozen=True)
 class RunConfig(_Strict):
-    """Everything of a run. data: a file of tasks for both of a task's data sets; null leaves its generator. `verl` is
+    """Everything of a run. deterministic: the same configuration gives the same run, bit for bit and over crashes (CPU
+    alone; docs/harness.md). data: a file of tasks for both of a task's data sets; null leaves its generator. `verl` is
     verl's own tree, overrides only."""
 
     experiment_name: str
     seed: int
     results: str
+    deterministic: bool
     data: str | None
     algorithm: dict[str, Any]
     task: TaskConfig
@@ -216,6 +221,7 @@ def _problems(run: RunConfig) -> list[str]:
         ("evaluation.samples", run.evaluation.samples, 1),
         ("evaluation.every_steps", run.evaluation.every_steps, 0),
         ("save.every_steps", run.save.every_steps, 0),
+        ("save.every_phases", run.save.every_phases, 0),
         ("save.keep", run.save.keep, 1),
         ("algorithm.epochs", config.epochs, 1),
         ("algorithm.minibatches", config.minibatches, 1),
@@ -259,6 +265,10 @@ def _problems(run: RunConfig) -> list[str]:
     for name, text in [("experiment_name", run.experiment_name), ("algorithm.label", run.label)]:
         if not re.fullmatch(r"[\w.+-]+", text) or text.startswith("."):
             problems.append(f"{name} is {text!r}: it names a folder; use letters, digits and . _ + - alone.")
+    if run.deterministic and run.profile.platform != "cpu":
+        problems.append(
+            "deterministic is true: vLLM's batches are not ours to order, so it holds on platform cpu alone; use false."
+        )
     if config.kl < 0:
         problems.append(f"algorithm.kl is {config.kl}: use 0 or more.")
     if run.sampling.temperature <= 0:

@@ -13,6 +13,7 @@ from rtpo.contexts import next_context
 from rtpo.engine import Engine, Request, Sampling
 from rtpo.envs.base import Env
 from rtpo.errors import DataError, InfrastructureError
+from rtpo.lock_step import LockStep
 from rtpo.seeds import stream_seed
 from rtpo.types import (
     Boundary,
@@ -48,7 +49,8 @@ class EpisodeLimits:
 
 @dataclass(frozen=True)
 class EpisodeWorld:
-    """Where episodes happen. `sampling.max_tokens` is replaced by what the limits leave."""
+    """Where episodes happen. `sampling.max_tokens` is replaced by what the limits leave. lock_step: see
+    `rtpo.lock_step`."""
 
     engine: Engine
     chat: ChatFormat
@@ -56,6 +58,7 @@ class EpisodeWorld:
     limits: EpisodeLimits
     rollout_context: RolloutContext
     seed: int
+    lock_step: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +77,19 @@ def run_episodes(
     """The rollouts of `plans`, in order; `on_retry` hears of each episode begun again. Raises what the first episode
     to fail raised."""
 
+    lock_step = LockStep(world.engine, [plan.uid for plan in plans]) if world.lock_step else None
+    shared = world if lock_step is None else replace(world, engine=lock_step)
+
+    async def run(plan: Plan) -> Rollout:
+        try:
+            return await _run(shared, plan, sampling, on_retry)
+        finally:
+            if lock_step is not None:
+                lock_step.leave()
+
     async def run_all() -> list[Rollout]:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(_run(world, plan, sampling, on_retry)) for plan in plans]
+            tasks = [group.create_task(run(plan)) for plan in plans]
         return [task.result() for task in tasks]
 
     try:

@@ -41,6 +41,8 @@ class AgentHarness:
 
     engine_kl_limit: the k3 KL between the trainer and the engine on the same context, in nats a token, above which the
     engine is taken to hold other weights than it says. samples_per_rollout: rollouts kept for the records in each call.
+    always_push: give the engine its weights at every synchronisation, so that its caches are empty then whatever came
+    before.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class AgentHarness:
         *,
         engine_kl_limit: float,
         samples_per_rollout: int = 0,
+        always_push: bool = False,
     ) -> None:
         self._backend = backend
         self._world = world
@@ -59,6 +62,7 @@ class AgentHarness:
         self.ledger = ledger
         self._engine_kl_limit = engine_kl_limit
         self._samples = samples_per_rollout
+        self._always_push = always_push
         self.policy_version = 0
         self._engine_version = -1
         self._step = 0
@@ -133,7 +137,7 @@ class AgentHarness:
         return Update(len(results), self.policy_version)
 
     def sync(self) -> int:
-        if self._engine_version != self.policy_version or not self._backend.is_serving:
+        if self._always_push or self._engine_version != self.policy_version or not self._backend.is_serving:
             with self._timed("sync"):
                 self._backend.push(self.policy_version)
             self._engine_version = self.policy_version

@@ -1,7 +1,7 @@
 """What a run leaves behind (results/README.md): lines appended as they come, the manifest last.
 
-Nothing half-written looks complete: whole files are written beside their place and moved there, a save is a folder
-moved there, and lines written after the last save are cut off when the run is resumed.
+Nothing half-written looks complete: whole files are written beside their place, flushed and moved there, a save is a
+folder moved there, and lines written after the last save are cut off when the run is resumed.
 """
 
 import errno
@@ -74,29 +74,28 @@ class RunFolder:
 
     def save(self, name: str, state: dict[str, Any], write_weights: Any, keep: int) -> Save:
         """A save under checkpoints/<name>. `write_weights(folder)` writes weights and returns its part of the state.
-        Until all is on disk the save is called <name>.partial, which is never read.
+        Until all is on disk, and again while it is deleted, a save is called <name>.partial, which is never read.
         """
         saves = self.path / "checkpoints"
-        partial, final = saves / f"{name}.partial", saves / name
+        partial, final = _partial(saves / name), saves / name
         offsets = {file: _size(self.path / file) for file in LINE_FILES}
         with disk_errors(final):
-            shutil.rmtree(partial, ignore_errors=True)
+            for left in saves.glob("*.partial"):
+                shutil.rmtree(left) if left.is_dir() else left.unlink()
             partial.mkdir(parents=True)
             try:
                 state = state | {"harness": write_weights(partial / "weights"), "offsets": offsets}
-                with (partial / "state.pkl").open("wb") as file:
-                    pickle.dump(state, file)
-                    file.flush()
-                    os.fsync(file.fileno())
-                shutil.rmtree(final, ignore_errors=True)
+                (partial / "state.pkl").write_bytes(pickle.dumps(state))
+                _to_disk(partial)
+                if final.exists():  # a crash came before `latest` named it
+                    shutil.rmtree(final.rename(_partial(saves / f"{name}.old")))
                 partial.rename(final)
                 _write_whole(saves / "latest", name)
             except BaseException:
                 shutil.rmtree(partial, ignore_errors=True)
                 raise
             for old in sorted(saves.glob("step*"), key=lambda path: path.stat().st_mtime)[:-keep]:
-                if old != final:
-                    shutil.rmtree(old)
+                shutil.rmtree(old.rename(_partial(old)))
         return Save(final / "weights", state)
 
     def latest(self) -> Save | None:
@@ -138,7 +137,7 @@ def disk_errors(place: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES):
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES):
             raise
         raise MachineError(
             f"cannot write {place}: {os.strerror(error.errno)}. What was saved before is intact; make room and run the "
@@ -192,12 +191,26 @@ def sha256(path: Path) -> str:
 
 
 def _write_whole(path: Path, text: str) -> None:
-    beside = path.with_name(path.name + ".partial")
+    beside = _partial(path)
     with beside.open("w", encoding="utf-8") as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
     beside.replace(path)
+
+
+def _to_disk(folder: Path) -> None:
+    """Flush every file and folder under `folder`."""
+    for place in (folder, *folder.rglob("*")):
+        descriptor = os.open(place, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _partial(path: Path) -> Path:
+    return path.with_name(path.name + ".partial")
 
 
 def _size(path: Path) -> int:

@@ -95,7 +95,7 @@ class Run:
         self._progress: Progress = state["progress"] if state else Progress()
         self._progress.resumed += state is not None
         self._stop = stop
-        self._saved: str | None = None
+        self._saved = state["name"] if state else None
         self._track = track
         self._clock = time.perf_counter()
         self._algorithm = config.descriptor
@@ -108,6 +108,8 @@ class Run:
             if not progress.evaluated_before:
                 self._evaluate("before")
                 progress.evaluated_before = True
+                if self._stop.reason:
+                    self._save_and_stop()
             while progress.span or ledger.tasks_that_fit(self.config.budget.tasks_per_step, self._worst_case):
                 metrics = self._step()
                 bar.update(ledger.rollouts - bar.n)
@@ -141,9 +143,12 @@ class Run:
         return self._write(log, count)
 
     def _between_phases(self, done: list[Done]) -> None:
+        self._progress.done = done
         if self._stop.reason:
-            self._progress.done = done
             self._save_and_stop()
+        every = self.config.save.every_phases
+        if every and _phases(done) % every == 0:
+            self._save()
 
     def _write(self, log: StepLog, tasks: int) -> dict[str, Any]:
         ledger = self._ledger
@@ -204,14 +209,14 @@ class Run:
         progress = self._progress
         progress.wall_seconds = self._wall_seconds()
         self._clock = time.perf_counter()
-        phase = f"-phase{len(progress.done):03d}" if progress.done else ""
+        phase = f"-phase{_phases(progress.done):03d}" if progress.done else ""
         name = f"step{progress.step:05d}{phase}"
         if name == self._saved:
             return
         self._saved = name
         self._folder.save(
             name,
-            {"progress": progress, "ledger": self._ledger.as_dict()},
+            {"name": name, "progress": progress, "ledger": self._ledger.as_dict()},
             self._harness.save,
             self.config.save.keep,
         )
@@ -256,6 +261,11 @@ class Run:
             "wall_seconds": self._wall_seconds(),
             "ledger": self._ledger.as_dict(),
         }
+
+
+def _phases(done: Sequence[Done]) -> int:
+    """Synchronisations of a step up to the one that is due."""
+    return 1 + sum(past.verb == "sync" for past in done)
 
 
 def model_sha256(folder: str) -> dict[str, str]:
