@@ -1,31 +1,33 @@
-"""Make a toy task's warm-started model: python experiments/warm_start.py --task toy_math --output DIR"""
+"""Make a toy task's warm-started model: python experiments/warm_start.py --task toy_math --output DIR
+
+Settings that are not given are the task's own (`rtpo.toy.warm_start.TASKS`).
+"""
 
 import argparse
 import json
 import sys
-from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 from rtpo.errors import RTPOError
-from rtpo.toy.warm_start import TASKS, WarmStart, warm_start
+from rtpo.toy.warm_start import TASKS, WarmStart, settings_of, warm_start
 
 TOLERANCE = 0.05
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns its exit status."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--task", required=True, choices=sorted(TASKS))
     parser.add_argument("--output", required=True, type=Path, help="checkpoint folder to make")
-    for field in fields(WarmStart):
-        if field.name != "task":
-            parser.add_argument(f"--{field.name.replace('_', '-')}", type=type(field.default), default=field.default)
+    for name, kind in get_type_hints(WarmStart).items():
+        if name != "task":
+            parser.add_argument(f"--{name.replace('_', '-')}", type=kind, default=argparse.SUPPRESS)
     parser.add_argument("--compare", type=Path, help="warm start whose sampled success the new one must be close to")
     given = vars(parser.parse_args(arguments))
-    output, kept = given.pop("output"), given.pop("compare")
+    task, output, kept = given.pop("task"), given.pop("output"), given.pop("compare")
     try:
-        record = warm_start(WarmStart(**given), output)
+        record = warm_start(settings_of(task, **given), output)
     except RTPOError as error:
         print(error, file=sys.stderr)
         return 1

@@ -18,9 +18,22 @@ Reply = tuple[str, StopReason]
 Trace = list[tuple[Feedback, str]]
 
 TASKS = {
+    "toy_knowledge": Task(
+        uid="toy_knowledge/train/e53bossrivalfriendfrom37", question=" find e53 boss rival friend from 37", answer="e30"
+    ),
     "toy_math": Task(uid="toy_math/held_out/12+5*3", question=" compute 12 + 5 * 3", answer=27),
 }
 REPLIES = {
+    "toy_knowledge": (
+        "<think> first e53 then boss</think><tool_call> search e53 boss</tool_call>",
+        "<think> e53 boss is e36 then rival</think><tool_call> search e36 rival</tool_call>",
+        "<think> first e53 then boss</think><tool_call> search e53</tool_call>",
+        "<tool_call> search e53",
+        "<think> first e53",
+        "<think> e17 friend is e30 so answer e30</think> answer\\boxed{ e30}",
+        " answer\\boxed{ e3}",
+        "",
+    ),
     "toy_math": (
         "<think> first 5 * 3</think><tool_call> 5 * 3</tool_call>",
         "<think> 5 * 3 is 15 then 12 + 15</think><tool_call> 12 + 15</tool_call>",

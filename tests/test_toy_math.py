@@ -21,9 +21,10 @@ from rtpo.contexts import next_context
 from rtpo.envs.toy_math import ToyMathEnv
 from rtpo.errors import ConfigError, DataError
 from rtpo.splits import split_of
-from rtpo.toy.demonstrator import SlipRates, demonstrate
+from rtpo.toy.knowledge_problems import ENTITIES, RELATIONS
+from rtpo.toy.math_demonstrator import SlipRates, demonstrate
 from rtpo.toy.math_problems import Problem, parse_question, problems, read_problems
-from rtpo.toy.tokenizer import ENTITIES, MARKUP, NUMBERS, RELATIONS, WORDS, build_tokenizer, encode_strict
+from rtpo.toy.tokenizer import MARKUP, NUMBERS, WORDS, build_tokenizer, encode_strict
 from rtpo.types import Feedback, Grade, Message, StopReason, Task, ToolOutcome, as_ids
 
 SHIPPED = Path(toy.__file__).parent / "warm_start_math"
@@ -166,7 +167,7 @@ def test_reading_problems(tmp_path: Path) -> None:
         (line(question=" compute 12 / 5 * 3"), "line 1 of .*: question .* is in none of the toy math templates"),
         (line(question=" compute 05 + 5 * 3"), "line 1 of .*: question .* is in none of the toy math templates"),
         (line(uid=""), "line 1 of .*: uid must be text"),
-        (line(answer=26), "line 1 of .*: answer is 26, but the question's value modulo 100 is 27"),
+        (line(answer=26), "line 1 of .*: answer is 26, but the question's answer is 27"),
         (line(answer="27"), "line 1 of .*: answer is '27'"),
         (line() + "\n" + line(), "line 2 of .* repeats uid"),
         ("\xff", "is not UTF-8"),
@@ -350,7 +351,7 @@ def test_an_output_folder_in_use_is_refused(tmp_path: Path, capsys: pytest.Captu
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"task": "chess"}, "task 'chess' has no warm start: use one of toy_math"),
+        ({"task": "chess"}, "task 'chess' has no warm start: use one of toy_knowledge, toy_math"),
         ({"steps": 0}, "steps is 0"),
         ({"learning_rate": 0.0}, "learning_rate is 0.0"),
         ({"full_history": 1.5}, "full_history is 1.5"),
@@ -358,7 +359,7 @@ def test_an_output_folder_in_use_is_refused(tmp_path: Path, capsys: pytest.Captu
 )
 def test_settings_that_cannot_be_are_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        toy.WarmStart(**({"task": "toy_math"} | changes))
+        toy.settings_of(**({"task": "toy_math"} | changes))
 
 
 def shipped_record() -> dict[str, Any]:

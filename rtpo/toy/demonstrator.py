@@ -1,33 +1,17 @@
-"""An imperfect solver of the toy math task, whose traces a model is warm-started on.
+"""Episodes of an imperfect solver of a toy task, whose traces a model is warm-started on.
 
-It takes the two operations in turn and then answers, and slips at every turn in one of several ways, so that a model
-that imitates it succeeds now and then and has something to learn.
+Each task has a demonstrator of its own, `math_demonstrator` and `knowledge_demonstrator`: what it believes, what it
+replies, and how it slips. Here is the episode around it.
 """
 
-from dataclasses import dataclass, replace
-
-import numpy as np
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
 
 from rtpo.envs.base import Env
-from rtpo.toy.math_problems import MODULUS, TEMPLATES, Problem, parse_question
-from rtpo.toy.tokenizer import STOP
 from rtpo.types import Grade, Message, StopReason, Task
 
-LEFT_TO_RIGHT = next(index for index, template in enumerate(TEMPLATES) if template.question == "a s b * c")
-
-
-@dataclass(frozen=True, slots=True)
-class SlipRates:
-    """How often the demonstrator slips at a turn, by what the turn should do.
-
-    left_to_right: how often it takes a sum or difference before the product to its right. Above one half, so that its
-    most likely reply is wrong there: a model has more to learn than to sharpen.
-    """
-
-    first: float = 0.25
-    second: float = 0.25
-    answer: float = 0.17
-    left_to_right: float = 0.6
+Belief = TypeVar("Belief")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +24,7 @@ class DemonstratedTurn:
 
 @dataclass(frozen=True, slots=True)
 class Demonstration:
-    """One episode of the demonstrator."""
+    """One episode of a demonstrator."""
 
     opening: tuple[Message, ...]
     turns: tuple[DemonstratedTurn, ...]
@@ -54,134 +38,27 @@ class Demonstration:
         return self.grade.reward
 
 
-@dataclass(frozen=True, slots=True)
-class _Belief:
-    """What the demonstrator goes by: the problem as it reads it, the operations done and their results."""
-
-    problem: Problem
-    done: tuple[tuple[str, int], ...] = ()
-    failed: bool = False
-
-    @property
-    def next_operation(self) -> str | None:
-        if not self.done:
-            return self.problem.first
-        return self.problem.second(self.done[0][1]) if len(self.done) == 1 else None
-
-    @property
-    def recalled(self) -> str:
-        """The last finding, as thinking restates it."""
-        if not self.done:
-            # Naming the side first lets a small model commit to one reading before it copies numbers.
-            side = " right" if self.problem.starts_right else " left"
-            return (" error again" if self.failed else " first") + side
-        if self.failed:
-            return " error again"
-        operation, result = self.done[-1]
-        return f"{operation} is {result}" + (" then" if len(self.done) == 1 else " so answer")
-
-
-def _call(belief: _Belief, planned: str, called: str | None = None) -> str:
-    called = planned if called is None else called
-    return f"<think>{belief.recalled}{planned}</think><tool_call>{called}</tool_call>{STOP}"
-
-
-def _answer(belief: _Belief, number: int) -> str:
-    return f"<think>{belief.recalled} {number}</think> answer\\boxed{{ {number}}}{STOP}"
-
-
-def _number(rng: np.random.Generator) -> int:
-    return int(rng.integers(MODULUS))
-
-
-def _wrong_operand(operation: str, rng: np.random.Generator) -> str:
-    words = operation.split()
-    words[2 * int(rng.integers(2))] = str(_number(rng))
-    return "".join(f" {word}" for word in words)
-
-
-def _wrong_operator(operation: str, rng: np.random.Generator) -> str:
-    left, operator, right = operation.split()
-    return f" {left} {rng.choice([other for other in '+-*' if other != operator])} {right}"
-
-
-def _malformed(belief: _Belief, operation: str, rng: np.random.Generator) -> str:
-    left, operator, right = operation.split()
-    whole = belief.problem.question.removeprefix(" compute")
-    return str(rng.choice([whole, f" {left} {right}", f" {left} {operator}", f"{operation} {operator}"]))
-
-
-def _misread(problem: Problem) -> Problem:
-    return replace(problem, template=TEMPLATES[problem.template].misread)
-
-
-def _slip_in_call(belief: _Belief, operation: str, rng: np.random.Generator) -> tuple[str, _Belief]:
-    """A wrong reply where an operation was due, and what the demonstrator believes from then on."""
-    slips = ["operand", "copy", "operator", "malformed", "malformed", "stop"]
-    slip = rng.choice([*slips, "decomposition", "decomposition"] if not belief.done else [*slips, "repeat"])
-    if slip == "decomposition":
-        belief = replace(belief, problem=_misread(belief.problem))
-        return _call(belief, belief.problem.first), belief
-    if slip == "operand":
-        return _call(belief, _wrong_operand(operation, rng)), belief
-    if slip == "copy":
-        return _call(belief, operation, _wrong_operand(operation, rng)), belief
-    if slip == "operator":
-        return _call(belief, _wrong_operator(operation, rng)), belief
-    if slip == "malformed":
-        return _call(belief, operation, _malformed(belief, operation, rng)), belief
-    if slip == "repeat":
-        return _call(belief, belief.done[-1][0]), belief
-    return _answer(belief, belief.done[-1][1] if belief.done else _number(rng)), belief
-
-
-def _slip_in_answer(belief: _Belief, rng: np.random.Generator) -> str:
-    """A wrong reply where the answer was due."""
-    (_, early), (operation, result) = belief.done
-    slip = rng.choice(["number", "early result", "no box", "repeat"])
-    if slip == "number":
-        return _answer(belief, _number(rng))
-    if slip == "early result":
-        return _answer(belief, early)
-    if slip == "no box":
-        return f"<think>{belief.recalled} {result}</think> answer {result}{STOP}"
-    return _call(belief, operation)
-
-
-def _reply(belief: _Belief, rates: SlipRates, rng: np.random.Generator) -> tuple[str, _Belief]:
-    operation = belief.next_operation
-    if operation is None:
-        slips = rng.random() < rates.answer
-        return _slip_in_answer(belief, rng) if slips else _answer(belief, belief.done[-1][1]), belief
-    if rng.random() < (rates.second if belief.done else rates.first):
-        return _slip_in_call(belief, operation, rng)
-    return _call(belief, operation), belief
-
-
-def _learn(belief: _Belief, reply: str, content: str) -> _Belief:
-    if content == " error":
-        return replace(belief, failed=True)
-    operation = reply.partition("<tool_call>")[2].partition("</tool_call>")[0]
-    return replace(belief, done=(*belief.done[:1], (operation, int(content))), failed=False)
-
-
-async def demonstrate(
-    task: Task, env: Env, rng: np.random.Generator, *, max_turns: int = 3, rates: SlipRates | None = None
+async def play_out(
+    task: Task,
+    env: Env,
+    belief: Belief,
+    reply_to: Callable[[Belief], tuple[str, Belief]],
+    learn: Callable[[Belief, str, str], Belief],
+    max_turns: int,
 ) -> Demonstration:
-    """One episode of `task` in `env`. The same state of `rng` gives the same episode."""
-    rates = rates or SlipRates()
+    """One episode of `task` in `env` by a solver that begins with `belief`.
+
+    reply_to: its reply, and what it believes once it has replied. learn: from its belief, its reply and what the tool
+    answered to what it believes then.
+    """
     opening = await env.reset(task)
-    problem = parse_question(task.question)
-    if problem.template == LEFT_TO_RIGHT and rng.random() < rates.left_to_right:
-        problem = _misread(problem)
-    belief = _Belief(problem)
     turns: list[DemonstratedTurn] = []
     done = False
     while not done and len(turns) < max_turns:
-        reply, belief = _reply(belief, rates, rng)
+        reply, belief = reply_to(belief)
         feedback = await env.step(reply, StopReason.STOP)
         turns.append(DemonstratedTurn(reply, feedback.messages))
         done = feedback.done
         if not done:
-            belief = _learn(belief, reply, feedback.messages[0].content)
+            belief = learn(belief, reply, feedback.messages[0].content)
     return Demonstration(opening, tuple(turns), await env.grade())

@@ -1,21 +1,17 @@
-"""Problems of the toy math task: two operations, modulo 100, in four templates that differ in which goes first.
+"""Problems of the toy math task: two operations, modulo 100, in four templates that differ in which goes first."""
 
-A problem's split is a function of a hash of the problem, so no two splits can share one.
-"""
-
-import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from rtpo.errors import ConfigError, DataError
-from rtpo.splits import SPLITS, split_of
+from rtpo.errors import DataError
+from rtpo.toy.problems import draw_tasks, read_tasks
 from rtpo.types import Task
 
 MODULUS = 100
+EXAMPLE = " compute 12 + 5 * 3"
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,62 +114,21 @@ def parse_question(question: str) -> Problem:
                 return problem
     raise DataError(
         f"question {question!r} is in none of the toy math templates: "
-        "write it like ' compute 12 + 5 * 3', one space before each word, numbers from 0 to 99"
+        f"write it like {EXAMPLE!r}, one space before each word, numbers from 0 to 99"
     )
 
 
 def problems(split: str, count: int, seed: int) -> list[Task]:
     """`count` different problems of a split; the same arguments give the same list, and fewer a prefix of it."""
-    if split not in SPLITS:
-        raise ConfigError(f"split {split!r} does not exist: use one of {', '.join(SPLITS)}")
-    if count < 1:
-        raise ConfigError(f"count of problems is {count}: ask for at least 1")
     rng = np.random.default_rng(seed)
-    found: dict[str, Task] = {}
-    while len(found) < count:
+
+    def draw() -> Problem:
         a, b, c = (int(number) for number in rng.integers(2, MODULUS, size=3))
-        problem = Problem(int(rng.integers(len(TEMPLATES))), a, b, c, SIGNS[rng.integers(len(SIGNS))])
-        if split_of(problem.key) == split and problem.key not in found:
-            uid = f"toy_math/{split}/{problem.key}"
-            found[problem.key] = Task(uid=uid, question=problem.question, answer=problem.answer)
-    return list(found.values())
+        return Problem(int(rng.integers(len(TEMPLATES))), a, b, c, SIGNS[rng.integers(len(SIGNS))])
 
-
-def _read_line(place: str, line: str) -> Task:
-    try:
-        fields: Any = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise DataError(f"{place} is not JSON ({error.msg}): write one object a line") from error
-    if not isinstance(fields, dict) or set(fields) != {"question", "answer", "uid"}:
-        raise DataError(f"{place} must be an object with the fields question, answer and uid, and no others")
-    if not isinstance(fields["question"], str):
-        raise DataError(f"{place}: question must be text like ' compute 12 + 5 * 3'")
-    if not isinstance(fields["uid"], str) or not fields["uid"]:
-        raise DataError(f"{place}: uid must be text that is not empty")
-    try:
-        answer = parse_question(fields["question"]).answer
-    except DataError as error:
-        raise DataError(f"{place}: {error}") from error
-    if type(fields["answer"]) is not int or fields["answer"] != answer:
-        raise DataError(f"{place}: answer is {fields['answer']!r}, but the question's value modulo 100 is {answer}")
-    return Task(uid=fields["uid"], question=fields["question"], answer=answer)
+    return draw_tasks("toy_math", split, count, draw)
 
 
 def read_problems(path: str | Path) -> list[Task]:
     """The tasks of a JSONL file with the fields question, answer and uid. Raises DataError, naming the line."""
-    path = Path(path)
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise DataError(f"data file {path} cannot be read ({error.strerror}): check the path") from error
-    except UnicodeDecodeError as error:
-        raise DataError(f"data file {path} is not UTF-8 text: save it as UTF-8") from error
-    tasks: dict[str, Task] = {}
-    for number, line in enumerate(lines, start=1):
-        task = _read_line(f"line {number} of {path}", line)
-        if task.uid in tasks:
-            raise DataError(f"line {number} of {path} repeats uid {task.uid!r}: give each problem its own uid")
-        tasks[task.uid] = task
-    if not tasks:
-        raise DataError(f"data file {path} is empty: write one problem a line, with question, answer and uid")
-    return list(tasks.values())
+    return read_tasks(path, parse_question, EXAMPLE)

@@ -9,6 +9,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from rtpo.errors import DataError
+from rtpo.toy.knowledge_problems import ENTITIES, RELATIONS
 
 PAD = "<|endoftext|>"
 START = "<|im_start|>"
@@ -33,8 +34,6 @@ WORDS = (
     *("find", "search", "nothing", "from"),
     *("first", "then", "next", "is", "so", "answer", "error", "again", "left", "right", "plan", "start"),
 )
-RELATIONS = ("boss", "rival", "friend", "parent", "teacher", "neighbour")
-ENTITIES = tuple(f"e{number}" for number in range(60))
 
 CHAT_TEMPLATE = """\
 {%- for message in messages %}

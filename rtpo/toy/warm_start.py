@@ -30,8 +30,8 @@ from rtpo.episodes import EpisodeLimits, EpisodeWorld, Plan, run_episodes
 from rtpo.errors import ConfigError, DataError
 from rtpo.rows import trajectory_rows
 from rtpo.seeds import generator
-from rtpo.toy.demonstrator import Demonstration, demonstrate
-from rtpo.toy.math_problems import problems
+from rtpo.toy import knowledge_demonstrator, knowledge_problems, math_demonstrator, math_problems
+from rtpo.toy.demonstrator import Demonstration
 from rtpo.toy.tokenizer import build_tokenizer, encode_strict
 from rtpo.types import Ids, Role, Rollout, RolloutContext, StopReason, Task, as_ids
 
@@ -57,35 +57,46 @@ class Demonstrator(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class WarmStartTask:
-    """What a task's warm start needs: its problems by split, its demonstrator, and K."""
+    """What a task's warm start needs: its problems by split, its demonstrator and K, and its own settings."""
 
     problems: Callable[[str, int, int], list[Task]]
     demonstrate: Demonstrator
     max_turns: int
+    steps: int
+    full_history: float
 
 
-TASKS = {"toy_math": WarmStartTask(problems, demonstrate, max_turns=3)}
+TASKS = {
+    "toy_math": WarmStartTask(
+        math_problems.problems, math_demonstrator.demonstrate, max_turns=3, steps=1400, full_history=0.01
+    ),
+    "toy_knowledge": WarmStartTask(
+        knowledge_problems.problems,
+        knowledge_demonstrator.demonstrate,
+        max_turns=knowledge_problems.MAX_TURNS,
+        steps=800,
+        full_history=0.03,
+    ),
+}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WarmStart:
-    """The settings of one warm start.
+    """The settings of one warm start; `settings_of` gives a task's own.
 
     full_history: share of the episodes whose contexts keep past thinking.
     held_out: number of held-out problems the result is measured on.
     """
 
     task: str
-    steps: int = 1400
+    steps: int
     seed: int = 0
     batch_size: int = 64
     learning_rate: float = 3e-3
-    full_history: float = 0.01
+    full_history: float
     held_out: int = 1000
 
     def __post_init__(self) -> None:
-        if self.task not in TASKS:
-            raise ConfigError(f"task {self.task!r} has no warm start: use one of {', '.join(sorted(TASKS))}")
         for name in ("steps", "batch_size", "held_out"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}: give at least 1")
@@ -93,6 +104,15 @@ class WarmStart:
             raise ConfigError(f"learning_rate is {self.learning_rate}: give a number above 0")
         if not 0 <= self.full_history <= 1:
             raise ConfigError(f"full_history is {self.full_history}: give a share from 0 to 1")
+
+
+def settings_of(task: str, **changes: int | float) -> WarmStart:
+    """A task's settings, with `changes`. Raises ConfigError for a task without a warm start and values that cannot
+    be."""
+    if task not in TASKS:
+        raise ConfigError(f"task {task!r} has no warm start: use one of {', '.join(sorted(TASKS))}")
+    own: dict[str, Any] = {"steps": TASKS[task].steps, "full_history": TASKS[task].full_history}
+    return WarmStart(task=task, **(own | changes))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

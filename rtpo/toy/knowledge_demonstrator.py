@@ -1,0 +1,160 @@
+"""An imperfect solver of the toy knowledge task.
+
+It searches for the relations one after another and then answers. It slips at every turn in one of several ways, and
+takes distractors for what it asked, so that a model that imitates it succeeds now and then and has something to learn.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from rtpo.envs.base import Env
+from rtpo.toy.demonstrator import Demonstration, play_out
+from rtpo.toy.knowledge_problems import ENTITIES, MAX_TURNS, RELATIONS, Problem, parse_question
+from rtpo.toy.tokenizer import STOP
+from rtpo.types import Task
+
+
+@dataclass(frozen=True, slots=True)
+class SlipRates:
+    """How often the demonstrator slips at a turn, by what the turn should do, and how often it takes a distractor.
+
+    other_relation: how often it takes a fact of another relation for the one it asked for. Above one half, so that its
+    most likely reply is wrong there: a model has more to learn than to sharpen. other_entity: the same for a fact of
+    another entity.
+    """
+
+    search: float = 0.2
+    answer: float = 0.17
+    other_relation: float = 0.7
+    other_entity: float = 0.3
+
+
+@dataclass(frozen=True, slots=True)
+class _Belief:
+    """What the demonstrator goes by.
+
+    at: the entity it believes to have reached. done: how many relations it believes to have followed. following: what
+    `done` will be once the last search is answered. asked: the query whose answer it believes `at` to be. failed: its
+    last call was answered with an error. doubted: it asks again, since the last answer was beside the point.
+    """
+
+    problem: Problem
+    at: str
+    done: int = 0
+    following: int = 0
+    asked: str | None = None
+    failed: bool = False
+    doubted: bool = False
+
+    @property
+    def next_relation(self) -> str | None:
+        return self.problem.relations[self.done] if self.done < len(self.problem.relations) else None
+
+    @property
+    def recalled(self) -> str:
+        """The last finding, as thinking restates it."""
+        if self.failed:
+            return f" error again {self.at}"
+        if self.doubted:
+            return f" nothing again {self.at}"
+        return f"{self.asked} is {self.at}" if self.asked else f" first {self.at}"
+
+
+def _call(belief: _Belief, relation: str, called: str | None = None) -> str:
+    called = f" search {belief.at} {relation}" if called is None else called
+    return f"<think>{belief.recalled} then {relation}</think><tool_call>{called}</tool_call>{STOP}"
+
+
+def _answer(belief: _Belief, entity: str) -> str:
+    return f"<think>{belief.recalled} so answer {entity}</think> answer\\boxed{{ {entity}}}{STOP}"
+
+
+def _entity(rng: np.random.Generator) -> str:
+    return ENTITIES[rng.integers(len(ENTITIES))]
+
+
+def _other_relation(relation: str, rng: np.random.Generator) -> str:
+    return str(rng.choice([other for other in RELATIONS if other != relation]))
+
+
+def _malformed(belief: _Belief, relation: str, rng: np.random.Generator) -> str:
+    at = belief.at
+    calls = [f" search {at}", f" {at} {relation}", f" search {relation} {at}", f" search {at} {relation} {relation}"]
+    return str(rng.choice(calls))
+
+
+def _slip_in_search(belief: _Belief, relation: str, rng: np.random.Generator) -> tuple[str, _Belief]:
+    """A wrong reply where a search was due, and what the demonstrator believes from then on."""
+    slips = ["entity", "copy", "relation", "relation", "malformed", "malformed", "stop"]
+    slip = rng.choice([*slips, "repeat"] if belief.asked else slips)
+    if slip == "entity":
+        belief = replace(belief, at=_entity(rng))
+        return _call(belief, relation), belief
+    if slip == "copy":
+        return _call(belief, relation, f" search {_entity(rng)} {relation}"), belief
+    if slip == "relation":
+        return _call(belief, _other_relation(relation, rng)), belief
+    if slip == "malformed":
+        return _call(belief, relation, _malformed(belief, relation, rng)), belief
+    if slip == "repeat":
+        return _repeat(belief)
+    return _answer(belief, belief.at), belief
+
+
+def _repeat(belief: _Belief) -> tuple[str, _Belief]:
+    """The last query once more; it is believed to lead where it led before."""
+    assert belief.asked is not None
+    return _call(belief, belief.asked.split()[1], f" search{belief.asked}"), replace(belief, following=belief.done)
+
+
+def _slip_in_answer(belief: _Belief, rng: np.random.Generator) -> tuple[str, _Belief]:
+    """A wrong reply where the answer was due."""
+    assert belief.asked is not None
+    slip = rng.choice(["entity", "early finding", "no box", "repeat"])
+    if slip == "entity":
+        return _answer(belief, _entity(rng)), belief
+    if slip == "early finding":
+        return _answer(belief, belief.asked.split()[0]), belief
+    if slip == "no box":
+        return f"<think>{belief.recalled} so answer {belief.at}</think> answer {belief.at}{STOP}", belief
+    return _repeat(belief)
+
+
+def _reply(belief: _Belief, rates: SlipRates, rng: np.random.Generator) -> tuple[str, _Belief]:
+    relation = belief.next_relation
+    if relation is None:
+        slips = rng.random() < rates.answer
+        return _slip_in_answer(belief, rng) if slips else (_answer(belief, belief.at), belief)
+    belief = replace(belief, following=belief.done + 1)
+    if rng.random() < rates.search:
+        return _slip_in_search(belief, relation, rng)
+    return _call(belief, relation), belief
+
+
+def _learn(belief: _Belief, reply: str, content: str, rates: SlipRates, rng: np.random.Generator) -> _Belief:
+    if content == " error":
+        return replace(belief, failed=True, doubted=False)
+    query = reply.partition("<tool_call> search")[2].partition("</tool_call>")[0]
+    subject, relation, found = content.split()
+    if (subject, relation) != tuple(query.split()):
+        taken = rates.other_entity if query.endswith(f" {relation}") else rates.other_relation
+        if rng.random() >= taken:
+            return replace(belief, failed=False, doubted=True)
+    return replace(belief, at=found, done=belief.following, asked=query, failed=False, doubted=False)
+
+
+async def demonstrate(
+    task: Task, env: Env, rng: np.random.Generator, *, max_turns: int = MAX_TURNS, rates: SlipRates | None = None
+) -> Demonstration:
+    """One episode of `task` in `env`. The same state of `rng` gives the same episode."""
+    used = rates or SlipRates()
+    problem = parse_question(task.question)
+    return await play_out(
+        task,
+        env,
+        _Belief(problem, at=problem.start),
+        lambda belief: _reply(belief, used, rng),
+        lambda belief, reply, content: _learn(belief, reply, content, used, rng),
+        max_turns,
+    )
