@@ -1,0 +1,205 @@
+"""Runs in processes of their own that are killed, really, at a chosen moment.
+
+The run is that of experiments/train.py on `LocalBackend`. Processes are forked from one that has imported everything,
+so that a run takes a second.
+"""
+
+import functools
+import io
+import multiprocessing
+import os
+import resource
+import shutil
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing import forkserver
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import compose_config
+from local_backend import LocalBackend
+
+import rtpo.verl_harness.session as session
+from experiments.train import train
+from rtpo import records
+from rtpo.budget import ChargeJournal
+from rtpo.decoder import Decoder
+from rtpo.errors import RTPOError
+from rtpo.records import RunFolder
+from rtpo.run import StopRequest
+
+FORKS = multiprocessing.get_context("forkserver")
+REFUSED = 1
+
+Act = Callable[[tuple[Any, ...]], None]
+
+
+@dataclass(frozen=True)
+class Moment:
+    """The n-th call of `owner.name` whose arguments `fits`: the process ends before it, after it, or once `half` did a
+    part of its work."""
+
+    owner: Any
+    name: str
+    n: int = 1
+    after: bool = False
+    half: Act | None = None
+    fits: Callable[[tuple[Any, ...]], bool] = lambda arguments: True
+
+
+@dataclass(frozen=True)
+class Call:
+    """The n-th call of any Python function; 0 kills nothing and counts them."""
+
+    n: int
+
+
+def _half_line(path: Path) -> None:
+    with path.open("a") as file:
+        file.write('{"charged": 4, "tot')
+
+
+def _half_of(write: Callable[[Path, bytes], Any]) -> Act:
+    return lambda arguments: write(arguments[0], arguments[1][: len(arguments[1]) // 2])
+
+
+def _half_checkpoint(arguments: tuple[Any, ...]) -> None:
+    whole = io.BytesIO()
+    _SAVE(arguments[0], whole)
+    arguments[1].write_bytes(whole.getvalue()[: whole.tell() // 2])
+
+
+def _half_deleted(arguments: tuple[Any, ...]) -> None:
+    (arguments[0] / "state.pkl").unlink()
+
+
+_SAVE = torch.save
+
+
+def _of_file(place: int, name: str) -> Callable[[tuple[Any, ...]], bool]:
+    return lambda arguments: Path(arguments[place]).name == name
+
+
+MOMENTS = {
+    "in the first evaluation": Moment(Decoder, "generate", 2),
+    "a charge half written": Moment(ChargeJournal, "append", 3, half=lambda a: _half_line(a[0].path)),
+    "a charge written, its rollouts not sent": Moment(ChargeJournal, "append", 3, after=True),
+    "among siblings": Moment(Decoder, "generate", 12),
+    "an optimizer step taken": Moment(LocalBackend, "step", 2, after=True),
+    "between two reverse phases, saved": Moment(LocalBackend, "push", 5),
+    "between two reverse phases, the engine new": Moment(LocalBackend, "push", 5, after=True),
+    "a checkpoint half written": Moment(torch, "save", 3, half=_half_checkpoint),
+    "the rest of a save half written": Moment(
+        Path, "write_bytes", 3, half=_half_of(Path.write_bytes), fits=_of_file(0, "state.pkl")
+    ),
+    "a save whole, not in its place": Moment(Path, "rename", 3, fits=lambda a: "weights" in os.listdir(a[0])),
+    "a save in its place, not the latest": Moment(records, "_write_whole", 3, fits=_of_file(0, "latest")),
+    "the name of the latest save half written": Moment(Path, "replace", 3, fits=_of_file(1, "latest")),
+    "the save before half deleted": Moment(shutil, "rmtree", 2, half=_half_deleted),
+    "a step's line half written": Moment(
+        RunFolder, "append", 2, half=lambda a: _half_line(a[0].path / a[1]), fits=lambda a: a[1] == "steps.jsonl"
+    ),
+    "a step's line written, its samples not": Moment(RunFolder, "append", 2, fits=lambda a: a[1] == "rollouts.jsonl"),
+    "in the last evaluation": Moment(RunFolder, "append", 3, after=True, fits=lambda a: a[1] == "evaluations.jsonl"),
+    "the manifest not in its place": Moment(Path, "replace", 1, fits=_of_file(1, "manifest.json")),
+}
+
+
+def run(overrides: tuple[str, ...], kill: str | Call | None = None, file_limit: int | None = None) -> int:
+    """Run the configuration in a process of its own; returns its exit status (-9 when it was killed).
+
+    kill: a key of MOMENTS, or a call. file_limit: the most bytes of any file it may write.
+    """
+    _start_fork_server()
+    process = FORKS.Process(target=_run, args=(overrides, kill, file_limit))
+    process.start()
+    process.join()
+    status = process.exitcode
+    assert status is not None
+    return status
+
+
+@functools.cache
+def _start_fork_server() -> None:
+    FORKS.set_forkserver_preload([__name__])
+    with pytest.MonkeyPatch.context() as patch:
+        # it does not take sys.path over by itself
+        patch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+        forkserver.ensure_running()
+
+
+def _run(overrides: tuple[str, ...], kill: str | Call | None, file_limit: int | None) -> None:
+    torch.set_num_threads(1)
+    session.open_backend = _open_local  # type: ignore[assignment]
+    config = compose_config(*overrides)
+    sys.stdout = sys.stderr = io.StringIO()
+    unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if file_limit is not None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (file_limit, unlimited[1]))
+    if isinstance(kill, str):
+        _arm(MOMENTS[kill])
+    calls = _Calls(kill) if isinstance(kill, Call) else None
+    sys.setprofile(calls)
+    try:
+        folder = train(config, StopRequest())
+    except RTPOError as error:
+        resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
+        (config.folder / "error.txt").write_text(f"{type(error).__name__}: {error}")
+        sys.exit(REFUSED)
+    finally:
+        sys.setprofile(None)
+    backend = _BACKENDS.pop()
+    backend.push(0)
+    (folder.path / "weights.txt").write_text(backend.decoder.weight_checksum())
+    if calls is not None:
+        (folder.path / "calls.txt").write_text(str(calls.count))
+
+
+_BACKENDS: list[LocalBackend] = []
+
+
+def _open_local(config: Any) -> LocalBackend:
+    _BACKENDS.append(LocalBackend(config))
+    return _BACKENDS[-1]
+
+
+class _Calls:
+    """Counts Python calls, and dies at one of them."""
+
+    def __init__(self, last: Call) -> None:
+        self.count, self._last = 0, last.n
+
+    def __call__(self, frame: Any, event: str, argument: Any) -> None:
+        if event == "call":
+            self.count += 1
+            if self.count == self._last:
+                _die()
+
+
+def _die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _arm(moment: Moment) -> None:
+    original = getattr(moment.owner, moment.name)
+    seen = 0
+
+    def call(*arguments: Any, **settings: Any) -> Any:
+        nonlocal seen
+        seen += moment.fits(arguments)
+        is_now = seen == moment.n and moment.fits(arguments)
+        if is_now and moment.half is not None:
+            moment.half(arguments)
+        if is_now and not moment.after:
+            _die()
+        result = original(*arguments, **settings)
+        if is_now:
+            _die()
+        return result
+
+    setattr(moment.owner, moment.name, call)

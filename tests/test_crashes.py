@@ -1,0 +1,137 @@
+"""Killed at any moment and started again with the same command, a run ends as if it had never been killed."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from crashing import MOMENTS, REFUSED, Call, run
+
+from rtpo.budget import lost_since
+from rtpo.records import LINE_FILES
+
+RTPO = ("algorithm=rtpo", "algorithm.trunks=2", "budget.rollouts=60")
+GRPO = ("algorithm=grpo", "algorithm.chains=4", "budget.rollouts=24")
+SMALL = (
+    "deterministic=true",
+    "task.held_out.count=2",
+    "task.train.count=24",
+    "budget.tasks_per_step=2",
+    "algorithm.kl=0.02",
+    "samples_per_rollout=100",
+)
+OFTEN = ("save.every_steps=1", "save.every_phases=1", "save.keep=1")
+NEVER = ("save.every_steps=0", "save.every_phases=0", "save.keep=1")
+
+
+def settings(results: Path, *, algorithm: tuple[str, ...] = RTPO, saves: tuple[str, ...] = OFTEN) -> tuple[str, ...]:
+    merged = {setting.partition("=")[0]: setting for setting in (*SMALL, *algorithm, *saves)}
+    return (*merged.values(), f"results={results}")
+
+
+def folder_of(results: Path) -> Path:
+    (folder,) = (results / "default").iterdir()
+    return folder
+
+
+def outcome(folder: Path) -> dict[str, Any]:
+    """Weights, records and ledger of a finished run, without times and without what crashes lost."""
+    manifest = json.loads((folder / "manifest.json").read_text())
+    ledger = manifest["ledger"]
+    steps = [json.loads(line) for line in (folder / "steps.jsonl").read_text().splitlines()]
+    for line in (ledger, *steps):
+        for key in [key for key in line if "seconds" in key or key == "lost"]:
+            del line[key]
+    return {
+        "weights": (folder / "weights.txt").read_text(),
+        "steps": steps,
+        "ledger": ledger,
+        **{file: (folder / file).read_text() for file in LINE_FILES if file != "steps.jsonl"},
+    }
+
+
+def assert_ledger_is_exact(folder: Path) -> None:
+    """Every dispatched rollout is charged or lost, and the charged ones are those of the records."""
+    ledger = json.loads((folder / "manifest.json").read_text())["ledger"]
+    steps = [json.loads(line) for line in (folder / "steps.jsonl").read_text().splitlines()]
+    assert lost_since(folder / "charges.jsonl", ledger["rollouts"]) == ledger["lost"]
+    assert ledger["rollouts"] == sum(call["rollouts"] for step in steps for call in step["rollout_calls"])
+    assert ledger["reserved"] == 0
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    results = tmp_path_factory.mktemp("uninterrupted")
+    assert run(settings(results), Call(0)) == 0
+    return folder_of(results)
+
+
+def assert_going_on_ends_as(whole: Path, results: Path, command: tuple[str, ...]) -> None:
+    assert not list(results.rglob("manifest.json"))
+    assert run(command) == 0
+    folder = folder_of(results)
+    assert outcome(folder) == outcome(whole)
+    assert_ledger_is_exact(folder)
+    (save,) = (folder / "checkpoints").glob("step*")
+    assert save.name == (folder / "checkpoints" / "latest").read_text()
+    assert not list(folder.rglob("*.partial"))
+
+
+def test_a_run_trains(uninterrupted: Path) -> None:
+    whole = outcome(uninterrupted)
+    assert len(whole["steps"]) == 2
+    assert sum(update["optimizer_steps"] > 0 for step in whole["steps"] for update in step["updates"]) >= 3
+    assert_ledger_is_exact(uninterrupted)
+
+
+def test_the_same_command_gives_the_same_run(uninterrupted: Path, tmp_path: Path) -> None:
+    command = settings(tmp_path, saves=NEVER)
+    assert run(command) == 0
+    assert outcome(folder_of(tmp_path)) == outcome(uninterrupted)
+
+
+@pytest.mark.parametrize("moment", sorted(MOMENTS))
+def test_killed_and_started_again(uninterrupted: Path, tmp_path: Path, moment: str) -> None:
+    command = settings(tmp_path)
+    assert run(command, kill=moment) == -9
+    assert_going_on_ends_as(uninterrupted, tmp_path, command)
+
+
+@pytest.mark.parametrize("share", [0.2, 0.45, 0.7, 0.95])
+def test_killed_at_any_call(uninterrupted: Path, tmp_path: Path, share: float) -> None:
+    command = settings(tmp_path)
+    calls = int((uninterrupted / "calls.txt").read_text())
+    assert run(command, kill=Call(int(share * calls))) == -9
+    assert_going_on_ends_as(uninterrupted, tmp_path, command)
+
+
+def test_killed_again_and_again_without_a_save(uninterrupted: Path, tmp_path: Path) -> None:
+    command = settings(tmp_path, saves=NEVER)
+    for moment in ("among siblings", "an optimizer step taken", "between two reverse phases, saved"):
+        assert run(command, kill=moment) == -9
+    assert_going_on_ends_as(uninterrupted, tmp_path, command)
+    assert json.loads((folder_of(tmp_path) / "manifest.json").read_text())["ledger"]["lost"] > 0
+
+
+@pytest.mark.parametrize("moment", ["an optimizer step taken", "a checkpoint half written"])
+def test_grpo_killed_and_started_again(tmp_path: Path, moment: str) -> None:
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    assert run(settings(whole, algorithm=GRPO)) == 0
+    command = settings(killed, algorithm=GRPO)
+    assert run(command, kill=moment) == -9
+    assert_going_on_ends_as(folder_of(whole), killed, command)
+
+
+@pytest.mark.parametrize("limit", [30, 400, 20_000, 500_000])
+def test_a_disk_that_is_full_leaves_nothing_that_looks_whole(uninterrupted: Path, tmp_path: Path, limit: int) -> None:
+    """No file may grow beyond the limit: journal and records, then saves, are cut off in the middle."""
+    command = settings(tmp_path)
+    assert run(command, file_limit=limit) == REFUSED
+    folder = folder_of(tmp_path)
+    message = (folder / "error.txt").read_text()
+    (folder / "error.txt").unlink()
+    assert message.startswith("MachineError: ")
+    assert "What was saved before is intact" in message or "could not be written" in message
+    saves = list((folder / "checkpoints").glob("*")) if (folder / "checkpoints").exists() else []
+    assert not [save for save in saves if save.suffix != ".partial"]
+    assert_going_on_ends_as(uninterrupted, tmp_path, command)
