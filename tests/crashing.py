@@ -20,13 +20,13 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import compose_config
 from local_backend import LocalBackend
 
 import rtpo.verl_harness.session as session
 from experiments.train import train
 from rtpo import records
 from rtpo.budget import ChargeJournal
+from rtpo.config import RunConfig
 from rtpo.decoder import Decoder
 from rtpo.errors import RTPOError
 from rtpo.records import RunFolder
@@ -109,13 +109,13 @@ MOMENTS = {
 }
 
 
-def run(overrides: tuple[str, ...], kill: str | Call | None = None, file_limit: int | None = None) -> int:
+def run(config: RunConfig, kill: str | Call | None = None, file_limit: int | None = None) -> int:
     """Run the configuration in a process of its own; returns its exit status (-9 when it was killed).
 
     kill: a key of MOMENTS, or a call. file_limit: the most bytes of any file it may write.
     """
     _start_fork_server()
-    process = FORKS.Process(target=_run, args=(overrides, kill, file_limit))
+    process = FORKS.Process(target=_run, args=(config, kill, file_limit))
     process.start()
     process.join()
     status = process.exitcode
@@ -132,10 +132,9 @@ def _start_fork_server() -> None:
         forkserver.ensure_running()
 
 
-def _run(overrides: tuple[str, ...], kill: str | Call | None, file_limit: int | None) -> None:
+def _run(config: RunConfig, kill: str | Call | None, file_limit: int | None) -> None:
     torch.set_num_threads(1)
     session.open_backend = _open_local  # type: ignore[assignment]
-    config = compose_config(*overrides)
     sys.stdout = sys.stderr = io.StringIO()
     unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
     if file_limit is not None:
@@ -163,7 +162,7 @@ def _run(overrides: tuple[str, ...], kill: str | Call | None, file_limit: int | 
 _BACKENDS: list[LocalBackend] = []
 
 
-def _open_local(config: Any) -> LocalBackend:
+def _open_local(config: RunConfig) -> LocalBackend:
     _BACKENDS.append(LocalBackend(config))
     return _BACKENDS[-1]
 

@@ -5,9 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import compose_config
 from crashing import MOMENTS, REFUSED, Call, run
 
 from rtpo.budget import lost_since
+from rtpo.config import RunConfig
 from rtpo.records import LINE_FILES
 
 RTPO = ("algorithm=rtpo", "algorithm.trunks=2", "budget.rollouts=60")
@@ -24,9 +26,9 @@ OFTEN = ("save.every_steps=1", "save.every_phases=1", "save.keep=1")
 NEVER = ("save.every_steps=0", "save.every_phases=0", "save.keep=1")
 
 
-def settings(results: Path, *, algorithm: tuple[str, ...] = RTPO, saves: tuple[str, ...] = OFTEN) -> tuple[str, ...]:
+def config_in(results: Path, *, algorithm: tuple[str, ...] = RTPO, saves: tuple[str, ...] = OFTEN) -> RunConfig:
     merged = {setting.partition("=")[0]: setting for setting in (*SMALL, *algorithm, *saves)}
-    return (*merged.values(), f"results={results}")
+    return compose_config(*merged.values(), f"results={results}")
 
 
 def folder_of(results: Path) -> Path:
@@ -62,13 +64,13 @@ def assert_ledger_is_exact(folder: Path) -> None:
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     results = tmp_path_factory.mktemp("uninterrupted")
-    assert run(settings(results), Call(0)) == 0
+    assert run(config_in(results), Call(0)) == 0
     return folder_of(results)
 
 
-def assert_going_on_ends_as(whole: Path, results: Path, command: tuple[str, ...]) -> None:
+def assert_going_on_ends_as(whole: Path, results: Path, config: RunConfig) -> None:
     assert not list(results.rglob("manifest.json"))
-    assert run(command) == 0
+    assert run(config) == 0
     folder = folder_of(results)
     assert outcome(folder) == outcome(whole)
     assert_ledger_is_exact(folder)
@@ -85,48 +87,48 @@ def test_a_run_trains(uninterrupted: Path) -> None:
 
 
 def test_the_same_command_gives_the_same_run(uninterrupted: Path, tmp_path: Path) -> None:
-    command = settings(tmp_path, saves=NEVER)
-    assert run(command) == 0
+    config = config_in(tmp_path, saves=NEVER)
+    assert run(config) == 0
     assert outcome(folder_of(tmp_path)) == outcome(uninterrupted)
 
 
 @pytest.mark.parametrize("moment", sorted(MOMENTS))
 def test_killed_and_started_again(uninterrupted: Path, tmp_path: Path, moment: str) -> None:
-    command = settings(tmp_path)
-    assert run(command, kill=moment) == -9
-    assert_going_on_ends_as(uninterrupted, tmp_path, command)
+    config = config_in(tmp_path)
+    assert run(config, kill=moment) == -9
+    assert_going_on_ends_as(uninterrupted, tmp_path, config)
 
 
 @pytest.mark.parametrize("share", [0.2, 0.45, 0.7, 0.95])
 def test_killed_at_any_call(uninterrupted: Path, tmp_path: Path, share: float) -> None:
-    command = settings(tmp_path)
+    config = config_in(tmp_path)
     calls = int((uninterrupted / "calls.txt").read_text())
-    assert run(command, kill=Call(int(share * calls))) == -9
-    assert_going_on_ends_as(uninterrupted, tmp_path, command)
+    assert run(config, kill=Call(int(share * calls))) == -9
+    assert_going_on_ends_as(uninterrupted, tmp_path, config)
 
 
 def test_killed_again_and_again_without_a_save(uninterrupted: Path, tmp_path: Path) -> None:
-    command = settings(tmp_path, saves=NEVER)
+    config = config_in(tmp_path, saves=NEVER)
     for moment in ("among siblings", "an optimizer step taken", "between two reverse phases, saved"):
-        assert run(command, kill=moment) == -9
-    assert_going_on_ends_as(uninterrupted, tmp_path, command)
+        assert run(config, kill=moment) == -9
+    assert_going_on_ends_as(uninterrupted, tmp_path, config)
     assert json.loads((folder_of(tmp_path) / "manifest.json").read_text())["ledger"]["lost"] > 0
 
 
 @pytest.mark.parametrize("moment", ["an optimizer step taken", "a checkpoint half written"])
 def test_grpo_killed_and_started_again(tmp_path: Path, moment: str) -> None:
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    assert run(settings(whole, algorithm=GRPO)) == 0
-    command = settings(killed, algorithm=GRPO)
-    assert run(command, kill=moment) == -9
-    assert_going_on_ends_as(folder_of(whole), killed, command)
+    assert run(config_in(whole, algorithm=GRPO)) == 0
+    config = config_in(killed, algorithm=GRPO)
+    assert run(config, kill=moment) == -9
+    assert_going_on_ends_as(folder_of(whole), killed, config)
 
 
 @pytest.mark.parametrize("limit", [30, 400, 20_000, 500_000])
 def test_a_disk_that_is_full_leaves_nothing_that_looks_whole(uninterrupted: Path, tmp_path: Path, limit: int) -> None:
     """No file may grow beyond the limit: journal and records, then saves, are cut off in the middle."""
-    command = settings(tmp_path)
-    assert run(command, file_limit=limit) == REFUSED
+    config = config_in(tmp_path)
+    assert run(config, file_limit=limit) == REFUSED
     folder = folder_of(tmp_path)
     message = (folder / "error.txt").read_text()
     (folder / "error.txt").unlink()
@@ -134,4 +136,4 @@ def test_a_disk_that_is_full_leaves_nothing_that_looks_whole(uninterrupted: Path
     assert "What was saved before is intact" in message or "could not be written" in message
     saves = list((folder / "checkpoints").glob("*")) if (folder / "checkpoints").exists() else []
     assert not [save for save in saves if save.suffix != ".partial"]
-    assert_going_on_ends_as(uninterrupted, tmp_path, command)
+    assert_going_on_ends_as(uninterrupted, tmp_path, config)
