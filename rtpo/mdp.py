@@ -1,0 +1,92 @@
+"""Finite MDPs and their exact values, stage by stage.
+
+A policy is a table [K, S, A]: at each stage k a distribution over the actions in each state.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from rtpo.errors import ConfigError
+
+Table = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class MDP:
+    """A finite MDP whose one reward is that of the state an episode ends in; gamma = 1.
+
+    transition: [S, A, S] probabilities of the next state. reward: [S] mean rewards of ending in a state. start: [S]
+    distribution of s_0. horizon: K, turns at most. terminal: states that end an episode before that. bernoulli: a
+    reward is 1 with probability reward[s] and else 0, instead of reward[s] itself. Raises ConfigError.
+    """
+
+    transition: Table
+    reward: Table
+    start: Table
+    horizon: int
+    terminal: frozenset[int] = frozenset()
+    bernoulli: bool = False
+
+    def __post_init__(self) -> None:
+        states, actions = len(self.reward), np.shape(self.transition)[1] if np.ndim(self.transition) == 3 else 0
+        if actions < 2 or np.shape(self.transition) != (states, actions, states) or self.start.shape != (states,):
+            raise ConfigError(
+                f"MDP shapes do not match: transition {np.shape(self.transition)}, reward {self.reward.shape}, start "
+                f"{self.start.shape}; use [S, A, S], [S] and [S] with at least two actions."
+            )
+        for name, table in (("transition", self.transition), ("start", self.start)):
+            if not ((table >= 0).all() and np.allclose(table.sum(-1), 1)):
+                raise ConfigError(f"MDP.{name} must hold distributions over states: numbers >= 0 that sum to 1.")
+        if not np.isfinite(self.reward).all() or (
+            self.bernoulli and not ((self.reward >= 0) & (self.reward <= 1)).all()
+        ):
+            raise ConfigError("MDP.reward must be finite, and between 0 and 1 where bernoulli is set.")
+        if self.horizon < 1:
+            raise ConfigError(f"MDP.horizon is {self.horizon}: an episode takes a turn at least; use 1 or more.")
+        if not self.terminal <= set(range(states)) or any(self.start[state] for state in self.terminal):
+            raise ConfigError("MDP.terminal must name states, none of them one that MDP.start begins in.")
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """[K, S, A], that of a policy."""
+        return self.horizon, len(self.reward), self.transition.shape[1]
+
+    @property
+    def is_terminal(self) -> npt.NDArray[np.bool_]:
+        return np.isin(np.arange(len(self.reward)), list(self.terminal))
+
+
+def state_values(mdp: MDP, policy: Table) -> Table:
+    """V_k(s), [K + 1, S]: the mean reward from s at stage k on. At stage K and in terminal states it is reward[s]."""
+    values, going = np.tile(mdp.reward, (mdp.horizon + 1, 1)), ~mdp.is_terminal
+    for k in reversed(range(mdp.horizon)):
+        values[k, going] = (policy[k] * (mdp.transition @ values[k + 1])).sum(-1)[going]
+    return values
+
+
+def action_values(mdp: MDP, policy: Table) -> Table:
+    """Q_k(s, a), [K, S, A]: the mean reward after action a at stage k where `policy` goes on. Undefined where s is
+    terminal."""
+    return np.stack([mdp.transition @ values for values in state_values(mdp, policy)[1:]])
+
+
+def advantages(mdp: MDP, policy: Table) -> Table:
+    """A_k(s, a) = Q_k(s, a) - V_k(s), [K, S, A]. Undefined where s is terminal."""
+    return action_values(mdp, policy) - state_values(mdp, policy)[:-1, :, None]
+
+
+def value(mdp: MDP, policy: Table) -> float:
+    """The mean reward of an episode."""
+    return float(mdp.start @ state_values(mdp, policy)[0])
+
+
+def backward_induction(mdp: MDP) -> Table:
+    """An optimal policy, [K, S, A] with one action at each stage and state: the first of the best ones."""
+    policy, values, going = np.zeros(mdp.shape), mdp.reward.copy(), ~mdp.is_terminal
+    for k in reversed(range(mdp.horizon)):
+        best = mdp.transition @ values
+        policy[k] = np.eye(mdp.shape[2])[best.argmax(-1)]
+        values[going] = best.max(-1)[going]
+    return policy
