@@ -18,12 +18,23 @@ Reply = tuple[str, StopReason]
 Trace = list[tuple[Feedback, str]]
 
 TASKS = {
+    "math": Task(uid="gsm8k/0", question="A pen costs $3. What do 4 cost?", answer="12"),
     "toy_knowledge": Task(
         uid="toy_knowledge/train/e53bossrivalfriendfrom37", question=" find e53 boss rival friend from 37", answer="e30"
     ),
     "toy_math": Task(uid="toy_math/held_out/12+5*3", question=" compute 12 + 5 * 3", answer=27),
 }
 REPLIES = {
+    "math": (
+        '<think>\n3*4\n</think>\n\n<tool_call>\n{"name": "python", "arguments": {"code": "3*4"}}\n</tool_call>',
+        '<tool_call>\n{"name": "python", "arguments": {"code": 3}}\n</tool_call>',
+        '<tool_call>\n{"name": "python", "arguments"',
+        "<think>\n3*4",
+        "<think>\n12\n</think>\n\nThey cost \\boxed{12}.",
+        "\\boxed{\\frac{12}{2}}",
+        "12",
+        "",
+    ),
     "toy_knowledge": (
         "<think> first e53 then boss</think><tool_call> search e53 boss</tool_call>",
         "<think> e53 boss is e36 then rival</think><tool_call> search e36 rival</tool_call>",
@@ -49,7 +60,8 @@ REPLIES = {
 
 def replies(name: str) -> st.SearchStrategy[list[Reply]]:
     reply = st.tuples(st.sampled_from(REPLIES[name]), st.sampled_from(list(StopReason)))
-    return st.lists(reply, min_size=1, max_size=MAX_TURNS)
+    longest = 2 if name == "math" else MAX_TURNS  # its tool starts a process a call
+    return st.lists(reply, min_size=1, max_size=longest)
 
 
 async def play(env: Env, script: Sequence[Reply]) -> tuple[Trace, list[Snapshot]]:

@@ -5,9 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rtpo.envs.base import Env
+from rtpo.envs.math import MathEnv
 from rtpo.envs.toy_knowledge import ToyKnowledgeEnv
 from rtpo.envs.toy_math import ToyMathEnv
 from rtpo.errors import ConfigError
+from rtpo.math_data import read_math
 from rtpo.toy import knowledge_problems, math_problems
 from rtpo.types import Task
 
@@ -23,6 +25,7 @@ class Environment:
 
 
 ENVIRONMENTS: dict[str, Environment] = {
+    "math": Environment(MathEnv, read_math),
     "toy_knowledge": Environment(ToyKnowledgeEnv, knowledge_problems.read_problems, knowledge_problems.problems),
     "toy_math": Environment(ToyMathEnv, math_problems.read_problems, math_problems.problems),
 }

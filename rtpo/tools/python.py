@@ -1,0 +1,164 @@
+"""The Python tool: one program, one fresh child process with limits."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from pathlib import Path
+from weakref import WeakKeyDictionary
+
+from rtpo.errors import InfrastructureError
+
+CHILD = Path(__file__).with_name("python_child.py")
+CHILDREN_AT_ONCE = max(2, os.cpu_count() or 1)
+_BEGUN = b"\0"
+
+_rooms: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
+
+
+class PythonOutcome(StrEnum):
+    """What became of a program."""
+
+    OK = "ok"
+    ERROR = "error"
+    """it raised, exited with another status than 0, or was ended by a signal, its CPU limit's included"""
+    TIMEOUT = "timeout"
+    """it was ended at the wall-clock limit"""
+
+
+@dataclass(frozen=True, slots=True)
+class PythonResult:
+    """outcome, and the text that the program printed (stderr included), cut at the limit."""
+
+    outcome: PythonOutcome
+    output: str
+
+
+@dataclass(frozen=True, slots=True)
+class PythonLimits:
+    """Of one program: CPU seconds, wall-clock seconds, bytes of address space, processes of this user (the system does
+    not apply it to root), bytes of output kept. Files cannot be written at all, beyond empty ones."""
+
+    cpu_seconds: int = 10
+    wall_seconds: float = 20.0
+    memory_bytes: int = 512 << 20
+    processes: int = 64
+    output_bytes: int = 2000
+
+
+async def run_python(program: str, limits: PythonLimits | None = None) -> PythonResult:
+    """Run a program in an empty folder that is removed afterwards; the value of its last expression is printed.
+
+    Nothing is kept between calls. String hashes are fixed, so a program that asks for no randomness, time or address
+    prints the same each time. At most `CHILDREN_AT_ONCE` programs run at once in an event loop; waiting for a place
+    counts against no limit.
+
+    This is no sandbox. The program runs as the same user, so it can read every file that user can, use the network and
+    signal that user's processes; a process that it starts in a session of its own outlives it.
+
+    Raises InfrastructureError when the child could not be started, or did not get to the program.
+    """
+    limits = limits or PythonLimits()
+    room = _rooms.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(CHILDREN_AT_ONCE))
+    async with room:
+        try:
+            with tempfile.TemporaryDirectory(prefix="rtpo-python-", ignore_cleanup_errors=True) as folder:
+                return await _run_child(program, limits, folder)
+        except OSError as error:
+            raise InfrastructureError(f"the Python tool could not start a process: {error}") from error
+
+
+async def _run_child(program: str, limits: PythonLimits, folder: str) -> PythonResult:
+    with tempfile.TemporaryFile() as source:
+        # half of a surrogate pair, which JSON can spell, becomes a question mark
+        source.write(program.encode("utf-8", "replace"))
+        source.seek(0)
+        process = subprocess.Popen(
+            # with this environment the isolation of -I, but with string hashes fixed
+            [sys.executable, "-s", "-P", "-B", str(CHILD), json.dumps(asdict(limits))],
+            stdin=source,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            cwd=folder,
+            env={"PYTHONHASHSEED": "0"},
+            start_new_session=True,
+        )
+    assert process.stdout is not None
+    with process.stdout as stdout:
+        output = _Output(stdout.fileno(), most=len(_BEGUN) + limits.output_bytes + 1)
+        try:
+            timed_out = not await _ends(process.pid, output, limits.wall_seconds)
+        finally:
+            # before the process is waited for, while its number is still its own
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        output.read()
+    if not output.kept.startswith(_BEGUN):
+        how = "did not begin in time" if timed_out else f"ended with status {process.returncode}"
+        raise InfrastructureError(f"the Python tool's process {how} before its program: {_text(output.kept)[-500:]}")
+    return _result(output.kept[len(_BEGUN) :], limits, None if timed_out else process.returncode)
+
+
+class _Output:
+    """The first `most` bytes of a pipe; what comes after is let go, so that the writer is not held up."""
+
+    def __init__(self, pipe: int, most: int) -> None:
+        self.kept = b""
+        self.pipe = pipe
+        self._most = most
+        os.set_blocking(pipe, False)
+
+    def read(self) -> bool:
+        """What is there now, a pipe's capacity at most; returns whether the pipe is still open."""
+        with suppress(BlockingIOError):
+            part = os.read(self.pipe, 1 << 16)
+            self.kept += part[: self._most - len(self.kept)]
+            return bool(part)
+        return True
+
+
+async def _ends(pid: int, output: _Output, seconds: float) -> bool:
+    """Read until the process ends, whether or not processes it started hold the pipe; False when it does not in
+    time."""
+    loop = asyncio.get_running_loop()
+    ended = asyncio.Event()
+    handle = os.pidfd_open(pid)
+    loop.add_reader(handle, ended.set)
+    loop.add_reader(output.pipe, lambda: output.read() or loop.remove_reader(output.pipe))
+    try:
+        async with asyncio.timeout(seconds):
+            await ended.wait()
+        return True
+    except TimeoutError:
+        return False
+    finally:
+        loop.remove_reader(handle)
+        loop.remove_reader(output.pipe)
+        os.close(handle)
+
+
+def _result(output: bytes, limits: PythonLimits, status: int | None) -> PythonResult:
+    """`status` None: ended at the wall-clock limit."""
+    text = _text(output[: limits.output_bytes])
+    if len(output) > limits.output_bytes:
+        text += " ... (cut)"
+    if status == 0:
+        return PythonResult(PythonOutcome.OK, text)
+    if status is None:
+        why = f"TimeoutError: stopped after {limits.wall_seconds:g} s"
+        return PythonResult(PythonOutcome.TIMEOUT, f"{text}\n{why}".lstrip("\n"))
+    if status < 0:
+        is_cpu = -status == signal.SIGXCPU
+        why = f"{limits.cpu_seconds} s of CPU time used up" if is_cpu else f"ended by signal {-status}"
+        text = f"{text}\n{why}".lstrip("\n")
+    return PythonResult(PythonOutcome.ERROR, text)
+
+
+def _text(output: bytes) -> str:
+    return output.decode("utf-8", "replace").strip("\n")

@@ -1,0 +1,208 @@
+"""A byte-level Qwen3-architecture model, overfitted on traces of a few maths problems.
+
+It lets real maths files go the whole way on a CPU: real text, the chat format and tool calls of Qwen3, the Python tool,
+math-verify. It knows the problems it was made on and nothing else, so it measures nothing but that the way is open.
+"""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+
+from rtpo.chat import ChatFormat
+from rtpo.engine import Sampling
+from rtpo.envs.base import Env
+from rtpo.envs.math import MathEnv, python_call
+from rtpo.episodes import EpisodeLimits, EpisodeWorld, Plan, run_episodes
+from rtpo.errors import DataError
+from rtpo.seeds import generator
+from rtpo.toy.demonstrator import DemonstratedTurn, Demonstration
+from rtpo.toy.warm_start import Sample, WarmStart, local_engine, train, turn_samples
+from rtpo.types import Role, RolloutContext, StopReason, Task
+
+PAD, START, STOP = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
+MARKUP = ("<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>")
+ARCHITECTURE: dict[str, Any] = {
+    "hidden_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 32,
+    "intermediate_size": 256,
+    "max_position_embeddings": 2048,
+    "tie_word_embeddings": True,
+}
+MAX_TURNS = 4
+MAX_TURN_TOKENS = 256
+MODES: tuple[RolloutContext, RolloutContext] = ("strip_think", "full")
+RIGHT_SHARE = 3
+"""right traces to each of a problem's wrong ones"""
+
+CHAT_TEMPLATE = """\
+{%- for message in messages %}
+    {%- if message.role == 'tool' %}
+        {%- if loop.first or messages[loop.index0 - 1].role != 'tool' %}
+            {{- '<|im_start|>user' }}
+        {%- endif %}
+        {{- '\\n<tool_response>\\n' + message.content + '\\n</tool_response>' }}
+        {%- if loop.last or messages[loop.index0 + 1].role != 'tool' %}
+            {{- '<|im_end|>\\n' }}
+        {%- endif %}
+    {%- else %}
+        {{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' }}
+    {%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|im_start|>assistant\\n' }}
+{%- endif %}"""
+
+
+@dataclass(frozen=True, slots=True)
+class Overfit:
+    """How long the model is trained. samples: rollouts a problem that its success is measured on."""
+
+    steps: int
+    batch_size: int = 16
+    learning_rate: float = 3e-3
+    seed: int = 0
+    samples: int = 16
+
+
+def byte_tokenizer() -> PreTrainedTokenizerFast:
+    """A token a byte, and Qwen3's tags as single tokens: those around messages special, the others not, as there."""
+    vocabulary = {token: index for index, token in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens([AddedToken(token, normalized=False, special=True) for token in (PAD, START, STOP)])
+    tokenizer.add_tokens([AddedToken(token, normalized=False, special=False) for token in MARKUP])
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token=PAD,
+        eos_token=STOP,
+        additional_special_tokens=[START],
+        clean_up_tokenization_spaces=False,
+        chat_template=CHAT_TEMPLATE,
+    )
+
+
+def scripts(task: Task) -> list[list[str]]:
+    """A problem's traces as lists of replies: right ones, which compute each annotation and answer, and one wrong one
+    for each turn that can go wrong: a call of something else, or the answer, and then a wrong answer.
+
+    Raises DataError for a task without annotations, or with more than the turns allow.
+    """
+    steps: tuple[tuple[str, str], ...] = task.meta.get("annotations", ())
+    if not 0 < len(steps) < MAX_TURNS:
+        raise DataError(
+            f"task {task.uid} has {len(steps)} annotations like <<48/2=24>>, and a trace takes 1 to {MAX_TURNS - 1}: "
+            "choose other problems."
+        )
+    calls = [_reply(expression, python_call(expression)) for expression, _ in steps]
+    right, wrong = (_reply(f"answer {number}", f"\\boxed{{{number}}}") for number in (task.answer, f"{task.answer}1"))
+    slips = [
+        [*calls[:k], _reply(f"{steps[k][0]}+1", python_call(f"{steps[k][0]}+1")), wrong] for k in range(len(steps))
+    ]
+    return [[*calls, right]] * RIGHT_SHARE + [[*calls, wrong], *slips]
+
+
+def _reply(thought: str, text: str) -> str:
+    return f"<think>\n{thought}\n</think>\n\n{text}{STOP}"
+
+
+async def demonstrate(task: Task, env: Env, replies: Sequence[str]) -> Demonstration:
+    """The episode of these replies, with what the real tool answers."""
+    opening = await env.reset(task)
+    turns = []
+    for reply in replies:
+        feedback = await env.step(reply.removesuffix(STOP), StopReason.STOP)
+        turns.append(DemonstratedTurn(reply, feedback.messages))
+    return Demonstration(opening, tuple(turns), await env.grade())
+
+
+def trace_samples(tasks: Sequence[Task], tokenizer: PreTrainedTokenizerFast, seed: int) -> list[Sample]:
+    """Every turn of every trace in both rollout contexts, in random order. Raises DataError for a turn over the limit.
+
+    With its whole history a trace is one sample, so that the tool's answers are learnt as well.
+    """
+
+    async def demonstrate_all() -> list[Demonstration]:
+        return await asyncio.gather(
+            *[demonstrate(task, MathEnv(), script) for task in tasks for script in scripts(task)]
+        )
+
+    chat = ChatFormat(tokenizer)
+    samples = []
+    for demonstration in asyncio.run(demonstrate_all()):
+        stripped, whole = (list(turn_samples(demonstration, tokenizer, chat, mode)) for mode in MODES)
+        longest = max(len(turn.ids) - turn.context for turn in stripped)
+        if longest > MAX_TURN_TOKENS:
+            raise DataError(f"a turn of a trace has {longest} tokens, over {MAX_TURN_TOKENS}: choose other problems.")
+        samples += [Sample(whole[-1].ids, whole[0].context), *stripped[1:]]
+    return [samples[place] for place in generator(seed, "samples").permutation(len(samples))]
+
+
+def build_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> Qwen3ForCausalLM:
+    """An untrained model for the tokenizer."""
+    torch.manual_seed(seed)
+    return Qwen3ForCausalLM(
+        Qwen3Config(
+            **ARCHITECTURE,
+            vocab_size=len(tokenizer),
+            bos_token_id=None,
+            eos_token_id=tokenizer.eos_token_id,
+            pad_token_id=tokenizer.pad_token_id,
+        )
+    )
+
+
+def sampled_success(
+    model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, tasks: Sequence[Task], samples: int, seed: int
+) -> float:
+    """Share of the problems' rollouts at temperature 1, past thinking stripped, whose reward is 1."""
+    chat, room = ChatFormat(tokenizer), model.config.max_position_embeddings
+    limits = EpisodeLimits(MAX_TURNS, room, MAX_TURN_TOKENS, room)
+    world = EpisodeWorld(local_engine(model, chat.tags.stop_id), chat, MathEnv, limits, "strip_think", seed)
+    plans = [Plan(f"{task.uid}.{j}", task, Role.EVAL) for task in tasks for j in range(samples)]
+    return float(np.mean([r.reward for r in run_episodes(world, plans, Sampling(temperature=1.0), on_retry=print)]))
+
+
+def overfit(tasks: Sequence[Task], output: Path, settings: Overfit) -> dict[str, Any]:
+    """Make a model folder that has the problems' traces by heart; returns what was measured.
+
+    Raises DataError for a task that no trace can be made of, and when `output` has something in it.
+    """
+    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise DataError(f"output {output} exists and is not an empty folder: name another one or remove it")
+    begun = time.perf_counter()
+    tokenizer = byte_tokenizer()
+    samples = trace_samples(tasks, tokenizer, settings.seed)
+    model = build_model(tokenizer, settings.seed)
+    schedule = WarmStart(
+        task="math",
+        steps=settings.steps,
+        batch_size=settings.batch_size,
+        learning_rate=settings.learning_rate,
+        full_history=0.5,
+    )
+    loss = train(model, samples, schedule)
+    trained = time.perf_counter()
+    model.save_pretrained(output)
+    tokenizer.save_pretrained(output)
+    return {
+        "tasks": [task.uid for task in tasks],
+        "samples": len(samples),
+        "longest": max(len(sample.ids) for sample in samples),
+        "steps": settings.steps,
+        "loss": loss,
+        "sampled_success": sampled_success(model, tokenizer, tasks, settings.samples, settings.seed),
+        "training_seconds": round(trained - begun, 1),
+        "seconds": round(time.perf_counter() - begun, 1),
+    }
