@@ -6,8 +6,10 @@ policy said is never rendered: its sampled ids are put in as they are (`rtpo.con
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
+import numpy as np
 from jinja2 import TemplateError
 
 from rtpo.errors import ConfigError
@@ -19,6 +21,9 @@ THINK_CLOSE = "</think>"
 # Stands for the policy's reply in a rendered conversation, so that what the template puts after it can be found.
 _REPLY = "\u2402reply\u2403"
 _NEWLINE_SPELLINGS = frozenset("\nĊ")
+
+# Messages whose ids are remembered: the paths of a call share their openings, and tools repeat their answers.
+_REMEMBERED = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +67,8 @@ class ChatFormat:
             newline_ids=frozenset(self._newline_ids()),
         )
         self._check_template()
+        self._opening_ids = lru_cache(_REMEMBERED)(self._encode_opening)
+        self._feedback_ids = lru_cache(_REMEMBERED)(self._encode_feedback)
 
     @property
     def vocabulary_size(self) -> int:
@@ -72,7 +79,7 @@ class ChatFormat:
         """c_0: the rendered messages and the generation prompt. Raises ValueError without messages."""
         if not messages:
             raise ValueError("opening needs a message")
-        return self._encode(self._render(messages, generation_prompt=True))
+        return self._opening_ids(tuple(messages))
 
     def feedback(self, messages: Sequence[Message], stop: StopReason) -> Ids:
         """f_k as ids: all the template puts between a reply's stop token and the next reply.
@@ -81,14 +88,19 @@ class ChatFormat:
         """
         if not messages:
             raise ValueError("feedback needs a message")
+        return self._feedback_ids(tuple(messages), stop)
+
+    def decode(self, ids: Ids | Sequence[int]) -> str:
+        """The text of ids, special tokens included."""
+        array = np.asarray(ids, np.int32)
+        return str(self._tokenizer.decode(array, skip_special_tokens=False, clean_up_tokenization_spaces=False))
+
+    def _encode_opening(self, messages: tuple[Message, ...]) -> Ids:
+        return self._encode(self._render(messages, generation_prompt=True))
+
+    def _encode_feedback(self, messages: tuple[Message, ...], stop: StopReason) -> Ids:
         text = self._after_reply(messages)
         return self._encode(text if stop is StopReason.LENGTH else text.removeprefix(self._stop_text))
-
-    def decode(self, ids: Iterable[int]) -> str:
-        """The text of ids, special tokens included."""
-        return str(
-            self._tokenizer.decode([int(i) for i in ids], skip_special_tokens=False, clean_up_tokenization_spaces=False)
-        )
 
     def _encode(self, text: str) -> Ids:
         return as_ids(self._tokenizer.encode(text, add_special_tokens=False))

@@ -37,7 +37,7 @@ def update_metrics(rows: Sequence[TrainRow], scores: TokenScores, recorded: Floa
     turn_index = np.concatenate([row.turn_index[row.mask] for row in rows])
     return {
         "rows": len(rows),
-        "trained_turns": sorted({int(k) for k in turn_index}),
+        "trained_turns": np.unique(turn_index).tolist(),
         "trained_tokens": len(turn_index),
         "tied_rows": sum(row.is_tied for row in rows),
         "zero_advantage": zero_advantage(rows),

@@ -69,6 +69,8 @@ def recorded_rows(row: TrainRow) -> list[TrainRow]:
 
     Scoring them beside the row splits the mismatch into its context and its engine part (`rtpo.mismatch`).
     """
+    if len(row.turns) == 1 and _is_recorded(row, row.turns[0]):
+        return [row]
     rows = []
     for turn in row.turns:
         own = row.mask & (row.turn_index == turn.k)
@@ -79,6 +81,16 @@ def recorded_rows(row: TrainRow) -> list[TrainRow]:
         advantage, weight = row.advantage[own], row.weight[own]
         rows.append(_row([turn.context_ids], [turn], [advantage], [weight], row.rollout_uid, row.group))
     return rows
+
+
+def _is_recorded(row: TrainRow, turn: Turn) -> bool:
+    start = len(turn.context_ids)
+    return (
+        np.array_equal(row.ids[:start], turn.context_ids)
+        and np.array_equal(row.ids[start:], turn.output_ids)
+        and not row.mask[:start].any()
+        and bool(row.mask[start:].all())
+    )
 
 
 def _token_weight(weight: float, turns: Sequence[Turn], rollout_uid: str) -> float:
@@ -97,13 +109,14 @@ def _row(
     group: str,
 ) -> TrainRow:
     """The row contexts[0] + u + contexts[1] + u' + ..., loss on the outputs; a value a turn, or one for each id."""
+    ids = np.concatenate([part for pair in zip(contexts, turns, strict=True) for part in (pair[0], pair[1].output_ids)])
 
     def column(values: Sequence[npt.ArrayLike], dtype: Any) -> npt.NDArray[Any]:
-        parts: list[npt.NDArray[Any]] = []
+        array, end = np.zeros(len(ids), dtype), 0
         for context, turn, value in zip(contexts, turns, values, strict=True):
-            parts.append(np.zeros(len(context), dtype))
-            parts.append(np.broadcast_to(np.asarray(value, dtype), len(turn.output_ids)))
-        array = np.concatenate(parts)
+            start = end + len(context)
+            end = start + len(turn.output_ids)
+            array[start:end] = value
         array.flags.writeable = False
         return array
 
@@ -111,9 +124,8 @@ def _row(
     for name, values in (("advantage", advantage), ("weight", weight)):
         if not np.isfinite(values).all():
             raise NonFinite(f"Row of rollout {rollout_uid}: its {name} is NaN or infinite; check its group's rewards.")
-    ids = [part for context, turn in zip(contexts, turns, strict=True) for part in (context, turn.output_ids)]
     return TrainRow(
-        ids=as_ids(np.concatenate(ids)),
+        ids=as_ids(ids),
         mask=column([True] * len(turns), np.bool_),
         advantage=advantage,
         weight=weight,
