@@ -5,6 +5,7 @@ b  the embedded decoder against transformers' batched `generate`
 c  RTPO against GRPO with exact contexts, training time at equal rollouts
 d  start-up: from a command line to the first step's record
 e  what a generated turn costs outside the decoder: transport, environments, bookkeeping
+f  what the driver costs a rollout, and whether its memory grows, in runs of 10, 100 and 1,000 steps
 
 Every timing is kept in results/bench/<date>.json. Nothing here is a test: a limit that is missed is only reported.
 """
@@ -450,12 +451,70 @@ def generate_seconds(backend: Any) -> float:
     return sum(state.generate_seconds for state in backend.engine_states())
 
 
+# f: the driver
+
+DRIVER_STEPS = (10, 100, 1000)
+DRIVER_PROMPTS = 64
+
+
+def driver_cost(repeats: int) -> list[Case]:
+    """The shortest run is repeated; a longer one is made of many steps and is run once."""
+    return [
+        case
+        for steps in DRIVER_STEPS
+        for case in driver_cases([driver_record(steps) for _ in range(repeats if steps == DRIVER_STEPS[0] else 1)])
+    ]
+
+
+def driver_record(steps: int) -> dict[str, Any]:
+    """`experiments.bench_driver.driver_run` in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-m", "experiments.bench_driver", f"--steps={steps}", f"--prompts={DRIVER_PROMPTS}"],
+        cwd=PROJECT,
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode:
+        raise RuntimeError(f"experiments.bench_driver ended with status {done.returncode}:\n{done.stderr[-4000:]}")
+    record: dict[str, Any] = json.loads(done.stdout)
+    return record
+
+
+def driver_cases(runs: Sequence[dict[str, Any]]) -> list[Case]:
+    """Time and memory of equal runs."""
+    steps, prompts, rollouts = (runs[0][size] for size in ("steps", "prompts", "rollouts"))
+    sizes = f"{prompts} x {rollouts // (steps * prompts)} x {steps} steps"
+    wall, cpu = ([1e3 * run[f"{kind}_seconds"] / run["rollouts"] for run in runs] for kind in ("wall", "cpu"))
+    grown = [run["grown_mib"] for run in runs]
+    return [
+        Case(
+            f"driver, wall-clock a rollout, {sizes}",
+            median(wall),
+            "ms",
+            1.0,
+            False,
+            f"{spread(wall)}; processor time {spread(cpu)}; runs: {len(runs)}",
+            {"runs": runs},
+        ),
+        Case(
+            f"driver, memory grown, {sizes}",
+            median(grown),
+            "MiB",
+            8.0,
+            False,
+            f"{spread(grown)} from the first tenth's end on; {runs[0]['memory_mib'][-1]:.0f} MiB in all",
+            {"grown_mib": grown},
+        ),
+    ]
+
+
 PARTS: dict[str, Callable[[int], list[Case]]] = {
     "a": grpo_step,
     "b": decoder,
     "c": rtpo_against_grpo,
     "d": start_up,
     "e": turn_cost,
+    "f": driver_cost,
 }
 
 
