@@ -109,7 +109,8 @@ def _row(
     group: str,
 ) -> TrainRow:
     """The row contexts[0] + u + contexts[1] + u' + ..., loss on the outputs; a value a turn, or one for each id."""
-    ids = np.concatenate([part for pair in zip(contexts, turns, strict=True) for part in (pair[0], pair[1].output_ids)])
+    parts = [part for context, turn in zip(contexts, turns, strict=True) for part in (context, turn.output_ids)]
+    ids = np.concatenate(parts)
 
     def column(values: Sequence[npt.ArrayLike], dtype: Any) -> npt.NDArray[Any]:
         array, end = np.zeros(len(ids), dtype), 0
