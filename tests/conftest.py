@@ -42,32 +42,35 @@ def backend(_live_backend: Any, toy_config: RunConfig) -> Any:
     return open_backend(toy_config)
 
 
-@pytest.fixture
-def make_harness(backend: Any, toy_config: RunConfig) -> Callable[..., AgentHarness]:
-    """A harness on the verl backend. `overrides` are Hydra's; a step of `reserve` rollouts is begun."""
+def harness_on(backend: Any, config: RunConfig, *, reserve: int = 10_000, seed: int = 0) -> AgentHarness:
+    """A harness on a live backend, in a step of `reserve` rollouts."""
     from rtpo.verl_harness.session import chat_format
 
-    chat = chat_format(toy_config)
+    world = EpisodeWorld(
+        backend.engine,
+        chat_format(config),
+        lambda: make_env(config.task.env),
+        config.task.limits,
+        config.algorithm_config.rollout_context,
+        seed,
+    )
+    harness = AgentHarness(
+        backend,
+        world,
+        rollout_sampling(config),
+        Ledger(Budget(100_000)),
+        engine_kl_limit=config.profile.engine_kl_limit,
+    )
+    harness.begin_step(0, reserve)
+    return harness
+
+
+@pytest.fixture
+def make_harness(backend: Any) -> Callable[..., AgentHarness]:
+    """`harness_on` the verl backend. `overrides` are Hydra's."""
 
     def make(*overrides: str, reserve: int = 10_000, seed: int = 0) -> AgentHarness:
-        config = compose_config(*overrides)
-        world = EpisodeWorld(
-            backend.engine,
-            chat,
-            lambda: make_env(config.task.env),
-            config.task.limits,
-            config.algorithm_config.rollout_context,
-            seed,
-        )
-        harness = AgentHarness(
-            backend,
-            world,
-            rollout_sampling(config),
-            Ledger(Budget(100_000)),
-            engine_kl_limit=config.profile.engine_kl_limit,
-        )
-        harness.begin_step(0, reserve)
-        return harness
+        return harness_on(backend, compose_config(*overrides), reserve=reserve, seed=seed)
 
     return make
 

@@ -1,6 +1,5 @@
 """Whole runs on real verl: what they leave, how they stop, go on, and fail."""
 
-import json
 import os
 import shutil
 import signal
@@ -8,59 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import compose_config
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from whole_runs import GRPO, StopAt, assert_same_run, config_in, lines
 
 from experiments.train import train
 from rtpo.config import RunConfig
 from rtpo.errors import DataError, MachineError, Stopped
 from rtpo.records import LINE_FILES, RunFolder
 from rtpo.run import StopRequest
-
-SMALL = (
-    "task.held_out.count=4",
-    "task.train.count=40",
-    "budget.tasks_per_step=4",
-    "budget.rollouts=150",
-    "algorithm.kl=0.02",
-)
-RTPO = ("algorithm=rtpo", "algorithm.trunks=2")
-GRPO = ("algorithm=grpo", "algorithm.chains=4", "budget.rollouts=48")
-
-
-class StopAt(StopRequest):
-    """Asked to stop when the run looks for the n-th time, between phases or steps."""
-
-    def __init__(self, look: int) -> None:
-        self._looks, self._look = 0, look
-
-    @property
-    def reason(self) -> str | None:  # type: ignore[override]
-        self._looks += 1
-        return "SIGTERM" if self._looks == self._look else None
-
-
-def config_in(results: Path, *overrides: str, algorithm: tuple[str, ...] = RTPO) -> RunConfig:
-    settings = {setting.partition("=")[0]: setting for setting in (*SMALL, *algorithm, *overrides)}
-    return compose_config(*settings.values(), f"results={results}")
-
-
-def lines(folder: Path, file: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / file).read_text().splitlines()]
-
-
-def without_times(steps: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [{key: value for key, value in step.items() if "seconds" not in key} for step in steps]
-
-
-def assert_same_run(resumed: RunFolder, finished: RunFolder) -> None:
-    """In everything but times."""
-    assert without_times(lines(resumed.path, "steps.jsonl")) == without_times(lines(finished.path, "steps.jsonl"))
-    for file in ("rollouts.jsonl", "evaluations.jsonl"):
-        assert lines(resumed.path, file) == lines(finished.path, file)
-    (one,), (other,) = (without_times([folder.manifest["ledger"]]) for folder in (resumed, finished))
-    assert {"rollouts", "lost", "syncs", "turn_generations", "evaluation_rollouts", "tool_calls"} <= one.keys()
-    assert one == other
 
 
 @pytest.fixture
@@ -97,11 +51,11 @@ def test_a_finished_run_says_so_and_does_not_train(finished: RunFolder, capsys: 
     assert before == {file: (finished.path / file).read_bytes() for file in LINE_FILES}
 
 
-@pytest.mark.parametrize("look", [2, 3, 4])
+@pytest.mark.parametrize("look", [1, 4, 5])
 def test_stopping_and_going_on_is_as_if_never_stopped(
     finished: RunFolder, backend: Any, tmp_path: Path, look: int
 ) -> None:
-    """Looks 2 and 3 are between the reverse phases of the first step, look 4 is at its end."""
+    """Look 1 is after the first evaluation, look 4 between two reverse phases of the first step, look 5 at its end."""
     uninterrupted = backend.engine_states()[0].checksum
     config = config_in(tmp_path / "stopped")
     with pytest.raises(Stopped, match="Run the same command"):
@@ -114,12 +68,12 @@ def test_stopping_and_going_on_is_as_if_never_stopped(
 
 
 def test_grpo_stopped_between_steps_goes_on_as_if_never_stopped(backend: Any, tmp_path: Path) -> None:
-    """It has no phases: the first look is after the first of its three steps."""
+    """It has no phases: the second look is after the first of its three steps."""
     whole = train(config_in(tmp_path / "whole", algorithm=GRPO), StopRequest())
     uninterrupted = backend.engine_states()[0].checksum
     config = config_in(tmp_path / "stopped", algorithm=GRPO)
     with pytest.raises(Stopped, match="Run the same command"):
-        train(config, StopAt(1))
+        train(config, StopAt(2))
     assert len(lines(config.folder, "steps.jsonl")) == 1
     resumed = train(config, StopRequest())
     assert backend.engine_states()[0].checksum == uninterrupted

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import compose_config
+from local_backend import LocalBackend
 
 from baselines import grpo
 from rtpo import rtpo
@@ -19,7 +20,7 @@ from rtpo.packing import Packed, normalised_weights, pack
 from rtpo.rows import recorded_rows, trajectory_rows
 from rtpo.toy.math_problems import problems
 from rtpo.types import Group, Role, TrainingContext, TrainRow
-from rtpo.verbs import SquaredPair, TokenClip
+from rtpo.verbs import Loss, SequenceClip, SquaredPair, TokenClip
 from rtpo.verl_harness.session import open_backend
 
 MakeHarness = Callable[..., AgentHarness]
@@ -284,6 +285,28 @@ def test_stale_weights_under_a_new_version_are_caught_by_the_engine_kl(make_harn
     rows = rows_of(harness.rollout(TASKS, n=4, role=Role.CHAIN), "recorded")
     with pytest.raises(StaleEngine, match="engine_kl_limit"):
         harness.update(rows, TokenClip())
+
+
+@pytest.mark.parametrize(
+    "loss", [TokenClip(kl=0.05), SequenceClip(), SquaredPair()], ids=lambda loss: type(loss).__name__
+)
+def test_plain_torch_trains_to_the_same_numbers(
+    make_harness: MakeHarness, backend: Any, toy_config: RunConfig, loss: Loss
+) -> None:
+    """verl's worker, FSDP2 and no-padding layout against one padded batch and one AdamW."""
+    harness, local = make_harness(), LocalBackend(toy_config)
+    harness.sync()
+    packed = packed_for_update(rows_of(harness.rollout(TASKS, n=4, role=Role.CHAIN), "flattened"))
+    reference = backend.reference(packed) if loss.kl else None
+    for _ in range(3):
+        verls, plain = backend.score(packed), local.score(packed)
+        np.testing.assert_allclose(verls.logprobs, plain.logprobs, atol=2e-5)
+        np.testing.assert_allclose(verls.entropy, plain.entropy, atol=2e-5)
+        gradients = [each.gradient(packed, reference, loss) for each in (backend, local)]
+        np.testing.assert_allclose(*gradients, rtol=0, atol=2e-4 * np.abs(gradients[1]).max())
+        steps = [each.step(packed, reference, loss) for each in (backend, local)]
+        assert steps[0].loss == pytest.approx(steps[1].loss, rel=1e-3, abs=1e-5)
+        assert steps[0].grad_norm == pytest.approx(steps[1].grad_norm, rel=1e-3)
 
 
 def test_a_gradient_that_overflows_is_not_applied(make_harness: MakeHarness) -> None:

@@ -1,0 +1,74 @@
+"""The command on real verl, killed with SIGKILL: the same command goes on and ends as an uninterrupted run."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from whole_runs import assert_same_run, config_in, overrides_in
+
+from experiments.train import train
+from rtpo.config import PROJECT
+from rtpo.records import RunFolder
+from rtpo.run import StopRequest
+
+SETTINGS = ("deterministic=true", "save.every_steps=1", "save.every_phases=1", "budget.rollouts=120")
+WEIGHTS = ("model_world_size_1_rank_0.pt", "optim_world_size_1_rank_0.pt")
+DEADLINE = 180.0
+
+
+def start(results: Path) -> subprocess.Popen[bytes]:
+    command = [sys.executable, str(PROJECT / "experiments" / "train.py"), *overrides_in(results, *SETTINGS)]
+    return subprocess.Popen(command, cwd=results, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+
+
+def kill_when(process: subprocess.Popen[bytes], is_time: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DEADLINE
+    while not is_time():
+        assert process.poll() is None, process.communicate()[1].decode()
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+
+
+def tensors(folder: RunFolder) -> dict[str, bytes]:
+    """The numbers of weights and optimizer in the last save."""
+    saves = folder.path / "checkpoints"
+    archives = [zipfile.ZipFile(saves / (saves / "latest").read_text() / "weights" / name) for name in WEIGHTS]
+    return {entry: archive.read(entry) for archive in archives for entry in archive.namelist() if "/data/" in entry}
+
+
+def test_killed_between_two_phases_and_while_saving(backend: Any, tmp_path: Path) -> None:
+    whole = train(config_in(tmp_path / "whole", *SETTINGS), StopRequest())
+    results = tmp_path / "killed"
+    results.mkdir()
+    folder = RunFolder(config_in(results, *SETTINGS).folder)
+    saves = folder.path / "checkpoints"
+
+    def is_between_two_phases() -> bool:
+        return (saves / "latest").exists() and (saves / "latest").read_text() == "step00000-phase002"
+
+    def is_saving_a_step() -> bool:
+        return any((saves / "step00001.partial").glob("weights/*.pt"))
+
+    for is_time in (is_between_two_phases, is_saving_a_step):
+        kill_when(start(results), is_time)
+        assert not folder.is_finished
+    process = start(results)
+    _, errors = process.communicate()
+    assert process.returncode == 0, errors.decode()
+    assert_same_run(folder, whole, but=frozenset({"lost"}))
+    assert len(tensors(whole)) > 2
+    assert tensors(folder) == tensors(whole)
+    ledger = folder.manifest["ledger"]
+    journal = (folder.path / "charges.jsonl").read_text().splitlines()
+    assert f'"total": {ledger["rollouts"] + ledger["lost"]}' in journal[-1]
+    assert folder.manifest["resumed"] == 2
+    assert not list(saves.glob("*.partial"))
