@@ -81,7 +81,7 @@ async def _run_child(program: str, limits: PythonLimits, folder: str) -> PythonR
         source.seek(0)
         process = subprocess.Popen(
             # with this environment the isolation of -I, but with string hashes fixed
-            [sys.executable, "-s", "-P", "-B", str(CHILD), json.dumps(asdict(limits))],
+            [sys.executable, "-s", "-P", "-B", "-u", str(CHILD), json.dumps(asdict(limits))],
             stdin=source,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
