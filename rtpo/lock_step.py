@@ -33,8 +33,11 @@ class LockStep:
         self._go_if_all_wait()
 
     def _go_if_all_wait(self) -> None:
-        if len(self._waiting) < self._running:
-            return
+        if len(self._waiting) == self._running:
+            # not at once: the session that came last would not wait for its turn
+            asyncio.get_running_loop().call_soon(self._go)
+
+    def _go(self) -> None:
         wave, self._waiting = self._waiting, {}
         for session in sorted(wave, key=self._place.__getitem__):
             if not wave[session].done():  # its episode was cancelled
