@@ -17,7 +17,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -457,13 +457,11 @@ DRIVER_STEPS = (10, 100, 1000)
 DRIVER_PROMPTS = 64
 
 
-def driver_cost(repeats: int) -> list[Case]:
+def driver_cost(repeats: int) -> Iterator[Case]:
     """The shortest run is repeated; a longer one is made of many steps and is run once."""
-    return [
-        case
-        for steps in DRIVER_STEPS
-        for case in driver_cases([driver_record(steps) for _ in range(repeats if steps == DRIVER_STEPS[0] else 1)])
-    ]
+    for steps in DRIVER_STEPS:
+        times = repeats if steps == min(DRIVER_STEPS) else 1
+        yield from driver_cases([driver_record(steps) for _ in range(times)])
 
 
 def driver_record(steps: int) -> dict[str, Any]:
@@ -508,7 +506,7 @@ def driver_cases(runs: Sequence[dict[str, Any]]) -> list[Case]:
     ]
 
 
-PARTS: dict[str, Callable[[int], list[Case]]] = {
+PARTS: dict[str, Callable[[int], Iterable[Case]]] = {
     "a": grpo_step,
     "b": decoder,
     "c": rtpo_against_grpo,
