@@ -24,7 +24,7 @@ from rtpo.episodes import EpisodeLimits, EpisodeWorld, Plan, run_episodes
 from rtpo.errors import DataError
 from rtpo.seeds import generator
 from rtpo.toy.demonstrator import DemonstratedTurn, Demonstration
-from rtpo.toy.warm_start import Sample, WarmStart, local_engine, train, turn_samples
+from rtpo.toy.warm_start import Sample, WarmStart, local_engine, settings_of, train, turn_samples
 from rtpo.types import Role, RolloutContext, StopReason, Task
 
 PAD, START, STOP = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
@@ -69,10 +69,15 @@ class Overfit:
     """How long the model is trained. samples: rollouts a problem that its success is measured on."""
 
     steps: int
-    batch_size: int = 16
-    learning_rate: float = 3e-3
+    batch_size: int = 4
+    learning_rate: float = 4e-3
     seed: int = 0
     samples: int = 16
+
+    @property
+    def training(self) -> WarmStart:
+        """For `train`, which does not look at the toy task's name."""
+        return settings_of("toy_math", steps=self.steps, batch_size=self.batch_size, learning_rate=self.learning_rate)
 
 
 def byte_tokenizer() -> PreTrainedTokenizerFast:
@@ -185,14 +190,7 @@ def overfit(tasks: Sequence[Task], output: Path, settings: Overfit) -> dict[str,
     tokenizer = byte_tokenizer()
     samples = trace_samples(tasks, tokenizer, settings.seed)
     model = build_model(tokenizer, settings.seed)
-    schedule = WarmStart(
-        task="math",
-        steps=settings.steps,
-        batch_size=settings.batch_size,
-        learning_rate=settings.learning_rate,
-        full_history=0.5,
-    )
-    loss = train(model, samples, schedule)
+    loss = train(model, samples, settings.training)
     trained = time.perf_counter()
     model.save_pretrained(output)
     tokenizer.save_pretrained(output)
