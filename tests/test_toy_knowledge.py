@@ -1,0 +1,487 @@
+"""The toy knowledge task: problems and their worlds, environment, demonstrator and warm start."""
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import compose_config
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import Qwen3ForCausalLM
+
+import rtpo.toy.warm_start as toy
+from experiments.warm_start import main
+from rtpo.chat import ChatFormat
+from rtpo.engine import Generation, Request
+from rtpo.envs.toy_knowledge import ToyKnowledgeEnv
+from rtpo.episodes import EpisodeLimits, EpisodeWorld, Plan, run_episodes
+from rtpo.errors import ConfigError, DataError
+from rtpo.splits import split_of
+from rtpo.toy.demonstrator import Demonstration
+from rtpo.toy.knowledge_demonstrator import SlipRates, demonstrate
+from rtpo.toy.knowledge_problems import (
+    DISTRACTED,
+    ENTITIES,
+    HOPS,
+    MAX_TURNS,
+    RELATIONS,
+    Problem,
+    parse_question,
+    problems,
+    read_problems,
+)
+from rtpo.toy.tokenizer import STOP, WORDS, build_tokenizer, encode_strict
+from rtpo.types import Feedback, Grade, Message, Role, StopReason, Task, ToolOutcome, as_ids
+
+SHIPPED = Path(toy.__file__).parent / "warm_start_knowledge"
+TOKENIZER = build_tokenizer()
+CHAT = ChatFormat(TOKENIZER)
+TASK = Task("toy_knowledge/train/e53bossrivalfriendfrom37", " find e53 boss rival friend from 37", "e30")
+"""Its first two searches meet a distractor: another entity's boss, and another relation of e36."""
+PROBLEM = parse_question(TASK.question)
+FIRST, SECOND, THIRD = (f"<tool_call> search{fact.query}</tool_call>" for fact in PROBLEM.chain)
+ANSWER = "<think> e17 friend is e30 so answer e30</think> answer\\boxed{ e30}"
+QUESTIONS = st.builds(
+    Problem,
+    st.sampled_from(ENTITIES),
+    st.permutations(RELATIONS).flatmap(lambda order: st.sampled_from(HOPS).map(lambda hops: tuple(order[:hops]))),
+    st.integers(0, 99),
+)
+
+
+# Problems
+
+
+def test_every_problem_is_written_in_the_tokenizer_s_words() -> None:
+    assert set(RELATIONS) | {"find", "search", "from"} <= {*WORDS, *RELATIONS}
+    for task in problems("train", 300, seed=0):
+        assert len(encode_strict(TOKENIZER, task.question)) == len(task.question.split())
+        assert len(encode_strict(TOKENIZER, f" {task.answer}")) == 1
+
+
+def test_splits_are_disjoint_and_hold_no_problem_twice() -> None:
+    splits = {split: problems(split, 400, seed=3) for split in ("train", "validation", "held_out")}
+    questions = [task.question for tasks in splits.values() for task in tasks]
+    assert len(set(questions)) == len(questions) == 1200
+    for split, tasks in splits.items():
+        for task in tasks:
+            problem = parse_question(task.question)
+            assert split_of(problem.key) == split
+            assert task == Task(f"toy_knowledge/{split}/{problem.key}", problem.question, problem.answer)
+
+
+def test_problems_depend_on_the_seed_alone() -> None:
+    assert problems("train", 20, seed=1) == problems("train", 30, seed=1)[:20]
+    assert problems("train", 20, seed=1) != problems("train", 20, seed=2)
+    with pytest.raises(ConfigError, match="split 'test' does not exist"):
+        problems("test", 1, seed=0)
+
+
+def test_chains_of_each_length_are_equally_frequent() -> None:
+    lengths = Counter(len(parse_question(task.question).relations) for task in problems("train", 1500, seed=0))
+    assert set(lengths) == set(HOPS)
+    assert all(430 <= count <= 570 for count in lengths.values())
+
+
+@given(QUESTIONS)
+def test_a_world_gives_one_chain_and_one_answer(problem: Problem) -> None:
+    at = problem.start
+    for relation, fact in zip(problem.relations, problem.chain, strict=True):
+        found = problem.fact(at, relation)
+        assert fact == found == problem.search(at, relation, again=True)
+        assert (found.subject, found.relation) == (at, relation)
+        assert found.object in ENTITIES
+        assert found.object != at
+        at = found.object
+    assert problem.answer == at
+
+
+@given(QUESTIONS)
+def test_a_question_is_its_problem(problem: Problem) -> None:
+    if problem.turns_needed <= MAX_TURNS:
+        assert parse_question(problem.question) == problem
+    else:
+        with pytest.raises(
+            DataError, match=r"needs [789] turns and the task has 6: choose another number after 'from'"
+        ):
+            parse_question(problem.question)
+
+
+def test_worlds_differ_between_problems() -> None:
+    """As often as two draws among 59 do: nothing can be learnt by heart."""
+    questions = [parse_question(task.question) for task in problems("train", 2000, seed=0)]
+    same = [a.fact("e1", "boss") == b.fact("e1", "boss") for a, b in pairwise(questions)]
+    assert 0.005 < np.mean(same) < 0.035
+    assert Counter(p.fact("e1", "boss").object for p in questions).most_common(1)[0][1] < 0.04 * len(questions)
+
+
+def test_distractors_are_as_frequent_as_they_should_be_and_never_to_the_point() -> None:
+    questions = [parse_question(task.question) for task in problems("train", 20, seed=0)]
+    queries = [(p, entity, relation) for p in questions for entity in ENTITIES for relation in RELATIONS]
+    met = [(p, e, r, d) for p, e, r in queries if (d := p.distractor(e, r)) is not None]
+    assert len(met) / len(queries) == pytest.approx(DISTRACTED, abs=0.015)
+    for problem, entity, relation, distractor in met:
+        assert (distractor.subject == entity) != (distractor.relation == relation)
+        assert distractor == problem.fact(distractor.subject, distractor.relation)
+    assert np.mean([d.subject == e for _, e, _, d in met]) == pytest.approx(0.5, abs=0.05)
+
+
+def line(**changes: object) -> str:
+    return json.dumps({"question": TASK.question, "answer": TASK.answer, "uid": TASK.uid} | changes)
+
+
+def test_reading_problems(tmp_path: Path) -> None:
+    path = tmp_path / "problems.jsonl"
+    path.write_text(line() + "\n" + line(uid="other") + "\n")
+    assert read_problems(path) == [TASK, replace(TASK, uid="other")]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"question": " find e60 boss rival from 37"}, "is no chain of the toy knowledge task: write it like"),
+        ({"question": " find e53 boss from 37"}, "two to four different relations"),
+        ({"question": " find e53 boss boss from 37"}, "two to four different relations"),
+        ({"question": " find e53 boss rival from 05"}, "a number from 0 to 99"),
+        ({"question": " find e53 boss enemy from 37"}, "boss, rival, friend, parent, teacher, neighbour"),
+        ({"question": 3}, "question must be text like ' find e53 boss rival friend from 37'"),
+        ({"answer": "e31"}, "answer is 'e31', but the question's answer is 'e30'"),
+        ({"answer": 30}, "answer is 30, but the question's answer is 'e30'"),
+    ],
+)
+def test_malformed_problems_are_refused(tmp_path: Path, changes: dict[str, object], message: str) -> None:
+    path = tmp_path / "problems.jsonl"
+    path.write_text(line() + "\n" + line(**changes))
+    with pytest.raises(DataError, match=f"line 2 of .*{message}"):
+        read_problems(path)
+
+
+# Environment
+
+
+def episode(*replies: str | tuple[str, StopReason]) -> tuple[list[Feedback], Grade]:
+    async def run() -> tuple[list[Feedback], Grade]:
+        env = ToyKnowledgeEnv()
+        assert await env.reset(TASK) == (Message("user", TASK.question),)
+        scripted = [(reply, StopReason.STOP) if isinstance(reply, str) else reply for reply in replies]
+        return [await env.step(*reply) for reply in scripted], await env.grade()
+
+    return asyncio.run(run())
+
+
+def found(text: str) -> Feedback:
+    return Feedback((Message("tool", text),), False, ToolOutcome.OK)
+
+
+def test_a_solved_problem() -> None:
+    feedback, grade = episode(FIRST, FIRST, SECOND, SECOND, THIRD, ANSWER)
+    assert feedback == [
+        found(" e40 boss e13"),
+        found(" e53 boss e36"),
+        found(" e36 friend e52"),
+        found(" e36 rival e17"),
+        found(" e17 friend e30"),
+        Feedback((), True, None),
+    ]
+    assert grade.reward == 1.0
+
+
+def test_a_distractor_comes_the_first_time_a_query_is_asked() -> None:
+    aside = "<tool_call> search e1 boss</tool_call>"
+    feedback, _ = episode(FIRST, aside, FIRST, FIRST)
+    assert [answer.messages[0].content for answer in (feedback[0], *feedback[2:])] == [
+        " e40 boss e13",
+        " e53 boss e36",
+        " e53 boss e36",
+    ]
+
+
+def test_siblings_of_a_state_meet_the_same_world() -> None:
+    async def check() -> None:
+        env = ToyKnowledgeEnv()
+        await env.reset(TASK)
+        await env.step(FIRST, StopReason.STOP)
+        snapshot = env.snapshot()
+        for call in (FIRST, SECOND):
+            answers = []
+            for _ in range(4):
+                sibling = ToyKnowledgeEnv()
+                sibling.restore(TASK, snapshot)
+                answers.append((await sibling.step(call, StopReason.STOP), sibling.snapshot().digest))
+            assert answers == answers[:1] * 4
+
+    asyncio.run(check())
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "",
+        " search e53",
+        " e53 boss",
+        " search boss e53",
+        " search e53 boss rival",
+        " search e60 boss",
+        " search e53 enemy",
+        " find e53 boss",
+        " 5 * 3",
+    ],
+)
+def test_a_malformed_call_is_answered_with_an_error(call: str) -> None:
+    (feedback, after), grade = episode(f"<tool_call>{call}</tool_call>", FIRST)
+    assert feedback == Feedback((Message("tool", " error"),), False, ToolOutcome.MALFORMED)
+    assert after == found(" e40 boss e13")
+    assert grade.reward == 0.0
+
+
+@pytest.mark.parametrize(
+    ("reply", "reward"),
+    [
+        (ANSWER, 1.0),
+        ("\\boxed{ e3} then\\boxed{ e30}", 1.0),
+        ("\\boxed{ e30} then\\boxed{ e3}", 0.0),
+        ("\\boxed{ e30 e30}", 0.0),
+        ("\\boxed{ 30}", 0.0),
+        ("\\boxed{ e60}", 0.0),
+        (" answer e30", 0.0),
+        ("<think>\\boxed{ e30}</think> answer", 0.0),
+        ("", 0.0),
+    ],
+)
+def test_a_final_reply_is_graded_by_its_last_box_after_thinking(reply: str, reward: float) -> None:
+    feedback, grade = episode(reply)
+    assert feedback == [Feedback((), True, None)]
+    assert grade.reward == reward
+
+
+def test_digests_are_equal_across_processes() -> None:
+    program = (
+        "import asyncio; from rtpo.envs.toy_knowledge import ToyKnowledgeEnv\n"
+        "from rtpo.types import StopReason, Task\n"
+        f"env = ToyKnowledgeEnv(); asyncio.run(env.reset({TASK!r}))\n"
+        f"asyncio.run(env.step({FIRST!r}, StopReason.STOP))\n"
+        "print(env.snapshot().digest)"
+    )
+    env = ToyKnowledgeEnv()
+    asyncio.run(env.reset(TASK))
+    asyncio.run(env.step(FIRST, StopReason.STOP))
+    output = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert output.strip() == env.snapshot().digest
+
+
+# Demonstrator
+
+Shown = list[tuple[Problem, Demonstration]]
+
+
+@cache
+def demonstrations(rates: SlipRates, count: int) -> Shown:
+    rng = np.random.default_rng(0)
+
+    async def run() -> Shown:
+        tasks = problems("train", count, seed=0)
+        return [
+            (parse_question(task.question), await demonstrate(task, ToyKnowledgeEnv(), rng, rates=rates))
+            for task in tasks
+        ]
+
+    return asyncio.run(run())
+
+
+def test_a_demonstrator_that_never_slips_solves_all_in_the_turns_needed() -> None:
+    for problem, shown in demonstrations(SlipRates(0.0, 0.0, 0.0, 0.0), 300):
+        assert shown.reward == 1.0
+        assert len(shown.turns) == problem.turns_needed <= MAX_TURNS
+
+
+def test_a_distractor_taken_ends_badly_and_another_relation_s_is_taken_more_often_than_not() -> None:
+    """Where it is the only slip, failures are the problems whose chain meets such a distractor."""
+    failed = {shown.reward == 0.0 for _, shown in demonstrations(SlipRates(0.0, 0.0, 1.0, 1.0), 300)}
+    assert failed == {True, False}
+    for rates, is_taken in [(SlipRates(0.0, 0.0, 1.0, 0.0), "relation"), (SlipRates(0.0, 0.0, 0.0, 1.0), "entity")]:
+        for problem, shown in demonstrations(rates, 300):
+            met = [(fact, problem.distractor(fact.subject, fact.relation)) for fact in problem.chain]
+            kinds = {"relation" if d.subject == fact.subject else "entity" for fact, d in met if d is not None}
+            if is_taken not in kinds:
+                assert shown.reward == 1.0
+    assert SlipRates().other_relation > 0.5 > SlipRates().other_entity
+
+
+def calls_and_results(shown: Demonstration) -> list[tuple[str, str]]:
+    """Each call with what answered it."""
+    return [
+        (turn.reply.partition("<tool_call>")[2].partition("</tool_call>")[0], turn.feedback[0].content)
+        for turn in shown.turns
+        if turn.feedback
+    ]
+
+
+def test_demonstrations_are_canonical_and_err_in_each_way() -> None:
+    ways: Counter[str] = Counter()
+    for problem, shown in demonstrations(SlipRates(), 600):
+        entities, at, done = [problem.start], problem.start, 0
+        for turn in shown.turns:
+            encode_strict(TOKENIZER, turn.reply)
+            assert turn.reply.endswith(STOP)
+        calls = calls_and_results(shown)
+        for place, (call, result) in enumerate(calls):
+            words = call.split()
+            if result == " error":
+                ways["malformed call"] += 1
+                continue
+            subject, relation = words[1:]
+            asked_before = call in [earlier for earlier, _ in calls[:place]]
+            if asked_before and result == f" {subject} {relation} {at}":
+                ways["repeated query"] += 1
+                continue
+            ways["wrong copy"] += subject not in entities
+            ways["wrong relation"] += done < len(problem.relations) and relation != problem.relations[done]
+            met = result.split()
+            if met[:2] != [subject, relation]:
+                following = calls[place + 1][0] if place + 1 < len(calls) else ""
+                ways["distractor taken"] += following.split()[1:2] == [met[2]]
+                ways["distractor refused"] += following == call
+                if following == call:
+                    continue
+            at, done = met[2], done + 1
+            entities.append(at)
+        last = shown.turns[-1]
+        ways["no answer"] += bool(last.feedback)
+        ways["early stop"] += not last.feedback and done < len(problem.relations)
+        ways["no box"] += not last.feedback and "\\boxed{" not in last.reply
+        ways["wrong answer"] += not last.feedback and done == len(problem.relations) and shown.reward == 0.0
+    expected = {"malformed call", "repeated query", "wrong copy", "wrong relation", "distractor taken", "early stop"}
+    assert {way for way, count in ways.items() if count >= 5} >= expected | {
+        "distractor refused",
+        "no answer",
+        "no box",
+        "wrong answer",
+    }
+    assert ways["distractor taken"] > 0.6 * ways["distractor refused"]
+
+
+def test_slips_happen_at_every_turn() -> None:
+    shown = [demonstration for _, demonstration in demonstrations(SlipRates(), 600)]
+    malformed = {k for d in shown for k, (_, result) in enumerate(calls_and_results(d)) if result == " error"}
+    assert malformed >= set(range(MAX_TURNS - 1))
+    assert {len(demonstration.turns) for demonstration in shown} == set(range(1, MAX_TURNS + 1))
+
+
+@pytest.mark.parametrize("rates", [SlipRates(1.0, 0.0, 0.0, 0.0), SlipRates(0.0, 1.0, 0.0, 0.0)])
+def test_a_demonstrator_that_always_slips_seldom_ends_well(rates: SlipRates) -> None:
+    assert np.mean([shown.reward for _, shown in demonstrations(rates, 200)]) < 0.1
+
+
+# Warm start
+
+
+def settings(**changes: Any) -> toy.WarmStart:
+    return toy.settings_of("toy_knowledge", **changes)
+
+
+class Replayed:
+    """An engine that says what a demonstration said."""
+
+    def __init__(self, shown: Demonstration) -> None:
+        self._left = [as_ids(encode_strict(TOKENIZER, turn.reply)) for turn in shown.turns]
+
+    async def generate(self, request: Request) -> Generation:
+        output = self._left.pop(0)
+        return Generation(output, np.zeros(len(output), np.float32), 0, StopReason.STOP, None)
+
+
+@pytest.mark.parametrize("mode", ["strip_think", "full"])
+def test_samples_have_the_contexts_of_rollouts(mode: Any) -> None:
+    tasks = problems("train", 40, seed=0)
+    limits = compose_config("task=toy_knowledge").task.limits
+    for task, (_, shown) in zip(tasks, demonstrations(SlipRates(), 40), strict=True):
+        world = EpisodeWorld(Replayed(shown), CHAT, ToyKnowledgeEnv, limits, mode, 0)
+        (rollout,) = run_episodes(world, [Plan("t", task, Role.EVAL)], toy.Sampling(), on_retry=pytest.fail)
+        assert rollout.grade == shown.grade
+        for turn, sample in zip(rollout.turns, toy.turn_samples(shown, TOKENIZER, CHAT, mode), strict=True):
+            assert np.array_equal(turn.context_ids, sample.ids[: sample.context])
+            assert np.array_equal(turn.output_ids, sample.ids[sample.context :])
+
+
+def test_the_task_s_limits_fit_the_longest_episode_with_all_its_thinking() -> None:
+    config = compose_config("task=toy_knowledge")
+    limits: EpisodeLimits = config.task.limits
+    assert limits.max_turns == MAX_TURNS == toy.TASKS["toy_knowledge"].max_turns
+    opening = len(CHAT.opening([Message("user", " find e53 boss rival friend parent from 37")]))
+    feedback = len(CHAT.feedback([Message("tool", " e53 boss e36")], StopReason.LENGTH))
+    assert opening <= limits.max_prompt_tokens
+    longest = opening + MAX_TURNS * limits.max_turn_tokens + (MAX_TURNS - 1) * feedback
+    assert longest <= limits.max_context_tokens <= toy.ARCHITECTURE["max_position_embeddings"]
+    replies = [turn.reply for _, shown in demonstrations(SlipRates(), 600) for turn in shown.turns]
+    assert max(len(encode_strict(TOKENIZER, reply)) for reply in replies) <= limits.max_turn_tokens
+
+
+def test_settings_that_are_not_given_are_the_task_s_own() -> None:
+    own = toy.TASKS["toy_knowledge"]
+    assert settings(steps=7) == replace(settings(), steps=7)
+    assert (settings().steps, settings().cycles, settings().full_history) == (own.steps, own.cycles, own.full_history)
+    with pytest.raises(ConfigError, match="cycles is 0: give at least 1"):
+        settings(cycles=0)
+
+
+def test_a_second_cycle_goes_on_from_the_first(tmp_path: Path) -> None:
+    output = tmp_path / "checkpoint"
+    arguments = ["--task", "toy_knowledge", "--output", str(output), "--steps", "20", "--cycles", "2"]
+    assert main([*arguments, "--batch-size", "8", "--held-out", "20"]) == 0
+    losses = dict(json.loads((output / "warm_start.json").read_text())["loss"])
+    assert list(losses) == [10, 20, 30, 40]
+    assert losses[40] < losses[30] < losses[20] < losses[10]
+
+
+def shipped_record() -> dict[str, Any]:
+    record: dict[str, Any] = json.loads((SHIPPED / "warm_start.json").read_text())
+    return record
+
+
+def test_shipped_checkpoint_is_the_one_recorded() -> None:
+    record = shipped_record()
+    files = {path.name for path in SHIPPED.iterdir()} - {"warm_start.json"}
+    assert record["sha256"] == {name: toy.sha256(SHIPPED / name) for name in files}
+    assert sum(path.stat().st_size for path in SHIPPED.iterdir()) < 1_000_000
+    assert record["settings"] == toy.asdict(settings())
+    math = SHIPPED.with_name("warm_start_math")
+    for name in ("tokenizer.json", "chat_template.jinja", "config.json"):
+        assert (SHIPPED / name).read_bytes() == (math / name).read_bytes()
+
+
+def test_shipped_checkpoint_can_learn_and_be_taught() -> None:
+    held_out = shipped_record()["held_out"]
+    assert held_out["problems"] >= 300
+    assert 0.2 <= held_out["sampled_success"] <= 0.35
+    assert 0.55 <= held_out["greedy_success"] <= 0.8
+    assert 0.9 <= held_out["flattened_ratio"] <= 0.99
+
+
+def test_shipped_checkpoint_does_as_recorded() -> None:
+    """On fewer problems: four standard errors of a share of 200 are at most 0.14."""
+    model = Qwen3ForCausalLM.from_pretrained(SHIPPED)
+    recorded, measured = shipped_record()["held_out"], toy.measure(model, TOKENIZER, settings(held_out=200))
+    for name in ("sampled_success", "greedy_success"):
+        assert measured[name] == pytest.approx(recorded[name], abs=0.14)
+    assert measured["flattened_ratio"] == pytest.approx(recorded["flattened_ratio"], abs=0.02)
+    assert measured["turns_per_episode"] == pytest.approx(recorded["turns_per_episode"], abs=0.4)
+
+
+def test_replies_of_the_demonstrator_are_what_the_environment_reads() -> None:
+    """A call that the demonstrator means well is never malformed, and a problem's chain is found in order."""
+    for problem, shown in demonstrations(SlipRates(0.0, 0.0, 0.0, 0.0), 300):
+        results: Sequence[str] = [result for _, result in calls_and_results(shown)]
+        assert " error" not in results
+        assert [result for result in results if result in {fact.text for fact in problem.chain}][-1:] == [
+            problem.chain[-1].text
+        ]
