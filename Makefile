@@ -1,13 +1,16 @@
 # make quickstart | make test    each makes .venv from requirements/cpu.txt once and runs
+# make quickstart TASK=toy_knowledge    the other toy task; the same for make warm-start
 
 PYTHON ?= python3
+TASK   ?= toy_math
 VENV   := .venv
 RUN    := $(VENV)/bin/python
+WARM   := $(TASK:toy_%=warm_start_%)
 
 .PHONY: quickstart test check bench warm-start lock clean
 
 quickstart: $(VENV)/made
-	$(RUN) experiments/quickstart.py
+	$(RUN) experiments/quickstart.py task=$(TASK)
 
 test: $(VENV)/made check
 	$(RUN) -m pytest
@@ -21,7 +24,7 @@ bench: $(VENV)/made
 	$(RUN) experiments/bench.py
 
 warm-start: $(VENV)/made
-	$(RUN) experiments/warm_start.py --task toy_math --output outputs/warm_start_math --compare rtpo/toy/warm_start_math
+	$(RUN) experiments/warm_start.py --task $(TASK) --output outputs/$(WARM) --compare rtpo/toy/$(WARM)
 
 # pins what requirements/cpu.in asks for, in a fresh environment
 lock:

@@ -14,6 +14,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
 from PIL import Image
 
 from analysis.make_figures import METADATA, save_figure
@@ -29,6 +31,23 @@ FIGURE = Path("docs", "reference.png")
 BENCH = Path("results", "reference_bench.json")
 RECORDS = "Records"
 """the text chunk of the figure that holds the checksum of the records it was drawn from"""
+PAPER = {
+    "task.max_turns": "3",
+    "task.max_prompt_tokens": "8192",
+    "task.max_turn_tokens": "4096",
+    "task.max_context_tokens": "32,768 (the model's)",
+    "task.train.count": "5,000",
+    "task.held_out.count": "benchmarks",
+    "budget.rollouts": "80,000",
+    "budget.tasks_per_step": "64",
+    "sampling.temperature": "0.9",
+    "optimizer.lr": "0.000001",
+    "optimizer.weight_decay": "0.01",
+    "optimizer.clip_grad": "not stated",
+    "algorithm.kl": "0.02",
+    "evaluation.samples": "not applicable",
+}
+"""what the paper states for math, beside the toy tasks' settings"""
 _BLOCK = re.compile(r"^<!-- generated:(\S+) -->\n(?:(?!<!-- generated:).*\n)*?<!-- end -->$", re.MULTILINE)
 _MARKER = re.compile(r"^<!-- (?:generated:\S+|end) -->$", re.MULTILINE)
 
@@ -96,27 +115,42 @@ def bench(project: Path, page: Path) -> str:
 
 
 def warm_start(project: Path, page: Path) -> str:
-    """What the shipped toy model is and how well it does before training."""
-    folder = project / "rtpo" / "toy" / "warm_start_math"
+    """What the shipped toy models are and how well they do before training."""
+    columns = [_warm_start(project / "rtpo" / "toy" / name) for name in ("warm_start_math", "warm_start_knowledge")]
+    return _table(
+        ("What", "Toy math", "Toy knowledge"), [(what, *(column[what] for column in columns)) for what in columns[0]]
+    )
+
+
+def _warm_start(folder: Path) -> dict[str, str]:
     record, model = (_read_json(folder / name) for name in ("warm_start.json", "config.json"))
     settings, held_out = record["settings"], record["held_out"]
+    return {
+        "Parameters": f"{record['parameters']:,}",
+        "Vocabulary, tokens": f"{model['vocab_size']:,}",
+        "Layers × hidden size": f"{model['num_hidden_layers']} × {model['hidden_size']}",
+        "Fine-tuning, cycles × steps": f"{settings['cycles']} × {settings['steps']:,}",
+        "Turns a step": f"{settings['batch_size']}",
+        "Seed": f"{settings['seed']}",
+        "Episodes with past thinking kept, %": f"{100 * settings['full_history']:g}",
+        "Fine-tuning, CPU seconds": f"{record['training_cpu_seconds']:,.0f}",
+        "Demonstrator's success, %": f"{100 * record['demonstrator_success']:.1f}",
+        "Held-out problems": f"{held_out['problems']:,}",
+        "Held-out success sampled at temperature 1, %": f"{100 * held_out['sampled_success']:.1f}",
+        "Held-out success greedy, %": f"{100 * held_out['greedy_success']:.1f}",
+        "Turns an episode": f"{held_out['turns_per_episode']:.2f}",
+        "Tokens a turn": f"{held_out['tokens_per_turn']:.1f}",
+        "Ratio, flattened over recorded contexts (geometric mean a token)": f"{held_out['flattened_ratio']:.3f}",
+    }
+
+
+def toy_settings(project: Path, page: Path) -> str:
+    """What a run with the defaults uses on each toy task, beside what the paper states for math."""
+    with initialize_config_dir(str(project / "configs"), version_base=None):
+        runs = [compose("train", [f"task={task}"]) for task in ("toy_math", "toy_knowledge")]
     return _table(
-        ("What", "Value"),
-        [
-            ("Parameters", f"{record['parameters']:,}"),
-            ("Vocabulary, tokens", f"{model['vocab_size']:,}"),
-            ("Layers × hidden size", f"{model['num_hidden_layers']} × {model['hidden_size']}"),
-            ("Fine-tuning", f"{settings['steps']:,} steps of {settings['batch_size']} turns, seed {settings['seed']}"),
-            ("Episodes with past thinking kept, %", f"{100 * settings['full_history']:g}"),
-            ("Fine-tuning, CPU seconds", f"{record['training_cpu_seconds']:,.0f}"),
-            ("Demonstrator's success, %", f"{100 * record['demonstrator_success']:.1f}"),
-            ("Held-out problems", f"{held_out['problems']:,}"),
-            ("Held-out success sampled at temperature 1, %", f"{100 * held_out['sampled_success']:.1f}"),
-            ("Held-out success greedy, %", f"{100 * held_out['greedy_success']:.1f}"),
-            ("Turns an episode", f"{held_out['turns_per_episode']:.2f}"),
-            ("Tokens a turn", f"{held_out['tokens_per_turn']:.1f}"),
-            ("Ratio, flattened over recorded contexts (geometric mean a token)", f"{held_out['flattened_ratio']:.3f}"),
-        ],
+        ("Field", "Toy math", "Toy knowledge", "Paper (math)"),
+        [(f"`{path}`", *(f"`{OmegaConf.select(run, path)}`" for run in runs), paper) for path, paper in PAPER.items()],
     )
 
 
@@ -134,6 +168,7 @@ BLOCKS: dict[str, Callable[[Path, Path], str]] = {
     "figure": figure,
     "bench": bench,
     "warm_start": warm_start,
+    "toy_settings": toy_settings,
     "versions": versions,
 }
 """name to text, given the project's folder and the page"""

@@ -1,7 +1,7 @@
-"""RTPO, GRPO with the paper's contexts and GRPO with exact contexts on the toy math task, then a table and a figure.
+"""RTPO, GRPO with the paper's contexts and GRPO with exact contexts on a toy task, then a table and a figure.
 
-`make quickstart`, or `python experiments/quickstart.py [override ...]` with Hydra overrides for all three. One Ray
-start serves them all. Stopped half-way, the same command goes on.
+`make quickstart`, or `python experiments/quickstart.py [override ...]` with Hydra overrides for all three: the toy math
+task, or another with task=toy_knowledge. One Ray start serves them all. Stopped half-way, the same command goes on.
 """
 
 import sys
@@ -12,17 +12,26 @@ from hydra import compose, initialize_config_dir
 from analysis import make_figures, make_tables
 from experiments.train import STOPPED, train
 from rtpo.config import PROJECT, RunConfig, compose_run
-from rtpo.errors import RTPOError, Stopped
+from rtpo.errors import ConfigError, RTPOError, Stopped
 from rtpo.run import StopRequest
 
-SETTINGS = ("experiment_name=quickstart", "budget.rollouts=4096")
+SETTINGS = {
+    "toy_math": ("experiment_name=quickstart", "budget.rollouts=4096"),
+    "toy_knowledge": ("experiment_name=quickstart_knowledge", "budget.rollouts=4096"),
+}
+"""each task's own"""
 ALGORITHMS = ("rtpo", "grpo", "grpo_exact")
 
 
 def configurations(overrides: list[str]) -> list[RunConfig]:
     """The three runs; they differ in `algorithm` alone. Raises ConfigError."""
     with initialize_config_dir(str(PROJECT / "configs"), version_base=None):
-        return [compose_run(compose("train", [f"algorithm={name}", *SETTINGS, *overrides])) for name in ALGORITHMS]
+        task = str(compose("train", overrides).task.name)
+        if task not in SETTINGS:
+            raise ConfigError(f"task.name is {task!r}, which has no quickstart: use one of {', '.join(SETTINGS)}.")
+        return [
+            compose_run(compose("train", [f"algorithm={name}", *SETTINGS[task], *overrides])) for name in ALGORITHMS
+        ]
 
 
 def train_all(configs: list[RunConfig], stop: StopRequest) -> None:

@@ -295,7 +295,8 @@ def test_every_field_stands_with_its_default(name: str, config: type[AlgorithmCo
 
 
 def test_toy_settings_are_those_of_a_toy_run() -> None:
-    stated = table((DOCS / "toy.md").read_text(encoding="utf-8"), "Field", "Toy")
+    stated = table((DOCS / "toy.md").read_text(encoding="utf-8"), "Field", "Toy math")
+    assert len(stated) == len(readme.PAPER)
     assert stated == {path: in_yaml(at(compose_config(), path)) for path in stated}
 
 
