@@ -30,7 +30,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", required=True, type=Path, help="file of problems, in GSM8K's schema")
     parser.add_argument("--count", type=int, default=2, help="problems to learn (task.train.count)")
-    parser.add_argument("--steps", type=int, default=150)
+    parser.add_argument("--steps", type=int, default=240)
     parser.add_argument("--output", type=Path, default=PROJECT / "outputs" / "byte_model", help="model folder to make")
     given = parser.parse_args(arguments)
     try:

@@ -34,7 +34,7 @@ ANNOTATED = {FIXTURES: 12, REAL: 1301}
 """rows of gsm8k.jsonl that have some"""
 COUNT = 2
 """problems of each folder that the model is overfitted on"""
-STEPS = {1: 120, 2: 200}
+STEPS = {1: 180, 2: 280}
 """optimizer steps of the overfitting, by the number of folders"""
 SMALL = (f"task.train.count={COUNT}", f"budget.tasks_per_step={COUNT}", "task.held_out.count=1")
 RTPO = ("algorithm=rtpo", "algorithm.trunks=2", "algorithm.group_size=5")

@@ -30,12 +30,12 @@ from rtpo.types import Role, RolloutContext, StopReason, Task
 PAD, START, STOP = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 MARKUP = ("<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>")
 ARCHITECTURE: dict[str, Any] = {
-    "hidden_size": 128,
+    "hidden_size": 96,
     "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
+    "num_attention_heads": 3,
+    "num_key_value_heads": 1,
     "head_dim": 32,
-    "intermediate_size": 256,
+    "intermediate_size": 192,
     "max_position_embeddings": 2048,
     "tie_word_embeddings": True,
 }
@@ -70,7 +70,7 @@ class Overfit:
 
     steps: int
     batch_size: int = 4
-    learning_rate: float = 4e-3
+    learning_rate: float = 5e-3
     seed: int = 0
     samples: int = 16
 
