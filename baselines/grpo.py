@@ -8,44 +8,33 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rtpo.credit import group_advantages
-from rtpo.rows import trajectory_rows
-from rtpo.types import Group, OldLogprobs, Role, Task, TrainingContext, TrainRow
-from rtpo.verbs import Algorithm, AlgorithmConfig, Harness, TokenClip
+from rtpo.rows import path_weight, trajectory_rows
+from rtpo.types import Group, Role, Task, TrainRow
+from rtpo.verbs import Algorithm, Harness, PathConfig
 
 
 @dataclass(frozen=True)
-class GRPOConfig(AlgorithmConfig):
+class GRPOConfig(PathConfig):
     """Defaults for the paper's scale; docs/grpo.md lists where each comes from, since the paper does not give all.
 
     chains: rollouts for each prompt.
     normalise_std: divide by the group's standard deviation.
-    old_logprobs: the ratio's denominator, from the engine under the rollout context (`rollout`, eq. is-mismatch-short)
-        or from the trainer under the training context (`recompute`).
-    dual_clip: verl's bound on the loss of tokens with negative advantage; null for none.
     """
 
     chains: int = 16
     normalise_std: bool = True
-    old_logprobs: OldLogprobs = "rollout"
-    dual_clip: float | None = 3.0
-    training_context: TrainingContext = "flattened"
-    minibatches: int = 4
 
 
 def step(harness: Harness, tasks: Sequence[Task], config: GRPOConfig) -> None:
     """One data step."""
-    loss = TokenClip(config.clip_low, config.clip_high, config.dual_clip, config.old_logprobs, config.kl)
     chains = harness.rollout(tasks, n=config.chains, role=Role.CHAIN)
-    harness.update(chain_rows(chains, config), loss, epochs=config.epochs, minibatches=config.minibatches)
+    harness.update(chain_rows(chains, config), config.loss, epochs=config.epochs, minibatches=config.minibatches)
 
 
 def chain_rows(groups: Sequence[Group], config: GRPOConfig) -> list[TrainRow]:
-    """Every chain weighs the same, its tokens equally, in whichever context they are trained (eq. flat-short).
-
-    A chain that could not be graded is left out.
-    """
+    """A chain's tokens weigh the same, in whichever context they are trained. One that could not be graded is left
+    out."""
     graded = [[chain for chain in group if chain.is_graded] for group in groups]
-    weight = 1 / max(1, sum(len(group) for group in graded))
     return [
         row
         for group in graded
@@ -53,7 +42,9 @@ def chain_rows(groups: Sequence[Group], config: GRPOConfig) -> list[TrainRow]:
         for chain, advantage in zip(
             group, group_advantages([c.reward for c in group], config.normalise_std), strict=True
         )
-        for row in trajectory_rows(chain, config.training_context, float(advantage), weight, chain.task.uid)
+        for row in trajectory_rows(
+            chain, config.training_context, float(advantage), path_weight(chain, config.aggregation), chain.task.uid
+        )
     ]
 
 
@@ -62,12 +53,9 @@ def rollouts_per_task(config: GRPOConfig, max_turns: int) -> int:
 
 
 def check(config: GRPOConfig) -> list[str]:
-    problems = []
     if config.chains < 2:
-        problems.append(f"algorithm.chains is {config.chains}: a chain is compared with its group; use 2 or more.")
-    if config.dual_clip is not None and config.dual_clip <= 1:
-        problems.append(f"algorithm.dual_clip is {config.dual_clip}: it bounds a ratio; use more than 1, or null.")
-    return problems
+        return [f"algorithm.chains is {config.chains}: a chain is compared with its group; use 2 or more."]
+    return []
 
 
 ALGORITHM = Algorithm(

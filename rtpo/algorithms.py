@@ -8,6 +8,10 @@ from rtpo.verbs import Algorithm
 MODULES = {
     "rtpo": "rtpo.rtpo",
     "grpo": "baselines.grpo",
+    "seeupo": "baselines.seeupo",
+    "arpo": "baselines.arpo",
+    "tree_grpo": "baselines.tree_grpo",
+    "refuel": "baselines.refuel",
 }
 
 

@@ -20,7 +20,7 @@ from rtpo.envs import ENVIRONMENTS
 from rtpo.episodes import EpisodeLimits
 from rtpo.errors import ConfigError
 from rtpo.splits import SPLITS
-from rtpo.verbs import Algorithm, AlgorithmConfig
+from rtpo.verbs import Algorithm, AlgorithmConfig, PathConfig
 
 PROJECT = Path(__file__).resolve().parents[1]
 
@@ -255,6 +255,8 @@ def _problems(run: RunConfig) -> list[str]:
             f"algorithm.clip_low is {config.clip_low} and algorithm.clip_high {config.clip_high}: the ratio is clipped "
             "to [1 - clip_low, 1 + clip_high]; use 0 < clip_low < 1 and clip_high > 0."
         )
+    if isinstance(config, PathConfig) and config.dual_clip is not None and config.dual_clip <= 1:
+        problems.append(f"algorithm.dual_clip is {config.dual_clip}: it bounds a ratio; use more than 1, or null.")
     for name, number in [
         ("optimizer.lr", run.optimizer.lr),
         ("optimizer.clip_grad", run.optimizer.clip_grad),

@@ -33,10 +33,17 @@ def group_advantages(rewards: npt.ArrayLike, normalise_std: bool) -> Floats:
     values = _rewards(rewards)
     if not len(values):
         raise ValueError("group_advantages needs at least one reward")
-    centred = _centred(values)
-    if normalise_std and len(values) > 1:
-        centred = centred / (values.std(ddof=1) + STD_EPSILON)
-    return centred.astype(np.float32)
+    return standardised(values) if normalise_std else _centred(values).astype(np.float32)
+
+
+def standardised(values: npt.ArrayLike) -> Floats:
+    """(x - mean) / (std + 1e-6) with ddof 1, [n] to [n]; 0 where all are equal, and for a single one. Raises ValueError
+    for none, and NonFinite."""
+    numbers = _rewards(values)
+    if not len(numbers):
+        raise ValueError("standardised needs at least one value")
+    centred = _centred(numbers)
+    return (centred / (numbers.std(ddof=1) + STD_EPSILON) if len(numbers) > 1 else centred).astype(np.float32)
 
 
 def _rewards(rewards: npt.ArrayLike) -> npt.NDArray[np.float64]:

@@ -62,7 +62,7 @@ def zero_advantage(rows: Sequence[TrainRow]) -> dict[str, float]:
 def step_metrics(results: Sequence[StepResult]) -> dict[str, Any]:
     """The optimizer steps of one `update` call; what has no value without a step is None."""
     if not results:
-        return {"optimizer_steps": 0, "loss": None, "grad_norm": None, "clip_fraction": None, "kl_loss": None}
+        return {"optimizer_steps": 0} | dict.fromkeys(("loss", "grad_norm", "clip_fraction", "kl_loss", "residual"))
     tokens = sum(result.sums["tokens"] for result in results)
     return {
         "optimizer_steps": len(results),
@@ -70,6 +70,7 @@ def step_metrics(results: Sequence[StepResult]) -> dict[str, Any]:
         "grad_norm": float(np.mean([result.grad_norm for result in results])),
         "clip_fraction": sum(result.sums["clipped"] for result in results) / tokens,
         "kl_loss": float(np.mean([result.sums["kl_loss"] for result in results])),
+        "residual": float(np.mean([result.sums["residual"] for result in results])),
     }
 
 

@@ -122,19 +122,20 @@ class AgentHarness:
     def update(self, rows: Sequence[TrainRow], loss: Loss, *, epochs: int = 1, minibatches: int = 1) -> Update:
         if not rows:
             self.log.updates.append(diagnostics.empty_update())
-            return Update(0, self.policy_version)
+            return Update(0, self.policy_version, [])
         scores = self._score(rows)
         metrics = diagnostics.update_metrics(rows, scores, self._recorded_logprobs(rows, scores.logprobs))
         self._check_engine(rows, metrics)
         engine_logprobs = np.concatenate([row.rollout_logprobs[row.mask] for row in rows])
-        old = scores.logprobs if loss.old_logprobs == "recompute" else engine_logprobs
+        before = _by_row(rows, scores.logprobs)
+        old = before if loss.old_logprobs == "recompute" else _by_row(rows, engine_logprobs)
         with self._timed("update"):
-            results = list(self._train(rows, _by_row(rows, old), loss, epochs, minibatches))
+            results = list(self._train(rows, old, loss, epochs, minibatches))
         if results:
             self.policy_version += 1
         self.ledger.count_update(rows, len(results))
         self.log.updates.append(metrics | diagnostics.step_metrics(results))
-        return Update(len(results), self.policy_version)
+        return Update(len(results), self.policy_version, before)
 
     def sync(self) -> int:
         if self._always_push or self._engine_version != self.policy_version or not self._backend.is_serving:

@@ -6,24 +6,40 @@ with the same advantages and weights, so that an update under one or the other d
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from rtpo.contexts import flattened_context
 from rtpo.errors import NonFinite
-from rtpo.types import Ids, Rollout, TrainingContext, TrainRow, Turn, as_ids
+from rtpo.types import Aggregation, Ids, Rollout, TrainingContext, TrainRow, Turn, as_ids
 
 
-def turn_row(turn: Turn, rollout: Rollout, advantage: float, weight: float, group: str) -> TrainRow:
-    """u_k after its recorded c_k, loss on every output id, the stop token included (eq. per-turn-obj).
+def path_weight(rollout: Rollout, aggregation: Aggregation) -> float:
+    """The weight of a whole path, before those of its mini-batch are divided by their sum."""
+    return 1.0 if aggregation == "path" else float(sum(len(turn.output_ids) for turn in rollout.turns))
+
+
+def turn_row(
+    turn: Turn,
+    rollout: Rollout,
+    advantage: float,
+    weight: float,
+    group: str,
+    training_context: TrainingContext = "recorded",
+) -> TrainRow:
+    """u_k alone after its recorded c_k (eq. per-turn-obj) or its flattened history, loss on every output id, the stop
+    token included.
 
     `weight` is the row's total weight, spread evenly over its trained tokens. Raises ValueError for a turn without
-    output, and NonFinite.
+    output or an unknown training context, and NonFinite.
     """
     share = _token_weight(weight, [turn], rollout.uid)
-    return _row([turn.context_ids], [turn], [advantage], [share], rollout.uid, group)
+    if training_context not in get_args(TrainingContext):
+        raise ValueError(f"unknown training_context {training_context!r}: use recorded or flattened")
+    context = turn.context_ids if training_context == "recorded" else flattened_context(rollout.turns, turn.k)
+    return _row([context], [turn], [advantage], [share], rollout.uid, group)
 
 
 def trajectory_rows(

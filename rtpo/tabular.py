@@ -167,14 +167,14 @@ class TabularHarness:
 
     def update(self, rows: Sequence[TrainRow], loss: Loss, *, epochs: int = 1, minibatches: int = 1) -> Update:
         if not rows:
-            return Update(0, self.policy_version)
-        recompute = loss.old_logprobs == "recompute"
-        old = self.score(rows) if recompute else [row.rollout_logprobs[row.mask] for row in rows]
+            return Update(0, self.policy_version, [])
+        before = self.score(rows)
+        old = before if loss.old_logprobs == "recompute" else [row.rollout_logprobs[row.mask] for row in rows]
         steps = self._train(rows, old, loss, epochs, minibatches)
         if steps:
             self.policy_version += 1
         self.ledger.count_update(rows, steps)
-        return Update(steps, self.policy_version)
+        return Update(steps, self.policy_version, before)
 
     def sync(self) -> int:
         if self._engine_version != self.policy_version:

@@ -26,6 +26,7 @@ Floats = npt.NDArray[np.float32]
 RolloutContext = Literal["strip_think", "full"]
 TrainingContext = Literal["recorded", "flattened"]
 OldLogprobs = Literal["rollout", "recompute"]
+Aggregation = Literal["path", "token"]
 
 
 def as_ids(ids: Any) -> Ids:

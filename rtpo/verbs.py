@@ -11,7 +11,18 @@ from typing import Any, ClassVar, Literal, Protocol
 import numpy as np
 from pydantic import ConfigDict
 
-from rtpo.types import Boundary, Floats, Group, OldLogprobs, Role, RolloutContext, Task, TrainingContext, TrainRow
+from rtpo.types import (
+    Aggregation,
+    Boundary,
+    Floats,
+    Group,
+    OldLogprobs,
+    Role,
+    RolloutContext,
+    Task,
+    TrainingContext,
+    TrainRow,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +67,14 @@ class SquaredPair:
 Loss = TokenClip | SequenceClip | SquaredPair
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Update:
-    """What an `update` did: optimizer steps taken (0 when every row was tied) and the policy version after it."""
+    """What an `update` did: optimizer steps taken (0 when every row was tied), the policy version after it, and each
+    row's log-probs before it, as `score` gives them."""
 
     optimizer_steps: int
     policy_version: int
+    before: list[Floats]
 
 
 class Harness(Protocol):
@@ -134,6 +147,28 @@ class AlgorithmConfig:
     epochs: int = 1
     minibatches: int = 1
     kl: float = 0.02
+
+
+@dataclass(frozen=True)
+class PathConfig(AlgorithmConfig):
+    """What an algorithm that trains whole paths with the token clip is configured with besides.
+
+    aggregation: the loss is a mean over paths of the mean over their tokens (`path`, verl's `seq-mean-token-mean`), or
+        over all tokens (`token`, verl's `token-mean`).
+    old_logprobs: the ratio's denominator, from the engine under the rollout context (`rollout`, eq. is-mismatch-short)
+        or from the trainer under the training context (`recompute`).
+    dual_clip: verl's bound on the loss of tokens with negative advantage; null for none.
+    """
+
+    aggregation: Aggregation = "path"
+    old_logprobs: OldLogprobs = "rollout"
+    dual_clip: float | None = 3.0
+    training_context: TrainingContext = "flattened"
+    minibatches: int = 4
+
+    @property
+    def loss(self) -> TokenClip:
+        return TokenClip(self.clip_low, self.clip_high, self.dual_clip, self.old_logprobs, self.kl)
 
 
 @dataclass(frozen=True)

@@ -89,7 +89,7 @@ def test_every_chain_weighs_the_same_whatever_its_length() -> None:
     weight: dict[str, float] = {}
     for row in rows:
         weight[row.rollout_uid] = weight.get(row.rollout_uid, 0.0) + float(row.weight.sum())
-    assert list(weight.values()) == pytest.approx([1 / 24] * 24)
+    assert list(weight.values()) == pytest.approx([1.0] * 24)
 
 
 def test_flattened_and_recorded_prefixes_differ_exactly_where_earlier_thinking_was_stripped() -> None:
@@ -161,7 +161,7 @@ def test_chains_without_a_reward_are_left_out() -> None:
     rows = chain_rows([group], replace(CONFIG, normalise_std=False))
     assert [row.rollout_uid for row in rows] == [chains[0].uid, chains[2].uid, chains[3].uid]
     assert [float(row.advantage[row.mask][0]) for row in rows] == pytest.approx([1 / 3, -2 / 3, 1 / 3])
-    assert [float(row.weight.sum()) for row in rows] == pytest.approx([1 / 3] * 3)
+    assert [float(row.weight.sum()) for row in rows] == pytest.approx([1.0] * 3)
     assert chain_rows([(replace(chains[0], grade=ungradable),)], CONFIG) == []
 
 

@@ -1,4 +1,4 @@
-"""The verbs carry the four other methods: each runs a step, within its worst case, and trains what it should."""
+"""SeeUPO, ARPO, Tree-GRPO and REFUEL on the scripted engine: within their worst case, training what they should."""
 
 from collections import Counter
 from typing import Any
@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 from scripted import CALL_FIRST, RecordingHarness, always, scripted_harness, solver
-from sketches import arpo, refuel, seeupo, tree_grpo
 
+from baselines import arpo, refuel, seeupo, tree_grpo
+from rtpo.credit import standardised
 from rtpo.toy.math_problems import problems
 from rtpo.types import Role, Rollout, Termination
 from rtpo.verbs import AlgorithmConfig, SequenceClip, SquaredPair
@@ -81,21 +82,24 @@ def test_seeupo_trains_the_turns_in_reverse_on_one_rollout_phase() -> None:
 def test_seeupo_weighs_a_turn_by_how_far_the_later_ones_moved_it(learning_rate: float, last_factor: float) -> None:
     """The trainer's weights lower every log-prob by about the learning rate a step."""
     harness = one_step("seeupo", learning_rate=learning_rate)
+    centred = seeupo.centred_returns([paths for _, paths in sorted(finished(harness).items())])
     last, _, first = harness.updated
-    advantage = {row.rollout_uid: float(row.advantage[row.mask][0]) for row in first}
-    factors = [advantage[row.rollout_uid] / float(row.advantage[row.mask][0]) for row in last]
+    base = standardised([centred[row.rollout_uid] for row in first])
+    later = {row.rollout_uid for row in last}
+    factors = [
+        float(row.advantage[row.mask][0]) / a
+        for row, a in zip(first, base, strict=True)
+        if a and row.rollout_uid in later
+    ]
+    assert factors
     assert factors == pytest.approx([last_factor] * len(factors), abs=0.03)
 
 
-def test_seeupo_advantages_are_standardised_over_the_batch() -> None:
-    harness = one_step("seeupo")
-    groups = [tuple(r for r in harness.rollouts if r.task is task) for task in TASKS]
-    advantages = seeupo.batch_advantages(groups, 3.0)
-    values = np.array(list(advantages.values()))
-    assert len(values) == 18
-    assert (values.mean(), values.std(ddof=1)) == pytest.approx((0, 1), abs=1e-4)
-    for group in groups:
-        assert sum(advantages[rollout.uid] for rollout in group) == pytest.approx(0, abs=1e-5)
+def test_seeupo_advantages_are_standardised_over_the_chains_that_took_the_turn() -> None:
+    harness = one_step("seeupo", learning_rate=0.0)
+    for rows in harness.updated:
+        values = np.array([row.advantage[row.mask][0] for row in rows])
+        assert (values.mean(), values.std(ddof=1)) == pytest.approx((0, 1), abs=1e-4)
 
 
 # ARPO
@@ -187,7 +191,7 @@ def test_tree_grpo_lists_the_root_once_and_no_leaf() -> None:
     harness = one_step("tree_grpo")
     chain = next(r for r in harness.rollouts if r.role is Role.CHAIN and len(r.turns) == 3)
     ((branch,),) = scripted_harness(solver(0.0)).rollout([chain.boundary(1)], n=1, role=Role.BRANCH)
-    nodes = tree_grpo.boundaries([chain, branch])
+    nodes = tree_grpo.nodes([chain, branch])
     assert [(node.k, node.rollout_uid) for node in nodes] == [
         (0, chain.uid),
         (1, chain.uid),
@@ -208,7 +212,7 @@ def test_tree_grpo_advantages_are_zero_in_the_mean_of_a_prompt() -> None:
 
 def test_tree_grpo_gives_a_lone_leaf_no_place_in_its_tree() -> None:
     harness = one_step("tree_grpo")
-    assert list(tree_grpo.advantages(harness.rollouts[:1]).values()) == [0.0]
+    assert list(tree_grpo.z_scores(harness.rollouts[:1]).values()) == [0.0]
 
 
 # REFUEL
@@ -227,8 +231,8 @@ def test_refuel_pairs_are_neighbours_that_share_a_boundary() -> None:
         assert one.context_ids.tobytes() == other.context_ids.tobytes()
         assert one.snapshot.digest == other.snapshot.digest
         assert one.output_ids.tobytes() != other.output_ids.tobytes()
-        for row in (first, second):
-            assert set(row.advantage[row.mask]) == {paths[row.rollout_uid].reward}
+        difference = first.advantage[first.mask][0] - second.advantage[second.mask][0]
+        assert difference == paths[first.rollout_uid].reward - paths[second.rollout_uid].reward
     assert {row.turns[0].k for row in rows} == {0, 1, 2}
 
 

@@ -1,0 +1,186 @@
+"""ARPO: paths grow turn by turn, and branch where the policy has become less sure than at its first turn.
+
+Two rules. `probabilistic`, that of the published code: at the end of a turn that called a tool, a path branches with
+probability alpha + beta dH. `threshold`, that of the paper: it branches before a turn for which alpha + beta dH > tau.
+dH is the turn's entropy minus that of the path's first turn; a new path has a first turn of its own.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from rtpo.credit import group_advantages
+from rtpo.rows import path_weight, trajectory_rows
+from rtpo.types import Aggregation, Boundary, Role, Rollout, Task, TrainRow
+from rtpo.verbs import Algorithm, Harness, PathConfig
+
+LOWEST = -100.0
+"""in place of the log-prob of a token that could not be drawn, whose entropy is 0"""
+
+
+@dataclass(frozen=True)
+class ARPOConfig(PathConfig):
+    """paths: finished paths of a prompt. roots: paths begun at once.
+    rule: see the module. alpha, beta: as there. tau: of the `threshold` rule.
+    entropy_tokens, top_logprobs: a turn's entropy is that of its first tokens, among the largest log-probs of each, in
+        units of ln |V|: summed over the tokens (`probabilistic`) or their mean (`threshold`).
+    advantage: `soft` gives every path its own z-score on all its tokens; `hard` gives a turn the mean z-score of the
+        paths that share it.
+    """
+
+    paths: int = 16
+    roots: int = 8
+    rule: Literal["probabilistic", "threshold"] = "probabilistic"
+    alpha: float = 0.5
+    beta: float = 0.2
+    tau: float | None = None
+    entropy_tokens: int = 20
+    top_logprobs: int = 10
+    advantage: Literal["soft", "hard"] = "soft"
+    aggregation: Aggregation = "token"
+
+
+@dataclass
+class Paths:
+    """A prompt's paths: how many were begun, those that ended, and those that go on, each with its first entropy."""
+
+    root: Boundary
+    begun: int
+    ended: list[Rollout] = field(default_factory=list)
+    going: list[tuple[Rollout, float]] = field(default_factory=list)
+
+
+Start = tuple[Boundary, float | None]
+"""where a turn is taken, and the first entropy of the path it extends; None begins a path"""
+
+
+def step(harness: Harness, tasks: Sequence[Task], config: ARPOConfig) -> None:
+    """One data step."""
+    rng, scale = harness.random("branch"), math.log(harness.vocabulary_size)
+    groups = harness.rollout(tasks, n=config.roots, role=Role.CHAIN, turns=1, top_logprobs=config.top_logprobs)
+    prompts = [Paths(group[0].boundary(0), config.roots) for group in groups]
+    taken: list[list[tuple[Rollout, float | None]]] = [[(path, None) for path in group] for group in groups]
+    while True:
+        starts = [
+            list(next_starts(prompt, turns, scale, rng, config)) for prompt, turns in zip(prompts, taken, strict=True)
+        ]
+        if not any(starts):
+            break
+        places = [place for mine in starts for place, _ in mine]
+        grown = harness.rollout(places, n=1, role=Role.BRANCH, turns=1, top_logprobs=config.top_logprobs)
+        paths = iter(path for (path,) in grown)
+        taken = [[(next(paths), first) for _, first in mine] for mine in starts]
+    rows = [row for prompt in prompts for row in path_rows(prompt.ended, config)]
+    harness.update(rows, config.loss, epochs=config.epochs, minibatches=config.minibatches)
+
+
+def next_starts(
+    prompt: Paths,
+    taken: Sequence[tuple[Rollout, float | None]],
+    scale: float,
+    rng: np.random.Generator,
+    config: ARPOConfig,
+) -> Iterator[Start]:
+    """Where a prompt's next turns are taken: its open paths' tips, new branches, or a fresh root when none is open."""
+    is_open = False
+    for path, first in taken:
+        now = entropy(path, scale, config)
+        rise = 0.0 if first is None else now - first
+        if path.tip is None:
+            prompt.ended.append(path)
+        else:
+            is_open = True
+            yield path.tip, now if first is None else first
+        branches = branching_point(path, rise, rng, config)
+        if branches is not None and prompt.begun < config.paths:
+            prompt.begun += 1
+            is_open = True
+            yield branches, None
+    if not is_open and prompt.begun < config.paths:
+        prompt.begun += 1
+        yield prompt.root, None
+
+
+def branching_point(path: Rollout, rise: float, rng: np.random.Generator, config: ARPOConfig) -> Boundary | None:
+    """Where `path`, whose last turn's entropy rose by `rise`, branches."""
+    if config.rule == "threshold":
+        assert config.tau is not None
+        last = path.boundary(len(path.turns) - 1)
+        return last if config.alpha + config.beta * rise > config.tau else None
+    is_drawn = path.tip is not None and rng.random() < config.alpha + config.beta * rise
+    return path.tip if is_drawn else None
+
+
+def entropy(path: Rollout, scale: float, config: ARPOConfig) -> float:
+    """Of the path's last turn (see `ARPOConfig`)."""
+    top = path.turns[-1].top_logprobs
+    assert top is not None
+    first = top[: config.entropy_tokens]
+    total = -float((np.exp(first) * np.maximum(first, LOWEST)).sum()) / scale
+    return total if config.rule == "probabilistic" else total / len(first)
+
+
+def path_rows(paths: Sequence[Rollout], config: ARPOConfig) -> list[TrainRow]:
+    """Whole paths, each with its own copy of what it shares. A path that could not be graded is left out."""
+    graded = [path for path in paths if path.is_graded]
+    if not graded:
+        return []
+    scores = group_advantages([path.reward for path in graded], True)
+    sharing: defaultdict[int, list[float]] = defaultdict(list)
+    for path, score in zip(graded, scores, strict=True):
+        for turn in path.turns:
+            sharing[id(turn)].append(float(score))
+    return [
+        row
+        for path, score in zip(graded, scores, strict=True)
+        for row in trajectory_rows(
+            path,
+            config.training_context,
+            float(score) if config.advantage == "soft" else [float(np.mean(sharing[id(turn)])) for turn in path.turns],
+            path_weight(path, config.aggregation),
+            path.task.uid,
+            first_k=0,
+        )
+    ]
+
+
+def rollouts_per_task(config: ARPOConfig, max_turns: int) -> int:
+    return config.paths
+
+
+def check(config: ARPOConfig) -> list[str]:
+    problems = []
+    if config.paths < 2 or not 1 <= config.roots <= config.paths:
+        problems.append(
+            f"algorithm.paths is {config.paths} and algorithm.roots {config.roots}: use 2 paths or more, and 1 to that "
+            "many roots."
+        )
+    if config.rule == "threshold" and config.tau is None:
+        problems.append("algorithm.rule is threshold and algorithm.tau null: set the threshold, 0.5 in the paper.")
+    if config.rule == "probabilistic" and config.tau is not None:
+        problems.append(
+            f"algorithm.tau is {config.tau} and algorithm.rule probabilistic, which draws and has no threshold: set "
+            "algorithm.tau=null, or algorithm.rule=threshold."
+        )
+    for name, value in [("entropy_tokens", config.entropy_tokens), ("top_logprobs", config.top_logprobs)]:
+        if value < 1:
+            problems.append(f"algorithm.{name} is {value}: use 1 or more.")
+    return problems
+
+
+ALGORITHM = Algorithm(
+    config=ARPOConfig,
+    step=step,
+    rollouts_per_task=rollouts_per_task,
+    check=check,
+    plan="roots grown turn by turn, branching where entropy rose, topped up with fresh roots",
+    credit="return's z-score within the prompt; shared turns with each path's own (soft) or their mean (hard)",
+    schedule="one update a step",
+    contexts="flattened history, or recorded c_k",
+    loss="token clip",
+    trained="all model tokens of every path; shared turns once a path",
+)

@@ -1,0 +1,84 @@
+"""REFUEL: a path and its re-run from one random turn; the difference of their log-ratios regresses on that of their
+returns."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rtpo.credit import sibling_advantages
+from rtpo.rows import turn_row
+from rtpo.types import Boundary, Group, Role, Rollout, Task, TrainRow
+from rtpo.verbs import Algorithm, AlgorithmConfig, Harness, SquaredPair
+
+
+@dataclass(frozen=True)
+class REFUELConfig(AlgorithmConfig):
+    """pairs: for each prompt. eta: scale of the return difference.
+
+    With one epoch of one mini-batch the log-ratios are 0 at the only step, which is then a plain policy gradient.
+    """
+
+    pairs: int = 8
+    eta: float = 1.0
+    epochs: int = 2
+    minibatches: int = 4
+
+
+def step(harness: Harness, tasks: Sequence[Task], config: REFUELConfig) -> None:
+    """One data step."""
+    rng = harness.random("turn")
+    firsts = [first for group in harness.rollout(tasks, n=config.pairs, role=Role.CHAIN) for first in group]
+    boundaries = [first.boundary(int(rng.integers(len(first.turns)))) for first in firsts]
+    seconds = harness.rollout(boundaries, n=1, role=Role.BRANCH)
+    rows = pair_rows(firsts, boundaries, seconds)
+    harness.update(rows, SquaredPair(config.eta, kl=config.kl), epochs=config.epochs, minibatches=config.minibatches)
+
+
+def pair_rows(firsts: Sequence[Rollout], boundaries: Sequence[Boundary], seconds: Sequence[Group]) -> list[TrainRow]:
+    """Both members' turn at the boundary, one after the other, each with its return minus the pair's mean.
+
+    A pair whose turns are the same, or with a member that could not be graded, is left out. One with equal returns is
+    kept: it pulls the log-ratios together again.
+    """
+    rows = []
+    for first, boundary, (second,) in zip(firsts, boundaries, seconds, strict=True):
+        members = [(rollout, rollout.turns[boundary.k]) for rollout in (first, second)]
+        (_, one), (_, other) = members
+        if first.is_graded and second.is_graded and one.output_ids.tobytes() != other.output_ids.tobytes():
+            advantages = sibling_advantages([first.reward, second.reward])
+            rows += [
+                turn_row(turn, rollout, float(advantage), 0.5, boundary.uid)
+                for (rollout, turn), advantage in zip(members, advantages, strict=True)
+            ]
+    return rows
+
+
+def rollouts_per_task(config: REFUELConfig, max_turns: int) -> int:
+    return 2 * config.pairs
+
+
+def check(config: REFUELConfig) -> list[str]:
+    problems = []
+    if config.pairs < 1:
+        problems.append(f"algorithm.pairs is {config.pairs}: use 1 or more.")
+    if config.eta <= 0:
+        problems.append(f"algorithm.eta is {config.eta}: it scales the return difference; use a number above 0.")
+    if config.training_context != "recorded":
+        problems.append(
+            f"algorithm.training_context is {config.training_context}: a pair shares the c_k both turns were sampled "
+            "from; use recorded."
+        )
+    return problems
+
+
+ALGORITHM = Algorithm(
+    config=REFUELConfig,
+    step=step,
+    rollouts_per_task=rollouts_per_task,
+    check=check,
+    plan="n chains, each with one continuation anew from a random realised turn",
+    credit="the other member's return is the baseline, no std",
+    schedule="one update a step, several mini-batches and epochs",
+    contexts="recorded c_k",
+    loss="squared pair",
+    trained="the shared turn of both members",
+)

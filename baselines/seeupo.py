@@ -1,0 +1,125 @@
+"""SeeUPO: one rollout phase, then the turns one after another, the last first, each weighed by how far the others moved
+the policy.
+
+With `training_context=recorded` it is the official algorithm: each turn on the context it was sampled from. With
+`flattened` it is SeeUPO as the RTPO paper describes it. Chains that did not take a turn have no part in it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from rtpo.credit import group_advantages, standardised
+from rtpo.rows import turn_row
+from rtpo.types import Floats, Group, OldLogprobs, Role, Rollout, Task
+from rtpo.verbs import Algorithm, AlgorithmConfig, Harness, SequenceClip
+
+LOG_RATIO_LIMIT = 10.0
+
+
+@dataclass(frozen=True)
+class SeeUPOConfig(AlgorithmConfig):
+    """chains: rollouts for each prompt.
+    advantage_limit: clamp of the advantages after standardisation over a turn's chains.
+    factor_low, factor_high: clamp of a turn's sequence ratio, and of the product M of a chain's.
+    order: of the turns; the method's is `reverse`.
+    old_logprobs: as for GRPO.
+    """
+
+    chains: int = 16
+    advantage_limit: float = 3.0
+    factor_low: float = 0.8
+    factor_high: float = 1.2
+    order: Literal["reverse", "forward"] = "reverse"
+    old_logprobs: OldLogprobs = "recompute"
+
+
+def step(harness: Harness, tasks: Sequence[Task], config: SeeUPOConfig) -> None:
+    """One data step."""
+    loss = SequenceClip(config.clip_low, config.clip_high, config.old_logprobs, config.kl)
+    groups = harness.rollout(tasks, n=config.chains, role=Role.CHAIN)
+    centred = centred_returns(groups)
+    chains = [chain for group in groups for chain in group if chain.is_graded]
+    factor = {chain.uid: 1.0 for chain in chains}
+    turns = range(harness.max_turns)
+    for k in reversed(turns) if config.order == "reverse" else turns:
+        taking = [chain for chain in chains if len(chain.turns) > k]
+        if not taking:
+            continue
+        advantages = standardised([centred[chain.uid] for chain in taking]).clip(
+            -config.advantage_limit, config.advantage_limit
+        )
+        rows = [
+            turn_row(
+                chain.turns[k],
+                chain,
+                float(advantage) * factor[chain.uid],
+                1 / len(taking),
+                chain.task.uid,
+                config.training_context,
+            )
+            for chain, advantage in zip(taking, advantages, strict=True)
+        ]
+        update = harness.update(rows, loss, epochs=config.epochs, minibatches=config.minibatches)
+        if update.optimizer_steps:
+            move(factor, taking, update.before, harness.score(rows), config)
+
+
+def move(
+    factor: dict[str, float],
+    chains: Sequence[Rollout],
+    before: Sequence[Floats],
+    after: Sequence[Floats],
+    config: SeeUPOConfig,
+) -> None:
+    """M <- clip(M x clip(s)) of each chain, s its turn's sequence ratio exp(mean log pi_new - log pi_old)."""
+    for chain, old, new in zip(chains, before, after, strict=True):
+        ratio = np.exp(np.clip(np.mean(new - old), -LOG_RATIO_LIMIT, LOG_RATIO_LIMIT))
+        product = factor[chain.uid] * ratio.clip(config.factor_low, config.factor_high)
+        factor[chain.uid] = float(product.clip(config.factor_low, config.factor_high))
+
+
+def centred_returns(groups: Sequence[Group]) -> dict[str, float]:
+    """R minus its prompt's mean, by chain; chains that could not be graded are left out."""
+    graded = [[chain for chain in group if chain.is_graded] for group in groups]
+    return {
+        chain.uid: float(advantage)
+        for group in graded
+        if group
+        for chain, advantage in zip(group, group_advantages([c.reward for c in group], False), strict=True)
+    }
+
+
+def rollouts_per_task(config: SeeUPOConfig, max_turns: int) -> int:
+    return config.chains
+
+
+def check(config: SeeUPOConfig) -> list[str]:
+    problems = []
+    if config.chains < 2:
+        problems.append(f"algorithm.chains is {config.chains}: a chain is compared with its group; use 2 or more.")
+    if config.advantage_limit <= 0:
+        problems.append(f"algorithm.advantage_limit is {config.advantage_limit}: use a number above 0.")
+    if not 0 < config.factor_low <= 1 <= config.factor_high:
+        problems.append(
+            f"algorithm.factor_low is {config.factor_low} and algorithm.factor_high {config.factor_high}: M starts at "
+            "1; use 0 < factor_low <= 1 <= factor_high."
+        )
+    return problems
+
+
+ALGORITHM = Algorithm(
+    config=SeeUPOConfig,
+    step=step,
+    rollouts_per_task=rollouts_per_task,
+    check=check,
+    plan="n independent chains",
+    credit="return minus the prompt's mean, standardised over the turn's chains, times the bounded product M of the "
+    "other turns' sequence ratios",
+    schedule="one update for each turn, in reverse, on the same rollouts",
+    contexts="recorded c_k (official), or flattened history (as the paper describes it)",
+    loss="sequence clip",
+    trained="turn k of every chain that took it, at its update",
+)

@@ -1,1 +1,0 @@
-"""The four other methods of the paper as short programs over `rtpo.verbs.Harness`: the test of the verbs."""
