@@ -32,13 +32,13 @@ ROWS = {
 }
 ANNOTATED = {FIXTURES: 12, REAL: 1301}
 """rows of gsm8k.jsonl that have some"""
-COUNT = 2
+EQUAL = {("5", "x=5")}
+"""golds that stand one after another in a file and differ as text alone: an assignment is its value"""
+COUNT = 2 // len(FOLDERS)
 """problems of each folder that the model is overfitted on"""
-STEPS = {1: 180, 2: 280}
-"""optimizer steps of the overfitting, by the number of folders"""
 SMALL = (f"task.train.count={COUNT}", f"budget.tasks_per_step={COUNT}", "task.held_out.count=1")
-RTPO = ("algorithm=rtpo", "algorithm.trunks=2", "algorithm.group_size=5")
-GRPO = ("algorithm.chains=8", "algorithm.minibatches=1")
+RTPO = ("algorithm=rtpo", f"algorithm.trunks={4 // COUNT}", "algorithm.group_size=5")
+GRPO = (f"algorithm.chains={16 // COUNT}", "algorithm.minibatches=1")
 MODES = {
     "rtpo, strip_think, recorded": RTPO,
     "rtpo, full, recorded": (*RTPO, "algorithm.rollout_context=full"),
@@ -68,7 +68,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Overfitted on the first train problems of every folder's gsm8k.jsonl."""
     output = tmp_path_factory.mktemp("byte_model") / "model"
     tasks = [task for folder in FOLDERS for task in command.problems(folder / "gsm8k.jsonl", COUNT)]
-    record = overfit(tasks, output, Overfit(steps=STEPS[len(FOLDERS)]))
+    record = overfit(tasks, output, Overfit(steps=200))
     print(record)
     assert 0 < record["sampled_success"] < 1
     return output
@@ -94,7 +94,7 @@ def test_files_are_read_whole_and_every_gold_equals_itself_alone(folder: Path, n
     assert len(tasks) == ROWS[folder][name]
     golds = [task.answer for task in tasks]
     assert [gold for gold in golds if GRADER.grade(gold, gold).reward != 1] == []
-    neighbours = [(gold, other) for gold, other in itertools.pairwise(golds) if gold != other]
+    neighbours = {(gold, other) for gold, other in itertools.pairwise(golds) if gold != other} - EQUAL
     assert [pair for pair in neighbours if GRADER.grade(*pair).reward != 0] == []
 
 
