@@ -59,7 +59,7 @@ def test_outputs_and_last_expressions_are_given_and_errors_named() -> None:
 def test_a_call_sees_no_environment_no_files_and_no_earlier_call() -> None:
     program = "import os\nsorted(os.environ), os.listdir('.'), sorted(set(globals()) - {'os', '__builtins__'})"
     first, second = outcomes([f"left = 1\nopen('left', 'w')\n{program}", program])
-    assert second.output == "(['LC_CTYPE', 'PYTHONHASHSEED'], [], ['__name__'])"
+    assert second.output == "(['LC_CTYPE', 'OMP_NUM_THREADS', 'PYTHONHASHSEED'], [], ['__name__'])"
     assert "left" in first.output
     assert run("hash('a')").output == run("hash('a')").output
 

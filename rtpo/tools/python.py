@@ -42,13 +42,13 @@ class PythonResult:
 
 @dataclass(frozen=True, slots=True)
 class PythonLimits:
-    """Of one program: CPU seconds, wall-clock seconds, bytes of address space, processes of this user (the system does
-    not apply it to root), bytes of output kept. Files cannot be written at all, beyond empty ones."""
+    """Of one program: CPU seconds, wall-clock seconds, bytes of address space, processes and threads (of all that the
+    user runs; not applied to root), bytes of output kept. Files cannot be written at all, beyond empty ones."""
 
     cpu_seconds: int = 10
     wall_seconds: float = 20.0
     memory_bytes: int = 512 << 20
-    processes: int = 64
+    processes: int = 1024
     output_bytes: int = 2000
 
 
@@ -80,13 +80,14 @@ async def _run_child(program: str, limits: PythonLimits, folder: str) -> PythonR
         source.write(program.encode("utf-8", "replace"))
         source.seek(0)
         process = subprocess.Popen(
-            # with this environment the isolation of -I, but with string hashes fixed
+            # with this environment the isolation of -I, but with string hashes fixed; numerical libraries would take
+            # memory for each of their threads
             [sys.executable, "-s", "-P", "-B", "-u", str(CHILD), json.dumps(asdict(limits))],
             stdin=source,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             cwd=folder,
-            env={"PYTHONHASHSEED": "0"},
+            env={"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"},
             start_new_session=True,
         )
     assert process.stdout is not None
