@@ -7,11 +7,13 @@ from rtpo.verbs import Algorithm
 
 MODULES = {
     "rtpo": "rtpo.rtpo",
+    "rtpo_tree": "rtpo.rtpo_tree",
     "grpo": "baselines.grpo",
     "seeupo": "baselines.seeupo",
     "arpo": "baselines.arpo",
     "tree_grpo": "baselines.tree_grpo",
     "refuel": "baselines.refuel",
+    "gspo": "baselines.gspo",
 }
 
 

@@ -3,15 +3,21 @@
 Trunks give boundaries and are never trained. Turn by turn from the last: the newest weights go to the engine, G-1
 siblings are forked from every realised boundary S_k and continued to the end, each sibling's return is compared with
 the mean of its boundary's siblings, and only the siblings' turn-k tokens are trained.
+
+Where weights are synchronised less often, siblings were sampled by an older policy. A return then counts by how likely
+the present policy is to continue as they did, which is the off-policy variant of the paper's additional results.
 """
 
+import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from rtpo.credit import sibling_advantages
-from rtpo.rows import turn_row
-from rtpo.types import Boundary, Group, Role, Rollout, Task, TrainRow
+from rtpo.rows import trajectory_rows, turn_row
+from rtpo.types import Boundary, Group, OldLogprobs, Role, Rollout, Task, TrainRow
 from rtpo.verbs import Algorithm, AlgorithmConfig, Harness, TokenClip
 
 
@@ -23,31 +29,81 @@ class RTPOConfig(AlgorithmConfig):
     trunks: M, anchors for each prompt.
     group_size: G; G-1 siblings are forked from each boundary.
     pool_s0: compare all siblings of a prompt at k = 0, where its trunks share S_0, instead of each trunk's own.
+    sync_every: phases between synchronisations; the siblings of all of them are sampled at once. null: one before the
+        first phase (the off-policy variant).
+    sync_kl: synchronise before a phase only once the policy has drifted this far from the engine's on the rows of the
+        phase before (KL, nats a token); null: whatever the drift.
+    tail_low, tail_high: clamp of the weight of a stale continuation (rho_min, rho_max).
     """
 
     trunks: int = 4
     group_size: int = 3
     pool_s0: bool = False
+    sync_every: int | None = 1
+    sync_kl: float | None = None
+    tail_low: float = 0.5
+    tail_high: float = 2.0
 
 
 def step(harness: Harness, tasks: Sequence[Task], config: RTPOConfig) -> None:
     """One data step."""
-    loss = TokenClip(config.clip_low, config.clip_high, kl=config.kl)
     trunks = [trunk for group in harness.rollout(tasks, n=config.trunks, role=Role.TRUNK) for trunk in group]
-    for k in reversed(range(harness.max_turns)):
-        boundaries = [trunk.boundary(k) for trunk in trunks if len(trunk.turns) > k]
-        if not boundaries:
-            continue
-        harness.sync()
-        siblings = harness.rollout(boundaries, n=config.group_size - 1, role=Role.SIBLING)
-        rows = sibling_rows(boundaries, siblings, k, pool=config.pool_s0 and k == 0)
-        harness.update(rows, loss, epochs=config.epochs, minibatches=config.minibatches)
+    realised = {
+        k: boundaries
+        for k in reversed(range(harness.max_turns))
+        if (boundaries := [trunk.boundary(k) for trunk in trunks if len(trunk.turns) > k])
+    }
+    sampled: dict[int, list[Group]] = {}
+    version, drift = 0, math.inf
+    for k, boundaries in realised.items():
+        if k not in sampled:
+            if config.sync_kl is None or drift > config.sync_kl:
+                version = harness.sync()
+            phases = [phase for phase in realised if phase <= k][: config.sync_every]
+            sampled = fork(harness, {phase: realised[phase] for phase in phases}, config.group_size - 1)
+        siblings = sampled[k]
+        is_stale = any(turn.policy_version != version for group in siblings for s in group for turn in s.own_turns)
+        returns = stale_returns(harness, siblings, k, config) if is_stale else {}
+        rows = sibling_rows(boundaries, siblings, k, pool=config.pool_s0 and k == 0, returns=returns)
+        old_logprobs: OldLogprobs = "rollout" if is_stale else "recompute"
+        loss = TokenClip(config.clip_low, config.clip_high, old_logprobs=old_logprobs, kl=config.kl)
+        update = harness.update(rows, loss, epochs=config.epochs, minibatches=config.minibatches)
+        version = update.policy_version
+        if config.sync_kl is not None and rows:
+            moved = [row.rollout_logprobs[row.mask] - now for row, now in zip(rows, harness.score(rows), strict=True)]
+            drift = float(np.concatenate(moved).mean())
 
 
-def sibling_rows(boundaries: Sequence[Boundary], siblings: Sequence[Group], k: int, pool: bool) -> list[TrainRow]:
-    """Turn-k rows with A = R - sibling mean; every sibling weighs the same, its tokens equally (eq. per-turn-obj).
+def fork(harness: Harness, boundaries: Mapping[int, Sequence[Boundary]], n: int) -> dict[int, list[Group]]:
+    """n siblings of every boundary of these phases, by phase."""
+    groups = iter(harness.rollout([b for phase in boundaries.values() for b in phase], n=n, role=Role.SIBLING))
+    return {k: [next(groups) for _ in phase] for k, phase in boundaries.items()}
 
-    A sibling that could not be graded is left out, and so is a group with fewer than two left.
+
+def stale_returns(harness: Harness, siblings: Sequence[Group], k: int, config: RTPOConfig) -> dict[str, float]:
+    """Q_off = clamp(w) R of siblings whose turns after k an older policy sampled, by sibling: w is the product of
+    pi/pi_old over their tokens in their recorded contexts, clamped as a logarithm."""
+    tails = [s for group in siblings for s in group if s.is_graded and len(s.turns) > k + 1]
+    rows = [row for s in tails for row in trajectory_rows(s, "recorded", 0.0, 1.0, s.uid, first_k=k + 1)]
+    log_weight: defaultdict[str, float] = defaultdict(float)
+    for row, now in zip(rows, harness.score(rows), strict=True):
+        log_weight[row.rollout_uid] += float((now - row.rollout_logprobs[row.mask]).sum(dtype=np.float64))
+    low, high = math.log(config.tail_low), math.log(config.tail_high)
+    return {s.uid: math.exp(min(max(log_weight[s.uid], low), high)) * s.reward for s in tails}
+
+
+def sibling_rows(
+    boundaries: Sequence[Boundary],
+    siblings: Sequence[Group],
+    k: int,
+    *,
+    pool: bool = False,
+    returns: Mapping[str, float] | None = None,
+) -> list[TrainRow]:
+    """Turn-k rows with A = Q - sibling mean; every sibling weighs the same, its tokens equally (eq. per-turn-obj).
+
+    Q is the sibling's reward, or what `returns` has for it. A sibling that could not be graded is left out, and so is
+    a group with fewer than two left.
     """
     groups: defaultdict[str, list[Rollout]] = defaultdict(list)
     for boundary, forked in zip(boundaries, siblings, strict=True):
@@ -55,10 +111,11 @@ def sibling_rows(boundaries: Sequence[Boundary], siblings: Sequence[Group], k: i
         groups[name] += [sibling for sibling in forked if sibling.is_graded]
     comparable = {name: group for name, group in groups.items() if len(group) > 1}
     weight = 1 / max(1, sum(len(group) for group in comparable.values()))
+    known = {s.uid: s.reward for group in comparable.values() for s in group} | dict(returns or {})
     return [
-        turn_row(sibling.turns[k], sibling, advantage, weight, name)
+        turn_row(sibling.turns[k], sibling, float(advantage), weight, name)
         for name, group in comparable.items()
-        for sibling, advantage in zip(group, sibling_advantages([s.reward for s in group]), strict=True)
+        for sibling, advantage in zip(group, sibling_advantages([known[s.uid] for s in group]), strict=True)
     ]
 
 
@@ -81,6 +138,18 @@ def check(config: RTPOConfig) -> list[str]:
             f"algorithm.training_context is {config.training_context}: RTPO trains turn k on the c_k it was sampled "
             "from; use recorded."
         )
+    if config.sync_every is not None and config.sync_every < 1:
+        problems.append(f"algorithm.sync_every is {config.sync_every}: use 1 or more phases, or null for none.")
+    if config.sync_kl is not None and (config.sync_kl <= 0 or config.sync_every != 1):
+        problems.append(
+            f"algorithm.sync_kl is {config.sync_kl} and algorithm.sync_every {config.sync_every}: the drift is looked "
+            "at before every phase; use sync_kl above 0 with sync_every 1, or sync_kl null."
+        )
+    if not 0 < config.tail_low <= 1 <= config.tail_high:
+        problems.append(
+            f"algorithm.tail_low is {config.tail_low} and algorithm.tail_high {config.tail_high}: the weight of an "
+            "unchanged policy is 1; use 0 < tail_low <= 1 <= tail_high."
+        )
     return problems
 
 
@@ -91,7 +160,8 @@ ALGORITHM = Algorithm(
     check=check,
     plan="M trunks; G-1 siblings forked at every realised turn boundary",
     credit="return minus the mean of the siblings of the same boundary, no std",
-    schedule="turns in reverse; weights synchronised and siblings sampled anew before each",
+    schedule="turns in reverse; weights synchronised and siblings sampled anew before each (or every few, or none: "
+    "stale returns then have clamped weights)",
     contexts="recorded c_k",
     loss="token clip",
     trained="the siblings' turn-k tokens",

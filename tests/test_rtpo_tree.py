@@ -1,0 +1,172 @@
+"""The RTPO tree: where it forks, what a branch is worth, and what it shares with leave-one-out GRPO."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import compose_config
+from scripted import RecordingHarness, scripted_harness, solver
+
+from rtpo.credit import group_advantages
+from rtpo.errors import ConfigError
+from rtpo.rtpo_tree import RTPOTreeConfig, Tree, most_open, rollouts_per_task, spread, step
+from rtpo.toy.math_problems import problems
+from rtpo.types import Grade, GradeOutcome, Role, Rollout, Termination
+
+TASKS = problems("train", 4, seed=2)
+CONFIG = RTPOTreeConfig("rtpo_tree", "rtpo_tree", kl=0.0)
+
+
+def one_step(config: RTPOTreeConfig = CONFIG, **settings: Any) -> RecordingHarness:
+    reserve = len(TASKS) * rollouts_per_task(config, 3)
+    harness = scripted_harness(solver(0.4), reserve=reserve, **settings)
+    step(harness, TASKS, config)
+    return harness
+
+
+def path(uid: str, reward: float, turns: int = 3, parent: str | None = None, start_k: int = 0) -> Rollout:
+    """A path of which only its place in the tree and its reward matter."""
+    nothing: Any = (None,) * turns
+    grade = Grade(GradeOutcome.GRADED, reward)
+    role = Role.TRUNK if parent is None else Role.SIBLING
+    return Rollout(uid, TASKS[0], role, start_k, parent, nothing, Termination.ANSWERED, grade)
+
+
+# values by hand
+
+
+def test_without_forks_it_is_leave_one_out_over_the_root() -> None:
+    rewards = [1.0, 0.0, 0.0, 1.0, 1.0]
+    tree = Tree([path(str(i), reward) for i, reward in enumerate(rewards)])
+    v = np.mean(rewards)
+    expected = group_advantages(rewards, False) * 5 / 4 / np.sqrt(v * (1 - v))
+    assert [tree.advantages(p, CONFIG) for p in tree.roots] == [[pytest.approx(a)] * 3 for a in expected]
+
+
+def test_a_forked_trunk_has_an_advantage_for_each_branch() -> None:
+    """Trunk a fails, its fork at turn 2 succeeds; trunk b succeeds. lambda .3, kappa 1."""
+    a, b, fork = path("a", 0.0), path("b", 1.0), path("f", 1.0, parent="a", start_k=2)
+    tree = Tree([a, b], {("a", 2): [fork]})
+    # at S_2 of a: q(a) = 0, q(f) = 1, V = 1/2; so at S_0 q(a) = .3 x 0 + .7 x 1/2 = .35 and q(b) = 1
+    spread_of = np.sqrt(0.675 * 0.325)
+    at_root = (0.35 - 1) / spread_of
+    # baseline of a's branch at S_2: (q(f) + B(a at S_0)) / 2 = (1 + 1) / 2; of f: (q(a) + 1) / 2
+    assert tree.advantages(a, CONFIG) == pytest.approx([at_root, at_root, (0 - 1) / spread_of])
+    assert tree.advantages(b, CONFIG) == pytest.approx([(1 - 0.35) / spread_of] * 3)
+    assert tree.advantages(fork, CONFIG) == pytest.approx([(1 - 0.5) / spread_of])
+
+
+def test_baselines_of_nested_branches_are_shrunk_to_those_before() -> None:
+    """Forks at turns 1 and 2 of one trunk; own returns alone (lambda 1), kappa 2."""
+    config = replace(CONFIG, own_return=1.0, shrinkage=2.0)
+    a, b = path("a", 1.0), path("b", 0.0)
+    f, g = path("f", 0.0, parent="a", start_k=1), path("g", 1.0, parent="a", start_k=2)
+    tree = Tree([a, b], {("a", 1): [f], ("a", 2): [g]})
+    # B(a, 0) = 0; B(a, 1) = (0 + 2 x 0) / 3 = 0; B(a, 2) = (1 + 2 x 0) / 3; B(f) = (1 + 0) / 3; B(g) = (1 + 0) / 3
+    assert tree.advantages(a, config) == pytest.approx([2.0, 2.0, (1 - 1 / 3) / 0.5])
+    assert tree.advantages(f, config) == pytest.approx([-1 / 3 / 0.5] * 2)
+    assert tree.advantages(g, config) == pytest.approx([2 / 3 / 0.5])
+
+
+def test_all_successes_or_failures_teach_nothing() -> None:
+    for reward in (0.0, 1.0):
+        a, fork = path("a", reward), path("f", reward, parent="a", start_k=1)
+        tree = Tree([a, path("b", reward)], {("a", 1): [fork]})
+        assert [tree.advantages(p, CONFIG) for p in (a, fork)] == [[0.0] * 3, [0.0] * 2]
+
+
+def test_a_lone_path_teaches_nothing() -> None:
+    assert Tree([path("a", 1.0)]).advantages(path("a", 1.0), CONFIG) == [0.0] * 3
+
+
+# placing
+
+
+def test_forks_go_where_the_outcome_is_most_open() -> None:
+    rng = np.random.default_rng(0)
+    assert sorted(most_open([0.9, 0.5, 0.1, 0.6], 2, rng)) == [1, 3]
+    assert most_open([], 3, rng) == []
+    drawn = {tuple(most_open([0.5] * 4, 1, rng)) for _ in range(100)}
+    assert drawn == {(0,), (1,), (2,), (3,)}
+
+
+def test_root_siblings_are_spread_by_openness_and_all_given_out() -> None:
+    assert spread([0.5, 0.5, 0.0], 8) == [4, 4, 0]
+    assert spread([0.0, 1.0], 8) == [4, 4]
+    assert spread([0.5, 0.5, 0.5], 8) == [3, 3, 2]
+    assert spread([0.5], 0) == [0]
+
+
+# a step
+
+
+def test_a_step_takes_its_worst_case_in_reverse_and_the_root_last() -> None:
+    harness = one_step()
+    assert harness.ledger.rollouts == len(TASKS) * 16
+    calls = [(call["role"], list(call["start_turns"])) for call in harness.log.rollouts]
+    assert calls == [("trunk", ["0"]), ("sibling", ["2"]), ("sibling", ["1"]), ("sibling", ["0"])]
+    assert [min(update["trained_turns"]) for update in harness.log.updates] == [2, 1, 0]
+    version = 0
+    for call, update in zip((2, 1, 0), harness.log.updates, strict=True):
+        own = {
+            t.policy_version
+            for r in harness.rollouts
+            if r.role is Role.SIBLING and r.start_k == call
+            for t in r.own_turns
+        }
+        assert own == {version}
+        version += update["optimizer_steps"] > 0
+
+
+def test_a_forks_later_turns_are_trained_and_its_past_is_not() -> None:
+    harness = one_step()
+    by_uid = {rollout.uid: rollout for rollout in harness.rollouts}
+    for rows in harness.updated:
+        turns: dict[str, set[int]] = {}
+        for row in rows:
+            turns.setdefault(row.rollout_uid, set()).update(turn.k for turn in row.turns)
+        for uid, trained in turns.items():
+            assert trained == set(range(by_uid[uid].start_k, len(by_uid[uid].turns)))
+    assert {row.rollout_uid for rows in harness.updated for row in rows} == set(by_uid)
+
+
+def test_every_path_weighs_the_same() -> None:
+    for rows in one_step().updated:
+        totals: dict[str, float] = {}
+        for row in rows:
+            totals[row.rollout_uid] = totals.get(row.rollout_uid, 0.0) + float(row.weight.sum())
+        assert list(totals.values()) == pytest.approx([1.0] * len(totals), rel=1e-5)
+
+
+def test_without_forks_and_root_siblings_a_step_is_grpo_with_leave_one_out_baselines() -> None:
+    config = replace(CONFIG, trunks=8, forks=0, roots=0, own_return=1.0)
+    harness = one_step(config)
+    (rows,) = harness.updated
+    for task in TASKS:
+        group = [rollout for rollout in harness.rollouts if rollout.task is task]
+        v = np.clip(np.mean([rollout.reward for rollout in group]), 0.1, 0.9)
+        expected = group_advantages([r.reward for r in group], False) * 8 / 7 / np.sqrt(v * (1 - v))
+        for rollout, advantage in zip(group, expected, strict=True):
+            own = [row for row in rows if row.rollout_uid == rollout.uid]
+            assert [row.ids.tobytes() for row in own] == [
+                np.concatenate([turn.context_ids, turn.output_ids]).tobytes() for turn in rollout.turns
+            ]
+            values = np.concatenate([row.advantage[row.mask] for row in own])
+            np.testing.assert_allclose(values, advantage, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("override", "word"),
+    [
+        ("algorithm.trunks=0", "algorithm.trunks is 0"),
+        ("algorithm.forks=-1", "algorithm.forks is -1"),
+        ("algorithm.own_return=1.5", "algorithm.own_return is 1.5"),
+        ("algorithm.shrinkage=-1", "algorithm.shrinkage is -1"),
+        ("algorithm.least_spread=0.5", "algorithm.least_spread is 0.5"),
+        ("algorithm.training_context=flattened", "algorithm.training_context is flattened"),
+    ],
+)
+def test_what_cannot_be_is_refused(override: str, word: str) -> None:
+    with pytest.raises(ConfigError, match=word):
+        compose_config("algorithm=rtpo_tree", override)
