@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from transformers import Qwen3ForCausalLM
 
 import rtpo.toy.warm_start as toy
+from experiments import quickstart
 from experiments.warm_start import main
 from rtpo.chat import ChatFormat
 from rtpo.engine import Generation, Request
@@ -485,3 +486,21 @@ def test_replies_of_the_demonstrator_are_what_the_environment_reads() -> None:
         assert [result for result in results if result in {fact.text for fact in problem.chain}][-1:] == [
             problem.chain[-1].text
         ]
+
+
+# Quickstart
+
+
+def test_the_quickstart_of_this_task_keeps_apart_from_the_default_one() -> None:
+    default, knowledge = quickstart.configurations([]), quickstart.configurations(["task=toy_knowledge"])
+    assert [config.task.name for config in default] == ["toy_math"] * 3
+    assert [config.task.name for config in knowledge] == ["toy_knowledge"] * 3
+    assert {Path(config.model.path) for config in knowledge} == {SHIPPED}
+    assert {config.folder.parent for config in default}.isdisjoint(config.folder.parent for config in knowledge)
+
+
+def test_a_task_without_a_quickstart_is_refused() -> None:
+    with pytest.raises(
+        ConfigError, match=r"task\.name is 'chess', which has no quickstart: use one of toy_math, toy_knowledge"
+    ):
+        quickstart.configurations(["task.name=chess"])
