@@ -30,8 +30,8 @@ class Budget:
     rollouts: int
 
     def __post_init__(self) -> None:
-        if self.rollouts < 1:
-            raise ValueError(f"budget.rollouts must be at least 1, got {self.rollouts}")
+        if self.rollouts < 0:
+            raise ValueError(f"budget.rollouts must not be negative, got {self.rollouts}")
 
 
 class ChargeJournal:
@@ -132,6 +132,11 @@ class Ledger:
         if batch < 1 or worst_case < 1:
             raise ValueError(f"batch and worst_case must be at least 1, got {batch} and {worst_case}")
         return min(batch, self.remaining // worst_case)
+
+    @property
+    def training_seconds(self) -> float:
+        """Of generation, scoring, updates and synchronisations; without saves and evaluation."""
+        return sum(self.seconds[phase] for phase in ("generate", "score", "update", "sync"))
 
     def reserve(self, n: int) -> None:
         """Set aside a step's worst case. Raises BudgetExceeded beyond what remains, ValueError while another

@@ -96,10 +96,18 @@ class OptimizerConfig(_Strict):
 
 @dataclass(frozen=True)
 class BudgetConfig(_Strict):
-    """rollouts: the global budget (`rtpo.budget`). tasks_per_step: tasks in a data step; the last steps take fewer."""
+    """rollouts: the global budget (`rtpo.budget`); 0 evaluates the model alone. tasks_per_step: tasks in a data step;
+    the last steps take fewer.
+
+    A run also ends after the step in which it has generated `generated_tokens`, taken `optimizer_steps`, or trained for
+    `seconds` (generation, scoring, updates and synchronisations); null sets no such limit.
+    """
 
     rollouts: int
     tasks_per_step: int
+    generated_tokens: int | None = None
+    optimizer_steps: int | None = None
+    seconds: float | None = None
 
 
 @dataclass(frozen=True)
@@ -216,7 +224,7 @@ def _problems(run: RunConfig) -> list[str]:
         ("task.max_turns", run.task.max_turns, 1),
         ("task.max_prompt_tokens", run.task.max_prompt_tokens, 1),
         ("task.max_turn_tokens", run.task.max_turn_tokens, 1),
-        ("budget.rollouts", run.budget.rollouts, 1),
+        ("budget.rollouts", run.budget.rollouts, 0),
         ("budget.tasks_per_step", run.budget.tasks_per_step, 1),
         ("evaluation.samples", run.evaluation.samples, 1),
         ("evaluation.every_steps", run.evaluation.every_steps, 0),
@@ -241,6 +249,13 @@ def _problems(run: RunConfig) -> list[str]:
             problems.append(f"task.{name}.count is {data.count}: use 1 or more.")
         if data.split not in SPLITS and (data.split != "all" or data.file is None):
             problems.append(f"task.{name}.split is {data.split!r}: use one of {', '.join(SPLITS)}, or all with a file.")
+    for name, limit in [
+        ("generated_tokens", run.budget.generated_tokens),
+        ("optimizer_steps", run.budget.optimizer_steps),
+        ("seconds", run.budget.seconds),
+    ]:
+        if limit is not None and limit <= 0:
+            problems.append(f"budget.{name} is {limit}: use a number above 0, or null for no limit.")
     if problems:
         return problems
     if run.task.env not in ENVIRONMENTS:
@@ -282,7 +297,7 @@ def _problems(run: RunConfig) -> list[str]:
         )
     problems += descriptor.check(config)
     worst = descriptor.rollouts_per_task(config, run.task.max_turns)
-    if not problems and worst > run.budget.rollouts:
+    if not problems and run.budget.rollouts and worst > run.budget.rollouts:
         problems.append(
             f"budget.rollouts is {run.budget.rollouts} and one task can take {worst} rollouts with this algorithm: "
             "not one step would fit."

@@ -110,7 +110,7 @@ class Run:
                 progress.evaluated_before = True
                 if self._stop.reason:
                     self._save_and_stop()
-            while progress.span or ledger.tasks_that_fit(self.config.budget.tasks_per_step, self._worst_case):
+            while progress.span or (self._limit is None and self._tasks_that_fit):
                 metrics = self._step()
                 bar.update(ledger.rollouts - bar.n)
                 bar.set_postfix(step=progress.step, success=metrics["success"])
@@ -124,10 +124,27 @@ class Run:
         self._evaluate("after")
         self._folder.finish(self._manifest())
 
+    @property
+    def _tasks_that_fit(self) -> int:
+        return self._ledger.tasks_that_fit(self.config.budget.tasks_per_step, self._worst_case)
+
+    @property
+    def _limit(self) -> str | None:
+        """The limit besides rollouts that was reached, if one was."""
+        budget, ledger = self.config.budget, self._ledger
+        for name, used, limit in [
+            ("generated_tokens", ledger.generated_tokens, budget.generated_tokens),
+            ("optimizer_steps", ledger.optimizer_steps, budget.optimizer_steps),
+            ("seconds", ledger.training_seconds, budget.seconds),
+        ]:
+            if limit is not None and used >= limit:
+                return name
+        return None
+
     def _step(self) -> dict[str, Any]:
         progress, ledger = self._progress, self._ledger
         if progress.span is None:
-            count = ledger.tasks_that_fit(self.config.budget.tasks_per_step, self._worst_case)
+            count = self._tasks_that_fit
             progress.span = (ledger.tasks_seen, count)
             ledger.tasks_seen += count
             self._harness.begin_step(progress.step, count * self._worst_case)
@@ -258,6 +275,7 @@ class Run:
             "steps": self._progress.step,
             "policy_version": self._harness.policy_version,
             "resumed": self._progress.resumed,
+            "ended_by": self._limit or "rollouts",
             "wall_seconds": self._wall_seconds(),
             "ledger": self._ledger.as_dict(),
         }

@@ -59,8 +59,8 @@ def test_a_step_stays_within_its_reservation() -> None:
 
 
 def test_bad_arguments_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"budget\.rollouts must be at least 1"):
-        Budget(0)
+    with pytest.raises(ValueError, match=r"budget\.rollouts must not be negative"):
+        Budget(-1)
     with pytest.raises(ValueError, match="must be at least 1, got 4 and 0"):
         Ledger(Budget(1)).tasks_that_fit(4, 0)
     with pytest.raises(ValueError, match="unknown phase 'think'"):

@@ -44,6 +44,25 @@ def test_a_run_leaves_its_records_and_stays_in_its_budget(finished: RunFolder) -
     assert min(later) > 1e-7
 
 
+@pytest.mark.parametrize(
+    ("override", "ended_by", "steps"),
+    [
+        ("budget.optimizer_steps=4", "optimizer_steps", 1),
+        ("budget.generated_tokens=700", "generated_tokens", 1),
+        ("budget.seconds=0.001", "seconds", 1),
+        ("budget.rollouts=0", "rollouts", 0),
+    ],
+)
+def test_a_run_ends_after_the_step_that_reaches_a_limit(
+    backend: Any, results: Path, override: str, ended_by: str, steps: int
+) -> None:
+    folder = train(config_in(results, override, algorithm=GRPO), StopRequest())
+    ledger = folder.manifest["ledger"]
+    assert (folder.manifest["ended_by"], folder.manifest["steps"]) == (ended_by, steps)
+    assert (ledger["rollouts"], ledger["optimizer_steps"]) == (16 * steps, 4 * steps)
+    assert len(lines(folder.path, "evaluations.jsonl")) == 16
+
+
 def test_a_finished_run_says_so_and_does_not_train(finished: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
     before = {file: (finished.path / file).read_bytes() for file in LINE_FILES}
     train(config_in(finished.path.parents[1]), StopRequest())
