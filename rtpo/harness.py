@@ -138,8 +138,11 @@ class AgentHarness:
         return Update(len(results), self.policy_version, before)
 
     def sync(self) -> int:
+        return self._sync("sync")
+
+    def _sync(self, phase: str) -> int:
         if self._always_push or self._engine_version != self.policy_version or not self._backend.is_serving:
-            with self._timed("sync"):
+            with self._timed(phase):
                 self._backend.push(self.policy_version)
             self._engine_version = self.policy_version
             self.ledger.count_sync()
@@ -149,7 +152,7 @@ class AgentHarness:
 
     def evaluate(self, tasks: Sequence[Task], samples: int, temperature: float, name: str) -> list[Group]:
         """`samples` rollouts of each task under the current weights, not charged to the budget."""
-        self.sync()
+        self._sync("evaluate")
         plans = [Plan(f"eval.{name}.{task.uid}.{j}", task, Role.EVAL) for task in tasks for j in range(samples)]
         sampling = Sampling(temperature=temperature)
         rollouts = self._sample(plans, 0, sampling, phase="evaluate")
