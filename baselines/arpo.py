@@ -7,7 +7,7 @@ dH is the turn's entropy minus that of the path's first turn; a new path has a f
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -17,9 +17,6 @@ from rtpo.credit import group_advantages
 from rtpo.rows import path_weight, trajectory_rows
 from rtpo.types import Aggregation, Boundary, Role, Rollout, Task, TrainRow
 from rtpo.verbs import Algorithm, Harness, PathConfig
-
-LOWEST = -100.0
-"""in place of the log-prob of a token that could not be drawn, whose entropy is 0"""
 
 
 @dataclass(frozen=True)
@@ -45,15 +42,16 @@ class ARPOConfig(PathConfig):
 
 
 @dataclass
-class Paths:
-    """A prompt's paths: how many were begun, those that ended, and those that go on, each with its first entropy."""
+class Prompt:
+    """Where a prompt's paths begin, how many were begun, and those that ended."""
 
     root: Boundary
     begun: int
     ended: list[Rollout] = field(default_factory=list)
-    going: list[tuple[Rollout, float]] = field(default_factory=list)
 
 
+Taken = tuple[Rollout, float | None]
+"""a path that took a turn, and its first turn's entropy; None where this was the first"""
 Start = tuple[Boundary, float | None]
 """where a turn is taken, and the first entropy of the path it extends; None begins a path"""
 
@@ -62,14 +60,9 @@ def step(harness: Harness, tasks: Sequence[Task], config: ARPOConfig) -> None:
     """One data step."""
     rng, scale = harness.random("branch"), math.log(harness.vocabulary_size)
     groups = harness.rollout(tasks, n=config.roots, role=Role.CHAIN, turns=1, top_logprobs=config.top_logprobs)
-    prompts = [Paths(group[0].boundary(0), config.roots) for group in groups]
-    taken: list[list[tuple[Rollout, float | None]]] = [[(path, None) for path in group] for group in groups]
-    while True:
-        starts = [
-            list(next_starts(prompt, turns, scale, rng, config)) for prompt, turns in zip(prompts, taken, strict=True)
-        ]
-        if not any(starts):
-            break
+    prompts = [Prompt(group[0].boundary(0), config.roots) for group in groups]
+    taken: list[list[Taken]] = [[(path, None) for path in group] for group in groups]
+    while any(starts := [next_starts(*pair, scale, rng, config) for pair in zip(prompts, taken, strict=True)]):
         places = [place for mine in starts for place, _ in mine]
         grown = harness.rollout(places, n=1, role=Role.BRANCH, turns=1, top_logprobs=config.top_logprobs)
         paths = iter(path for (path,) in grown)
@@ -79,73 +72,52 @@ def step(harness: Harness, tasks: Sequence[Task], config: ARPOConfig) -> None:
 
 
 def next_starts(
-    prompt: Paths,
-    taken: Sequence[tuple[Rollout, float | None]],
-    scale: float,
-    rng: np.random.Generator,
-    config: ARPOConfig,
-) -> Iterator[Start]:
-    """Where a prompt's next turns are taken: its open paths' tips, new branches, or a fresh root when none is open."""
-    is_open = False
+    prompt: Prompt, taken: Sequence[Taken], scale: float, rng: np.random.Generator, config: ARPOConfig
+) -> list[Start]:
+    """A prompt's next turns: its open paths go on, then those that branch do; one fresh root when there is neither."""
+    going: list[Start] = []
+    begun: list[Start] = []
     for path, first in taken:
         now = entropy(path, scale, config)
-        rise = 0.0 if first is None else now - first
+        first = now if first is None else first
         if path.tip is None:
             prompt.ended.append(path)
         else:
-            is_open = True
-            yield path.tip, now if first is None else first
-        branches = branching_point(path, rise, rng, config)
-        if branches is not None and prompt.begun < config.paths:
-            prompt.begun += 1
-            is_open = True
-            yield branches, None
-    if not is_open and prompt.begun < config.paths:
-        prompt.begun += 1
-        yield prompt.root, None
-
-
-def branching_point(path: Rollout, rise: float, rng: np.random.Generator, config: ARPOConfig) -> Boundary | None:
-    """Where `path`, whose last turn's entropy rose by `rise`, branches."""
-    if config.rule == "threshold":
-        assert config.tau is not None
-        last = path.boundary(len(path.turns) - 1)
-        return last if config.alpha + config.beta * rise > config.tau else None
-    is_drawn = path.tip is not None and rng.random() < config.alpha + config.beta * rise
-    return path.tip if is_drawn else None
+            going.append((path.tip, first))
+        place = path.tip if config.rule == "probabilistic" else path.boundary(len(path.turns) - 1)
+        threshold = rng.random() if config.tau is None else config.tau
+        is_due = config.alpha + config.beta * (now - first) > threshold
+        if place is not None and is_due and prompt.begun + len(begun) < config.paths:
+            begun.append((place, None))
+    if not going and not begun and prompt.begun < config.paths:
+        begun.append((prompt.root, None))
+    prompt.begun += len(begun)
+    return going + begun
 
 
 def entropy(path: Rollout, scale: float, config: ARPOConfig) -> float:
-    """Of the path's last turn (see `ARPOConfig`)."""
+    """Of the path's last turn (see `ARPOConfig`). A token that cannot be drawn, of log-prob -inf, adds 0."""
     top = path.turns[-1].top_logprobs
     assert top is not None
-    first = top[: config.entropy_tokens]
-    total = -float((np.exp(first) * np.maximum(first, LOWEST)).sum()) / scale
+    first = top[: config.entropy_tokens].clip(-100.0)
+    total = -float((np.exp(first) * first).sum()) / scale
     return total if config.rule == "probabilistic" else total / len(first)
 
 
 def path_rows(paths: Sequence[Rollout], config: ARPOConfig) -> list[TrainRow]:
     """Whole paths, each with its own copy of what it shares. A path that could not be graded is left out."""
     graded = [path for path in paths if path.is_graded]
-    if not graded:
-        return []
-    scores = group_advantages([path.reward for path in graded], True)
+    scores = group_advantages([path.reward for path in graded], True).tolist() if graded else []
     sharing: defaultdict[int, list[float]] = defaultdict(list)
     for path, score in zip(graded, scores, strict=True):
         for turn in path.turns:
-            sharing[id(turn)].append(float(score))
-    return [
-        row
-        for path, score in zip(graded, scores, strict=True)
-        for row in trajectory_rows(
-            path,
-            config.training_context,
-            float(score) if config.advantage == "soft" else [float(np.mean(sharing[id(turn)])) for turn in path.turns],
-            path_weight(path, config.aggregation),
-            path.task.uid,
-            first_k=0,
-        )
-    ]
+            sharing[id(turn)].append(score)
+    rows = []
+    for path, score in zip(graded, scores, strict=True):
+        mean = [float(np.mean(sharing[id(turn)])) for turn in path.turns]
+        advantage, weight = score if config.advantage == "soft" else mean, path_weight(path, config.aggregation)
+        rows += trajectory_rows(path, config.training_context, advantage, weight, path.task.uid, first_k=0)
+    return rows
 
 
 def rollouts_per_task(config: ARPOConfig, max_turns: int) -> int:
@@ -159,12 +131,10 @@ def check(config: ARPOConfig) -> list[str]:
             f"algorithm.paths is {config.paths} and algorithm.roots {config.roots}: use 2 paths or more, and 1 to that "
             "many roots."
         )
-    if config.rule == "threshold" and config.tau is None:
-        problems.append("algorithm.rule is threshold and algorithm.tau null: set the threshold, 0.5 in the paper.")
-    if config.rule == "probabilistic" and config.tau is not None:
+    if (config.rule == "threshold") == (config.tau is None):
         problems.append(
-            f"algorithm.tau is {config.tau} and algorithm.rule probabilistic, which draws and has no threshold: set "
-            "algorithm.tau=null, or algorithm.rule=threshold."
+            f"algorithm.rule is {config.rule} and algorithm.tau {config.tau}: the threshold rule needs one, 0.5 in the "
+            "paper, and the probabilistic rule draws and has none; set both accordingly."
         )
     for name, value in [("entropy_tokens", config.entropy_tokens), ("top_logprobs", config.top_logprobs)]:
         if value < 1:

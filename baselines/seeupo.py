@@ -44,13 +44,14 @@ def step(harness: Harness, tasks: Sequence[Task], config: SeeUPOConfig) -> None:
     chains = [chain for group in groups for chain in group if chain.is_graded]
     factor = {chain.uid: 1.0 for chain in chains}
     turns = range(harness.max_turns)
-    for k in reversed(turns) if config.order == "reverse" else turns:
+    order = turns[::-1] if config.order == "reverse" else turns
+    for k in order:
         taking = [chain for chain in chains if len(chain.turns) > k]
         if not taking:
             continue
-        advantages = standardised([centred[chain.uid] for chain in taking]).clip(
-            -config.advantage_limit, config.advantage_limit
-        )
+        # rounded, so that what is 0 is no rounding residue
+        scores = standardised([centred[chain.uid] for chain in taking]).round(6)
+        advantages = scores.clip(-config.advantage_limit, config.advantage_limit)
         rows = [
             turn_row(
                 chain.turns[k],
@@ -63,7 +64,7 @@ def step(harness: Harness, tasks: Sequence[Task], config: SeeUPOConfig) -> None:
             for chain, advantage in zip(taking, advantages, strict=True)
         ]
         update = harness.update(rows, loss, epochs=config.epochs, minibatches=config.minibatches)
-        if update.optimizer_steps:
+        if update.optimizer_steps and k != order[-1]:
             move(factor, taking, update.before, harness.score(rows), config)
 
 

@@ -151,7 +151,7 @@ class AlgorithmConfig:
 
 @dataclass(frozen=True)
 class PathConfig(AlgorithmConfig):
-    """What an algorithm that trains whole paths with the token clip is configured with besides.
+    """What an algorithm that trains whole paths is configured with besides. The loss is the token clip.
 
     aggregation: the loss is a mean over paths of the mean over their tokens (`path`, verl's `seq-mean-token-mean`), or
         over all tokens (`token`, verl's `token-mean`).
@@ -167,7 +167,7 @@ class PathConfig(AlgorithmConfig):
     minibatches: int = 4
 
     @property
-    def loss(self) -> TokenClip:
+    def loss(self) -> Loss:
         return TokenClip(self.clip_low, self.clip_high, self.dual_clip, self.old_logprobs, self.kl)
 
 

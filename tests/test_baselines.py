@@ -1,259 +1,178 @@
-"""SeeUPO, ARPO, Tree-GRPO and REFUEL on the scripted engine: within their worst case, training what they should."""
+"""What holds for every algorithm of the registry, on the scripted engine."""
 
 from collections import Counter
-from typing import Any
+from dataclasses import fields
 
 import numpy as np
 import pytest
-from scripted import CALL_FIRST, RecordingHarness, always, scripted_harness, solver
+from conftest import compose_config
+from methods import NAMES, TASKS, config_of, finished, one_step
+from scripted import CALL_FIRST, always
 
-from baselines import arpo, refuel, seeupo, tree_grpo
-from rtpo.credit import standardised
-from rtpo.toy.math_problems import problems
-from rtpo.types import Role, Rollout, Termination
-from rtpo.verbs import AlgorithmConfig, SequenceClip, SquaredPair
+from rtpo.algorithms import load_algorithm
+from rtpo.config import PROJECT
+from rtpo.envs.toy_math import ToyMathEnv
+from rtpo.errors import ConfigError
+from rtpo.types import Grade, GradeOutcome, Turn
 
-TASKS = problems("train", 3, seed=5)
-SEEUPO = seeupo.SeeUPOConfig("seeupo", "seeupo", kl=0.0, chains=6)
-ARPO = arpo.ARPOConfig("arpo", "arpo", kl=0.0)
-TREE_GRPO = tree_grpo.TreeGRPOConfig("tree_grpo", "tree_grpo", kl=0.0, expansions=2)
-REFUEL = refuel.REFUELConfig("refuel", "refuel", kl=0.0)
-METHODS: dict[str, tuple[Any, AlgorithmConfig]] = {
-    "seeupo": (seeupo, SEEUPO),
-    "arpo": (arpo, ARPO),
-    "tree_grpo": (tree_grpo, TREE_GRPO),
-    "refuel": (refuel, REFUEL),
-}
+FIXED = {"arpo", "grpo", "gspo", "refuel", "seeupo", "tree_grpo"}
+"""those whose worst case is what every step uses"""
 
 
-def one_step(name: str, **settings: Any) -> RecordingHarness:
-    """A step that reserved the method's worst case, which all four use up: anything beyond raises BudgetExceeded."""
-    method, config = METHODS[name]
-    worst = len(TASKS) * method.rollouts_per_task(config, settings.get("max_turns", 3))
-    harness = scripted_harness(settings.pop("script", solver(0.4)), reserve=worst, **settings)
-    method.step(harness, TASKS, config)
-    assert (harness.ledger.rollouts, harness.ledger.reserved) == (worst, 0)
-    return harness
-
-
-def finished(harness: RecordingHarness) -> dict[str, list[Rollout]]:
-    paths: dict[str, list[Rollout]] = {task.uid: [] for task in TASKS}
-    for rollout in harness.rollouts:
-        if rollout.termination is not Termination.OPEN:
-            paths[rollout.task.uid].append(rollout)
-    return paths
-
-
-@pytest.mark.parametrize("name", sorted(METHODS))
-@pytest.mark.parametrize("seed", [0, 1])
-@pytest.mark.parametrize("max_turns", [1, 3, 6])
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("max_turns", "seed"), [(1, 0), (3, 0), (3, 1), (6, 1)])
 def test_a_step_stays_in_its_worst_case_and_trains(name: str, seed: int, max_turns: int) -> None:
-    harness = one_step(name, seed=seed, max_turns=max_turns, max_context_tokens=1024)
-    assert harness.policy_version > 0
+    config = config_of(name)
+    harness = one_step(config, seed=seed, max_turns=max_turns, max_context_tokens=1024)
+    worst = len(TASKS) * load_algorithm(name).rollouts_per_task(config, max_turns)
+    assert harness.ledger.rollouts == worst if name in FIXED else harness.ledger.rollouts <= worst
+    assert harness.policy_version > 0 or max_turns == 1
 
 
-@pytest.mark.parametrize("name", sorted(METHODS))
+@pytest.mark.parametrize("name", NAMES)
 def test_a_step_without_any_success_is_harmless(name: str) -> None:
-    harness = one_step(name, script=always(CALL_FIRST))
+    harness = one_step(config_of(name), script=always(CALL_FIRST))
     assert (harness.policy_version, harness.backend.steps) == (0, [])
-    assert len(harness.log.updates) == (3 if name == "seeupo" else 1)
+    assert len(harness.log.updates) > 0
 
 
-@pytest.mark.parametrize("name", sorted(METHODS))
+@pytest.mark.parametrize("name", NAMES)
 def test_a_step_goes_on_after_training_has_moved_the_policy_far(name: str) -> None:
-    one_step(name, learning_rate=0.3)
+    assert one_step(config_of(name), learning_rate=0.3).policy_version > 0
 
 
-# SeeUPO
+class UngradableEnv(ToyMathEnv):
+    """A grader that cannot tell."""
+
+    async def grade(self) -> Grade:
+        return Grade(GradeOutcome.UNGRADABLE, None)
 
 
-def test_seeupo_trains_the_turns_in_reverse_on_one_rollout_phase() -> None:
-    harness = one_step("seeupo")
-    assert [update["trained_turns"] for update in harness.log.updates] == [[2], [1], [0]]
-    assert {rollout.role for rollout in harness.rollouts} == {Role.CHAIN}
-    assert {turn.policy_version for rollout in harness.rollouts for turn in rollout.turns} == {0}
-    assert harness.policy_version == 3
-    assert {type(loss) for loss in harness.losses} == {SequenceClip}
-    for k, rows in zip((2, 1, 0), harness.updated, strict=True):
-        assert len(rows) == sum(len(rollout.turns) > k for rollout in harness.rollouts)
+@pytest.mark.parametrize("name", NAMES)
+def test_paths_without_a_reward_are_not_trained(name: str) -> None:
+    harness = one_step(config_of(name), make_env=UngradableEnv)
+    assert [len(rows) for rows in harness.updated] == [0] * len(harness.updated)
+    assert harness.policy_version == 0
 
 
-@pytest.mark.parametrize(("learning_rate", "last_factor"), [(0.0, 1.0), (0.1, 0.819), (5.0, 0.8)])
-def test_seeupo_weighs_a_turn_by_how_far_the_later_ones_moved_it(learning_rate: float, last_factor: float) -> None:
-    """The trainer's weights lower every log-prob by about the learning rate a step."""
-    harness = one_step("seeupo", learning_rate=learning_rate)
-    centred = seeupo.centred_returns([paths for _, paths in sorted(finished(harness).items())])
-    last, _, first = harness.updated
-    base = standardised([centred[row.rollout_uid] for row in first])
-    later = {row.rollout_uid for row in last}
-    factors = [
-        float(row.advantage[row.mask][0]) / a
-        for row, a in zip(first, base, strict=True)
-        if a and row.rollout_uid in later
-    ]
-    assert factors
-    assert factors == pytest.approx([last_factor] * len(factors), abs=0.03)
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_trained_is_what_was_sampled(name: str) -> None:
+    """Every trained turn is one of the step's, its ids and log-probs those of the engine, nothing else on the mask."""
+    harness = one_step(config_of(name))
+    sampled = {id(turn) for path in harness.rollouts for turn in path.own_turns}
+    for row in (row for rows in harness.updated for row in rows):
+        assert {id(turn) for turn in row.turns} <= sampled
+        assert row.ids[row.mask].tolist() == [int(i) for turn in row.turns for i in turn.output_ids]
+        assert row.rollout_logprobs[row.mask].tolist() == [float(p) for turn in row.turns for p in turn.logprobs]
+        assert np.array_equal(row.rollout_logprobs != 0, row.mask)
+        assert not row.advantage[~row.mask].any()
+        assert not row.weight[~row.mask].any()
 
 
-def test_seeupo_advantages_are_standardised_over_the_chains_that_took_the_turn() -> None:
-    harness = one_step("seeupo", learning_rate=0.0)
-    for rows in harness.updated:
-        values = np.array([row.advantage[row.mask][0] for row in rows])
-        assert (values.mean(), values.std(ddof=1)) == pytest.approx((0, 1), abs=1e-4)
-
-
-# ARPO
-
-
-@pytest.mark.parametrize("slips", [0.0, 0.3, 0.9])
-def test_arpo_ends_with_exactly_sixteen_finished_paths_of_each_prompt(slips: float) -> None:
-    harness = one_step("arpo", script=solver(slips))
-    assert {uid: len(paths) for uid, paths in finished(harness).items()} == {task.uid: 16 for task in TASKS}
-    assert harness.ledger.rollouts == 48
-    (rows,) = harness.updated
-    assert len({row.rollout_uid for row in rows}) == 48
-
-
-def test_arpo_tops_up_prompts_whose_roots_answer_at_once() -> None:
-    def answers(context: str, rng: np.random.Generator) -> str:
-        return f"<think> plan {rng.integers(100)}</think> answer\\boxed{{ {rng.integers(2)}}}"
-
-    harness = one_step("arpo", script=answers)
-    assert [len(paths) for paths in finished(harness).values()] == [16, 16, 16]
-    assert [call["rollouts"] for call in harness.log.rollouts] == [24] + [3] * 8
-
-
-def test_arpo_branches_share_their_past_and_go_their_own_way() -> None:
-    harness = one_step("arpo", script=solver(0.5))
-    forked = Counter((r.parent_uid, r.start_k) for r in harness.rollouts if r.start_k)
-    branched = [place for place, count in forked.items() if count == 2]
-    assert branched
-    assert set(forked.values()) == {1, 2}
-    for parent_uid, start_k in branched:
-        one, other = (r for r in harness.rollouts if (r.parent_uid, r.start_k) == (parent_uid, start_k))
-        assert one.turns[:start_k] == other.turns[:start_k]
-        assert one.turns[start_k].context_ids.tobytes() == other.turns[start_k].context_ids.tobytes()
-        assert one.uid != other.uid
-
-
-def test_arpo_branches_half_the_time_where_entropy_has_not_changed() -> None:
-    """At its first boundary a path's entropy is compared with itself."""
-    branches = boundaries = 0
-    for seed in range(8):
-        harness = one_step("arpo", script=solver(0.0), seed=seed)
-        counts = Counter(r.parent_uid for r in harness.rollouts if r.start_k == 1)
-        # the first boundaries of a prompt's first four roots: it cannot have run out of branches there
-        for i in range(len(TASKS)):
-            for j in range(4):
-                boundaries += 1
-                branches += counts[f"0.0.{i}.{j}"] - 1
-    assert boundaries == 96
-    assert abs(branches / boundaries - 0.5) < 3 * (0.25 / boundaries) ** 0.5
-
-
-def test_arpo_trains_every_model_token_of_every_path() -> None:
-    harness = one_step("arpo")
+@pytest.mark.parametrize("name", ["arpo", "grpo", "gspo", "tree_grpo"])
+@pytest.mark.parametrize("aggregation", ["path", "token"])
+def test_whole_paths_weigh_the_same_or_their_tokens_do(name: str, aggregation: str) -> None:
+    harness = one_step(config_of(name, aggregation=aggregation))
     (rows,) = harness.updated
     paths = {path.uid: path for paths in finished(harness).values() for path in paths}
-    trained = Counter(dict.fromkeys(paths, 0))
+    tokens, weights = Counter(dict.fromkeys(paths, 0)), Counter(dict.fromkeys(paths, 0.0))
     for row in rows:
-        trained[row.rollout_uid] += int(row.mask.sum())
-    assert trained == {uid: sum(len(turn.output_ids) for turn in path.turns) for uid, path in paths.items()}
-    assert {float(w) for row in rows for w in row.weight[row.mask]} == {1.0}
+        tokens[row.rollout_uid] += int(row.mask.sum())
+        weights[row.rollout_uid] += float(row.weight.sum())
+    assert tokens == {uid: sum(len(turn.output_ids) for turn in path.turns) for uid, path in paths.items()}
+    assert list(weights.values()) == pytest.approx([1.0 if aggregation == "path" else tokens[uid] for uid in weights])
 
 
-# Tree-GRPO
+@pytest.mark.parametrize("name", ["arpo", "grpo", "gspo", "seeupo", "tree_grpo"])
+def test_the_two_training_contexts_differ_in_conditioning_only(name: str) -> None:
+    """The ids after `strip_think` rollouts are the same, in the same paths with the same advantages and weights; what
+    comes before them differs exactly where earlier thinking was stripped."""
+    trained = {}
+    prefixes = {}
+    for context in ("recorded", "flattened"):
+        harness = one_step(config_of(name, training_context=context), learning_rate=0.0)
+        paths = {path.uid: path for path in harness.rollouts}
+        trained[context], prefixes[context] = Counter(), {}
+        for row in (row for rows in harness.updated for row in rows):
+            for turn in row.turns:
+                own = np.flatnonzero(row.mask & (row.turn_index == turn.k))
+                trained[context].update(
+                    (row.rollout_uid, turn.k, i, round(a, 5), round(w, 5))
+                    for i, a, w in zip(*(c[own].tolist() for c in (row.ids, row.advantage, row.weight)), strict=True)
+                )
+                prefixes[context][row.rollout_uid, turn.k] = row.ids[: own[0]].tobytes()
+    assert trained["recorded"] == trained["flattened"]
+    thought = {key: any(map(thinks, paths[key[0]].turns[: key[1]])) for key in prefixes["recorded"]}
+    assert {key: prefixes["recorded"][key] != prefixes["flattened"][key] for key in thought} == thought
+    assert set(thought.values()) == {False, True}
 
 
-def test_tree_grpo_has_m_times_one_plus_l_n_leaves() -> None:
-    harness = one_step("tree_grpo")
-    assert [len(leaves) for leaves in finished(harness).values()] == [4 * (1 + 2 * 3)] * 3
-    assert harness.ledger.rollouts == 84
-    (rows,) = harness.updated
-    assert len({row.rollout_uid for row in rows}) == 84
+def thinks(turn: Turn) -> bool:
+    return 4 in turn.output_ids
 
 
-def test_tree_grpo_draws_from_its_own_tree_the_root_included() -> None:
-    harness = one_step("tree_grpo")
-    paths = {rollout.uid: rollout for rollout in harness.rollouts}
-    branches = [rollout for rollout in harness.rollouts if rollout.role is Role.BRANCH]
-    assert {branch.start_k for branch in branches} == {0, 1, 2}
-
-    def root(path: Rollout) -> str:
-        return path.uid if path.parent_uid is None else root(paths[path.parent_uid])
-
-    assert Counter(root(path) for path in harness.rollouts) == {
-        path.uid: 7 for path in harness.rollouts if path.role is Role.CHAIN
-    }
+@pytest.mark.parametrize("name", NAMES)
+def test_the_descriptor_says_everything_the_comparison_shows(name: str) -> None:
+    descriptor = load_algorithm(name)
+    for text in (descriptor.plan, descriptor.credit, descriptor.schedule, descriptor.contexts, descriptor.trained):
+        assert text
+        assert not text.endswith(".")
+    assert descriptor.check(config_of(name)) == []
+    assert (PROJECT / "configs" / "algorithm" / f"{name}.yaml").is_file()
 
 
-def test_tree_grpo_lists_the_root_once_and_no_leaf() -> None:
-    harness = one_step("tree_grpo")
-    chain = next(r for r in harness.rollouts if r.role is Role.CHAIN and len(r.turns) == 3)
-    ((branch,),) = scripted_harness(solver(0.0)).rollout([chain.boundary(1)], n=1, role=Role.BRANCH)
-    nodes = tree_grpo.nodes([chain, branch])
-    assert [(node.k, node.rollout_uid) for node in nodes] == [
-        (0, chain.uid),
-        (1, chain.uid),
-        (2, chain.uid),
-        (2, branch.uid),
-    ]
+@pytest.mark.parametrize("name", NAMES)
+def test_a_plan_that_cannot_fit_the_budget_is_refused(name: str) -> None:
+    worst = load_algorithm(name).rollouts_per_task(config_of(name), 3)
+    with pytest.raises(ConfigError, match=rf"budget\.rollouts is {worst - 1} and one task can take {worst} rollouts"):
+        compose_config(f"algorithm={name}", f"budget.rollouts={worst - 1}", "task.max_turns=3")
 
 
-def test_tree_grpo_advantages_are_zero_in_the_mean_of_a_prompt() -> None:
-    harness = one_step("tree_grpo")
-    (rows,) = harness.updated
-    advantage = {(row.group, row.rollout_uid): float(row.advantage[row.mask][0]) for row in rows}
-    for task in TASKS:
-        values = [value for (group, _), value in advantage.items() if group == task.uid]
-        assert len(values) == 28
-        assert sum(values) == pytest.approx(0, abs=1e-4)
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("algorithm=seeupo algorithm.order=random", ["algorithm.order is 'random'", "'reverse' or 'forward'"]),
+        ("algorithm=seeupo algorithm.chains=1", ["algorithm.chains is 1"]),
+        ("algorithm=seeupo algorithm.advantage_limit=0", ["algorithm.advantage_limit is 0"]),
+        ("algorithm=seeupo algorithm.factor_low=1.1", ["algorithm.factor_low is 1.1", "algorithm.factor_high 1.2"]),
+        ("algorithm=seeupo algorithm.factor_high=0.9", ["algorithm.factor_high 0.9"]),
+        ("algorithm=arpo algorithm.rule=paper", ["algorithm.rule is 'paper'", "'probabilistic' or 'threshold'"]),
+        ("algorithm=arpo algorithm.advantage=mean", ["algorithm.advantage is 'mean'", "'soft' or 'hard'"]),
+        ("algorithm=arpo algorithm.tau=0.5", ["algorithm.rule is probabilistic and algorithm.tau 0.5"]),
+        ("algorithm=arpo algorithm.rule=threshold", ["algorithm.rule is threshold and algorithm.tau None"]),
+        ("algorithm=arpo algorithm.roots=0", ["algorithm.paths is 16 and algorithm.roots 0"]),
+        ("algorithm=arpo algorithm.roots=17", ["algorithm.paths is 16 and algorithm.roots 17"]),
+        ("algorithm=arpo algorithm.paths=1", ["algorithm.paths is 1 "]),
+        ("algorithm=arpo algorithm.top_logprobs=0", ["algorithm.top_logprobs is 0"]),
+        ("algorithm=arpo algorithm.entropy_tokens=0", ["algorithm.entropy_tokens is 0"]),
+        ("algorithm=arpo algorithm.aggregation=row", ["algorithm.aggregation is 'row'", "'path' or 'token'"]),
+        ("algorithm=tree_grpo algorithm.trees=0", ["algorithm.trees is 0"]),
+        ("algorithm=tree_grpo algorithm.branches=0", ["algorithm.branches is 0"]),
+        ("algorithm=tree_grpo algorithm.expansions=-1", ["algorithm.expansions is -1"]),
+        (
+            "algorithm=tree_grpo algorithm.trees=1 algorithm.expansions=0",
+            ["algorithm.trees is 1 and algorithm.expansions 0"],
+        ),
+        ("algorithm=refuel algorithm.pairs=0", ["algorithm.pairs is 0"]),
+        ("algorithm=refuel algorithm.eta=0", ["algorithm.eta is 0"]),
+        ("algorithm=refuel algorithm.training_context=flattened", ["algorithm.training_context is flattened"]),
+        ("algorithm=gspo algorithm.dual_clip=3.0", ["algorithm.dual_clip is 3.0"]),
+        ("algorithm=gspo algorithm.chains=1", ["algorithm.chains is 1"]),
+    ],
+)
+def test_what_cannot_be_is_refused_by_the_names_of_its_fields(override: str, words: list[str]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        compose_config(*override.split())
+    assert [word for word in words if word not in str(caught.value)] == []
 
 
-def test_tree_grpo_gives_a_lone_leaf_no_place_in_its_tree() -> None:
-    harness = one_step("tree_grpo")
-    assert list(tree_grpo.z_scores(harness.rollouts[:1]).values()) == [0.0]
+@pytest.mark.parametrize("name", NAMES)
+def test_every_field_can_be_set(name: str) -> None:
+    """A field that a configuration file leaves out would be one that records do not show."""
+    config = load_algorithm(name).config
+    assert set(compose_config(f"algorithm={name}").algorithm) == {field.name for field in fields(config)}
 
 
-# REFUEL
-
-
-def test_refuel_pairs_are_neighbours_that_share_a_boundary() -> None:
-    harness = one_step("refuel")
-    (rows,) = harness.updated
-    assert len(rows) % 2 == 0
-    paths = {rollout.uid: rollout for rollout in harness.rollouts}
-    for first, second in zip(rows[::2], rows[1::2], strict=True):
-        (one,), (other,) = first.turns, second.turns
-        assert first.group == second.group == f"{first.rollout_uid}/{one.k}"
-        assert paths[second.rollout_uid].parent_uid == first.rollout_uid
-        assert one.k == other.k == paths[second.rollout_uid].start_k
-        assert one.context_ids.tobytes() == other.context_ids.tobytes()
-        assert one.snapshot.digest == other.snapshot.digest
-        assert one.output_ids.tobytes() != other.output_ids.tobytes()
-        difference = first.advantage[first.mask][0] - second.advantage[second.mask][0]
-        assert difference == paths[first.rollout_uid].reward - paths[second.rollout_uid].reward
-    assert {row.turns[0].k for row in rows} == {0, 1, 2}
-
-
-def test_refuel_pairs_stay_together_in_every_step() -> None:
-    harness = scripted_harness(solver(0.4), ranks=2)
-    refuel.step(harness, TASKS, refuel.REFUELConfig("refuel", "refuel", epochs=2, minibatches=4))
-    assert len(harness.backend.steps) == 8
-    (rows,) = harness.updated
-    place: dict[bytes, list[int]] = {}
-    for i, row in enumerate(rows):
-        place.setdefault(row.ids.tobytes(), []).append(i // 2)
-    for step in harness.backend.steps:
-        assert isinstance(step.loss, SquaredPair)
-        split = np.split(step.packed.ids, np.cumsum(step.packed.lengths)[:-1])
-        real = [ids.tobytes() for ids in split if len(ids) > 2]
-        assert len(real) % 2 == 0
-        for one, other in zip(real[::2], real[1::2], strict=True):
-            assert set(place[one]) & set(place[other])
-
-
-def test_refuel_drops_pairs_with_the_same_reply() -> None:
-    harness = one_step("refuel", script=always(CALL_FIRST))
-    assert harness.updated == [[]]
-    assert harness.log.updates[0]["rows"] == 0
+def test_replies_of_the_common_script_differ_in_outcome() -> None:
+    paths = [path for paths in finished(one_step(config_of("grpo"))).values() for path in paths]
+    assert {path.reward for path in paths} == {0.0, 1.0}

@@ -1,0 +1,43 @@
+"""GSPO on multi-turn trajectories: GRPO's chains and advantages, but one clipped ratio a row, not one a token."""
+
+from dataclasses import dataclass
+
+from baselines import grpo
+from rtpo.verbs import Algorithm, SequenceClip
+
+
+@dataclass(frozen=True)
+class GSPOConfig(grpo.GRPOConfig):
+    """As GRPO's; clip ranges are those of GSPO's paper. There is no dual clip of a sequence's ratio.
+
+    A flattened chain is one row, hence one ratio; recorded contexts give one ratio a turn.
+    """
+
+    dual_clip: float | None = None
+    clip_low: float = 3e-4
+    clip_high: float = 4e-4
+
+    @property
+    def loss(self) -> SequenceClip:
+        return SequenceClip(self.clip_low, self.clip_high, self.old_logprobs, self.kl)
+
+
+def check(config: GSPOConfig) -> list[str]:
+    problems = grpo.check(config)
+    if config.dual_clip is not None:
+        problems.append(f"algorithm.dual_clip is {config.dual_clip}: it bounds a token's ratio; use null.")
+    return problems
+
+
+ALGORITHM = Algorithm(
+    config=GSPOConfig,
+    step=grpo.step,
+    rollouts_per_task=grpo.rollouts_per_task,
+    check=check,
+    plan="n independent chains",
+    credit="return minus the prompt's mean, over its standard deviation",
+    schedule="one update a step",
+    contexts="flattened history, or recorded c_k",
+    loss="sequence clip",
+    trained="all model tokens of every chain",
+)
