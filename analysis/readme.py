@@ -28,7 +28,7 @@ from rtpo.records import PACKAGES
 PROJECT = Path(__file__).resolve().parents[1]
 EXPERIMENT = "reference"
 FIGURE = Path("docs", "reference.png")
-BENCH = Path("results", "reference_bench.json")
+BENCH = Path("results", "reference_bench")
 RECORDS = "Records"
 """the text chunk of the figure that holds the checksum of the records it was drawn from"""
 PAPER = {
@@ -90,11 +90,11 @@ def figure(project: Path, page: Path) -> str:
 
 
 def bench(project: Path, page: Path) -> str:
-    """The committed benchmark record beside its limits."""
-    if not (project / BENCH).exists():
+    """The committed benchmark records beside their limits."""
+    records = [_read_json(path) for path in sorted((project / BENCH).glob("*.json"))]
+    if not records:
         return f"{NOT_RUN}\n"
-    record = _read_json(project / BENCH)
-    machine = f"{record['machine']['processor']}, {record['machine']['logical_cpus']} logical CPUs"
+    records.sort(key=lambda record: str(record["cases"][0]["part"]))
     rows = [
         (
             case["part"],
@@ -103,14 +103,16 @@ def bench(project: Path, page: Path) -> str:
             f"{'≥' if case['more_is_better'] else '≤'} {case['limit']:g} {case['unit']}",
             "within" if case["within"] else "not within",
             f"{case['load_before']:.1f}",
-            machine,
+            f"{record['machine']['processor']}, {record['machine']['logical_cpus']} logical CPUs",
         )
+        for record in records
         for case in record["cases"]
     ]
-    commit = f"{record['commit'][:12]}{' (changed)' if record['dirty'] else ''}"
-    return (
-        _table(("Part", "What", "Measured", "Limit", "Verdict", "Load average", "Machine"), rows)
-        + f"\nMedians of {record['repeats']} timings; started {record['started']}, at commit {commit}.\n"
+    return _table(("Part", "What", "Measured", "Limit", "Verdict", "Load average", "Machine"), rows) + "".join(
+        f"\nPart {', '.join(sorted({case['part'] for case in record['cases']}))}: medians of at most "
+        f"{record['repeats']} timings; started {record['started']}, at commit {record['commit'][:12]}"
+        f"{' (changed)' if record['dirty'] else ''}.\n"
+        for record in records
     )
 
 

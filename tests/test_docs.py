@@ -207,7 +207,7 @@ def test_a_benchmark_record_becomes_a_table(project: Path) -> None:
     assert readme.bench(project, page) == "not run\n"
     slow = Case("ours | theirs", 1.234, "x", 1.0, False, "", {})
     fast = Case("decoder", 3.21, "x", 3.0, True, "", {})
-    record = {
+    record: dict[str, Any] = {
         "started": "2026-01-02T03:04:05+00:00",
         "commit": "0123456789abcdef",
         "dirty": True,
@@ -218,14 +218,19 @@ def test_a_benchmark_record_becomes_a_table(project: Path) -> None:
             for part, case in (("a", slow), ("b", fast))
         ],
     }
-    (project / "results").mkdir()
-    (project / readme.BENCH).write_text(json.dumps(record))
+    (project / readme.BENCH).mkdir(parents=True)
+    other = record | {"cases": [record["cases"][0] | {"part": "c"}], "dirty": False, "repeats": 1}
+    for name, each in (("a_later_part", other), ("parts", record)):
+        (project / readme.BENCH / f"{name}.json").write_text(json.dumps(each))
     lines = readme.bench(project, page).splitlines()
     assert lines[2:] == [
         r"| a | ours \| theirs | 1.23 x | ≤ 1 x | not within | 0.3 | x86_64, 4 logical CPUs |",
         "| b | decoder | 3.21 x | ≥ 3 x | within | 0.3 | x86_64, 4 logical CPUs |",
+        r"| c | ours \| theirs | 1.23 x | ≤ 1 x | not within | 0.3 | x86_64, 4 logical CPUs |",
         "",
-        "Medians of 5 timings; started 2026-01-02T03:04:05+00:00, at commit 0123456789ab (changed).",
+        "Part a, b: medians of at most 5 timings; started 2026-01-02T03:04:05+00:00, at commit 0123456789ab (changed).",
+        "",
+        "Part c: medians of at most 1 timings; started 2026-01-02T03:04:05+00:00, at commit 0123456789ab.",
     ]
 
 
