@@ -22,6 +22,7 @@ from analysis.make_figures import METADATA, save_figure
 from analysis.make_tables import make_tables
 from analysis.records import Run, complete_groups, load_runs
 from analysis.tables import NOT_RUN, narrowest, number
+from rtpo.algorithms import MODULES, load_algorithm
 from rtpo.errors import DataError, RTPOError
 from rtpo.records import PACKAGES
 
@@ -165,6 +166,29 @@ def versions(project: Path, page: Path) -> str:
     return _table(("Package", "CPU (`requirements/cpu.txt`)", "GPU (`requirements/gpu.txt`)"), rows)
 
 
+def methods(project: Path, page: Path) -> str:
+    """What every algorithm's descriptor says."""
+    rows = []
+    for name in MODULES:
+        method = load_algorithm(name)
+        shown = f"[`{name}`]({name}.md)" if page.with_name(f"{name}.md").exists() else f"`{name}`"
+        texts = (method.plan, method.credit, method.schedule, method.contexts, method.loss, method.trained)
+        rows.append((shown, *texts))
+    header = ("Algorithm", "Rollout plan", "Credit", "Update schedule", "Training contexts", "Loss", "What is trained")
+    return _table(header, rows)
+
+
+def new_method(project: Path, page: Path) -> str:
+    """The lines that the last method added took."""
+    rows = [
+        (f"`{path}`", str(len((project / path).read_text(encoding="utf-8").splitlines())))
+        for path in ("baselines/gspo.py", "configs/algorithm/gspo.yaml")
+    ]
+    registered = re.findall(r'^ +"gspo": .*$', (project / "rtpo" / "algorithms.py").read_text(), re.MULTILINE)
+    rows.append(("`rtpo/algorithms.py`", str(len(registered))))
+    return _table(("File", "Lines"), [*rows, ("Total", str(sum(int(lines) for _, lines in rows)))])
+
+
 BLOCKS: dict[str, Callable[[Path, Path], str]] = {
     "quickstart": quickstart,
     "figure": figure,
@@ -172,6 +196,8 @@ BLOCKS: dict[str, Callable[[Path, Path], str]] = {
     "warm_start": warm_start,
     "toy_settings": toy_settings,
     "versions": versions,
+    "methods": methods,
+    "new_method": new_method,
 }
 """name to text, given the project's folder and the page"""
 

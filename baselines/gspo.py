@@ -3,16 +3,19 @@
 from dataclasses import dataclass
 
 from baselines import grpo
+from rtpo.types import OldLogprobs
 from rtpo.verbs import Algorithm, SequenceClip
 
 
 @dataclass(frozen=True)
 class GSPOConfig(grpo.GRPOConfig):
-    """As GRPO's; clip ranges are those of GSPO's paper. There is no dual clip of a sequence's ratio.
+    """As GRPO's; clip ranges are those of GSPO's paper, too narrow for ratios that do not begin at 1. A sequence's ratio
+    has no dual clip.
 
     A flattened chain is one row, hence one ratio; recorded contexts give one ratio a turn.
     """
 
+    old_logprobs: OldLogprobs = "recompute"
     dual_clip: float | None = None
     clip_low: float = 3e-4
     clip_high: float = 4e-4

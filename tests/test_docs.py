@@ -14,10 +14,10 @@ from conftest import compose_config
 from synthetic_runs import write_realistic_run
 
 from analysis import readme
-from baselines.grpo import GRPOConfig
 from experiments import quickstart
 from experiments.bench import Case
 from rtpo import diagnostics
+from rtpo.algorithms import MODULES, load_algorithm
 from rtpo.backend import StepResult, TokenScores
 from rtpo.budget import Budget, Ledger
 from rtpo.config import PROJECT, RunConfig
@@ -25,7 +25,6 @@ from rtpo.errors import DataError, Stopped
 from rtpo.harness import StepLog
 from rtpo.records import RunFolder
 from rtpo.rows import trajectory_rows
-from rtpo.rtpo import RTPOConfig
 from rtpo.run import Run, StopRequest, sample_line
 from rtpo.types import (
     Grade,
@@ -40,7 +39,6 @@ from rtpo.types import (
     Turn,
     as_ids,
 )
-from rtpo.verbs import AlgorithmConfig
 
 DOCS = PROJECT / "docs"
 METRICS = (DOCS / "metrics.md").read_text(encoding="utf-8")
@@ -291,12 +289,42 @@ def test_every_value_that_is_counted_is_named(enum: Any) -> None:
     assert [member.value for member in enum if f"`{member.value}`" not in named] == []
 
 
-@pytest.mark.parametrize(("name", "config"), [("rtpo", RTPOConfig), ("grpo", GRPOConfig)])
-def test_every_field_stands_with_its_default(name: str, config: type[AlgorithmConfig]) -> None:
+@pytest.mark.parametrize("name", sorted(set(MODULES) - {"rtpo_tree"}))
+def test_every_field_stands_with_its_default(name: str) -> None:
+    """An extension of ours has no page of its own."""
     values = yaml.safe_load((PROJECT / "configs" / "algorithm" / f"{name}.yaml").read_text())
     text = section((DOCS / f"{name}.md").read_text(encoding="utf-8"), "Fields")
     assert table(text, "Field", "Default") == {field: in_yaml(value) for field, value in values.items()}
-    assert set(values) == {field.name for field in fields(config)}
+    assert set(values) == {field.name for field in fields(load_algorithm(name).config)}
+
+
+def test_every_algorithm_is_in_the_comparison() -> None:
+    text = readme.methods(PROJECT, DOCS / "methods.md")
+    shown = table(text, "Algorithm", "Rollout plan")
+    assert [re.sub(r"\[`(\w+)`\].*", r"\1", name) for name in shown] == list(MODULES)
+    for name, plan in zip(MODULES, shown.values(), strict=True):
+        assert plan == load_algorithm(name).plan
+        assert load_algorithm(name).credit in text
+
+
+def test_the_lines_of_a_new_method_are_counted(tmp_path: Path) -> None:
+    for path, text in {
+        "baselines/gspo.py": "one\n\ntwo\n",
+        "configs/algorithm/gspo.yaml": "name: gspo\n",
+        "rtpo/algorithms.py": 'MODULES = {\n    "grpo": "a",\n    "gspo": "b",\n}\n',
+    }.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    lines = table(readme.new_method(tmp_path, tmp_path / "page.md"), "File", "Lines")
+    assert list(lines.values()) == ["3", "1", "1", "5"]
+
+
+@pytest.mark.parametrize("name", ["grpo", "seeupo", "arpo", "tree_grpo"])
+def test_configurations_of_a_method_are_named_on_its_page(name: str) -> None:
+    text = (DOCS / f"{name}.md").read_text(encoding="utf-8")
+    found = [path.stem for path in (PROJECT / "configs" / "algorithm").glob(f"{name}_*.yaml")]
+    assert found
+    assert [label for label in found if f"`{label}`" not in text] == []
 
 
 def test_toy_settings_are_those_of_a_toy_run() -> None:
