@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from rtpo.errors import BudgetExceeded, DataError
-from rtpo.types import Rollout, ToolOutcome, TrainRow
+from rtpo.types import Boundary, Rollout, Task, ToolOutcome, TrainRow
 
 PHASES = ("generate", "score", "update", "sync", "save", "evaluate")
 
@@ -222,6 +222,23 @@ class Ledger:
         ledger.lost += lost_since(path, ledger.dispatched)
         ledger.journal = ChargeJournal(path)
         return ledger
+
+
+class OpenPaths:
+    """The paths of a step that have not ended. The first continuation of one extends it; all others are new rollouts,
+    as everything that starts elsewhere."""
+
+    def __init__(self) -> None:
+        self._uids: set[str] = set()
+
+    def new_rollouts(self, starts: Sequence[Task | Boundary], n: int) -> int:
+        """How many of n paths from each start are new rollouts; the paths continued count as open no longer."""
+        continued = {s.rollout_uid for s in starts if isinstance(s, Boundary) and s.is_tip} & self._uids
+        self._uids -= continued
+        return n * len(starts) - len(continued)
+
+    def add(self, rollouts: Iterable[Rollout]) -> None:
+        self._uids |= {rollout.uid for rollout in rollouts if rollout.tip is not None}
 
 
 def _not_negative(verb: str, n: int) -> None:

@@ -15,15 +15,15 @@ import numpy as np
 
 from rtpo import diagnostics
 from rtpo.backend import Backend, StepResult, TokenScores
-from rtpo.budget import Ledger
+from rtpo.budget import Ledger, OpenPaths
 from rtpo.engine import Sampling
 from rtpo.episodes import EpisodeWorld, Plan, run_episodes
 from rtpo.errors import NonFinite, StaleEngine
-from rtpo.packing import minibatches, normalised_weights, pack, without_tied
+from rtpo.packing import pack, training_batches
 from rtpo.rows import recorded_rows
 from rtpo.seeds import generator
 from rtpo.types import Boundary, Floats, Group, Role, Rollout, Task, TrainRow
-from rtpo.verbs import Loss, SquaredPair, Update
+from rtpo.verbs import Loss, Update
 
 
 @dataclass
@@ -67,7 +67,7 @@ class AgentHarness:
         self._engine_version = -1
         self._step = 0
         self._calls = 0
-        self._tips: set[str] = set()
+        self._open = OpenPaths()
         self.log = StepLog()
 
     # one step
@@ -75,7 +75,7 @@ class AgentHarness:
     def begin_step(self, step: int, reservation: int) -> None:
         """Reserve the step's worst case and start its log."""
         self.ledger.reserve(reservation)
-        self._step, self._calls, self._tips = step, 0, set()
+        self._step, self._calls, self._open = step, 0, OpenPaths()
         self.log = StepLog()
 
     def end_step(self) -> StepLog:
@@ -108,9 +108,9 @@ class AgentHarness:
         self._calls += 1
         forks: Sequence[Task | Boundary] = starts
         plans = [Plan(f"{prefix}.{i}.{j}", fork, role, turns) for i, fork in enumerate(forks) for j in range(n)]
-        self._charge(starts, n)
+        self.ledger.charge(self._open.new_rollouts(starts, n))
         rollouts = self._sample(plans, top_logprobs, self._sampling)
-        self._tips |= {rollout.uid for rollout in rollouts if rollout.tip is not None}
+        self._open.add(rollouts)
         self.ledger.count_rollouts(rollouts)
         self.log.rollouts.append(diagnostics.rollout_metrics(rollouts, role))
         self.log.samples += rollouts[: self._samples]
@@ -163,7 +163,7 @@ class AgentHarness:
         """Weights and optimizer into `folder`; the rest of the harness's state comes back, for `load`."""
         with self._timed("save"):
             self._backend.save(folder)
-        return {name: getattr(self, name) for name in ("policy_version", "_step", "_calls", "_tips", "log")}
+        return {name: getattr(self, name) for name in ("policy_version", "_step", "_calls", "_open", "log")}
 
     def load(self, folder: Path, state: dict[str, Any]) -> None:
         """Go on from a save; the engine is given the weights at the next synchronisation."""
@@ -173,11 +173,6 @@ class AgentHarness:
         self._engine_version = -1
 
     # the parts
-
-    def _charge(self, starts: Sequence[Task | Boundary], n: int) -> None:
-        continued = {s.rollout_uid for s in starts if isinstance(s, Boundary) and s.is_tip} & self._tips
-        self._tips -= continued
-        self.ledger.charge(n * len(starts) - len(continued))
 
     def _sample(
         self, plans: Sequence[Plan], top_logprobs: int, sampling: Sampling, phase: str = "generate"
@@ -230,30 +225,16 @@ class AgentHarness:
     def _train(
         self, rows: Sequence[TrainRow], old: list[Floats], loss: Loss, epochs: int, count: int
     ) -> Iterator[StepResult]:
-        parts = minibatches(rows, count)
-        # a pair must not be split between ranks
-        multiple = self._backend.ranks * (2 if isinstance(loss, SquaredPair) else 1)
-        for _ in range(epochs):
-            for part in parts:
-                chosen = [rows[i] for i in part]
-                weights = normalised_weights(chosen)
-                keep = range(len(chosen)) if loss.kl or isinstance(loss, SquaredPair) else without_tied(chosen)
-                if not keep:
-                    continue
-                packed = pack(
-                    [chosen[i] for i in keep],
-                    weights=[weights[i] for i in keep],
-                    old_logprobs=[old[part[i]] for i in keep],
-                    multiple=multiple,
+        multiple = self._backend.ranks
+        for packed in training_batches(rows, old, loss, epochs=epochs, count=count, multiple=multiple):
+            reference = self._backend.reference(packed) if loss.kl else None
+            result = self._backend.step(packed, reference, loss)
+            if not (np.isfinite(result.loss) and np.isfinite(result.grad_norm)):
+                raise NonFinite(
+                    f"loss {result.loss}, gradient norm {result.grad_norm}: the update was not applied. Lower the "
+                    "learning rate, or resume from the last save."
                 )
-                reference = self._backend.reference(packed) if loss.kl else None
-                result = self._backend.step(packed, reference, loss)
-                if not (np.isfinite(result.loss) and np.isfinite(result.grad_norm)):
-                    raise NonFinite(
-                        f"loss {result.loss}, gradient norm {result.grad_norm}: the update was not applied. Lower the "
-                        "learning rate, or resume from the last save."
-                    )
-                yield result
+            yield result
 
     def _note_retry(self, what: str) -> None:
         self.ledger.retries += 1

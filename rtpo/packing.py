@@ -5,7 +5,7 @@ drop tied rows. A tied row has no gradient but keeps its place in the denominato
 an update's size does not depend on whether its rows were computed or skipped.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from rtpo.errors import NonFinite
 from rtpo.types import Floats, Ids, TrainRow
+from rtpo.verbs import Loss, SquaredPair
 
 PADDING_LENGTH = 2
 
@@ -102,10 +103,34 @@ def normalised_weights(rows: Sequence[TrainRow]) -> list[Floats]:
     return [(row.weight / total).astype(np.float32) for row in rows]
 
 
-def without_tied(rows: Sequence[TrainRow]) -> list[int]:
-    """Indices of the rows whose advantages can give a gradient. Not for a loss with a KL term, nor for SquaredPair,
-    whose tied rows give one too."""
-    return [index for index, row in enumerate(rows) if not row.is_tied]
+def training_batches(
+    rows: Sequence[TrainRow],
+    old_logprobs: Sequence[Floats],
+    loss: Loss,
+    *,
+    epochs: int,
+    count: int,
+    multiple: int = 1,
+) -> Iterator[Packed]:
+    """The mini-batches of an update, `count` an epoch at most, each to be one optimizer step.
+
+    Rows that cannot give a gradient are left out, and a mini-batch with no other. A row whose advantages are 0 gives
+    one under a KL term or SquaredPair alone.
+    """
+    # a pair must not be split between ranks
+    multiple *= 2 if isinstance(loss, SquaredPair) else 1
+    parts = minibatches(rows, count)
+    for _ in range(epochs):
+        for part in parts:
+            weights = normalised_weights([rows[i] for i in part])
+            kept = [
+                (rows[i], old_logprobs[i], weight)
+                for i, weight in zip(part, weights, strict=True)
+                if loss.kl or isinstance(loss, SquaredPair) or not rows[i].is_tied
+            ]
+            if kept:
+                chosen, old, weights = (list(values) for values in zip(*kept, strict=True))
+                yield pack(chosen, old, multiple, weights=weights)
 
 
 def _old_logprobs(row: TrainRow, trained: Floats) -> Floats:

@@ -17,12 +17,12 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from rtpo.budget import Ledger
+from rtpo.budget import Ledger, OpenPaths
 from rtpo.errors import ConfigError, DataError, NonFinite, StaleEngine
 from rtpo.losses import TokenBatch
 from rtpo.losses import loss as loss_of
 from rtpo.mdp import MDP, Table
-from rtpo.packing import Packed, minibatches, normalised_weights, pack, without_tied
+from rtpo.packing import Packed, pack, training_batches
 from rtpo.seeds import generator
 from rtpo.types import (
     Boundary,
@@ -41,7 +41,7 @@ from rtpo.types import (
     Turn,
     as_ids,
 )
-from rtpo.verbs import Loss, SquaredPair, Update
+from rtpo.verbs import Loss, Update
 
 Indices = npt.NDArray[np.int64]
 NO_IDS = as_ids([])
@@ -104,7 +104,7 @@ class TabularHarness:
         self._engine_version = -1
         self._step = 0
         self._calls = 0
-        self._tips: set[str] = set()
+        self._open = OpenPaths()
 
     @property
     def policy(self) -> Table:
@@ -114,7 +114,7 @@ class TabularHarness:
     def begin_step(self, step: int, reservation: int) -> None:
         """Reserve the step's worst case."""
         self.ledger.reserve(reservation)
-        self._step, self._calls, self._tips = step, 0, set()
+        self._step, self._calls, self._open = step, 0, OpenPaths()
 
     def end_step(self) -> None:
         self.ledger.release()
@@ -145,7 +145,7 @@ class TabularHarness:
             raise StaleEngine("the policy that samples was never given weights: synchronise before a rollout.")
         forks: Sequence[Task | Boundary] = starts
         prefix = f"{self._step}.{self._calls}"
-        self._charge(forks, n)
+        self.ledger.charge(self._open.new_rollouts(forks, n))
         paths = self._sample(forks, n, turns, generator(self.seed, "rollout", self._step, self._calls))
         self._calls += 1
         top = -np.sort(-self._engine.astype(np.float32))[..., :top_logprobs] if top_logprobs else None
@@ -154,7 +154,7 @@ class TabularHarness:
             for i, fork in enumerate(forks)
             for j in range(n)
         ]
-        self._tips |= {rollout.uid for rollout in rollouts if rollout.tip is not None}
+        self._open.add(rollouts)
         self.ledger.count_rollouts(rollouts)
         return [tuple(rollouts[i * n : (i + 1) * n]) for i in range(len(forks))]
 
@@ -170,7 +170,10 @@ class TabularHarness:
             return Update(0, self.policy_version, [])
         before = self.score(rows)
         old = before if loss.old_logprobs == "recompute" else [row.rollout_logprobs[row.mask] for row in rows]
-        steps = self._train(rows, old, loss, epochs, minibatches)
+        steps = 0
+        for packed in training_batches(rows, old, loss, epochs=epochs, count=minibatches):
+            self._descend(packed, loss)
+            steps += 1
         if steps:
             self.policy_version += 1
         self.ledger.count_update(rows, steps)
@@ -183,11 +186,6 @@ class TabularHarness:
         return self.policy_version
 
     # the parts
-
-    def _charge(self, starts: Sequence[Task | Boundary], n: int) -> None:
-        continued = {s.rollout_uid for s in starts if isinstance(s, Boundary) and s.is_tip} & self._tips
-        self._tips -= continued
-        self.ledger.charge(n * len(starts) - len(continued))
 
     def _sample(self, starts: Sequence[Task | Boundary], n: int, turns: int | None, rng: np.random.Generator) -> _Paths:
         """All paths side by side, one turn after another."""
@@ -255,21 +253,6 @@ class TabularHarness:
         termination = Termination.ANSWERED if self._is_terminal[state] else Termination.TURN_LIMIT
         grade = Grade(GradeOutcome.GRADED, float(paths.rewards[path]), f"state {state}")
         return Rollout(uid, task, role, start_k, parent, past, termination, grade)
-
-    def _train(self, rows: Sequence[TrainRow], old: list[Floats], loss: Loss, epochs: int, count: int) -> int:
-        """The optimizer steps taken: as `AgentHarness`, tied rows weigh in the mean and are left out where they give
-        no gradient."""
-        steps, parts = 0, minibatches(rows, count)
-        for _ in range(epochs):
-            for part in parts:
-                chosen = [rows[i] for i in part]
-                weights = normalised_weights(chosen)
-                keep = range(len(chosen)) if loss.kl or isinstance(loss, SquaredPair) else without_tied(chosen)
-                if keep:
-                    kept = [chosen[i] for i in keep]
-                    self._descend(pack(kept, [old[part[i]] for i in keep], weights=[weights[i] for i in keep]), loss)
-                    steps += 1
-        return steps
 
     def _descend(self, packed: Packed, loss: Loss) -> None:
         """logits <- logits - learning_rate x dL/dlogits; torch gives dL/dlogprob, and

@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rtpo.errors import NonFinite
-from rtpo.packing import minibatches, normalised_weights, pack, without_tied
+from rtpo.packing import minibatches, normalised_weights, pack, training_batches
 from rtpo.types import Floats, TrainRow, as_ids
+from rtpo.verbs import Loss, SequenceClip, SquaredPair, TokenClip
 
 
 def row(
@@ -116,9 +117,8 @@ def test_weights_sum_to_one_tied_rows_included() -> None:
     rows = [row([1], [2, 3], 0.0, 1.0), row([1], [2], 1.0, 1.0), row([1], [2, 3, 4, 5], -1.0, 2.0)]
     weights = normalised_weights(rows)
     assert [w.tolist() for w in weights] == [[0, 0.125, 0.125], [0, 0.25], [0, *[0.125] * 4]]
-    keep = without_tied(rows)
-    assert keep == [1, 2]
-    packed = pack([rows[i] for i in keep], weights=[weights[i] for i in keep])
+    (packed,) = training_batches(rows, [r.rollout_logprobs[r.mask] for r in rows], TokenClip(), epochs=1, count=1)
+    assert packed.ids.tolist() == [*rows[1].ids, *rows[2].ids]
     assert packed.weight.tolist() == [0, 0.25, 0, *[0.125] * 4]
     assert rows[1].weight.tolist() == [0, 1]
 
@@ -138,7 +138,19 @@ def test_bad_weights_are_refused() -> None:
             pack([row([1], [2])], weights=given_weights)
 
 
-def test_without_tied() -> None:
-    rows = [row([1], [2], 0.0), row([1], [3], 1.0), row([1], [2], -1.0)]
-    assert without_tied(rows) == [1, 2]
-    assert without_tied(rows[:1]) == []
+@pytest.mark.parametrize(
+    ("loss", "trained"),
+    [(TokenClip(), [2, 3]), (TokenClip(kl=0.1), [1, 2, 3]), (SequenceClip(), [2, 3]), (SquaredPair(), [1, 2, 3, 0])],
+)
+def test_rows_without_a_gradient_are_left_out(loss: Loss, trained: list[int]) -> None:
+    """Row i trains id i; padding trains none."""
+    rows = [row([9], [1], 0.0), row([9], [2], 1.0), row([9], [3], -1.0)]
+    (packed,) = training_batches(rows, [np.zeros(1, np.float32)] * 3, loss, epochs=1, count=1)
+    assert packed.ids[1::2].tolist() == trained
+
+
+def test_a_mini_batch_of_tied_rows_is_none_and_epochs_repeat() -> None:
+    rows = [row([9], [1], 1.0, group="a"), row([9], [2], 0.0, group="b"), row([9], [3], -1.0, group="c")]
+    old = [np.zeros(1, np.float32)] * 3
+    packs = list(training_batches(rows, old, TokenClip(), epochs=2, count=3))
+    assert [packed.ids[1] for packed in packs] == [1, 3, 1, 3]
