@@ -9,8 +9,8 @@ from rtpo.verbs import Algorithm, SequenceClip
 
 @dataclass(frozen=True)
 class GSPOConfig(grpo.GRPOConfig):
-    """As GRPO's; clip ranges are those of GSPO's paper, too narrow for ratios that do not begin at 1. A sequence's ratio
-    has no dual clip.
+    """As GRPO's; clip ranges are those of GSPO's paper, too narrow for ratios that do not begin at 1. There is no dual
+    clip of a sequence's ratio.
 
     A flattened chain is one row, hence one ratio; recorded contexts give one ratio a turn.
     """
