@@ -1,0 +1,69 @@
+"""A control differs from what it controls in one field, its label apart."""
+
+from typing import Any
+
+import pytest
+from conftest import compose_config
+
+from rtpo.config import PROJECT
+
+ALGORITHMS = sorted(path.stem for path in (PROJECT / "configs" / "algorithm").glob("*.yaml"))
+PAIRS = {
+    "grpo_exact": ("grpo", "training_context"),
+    "grpo_full": ("grpo", "rollout_context"),
+    "grpo_recompute": ("grpo", "old_logprobs"),
+    "grpo_token_mean": ("grpo", "aggregation"),
+    "arpo_exact": ("arpo", "training_context"),
+    "arpo_hard": ("arpo", "advantage"),
+    "tree_grpo_exact": ("tree_grpo", "training_context"),
+    "rtpo_off": ("rtpo", "sync_every"),
+    "rtpo_sync_2": ("rtpo", "sync_every"),
+    "rtpo_sync_kl": ("rtpo", "sync_kl"),
+    "rtpo_full": ("rtpo", "rollout_context"),
+    "rtpo_pooled": ("rtpo", "pool_s0"),
+    "rtpo_one_trunk": ("rtpo", "trunks"),
+    "rtpo_g4": ("rtpo", "group_size"),
+}
+FLATTENED = ("grpo", "arpo", "tree_grpo", "seeupo_flat")
+LIMITS = (
+    "budget.rollouts=0",
+    "budget.optimizer_steps=64",
+    "budget.generated_tokens=100000",
+    "budget.seconds=60",
+)
+"""no training, and equal optimizer steps, tokens or seconds"""
+
+
+def flat(*overrides: str) -> dict[str, Any]:
+    def walk(value: Any, path: str) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            return {path: value}
+        return {key: leaf for name in value for key, leaf in walk(value[name], f"{path}.{name}").items()}
+
+    return {path.lstrip("."): value for path, value in walk(compose_config(*overrides).as_dict(), "").items()}
+
+
+def differing(one: dict[str, Any], other: dict[str, Any]) -> set[str]:
+    return {path for path in one.keys() | other.keys() if one.get(path) != other.get(path)} - {"algorithm.label"}
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_a_control_differs_from_its_partner_in_one_field(name: str) -> None:
+    partner, field = PAIRS[name]
+    control = flat(f"algorithm={name}")
+    assert differing(flat(f"algorithm={partner}"), control) == {f"algorithm.{field}"}
+    assert control["algorithm.label"] == name
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_every_method_has_controls_of_one_value(algorithm: str) -> None:
+    whole = flat(f"algorithm={algorithm}")
+    assert whole["algorithm.label"] == algorithm
+    for limit in LIMITS:
+        assert differing(whole, flat(f"algorithm={algorithm}", limit)) == {limit.partition("=")[0]}
+
+
+@pytest.mark.parametrize("algorithm", FLATTENED)
+def test_flattened_methods_have_exact_contexts_as_a_control(algorithm: str) -> None:
+    exact = flat(f"algorithm={algorithm}", "algorithm.training_context=recorded")
+    assert differing(flat(f"algorithm={algorithm}"), exact) == {"algorithm.training_context"}
