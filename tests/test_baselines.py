@@ -6,7 +6,7 @@ from dataclasses import fields
 import numpy as np
 import pytest
 from conftest import compose_config
-from methods import NAMES, TASKS, config_of, finished, one_step
+from methods import NAMES, TASKS, config_of, finished, one_step, parts_of
 from scripted import CALL_FIRST, always
 
 from rtpo.algorithms import load_algorithm
@@ -14,6 +14,7 @@ from rtpo.config import PROJECT
 from rtpo.envs.toy_math import ToyMathEnv
 from rtpo.errors import ConfigError
 from rtpo.types import Grade, GradeOutcome, Turn
+from rtpo.verbs import SequenceClip
 
 FIXED = {"arpo", "grpo", "gspo", "refuel", "seeupo", "tree_grpo"}
 """those whose worst case is what every step uses"""
@@ -176,3 +177,10 @@ def test_every_field_can_be_set(name: str) -> None:
 def test_replies_of_the_common_script_differ_in_outcome() -> None:
     paths = [path for paths in finished(one_step(config_of("grpo"))).values() for path in paths]
     assert {path.reward for path in paths} == {0.0, 1.0}
+
+
+def test_gspo_is_grpo_under_a_clip_of_sequences() -> None:
+    gspo, grpo = one_step(config_of("gspo")), one_step(config_of("grpo"))
+    assert [parts_of(row) for row in gspo.updated[0]] == [parts_of(row) for row in grpo.updated[0]]
+    assert gspo.losses == [SequenceClip(3e-4, 4e-4, "recompute", 0.0)]
+    assert config_of("gspo", clip_low=0.1, clip_high=0.2, kl=0.5).loss == SequenceClip(0.1, 0.2, "recompute", 0.5)
