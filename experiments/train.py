@@ -45,7 +45,8 @@ def train(config: RunConfig, stop: StopRequest) -> RunFolder:
     limits = config.task.limits
     check_prompts([*train_tasks, *held_out], config.task.env, chat, limits)
     folder.open(config.as_dict())
-    save = folder.latest()
+    with disk_errors(folder.path):
+        save = folder.latest()
     backend = open_backend(config)
     world = EpisodeWorld(
         backend.engine,

@@ -272,6 +272,12 @@ def _problems(run: RunConfig) -> list[str]:
         )
     if isinstance(config, PathConfig) and config.dual_clip is not None and config.dual_clip <= 1:
         problems.append(f"algorithm.dual_clip is {config.dual_clip}: it bounds a ratio; use more than 1, or null.")
+    wanted = getattr(config, "top_logprobs", 0)
+    if wanted and run.profile.platform == "cuda":
+        problems.append(
+            f"algorithm.top_logprobs is {wanted} and profile.platform cuda: verl's vLLM server gives the sampled "
+            "token's log-prob alone; use platform cpu."
+        )
     for name, number in [
         ("optimizer.lr", run.optimizer.lr),
         ("optimizer.clip_grad", run.optimizer.clip_grad),
@@ -285,6 +291,11 @@ def _problems(run: RunConfig) -> list[str]:
     if run.deterministic and run.profile.platform != "cpu":
         problems.append(
             "deterministic is true: vLLM's batches are not ours to order, so it holds on platform cpu alone; use false."
+        )
+    if run.deterministic and run.budget.seconds is not None:
+        problems.append(
+            f"deterministic is true and budget.seconds {run.budget.seconds:g}: the clock would decide when the run "
+            "ends; use one of the two."
         )
     if config.kl < 0:
         problems.append(f"algorithm.kl is {config.kl}: use 0 or more.")

@@ -80,13 +80,13 @@ class RunFolder:
         partial, final = _partial(saves / name), saves / name
         offsets = {file: _size(self.path / file) for file in LINE_FILES}
         with disk_errors(final):
-            for left in saves.glob("*.partial"):
-                shutil.rmtree(left) if left.is_dir() else left.unlink()
+            shutil.rmtree(partial, ignore_errors=True)
             partial.mkdir(parents=True)
             try:
                 state = state | {"harness": write_weights(partial / "weights"), "offsets": offsets}
                 (partial / "state.pkl").write_bytes(pickle.dumps(state))
-                _to_disk(partial)
+                for place in (*self._line_files(), partial, *partial.rglob("*")):
+                    _flush(place)
                 if final.exists():  # a crash came before `latest` named it
                     shutil.rmtree(final.rename(_partial(saves / f"{name}.old")))
                 partial.rename(final)
@@ -94,9 +94,19 @@ class RunFolder:
             except BaseException:
                 shutil.rmtree(partial, ignore_errors=True)
                 raise
-            for old in sorted(saves.glob("step*"), key=lambda path: path.stat().st_mtime)[:-keep]:
-                shutil.rmtree(old.rename(_partial(old)))
+            self._tidy(keep)
         return Save(final / "weights", state)
+
+    def _tidy(self, keep: int) -> None:
+        """Delete saves that are not whole, and all whole ones but the latest and the `keep` - 1 before it."""
+        saves = self.path / "checkpoints"
+        latest = (saves / "latest").read_text().strip()
+        # by name, which tells their order whatever the clock did
+        before = sorted(save for save in saves.glob("step*") if save.suffix != ".partial" and save.name != latest)
+        for old in before[: len(before) - (keep - 1)]:
+            old.rename(_partial(old))
+        for left in saves.glob("*.partial"):
+            shutil.rmtree(left) if left.is_dir() else left.unlink()
 
     def latest(self) -> Save | None:
         """The last save, with the line files cut back to it; None for a run that never saved, whose lines are put aside
@@ -125,10 +135,17 @@ class RunFolder:
                 os.truncate(self.path / file, size)
         return Save(folder / "weights", state)
 
-    def finish(self, manifest: dict[str, Any]) -> None:
-        files = {file: sha256(self.path / file) for file in ("config.yaml", *LINE_FILES) if (self.path / file).exists()}
+    def finish(self, manifest: dict[str, Any], keep: int) -> None:
+        """The manifest, last of all, once saves are down to `keep`."""
+        files = {path.name: sha256(path) for path in (self.path / "config.yaml", *self._line_files())}
         with disk_errors(self.path):
+            self._tidy(keep)
+            for place in self._line_files():
+                _flush(place)
             _write_whole(self.path / "manifest.json", json.dumps(manifest | {"files": files}, indent=1) + "\n")
+
+    def _line_files(self) -> list[Path]:
+        return [self.path / file for file in LINE_FILES if (self.path / file).exists()]
 
 
 @contextmanager
@@ -198,16 +215,16 @@ def _write_whole(path: Path, text: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     beside.replace(path)
+    _flush(path.parent)
 
 
-def _to_disk(folder: Path) -> None:
-    """Flush every file and folder under `folder`."""
-    for place in (folder, *folder.rglob("*")):
-        descriptor = os.open(place, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+def _flush(place: Path) -> None:
+    """A file or folder to disk."""
+    descriptor = os.open(place, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _partial(path: Path) -> Path:

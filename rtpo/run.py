@@ -122,7 +122,7 @@ class Run:
                     self._save()
         self._save()
         self._evaluate("after")
-        self._folder.finish(self._manifest())
+        self._folder.finish(self._manifest(), self.config.save.keep)
 
     @property
     def _tasks_that_fit(self) -> int:

@@ -80,6 +80,10 @@ def _half_deleted(arguments: tuple[Any, ...]) -> None:
 _SAVE = torch.save
 
 
+def _is_save(arguments: tuple[Any, ...]) -> bool:
+    return (arguments[0] / "state.pkl").exists()
+
+
 def _of_file(place: int, name: str) -> Callable[[tuple[Any, ...]], bool]:
     return lambda arguments: Path(arguments[place]).name == name
 
@@ -96,10 +100,11 @@ MOMENTS = {
     "the rest of a save half written": Moment(
         Path, "write_bytes", 3, half=_half_of(Path.write_bytes), fits=_of_file(0, "state.pkl")
     ),
-    "a save whole, not in its place": Moment(Path, "rename", 3, fits=lambda a: "weights" in os.listdir(a[0])),
+    "a save whole, not in its place": Moment(Path, "rename", 3, fits=lambda a: a[0].suffix == ".partial"),
     "a save in its place, not the latest": Moment(records, "_write_whole", 3, fits=_of_file(0, "latest")),
     "the name of the latest save half written": Moment(Path, "replace", 3, fits=_of_file(1, "latest")),
-    "the save before half deleted": Moment(shutil, "rmtree", 2, half=_half_deleted),
+    "the save before half deleted": Moment(shutil, "rmtree", 2, half=_half_deleted, fits=_is_save),
+    "the save before the last half deleted": Moment(shutil, "rmtree", 7, half=_half_deleted, fits=_is_save),
     "a step's line half written": Moment(
         RunFolder, "append", 2, half=lambda a: _half_line(a[0].path / a[1]), fits=lambda a: a[1] == "steps.jsonl"
     ),
@@ -109,13 +114,39 @@ MOMENTS = {
 }
 
 
-def run(config: RunConfig, kill: str | Call | None = None, file_limit: int | None = None) -> int:
+@dataclass(frozen=True)
+class Full:
+    """From this moment on no file grows beyond `room` of the call's arguments, in bytes."""
+
+    moment: Moment
+    room: Callable[[tuple[Any, ...]], int]
+
+
+def _line_beyond(file: str, n: int) -> Full:
+    """The n-th time lines are appended to `file`, there is room for a part of the first."""
+    moment = Moment(RunFolder, "append", n, fits=lambda a: a[1] == file)
+    return Full(moment, lambda a: (a[0].path / a[1]).stat().st_size + 40)
+
+
+FULL = {
+    "the journal": Full(Moment(ChargeJournal, "append", 3), lambda a: a[0].path.stat().st_size + 5),
+    "the steps": _line_beyond("steps.jsonl", 2),
+    "the samples": _line_beyond("rollouts.jsonl", 2),
+    "the evaluations": _line_beyond("evaluations.jsonl", 3),
+    "the weights": Full(Moment(torch, "save", 3), lambda a: 100_000),
+    "the rest of a save": Full(Moment(Path, "write_bytes", 3, fits=_of_file(0, "state.pkl")), lambda a: len(a[1]) // 2),
+    "the name of the latest save": Full(Moment(records, "_write_whole", 3, fits=_of_file(0, "latest")), lambda a: 4),
+    "the manifest": Full(Moment(records, "_write_whole", 1, fits=_of_file(0, "manifest.json")), lambda a: 100),
+}
+
+
+def run(config: RunConfig, kill: str | Call | None = None, full: str | None = None) -> int:
     """Run the configuration in a process of its own; returns its exit status (-9 when it was killed).
 
-    kill: a key of MOMENTS, or a call. file_limit: the most bytes of any file it may write.
+    kill: a key of MOMENTS, or a call. full: a key of FULL.
     """
     _start_fork_server()
-    process = FORKS.Process(target=_run, args=(config, kill, file_limit))
+    process = FORKS.Process(target=_run, args=(config, kill, full))
     process.start()
     process.join()
     status = process.exitcode
@@ -132,16 +163,16 @@ def _start_fork_server() -> None:
         forkserver.ensure_running()
 
 
-def _run(config: RunConfig, kill: str | Call | None, file_limit: int | None) -> None:
+def _run(config: RunConfig, kill: str | Call | None, full: str | None) -> None:
     torch.set_num_threads(1)
     session.open_backend = _open_local  # type: ignore[assignment]
     sys.stdout = sys.stderr = io.StringIO()
     unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
-    if file_limit is not None:
+    if full is not None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (file_limit, unlimited[1]))
+        _arm(FULL[full].moment, lambda a: resource.setrlimit(resource.RLIMIT_FSIZE, (FULL[full].room(a), unlimited[1])))
     if isinstance(kill, str):
-        _arm(MOMENTS[kill])
+        _arm(MOMENTS[kill], lambda arguments: _die())
     calls = _Calls(kill) if isinstance(kill, Call) else None
     sys.setprofile(calls)
     try:
@@ -184,7 +215,8 @@ def _die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _arm(moment: Moment) -> None:
+def _arm(moment: Moment, act: Act) -> None:
+    """Do `act` at the moment."""
     original = getattr(moment.owner, moment.name)
     seen = 0
 
@@ -195,10 +227,10 @@ def _arm(moment: Moment) -> None:
         if is_now and moment.half is not None:
             moment.half(arguments)
         if is_now and not moment.after:
-            _die()
+            act(arguments)
         result = original(*arguments, **settings)
-        if is_now:
-            _die()
+        if is_now and moment.after:
+            act(arguments)
         return result
 
     setattr(moment.owner, moment.name, call)

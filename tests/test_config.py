@@ -106,6 +106,7 @@ def test_an_override_changes_that_field_only() -> None:
         ("budget.generated_tokens=0", ["budget.generated_tokens is 0", "null"]),
         ("budget.optimizer_steps=-1", ["budget.optimizer_steps is -1"]),
         ("budget.seconds=0", ["budget.seconds is 0"]),
+        ("save.every_phases=-1", ["save.every_phases is -1"]),
         ("budget.tasks_per_step=0", ["budget.tasks_per_step is 0"]),
         ("task.train.count=15", ["budget.tasks_per_step is 16", "task.train.count 15"]),
         ("task.max_turns=0", ["task.max_turns is 0"]),
@@ -139,6 +140,18 @@ def test_what_cannot_be_is_refused_by_the_names_of_its_fields(override: str, wor
 def test_values_that_cannot_be_are_refused_by_name(override: str, field: str) -> None:
     with pytest.raises(ConfigError, match=rf"^{re.escape(field)} is"):
         compose_config(override)
+
+
+@pytest.mark.parametrize("override", ["budget.seconds=60", "profile=a100x8"])
+def test_a_deterministic_run_depends_on_no_clock_and_no_vllm(override: str) -> None:
+    compose_config(override)
+    assert "deterministic is true" in refusal("deterministic=true", override)
+
+
+def test_log_probs_that_the_engine_cannot_give_are_refused() -> None:
+    compose_config("algorithm=arpo")
+    compose_config("algorithm=rtpo", "profile=a100x8")
+    assert "algorithm.top_logprobs is 10" in refusal("algorithm=arpo", "profile=a100x8")
 
 
 def test_a_dual_clip_that_would_change_the_objective_is_refused() -> None:

@@ -1,5 +1,6 @@
 """Saves that were damaged are said to be, and never half-read."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -51,3 +52,38 @@ def test_a_save_that_was_cut_off_is_never_read(saved: RunFolder) -> None:
     save = saved.latest()
     assert save is not None
     assert save.folder.parent.name == "step00001"
+
+
+def names(folder: RunFolder) -> list[str]:
+    return sorted(path.name for path in (folder.path / "checkpoints").iterdir())
+
+
+def save(folder: RunFolder, name: str, keep: int) -> None:
+    def write(place: Path) -> dict[str, Any]:
+        place.mkdir()
+        return {}
+
+    folder.save(name, {"progress": name}, write, keep)
+
+
+def test_a_clock_that_was_set_back_does_not_cost_the_latest_save(saved: RunFolder) -> None:
+    os.utime(saved.path / "checkpoints" / "step00001", (4e9, 4e9))
+    save(saved, "step00002", keep=1)
+    assert names(saved) == ["latest", "step00002"]
+    latest = saved.latest()
+    assert latest is not None
+    assert latest.state["progress"] == "step00002"
+
+
+def test_as_many_saves_are_kept_as_asked_for(saved: RunFolder) -> None:
+    for name in ("step00001-phase001", "step00001-phase002", "step00002"):
+        save(saved, name, keep=2)
+    assert names(saved) == ["latest", "step00001-phase002", "step00002"]
+
+
+def test_what_a_crash_left_is_removed_with_the_manifest(saved: RunFolder) -> None:
+    (saved.path / "checkpoints" / "step00000.partial").mkdir()
+    save(saved, "step00002", keep=3)
+    (saved.path / "checkpoints" / "step00003.partial").mkdir()
+    saved.finish({}, keep=1)
+    assert names(saved) == ["latest", "step00002"]
