@@ -13,6 +13,8 @@ PAIRS = {
     "grpo_full": ("grpo", "rollout_context"),
     "grpo_recompute": ("grpo", "old_logprobs"),
     "grpo_token_mean": ("grpo", "aggregation"),
+    "seeupo_flat_recompute": ("seeupo", "training_context"),
+    "seeupo_flat": ("seeupo_flat_recompute", "old_logprobs"),
     "arpo_exact": ("arpo", "training_context"),
     "arpo_hard": ("arpo", "advantage"),
     "tree_grpo_exact": ("tree_grpo", "training_context"),

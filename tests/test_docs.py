@@ -289,7 +289,7 @@ def test_every_value_that_is_counted_is_named(enum: Any) -> None:
     assert [member.value for member in enum if f"`{member.value}`" not in named] == []
 
 
-@pytest.mark.parametrize("name", sorted(set(MODULES) - {"rtpo_tree"}))
+@pytest.mark.parametrize("name", sorted(MODULES))
 def test_every_field_stands_with_its_default(name: str) -> None:
     """An extension of ours has no page of its own."""
     values = yaml.safe_load((PROJECT / "configs" / "algorithm" / f"{name}.yaml").read_text())
