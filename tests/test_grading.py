@@ -1,5 +1,6 @@
 """Grading by math-verify in a child process, and what becomes of grades when that process fails."""
 
+import json
 import os
 import signal
 import subprocess
@@ -14,7 +15,7 @@ import math_verify
 import pytest
 
 from rtpo.errors import InfrastructureError
-from rtpo.rewards import grading
+from rtpo.rewards import grading, grading_child
 from rtpo.rewards.grading import MathGrader
 from rtpo.types import GradeOutcome
 
@@ -43,6 +44,20 @@ def is_gone(pid: int) -> bool:
         ("\\{-3, 3\\}", "\\{3, -3\\}", 1),
         ("x(x+2)", "x^2+2x", 1),
         ("\\text{Monday}", "Monday", 1),
+        ("18", "\\$18", 1),
+        ("18", "18.0", 1),
+        ("18", "18\\text{ dollars}", 1),
+        ("1000", "1{,}000", 1),
+        ("5", "x=5", 1),
+        ("25", "25\\%", 1),
+        ("25", "25 % ", 1),
+        ("25", "25 percent", 1),
+        ("25", "26\\%", 0),
+        ("10\\%", "10\\%", 1),
+        ("10%", "10", 1),
+        ("90", "90^\\circ", 1),
+        ("90°", "90", 1),
+        ("5", "%", 0),
         ("5", "6", 0),
         ("5", "", 0),
         ("5", "\\frac{", 0),
@@ -55,7 +70,7 @@ def test_answers_are_compared_as_mathematics(grader: MathGrader, gold: str, answ
     assert (grade.outcome, grade.reward) == (GradeOutcome.GRADED, reward)
 
 
-@pytest.mark.parametrize("gold", ["", "{", "?"])
+@pytest.mark.parametrize("gold", ["", "{", "?", "%"])
 def test_a_gold_that_cannot_be_read_gives_no_reward(grader: MathGrader, gold: str) -> None:
     grade = grader.grade(gold, "5")
     assert (grade.outcome, grade.reward) == (GradeOutcome.UNGRADABLE, None)
@@ -63,16 +78,60 @@ def test_a_gold_that_cannot_be_read_gives_no_reward(grader: MathGrader, gold: st
 
 
 def test_a_comparison_without_end_is_no_zero() -> None:
-    grader = MathGrader(seconds=2)
+    grader = MathGrader(seconds=60)
     assert grader.grade("5", "5").reward == 1
     before = grader.pid
     assert before is not None
+    grader.seconds = 1
     grade = grader.grade("5", ENDLESS)
     assert (grade.outcome, grade.reward) == (GradeOutcome.UNGRADABLE, None)
+    assert "took over 1 s" in grade.detail
     assert is_gone(before)
     assert grader.pid is None
-    assert MathGrader.grade(grader, "5", "5").reward == 1
+    grader.seconds = 60
+    assert grader.grade("5", "5").reward == 1
     grader.close()
+
+
+@pytest.mark.parametrize("place", ["grader.sympy_expr_eq", "parser.get_extraction_regexes"])
+def test_a_comparison_that_raises_is_no_zero(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, place: str) -> None:
+    """A child in which math-verify runs out of memory, inside what would make False, or no answer, of it."""
+    module, name = place.split(".")
+    child = tmp_path / "child.py"
+    child.write_text(
+        f"import math_verify.{module} as module\n"
+        "from rtpo.rewards import grading_child\n"
+        "def no_memory(*given, **options):\n"
+        "    raise MemoryError\n"
+        f"module.{name} = no_memory\n"
+        "grading_child.main()\n"
+    )
+    monkeypatch.setattr(grading, "CHILD", child)
+    grader = MathGrader(seconds=60)
+    grade = grader.grade("5", "6")
+    assert (grade.outcome, grade.reward) == (GradeOutcome.UNGRADABLE, None)
+    assert grade.detail == "MemoryError: comparing '6' with '5'"
+    grader.close()
+
+
+def test_a_child_is_under_an_alarm_while_it_grades_and_at_no_other_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    between, within = [], []
+    verdict = grading_child.verdict
+
+    def watched(gold: str, answer: str) -> str:
+        within.append(signal.getitimer(signal.ITIMER_REAL)[0] > 0)
+        return verdict(gold, answer)
+
+    def requests() -> Iterator[str]:
+        for answer in ("5", "6"):
+            between.append(signal.getitimer(signal.ITIMER_REAL)[0] > 0)
+            yield json.dumps({"gold": "5", "answer": answer})
+
+    monkeypatch.setattr(grading_child, "verdict", watched)
+    assert list(grading_child.verdicts(requests())) == ["right", "wrong"]
+    assert within == [True, True]
+    assert between == [False, False]
+    assert signal.alarm(0) == 0
 
 
 def test_grades_in_threads_and_the_trap_they_avoid(grader: MathGrader) -> None:
@@ -80,12 +139,13 @@ def test_grades_in_threads_and_the_trap_they_avoid(grader: MathGrader) -> None:
     with ThreadPoolExecutor(4) as pool:
         with pytest.raises(ValueError, match="doesn't support threaded environment"):
             pool.submit(math_verify.parse, "\\boxed{5}").result()
-        golds = math_verify.parse("\\boxed{5}")
+        golds = math_verify.parse("\\boxed{5}", parsing_timeout=None)
         with pytest.raises(ValueError, match="doesn't support threaded environment"):
             pool.submit(math_verify.verify, golds, golds).result()
         assert threading.current_thread() is threading.main_thread()
-        a_billion = math_verify.parse("\\boxed{\\sum_{k=1}^{10^9} 1}")
-        assert not math_verify.verify(math_verify.parse("\\boxed{10^9}"), a_billion, timeout_seconds=1)
+        texts = ("\\boxed{10^9}", "\\boxed{\\sum_{k=1}^{10^9} 1}")
+        number, a_billion = (math_verify.parse(text, parsing_timeout=None) for text in texts)
+        assert not math_verify.verify(number, a_billion, timeout_seconds=1)
 
         pairs = [(str(n), str(n + n % 2)) for n in range(40)]
         grades = list(pool.map(lambda pair: grader.grade(*pair), pairs))

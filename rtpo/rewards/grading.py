@@ -33,11 +33,11 @@ class MathGrader:
     """One child process, started at the first grade and after each that ended it. Any thread may grade; grades wait for
     one another.
 
-    seconds: wall-clock limit of one grade.
+    seconds: wall-clock limit of one grade, from the next one on.
     """
 
     def __init__(self, seconds: float = 10.0) -> None:
-        self._seconds = seconds
+        self.seconds = seconds
         self._lock = threading.Lock()
         self._child: subprocess.Popen[bytes] | None = None
         atexit.register(self.close)
@@ -49,7 +49,8 @@ class MathGrader:
 
     def grade(self, gold: str, answer: str) -> Grade:
         """Whether `answer` equals `gold`, both as they stand inside `\\boxed{}`: 1, or 0 where it does not or cannot
-        be read. UNGRADABLE where the gold cannot be read, the limit was met, or the child ended twice on it.
+        be read. UNGRADABLE where the gold cannot be read, the comparison raised, the limit was met, or the child ended
+        twice on it.
 
         Raises InfrastructureError when the child cannot be started.
         """
@@ -59,7 +60,7 @@ class MathGrader:
                     verdict = self._ask(gold, answer)
                 except TimeoutError:
                     self._end()
-                    return _ungradable(f"comparing {answer!r} with {gold!r} took over {self._seconds:g} s")
+                    return _ungradable(f"comparing {answer!r} with {gold!r} took over {self.seconds:g} s")
                 except (EOFError, BrokenPipeError):
                     self._end()
                 else:
@@ -76,7 +77,7 @@ class MathGrader:
         assert child.stdin is not None
         child.stdin.write(json.dumps({"gold": gold, "answer": answer}).encode() + b"\n")
         child.stdin.flush()
-        return _read(child, self._seconds)
+        return _read(child, self.seconds)
 
     def _start(self) -> subprocess.Popen[bytes]:
         try:

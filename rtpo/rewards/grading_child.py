@@ -7,30 +7,50 @@ into False. The parent's clock ends the process instead. Run by its path; import
 import json
 import logging
 import os
+import re
 import resource
 import signal
 import sys
+from collections.abc import Iterable, Iterator
 
 from math_verify import parse, verify
 
 MEMORY_BYTES = 4 << 30
 ORPHAN_SECONDS = 120
 """after which a grade ends this process even if its parent is gone"""
+_SIGN = re.compile(r"\s*(?:\\?%|percent|°)\s*$")
+
+
+def read(text: str) -> list[object]:
+    """What math-verify makes of a box with `text` in it: expressions, and its own text last. A percent or degree sign
+    at its end (`percent` becomes one), which this version cannot read, is left out: 25\\% is 25."""
+    parsed: list[object] = parse(f"\\boxed{{{_SIGN.sub('', text)}}}", parsing_timeout=None, raise_on_error=True)
+    return parsed
 
 
 def verdict(gold: str, answer: str) -> str:
-    """`right`, `wrong`, `unreadable answer`, `unreadable gold`, or `no memory`."""
+    """`right`, `wrong`, `unreadable answer`, `unreadable gold`, or the name of what math-verify raised, of which it
+    would make "not equal" by itself."""
     try:
-        golds = parse(f"\\boxed{{{gold}}}", parsing_timeout=None)
+        golds = read(gold)
         # what is not mathematics comes back as its own text alone
-        if all(isinstance(gold, str) for gold in golds):
+        if all(isinstance(value, str) for value in golds):
             return "unreadable gold"
-        answers = parse(f"\\boxed{{{answer}}}", parsing_timeout=None)
+        answers = read(answer)
         if not answers:
             return "unreadable answer"
-        return "right" if verify(golds, answers, timeout_seconds=None) else "wrong"
-    except MemoryError:
-        return "no memory"
+        return "right" if verify(golds, answers, timeout_seconds=None, raise_on_error=True) else "wrong"
+    except Exception as error:  # its text can be without end
+        return type(error).__name__
+
+
+def verdicts(requests: Iterable[str]) -> Iterator[str]:
+    """The verdict of each line, under an alarm that is off between them."""
+    for request in requests:
+        signal.alarm(ORPHAN_SECONDS)
+        answer = verdict(**json.loads(request))
+        signal.alarm(0)
+        yield answer
 
 
 def main() -> None:
@@ -40,9 +60,8 @@ def main() -> None:
     with os.fdopen(os.dup(1), "w") as answers:
         os.dup2(2, 1)
         print(json.dumps("ready"), file=answers, flush=True)
-        for line in sys.stdin:
-            signal.alarm(ORPHAN_SECONDS)
-            print(json.dumps(verdict(**json.loads(line))), file=answers, flush=True)
+        for answer in verdicts(sys.stdin):
+            print(json.dumps(answer), file=answers, flush=True)
 
 
 if __name__ == "__main__":
