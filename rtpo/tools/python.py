@@ -42,8 +42,12 @@ class PythonResult:
 
 @dataclass(frozen=True, slots=True)
 class PythonLimits:
-    """Of one program: CPU seconds, wall-clock seconds, bytes of address space, processes and threads (of all that the
-    user runs; not applied to root), bytes of output kept. Files cannot be written at all, beyond empty ones."""
+    """Of one program: CPU seconds, wall-clock seconds (its interpreter's start included), bytes of address space,
+    processes, bytes of output kept. Files cannot be written at all, beyond empty ones.
+
+    processes: counts every process and thread that the user runs on the machine, this run's own among them, so where
+    more than that are running a program can start none. Not applied to root.
+    """
 
     cpu_seconds: int = 10
     wall_seconds: float = 20.0
