@@ -1,24 +1,18 @@
 """Maths problems with a Python tool, in Qwen3's own tool format, and an answer in `\\boxed{}` graded by math-verify."""
 
 import asyncio
-import hashlib
 import json
-import re
 from typing import Any
 
-from rtpo.envs.toy import visible_text
+from rtpo.envs.one_call import OneCallEnv
 from rtpo.rewards.grading import GRADER, MathGrader
 from rtpo.tools.python import PythonLimits, PythonOutcome, run_python
-from rtpo.types import Feedback, Grade, GradeOutcome, Message, Snapshot, StopReason, Task, ToolOutcome
+from rtpo.types import Feedback, Grade, Message, Task, ToolOutcome
 
-_CALL = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
 _BOX = "\\boxed{"
 _SHAPE = '{"name": "python", "arguments": {"code": "..."}}'
 _MALFORMED = Message("tool", f"Error: make one call, in JSON: {_SHAPE}")
 _CUT = Message("tool", "Error: the reply was cut at its token limit.")
-
-State = tuple[str, str | None]
-"""The task's uid, and the final reply's text after thinking once there is one. The tool keeps no state."""
 
 
 def instructions(limits: PythonLimits) -> str:
@@ -63,61 +57,28 @@ def _program(call: str) -> str | None:
     return code if isinstance(code, str) else None
 
 
-class MathEnv:
-    """One problem. Each reply makes one call of the Python tool, or is final.
-
-    A final reply is one that stopped by itself and makes no call; its answer is its last `\\boxed{}` after thinking. A
-    reply with more than one call, or one that is not JSON of the tool's shape, is malformed.
-    """
+class MathEnv(OneCallEnv):
+    """One problem. A call is JSON of the Python tool's shape. The tool remembers nothing."""
 
     def __init__(self, limits: PythonLimits | None = None, grader: MathGrader = GRADER) -> None:
+        super().__init__()
         self._limits = limits or PythonLimits()
         self._grader = grader
-        self._task: Task | None = None
-        self._final: str | None = None
 
     async def reset(self, task: Task) -> tuple[Message, ...]:
-        self._task, self._final = task, None
-        return (Message("system", instructions(self._limits)), Message("user", task.question))
+        return (Message("system", instructions(self._limits)), *await super().reset(task))
 
-    async def step(self, reply: str, stop: StopReason) -> Feedback:
-        self._begun()
-        if self._final is not None:
-            raise RuntimeError("the episode has ended: reset the environment before another step")
-        text = visible_text(reply)
-        calls, opened = _CALL.findall(text), text.count("<tool_call>")
-        if stop is StopReason.LENGTH and not calls:
-            return Feedback((_CUT,), done=False)
-        if not opened:
-            self._final = text
-            return Feedback((), done=True)
-        program = _program(calls[0]) if len(calls) == opened == 1 else None
+    async def _answer_call(self, task: Task, call: str | None) -> Feedback:
+        program = None if call is None else _program(call)
         if program is None:
             return Feedback((_MALFORMED,), done=False, tool=ToolOutcome.MALFORMED)
         result = await run_python(program, self._limits)
         outcome = ToolOutcome.OK if result.outcome is PythonOutcome.OK else ToolOutcome.PROGRAM_ERROR
         return Feedback((Message("tool", result.output or "(no output)"),), done=False, tool=outcome)
 
-    def snapshot(self) -> Snapshot:
-        state: State = (self._begun().uid, self._final)
-        return Snapshot(state=state, digest=hashlib.sha256(repr(state).encode()).hexdigest())
+    def _answer_cut(self) -> Feedback:
+        return Feedback((_CUT,), done=False)
 
-    def restore(self, task: Task, snapshot: Snapshot) -> None:
-        uid, final = snapshot.state
-        if uid != task.uid:
-            raise ValueError(f"the snapshot is of task {uid!r}, not of {task.uid!r}: restore it with its own task")
-        self._task, self._final = task, final
-
-    async def grade(self) -> Grade:
-        task = self._begun()
-        if self._final is None:
-            return Grade(GradeOutcome.GRADED, 0.0, "no final reply")
-        answer = last_box(self._final)
-        if answer is None:
-            return Grade(GradeOutcome.GRADED, 0.0, "no answer in a box")
-        return await asyncio.to_thread(self._grader.grade, task.answer, answer)
-
-    def _begun(self) -> Task:
-        if self._task is None:
-            raise RuntimeError("the environment has no episode: reset or restore it first")
-        return self._task
+    async def _grade_text(self, task: Task, text: str) -> Grade | None:
+        answer = last_box(text)
+        return None if answer is None else await asyncio.to_thread(self._grader.grade, task.answer, answer)

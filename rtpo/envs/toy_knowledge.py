@@ -1,6 +1,7 @@
 """The toy knowledge environment: a search tool that answers one query a call, sometimes beside the point."""
 
-from rtpo.envs.toy import Exchange, ToyEnv
+from rtpo.envs.one_call import Exchange
+from rtpo.envs.toy import ToyEnv
 from rtpo.toy.knowledge_problems import ENTITIES, RELATIONS, parse_question
 from rtpo.types import Task
 

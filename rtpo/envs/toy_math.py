@@ -2,7 +2,8 @@
 
 import re
 
-from rtpo.envs.toy import Exchange, ToyEnv
+from rtpo.envs.one_call import Exchange
+from rtpo.envs.toy import ToyEnv
 from rtpo.toy.math_problems import calculate
 from rtpo.types import Task
 
