@@ -27,6 +27,7 @@ from rtpo.engine import Generation, Request
 from rtpo.envs.toy_knowledge import ToyKnowledgeEnv
 from rtpo.episodes import EpisodeLimits, EpisodeWorld, Plan, run_episodes
 from rtpo.errors import ConfigError, DataError
+from rtpo.records import sha256
 from rtpo.splits import split_of
 from rtpo.toy.demonstrator import Demonstration
 from rtpo.toy.knowledge_demonstrator import SlipRates, demonstrate
@@ -452,7 +453,7 @@ def shipped_record() -> dict[str, Any]:
 def test_shipped_checkpoint_is_the_one_recorded() -> None:
     record = shipped_record()
     files = {path.name for path in SHIPPED.iterdir()} - {"warm_start.json"}
-    assert record["sha256"] == {name: toy.sha256(SHIPPED / name) for name in files}
+    assert record["sha256"] == {name: sha256(SHIPPED / name) for name in files}
     assert sum(path.stat().st_size for path in SHIPPED.iterdir()) < 1_000_000
     assert record["settings"] == toy.asdict(settings())
     math = SHIPPED.with_name("warm_start_math")

@@ -20,6 +20,7 @@ from rtpo.chat import ChatFormat
 from rtpo.contexts import next_context
 from rtpo.envs.toy_math import ToyMathEnv
 from rtpo.errors import ConfigError, DataError
+from rtpo.records import sha256
 from rtpo.splits import split_of
 from rtpo.toy.knowledge_problems import ENTITIES, RELATIONS
 from rtpo.toy.math_demonstrator import SlipRates, demonstrate
@@ -370,7 +371,7 @@ def shipped_record() -> dict[str, Any]:
 def test_shipped_checkpoint_is_the_one_recorded() -> None:
     recorded = shipped_record()["sha256"]
     files = {path.name for path in SHIPPED.iterdir()} - {"warm_start.json"}
-    assert recorded == {name: toy.sha256(SHIPPED / name) for name in files}
+    assert recorded == {name: sha256(SHIPPED / name) for name in files}
     assert sum(path.stat().st_size for path in SHIPPED.iterdir()) < 1_000_000
 
 

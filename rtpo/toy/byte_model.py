@@ -24,7 +24,7 @@ from rtpo.episodes import EpisodeLimits, EpisodeWorld, Plan, run_episodes
 from rtpo.errors import DataError
 from rtpo.seeds import generator
 from rtpo.toy.demonstrator import DemonstratedTurn, Demonstration
-from rtpo.toy.warm_start import Sample, WarmStart, local_engine, settings_of, train, turn_samples
+from rtpo.toy.warm_start import FineTuning, Sample, local_engine, train, turn_samples
 from rtpo.types import Role, RolloutContext, StopReason, Task
 
 PAD, START, STOP = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
@@ -64,20 +64,15 @@ CHAT_TEMPLATE = """\
 {%- endif %}"""
 
 
-@dataclass(frozen=True, slots=True)
-class Overfit:
-    """How long the model is trained. samples: rollouts a problem that its success is measured on."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overfit(FineTuning):
+    """How the model is trained. samples: rollouts a problem that its success is measured on."""
 
-    steps: int
+    cycles: int = 1
     batch_size: int = 4
     learning_rate: float = 5e-3
     seed: int = 0
     samples: int = 16
-
-    @property
-    def training(self) -> WarmStart:
-        """For `train`, which does not look at the toy task's name."""
-        return settings_of("toy_math", steps=self.steps, batch_size=self.batch_size, learning_rate=self.learning_rate)
 
 
 def byte_tokenizer() -> PreTrainedTokenizerFast:
@@ -190,7 +185,7 @@ def overfit(tasks: Sequence[Task], output: Path, settings: Overfit) -> dict[str,
     tokenizer = byte_tokenizer()
     samples = trace_samples(tasks, tokenizer, settings.seed)
     model = build_model(tokenizer, settings.seed)
-    loss = train(model, samples, settings.training)
+    loss = train(model, samples, settings)
     trained = time.perf_counter()
     model.save_pretrained(output)
     tokenizer.save_pretrained(output)

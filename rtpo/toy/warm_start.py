@@ -5,7 +5,6 @@ model under the whole history is a mild mismatch and not nonsense.
 """
 
 import asyncio
-import hashlib
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -28,6 +27,7 @@ from rtpo.envs import make_env
 from rtpo.envs.base import Env
 from rtpo.episodes import EpisodeLimits, EpisodeWorld, Plan, run_episodes
 from rtpo.errors import ConfigError, DataError
+from rtpo.records import sha256
 from rtpo.rows import trajectory_rows
 from rtpo.seeds import generator
 from rtpo.toy import knowledge_demonstrator, knowledge_problems, math_demonstrator, math_problems
@@ -83,32 +83,51 @@ TASKS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WarmStart:
-    """The settings of one warm start; `settings_of` gives a task's own.
+class FineTuning:
+    """How a model is fine-tuned.
 
     steps: optimizer steps of a cycle, in which the learning rate rises and falls to 0. cycles: how many, one after
     another, each with a new optimizer. Copying is learnt late; a second cycle sharpens what the first one found.
+    batch_size: samples a step.
+    """
+
+    steps: int
+    cycles: int
+    batch_size: int
+    learning_rate: float
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "cycles", "batch_size"):
+            _check_count(name, getattr(self, name))
+        if not self.learning_rate > 0:
+            raise ConfigError(f"learning_rate is {self.learning_rate}: give a number above 0")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WarmStart(FineTuning):
+    """The settings of one warm start; `settings_of` gives a task's own.
+
     full_history: share of the episodes whose contexts keep past thinking.
     held_out: number of held-out problems the result is measured on.
     """
 
-    task: str
-    steps: int
-    cycles: int
-    seed: int = 0
     batch_size: int = 64
     learning_rate: float = 3e-3
+    task: str
+    seed: int = 0
     full_history: float
     held_out: int = 1000
 
     def __post_init__(self) -> None:
-        for name in ("steps", "cycles", "batch_size", "held_out"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} is {getattr(self, name)}: give at least 1")
-        if not self.learning_rate > 0:
-            raise ConfigError(f"learning_rate is {self.learning_rate}: give a number above 0")
+        FineTuning.__post_init__(self)
+        _check_count("held_out", self.held_out)
         if not 0 <= self.full_history <= 1:
             raise ConfigError(f"full_history is {self.full_history}: give a share from 0 to 1")
+
+
+def _check_count(name: str, count: int) -> None:
+    if count < 1:
+        raise ConfigError(f"{name} is {count}: give at least 1")
 
 
 def settings_of(task: str, **changes: int | float) -> WarmStart:
@@ -188,7 +207,7 @@ def _padded(sequences: Sequence[Ids]) -> torch.Tensor:
     return torch.nn.utils.rnn.pad_sequence(tensors, batch_first=True)
 
 
-def train(model: Qwen3ForCausalLM, samples: Sequence[Sample], settings: WarmStart) -> list[tuple[int, float]]:
+def train(model: Qwen3ForCausalLM, samples: Sequence[Sample], settings: FineTuning) -> list[tuple[int, float]]:
     """Fine-tune in place; returns (step, mean loss over the steps since the last record), loss in nats a token."""
     model.train()
     losses = [loss for cycle in range(settings.cycles) for loss in train_cycle(model, samples, settings, cycle)]
@@ -197,7 +216,9 @@ def train(model: Qwen3ForCausalLM, samples: Sequence[Sample], settings: WarmStar
     return [(RECORD_EVERY * i + len(part), round(_mean(part), 4)) for i, part in enumerate(parts)]
 
 
-def train_cycle(model: Qwen3ForCausalLM, samples: Sequence[Sample], settings: WarmStart, cycle: int) -> Iterator[float]:
+def train_cycle(
+    model: Qwen3ForCausalLM, samples: Sequence[Sample], settings: FineTuning, cycle: int
+) -> Iterator[float]:
     """One cycle, on the samples that follow those of the cycles before it; gives each step's loss."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=settings.learning_rate)
     warm_up = max(1, settings.steps // 20)
@@ -284,10 +305,6 @@ def measure(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, setting
 
 def _mean(values: Iterable[float]) -> float:
     return float(np.mean(list(values)))
-
-
-def sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def warm_start(settings: WarmStart, output: Path) -> dict[str, Any]:
