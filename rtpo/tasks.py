@@ -18,10 +18,12 @@ def load_tasks(task: TaskConfig, data: DataConfig) -> list[Task]:
     """The tasks of one of a task's data sets. Raises ConfigError, DataError."""
     environment = ENVIRONMENTS[task.env]
     if data.file is not None:
-        tasks = [t for t in environment.read(Path(data.file)) if data.split in ("all", split_of(t.question))]
+        tasks = environment.read(Path(data.file))
+        if data.split != "all":
+            tasks = [one for one in tasks if split_of(environment.split_key(one)) == data.split]
         if not tasks:
             raise DataError(
-                f"{data.file} has no task in the split {data.split!r}, which is a function of the question: use a "
+                f"{data.file} has no task in the split {data.split!r}, which is a function of the problem: use a "
                 "longer file, or split: all."
             )
         return tasks[: data.count]

@@ -1,21 +1,21 @@
-"""Where a run's tasks come from: generated, or a file cut into splits by its questions."""
+"""Where a run's tasks come from: generated, or a file cut into the same splits."""
 
 import json
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from conftest import compose_config
 
 from rtpo.errors import ConfigError, DataError
-from rtpo.splits import split_of
+from rtpo.splits import SPLITS, split_of
 from rtpo.tasks import load_tasks
-from rtpo.toy.math_problems import problems
+from rtpo.toy import knowledge_problems, math_problems
 from rtpo.types import Task
 
 
-def data_file(folder: Path, count: int) -> Path:
+def data_file(folder: Path, tasks: list[Task]) -> Path:
     path = folder / "problems.jsonl"
-    tasks = problems("train", count, seed=7)
     lines = [json.dumps({"question": t.question, "answer": t.answer, "uid": t.uid}) for t in tasks]
     path.write_text("\n".join(lines) + "\n")
     return path
@@ -26,8 +26,18 @@ def loaded(*overrides: str) -> tuple[list[Task], list[Task]]:
     return load_tasks(task, task.train), load_tasks(task, task.held_out)
 
 
-def test_a_file_is_cut_into_splits_by_its_questions(tmp_path: Path) -> None:
-    train, held_out = loaded(f"data={data_file(tmp_path, 100)}")
+@pytest.mark.parametrize(("name", "module"), [("toy_math", math_problems), ("toy_knowledge", knowledge_problems)])
+def test_a_problem_has_one_split_wherever_it_comes_from(tmp_path: Path, name: str, module: ModuleType) -> None:
+    generated = {split: module.problems(split, 60, seed=7) for split in SPLITS}
+    data = data_file(tmp_path, [task for tasks in generated.values() for task in tasks])
+    train, held_out = loaded(f"task={name}", f"data={data}")
+    assert train == generated["train"]
+    assert held_out == generated["held_out"]
+
+
+def test_a_maths_file_is_cut_into_splits_by_its_questions(tmp_path: Path) -> None:
+    data = data_file(tmp_path, [Task(str(n), f"What is {n}?", str(n)) for n in range(100)])
+    train, held_out = loaded("task=math", f"data={data}", "task.train.count=null", "task.held_out.count=null")
     assert {split_of(task.question) for task in train} == {"train"}
     assert {split_of(task.question) for task in held_out} == {"held_out"}
     assert len(train) > 60
@@ -35,7 +45,8 @@ def test_a_file_is_cut_into_splits_by_its_questions(tmp_path: Path) -> None:
 
 
 def test_count_bounds_a_file_and_all_takes_every_task(tmp_path: Path) -> None:
-    data = data_file(tmp_path, 30)
+    both = [*math_problems.problems("train", 20, seed=7), *math_problems.problems("held_out", 10, seed=7)]
+    data = data_file(tmp_path, both)
     train, _ = loaded(f"data={data}", "task.train.count=16")
     assert len(train) == 16
     train, _ = loaded(f"data={data}", "task.train.count=null", "task.train.split=all")
@@ -44,7 +55,7 @@ def test_count_bounds_a_file_and_all_takes_every_task(tmp_path: Path) -> None:
 
 def test_a_file_without_the_split_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"has no task in the split 'held_out'"):
-        loaded(f"data={data_file(tmp_path, 1)}")
+        loaded(f"data={data_file(tmp_path, math_problems.problems('train', 20, seed=7))}")
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 
 from rtpo.envs.base import Env
@@ -17,17 +18,29 @@ from rtpo.types import Task
 @dataclass(frozen=True, slots=True)
 class Environment:
     """make: a fresh environment. read: the tasks of a data file; raises DataError naming the line. generate: `count`
-    tasks of a split, (split, count, seed); None where tasks come from files alone."""
+    tasks of a split, (split, count, seed); None where tasks come from files alone. split_key: what a task's split is a
+    function of (`rtpo.splits`), wherever the task comes from."""
 
     make: Callable[[], Env]
     read: Callable[[Path], list[Task]]
     generate: Callable[[str, int, int], list[Task]] | None = None
+    split_key: Callable[[Task], str] = attrgetter("question")
 
 
 ENVIRONMENTS: dict[str, Environment] = {
     "math": Environment(MathEnv, read_math),
-    "toy_knowledge": Environment(ToyKnowledgeEnv, knowledge_problems.read_problems, knowledge_problems.problems),
-    "toy_math": Environment(ToyMathEnv, math_problems.read_problems, math_problems.problems),
+    "toy_knowledge": Environment(
+        ToyKnowledgeEnv,
+        knowledge_problems.read_problems,
+        knowledge_problems.problems,
+        lambda task: knowledge_problems.parse_question(task.question).key,
+    ),
+    "toy_math": Environment(
+        ToyMathEnv,
+        math_problems.read_problems,
+        math_problems.problems,
+        lambda task: math_problems.parse_question(task.question).key,
+    ),
 }
 
 
