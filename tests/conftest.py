@@ -1,4 +1,4 @@
-"""One Ray start and one worker group for the whole test run."""
+"""One Ray start and one worker group for the whole test run, in one of its processes."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,6 +18,17 @@ def compose_config(*overrides: str) -> RunConfig:
     """The checked configuration that experiments/train.py would run with these overrides."""
     with initialize_config_dir(str(PROJECT / "configs"), version_base=None):
         return compose_run(compose("train", list(overrides)))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """All tests on real verl go to one process of the test run, first of all; other files are shared out whole."""
+
+    def is_on_verl(item: pytest.Item) -> bool:
+        return bool({"_live_backend", "live_backend"} & set(getattr(item, "fixturenames", ())))
+
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group("verl" if is_on_verl(item) else item.path.name))
+    items.sort(key=is_on_verl, reverse=True)
 
 
 @pytest.fixture(scope="session")
