@@ -20,6 +20,7 @@ def compose_config(*overrides: str) -> RunConfig:
         return compose_run(compose("train", list(overrides)))
 
 
+@pytest.hookimpl(tryfirst=True)  # before the groups are read
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """All tests on real verl go to one process of the test run, first of all; other files are shared out whole."""
 
