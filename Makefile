@@ -13,7 +13,7 @@ quickstart: $(VENV)/made
 	$(RUN) experiments/quickstart.py task=$(TASK)
 
 test: $(VENV)/made check
-	$(RUN) -m pytest -n 2 --dist loadgroup
+	$(RUN) -m pytest -n 2 --dist loadscope --no-loadscope-reorder
 
 check: $(VENV)/made
 	$(RUN) -m ruff check .

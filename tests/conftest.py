@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from hydra import compose, initialize_config_dir
+from xdist.scheduler import LoadScopeScheduling
 
 from rtpo.budget import Budget, Ledger
 from rtpo.config import PROJECT, RunConfig, compose_run, rollout_sampling
@@ -20,16 +21,31 @@ def compose_config(*overrides: str) -> RunConfig:
         return compose_run(compose("train", list(overrides)))
 
 
-@pytest.hookimpl(tryfirst=True)  # before the groups are read
+ON_VERL = (
+    "test_probe",
+    "test_real_data",
+    "test_run",
+    "test_verl_crashes",
+    "test_verl_harness",
+    "test_verl_two_processes",
+)
+"""files with tests on real verl: they go to one process of the test run, first of all; other files go to any, whole"""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """All tests on real verl go to one process of the test run, first of all; other files are shared out whole."""
-
-    def is_on_verl(item: pytest.Item) -> bool:
-        return bool({"_live_backend", "live_backend"} & set(getattr(item, "fixturenames", ())))
-
     for item in items:
-        item.add_marker(pytest.mark.xdist_group("verl" if is_on_verl(item) else item.path.name))
-    items.sort(key=is_on_verl, reverse=True)
+        if {"_live_backend", "live_backend"} & set(getattr(item, "fixturenames", ())) and item.path.stem not in ON_VERL:
+            raise pytest.UsageError(f"{item.nodeid} is on real verl: name its file in ON_VERL of tests/conftest.py")
+    items.sort(key=lambda item: item.path.stem not in ON_VERL)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
+    class ByFile(LoadScopeScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            file = Path(nodeid.partition("::")[0]).stem
+            return "on verl" if file in ON_VERL else file
+
+    return ByFile(config, log)
 
 
 @pytest.fixture(scope="session")
