@@ -21,15 +21,8 @@ def compose_config(*overrides: str) -> RunConfig:
         return compose_run(compose("train", list(overrides)))
 
 
-ON_VERL = (
-    "test_probe",
-    "test_real_data",
-    "test_run",
-    "test_verl_crashes",
-    "test_verl_harness",
-    "test_verl_two_processes",
-)
-"""files with tests on real verl: they go to one process of the test run, first of all; other files go to any, whole"""
+ON_VERL = ("test_probe", "test_real_data", "test_run", "test_verl_harness", "test_verl_two_processes")
+"""files with tests on the one worker group: they go to one process of the test run, first of all; others go to any"""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

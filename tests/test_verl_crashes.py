@@ -8,14 +8,11 @@ import time
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from whole_runs import assert_same_run, config_in, overrides_in
 
-from experiments.train import train
 from rtpo.config import PROJECT
 from rtpo.records import RunFolder
-from rtpo.run import StopRequest
 
 SETTINGS = ("deterministic=true", "save.every_steps=1", "save.every_phases=1", "budget.rollouts=120")
 WEIGHTS = ("model_world_size_1_rank_0.pt", "optim_world_size_1_rank_0.pt")
@@ -45,11 +42,22 @@ def tensors(folder: RunFolder) -> dict[str, bytes]:
     return {entry: archive.read(entry) for archive in archives for entry in archive.namelist() if "/data/" in entry}
 
 
-def test_killed_between_two_phases_and_while_saving(backend: Any, tmp_path: Path) -> None:
-    whole = train(config_in(tmp_path / "whole", *SETTINGS), StopRequest())
-    results = tmp_path / "killed"
+def to_its_end(results: Path) -> None:
+    process = start(results)
+    _, errors = process.communicate()
+    assert process.returncode == 0, errors.decode()
+
+
+def folder_in(results: Path) -> RunFolder:
     results.mkdir()
-    folder = RunFolder(config_in(results, *SETTINGS).folder)
+    return RunFolder(config_in(results, *SETTINGS).folder)
+
+
+def test_killed_between_two_phases_and_while_saving(tmp_path: Path) -> None:
+    whole = folder_in(tmp_path / "whole")
+    to_its_end(tmp_path / "whole")
+    results = tmp_path / "killed"
+    folder = folder_in(results)
     saves = folder.path / "checkpoints"
 
     def is_between_two_phases() -> bool:
@@ -61,9 +69,7 @@ def test_killed_between_two_phases_and_while_saving(backend: Any, tmp_path: Path
     for is_time in (is_between_two_phases, is_saving_a_step):
         kill_when(start(results), is_time)
         assert not folder.is_finished
-    process = start(results)
-    _, errors = process.communicate()
-    assert process.returncode == 0, errors.decode()
+    to_its_end(results)
     assert_same_run(folder, whole, but=frozenset({"lost"}))
     assert len(tensors(whole)) > 2
     assert tensors(folder) == tensors(whole)
