@@ -133,8 +133,8 @@ def check(config: ARPOConfig) -> list[str]:
         )
     if (config.rule == "threshold") == (config.tau is None):
         problems.append(
-            f"algorithm.rule is {config.rule} and algorithm.tau {config.tau}: the threshold rule needs one, 0.5 in the "
-            "paper, and the probabilistic rule draws and has none; set both accordingly."
+            f"algorithm.rule is {config.rule} and algorithm.tau {config.tau}: use the threshold rule with a tau (0.5 "
+            "in the paper), or the probabilistic rule, which draws, with algorithm.tau=null."
         )
     for name, value in [("entropy_tokens", config.entropy_tokens), ("top_logprobs", config.top_logprobs)]:
         if value < 1:

@@ -85,6 +85,8 @@ def main(tree: DictConfig) -> None:
     except RTPOError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(1)
+    ledger = folder.manifest["ledger"]
+    print(f"rollouts: {ledger['rollouts']} of {ledger['budget']['rollouts']}")
     print(f"records: {folder.path}")
 
 

@@ -14,7 +14,7 @@ def check_model(folder: str | Path) -> None:
     if not path.is_dir():
         raise DataError(
             f"model.path is {path}: there is no such folder. Give a Hugging Face model folder with config.json, "
-            "weights (*.safetensors) and tokenizer."
+            "weights (*.safetensors) and tokenizer; experiments/overfit.py makes the one that task=math expects."
         )
     for name in ("config.json", "tokenizer_config.json"):
         try:
