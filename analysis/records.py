@@ -1,5 +1,6 @@
 """Runs as they lie under results/ (results/README.md), checked as they are read."""
 
+import gzip
 import hashlib
 import json
 from collections import defaultdict
@@ -85,7 +86,7 @@ def load_runs(results: Path, experiment: str | None = None) -> list[Run]:
 
     Raises DataError for a run of another schema, a file changed since the run ended, and a line that is malformed.
     """
-    return [_load(file.parent) for file in sorted(results.glob(f"{experiment or '*'}/*/manifest.json"))]
+    return [load_run(file.parent) for file in sorted(results.glob(f"{experiment or '*'}/*/manifest.json"))]
 
 
 def incomplete_runs(results: Path, experiment: str | None = None) -> list[Path]:
@@ -154,7 +155,8 @@ def _differences(one: Any, other: Any, path: str = "") -> Iterator[str]:
         yield f"{path}, {one!r} and {other!r}"
 
 
-def _load(folder: Path) -> Run:
+def load_run(folder: Path) -> Run:
+    """A complete run. Raises DataError as `load_runs` does."""
     manifest = _manifest(folder)
     config = _config(folder / "config.yaml", manifest["files"])
     steps = _lines(folder / "steps.jsonl", manifest["files"], STEP_KEYS)
@@ -200,9 +202,10 @@ def _lines(path: Path, checksums: Mapping[str, str], keys: Collection[str]) -> l
 
 def _unchanged(path: Path, checksums: Mapping[str, str]) -> bytes:
     _require(checksums, (path.name,), f"{path.parent / 'manifest.json'}, files")
-    if not path.exists():
+    packed = path.with_name(path.name + ".gz")
+    if not path.exists() and not packed.exists():
         raise DataError(f"{path} is missing: restore it, or run again.")
-    data = path.read_bytes()
+    data = path.read_bytes() if path.exists() else gzip.decompress(packed.read_bytes())
     if hashlib.sha256(data).hexdigest() != checksums[path.name]:
         raise DataError(
             f"{path} is not the file the run left: its sha256 differs from the manifest's. Restore it, or run again."

@@ -4,10 +4,12 @@ Hydra's own command line (`-m` for several runs, `--cfg job` to print the config
 """
 
 import sys
+from collections.abc import Sequence
 
 import hydra
 from omegaconf import DictConfig
 
+from rtpo.chat import ChatFormat
 from rtpo.config import RunConfig, compose_run, rollout_sampling
 from rtpo.envs import make_env
 from rtpo.episodes import EpisodeWorld
@@ -17,6 +19,7 @@ from rtpo.model_folder import check_model
 from rtpo.records import RunFolder, disk_errors
 from rtpo.run import Run, StopRequest, open_ledger
 from rtpo.tasks import check_prompts, check_splits, load_tasks
+from rtpo.types import Task
 
 STOPPED = 75
 """exit status of a run that saved and can be resumed (sysexits' EX_TEMPFAIL)"""
@@ -35,16 +38,31 @@ def train(config: RunConfig, stop: StopRequest) -> RunFolder:
         )
         return folder
 
-    from rtpo.verl_harness.session import chat_format, open_backend, open_tracking
+    from rtpo.verl_harness.session import chat_format
 
     check_model(config.model.path)
     train_tasks = load_tasks(config.task, config.task.train)
     held_out = load_tasks(config.task, config.task.held_out)
     check_splits(train_tasks, held_out, config.budget.tasks_per_step)
     chat = chat_format(config)
-    limits = config.task.limits
-    check_prompts([*train_tasks, *held_out], config.task.env, chat, limits)
+    check_prompts([*train_tasks, *held_out], config.task.env, chat, config.task.limits)
     folder.open(config.as_dict())
+    with folder.held():
+        if not folder.is_finished:  # by another process, since the first look
+            _run(config, folder, chat, train_tasks, held_out, stop)
+    return folder
+
+
+def _run(
+    config: RunConfig,
+    folder: RunFolder,
+    chat: ChatFormat,
+    train_tasks: Sequence[Task],
+    held_out: Sequence[Task],
+    stop: StopRequest,
+) -> None:
+    from rtpo.verl_harness.session import open_backend, open_tracking
+
     with disk_errors(folder.path):
         save = folder.latest()
     backend = open_backend(config)
@@ -52,7 +70,7 @@ def train(config: RunConfig, stop: StopRequest) -> RunFolder:
         backend.engine,
         chat,
         lambda: make_env(config.task.env),
-        limits,
+        config.task.limits,
         config.algorithm_config.rollout_context,
         config.seed,
         lock_step=config.deterministic,
@@ -72,7 +90,6 @@ def train(config: RunConfig, stop: StopRequest) -> RunFolder:
     track = open_tracking(config)
     with stop.listening(), disk_errors(folder.path):
         Run(config, folder, harness, train_tasks, held_out, save.state if save else None, stop, track).train()
-    return folder
 
 
 @hydra.main(version_base=None, config_path="../configs", config_name="train")

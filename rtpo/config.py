@@ -112,14 +112,15 @@ class BudgetConfig(_Strict):
 
 @dataclass(frozen=True)
 class EvaluationConfig(_Strict):
-    """Held-out evaluation before and after training, and every `every_steps` steps (0: never between).
+    """Held-out evaluation before and after training, and after each step that takes the training rollouts to or past a
+    multiple of `every_rollouts` (0: never between).
 
-    samples: sampled rollouts a task, at temperature 1; greedy: one greedy rollout a task as well.
+    samples: sampled rollouts a task, at temperature 1; greedy: one greedy rollout a task as well, before and after.
     """
 
     samples: int = 1
     greedy: bool = True
-    every_steps: int = 0
+    every_rollouts: int = 0
 
 
 @dataclass(frozen=True)
@@ -227,7 +228,7 @@ def _problems(run: RunConfig) -> list[str]:
         ("budget.rollouts", run.budget.rollouts, 0),
         ("budget.tasks_per_step", run.budget.tasks_per_step, 1),
         ("evaluation.samples", run.evaluation.samples, 1),
-        ("evaluation.every_steps", run.evaluation.every_steps, 0),
+        ("evaluation.every_rollouts", run.evaluation.every_rollouts, 0),
         ("save.every_steps", run.save.every_steps, 0),
         ("save.every_phases", run.save.every_phases, 0),
         ("save.keep", run.save.keep, 1),

@@ -13,6 +13,10 @@ class DataError(RTPOError):
     """A missing or malformed data file, line or checkpoint."""
 
 
+class Held(RTPOError):
+    """Another process is at work on the run."""
+
+
 class MachineError(RTPOError):
     """The machine lacks something: processors, disk, memory."""
 

@@ -5,6 +5,8 @@ folder moved there, and lines written after the last save are cut off when the r
 """
 
 import errno
+import fcntl
+import gzip
 import hashlib
 import json
 import os
@@ -22,7 +24,7 @@ from typing import Any
 
 import yaml
 
-from rtpo.errors import DataError, MachineError
+from rtpo.errors import DataError, Held, MachineError
 
 SCHEMA = 1
 LINE_FILES = ("steps.jsonl", "evaluations.jsonl", "rollouts.jsonl")
@@ -59,7 +61,7 @@ class RunFolder:
         with disk_errors(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
             if not file.exists():
-                _write_whole(file, yaml.safe_dump(plain, sort_keys=False))
+                _write_whole(file, yaml.safe_dump(plain, sort_keys=False).encode())
         known = yaml.safe_load(file.read_text())
         different = sorted(_differences(known, plain))
         if different:
@@ -67,6 +69,20 @@ class RunFolder:
                 f"{self.path} holds a run with another configuration; different: {'; '.join(different)}. Change them "
                 "back to resume it, or choose another experiment_name=<name>."
             )
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keeps other processes out of the folder, which must exist. Raises Held when one is in."""
+        descriptor = os.open(self.path, os.O_RDONLY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(descriptor)
+            raise Held(f"another process is running {self.path}: wait for it, or stop it.") from error
+        try:
+            yield
+        finally:
+            os.close(descriptor)
 
     def append(self, file: str, lines: list[dict[str, Any]]) -> None:
         with disk_errors(self.path / file), (self.path / file).open("a", encoding="utf-8") as out:
@@ -90,7 +106,7 @@ class RunFolder:
                 if final.exists():  # a crash came before `latest` named it
                     shutil.rmtree(final.rename(_partial(saves / f"{name}.old")))
                 partial.rename(final)
-                _write_whole(saves / "latest", name)
+                _write_whole(saves / "latest", name.encode())
             except BaseException:
                 shutil.rmtree(partial, ignore_errors=True)
                 raise
@@ -142,7 +158,17 @@ class RunFolder:
             self._tidy(keep)
             for place in self._line_files():
                 _flush(place)
-            _write_whole(self.path / "manifest.json", json.dumps(manifest | {"files": files}, indent=1) + "\n")
+            _write_whole(
+                self.path / "manifest.json", (json.dumps(manifest | {"files": files}, indent=1) + "\n").encode()
+            )
+
+    def archive(self) -> None:
+        """Make a finished run small: its line files become `<file>.gz`, its saves are deleted."""
+        with disk_errors(self.path):
+            for file in self._line_files():
+                _write_whole(file.with_name(file.name + ".gz"), gzip.compress(file.read_bytes(), mtime=0))
+                file.unlink()
+            shutil.rmtree(self.path / "checkpoints", ignore_errors=True)
 
     def _line_files(self) -> list[Path]:
         return [self.path / file for file in LINE_FILES if (self.path / file).exists()]
@@ -208,10 +234,10 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _write_whole(path: Path, text: str) -> None:
+def _write_whole(path: Path, data: bytes) -> None:
     beside = _partial(path)
-    with beside.open("w", encoding="utf-8") as file:
-        file.write(text)
+    with beside.open("wb") as file:
+        file.write(data)
         file.flush()
         os.fsync(file.fileno())
     beside.replace(path)

@@ -29,7 +29,8 @@ from rtpo.types import Group, Rollout, Task
 class Progress:
     """Where a run is, saved with it.
 
-    span: first task and number of tasks of a step that was left between two phases; done: its verbs so far.
+    evaluated: multiples of `evaluation.every_rollouts` passed at the last evaluation. span: first task and number of
+    tasks of a step that was left between two phases; done: its verbs so far.
     """
 
     step: int = 0
@@ -37,6 +38,7 @@ class Progress:
     started: str = field(default_factory=utc_now)
     resumed: int = 0
     evaluated_before: bool = False
+    evaluated: int = 0
     span: tuple[int, int] | None = None
     done: list[Done] = field(default_factory=list)
 
@@ -110,12 +112,11 @@ class Run:
                 progress.evaluated_before = True
                 if self._stop.reason:
                     self._save_and_stop()
-            while progress.span or (self._limit is None and self._tasks_that_fit):
+            while progress.span or self._goes_on:
                 metrics = self._step()
                 bar.update(ledger.rollouts - bar.n)
                 bar.set_postfix(step=progress.step, success=metrics["success"])
-                if self.config.evaluation.every_steps and progress.step % self.config.evaluation.every_steps == 0:
-                    self._evaluate("during")
+                self._evaluate_if_due()
                 if self._stop.reason:
                     self._save_and_stop()
                 if self.config.save.every_steps and progress.step % self.config.save.every_steps == 0:
@@ -123,6 +124,10 @@ class Run:
         self._save()
         self._evaluate("after")
         self._folder.finish(self._manifest(), self.config.save.keep)
+
+    @property
+    def _goes_on(self) -> bool:
+        return self._limit is None and self._tasks_that_fit > 0
 
     @property
     def _tasks_that_fit(self) -> int:
@@ -191,10 +196,17 @@ class Run:
             self._track.log(tracked(line), step=self._progress.step)
         return line
 
+    def _evaluate_if_due(self) -> None:
+        every = self.config.evaluation.every_rollouts
+        passed = self._ledger.rollouts // every if every else 0
+        if passed > self._progress.evaluated and self._goes_on:
+            self._evaluate("during")
+            self._progress.evaluated = passed
+
     def _evaluate(self, when: str) -> None:
         evaluation = self.config.evaluation
         modes = [("sampled", evaluation.samples, 1.0)]
-        if evaluation.greedy:
+        if evaluation.greedy and when != "during":
             modes.append(("greedy", 1, 0.0))
         for mode, samples, temperature in modes:
             groups = self._harness.evaluate(self._held_out, samples, temperature, name=f"{when}.{mode}")

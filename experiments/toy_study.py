@@ -1,0 +1,216 @@
+"""The toy study (configs/study/toy.yaml): many configurations at equal rollouts, each at a learning rate of its own.
+
+    python experiments/toy_study.py rates       every configuration at every rate, one seed, validation split
+    python experiments/toy_study.py freeze      choose each configuration's rate and write it down
+    python experiments/toy_study.py core        the main configurations, seed by seed
+    python experiments/toy_study.py rest        the others
+    python experiments/toy_study.py controls    equal optimizer steps and equal tokens
+    python experiments/toy_study.py missing     what has not been run
+
+A part goes on where it was left, and several processes can work on it at once, best one a core: a run belongs to the
+process that holds its folder. Records go to results/toy/<warm start>/, those of `rates` to results/toy/rates_<warm
+start>/; the chosen rates stand in results/toy/learning_rates.json. A configuration without one there is not run.
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from hydra import compose, initialize_config_dir
+
+from analysis.measures import HeldOut, held_out, mean_success
+from analysis.records import RunGroup, load_run
+from experiments.train import STOPPED, train
+from rtpo.config import PROJECT, RunConfig, compose_run
+from rtpo.errors import DataError, Held, RTPOError, Stopped
+from rtpo.records import RunFolder
+from rtpo.run import StopRequest
+
+STUDY = PROJECT / "configs" / "study" / "toy.yaml"
+RESULTS = PROJECT / "results" / "toy"
+PARTS = ("rates", "core", "rest", "controls")
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """A label, the `algorithm=` it composes, whose learning rate it shares, and settings besides."""
+
+    label: str
+    algorithm: str
+    settings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Place:
+    """A run: where its records go, and what it is composed of but for its learning rate."""
+
+    experiment: str
+    label: str
+    task: str
+    warm_start: str
+    seed: int
+    configuration: Configuration
+    settings: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.experiment}/{self.label}-seed{self.seed}"
+
+
+class Study:
+    """The study file, with where its records are."""
+
+    def __init__(self, file: Path = STUDY, results: Path = RESULTS) -> None:
+        self._file: dict[str, Any] = yaml.safe_load(file.read_text())
+        self._results = results
+        self._rates_file = results / "learning_rates.json"
+
+    def places(self, part: str) -> Iterator[Place]:
+        """The runs of a part in their order: all configurations of a seed before the next seed."""
+        settings = self._file[part]
+        for seed in settings["seeds"]:
+            for task in settings["tasks"]:
+                for warm_start in self._file["warm_starts"][task][: settings["warm_starts"]]:
+                    for entry in settings["configurations"]:
+                        one = _configuration(entry)
+                        yield Place(warm_start, one.label, task, warm_start, seed, one, one.settings)
+
+    def search(self) -> Iterator[tuple[Place, float]]:
+        """The runs of `rates`, by configuration, those of the core first."""
+        once = {(place.task, place.configuration): place for part in ("core", "rest") for place in self.places(part)}
+        for task, one in once:
+            warm_start = self._file["warm_starts"][task][0]
+            for rate in self._file["learning_rates"]:
+                label = f"{one.label}_lr{rate:g}"
+                settings = tuple(self._file["validation"])
+                yield Place(f"rates_{warm_start}", label, task, warm_start, 0, one, settings), rate
+
+    def planned(self, part: str) -> Iterator[tuple[Place, float | None]]:
+        """The runs of any part with their learning rates; None where none was chosen yet."""
+        if part == "rates":
+            yield from self.search()
+            return
+        rates = self._rates()
+        for place in self.places(part):
+            yield place, rates.get(place.task, {}).get(place.configuration.algorithm)
+
+    def folder(self, place: Place) -> RunFolder:
+        return RunFolder(self._results / str(place))
+
+    def config(self, place: Place, rate: float) -> RunConfig:
+        overrides = [
+            f"algorithm={place.configuration.algorithm}",
+            f"task={place.task}",
+            f"model={place.warm_start}",
+            f"seed={place.seed}",
+            f"results={self._results}",
+            f"experiment_name={place.experiment}",
+            f"algorithm.label={place.label}",
+            f"optimizer.lr={rate:g}",
+            *self._file["settings"],
+            *place.settings,
+        ]
+        with initialize_config_dir(str(PROJECT / "configs"), version_base=None):
+            return compose_run(compose("train", overrides))
+
+    def freeze(self) -> None:
+        """Write, for each configuration with all its rates run, the one with the highest sampled success after
+        training on the validation split; of equals the lowest. Raises DataError if a written one would change."""
+        success: dict[tuple[str, str], dict[float, float]] = {}
+        for place, rate in self.search():
+            folder = self.folder(place)
+            if folder.is_finished:
+                success.setdefault((place.task, place.configuration.label), {})[rate] = _success(folder.path)
+        chosen = self._rates()
+        for (task, label), found in success.items():
+            if len(found) == len(self._file["learning_rates"]):
+                best = max(sorted(found), key=lambda rate: found[rate])
+                if chosen.setdefault(task, {}).setdefault(label, best) != best:
+                    raise DataError(
+                        f"{self._rates_file} has {chosen[task][label]:g} for {label} on {task} and the records now say "
+                        f"{best:g}: runs may have been made at the first. Restore the records, or delete both."
+                    )
+        self._rates_file.write_text(json.dumps(chosen, indent=1, sort_keys=True) + "\n")
+
+    def _rates(self) -> dict[str, dict[str, float]]:
+        """By task and configuration, the rates chosen by `freeze`."""
+        if not self._rates_file.exists():
+            return {}
+        chosen: dict[str, dict[str, float]] = json.loads(self._rates_file.read_text())
+        return chosen
+
+
+def train_part(study: Study, part: str, task: str | None, minutes: float, stop: StopRequest) -> None:
+    """Run what is missing of a part, on one task or all; begin nothing after `minutes`. Raises as `train` does, Stopped
+    also when `stop` was heard as a run ended."""
+    begun = time.monotonic()
+    for place, rate in study.planned(part):
+        folder = study.folder(place)
+        if folder.is_finished or task not in (None, place.task):
+            continue
+        if rate is None:
+            print(f"{place} has no learning rate yet: run the parts rates and freeze first")
+            continue
+        if time.monotonic() - begun > 60 * minutes:
+            print(f"{minutes:g} minutes are over; the same command goes on")
+            return
+        try:
+            train(study.config(place, rate), stop)
+        except Held:
+            continue
+        folder.archive()
+        if stop.reason:
+            raise Stopped(f"stopped by {stop.reason} after {folder.path}. Run the same command to go on.")
+
+
+def missing(study: Study) -> Iterator[str]:
+    """A line for each run that has not been finished."""
+    for part in PARTS:
+        for place, _ in study.planned(part):
+            if not study.folder(place).is_finished:
+                yield f"{part}: {place}"
+
+
+def _configuration(entry: str | dict[str, Any]) -> Configuration:
+    if isinstance(entry, str):
+        return Configuration(entry, entry)
+    return Configuration(entry["label"], entry["algorithm"], tuple(entry["settings"]))
+
+
+def _success(folder: Path) -> float:
+    evaluation = held_out(RunGroup(folder.name, (load_run(folder),)), "after", "sampled")
+    assert isinstance(evaluation, HeldOut)
+    return mean_success(evaluation)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command; returns its exit status."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", choices=[*PARTS, "freeze", "missing"])
+    parser.add_argument("--task", help="only this one")
+    parser.add_argument("--minutes", type=float, default=240.0, help="begin no run after this long")
+    given = parser.parse_args(arguments)
+    study = Study()
+    try:
+        if given.part == "freeze":
+            study.freeze()
+        elif given.part == "missing":
+            print(*missing(study), sep="\n")
+        else:
+            train_part(study, given.part, given.task, given.minutes, StopRequest())
+    except Stopped as stopped:
+        print(stopped, file=sys.stderr)
+        return STOPPED
+    except RTPOError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
