@@ -2,7 +2,7 @@
 
     python experiments/toy_study.py rates       every configuration at every rate, one seed, validation split
     python experiments/toy_study.py freeze      choose each configuration's rate and write it down
-    python experiments/toy_study.py core        the main configurations, seed by seed
+    python experiments/toy_study.py core        the main configurations
     python experiments/toy_study.py rest        the others
     python experiments/toy_study.py controls    equal optimizer steps and equal tokens
     python experiments/toy_study.py missing     what has not been run
@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -71,14 +72,16 @@ class Study:
         self._rates_file = results / "learning_rates.json"
 
     def places(self, part: str) -> Iterator[Place]:
-        """The runs of a part in their order: all configurations of a seed before the next seed."""
+        """The runs of a part in their order: all configurations of a seed and warm start before the next; at first
+        warm starts take turns, so that every seed has run once before one runs twice."""
         settings = self._file[part]
-        for seed in settings["seeds"]:
+        pairs = product(settings["seeds"], range(settings["warm_starts"]))
+        for seed, number in sorted(pairs, key=lambda pair: ((pair[0] + pair[1]) % settings["warm_starts"], pair[0])):
             for task in settings["tasks"]:
-                for warm_start in self._file["warm_starts"][task][: settings["warm_starts"]]:
-                    for entry in settings["configurations"]:
-                        one = _configuration(entry)
-                        yield Place(warm_start, one.label, task, warm_start, seed, one, one.settings)
+                warm_start = self._file["warm_starts"][task][number]
+                for entry in settings["configurations"]:
+                    one = _configuration(entry)
+                    yield Place(warm_start, one.label, task, warm_start, seed, one, one.settings)
 
     def search(self) -> Iterator[tuple[Place, float]]:
         """The runs of `rates`, by configuration, those of the core first."""

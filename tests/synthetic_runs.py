@@ -57,9 +57,10 @@ def write_run(
     complete: bool = True,
     manifest: dict[str, Any] | None = None,
     config: dict[str, Any] | None = None,
+    experiment: str = "quickstart",
 ) -> Path:
-    """A run folder under results/quickstart; `manifest` and `config` replace entries of its files."""
-    folder = results / "quickstart" / f"{label}-seed{seed}"
+    """A run folder; `manifest` and `config` replace entries of its files."""
+    folder = results / experiment / f"{label}-seed{seed}"
     folder.mkdir(parents=True)
     settings = {"results": str(results), "seed": seed, "algorithm": {"label": label}, "optimizer": {"lr": 0.5}}
     (folder / "config.yaml").write_text(yaml.safe_dump(settings | (config or {})))
