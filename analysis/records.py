@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import json
+import zlib
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -205,12 +206,19 @@ def _unchanged(path: Path, checksums: Mapping[str, str]) -> bytes:
     packed = path.with_name(path.name + ".gz")
     if not path.exists() and not packed.exists():
         raise DataError(f"{path} is missing: restore it, or run again.")
-    data = path.read_bytes() if path.exists() else gzip.decompress(packed.read_bytes())
+    data = path.read_bytes() if path.exists() else _unpacked(packed)
     if hashlib.sha256(data).hexdigest() != checksums[path.name]:
         raise DataError(
             f"{path} is not the file the run left: its sha256 differs from the manifest's. Restore it, or run again."
         )
     return data
+
+
+def _unpacked(path: Path) -> bytes:
+    try:
+        return gzip.decompress(path.read_bytes())
+    except (EOFError, OSError, zlib.error) as error:
+        raise DataError(f"{path} cannot be unpacked ({error}): restore it, or run again.") from error
 
 
 def _mapping(text: bytes, place: str, keys: Collection[str]) -> Mapping[str, Any]:

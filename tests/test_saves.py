@@ -1,12 +1,17 @@
 """Saves that were damaged are said to be, and never half-read."""
 
+import contextlib
+import gzip
 import os
 from pathlib import Path
 from typing import Any
 
 import pytest
+from synthetic_runs import write_realistic_run
 
-from rtpo.errors import DataError
+from analysis.records import load_run
+from rtpo import records
+from rtpo.errors import DataError, Held
 from rtpo.records import RunFolder
 
 
@@ -87,3 +92,54 @@ def test_what_a_crash_left_is_removed_with_the_manifest(saved: RunFolder) -> Non
     (saved.path / "checkpoints" / "step00003.partial").mkdir()
     saved.finish({}, keep=1)
     assert names(saved) == ["latest", "step00002"]
+
+
+def test_a_folder_belongs_to_one_process(saved: RunFolder) -> None:
+    with saved.held(), pytest.raises(Held, match="another process is running"), RunFolder(saved.path).held():
+        pass
+    with RunFolder(saved.path).held():
+        pass
+
+
+@pytest.mark.parametrize("after", [0, 1, 2])
+def test_an_archived_run_reads_the_same_even_if_cut_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int
+) -> None:
+    folder = RunFolder(write_realistic_run(tmp_path, "rtpo", 0))
+    (folder.path / "checkpoints").mkdir()
+    plain = load_run(folder.path)
+    whole, written = records._write_whole, []
+
+    def cut_off(path: Path, data: bytes) -> None:
+        if len(written) == after:
+            raise KeyboardInterrupt
+        written.append(path)
+        whole(path, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(records, "_write_whole", cut_off)
+        with contextlib.suppress(KeyboardInterrupt):
+            folder.archive()
+    assert len(written) == after
+    assert load_run(folder.path).steps == plain.steps
+    folder.archive()
+    archived = load_run(folder.path)
+    assert archived.steps == plain.steps
+    assert archived.evaluations.equals(plain.evaluations)
+    assert sorted(path.name for path in folder.path.iterdir()) == [
+        "config.yaml",
+        "evaluations.jsonl.gz",
+        "manifest.json",
+        "steps.jsonl.gz",
+    ]
+
+
+def test_a_changed_archive_is_refused(tmp_path: Path) -> None:
+    folder = RunFolder(write_realistic_run(tmp_path, "rtpo", 0))
+    folder.archive()
+    (folder.path / "steps.jsonl.gz").write_bytes(gzip.compress(b"{}"))
+    with pytest.raises(DataError, match="is not the file the run left"):
+        load_run(folder.path)
+    (folder.path / "steps.jsonl.gz").write_bytes(b"half")
+    with pytest.raises(DataError, match=r"steps\.jsonl\.gz cannot be unpacked"):
+        load_run(folder.path)
