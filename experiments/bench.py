@@ -2,7 +2,7 @@
 
 a  our GRPO step against stock verl's, on the same model, prompts, lengths, mini-batches and processes
 b  the embedded decoder against transformers' batched `generate`
-c  RTPO against GRPO with exact contexts, training time at equal rollouts
+c  each method against GRPO with exact contexts, training time at equal rollouts; contexts that engines share
 d  start-up: from a command line to the first step's record
 e  what a generated turn costs outside the decoder: transport, environments, bookkeeping
 f  what the driver costs a rollout, and whether its memory grows, in runs of 10, 100 and 1,000 steps
@@ -322,43 +322,69 @@ def in_turns(runs: Mapping[str, Callable[[], None]], repeats: int) -> dict[str, 
     return {name: values[1:] for name, values in seconds.items()}
 
 
-# c: RTPO and GRPO at equal rollouts
+# c: the methods at equal rollouts
 
 ROLLOUTS = 2048
+TIME_LIMITS = {"rtpo": 0.6, "rtpo_tree": 1.1, "tree_grpo_exact": 1.1, "arpo_exact": 1.1, "seeupo": 1.8}
+CONTROL = "grpo_exact"
 
 
-def rtpo_against_grpo(repeats: int) -> list[Case]:
-    runs: dict[str, list[dict[str, float]]] = {"rtpo": [], "grpo_exact": []}
+def methods(repeats: int) -> Iterator[Case]:
+    """Training time against GRPO with exact contexts, all in turns; and how much of the contexts the engine computed,
+    rather than took from its cache or from an equal context of the batch."""
+    runs: dict[str, list[dict[str, Any]]] = {label: [] for label in (CONTROL, *TIME_LIMITS)}
     config = configuration()
     # waits for the engine's process, whose start is not training
     open_harness(config, lambda: make_env(config.task.env))[0].sync()
     with TemporaryDirectory() as folder:
         for repeat in range(repeats):
-            for algorithm in runs:
-                config = configuration(
-                    *(f"algorithm={algorithm}", f"results={folder}/{repeat}"),
-                    *(f"budget.rollouts={ROLLOUTS}", "task.held_out.count=1", "evaluation.greedy=false"),
-                )
-                last = step_lines(train(config, StopRequest()).path)[-1]
-                seconds = last["wall_seconds"] - last["seconds"]["evaluate"]
-                runs[algorithm].append(
-                    {"seconds": seconds, "rollouts": last["rollouts"]}
-                    | {name: last[name] for name in ("generated_tokens", "trained_tokens", "optimizer_steps")}
-                    | last["seconds"]
-                )
+            for label in runs:
+                runs[label].append(method_run(label, f"{folder}/{repeat}"))
     # a run may end a few rollouts below its budget
-    cost = {name: [1e3 * run["seconds"] / run["rollouts"] for run in done] for name, done in runs.items()}
-    return [
-        Case(
-            "training time, RTPO / GRPO with exact contexts",
-            median(cost["rtpo"]) / median(cost["grpo_exact"]),
+    cost = {label: [1e3 * run["seconds"] / run["rollouts"] for run in done] for label, done in runs.items()}
+    for label, limit in TIME_LIMITS.items():
+        yield Case(
+            f"training time, {label} / {CONTROL}",
+            median(cost[label]) / median(cost[CONTROL]),
             "x",
-            0.6,
+            limit,
             False,
-            f"{spread(cost['rtpo'])} / {spread(cost['grpo_exact'])} ms a rollout, {ROLLOUTS} rollouts",
-            {"runs": runs},
+            f"{spread(cost[label])} / {spread(cost[CONTROL])} ms a rollout, {ROLLOUTS} rollouts",
+            {"runs": {CONTROL: runs[CONTROL], label: runs[label]}},
         )
-    ]
+    for label, done in runs.items():
+        computed, needed = (median(run[name] for run in done) for name in ("prefilled_tokens", "requested_tokens"))
+        yield Case(
+            f"context tokens computed / needed, {label}",
+            computed / needed,
+            "x",
+            1.0,
+            False,
+            f"{computed:,.0f} / {needed:,.0f} tokens, {ROLLOUTS} rollouts",
+            {"runs": done},
+        )
+
+
+def method_run(label: str, results: str) -> dict[str, Any]:
+    """What one run cost."""
+    config = configuration(
+        *(f"algorithm={label}", f"results={results}"),
+        *(f"budget.rollouts={ROLLOUTS}", "task.held_out.count=1", "evaluation.greedy=false"),
+    )
+    from rtpo.verl_harness.session import open_backend
+
+    before = open_backend(config).engine_states()
+    last = step_lines(train(config, StopRequest()).path)[-1]
+    after = open_backend(config).engine_states()
+    return (
+        {"seconds": last["wall_seconds"] - last["seconds"]["evaluate"]}
+        | {name: last[name] for name in ("rollouts", "generated_tokens", "trained_tokens", "optimizer_steps")}
+        | last["seconds"]
+        | {
+            name: sum(getattr(state, name) for state in after) - sum(getattr(state, name) for state in before)
+            for name in ("prefilled_tokens", "requested_tokens")
+        }
+    )
 
 
 def step_lines(folder: Path) -> list[dict[str, Any]]:
@@ -509,7 +535,7 @@ def driver_cases(runs: Sequence[dict[str, Any]]) -> list[Case]:
 PARTS: dict[str, Callable[[int], Iterable[Case]]] = {
     "a": grpo_step,
     "b": decoder,
-    "c": rtpo_against_grpo,
+    "c": methods,
     "d": start_up,
     "e": turn_cost,
     "f": driver_cost,
