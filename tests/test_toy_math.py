@@ -375,6 +375,18 @@ def test_shipped_checkpoint_is_the_one_recorded() -> None:
     assert sum(path.stat().st_size for path in SHIPPED.iterdir()) < 1_000_000
 
 
+@pytest.mark.parametrize("first", ["warm_start_math", "warm_start_knowledge"])
+def test_second_warm_starts_differ_from_the_first_in_their_seed(first: str) -> None:
+    one, two = SHIPPED.with_name(first), SHIPPED.with_name(f"{first}_1")
+    records = [json.loads((folder / "warm_start.json").read_text()) for folder in (one, two)]
+    assert records[1]["settings"] == records[0]["settings"] | {"seed": 1}
+    for name in ("tokenizer.json", "chat_template.jinja", "config.json", "model.safetensors"):
+        assert ((one / name).read_bytes() == (two / name).read_bytes()) == (name != "model.safetensors")
+        assert records[1]["sha256"][name] == sha256(two / name)
+    successes = [record["held_out"]["sampled_success"] for record in records]
+    assert successes[1] == pytest.approx(successes[0], abs=0.05)
+
+
 def test_shipped_checkpoint_is_what_the_code_builds(tmp_path: Path) -> None:
     TOKENIZER.save_pretrained(tmp_path)
     built = json.loads((tmp_path / "tokenizer.json").read_text())
