@@ -8,14 +8,56 @@ TITLES = {
     "rtpo": "RTPO",
     "grpo": "GRPO, flattened history (the paper's contexts)",
     "grpo_exact": "GRPO, exact contexts (control)",
+    "rtpo_tree": "RTPO tree (extension)",
+    "rtpo_off": "RTPO, off-policy",
+    "seeupo": "SeeUPO",
+    "arpo_exact": "ARPO, exact contexts",
+    "tree_grpo_exact": "Tree-GRPO, exact contexts",
+    "seeupo_flat": "SeeUPO, flattened history",
+    "refuel": "REFUEL",
+    "rtpo_full": "RTPO, full history",
+    "grpo_full": "GRPO, full history",
+    "rtpo_g4": "RTPO, G = 4",
+    "rtpo_one_trunk": "RTPO, 1 trunk",
+    "grpo_recompute": "GRPO, recomputed log-probs",
+    "grpo_token_mean": "GRPO, token mean",
+    "arpo": "ARPO, flattened history",
+    "tree_grpo": "Tree-GRPO, flattened history",
+    "rtpo_sync_2": "RTPO, synchronised every 2 turns",
+    "rtpo_sync_kl": "RTPO, synchronised by KL",
+    "rtpo_pooled": "RTPO, first turns pooled",
+    "arpo_hard": "ARPO, hard advantages",
+    "arpo_threshold": "ARPO, branching by threshold",
+    "gspo": "GSPO",
+    "seeupo_flat_recompute": "SeeUPO, flattened, recomputed log-probs",
+    "rtpo_64_steps": "RTPO, 64 optimizer steps",
+    "rtpo_182k_tokens": "RTPO, 182k tokens",
+    "grpo_exact_30_steps": "GRPO, exact contexts, 30 optimizer steps",
+    "grpo_exact_132k_tokens": "GRPO, exact contexts, 132k tokens",
 }
 
 Line = Literal["-", "--", "-.", ":"] | tuple[float, tuple[float, ...]]
 
 # Okabe and Ito's palette, without its yellow, which vanishes on paper
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+BLUE, VERMILION, GREEN, PURPLE, SKY, ORANGE, BLACK = (
+    *("#0072B2", "#D55E00", "#009E73", "#CC79A7"),
+    *("#56B4E9", "#E69F00", "#000000"),
+)
+COLOURS = (BLUE, VERMILION, GREEN, PURPLE, SKY, ORANGE, BLACK)
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 LINES: tuple[Line, ...] = ("-", (0, (4, 1.5)), (0, (2, 2)), "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
+
+# those that share a figure with all of the core: RTPO's are blue, the one with flattened contexts has long dashes
+LOOKS: dict[str, tuple[str, str, Line]] = {
+    "rtpo": (BLUE, "o", "-"),
+    "grpo": (VERMILION, "s", (0, (4, 1.5))),
+    "grpo_exact": (GREEN, "^", (0, (2, 2))),
+    "rtpo_tree": (SKY, "P", "-"),
+    "rtpo_off": (BLUE, "v", ":"),
+    "seeupo": (PURPLE, "D", "-"),
+    "arpo_exact": (ORANGE, "X", "-."),
+    "tree_grpo_exact": (BLACK, "*", (0, (5, 1, 1, 1, 1, 1))),
+}
 
 
 @dataclass(frozen=True)
@@ -40,10 +82,8 @@ def styles(labels: Iterable[str]) -> dict[str, Style]:
 
 
 def _style(rank: int, label: str) -> Style:
-    return Style(
-        rank=rank,
-        title=TITLES.get(label, label),
-        colour=COLOURS[rank % len(COLOURS)],
-        marker=MARKERS[rank % len(MARKERS)],
-        line=LINES[rank % len(LINES)],
+    # 7 colours and 8 markers: no two of 56 ranks look the same
+    colour, marker, line = LOOKS.get(
+        label, (COLOURS[rank % len(COLOURS)], MARKERS[rank % len(MARKERS)], LINES[rank % len(LINES)])
     )
+    return Style(rank=rank, title=TITLES.get(label, label), colour=colour, marker=marker, line=line)

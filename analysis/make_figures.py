@@ -41,8 +41,8 @@ def training_figure(groups: Sequence[RunGroup]) -> Figure:
         _draw_mismatch(ratio, group, "ratio_gm", look, place, len(groups))
         _draw_mismatch(kl, group, "kl_k1", look, place, len(groups))
     success.set_ylim(bottom=0)
-    _make_room(ratio, 1.0, least=0.1)
-    _make_room(kl, 0.0, least=0.05)
+    make_room(ratio, 1.0, least=0.1)
+    make_room(kl, 0.0, least=0.05)
     for axes, title in (
         (success, "(a) Success, %"),
         (ratio, "(b) Ratio, training / rollout"),
@@ -112,7 +112,7 @@ def _draw_interval(axes: Axes, x: float, success: Interval, colour: str, marker:
     )
 
 
-def _make_room(axes: Axes, matched: float, least: float) -> None:
+def make_room(axes: Axes, matched: float, least: float) -> None:
     """Mark the value without mismatch, keep it off the frame, and span at least `least`."""
     axes.axhline(matched, color="0.6", linewidth=0.6, zorder=1)
     low, high = min(axes.dataLim.y0, matched), max(axes.dataLim.y1, matched)

@@ -54,7 +54,7 @@ def _success(when: str, group: RunGroup) -> str:
 
 def _gain(group: RunGroup) -> str:
     before, after = (measures.held_out(group, when, "sampled") for when in ("before", "after"))
-    return NOT_RUN if before is None or after is None else percent(measures.gain(before, after), sign=True)
+    return NOT_RUN if before is None or after is None else percent(measures.difference(before, after), sign=True)
 
 
 def _questions(group: RunGroup) -> str:
@@ -112,7 +112,7 @@ def _without_interval(groups: Sequence[RunGroup]) -> list[str]:
         before, after = (measures.held_out(group, when, "sampled") for when in ("before", "after"))
         values += [measures.success(evaluation) for evaluation in (before, after) if evaluation is not None]
         if before is not None and after is not None:
-            values.append(measures.gain(before, after))
+            values.append(measures.difference(before, after))
     if all(value is None or value.low == value.low for value in values):
         return []
     return ["No brackets: the value, or the change, is the same for every question, and a bootstrap has no width."]
@@ -183,29 +183,35 @@ def main(arguments: list[str] | None = None) -> int:
     except RTPOError as error:
         print(error, file=sys.stderr)
         return 1
-    files = {
-        given.output / f"{table.name}.{suffix}": render(table) for table in tables for suffix, render in FORMATS.items()
-    }
     if given.check:
-        return _check(files, given.experiment)
-    given.output.mkdir(parents=True, exist_ok=True)
+        return check_tables(tables, given.output, f"python analysis/make_tables.py --experiment {given.experiment}")
+    write_tables(tables, given.output)
+    return 0
+
+
+def write_tables(tables: Sequence[Table], output: Path) -> None:
+    """Write tables in every format, and print them and their files."""
+    output.mkdir(parents=True, exist_ok=True)
+    files = _files(tables, output)
     for path, text in files.items():
         path.write_bytes(text.encode())
     for table in tables:
         print(narrowest(table))
     for path in files:
         print(path)
-    return 0
 
 
-def _check(files: dict[Path, str], experiment: str) -> int:
+def check_tables(tables: Sequence[Table], output: Path, command: str) -> int:
+    """The exit status: 1 where a file is not what its table gives, named with the command that writes it."""
+    files = _files(tables, output)
     stale = [path for path, text in files.items() if not path.exists() or path.read_bytes() != text.encode()]
     for path in stale:
-        print(
-            f"{path} is not what the records give: python analysis/make_tables.py --experiment {experiment}",
-            file=sys.stderr,
-        )
+        print(f"{path} is not what the records give: {command}", file=sys.stderr)
     return 1 if stale else 0
+
+
+def _files(tables: Sequence[Table], output: Path) -> dict[Path, str]:
+    return {output / f"{table.name}.{suffix}": render(table) for table in tables for suffix, render in FORMATS.items()}
 
 
 if __name__ == "__main__":

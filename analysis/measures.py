@@ -1,7 +1,10 @@
 """What tables and figures show, computed from runs."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -65,41 +68,83 @@ def mean_success(evaluation: HeldOut) -> float:
     return _mean(evaluation.success.dropna(axis="columns").to_numpy().ravel())
 
 
-def gain(before: HeldOut, after: HeldOut) -> Interval | None:
-    """Mean change in success, paired by run and question, over the questions graded in both evaluations.
+def difference(first: HeldOut, second: HeldOut) -> Interval | None:
+    """Mean of second - first, paired by run and question, over the questions graded in both evaluations: of the same
+    runs before and after training, or of the two groups of `paired`.
 
     Where all differences are equal the bootstrap has no width and there is no interval: `low` and `high` are NaN.
+    Raises DataError unless both have the same questions.
     """
-    if not before.success.columns.equals(after.success.columns):
-        raise DataError(
-            f"The evaluations before and after training of {', '.join(before.success.index)} have different questions: "
-            "run again."
-        )
-    graded = before.success.notna().all() & after.success.notna().all()
+    if not first.success.columns.equals(second.success.columns):
+        runs = ", ".join(dict.fromkeys([*first.success.index, *second.success.index]))
+        raise DataError(f"The evaluations to compare of {runs} have different questions: run again.")
+    graded = first.success.notna().all() & second.success.notna().all()
     if not graded.any():
         return None
-    first, second = (evaluation.success.loc[:, graded].to_numpy() for evaluation in (before, after))
-    if _are_equal(second - first):
-        return _without_interval(second - first)
-    return bootstrap_difference(first, second)
+    one, other = (evaluation.success.loc[:, graded].to_numpy() for evaluation in (first, second))
+    return _without_interval(other - one) if _are_equal(other - one) else bootstrap_difference(one, other)
+
+
+def paired(first: RunGroup, second: RunGroup) -> tuple[RunGroup, RunGroup]:
+    """The runs of both that have a partner of the same experiment and seed, in one order; both empty where none has.
+
+    Raises DataError for partners that started from different weights.
+    """
+    by_place = [
+        {(run.folder.parent.name, run.manifest["seed"]): run for run in group.runs} for group in (first, second)
+    ]
+    places = [place for place in by_place[0] if place in by_place[1]]
+    for one, other in ((by_place[0][place], by_place[1][place]) for place in places):
+        if one.manifest["model_sha256"] != other.manifest["model_sha256"]:
+            raise DataError(
+                f"{one.folder} and {other.folder} started from different weights: an experiment has one warm start."
+            )
+    found = [
+        RunGroup(group.label, tuple(runs[place] for place in places))
+        for group, runs in zip((first, second), by_place, strict=True)
+    ]
+    return found[0], found[1]
+
+
+def run_difference(first: RunGroup, second: RunGroup, value: Callable[[Run, Run], float]) -> Interval | None:
+    """The mean over the pairs of two groups from `paired` of what `value` gives for a pair; None without any.
+
+    The interval is over runs alone; a single pair has none.
+    """
+    values = np.array([value(one, other) for one, other in zip(first.runs, second.runs, strict=True)])
+    table = values[~np.isnan(values)][:, None]
+    if not table.size:
+        return None
+    return _without_interval(table) if _are_equal(table) else bootstrap_mean(table)
+
+
+def median_ratio(first: RunGroup, second: RunGroup, value: Callable[[Run], float]) -> float:
+    """The median over the pairs of two groups from `paired` of second over first; NaN without pairs."""
+    ratios = [value(other) / value(one) for one, other in zip(first.runs, second.runs, strict=True)]
+    return median(ratios) if ratios else float("nan")
 
 
 def training_curve(run: Run) -> pd.DataFrame:
-    """One row a step: rollouts, success, kl_k1, ratio_gm and zero_advantage; NaN where a step has no value.
+    """One row a step: rollouts, success, kl_k1, ratio_gm, context_kl_k1, zero_advantage and residual; NaN where a step
+    has no value.
 
     `rollouts` are those charged before the step, with which its first weights were trained: 0 for the first step.
     A step with several updates weighs their KL by trained tokens and their zero-advantage rates by rows. The ratio is
-    exp(-kl_k1), the geometric mean over the same tokens.
+    exp(-kl_k1), the geometric mean over the same tokens. `context_kl_k1` is the part of the KL that the training
+    context makes. `residual` is the mean over the updates that took an optimizer step.
     """
-    updates = [[update for update in step["updates"] if update["rows"]] for step in run.steps]
+    updates = [_trained(step) for step in run.steps]
     kl = [_weighted((u["mismatch/kl_k1"], u["trained_tokens"]) for u in step) for step in updates]
+    context = [_weighted((u["mismatch/context/kl_k1"], u["trained_tokens"]) for u in step) for step in updates]
     return pd.DataFrame(
         {
             "rollouts": [0.0, *(float(step["rollouts"]) for step in run.steps)][: len(run.steps)],
             "success": [float("nan") if step["success"] is None else float(step["success"]) for step in run.steps],
             "kl_k1": kl,
             "ratio_gm": np.exp(-np.array(kl)),
+            "context_kl_k1": context,
             "zero_advantage": [_weighted((u["zero_advantage"]["all"], u["rows"]) for u in step) for step in updates],
+            "residual": [_mean(u["residual"] for u in step if u.get("residual") is not None) for step in updates],
         }
     )
 
@@ -135,7 +180,114 @@ def curve_over_runs(group: RunGroup, key: str) -> pd.DataFrame:
     )
 
 
+def by_turn(group: RunGroup, value: Callable[[Mapping[str, Any], int], float | None]) -> pd.DataFrame:
+    """What `value` gives for an update and turn k, by k: mean, low and high over the runs.
+
+    A run's value is the mean over its steps, and a step's over its updates that train turn k.
+    """
+    of_runs = [_turn_means(run, value) for run in group.runs]
+    turns = sorted({k for means in of_runs for k in means})
+    values = [[means[k] for means in of_runs if k in means] for k in turns]
+    return pd.DataFrame(
+        {
+            "turn": turns,
+            "mean": [float(np.mean(part)) for part in values],
+            "low": [min(part) for part in values],
+            "high": [max(part) for part in values],
+        }
+    )
+
+
+def turn_kl(update: Mapping[str, Any], k: int) -> float | None:
+    """K1 over the tokens of turn k, nats a token; None without any."""
+    value: float | None = update.get(f"mismatch/turn_{k}/kl_k1")
+    return value
+
+
+def turn_zero_advantage(update: Mapping[str, Any], k: int) -> float | None:
+    """Share of the groups training turn k whose advantages are all 0; None without any."""
+    value: float | None = update["zero_advantage"].get(f"turn_{k}")
+    return value
+
+
+PROGRESS: dict[str, Callable[[Mapping[str, Any]], float]] = {
+    "rollouts": lambda step: float(step["rollouts"]),
+    "generated_tokens": lambda step: float(step["generated_tokens"]),
+    "seconds": lambda step: float(step["wall_seconds"]) - float(step["seconds"]["evaluate"]),
+}
+"""what a run had used by the end of a step; seconds without evaluation"""
+
+
+def held_out_curve(group: RunGroup, key: str, draws: int) -> pd.DataFrame:
+    """Sampled held-out success against what PROGRESS gives for `key`: mean, low and high, a 95 % interval over runs and
+    questions of so many `draws`.
+
+    Each run's success on each question is interpolated between its evaluations to common points, as many as the run
+    with the fewest has evaluations, from 0 to where the first run ends. No rows where a run has less than two.
+    Raises DataError unless all evaluations have the same questions.
+    """
+    curves = [_evaluations(run, PROGRESS[key]) for run in group.runs]
+    if not curves or min(len(used) for used, _ in curves) < 2:
+        return pd.DataFrame({"used": [], "mean": [], "low": [], "high": []})
+    first = curves[0][1].columns
+    if any(not success.columns.equals(first) for _, success in curves):
+        raise DataError(
+            f"The runs of {group.label!r} differ in the questions of their evaluations: evaluate them alike."
+        )
+    points = _common_points([used for used, _ in curves])
+    tables = [_interpolated(points, used, success.to_numpy()) for used, success in curves]
+    graded = ~np.isnan(np.stack(tables)).any(axis=(0, 1))
+    intervals = [
+        bootstrap_mean(np.stack([table[place, graded] for table in tables]), draws=draws)
+        for place in range(len(points))
+    ]
+    return pd.DataFrame(
+        {
+            "used": points,
+            "mean": [interval.mean for interval in intervals],
+            "low": [interval.low for interval in intervals],
+            "high": [interval.high for interval in intervals],
+        }
+    )
+
+
+def _evaluations(run: Run, used: Callable[[Mapping[str, Any]], float]) -> tuple[npt.NDArray[np.float64], pd.DataFrame]:
+    """What a run had used at each of its sampled evaluations, and its success there, [evaluations, questions]."""
+    lines = run.evaluations[run.evaluations["mode"] == "sampled"]
+    parts = {int(step): part for (_, step), part in lines.groupby([lines["when"] == "after", "step"])}
+    steps = sorted(parts)
+    success = pd.DataFrame([_by_question(parts[step]) for step in steps], index=steps)
+    return np.array([used(run.steps[step - 1]) if step else 0.0 for step in steps]), success
+
+
+def _interpolated(
+    points: npt.NDArray[np.float64], used: npt.NDArray[np.float64], values: npt.NDArray[np.float64]
+) -> npt.NDArray[np.float64]:
+    """`values`, [evaluations, questions], at `points`."""
+    weights = np.stack([np.interp(points, used, row) for row in np.eye(len(used))], axis=1)
+    return np.asarray(weights @ values)
+
+
+def _turn_means(run: Run, value: Callable[[Mapping[str, Any], int], float | None]) -> dict[int, float]:
+    of_steps: dict[int, list[float]] = defaultdict(list)
+    for step in run.steps:
+        updates = _trained(step)
+        for k in {k for update in updates for k in update["trained_turns"]}:
+            mean = _mean(
+                float("nan") if (one := value(u, k)) is None else one for u in updates if k in u["trained_turns"]
+            )
+            of_steps[k].append(mean)
+    means = {k: _mean(values) for k, values in of_steps.items()}
+    return {k: mean for k, mean in means.items() if not np.isnan(mean)}
+
+
+def _trained(step: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The updates of a step that had rows."""
+    return [update for update in step["updates"] if update["rows"]]
+
+
 def _common_points(rollouts: Sequence[npt.NDArray[np.float64]]) -> npt.NDArray[np.float64]:
+    """Those of a single run; of several as many as the shortest has, evenly over what all cover."""
     if len(rollouts) == 1:
         return rollouts[0]
     start, end = max(points[0] for points in rollouts), min(points[-1] for points in rollouts)

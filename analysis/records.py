@@ -35,14 +35,22 @@ MANIFEST_KEYS = (
     "files",
 )
 LEDGER_KEYS = ("budget", "rollouts", "generated_tokens", "optimizer_steps", "seconds")
-STEP_KEYS = ("step", "rollouts", "success", "updates")
-UPDATE_KEYS = ("rows", "trained_tokens")
-TRAINED_KEYS = ("mismatch/kl_k1", "zero_advantage")
+STEP_KEYS = ("step", "rollouts", "generated_tokens", "seconds", "wall_seconds", "success", "updates")
+UPDATE_KEYS = ("rows", "trained_turns", "trained_tokens")
+TRAINED_KEYS = ("mismatch/kl_k1", "mismatch/context/kl_k1", "zero_advantage")
 EVALUATION_KEYS = ("when", "step", "rollouts", "split", "mode", "task", "sample", "grade", "reward")
 WHEN = ("before", "during", "after")
 MODES = ("sampled", "greedy")
 OWN_SETTINGS = ("seed", "results")
 """settings in which the runs of one label may differ"""
+WARM_START = (
+    "experiment_name",
+    "model",
+    "model_sha256",
+    "verl.trainer.experiment_name",
+    "verl.actor_rollout_ref.model.path",
+)
+"""those that say where a run started from"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +79,7 @@ class Run:
 
 @dataclass(frozen=True, eq=False)
 class RunGroup:
-    """The runs of one configuration, by seed."""
+    """The runs of one configuration, by seed; those of several warm starts by experiment first."""
 
     label: str
     runs: tuple[Run, ...]
@@ -109,33 +117,49 @@ def complete_groups(results: Path, experiment: str) -> list[RunGroup]:
     return by_label(runs)
 
 
-def by_label(runs: Iterable[Run]) -> list[RunGroup]:
-    """Runs of one experiment grouped by label, in the order of `analysis.labels`.
+def by_label(runs: Iterable[Run], own: Collection[str] = OWN_SETTINGS) -> list[RunGroup]:
+    """Runs grouped by label, in the order of `analysis.labels`.
 
-    Raises DataError when a label's runs differ in a setting other than OWN_SETTINGS or in the model's weights, or share
-    a seed.
+    Raises DataError when a label's runs differ in a setting that is not in `own`, or in the model's weights, or when
+    two of an experiment share a seed.
     """
     groups: dict[str, list[Run]] = defaultdict(list)
     for run in runs:
         groups[run.label].append(run)
     for group in groups.values():
-        _check_group(group)
-    return [
-        RunGroup(label, tuple(sorted(groups[label], key=lambda run: int(run.manifest["seed"]))))
-        for label in styles(groups)
-    ]
+        _check_group(group, own)
+    return [RunGroup(label, tuple(sorted(groups[label], key=_place))) for label in styles(groups)]
 
 
-def _check_group(group: list[Run]) -> None:
-    first, seeds = group[0], {group[0].manifest["seed"]: group[0]}
+def over_warm_starts(runs: Iterable[Run]) -> list[RunGroup]:
+    """Runs of one task grouped by label, an experiment being a warm start. Raises DataError as `by_label` does, but for
+    differences in WARM_START between experiments, and when an experiment has several models."""
+    runs = list(runs)
+    models: dict[str, Run] = {}
+    for run in runs:
+        first = models.setdefault(str(run.manifest["experiment"]), run)
+        if first.manifest["model_sha256"] != run.manifest["model_sha256"]:
+            raise DataError(
+                f"{first.folder} and {run.folder} started from different weights and lie in one experiment: give each "
+                "warm start an experiment of its own."
+            )
+    return by_label(runs, (*OWN_SETTINGS, *WARM_START))
+
+
+def _place(run: Run) -> tuple[str, int]:
+    return str(run.manifest["experiment"]), int(run.manifest["seed"])
+
+
+def _check_group(group: list[Run], own: Collection[str]) -> None:
+    first, places = group[0], {_place(group[0]): group[0]}
     for run in group[1:]:
-        different = "; ".join(_differences(_shared(first), _shared(run)))
+        different = "; ".join(_differences(_shared(first), _shared(run), own))
         if different:
             raise DataError(
                 f"{first.folder} and {run.folder} have the label {run.label!r} and differ in {different}: give them "
                 "different labels or experiments."
             )
-        twin = seeds.setdefault(run.manifest["seed"], run)
+        twin = places.setdefault(_place(run), run)
         if twin is not run:
             raise DataError(
                 f"{twin.folder} and {run.folder} have the same label and seed {run.manifest['seed']}: delete one."
@@ -143,15 +167,16 @@ def _check_group(group: list[Run]) -> None:
 
 
 def _shared(run: Run) -> dict[str, Any]:
-    """What the runs of one label have in common."""
-    settings = {name: value for name, value in run.config.items() if name not in OWN_SETTINGS}
-    return settings | {"model_sha256": run.manifest["model_sha256"]}
+    """What the runs of one label have in common, but for their own settings."""
+    return {**run.config, "model_sha256": run.manifest["model_sha256"]}
 
 
-def _differences(one: Any, other: Any, path: str = "") -> Iterator[str]:
+def _differences(one: Any, other: Any, own: Collection[str], path: str = "") -> Iterator[str]:
+    if path in own:
+        return
     if isinstance(one, dict) and isinstance(other, dict):
         for key in sorted(one.keys() | other.keys()):
-            yield from _differences(one.get(key), other.get(key), f"{path}.{key}".lstrip("."))
+            yield from _differences(one.get(key), other.get(key), own, f"{path}.{key}".lstrip("."))
     elif one != other:
         yield f"{path}, {one!r} and {other!r}"
 

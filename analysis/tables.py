@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -15,6 +16,7 @@ LEGEND = {
     NOT_RUN: f"“{NOT_RUN}”: the runs have no such evaluation.",
     NO_VALUE: f"“{NO_VALUE}”: the runs give this no value.",
 }
+BOLD = re.compile(r"\*\*(.+?)\*\*")
 LATEX = {
     "\\": r"\textbackslash{}",
     "&": r"\&",
@@ -26,6 +28,7 @@ LATEX = {
     "}": r"\}",
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
+    "†": r"\dag{}",
     "→": r"$\rightarrow$",
     "×": r"$\times$",
     MINUS: "$-$",
@@ -95,9 +98,9 @@ def narrowest(table: Table) -> str:
 
 
 def csv_text(table: Table) -> str:
-    """Header and rows, the cells as in the other formats but for an ASCII minus."""
+    """Header and rows, the cells as in the other formats but for an ASCII minus and without bold."""
     out = io.StringIO()
-    rows = ([cell.replace(MINUS, "-") for cell in row] for row in (table.header, *table.rows))
+    rows = ([BOLD.sub(r"\1", cell.replace(MINUS, "-")) for cell in row] for row in (table.header, *table.rows))
     csv.writer(out, lineterminator="\n").writerows(rows)
     return out.getvalue()
 
@@ -146,5 +149,10 @@ def percent(value: Interval | None, sign: bool = False) -> str:
     return f"{mean} [{low}, {high}]"
 
 
+def bold(text: str) -> str:
+    """A cell that stands out."""
+    return f"**{text}**"
+
+
 def _latex(text: str) -> str:
-    return "".join(LATEX.get(letter, letter) for letter in text)
+    return BOLD.sub(r"\\textbf{\1}", "".join(LATEX.get(letter, letter) for letter in text))

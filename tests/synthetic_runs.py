@@ -13,19 +13,40 @@ TURNS = {"rtpo": 3, "grpo": 1, "grpo_exact": 1}
 KL = {"rtpo": 0.0, "grpo": 0.5, "grpo_exact": 0.0}
 
 
-def update(tokens: int, kl: float, tied: float, rows: int = 8) -> dict[str, Any]:
+def update(
+    tokens: int, kl: float, tied: float, rows: int = 8, turns: tuple[int, ...] = (0,), context_kl: float | None = None
+) -> dict[str, Any]:
+    """An update alike in all the `turns` it trains; the context makes all of its KL unless `context_kl` says less."""
     return {
         "rows": rows,
+        "trained_turns": list(turns),
         "trained_tokens": tokens,
-        "zero_advantage": {"all": tied},
+        "zero_advantage": {"all": tied, **{f"turn_{k}": tied for k in turns}},
         "mismatch/ratio_gm": float(np.exp(-kl)),
         "mismatch/kl_k1": kl,
+        "mismatch/context/kl_k1": kl if context_kl is None else context_kl,
+        **{f"mismatch/turn_{k}/kl_k1": kl for k in turns},
         "optimizer_steps": 1,
+        "residual": 0.0,
     }
 
 
+def empty_update() -> dict[str, Any]:
+    """An update without rows."""
+    return {"rows": 0, "trained_turns": [], "trained_tokens": 0, "residual": None}
+
+
 def step(number: int, rollouts: int, success: float | None, updates: list[dict[str, Any]]) -> dict[str, Any]:
-    return {"step": number, "rollouts": rollouts, "success": success, "updates": updates}
+    """A step up to which a rollout took 40 tokens and 10 ms."""
+    return {
+        "step": number,
+        "rollouts": rollouts,
+        "generated_tokens": 40 * rollouts,
+        "seconds": {"evaluate": 1.0},
+        "wall_seconds": 1.0 + 0.01 * rollouts,
+        "success": success,
+        "updates": updates,
+    }
 
 
 def answers(when: str, mode: str, rewards: dict[str, list[float | None]]) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ import matplotlib.style
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
-from synthetic_runs import answers, step, update, write_realistic_run, write_run
+from synthetic_runs import answers, empty_update, step, update, write_realistic_run, write_run
 
 from analysis import measures
 from analysis.labels import styles
@@ -102,7 +102,7 @@ def test_the_legend_reads_row_by_row(tmp_path: Path) -> None:
 def test_a_step_is_the_token_mean_of_its_updates(tmp_path: Path) -> None:
     steps = [
         step(1, 28, 0.5, [update(30, 0.1, 0.5), update(10, 0.5, 1.0)]),
-        step(2, 56, None, [{"rows": 0, "trained_tokens": 0}]),
+        step(2, 56, None, [empty_update()]),
         step(3, 84, 0.25, [update(5, 0.0, 0.0)]),
     ]
     write_run(tmp_path, "rtpo", 0, steps, answers("after", "sampled", {"a": [1.0], "b": [0.0]}))

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from synthetic_runs import answers, step, update, write_manifest, write_run
+from synthetic_runs import answers, empty_update, step, update, write_manifest, write_run
 
 from analysis.labels import styles
 from analysis.records import by_label, complete_groups, incomplete_runs, load_runs
@@ -65,11 +65,11 @@ def test_a_changed_file_is_refused(tmp_path: Path, file: str) -> None:
     [
         ("steps.jsonl", '{"step": 2', r"steps\.jsonl line 2 is not JSON"),
         ("steps.jsonl", "[]", r"steps\.jsonl line 2 is not a JSON object"),
-        ("steps.jsonl", '{"step": 2}', r"steps\.jsonl line 2 lacks rollouts, success, updates"),
+        ("steps.jsonl", '{"step": 2}', r"steps\.jsonl line 2 lacks rollouts, generated_tokens, "),
         (
             "steps.jsonl",
-            json.dumps(step(2, 56, 0.5, [{"rows": 1, "trained_tokens": 1}])),
-            r"line 2, updates\[0\] lacks mismatch/kl_k1, zero_advantage",
+            json.dumps(step(2, 56, 0.5, [empty_update() | {"rows": 1}])),
+            r"line 2, updates\[0\] lacks mismatch/kl_k1, mismatch/context/kl_k1, zero_advantage",
         ),
         ("steps.jsonl", json.dumps(STEPS[0]), "2 lines and the manifest 1 steps"),
         ("evaluations.jsonl", '{"when": "after"}', r"evaluations\.jsonl line 5 lacks step, "),

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from synthetic_runs import answers, step, update, write_realistic_run, write_run
+from synthetic_runs import answers, empty_update, step, update, write_realistic_run, write_run
 
 from analysis import measures
 from analysis.make_tables import interval_sentences, main
@@ -52,7 +52,7 @@ def write_small(results: Path) -> None:
     """Two configurations of one seed, one of them without a greedy evaluation, and an incomplete run."""
     steps = [
         step(1, 500, 0.5, [update(30, 0.02, 0.5, rows=3), update(10, 0.1, 1.0, rows=1)]),
-        step(2, 1000, None, [{"rows": 0, "trained_tokens": 0}]),
+        step(2, 1000, None, [empty_update()]),
         step(3, 1000, 0.5, [update(10, 0.0, 0.475)]),
     ]
     greedy = [
@@ -183,7 +183,7 @@ def test_what_could_not_be_graded_is_left_out_and_said(tmp_path: Path) -> None:
     before, after = (measures.held_out(one, when, "sampled") for when in ("before", "after"))
     assert before is not None
     assert after is not None
-    low, high = measures.success(before), measures.gain(before, after)
+    low, high = measures.success(before), measures.difference(before, after)
     assert low is not None
     assert high is not None
     assert (low.mean, low.questions, high.mean, high.questions) == (0.5, 2, 0.5, 2)
@@ -205,7 +205,7 @@ def test_where_questions_do_not_differ_there_is_no_interval(tmp_path: Path) -> N
     before, after = (measures.held_out(one, when, "sampled") for when in ("before", "after"))
     assert before is not None
     assert after is not None
-    values = [measures.success(before), measures.gain(before, after), measures.success(after)]
+    values = [measures.success(before), measures.difference(before, after), measures.success(after)]
     assert [percent(value) for value in values] == ["50.0", "50.0", "100.0 [43.9, 100.0]"]
     make(tmp_path)
     assert "No brackets: " in (tmp_path / "tables" / "quickstart_runs.md").read_text()

@@ -1,0 +1,186 @@
+"""The paper's claims as far as the toy study can speak of them, each with its difference and a verdict by one rule."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from analysis import measures
+from analysis.intervals import Interval
+from analysis.make_tables import FEW_SEEDS
+from analysis.measures import HeldOut
+from analysis.records import Run, RunGroup
+from analysis.tables import NO_VALUE, NOT_RUN, Table, percent
+from analysis.toy_records import StudyRecords
+
+LEAST_PAIRS = 3
+"""fewer pairs of runs than these decide nothing"""
+SUPPORTED, CONTRADICTED, UNDECIDED = "supported", "contradicted", "undecided"
+RULE = (
+    "The rule is the same for every claim. A task supports it where the whole interval lies above 0, contradicts it "
+    f"where it lies below 0, and leaves it undecided otherwise or with fewer than {LEAST_PAIRS} pairs. Supported, "
+    "contradicted or undecided is what all of the claim's tasks say; where they differ the verdict is mixed. "
+    "There is no correction for the number of claims."
+)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """That `first` does better than `second` in `measure`, a key of MEASURES. `source`: who claims it."""
+
+    text: str
+    source: str
+    first: str
+    second: str
+    measure: str = "success"
+
+
+PAPER, OURS = "paper", "ours"
+CLAIMS = (
+    Claim("RTPO beats GRPO trained on the flattened history", PAPER, "rtpo", "grpo"),
+    Claim("RTPO beats GRPO with exact contexts", "ours, control", "rtpo", "grpo_exact"),
+    Claim("RTPO beats SeeUPO", PAPER, "rtpo", "seeupo"),
+    Claim("RTPO beats SeeUPO trained on the flattened history", PAPER, "rtpo", "seeupo_flat"),
+    Claim("RTPO beats ARPO trained on the flattened history", PAPER, "rtpo", "arpo"),
+    Claim("RTPO beats Tree-GRPO trained on the flattened history", PAPER, "rtpo", "tree_grpo"),
+    Claim("RTPO beats ARPO with exact contexts", "ours, control", "rtpo", "arpo_exact"),
+    Claim("RTPO beats Tree-GRPO with exact contexts", "ours, control", "rtpo", "tree_grpo_exact"),
+    Claim("State-matched credit beats trajectory credit, full history for both", PAPER, "rtpo_full", "grpo_full"),
+    Claim("On-policy continuations beat off-policy ones", PAPER, "rtpo", "rtpo_off"),
+    Claim("G = 4 beats G = 3", PAPER, "rtpo_g4", "rtpo"),
+    Claim("G = 4 ties less than G = 3", PAPER, "rtpo_g4", "rtpo", "ties"),
+    Claim("Exact contexts keep RTPO's ratio at 1, flattened ones put GRPO's below", PAPER, "rtpo", "grpo", "ratio"),
+    Claim("The same with GRPO's own credit", "ours, control", "grpo_exact", "grpo", "ratio"),
+    Claim("RTPO trains in less time than exact GRPO, equal rollouts", OURS, "rtpo", "grpo_exact", "seconds"),
+    Claim("RTPO generates fewer tokens than exact GRPO, equal rollouts", OURS, "rtpo", "grpo_exact", "tokens"),
+    Claim("The RTPO tree beats exact GRPO", "ours, extension", "rtpo_tree", "grpo_exact"),
+    Claim("RTPO beats exact GRPO at equal optimizer steps, RTPO given more", OURS, "rtpo_64_steps", "grpo_exact"),
+    Claim("The same, exact GRPO given fewer", OURS, "rtpo", "grpo_exact_30_steps"),
+    Claim("RTPO beats exact GRPO at equal generated tokens, RTPO given more", OURS, "rtpo_182k_tokens", "grpo_exact"),
+    Claim("The same, exact GRPO given fewer", OURS, "rtpo", "grpo_exact_132k_tokens"),
+)
+
+
+def mean_context_ratio(run: Run) -> float:
+    """exp(-KL) of the part of the KL that the training context makes, averaged over steps."""
+    return float(np.exp(-measures.mean_over_steps(run, "context_kl_k1")))
+
+
+def _success(first: RunGroup, second: RunGroup) -> Interval | None:
+    evaluations = [measures.held_out(group, "after", "sampled") for group in (second, first)]
+    one, other = evaluations
+    return measures.difference(one, other) if isinstance(one, HeldOut) and isinstance(other, HeldOut) else None
+
+
+def _ratio(first: RunGroup, second: RunGroup) -> Interval | None:
+    return measures.run_difference(
+        first, second, lambda one, other: mean_context_ratio(one) - mean_context_ratio(other)
+    )
+
+
+def _ties(first: RunGroup, second: RunGroup) -> Interval | None:
+    share = partial(measures.mean_over_steps, key="zero_advantage")
+    return measures.run_difference(first, second, lambda one, other: share(other) - share(one))
+
+
+def _saved(of: Callable[[Run], float], first: RunGroup, second: RunGroup) -> Interval | None:
+    return measures.run_difference(first, second, lambda one, other: 1 - of(one) / of(other))
+
+
+def generated_tokens(run: Run) -> float:
+    return float(run.ledger["generated_tokens"])
+
+
+MEASURES: Mapping[str, tuple[str, Callable[[RunGroup, RunGroup], Interval | None]]] = {
+    "success": ("sampled success, points", _success),
+    "ratio": ("context ratio × 100", _ratio),
+    "ties": ("zero-advantage share, points fewer", _ties),
+    "seconds": ("training seconds saved, %", partial(_saved, measures.training_seconds)),
+    "tokens": ("generated tokens saved, %", partial(_saved, generated_tokens)),
+}
+"""by key: what is compared, and the difference of two groups from `paired`, above 0 where the first does better"""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a task says of a claim. `outcome` is NOT_RUN where no pair of runs is finished."""
+
+    difference: Interval | None
+    pairs: int
+    planned: int
+    outcome: str
+
+
+def finding(records: StudyRecords, task: str, claim: Claim) -> Finding | None:
+    """None on a task where the study does not plan one of the two."""
+    places = [records.places(task, label) for label in (claim.first, claim.second)]
+    if not all(places):
+        return None
+    planned = len({(p.experiment, p.seed) for p in places[0]} & {(p.experiment, p.seed) for p in places[1]})
+    groups = [records.group(task, label) for label in (claim.first, claim.second)]
+    if groups[0] is None or groups[1] is None:
+        return Finding(None, 0, planned, NOT_RUN)
+    first, second = measures.paired(groups[0], groups[1])
+    if not first.runs:
+        return Finding(None, 0, planned, NOT_RUN)
+    difference = MEASURES[claim.measure][1](first, second)
+    return Finding(difference, len(first.runs), planned, outcome(difference, len(first.runs)))
+
+
+def outcome(difference: Interval | None, pairs: int) -> str:
+    """What one task says, by RULE."""
+    if difference is None or pairs < LEAST_PAIRS:
+        return UNDECIDED
+    if difference.low > 0:
+        return SUPPORTED
+    return CONTRADICTED if difference.high < 0 else UNDECIDED
+
+
+def verdict(findings: Mapping[str, Finding]) -> str:
+    """What the tasks, by title, say together, by RULE."""
+    outcomes = {task: found.outcome for task, found in findings.items()}
+    kinds = set(outcomes.values())
+    if not findings:
+        return NO_VALUE
+    each = ", ".join(f"{outcome} on {task}" for task, outcome in outcomes.items())
+    if len(kinds) == 1:
+        (kind,) = kinds
+        return each if len(outcomes) == 1 and kind != NOT_RUN else kind
+    return each if NOT_RUN in kinds else f"mixed: {each}"
+
+
+def claims_table(records: StudyRecords, titles: Mapping[str, str]) -> Table:
+    """A row a claim. `titles`: of the tasks."""
+    rows = []
+    for claim in CLAIMS:
+        findings = {task: found for task in records.tasks if (found := finding(records, task, claim)) is not None}
+        rows.append(
+            (
+                claim.text,
+                claim.source,
+                MEASURES[claim.measure][0],
+                *(_cell(findings.get(task)) for task in records.tasks),
+                verdict({titles[task].lower(): found for task, found in findings.items()}),
+            )
+        )
+    caption = (
+        "Claims and what the toy study says of them. Toy scale: a verdict here is about these toy tasks, not about the "
+        "paper's results. A difference is the first minus the second, over pairs of runs of one warm start and seed, "
+        "turned so that above 0 is for the claim; then how many of the planned pairs are finished. Brackets: 95 % "
+        "bootstrap intervals, of success over runs and questions, otherwise over runs alone; below "
+        f"{FEW_SEEDS} pairs they are rough. Claims of the source “{PAPER}” are the paper's, measured on this project's "
+        "toy tasks; the others are this project's own questions. On cost the paper counts at equal trunks and reports "
+        f"RTPO as the dearer. {RULE}"
+    )
+    header = ("Claim", "Source", "Difference in", *(titles[task] for task in records.tasks), "Verdict")
+    notes = [f"“{NO_VALUE}”: the study does not run this pair on the task."]
+    return Table("toy_study_claims", header, tuple(rows), caption, tuple(notes))
+
+
+def _cell(found: Finding | None) -> str:
+    if found is None:
+        return NO_VALUE
+    if found.outcome == NOT_RUN:
+        return NOT_RUN
+    return f"{percent(found.difference, sign=True)}, {found.pairs} of {found.planned}"

@@ -1,0 +1,198 @@
+"""The toy study's figures, of its core: held-out success against what it cost, ratio and KL, and ties."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import matplotlib.style
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
+
+from analysis import measures
+from analysis.labels import Style, styles
+from analysis.make_figures import BAND_ALPHA, METADATA, STYLE, make_room
+from analysis.records import RunGroup
+from analysis.toy_records import StudyRecords
+
+WIDTH = 7.2
+LEGEND_COLUMNS = 3
+DRAWS = 2000
+"""of a band's bootstrap"""
+SIDE_STEP = 0.05
+"""between the marks of one turn"""
+NAMES = {"toy_math": "Toy math", "toy_knowledge": "Toy knowledge"}
+PROGRESS_LABELS = {
+    "rollouts": ("Training rollouts", 1.0),
+    "generated_tokens": ("Generated tokens, k", 1e-3),
+    "seconds": ("Training seconds", 1.0),
+}
+
+
+def success_figure(records: StudyRecords) -> Figure:
+    """Sampled held-out success against rollouts, tokens and seconds, a row a task."""
+    core, tasks = _core(records)
+    figure, axes = _panels(len(tasks), len(PROGRESS_LABELS), height=2.15)
+    for row, task in enumerate(tasks):
+        for column, (key, (label, scale)) in enumerate(PROGRESS_LABELS.items()):
+            panel = axes[row][column]
+            for group, look in core[task]:
+                curve = measures.held_out_curve(group, key, DRAWS)
+                _draw(panel, scale * curve["used"], 100 * curve, look, marks=range(len(curve)))
+            panel.set_title(f"({chr(97 + row * len(PROGRESS_LABELS) + column)}) {NAMES[task]}")
+            panel.set_xlabel(label)
+            panel.set_xlim(left=0)
+            panel.xaxis.set_major_locator(MaxNLocator(4, integer=True))
+        axes[row][0].set_ylabel("Held-out success, %")
+    _finish(figure, core, "Bands: 95 % intervals over runs and questions.")
+    return figure
+
+
+def mismatch_figure(records: StudyRecords) -> Figure:
+    """Ratio and KL against rollouts and by turn, a row a task."""
+    core, tasks = _core(records)
+    figure, axes = _panels(len(tasks), 4, height=2.05)
+    for row, task in enumerate(tasks):
+        for place, (group, look) in enumerate(core[task]):
+            for column, key in ((0, "ratio_gm"), (1, "kl_k1")):
+                curve = measures.curve_over_runs(group, key)
+                every = max(1, len(curve) // 4)
+                marks = range(place * every // len(core[task]), len(curve), every)
+                _draw(axes[row][column], curve["rollouts"], curve, look, marks)
+            kl = measures.by_turn(group, measures.turn_kl)
+            ratio = np.exp(-kl[["mean", "high", "low"]]).set_axis(["mean", "low", "high"], axis=1)
+            shift = SIDE_STEP * (place - (len(core[task]) - 1) / 2)
+            _draw_turns(axes[row][2], kl["turn"] + shift, ratio, look)
+            _draw_turns(axes[row][3], kl["turn"] + shift, kl, look)
+        for column, (what, matched, least) in enumerate(2 * (("ratio", 1.0, 0.05), ("KL, nats", 0.0, 0.03))):
+            panel = axes[row][column]
+            panel.set_title(f"({chr(97 + 4 * row + column)}) {NAMES[task]}: {what}")
+            make_room(panel, matched, least)
+            panel.set_xlabel("Training rollouts" if column < 2 else "Turn k")
+            panel.xaxis.set_major_locator(MaxNLocator(3 if column < 2 else 6, integer=True))
+    _finish(figure, core, "Lines: means over runs. Bands and bars: their range.")
+    return figure
+
+
+def ties_figure(records: StudyRecords) -> Figure:
+    """Zero-advantage share by turn, a panel a task."""
+    core, tasks = _core(records)
+    figure, axes = _panels(1, len(tasks), height=2.4)
+    for column, task in enumerate(tasks):
+        panel = axes[0][column]
+        for place, (group, look) in enumerate(core[task]):
+            share = 100 * measures.by_turn(group, measures.turn_zero_advantage)
+            shift = SIDE_STEP * (place - (len(core[task]) - 1) / 2)
+            _draw_turns(panel, share["turn"] / 100 + shift, share, look)
+        panel.set_title(f"({chr(97 + column)}) {NAMES[task]}")
+        panel.set_xlabel("Turn k")
+        panel.set_ylim(-4, 104)
+        panel.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    axes[0][0].set_ylabel("Groups with advantages all 0, %")
+    _finish(figure, core, "Marks: means over runs and steps. Bars: their range over runs.")
+    return figure
+
+
+FIGURES: Mapping[str, tuple[Callable[[StudyRecords], Figure], str]] = {
+    "success": (
+        success_figure,
+        "Sampled held-out success of the core configurations against training rollouts, generated tokens and training "
+        "seconds. Each run's success on each question is interpolated linearly between its evaluations to common "
+        "points, from 0 to where the configuration's first run ends; bands are 95 % bootstrap intervals over runs and "
+        "questions at these points.",
+    ),
+    "mismatch": (
+        mismatch_figure,
+        "Training over rollout probability (geometric mean a token) and KL (k1, nats a token), by training rollouts "
+        "and by turn. Both are measured before each update and hold all of the difference: contexts, and weights that "
+        "have moved since they sampled. A turn's value is the mean over the updates that train it, then over steps; "
+        "ranges are over runs.",
+    ),
+    "ties": (
+        ties_figure,
+        "Share of groups whose advantages are all 0, by the turn they train; mean over updates and steps, range over "
+        "runs. Groups differ in size between algorithms.",
+    ),
+}
+"""by name: how it is drawn, and its caption"""
+
+
+def draw(records: StudyRecords, name: str, files: Mapping[Path, Mapping[str, str | None]]) -> None:
+    """Draw a figure into `files`, each with its metadata."""
+    with matplotlib.style.context(STYLE):
+        figure = FIGURES[name][0](records)
+        for path, metadata in files.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            figure.savefig(path, metadata=dict(metadata))
+
+
+def save_figures(records: StudyRecords, output: Path) -> list[Path]:
+    """Draw every figure in every format and return the files; none without runs of the core."""
+    if not has_figures(records):
+        return []
+    made = []
+    for name in FIGURES:
+        files = {output / f"toy_study_{name}.{suffix}": metadata for suffix, metadata in METADATA.items()}
+        draw(records, name, files)
+        made += files
+    return made
+
+
+def has_figures(records: StudyRecords) -> bool:
+    return any(records.of_part("core", task) for task in records.tasks)
+
+
+_Core = Mapping[str, Sequence[tuple[RunGroup, Style]]]
+
+
+def _core(records: StudyRecords) -> tuple[_Core, list[str]]:
+    """The core's configurations with their looks, by task; the tasks that have some."""
+    groups = {task: records.of_part("core", task) for task in records.tasks}
+    looks = styles(group.label for found in groups.values() for group in found)
+    core = {task: [(group, looks[group.label]) for group in found] for task, found in groups.items() if found}
+    return core, list(core)
+
+
+def _panels(rows: int, columns: int, height: float) -> tuple[Figure, list[list[Axes]]]:
+    figure = Figure(figsize=(WIDTH, height * rows + 0.7))
+    return figure, figure.subplots(rows, columns, squeeze=False).tolist()
+
+
+def _draw(axes: Axes, x: pd.Series, curve: pd.DataFrame, look: Style, marks: range) -> None:
+    axes.fill_between(x, curve["low"], curve["high"], color=look.colour, alpha=BAND_ALPHA, linewidth=0, zorder=2)
+    axes.plot(x, curve["mean"], **_line(look), markevery=list(marks), zorder=3)
+
+
+def _draw_turns(axes: Axes, x: pd.Series, values: pd.DataFrame, look: Style) -> None:
+    axes.vlines(x, values["low"], values["high"], color=look.colour, linewidth=1.0, zorder=2)
+    axes.plot(x, values["mean"], **_line(look), zorder=3)
+
+
+def _line(look: Style) -> dict[str, object]:
+    return {
+        "color": look.colour,
+        "linestyle": look.line,
+        "linewidth": 1.1,
+        "marker": look.marker,
+        "markersize": 4.2,
+        "markeredgecolor": "white",
+        "markeredgewidth": 0.4,
+    }
+
+
+def _finish(figure: Figure, core: _Core, what: str) -> None:
+    """One legend for all panels, read row by row, and what the runs are."""
+    looks = {look.title: look for found in core.values() for _, look in found}
+    ordered = sorted(looks.values(), key=lambda look: look.rank)
+    by_row = [look for column in range(LEGEND_COLUMNS) for look in ordered[column::LEGEND_COLUMNS]]
+    handles = [Line2D([], [], **_line(look)) for look in by_row]
+    figure.legend(handles, [look.title for look in by_row], loc="outside upper center", ncols=LEGEND_COLUMNS)
+    counts = sorted({len(group.runs) for found in core.values() for group, _ in found})
+    runs = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else str(counts[0])
+    figure.supxlabel(
+        f"toy_study; runs a configuration: {runs}. Toy-scale runs, not the paper's results. {what}",
+        fontsize=6.5,
+        color="0.35",
+    )
