@@ -29,7 +29,7 @@ from analysis.measures import HeldOut, held_out, mean_success
 from analysis.records import RunGroup, load_run
 from experiments.train import STOPPED, train
 from rtpo.config import PROJECT, RunConfig, compose_run
-from rtpo.errors import DataError, Held, RTPOError, Stopped
+from rtpo.errors import ConfigError, DataError, Held, RTPOError, Stopped
 from rtpo.records import RunFolder
 from rtpo.run import StopRequest
 
@@ -148,13 +148,29 @@ class Study:
         return chosen
 
 
-def train_part(study: Study, part: str, task: str | None, minutes: float, stop: StopRequest) -> None:
-    """Run what is missing of a part, on one task or all; begin nothing after `minutes`. Raises as `train` does, Stopped
-    also when `stop` was heard as a run ended."""
+def train_part(
+    study: Study, part: str, stop: StopRequest, *, task: str | None = None, only: str = "", minutes: float = 240
+) -> None:
+    """Run what is missing of a part, on one `task` or all, of `only` these configurations (labels, by commas) or all;
+    begin nothing after `minutes`.
+
+    Raises as `train` does, Stopped also when `stop` was heard as a run ended, ConfigError for a task or label that the
+    part does not have.
+    """
+    planned, labels = list(study.planned(part)), [label for label in only.split(",") if label]
+    for name, given, known in [
+        ("--task", [task] if task else [], {place.task for place, _ in planned}),
+        ("--only", labels, {place.configuration.label for place, _ in planned}),
+    ]:
+        unknown = sorted(set(given) - known)
+        if unknown:
+            raise ConfigError(f"{name} {', '.join(unknown)}: the part {part} has {', '.join(sorted(known))}.")
     begun = time.monotonic()
-    for place, rate in study.planned(part):
+    for place, rate in planned:
         folder = study.folder(place)
         if folder.is_finished or task not in (None, place.task):
+            continue
+        if labels and place.configuration.label not in labels:
             continue
         if rate is None:
             print(f"{place} has no learning rate yet: run the parts rates and freeze first")
@@ -196,7 +212,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("part", choices=[*PARTS, "freeze", "missing"])
     parser.add_argument("--task", help="only this one")
-    parser.add_argument("--minutes", type=float, default=240.0, help="begin no run after this long")
+    parser.add_argument("--only", default="", help="only these configurations, by commas")
+    parser.add_argument("--minutes", type=float, default=240, help="begin no run after this long")
     given = parser.parse_args(arguments)
     study = Study()
     try:
@@ -205,7 +222,7 @@ def main(arguments: list[str] | None = None) -> int:
         elif given.part == "missing":
             print(*missing(study), sep="\n")
         else:
-            train_part(study, given.part, given.task, given.minutes, StopRequest())
+            train_part(study, given.part, StopRequest(), task=given.task, only=given.only, minutes=given.minutes)
     except Stopped as stopped:
         print(stopped, file=sys.stderr)
         return STOPPED

@@ -12,7 +12,7 @@ from whole_runs import SMALL
 
 from analysis.records import load_run
 from experiments.toy_study import PARTS, STUDY, Study, missing, train_part
-from rtpo.errors import DataError
+from rtpo.errors import ConfigError, DataError
 from rtpo.records import LINE_FILES
 from rtpo.run import StopRequest
 
@@ -43,10 +43,10 @@ def test_a_study_is_run_part_by_part_and_goes_on(
 ) -> None:
     study = study_of(tmp_path)
     assert len(list(missing(study))) == 5
-    train_part(study, "core", None, 240, StopRequest())
+    train_part(study, "core", StopRequest())
     assert capsys.readouterr().out.count("has no learning rate yet") == 2
 
-    train_part(study, "rates", None, 240, StopRequest())
+    train_part(study, "rates", StopRequest())
     study.freeze()
     chosen = json.loads((tmp_path / "toy" / "learning_rates.json").read_text())
     found = {rate: load_run(study.folder(place).path) for place, rate in study.search()}
@@ -61,13 +61,17 @@ def test_a_study_is_run_part_by_part_and_goes_on(
     first, second = (study.folder(place) for place, _ in study.planned("core"))
     first.path.mkdir(parents=True)
     with first.held():
-        train_part(study, "core", "toy_math", 240, StopRequest())
+        train_part(study, "core", StopRequest(), task="toy_math")
     assert (first.is_finished, second.is_finished) == (False, True)
-    train_part(study, "core", "toy_knowledge", 240, StopRequest())
-    train_part(study, "core", None, 0, StopRequest())
+    train_part(study, "core", StopRequest(), minutes=0)
+    with pytest.raises(ConfigError, match=r"--task toy_knowledge: the part core has toy_math\."):
+        train_part(study, "core", StopRequest(), task="toy_knowledge")
+    with pytest.raises(ConfigError, match=r"--only rtpo: the part core has grpo\."):
+        train_part(study, "core", StopRequest(), only="grpo,rtpo")
+    train_part(study, "controls", StopRequest(), only="grpo_two")
     assert not first.is_finished
     for part in PARTS:
-        train_part(study, part, None, 240, StopRequest())
+        train_part(study, part, StopRequest())
     assert list(missing(study)) == []
 
     run = load_run(first.path)
@@ -129,7 +133,7 @@ def test_every_run_of_the_study_composes_and_has_a_folder_of_its_own() -> None:
     assert len({str(place) for place in planned}) == len(planned)
     composed: set[tuple[str, str, str]] = set()
     for place in planned:
-        kind = (place.experiment, place.label, place.task)
+        kind = (place.experiment, place.configuration.label, place.task)
         if kind not in composed:
             composed.add(kind)
             assert study.config(place, 1e-3).folder == study.folder(place).path
