@@ -1,7 +1,7 @@
 """Intervals, as pure functions of arrays."""
 
 from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -34,9 +34,8 @@ def bootstrap_mean(values: npt.ArrayLike, *, draws: int = 10_000, seed: int = 0)
     table.
     """
     table = _table(values)
-    random = np.random.default_rng(seed)
-    sizes = [min(DRAWS_AT_ONCE, draws - start) for start in range(0, draws, DRAWS_AT_ONCE)]
-    means = np.concatenate([_resampled_means(table, random, size) for size in sizes])
+    weights, counts = _drawn(*table.shape, draws, seed)
+    means = np.einsum("dr,dr->d", weights, counts @ table.T)
     tail = (1 - LEVEL) / 2
     low, high = np.quantile(means, [tail, 1 - tail])
     return Interval(float(table.mean()), float(low), float(high), *table.shape)
@@ -75,12 +74,16 @@ def _table(values: npt.ArrayLike) -> npt.NDArray[np.float64]:
     return table
 
 
-def _resampled_means(
-    table: npt.NDArray[np.float64], random: np.random.Generator, draws: int
-) -> npt.NDArray[np.float64]:
-    runs, questions = table.shape
-    chosen = random.integers(runs, size=(draws, runs))
-    weights = (chosen[:, :, None] == np.arange(runs)).mean(axis=1)
-    asked = random.integers(questions, size=(draws, questions))
-    means: npt.NDArray[Any] = np.take_along_axis(weights @ table, asked, axis=1).mean(axis=1)
-    return means
+@lru_cache(maxsize=4)
+def _drawn(runs: int, questions: int, draws: int, seed: int) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """How much each run and each question weighs in each draw, [draws, runs] and [draws, questions]. Kept, since many
+    tables are of one size."""
+    random = np.random.default_rng(seed)
+    weights, counts = np.empty((draws, runs)), np.empty((draws, questions))
+    for start in range(0, draws, DRAWS_AT_ONCE):
+        part = slice(start, min(start + DRAWS_AT_ONCE, draws))
+        for shares in (weights[part], counts[part]):
+            size, of = shares.shape
+            chosen = random.integers(of, size=(size, of)) + of * np.arange(size)[:, None]
+            shares[:] = np.bincount(chosen.ravel(), minlength=size * of).reshape(size, of) / of
+    return weights, counts

@@ -11,15 +11,18 @@ import numpy.typing as npt
 import pandas as pd
 
 from analysis.intervals import Interval, bootstrap_difference, bootstrap_mean, wilson
-from analysis.records import Run, RunGroup
+from analysis.records import WHEN, Run, RunGroup
 from rtpo.errors import DataError
+
+NO_ANSWERS = pd.DataFrame({"samples": [], "graded": [], "success": []})
 
 
 @dataclass(frozen=True, eq=False)
 class HeldOut:
     """One evaluation of a configuration.
 
-    success: [runs, questions] share of a question's graded samples with reward 1; NaN where none was graded.
+    success: [runs, questions] share of a question's graded samples with reward 1; NaN where none was graded. A run goes
+    by its experiment and seed.
     samples: of each question. ungraded: samples without a grade, in all runs together.
     """
 
@@ -33,18 +36,19 @@ def held_out(group: RunGroup, when: str, mode: str) -> HeldOut | None:
 
     Raises DataError unless its runs have the same questions and as many samples of each.
     """
-    lines = [_lines(run.evaluations, when, mode) for run in group.runs]
-    if all(part.empty for part in lines):
+    found = [run.by_question.get((when, mode)) for run in group.runs]
+    if all(table is None for table in found):
         return None
-    counts = [part.groupby(["split", "task"]).size() for part in lines]
-    sizes = {int(size) for count in counts for size in count}
-    if any(not count.index.equals(counts[0].index) for count in counts) or len(sizes) != 1:
+    tables = [NO_ANSWERS if table is None else table.droplevel("step") for table in found]
+    sizes = {int(size) for table in tables for size in table["samples"].unique()}
+    if any(not table.index.equals(tables[0].index) for table in tables) or len(sizes) != 1:
         raise DataError(
             f"The runs of {group.label!r} ({', '.join(str(run.folder) for run in group.runs)}) differ in the questions "
             f"or samples of their {mode} evaluation {when!r}: evaluate them alike."
         )
-    success = pd.DataFrame([_by_question(part) for part in lines], index=[run.folder.name for run in group.runs])
-    ungraded = sum(int(part["reward"].isna().sum()) for part in lines)
+    values = np.stack([table["success"].to_numpy() for table in tables])
+    success = pd.DataFrame(values, pd.Index([_place(run) for run in group.runs]), tables[0].index)
+    ungraded = sum(int((table["samples"] - table["graded"]).sum()) for table in tables)
     return HeldOut(success, sizes.pop(), ungraded)
 
 
@@ -69,20 +73,24 @@ def mean_success(evaluation: HeldOut) -> float:
 
 
 def difference(first: HeldOut, second: HeldOut) -> Interval | None:
-    """Mean of second - first, paired by run and question, over the questions graded in both evaluations: of the same
-    runs before and after training, or of the two groups of `paired`.
+    """Mean of second - first over the runs that both have, paired by run and question, over the questions graded in
+    both; None without any. A run's partner in another configuration is that of the same experiment and seed.
 
     Where all differences are equal the bootstrap has no width and there is no interval: `low` and `high` are NaN.
     Raises DataError unless both have the same questions.
     """
     if not first.success.columns.equals(second.success.columns):
-        runs = ", ".join(dict.fromkeys([*first.success.index, *second.success.index]))
+        runs = ", ".join(str(place) for place in dict.fromkeys([*first.success.index, *second.success.index]))
         raise DataError(f"The evaluations to compare of {runs} have different questions: run again.")
-    graded = first.success.notna().all() & second.success.notna().all()
-    if not graded.any():
+    places = [place for place in first.success.index if place in second.success.index]
+    one, other = (evaluation.success.loc[places] for evaluation in (first, second))
+    graded = one.notna().all() & other.notna().all()
+    if not places or not graded.any():
         return None
-    one, other = (evaluation.success.loc[:, graded].to_numpy() for evaluation in (first, second))
-    return _without_interval(other - one) if _are_equal(other - one) else bootstrap_difference(one, other)
+    values = [table.loc[:, graded].to_numpy() for table in (one, other)]
+    return (
+        _without_interval(values[1] - values[0]) if _are_equal(values[1] - values[0]) else bootstrap_difference(*values)
+    )
 
 
 def paired(first: RunGroup, second: RunGroup) -> tuple[RunGroup, RunGroup]:
@@ -218,54 +226,50 @@ PROGRESS: dict[str, Callable[[Mapping[str, Any]], float]] = {
 """what a run had used by the end of a step; seconds without evaluation"""
 
 
-def held_out_curve(group: RunGroup, key: str, draws: int) -> pd.DataFrame:
-    """Sampled held-out success against what PROGRESS gives for `key`: mean, low and high, a 95 % interval over runs and
+def held_out_curve(group: RunGroup, draws: int) -> pd.DataFrame:
+    """Sampled held-out success against the keys of PROGRESS: mean, low and high, a 95 % interval over runs and
     questions of so many `draws`.
 
-    Each run's success on each question is interpolated between its evaluations to common points, as many as the run
-    with the fewest has evaluations, from 0 to where the first run ends. No rows where a run has less than two.
-    Raises DataError unless all evaluations have the same questions.
+    Each run's success on each question, and what it had used, are interpolated between its evaluations to common
+    rollouts: as many points as the run with the fewest evaluations has, from 0 to where the first run ends. Tokens and
+    seconds are means over runs. No rows where a run has less than two evaluations. Raises DataError unless all
+    evaluations have the same questions.
     """
-    curves = [_evaluations(run, PROGRESS[key]) for run in group.runs]
+    columns = [*PROGRESS, "mean", "low", "high"]
+    curves = [_evaluations(run) for run in group.runs]
     if not curves or min(len(used) for used, _ in curves) < 2:
-        return pd.DataFrame({"used": [], "mean": [], "low": [], "high": []})
-    first = curves[0][1].columns
-    if any(not success.columns.equals(first) for _, success in curves):
+        return pd.DataFrame({column: [] for column in columns})
+    if any(not success.columns.equals(curves[0][1].columns) for _, success in curves):
         raise DataError(
             f"The runs of {group.label!r} differ in the questions of their evaluations: evaluate them alike."
         )
-    points = _common_points([used for used, _ in curves])
-    tables = [_interpolated(points, used, success.to_numpy()) for used, success in curves]
-    graded = ~np.isnan(np.stack(tables)).any(axis=(0, 1))
-    intervals = [
-        bootstrap_mean(np.stack([table[place, graded] for table in tables]), draws=draws)
-        for place in range(len(points))
-    ]
-    return pd.DataFrame(
-        {
-            "used": points,
-            "mean": [interval.mean for interval in intervals],
-            "low": [interval.low for interval in intervals],
-            "high": [interval.high for interval in intervals],
-        }
-    )
+    points = _common_points([used["rollouts"].to_numpy() for used, _ in curves])
+    costs = np.mean([_at(points, used, used) for used, _ in curves], axis=0)
+    tables = np.stack([_at(points, used, success) for used, success in curves])
+    graded = ~np.isnan(tables).any(axis=(0, 1))
+    rows = []
+    for place, cost in enumerate(costs):
+        interval = bootstrap_mean(tables[:, place, graded], draws=draws)
+        rows.append([*cost, interval.mean, interval.low, interval.high])
+    return pd.DataFrame(rows, columns=pd.Index(columns))
 
 
-def _evaluations(run: Run, used: Callable[[Mapping[str, Any]], float]) -> tuple[npt.NDArray[np.float64], pd.DataFrame]:
-    """What a run had used at each of its sampled evaluations, and its success there, [evaluations, questions]."""
-    lines = run.evaluations[run.evaluations["mode"] == "sampled"]
-    parts = {int(step): part for (_, step), part in lines.groupby([lines["when"] == "after", "step"])}
+def _evaluations(run: Run) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """What a run had used at each of its sampled evaluations, [evaluations, keys of PROGRESS], and its success there,
+    [evaluations, questions]."""
+    # the one after training comes last and takes the place of another at the same step
+    found = [table for when in WHEN if (table := run.by_question.get((when, "sampled"))) is not None]
+    parts = {int(step): table.loc[step] for table in found for step in table.index.unique("step")}
     steps = sorted(parts)
-    success = pd.DataFrame([_by_question(parts[step]) for step in steps], index=steps)
-    return np.array([used(run.steps[step - 1]) if step else 0.0 for step in steps]), success
+    used = [[get(run.steps[step - 1]) if step else 0.0 for get in PROGRESS.values()] for step in steps]
+    success = pd.DataFrame([parts[step]["success"] for step in steps], index=pd.Index(steps))
+    return pd.DataFrame(used, columns=pd.Index(list(PROGRESS))), success
 
 
-def _interpolated(
-    points: npt.NDArray[np.float64], used: npt.NDArray[np.float64], values: npt.NDArray[np.float64]
-) -> npt.NDArray[np.float64]:
-    """`values`, [evaluations, questions], at `points`."""
-    weights = np.stack([np.interp(points, used, row) for row in np.eye(len(used))], axis=1)
-    return np.asarray(weights @ values)
+def _at(points: npt.NDArray[np.float64], used: pd.DataFrame, values: pd.DataFrame) -> npt.NDArray[np.float64]:
+    """`values`, [evaluations, columns], at common rollouts."""
+    weights = np.stack([np.interp(points, used["rollouts"], row) for row in np.eye(len(used))], axis=1)
+    return np.asarray(weights @ values.to_numpy())
 
 
 def _turn_means(run: Run, value: Callable[[Mapping[str, Any], int], float | None]) -> dict[int, float]:
@@ -294,13 +298,9 @@ def _common_points(rollouts: Sequence[npt.NDArray[np.float64]]) -> npt.NDArray[n
     return np.linspace(min(start, end), end, min(len(points) for points in rollouts))
 
 
-def _lines(evaluations: pd.DataFrame, when: str, mode: str) -> pd.DataFrame:
-    return evaluations[(evaluations["when"] == when) & (evaluations["mode"] == mode)]
-
-
-def _by_question(lines: pd.DataFrame) -> pd.Series:
-    solved = (lines["reward"] == 1).astype(float).where(lines["reward"].notna())
-    return solved.groupby([lines["split"], lines["task"]]).mean()
+def _place(run: Run) -> tuple[str, int]:
+    """Where its partners in other configurations lie too."""
+    return str(run.manifest["experiment"]), int(run.manifest["seed"])
 
 
 def _are_equal(values: npt.NDArray[np.float64]) -> bool:

@@ -36,11 +36,11 @@ def success_figure(records: StudyRecords) -> Figure:
     core, tasks = _core(records)
     figure, axes = _panels(len(tasks), len(PROGRESS_LABELS), height=2.15)
     for row, task in enumerate(tasks):
+        curves = [(measures.held_out_curve(group, DRAWS), look) for group, look in core[task]]
         for column, (key, (label, scale)) in enumerate(PROGRESS_LABELS.items()):
             panel = axes[row][column]
-            for group, look in core[task]:
-                curve = measures.held_out_curve(group, key, DRAWS)
-                _draw(panel, scale * curve["used"], 100 * curve, look, marks=range(len(curve)))
+            for curve, look in curves:
+                _draw(panel, scale * curve[key], 100 * curve, look, marks=range(len(curve)))
             panel.set_title(f"({chr(97 + row * len(PROGRESS_LABELS) + column)}) {NAMES[task]}")
             panel.set_xlabel(label)
             panel.set_xlim(left=0)
@@ -60,13 +60,14 @@ def mismatch_figure(records: StudyRecords) -> Figure:
                 curve = measures.curve_over_runs(group, key)
                 every = max(1, len(curve) // 4)
                 marks = range(place * every // len(core[task]), len(curve), every)
-                _draw(axes[row][column], curve["rollouts"], curve, look, marks)
+                # later curves are thinner, so that equal curves show each other
+                _draw(axes[row][column], curve["rollouts"], curve, look, marks, width=max(0.9, 2.4 - 0.3 * place))
             kl = measures.by_turn(group, measures.turn_kl)
             ratio = np.exp(-kl[["mean", "high", "low"]]).set_axis(["mean", "low", "high"], axis=1)
             shift = SIDE_STEP * (place - (len(core[task]) - 1) / 2)
             _draw_turns(axes[row][2], kl["turn"] + shift, ratio, look)
             _draw_turns(axes[row][3], kl["turn"] + shift, kl, look)
-        for column, (what, matched, least) in enumerate(2 * (("ratio", 1.0, 0.05), ("KL, nats", 0.0, 0.03))):
+        for column, (what, matched, least) in enumerate(2 * (("ratio", 1.0, 0.05), ("KL, nats a token", 0.0, 0.03))):
             panel = axes[row][column]
             panel.set_title(f"({chr(97 + 4 * row + column)}) {NAMES[task]}: {what}")
             make_room(panel, matched, least)
@@ -99,9 +100,9 @@ FIGURES: Mapping[str, tuple[Callable[[StudyRecords], Figure], str]] = {
     "success": (
         success_figure,
         "Sampled held-out success of the core configurations against training rollouts, generated tokens and training "
-        "seconds. Each run's success on each question is interpolated linearly between its evaluations to common "
-        "points, from 0 to where the configuration's first run ends; bands are 95 % bootstrap intervals over runs and "
-        "questions at these points.",
+        "seconds. Each run's success on each question, tokens and seconds are interpolated linearly between its "
+        "evaluations to common rollouts, from 0 to where the configuration's first run ends; tokens and seconds are "
+        "means over runs. Bands are 95 % bootstrap intervals over runs and questions at these points.",
     ),
     "mismatch": (
         mismatch_figure,
@@ -160,9 +161,9 @@ def _panels(rows: int, columns: int, height: float) -> tuple[Figure, list[list[A
     return figure, figure.subplots(rows, columns, squeeze=False).tolist()
 
 
-def _draw(axes: Axes, x: pd.Series, curve: pd.DataFrame, look: Style, marks: range) -> None:
+def _draw(axes: Axes, x: pd.Series, curve: pd.DataFrame, look: Style, marks: range, width: float = 1.1) -> None:
     axes.fill_between(x, curve["low"], curve["high"], color=look.colour, alpha=BAND_ALPHA, linewidth=0, zorder=2)
-    axes.plot(x, curve["mean"], **_line(look), markevery=list(marks), zorder=3)
+    axes.plot(x, curve["mean"], **_line(look) | {"linewidth": width}, markevery=list(marks), zorder=3)
 
 
 def _draw_turns(axes: Axes, x: pd.Series, values: pd.DataFrame, look: Style) -> None:

@@ -49,12 +49,12 @@ def step(number: int, rollouts: int, success: float | None, updates: list[dict[s
     }
 
 
-def answers(when: str, mode: str, rewards: dict[str, list[float | None]]) -> list[dict[str, Any]]:
+def answers(when: str, mode: str, rewards: dict[str, list[float | None]], step: int = 0) -> list[dict[str, Any]]:
     """Evaluation lines: `rewards` holds a question's samples."""
     return [
         {
             "when": when,
-            "step": 0,
+            "step": step,
             "rollouts": 0,
             "split": "held_out",
             "mode": mode,
@@ -131,7 +131,16 @@ def _manifest(folder: Path, label: str, seed: int, steps: int) -> dict[str, Any]
     }
 
 
-def write_realistic_run(results: Path, label: str, seed: int, questions: int = 200) -> Path:
+def write_realistic_run(
+    results: Path,
+    label: str,
+    seed: int,
+    questions: int = 200,
+    *,
+    manifest: dict[str, Any] | None = None,
+    config: dict[str, Any] | None = None,
+    experiment: str = "quickstart",
+) -> Path:
     """A run that learns, with noise, whose KL starts where its label's does and falls."""
     random = np.random.default_rng([seed, *label.encode()])
     number = {"rtpo": 14, "grpo": 16}.get(label, 16)
@@ -150,8 +159,9 @@ def write_realistic_run(results: Path, label: str, seed: int, questions: int = 2
                     int(random.integers(300, 600)),
                     float(KL.get(label, 0.2) * np.exp(-i / 20) * random.normal(1, 0.08) + random.normal(0, 1e-6)),
                     float(random.uniform(0.3, 0.6)),
+                    turns=(0, 1, 2) if TURNS.get(label, 1) == 1 else (2 - phase,),
                 )
-                for _ in range(TURNS.get(label, 1))
+                for phase in range(TURNS.get(label, 1))
             ],
         )
         for i in range(number)
@@ -166,7 +176,8 @@ def write_realistic_run(results: Path, label: str, seed: int, questions: int = 2
     evaluations = [
         *answers("before", "sampled", drawn(0.28, 2)),
         *answers("before", "greedy", drawn(0.7, 1)),
-        *answers("after", "sampled", drawn(0.28 + gained, 2)),
-        *answers("after", "greedy", drawn(0.8, 1)),
+        *answers("after", "sampled", drawn(0.28 + gained, 2), number),
+        *answers("after", "greedy", drawn(0.8, 1), number),
+        *answers("during", "sampled", drawn(float(chance[number // 2]), 2), number // 2),
     ]
-    return write_run(results, label, seed, steps, evaluations)
+    return write_run(results, label, seed, steps, evaluations, manifest=manifest, config=config, experiment=experiment)
