@@ -40,7 +40,7 @@ def train(config: RunConfig, stop: StopRequest) -> RunFolder:
 
     from rtpo.verl_harness.session import chat_format
 
-    check_model(config.model.path)
+    check_model(config.model.path, config.top_logprobs)
     train_tasks = load_tasks(config.task, config.task.train)
     held_out = load_tasks(config.task, config.task.held_out)
     check_splits(train_tasks, held_out, config.budget.tasks_per_step)

@@ -192,6 +192,11 @@ class RunConfig(_Strict):
     def algorithm_config(self) -> AlgorithmConfig:
         return cast(AlgorithmConfig, _build(self.descriptor.config, self.algorithm, "algorithm"))
 
+    @property
+    def top_logprobs(self) -> int:
+        """How many of the largest log-probs the algorithm asks of the engine at each position."""
+        return int(getattr(self.algorithm_config, "top_logprobs", 0))
+
     def as_dict(self) -> dict[str, Any]:
         """For the records. Paths inside the project are written from `${project:}`, so that they are those of any
         checkout."""
@@ -273,12 +278,8 @@ def _problems(run: RunConfig) -> list[str]:
         )
     if isinstance(config, PathConfig) and config.dual_clip is not None and config.dual_clip <= 1:
         problems.append(f"algorithm.dual_clip is {config.dual_clip}: it bounds a ratio; use more than 1, or null.")
-    wanted = getattr(config, "top_logprobs", 0)
-    if wanted and run.profile.platform == "cuda":
-        problems.append(
-            f"algorithm.top_logprobs is {wanted} and profile.platform cuda: verl's vLLM server gives the sampled "
-            "token's log-prob alone; use platform cpu."
-        )
+    if run.profile.platform == "cuda":
+        problems += _vllm_problems(run)
     for name, number in [
         ("optimizer.lr", run.optimizer.lr),
         ("optimizer.clip_grad", run.optimizer.clip_grad),
@@ -318,6 +319,28 @@ def _problems(run: RunConfig) -> list[str]:
         problems.append(
             f"budget.tasks_per_step is {run.budget.tasks_per_step} and task.train.count {run.task.train.count}: a step "
             "would hold a task twice."
+        )
+    return problems
+
+
+def _vllm_problems(run: RunConfig) -> list[str]:
+    verl, rollout = OmegaConf.create(run.verl), "actor_rollout_ref.rollout"
+    # the defaults are verl's and vLLM's
+    mode = OmegaConf.select(verl, f"{rollout}.logprobs_mode", default="processed_logprobs")
+    most = OmegaConf.select(verl, f"{rollout}.engine_kwargs.vllm.max_logprobs", default=20)
+    engine = OmegaConf.select(verl, f"{rollout}.name")
+    problems = []
+    if engine != "vllm":
+        problems.append(f"verl.{rollout}.name is {engine} and profile.platform cuda: use vllm.")
+    if mode != "processed_logprobs":
+        problems.append(
+            f"verl.{rollout}.logprobs_mode is {mode}: log-probs are those of the distribution that the token was drawn "
+            "from; use processed_logprobs."
+        )
+    if 0 <= most < run.top_logprobs:
+        problems.append(
+            f"algorithm.top_logprobs is {run.top_logprobs} and vLLM gives {most} at most: use {most} or fewer, or "
+            f"raise verl.{rollout}.engine_kwargs.vllm.max_logprobs."
         )
     return problems
 

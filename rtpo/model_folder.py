@@ -5,24 +5,31 @@ from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
 
-from rtpo.errors import DataError
+from rtpo.errors import ConfigError, DataError
 
 
-def check_model(folder: str | Path) -> None:
-    """Raises DataError, naming the file, for a folder that is missing, incomplete or damaged."""
+def check_model(folder: str | Path, top_logprobs: int = 0) -> None:
+    """Raises DataError, naming the file, for a folder that is missing, incomplete or damaged, and ConfigError when the
+    algorithm asks for more log-probs at a position than the model has tokens."""
     path = Path(folder)
     if not path.is_dir():
         raise DataError(
             f"model.path is {path}: there is no such folder. Give a Hugging Face model folder with config.json, "
             "weights (*.safetensors) and tokenizer; experiments/overfit.py makes the one that task=math expects."
         )
+    contents = {}
     for name in ("config.json", "tokenizer_config.json"):
         try:
-            json.loads((path / name).read_text(encoding="utf-8"))
+            contents[name] = json.loads((path / name).read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise DataError(f"model.path {path} has no {name}: copy the whole model folder.") from None
         except ValueError as error:
             raise DataError(f"{path / name} is not JSON ({error}): copy the model folder again.") from error
+    tokens = contents["config.json"].get("vocab_size")
+    if tokens is not None and top_logprobs > tokens:
+        raise ConfigError(
+            f"algorithm.top_logprobs is {top_logprobs} and the model in {path} has {tokens} tokens: use that or fewer."
+        )
     weights = sorted(path.glob("*.safetensors"))
     if not weights:
         raise DataError(f"model.path {path} has no weights (*.safetensors): copy the whole model folder.")

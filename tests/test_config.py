@@ -10,6 +10,7 @@ from conftest import compose_config
 from rtpo.config import PROJECT, RunConfig, rollout_sampling
 from rtpo.engine import Sampling
 from rtpo.errors import ConfigError, DataError
+from rtpo.model_folder import check_model
 from rtpo.tasks import check_splits
 from rtpo.toy.math_problems import problems
 
@@ -149,9 +150,23 @@ def test_a_deterministic_run_depends_on_no_clock_and_no_vllm(override: str) -> N
 
 
 def test_log_probs_that_the_engine_cannot_give_are_refused() -> None:
-    compose_config("algorithm=arpo")
-    compose_config("algorithm=rtpo", "profile=a100x8")
-    assert "algorithm.top_logprobs is 10" in refusal("algorithm=arpo", "profile=a100x8")
+    model = compose_config("algorithm=arpo", "algorithm.top_logprobs=204").model.path
+    check_model(model, 204)
+    with pytest.raises(ConfigError, match=r"algorithm\.top_logprobs is 205 .* 204 tokens"):
+        check_model(model, 205)
+    most = "verl.actor_rollout_ref.rollout.engine_kwargs.vllm.max_logprobs"
+    assert compose_config("algorithm=arpo", "profile=a100x8").top_logprobs == 10
+    compose_config("algorithm=arpo", "profile=a100x8", "algorithm.top_logprobs=30", f"{most}=30")
+    compose_config("algorithm=arpo", "profile=a100x8", "algorithm.top_logprobs=30", f"{most}=-1")
+    sentence = refusal("algorithm=arpo", "profile=a100x8", "algorithm.top_logprobs=30")
+    assert "algorithm.top_logprobs is 30" in sentence
+    assert f"raise {most}" in sentence
+
+
+@pytest.mark.parametrize(("name", "value"), [("logprobs_mode", "raw_logprobs"), ("name", "sglang")])
+def test_an_engine_whose_log_probs_are_not_known_to_be_the_tokens_is_refused(name: str, value: str) -> None:
+    setting = f"verl.actor_rollout_ref.rollout.{name}"
+    assert f"{setting} is {value}" in refusal("profile=a100x8", f"{setting}={value}")
 
 
 def test_a_dual_clip_that_would_change_the_objective_is_refused() -> None:

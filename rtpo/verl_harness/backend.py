@@ -30,7 +30,7 @@ from rtpo.packing import Packed
 from rtpo.types import Floats
 from rtpo.verbs import Loss, SquaredPair
 from rtpo.verl_harness import rollout_server
-from rtpo.verl_harness.engines import VllmEngine, embedded_engine
+from rtpo.verl_harness.engines import VllmEngine, embedded_engine, ray_failures
 from rtpo.verl_harness.worker import AgentWorker
 
 POOL = "policy"
@@ -67,8 +67,7 @@ class VerlBackend:
         if not self._is_embedded:
             ray.get(started)  # vLLM measures the memory that the trainer leaves
         with redirect_stdout(StringIO()):  # it prints its servers' names
-            manager = rollout_server.EmbeddedServers if self._is_embedded else LLMServerManager
-            self._servers = manager.create(config=settings, worker_group=self._workers)
+            self._servers = self._manager.create(config=settings, worker_group=self._workers)
         ray.get(started)
         checkpoint_engine = omega_conf_to_dataclass(settings.actor_rollout_ref.rollout.checkpoint_engine)
         self._replicas = self._servers.get_replicas()
@@ -85,6 +84,14 @@ class VerlBackend:
         if self._settings.actor_rollout_ref.rollout.free_cache_engine and self.is_serving:
             self._sync.sleep_replicas()
             self.is_serving = False
+
+    @property
+    def _manager(self) -> type[LLMServerManager]:
+        if self._is_embedded:
+            return rollout_server.EmbeddedServers
+        from rtpo.verl_harness.vllm_server import VllmServers  # needs vLLM, which the CPU set does not have
+
+        return VllmServers
 
     def _connect(self) -> Engine:
         if self._is_embedded:
@@ -123,12 +130,13 @@ class VerlBackend:
 
     def push(self, version: int) -> None:
         self._free_the_device()
-        self._sync.update_weights(version)
-        self.is_serving = True
-        if not self._is_embedded:
-            # versions come back with every output; the reset must not fail
-            asyncio.run(_clear_caches(self._replicas))
-            return
+        with ray_failures("the synchronisation"):
+            self._sync.update_weights(version)
+            self.is_serving = True
+            if not self._is_embedded:
+                # versions come back with every output; a cache that is not emptied raises StaleEngine
+                asyncio.run(_clear_caches(self._replicas))
+                return
         for state in self.engine_states():
             if state.version != version or state.cached_prompts:
                 raise StaleEngine(

@@ -2,16 +2,20 @@
 
 import asyncio
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-from ray.exceptions import RayError
+from ray.exceptions import RayError, RayTaskError
 from verl.workers.rollout.llm_server import LLMServerClient
 
 from rtpo.engine import BatchingEngine, Generation, Request
-from rtpo.errors import ConfigError, InfrastructureError, RTPOError
-from rtpo.types import StopReason, as_ids
+from rtpo.errors import InfrastructureError, RTPOError, StaleEngine
+from rtpo.types import Floats, StopReason, as_ids
+
+STOP_REASONS = {"stop": StopReason.STOP, "length": StopReason.LENGTH}
+"""by vLLM's finish_reason"""
 
 
 def embedded_engine(servers: Sequence[Any]) -> BatchingEngine:
@@ -21,15 +25,10 @@ def embedded_engine(servers: Sequence[Any]) -> BatchingEngine:
         shares: dict[int, list[int]] = {}
         for index, request in enumerate(requests):
             shares.setdefault(zlib.crc32(request.session.encode()) % len(servers), []).append(index)
-        try:
+        with ray_failures("the rollout engine"):
             answers = await asyncio.gather(
                 *[servers[rank].generate_many.remote([requests[i] for i in share]) for rank, share in shares.items()]
             )
-        except RayError as error:
-            cause = getattr(error, "cause", error)
-            if isinstance(cause, RTPOError):
-                raise cause from None
-            raise InfrastructureError(f"the rollout engine failed: {str(cause).splitlines()[0]}") from error
         generations = {
             i: g
             for share, answer in zip(shares.values(), answers, strict=True)
@@ -41,9 +40,10 @@ def embedded_engine(servers: Sequence[Any]) -> BatchingEngine:
 
 
 class VllmEngine:
-    """One asynchronous request a turn through verl's client; vLLM batches them itself.
+    """One asynchronous request a turn through verl's client, to `vllm_server.VllmServer`; vLLM batches them itself.
 
-    verl reports vLLM's "stop" and "length" alike, so truncation is read off the last id.
+    A turn ends with `stop_id` and no other id, whatever the model's generation config names. vLLM looks at the id
+    before it looks at the limit, so a stop id in the last place that `max_tokens` leaves is STOP, as in `rtpo.decoder`.
     """
 
     def __init__(self, client: LLMServerClient, stop_id: int) -> None:
@@ -52,9 +52,7 @@ class VllmEngine:
 
     async def generate(self, request: Request) -> Generation:
         sampling = request.sampling
-        if sampling.top_logprobs:
-            raise ConfigError("top_logprobs is set: verl's vLLM server returns the sampled token's log-prob only.")
-        try:
+        with ray_failures("vLLM"):
             output = await self._client.generate(
                 request.session,
                 prompt_ids=request.context_ids.tolist(),
@@ -65,17 +63,48 @@ class VllmEngine:
                     "max_tokens": sampling.max_tokens,
                     "seed": request.seed % 2**31,
                     "logprobs": True,
+                    "top_logprobs": sampling.top_logprobs,
+                    "ignore_eos": True,
+                    "stop_token_ids": [self._stop_id],
                 },
             )
-        except RayError as error:
-            raise InfrastructureError(f"vLLM failed: {str(error).splitlines()[0]}") from error
-        if output.stop_reason == "aborted" or not output.token_ids:
-            raise InfrastructureError(f"vLLM aborted the request of {request.session}")
-        stopped = output.token_ids[-1] == self._stop_id
+        reason = output.extra_fields.get("finish_reason")
+        if reason not in STOP_REASONS or not output.token_ids:
+            raise InfrastructureError(f"vLLM did not finish the request of {request.session}: {reason or 'refused'}")
+        version = output.extra_fields["global_steps"]
+        if version is None:
+            raise StaleEngine("vLLM was given no weights yet: synchronise before the first rollout.")
         return Generation(
             output_ids=as_ids(output.token_ids),
             logprobs=np.asarray(output.log_probs, dtype=np.float32),
-            policy_version=int(output.extra_fields["global_steps"]),
-            stop=StopReason.STOP if stopped else StopReason.LENGTH,
-            top_logprobs=None,
+            policy_version=int(version),
+            stop=STOP_REASONS[reason],
+            top_logprobs=output.extra_fields["top_logprobs"] if sampling.top_logprobs else None,
         )
+
+
+def largest_logprobs(positions: Sequence[Mapping[int, Any]], count: int) -> Floats:
+    """[len(positions), count] the largest log-probs, descending; -inf where a position has fewer.
+
+    positions: of each, vLLM's `Logprob`s by token id: its `count` largest and, when it is none of them, the sampled
+    token's, which is then smaller than they are.
+    """
+    values = np.full((len(positions), count), -np.inf, np.float32)
+    for row, position in zip(values, positions, strict=True):
+        largest = sorted((entry.logprob for entry in position.values()), reverse=True)[:count]
+        row[: len(largest)] = largest
+    return values
+
+
+@contextmanager
+def ray_failures(what: str) -> Iterator[None]:
+    """An error of ours that an actor raised, as it was; any other as InfrastructureError, in a sentence on `what`."""
+    try:
+        yield
+    except RayError as error:
+        cause: BaseException = error
+        while isinstance(cause, RayTaskError):
+            cause = cause.cause
+        if isinstance(cause, RTPOError):
+            raise cause from None
+        raise InfrastructureError(f"{what} failed: {str(cause).partition(chr(10))[0]}") from error

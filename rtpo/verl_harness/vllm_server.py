@@ -1,0 +1,104 @@
+"""verl's vLLM server, telling what it leaves out of vLLM's answers: why a turn ended, and its largest log-probs.
+
+verl asks vLLM for the sampled token's log-prob alone, reports "stop" and "length" alike and does not look at whether
+the prefix cache was emptied. `WatchedEngine` stands between verl's server and vLLM.
+"""
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+from verl.workers.rollout.llm_server import LLMServerManager
+from verl.workers.rollout.replica import TokenOutput
+from verl.workers.rollout.vllm_rollout.vllm_async_server import vLLMHttpServer, vLLMReplica
+from vllm import SamplingParams
+from vllm.outputs import RequestOutput
+from vllm.v1.engine.async_llm import AsyncLLM
+
+from rtpo.errors import StaleEngine
+from rtpo.verl_harness.engines import largest_logprobs
+
+
+@dataclass
+class Watched:
+    """A request: how many of the largest log-probs vLLM is to give at each position, and its last answer so far."""
+
+    top_logprobs: int
+    answer: RequestOutput | None = None
+
+
+class WatchedEngine:
+    """vLLM's engine; each request is made inside `watch`. What is not defined here is the engine's own."""
+
+    def __init__(self, engine: AsyncLLM) -> None:
+        self._engine = engine
+        self._watched: dict[str, Watched] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+    @contextmanager
+    def watch(self, request_id: str, top_logprobs: int) -> Iterator[Watched]:
+        self._watched[request_id] = watched = Watched(top_logprobs)
+        try:
+            yield watched
+        finally:
+            del self._watched[request_id]
+
+    async def generate(
+        self, prompt: Any, sampling_params: SamplingParams, request_id: str, **options: Any
+    ) -> AsyncIterator[RequestOutput]:
+        watched = self._watched[request_id]
+        if watched.top_logprobs:
+            sampling_params.logprobs = watched.top_logprobs
+        async for answer in self._engine.generate(prompt, sampling_params, request_id, **options):
+            watched.answer = answer
+            yield answer
+
+    async def reset_prefix_cache(self, *arguments: Any, **options: Any) -> bool:
+        """Raises StaleEngine when vLLM says that it did not empty its cache."""
+        if not await self._engine.reset_prefix_cache(*arguments, **options):
+            raise StaleEngine(
+                "vLLM did not empty its prefix cache: requests were still running, and later ones would be answered "
+                "from the keys and values of earlier weights."
+            )
+        return True
+
+
+class VllmServer(vLLMHttpServer):
+    """One vLLM engine. `generate` takes one sampling parameter more, `top_logprobs`."""
+
+    async def run_server(self, args: Any) -> None:
+        await super().run_server(args)
+        self.engine = WatchedEngine(self.engine)
+
+    async def generate(
+        self, prompt_ids: list[int], sampling_params: dict[str, Any], request_id: str, *arguments: Any, **options: Any
+    ) -> TokenOutput:
+        """verl's answer with, in `extra_fields`, vLLM's `finish_reason` and the `top_logprobs` if they were asked for:
+        [n, top_logprobs] as `rtpo.engine.Generation` has them. Neither is there for a request vLLM never saw."""
+        top_logprobs = sampling_params.pop("top_logprobs", 0)
+        with self.engine.watch(request_id, top_logprobs) as watched:
+            output = await super().generate(prompt_ids, sampling_params, request_id, *arguments, **options)
+        if watched.answer is not None and watched.answer.outputs:
+            (completion,) = watched.answer.outputs
+            output.extra_fields["finish_reason"] = completion.finish_reason
+            if top_logprobs:
+                output.extra_fields["top_logprobs"] = largest_logprobs(completion.logprobs, top_logprobs)
+        return output
+
+
+class VllmReplica(vLLMReplica):
+    """Launches `VllmServer` where verl launches its own server."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.server_class = ray.remote(VllmServer)
+
+
+class VllmServers(LLMServerManager):
+    """verl's replicas and router, with `VllmReplica`."""
+
+    rollout_replica_class = VllmReplica
