@@ -1,4 +1,4 @@
-"""Draw docs/reference.png and fill the generated blocks of README.md and docs/*.md: python analysis/readme.py [--check]
+"""Draw the figures of docs/ and fill the generated blocks of README.md and docs/: python analysis/readme.py [--check]
 
 All from records. A block stands between `<!-- generated:NAME -->` and `<!-- end -->`, each alone on its line.
 """
@@ -18,10 +18,12 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 from PIL import Image
 
+from analysis import toy_figures, toy_study
 from analysis.make_figures import METADATA, save_figure
 from analysis.make_tables import make_tables
 from analysis.records import Run, complete_groups, load_runs
 from analysis.tables import NOT_RUN, narrowest, number
+from analysis.toy_records import core_manifests, load_study
 from rtpo.algorithms import MODULES, load_algorithm
 from rtpo.errors import DataError, RTPOError
 from rtpo.records import PACKAGES
@@ -30,8 +32,11 @@ PROJECT = Path(__file__).resolve().parents[1]
 EXPERIMENT = "reference"
 FIGURE = Path("docs", "reference.png")
 BENCH = Path("results", "reference_bench")
+STUDY = Path("configs", "study", "toy.yaml")
+STUDY_RESULTS = Path("results", "toy")
+STUDY_FIGURES = {name: Path("docs", f"toy_study_{name}.png") for name in toy_figures.FIGURES}
 RECORDS = "Records"
-"""the text chunk of the figure that holds the checksum of the records it was drawn from"""
+"""the text chunk of a figure that holds the checksum of the records it was drawn from"""
 PAPER = {
     "task.max_turns": "3",
     "task.max_prompt_tokens": "8192",
@@ -83,10 +88,9 @@ def figure(project: Path, page: Path) -> str:
     """The figure of the reference runs."""
     if not _manifests(project):
         return f"{NOT_RUN}\n"
-    place = Path(os.path.relpath(project / FIGURE, page.parent)).as_posix()
     return (
         f"![Reference runs: success, ratio and KL against training rollouts. Toy scale, not the paper's results.]"
-        f"({place})\n"
+        f"({_link(project / FIGURE, page)})\n"
     )
 
 
@@ -189,6 +193,17 @@ def new_method(project: Path, page: Path) -> str:
     return _table(("File", "Lines"), [*rows, ("Total", str(sum(int(lines) for _, lines in rows)))])
 
 
+def study(project: Path, page: Path) -> str:
+    """The toy study: verdicts, tables, figures and what is missing."""
+    links = {name: _link(project / path, page) for name, path in STUDY_FIGURES.items()}
+    return toy_study.page(load_study(project / STUDY_RESULTS, project / STUDY), links)
+
+
+def study_settings(project: Path, page: Path) -> str:
+    """The toy study's plan."""
+    return toy_study.settings(project / STUDY)
+
+
 BLOCKS: dict[str, Callable[[Path, Path], str]] = {
     "quickstart": quickstart,
     "figure": figure,
@@ -198,6 +213,8 @@ BLOCKS: dict[str, Callable[[Path, Path], str]] = {
     "versions": versions,
     "methods": methods,
     "new_method": new_method,
+    "toy_study": study,
+    "toy_study_settings": study_settings,
 }
 """name to text, given the project's folder and the page"""
 
@@ -217,28 +234,41 @@ def filled(project: Path, page: Path) -> str:
     return _BLOCK.sub(fill, text)
 
 
-def draw(project: Path) -> Path | None:
-    """Draw the reference figure, with the checksum of its records in it; None without runs."""
-    checksum = records_checksum(project)
-    if checksum is None:
-        return None
-    groups = complete_groups(project / "results", EXPERIMENT)
-    save_figure(groups, {project / FIGURE: METADATA["png"] | {RECORDS: checksum}})
-    return project / FIGURE
+def draw(project: Path) -> list[Path]:
+    """Draw the figures that have records, each with the checksum of its records in it."""
+    files = {
+        path: {project / path: METADATA["png"] | {RECORDS: records_checksum(manifests)}}
+        for path, manifests in _figures(project).items()
+        if manifests
+    }
+    if FIGURE in files:
+        save_figure(complete_groups(project / "results", EXPERIMENT), files[FIGURE])
+    named = {name: files[path] for name, path in STUDY_FIGURES.items() if path in files}
+    if named:
+        records = load_study(project / STUDY_RESULTS, project / STUDY)
+        for name, file in named.items():
+            toy_figures.draw(records, name, file)
+    return [project / path for path in files]
 
 
-def records_checksum(project: Path) -> str | None:
-    """Of the reference runs' manifests, which hold the checksums of their files; None without runs."""
-    manifests = _manifests(project)
+def _figures(project: Path) -> dict[Path, list[Path]]:
+    """The manifests of the runs that each figure of docs/ shows."""
+    plan = project / STUDY
+    core = core_manifests(project / STUDY_RESULTS, plan) if plan.exists() else []
+    return {FIGURE: _manifests(project), **dict.fromkeys(STUDY_FIGURES.values(), core)}
+
+
+def records_checksum(manifests: Sequence[Path]) -> str | None:
+    """Of runs' manifests, which hold the checksums of their files; None without runs."""
     lines = [f"{hashlib.sha256(path.read_bytes()).hexdigest()} {path.parent.name}\n" for path in manifests]
     return hashlib.sha256("".join(lines).encode()).hexdigest() if lines else None
 
 
-def drawn_from(project: Path) -> str | None:
-    """The checksum of the records that the figure was drawn from; None without one."""
-    if not (project / FIGURE).exists():
+def drawn_from(figure: Path) -> str | None:
+    """The checksum of the records that a figure was drawn from; None without one."""
+    if not figure.exists():
         return None
-    with Image.open(project / FIGURE) as image:
+    with Image.open(figure) as image:
         return image.info.get(RECORDS)
 
 
@@ -255,21 +285,27 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     try:
         texts = {page: filled(given.project, page) for page in pages(given.project)}
-        drawn = None if given.check else draw(given.project)
+        drawn = [] if given.check else draw(given.project)
     except RTPOError as error:
         print(error, file=sys.stderr)
         return 1
     stale = [page for page, text in texts.items() if page.read_text(encoding="utf-8") != text]
     if given.check:
-        stale += [given.project / FIGURE] * (drawn_from(given.project) != records_checksum(given.project))
+        for figure, manifests in _figures(given.project).items():
+            if drawn_from(given.project / figure) != records_checksum(manifests):
+                stale.append(given.project / figure)
         for path in stale:
             print(f"{path} is not what the records give: python analysis/readme.py", file=sys.stderr)
         return 1 if stale else 0
     for page in stale:
         page.write_text(texts[page], encoding="utf-8")
-    for path in [*stale, *([drawn] if drawn else [])]:
+    for path in [*stale, *drawn]:
         print(path)
     return 0
+
+
+def _link(path: Path, page: Path) -> str:
+    return Path(os.path.relpath(path, page.parent)).as_posix()
 
 
 def _manifests(project: Path) -> list[Path]:

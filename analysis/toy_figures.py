@@ -1,6 +1,7 @@
 """The toy study's figures, of its core: held-out success against what it cost, ratio and KL, and ties."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import matplotlib.style
@@ -13,11 +14,14 @@ from matplotlib.ticker import MaxNLocator
 
 from analysis import measures
 from analysis.labels import Style, styles
-from analysis.make_figures import BAND_ALPHA, METADATA, STYLE, make_room
+from analysis.make_figures import METADATA, STYLE, make_room
 from analysis.records import RunGroup
 from analysis.toy_records import StudyRecords
 
 WIDTH = 7.2
+BAND_ALPHA = 0.1
+MARK_SIZES = {"*": 7.0, "P": 5.2, "X": 5.2}
+MARK_SIZE = 4.2
 LEGEND_COLUMNS = 3
 DRAWS = 2000
 """of a band's bootstrap"""
@@ -61,19 +65,19 @@ def mismatch_figure(records: StudyRecords) -> Figure:
                 every = max(1, len(curve) // 4)
                 marks = range(place * every // len(core[task]), len(curve), every)
                 # later curves are thinner, so that equal curves show each other
-                _draw(axes[row][column], curve["rollouts"], curve, look, marks, width=max(0.9, 2.4 - 0.3 * place))
+                _draw(axes[row][column], curve["rollouts"], curve, look, marks, width=max(0.9, 2.2 - 0.2 * place))
             kl = measures.by_turn(group, measures.turn_kl)
             ratio = np.exp(-kl[["mean", "high", "low"]]).set_axis(["mean", "low", "high"], axis=1)
             shift = SIDE_STEP * (place - (len(core[task]) - 1) / 2)
             _draw_turns(axes[row][2], kl["turn"] + shift, ratio, look)
             _draw_turns(axes[row][3], kl["turn"] + shift, kl, look)
-        for column, (what, matched, least) in enumerate(2 * (("ratio", 1.0, 0.05), ("KL, nats a token", 0.0, 0.03))):
+        for column, (what, matched, least) in enumerate(2 * (("ratio", 1.0, 0.05), ("KL", 0.0, 0.03))):
             panel = axes[row][column]
             panel.set_title(f"({chr(97 + 4 * row + column)}) {NAMES[task]}: {what}")
             make_room(panel, matched, least)
             panel.set_xlabel("Training rollouts" if column < 2 else "Turn k")
             panel.xaxis.set_major_locator(MaxNLocator(3 if column < 2 else 6, integer=True))
-    _finish(figure, core, "Lines: means over runs. Bands and bars: their range.")
+    _finish(figure, core, "KL in nats a token. Means over runs, and their range.")
     return figure
 
 
@@ -92,38 +96,49 @@ def ties_figure(records: StudyRecords) -> Figure:
         panel.set_ylim(-4, 104)
         panel.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     axes[0][0].set_ylabel("Groups with advantages all 0, %")
-    _finish(figure, core, "Marks: means over runs and steps. Bars: their range over runs.")
+    _finish(figure, core, "Means over runs, and their range.")
     return figure
 
 
-FIGURES: Mapping[str, tuple[Callable[[StudyRecords], Figure], str]] = {
-    "success": (
+@dataclass(frozen=True)
+class StudyFigure:
+    """How a figure is drawn, what it shows in a few words, and its caption."""
+
+    drawn: Callable[[StudyRecords], Figure]
+    summary: str
+    caption: str
+
+
+FIGURES: Mapping[str, StudyFigure] = {
+    "success": StudyFigure(
         success_figure,
+        "Held-out success against rollouts, tokens and seconds.",
         "Sampled held-out success of the core configurations against training rollouts, generated tokens and training "
-        "seconds. Each run's success on each question, tokens and seconds are interpolated linearly between its "
+        "seconds. A run's success on each question, its tokens and its seconds are interpolated linearly between its "
         "evaluations to common rollouts, from 0 to where the configuration's first run ends; tokens and seconds are "
         "means over runs. Bands are 95 % bootstrap intervals over runs and questions at these points.",
     ),
-    "mismatch": (
+    "mismatch": StudyFigure(
         mismatch_figure,
+        "Training over rollout probability and KL by rollouts and by turn.",
         "Training over rollout probability (geometric mean a token) and KL (k1, nats a token), by training rollouts "
         "and by turn. Both are measured before each update and hold all of the difference: contexts, and weights that "
         "have moved since they sampled. A turn's value is the mean over the updates that train it, then over steps; "
         "ranges are over runs.",
     ),
-    "ties": (
+    "ties": StudyFigure(
         ties_figure,
-        "Share of groups whose advantages are all 0, by the turn they train; mean over updates and steps, range over "
+        "Share of groups without an advantage by turn.",
+        "Share of groups whose advantages are all 0, by the turn they train: means over updates and steps, ranges over "
         "runs. Groups differ in size between algorithms.",
     ),
 }
-"""by name: how it is drawn, and its caption"""
 
 
 def draw(records: StudyRecords, name: str, files: Mapping[Path, Mapping[str, str | None]]) -> None:
     """Draw a figure into `files`, each with its metadata."""
     with matplotlib.style.context(STYLE):
-        figure = FIGURES[name][0](records)
+        figure = FIGURES[name].drawn(records)
         for path, metadata in files.items():
             path.parent.mkdir(parents=True, exist_ok=True)
             figure.savefig(path, metadata=dict(metadata))
@@ -177,9 +192,9 @@ def _line(look: Style) -> dict[str, object]:
         "linestyle": look.line,
         "linewidth": 1.1,
         "marker": look.marker,
-        "markersize": 4.2,
+        "markersize": MARK_SIZES.get(look.marker, MARK_SIZE),
         "markeredgecolor": "white",
-        "markeredgewidth": 0.4,
+        "markeredgewidth": 0.3,
     }
 
 

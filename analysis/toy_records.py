@@ -16,8 +16,8 @@ TRAINED = ("core", "rest", "controls")
 @dataclass(frozen=True, eq=False)
 class StudyRecords:
     """`planned`: the runs of each part. `groups`: by task, the finished ones of TRAINED by configuration, in the order
-    of tables. `search`: those of the learning-rate search, by configuration a group with a run for each rate. `chosen`:
-    by task and label the rate of the study. `grid`: the rates searched."""
+    of tables. `search`: those of the learning-rate search, by task and configuration a group with a run for each rate.
+    `chosen`: by task and label the rate of the study. `grid`: the rates it is chosen from."""
 
     study: Study
     planned: Mapping[str, tuple[Place, ...]]
@@ -48,6 +48,12 @@ class StudyRecords:
         """The configurations of a part that have finished runs."""
         labels = {place.label for place in self.planned[part]}
         return [group for group in self.groups[task] if group.label in labels]
+
+    def tried(self, task: str, label: str) -> list[float]:
+        """The learning rates of the search for a configuration: those that were run, and the grid."""
+        algorithms = {place.configuration.algorithm for place in self.places(task, label)}
+        groups = (group for group in self.search if group.first.manifest["task"] == task and group.label in algorithms)
+        return sorted({*self.grid, *(learning_rate(run) for group in groups for run in group.runs)})
 
     def unfinished(self, part: str) -> list[Place]:
         return [place for place in self.planned[part] if not self.study.folder(place).is_finished]
@@ -85,12 +91,13 @@ def load_study(results: Path, file: Path = STUDY) -> StudyRecords:
 
 
 def _search(study: Study) -> Iterator[RunGroup]:
-    found: dict[tuple[str, str], list[Run]] = defaultdict(list)
-    for place, rate in study.search():
-        if study.folder(place).is_finished:
-            found[place.task, place.configuration.label].append(_checked(load_run(study.folder(place).path), rate))
-    for (_, label), runs in found.items():
-        yield RunGroup(label, tuple(runs))
+    """Runs at rates that are no longer in the grid too."""
+    for place in {(place.task, place.configuration): place for place, _ in study.search()}.values():
+        label = place.configuration.label
+        found = study.folder(place).path.parent.glob(f"{label}_lr*-seed{place.seed}/manifest.json")
+        runs = sorted((load_run(manifest.parent) for manifest in found), key=learning_rate)
+        if runs:
+            yield RunGroup(label, tuple(runs))
 
 
 def _checked(run: Run, rate: float | None) -> Run:
@@ -100,6 +107,13 @@ def _checked(run: Run, rate: float | None) -> Run:
             "learning_rates.json, or delete the run."
         )
     return run
+
+
+def core_manifests(results: Path, file: Path = STUDY) -> list[Path]:
+    """Those of the core's finished runs, in the plan's order."""
+    study = Study(file, results)
+    folders = [study.folder(place) for place in study.places("core")]
+    return [folder.path / "manifest.json" for folder in folders if folder.is_finished]
 
 
 def learning_rate(run: Run) -> float:

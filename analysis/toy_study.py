@@ -5,7 +5,7 @@ docs/toy_study.md is made from the same records, by python analysis/readme.py.
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ from analysis.tables import (
     number,
     percent,
 )
-from analysis.toy_figures import save_figures
+from analysis.toy_figures import FIGURES, has_figures, save_figures
 from analysis.toy_records import TRAINED, StudyRecords, learning_rate, load_study, missing_lines
 from experiments.toy_study import PARTS, RESULTS, STUDY
 from rtpo.errors import RTPOError
@@ -58,8 +58,8 @@ class _TaskCells:
 
     def rate(self, group: RunGroup) -> str:
         rate = learning_rate(group.first)
-        edge = rate in (self.records.grid[0], self.records.grid[-1])
-        return f"{rate:g}{f' {EDGE}' if edge else ''}"
+        tried = self.records.tried(self.task, group.label)
+        return f"{rate:g} {EDGE}" if rate in (tried[0], tried[-1]) else f"{rate:g}"
 
     def seconds_ratio(self, group: RunGroup) -> str:
         return self._of_pairs(
@@ -198,7 +198,7 @@ def _caption(records: StudyRecords, task: str) -> list[str]:
     return [
         f"The toy study on {TITLES[task].lower()}: the core, the rest, the controls.",
         f"Runs: finished of planned; warm starts ({', '.join(warm_starts)}) times seeds.",
-        f"{EDGE}: the learning rate lies at an edge of the searched grid.",
+        f"{EDGE}: the learning rate is the lowest or the highest that was tried for the configuration.",
         f"Success is the share of held-out samples with reward 1, in percent: sampled at temperature 1 (questions × "
         f"samples: {', '.join(sizes)}), or greedy.",
         "Brackets: 95 % bootstrap intervals (Wilson's where all answers are alike) over runs and questions. Runs are "
@@ -236,17 +236,20 @@ def rates_table(records: StudyRecords) -> Table | None:
 
         return text
 
+    rates = sorted({*records.grid, *(learning_rate(run) for group in records.search for run in group.runs)})
+    other = ", ".join(f"{rate:g}" for rate in rates if rate not in records.grid)
     columns = (
         Column("Task", lambda group: TITLES[str(group.first.manifest["task"])]),
         Column("Configuration", lambda group: styles([group.label])[group.label].title),
-        *(Column(f"{rate:g}", cell(rate)) for rate in records.grid),
+        *(Column(f"{rate:g}", cell(rate)) for rate in rates),
     )
     of_questions = {run.evaluations["task"].nunique() for group in records.search for run in group.runs}
     questions = ", ".join(str(count) for count in sorted(of_questions))
     caption = (
         "The learning-rate search: sampled success after training on the validation split, in percent, one run a cell "
         f"(seed 0, first warm start, {questions} questions). Brackets: 95 % intervals over questions alone. Bold: the "
-        "rate the study uses, the best of its row, of equals the lowest."
+        f"rate the study uses, the best of {', '.join(f'{rate:g}' for rate in records.grid)}, of equals the lowest."
+        f"{f' Runs at {other} are of an earlier grid.' if other else ''}"
     )
     groups = sorted(records.search, key=lambda group: records.tasks.index(str(group.first.manifest["task"])))
     begun = [str(place) for place in records.unfinished("rates") if records.is_begun(place)]
@@ -275,14 +278,16 @@ def summary(records: StudyRecords) -> str:
     return "\n".join([*lines, "", made, ""])
 
 
-def page(records: StudyRecords, figures: Sequence[tuple[str, str]]) -> str:
-    """The generated part of docs/toy_study.md. `figures`: path and caption of each."""
+def page(records: StudyRecords, figures: Mapping[str, str]) -> str:
+    """The generated part of docs/toy_study.md. `figures`: the path of each, by its name in FIGURES."""
     if not records.runs and not records.search:
         return f"{NOT_RUN}\n"
     by_task = [(f"## {TITLES[task]}", task_table(records, task)) for task in records.tasks]
     verdicts = claims_table(records, TITLES) if records.runs else None
     shown = "\n".join(
-        f"![{caption} Toy scale, not the paper's results.]({path})\n\n{caption}\n" for path, caption in figures
+        f"![{figure.summary} Toy scale, not the paper's results.]({figures[name]})\n\n{figure.caption}\n"
+        for name, figure in FIGURES.items()
+        if has_figures(records)
     )
     sections = [
         ("## Runs", summary(records)),
