@@ -1,5 +1,6 @@
 """The paper's claims as far as the toy study can speak of them, each with its difference and a verdict by one rule."""
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -11,7 +12,7 @@ from analysis.intervals import Interval
 from analysis.make_tables import FEW_SEEDS
 from analysis.measures import HeldOut
 from analysis.records import Run, RunGroup
-from analysis.tables import NO_VALUE, NOT_RUN, Table, percent
+from analysis.tables import NO_VALUE, NOT_RUN, Table, number, percent
 from analysis.toy_records import StudyRecords
 
 LEAST_PAIRS = 3
@@ -104,9 +105,11 @@ MEASURES: Mapping[str, tuple[str, Callable[[RunGroup, RunGroup], Interval | None
 
 @dataclass(frozen=True)
 class Finding:
-    """What a task says of a claim. `outcome` is NOT_RUN where no pair of runs is finished."""
+    """What a task says of a claim. `by_warm_start`: the mean difference on each that has pairs. `outcome` is NOT_RUN
+    where no pair of runs is finished."""
 
     difference: Interval | None
+    by_warm_start: tuple[float, ...]
     pairs: int
     planned: int
     outcome: str
@@ -120,12 +123,22 @@ def finding(records: StudyRecords, task: str, claim: Claim) -> Finding | None:
     planned = len({(p.experiment, p.seed) for p in places[0]} & {(p.experiment, p.seed) for p in places[1]})
     groups = [records.group(task, label) for label in (claim.first, claim.second)]
     if groups[0] is None or groups[1] is None:
-        return Finding(None, 0, planned, NOT_RUN)
+        return Finding(None, (), 0, planned, NOT_RUN)
     first, second = measures.paired(groups[0], groups[1])
     if not first.runs:
-        return Finding(None, 0, planned, NOT_RUN)
-    difference = MEASURES[claim.measure][1](first, second)
-    return Finding(difference, len(first.runs), planned, outcome(difference, len(first.runs)))
+        return Finding(None, (), 0, planned, NOT_RUN)
+    compare = MEASURES[claim.measure][1]
+    difference = compare(first, second)
+    of_each = [compare(*pair) for pair in zip(_by_warm_start(first), _by_warm_start(second), strict=True)]
+    means = tuple(each.mean for each in of_each if each is not None)
+    return Finding(difference, means, len(first.runs), planned, outcome(difference, len(first.runs)))
+
+
+def _by_warm_start(group: RunGroup) -> list[RunGroup]:
+    runs: dict[str, list[Run]] = defaultdict(list)
+    for run in group.runs:
+        runs[str(run.manifest["experiment"])].append(run)
+    return [RunGroup(group.label, tuple(part)) for part in runs.values()]
 
 
 def outcome(difference: Interval | None, pairs: int) -> str:
@@ -167,9 +180,10 @@ def claims_table(records: StudyRecords, titles: Mapping[str, str]) -> Table:
     caption = (
         "Claims and what the toy study says of them. Toy scale: a verdict here is about these toy tasks, not about the "
         "paper's results. A difference is the first minus the second, over pairs of runs of one warm start and seed, "
-        "turned so that above 0 is for the claim; then how many of the planned pairs are finished. Brackets: 95 % "
-        "bootstrap intervals, of success over runs and questions, otherwise over runs alone; below "
-        f"{FEW_SEEDS} pairs they are rough. Claims of the source “{PAPER}” are the paper's, measured on this project's "
+        "turned so that above 0 is for the claim; then its mean on each warm start, where there are two, and how many "
+        "of the planned pairs are finished. Brackets: 95 % bootstrap intervals, of success over runs and questions, "
+        f"otherwise over runs alone; below {FEW_SEEDS} pairs they are rough, and two warm starts cannot carry one of "
+        f"their own. Claims of the source “{PAPER}” are the paper's, measured on this project's "
         "toy tasks; the others are this project's own questions. On cost the paper counts at equal trunks and reports "
         f"RTPO as the dearer. {RULE}"
     )
@@ -183,4 +197,6 @@ def _cell(found: Finding | None) -> str:
         return NO_VALUE
     if found.outcome == NOT_RUN:
         return NOT_RUN
-    return f"{percent(found.difference, sign=True)}, {found.pairs} of {found.planned}"
+    means = " / ".join(number(mean, 1, scale=100, sign=True) for mean in found.by_warm_start)
+    by_warm_start = f"; {means}" if len(found.by_warm_start) > 1 else ""
+    return f"{percent(found.difference, sign=True)}{by_warm_start}; {found.pairs} of {found.planned}"

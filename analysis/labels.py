@@ -53,7 +53,7 @@ LOOKS: dict[str, tuple[str, str, Line]] = {
     "grpo": (VERMILION, "s", (0, (4, 1.5))),
     "grpo_exact": (GREEN, "^", (0, (2, 2))),
     "rtpo_tree": (SKY, "P", "-"),
-    "rtpo_off": (BLUE, "v", ":"),
+    "rtpo_off": (BLUE, "v", (0, (1, 1.3))),
     "seeupo": (PURPLE, "D", "-"),
     "arpo_exact": (ORANGE, "X", "-."),
     "tree_grpo_exact": (BLACK, "*", (0, (5, 1, 1, 1, 1, 1))),

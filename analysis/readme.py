@@ -236,8 +236,8 @@ def filled(project: Path, page: Path) -> str:
 
 def draw(project: Path) -> list[Path]:
     """Draw the figures that have records, each with the checksum of its records in it."""
-    files = {
-        path: {project / path: METADATA["png"] | {RECORDS: records_checksum(manifests)}}
+    files: dict[Path, dict[Path, dict[str, str | None]]] = {
+        path: {project / path: {**METADATA["png"], RECORDS: records_checksum(manifests)}}
         for path, manifests in _figures(project).items()
         if manifests
     }

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import matplotlib.style
 import numpy as np
@@ -67,7 +68,7 @@ def mismatch_figure(records: StudyRecords) -> Figure:
                 # later curves are thinner, so that equal curves show each other
                 _draw(axes[row][column], curve["rollouts"], curve, look, marks, width=max(0.9, 2.2 - 0.2 * place))
             kl = measures.by_turn(group, measures.turn_kl)
-            ratio = np.exp(-kl[["mean", "high", "low"]]).set_axis(["mean", "low", "high"], axis=1)
+            ratio = pd.DataFrame({"mean": np.exp(-kl["mean"]), "low": np.exp(-kl["high"]), "high": np.exp(-kl["low"])})
             shift = SIDE_STEP * (place - (len(core[task]) - 1) / 2)
             _draw_turns(axes[row][2], kl["turn"] + shift, ratio, look)
             _draw_turns(axes[row][3], kl["turn"] + shift, kl, look)
@@ -148,7 +149,7 @@ def save_figures(records: StudyRecords, output: Path) -> list[Path]:
     """Draw every figure in every format and return the files; none without runs of the core."""
     if not has_figures(records):
         return []
-    made = []
+    made: list[Path] = []
     for name in FIGURES:
         files = {output / f"toy_study_{name}.{suffix}": metadata for suffix, metadata in METADATA.items()}
         draw(records, name, files)
@@ -186,7 +187,7 @@ def _draw_turns(axes: Axes, x: pd.Series, values: pd.DataFrame, look: Style) -> 
     axes.plot(x, values["mean"], **_line(look), zorder=3)
 
 
-def _line(look: Style) -> dict[str, object]:
+def _line(look: Style) -> dict[str, Any]:
     return {
         "color": look.colour,
         "linestyle": look.line,

@@ -38,7 +38,7 @@ from rtpo.errors import RTPOError
 NAME = "toy_study"
 CONTROL = "grpo_exact"
 EDGE = "†"
-TITLES = {"toy_math": "Toy math", "toy_knowledge": "Toy knowledge"}
+TASKS = {"toy_math": "Toy math", "toy_knowledge": "Toy knowledge"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,7 +196,7 @@ def _caption(records: StudyRecords, task: str) -> list[str]:
     residual = "Residual: mean squared error of the squared pair loss, over steps." if _has_residual(groups) else ""
     warm_starts = _experiments(records, task)
     return [
-        f"The toy study on {TITLES[task].lower()}: the core, the rest, the controls.",
+        f"The toy study on {TASKS[task].lower()}: the core, the rest, the controls.",
         f"Runs: finished of planned; warm starts ({', '.join(warm_starts)}) times seeds.",
         f"{EDGE}: the learning rate is the lowest or the highest that was tried for the configuration.",
         f"Success is the share of held-out samples with reward 1, in percent: sampled at temperature 1 (questions × "
@@ -226,8 +226,8 @@ def rates_table(records: StudyRecords) -> Table | None:
 
     def cell(rate: float) -> Callable[[RunGroup], str]:
         def text(group: RunGroup) -> str:
-            run = next((run for run in group.runs if learning_rate(run) == rate), None)
-            evaluation = run and measures.held_out(RunGroup(group.label, (run,)), "after", "sampled")
+            runs = tuple(run for run in group.runs if learning_rate(run) == rate)
+            evaluation = measures.held_out(RunGroup(group.label, runs), "after", "sampled")
             if evaluation is None:
                 return NOT_RUN
             shown = percent(measures.success(evaluation))
@@ -239,7 +239,7 @@ def rates_table(records: StudyRecords) -> Table | None:
     rates = sorted({*records.grid, *(learning_rate(run) for group in records.search for run in group.runs)})
     other = ", ".join(f"{rate:g}" for rate in rates if rate not in records.grid)
     columns = (
-        Column("Task", lambda group: TITLES[str(group.first.manifest["task"])]),
+        Column("Task", lambda group: TASKS[str(group.first.manifest["task"])]),
         Column("Configuration", lambda group: styles([group.label])[group.label].title),
         *(Column(f"{rate:g}", cell(rate)) for rate in rates),
     )
@@ -260,7 +260,7 @@ def rates_table(records: StudyRecords) -> Table | None:
 def tables(records: StudyRecords) -> list[Table]:
     """Every table of the study that has records."""
     made = [*(task_table(records, task) for task in records.tasks), rates_table(records)]
-    return [*([claims_table(records, TITLES)] if records.runs else []), *(table for table in made if table is not None)]
+    return [*([claims_table(records, TASKS)] if records.runs else []), *(table for table in made if table is not None)]
 
 
 def summary(records: StudyRecords) -> str:
@@ -282,8 +282,8 @@ def page(records: StudyRecords, figures: Mapping[str, str]) -> str:
     """The generated part of docs/toy_study.md. `figures`: the path of each, by its name in FIGURES."""
     if not records.runs and not records.search:
         return f"{NOT_RUN}\n"
-    by_task = [(f"## {TITLES[task]}", task_table(records, task)) for task in records.tasks]
-    verdicts = claims_table(records, TITLES) if records.runs else None
+    by_task = [(f"## {TASKS[task]}", task_table(records, task)) for task in records.tasks]
+    verdicts = claims_table(records, TASKS) if records.runs else None
     shown = "\n".join(
         f"![{figure.summary} Toy scale, not the paper's results.]({figures[name]})\n\n{figure.caption}\n"
         for name, figure in FIGURES.items()

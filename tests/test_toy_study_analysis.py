@@ -1,0 +1,401 @@
+"""The toy study's tables, verdicts and figures: pairs, what is missing, and the rule, on made-up runs."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from PIL import Image
+from synthetic_runs import answers, empty_update, step, update, write_realistic_run, write_run
+
+from analysis import measures, readme, toy_figures, toy_study
+from analysis.claims import CLAIMS, MEASURES, Claim, Finding, claims_table, finding, outcome, verdict
+from analysis.intervals import Interval
+from analysis.labels import TITLES, styles
+from analysis.records import RunGroup, load_runs, over_warm_starts
+from analysis.tables import NO_VALUE, NOT_RUN, Table
+from analysis.toy_records import TRAINED, StudyRecords, load_study, missing_lines
+from experiments.toy_study import Study
+from rtpo.errors import DataError
+
+PLAN: dict[str, Any] = {
+    "settings": ["budget.rollouts=4096"],
+    "learning_rates": [1e-4, 2e-4, 5e-4],
+    "validation": ["task.held_out.split=validation"],
+    "warm_starts": {"toy_math": ["toy_math", "toy_math_1"], "toy_knowledge": ["toy_knowledge"]},
+    "core": {
+        "tasks": ["toy_math"],
+        "warm_starts": 2,
+        "seeds": [0, 1],
+        "configurations": ["rtpo", "grpo_exact"],
+    },
+    "rest": {"tasks": ["toy_math"], "warm_starts": 1, "seeds": [0], "configurations": ["refuel"]},
+    "controls": {
+        "tasks": ["toy_math"],
+        "warm_starts": 1,
+        "seeds": [0],
+        "configurations": [{"label": "rtpo_64_steps", "algorithm": "rtpo", "settings": ["budget.optimizer_steps=64"]}],
+    },
+}
+WARM_STARTS = ("toy_math", "toy_math_1")
+RIGHT, WRONG = 1.0, 0.0
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "study.yaml"
+    path.write_text(yaml.safe_dump(PLAN))
+    return path
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    (tmp_path / "toy").mkdir()
+    return tmp_path / "toy"
+
+
+def of_warm_start(experiment: str, rate: float = 2e-4, **more: Any) -> dict[str, Any]:
+    """What a run's files say of where it started from."""
+    return {
+        "experiment": experiment,
+        "manifest": {"model_sha256": {"model": experiment}, **more},
+        "config": {
+            "experiment_name": experiment,
+            "model": {"name": experiment},
+            "optimizer": {"lr": rate},
+            "verl": {"trainer": {"experiment_name": experiment}, "seed": 1},
+        },
+    }
+
+
+def write_small(results: Path, experiment: str, label: str, seed: int, right: str, **more: Any) -> Path:
+    """A run evaluated on the questions a to d; after training the ones in `right` are answered right."""
+    after = {question: [RIGHT if question in right else WRONG] for question in "abcd"}
+    before = {question: [RIGHT if question == "a" else WRONG] for question in "abcd"}
+    lines = [*answers("before", "sampled", before), *answers("after", "sampled", after, 1)]
+    return write_run(
+        results, label, seed, [step(1, 1000, 0.5, [update(10, 0.0, 0.5)])], lines, **of_warm_start(experiment, **more)
+    )
+
+
+def column(table: Table | None, title: str) -> dict[str, str]:
+    """A column's cells by configuration."""
+    assert table is not None
+    place = table.header.index(title)
+    return {row[0]: row[place] for row in table.rows}
+
+
+def test_differences_are_paired_by_warm_start_and_seed(file: Path, results: Path) -> None:
+    write_small(results, "toy_math", "grpo_exact", 0, "ab")
+    write_small(results, "toy_math", "grpo_exact", 1, "abc")
+    write_small(results, "toy_math_1", "grpo_exact", 0, "a")
+    write_small(results, "toy_math", "rtpo", 0, "abcd")
+    write_small(results, "toy_math_1", "rtpo", 0, "ab")
+    write_small(results, "toy_math_1", "rtpo", 1, "")
+    table = toy_study.task_table(load_study(results, file), "toy_math")
+    rtpo, grpo = TITLES["rtpo"], TITLES["grpo_exact"]
+    # (4 + 2 + 0) / 12, and the pairs (4 - 2) and (2 - 1) of 4
+    assert column(table, "Sampled, after")[rtpo].startswith("50.0 [")
+    assert column(table, "Difference to exact GRPO")[rtpo].startswith("+37.5 [")
+    assert column(table, "Pairs") == {rtpo: "2", grpo: NO_VALUE}
+    assert column(table, "After, by warm start") == {rtpo: "100.0 / 25.0", grpo: "62.5 / 25.0"}
+    assert column(table, "Runs") == {rtpo: "3 of 4", grpo: "3 of 4"}
+    assert column(table, "Part") == {rtpo: "core", grpo: "core"}
+    assert column(table, "Greedy, after")[rtpo] == NOT_RUN
+
+
+def test_costs_are_compared_by_pairs(file: Path, results: Path) -> None:
+    for experiment, seed, own, control in (
+        ("toy_math", 0, 60, 110),
+        ("toy_math", 1, 30, 110),
+        ("toy_math_1", 0, 90, 90),
+    ):
+        write_small(results, experiment, "rtpo", seed, "a", wall_seconds=float(own))
+        write_small(results, experiment, "grpo_exact", seed, "a", wall_seconds=float(control))
+    records = load_study(results, file)
+    # 10 s of each are evaluation: 50 / 100, 20 / 100 and 80 / 80
+    assert column(toy_study.task_table(records, "toy_math"), "Seconds / exact GRPO's")[TITLES["rtpo"]] == "0.50"
+    found = finding(records, "toy_math", Claim("", "", "rtpo", "grpo_exact", "seconds"))
+    assert found is not None
+    assert found.difference is not None
+    assert found.difference.mean == pytest.approx((0.5 + 0.8 + 0.0) / 3)
+    assert (found.pairs, found.planned, found.difference.runs) == (3, 4, 3)
+
+
+def test_what_is_missing_is_listed(file: Path, results: Path) -> None:
+    assert missing_lines(load_study(results, file)) == [
+        "rates, rates_toy_math: none of 9 runs",
+        "core, toy_math: none of 4 runs",
+        "core, toy_math_1: none of 4 runs",
+        "rest, toy_math: none of 1 runs",
+        "controls, toy_math: none of 1 runs",
+    ]
+    write_small(results, "toy_math", "rtpo", 1, "a")
+    write_run(results, "grpo_exact", 1, [], [], complete=False, experiment="toy_math")
+    write_small(results, "rates_toy_math", "rtpo_lr0.0002", 0, "a")
+    records = load_study(results, file)
+    lines = missing_lines(records)
+    assert lines[0] == (
+        "rates, rates_toy_math: 8 of 9 runs, by learning rate: `rtpo` 0.0001, 0.0005; "
+        "`grpo_exact` 0.0001, 0.0002, 0.0005; `refuel` 0.0001, 0.0002, 0.0005"
+    )
+    assert lines[1] == "core, toy_math: 3 of 4 runs, by seed: `rtpo` 0; `grpo_exact` 0, 1 (begun)"
+    table = toy_study.task_table(records, "toy_math")
+    assert table is not None
+    assert [row[0] for row in table.rows] == ["RTPO"]
+    assert table.notes[-1] == "Excluded, because incomplete: toy_math/grpo_exact-seed1."
+    assert "- core, toy_math: 3 of 4 runs, by seed: " in toy_study.page(records, {n: n for n in toy_figures.FIGURES})
+
+
+def test_nothing_has_been_run(file: Path, results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    records = load_study(results, file)
+    assert toy_study.page(records, {}) == f"{NOT_RUN}\n"
+    assert toy_study.tables(records) == []
+    made = ["--results", str(results), "--study", str(file), "--output", str(tmp_path / "made")]
+    assert toy_study.main(made) == toy_study.main([*made, "--check"]) == 0
+    assert "not run: core, toy_math: none of 4 runs" in capsys.readouterr().out
+    assert [path for path in (tmp_path / "made").rglob("*") if path.is_file()] == []
+    assert {row[-1] for row in claims_table(records, toy_study.TASKS).rows} == {NOT_RUN, NO_VALUE}
+
+
+@pytest.mark.parametrize(
+    ("interval", "pairs", "expected"),
+    [
+        ((0.01, 0.2), 3, "supported"),
+        ((-0.2, -0.01), 10, "contradicted"),
+        ((-0.01, 0.2), 10, "undecided"),
+        ((0.0, 0.2), 10, "undecided"),
+        ((0.01, 0.2), 2, "undecided"),
+        ((float("nan"), float("nan")), 10, "undecided"),
+    ],
+)
+def test_a_task_speaks_by_its_interval(interval: tuple[float, float], pairs: int, expected: str) -> None:
+    assert outcome(Interval(0.1, *interval, pairs, 300), pairs) == expected
+    assert outcome(None, pairs) == "undecided"
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "expected"),
+    [
+        (("supported", "supported"), "supported"),
+        (("contradicted", "contradicted"), "contradicted"),
+        (("undecided", "undecided"), "undecided"),
+        (("supported", "undecided"), "mixed: supported on x, undecided on y"),
+        (("supported", "contradicted"), "mixed: supported on x, contradicted on y"),
+        (("supported", NOT_RUN), "supported on x, not run on y"),
+        ((NOT_RUN, NOT_RUN), NOT_RUN),
+        (("supported",), "supported on x"),
+        ((NOT_RUN,), NOT_RUN),
+        ((), NO_VALUE),
+    ],
+)
+def test_tasks_give_a_verdict_together(outcomes: tuple[str, ...], expected: str) -> None:
+    found = {task: Finding(None, (), 0, 0, each) for task, each in zip("xy", outcomes, strict=False)}
+    assert verdict(found) == expected
+
+
+def test_a_claim_is_judged_on_its_runs(file: Path, results: Path) -> None:
+    for experiment in WARM_STARTS:
+        for seed in (0, 1):
+            write_small(results, experiment, "grpo_exact", seed, "a")
+            write_small(results, experiment, "rtpo", seed, "abcd" if experiment == "toy_math" else "abd")
+    table = claims_table(load_study(results, file), toy_study.TASKS)
+    rows = {row[0]: row for row in table.rows}
+    found = rows["RTPO beats GRPO with exact contexts"]
+    assert found[3].startswith("+62.5 [")
+    assert found[3].endswith("]; 75.0 / 50.0; 4 of 4".replace("75.0", "+75.0").replace("50.0", "+50.0"))
+    assert found[-1] == "supported on toy math"
+    assert rows["RTPO beats SeeUPO"][3:] == (NO_VALUE, NO_VALUE)
+    assert rows["RTPO beats exact GRPO at equal optimizer steps, RTPO given more"][3:] == (NOT_RUN, NOT_RUN)
+
+
+def test_ratios_and_ties_are_turned_for_the_claim(tmp_path: Path) -> None:
+    def group(label: str, context_kl: float, tied: float) -> RunGroup:
+        for seed in range(3):
+            lines = [step(1, 10, 0.5, [update(10, 0.3, tied, context_kl=context_kl)])]
+            write_run(tmp_path, label, seed, lines, answers("after", "sampled", {"a": [1.0]}))
+        return next(group for group in over_warm_starts(load_runs(tmp_path)) if group.label == label)
+
+    exact, flat = group("rtpo", 0.0, 0.25), group("grpo", 0.1, 0.75)
+    ratio, ties = (MEASURES[name][1](exact, flat) for name in ("ratio", "ties"))
+    assert ratio is not None
+    assert ties is not None
+    assert ratio.mean == pytest.approx(1 - np.exp(-0.1))
+    assert ties.mean == pytest.approx(0.5)
+
+
+def test_an_edge_is_of_what_was_tried(file: Path, results: Path) -> None:
+    title = TITLES["rtpo"]
+
+    def rate(found: StudyRecords) -> str:
+        return column(toy_study.task_table(found, "toy_math"), "Learning rate")[title]
+
+    write_small(results, "toy_math", "rtpo", 0, "a", rate=5e-4)
+    assert rate(load_study(results, file)) == "0.0005 †"
+    write_small(results, "rates_toy_math", "rtpo_lr0.001", 0, "a", rate=1e-3)
+    write_small(results, "rates_toy_math", "rtpo_lr0.0005", 0, "ab", rate=5e-4)
+    assert rate(load_study(results, file)) == "0.0005"
+    (results / "learning_rates.json").write_text(json.dumps({"toy_math": {"rtpo": 5e-4}}))
+    table = toy_study.rates_table(load_study(results, file))
+    assert table is not None
+    assert table.header == ("Task", "Configuration", "0.0001", "0.0002", "0.0005", "0.001")
+    ((task, shown, *cells),) = table.rows
+    assert (task, shown, cells[:2]) == ("Toy math", title, [NOT_RUN, NOT_RUN])
+    assert cells[2].startswith("**50.0 [")
+    assert cells[3].startswith("25.0 [")
+    assert "Runs at 0.001 are of an earlier grid." in table.caption
+
+
+def test_a_run_at_another_rate_than_planned_is_refused(file: Path, results: Path) -> None:
+    write_small(results, "toy_math", "rtpo", 0, "a", rate=5e-4)
+    (results / "learning_rates.json").write_text(json.dumps({"toy_math": {"rtpo": 2e-4}}))
+    with pytest.raises(
+        DataError, match=r"rtpo-seed0 was trained at the learning rate 0\.0005 and is planned at 0\.0002:"
+    ):
+        load_study(results, file)
+
+
+def test_warm_starts_may_differ_in_nothing_else(tmp_path: Path) -> None:
+    write_small(tmp_path, "toy_math", "rtpo", 0, "a")
+    write_small(tmp_path, "toy_math_1", "rtpo", 0, "a")
+    (group,) = over_warm_starts(load_runs(tmp_path))
+    assert [run.folder.parent.name for run in group.runs] == list(WARM_STARTS)
+    write_small(tmp_path, "toy_math_1", "rtpo", 1, "a", rate=1e-3)
+    with pytest.raises(DataError, match=r"differ in optimizer\.lr, 0\.0002 and 0\.001: give"):
+        over_warm_starts(load_runs(tmp_path))
+
+
+def test_an_experiment_has_one_warm_start(tmp_path: Path) -> None:
+    write_small(tmp_path, "toy_math", "rtpo", 0, "a")
+    write_small(tmp_path, "toy_math", "grpo", 0, "a", model_sha256={"model": "other"})
+    runs = load_runs(tmp_path)
+    with pytest.raises(DataError, match="started from different weights and lie in one experiment"):
+        over_warm_starts(runs)
+    with pytest.raises(DataError, match="started from different weights"):
+        measures.paired(*(RunGroup(run.label, (run,)) for run in runs))
+
+
+def test_a_residual_is_shown_where_there_is_one(file: Path, results: Path) -> None:
+    write_small(results, "toy_math", "rtpo", 0, "a")
+    table = toy_study.task_table(load_study(results, file), "toy_math")
+    assert table is not None
+    assert "Residual" not in table.header
+    updates = [update(10, 0.0, 0.5) | {"residual": value} for value in (0.25, 0.75)]
+    lines = [step(1, 500, 0.5, updates), step(2, 1000, 0.5, [update(10, 0.0, 0.5) | {"residual": 0.1}])]
+    write_run(results, "refuel", 0, lines, answers("after", "sampled", {"a": [1.0]}, 2), **of_warm_start("toy_math"))
+    cells = column(toy_study.task_table(load_study(results, file), "toy_math"), "Residual")
+    assert cells == {"RTPO": NO_VALUE, "REFUEL": "0.300"}
+
+
+def test_success_is_interpolated_question_by_question(tmp_path: Path) -> None:
+    for seed, charged in ((0, (100, 200)), (1, (150, 300))):
+        lines = [
+            *answers("before", "sampled", {"a": [0.0], "b": [0.0]}),
+            *answers("during", "sampled", {"a": [1.0], "b": [0.0]}, 1),
+            *answers("after", "sampled", {"a": [1.0], "b": [1.0]}, 2),
+            *answers("after", "greedy", {"a": [0.0], "b": [0.0]}, 2),
+        ]
+        write_run(tmp_path, "rtpo", seed, [step(i + 1, n, 0.5, []) for i, n in enumerate(charged)], lines)
+    (group,) = over_warm_starts(load_runs(tmp_path))
+    curve = measures.held_out_curve(group, draws=50)
+    assert curve["rollouts"].tolist() == [0, 100, 200]
+    # at 200 rollouts the second run is a third of the way from its first evaluation (1 of 2) to its last
+    assert curve["mean"].tolist() == pytest.approx([0.0, (0.5 + 1 / 3) / 2, (1.0 + 2 / 3) / 2])
+    assert curve["generated_tokens"].tolist() == pytest.approx([0, 4000, 8000])
+    assert curve["seconds"].tolist() == pytest.approx([0, 1, 2])
+    assert (curve["low"] <= curve["mean"]).all()
+    assert (curve["mean"] <= curve["high"]).all()
+
+
+def test_a_turn_is_the_mean_over_steps_of_its_updates(tmp_path: Path) -> None:
+    steps = [
+        step(1, 10, 0.5, [update(10, 0.1, 0.2, turns=(1,)), update(10, 0.3, 0.4, turns=(0, 1)), empty_update()]),
+        step(2, 20, 0.5, [update(10, 0.6, 1.0, turns=(1,))]),
+    ]
+    write_run(tmp_path, "rtpo", 0, steps, answers("after", "sampled", {"a": [1.0]}))
+    write_run(
+        tmp_path,
+        "rtpo",
+        1,
+        [step(1, 10, 0.5, [update(1, 1.0, 0.0, turns=(0,))])],
+        answers("after", "sampled", {"a": [1.0]}),
+    )
+    (group,) = over_warm_starts(load_runs(tmp_path))
+    kl, ties = (measures.by_turn(group, value) for value in (measures.turn_kl, measures.turn_zero_advantage))
+    assert kl["turn"].tolist() == [0, 1]
+    assert kl["mean"].tolist() == pytest.approx([(0.3 + 1.0) / 2, (0.2 + 0.6) / 2])
+    assert kl[["low", "high"]].loc[0].tolist() == pytest.approx([0.3, 1.0])
+    assert ties["mean"].tolist() == pytest.approx([0.2, (0.3 + 1.0) / 2])
+
+
+def write_core(results: Path) -> None:
+    for experiment in WARM_STARTS:
+        for label in ("rtpo", "grpo_exact"):
+            for seed in (0, 1):
+                write_realistic_run(results, label, seed, questions=30, **of_warm_start(experiment))
+
+
+def test_files_are_made_and_made_alike(
+    file: Path, results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_core(results)
+    made = []
+    for output in (tmp_path / "first", tmp_path / "second"):
+        command = ["--results", str(results), "--study", str(file), "--output", str(output)]
+        assert toy_study.main(command) == toy_study.main([*command, "--check"]) == 0
+        made.append({path.relative_to(output): path.read_bytes() for path in sorted(output.rglob("*.*"))})
+    assert made[0] == made[1]
+    names = {f"figures/toy_study_{name}.{suffix}" for name in toy_figures.FIGURES for suffix in ("png", "pdf")}
+    names |= {f"tables/toy_study_{name}.{suffix}" for name in ("claims", "toy_math") for suffix in ("md", "csv", "tex")}
+    assert {path.as_posix() for path in made[0]} == names
+    assert "toy-scale results, not the paper's" in capsys.readouterr().out
+
+
+def test_every_core_configuration_is_drawn_in_every_panel(file: Path, results: Path) -> None:
+    write_core(results)
+    records = load_study(results, file)
+    colours = {style.colour for style in styles(["rtpo", "grpo_exact"]).values()}
+    for figure in toy_figures.FIGURES.values():
+        drawn = figure.drawn(records)
+        for axes in drawn.axes:
+            assert {line.get_color() for line in axes.lines if line.get_marker() != "None"} == colours
+            assert axes.collections
+        assert [text.get_text() for text in drawn.legends[0].get_texts()] == [TITLES["rtpo"], TITLES["grpo_exact"]]
+        assert "not the paper's results" in drawn.get_supxlabel()
+
+
+def test_the_page_and_its_figures_are_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = tmp_path / readme.STUDY
+    plan.parent.mkdir(parents=True)
+    plan.write_text(yaml.safe_dump(PLAN))
+    page = tmp_path / "docs" / "toy_study.md"
+    page.parent.mkdir()
+    page.write_text(
+        "<!-- generated:toy_study_settings -->\n<!-- end -->\n\n<!-- generated:toy_study -->\n<!-- end -->\n"
+    )
+    (tmp_path / "README.md").write_text("")
+    check, write = ["--check", "--project", str(tmp_path)], ["--project", str(tmp_path)]
+    assert readme.main(write) == readme.main(check) == 0
+    assert page.read_text().endswith("<!-- generated:toy_study -->\nnot run\n<!-- end -->\n")
+    assert "| `budget.rollouts` | `4096` |" in page.read_text()
+    write_core(tmp_path / readme.STUDY_RESULTS)
+    assert readme.main(check) == 1
+    assert "docs/toy_study_success.png is not what the records give" in capsys.readouterr().err
+    assert readme.main(write) == readme.main(check) == 0
+    assert "](toy_study_success.png)" in page.read_text()
+    assert {path.name for path in page.parent.glob("*.png")} == {
+        f"toy_study_{name}.png" for name in toy_figures.FIGURES
+    }
+    with Image.open(page.with_name("toy_study_success.png")) as image:
+        assert image.width > 1000
+
+
+def test_claims_and_titles_are_of_the_study() -> None:
+    planned = {place.label for part in TRAINED for place in Study().places(part)}
+    assert planned <= TITLES.keys()
+    assert {label for claim in CLAIMS for label in (claim.first, claim.second)} <= planned
+    assert {claim.measure for claim in CLAIMS} == MEASURES.keys()
+    looks = [(style.colour, style.marker, style.line) for style in styles(TITLES).values()]
+    assert len(set(looks)) == len(looks)
