@@ -43,7 +43,7 @@ class FSDPEngineOnCPU(fsdp.FSDPEngineWithLMHead):
         return super()._build_fsdp_module(module)
 
     def forward_backward_batch(self, data: TensorDict, loss_function: Any, forward_only: bool = False) -> Any:
-        fsdp.prepare_micro_batches = micro_batches
+        fsdp.prepare_micro_batches = micro_batches  # type: ignore[assignment]
         return super().forward_backward_batch(data, loss_function, forward_only)
 
     def prepare_model_inputs(self, micro_batch: TensorDict) -> tuple[dict[str, Any], dict[str, Any]]:
