@@ -182,10 +182,10 @@ def claims_table(records: StudyRecords, titles: Mapping[str, str]) -> Table:
         "paper's results. A difference is the first minus the second, over pairs of runs of one warm start and seed, "
         "turned so that above 0 is for the claim; then its mean on each warm start, where there are two, and how many "
         "of the planned pairs are finished. Brackets: 95 % bootstrap intervals, of success over runs and questions, "
-        f"otherwise over runs alone; below {FEW_SEEDS} pairs they are rough, and two warm starts cannot carry one of "
-        f"their own. Claims of the source “{PAPER}” are the paper's, measured on this project's "
-        "toy tasks; the others are this project's own questions. On cost the paper counts at equal trunks and reports "
-        f"RTPO as the dearer. {RULE}"
+        f"otherwise over runs alone, each drawn among those of its warm start; below {FEW_SEEDS} pairs they are rough. "
+        f"They do not cover other warm starts. Claims of the source “{PAPER}” are the paper's, measured on this "
+        "project's toy tasks; the others are this project's own questions. On cost the paper counts at equal trunks and "
+        f"reports RTPO as the dearer. {RULE}"
     )
     header = ("Claim", "Source", "Difference in", *(titles[task] for task in records.tasks), "Verdict")
     notes = [f"“{NO_VALUE}”: the study does not run this pair on the task."]

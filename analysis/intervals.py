@@ -1,5 +1,6 @@
 """Intervals, as pure functions of arrays."""
 
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -25,16 +26,23 @@ class Interval:
     questions: int
 
 
-def bootstrap_mean(values: npt.ArrayLike, *, draws: int = 10_000, seed: int = 0) -> Interval:
+def bootstrap_mean(
+    values: npt.ArrayLike, *, strata: Sequence[Hashable] | None = None, draws: int = 10_000, seed: int = 0
+) -> Interval:
     """Percentile bootstrap of the mean of `values`, [runs, questions], every run on the same questions.
 
-    Runs and questions are both drawn with replacement, the questions alike for all runs of a draw. With one run only
-    questions are drawn: the interval then says nothing about other seeds. With few runs that differ much it is too
-    narrow; with much noise in single answers it is somewhat wide. Raises ValueError for values that are not a full
-    table.
+    Runs and questions are both drawn with replacement, the questions alike for all runs of a draw. Where `strata` has a
+    value for each run, runs are drawn among those of one value: the interval is for these. With one run only questions
+    are drawn: the interval then says nothing about other seeds. With few runs that differ much it is too narrow; with
+    much noise in single answers it is somewhat wide. Raises ValueError for values that are not a full table, and unless
+    every run has its stratum.
     """
     table = _table(values)
-    weights, counts = _drawn(*table.shape, draws, seed)
+    kinds = list(strata) if strata is not None else [0] * len(table)
+    if len(kinds) != len(table):
+        raise ValueError(f"{len(table)} runs need as many strata, got {len(kinds)}")
+    numbers = {kind: number for number, kind in enumerate(dict.fromkeys(kinds))}
+    weights, counts = _drawn(tuple(numbers[kind] for kind in kinds), table.shape[1], draws, seed)
     means = np.einsum("dr,dr->d", weights, counts @ table.T)
     tail = (1 - LEVEL) / 2
     low, high = np.quantile(means, [tail, 1 - tail])
@@ -42,7 +50,12 @@ def bootstrap_mean(values: npt.ArrayLike, *, draws: int = 10_000, seed: int = 0)
 
 
 def bootstrap_difference(
-    before: npt.ArrayLike, after: npt.ArrayLike, *, draws: int = 10_000, seed: int = 0
+    before: npt.ArrayLike,
+    after: npt.ArrayLike,
+    *,
+    strata: Sequence[Hashable] | None = None,
+    draws: int = 10_000,
+    seed: int = 0,
 ) -> Interval:
     """The mean of `after - before`, paired by run and question (see `bootstrap_mean`).
 
@@ -51,7 +64,7 @@ def bootstrap_difference(
     first, second = _table(before), _table(after)
     if first.shape != second.shape:
         raise ValueError(f"a paired difference needs tables of one shape, got {first.shape} and {second.shape}")
-    return bootstrap_mean(second - first, draws=draws, seed=seed)
+    return bootstrap_mean(second - first, strata=strata, draws=draws, seed=seed)
 
 
 def wilson(share: float, n: int) -> tuple[float, float]:
@@ -75,15 +88,23 @@ def _table(values: npt.ArrayLike) -> npt.NDArray[np.float64]:
 
 
 @lru_cache(maxsize=4)
-def _drawn(runs: int, questions: int, draws: int, seed: int) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+def _drawn(
+    strata: tuple[int, ...], questions: int, draws: int, seed: int
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """How much each run and each question weighs in each draw, [draws, runs] and [draws, questions]. Kept, since many
     tables are of one size."""
     random = np.random.default_rng(seed)
-    weights, counts = np.empty((draws, runs)), np.empty((draws, questions))
+    weights, counts = np.empty((draws, len(strata))), np.empty((draws, questions))
+    places = [np.flatnonzero(np.array(strata) == stratum) for stratum in dict.fromkeys(strata)]
     for start in range(0, draws, DRAWS_AT_ONCE):
         part = slice(start, min(start + DRAWS_AT_ONCE, draws))
-        for shares in (weights[part], counts[part]):
-            size, of = shares.shape
-            chosen = random.integers(of, size=(size, of)) + of * np.arange(size)[:, None]
-            shares[:] = np.bincount(chosen.ravel(), minlength=size * of).reshape(size, of) / of
+        for runs in places:
+            weights[part, runs] = _times_drawn(random, part.stop - start, len(runs)) / len(strata)
+        counts[part] = _times_drawn(random, part.stop - start, questions) / questions
     return weights, counts
+
+
+def _times_drawn(random: np.random.Generator, draws: int, of: int) -> npt.NDArray[np.int64]:
+    """How often each is drawn when as many are drawn as there are, [draws, of]."""
+    chosen = random.integers(of, size=(draws, of)) + of * np.arange(draws)[:, None]
+    return np.bincount(chosen.ravel(), minlength=draws * of).reshape(draws, of)

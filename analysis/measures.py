@@ -53,18 +53,20 @@ def held_out(group: RunGroup, when: str, mode: str) -> HeldOut | None:
 
 
 def success(evaluation: HeldOut) -> Interval | None:
-    """Mean success over the questions graded in all runs; None without any.
+    """Mean success over the questions graded in all runs; None without any. The interval is for the runs' warm starts:
+    each run is drawn among those of its own.
 
     Where every answer is alike the bootstrap has no width, and the interval is Wilson's over questions. Where all
     questions have the same share between 0 and 1 there is no interval: `low` and `high` are NaN.
     """
-    values = evaluation.success.dropna(axis="columns").to_numpy()
+    table = evaluation.success.dropna(axis="columns")
+    values = table.to_numpy()
     if not values.size:
         return None
     mean = float(values.mean())
     if values.min() == values.max() and mean in (0.0, 1.0):
         return Interval(mean, *wilson(mean, values.shape[1]), *values.shape)
-    return _without_interval(values) if _are_equal(values) else bootstrap_mean(values)
+    return _without_interval(values) if _are_equal(values) else bootstrap_mean(values, strata=_warm_starts(table.index))
 
 
 def mean_success(evaluation: HeldOut) -> float:
@@ -89,7 +91,9 @@ def difference(first: HeldOut, second: HeldOut) -> Interval | None:
         return None
     values = [table.loc[:, graded].to_numpy() for table in (one, other)]
     return (
-        _without_interval(values[1] - values[0]) if _are_equal(values[1] - values[0]) else bootstrap_difference(*values)
+        _without_interval(values[1] - values[0])
+        if _are_equal(values[1] - values[0])
+        else bootstrap_difference(*values, strata=_warm_starts(places))
     )
 
 
@@ -117,13 +121,16 @@ def paired(first: RunGroup, second: RunGroup) -> tuple[RunGroup, RunGroup]:
 def run_difference(first: RunGroup, second: RunGroup, value: Callable[[Run, Run], float]) -> Interval | None:
     """The mean over the pairs of two groups from `paired` of what `value` gives for a pair; None without any.
 
-    The interval is over runs alone; a single pair has none.
+    The interval is over runs alone, each drawn among those of its warm start; where no warm start has two pairs there
+    is none.
     """
-    values = np.array([value(one, other) for one, other in zip(first.runs, second.runs, strict=True)])
-    table = values[~np.isnan(values)][:, None]
-    if not table.size:
+    values = {_place(one): value(one, other) for one, other in zip(first.runs, second.runs, strict=True)}
+    places = [place for place in values if not np.isnan(values[place])]
+    if not places:
         return None
-    return _without_interval(table) if _are_equal(table) else bootstrap_mean(table)
+    table, strata = np.array([[values[place]] for place in places]), _warm_starts(places)
+    alone = len(set(strata)) == len(strata)
+    return _without_interval(table) if alone or _are_equal(table) else bootstrap_mean(table, strata=strata)
 
 
 def median_ratio(first: RunGroup, second: RunGroup, value: Callable[[Run], float]) -> float:
@@ -227,8 +234,8 @@ PROGRESS: dict[str, Callable[[Mapping[str, Any]], float]] = {
 
 
 def held_out_curve(group: RunGroup, draws: int) -> pd.DataFrame:
-    """Sampled held-out success against the keys of PROGRESS: mean, low and high, a 95 % interval over runs and
-    questions of so many `draws`.
+    """Sampled held-out success against the keys of PROGRESS: mean, low and high, a 95 % interval over runs,
+    each among those of its warm start, and questions, of so many `draws`.
 
     Each run's success on each question, and what it had used, are interpolated between its evaluations to common
     rollouts: as many points as the run with the fewest evaluations has, from 0 to where the first run ends. Tokens and
@@ -247,9 +254,10 @@ def held_out_curve(group: RunGroup, draws: int) -> pd.DataFrame:
     costs = np.mean([_at(points, used, used) for used, _ in curves], axis=0)
     tables = np.stack([_at(points, used, success) for used, success in curves])
     graded = ~np.isnan(tables).any(axis=(0, 1))
+    strata = _warm_starts(_place(run) for run in group.runs)
     rows = []
     for place, cost in enumerate(costs):
-        interval = bootstrap_mean(tables[:, place, graded], draws=draws)
+        interval = bootstrap_mean(tables[:, place, graded], strata=strata, draws=draws)
         rows.append([*cost, interval.mean, interval.low, interval.high])
     return pd.DataFrame(rows, columns=pd.Index(columns))
 
@@ -301,6 +309,11 @@ def _common_points(rollouts: Sequence[npt.NDArray[np.float64]]) -> npt.NDArray[n
 def _place(run: Run) -> tuple[str, int]:
     """Where its partners in other configurations lie too."""
     return str(run.manifest["experiment"]), int(run.manifest["seed"])
+
+
+def _warm_starts(places: Iterable[tuple[str, int]]) -> list[str]:
+    """The warm start, which is an experiment, of each run's place."""
+    return [experiment for experiment, _ in places]
 
 
 def _are_equal(values: npt.NDArray[np.float64]) -> bool:

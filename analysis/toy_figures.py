@@ -117,7 +117,8 @@ FIGURES: Mapping[str, StudyFigure] = {
         "Sampled held-out success of the core configurations against training rollouts, generated tokens and training "
         "seconds. A run's success on each question, its tokens and its seconds are interpolated linearly between its "
         "evaluations to common rollouts, from 0 to where the configuration's first run ends; tokens and seconds are "
-        "means over runs. Bands are 95 % bootstrap intervals over runs and questions at these points.",
+        "means over runs. Bands are 95 % bootstrap intervals at these points, over questions and over runs of a warm "
+        "start.",
     ),
     "mismatch": StudyFigure(
         mismatch_figure,

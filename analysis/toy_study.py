@@ -202,8 +202,8 @@ def _caption(records: StudyRecords, task: str) -> list[str]:
         f"Success is the share of held-out samples with reward 1, in percent: sampled at temperature 1 (questions × "
         f"samples: {', '.join(sizes)}), or greedy.",
         "Brackets: 95 % bootstrap intervals (Wilson's where all answers are alike) over runs and questions. Runs are "
-        "drawn whatever their warm start: two warm starts cannot carry an interval of their own, so the means after "
-        "training on each stand beside.",
+        "drawn among those of one warm start: the intervals are for these warm starts, which are too few to carry one "
+        "of their own, so the means after training on each stand beside. All runs weigh alike.",
         *few,
         "Difference: sampled success after training minus that of GRPO with exact contexts, in points, paired by warm "
         "start, seed and question; pairs: how many.",

@@ -64,6 +64,22 @@ def test_the_same_values_give_the_same_interval() -> None:
     assert bootstrap_mean(values, seed=1) != bootstrap_mean(values)
 
 
+def test_strata_keep_what_they_differ_in_out_of_the_interval() -> None:
+    random = np.random.default_rng(0)
+    low = 0.2 + random.normal(0, 0.01, (3, 50))
+    values, strata = np.concatenate([low, low + 0.5]), ["a"] * 3 + ["b"] * 3
+    mixed, apart = bootstrap_mean(values), bootstrap_mean(values, strata=strata)
+    assert mixed.mean == apart.mean
+    assert apart.high - apart.low < 0.02 < 0.2 < mixed.high - mixed.low
+    turned = [0, 3, 1, 4, 2, 5]
+    again = bootstrap_mean(values[turned], strata=[strata[place] for place in turned])
+    assert (again.low, again.high) == pytest.approx((apart.low, apart.high), abs=1e-3)
+    single = bootstrap_mean(values[:, :1], strata=range(6))
+    assert (single.low, single.high) == pytest.approx((single.mean, single.mean))
+    with pytest.raises(ValueError, match="6 runs need as many strata, got 2"):
+        bootstrap_mean(values, strata=["a", "b"])
+
+
 def test_wilson() -> None:
     assert wilson(0.0, 10) == pytest.approx((0, 0.2775), abs=1e-4)
     assert wilson(1.0, 10) == pytest.approx((0.7225, 1), abs=1e-4)
