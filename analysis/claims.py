@@ -184,8 +184,8 @@ def claims_table(records: StudyRecords, titles: Mapping[str, str]) -> Table:
         "of the planned pairs are finished. Brackets: 95 % bootstrap intervals, of success over runs and questions, "
         f"otherwise over runs alone, each drawn among those of its warm start; below {FEW_SEEDS} pairs they are rough. "
         f"They do not cover other warm starts. Claims of the source “{PAPER}” are the paper's, measured on this "
-        "project's toy tasks; the others are this project's own questions. On cost the paper counts at equal trunks and "
-        f"reports RTPO as the dearer. {RULE}"
+        "project's toy tasks; the others are this project's own questions. On cost the paper counts at equal trunks "
+        f"and reports RTPO as the dearer. {RULE}"
     )
     header = ("Claim", "Source", "Difference in", *(titles[task] for task in records.tasks), "Verdict")
     notes = [f"“{NO_VALUE}”: the study does not run this pair on the task."]
