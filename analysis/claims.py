@@ -36,6 +36,11 @@ class Claim:
     second: str
     measure: str = "success"
 
+    @property
+    def plain(self) -> str:
+        """With its source where that is not the paper."""
+        return self.text if self.source == PAPER else f"{self.text} ({self.source})"
+
 
 PAPER, OURS = "paper", "ours"
 CLAIMS = (
@@ -52,14 +57,14 @@ CLAIMS = (
     Claim("G = 4 beats G = 3", PAPER, "rtpo_g4", "rtpo"),
     Claim("G = 4 ties less than G = 3", PAPER, "rtpo_g4", "rtpo", "ties"),
     Claim("Exact contexts keep RTPO's ratio at 1, flattened ones put GRPO's below", PAPER, "rtpo", "grpo", "ratio"),
-    Claim("The same with GRPO's own credit", "ours, control", "grpo_exact", "grpo", "ratio"),
+    Claim("Exact contexts keep GRPO's own ratio at 1", "ours, control", "grpo_exact", "grpo", "ratio"),
     Claim("RTPO trains in less time than exact GRPO, equal rollouts", OURS, "rtpo", "grpo_exact", "seconds"),
     Claim("RTPO generates fewer tokens than exact GRPO, equal rollouts", OURS, "rtpo", "grpo_exact", "tokens"),
     Claim("The RTPO tree beats exact GRPO", "ours, extension", "rtpo_tree", "grpo_exact"),
     Claim("RTPO beats exact GRPO at equal optimizer steps, RTPO given more", OURS, "rtpo_64_steps", "grpo_exact"),
-    Claim("The same, exact GRPO given fewer", OURS, "rtpo", "grpo_exact_30_steps"),
+    Claim("RTPO beats exact GRPO at equal optimizer steps, GRPO given fewer", OURS, "rtpo", "grpo_exact_30_steps"),
     Claim("RTPO beats exact GRPO at equal generated tokens, RTPO given more", OURS, "rtpo_182k_tokens", "grpo_exact"),
-    Claim("The same, exact GRPO given fewer", OURS, "rtpo", "grpo_exact_132k_tokens"),
+    Claim("RTPO beats exact GRPO at equal generated tokens, GRPO given fewer", OURS, "rtpo", "grpo_exact_132k_tokens"),
 )
 
 
@@ -190,6 +195,18 @@ def claims_table(records: StudyRecords, titles: Mapping[str, str]) -> Table:
     header = ("Claim", "Source", "Difference in", *(titles[task] for task in records.tasks), "Verdict")
     notes = [f"“{NO_VALUE}”: the study does not run this pair on the task."]
     return Table("toy_study_claims", header, tuple(rows), caption, tuple(notes))
+
+
+def verdict_lines(records: StudyRecords, titles: Mapping[str, str]) -> str:
+    """The claims that the study plans runs for, a line a verdict, those that decide something first."""
+    by_verdict: dict[str, list[str]] = defaultdict(list)
+    for claim in CLAIMS:
+        found = {task: each for task in records.tasks if (each := finding(records, task, claim)) is not None}
+        by_verdict[verdict({titles[task].lower(): each for task, each in found.items()})].append(claim.plain)
+    first = [SUPPORTED, CONTRADICTED, "mixed", UNDECIDED, NOT_RUN]
+    by_verdict.pop(NO_VALUE, None)
+    order = sorted(by_verdict, key=lambda text: next(i for i, kind in enumerate(first) if text.startswith(kind)))
+    return "".join(f"- **{text.capitalize()}**: {'; '.join(by_verdict[text])}.\n" for text in order)
 
 
 def _cell(found: Finding | None) -> str:

@@ -199,6 +199,11 @@ def study(project: Path, page: Path) -> str:
     return toy_study.page(load_study(project / STUDY_RESULTS, project / STUDY), links)
 
 
+def study_verdicts(project: Path, page: Path) -> str:
+    """The toy study's claims by verdict."""
+    return toy_study.verdicts(load_study(project / STUDY_RESULTS, project / STUDY))
+
+
 def study_settings(project: Path, page: Path) -> str:
     """The toy study's plan."""
     return toy_study.settings(project / STUDY)
@@ -214,6 +219,7 @@ BLOCKS: dict[str, Callable[[Path, Path], str]] = {
     "methods": methods,
     "new_method": new_method,
     "toy_study": study,
+    "toy_study_verdicts": study_verdicts,
     "toy_study_settings": study_settings,
 }
 """name to text, given the project's folder and the page"""

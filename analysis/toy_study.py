@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from analysis import measures
-from analysis.claims import claims_table, generated_tokens, mean_context_ratio
+from analysis.claims import claims_table, generated_tokens, mean_context_ratio, verdict_lines
 from analysis.labels import styles
 from analysis.make_tables import FEW_SEEDS, check_tables, toy_sentences, write_tables
 from analysis.measures import HeldOut
@@ -298,6 +298,11 @@ def page(records: StudyRecords, figures: Mapping[str, str]) -> str:
         ("## Not run", "".join(f"- {line}\n" for line in missing_lines(records)) or "Nothing is missing.\n"),
     ]
     return "\n".join(f"{title}\n\n{text}" for title, text in sections)
+
+
+def verdicts(records: StudyRecords) -> str:
+    """The claims by verdict, for the README."""
+    return verdict_lines(records, TASKS) if records.runs else f"{NOT_RUN}\n"
 
 
 def _shown(table: Table | None) -> str:

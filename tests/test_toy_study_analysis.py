@@ -11,7 +11,7 @@ from PIL import Image
 from synthetic_runs import answers, empty_update, step, update, write_realistic_run, write_run
 
 from analysis import measures, readme, toy_figures, toy_study
-from analysis.claims import CLAIMS, MEASURES, Claim, Finding, claims_table, finding, outcome, verdict
+from analysis.claims import CLAIMS, MEASURES, Claim, Finding, claims_table, finding, outcome, verdict, verdict_lines
 from analysis.intervals import Interval
 from analysis.labels import TITLES, styles
 from analysis.records import RunGroup, load_runs, over_warm_starts
@@ -209,6 +209,11 @@ def test_a_claim_is_judged_on_its_runs(file: Path, results: Path) -> None:
     assert found[-1] == "supported on toy math"
     assert rows["RTPO beats SeeUPO"][3:] == (NO_VALUE, NO_VALUE)
     assert rows["RTPO beats exact GRPO at equal optimizer steps, RTPO given more"][3:] == (NOT_RUN, NOT_RUN)
+    lines = verdict_lines(load_study(results, file), toy_study.TASKS).splitlines()
+    assert lines[0].startswith("- **Supported on toy math**: RTPO beats GRPO with exact contexts (ours, control)")
+    assert "RTPO beats exact GRPO at equal optimizer steps, RTPO given more (ours)" in lines[-1]
+    assert lines[-1].startswith("- **Not run**")
+    assert "RTPO beats SeeUPO" not in "".join(lines)
 
 
 def test_ratios_and_ties_are_turned_for_the_claim(tmp_path: Path) -> None:
