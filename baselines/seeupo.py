@@ -16,8 +16,6 @@ from rtpo.rows import turn_row
 from rtpo.types import Floats, Group, OldLogprobs, Role, Rollout, Task
 from rtpo.verbs import Algorithm, AlgorithmConfig, Harness, SequenceClip
 
-LOG_RATIO_LIMIT = 10.0
-
 
 @dataclass(frozen=True)
 class SeeUPOConfig(AlgorithmConfig):
@@ -77,7 +75,7 @@ def move(
 ) -> None:
     """M <- clip(M x clip(s)) of each chain, s its turn's sequence ratio exp(mean log pi_new - log pi_old)."""
     for chain, old, new in zip(chains, before, after, strict=True):
-        ratio = np.exp(np.clip(np.mean(new - old), -LOG_RATIO_LIMIT, LOG_RATIO_LIMIT))
+        ratio = np.exp(np.mean(new - old, dtype=np.float64))
         product = factor[chain.uid] * ratio.clip(config.factor_low, config.factor_high)
         factor[chain.uid] = float(product.clip(config.factor_low, config.factor_high))
 

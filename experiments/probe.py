@@ -2,8 +2,8 @@
 
     python experiments/probe.py rtpo rtpo_tree grpo_exact --task toy_math
 
-Each algorithm runs its step on a number of batches, but nothing is trained: what its updates would have followed, at
-the first optimizer step, is taken as the batch's gradient. Algorithms that ask for the same rollouts get the same ones.
+Each algorithm runs its step on a number of batches, but nothing is trained: what its updates would have followed, over
+all their rows at once, is taken as the batch's gradient. Algorithms that ask for the same rollouts get the same ones.
 Printed, and written as JSON: the mean cosine over pairs of batches, its jackknife standard error over batches, the
 rollouts a batch, and the share of groups without an advantage.
 """
@@ -31,6 +31,8 @@ from rtpo.records import commit, machine, utc_now
 from rtpo.tasks import load_tasks, take
 from rtpo.types import Floats, TrainRow
 from rtpo.verbs import Loss, Update
+
+LEAST_BATCHES = 3
 
 
 class ProbeHarness(AgentHarness):
@@ -69,7 +71,7 @@ class Estimator:
             "mean_cosine": cosine,
             "jackknife_error": error,
             "rollouts": float(np.mean(self.rollouts)),
-            "zero_advantage": float(np.mean(self.tied)),
+            "zero_advantage": float(np.mean(self.tied)) if self.tied else None,
         }
 
 
@@ -77,8 +79,8 @@ def mean_cosine(gradients: Sequence[Floats]) -> tuple[float, float]:
     """Mean cosine over pairs of gradients, and its jackknife standard error over gradients; a gradient of 0 is at
     cosine 0 to all. Raises ValueError for fewer than three."""
     n = len(gradients)
-    if n < 3:
-        raise ValueError(f"a jackknife over {n} gradients has no error: take 3 or more")
+    if n < LEAST_BATCHES:
+        raise ValueError(f"a jackknife over {n} gradients has no error: take {LEAST_BATCHES} or more")
     # a batch without any gradient is a single 0
     stacked = np.stack(np.broadcast_arrays(*gradients)).astype(np.float64)
     norms = np.linalg.norm(stacked, axis=1, keepdims=True)
@@ -122,7 +124,7 @@ def probe(config: RunConfig, batches: int) -> Estimator:
         harness.end_step()
         estimator.gradients.append(harness.gradient)
         estimator.rollouts.append(harness.ledger.rollouts - before)
-        estimator.tied.append(float(np.mean(harness.tied)))
+        estimator.tied += harness.tied
     return estimator
 
 
@@ -135,6 +137,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--override", action="append", default=[], help="a Hydra override for all of them")
     parser.add_argument("--output", type=Path, default=PROJECT / "results" / "probe", help="folder of the record")
     given = parser.parse_args(arguments)
+    if given.batches < LEAST_BATCHES:
+        parser.error(f"--batches is {given.batches}: a jackknife needs {LEAST_BATCHES} or more.")
     try:
         with initialize_config_dir(str(PROJECT / "configs"), version_base=None):
             configs = [
@@ -158,12 +162,12 @@ def main(arguments: list[str] | None = None) -> int:
         "estimators": lines,
     }
     given.output.mkdir(parents=True, exist_ok=True)
-    place = given.output / f"{given.task}.json"
+    place = given.output / f"{given.task}-{record['started'].replace(':', '')}.json"
     place.write_text(json.dumps(record, indent=1) + "\n")
     for line in lines:
         print(
             f"{line['label']:>16}  cosine {line['mean_cosine']:+.3f} +- {line['jackknife_error']:.3f}  "
-            f"rollouts {line['rollouts']:.0f}  zero advantage {line['zero_advantage']:.2f}"
+            f"rollouts {line['rollouts']:.0f}  zero advantage {line['zero_advantage']}"
         )
     print(f"record: {place}")
     return 0

@@ -17,6 +17,7 @@ import json
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -30,7 +31,7 @@ from analysis.records import RunGroup, load_run
 from experiments.train import STOPPED, train
 from rtpo.config import PROJECT, RunConfig, compose_run
 from rtpo.errors import ConfigError, DataError, Held, RTPOError, Stopped
-from rtpo.records import RunFolder
+from rtpo.records import RunFolder, write_whole
 from rtpo.run import StopRequest
 
 STUDY = PROJECT / "configs" / "study" / "toy.yaml"
@@ -138,7 +139,9 @@ class Study:
                         f"{self._rates_file} has {chosen[task][label]:g} for {label} on {task} and the records now say "
                         f"{best:g}: runs may have been made at the first. Restore the records, or delete both."
                     )
-        self._rates_file.write_text(json.dumps(chosen, indent=1, sort_keys=True) + "\n")
+        if not chosen:
+            raise DataError("no configuration has run at every rate yet: run the part rates first.")
+        write_whole(self._rates_file, (json.dumps(chosen, indent=1, sort_keys=True) + "\n").encode())
 
     def _rates(self) -> dict[str, dict[str, float]]:
         """By task and configuration, the rates chosen by `freeze`."""
@@ -168,9 +171,11 @@ def train_part(
     begun = time.monotonic()
     for place, rate in planned:
         folder = study.folder(place)
-        if folder.is_finished or task not in (None, place.task):
+        if task not in (None, place.task) or (labels and place.configuration.label not in labels):
             continue
-        if labels and place.configuration.label not in labels:
+        if folder.is_finished:
+            with suppress(Held), folder.held():
+                folder.archive()  # where a stop came between the run's end and this
             continue
         if rate is None:
             print(f"{place} has no learning rate yet: run the parts rates and freeze first")

@@ -337,6 +337,13 @@ def _vllm_problems(run: RunConfig) -> list[str]:
             f"verl.{rollout}.logprobs_mode is {mode}: log-probs are those of the distribution that the token was drawn "
             "from; use processed_logprobs."
         )
+    may_skip = getattr(run.algorithm_config, "sync_kl", None)
+    if may_skip is not None and OmegaConf.select(verl, f"{rollout}.free_cache_engine", default=True):
+        problems.append(
+            f"algorithm.sync_kl is {may_skip:g} and verl.{rollout}.free_cache_engine true: vLLM sleeps while the "
+            "trainer works and wakes at a synchronisation, which sync_kl may skip; use sync_kl null, or "
+            "free_cache_engine false."
+        )
     if 0 <= most < run.top_logprobs:
         problems.append(
             f"algorithm.top_logprobs is {run.top_logprobs} and vLLM gives {most} at most: use {most} or fewer, or "

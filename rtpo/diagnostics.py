@@ -8,7 +8,7 @@ import numpy as np
 
 from rtpo.backend import StepResult, TokenScores
 from rtpo.mismatch import mismatch
-from rtpo.types import Floats, Role, Rollout, TrainRow
+from rtpo.types import Floats, Role, Rollout, Termination, TrainRow
 
 
 def rollout_metrics(rollouts: Sequence[Rollout], role: Role) -> dict[str, Any]:
@@ -29,6 +29,17 @@ def rollout_metrics(rollouts: Sequence[Rollout], role: Role) -> dict[str, Any]:
         "generated_tokens": int(sum(len(turn.output_ids) for turn in turns)),
         "context_tokens": int(sum(len(turn.context_ids) for turn in turns)),
     }
+
+
+def first_success(calls: Sequence[dict[str, Any]]) -> float | None:
+    """Success of the step's first paths: over its first rollout calls, up to the one that leaves none open."""
+    total = graded = 0.0
+    for call in calls:
+        graded += call["graded"]
+        total += call["graded"] * (call["success"] or 0.0)
+        if Termination.OPEN.value not in call["terminations"]:
+            break
+    return total / graded if graded else None
 
 
 def update_metrics(rows: Sequence[TrainRow], scores: TokenScores, recorded: Floats) -> dict[str, Any]:

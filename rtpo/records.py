@@ -61,7 +61,7 @@ class RunFolder:
         with disk_errors(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
             if not file.exists():
-                _write_whole(file, yaml.safe_dump(plain, sort_keys=False).encode())
+                write_whole(file, yaml.safe_dump(plain, sort_keys=False).encode())
         known = yaml.safe_load(file.read_text())
         different = sorted(_differences(known, plain))
         if different:
@@ -106,7 +106,7 @@ class RunFolder:
                 if final.exists():  # a crash came before `latest` named it
                     shutil.rmtree(final.rename(_partial(saves / f"{name}.old")))
                 partial.rename(final)
-                _write_whole(saves / "latest", name.encode())
+                write_whole(saves / "latest", name.encode())
             except BaseException:
                 shutil.rmtree(partial, ignore_errors=True)
                 raise
@@ -158,7 +158,7 @@ class RunFolder:
             self._tidy(keep)
             for place in self._line_files():
                 _flush(place)
-            _write_whole(
+            write_whole(
                 self.path / "manifest.json", (json.dumps(manifest | {"files": files}, indent=1) + "\n").encode()
             )
 
@@ -166,7 +166,7 @@ class RunFolder:
         """Make a finished run small: its line files become `<file>.gz`, its saves are deleted."""
         with disk_errors(self.path):
             for file in self._line_files():
-                _write_whole(file.with_name(file.name + ".gz"), gzip.compress(file.read_bytes(), mtime=0))
+                write_whole(file.with_name(file.name + ".gz"), gzip.compress(file.read_bytes(), mtime=0))
                 file.unlink()
             shutil.rmtree(self.path / "checkpoints", ignore_errors=True)
 
@@ -234,7 +234,8 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _write_whole(path: Path, data: bytes) -> None:
+def write_whole(path: Path, data: bytes) -> None:
+    """Beside its place, flushed, and moved there."""
     beside = _partial(path)
     with beside.open("wb") as file:
         file.write(data)

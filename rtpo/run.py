@@ -17,6 +17,7 @@ from tqdm import tqdm
 
 from rtpo.budget import Budget, Ledger
 from rtpo.config import PROJECT, RunConfig
+from rtpo.diagnostics import first_success
 from rtpo.durable import Done, DurableHarness
 from rtpo.errors import Stopped
 from rtpo.harness import AgentHarness, StepLog
@@ -179,7 +180,7 @@ class Run:
             "epoch": ledger.epochs,
             "tasks": tasks,
             "policy_version": self._harness.policy_version,
-            "success": log.rollouts[0]["success"],
+            "success": first_success(log.rollouts),
             "rollouts": ledger.rollouts,
             "generated_tokens": ledger.generated_tokens,
             "trained_tokens": ledger.trained_tokens,

@@ -163,6 +163,15 @@ def test_log_probs_that_the_engine_cannot_give_are_refused() -> None:
     assert f"raise {most}" in sentence
 
 
+def test_skipped_synchronisations_are_refused_where_the_engine_sleeps_between_them() -> None:
+    free = "verl.actor_rollout_ref.rollout.free_cache_engine"
+    sentence = refusal("algorithm=rtpo_sync_kl", "profile=a100x8")
+    assert "algorithm.sync_kl is 0.01" in sentence
+    assert free in sentence
+    compose_config("algorithm=rtpo_sync_kl", "profile=a100x8", f"{free}=false")
+    compose_config("algorithm=rtpo_sync_2", "profile=a100x8")
+
+
 @pytest.mark.parametrize(("name", "value"), [("logprobs_mode", "raw_logprobs"), ("name", "sglang")])
 def test_an_engine_whose_log_probs_are_not_known_to_be_the_tokens_is_refused(name: str, value: str) -> None:
     setting = f"verl.actor_rollout_ref.rollout.{name}"

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+import yaml
 from conftest import compose_config
 
 from rtpo.config import PROJECT
@@ -63,6 +64,16 @@ def test_every_method_has_controls_of_one_value(algorithm: str) -> None:
     assert whole["algorithm.label"] == algorithm
     for limit in LIMITS:
         assert differing(whole, flat(f"algorithm={algorithm}", limit)) == {limit.partition("=")[0]}
+
+
+def test_the_studys_controls_differ_in_what_they_name() -> None:
+    """Those given more have a rollout budget that does not bind beside the limit that does."""
+    study = yaml.safe_load((PROJECT / "configs" / "study" / "toy.yaml").read_text())
+    for control in study["controls"]["configurations"]:
+        named = dict(setting.split("=") for setting in control["settings"])
+        whole, settings = f"algorithm={control['algorithm']}", study["settings"]
+        assert differing(flat(whole, *settings), flat(whole, *settings, *control["settings"])) == set(named)
+        assert len(set(named) - {"budget.rollouts"}) == 1
 
 
 @pytest.mark.parametrize("algorithm", FLATTENED)

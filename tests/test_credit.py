@@ -1,5 +1,7 @@
 """Advantages: Theorem 2's factor, zero-mean groups, ties."""
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -7,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rtpo.credit import group_advantages, sibling_advantages
-from rtpo.diagnostics import zero_advantage
+from rtpo.diagnostics import first_success, zero_advantage
 from rtpo.errors import NonFinite
 from rtpo.rtpo import sibling_rows
 from rtpo.types import (
@@ -130,3 +132,14 @@ def test_bad_rewards_are_refused() -> None:
         sibling_advantages([[1.0, 0.0]])
     with pytest.raises(NonFinite, match="grader"):
         sibling_advantages([1.0, float("nan")])
+
+
+def test_a_steps_success_is_that_of_its_first_paths() -> None:
+    def call(graded: int, success: float | None, **terminations: int) -> dict[str, Any]:
+        return {"graded": graded, "success": success, "terminations": terminations}
+
+    trunks, siblings = call(4, 0.25, answered=4), call(8, 1.0, answered=8)
+    assert first_success([trunks, siblings]) == 0.25
+    grown = [call(1, 1.0, answered=1, open=3), call(0, None, open=3), call(3, 0.0, answered=2, turn_limit=1), siblings]
+    assert first_success(grown) == 0.25
+    assert first_success([call(0, None, open=2)]) is None

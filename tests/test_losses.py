@@ -199,6 +199,20 @@ def test_squared_pairs_by_hand() -> None:
     assert slope == pytest.approx(finite_differences(batch, SquaredPair(eta=1.0)), abs=1e-7)
 
 
+@pytest.mark.parametrize("length", [1, 3])
+def test_an_unmoved_pair_has_a_multiple_of_the_clipped_gradient(length: int) -> None:
+    """8 eta T times, for turns of T tokens whose row weight is spread over them."""
+    batch = batch_of(
+        [0] * 2 * length,
+        [0.5] * length + [-0.5] * length,
+        weight=[0.5 / length] * 2 * length,
+        row=[0] * length + [1] * length,
+    )
+    clipped = gradient(batch, TokenClip())
+    assert gradient(batch, SquaredPair(eta=0.5)) == pytest.approx([8 * 0.5 * length * slope for slope in clipped])
+    assert clipped[0] == pytest.approx(-0.25 / length)
+
+
 def test_a_pair_with_equal_returns_is_pulled_back_together() -> None:
     batch = batch_of([0.4, -0.1], [1, 1], weight=[0.5, 0.5])
     first, second = gradient(batch, SquaredPair())

@@ -41,13 +41,20 @@ def test_fewer_than_three_batches_are_refused() -> None:
         mean_cosine([np.ones(2, np.float32)] * 2)
 
 
+def test_too_few_batches_are_refused_before_anything_starts(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["rtpo", "--batches", "2"])
+    assert "--batches is 2" in capsys.readouterr().err
+
+
 def test_the_command_probes_without_training(backend: Any, tmp_path: Path) -> None:
     backend.push(0)
     before = backend.engine_states()[0].checksum
     settings = ["algorithm.kl=0.02", "budget.tasks_per_step=8"]
     arguments = ["rtpo", "grpo_exact", "--batches", "3", "--output", str(tmp_path)]
     assert main(arguments + [f"--override={setting}" for setting in settings]) == 0
-    record = json.loads((tmp_path / "toy_math.json").read_text())
+    (file,) = tmp_path.glob("toy_math-*.json")
+    record = json.loads(file.read_text())
     assert [line["label"] for line in record["estimators"]] == ["rtpo", "grpo_exact"]
     for line in record["estimators"]:
         assert -1 <= line["mean_cosine"] <= 1

@@ -162,7 +162,7 @@ def test_only_the_turn_of_a_pair_is_trained() -> None:
 
 
 def test_a_single_step_is_a_policy_gradient() -> None:
-    """Of the pair's mean as the baseline, 8 eta times as large."""
+    """Of the pair's mean as the baseline, for turns of one token 8 eta times as large."""
     ends: list[Any] = []
     for loss, learning_rate in ((SquaredPair(0.5), 0.1), (TokenClip(), 0.1 * 8 * 0.5)):
         harness = harness_on(random_mdp(2), learning_rate=learning_rate)

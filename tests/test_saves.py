@@ -108,7 +108,7 @@ def test_an_archived_run_reads_the_same_even_if_cut_off(
     folder = RunFolder(write_realistic_run(tmp_path, "rtpo", 0))
     (folder.path / "checkpoints").mkdir()
     plain = load_run(folder.path)
-    whole, written = records._write_whole, []
+    whole, written = records.write_whole, []
 
     def cut_off(path: Path, data: bytes) -> None:
         if len(written) == after:
@@ -117,7 +117,7 @@ def test_an_archived_run_reads_the_same_even_if_cut_off(
         whole(path, data)
 
     with monkeypatch.context() as patch:
-        patch.setattr(records, "_write_whole", cut_off)
+        patch.setattr(records, "write_whole", cut_off)
         with contextlib.suppress(KeyboardInterrupt):
             folder.archive()
     assert len(written) == after

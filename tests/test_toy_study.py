@@ -43,6 +43,8 @@ def test_a_study_is_run_part_by_part_and_goes_on(
 ) -> None:
     study = study_of(tmp_path)
     assert len(list(missing(study))) == 5
+    with pytest.raises(DataError, match="no configuration has run at every rate yet"):
+        study.freeze()
     train_part(study, "core", StopRequest())
     assert capsys.readouterr().out.count("has no learning rate yet") == 2
 
@@ -123,8 +125,16 @@ def test_a_configuration_with_a_rate_to_run_has_none(tmp_path: Path) -> None:
     write_run(
         tmp_path / "toy", place.label, 0, [], answers("after", "sampled", {"q": [1.0]}), experiment=place.experiment
     )
-    study.freeze()
+    with pytest.raises(DataError, match="no configuration has run at every rate yet"):
+        study.freeze()
     assert [rate for _, rate in study.planned("core")] == [None, None]
+
+
+def test_a_finished_run_that_was_not_archived_is(tmp_path: Path) -> None:
+    study = study_of(tmp_path)
+    searched(study, tmp_path, {2e-4: 0.4, 5e-4: 0.7})
+    train_part(study, "rates", StopRequest())
+    assert all((study.folder(place).path / "evaluations.jsonl.gz").exists() for place, _ in study.search())
 
 
 def test_every_run_of_the_study_composes_and_has_a_folder_of_its_own() -> None:
