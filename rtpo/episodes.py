@@ -119,13 +119,15 @@ async def _episode(world: EpisodeWorld, plan: Plan, sampling: Sampling) -> Rollo
         task, turns, parent = plan.start, [], None
         context = opening_context(world.chat, await env.reset(task), task, limits)
     start_k = len(turns)
-    last_k = limits.max_turns if plan.turns is None else min(limits.max_turns, start_k + plan.turns)
-    termination = Termination.OPEN if last_k < limits.max_turns else Termination.TURN_LIMIT
+    termination = Termination.TURN_LIMIT
 
-    for k in range(start_k, last_k):
+    for k in range(start_k, limits.max_turns):
         room = limits.max_context_tokens - len(context)
         if room < 1:
             termination = Termination.CONTEXT_LIMIT
+            break
+        if plan.turns is not None and k == start_k + plan.turns:
+            termination = Termination.OPEN
             break
         snapshot = env.snapshot()
         request = Request(

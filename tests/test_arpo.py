@@ -42,7 +42,7 @@ from baselines.arpo import ARPOConfig, Prompt, Start, entropy, next_starts, path
 from rtpo.credit import standardised
 from rtpo.packing import normalised_weights
 from rtpo.tabular import tasks
-from rtpo.types import Grade, GradeOutcome, Role, Rollout, TrainingContext, TrainRow
+from rtpo.types import Grade, GradeOutcome, Role, Rollout, Termination, TrainingContext, TrainRow
 
 CONFIG = ARPOConfig("arpo", "arpo", kl=0.0)
 THRESHOLD = replace(CONFIG, rule="threshold", tau=0.5)
@@ -63,6 +63,26 @@ def test_a_prompt_ends_with_exactly_sixteen_paths(slips: float, config: ARPOConf
     assert harness.ledger.rollouts == 48
     (rows,) = harness.updated
     assert len({row.rollout_uid for row in rows}) == len(rows) == 48
+
+
+@pytest.mark.parametrize("config", [CONFIG, THRESHOLD, replace(CONFIG, **GROWING)])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_path_without_room_for_a_turn_ends_there_and_is_not_copied(seed: int, config: ARPOConfig) -> None:
+    """Contexts end in most second turns or right before them."""
+    harness = one_step(config, script=solver(0.3), seed=seed, max_context_tokens=34)
+    paths = finished(harness)
+    assert all(rollout.own_turns for rollout in harness.rollouts)
+    assert any(rollout.parent_uid for rollout in harness.rollouts)
+    assert Termination.CONTEXT_LIMIT in {path.termination for group in paths.values() for path in group}
+    for group in paths.values():
+        assert len({tuple(id(turn) for turn in path.turns) for path in group}) == len(group) == 16
+        assert all(path.is_graded for path in group)
+    assert harness.ledger.rollouts == 48
+    by_uid = {rollout.uid: rollout for rollout in harness.rollouts}
+    replaced = [by_uid[str(r.parent_uid)].turns[r.start_k :][:1] for r in harness.rollouts if r.start_k]
+    judged = [id(turn) for turns in replaced for turn in turns]
+    assert len(set(judged)) == len(judged)
+    assert bool(judged) == (config.rule == "threshold")
 
 
 def test_prompts_whose_roots_answer_at_once_are_topped_up_one_root_at_a_time() -> None:
@@ -90,10 +110,10 @@ def test_branches_share_their_past_and_go_their_own_way() -> None:
 # where paths branch
 
 
-def open_paths(n: int) -> tuple[Prompt, list[Rollout]]:
-    """Roots of a prompt that have taken their first turn and go on."""
+def open_paths(n: int, turns: int = 1) -> tuple[Prompt, list[Rollout]]:
+    """Roots of a prompt that have taken that many turns and go on."""
     harness = scripted_harness(solver(0.0))
-    (paths,) = harness.rollout([TASK], n=n, role=Role.CHAIN, turns=1, top_logprobs=4)
+    (paths,) = harness.rollout([TASK], n=n, role=Role.CHAIN, turns=turns, top_logprobs=4)
     return Prompt(paths[0].boundary(0), n), list(paths)
 
 
@@ -132,16 +152,19 @@ def test_a_path_branches_with_probability_alpha_plus_beta_times_the_rise(
     assert abs(branched / count - probability) <= 3 * (probability * (1 - probability) / count) ** 0.5
 
 
+@pytest.mark.parametrize("turns", [1, 2])
 @pytest.mark.parametrize(("rise", "branches"), [(None, False), (0.0, False), (0.01, True), (-0.01, False)])
-def test_the_threshold_rule_branches_before_a_turn_whose_entropy_rose(rise: float | None, branches: bool) -> None:
-    _, (path,) = open_paths(1)
+def test_the_threshold_rule_branches_before_a_turn_whose_entropy_rose(
+    rise: float | None, branches: bool, turns: int
+) -> None:
+    _, (path,) = open_paths(1, turns)
     drawn = with_entropy(path, 20, 2)
     first = None if rise is None else entropy(drawn, 1.0, THRESHOLD) - rise
     rng = np.random.default_rng(0)
     starts = next_starts(Prompt(path.boundary(0), 1), [(drawn, first)], 1.0, rng, THRESHOLD)
     assert [(place.k, place.rollout_uid, place.is_tip) for place, _ in starts] == [
-        (1, path.uid, True),
-        *([(0, path.uid, False)] if branches else []),
+        (turns, path.uid, True),
+        *([(turns - 1, path.uid, False)] if branches else []),
     ]
 
 
