@@ -163,8 +163,11 @@ def check(config: RTPOTreeConfig) -> list[str]:
     for name, value, least in [("trunks", config.trunks, 1), ("forks", config.forks, 0), ("roots", config.roots, 0)]:
         if value < least:
             problems.append(f"algorithm.{name} is {value}: use {least} or more.")
-    if config.trunks + config.roots < 2:
-        problems.append("algorithm.trunks is 1 and algorithm.roots 0: a lone path has nothing to compare with.")
+    if (config.trunks, config.forks, config.roots) == (1, 0, 0):
+        problems.append(
+            "algorithm.trunks is 1, algorithm.forks 0 and algorithm.roots 0: a lone path has nothing to compare with; "
+            "use 1 or more forks or roots, or 2 or more trunks."
+        )
     if not 0 <= config.own_return <= 1:
         problems.append(f"algorithm.own_return is {config.own_return}: it is a share; use 0 to 1.")
     if config.shrinkage < 0:

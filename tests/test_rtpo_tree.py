@@ -1,18 +1,45 @@
 """The RTPO tree: where it forks, what a branch is worth, and what it shares with leave-one-out GRPO."""
 
+from collections import Counter
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import numpy as np
 import pytest
 from conftest import compose_config
-from scripted import RecordingHarness, scripted_harness, solver
+from methods import (
+    CALL_FIRST_IDS,
+    CALL_FIRST_STRIPPED,
+    CALL_SECOND_IDS,
+    CALL_SECOND_STRIPPED,
+    QUESTION_IDS,
+    RESULT_FIRST_IDS,
+    RESULT_SECOND_IDS,
+    RIGHT_IDS,
+    WRONG_IDS,
+    parts_of,
+    spelled,
+)
+from scripted import (
+    ANSWER_RIGHT,
+    ANSWER_WRONG,
+    CALL_FIRST,
+    CALL_SECOND,
+    TASK,
+    RecordingHarness,
+    in_turn,
+    scripted_harness,
+    solver,
+)
 
 from rtpo.credit import group_advantages
+from rtpo.envs.toy_math import ToyMathEnv
 from rtpo.errors import ConfigError
-from rtpo.rtpo_tree import RTPOTreeConfig, Tree, most_open, rollouts_per_task, spread, step
+from rtpo.rtpo_tree import RTPOTreeConfig, Tree, most_open, prompt_success, rollouts_per_task, spread, step
 from rtpo.toy.math_problems import problems
 from rtpo.types import Grade, GradeOutcome, Role, Rollout, Termination
+from rtpo.verbs import TokenClip
 
 TASKS = problems("train", 4, seed=2)
 CONFIG = RTPOTreeConfig("rtpo_tree", "rtpo_tree", kl=0.0)
@@ -61,12 +88,22 @@ def test_baselines_of_nested_branches_are_shrunk_to_those_before() -> None:
     """Forks at turns 1 and 2 of one trunk; own returns alone (lambda 1), kappa 2."""
     config = replace(CONFIG, own_return=1.0, shrinkage=2.0)
     a, b = path("a", 1.0), path("b", 0.0)
-    f, g = path("f", 0.0, parent="a", start_k=1), path("g", 1.0, parent="a", start_k=2)
+    f, g = path("f", 1.0, parent="a", start_k=1), path("g", 0.0, parent="a", start_k=2)
     tree = Tree([a, b], {("a", 1): [f], ("a", 2): [g]})
-    # B(a, 0) = 0; B(a, 1) = (0 + 2 x 0) / 3 = 0; B(a, 2) = (1 + 2 x 0) / 3; B(f) = (1 + 0) / 3; B(g) = (1 + 0) / 3
-    assert tree.advantages(a, config) == pytest.approx([2.0, 2.0, (1 - 1 / 3) / 0.5])
-    assert tree.advantages(f, config) == pytest.approx([-1 / 3 / 0.5] * 2)
-    assert tree.advantages(g, config) == pytest.approx([2 / 3 / 0.5])
+    # B(a, 0) = 0; B(a, 1) = (1 + 2 x 0) / 3; B(a, 2) = (0 + 2 x 1/3) / 3; B(f) = (1 + 2 x 0) / 3;
+    # B(g) = (1 + 2 x 1/3) / 3
+    assert tree.advantages(a, config) == pytest.approx([2.0, (1 - 1 / 3) / 0.5, (1 - 2 / 9) / 0.5])
+    assert tree.advantages(f, config) == pytest.approx([(1 - 1 / 3) / 0.5] * 2)
+    assert tree.advantages(g, config) == pytest.approx([(0 - 5 / 9) / 0.5])
+
+
+def test_values_of_nested_branches_go_through_every_state_between() -> None:
+    """Trunk a fails, its forks at turns 1 and 2 succeed; lambda 1/2."""
+    a, f, g = path("a", 0.0), path("f", 1.0, parent="a", start_k=1), path("g", 1.0, parent="a", start_k=2)
+    tree = Tree([a], {("a", 1): [f], ("a", 2): [g]})
+    # V(S_2) = 1/2, so q(a, 1) = 1/4; V(S_1) = 5/8, so q(a, 0) = 5/16
+    assert [tree.value(a, k, 0.5) for k in range(3)] == [0.3125, 0.25, 0.0]
+    assert (tree.value(f, 1, 0.5), tree.value(g, 2, 0.5)) == (1.0, 1.0)
 
 
 def test_all_successes_or_failures_teach_nothing() -> None:
@@ -80,7 +117,23 @@ def test_a_lone_path_teaches_nothing() -> None:
     assert Tree([path("a", 1.0)]).advantages(path("a", 1.0), CONFIG) == [0.0] * 3
 
 
+def test_a_lone_trunk_is_compared_with_its_fork() -> None:
+    a, fork = path("a", 0.0), path("f", 1.0, parent="a", start_k=1)
+    tree = Tree([a], {("a", 1): [fork]})
+    # q(a, 0) = .7 x 1/2 = B(a, 0) = v; B(a, 1) = (1 + .35) / 2; B(f) = (0 + .35) / 2
+    spread_of = np.sqrt(0.35 * 0.65)
+    assert tree.advantages(a, CONFIG) == pytest.approx([0.0, -0.675 / spread_of, -0.675 / spread_of])
+    assert tree.advantages(fork, CONFIG) == pytest.approx([0.825 / spread_of] * 2)
+
+
 # placing
+
+
+def test_success_of_a_prompt_is_its_trunks_and_one_of_the_batchs_mean() -> None:
+    rewards = [[1.0, 1.0, 1.0], [0.0], []]
+    trees = [Tree([path(f"{i}.{j}", r) for j, r in enumerate(own)]) for i, own in enumerate(rewards)]
+    assert prompt_success(trees) == pytest.approx([3.75 / 4, 0.75 / 2, 0.75])
+    assert prompt_success([Tree([])]) == [0.5]
 
 
 def test_forks_go_where_the_outcome_is_most_open() -> None:
@@ -99,6 +152,74 @@ def test_root_siblings_are_spread_by_openness_and_all_given_out() -> None:
 
 
 # a step
+
+
+def trunks_of(harness: RecordingHarness) -> list[list[Rollout]]:
+    """By task."""
+    return [[r for r in harness.rollouts if r.role is Role.TRUNK and r.task is task] for task in TASKS]
+
+
+def success_of(harness: RecordingHarness) -> list[float]:
+    rewards = [[trunk.reward for trunk in group] for group in trunks_of(harness)]
+    mean = np.mean([reward for own in rewards for reward in own])
+    return [float((sum(own) + mean) / (len(own) + 1)) for own in rewards]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_step_forks_where_the_trunks_return_and_its_prompts_success_are_most_open(seed: int) -> None:
+    harness = one_step(replace(CONFIG, forks=1), seed=seed)
+    openness = {
+        (trunk.uid, k): round(((trunk.reward + p) / 2) * (1 - (trunk.reward + p) / 2), 9)
+        for group, p in zip(trunks_of(harness), success_of(harness), strict=True)
+        for trunk in group
+        for k in range(1, len(trunk.turns))
+    }
+    forked = [(str(r.parent_uid), r.start_k) for r in harness.rollouts if r.start_k]
+    assert len(set(forked)) == len(forked) == len(TASKS)
+    assert sorted(openness[place] for place in forked) == sorted(openness.values())[-len(TASKS) :]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_step_spreads_root_siblings_over_prompts_by_their_openness(seed: int) -> None:
+    harness = one_step(seed=seed)
+    siblings = Counter(r.task.uid for r in harness.rollouts if r.role is Role.SIBLING and not r.start_k)
+    shares = [siblings[task.uid] for task in TASKS]
+    assert shares == spread(success_of(harness), 8 * len(TASKS))
+    assert len(set(shares)) > 1
+
+
+def test_ratios_are_against_the_policy_that_sampled() -> None:
+    """The root phase trains trunks of version 0 after the fork phases have moved the policy."""
+    harness = one_step(learning_rate=0.01)
+    assert harness.losses == [TokenClip(0.2, 0.2, old_logprobs="rollout")] * 3
+    last = harness.backend.steps[-1].packed
+    sampled = np.concatenate([row.rollout_logprobs for row in harness.updated[-1]])
+    assert sorted(last.old_logprobs[last.mask]) == pytest.approx(sorted(sampled[sampled != 0]))
+    assert len({turn.policy_version for row in harness.updated[-1] for turn in row.turns}) == 2
+
+
+class ForgetfulEnv(ToyMathEnv):
+    """Every third cannot be graded."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self._is_lost = number % 3 == 2
+
+    async def grade(self) -> Grade:
+        return Grade(GradeOutcome.UNGRADABLE, None) if self._is_lost else await super().grade()
+
+
+def test_paths_without_a_reward_are_neither_forked_nor_trained_nor_compared_with() -> None:
+    numbers = count()
+    harness = one_step(make_env=lambda: ForgetfulEnv(next(numbers)))
+    lost = {r.uid for r in harness.rollouts if not r.is_graded}
+    assert {(r.role, r.start_k > 0) for r in harness.rollouts if r.uid in lost} == {
+        (Role.TRUNK, False),
+        (Role.SIBLING, True),
+        (Role.SIBLING, False),
+    }
+    assert not lost & {r.parent_uid for r in harness.rollouts if r.start_k}
+    assert {row.rollout_uid for rows in harness.updated for row in rows} == {r.uid for r in harness.rollouts} - lost
 
 
 def test_a_step_takes_its_worst_case_in_reverse_and_the_root_last() -> None:
@@ -165,8 +286,52 @@ def test_without_forks_and_root_siblings_a_step_is_grpo_with_leave_one_out_basel
         ("algorithm.shrinkage=-1", "algorithm.shrinkage is -1"),
         ("algorithm.least_spread=0.5", "algorithm.least_spread is 0.5"),
         ("algorithm.training_context=flattened", "algorithm.training_context is flattened"),
+        (
+            "algorithm.trunks=1 algorithm.forks=0 algorithm.roots=0",
+            "algorithm.trunks is 1, algorithm.forks 0 and algorithm.roots 0",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused(override: str, word: str) -> None:
     with pytest.raises(ConfigError, match=word):
-        compose_config("algorithm=rtpo_tree", override)
+        compose_config("algorithm=rtpo_tree", *override.split())
+
+
+@pytest.mark.parametrize("override", ["forks=1 algorithm.roots=0", "forks=0 algorithm.roots=1"])
+def test_one_trunk_needs_one_other_path(override: str) -> None:
+    config = compose_config("algorithm=rtpo_tree", "algorithm.trunks=1", *f"algorithm.{override}".split())
+    assert config.algorithm["trunks"] == 1
+
+
+# token by token
+
+
+def test_a_step_token_by_token() -> None:
+    """12 + 5 * 3: trunk a is wrong at once, trunk b calls and is right. Its fork calls again and is wrong; a sibling of
+    S_0 is right at once. lambda .3, kappa 1."""
+    harness = scripted_harness(
+        in_turn(ANSWER_WRONG, *(CALL_FIRST, ANSWER_RIGHT), *(CALL_SECOND, ANSWER_WRONG), ANSWER_RIGHT)
+    )
+    step(harness, [TASK], replace(CONFIG, trunks=2, forks=1, roots=1))
+    forks, roots = harness.updated
+    c_1 = QUESTION_IDS + CALL_FIRST_STRIPPED + RESULT_FIRST_IDS
+    c_2 = c_1 + CALL_SECOND_STRIPPED + RESULT_SECOND_IDS
+    # q(b, 0) = .3 + .7 x 1/2 = .65, so v = .65 / 2; B(b, 0) = q(a) = 0, so B(fork) = (1 + 0) / 2
+    fork = -0.5 / (0.325 * 0.675) ** 0.5
+    assert [parts_of(row) for row in forks] == [
+        spelled((c_1, None), (CALL_SECOND_IDS, fork)),
+        spelled((c_2, None), (WRONG_IDS, fork)),
+    ]
+    # with the sibling s: v = 1.65 / 3; B(a) = 1.65 / 2, B(b, 0) = 1 / 2, B(b, 1) = (0 + 1/2) / 2, B(s) = .65 / 2
+    spread_of = (0.55 * 0.45) ** 0.5
+    assert [parts_of(row) for row in roots] == [
+        spelled((QUESTION_IDS, None), (WRONG_IDS, -0.825 / spread_of)),
+        spelled((QUESTION_IDS, None), (CALL_FIRST_IDS, 0.15 / spread_of)),
+        spelled((c_1, None), (RIGHT_IDS, 0.75 / spread_of)),
+        spelled((QUESTION_IDS, None), (RIGHT_IDS, 0.675 / spread_of)),
+    ]
+    # each of the three paths a third, shared by its tokens
+    (packed,) = (taken.packed for taken in harness.backend.steps[1:])
+    assert packed.weight[packed.mask] == pytest.approx(
+        np.repeat([1 / 3 / 8, 1 / 3 / 22, 1 / 3 / 10], [8, 22, 10]), rel=1e-5
+    )

@@ -2,16 +2,38 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from conftest import compose_config
-from scripted import RecordingHarness, scripted_harness, solver
+from methods import (
+    CALL_FIRST_IDS,
+    CALL_FIRST_STRIPPED,
+    CALL_SECOND_IDS,
+    QUESTION_IDS,
+    RESULT_FIRST_IDS,
+    RIGHT_IDS,
+    WRONG_IDS,
+    parts_of,
+    spelled,
+)
+from scripted import (
+    ANSWER_RIGHT,
+    ANSWER_WRONG,
+    CALL_FIRST,
+    CALL_SECOND,
+    TASK,
+    RecordingHarness,
+    in_turn,
+    scripted_harness,
+    solver,
+)
 
 from rtpo.errors import ConfigError
 from rtpo.rtpo import RTPOConfig, rollouts_per_task, sibling_rows, stale_returns, step
 from rtpo.toy.math_problems import problems
-from rtpo.types import Group, Role, Rollout, TrainRow
+from rtpo.types import Grade, GradeOutcome, Group, Role, Rollout, TrainRow
 from rtpo.verbs import TokenClip
 
 TASKS = problems("train", 4, seed=2)
@@ -156,6 +178,44 @@ def test_what_cannot_be_is_refused(overrides: list[str], words: list[str]) -> No
 def test_a_stale_sibling_that_could_not_be_graded_has_no_return() -> None:
     harness = one_step(OFF)
     groups = siblings_of(harness, 0)
-    returns = stale_returns(harness, groups, 0, OFF)
-    assert set(returns) <= {s.uid for group in groups for s in group if s.is_graded}
-    assert np.isfinite(list(returns.values())).all()
+    tails = [s.uid for group in groups for s in group if len(s.turns) > 1]
+    unknown = Grade(GradeOutcome.UNGRADABLE, None)
+    without = [tuple(replace(s, grade=unknown) if s.uid == tails[0] else s for s in group) for group in groups]
+    assert list(stale_returns(harness, groups, 0, OFF)) == tails
+    assert list(stale_returns(harness, without, 0, OFF)) == tails[1:]
+
+
+# token by token
+
+
+@pytest.mark.parametrize(("learning_rate", "weight"), [(1.0, 0.5), (-1.0, 2.0), (0.01, math.exp(-0.1))])
+def test_an_off_policy_step_token_by_token(learning_rate: float, weight: float) -> None:
+    """12 + 5 * 3: a trunk calls and is wrong. At S_1 one sibling calls again and is right, one is wrong; at S_0 both
+    are right, one of them after a call: its answer, of ten tokens, counts by how likely it still is. The first phase
+    lowers all log-probs by the learning rate."""
+    harness = scripted_harness(
+        in_turn(
+            *(CALL_FIRST, ANSWER_WRONG),
+            *(CALL_SECOND, ANSWER_RIGHT, ANSWER_WRONG),
+            *(CALL_FIRST, ANSWER_RIGHT, ANSWER_RIGHT),
+        ),
+        learning_rate=learning_rate,
+    )
+    step(harness, [TASK], replace(OFF, trunks=1, group_size=3))
+    last, first = harness.updated
+    c_1 = QUESTION_IDS + CALL_FIRST_STRIPPED + RESULT_FIRST_IDS
+    assert [parts_of(row) for row in last] == [
+        spelled((c_1, None), (CALL_SECOND_IDS, 0.5)),
+        spelled((c_1, None), (WRONG_IDS, -0.5)),
+    ]
+    assert [parts_of(row) for row in first] == [
+        spelled((QUESTION_IDS, None), (CALL_FIRST_IDS, (weight - 1) / 2)),
+        spelled((QUESTION_IDS, None), (RIGHT_IDS, (1 - weight) / 2)),
+    ]
+    for rows, taken in zip(harness.updated, harness.backend.steps, strict=True):
+        packed = taken.packed
+        assert [list(np.unique(row.weight[row.mask])) for row in rows] == [
+            [np.float32(0.5 / row.mask.sum())] for row in rows
+        ]
+        sampled = np.concatenate([row.rollout_logprobs for row in rows])
+        assert packed.old_logprobs[packed.mask] == pytest.approx(sampled[sampled != 0])

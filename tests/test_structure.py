@@ -25,9 +25,9 @@ HARNESS = tuple(
 )
 VOCABULARY = {"rtpo.credit", "rtpo.rows", "rtpo.types", "rtpo.verbs"}
 """what an algorithm may import of the project, beside another algorithm"""
-CREDITED = {"rtpo.verbs": ["REFUEL"]}
-"""losses whose docstring says whose they are"""
-NAMES = re.compile(r"(?<![a-z])(seeupo|arpo|tree_?grpo|refuel|grpo)", re.IGNORECASE)
+CREDITED = {"rtpo.verbs": ["GSPO", "REFUEL"], "rtpo.losses": ["GSPO"]}
+"""losses that say whose they are"""
+NAMES = re.compile(r"(?<![a-z])(seeupo|arpo|tree_?grpo|refuel|grpo|gspo)", re.IGNORECASE)
 
 
 def sources() -> list[Path]:
@@ -106,21 +106,22 @@ def test_the_harness_names_no_algorithm(path: Path) -> None:
     tree = ast.parse(text)
     assert NAMES.findall(text) == CREDITED.get(module_name(path), [])
     assert algorithm_imports(tree) == []
-    assert "rtpo" not in compared_strings(tree)
+    assert MODULES.keys().isdisjoint(compared_strings(tree))
 
 
+@pytest.mark.parametrize("name", MODULES)
 @pytest.mark.parametrize(
     "line",
     [
-        "if config.name == 'rtpo': pass",
-        "match name:\n    case 'rtpo': pass",
-        "losses = {'rtpo': 1}[name]",
-        "value = table['rtpo']",
-        "if name in ('rtpo', 'other'): pass",
+        "if config.name == '{}': pass",
+        "match name:\n    case '{}': pass",
+        "losses = {{'{}': 1}}[name]",
+        "value = table['{}']",
+        "if name in ('{}', 'other'): pass",
     ],
 )
-def test_a_branch_on_an_algorithm_would_be_found(line: str) -> None:
-    assert "rtpo" in compared_strings(ast.parse(line))
+def test_a_branch_on_an_algorithm_would_be_found(line: str, name: str) -> None:
+    assert not MODULES.keys().isdisjoint(compared_strings(ast.parse(line.format(name))))
 
 
 @pytest.mark.parametrize(
@@ -132,9 +133,10 @@ def test_an_import_of_an_algorithm_would_be_found(line: str) -> None:
 
 
 def test_names_of_algorithms_would_be_found() -> None:
-    for name in ("GRPO", "tree_grpo", "TreeGRPO", "SeeUPO", "the ARPO", "REFUEL's", "grpo_exact"):
+    for name in ("GRPO", "tree_grpo", "TreeGRPO", "SeeUPO", "the ARPO", "REFUEL's", "grpo_exact", "GSPO-token"):
         assert NAMES.search(name)
-    assert not NAMES.search("GSPO")
+    assert all(NAMES.search(name) for name in MODULES if not name.startswith("rtpo"))
+    assert not NAMES.search("PPO")
 
 
 def test_algorithms_do_not_import_the_harness() -> None:

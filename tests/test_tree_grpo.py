@@ -83,15 +83,16 @@ def test_a_tree_lists_its_root_once_and_every_turn_that_is_no_leaf() -> None:
 
 
 def test_nodes_are_drawn_alike_and_with_replacement_the_root_included() -> None:
-    """All chains take three turns: a third of the branches each from the root and the two turns after it."""
-    config = replace(CONFIG, trees=40, expansions=1, branches=6)
+    """All chains take three turns: a third of the branches each from the root and the two turns after it, and a third
+    of the trees have both of theirs from one node."""
+    config = replace(CONFIG, trees=120, expansions=1, branches=2)
     branches = [r for r in one_step(config, script=solver(0.0)).rollouts if r.role is Role.BRANCH]
     drawn = Counter(branch.start_k for branch in branches)
     assert sum(drawn.values()) == 720
     for k in range(3):
         assert abs(drawn[k] / 720 - 1 / 3) < 3.5 * (2 / 9 / 720) ** 0.5
     places = Counter((branch.parent_uid, branch.start_k) for branch in branches)
-    assert max(places.values()) > 1
+    assert abs(list(places.values()).count(2) / 360 - 1 / 3) < 3.5 * (2 / 9 / 360) ** 0.5
 
 
 def test_a_branch_shares_its_past_with_its_tree() -> None:
