@@ -173,8 +173,8 @@ class Ledger:
         for turn in (turn for rollout in rollouts for turn in rollout.own_turns):
             self.turn_generations += 1
             self.generated_tokens += len(turn.output_ids)
-            if turn.tool is not None:
-                self.tool_calls[turn.tool.value] += 1
+            for use in turn.calls:
+                self.tool_calls[use.outcome.value] += 1
 
     def count_evaluation(self, rollouts: Sequence[Rollout]) -> None:
         """Add evaluation rollouts; their turns and tokens are not training's and are not added."""

@@ -23,7 +23,7 @@ def rollout_metrics(rollouts: Sequence[Rollout], role: Role) -> dict[str, Any]:
         "graded": len(graded),
         "grades": dict(Counter(rollout.grade.outcome.value for rollout in rollouts)),
         "terminations": dict(Counter(rollout.termination.value for rollout in rollouts)),
-        "tools": dict(Counter(turn.tool.value for turn in turns if turn.tool is not None)),
+        "tools": dict(Counter(use.outcome.value for turn in turns for use in turn.calls)),
         "stops": dict(Counter(turn.stop.value for turn in turns)),
         "turns": len(turns),
         "generated_tokens": int(sum(len(turn.output_ids) for turn in turns)),

@@ -148,7 +148,7 @@ async def _episode(world: EpisodeWorld, plan: Plan, sampling: Sampling) -> Rollo
             generation.stop,
             snapshot,
             NO_IDS if is_last else _feedback_ids(world.chat, feedback, generation.stop),
-            feedback.tool,
+            feedback.calls,
             generation.top_logprobs,
         )
         turns.append(turn)

@@ -229,7 +229,7 @@ class Run:
                 "termination": rollout.termination.value,
                 "turns": len(rollout.turns),
                 "generated_tokens": sum(len(turn.output_ids) for turn in rollout.turns),
-                "tools": dict(Counter(turn.tool.value for turn in rollout.turns if turn.tool is not None)),
+                "tools": dict(Counter(use.outcome.value for turn in rollout.turns for use in turn.calls)),
             }
             for group in groups
             for sample, rollout in enumerate(group)
@@ -323,7 +323,7 @@ def sample_line(step: int, rollout: Rollout) -> dict[str, Any]:
                 "context_ids": turn.context_ids.tolist(),
                 "output_ids": turn.output_ids.tolist(),
                 "stop": turn.stop.value,
-                "tool": None if turn.tool is None else turn.tool.value,
+                "calls": [[use.tool, use.outcome.value] for use in turn.calls],
             }
             for turn in rollout.own_turns
         ],

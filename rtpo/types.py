@@ -51,6 +51,12 @@ class ToolOutcome(StrEnum):
     OK = "ok"
     PROGRAM_ERROR = "program_error"
     """the tool ran what the policy wrote, and that failed"""
+    TIMEOUT = "timeout"
+    """what the policy wrote met a limit of time, CPU or wall-clock"""
+    MEMORY = "memory"
+    """what the policy wrote met the limit of memory"""
+    REFUSED = "refused"
+    """a call that could be read and was not run: it broke a rule that the policy was told"""
     MALFORMED = "malformed"
     """the call could not be read"""
     INFRASTRUCTURE = "infrastructure"
@@ -121,12 +127,30 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
+class Opening:
+    """S_0: the first messages, and the functions the policy may call, each as JSON in the shape of a chat template's
+    `tools`."""
+
+    messages: tuple[Message, ...]
+    tools: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ToolUse:
+    """A tool call: which tool (empty where the call names none that exists), and what became of it."""
+
+    tool: str
+    outcome: ToolOutcome
+
+
+@dataclass(frozen=True, slots=True)
 class Feedback:
-    """The environment's answer f_k to a reply: messages to add, whether the episode is over, and the tool's outcome."""
+    """The environment's answer f_k to a reply: messages to add, whether the episode is over, and the reply's tool
+    calls in order."""
 
     messages: tuple[Message, ...]
     done: bool
-    tool: ToolOutcome | None = None
+    calls: tuple[ToolUse, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +185,7 @@ class Turn:
     stop: StopReason
     snapshot: Snapshot
     feedback_ids: Ids
-    tool: ToolOutcome | None = None
+    calls: tuple[ToolUse, ...] = ()
     top_logprobs: Floats | None = None
 
 
