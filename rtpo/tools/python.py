@@ -7,19 +7,123 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
 from rtpo.errors import InfrastructureError
+from rtpo.tools.base import Arguments, ToolResult
+from rtpo.types import ToolOutcome
 
 CHILD = Path(__file__).with_name("python_child.py")
 CHILDREN_AT_ONCE = max(2, os.cpu_count() or 1)
+LEAST_MEMORY = 256 << 20
 _BEGUN = b"\0"
 
 _rooms: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
+
+
+@dataclass(frozen=True)
+class PythonSettings:
+    """Of the Python tool; the limits are those of one call.
+
+    cpu_seconds, wall_seconds: of processor time, and in all. memory_bytes: of address space of each process, the
+    interpreter and its libraries included. processes: at once. output_characters: of what a call prints, given to the
+    policy; what is over is cut out of the middle. workers: calls run at once; null: one a processor. isolation:
+    `namespaces`, or `limits`, which accepts less where there are no namespaces (docs/python_tool.md). session: run a
+    call after the episode's earlier ones, in one process; without, a call knows nothing of them.
+    """
+
+    cpu_seconds: int = 10
+    wall_seconds: float = 20.0
+    memory_bytes: int = 512 << 20
+    processes: int = 1
+    output_characters: int = 4000
+    workers: int | None = None
+    isolation: Literal["namespaces", "limits"] = "namespaces"
+    session: bool = False
+
+    def problems(self, path: str) -> list[str]:
+        """One sentence for each value that cannot be; `path` is where these settings stand."""
+        found = [
+            f"{path}.{name} is {value:g}: use {least} or more."
+            for name, value, least in [
+                ("cpu_seconds", self.cpu_seconds, 1),
+                ("memory_bytes", self.memory_bytes, LEAST_MEMORY),
+                ("processes", self.processes, 1),
+                ("output_characters", self.output_characters, 100),
+                ("workers", 1 if self.workers is None else self.workers, 1),
+            ]
+            if value < least
+        ]
+        if self.wall_seconds <= 0:
+            found.append(f"{path}.wall_seconds is {self.wall_seconds:g}: use a number above 0.")
+        if self.isolation == "limits" and self.processes > 1:
+            found.append(
+                f"{path}.processes is {self.processes} and {path}.isolation limits: what a program leaves running can "
+                "be ended for certain in namespaces alone; use 1, or isolation namespaces."
+            )
+        return found
+
+    def check(self) -> dict[str, str]:
+        """Facts of this machine's sandbox. Raises MachineError where it does not hold."""
+        return {"isolation": "none"}
+
+
+class PythonTool:
+    """`rtpo.tools.base.Tool`: runs a Python program."""
+
+    def __init__(self, settings: PythonSettings | None = None) -> None:
+        self.settings = settings or PythonSettings()
+
+    @property
+    def schema(self) -> Mapping[str, Any]:
+        settings = self.settings
+        kept = "Names of earlier calls are kept." if settings.session else "Nothing is kept between calls."
+        description = (
+            f"Run a Python program and see what it prints, the value of its last expression included. {kept} "
+            "sympy and numpy are installed. No network. "
+            f"Limits: {settings.cpu_seconds} s of CPU time, {settings.wall_seconds:g} s in all, "
+            f"{settings.memory_bytes >> 20} MiB of memory, {settings.output_characters} characters of output."
+        )
+        return {
+            "type": "function",
+            "function": {
+                "name": "python",
+                "description": description,
+                "parameters": {
+                    "type": "object",
+                    "properties": {"code": {"type": "string", "description": "The program."}},
+                    "required": ["code"],
+                },
+            },
+        }
+
+    async def call(self, arguments: Arguments, earlier: Sequence[Arguments]) -> ToolResult:
+        """Run `arguments["code"]`; with `session` after the code of the earlier calls, what they print discarded.
+
+        Raises InfrastructureError when it could not be run.
+        """
+        program = str(arguments["code"])
+        if not program.strip():
+            return ToolResult(ToolOutcome.REFUSED, "Error: the program is empty.")
+        limits = PythonLimits(
+            cpu_seconds=self.settings.cpu_seconds,
+            wall_seconds=self.settings.wall_seconds,
+            memory_bytes=self.settings.memory_bytes,
+            output_bytes=self.settings.output_characters,
+        )
+        result = await run_python(program, limits)
+        outcome = {
+            PythonOutcome.OK: ToolOutcome.OK,
+            PythonOutcome.ERROR: ToolOutcome.PROGRAM_ERROR,
+            PythonOutcome.TIMEOUT: ToolOutcome.TIMEOUT,
+        }[result.outcome]
+        return ToolResult(outcome, result.output)
 
 
 class PythonOutcome(StrEnum):
