@@ -1,0 +1,114 @@
+"""Bring the paper's training and evaluation sets into files of one shape:
+
+    python experiments/prepare_data.py                         all of them
+    python experiments/prepare_data.py math_train math500      these
+    python experiments/prepare_data.py --from gaia=FILE        one of a local file
+    python experiments/prepare_data.py --list                  what there is, and what is here
+
+Each set goes to <folder>/<name>.jsonl, for data=<folder>/<name>.jsonl in a run. One that fails does not stop the
+others; the exit status is 1 then.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from rtpo.config import PROJECT
+from rtpo.data.prepare import DataFolder
+from rtpo.data.registry import REGISTRY, UNVERIFIED
+from rtpo.errors import DataError, RTPOError
+from rtpo.records import RunFolder
+
+COLUMNS = ("Name", "Role", "Task", "Rows", "Status", "Checksum", "Revision", "Licence")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command; returns its exit status."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="name", help=f"sets, of {', '.join(REGISTRY)}")
+    parser.add_argument("--from", dest="stand_ins", action="append", default=[], metavar="NAME=FILE")
+    parser.add_argument(
+        "--accept-other", action="store_true", help="take files of --from whatever their bytes and rows; recorded"
+    )
+    parser.add_argument("--folder", type=Path, default=PROJECT / "data")
+    parser.add_argument("--list", action="store_true", help="print the registry and what is in the folder")
+    given = parser.parse_args(arguments)
+    folder = DataFolder(given.folder)
+    try:
+        stand_ins = _stand_ins(given.stand_ins)
+        wanted = {*given.names, *stand_ins}
+        if unknown := sorted(wanted - REGISTRY.keys()):
+            raise DataError(f"no set is named {', '.join(unknown)}: there are {', '.join(REGISTRY)}")
+        if given.list:
+            print(table(folder))
+            return 0
+        given.folder.mkdir(parents=True, exist_ok=True)
+        with RunFolder(given.folder).held():
+            return prepare(folder, wanted or set(REGISTRY), stand_ins, given.accept_other)
+    except (RTPOError, OSError) as error:
+        print(error, file=sys.stderr)
+        return 1
+
+
+def _stand_ins(given: list[str]) -> dict[str, Path]:
+    stand_ins = {}
+    for text in given:
+        name, sign, file = text.partition("=")
+        if not sign or not file:
+            raise DataError(f"--from {text}: give NAME=FILE")
+        stand_ins[name] = Path(file)
+    return stand_ins
+
+
+def prepare(folder: DataFolder, names: set[str], stand_ins: dict[str, Path], accept_other: bool) -> int:
+    """Prepare sets, those to evaluate on first; returns the exit status."""
+    status = 0
+    for name, known in sorted(REGISTRY.items(), key=lambda item: item[1].role == "train"):
+        if name not in names:
+            continue
+        if known.parse is None and name not in stand_ins:
+            print(f"{name}: nothing to bring, it is a part of a package: {known.source}")
+            continue
+        try:
+            manifest = folder.prepare(name, stand_ins.get(name), accept_other)
+        except RTPOError as error:
+            print(error, file=sys.stderr)
+            status = 1
+        else:
+            dropped = "".join(f", {count} dropped ({reason})" for reason, count in manifest["dropped"].items())
+            print(f"{name}: {folder.status(name)}, {manifest['rows']} rows{dropped}", flush=True)
+    for name in folder.refresh():
+        print(f"{name}: held against the evaluation sets that are here now")
+    return status
+
+
+def table(folder: DataFolder) -> str:
+    """The registry with each set's status, in columns, and its sources and notes below."""
+    rows = [COLUMNS] + [
+        (
+            name,
+            known.role,
+            known.kind,
+            f"{known.sample or known.rows}",
+            folder.status(name),
+            "-" if known.parse is None else _short(known.sha256),
+            _short(known.revision),
+            known.licence,
+        )
+        for name, known in REGISTRY.items()
+    ]
+    widths = [max(len(row[place]) for row in rows) for place in range(len(COLUMNS))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    notes = [
+        f"{name}: {known.source}{f' , gated by {known.gate}' if known.gate else ''}\n  {known.note}".rstrip()
+        for name, known in REGISTRY.items()
+    ]
+    return "\n".join([*lines, "", *notes])
+
+
+def _short(checksum: str) -> str:
+    return checksum if checksum == UNVERIFIED else checksum[:12]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,247 @@
+"""The way of a set to its prepared file: raw file, problems, overlaps, sample, manifest (docs/data.md).
+
+In the data folder, written in this order:
+
+    raw/<name>              the raw file
+    raw/<name>.lock.json    what the first download observed, where the registry has no checksum
+    <name>.dropped.jsonl    the problems left out, and why
+    <name>.jsonl            the prepared file
+    <name>.manifest.json    what it is: a set without one is not there
+"""
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from rtpo.data.download import Changed, Patience, check_gate, download
+from rtpo.data.overlaps import overlaps
+from rtpo.data.records import Record, manifest_path, read_manifest, read_records, write_records
+from rtpo.data.registry import REGISTRY, UNVERIFIED, DataSet
+from rtpo.data.sources import Dropped, parse_file
+from rtpo.errors import DataError
+from rtpo.records import disk_errors, sha256, utc_now, write_whole
+
+SCHEMA = 1
+"""of manifests"""
+SAMPLE_SEED = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Raw:
+    """A raw file, as the manifest has it. source: its URL, or the name of the file that stands in for it. revision:
+    UNVERIFIED where none is known. may_differ: it was to be taken whatever its bytes and rows."""
+
+    sha256: str
+    bytes: int
+    source: str
+    revision: str
+    date: str
+    stands_in: bool = False
+    may_differ: bool = False
+
+
+class DataFolder:
+    """A folder of prepared sets; one process at a time may prepare in it."""
+
+    def __init__(
+        self, path: Path, registry: Mapping[str, DataSet] = REGISTRY, patience: Patience | None = None
+    ) -> None:
+        self.path = path
+        self.registry = registry
+        self._patience = patience or Patience()
+
+    def file(self, name: str) -> Path:
+        """A set's prepared file."""
+        return self.path / f"{name}.jsonl"
+
+    def is_ready(self, name: str) -> bool:
+        """Whether a set is there as its manifest says, of bytes that the registry knows or that stand in for them, and,
+        to train on, held against the evaluation sets that are there now."""
+        manifest = self._manifest(name)
+        return (
+            manifest is not None
+            and self.file(name).exists()
+            and sha256(self.file(name)) == manifest["sha256"]
+            and self._kept(name) is not None
+            and manifest["against"] == self._to_hold_against(self.registry[name])
+        )
+
+    def status(self, name: str) -> str:
+        """`ready` or `ready (stand-in)`; `stale` for one to be prepared again; or why it is not there: `not a file`,
+        `gated`, `missing`, and `unverified` where the first download is to say what the bytes are."""
+        known, manifest = self.registry[name], self._manifest(name)
+        if known.parse is None:
+            return "not a file"
+        if manifest is None:
+            return "gated" if known.gate else "unverified" if known.sha256 == UNVERIFIED else "missing"
+        if not self.is_ready(name):
+            return "stale"
+        return (
+            "ready (stand-in)"
+            if known.sha256 != manifest["raw"]["sha256"] and manifest["raw"]["stands_in"]
+            else "ready"
+        )
+
+    def prepare(self, name: str, stand_in: Path | None = None, may_differ: bool = False) -> dict[str, Any]:
+        """Make a set's prepared file, unless it is ready; returns its manifest.
+
+        stand_in: a local file in the set's schema, in place of the download. may_differ: whatever its bytes and rows.
+        Raises DataError with what to do.
+        """
+        known = self.registry[name]
+        if known.parse is None:
+            raise DataError(f"{name} is no file but a part of a package: install {known.source} (docs/data.md)")
+        manifest = self._manifest(name)
+        if manifest is not None and stand_in is None and self.is_ready(name):
+            return manifest
+        for needed in known.against:
+            if not self.is_ready(needed):
+                raise DataError(f"{name} may share no question with {needed}, which is not ready: prepare {needed} too")
+        with disk_errors(self.path):
+            self._raw(name).parent.mkdir(parents=True, exist_ok=True)
+        if stand_in is not None:
+            raw = self._look_at(known, stand_in, may_differ)
+        else:
+            raw = self._kept(name) or self._fetch(known)
+        records, dropped = parse_file(name, stand_in or self._raw(name), known.parse)
+        rows = len(records) + len(dropped)
+        if rows != known.rows and not raw.may_differ:
+            raise DataError(
+                f"{name} has {rows} rows in {raw.source}, and {known.rows} were expected: give the right file with "
+                f"--from {name}=FILE, or add --accept-other to take one as it is"
+            )
+        if stand_in is not None:
+            with disk_errors(self.path):
+                write_whole(self._raw(name), stand_in.read_bytes())
+        elif known.sha256 == UNVERIFIED and not self._lock(name).exists():
+            _write_json(self._lock(name), asdict(raw) | {"rows": rows})
+        return self._write(known, raw, rows, records, dropped)
+
+    def refresh(self) -> list[str]:
+        """Prepare again the training sets that were held against other evaluation sets than are there now; returns
+        their names."""
+        old = [
+            name
+            for name, known in self.registry.items()
+            if known.role == "train" and self._kept(name) is not None and not self.is_ready(name)
+        ]
+        for name in old:
+            self.prepare(name)
+        return old
+
+    # the raw file
+
+    def _raw(self, name: str) -> Path:
+        return self.path / "raw" / name
+
+    def _lock(self, name: str) -> Path:
+        return self.path / "raw" / f"{name}.lock.json"
+
+    def _manifest(self, name: str) -> dict[str, Any] | None:
+        manifest = read_manifest(self.file(name))
+        return manifest if manifest is not None and manifest.get("schema") == SCHEMA else None
+
+    def _look_at(self, known: DataSet, file: Path, may_differ: bool) -> Raw:
+        try:
+            content = file.read_bytes()
+        except OSError as error:
+            raise DataError(f"{known.name}: {file} cannot be read ({error.strerror}): check the path") from error
+        found = hashlib.sha256(content).hexdigest()
+        if known.sha256 not in (UNVERIFIED, found) and not may_differ:
+            raise DataError(
+                f"{known.name}: {file} has the sha256 {found}, and {known.sha256} was expected: give the right file, "
+                "or add --accept-other to take this one as it is"
+            )
+        revision = known.revision if known.sha256 == found else UNVERIFIED
+        return Raw(found, len(content), file.name, revision, utc_now(), stands_in=True, may_differ=may_differ)
+
+    def _kept(self, name: str) -> Raw | None:
+        """The raw file of the last time, where it is still the one to use."""
+        manifest = self._manifest(name)
+        if manifest is None or not self._raw(name).exists():
+            return None
+        raw, expected = Raw(**manifest["raw"]), self._expected(self.registry[name])
+        is_known = raw.stands_in or expected in (None, raw.sha256)
+        return raw if is_known and sha256(self._raw(name)) == raw.sha256 else None
+
+    def _fetch(self, known: DataSet) -> Raw:
+        try:
+            if known.gate is not None:
+                check_gate(known.gate, self._patience)
+            fetched = download(known.source, self._raw(known.name), self._expected(known), self._patience)
+        except DataError as error:
+            lock = self._lock(known.name)
+            again = f", or remove {lock} to take it as it is now" * (isinstance(error, Changed) and lock.exists())
+            raise DataError(f"{known.name}: {error}: give the file with --from {known.name}=FILE{again}") from error
+        revision = fetched.revision or UNVERIFIED if known.revision == UNVERIFIED else known.revision
+        return Raw(fetched.sha256, fetched.bytes, known.source, revision, utc_now())
+
+    def _expected(self, known: DataSet) -> str | None:
+        """The checksum of the registry, or else of the first download; None before that."""
+        if known.sha256 != UNVERIFIED:
+            return known.sha256
+        try:
+            return str(json.loads(self._lock(known.name).read_text(encoding="utf-8"))["sha256"])
+        except FileNotFoundError:
+            return None
+
+    # the prepared file
+
+    def _to_hold_against(self, known: DataSet) -> dict[str, str]:
+        """The evaluation sets that are ready, with their prepared files' checksums; none for an evaluation set."""
+        if known.role == "eval":
+            return {}
+        evaluation = [name for name, one in self.registry.items() if one.role == "eval" and self.is_ready(name)]
+        return {name: sha256(self.file(name)) for name in evaluation}
+
+    def _write(
+        self, known: DataSet, raw: Raw, rows: int, records: Sequence[Record], dropped: list[Dropped]
+    ) -> dict[str, Any]:
+        name, against = known.name, self._to_hold_against(known)
+        shared = overlaps(records, [task for one in against for task in read_records(self.file(one))])
+        gone = {one.uid for one in shared}
+        records = [record for record in records if record.uid not in gone]
+        dropped = dropped + shared
+        if known.sample is not None:
+            if len(records) < known.sample and not raw.may_differ:
+                raise DataError(f"{name} has {len(records)} problems to take {known.sample} of: give the whole file")
+            records = sample(records, known.sample, SAMPLE_SEED)
+        lines = "".join(json.dumps(asdict(one)) + "\n" for one in dropped)
+        with disk_errors(self.path):
+            write_whole(self.path / f"{name}.dropped.jsonl", lines.encode())
+        write_records(self.file(name), records)
+        manifest = {
+            "schema": SCHEMA,
+            "name": name,
+            "rows": len(records),
+            "sha256": sha256(self.file(name)),
+            "raw": asdict(raw),
+            "raw_rows": rows,
+            "licence": known.licence,
+            "dropped": dict(Counter(one.reason for one in dropped)),
+            "overlaps": dict(Counter(one.other.split("/")[0] for one in shared)),
+            "against": against,
+            "sample_seed": None if known.sample is None else SAMPLE_SEED,
+            "date": utc_now(),
+        }
+        _write_json(manifest_path(self.file(name)), manifest)
+        return manifest
+
+
+def sample(records: Sequence[Record], count: int, seed: int) -> list[Record]:
+    """The first `count` records, or all, of a seeded order of their questions, in the order they stand in.
+
+    The order is a function of each question and the seed, so that leaving some records out changes no other place.
+    """
+    order = sorted(records, key=lambda one: hashlib.sha256(f"{seed}:{one.question}".encode()).digest())
+    taken = {record.uid for record in order[:count]}
+    return [record for record in records if record.uid in taken]
+
+
+def _write_json(path: Path, value: Mapping[str, Any]) -> None:
+    with disk_errors(path):
+        write_whole(path, (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode())

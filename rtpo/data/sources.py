@@ -1,0 +1,312 @@
+"""Raw files to records: what formats there are, and for each schema what is the question and what are the answers.
+
+A parser takes a row and gives a `Parsed`. It raises DataError with what is wrong; the caller names the row.
+"""
+
+import ast
+import base64
+import csv
+import io
+import json
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from rtpo.data.records import Record
+from rtpo.errors import DataError
+
+Row = Mapping[str, Any]
+
+_ANNOTATION = re.compile(r"<<([^<>=]+)=([^<>]+)>>")
+_DOLLAR = re.compile(r"(?<!\\)\$")
+_LFS = b"version https://git-lfs"
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """A row's problem. id: the row's own name; None where it has none."""
+
+    question: str
+    answers: tuple[str, ...]
+    id: str | None = None
+    meta: Mapping[str, Any] = field(default_factory=dict)
+
+
+Parser = Callable[[Row], Parsed]
+
+
+class NoAnswer(DataError):
+    """A row that states no answer, in a set where some may not: it is left out and listed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """A problem that is not in the prepared file. reason: `no answer`, `repeat` or `overlap`. other: the uid of the
+    problem it repeats; empty where it lacks an answer."""
+
+    uid: str
+    reason: str
+    other: str = ""
+
+
+def parse_file(name: str, path: Path, parse: Parser) -> tuple[list[Record], list[Dropped]]:
+    """All problems of a set's raw file, in order, and those left out: without an answer, or with the question of an
+    earlier row. Raises DataError naming the row, for a repeated id too."""
+    records: list[Record] = []
+    dropped: list[Dropped] = []
+    questions: dict[str, str] = {}
+    places: dict[str, str] = {}
+    for number, (place, row) in enumerate(_rows(path), start=1):
+        try:
+            parsed = parse(row)
+        except NoAnswer:
+            dropped.append(Dropped(f"{name}/{number}", "no answer"))
+            continue
+        except DataError as error:
+            raise DataError(f"{place} of {path} {error}") from error
+        uid = f"{name}/{number if parsed.id is None else parsed.id}"
+        if uid in places:
+            raise DataError(f"{place} of {path} repeats the id of {places[uid]} ({uid}): remove one")
+        places[uid] = place
+        if parsed.question in questions:
+            dropped.append(Dropped(uid, "repeat", questions[parsed.question]))
+            continue
+        questions[parsed.question] = uid
+        records.append(Record(uid, parsed.question, parsed.answers, parsed.meta))
+    return records, dropped
+
+
+# formats
+
+
+def _rows(path: Path) -> Iterator[tuple[str, Row]]:
+    """Each row with its place in words. The format is told by the content: Parquet, a JSON array, JSONL or CSV."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{path} cannot be read ({error.strerror}): check the path") from error
+    if content.startswith(_LFS):
+        raise DataError(f"{path} is a pointer of Git LFS and not the file: get the file itself (git lfs pull)")
+    if content.startswith(b"PAR1"):
+        rows = enumerate(_parquet(path, content), start=1)
+        return ((f"row {number}", row) for number, row in rows)
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is neither Parquet nor UTF-8 text: check that it is the set's file") from error
+    start = text.lstrip()[:1]
+    if start == "<":
+        raise DataError(f"{path} is a web page and not data: get the file itself")
+    if start == "[":
+        array = _json(path.name, text)
+        return ((f"row {number}", _object(f"row {number} of {path}", row)) for number, row in enumerate(array, start=1))
+    if start == "{":
+        # not splitlines(), which also cuts at characters that JSON leaves as they are
+        lines = enumerate(text.removesuffix("\n").split("\n"), start=1)
+        return ((f"line {n}", _object(f"line {n} of {path}", _json(f"line {n} of {path}", line))) for n, line in lines)
+    table = csv.DictReader(io.StringIO(text, newline=""), strict=True)
+    return ((f"row {number}", row) for number, row in enumerate(_table(path, table), start=1))
+
+
+def _parquet(path: Path, content: bytes) -> list[Row]:
+    try:
+        rows: list[Row] = pq.read_table(pa.BufferReader(content)).to_pylist()
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{path} is not whole Parquet ({str(error).splitlines()[0]}): get it again") from error
+    return rows
+
+
+def _json(place: str, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{place} is not JSON ({getattr(error, 'msg', error)}): check that it is whole") from error
+
+
+def _object(place: str, row: Any) -> Row:
+    if not isinstance(row, dict):
+        raise DataError(f"{place} is not an object: check that it is the set's file")
+    return row
+
+
+def _table(path: Path, table: "csv.DictReader[str]") -> Iterator[Row]:
+    try:
+        yield from table
+    except csv.Error as error:
+        raise DataError(f"{path} is not CSV ({error}): check that it is the set's file") from error
+
+
+# fields
+
+
+def _text(row: Row, *names: str) -> str:
+    """The first of these fields that is there, stripped at its ends. Raises DataError where it is no text."""
+    value = next((row[name] for name in names if row.get(name) is not None), None)
+    if not isinstance(value, str) or not value.strip():
+        raise DataError(f"has no {' or '.join(names)}: text was expected")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise DataError(f"has a {names[0]} that is not Unicode text ({error.reason})") from error
+    return value.strip()
+
+
+def _id(row: Row, *names: str) -> str | None:
+    value = next((row[name] for name in names if row.get(name) is not None), None)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, str | int) or not str(value).strip():
+        raise DataError(f"has the id {value!r}: text or a whole number was expected")
+    return str(value).strip()
+
+
+def _answer(value: Any) -> str:
+    """An answer as text: 27.0 is 27. Raises DataError for what is neither text nor a finite number, and for none."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, str | int | float) or not str(value).strip():
+        raise DataError(f"has the answer {value!r}: text or a number was expected")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise DataError(f"has the answer {value!r}: a finite number was expected")
+    return _text({"answer": str(value)}, "answer")
+
+
+def _aliases(value: Any) -> tuple[str, ...]:
+    """Accepted answers, each once: of a list, or of text that spells one. Other text is one answer, commas and all."""
+    if isinstance(value, str) and value.strip().startswith("["):
+        value = _spelled_list(value.strip())
+    if not isinstance(value, list):
+        return (_answer(value),)
+    if not value:
+        raise DataError("has no answer: its list is empty")
+    return tuple(dict.fromkeys(_answer(alias) for alias in value))
+
+
+def _spelled_list(text: str) -> Any:
+    """What a list spelled in JSON or Python holds; the text itself where it spells none, such as `[sic]`."""
+    for read in (json.loads, ast.literal_eval):
+        try:
+            value = read(text)
+        except (ValueError, SyntaxError, RecursionError, MemoryError):
+            continue
+        return value if isinstance(value, list) else text
+    return text
+
+
+# schemas
+
+
+def gsm8k(row: Row) -> Parsed:
+    """A worked solution that ends in `#### n`: n without its commas. Annotations `<<48/2=24>>` become
+    meta["annotations"], pairs of expression and value."""
+    solution, marker, last = _text(row, "answer").rpartition("####")
+    number = last.replace(",", "").strip()
+    if not marker or not number:
+        raise DataError("has no answer: it should end in '#### <number>'")
+    annotations = [[expression.strip(), value.strip()] for expression, value in _ANNOTATION.findall(solution)]
+    return Parsed(_text(row, "question"), (number,), _id(row, "idx", "id"), {"annotations": annotations})
+
+
+def mathematics(row: Row) -> Parsed:
+    """MATH-500, AIME and AMC: `answer` is text in LaTeX or a number."""
+    return Parsed(_text(row, "question", "problem"), (_answer(row.get("answer")),), _id(row, "id"))
+
+
+def boxed(row: Row) -> Parsed:
+    """MATH's training set: the answer is the last box of `solution`. Raises NoAnswer without one."""
+    answer = last_box(_text(row, "solution"))
+    if answer is None or not answer.strip():
+        raise NoAnswer("has no answer: its solution has no box")
+    meta = {"level": row.get("level"), "subject": row.get("type")}
+    return Parsed(_text(row, "problem"), (answer.strip(),), None, meta)
+
+
+def olympiad(row: Row) -> Parsed:
+    """OlympiadBench, open-ended: `final_answer` is a list of one text in which `$` marks LaTeX. Its unit, where it has
+    one, is not part of the answer."""
+    final = row.get("final_answer")
+    if not isinstance(final, list) or not final:
+        raise DataError("has no final_answer: a list of text was expected")
+    answers = tuple(dict.fromkeys(_answer(_DOLLAR.sub("", answer)) for answer in final if isinstance(answer, str)))
+    if len(answers) != len(final):
+        raise DataError(f"has the final_answer {final!r}: different texts were expected")
+    context = row.get("context")
+    question = _text(row, "question")
+    meta = {key: row.get(key) for key in ("subfield", "answer_type", "is_multiple_answer", "unit")}
+    return Parsed(f"{context.strip()}\n\n{question}" if context else question, answers, _id(row, "id"), meta)
+
+
+def aliases(row: Row) -> Parsed:
+    """HotpotQA and 2Wiki as cut by ARPO: `answer` is a list of accepted answers, or text that spells one."""
+    return Parsed(_text(row, "question"), _aliases(row.get("answer")), _id(row, "id"))
+
+
+def plain(row: Row) -> Parsed:
+    """WebWalkerQA: one answer in text."""
+    return Parsed(_text(row, "question"), (_text(row, "answer"),), _id(row, "id"))
+
+
+def hard_search(row: Row) -> Parsed:
+    """ARPO's training rows: reward_model.ground_truth, extra_info.question. The prompt's system message is ARPO's tool
+    protocol and is left out."""
+    info, reward = row.get("extra_info"), row.get("reward_model")
+    if not isinstance(info, dict) or not isinstance(reward, dict):
+        raise DataError("has no extra_info or reward_model: two objects were expected")
+    meta = {"data_source": row.get("data_source")}
+    return Parsed(_text(info, "question"), _aliases(reward.get("ground_truth")), _id(info, "index"), meta)
+
+
+def gaia(row: Row) -> Parsed:
+    """GAIA: a text-only question with its level, 1 to 3. An answer with commas is one answer."""
+    level = str(row.get("Level"))
+    if level not in ("1", "2", "3"):
+        raise DataError(f"has the Level {row.get('Level')!r}: 1, 2 or 3 was expected")
+    if row.get("file_name"):
+        raise DataError(f"needs the file {row['file_name']}: only questions without files are used")
+    return Parsed(_text(row, "Question"), (_text(row, "answer"),), _id(row, "task_id"), {"level": int(level)})
+
+
+def hle(row: Row) -> Parsed:
+    """Humanity's Last Exam: a question without image."""
+    if row.get("has_image") or row.get("image"):
+        raise DataError("has an image: only text questions are used")
+    meta = {"answer_type": row.get("answer_type"), "category": row.get("category")}
+    return Parsed(_text(row, "question"), (_text(row, "answer"),), _id(row, "id"), meta)
+
+
+def xbench(row: Row) -> Parsed:
+    """xbench-DeepSearch as released: prompt and answer are Base64 of the text XOR the row's canary, byte by byte."""
+    canary = _text(row, "canary").encode()
+    question, answer = (_decrypted(_text(row, name), canary) for name in ("prompt", "answer"))
+    return Parsed(_text({"prompt": question}, "prompt"), (_answer(answer),), _id(row, "id"))
+
+
+def _decrypted(text: str, canary: bytes) -> str:
+    try:
+        secret = base64.b64decode(text, validate=True)
+        return bytes(byte ^ canary[place % len(canary)] for place, byte in enumerate(secret)).decode()
+    except ValueError as error:
+        raise DataError(f"cannot be decrypted with its canary ({error})") from error
+
+
+def last_box(solution: str) -> str | None:
+    """What the last `\\boxed` or `\\fbox` of a solution holds: up to the matching brace, or, without braces, up to the
+    end of the formula. None where there is no box or its brace stays open."""
+    boxes = list(re.finditer(r"\\(?:boxed|fbox)\s*(\{)?", solution))
+    if not boxes:
+        return None
+    start = boxes[-1].end()
+    if boxes[-1][1] is None:
+        return solution[start:].split("$")[0].rstrip(". ")
+    depth = 1
+    for brace in re.finditer(r"\\.|[{}]", solution[start:], re.DOTALL):
+        depth += (brace[0] == "{") - (brace[0] == "}")
+        if depth == 0:
+            return solution[start : start + brace.start()]
+    return None
