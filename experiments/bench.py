@@ -35,7 +35,6 @@ from experiments.train import train
 from rtpo.budget import Budget, Ledger
 from rtpo.config import PROJECT, RunConfig, compose_run, rollout_sampling
 from rtpo.decoder import Decoder
-from rtpo.envs import make_env
 from rtpo.envs.base import Env
 from rtpo.envs.toy_math import ToyMathEnv
 from rtpo.episodes import EpisodeWorld
@@ -335,7 +334,7 @@ def methods(repeats: int) -> Iterator[Case]:
     runs: dict[str, list[dict[str, Any]]] = {label: [] for label in (CONTROL, *TIME_LIMITS)}
     config = configuration()
     # waits for the engine's process, whose start is not training
-    open_harness(config, lambda: make_env(config.task.env))[0].sync()
+    open_harness(config, config.task.make_env)[0].sync()
     with TemporaryDirectory() as folder:
         for repeat in range(repeats):
             for label in runs:
@@ -443,7 +442,7 @@ def first_step(results: Path) -> dict[str, float]:
 
 def turn_cost(repeats: int) -> list[Case]:
     config = configuration("algorithm=grpo")
-    harness, backend = open_harness(config, lambda: make_env(config.task.env))
+    harness, backend = open_harness(config, config.task.make_env)
     harness.begin_step(0, 10**8)
     harness.sync()
     tasks = load_tasks(config.task, replace(config.task.train, count=64 * (repeats + 1)))

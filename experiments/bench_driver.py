@@ -24,7 +24,6 @@ from rtpo.backend import StepResult, TokenScores
 from rtpo.chat import ChatFormat
 from rtpo.config import PROJECT, RunConfig, compose_run, rollout_sampling
 from rtpo.engine import BatchingEngine, Generation, Request
-from rtpo.envs import make_env
 from rtpo.episodes import EpisodeWorld
 from rtpo.harness import AgentHarness
 from rtpo.packing import Packed
@@ -193,7 +192,7 @@ def open_run(config: RunConfig, policy: CannedPolicy, stop: StopRequest, track: 
     world = EpisodeWorld(
         policy.engine,
         ChatFormat(policy.tokenizer),
-        lambda: make_env(config.task.env),
+        config.task.make_env,
         config.task.limits,
         config.algorithm_config.rollout_context,
         config.seed,

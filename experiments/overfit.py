@@ -1,10 +1,10 @@
-"""Make a byte-level model that has a few problems of a maths file by heart, in under a minute:
+"""Make a byte-level model that has a few problems of a real task by heart:
 
-    python experiments/overfit.py --data FILE
+    python experiments/overfit.py task=math data=FILE
     python experiments/train.py task=math data=FILE
 
-The problems are the first of the file's train split, as task.train.count takes them. They need GSM8K's annotations
-(`<<48/2=24>>`), which give the calls.
+The settings are those of experiments/train.py. The problems are those that the run will train on, the first
+`task.train.count` of the file's train split; the model goes to `model.path`.
 """
 
 import argparse
@@ -12,30 +12,27 @@ import json
 import sys
 from pathlib import Path
 
-from rtpo.config import PROJECT
+from hydra import compose, initialize_config_dir
+from hydra.errors import HydraException
+
+from rtpo.config import PROJECT, compose_run
 from rtpo.errors import RTPOError
-from rtpo.math_data import read_math
-from rtpo.splits import split_of
+from rtpo.tasks import load_tasks
 from rtpo.toy.byte_model import Overfit, overfit
-from rtpo.types import Task
-
-
-def problems(file: Path, count: int) -> list[Task]:
-    """The first `count` problems of a file's train split. Raises DataError."""
-    return [task for task in read_math(file) if split_of(task.question) == "train"][:count]
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns its exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", required=True, type=Path, help="file of problems, in GSM8K's schema")
-    parser.add_argument("--count", type=int, default=2, help="problems to learn (task.train.count)")
+    parser.add_argument("settings", nargs="*", help="such as task=math data=FILE")
     parser.add_argument("--steps", type=int, default=240)
-    parser.add_argument("--output", type=Path, default=PROJECT / "outputs" / "byte_model", help="model folder to make")
     given = parser.parse_args(arguments)
     try:
-        record = overfit(problems(given.data, given.count), given.output, Overfit(steps=given.steps))
-    except RTPOError as error:
+        with initialize_config_dir(str(PROJECT / "configs"), version_base=None):
+            run = compose_run(compose("train", given.settings))
+        tasks = load_tasks(run.task, run.task.train)
+        record = overfit(tasks, run.task, Path(run.model.path), Overfit(steps=given.steps))
+    except (HydraException, RTPOError) as error:
         print(error, file=sys.stderr)
         return 1
     print(json.dumps(record))

@@ -22,7 +22,6 @@ from hydra import compose, initialize_config_dir
 from rtpo.budget import Budget, Ledger
 from rtpo.config import PROJECT, RunConfig, compose_run, rollout_sampling
 from rtpo.diagnostics import zero_advantage
-from rtpo.envs import make_env
 from rtpo.episodes import EpisodeWorld
 from rtpo.errors import RTPOError
 from rtpo.harness import AgentHarness
@@ -100,7 +99,7 @@ def probe(config: RunConfig, batches: int) -> Estimator:
     world = EpisodeWorld(
         backend.engine,
         chat_format(config),
-        lambda: make_env(config.task.env),
+        config.task.make_env,
         config.task.limits,
         algorithm.rollout_context,
         config.seed,

@@ -11,7 +11,7 @@ from omegaconf import DictConfig
 
 from rtpo.chat import ChatFormat
 from rtpo.config import RunConfig, compose_run, rollout_sampling
-from rtpo.envs import make_env
+from rtpo.envs import environment_facts
 from rtpo.episodes import EpisodeWorld
 from rtpo.errors import RTPOError, Stopped
 from rtpo.harness import AgentHarness
@@ -45,7 +45,8 @@ def train(config: RunConfig, stop: StopRequest) -> RunFolder:
     held_out = load_tasks(config.task, config.task.held_out)
     check_splits(train_tasks, held_out, config.budget.tasks_per_step)
     chat = chat_format(config)
-    check_prompts([*train_tasks, *held_out], config.task.env, chat, config.task.limits)
+    environment_facts(config.task.env, config.task.env_settings)
+    check_prompts([*train_tasks, *held_out], config.task, chat)
     folder.open(config.as_dict())
     with folder.held():
         if not folder.is_finished:  # by another process, since the first look
@@ -69,7 +70,7 @@ def _run(
     world = EpisodeWorld(
         backend.engine,
         chat,
-        lambda: make_env(config.task.env),
+        config.task.make_env,
         config.task.limits,
         config.algorithm_config.rollout_context,
         config.seed,

@@ -4,6 +4,7 @@ The chat template is used for two things only, the opening of an episode and the
 policy said is never rendered: its sampled ids are put in as they are (`rtpo.contexts`).
 """
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -13,7 +14,7 @@ import numpy as np
 from jinja2 import TemplateError
 
 from rtpo.errors import ConfigError
-from rtpo.types import Ids, Message, StopReason, as_ids
+from rtpo.types import Ids, Message, Opening, StopReason, as_ids
 
 THINK_OPEN = "<think>"
 THINK_CLOSE = "</think>"
@@ -75,11 +76,12 @@ class ChatFormat:
         """Number of tokens, added ones included (a model's embedding may be padded beyond it)."""
         return len(self._tokenizer)
 
-    def opening(self, messages: Sequence[Message]) -> Ids:
-        """c_0: the rendered messages and the generation prompt. Raises ValueError without messages."""
-        if not messages:
+    def opening(self, opening: Opening) -> Ids:
+        """c_0: the rendered messages, tools and the generation prompt. Raises ValueError without messages, and
+        ConfigError where the template does not show the tools."""
+        if not opening.messages:
             raise ValueError("opening needs a message")
-        return self._opening_ids(tuple(messages))
+        return self._opening_ids(opening)
 
     def feedback(self, messages: Sequence[Message], stop: StopReason) -> Ids:
         """f_k as ids: all the template puts between a reply's stop token and the next reply.
@@ -95,8 +97,11 @@ class ChatFormat:
         array = np.asarray(ids, np.int32)
         return str(self._tokenizer.decode(array, skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
-    def _encode_opening(self, messages: tuple[Message, ...]) -> Ids:
-        return self._encode(self._render(messages, generation_prompt=True))
+    def _encode_opening(self, opening: Opening) -> Ids:
+        text = self._render(opening.messages, generation_prompt=True, tools=opening.tools)
+        if opening.tools and text == self._render(opening.messages, generation_prompt=True):
+            raise ConfigError("The chat template does not show the tools: use one that takes `tools`, as Qwen3's does.")
+        return self._encode(text)
 
     def _encode_feedback(self, messages: tuple[Message, ...], stop: StopReason) -> Ids:
         text = self._after_reply(messages)
@@ -105,10 +110,13 @@ class ChatFormat:
     def _encode(self, text: str) -> Ids:
         return as_ids(self._tokenizer.encode(text, add_special_tokens=False))
 
-    def _render(self, messages: Sequence[Message], *, generation_prompt: bool) -> str:
+    def _render(self, messages: Sequence[Message], *, generation_prompt: bool, tools: Sequence[str] = ()) -> str:
         turns = [{"role": message.role, "content": message.content} for message in messages]
+        schemas = [json.loads(tool) for tool in tools] or None
         try:
-            text = self._tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=generation_prompt)
+            text = self._tokenizer.apply_chat_template(
+                turns, tools=schemas, tokenize=False, add_generation_prompt=generation_prompt
+            )
         except TemplateError as error:
             roles = ", ".join(message.role for message in messages)
             raise ConfigError(f"The chat template refuses messages with the roles {roles}: {error}") from error

@@ -7,6 +7,7 @@ in its file.
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -16,7 +17,8 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from rtpo.algorithms import load_algorithm
 from rtpo.engine import Sampling
-from rtpo.envs import ENVIRONMENTS
+from rtpo.envs import ENVIRONMENTS, make_env
+from rtpo.envs.base import Env, Settings
 from rtpo.episodes import EpisodeLimits
 from rtpo.errors import ConfigError
 from rtpo.splits import SPLITS
@@ -50,7 +52,7 @@ class DataConfig(_Strict):
 class TaskConfig(_Strict):
     """An environment with its problems and limits (`rtpo.episodes.EpisodeLimits`).
 
-    env: a name in `rtpo.envs`. max_turns: K.
+    env: a name in `rtpo.envs`. max_turns: K. settings: the environment's own, by its settings type.
     """
 
     name: str
@@ -61,6 +63,15 @@ class TaskConfig(_Strict):
     max_prompt_tokens: int
     max_turn_tokens: int
     max_context_tokens: int
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def env_settings(self) -> Settings:
+        """Raises ConfigError."""
+        return cast(Settings, _build(ENVIRONMENTS[self.env].settings, self.settings, "task.settings"))
+
+    def make_env(self) -> Env:
+        return make_env(self.env, self.env_settings, self.max_turns)
 
     @property
     def limits(self) -> EpisodeLimits:
@@ -266,6 +277,8 @@ def _problems(run: RunConfig) -> list[str]:
         return problems
     if run.task.env not in ENVIRONMENTS:
         problems.append(f"task.env is {run.task.env!r}: no such environment; there are {', '.join(ENVIRONMENTS)}.")
+    else:
+        problems += run.task.env_settings.problems("task.settings")
     if run.task.max_context_tokens <= run.task.max_prompt_tokens:
         problems.append(
             f"task.max_context_tokens is {run.task.max_context_tokens} and task.max_prompt_tokens "

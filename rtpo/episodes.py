@@ -21,7 +21,7 @@ from rtpo.types import (
     Grade,
     GradeOutcome,
     Ids,
-    Message,
+    Opening,
     Role,
     Rollout,
     RolloutContext,
@@ -166,9 +166,9 @@ async def _episode(world: EpisodeWorld, plan: Plan, sampling: Sampling) -> Rollo
     return Rollout(plan.uid, task, plan.role, start_k, parent, tuple(turns), termination, grade, tip)
 
 
-def opening_context(chat: ChatFormat, messages: Sequence[Message], task: Task, limits: EpisodeLimits) -> Ids:
+def opening_context(chat: ChatFormat, opening: Opening, task: Task, limits: EpisodeLimits) -> Ids:
     """c_0. Raises DataError when it is over the prompt limit."""
-    context = chat.opening(messages)
+    context = chat.opening(opening)
     if len(context) > limits.max_prompt_tokens:
         raise DataError(
             f"task {task.uid}: its prompt has {len(context)} tokens and task.max_prompt_tokens is "

@@ -19,6 +19,7 @@ from rtpo.budget import Budget, Ledger
 from rtpo.config import PROJECT, RunConfig
 from rtpo.diagnostics import first_success
 from rtpo.durable import Done, DurableHarness
+from rtpo.envs import environment_facts
 from rtpo.errors import Stopped
 from rtpo.harness import AgentHarness, StepLog
 from rtpo.records import SCHEMA, RunFolder, commit, machine, packages, sha256, utc_now
@@ -283,6 +284,7 @@ class Run:
             "config_sha256": sha256(self._folder.path / "config.yaml"),
             "model": config.model.name,
             "model_sha256": model_sha256(weights),
+            "environment": environment_facts(config.task.env, config.task.env_settings),
             "machine": machine(),
             "packages": packages(),
             "steps": self._progress.step,

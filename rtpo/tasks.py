@@ -6,8 +6,8 @@ from pathlib import Path
 
 from rtpo.chat import ChatFormat
 from rtpo.config import DataConfig, TaskConfig
-from rtpo.envs import ENVIRONMENTS, make_env
-from rtpo.episodes import EpisodeLimits, opening_context
+from rtpo.envs import ENVIRONMENTS
+from rtpo.episodes import opening_context
 from rtpo.errors import ConfigError, DataError
 from rtpo.seeds import generator
 from rtpo.splits import split_of
@@ -59,11 +59,11 @@ def check_splits(train: Sequence[Task], held_out: Sequence[Task], tasks_per_step
         )
 
 
-def check_prompts(tasks: Sequence[Task], env: str, chat: ChatFormat, limits: EpisodeLimits) -> None:
+def check_prompts(tasks: Sequence[Task], config: TaskConfig, chat: ChatFormat) -> None:
     """Refuse a prompt over the limit before anything starts. Raises DataError naming the task."""
 
     async def check_all() -> None:
         for task in tasks:
-            opening_context(chat, await make_env(env).reset(task), task, limits)
+            opening_context(chat, await config.make_env().reset(task), task, config.limits)
 
     asyncio.run(check_all())

@@ -6,13 +6,16 @@ from typing import Any
 
 import pytest
 from hydra import compose, initialize_config_dir
+from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
 from rtpo.budget import Budget, Ledger
 from rtpo.config import PROJECT, RunConfig, compose_run, rollout_sampling
-from rtpo.envs import make_env
 from rtpo.episodes import EpisodeWorld
 from rtpo.harness import AgentHarness
+
+settings.register_profile("no clock", deadline=None)  # a busy machine is no failure
+settings.load_profile("no clock")
 
 
 def compose_config(*overrides: str) -> RunConfig:
@@ -70,7 +73,7 @@ def harness_on(backend: Any, config: RunConfig, *, reserve: int = 10_000, seed: 
     world = EpisodeWorld(
         backend.engine,
         chat_format(config),
-        lambda: make_env(config.task.env),
+        config.task.make_env,
         config.task.limits,
         config.algorithm_config.rollout_context,
         seed,

@@ -23,6 +23,7 @@ from rtpo.types import (
     Task,
     Termination,
     ToolOutcome,
+    ToolUse,
     Turn,
     as_ids,
 )
@@ -161,13 +162,14 @@ def test_resuming_twice_from_an_older_checkpoint(tmp_path: Path) -> None:
 
 
 def rollout(start_k: int) -> Rollout:
-    """Three turns of 3, 4 and 5 tokens, the first two with a tool call; forked before turn `start_k`."""
+    """Three turns of 3, 4 and 5 tokens, with one, two and no tool calls; forked before turn `start_k`."""
 
-    def turn(k: int, size: int, tool: ToolOutcome | None) -> Turn:
+    def turn(k: int, size: int, *outcomes: ToolOutcome) -> Turn:
         ids = as_ids(range(size))
-        return Turn(k, ids, ids, np.zeros(size, np.float32), 0, StopReason.STOP, Snapshot(None, ""), ids, tool)
+        calls = tuple(ToolUse("python", outcome) for outcome in outcomes)
+        return Turn(k, ids, ids, np.zeros(size, np.float32), 0, StopReason.STOP, Snapshot(None, ""), ids, calls)
 
-    turns = (turn(0, 3, ToolOutcome.OK), turn(1, 4, ToolOutcome.MALFORMED), turn(2, 5, None))
+    turns = (turn(0, 3, ToolOutcome.OK), turn(1, 4, ToolOutcome.MALFORMED, ToolOutcome.OK), turn(2, 5))
     grade = Grade(GradeOutcome.GRADED, 1.0)
     return Rollout("r", Task("t", "q", None), Role.CHAIN, start_k, None, turns, Termination.ANSWERED, grade)
 
@@ -176,7 +178,9 @@ def test_counters() -> None:
     ledger = Ledger(Budget(1))
     ledger.count_rollouts([rollout(0), rollout(1)])
     assert (ledger.turn_generations, ledger.generated_tokens) == (5, 21)
-    assert ledger.tool_calls == {"ok": 1, "program_error": 0, "malformed": 2, "infrastructure": 0}
+    called = {outcome: count for outcome, count in ledger.tool_calls.items() if count}
+    assert called == {"ok": 3, "malformed": 2}
+    assert set(ledger.tool_calls) == set(ToolOutcome)
     path = rollout(0)
     ledger.count_update(trajectory_rows(path, "flattened", 1.0, 1.0, "g"), 2)
     ledger.count_update([turn_row(path.turns[1], path, 0.0, 1.0, "g")], 0)

@@ -17,7 +17,7 @@ from rtpo.chat import ChatFormat
 from rtpo.contexts import next_context, strip_think
 from rtpo.errors import ConfigError
 from rtpo.toy.tokenizer import build_tokenizer
-from rtpo.types import Message, StopReason, as_ids
+from rtpo.types import Message, Opening, StopReason, as_ids
 
 STOP, LENGTH = StopReason.STOP, StopReason.LENGTH
 DATA = os.environ.get("RTPO_DATA")
@@ -75,7 +75,7 @@ def render(tokenizer: Any, messages: list[Message]) -> str:
 
 
 def test_opening_ends_with_the_generation_prompt(chat: ChatFormat) -> None:
-    ids = chat.opening([Message("system", "be brief"), Message("user", "2+2?")])
+    ids = chat.opening(Opening((Message("system", "be brief"), Message("user", "2+2?"))))
     assert chat.decode(ids) == (
         "<|im_start|>system\nbe brief<|im_end|>\n<|im_start|>user\n2+2?<|im_end|>\n<|im_start|>assistant\n"
     )
@@ -103,7 +103,7 @@ def test_messages_are_needed(chat: ChatFormat) -> None:
     with pytest.raises(ValueError, match="feedback needs a message"):
         chat.feedback((), STOP)
     with pytest.raises(ValueError, match="opening needs a message"):
-        chat.opening(())
+        chat.opening(Opening(()))
 
 
 def test_tags_and_vocabulary(chat: ChatFormat) -> None:
@@ -120,7 +120,7 @@ def test_stripped_context_equals_the_rendered_template(chat: ChatFormat, tokeniz
         "<think></think>an  odd\n\none\n",
     ]
     messages = [Message("user", "q"), Message("assistant", ""), Message("tool", "r")]
-    context, rendered = chat.opening(messages[:1]), messages[:1]
+    context, rendered = chat.opening(Opening(tuple(messages[:1]))), messages[:1]
     for reply in replies:
         feedback = chat.feedback(messages[2:], STOP)
         context = next_context(context, encode(reply + "<|im_end|>"), feedback, chat.tags, "strip_think")
@@ -132,7 +132,7 @@ def test_stripped_context_equals_the_rendered_template(chat: ChatFormat, tokeniz
 
 def test_full_context_keeps_the_sampled_text(chat: ChatFormat) -> None:
     reply, feedback = encode("<think>\nhm\n</think>\n\nyes<|im_end|>"), chat.feedback([Message("tool", "r")], STOP)
-    context = next_context(chat.opening([Message("user", "q")]), reply, feedback, chat.tags, "full")
+    context = next_context(chat.opening(Opening((Message("user", "q"),))), reply, feedback, chat.tags, "full")
     assert "assistant\n<think>\nhm\n</think>\n\nyes<|im_end|>\n<|im_start|>user\n<tool_response>" in chat.decode(
         context
     )
@@ -149,7 +149,7 @@ def test_stripping_ids_reads_as_the_templates_rule_on_text(thought: str, reply: 
 
 def test_toy_tokenizer() -> None:
     chat = ChatFormat(build_tokenizer())
-    opening = chat.opening([Message("user", " compute 12 + 5")])
+    opening = chat.opening(Opening((Message("user", " compute 12 + 5"),)))
     assert chat.decode(opening) == "<|im_start|> user\n compute 12 + 5<|im_end|>\n<|im_start|> assistant\n"
     feedback = chat.feedback([Message("tool", " 17")], LENGTH)
     assert chat.decode(feedback) == (

@@ -36,6 +36,7 @@ from rtpo.types import (
     Task,
     Termination,
     ToolOutcome,
+    ToolUse,
     Turn,
     as_ids,
 )
@@ -96,7 +97,7 @@ def rollout(uid: str, turns: int, reward: float) -> Rollout:
             StopReason.STOP,
             Snapshot((), ""),
             as_ids([4]),
-            ToolOutcome.OK,
+            (ToolUse("calculator", ToolOutcome.OK),),
         )
         for k in range(turns)
     )

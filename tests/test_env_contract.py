@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rtpo.envs import ENVIRONMENTS, make_env
-from rtpo.envs.base import Env
+from rtpo.envs.base import Env, NoSettings, Settings
+from rtpo.envs.math import MathSettings
 from rtpo.errors import ConfigError
 from rtpo.types import Feedback, Grade, Snapshot, StopReason, Task
 
@@ -17,8 +18,9 @@ MAX_TURNS = 4
 Reply = tuple[str, StopReason]
 Trace = list[tuple[Feedback, str]]
 
+SETTINGS: dict[str, Settings] = {"math": MathSettings()}
 TASKS = {
-    "math": Task(uid="gsm8k/0", question="A pen costs $3. What do 4 cost?", answer="12"),
+    "math": Task(uid="gsm8k/0", question="A pen costs $3. What do 4 cost?", answer=("12",)),
     "toy_knowledge": Task(
         uid="toy_knowledge/train/e53bossrivalfriendfrom37", question=" find e53 boss rival friend from 37", answer="e30"
     ),
@@ -78,7 +80,7 @@ async def play(env: Env, script: Sequence[Reply]) -> tuple[Trace, list[Snapshot]
 
 
 async def replay(name: str, snapshot: Snapshot, script: Sequence[Reply]) -> tuple[str, Trace, Grade]:
-    env = make_env(name)
+    env = make_env(name, SETTINGS.get(name, NoSettings()), MAX_TURNS)
     env.restore(TASKS[name], snapshot)
     digest = env.snapshot().digest
     trace, _ = await play(env, script)
@@ -91,7 +93,7 @@ def test_every_environment_has_a_task_and_replies_here() -> None:
 
 def test_unknown_environment_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"'chess' does not exist: use one of .*toy_math"):
-        make_env("chess")
+        make_env("chess", NoSettings(), MAX_TURNS)
 
 
 @pytest.mark.parametrize("name", sorted(ENVIRONMENTS))
@@ -101,7 +103,7 @@ def test_a_restored_episode_continues_as_the_first_did(name: str, data: st.DataO
     script = data.draw(replies(name))
 
     async def check() -> None:
-        env = make_env(name)
+        env = make_env(name, SETTINGS.get(name, NoSettings()), MAX_TURNS)
         await env.reset(TASKS[name])
         trace, snapshots = await play(env, script)
         grade = await env.grade()
@@ -120,7 +122,7 @@ def test_a_snapshot_is_not_changed_by_what_follows(name: str, data: st.DataObjec
     before, others = data.draw(replies(name)), data.draw(replies(name))
 
     async def check() -> None:
-        env = make_env(name)
+        env = make_env(name, SETTINGS.get(name, NoSettings()), MAX_TURNS)
         await env.reset(TASKS[name])
         _, snapshots = await play(env, before)
         stored = [pickle.dumps(snapshot) for snapshot in snapshots]
@@ -140,7 +142,7 @@ def test_digests_are_equal_exactly_when_states_are(name: str, data: st.DataObjec
     async def check() -> None:
         found = []
         for script in scripts:
-            env = make_env(name)
+            env = make_env(name, SETTINGS.get(name, NoSettings()), MAX_TURNS)
             await env.reset(TASKS[name])
             _, snapshots = await play(env, script)
             found += [*snapshots, env.snapshot()]
@@ -154,7 +156,7 @@ def test_digests_are_equal_exactly_when_states_are(name: str, data: st.DataObjec
 @pytest.mark.parametrize("name", sorted(ENVIRONMENTS))
 def test_an_unpickled_snapshot_restores(name: str) -> None:
     async def check() -> None:
-        env = make_env(name)
+        env = make_env(name, SETTINGS.get(name, NoSettings()), MAX_TURNS)
         await env.reset(TASKS[name])
         await env.step(REPLIES[name][0], StopReason.STOP)
         snapshot = env.snapshot()

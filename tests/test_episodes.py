@@ -39,6 +39,7 @@ from rtpo.types import (
     Task,
     Termination,
     ToolOutcome,
+    ToolUse,
     Turn,
 )
 
@@ -67,7 +68,7 @@ def path(script: Script, start: Task | Boundary = TASK, turns: int | None = None
 
 def content(turn: Turn) -> tuple[Any, ...]:
     arrays = (turn.context_ids, turn.output_ids, turn.logprobs, turn.feedback_ids)
-    return (turn.k, turn.stop, turn.tool, turn.snapshot.digest, *(array.tobytes() for array in arrays))
+    return (turn.k, turn.stop, turn.calls, turn.snapshot.digest, *(array.tobytes() for array in arrays))
 
 
 # contexts
@@ -96,7 +97,8 @@ def test_contexts_in_words() -> None:
     assert CHAT.decode(full.turns[2].context_ids).count("</think>") == 2
     for rollout in (stripped, full):
         assert [CHAT.decode(turn.output_ids) for turn in rollout.turns] == [f"{reply}<|im_end|>" for reply in replies]
-        assert [turn.tool for turn in rollout.turns] == [ToolOutcome.OK, ToolOutcome.OK, None]
+        ok = ToolUse("calculator", ToolOutcome.OK)
+        assert [turn.calls for turn in rollout.turns] == [(ok,), (ok,), ()]
         assert CHAT.decode(rollout.turns[0].feedback_ids) == AFTER_FIRST
         assert len(rollout.turns[2].feedback_ids) == 0
         assert (rollout.termination, rollout.reward) == (Termination.ANSWERED, 1.0)

@@ -43,7 +43,7 @@ from rtpo.toy.knowledge_problems import (
     read_problems,
 )
 from rtpo.toy.tokenizer import STOP, WORDS, build_tokenizer, encode_strict
-from rtpo.types import Feedback, Grade, Message, Role, StopReason, Task, ToolOutcome, as_ids
+from rtpo.types import Feedback, Grade, Message, Opening, Role, StopReason, Task, ToolOutcome, ToolUse, as_ids
 
 SHIPPED = Path(toy.__file__).parent / "warm_start_knowledge"
 TOKENIZER = build_tokenizer()
@@ -174,7 +174,7 @@ def test_malformed_problems_are_refused(tmp_path: Path, changes: dict[str, objec
 def episode(*replies: str | tuple[str, StopReason]) -> tuple[list[Feedback], Grade]:
     async def run() -> tuple[list[Feedback], Grade]:
         env = ToyKnowledgeEnv()
-        assert await env.reset(TASK) == (Message("user", TASK.question),)
+        assert await env.reset(TASK) == Opening((Message("user", TASK.question),))
         scripted = [(reply, StopReason.STOP) if isinstance(reply, str) else reply for reply in replies]
         return [await env.step(*reply) for reply in scripted], await env.grade()
 
@@ -182,7 +182,7 @@ def episode(*replies: str | tuple[str, StopReason]) -> tuple[list[Feedback], Gra
 
 
 def found(text: str) -> Feedback:
-    return Feedback((Message("tool", text),), False, ToolOutcome.OK)
+    return Feedback((Message("tool", text),), False, (ToolUse("search", ToolOutcome.OK),))
 
 
 def test_a_solved_problem() -> None:
@@ -241,7 +241,7 @@ def test_siblings_of_a_state_meet_the_same_world() -> None:
 )
 def test_a_malformed_call_is_answered_with_an_error(call: str) -> None:
     (feedback, after), grade = episode(f"<tool_call>{call}</tool_call>", FIRST)
-    assert feedback == Feedback((Message("tool", " error"),), False, ToolOutcome.MALFORMED)
+    assert feedback == Feedback((Message("tool", " error"),), False, (ToolUse("", ToolOutcome.MALFORMED),))
     assert after == found(" e40 boss e13")
     assert grade.reward == 0.0
 
@@ -419,7 +419,7 @@ def test_the_task_s_limits_fit_the_longest_episode_with_all_its_thinking() -> No
     config = compose_config("task=toy_knowledge")
     limits: EpisodeLimits = config.task.limits
     assert limits.max_turns == MAX_TURNS == toy.TASKS["toy_knowledge"].max_turns
-    opening = len(CHAT.opening([Message("user", " find e53 boss rival friend parent from 37")]))
+    opening = len(CHAT.opening(Opening((Message("user", " find e53 boss rival friend parent from 37"),))))
     feedback = len(CHAT.feedback([Message("tool", " e53 boss e36")], StopReason.LENGTH))
     assert opening <= limits.max_prompt_tokens
     longest = opening + MAX_TURNS * limits.max_turn_tokens + (MAX_TURNS - 1) * feedback

@@ -26,7 +26,7 @@ from rtpo.toy.knowledge_problems import ENTITIES, RELATIONS
 from rtpo.toy.math_demonstrator import SlipRates, demonstrate
 from rtpo.toy.math_problems import Problem, parse_question, problems, read_problems
 from rtpo.toy.tokenizer import MARKUP, NUMBERS, WORDS, build_tokenizer, encode_strict
-from rtpo.types import Feedback, Grade, Message, StopReason, Task, ToolOutcome, as_ids
+from rtpo.types import Feedback, Grade, Message, Opening, StopReason, Task, ToolOutcome, ToolUse, as_ids
 
 SHIPPED = Path(toy.__file__).parent / "warm_start_math"
 TOKENIZER = build_tokenizer()
@@ -106,7 +106,7 @@ def test_template_refuses_an_unknown_role() -> None:
 
 @pytest.mark.parametrize(("mode", "keep_think"), [("strip_think", False), ("full", True)])
 def test_contexts_on_ids_are_the_rendered_conversation(mode: Any, keep_think: bool) -> None:
-    context = CHAT.opening([Message("user", TASK.question)])
+    context = CHAT.opening(Opening((Message("user", TASK.question),)))
     output = as_ids(encode_strict(TOKENIZER, f"{CALL}<|im_end|>"))
     context = next_context(context, output, CHAT.feedback([Message("tool", " 15")], StopReason.STOP), CHAT.tags, mode)
     assert CHAT.decode(context) == render(CONVERSATION[:3], add_generation_prompt=True, keep_think=keep_think)
@@ -192,19 +192,22 @@ def test_a_missing_problem_file_is_refused(tmp_path: Path) -> None:
 def episode(*replies: str | tuple[str, StopReason]) -> tuple[list[Feedback], Grade]:
     async def run() -> tuple[list[Feedback], Grade]:
         env = ToyMathEnv()
-        assert await env.reset(TASK) == (Message("user", TASK.question),)
+        assert await env.reset(TASK) == Opening((Message("user", TASK.question),))
         scripted = [(reply, StopReason.STOP) if isinstance(reply, str) else reply for reply in replies]
         return [await env.step(*reply) for reply in scripted], await env.grade()
 
     return asyncio.run(run())
 
 
+CALCULATED = ToolUse("calculator", ToolOutcome.OK)
+
+
 def test_a_solved_problem() -> None:
     feedback, grade = episode(CALL, "<tool_call> 12 + 15</tool_call>", ANSWER)
     assert feedback == [
-        Feedback((Message("tool", " 15"),), False, ToolOutcome.OK),
-        Feedback((Message("tool", " 27"),), False, ToolOutcome.OK),
-        Feedback((), True, None),
+        Feedback((Message("tool", " 15"),), False, (CALCULATED,)),
+        Feedback((Message("tool", " 27"),), False, (CALCULATED,)),
+        Feedback((), True),
     ]
     assert grade.reward == 1.0
 
@@ -229,15 +232,15 @@ def test_the_calculator_is_modulo_100(call: str, result: str) -> None:
 )
 def test_a_malformed_call_is_answered_with_an_error(reply: str) -> None:
     (feedback,), grade = episode(reply)
-    assert feedback == Feedback((Message("tool", " error"),), False, ToolOutcome.MALFORMED)
+    assert feedback == Feedback((Message("tool", " error"),), False, (ToolUse("", ToolOutcome.MALFORMED),))
     assert grade.reward == 0.0
 
 
 def test_a_reply_cut_off_before_its_call_is_answered_with_an_error() -> None:
     for reply in ("<think> first 5 * 3", "<tool_call> 5 *", ANSWER, ""):
-        assert episode((reply, StopReason.LENGTH))[0] == [Feedback((Message("tool", " error"),), False, None)]
+        assert episode((reply, StopReason.LENGTH))[0] == [Feedback((Message("tool", " error"),), False)]
     (feedback,), _ = episode((CALL + " then", StopReason.LENGTH))
-    assert feedback == Feedback((Message("tool", " 15"),), False, ToolOutcome.OK)
+    assert feedback == Feedback((Message("tool", " 15"),), False, (CALCULATED,))
 
 
 @pytest.mark.parametrize(

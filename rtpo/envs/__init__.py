@@ -2,11 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
-from rtpo.envs.base import Env
-from rtpo.envs.math import MathEnv
+from rtpo.envs.base import Env, NoSettings, Settings
+from rtpo.envs.math import MathEnv, MathSettings
 from rtpo.envs.toy_knowledge import ToyKnowledgeEnv
 from rtpo.envs.toy_math import ToyMathEnv
 from rtpo.errors import ConfigError
@@ -17,26 +19,28 @@ from rtpo.types import Task
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """make: a fresh environment. read: the tasks of a data file; raises DataError naming the line. generate: `count`
-    tasks of a split, (split, count, seed); None where tasks come from files alone. split_key: what a task's split is a
-    function of (`rtpo.splits`), wherever the task comes from."""
+    """make: a fresh environment, from its settings and K. read: the tasks of a data file; raises DataError naming the
+    line. generate: `count` tasks of a split, (split, count, seed); None where tasks come from files alone. split_key:
+    what a task's split is a function of (`rtpo.splits`), wherever the task comes from. settings: the type of its
+    settings."""
 
-    make: Callable[[], Env]
+    make: Callable[[Any, int], Env]
     read: Callable[[Path], list[Task]]
     generate: Callable[[str, int, int], list[Task]] | None = None
     split_key: Callable[[Task], str] = attrgetter("question")
+    settings: type[Settings] = NoSettings
 
 
 ENVIRONMENTS: dict[str, Environment] = {
-    "math": Environment(MathEnv, read_math),
+    "math": Environment(MathEnv, read_math, settings=MathSettings),
     "toy_knowledge": Environment(
-        ToyKnowledgeEnv,
+        lambda settings, max_turns: ToyKnowledgeEnv(),
         knowledge_problems.read_problems,
         knowledge_problems.problems,
         lambda task: knowledge_problems.parse_question(task.question).key,
     ),
     "toy_math": Environment(
-        ToyMathEnv,
+        lambda settings, max_turns: ToyMathEnv(),
         math_problems.read_problems,
         math_problems.problems,
         lambda task: math_problems.parse_question(task.question).key,
@@ -44,8 +48,14 @@ ENVIRONMENTS: dict[str, Environment] = {
 }
 
 
-def make_env(name: str) -> Env:
+def make_env(name: str, settings: Settings, max_turns: int) -> Env:
     """A fresh environment. Raises ConfigError for a name that is not registered."""
     if name not in ENVIRONMENTS:
         raise ConfigError(f"environment {name!r} does not exist: use one of {', '.join(sorted(ENVIRONMENTS))}")
-    return ENVIRONMENTS[name].make()
+    return ENVIRONMENTS[name].make(settings, max_turns)
+
+
+@cache
+def environment_facts(name: str, settings: Settings) -> dict[str, Any]:
+    """What the environment's check at the start says; made once a process."""
+    return settings.check()

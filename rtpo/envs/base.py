@@ -1,8 +1,33 @@
 """The protocol of an environment: reset, step, snapshot, restore, grade."""
 
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Any, Protocol
 
-from rtpo.types import Feedback, Grade, Message, Snapshot, StopReason, Task
+from rtpo.types import Feedback, Grade, Opening, Snapshot, StopReason, Task
+
+
+class Settings(Protocol):
+    """An environment's settings: a frozen dataclass, built from `task.settings`."""
+
+    def problems(self, path: str) -> list[str]:
+        """A sentence for each value that cannot be, naming `path` and its field."""
+        ...
+
+    def check(self) -> dict[str, Any]:
+        """Try what the episodes will need, before anything starts; returns facts for the manifest. Raises an RTPOError
+        that says what is missing."""
+        ...
+
+
+@dataclass(frozen=True)
+class NoSettings:
+    """Of an environment that needs none."""
+
+    def problems(self, path: str) -> list[str]:
+        return []
+
+    def check(self) -> dict[str, Any]:
+        return {}
 
 
 class Env(Protocol):
@@ -13,8 +38,8 @@ class Env(Protocol):
     after a snapshot changes it.
     """
 
-    async def reset(self, task: Task) -> tuple[Message, ...]:
-        """Begin the episode; returns the opening messages (S_0)."""
+    async def reset(self, task: Task) -> Opening:
+        """Begin the episode; returns its opening (S_0)."""
         ...
 
     async def step(self, reply: str, stop: StopReason) -> Feedback:

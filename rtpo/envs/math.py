@@ -1,84 +1,47 @@
-"""Maths problems with a Python tool, in Qwen3's own tool format, and an answer in `\\boxed{}` graded by math-verify."""
+"""Maths problems with a Python tool, and an answer graded by math-verify."""
 
 import asyncio
-import json
+from dataclasses import dataclass, field
 from typing import Any
 
-from rtpo.envs.one_call import OneCallEnv
+from rtpo.envs.tool_env import ToolEnv
 from rtpo.rewards.grading import GRADER, MathGrader
-from rtpo.tools.python import PythonLimits, PythonOutcome, run_python
-from rtpo.types import Feedback, Grade, Message, Task, ToolOutcome
-
-_BOX = "\\boxed{"
-_SHAPE = '{"name": "python", "arguments": {"code": "..."}}'
-_MALFORMED = Message("tool", f"Error: make one call, in JSON: {_SHAPE}")
-_CUT = Message("tool", "Error: the reply was cut at its token limit.")
+from rtpo.tools.python import PythonSettings, PythonTool
+from rtpo.types import Grade, Task
 
 
-def instructions(limits: PythonLimits) -> str:
-    """The system message: the tool, its limits, and how to answer."""
-    return (
-        f"Answer in \\boxed{{}}. To run Python ({limits.cpu_seconds} s, no files, nothing kept):\n"
-        f"<tool_call>\n{_SHAPE}\n</tool_call>"
-    )
+@dataclass(frozen=True)
+class MathSettings:
+    """calls_per_reply: tool calls run in one reply."""
+
+    calls_per_reply: int = 4
+    python: PythonSettings = field(default_factory=PythonSettings)
+
+    def problems(self, path: str) -> list[str]:
+        return calls_problems(path, self.calls_per_reply) + self.python.problems(f"{path}.python")
+
+    def check(self) -> dict[str, Any]:
+        return {"python": self.python.check()}
 
 
-def python_call(code: str) -> str:
-    """A call as the policy is to write it."""
-    return f"<tool_call>\n{json.dumps({'name': 'python', 'arguments': {'code': code}})}\n</tool_call>"
+def calls_problems(path: str, calls_per_reply: int) -> list[str]:
+    if calls_per_reply >= 1:
+        return []
+    return [f"{path}.calls_per_reply is {calls_per_reply}: use 1 or more."]
 
 
-def last_box(text: str) -> str | None:
-    """What the last `\\boxed{}` holds, up to its matching brace; None without a closed one. Escaped braces do not
-    count."""
-    start = text.rfind(_BOX)
-    if start < 0:
-        return None
-    start += len(_BOX)
-    depth, place = 1, start
-    while place < len(text):
-        character = text[place]
-        depth += (character == "{") - (character == "}")
-        if depth == 0:
-            return text[start:place]
-        place += 2 if character == "\\" else 1
-    return None
+def limits_told(max_turns: int, calls_per_reply: int) -> str:
+    """What a system message says of the episode's limits."""
+    return f"At most {max_turns} replies, the last with the answer, and {calls_per_reply} calls a reply."
 
 
-def _program(call: str) -> str | None:
-    """The program of a call's JSON; None where it is not a call of the tool."""
-    try:
-        fields: Any = json.loads(call)
-    except (json.JSONDecodeError, RecursionError):
-        return None
-    if not isinstance(fields, dict) or fields.get("name") != "python" or not isinstance(fields.get("arguments"), dict):
-        return None
-    code = fields["arguments"].get("code")
-    return code if isinstance(code, str) else None
+class MathEnv(ToolEnv):
+    """One problem; its answer is a tuple of expressions, any of which is right."""
 
-
-class MathEnv(OneCallEnv):
-    """One problem. A call is JSON of the Python tool's shape. The tool remembers nothing."""
-
-    def __init__(self, limits: PythonLimits | None = None, grader: MathGrader = GRADER) -> None:
-        super().__init__()
-        self._limits = limits or PythonLimits()
+    def __init__(self, settings: MathSettings, max_turns: int, grader: MathGrader = GRADER) -> None:
+        instructions = f"Answer in \\boxed{{}}. {limits_told(max_turns, settings.calls_per_reply)}"
+        super().__init__(instructions, [PythonTool(settings.python)], settings.calls_per_reply)
         self._grader = grader
 
-    async def reset(self, task: Task) -> tuple[Message, ...]:
-        return (Message("system", instructions(self._limits)), *await super().reset(task))
-
-    async def _answer_call(self, task: Task, call: str | None) -> Feedback:
-        program = None if call is None else _program(call)
-        if program is None:
-            return Feedback((_MALFORMED,), done=False, tool=ToolOutcome.MALFORMED)
-        result = await run_python(program, self._limits)
-        outcome = ToolOutcome.OK if result.outcome is PythonOutcome.OK else ToolOutcome.PROGRAM_ERROR
-        return Feedback((Message("tool", result.output or "(no output)"),), done=False, tool=outcome)
-
-    def _answer_cut(self) -> Feedback:
-        return Feedback((_CUT,), done=False)
-
-    async def _grade_text(self, task: Task, text: str) -> Grade | None:
-        answer = last_box(text)
-        return None if answer is None else await asyncio.to_thread(self._grader.grade, task.answer, answer)
+    async def _grade_answer(self, task: Task, answer: str) -> Grade:
+        return await asyncio.to_thread(self._grader.grade, task.answer, answer)

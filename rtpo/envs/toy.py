@@ -1,18 +1,48 @@
-"""What the toy environments share: a tool that answers at once, and an answer compared as it stands."""
+"""What the toy environments share: one call a reply to a tool that answers at once, and an answer in `\\boxed{}`."""
 
+import hashlib
 import re
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 
-from rtpo.envs.one_call import Exchange, OneCallEnv
-from rtpo.types import Feedback, Grade, GradeOutcome, Message, Task, ToolOutcome
+from rtpo.tools.protocol import CLOSE, OPEN, visible_text
+from rtpo.types import (
+    Feedback,
+    Grade,
+    GradeOutcome,
+    Message,
+    Opening,
+    Snapshot,
+    StopReason,
+    Task,
+    ToolOutcome,
+    ToolUse,
+)
 
+_CALL = re.compile(f"{OPEN}(.*?){CLOSE}", re.DOTALL)
 _BOXED = re.compile(r"\\boxed\{([^{}]*)\}")
 _ERROR = " error"
 
+Exchange = tuple[str, str]
+"""A call that could be read (empty for none) and what answered it."""
+State = tuple[str, tuple[Exchange, ...], str | None]
+"""The task's uid, the exchanges so far, and the final reply's text after thinking once it is there."""
 
-class ToyEnv(OneCallEnv):
-    """One problem. A final reply is right when the last `\\boxed{}` after its thinking holds the answer. The tool
-    remembers what it was asked."""
+
+class ToyEnv(ABC):
+    """One problem. Each reply makes one call between the tool tags, in the words of its task, or is final.
+
+    A final reply is one that stopped by itself and makes no call; it is right when its last `\\boxed{}` holds the
+    answer. A reply with more than one call, or one that the tool cannot read, is malformed. The tool remembers what it
+    was asked.
+    """
+
+    tool: str
+    """its name, for the records"""
+
+    def __init__(self) -> None:
+        self._task: Task | None = None
+        self._exchanges: tuple[Exchange, ...] = ()
+        self._final: str | None = None
 
     @abstractmethod
     def _use_tool(self, task: Task, call: str, earlier: tuple[Exchange, ...]) -> str | None:
@@ -22,23 +52,52 @@ class ToyEnv(OneCallEnv):
     def _read_answer(self, boxed: str) -> int | str | None:
         """The answer a box holds; None when it holds none."""
 
-    async def _answer_call(self, task: Task, call: str | None) -> Feedback:
-        result = None if call is None else self._use_tool(task, call, self._exchanges)
-        if call is None or result is None:
-            return self._answer("", _ERROR, ToolOutcome.MALFORMED)
-        return self._answer(call, result, ToolOutcome.OK)
+    async def reset(self, task: Task) -> Opening:
+        self._task, self._exchanges, self._final = task, (), None
+        return Opening((Message("user", task.question),))
 
-    def _answer_cut(self) -> Feedback:
-        return self._answer("", _ERROR, None)
+    async def step(self, reply: str, stop: StopReason) -> Feedback:
+        task = self._begun()
+        if self._final is not None:
+            raise RuntimeError("the episode has ended: reset the environment before another step")
+        text = visible_text(reply)
+        calls, opened = _CALL.findall(text), text.count(OPEN)
+        if stop is StopReason.LENGTH and not calls:
+            return self._answer("", _ERROR)
+        if not opened:
+            self._final = text
+            return Feedback((), done=True)
+        result = self._use_tool(task, calls[0], self._exchanges) if len(calls) == opened == 1 else None
+        if result is None:
+            return self._answer("", _ERROR, ToolUse("", ToolOutcome.MALFORMED))
+        return self._answer(calls[0], result, ToolUse(self.tool, ToolOutcome.OK))
 
-    async def _grade_text(self, task: Task, text: str) -> Grade | None:
-        boxes = _BOXED.findall(text)
+    def snapshot(self) -> Snapshot:
+        state: State = (self._begun().uid, self._exchanges, self._final)
+        return Snapshot(state=state, digest=hashlib.sha256(repr(state).encode()).hexdigest())
+
+    def restore(self, task: Task, snapshot: Snapshot) -> None:
+        uid, exchanges, final = snapshot.state
+        if uid != task.uid:
+            raise ValueError(f"the snapshot is of task {uid!r}, not of {task.uid!r}: restore it with its own task")
+        self._task, self._exchanges, self._final = task, exchanges, final
+
+    async def grade(self) -> Grade:
+        task = self._begun()
+        if self._final is None:
+            return Grade(GradeOutcome.GRADED, 0.0, "no final reply")
+        boxes = _BOXED.findall(self._final)
         answer = self._read_answer(boxes[-1]) if boxes else None
         if answer is None:
-            return None
+            return Grade(GradeOutcome.GRADED, 0.0, "no answer in a box")
         right = answer == task.answer
         return Grade(GradeOutcome.GRADED, float(right), "right" if right else "wrong answer")
 
-    def _answer(self, call: str, content: str, tool: ToolOutcome | None) -> Feedback:
+    def _answer(self, call: str, content: str, *uses: ToolUse) -> Feedback:
         self._exchanges = (*self._exchanges, (call, content))
-        return Feedback((Message("tool", content),), done=False, tool=tool)
+        return Feedback((Message("tool", content),), done=False, calls=uses)
+
+    def _begun(self) -> Task:
+        if self._task is None:
+            raise RuntimeError("the environment has no episode: reset or restore it first")
+        return self._task

@@ -1,7 +1,6 @@
 """The toy knowledge environment: a search tool that answers one query a call, sometimes beside the point."""
 
-from rtpo.envs.one_call import Exchange
-from rtpo.envs.toy import ToyEnv
+from rtpo.envs.toy import Exchange, ToyEnv
 from rtpo.toy.knowledge_problems import ENTITIES, RELATIONS, parse_question
 from rtpo.types import Task
 
@@ -22,6 +21,8 @@ class ToyKnowledgeEnv(ToyEnv):
     Whether a query meets a distractor depends on the problem, the query and whether it was asked before in the
     episode, and on nothing else.
     """
+
+    tool = "search"
 
     def _use_tool(self, task: Task, call: str, earlier: tuple[Exchange, ...]) -> str | None:
         query = _query(call)

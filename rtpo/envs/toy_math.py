@@ -2,8 +2,7 @@
 
 import re
 
-from rtpo.envs.one_call import Exchange
-from rtpo.envs.toy import ToyEnv
+from rtpo.envs.toy import Exchange, ToyEnv
 from rtpo.toy.math_problems import calculate
 from rtpo.types import Task
 
@@ -13,6 +12,8 @@ _NUMBER = re.compile(r"\s*([0-9]{1,2})\s*")
 
 class ToyMathEnv(ToyEnv):
     """A call is one operation, ` 5 * 3`; the answer is a number."""
+
+    tool = "calculator"
 
     def _use_tool(self, task: Task, call: str, earlier: tuple[Exchange, ...]) -> str | None:
         operation = _OPERATION.fullmatch(call)

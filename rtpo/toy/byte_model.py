@@ -1,7 +1,7 @@
-"""A byte-level Qwen3-architecture model, overfitted on traces of a few maths problems.
+"""A byte-level Qwen3-architecture model, overfitted on traces of a few problems (`rtpo.toy.traces`).
 
-It lets real maths files go the whole way on a CPU: real text, the chat format and tool calls of Qwen3, the Python tool,
-math-verify. It knows the problems it was made on and nothing else, so it measures nothing but that the way is open.
+It lets real tasks go the whole way on a CPU: real text, the chat format and tool calls of Qwen3, their tools and
+rewards. It knows the problems it was made on and nothing else, so it measures nothing but that the way is open.
 """
 
 import asyncio
@@ -17,17 +17,18 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from rtpo.chat import ChatFormat
+from rtpo.config import TaskConfig
 from rtpo.engine import Sampling
 from rtpo.envs.base import Env
-from rtpo.envs.math import MathEnv, python_call
-from rtpo.episodes import EpisodeLimits, EpisodeWorld, Plan, run_episodes
-from rtpo.errors import DataError
+from rtpo.episodes import EpisodeWorld, Plan, run_episodes
+from rtpo.errors import ConfigError, DataError
 from rtpo.seeds import generator
 from rtpo.toy.demonstrator import DemonstratedTurn, Demonstration
+from rtpo.toy.traces import STOP, TRACES
 from rtpo.toy.warm_start import FineTuning, Sample, local_engine, train, turn_samples
 from rtpo.types import Role, RolloutContext, StopReason, Task
 
-PAD, START, STOP = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
+PAD, START = "<|endoftext|>", "<|im_start|>"
 MARKUP = ("<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>")
 ARCHITECTURE: dict[str, Any] = {
     "hidden_size": 96,
@@ -36,16 +37,22 @@ ARCHITECTURE: dict[str, Any] = {
     "num_key_value_heads": 1,
     "head_dim": 32,
     "intermediate_size": 192,
-    "max_position_embeddings": 2048,
+    "max_position_embeddings": 4096,
     "tie_word_embeddings": True,
 }
-MAX_TURNS = 4
-MAX_TURN_TOKENS = 256
 MODES: tuple[RolloutContext, RolloutContext] = ("strip_think", "full")
-RIGHT_SHARE = 3
-"""right traces to each of a problem's wrong ones"""
 
 CHAT_TEMPLATE = """\
+{%- if tools %}
+    {{- '<|im_start|>system\\n' }}
+    {%- if messages[0].role == 'system' %}
+        {{- messages[0].content + '\\n' }}
+    {%- endif %}
+    {%- for tool in tools %}
+        {{- (tool | tojson) + '\\n' }}
+    {%- endfor %}
+    {{- '<tool_call>\\n{"name": ..., "arguments": ...}\\n</tool_call><|im_end|>\\n' }}
+{%- endif %}
 {%- for message in messages %}
     {%- if message.role == 'tool' %}
         {%- if loop.first or messages[loop.index0 - 1].role != 'tool' %}
@@ -55,7 +62,7 @@ CHAT_TEMPLATE = """\
         {%- if loop.last or messages[loop.index0 + 1].role != 'tool' %}
             {{- '<|im_end|>\\n' }}
         {%- endif %}
-    {%- else %}
+    {%- elif not (tools and loop.first and message.role == 'system') %}
         {{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' }}
     {%- endif %}
 {%- endfor %}
@@ -93,30 +100,6 @@ def byte_tokenizer() -> PreTrainedTokenizerFast:
     )
 
 
-def scripts(task: Task) -> list[list[str]]:
-    """A problem's traces as lists of replies: right ones, which compute each annotation and answer, and one wrong one
-    for each turn that can go wrong: a call of something else, or the answer, and then a wrong answer.
-
-    Raises DataError for a task without annotations, or with more than the turns allow.
-    """
-    steps: tuple[tuple[str, str], ...] = task.meta.get("annotations", ())
-    if not 0 < len(steps) < MAX_TURNS:
-        raise DataError(
-            f"task {task.uid} has {len(steps)} annotations like <<48/2=24>>, and a trace takes 1 to {MAX_TURNS - 1}: "
-            "choose other problems."
-        )
-    calls = [_reply(expression, python_call(expression)) for expression, _ in steps]
-    right, wrong = (_reply(f"answer {number}", f"\\boxed{{{number}}}") for number in (task.answer, f"{task.answer}1"))
-    slips = [
-        [*calls[:k], _reply(f"{steps[k][0]}+1", python_call(f"{steps[k][0]}+1")), wrong] for k in range(len(steps))
-    ]
-    return [[*calls, right]] * RIGHT_SHARE + [[*calls, wrong], *slips]
-
-
-def _reply(thought: str, text: str) -> str:
-    return f"<think>\n{thought}\n</think>\n\n{text}{STOP}"
-
-
 async def demonstrate(task: Task, env: Env, replies: Sequence[str]) -> Demonstration:
     """The episode of these replies, with what the real tool answers."""
     opening = await env.reset(task)
@@ -127,15 +110,21 @@ async def demonstrate(task: Task, env: Env, replies: Sequence[str]) -> Demonstra
     return Demonstration(opening, tuple(turns), await env.grade())
 
 
-def trace_samples(tasks: Sequence[Task], tokenizer: PreTrainedTokenizerFast, seed: int) -> list[Sample]:
-    """Every turn of every trace in both rollout contexts, in random order. Raises DataError for a turn over the limit.
+def trace_samples(
+    tasks: Sequence[Task], config: TaskConfig, tokenizer: PreTrainedTokenizerFast, seed: int
+) -> list[Sample]:
+    """Every turn of every trace in both rollout contexts, in random order. Raises ConfigError for an environment
+    without traces, DataError for a trace over the turn limits.
 
     With its whole history a trace is one sample, so that the tool's answers are learnt as well.
     """
+    if config.env not in TRACES:
+        raise ConfigError(f"task.env is {config.env}: there are traces for {', '.join(TRACES)}; choose one of these.")
+    make_traces = TRACES[config.env]
 
     async def demonstrate_all() -> list[Demonstration]:
         return await asyncio.gather(
-            *[demonstrate(task, MathEnv(), script) for task in tasks for script in scripts(task)]
+            *[demonstrate(task, config.make_env(), trace) for task in tasks for trace in make_traces(task)]
         )
 
     chat = ChatFormat(tokenizer)
@@ -143,8 +132,12 @@ def trace_samples(tasks: Sequence[Task], tokenizer: PreTrainedTokenizerFast, see
     for demonstration in asyncio.run(demonstrate_all()):
         stripped, whole = (list(turn_samples(demonstration, tokenizer, chat, mode)) for mode in MODES)
         longest = max(len(turn.ids) - turn.context for turn in stripped)
-        if longest > MAX_TURN_TOKENS:
-            raise DataError(f"a turn of a trace has {longest} tokens, over {MAX_TURN_TOKENS}: choose other problems.")
+        for name, found, limit in [
+            ("turns", len(demonstration.turns), config.max_turns),
+            ("tokens in a turn", longest, config.max_turn_tokens),
+        ]:
+            if found > limit:
+                raise DataError(f"a trace has {found} {name}, over the task's {limit}: choose other problems.")
         samples += [Sample(whole[-1].ids, whole[0].context), *stripped[1:]]
     return [samples[place] for place in generator(seed, "samples").permutation(len(samples))]
 
@@ -164,17 +157,17 @@ def build_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> Qwen3ForCausal
 
 
 def sampled_success(
-    model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, tasks: Sequence[Task], samples: int, seed: int
+    model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, tasks: Sequence[Task], config: TaskConfig, how: Overfit
 ) -> float:
     """Share of the problems' rollouts at temperature 1, past thinking stripped, whose reward is 1."""
-    chat, room = ChatFormat(tokenizer), model.config.max_position_embeddings
-    limits = EpisodeLimits(MAX_TURNS, room, MAX_TURN_TOKENS, room)
-    world = EpisodeWorld(local_engine(model, chat.tags.stop_id), chat, MathEnv, limits, "strip_think", seed)
-    plans = [Plan(f"{task.uid}.{j}", task, Role.EVAL) for task in tasks for j in range(samples)]
+    chat = ChatFormat(tokenizer)
+    engine = local_engine(model, chat.tags.stop_id)
+    world = EpisodeWorld(engine, chat, config.make_env, config.limits, "strip_think", how.seed)
+    plans = [Plan(f"{task.uid}.{j}", task, Role.EVAL) for task in tasks for j in range(how.samples)]
     return float(np.mean([r.reward for r in run_episodes(world, plans, Sampling(temperature=1.0), on_retry=print)]))
 
 
-def overfit(tasks: Sequence[Task], output: Path, settings: Overfit) -> dict[str, Any]:
+def overfit(tasks: Sequence[Task], config: TaskConfig, output: Path, settings: Overfit) -> dict[str, Any]:
     """Make a model folder that has the problems' traces by heart; returns what was measured.
 
     Raises DataError for a task that no trace can be made of, and when `output` has something in it.
@@ -183,7 +176,7 @@ def overfit(tasks: Sequence[Task], output: Path, settings: Overfit) -> dict[str,
         raise DataError(f"output {output} exists and is not an empty folder: name another one or remove it")
     begun = time.perf_counter()
     tokenizer = byte_tokenizer()
-    samples = trace_samples(tasks, tokenizer, settings.seed)
+    samples = trace_samples(tasks, config, tokenizer, settings.seed)
     model = build_model(tokenizer, settings.seed)
     loss = train(model, samples, settings)
     trained = time.perf_counter()
@@ -195,7 +188,7 @@ def overfit(tasks: Sequence[Task], output: Path, settings: Overfit) -> dict[str,
         "longest": max(len(sample.ids) for sample in samples),
         "steps": settings.steps,
         "loss": loss,
-        "sampled_success": sampled_success(model, tokenizer, tasks, settings.samples, settings.seed),
+        "sampled_success": sampled_success(model, tokenizer, tasks, config, settings),
         "training_seconds": round(trained - begun, 1),
         "seconds": round(time.perf_counter() - begun, 1),
     }

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from rtpo.envs.base import Env
-from rtpo.types import Grade, Message, StopReason, Task
+from rtpo.types import Grade, Message, Opening, StopReason, Task
 
 Belief = TypeVar("Belief")
 
@@ -26,7 +26,7 @@ class DemonstratedTurn:
 class Demonstration:
     """One episode of a demonstrator."""
 
-    opening: tuple[Message, ...]
+    opening: Opening
     turns: tuple[DemonstratedTurn, ...]
     grade: Grade
 

@@ -24,7 +24,7 @@ from rtpo.contexts import next_context
 from rtpo.decoder import Decoder
 from rtpo.engine import BatchingEngine, Generation, Request, Sampling
 from rtpo.envs import make_env
-from rtpo.envs.base import Env
+from rtpo.envs.base import Env, NoSettings
 from rtpo.episodes import EpisodeLimits, EpisodeWorld, Plan, run_episodes
 from rtpo.errors import ConfigError, DataError
 from rtpo.records import sha256
@@ -178,7 +178,9 @@ def demonstrations(settings: WarmStart, count: int) -> list[Demonstration]:
 
     async def demonstrate_all() -> list[Demonstration]:
         return [
-            await task.demonstrate(problem, make_env(settings.task), rng, max_turns=task.max_turns)
+            await task.demonstrate(
+                problem, make_env(settings.task, NoSettings(), task.max_turns), rng, max_turns=task.max_turns
+            )
             for problem in task.problems("train", count, settings.seed)
         ]
 
@@ -263,7 +265,7 @@ def play(
     world = EpisodeWorld(
         local_engine(model, chat.tags.stop_id),
         chat,
-        lambda: make_env(settings.task),
+        lambda: make_env(settings.task, NoSettings(), task.max_turns),
         EpisodeLimits(task.max_turns, room, MAX_TURN_TOKENS, room),
         rollout_context="strip_think",
         seed=settings.seed,

@@ -1,0 +1,80 @@
+"""The byte-level model: its tokenizer, the traces it is made of, and the command."""
+
+import asyncio
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from conftest import compose_config
+
+from experiments import overfit as command
+from rtpo.chat import ChatFormat
+from rtpo.config import TaskConfig
+from rtpo.errors import ConfigError, DataError
+from rtpo.toy.byte_model import byte_tokenizer, demonstrate, trace_samples
+from rtpo.toy.traces import STOP, math_traces
+from rtpo.types import Task
+
+TASK = Task("gsm8k/0", "A pen costs $3. What do 4 cost?", ("12",), {"annotations": (("3*4", "12"),)})
+
+
+@pytest.fixture
+def math() -> TaskConfig:
+    return compose_config("task=math", "data=somewhere.jsonl").task
+
+
+def test_every_text_is_bytes_and_the_tags_are_single_tokens() -> None:
+    tokenizer = byte_tokenizer()
+    assert len(tokenizer) == 256 + 9
+    for text in ("é\u2028\n\n\x00 日", "<|im_start|>user\n<think>\n\n</think>\n\n<tool_call>x</tool_call><|im_end|>"):
+        ids = tokenizer.encode(text, add_special_tokens=False)
+        assert tokenizer.decode(ids) == text
+    assert len(ids) == len("user") + len("\n" * 5) + len("x") + 6
+    chat = ChatFormat(tokenizer)
+    assert chat.tags.newline_ids == {*tokenizer.encode("\n")}
+
+
+def test_the_template_shows_the_tools_once_after_the_system_message(math: TaskConfig) -> None:
+    chat = ChatFormat(byte_tokenizer())
+    opening = asyncio.run(math.make_env().reset(TASK))
+    system, user = opening.messages
+    text = chat.decode(chat.opening(opening))
+    assert text.startswith(f"<|im_start|>system\n{system.content}\n")
+    assert text.count(system.content) == 1
+    shown = text[: text.index("<|im_end|>")].splitlines()
+    assert json.loads(shown[2]) == json.loads(opening.tools[0])
+    assert text.endswith(f"<|im_start|>user\n{user.content}<|im_end|>\n<|im_start|>assistant\n")
+
+
+def test_traces_end_right_and_wrong_and_call_the_real_tool(math: TaskConfig) -> None:
+    async def play_all() -> list[tuple[float, list[str]]]:
+        demonstrations = [await demonstrate(TASK, math.make_env(), trace) for trace in math_traces(TASK)]
+        return [(d.reward, [m.content for turn in d.turns for m in turn.feedback]) for d in demonstrations]
+
+    assert asyncio.run(play_all()) == [(1.0, ["12"])] * 3 + [(0.0, ["12"]), (0.0, ["13"])]
+    samples = trace_samples([TASK], math, byte_tokenizer(), seed=0)
+    assert all(byte_tokenizer().decode([int(sample.ids[-1])]) == STOP for sample in samples)
+
+
+def test_a_task_that_gives_no_trace_is_refused(math: TaskConfig) -> None:
+    with pytest.raises(DataError, match="task a has no annotations"):
+        math_traces(Task("a", "?", ("2",)))
+    with pytest.raises(ConfigError, match="there are traces for math"):
+        trace_samples([TASK], replace(math, env="toy_math"), byte_tokenizer(), seed=0)
+
+
+def test_a_trace_over_a_limit_is_refused(math: TaskConfig) -> None:
+    long = Task("a", "?", ("100",), {"annotations": (("+".join("1" * 100), "100"),)})
+    with pytest.raises(DataError, match=r"a trace has \d+ tokens in a turn, over the task's 256"):
+        trace_samples([long], math, byte_tokenizer(), seed=0)
+    many = Task("a", "?", ("2",), {"annotations": (("1+1", "2"),) * 4})
+    with pytest.raises(DataError, match="a trace has 5 turns, over the task's 4"):
+        trace_samples([many], math, byte_tokenizer(), seed=0)
+
+
+def test_the_command_names_what_is_wrong(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert command.main(["task=math", "data=nowhere.jsonl"]) == 1
+    assert "nowhere.jsonl" in capsys.readouterr().err
+    assert command.main(["task=math", "data=nowhere.jsonl", "task.max_turns=0"]) == 1
+    assert "task.max_turns is 0" in capsys.readouterr().err

@@ -1,0 +1,232 @@
+"""Qwen3's tool protocol: what is a call, what is answered, and that no reply breaks an episode."""
+
+import asyncio
+import json
+import pickle
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rtpo.chat import ChatFormat
+from rtpo.envs.tool_env import ToolEnv, last_box
+from rtpo.tools.base import Arguments, ToolResult
+from rtpo.tools.protocol import Call, Malformed, parse_calls, render_call, visible_text
+from rtpo.toy.byte_model import byte_tokenizer
+from rtpo.types import Feedback, Grade, GradeOutcome, Message, Opening, StopReason, Task, ToolOutcome, ToolUse
+
+CALL = render_call("add", {"a": 1, "b": 2})
+TASK = Task("t", "1+2?", ("3",))
+
+
+class Add:
+    """Adds, and says how often it was called before."""
+
+    schema: Mapping[str, Any] = {
+        "type": "function",
+        "function": {
+            "name": "add",
+            "description": "Adds.",
+            "parameters": {
+                "type": "object",
+                "properties": {"a": {"type": "number"}, "b": {"type": "number"}},
+                "required": ["a", "b"],
+                "additionalProperties": False,
+            },
+        },
+    }
+
+    async def call(self, arguments: Arguments, earlier: Sequence[Arguments]) -> ToolResult:
+        return ToolResult(ToolOutcome.OK, f"{arguments['a'] + arguments['b']} {len(earlier)}")
+
+
+class Echo:
+    """Says what it is told."""
+
+    schema: Mapping[str, Any] = {
+        "type": "function",
+        "function": {"name": "echo", "parameters": {"type": "object", "properties": {"text": {"type": "string"}}}},
+    }
+
+    async def call(self, arguments: Arguments, earlier: Sequence[Arguments]) -> ToolResult:
+        return ToolResult(ToolOutcome.OK, str(arguments.get("text", "")))
+
+
+class AddEnv(ToolEnv):
+    def __init__(self) -> None:
+        super().__init__("Add.", [Add(), Echo()], calls_per_reply=2)
+
+    async def _grade_answer(self, task: Task, answer: str) -> Grade:
+        return Grade(GradeOutcome.GRADED, float(answer in task.answer))
+
+
+def play(*replies: str, stop: StopReason = StopReason.STOP) -> tuple[list[Feedback], Grade]:
+    async def run() -> tuple[list[Feedback], Grade]:
+        env = AddEnv()
+        await env.reset(TASK)
+        return [await env.step(reply, stop) for reply in replies], await env.grade()
+
+    return asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("text", "calls"),
+    [
+        ("no call", ()),
+        (CALL, (Call("add", {"a": 1, "b": 2}),)),
+        (f"first {CALL} then\n{CALL} end", (Call("add", {"a": 1, "b": 2}),) * 2),
+        (
+            '<tool_call>{"name": "p", "arguments": {"code": "\'</tool_call><tool_call>\'"}}</tool_call>',
+            (Call("p", {"code": "'</tool_call><tool_call>'"}),),
+        ),
+        ("<tool_call>", (Malformed("<tool_call> is not closed", is_open=True),)),
+        (f"{CALL[:-5]}", (Malformed("<tool_call> is not closed", is_open=True),)),
+        ("</tool_call>", (Malformed("</tool_call> without <tool_call>"),)),
+        ("<tool_call>1</tool_call>", (Malformed("the call is not a JSON object"),)),
+        ("<tool_call>{} {}</tool_call>", (Malformed("the call has more than one JSON value"),)),
+        ("<tool_call>{}</tool_call>", (Malformed("the call has no name"),)),
+        ('<tool_call>{"name": 1, "arguments": {}}</tool_call>', (Malformed("the call has no name"),)),
+        (
+            '<tool_call>{"name": "p", "arguments": "x"}</tool_call>',
+            (Malformed("the call's arguments are not a JSON object"),),
+        ),
+        (f"<tool_call>{'[' * 100_000}</tool_call>", (Malformed("the call is not JSON (too deep or too long)"),)),
+        (f"<tool_call>{'9' * 100_000}</tool_call>", (Malformed("the call is not JSON (too deep or too long)"),)),
+        (
+            '<tool_call>{"name": "p", "arguments": {"code": "a\nb"}}</tool_call>',
+            (Malformed("the call is not JSON (Invalid control character at)"),),
+        ),
+    ],
+)
+def test_what_a_reply_calls(text: str, calls: tuple[Call | Malformed, ...]) -> None:
+    assert parse_calls(text) == calls
+
+
+def test_only_what_follows_thinking_counts() -> None:
+    assert visible_text(f"<think>{CALL}</think>\n\nhi") == "\n\nhi"
+    assert visible_text(f"<think>{CALL}") == ""
+    assert visible_text("hi") == "hi"
+
+
+def test_calls_of_a_reply_are_answered_in_order_up_to_the_limit() -> None:
+    (feedback,), _ = play(f"{CALL}\n{render_call('sub', {})}\n{render_call('add', {'a': 1, 'b': 4})}")
+    assert [message.content for message in feedback.messages] == [
+        "3 0",
+        "Error: no tool 'sub'; use add, echo.",
+        "Error: not run, at most 2 call(s) a reply.",
+    ]
+    assert {message.role for message in feedback.messages} == {"tool"}
+    assert feedback.calls == (
+        ToolUse("add", ToolOutcome.OK),
+        ToolUse("", ToolOutcome.MALFORMED),
+        ToolUse("add", ToolOutcome.REFUSED),
+    )
+
+
+def test_a_tool_hears_of_its_earlier_calls_alone() -> None:
+    feedback, _ = play(CALL, render_call("echo", {"text": "x"}), CALL)
+    assert [f.messages[0].content for f in feedback] == ["3 0", "x", "3 1"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        ({"a": 1}, "'b' is a required property"),
+        ({"a": "1", "b": 2}, "'1' is not of type 'number'"),
+        ({"a": 1, "b": 2, "c": 3}, "Additional properties are not allowed ('c' was unexpected)"),
+        ({"a": "x" * 1000, "b": 2}, "'" + "x" * 199 + " ..."),
+    ],
+)
+def test_arguments_that_do_not_fit_are_told(arguments: dict[str, Any], why: str) -> None:
+    (feedback,), _ = play(render_call("add", arguments))
+    assert feedback.messages == (Message("tool", f"Error: {why}."),)
+    assert feedback.calls == (ToolUse("add", ToolOutcome.MALFORMED),)
+
+
+def test_a_cut_reply_runs_its_whole_calls() -> None:
+    (feedback,), grade = play("\\boxed{3}", stop=StopReason.LENGTH)
+    assert (feedback.calls, feedback.done, grade.detail) == ((), False, "no final reply")
+    assert "cut" in feedback.messages[0].content
+    (feedback,), _ = play(CALL + "<tool_call>{", stop=StopReason.LENGTH)
+    assert feedback.calls == (ToolUse("add", ToolOutcome.OK),)
+
+
+def test_what_no_tokenizer_takes_is_replaced() -> None:
+    (feedback,), _ = play('<tool_call>{"name": "echo", "arguments": {"text": "\\ud800"}}</tool_call>')
+    assert feedback.messages == (Message("tool", "?"),)
+
+
+def test_no_output_is_said() -> None:
+    (feedback,), _ = play(render_call("echo", {"text": ""}))
+    assert feedback.messages == (Message("tool", "(no output)"),)
+
+
+def test_braces_in_a_box() -> None:
+    assert last_box("\\boxed{\\frac{1}{2}} so \\boxed{ {a}{b{c}} } end}") == " {a}{b{c}} "
+    assert last_box("\\boxed{\\left\\{ 1, 2 \\right.}") == "\\left\\{ 1, 2 \\right."
+    assert last_box("\\boxed{}") == ""
+    assert last_box("\\boxed{1} \\boxed{2") is None
+    assert last_box("boxed{1}") is None
+
+
+PIECES = (
+    *("<think>", "</think>", "<tool_call>", "</tool_call>", "<|im_end|>", "\\boxed{", "}", "{", '"', "\\", "\n", "\0"),
+    *('{"name": ', '"echo"', '"add"', ', "arguments": ', '{"text": "', '"}}', "\\ud800", "\ud800", "\u2028", "日本"),
+    *("[" * 3000, "9" * 5000, '{"a":' * 2000, "NaN", "1e999", "-0", "null", "true", "x" * 1000, "\x7f\x80\xff", CALL),
+)
+
+
+def fuzzed(rng: np.random.Generator) -> str:
+    """Pieces of markup, JSON and rubbish, or a call with some characters cut out, doubled or changed."""
+    if rng.random() < 0.5:
+        return "".join(PIECES[i] for i in rng.integers(len(PIECES), size=rng.integers(12)))
+    text = [CALL, render_call("echo", {"text": "\ud83d\ud800 é"}), "<think>\n1\n</think>\n\n\\boxed{3}"][
+        rng.integers(3)
+    ]
+    for _ in range(rng.integers(1, 4)):
+        a, b = sorted(int(place) for place in rng.integers(len(text) + 1, size=2))
+        text = [text[:a] + text[b:], text[:b] + text[a:], text[:a] + chr(rng.integers(0xFFFF)) + text[a:], text[:b]][
+            rng.integers(4)
+        ]
+    return text
+
+
+def test_ten_thousand_fuzzed_replies_break_nothing() -> None:
+    rng = np.random.default_rng(0)
+    chat = ChatFormat(byte_tokenizer())
+
+    async def run() -> dict[str, int]:
+        seen = dict.fromkeys([*ToolOutcome, "final", "cut"], 0)
+        for _ in range(10_000):
+            env, stop = AddEnv(), StopReason.LENGTH if rng.random() < 0.2 else StopReason.STOP
+            await env.reset(TASK)
+            reply = fuzzed(rng)
+            feedback = await env.step(reply, stop)
+            snapshot = pickle.loads(pickle.dumps(env.snapshot()))
+            again = AddEnv()
+            again.restore(TASK, snapshot)
+            assert again.snapshot() == env.snapshot()
+            assert (await again.grade()) == (await env.grade())
+            if feedback.done:
+                seen["final"] += 1
+                continue
+            assert len(feedback.messages) == max(1, len(feedback.calls))
+            text = chat.decode(chat.feedback(feedback.messages, stop))
+            assert all(message.content in text for message in feedback.messages)
+            for use in feedback.calls:
+                seen[use.outcome] += 1
+            seen["cut"] += not feedback.calls
+        return seen
+
+    seen = asyncio.run(run())
+    assert min(seen[key] for key in (ToolOutcome.OK, ToolOutcome.MALFORMED, ToolOutcome.REFUSED, "final", "cut")) > 10
+
+
+def test_a_template_that_does_not_show_tools_is_refused() -> None:
+    from rtpo.errors import ConfigError
+    from rtpo.toy.tokenizer import build_tokenizer
+
+    opening = Opening((Message("user", " compute"),), (json.dumps(Add.schema),))
+    with pytest.raises(ConfigError, match="does not show the tools"):
+        ChatFormat(build_tokenizer()).opening(opening)
