@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rtpo.booking.tasks import task_of
 from rtpo.envs import ENVIRONMENTS, make_env
 from rtpo.envs.base import Env, NoSettings, Settings
 from rtpo.envs.math import MathSettings
@@ -20,6 +21,7 @@ Trace = list[tuple[Feedback, str]]
 
 SETTINGS: dict[str, Settings] = {"math": MathSettings()}
 TASKS = {
+    "booking": task_of("bags:R8ARDG:1", "booking/bags"),
     "math": Task(uid="gsm8k/0", question="A pen costs $3. What do 4 cost?", answer=("12",)),
     "toy_knowledge": Task(
         uid="toy_knowledge/train/e53bossrivalfriendfrom37", question=" find e53 boss rival friend from 37", answer="e30"
@@ -27,6 +29,17 @@ TASKS = {
     "toy_math": Task(uid="toy_math/held_out/12+5*3", question=" compute 12 + 5 * 3", answer=27),
 }
 REPLIES = {
+    "booking": (
+        '<think>\nread</think>\n<tool_call>\n{"name": "get_reservation", "arguments": {"reservation_id": "R8ARDG"}}\n'
+        "</tool_call>",
+        '<tool_call>\n{"name": "change_bags", "arguments": {"reservation_id": "R8ARDG", "bags": 3}}\n</tool_call>',
+        '<tool_call>\n{"name": "change_bags", "arguments": {"reservation_id": "R8ARDG", "bags": 4}}\n</tool_call>',
+        '<tool_call>\n{"name": "change_bags", "arguments"',
+        "<think>\nmaybe",
+        "Which reservation is it?",
+        "<think>\ndone\n</think>\n\nIt is done for 50 dollars.",
+        "",
+    ),
     "math": (
         '<think>\n3*4\n</think>\n\n<tool_call>\n{"name": "python", "arguments": {"code": "3*4"}}\n</tool_call>',
         '<tool_call>\n{"name": "python", "arguments": {"code": 3}}\n</tool_call>',

@@ -7,7 +7,9 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+from rtpo.booking import tasks as booking_tasks
 from rtpo.envs.base import Env, NoSettings, Settings
+from rtpo.envs.booking import BookingEnv
 from rtpo.envs.math import MathEnv, MathSettings
 from rtpo.envs.toy_knowledge import ToyKnowledgeEnv
 from rtpo.envs.toy_math import ToyMathEnv
@@ -32,6 +34,12 @@ class Environment:
 
 
 ENVIRONMENTS: dict[str, Environment] = {
+    "booking": Environment(
+        lambda settings, max_turns: BookingEnv(),
+        booking_tasks.read_tasks,
+        booking_tasks.generate,
+        booking_tasks.split_key,
+    ),
     "math": Environment(MathEnv, read_math, settings=MathSettings),
     "toy_knowledge": Environment(
         lambda settings, max_turns: ToyKnowledgeEnv(),
