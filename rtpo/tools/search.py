@@ -43,7 +43,7 @@ class SearchSettings:
     the chosen backend are looked at.
     """
 
-    backend: Literal["bm25", "http", "web", "replay"]
+    backend: Literal["bm25", "http", "web", "replay"] = "bm25"
     results: int = 3
     characters: int = 1000
     query_characters: int = MOST_CHARACTERS
@@ -91,7 +91,7 @@ class SearchSettings:
                 asyncio.run(retriever.answer("Who wrote Hamlet?"))
             except InfrastructureError as error:
                 raise MachineError(f"{error}. Start the retriever, or name another search.http.url.") from error
-        return {"search": dict(tool.identity), "search_cache": "memory" if self.cache is None else "folder"}
+        return {**tool.identity, "cache": "memory" if self.cache is None else "folder"}
 
 
 class SearchTool:
@@ -153,12 +153,12 @@ class SearchTool:
         return await asyncio.shield(asking[query])
 
     async def _ask(self, query: str) -> str:
-        text = await asyncio.to_thread(self._store.get, query)
+        text = await self._store.get(query)
         if text is not None:
             self.counts["kept"] += 1
             return text
         self.counts["asked"] += 1
-        return await asyncio.to_thread(self._store.keep, query, await self._backend.answer(query))
+        return await self._store.keep(query, await self._backend.answer(query))
 
 
 def _forget(asking: dict[str, asyncio.Task[str]], query: str, task: asyncio.Task[str]) -> None:

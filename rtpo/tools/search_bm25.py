@@ -13,6 +13,7 @@ import os
 import re
 from array import array
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
@@ -37,6 +38,8 @@ WORD = r"\w+"
 METHOD = {"method": "lucene", "k1": 1.5, "b": 0.75, "dtype": "float32", "int_dtype": "int32"}
 _STOPWORDS = frozenset(STOPWORDS_EN)
 _words = re.compile(WORD).findall
+# bm25s holds the interpreter's lock for most of a search: more threads would only keep the event loop from it
+_searchers = ThreadPoolExecutor(2, thread_name_prefix="search-bm25")
 
 
 @dataclass(frozen=True)
@@ -175,7 +178,7 @@ def _rows(passages: Path, digest: Any) -> Iterator[_Row]:
 def _row(line: bytes, place: str) -> _Row:
     try:
         row = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{place} is not JSON: {error}.") from error
     match row:
         case {"id": str() | int() as uid, "contents": str(contents)}:
@@ -261,14 +264,18 @@ class Bm25Backend:
         return ""
 
     async def answer(self, query: str) -> str:
-        found = await asyncio.to_thread(self._index.search, query, self._results)
+        loop = asyncio.get_running_loop()
+        found = await loop.run_in_executor(_searchers, self._index.search, query, self._results)
         return render((passage for _, passage, _ in found), self._characters)
 
 
 def _manifest(folder: Path) -> Mapping[str, Any]:
     if not (folder / MANIFEST).exists():
         raise DataError(f"{folder} is no whole search index: build one with experiments/build_index.py.")
-    manifest: dict[str, Any] = json.loads((folder / MANIFEST).read_text())
+    try:
+        manifest: dict[str, Any] = json.loads((folder / MANIFEST).read_bytes())
+    except ValueError as error:
+        raise DataError(f"{folder / MANIFEST} is not JSON ({error}): build the index again.") from error
     if manifest.get("format") != FORMAT or manifest["tokenizer"] != tokenizer():
         raise DataError(f"{folder} was built by another version of this project: build it again.")
     for file, facts in manifest["files"].items():

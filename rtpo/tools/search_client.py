@@ -56,6 +56,11 @@ class RequestSettings:
             )
         return problems
 
+    def wait(self, stream: str, tries: int) -> float:
+        """Seconds after that many failed tries; `stream` names the random stream."""
+        whole = min(self.first_wait_seconds * 2.0 ** (tries - 1), self.longest_wait_seconds)
+        return whole * float(generator(self.seed, "search wait", stream, tries).uniform(0.5, 1))
+
 
 def url_problems(url: str | None, path: str) -> list[str]:
     """Of the address of a server, which goes into the records: it may hold no key."""
@@ -131,9 +136,7 @@ class Client:
                 self._pace.hold(min(asked, settings.longest_wait_seconds))
             if not may_pass or number == settings.tries or asked > settings.longest_wait_seconds:
                 break
-            wait = min(settings.first_wait_seconds * 2 ** (number - 1), settings.longest_wait_seconds)
-            share = generator(settings.seed, "search wait", stream, number).uniform(0.5, 1)
-            await asyncio.sleep(max(asked, wait * share))
+            await asyncio.sleep(settings.wait(stream, number))
         times = "once" if number == 1 else f"{number} times"
         raise InfrastructureError(f"the search server {self._url} was asked {times} and failed; it last {said}")
 

@@ -4,6 +4,7 @@ A recording is JSONL: `{"query": ..., "text": ...}` a line, after a first line t
 dictionary of query to text is read too.
 """
 
+import asyncio
 import fcntl
 import hashlib
 import json
@@ -169,9 +170,9 @@ def _row(line: str | bytes, place: str) -> dict[str, Any]:
 class Store(Protocol):
     """Texts by query. The first text of a query is its text from then on."""
 
-    def get(self, query: str) -> str | None: ...
+    async def get(self, query: str) -> str | None: ...
 
-    def keep(self, query: str, text: str) -> str:
+    async def keep(self, query: str, text: str) -> str:
         """The text of the query: this one, or the one that was kept before."""
         ...
 
@@ -182,20 +183,17 @@ class Memory:
     def __init__(self, most: int | None) -> None:
         self._texts: OrderedDict[str, str] = OrderedDict()
         self._most = most
-        self._lock = threading.Lock()
 
-    def get(self, query: str) -> str | None:
-        with self._lock:
-            if query in self._texts:
-                self._texts.move_to_end(query)
-            return self._texts.get(query)
+    async def get(self, query: str) -> str | None:
+        if query in self._texts:
+            self._texts.move_to_end(query)
+        return self._texts.get(query)
 
-    def keep(self, query: str, text: str) -> str:
-        with self._lock:
-            text = self._texts.setdefault(query, text)
-            if self._most is not None and len(self._texts) > self._most:
-                self._texts.popitem(last=False)
-            return text
+    async def keep(self, query: str, text: str) -> str:
+        text = self._texts.setdefault(query, text)
+        if self._most is not None and len(self._texts) > self._most:
+            self._texts.popitem(last=False)
+        return text
 
 
 class Recording:
@@ -204,76 +202,75 @@ class Recording:
 
     def __init__(self, folder: Path, identity: Mapping[str, Any]) -> None:
         header = json.dumps({"recording": 1, "backend": dict(identity)}, sort_keys=True).encode() + b"\n"
-        self._identity = hashlib.sha256(header).digest()
-        self.path = folder / f"{self._identity.hex()}.jsonl"
+        self.path = folder / f"{hashlib.sha256(header).hexdigest()}.jsonl"
         self._places: dict[bytes, tuple[int, int]] = {}
-        self._read_to = 0
+        self._read_to = len(header)
         self._lock = threading.Lock()
         with disk_errors(self.path):
             folder.mkdir(parents=True, exist_ok=True)
             with self.path.open("ab"):
                 pass
-            with self.path.open("r+b") as file, _alone(file):
-                if file.readline() != header:
-                    file.seek(0)
-                    if b"\n" in file.read():
-                        raise DataError(
-                            f"the recording {self.path} begins with another line than {header!r}: delete it."
-                        )
+            with self.path.open("r+b") as file, _locked(file, fcntl.LOCK_EX):
+                first = file.readline()
+                if not first.endswith(b"\n"):
                     _write(file, 0, header)
-        self._first = len(header)
-        self._read_to = self._first
+                elif first != header:
+                    raise DataError(f"the recording {self.path} begins with another line than its own: delete it.")
 
-    def get(self, query: str) -> str | None:
+    async def get(self, query: str) -> str | None:
+        return await asyncio.to_thread(self._get, query)
+
+    async def keep(self, query: str, text: str) -> str:
+        return await asyncio.to_thread(self._keep, query, text)
+
+    def _get(self, query: str) -> str | None:
+        key = _key(query)
         with self._lock, self.path.open("rb") as file:
-            place = self._find(file, query)
-            return None if place is None else self._text(file, place)
+            if key not in self._places:
+                with _locked(file, fcntl.LOCK_SH):
+                    self._read_on(file)
+            return self._text(file, key) if key in self._places else None
 
-    def keep(self, query: str, text: str) -> str:
-        with self._lock, disk_errors(self.path), self.path.open("r+b") as file, _alone(file):
-            place = self._find(file, query)
-            if place is not None:
-                return self._text(file, place)
-            key = self._key(query)
-            row = {"key": key.hex(), "query": query, "text": text}
-            line = json.dumps(row).encode() + b"\n"
+    def _keep(self, query: str, text: str) -> str:
+        key = _key(query)
+        with self._lock, disk_errors(self.path), self.path.open("r+b") as file, _locked(file, fcntl.LOCK_EX):
+            self._read_on(file)
+            if key in self._places:
+                return self._text(file, key)
+            line = json.dumps({"query": query, "text": text}).encode() + b"\n"
             _write(file, self._read_to, line)
-            self._places[key] = (self._read_to, len(line))
-            self._read_to += len(line)
+            self._add(key, len(line))
             return text
 
-    def _key(self, query: str) -> bytes:
-        return hashlib.sha256(self._identity + query.encode()).digest()
-
-    def _find(self, file: IO[bytes], query: str) -> tuple[int, int] | None:
-        key = self._key(query)
-        if key not in self._places:
-            self._read_on(file)
-        return self._places.get(key)
-
     def _read_on(self, file: IO[bytes]) -> None:
-        """What has been added since; a line without its end is still being written, or never will be."""
-        size = os.fstat(file.fileno()).st_size
-        if size < self._read_to:
+        """What has been added since. A line without its end was left by a killed writer."""
+        if os.fstat(file.fileno()).st_size < self._read_to:
             raise DataError(f"the recording {self.path} became shorter while in use: start the run again.")
         file.seek(self._read_to)
         for line in file:
             if not line.endswith(b"\n"):
                 break
-            row = _row(line, f"a line of the recording {self.path}, at byte {self._read_to},")
-            try:
-                key = bytes.fromhex(row["key"])
-            except (KeyError, TypeError, ValueError) as error:
-                raise DataError(
-                    f"a line of the recording {self.path}, at byte {self._read_to}, has no key; delete it."
-                ) from error
-            self._places.setdefault(key, (self._read_to, len(line)))
-            self._read_to += len(line)
+            row = _row(line, self._place(self._read_to))
+            if not isinstance(row.get("query"), str) or not isinstance(row.get("text"), str):
+                raise DataError(f"{self._place(self._read_to)} has no query and text; delete it.")
+            self._add(_key(row["query"]), len(line))
 
-    def _text(self, file: IO[bytes], place: tuple[int, int]) -> str:
-        start, size = place
+    def _add(self, key: bytes, size: int) -> None:
+        self._places.setdefault(key, (self._read_to, size))
+        self._read_to += size
+
+    def _text(self, file: IO[bytes], key: bytes) -> str:
+        start, size = self._places[key]
         file.seek(start)
-        return str(_row(file.read(size), f"a line of the recording {self.path}, at byte {start},")["text"])
+        return str(_row(file.read(size), self._place(start))["text"])
+
+    def _place(self, start: int) -> str:
+        return f"the line at byte {start} of the recording {self.path}"
+
+
+def _key(query: str) -> bytes:
+    """In place of the query, which may be long."""
+    return hashlib.sha256(query.encode()).digest()
 
 
 def _write(file: IO[bytes], start: int, line: bytes) -> None:
@@ -286,9 +283,9 @@ def _write(file: IO[bytes], start: int, line: bytes) -> None:
 
 
 @contextmanager
-def _alone(file: IO[bytes]) -> Iterator[None]:
-    """Holds other processes off a file."""
-    fcntl.flock(file, fcntl.LOCK_EX)
+def _locked(file: IO[bytes], how: int) -> Iterator[None]:
+    """Against other processes."""
+    fcntl.flock(file, how)
     try:
         yield
     finally:

@@ -1,0 +1,552 @@
+"""The search tool against real servers that answer late, wrongly, seldom or not at all."""
+
+import asyncio
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from email.utils import formatdate
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from rtpo.config import PROJECT
+from rtpo.errors import ConfigError, InfrastructureError, MachineError
+from rtpo.tools import search_client
+from rtpo.tools.base import ToolResult
+from rtpo.tools.search import SearchSettings, SearchTool
+from rtpo.tools.search_client import Pace, RequestSettings
+from rtpo.tools.search_http import HttpSettings
+from rtpo.tools.search_replay import ReplaySettings
+from rtpo.tools.search_web import WebSettings
+from rtpo.types import ToolOutcome
+
+pytestmark = pytest.mark.filterwarnings("error")  # connections left open among them
+
+QUICK = RequestSettings(timeout_seconds=30, tries=3, first_wait_seconds=0.01, longest_wait_seconds=0.05)
+ONCE = replace(QUICK, tries=1)
+KEY = "BSA-very-secret"
+
+
+@dataclass(frozen=True)
+class Reply:
+    status: int = 200
+    body: bytes = b""
+    headers: dict[str, str] = field(default_factory=dict)
+    declared: int | None = None
+    """bytes that the header says there are"""
+
+
+@dataclass(frozen=True)
+class Asked:
+    method: str
+    path: str
+    headers: dict[str, str]
+    body: Any
+    at: float
+
+    @property
+    def query(self) -> str:
+        """Of either protocol."""
+        query: str = self.body["queries"][0] if self.body else parse_qs(urlsplit(self.path).query)["q"][0]
+        return query
+
+
+class Server:
+    """A real HTTP server in threads. `answer(asked)` makes each reply; `asked` keeps every request."""
+
+    def __init__(self) -> None:
+        self.asked: list[Asked] = []
+        self.answer: Callable[[Asked], Reply] = lambda asked: found(asked.query)
+        self.released = threading.Event()
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def _serve(self) -> None:
+                content = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                body = json.loads(content) if content else None
+                asked = Asked(self.command, self.path, dict(self.headers), body, time.monotonic())
+                outer.asked.append(asked)
+                reply = outer.answer(asked)
+                self.send_response(reply.status)
+                declared = len(reply.body) if reply.declared is None else reply.declared
+                for name, value in {"Content-Length": str(declared), **reply.headers}.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(reply.body)
+                if declared != len(reply.body):
+                    self.close_connection = True
+
+            do_GET = do_POST = _serve
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        class Quiet(ThreadingHTTPServer):
+            request_queue_size = 128
+
+            def handle_error(self, *_: object) -> None:
+                """Clients that left."""
+
+        self._server = Quiet(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}/retrieve"
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
+        self._thread.start()
+
+    def in_turn(self, *replies: Reply) -> None:
+        """These, then what is there."""
+        left = list(replies)
+        self.answer = lambda asked: left.pop(0) if left else found(asked.query)
+
+    def close(self) -> None:
+        self.released.set()
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    for name in list(os.environ):
+        if name.lower().endswith("_proxy"):
+            monkeypatch.delenv(name)
+    server = Server()
+    yield server
+    server.close()
+
+
+def found(*texts: str, title: str = "") -> Reply:
+    """A retriever's reply."""
+    contents = [f'"{title}"\n{text}' if title else text for text in texts]
+    rows = [{"document": {"id": "7", "contents": text}, "score": 1.5} for text in contents]
+    return Reply(body=json.dumps({"result": [rows]}).encode())
+
+
+def pages(*results: dict[str, str]) -> Reply:
+    """A web API's reply."""
+    return Reply(body=json.dumps({"type": "search", "web": {"results": results}}).encode())
+
+
+def retriever(server: Server, requests: RequestSettings = QUICK, **fields: Any) -> SearchSettings:
+    return SearchSettings("http", http=HttpSettings(server.url), requests=requests, **fields)
+
+
+@pytest.fixture
+def web(server: Server, monkeypatch: pytest.MonkeyPatch) -> SearchSettings:
+    monkeypatch.setenv("SEARCH_KEY", KEY)
+    server.answer = lambda asked: pages({"title": "Page", "description": f"about {asked.query}"})
+    return SearchSettings("web", web=WebSettings(server.url, "SEARCH_KEY"), requests=QUICK)
+
+
+def ask(tool: SearchTool, query: str = "who") -> str:
+    result = asyncio.run(tool.call({"query": query}, []))
+    assert result.outcome is ToolOutcome.OK
+    return result.output
+
+
+def fails(tool: SearchTool, query: str = "who") -> str:
+    with pytest.raises(InfrastructureError) as raised:
+        ask(tool, query)
+    return str(raised.value)
+
+
+# what is sent and read
+
+
+def test_a_retriever_is_asked_in_search_r1s_protocol(server: Server) -> None:
+    server.answer = lambda asked: found("was born in 1871.", "painted.\nLong.", "not asked for", title="Ada Holm")
+    tool = SearchTool(retriever(server, results=2))
+    assert ask(tool, " Who  was Ada? ") == "Page 1: Ada Holm: was born in 1871.\nPage 2: Ada Holm: painted. Long."
+    (asked,) = server.asked
+    assert (asked.method, asked.path) == ("POST", "/retrieve")
+    assert asked.body == {"queries": ["Who was Ada?"], "topk": 2, "return_scores": True}
+
+
+def test_a_retriever_may_find_nothing(server: Server) -> None:
+    server.answer = lambda asked: found()
+    assert ask(SearchTool(retriever(server))) == "No results."
+
+
+def test_a_web_api_is_asked_in_braves(server: Server, web: SearchSettings) -> None:
+    server.answer = lambda asked: pages(
+        {"title": "Ada &amp; Jon", "description": "It&#x27;s \u00e9\n"}, {"title": "Bare"}, {"title": "Third"}
+    )
+    assert ask(SearchTool(replace(web, results=2)), "a&b=c #\u00e9") == "Page 1: Ada & Jon: It's \u00e9\nPage 2: Bare"
+    (asked,) = server.asked
+    assert asked.method == "GET"
+    assert asked.query == "a&b=c #\u00e9"
+    assert parse_qs(urlsplit(asked.path).query)["count"] == ["2"]
+    assert asked.headers["X-Subscription-Token"] == KEY
+    assert KEY not in asked.path
+
+
+def test_a_web_api_may_find_nothing(server: Server, web: SearchSettings) -> None:
+    server.answer = lambda asked: Reply(body=b'{"type": "search"}')
+    assert ask(SearchTool(web)) == "No results."
+
+
+def test_more_words_than_a_web_api_takes_are_refused(server: Server, web: SearchSettings) -> None:
+    result = asyncio.run(SearchTool(web).call({"query": "a " * 51}, []))
+    assert result == ToolResult(ToolOutcome.REFUSED, "The query has 51 words: use 50 or fewer.")
+    assert ask(SearchTool(web), "a " * 50)
+    assert len(server.asked) == 1
+
+
+# the key
+
+
+def test_the_key_is_nowhere_but_in_its_header(
+    server: Server, web: SearchSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even where the server says it back."""
+    settings = replace(web, cache=str(tmp_path))
+    tool = SearchTool(settings)
+    server.answer = lambda asked: pages({"title": "you sent", "description": asked.headers["X-Subscription-Token"]})
+    assert ask(tool, "good") == "Page 1: you sent: ***"
+    server.answer = lambda asked: Reply(401, json.dumps(asked.headers).encode())
+    with pytest.raises(InfrastructureError) as raised:
+        ask(tool, "bad")
+    assert "answered status 401" in str(raised.value)
+    told = [
+        "".join(traceback.format_exception(raised.value)),
+        repr(raised.value.__context__),
+        repr(settings),
+        json.dumps(settings.check()),
+        *(path.name + path.read_text() for path in tmp_path.iterdir()),
+    ]
+    assert "good" in told[-1]
+    assert [KEY in text for text in told] == [False] * len(told)
+    assert all(asked.headers["X-Subscription-Token"] == KEY for asked in server.asked)
+
+
+def test_a_key_is_not_taken_elsewhere(server: Server, web: SearchSettings) -> None:
+    other = Server()
+    try:
+        server.answer = lambda asked: Reply(302, headers={"Location": other.url})
+        assert "answered status 302" in fails(SearchTool(web))
+        assert other.asked == []
+    finally:
+        other.close()
+
+
+@pytest.mark.parametrize("key", [None, " ", "a\nb", "schl\u00fcssel"])
+def test_a_key_that_cannot_be_is_missed_at_the_start(
+    web: SearchSettings, monkeypatch: pytest.MonkeyPatch, key: str | None
+) -> None:
+    monkeypatch.delenv("SEARCH_KEY") if key is None else monkeypatch.setenv("SEARCH_KEY", key)
+    settings = replace(web, results=7)  # a tool of its own
+    with pytest.raises(ConfigError, match="environment variable SEARCH_KEY") as raised:
+        settings.check()
+    assert not key or not key.strip() or key not in str(raised.value)
+
+
+def test_a_key_does_not_change_the_world(web: SearchSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = SearchTool(web).identity
+    monkeypatch.setenv("SEARCH_KEY", "another")
+    assert SearchTool(web).identity == before
+
+
+# failures
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        Reply(500, b"down"),
+        Reply(429),
+        Reply(408),
+        Reply(503, headers={"Retry-After": "no date"}),
+        Reply(200, b"<html>"),
+        Reply(200, b'{"result": [['),
+        Reply(200, b"\xff\xfe"),
+        Reply(200, b"[" * 200_000),
+        Reply(200, b'{"result": []}'),
+        Reply(200, b'{"result": {"0": []}}'),
+        Reply(200, b'{"result": [[{"document": "text"}]]}'),
+        Reply(200, b'{"result": [[{"document": {"contents": 3}}]]}'),
+        Reply(200, b'{"result"', declared=100),
+        Reply(200, b"x" * 2000),
+    ],
+)
+def test_what_may_pass_is_tried_again(server: Server, reply: Reply, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search_client, "MOST_BYTES", 300_000 if reply.body[:1] == b"[" else 1000)
+    server.in_turn(reply, reply)
+    tool = SearchTool(retriever(server))
+    assert ask(tool) == "Page 1: who"
+    assert len(server.asked) == 3
+    server.in_turn(reply, reply, reply)
+    said = fails(tool, "other")
+    assert server.url in said
+    assert "was asked 3 times and failed" in said
+    assert len(said) < 600
+    # an outage is not an answer
+    assert ask(tool, "other") == "Page 1: other"
+    assert len(server.asked) == 3 + 3 + 1
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 422])
+def test_what_cannot_pass_is_not_tried_again(server: Server, status: int) -> None:
+    server.answer = lambda asked: Reply(status, b"told so")
+    assert fails(SearchTool(retriever(server))).endswith(
+        f"was asked once and failed; it last answered status {status}: told so"
+    )
+    assert len(server.asked) == 1
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"[]",
+        b'{"type": "error"}',
+        b'{"web": {}}',
+        b'{"web": {"results": [{"description": "a"}]}}',
+        b'{"web": {"results": [{"title": "a", "description": 3}]}}',
+    ],
+)
+def test_malformed_web_replies_are_failures(server: Server, web: SearchSettings, body: bytes) -> None:
+    server.answer = lambda asked: Reply(body=body)
+    assert "it last gave a malformed reply" in fails(SearchTool(web))
+    assert len(server.asked) == 3
+
+
+def test_a_slow_server_is_given_up(server: Server) -> None:
+    def late(asked: Asked) -> Reply:
+        server.released.wait()
+        return found("late")
+
+    server.answer = late
+    tool = SearchTool(retriever(server, replace(QUICK, timeout_seconds=0.2, tries=2)))
+    assert "was asked 2 times and failed; it last gave no reply within 0.2 s" in fails(tool)
+    assert len(server.asked) == 2
+
+
+def test_a_server_that_is_not_there_is_an_outage(server: Server) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        gone = HttpSettings(f"http://127.0.0.1:{free.getsockname()[1]}/retrieve")
+    settings = replace(retriever(server), http=gone)
+    assert "was asked 3 times and failed; it last could not be reached" in fails(SearchTool(settings))
+    with pytest.raises(MachineError, match=r"Start the retriever, or name another search.http.url."):
+        settings.check()
+
+
+def test_a_check_asks_the_retriever(server: Server) -> None:
+    facts = retriever(server).check()
+    assert facts == {
+        "text_format": 1,
+        "backend": "http",
+        "url": server.url,
+        "results": 3,
+        "characters": 1000,
+        "cache": "memory",
+    }
+    assert len(server.asked) == 1
+
+
+# waiting
+
+
+def test_retry_after_is_waited_for_by_every_request(server: Server) -> None:
+    server.in_turn(Reply(429, headers={"Retry-After": "1"}))
+    tool = SearchTool(retriever(server, replace(QUICK, longest_wait_seconds=2)))
+    ask(tool, "first")
+    assert server.asked[1].at - server.asked[0].at > 0.9
+    server.in_turn(Reply(503, headers={"Retry-After": "1"}))
+    hasty = SearchTool(retriever(server, replace(ONCE, longest_wait_seconds=2)))
+    fails(hasty, "second")
+    ask(hasty, "third")
+    assert server.asked[3].at - server.asked[2].at > 0.9
+
+
+def test_a_longer_retry_after_than_may_be_waited_ends_the_tries(server: Server) -> None:
+    in_an_hour = formatdate(time.time() + 3600, usegmt=True)
+    for value in ("3600", in_an_hour):
+        server.answer = lambda asked, value=value: Reply(429, headers={"Retry-After": value})
+        assert "was asked once" in fails(SearchTool(retriever(server)))
+
+
+def test_waits_double_and_are_drawn_from_the_seed() -> None:
+    settings = RequestSettings(first_wait_seconds=1, longest_wait_seconds=4)
+    waits = [settings.wait("query", tries) for tries in range(1, 6)]
+    for wait, whole in zip(waits, [1, 2, 4, 4, 4], strict=True):
+        assert whole / 2 <= wait <= whole
+    assert waits == [settings.wait("query", tries) for tries in range(1, 6)]
+    assert waits[0] != settings.wait("another", 1) != replace(settings, seed=1).wait("another", 1)
+
+
+def test_requests_begin_evenly_apart_and_not_while_held() -> None:
+    async def scenario() -> tuple[float, float]:
+        pace = Pace(per_second=50)
+        start = time.monotonic()
+        await asyncio.gather(*(pace.turn() for _ in range(6)))
+        apart = time.monotonic() - start
+        turns = [asyncio.create_task(pace.turn()) for _ in range(3)]
+        await asyncio.sleep(0)
+        pace.hold(0.2)
+        start = time.monotonic()
+        await asyncio.gather(*turns)
+        return apart, time.monotonic() - start
+
+    apart, held = asyncio.run(scenario())
+    assert apart >= 5 / 50
+    assert held >= 0.2 - 0.01 + 1 / 50  # the first may have had its turn
+    free = Pace(per_second=None)
+    asyncio.run(free.turn())
+
+
+# one world
+
+
+def test_equal_queries_at_once_make_one_request(server: Server) -> None:
+    tool = SearchTool(retriever(server))
+
+    async def together() -> list[ToolResult]:
+        return await asyncio.gather(*(tool.call({"query": f"{' ' * n}who"}, []) for n in range(50)))
+
+    assert set(asyncio.run(together())) == {ToolResult(ToolOutcome.OK, "Page 1: who")}
+    assert len(server.asked) == 1
+    assert tool.counts == {"calls": 50, "asked": 1, "kept": 49}
+
+
+def test_equal_queries_at_once_fail_together_and_are_asked_again(server: Server) -> None:
+    tool = SearchTool(retriever(server, ONCE))
+    server.in_turn(Reply(500))
+
+    async def together() -> list[Any]:
+        return await asyncio.gather(*(tool.call({"query": "who"}, []) for _ in range(5)), return_exceptions=True)
+
+    assert [type(result) for result in asyncio.run(together())] == [InfrastructureError] * 5
+    assert ask(tool) == "Page 1: who"
+    assert len(server.asked) == 2
+
+
+def test_a_cancelled_caller_leaves_the_others_their_answer(server: Server) -> None:
+    tool = SearchTool(retriever(server))
+    begun = threading.Event()
+
+    def held(asked: Asked) -> Reply:
+        begun.set()
+        server.released.wait()
+        return found(asked.query)
+
+    server.answer = held
+
+    async def scenario() -> ToolResult:
+        first, second = (asyncio.create_task(tool.call({"query": "who"}, [])) for _ in range(2))
+        await asyncio.to_thread(begun.wait)
+        first.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        server.released.set()
+        return await second
+
+    assert asyncio.run(scenario()).output == "Page 1: who"
+    assert len(server.asked) == 1
+
+
+def test_different_queries_wait_beside_each_other(server: Server) -> None:
+    tool = SearchTool(retriever(server, ONCE))
+    meeting = threading.Barrier(20, timeout=30)
+
+    def when_all_are_there(asked: Asked) -> Reply:
+        meeting.wait()
+        return found(asked.query)
+
+    server.answer = when_all_are_there
+
+    async def together() -> list[ToolResult]:
+        return await asyncio.gather(*(tool.call({"query": str(n)}, []) for n in range(20)))
+
+    assert [result.output for result in asyncio.run(together())] == [f"Page 1: {n}" for n in range(20)]
+
+
+def changing(server: Server) -> None:
+    """Never the same answer twice."""
+    server.answer = lambda asked: found(f"{asked.query} {len(server.asked)}")
+
+
+@pytest.mark.parametrize("kept_on_disk", [False, True])
+def test_a_query_has_one_answer_in_every_event_loop(server: Server, tmp_path: Path, kept_on_disk: bool) -> None:
+    changing(server)
+    settings = retriever(server, cache=str(tmp_path) if kept_on_disk else None)
+    tool = SearchTool(settings)
+    first = [ask(tool, str(query)) for query in range(5)]
+    assert [ask(tool, str(query)) for query in range(5)] == first
+    # a resumed run
+    later = [ask(SearchTool(settings), str(query)) for query in range(5)]
+    assert (later == first) is kept_on_disk
+
+
+def test_processes_with_one_cache_see_one_world(server: Server, tmp_path: Path) -> None:
+    """They ask at the same time, and the server never says the same thing twice."""
+    changing(server)
+    program = (
+        "import asyncio, sys\n"
+        "from rtpo.tools.search import SearchSettings, SearchTool\n"
+        "from rtpo.tools.search_http import HttpSettings\n"
+        "tool = SearchTool(SearchSettings('http', http=HttpSettings(sys.argv[1]), cache=sys.argv[2]))\n"
+        "print('ready', flush=True)\n"
+        "input()\n"
+        "async def main():\n"
+        "    return [r.output for r in await asyncio.gather(*(tool.call({'query': str(n)}, []) for n in range(20)))]\n"
+        "print(asyncio.run(main()))\n"
+    )
+    command = [sys.executable, "-c", program, server.url, str(tmp_path)]
+    processes = [
+        subprocess.Popen(command, cwd=PROJECT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    for process in processes:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+    seen = [process.communicate()[0] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0]
+    assert seen[0] == seen[1] != ""
+    assert len(server.asked) > 20
+    (recording,) = tmp_path.iterdir()
+    assert len(recording.read_text().splitlines()) == 1 + 20
+
+
+def test_a_recording_of_a_server_replays_without_it(server: Server, tmp_path: Path) -> None:
+    changing(server)
+    tool = SearchTool(retriever(server, cache=str(tmp_path)))
+    queries = ["\u00e9t\u00e9", "who", "line\nbreak"]
+    recorded = [ask(tool, query) for query in queries]
+    (file,) = tmp_path.iterdir()
+    server.answer = lambda asked: Reply(500)
+    replay = SearchTool(SearchSettings("replay", replay=ReplaySettings(str(file), "error")))
+    assert [ask(replay, query) for query in queries] == recorded
+    assert len(server.asked) == 3
+
+
+def test_a_live_miss_is_kept_and_its_outage_is_not(server: Server, tmp_path: Path) -> None:
+    file = tmp_path / "recording.jsonl"
+    file.write_text('{"query": "who", "text": "known"}\n')
+    settings = replace(
+        retriever(server, ONCE, cache=str(tmp_path / "cache")),
+        backend="replay",
+        replay=ReplaySettings(str(file), "live", "http"),
+    )
+    changing(server)
+    tool = SearchTool(settings)
+    server.in_turn(Reply(500))
+    fails(tool, "where")
+    changing(server)
+    answers = [ask(tool, "where"), ask(tool), ask(SearchTool(settings), "where")]
+    assert answers == ["Page 1: where 2", "known", "Page 1: where 2"]
+    assert tool.counts["missed"] == 2
