@@ -18,6 +18,8 @@ class Settings(Protocol):
         that says what is missing."""
         ...
 
+    def __hash__(self) -> int: ...
+
 
 @dataclass(frozen=True)
 class NoSettings:

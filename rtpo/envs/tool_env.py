@@ -5,11 +5,8 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
-from jsonschema import Draft202012Validator
-from jsonschema.exceptions import best_match
-
 from rtpo.tools.base import Tool
-from rtpo.tools.protocol import SHAPE, Call, Malformed, parse_calls, visible_text
+from rtpo.tools.protocol import CUT, Call, Malformed, encodable, parse_calls, refusal, visible_text, whole_calls
 from rtpo.types import (
     Feedback,
     Grade,
@@ -19,13 +16,10 @@ from rtpo.types import (
     Snapshot,
     StopReason,
     Task,
-    ToolOutcome,
     ToolUse,
 )
 
 _BOX = "\\boxed{"
-_CUT = Message("tool", "Error: the reply was cut at its token limit.")
-_LONGEST_COMPLAINT = 200
 
 Past = tuple[str, str]
 """A call that was run: its tool, and its arguments as JSON."""
@@ -83,14 +77,14 @@ class ToolEnv(ABC):
         text = visible_text(reply)
         calls = parse_calls(text)
         if stop is StopReason.LENGTH:
-            calls = tuple(call for call in calls if not (isinstance(call, Malformed) and call.is_open))
+            calls = whole_calls(calls)
             if not calls:
-                return Feedback((_CUT,), done=False)
+                return Feedback((CUT,), done=False)
         if not calls:
             self._final = text
             return Feedback((), done=True)
         answers = [await self._answer(call, number) for number, call in enumerate(calls)]
-        messages = tuple(Message("tool", _encodable(content)) for content, _ in answers)
+        messages = tuple(Message("tool", encodable(content)) for content, _ in answers)
         return Feedback(messages, done=False, calls=tuple(use for _, use in answers))
 
     def snapshot(self) -> Snapshot:
@@ -114,20 +108,13 @@ class ToolEnv(ABC):
 
     async def _answer(self, call: Call | Malformed, number: int) -> tuple[str, ToolUse]:
         """What the policy is told of the reply's call `number`, and what became of it."""
-        if isinstance(call, Malformed):
-            return f"Error: {call.why}. Write {SHAPE}", ToolUse("", ToolOutcome.MALFORMED)
-        tool = self._tools.get(call.name)
-        if tool is None:
-            name = call.name[:_LONGEST_COMPLAINT]
-            return f"Error: no tool {name!r}; use {', '.join(self._tools)}.", ToolUse("", ToolOutcome.MALFORMED)
-        misfit = best_match(Draft202012Validator(tool.schema["function"]["parameters"]).iter_errors(call.arguments))
-        if misfit is not None:
-            return f"Error: {_complaint(misfit.message)}.", ToolUse(call.name, ToolOutcome.MALFORMED)
-        if number >= self._calls_per_reply:
-            why = f"Error: not run, at most {self._calls_per_reply} call(s) a reply."
-            return why, ToolUse(call.name, ToolOutcome.REFUSED)
+        schemas = {name: tool.schema for name, tool in self._tools.items()}
+        refused = refusal(call, schemas, number, self._calls_per_reply)
+        if refused is not None:
+            return refused
+        assert isinstance(call, Call)
         earlier = [json.loads(arguments) for name, arguments in self._past if name == call.name]
-        result = await tool.call(call.arguments, earlier)
+        result = await self._tools[call.name].call(call.arguments, earlier)
         self._past = (*self._past, (call.name, json.dumps(call.arguments)))
         return result.output or "(no output)", ToolUse(call.name, result.outcome)
 
@@ -135,13 +122,3 @@ class ToolEnv(ABC):
         if self._task is None:
             raise RuntimeError("the environment has no episode: reset or restore it first")
         return self._task
-
-
-def _complaint(message: str) -> str:
-    """A schema's complaint, which quotes what it complains of, kept short."""
-    return message if len(message) <= _LONGEST_COMPLAINT else message[:_LONGEST_COMPLAINT] + " ..."
-
-
-def _encodable(text: str) -> str:
-    """Half of a surrogate pair, which JSON can spell and no tokenizer takes, becomes a question mark."""
-    return text.encode("utf-8", "replace").decode("utf-8")

@@ -1,15 +1,22 @@
 """Qwen3's tool protocol: the calls in a reply's text, `<tool_call>` around JSON with `name` and `arguments`."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import best_match
+
 from rtpo.tools.base import Arguments
+from rtpo.types import Message, ToolOutcome, ToolUse
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 SHAPE = f'{OPEN}\n{{"name": ..., "arguments": {{...}}}}\n{CLOSE}'
+CUT = Message("tool", "Error: the reply was cut at its token limit.")
+"""what follows a reply that was cut before it made a call"""
 _DECODER = json.JSONDecoder()
+_LONGEST_QUOTE = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +45,38 @@ def parse_calls(text: str) -> tuple[Call | Malformed, ...]:
     """The calls in a reply's visible text, in order. Tags inside a call's JSON strings are part of them. Raises
     nothing, whatever the text."""
     return tuple(_calls(text))
+
+
+def whole_calls(calls: tuple[Call | Malformed, ...]) -> tuple[Call | Malformed, ...]:
+    """Those of a reply that was cut at its token limit: without the call it was cut in."""
+    return tuple(call for call in calls if not (isinstance(call, Malformed) and call.is_open))
+
+
+def refusal(
+    call: Call | Malformed, schemas: Mapping[str, Mapping[str, Any]], number: int, most: int
+) -> tuple[str, ToolUse] | None:
+    """What the policy is told of a reply's call `number` (from 0) that is not run: one that cannot be read, names no
+    tool of `schemas` (by name), does not fit its schema, or comes after the `most` of a reply. None for one to run."""
+    if isinstance(call, Malformed):
+        return f"Error: {call.why}. Write {SHAPE}", ToolUse("", ToolOutcome.MALFORMED)
+    if call.name not in schemas:
+        why = f"Error: no tool {call.name[:_LONGEST_QUOTE]!r}; use {', '.join(schemas)}."
+        return why, ToolUse("", ToolOutcome.MALFORMED)
+    parameters = schemas[call.name]["function"]["parameters"]
+    misfit = best_match(Draft202012Validator(parameters).iter_errors(call.arguments))
+    if misfit is not None:
+        # a schema's complaint quotes what it complains of
+        quote = misfit.message
+        why = quote if len(quote) <= _LONGEST_QUOTE else quote[:_LONGEST_QUOTE] + " ..."
+        return f"Error: {why}.", ToolUse(call.name, ToolOutcome.MALFORMED)
+    if number >= most:
+        return f"Error: not run, at most {most} call(s) a reply.", ToolUse(call.name, ToolOutcome.REFUSED)
+    return None
+
+
+def encodable(text: str) -> str:
+    """Half of a surrogate pair, which JSON can spell and no tokenizer takes, becomes a question mark."""
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def render_call(name: str, arguments: Arguments) -> str:
