@@ -135,7 +135,7 @@ def _answer(url: str, patience: Patience) -> Iterator[httpx.Response]:
             yield response
     except httpx.ConnectError as error:
         raise DataError(f"{url} cannot be reached ({error}), there may be no network") from error
-    except httpx.TransportError as error:
+    except (httpx.TimeoutException, httpx.NetworkError, httpx.RemoteProtocolError) as error:
         raise _Again(f"of {type(error).__name__} ({error})") from error
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise DataError(f"{url} cannot be read: {error}") from error

@@ -62,7 +62,7 @@ def parse_file(name: str, path: Path, parse: Parser) -> tuple[list[Record], list
     dropped: list[Dropped] = []
     questions: dict[str, str] = {}
     places: dict[str, str] = {}
-    for number, (place, row) in enumerate(_rows(path), start=1):
+    for number, (place, row) in enumerate(read_rows(path), start=1):
         try:
             parsed = parse(row)
         except NoAnswer:
@@ -85,8 +85,9 @@ def parse_file(name: str, path: Path, parse: Parser) -> tuple[list[Record], list
 # formats
 
 
-def _rows(path: Path) -> Iterator[tuple[str, Row]]:
-    """Each row with its place in words. The format is told by the content: Parquet, a JSON array, JSONL or CSV."""
+def read_rows(path: Path) -> Iterator[tuple[str, Row]]:
+    """Each row of a raw file with its place in words. The format is told by the content: Parquet, a JSON array, JSONL
+    or CSV. Raises DataError for a file that is none of these, or not whole."""
     try:
         content = path.read_bytes()
     except OSError as error:

@@ -1,0 +1,112 @@
+"""Prepared files: what is written is read, and what cannot be is refused by line."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rtpo.data.records import Record, manifest_path, read_records, write_records
+from rtpo.errors import DataError, MachineError
+from rtpo.records import sha256
+from rtpo.types import Task
+
+RECORD = {"uid": "set/1", "question": "first", "answers": ["1"], "meta": {}}
+
+
+def write(folder: Path, *rows: Any) -> Path:
+    path = folder / "problems.jsonl"
+    path.write_text("".join(f"{row if isinstance(row, str) else json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def test_awkward_records_come_back_as_they_were(tmp_path: Path) -> None:
+    records = [
+        Record("set/1", "two lines\u2028of\x85one\r\nquestion \\frac{1}{2}", ("New York, New York", "NYC")),
+        Record("set/é", "“Größe” 最高价 𝔸 \x00", ("1,000", "0.5"), {"annotations": [["2/2", "1"]], "level": None}),
+    ]
+    path = tmp_path / "set.jsonl"
+    write_records(path, records)
+    assert read_records(path) == [Task(one.uid, one.question, one.answers, one.meta) for one in records]
+    assert path.read_bytes().count(b"\n") == 2
+    assert [file.name for file in tmp_path.iterdir()] == ["set.jsonl"]
+
+
+TEXT = st.text(min_size=1).filter(str.strip)
+
+
+@given(st.lists(st.builds(Record, TEXT, TEXT, st.lists(TEXT, min_size=1).map(tuple)), min_size=1))
+def test_any_text_comes_back(tmp_path_factory: pytest.TempPathFactory, records: list[Record]) -> None:
+    path = tmp_path_factory.getbasetemp() / "any.jsonl"
+    write_records(path, records)
+    uids, questions = ({getattr(one, name) for one in records} for name in ("uid", "question"))
+    if len(uids) == len(questions) == len(records):
+        assert [(one.uid, one.question, one.answer) for one in read_records(path)] == [
+            (one.uid, one.question, one.answers) for one in records
+        ]
+    else:
+        with pytest.raises(DataError, match="repeats the"):
+            read_records(path)
+
+
+@pytest.mark.parametrize(
+    ("row", "sentence"),
+    [
+        ("{oops", r"line 2 of .*problems\.jsonl is not JSON \(.*\): python experiments/prepare_data.py makes"),
+        ("", r"line 2 of .* is not JSON"),
+        ("[" * 100_000, r"line 2 of .* is not JSON"),
+        ("1" * 5_000, r"line 2 of .* is not JSON"),
+        ("[]", r"line 2 of .* is not an object"),
+        ({"question": "q", "answers": ["1"]}, r"line 2 of .* has no uid"),
+        ({"uid": "a", "answers": ["1"]}, r"line 2 of .* has no question"),
+        ({"uid": "a", "question": " ", "answers": ["1"]}, r"line 2 of .* has no question"),
+        ({"uid": "a", "question": "q", "answer": "1"}, r"line 2 of .* has the field 'answer'"),
+        ({"uid": "a", "question": "q"}, r"line 2 of .* has no answers: give a list"),
+        ({"uid": "a", "question": "q", "answers": "1"}, r"line 2 of .* has no answers: give a list"),
+        ({"uid": "a", "question": "q", "answers": []}, r"line 2 of .* has no answers: give a list"),
+        ({"uid": "a", "question": "q", "answers": ["1", ""]}, r"line 2 of .*: '' is among its answers"),
+        ({"uid": "a", "question": "q", "answers": [7]}, r"line 2 of .*: 7 is among its answers"),
+        (RECORD | {"meta": [1], "uid": "a"}, r"line 2 of .*: meta is \[1\]"),
+        (RECORD | {"uid": "a"}, r"line 2 of .* repeats the question of line 1 \('first'\)"),
+        (RECORD | {"question": "q"}, r"line 2 of .* repeats the uid of line 1 \('set/1'\)"),
+    ],
+)
+def test_a_line_that_cannot_be_is_named(tmp_path: Path, row: Any, sentence: str) -> None:
+    with pytest.raises(DataError, match=sentence):
+        read_records(write(tmp_path, RECORD, row))
+
+
+def test_a_file_that_cannot_be_read_is_said(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"nowhere\.jsonl cannot be read \(No such file"):
+        read_records(tmp_path / "nowhere.jsonl")
+    (tmp_path / "latin.jsonl").write_bytes(b"\xe9")
+    with pytest.raises(DataError, match="not UTF-8"):
+        read_records(tmp_path / "latin.jsonl")
+
+
+def test_a_file_that_its_manifest_does_not_describe_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path, RECORD, RECORD | {"uid": "set/2", "question": "second"})
+    manifest_path(path).write_text(json.dumps({"rows": 2, "sha256": sha256(path)}))
+    assert len(read_records(path)) == 2
+    path.write_text(path.read_text().splitlines(keepends=True)[0])
+    with pytest.raises(DataError, match=r"has 1 rows and the sha256 \w{64}, and its manifest says 2 rows and \w{64}:"):
+        read_records(path)
+    manifest_path(path).write_text("{oops")
+    with pytest.raises(DataError, match=r"problems\.manifest\.json cannot be read .*: remove it and prepare problems"):
+        read_records(path)
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = write(tmp_path, RECORD)
+    before = path.read_bytes()
+    (tmp_path / "problems.jsonl.partial").mkdir()
+    with pytest.raises(OSError, match="directory"):
+        write_records(path, [Record("a", "b", ("c",))])
+    assert path.read_bytes() == before
+    (tmp_path / "problems.jsonl.partial").rmdir()
+    (tmp_path / "problems.jsonl.partial").symlink_to("/dev/full")
+    with pytest.raises(MachineError, match="No space left"):
+        write_records(path, [Record("a", "b", ("c",))])
+    assert path.read_bytes() == before
