@@ -22,7 +22,7 @@ import numpy as np
 
 from rtpo.config import PROJECT
 from rtpo.records import commit, machine, packages, utc_now, write_whole
-from rtpo.tools.search import SearchSettings, SearchTool
+from rtpo.tools.search import SearchSettings, SearchWorld
 from rtpo.tools.search_bm25 import Bm25Index, Bm25Settings, build_index
 
 P99_MS = 20.0
@@ -73,8 +73,8 @@ def timed_searches(index: Bm25Index, asked: Sequence[str]) -> dict[str, float]:
     return spread(seconds)
 
 
-async def timed_calls(tool: SearchTool, asked: Sequence[str], at_once: int) -> dict[str, float]:
-    """Calls of the tool, `at_once` in flight: latency, calls a second, and how late the event loop came to a timer
+async def timed_calls(world: SearchWorld, asked: Sequence[str], at_once: int) -> dict[str, float]:
+    """Calls of a world, `at_once` in flight: latency, calls a second, and how late the event loop came to a timer
     that was due every millisecond meanwhile."""
     seconds: list[float] = []
     late: list[float] = [0.0]
@@ -83,7 +83,7 @@ async def timed_calls(tool: SearchTool, asked: Sequence[str], at_once: int) -> d
     async def caller() -> None:
         for query in left:
             before = time.perf_counter()
-            await tool.call({"query": query}, [])
+            await world.call(query)
             seconds.append(time.perf_counter() - before)
 
     async def ticker() -> None:
@@ -130,9 +130,9 @@ def bench(passages: int, count: int) -> dict[str, Any]:
         record["search"] = timed_searches(index, asked)
         record["search_frequent"] = timed_searches(index, queries(count, FREQUENT))
         settings = SearchSettings("bm25", results=RESULTS, bm25=Bm25Settings(str(folder)))
-        # each tool has a memory of its own, so that none answers from another's
-        record["calls"] = [asyncio.run(timed_calls(SearchTool(settings), asked, at_once)) for at_once in (1, 64)]
-        kept = SearchTool(settings)
+        # each world has a memory of its own, so that none answers from another's
+        record["calls"] = [asyncio.run(timed_calls(SearchWorld(settings), asked, at_once)) for at_once in (1, 64)]
+        kept = SearchWorld(settings)
         for _ in range(2):
             record["calls_kept"] = asyncio.run(timed_calls(kept, asked[:1000], 1))
     record["limit_p99_ms"] = P99_MS

@@ -14,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from rtpo.errors import DataError
 from rtpo.tools.base import Tool, ToolResult
-from rtpo.tools.search import SearchSettings, SearchTool, open_search
+from rtpo.tools.search import SearchSettings, SearchTool, SearchWorld
 from rtpo.tools.search_bm25 import Bm25Settings, build_index
 from rtpo.tools.search_client import RequestSettings
 from rtpo.tools.search_http import HttpSettings
@@ -34,12 +34,12 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(folder)
 
 
-def ask(tool: SearchTool, *queries: str) -> list[ToolResult]:
-    return [asyncio.run(tool.call({"query": query}, [])) for query in queries]
+def ask(world: SearchWorld, *queries: str) -> list[ToolResult]:
+    return [asyncio.run(world.call(query)) for query in queries]
 
 
-def texts(tool: SearchTool, *queries: str) -> list[str]:
-    results = ask(tool, *queries)
+def texts(world: SearchWorld, *queries: str) -> list[str]:
+    results = ask(world, *queries)
     assert {result.outcome for result in results} <= {ToolOutcome.OK}
     return [result.output for result in results]
 
@@ -136,7 +136,7 @@ def test_the_tool_is_one_and_answers_in_text(index: str) -> None:
     assert (function["name"], function["parameters"]["required"]) == ("search", ["query"])
     assert function["parameters"]["properties"]["query"]["type"] == "string"
     assert json.loads(json.dumps(tool.schema)) == tool.schema
-    (result,) = ask(tool, "Where was Ada Holm born?")
+    result = asyncio.run(tool.call({"query": "Where was Ada Holm born?"}, [{"query": "earlier"}]))
     assert result == ToolResult(
         ToolOutcome.OK,
         "Page 1: Brask: Brask is a town on the river Tamm, known for its glass. Ada Holm was born there in 1871.\n"
@@ -153,32 +153,33 @@ def test_the_tool_is_one_and_answers_in_text(index: str) -> None:
     ],
 )
 def test_queries_that_may_not_be_are_refused(index: str, query: str, said: str) -> None:
-    tool = SearchTool(on_index(index, query_characters=10))
-    assert ask(tool, query) == [ToolResult(ToolOutcome.REFUSED, said)]
-    assert tool.counts == {"calls": 1, "refused": 1}
+    world = SearchWorld(on_index(index, query_characters=10))
+    assert ask(world, query) == [ToolResult(ToolOutcome.REFUSED, said)]
+    assert world.counts == {"calls": 1, "refused": 1}
 
 
 def test_equal_queries_are_answered_once(index: str) -> None:
-    tool = SearchTool(on_index(index))
+    world = SearchWorld(on_index(index))
 
     async def together() -> list[ToolResult]:
-        return await asyncio.gather(*(tool.call({"query": query}, []) for query in ("Brask", " Brask ", "Sund")))
+        return await asyncio.gather(*(world.call(query) for query in ("Brask", " Brask ", "Sund")))
 
     first, second, third = asyncio.run(together())
     assert first == second != third
-    assert ask(tool, "Brask\n", "brask")[0] == first
+    assert ask(world, "Brask\n", "brask")[0] == first
     # case is part of a query
-    assert tool.counts == {"calls": 5, "kept": 2, "asked": 3}
+    assert world.counts == {"calls": 5, "kept": 2, "asked": 3}
 
 
-def test_checks_give_facts_and_one_tool_serves_a_process(index: str) -> None:
-    settings = on_index(index)
-    facts = settings.check()
+def test_checks_give_facts(index: str) -> None:
+    facts = on_index(index).check()
     assert json.loads(json.dumps(facts)) == facts
-    assert facts["backend"] == "bm25"
-    assert facts["cache"] == "memory"
-    assert open_search(settings) is open_search(on_index(index))
-    assert open_search(settings) is not open_search(on_index(index, results=1))
+    assert (facts["backend"], facts["cache"]) == ("bm25", "memory")
+
+
+def test_tools_of_a_process_share_a_world(index: str) -> None:
+    one, two = SearchTool(on_index(index)), SearchTool(on_index(index))
+    assert one.world is two.world is not SearchTool(on_index(index, results=1)).world
 
 
 # what is kept
@@ -265,15 +266,15 @@ def test_a_recording_that_is_not_its_own_is_refused(tmp_path: Path) -> None:
         get(recording, "q")
 
 
-def test_a_world_outlives_the_tool(index: str, tmp_path: Path) -> None:
+def test_a_world_on_disk_outlives_its_process(index: str, tmp_path: Path) -> None:
     settings = on_index(index, cache=str(tmp_path))
-    first = texts(SearchTool(settings), "Brask", "Sund")
-    later = SearchTool(settings)
+    first = texts(SearchWorld(settings), "Brask", "Sund")
+    later = SearchWorld(settings)
     assert texts(later, "Brask", "Sund") == first
     assert later.counts == {"calls": 2, "kept": 2}
     assert settings.check()["cache"] == "folder"
     # other settings, another world
-    shorter = SearchTool(on_index(index, cache=str(tmp_path), characters=5))
+    shorter = SearchWorld(on_index(index, cache=str(tmp_path), characters=5))
     assert texts(shorter, "Sund") == ["Page 1: Sund ...\nPage 2: Ada H ..."]
     assert len(list(tmp_path.iterdir())) == 2
 
@@ -283,13 +284,13 @@ def test_a_world_outlives_the_tool(index: str, tmp_path: Path) -> None:
 
 def test_a_recording_replays_to_the_same_text(index: str, tmp_path: Path) -> None:
     queries = ["Brask", "café", "nothing known", "the capital of Velland"]
-    recorded = texts(SearchTool(on_index(index, cache=str(tmp_path))), *queries)
+    recorded = texts(SearchWorld(on_index(index, cache=str(tmp_path))), *queries)
     (file,) = tmp_path.iterdir()
     assert read_recording(file) == dict(zip(queries, recorded, strict=True))
-    assert texts(SearchTool(on_recording(file, "error")), *queries) == recorded
+    assert texts(SearchWorld(on_recording(file, "error")), *queries) == recorded
     dictionary = tmp_path / "as_dictionary.json"
     dictionary.write_text(json.dumps(read_recording(file)))
-    assert texts(SearchTool(on_recording(dictionary, "error")), *queries) == recorded
+    assert texts(SearchWorld(on_recording(dictionary, "error")), *queries) == recorded
 
 
 @pytest.fixture
@@ -301,16 +302,18 @@ def recording(tmp_path: Path) -> Path:
 
 
 def test_what_a_miss_gets_is_declared(recording: Path, index: str, tmp_path: Path) -> None:
-    strict = SearchTool(on_recording(recording, "error"))
+    strict = SearchWorld(on_recording(recording, "error"))
     assert texts(strict, "known query", "half") == ["  known\ntext ", "?"]
     with pytest.raises(DataError, match=r"recording.jsonl has no answer to 'Brask': record it, or use replay.on_miss"):
         ask(strict, "Brask")
-    empty = SearchTool(on_recording(recording, "empty"))
+    empty = SearchWorld(on_recording(recording, "empty"))
     assert texts(empty, "known query", "Brask") == ["  known\ntext ", NO_RESULTS]
-    live = SearchTool(on_recording(recording, "live", live="bm25", bm25=Bm25Settings(index), cache=str(tmp_path / "c")))
-    assert texts(live, "known query", "Brask") == ["  known\ntext ", *texts(SearchTool(on_index(index)), "Brask")]
-    assert [tool.counts["missed"] for tool in (strict, empty, live)] == [1, 1, 1]
-    assert texts(live, "Brask") == texts(SearchTool(on_index(index)), "Brask")
+    live = SearchWorld(
+        on_recording(recording, "live", live="bm25", bm25=Bm25Settings(index), cache=str(tmp_path / "c"))
+    )
+    assert texts(live, "known query", "Brask") == ["  known\ntext ", *texts(SearchWorld(on_index(index)), "Brask")]
+    assert [world.counts["missed"] for world in (strict, empty, live)] == [1, 1, 1]
+    assert texts(live, "Brask") == texts(SearchWorld(on_index(index)), "Brask")
     assert live.counts == {"calls": 3, "asked": 2, "missed": 1, "kept": 1}
 
 
@@ -320,7 +323,7 @@ def test_a_replay_tells_what_it_replays(recording: Path) -> None:
     assert (facts["on_miss"], facts["live"]) == ("empty", None)
     before = facts["sha256"]
     recording.write_text('{"query": "q", "text": "t"}\n')
-    assert SearchTool(on_recording(recording, "empty")).identity["sha256"] != before
+    assert SearchWorld(on_recording(recording, "empty")).identity["sha256"] != before
 
 
 @pytest.mark.parametrize(
@@ -349,10 +352,10 @@ def test_real_recorded_searches_replay() -> None:
     known = json.loads(path.read_text())
     assert len(known) == 1000
     assert all(len(normalise_query(query)) > 0 for query in known)
-    tool = SearchTool(on_recording(path, "error", query_characters=max(map(len, known))))
+    world = SearchWorld(on_recording(path, "error", query_characters=max(map(len, known))))
 
     async def together() -> list[ToolResult]:
-        return await asyncio.gather(*(tool.call({"query": query}, []) for query in known))
+        return await asyncio.gather(*(world.call(query) for query in known))
 
     assert asyncio.run(together()) == [ToolResult(ToolOutcome.OK, text) for text in known.values()]
-    assert tool.counts == {"calls": 1000, "asked": 1000}
+    assert world.counts == {"calls": 1000, "asked": 1000}

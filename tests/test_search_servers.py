@@ -23,7 +23,7 @@ from rtpo.config import PROJECT
 from rtpo.errors import ConfigError, InfrastructureError, MachineError
 from rtpo.tools import search_client
 from rtpo.tools.base import ToolResult
-from rtpo.tools.search import SearchSettings, SearchTool
+from rtpo.tools.search import SearchSettings, SearchWorld
 from rtpo.tools.search_client import Pace, RequestSettings
 from rtpo.tools.search_http import HttpSettings
 from rtpo.tools.search_replay import ReplaySettings
@@ -149,15 +149,15 @@ def web(server: Server, monkeypatch: pytest.MonkeyPatch) -> SearchSettings:
     return SearchSettings("web", web=WebSettings(server.url, "SEARCH_KEY"), requests=QUICK)
 
 
-def ask(tool: SearchTool, query: str = "who") -> str:
-    result = asyncio.run(tool.call({"query": query}, []))
+def ask(world: SearchWorld, query: str = "who") -> str:
+    result = asyncio.run(world.call(query))
     assert result.outcome is ToolOutcome.OK
     return result.output
 
 
-def fails(tool: SearchTool, query: str = "who") -> str:
+def fails(world: SearchWorld, query: str = "who") -> str:
     with pytest.raises(InfrastructureError) as raised:
-        ask(tool, query)
+        ask(world, query)
     return str(raised.value)
 
 
@@ -166,8 +166,8 @@ def fails(tool: SearchTool, query: str = "who") -> str:
 
 def test_a_retriever_is_asked_in_search_r1s_protocol(server: Server) -> None:
     server.answer = lambda asked: found("was born in 1871.", "painted.\nLong.", "not asked for", title="Ada Holm")
-    tool = SearchTool(retriever(server, results=2))
-    assert ask(tool, " Who  was Ada? ") == "Page 1: Ada Holm: was born in 1871.\nPage 2: Ada Holm: painted. Long."
+    world = SearchWorld(retriever(server, results=2))
+    assert ask(world, " Who  was Ada? ") == "Page 1: Ada Holm: was born in 1871.\nPage 2: Ada Holm: painted. Long."
     (asked,) = server.asked
     assert (asked.method, asked.path) == ("POST", "/retrieve")
     assert asked.body == {"queries": ["Who was Ada?"], "topk": 2, "return_scores": True}
@@ -175,14 +175,14 @@ def test_a_retriever_is_asked_in_search_r1s_protocol(server: Server) -> None:
 
 def test_a_retriever_may_find_nothing(server: Server) -> None:
     server.answer = lambda asked: found()
-    assert ask(SearchTool(retriever(server))) == "No results."
+    assert ask(SearchWorld(retriever(server))) == "No results."
 
 
 def test_a_web_api_is_asked_in_braves(server: Server, web: SearchSettings) -> None:
     server.answer = lambda asked: pages(
         {"title": "Ada &amp; Jon", "description": "It&#x27;s \u00e9\n"}, {"title": "Bare"}, {"title": "Third"}
     )
-    assert ask(SearchTool(replace(web, results=2)), "a&b=c #\u00e9") == "Page 1: Ada & Jon: It's \u00e9\nPage 2: Bare"
+    assert ask(SearchWorld(replace(web, results=2)), "a&b=c #\u00e9") == "Page 1: Ada & Jon: It's \u00e9\nPage 2: Bare"
     (asked,) = server.asked
     assert asked.method == "GET"
     assert asked.query == "a&b=c #\u00e9"
@@ -193,13 +193,13 @@ def test_a_web_api_is_asked_in_braves(server: Server, web: SearchSettings) -> No
 
 def test_a_web_api_may_find_nothing(server: Server, web: SearchSettings) -> None:
     server.answer = lambda asked: Reply(body=b'{"type": "search"}')
-    assert ask(SearchTool(web)) == "No results."
+    assert ask(SearchWorld(web)) == "No results."
 
 
 def test_more_words_than_a_web_api_takes_are_refused(server: Server, web: SearchSettings) -> None:
-    result = asyncio.run(SearchTool(web).call({"query": "a " * 51}, []))
+    result = asyncio.run(SearchWorld(web).call("a " * 51))
     assert result == ToolResult(ToolOutcome.REFUSED, "The query has 51 words: use 50 or fewer.")
-    assert ask(SearchTool(web), "a " * 50)
+    assert ask(SearchWorld(web), "a " * 50)
     assert len(server.asked) == 1
 
 
@@ -211,12 +211,12 @@ def test_the_key_is_nowhere_but_in_its_header(
 ) -> None:
     """Even where the server says it back."""
     settings = replace(web, cache=str(tmp_path))
-    tool = SearchTool(settings)
+    world = SearchWorld(settings)
     server.answer = lambda asked: pages({"title": "you sent", "description": asked.headers["X-Subscription-Token"]})
-    assert ask(tool, "good") == "Page 1: you sent: ***"
+    assert ask(world, "good") == "Page 1: you sent: ***"
     server.answer = lambda asked: Reply(401, json.dumps(asked.headers).encode())
     with pytest.raises(InfrastructureError) as raised:
-        ask(tool, "bad")
+        ask(world, "bad")
     assert "answered status 401" in str(raised.value)
     told = [
         "".join(traceback.format_exception(raised.value)),
@@ -234,7 +234,7 @@ def test_a_key_is_not_taken_elsewhere(server: Server, web: SearchSettings) -> No
     other = Server()
     try:
         server.answer = lambda asked: Reply(302, headers={"Location": other.url})
-        assert "answered status 302" in fails(SearchTool(web))
+        assert "answered status 302" in fails(SearchWorld(web))
         assert other.asked == []
     finally:
         other.close()
@@ -245,16 +245,16 @@ def test_a_key_that_cannot_be_is_missed_at_the_start(
     web: SearchSettings, monkeypatch: pytest.MonkeyPatch, key: str | None
 ) -> None:
     monkeypatch.delenv("SEARCH_KEY") if key is None else monkeypatch.setenv("SEARCH_KEY", key)
-    settings = replace(web, results=7)  # a tool of its own
+    settings = replace(web, results=7)  # a world of its own
     with pytest.raises(ConfigError, match="environment variable SEARCH_KEY") as raised:
         settings.check()
     assert not key or not key.strip() or key not in str(raised.value)
 
 
 def test_a_key_does_not_change_the_world(web: SearchSettings, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = SearchTool(web).identity
+    before = SearchWorld(web).identity
     monkeypatch.setenv("SEARCH_KEY", "another")
-    assert SearchTool(web).identity == before
+    assert SearchWorld(web).identity == before
 
 
 # failures
@@ -282,23 +282,23 @@ def test_a_key_does_not_change_the_world(web: SearchSettings, monkeypatch: pytes
 def test_what_may_pass_is_tried_again(server: Server, reply: Reply, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search_client, "MOST_BYTES", 300_000 if reply.body[:1] == b"[" else 1000)
     server.in_turn(reply, reply)
-    tool = SearchTool(retriever(server))
-    assert ask(tool) == "Page 1: who"
+    world = SearchWorld(retriever(server))
+    assert ask(world) == "Page 1: who"
     assert len(server.asked) == 3
     server.in_turn(reply, reply, reply)
-    said = fails(tool, "other")
+    said = fails(world, "other")
     assert server.url in said
     assert "was asked 3 times and failed" in said
     assert len(said) < 600
     # an outage is not an answer
-    assert ask(tool, "other") == "Page 1: other"
+    assert ask(world, "other") == "Page 1: other"
     assert len(server.asked) == 3 + 3 + 1
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 422])
 def test_what_cannot_pass_is_not_tried_again(server: Server, status: int) -> None:
     server.answer = lambda asked: Reply(status, b"told so")
-    assert fails(SearchTool(retriever(server))).endswith(
+    assert fails(SearchWorld(retriever(server))).endswith(
         f"was asked once and failed; it last answered status {status}: told so"
     )
     assert len(server.asked) == 1
@@ -316,7 +316,7 @@ def test_what_cannot_pass_is_not_tried_again(server: Server, status: int) -> Non
 )
 def test_malformed_web_replies_are_failures(server: Server, web: SearchSettings, body: bytes) -> None:
     server.answer = lambda asked: Reply(body=body)
-    assert "it last gave a malformed reply" in fails(SearchTool(web))
+    assert "it last gave a malformed reply" in fails(SearchWorld(web))
     assert len(server.asked) == 3
 
 
@@ -326,8 +326,8 @@ def test_a_slow_server_is_given_up(server: Server) -> None:
         return found("late")
 
     server.answer = late
-    tool = SearchTool(retriever(server, replace(QUICK, timeout_seconds=0.2, tries=2)))
-    assert "was asked 2 times and failed; it last gave no reply within 0.2 s" in fails(tool)
+    world = SearchWorld(retriever(server, replace(QUICK, timeout_seconds=0.2, tries=2)))
+    assert "was asked 2 times and failed; it last gave no reply within 0.2 s" in fails(world)
     assert len(server.asked) == 2
 
 
@@ -336,7 +336,7 @@ def test_a_server_that_is_not_there_is_an_outage(server: Server) -> None:
         free.bind(("127.0.0.1", 0))
         gone = HttpSettings(f"http://127.0.0.1:{free.getsockname()[1]}/retrieve")
     settings = replace(retriever(server), http=gone)
-    assert "was asked 3 times and failed; it last could not be reached" in fails(SearchTool(settings))
+    assert "was asked 3 times and failed; it last could not be reached" in fails(SearchWorld(settings))
     with pytest.raises(MachineError, match=r"Start the retriever, or name another search.http.url."):
         settings.check()
 
@@ -359,11 +359,11 @@ def test_a_check_asks_the_retriever(server: Server) -> None:
 
 def test_retry_after_is_waited_for_by_every_request(server: Server) -> None:
     server.in_turn(Reply(429, headers={"Retry-After": "1"}))
-    tool = SearchTool(retriever(server, replace(QUICK, longest_wait_seconds=2)))
-    ask(tool, "first")
+    world = SearchWorld(retriever(server, replace(QUICK, longest_wait_seconds=2)))
+    ask(world, "first")
     assert server.asked[1].at - server.asked[0].at > 0.9
     server.in_turn(Reply(503, headers={"Retry-After": "1"}))
-    hasty = SearchTool(retriever(server, replace(ONCE, longest_wait_seconds=2)))
+    hasty = SearchWorld(retriever(server, replace(ONCE, longest_wait_seconds=2)))
     fails(hasty, "second")
     ask(hasty, "third")
     assert server.asked[3].at - server.asked[2].at > 0.9
@@ -373,7 +373,7 @@ def test_a_longer_retry_after_than_may_be_waited_ends_the_tries(server: Server) 
     in_an_hour = formatdate(time.time() + 3600, usegmt=True)
     for value in ("3600", in_an_hour):
         server.answer = lambda asked, value=value: Reply(429, headers={"Retry-After": value})
-        assert "was asked once" in fails(SearchTool(retriever(server)))
+        assert "was asked once" in fails(SearchWorld(retriever(server)))
 
 
 def test_waits_double_and_are_drawn_from_the_seed() -> None:
@@ -409,30 +409,30 @@ def test_requests_begin_evenly_apart_and_not_while_held() -> None:
 
 
 def test_equal_queries_at_once_make_one_request(server: Server) -> None:
-    tool = SearchTool(retriever(server))
+    world = SearchWorld(retriever(server))
 
     async def together() -> list[ToolResult]:
-        return await asyncio.gather(*(tool.call({"query": f"{' ' * n}who"}, []) for n in range(50)))
+        return await asyncio.gather(*(world.call(f"{' ' * n}who") for n in range(50)))
 
     assert set(asyncio.run(together())) == {ToolResult(ToolOutcome.OK, "Page 1: who")}
     assert len(server.asked) == 1
-    assert tool.counts == {"calls": 50, "asked": 1, "kept": 49}
+    assert world.counts == {"calls": 50, "asked": 1, "kept": 49}
 
 
 def test_equal_queries_at_once_fail_together_and_are_asked_again(server: Server) -> None:
-    tool = SearchTool(retriever(server, ONCE))
+    world = SearchWorld(retriever(server, ONCE))
     server.in_turn(Reply(500))
 
     async def together() -> list[Any]:
-        return await asyncio.gather(*(tool.call({"query": "who"}, []) for _ in range(5)), return_exceptions=True)
+        return await asyncio.gather(*(world.call("who") for _ in range(5)), return_exceptions=True)
 
     assert [type(result) for result in asyncio.run(together())] == [InfrastructureError] * 5
-    assert ask(tool) == "Page 1: who"
+    assert ask(world) == "Page 1: who"
     assert len(server.asked) == 2
 
 
 def test_a_cancelled_caller_leaves_the_others_their_answer(server: Server) -> None:
-    tool = SearchTool(retriever(server))
+    world = SearchWorld(retriever(server))
     begun = threading.Event()
 
     def held(asked: Asked) -> Reply:
@@ -443,7 +443,7 @@ def test_a_cancelled_caller_leaves_the_others_their_answer(server: Server) -> No
     server.answer = held
 
     async def scenario() -> ToolResult:
-        first, second = (asyncio.create_task(tool.call({"query": "who"}, [])) for _ in range(2))
+        first, second = (asyncio.create_task(world.call("who")) for _ in range(2))
         await asyncio.to_thread(begun.wait)
         first.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -456,7 +456,7 @@ def test_a_cancelled_caller_leaves_the_others_their_answer(server: Server) -> No
 
 
 def test_different_queries_wait_beside_each_other(server: Server) -> None:
-    tool = SearchTool(retriever(server, ONCE))
+    world = SearchWorld(retriever(server, ONCE))
     meeting = threading.Barrier(20, timeout=30)
 
     def when_all_are_there(asked: Asked) -> Reply:
@@ -466,7 +466,7 @@ def test_different_queries_wait_beside_each_other(server: Server) -> None:
     server.answer = when_all_are_there
 
     async def together() -> list[ToolResult]:
-        return await asyncio.gather(*(tool.call({"query": str(n)}, []) for n in range(20)))
+        return await asyncio.gather(*(world.call(str(n)) for n in range(20)))
 
     assert [result.output for result in asyncio.run(together())] == [f"Page 1: {n}" for n in range(20)]
 
@@ -480,11 +480,11 @@ def changing(server: Server) -> None:
 def test_a_query_has_one_answer_in_every_event_loop(server: Server, tmp_path: Path, kept_on_disk: bool) -> None:
     changing(server)
     settings = retriever(server, cache=str(tmp_path) if kept_on_disk else None)
-    tool = SearchTool(settings)
-    first = [ask(tool, str(query)) for query in range(5)]
-    assert [ask(tool, str(query)) for query in range(5)] == first
+    world = SearchWorld(settings)
+    first = [ask(world, str(query)) for query in range(5)]
+    assert [ask(world, str(query)) for query in range(5)] == first
     # a resumed run
-    later = [ask(SearchTool(settings), str(query)) for query in range(5)]
+    later = [ask(SearchWorld(settings), str(query)) for query in range(5)]
     assert (later == first) is kept_on_disk
 
 
@@ -493,13 +493,13 @@ def test_processes_with_one_cache_see_one_world(server: Server, tmp_path: Path) 
     changing(server)
     program = (
         "import asyncio, sys\n"
-        "from rtpo.tools.search import SearchSettings, SearchTool\n"
+        "from rtpo.tools.search import SearchSettings, SearchWorld\n"
         "from rtpo.tools.search_http import HttpSettings\n"
-        "tool = SearchTool(SearchSettings('http', http=HttpSettings(sys.argv[1]), cache=sys.argv[2]))\n"
+        "world = SearchWorld(SearchSettings('http', http=HttpSettings(sys.argv[1]), cache=sys.argv[2]))\n"
         "print('ready', flush=True)\n"
         "input()\n"
         "async def main():\n"
-        "    return [r.output for r in await asyncio.gather(*(tool.call({'query': str(n)}, []) for n in range(20)))]\n"
+        "    return [r.output for r in await asyncio.gather(*(world.call(str(n)) for n in range(20)))]\n"
         "print(asyncio.run(main()))\n"
     )
     command = [sys.executable, "-c", program, server.url, str(tmp_path)]
@@ -517,19 +517,19 @@ def test_processes_with_one_cache_see_one_world(server: Server, tmp_path: Path) 
     seen = [process.communicate()[0] for process in processes]
     assert [process.returncode for process in processes] == [0, 0]
     assert seen[0] == seen[1] != ""
-    assert len(server.asked) > 20
+    assert len(server.asked) >= 20
     (recording,) = tmp_path.iterdir()
     assert len(recording.read_text().splitlines()) == 1 + 20
 
 
 def test_a_recording_of_a_server_replays_without_it(server: Server, tmp_path: Path) -> None:
     changing(server)
-    tool = SearchTool(retriever(server, cache=str(tmp_path)))
+    world = SearchWorld(retriever(server, cache=str(tmp_path)))
     queries = ["\u00e9t\u00e9", "who", "line\nbreak"]
-    recorded = [ask(tool, query) for query in queries]
+    recorded = [ask(world, query) for query in queries]
     (file,) = tmp_path.iterdir()
     server.answer = lambda asked: Reply(500)
-    replay = SearchTool(SearchSettings("replay", replay=ReplaySettings(str(file), "error")))
+    replay = SearchWorld(SearchSettings("replay", replay=ReplaySettings(str(file), "error")))
     assert [ask(replay, query) for query in queries] == recorded
     assert len(server.asked) == 3
 
@@ -543,10 +543,10 @@ def test_a_live_miss_is_kept_and_its_outage_is_not(server: Server, tmp_path: Pat
         replay=ReplaySettings(str(file), "live", "http"),
     )
     changing(server)
-    tool = SearchTool(settings)
+    world = SearchWorld(settings)
     server.in_turn(Reply(500))
-    fails(tool, "where")
+    fails(world, "where")
     changing(server)
-    answers = [ask(tool, "where"), ask(tool), ask(SearchTool(settings), "where")]
+    answers = [ask(world, "where"), ask(world), ask(SearchWorld(settings), "where")]
     assert answers == ["Page 1: where 2", "known", "Page 1: where 2"]
-    assert tool.counts["missed"] == 2
+    assert world.counts["missed"] == 2

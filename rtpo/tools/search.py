@@ -79,23 +79,41 @@ class SearchSettings:
         return problems
 
     def check(self) -> dict[str, Any]:
-        """Open the tool and try it; returns facts for the manifest. A retriever is asked one query, a web API none.
+        """Open what answers and try it; returns facts for the manifest. A retriever is asked one query, a web API none.
+        Not for use within an event loop.
 
         Raises DataError for an index or a recording that cannot be used, ConfigError for a missing key and
         MachineError for a retriever that does not answer.
         """
-        tool = open_search(self)
+        world = open_world(self)
         if "http" in self.backends:
             retriever = HttpBackend(str(self.http.url), self.requests, self.results, self.characters)
             try:
                 asyncio.run(retriever.answer("Who wrote Hamlet?"))
             except InfrastructureError as error:
                 raise MachineError(f"{error}. Start the retriever, or name another search.http.url.") from error
-        return {**tool.identity, "cache": "memory" if self.cache is None else "folder"}
+        return {**world.identity, "cache": "memory" if self.cache is None else "folder"}
 
 
 class SearchTool:
-    """`rtpo.tools.base.Tool` that searches.
+    """`rtpo.tools.base.Tool` that searches. Those with the same settings share the process's one world, so that a tool
+    costs nothing to make."""
+
+    def __init__(self, settings: SearchSettings) -> None:
+        self.world = open_world(settings)
+
+    @property
+    def schema(self) -> Mapping[str, Any]:
+        return SCHEMA
+
+    async def call(self, arguments: Arguments, earlier: Sequence[Arguments]) -> ToolResult:
+        """Raises InfrastructureError when the backend cannot answer, DataError for a query that a replayed recording
+        should have."""
+        return await self.world.call(arguments["query"])
+
+
+class SearchWorld:
+    """What is found, by query.
 
     A query is normalised, and has one answer for as long as the cache lives: equal queries in flight make one request,
     and of two answers the first that was kept is everyone's. An answer that was not had is not kept. Usable in any
@@ -118,14 +136,8 @@ class SearchTool:
             self._store = Recording(Path(settings.cache), self.identity)
         self._asking: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, asyncio.Task[str]]] = WeakKeyDictionary()
 
-    @property
-    def schema(self) -> Mapping[str, Any]:
-        return SCHEMA
-
-    async def call(self, arguments: Arguments, earlier: Sequence[Arguments]) -> ToolResult:
-        """Raises InfrastructureError when the backend cannot answer, DataError for a query that a replayed recording
-        should have."""
-        query = normalise_query(arguments["query"])
+    async def call(self, query: str) -> ToolResult:
+        query = normalise_query(query)
         self.counts["calls"] += 1
         why = self._refusal(query)
         if why:
@@ -168,9 +180,9 @@ def _forget(asking: dict[str, asyncio.Task[str]], query: str, task: asyncio.Task
 
 
 @cache
-def open_search(settings: SearchSettings) -> SearchTool:
-    """The process's one tool with these settings, so that its pace, its cache and its checks are everyone's."""
-    return SearchTool(settings)
+def open_world(settings: SearchSettings) -> SearchWorld:
+    """The process's one world with these settings. Raises as `SearchSettings.check` does for what is not there."""
+    return SearchWorld(settings)
 
 
 def _open_backend(settings: SearchSettings, name: str, counts: Counter[str]) -> Backend:
