@@ -1,41 +1,37 @@
-"""The Python tool: one program, one fresh child process with limits."""
+"""The Python tool: model-written programs, run in a sandbox (docs/python_tool.md)."""
 
-import asyncio
+import atexit
+import hashlib
 import json
 import os
 import signal
-import subprocess
-import sys
-import tempfile
+import threading
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass
-from enum import StrEnum
-from pathlib import Path
-from typing import Any, Literal
-from weakref import WeakKeyDictionary
+from dataclasses import dataclass
+from typing import Any, Final, Literal
 
-from rtpo.errors import InfrastructureError
+from rtpo.errors import MachineError
 from rtpo.tools.base import Arguments, ToolResult
+from rtpo.tools.python_child import Settings
+from rtpo.tools.python_pool import Pool, Reply
+from rtpo.tools.python_sandbox import bubblewrap_version, site_folders
 from rtpo.types import ToolOutcome
 
-CHILD = Path(__file__).with_name("python_child.py")
-CHILDREN_AT_ONCE = max(2, os.cpu_count() or 1)
-LEAST_MEMORY = 256 << 20
-_BEGUN = b"\0"
-
-_rooms: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
+LEAST_MEMORY: Final = 256 << 20
+LONGEST_PROGRAM: Final = 100_000
+"""characters"""
 
 
 @dataclass(frozen=True)
 class PythonSettings:
     """Of the Python tool; the limits are those of one call.
 
-    cpu_seconds, wall_seconds: of processor time, and in all. memory_bytes: of address space of each process, the
-    interpreter and its libraries included. processes: at once. output_characters: of what a call prints, given to the
-    policy; what is over is cut out of the middle. workers: calls run at once; null: one a processor. isolation:
-    `namespaces`, or `limits`, which accepts less where there are no namespaces (docs/python_tool.md). session: run a
-    call after the episode's earlier ones, in one process; without, a call knows nothing of them.
+    cpu_seconds, wall_seconds: of processor time of a process, and in all. memory_bytes: of address space of a process,
+    the interpreter and its libraries included. processes: at once; 1: a program can start none. output_characters: of
+    what a call prints, given to the policy; what is over is cut out before the end. workers: calls run at once; null:
+    one a processor. isolation: `namespaces`, or `limits`, which accepts less where there are no namespaces
+    (docs/python_tool.md). session: a call is run after the episode's earlier ones, in one process; without, it knows
+    nothing of them.
     """
 
     cpu_seconds: int = 10
@@ -50,7 +46,7 @@ class PythonSettings:
     def problems(self, path: str) -> list[str]:
         """One sentence for each value that cannot be; `path` is where these settings stand."""
         found = [
-            f"{path}.{name} is {value:g}: use {least} or more."
+            f"{path}.{name} is {value}: use {least} or more."
             for name, value, least in [
                 ("cpu_seconds", self.cpu_seconds, 1),
                 ("memory_bytes", self.memory_bytes, LEAST_MEMORY),
@@ -60,8 +56,8 @@ class PythonSettings:
             ]
             if value < least
         ]
-        if self.wall_seconds <= 0:
-            found.append(f"{path}.wall_seconds is {self.wall_seconds:g}: use a number above 0.")
+        if not 0 < self.wall_seconds < 1e6:
+            found.append(f"{path}.wall_seconds is {self.wall_seconds:g}: use a number above 0, and below a million.")
         if self.isolation == "limits" and self.processes > 1:
             found.append(
                 f"{path}.processes is {self.processes} and {path}.isolation limits: what a program leaves running can "
@@ -70,15 +66,20 @@ class PythonSettings:
         return found
 
     def check(self) -> dict[str, str]:
-        """Facts of this machine's sandbox. Raises MachineError where it does not hold."""
-        return {"isolation": "none"}
+        """Run programs that try to get out; facts of this machine's sandbox.
+
+        Raises MachineError where there is none, or it does not hold.
+        """
+        raise NotImplementedError
 
 
 class PythonTool:
-    """`rtpo.tools.base.Tool`: runs a Python program."""
+    """`rtpo.tools.base.Tool`: runs a Python program. Tools of the same settings share this process's interpreters."""
 
     def __init__(self, settings: PythonSettings | None = None) -> None:
         self.settings = settings or PythonSettings()
+        self._ended: set[bytes] = set()
+        """of sessions: digests of the calls up to one that ended its process"""
 
     @property
     def schema(self) -> Mapping[str, Any]:
@@ -106,168 +107,114 @@ class PythonTool:
     async def call(self, arguments: Arguments, earlier: Sequence[Arguments]) -> ToolResult:
         """Run `arguments["code"]`; with `session` after the code of the earlier calls, what they print discarded.
 
-        Raises InfrastructureError when it could not be run.
+        A call that ended its process (by a limit, a signal, `os._exit`) leaves nothing to a session: it is left out
+        when that is replayed. Raises InfrastructureError when the program could not be run, MachineError where none
+        can.
         """
-        program = str(arguments["code"])
+        program = _program(arguments)
         if not program.strip():
             return ToolResult(ToolOutcome.REFUSED, "Error: the program is empty.")
-        limits = PythonLimits(
-            cpu_seconds=self.settings.cpu_seconds,
-            wall_seconds=self.settings.wall_seconds,
-            memory_bytes=self.settings.memory_bytes,
-            output_bytes=self.settings.output_characters,
-        )
-        result = await run_python(program, limits)
-        outcome = {
-            PythonOutcome.OK: ToolOutcome.OK,
-            PythonOutcome.ERROR: ToolOutcome.PROGRAM_ERROR,
-            PythonOutcome.TIMEOUT: ToolOutcome.TIMEOUT,
-        }[result.outcome]
-        return ToolResult(outcome, result.output)
+        if len(program) > LONGEST_PROGRAM:
+            sizes = f"{len(program)} characters, over {LONGEST_PROGRAM}"
+            return ToolResult(ToolOutcome.REFUSED, f"Error: the program has {sizes}.")
+        if not self.settings.session:
+            reply = await _pool(self.settings).run([program])
+            return _result(reply, self.settings)
+        replayed = [code for code in map(_program, earlier) if code.strip() and len(code) <= LONGEST_PROGRAM]
+        return await self._call_after(replayed, program)
+
+    async def _call_after(self, replayed: Sequence[str], program: str) -> ToolResult:
+        cells = [*replayed, program]
+        digests = _digests(cells)
+        while True:
+            kept = [place for place, digest in enumerate(digests) if digest not in self._ended]
+            # a program that ended its process is run again where it is called again
+            if kept[-1:] != [len(cells) - 1]:
+                kept.append(len(cells) - 1)
+            reply = await _pool(self.settings).run([cells[place] for place in kept])
+            if not reply.is_done:
+                self._ended.add(digests[kept[reply.begun - 1]])
+            if reply.begun == len(kept):
+                return _result(reply, self.settings)
 
 
-class PythonOutcome(StrEnum):
-    """What became of a program."""
-
-    OK = "ok"
-    ERROR = "error"
-    """it raised, exited with another status than 0, or was ended by a signal, its CPU limit's included"""
-    TIMEOUT = "timeout"
-    """it was ended at the wall-clock limit"""
+def _program(arguments: Arguments) -> str:
+    # half of a surrogate pair, which JSON can spell, becomes a question mark
+    return str(arguments["code"]).encode("utf-8", "replace").decode()
 
 
-@dataclass(frozen=True, slots=True)
-class PythonResult:
-    """outcome, and the text that the program printed (stderr included), cut at the limit."""
-
-    outcome: PythonOutcome
-    output: str
-
-
-@dataclass(frozen=True, slots=True)
-class PythonLimits:
-    """Of one program: CPU seconds, wall-clock seconds (its interpreter's start included), bytes of address space,
-    processes, bytes of output kept. Files cannot be written at all, beyond empty ones.
-
-    processes: counts every process and thread that the user runs on the machine, this run's own among them, so where
-    more than that are running a program can start none. Not applied to root.
-    """
-
-    cpu_seconds: int = 10
-    wall_seconds: float = 20.0
-    memory_bytes: int = 512 << 20
-    processes: int = 1024
-    output_bytes: int = 2000
+def _digests(cells: Sequence[str]) -> list[bytes]:
+    """Of the cells up to each."""
+    digest = hashlib.blake2b(digest_size=16)
+    found = []
+    for cell in cells:
+        digest.update(f"{len(cell)} {cell}".encode())
+        found.append(digest.digest())
+    return found
 
 
-async def run_python(program: str, limits: PythonLimits | None = None) -> PythonResult:
-    """Run a program in an empty folder that is removed afterwards; the value of its last expression is printed.
-
-    Nothing is kept between calls. String hashes are fixed, so a program that asks for no randomness, time or address
-    prints the same each time. At most `CHILDREN_AT_ONCE` programs run at once in an event loop; waiting for a place
-    counts against no limit.
-
-    This is no sandbox. The program runs as the same user, so it can read every file that user can, use the network and
-    signal that user's processes; a process that it starts in a session of its own outlives it.
-
-    Raises InfrastructureError when the child could not be started, or did not get to the program.
-    """
-    limits = limits or PythonLimits()
-    room = _rooms.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(CHILDREN_AT_ONCE))
-    async with room:
-        try:
-            with tempfile.TemporaryDirectory(prefix="rtpo-python-", ignore_cleanup_errors=True) as folder:
-                return await _run_child(program, limits, folder)
-        except OSError as error:
-            raise InfrastructureError(f"the Python tool could not start a process: {error}") from error
+def _result(reply: Reply, settings: PythonSettings) -> ToolResult:
+    outcome, why = _outcome(reply, settings)
+    return ToolResult(outcome, "\n".join(part for part in (reply.output, why) if part))
 
 
-async def _run_child(program: str, limits: PythonLimits, folder: str) -> PythonResult:
-    with tempfile.TemporaryFile() as source:
-        # half of a surrogate pair, which JSON can spell, becomes a question mark
-        source.write(program.encode("utf-8", "replace"))
-        source.seek(0)
-        process = subprocess.Popen(
-            # with this environment the isolation of -I, but with string hashes fixed; numerical libraries would take
-            # memory for each of their threads
-            [sys.executable, "-s", "-P", "-B", "-u", str(CHILD), json.dumps(asdict(limits))],
-            stdin=source,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            cwd=folder,
-            env={"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"},
-            start_new_session=True,
-        )
-    assert process.stdout is not None
-    with process.stdout as stdout:
-        output = _Output(stdout.fileno(), most=len(_BEGUN) + limits.output_bytes + 1)
-        try:
-            timed_out = not await _ends(process.pid, output, limits.wall_seconds)
-        finally:
-            # before the process is waited for, while its number is still its own
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-        output.read()
-    if not output.kept.startswith(_BEGUN):
-        how = "did not begin in time" if timed_out else f"ended with status {process.returncode}"
-        raise InfrastructureError(f"the Python tool's process {how} before its program: {_text(output.kept)[-500:]}")
-    return _result(output.kept[len(_BEGUN) :], limits, None if timed_out else process.returncode)
+def _outcome(reply: Reply, settings: PythonSettings) -> tuple[ToolOutcome, str]:
+    """With what is said beside the output."""
+    if reply.is_timed_out:
+        return ToolOutcome.TIMEOUT, f"TimeoutError: stopped after {settings.wall_seconds:g} s"
+    assert reply.status is not None
+    assert reply.cpu_seconds is not None
+    code = os.waitstatus_to_exitcode(reply.status)
+    # SIGKILL comes where a program ignores SIGXCPU
+    if -code == signal.SIGXCPU or (-code == signal.SIGKILL and reply.cpu_seconds >= settings.cpu_seconds):
+        return ToolOutcome.TIMEOUT, f"TimeoutError: {settings.cpu_seconds} s of CPU time used up"
+    if reply.is_out_of_memory:
+        return ToolOutcome.MEMORY, ""
+    if code < 0:
+        return ToolOutcome.PROGRAM_ERROR, f"ended by signal {-code}"
+    if code:
+        return ToolOutcome.PROGRAM_ERROR, "" if reply.is_done else f"ended with status {code}"
+    return ToolOutcome.OK, ""
 
 
-class _Output:
-    """The first `most` bytes of a pipe; what comes after is let go, so that the writer is not held up."""
-
-    def __init__(self, pipe: int, most: int) -> None:
-        self.kept = b""
-        self.pipe = pipe
-        self._most = most
-        os.set_blocking(pipe, False)
-
-    def read(self) -> bool:
-        """What is there now, a pipe's capacity at most; returns whether the pipe is still open."""
-        with suppress(BlockingIOError):
-            part = os.read(self.pipe, 1 << 16)
-            self.kept += part[: self._most - len(self.kept)]
-            return bool(part)
-        return True
+_pools: dict[PythonSettings, Pool] = {}
+_pools_lock = threading.Lock()
 
 
-async def _ends(pid: int, output: _Output, seconds: float) -> bool:
-    """Read until the process ends, whether or not processes it started hold the pipe; False when it does not in
-    time."""
-    loop = asyncio.get_running_loop()
-    ended = asyncio.Event()
-    handle = os.pidfd_open(pid)
-    loop.add_reader(handle, ended.set)
-    loop.add_reader(output.pipe, lambda: output.read() or loop.remove_reader(output.pipe))
-    try:
-        async with asyncio.timeout(seconds):
-            await ended.wait()
-        return True
-    except TimeoutError:
-        return False
-    finally:
-        loop.remove_reader(handle)
-        loop.remove_reader(output.pipe)
-        os.close(handle)
+def _pool(settings: PythonSettings) -> Pool:
+    """This process's pool of these settings; what differs for programs alone makes another."""
+    with _pools_lock:
+        if settings not in _pools:
+            inner = Settings(
+                cpu_seconds=settings.cpu_seconds,
+                wall_seconds=settings.wall_seconds,
+                memory_bytes=settings.memory_bytes,
+                processes=settings.processes,
+                output_characters=settings.output_characters,
+                namespaces=settings.isolation == "namespaces",
+                user=None,
+                site=site_folders(),
+            )
+            _pools[settings] = Pool(inner, settings.workers or os.cpu_count() or 1)
+        return _pools[settings]
 
 
-def _result(output: bytes, limits: PythonLimits, status: int | None) -> PythonResult:
-    """`status` None: ended at the wall-clock limit."""
-    text = _text(output[: limits.output_bytes])
-    if len(output) > limits.output_bytes:
-        text += " ... (cut)"
-    if status == 0:
-        return PythonResult(PythonOutcome.OK, text)
-    if status is None:
-        why = f"TimeoutError: stopped after {limits.wall_seconds:g} s"
-        return PythonResult(PythonOutcome.TIMEOUT, f"{text}\n{why}".lstrip("\n"))
-    if status < 0:
-        is_cpu = -status == signal.SIGXCPU
-        why = f"{limits.cpu_seconds} s of CPU time used up" if is_cpu else f"ended by signal {-status}"
-        text = f"{text}\n{why}".lstrip("\n")
-    return PythonResult(PythonOutcome.ERROR, text)
+def close_pools() -> None:
+    """End this process's interpreters, and the programs that run; another call starts new ones."""
+    with _pools_lock:
+        pools = list(_pools.values())
+        _pools.clear()
+    for pool in pools:
+        pool.close()
 
 
-def _text(output: bytes) -> str:
-    return output.decode("utf-8", "replace").strip("\n")
+def _forget_pools() -> None:
+    global _pools_lock
+    _pools_lock = threading.Lock()
+    for pool in _pools.values():
+        pool.forget()
+    _pools.clear()
+
+
+atexit.register(close_pools)
+os.register_at_fork(after_in_child=_forget_pools)

@@ -1,0 +1,163 @@
+"""How the Python tool's interpreters are started: in namespaces made by bubblewrap, or under limits alone."""
+
+import json
+import os
+import platform
+import shutil
+import site
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from socket import socket, socketpair
+from typing import IO, Final, Literal
+
+from rtpo.errors import MachineError
+from rtpo.tools.python_child import SCRATCH, Settings
+from rtpo.tools.python_seccomp import MACHINES
+
+Isolation = Literal["namespaces", "limits"]
+CHILD: Final = Path(__file__).with_name("python_child.py")
+FILTER: Final = Path(__file__).with_name("python_seccomp.py")
+BUBBLEWRAP: Final = "bwrap"
+FIRST_USER, USERS = 60706, 478
+"""user numbers that distributions leave free; where root starts the interpreters, programs run as one of them"""
+ENVIRONMENT: Final = {
+    "HOME": SCRATCH,
+    "LANG": "C.UTF-8",
+    # some processors of a program cannot take the memory of a pool of threads
+    "MALLOC_ARENA_MAX": "1",
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "PATH": "/usr/bin:/bin",
+    "PYTHONHASHSEED": "0",
+}
+LESS = "or accept less isolation with task.settings.python.isolation=limits (docs/python_tool.md says what is lost)"
+_INSIDE: Final = "/sandbox"
+_ROOT_KEEPS = ("CAP_SYS_ADMIN", "CAP_SETUID", "CAP_SETGID")
+"""of the zygote: to make namespaces and mounts, and to become another user; in its own user namespace the first"""
+
+
+@dataclass(frozen=True)
+class Started:
+    """A zygote's process, the control socket's end and what it says of its own failures."""
+
+    process: subprocess.Popen[bytes]
+    control: socket
+    errors: IO[bytes]
+
+
+def program_user(number: int) -> int | None:
+    """Whom programs run as where root starts their interpreters; None: as the user who starts them.
+
+    Interpreters get different users as far as there are, so that each has processes of its own to count.
+    """
+    return None if os.getuid() else FIRST_USER + number % USERS
+
+
+def start(settings: Settings) -> Started:
+    """Start a zygote (`rtpo.tools.python_child`). It is ended when the thread that calls this ends.
+
+    Raises MachineError where the machine lacks what the isolation needs, OSError where the process cannot be started.
+    """
+    if platform.machine() not in MACHINES:
+        raise MachineError(
+            f"the Python tool has no system call filter for {platform.machine()} processors: use a machine of "
+            f"{' or '.join(MACHINES)}."
+        )
+    ours, theirs = socketpair()
+    errors = tempfile.TemporaryFile()
+    sources = [os.open(path, os.O_RDONLY) for path in (CHILD, FILTER)]
+    try:
+        if settings.namespaces:
+            command = [*_bubblewrap(sources), *_interpreter(f"{_INSIDE}/{CHILD.name}")]
+        else:
+            command = _interpreter(str(CHILD))
+        process = subprocess.Popen(
+            [*command, json.dumps(vars(settings)), str(theirs.fileno())],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+            cwd="/",
+            env=ENVIRONMENT,
+            pass_fds=[theirs.fileno(), *(sources if settings.namespaces else ())],
+            # Ctrl-C is for the run, which finishes its phase
+            start_new_session=True,
+        )
+    except BaseException:
+        ours.close()
+        errors.close()
+        raise
+    finally:
+        theirs.close()
+        for source in sources:
+            os.close(source)
+    return Started(process, ours, errors)
+
+
+def site_folders() -> list[str]:
+    """Where this interpreter's packages lie; path files in them are not followed."""
+    return [path for path in site.getsitepackages() if Path(path).is_dir()]
+
+
+def _interpreter(child: str) -> list[str]:
+    # with the environment above the isolation of -I, but for the fixed string hashes
+    return [str(Path(sys.executable).resolve()), "-s", "-P", "-B", "-u", child]
+
+
+def bubblewrap_version() -> str:
+    """Raises MachineError where there is no bubblewrap."""
+    found = shutil.which(BUBBLEWRAP)
+    if found is None:
+        raise MachineError(
+            f"the Python tool isolates programs with bubblewrap, and there is no {BUBBLEWRAP} on this machine: install "
+            f"it (Debian and Ubuntu: apt-get install -y bubblewrap), {LESS}."
+        )
+    return subprocess.run([found, "--version"], capture_output=True, text=True, check=True).stdout.split()[-1]
+
+
+def _bubblewrap(sources: Iterable[int]) -> list[str]:
+    """Namespaces of its own, and a file system of the interpreter, its packages and the system's libraries, read-only.
+
+    In it nothing can be written; a call's keeper mounts the scratch folder for its program. Root needs no user
+    namespace: programs become another user. Others get one, in which their own user is the only one.
+    """
+    bubblewrap_version()
+    flags = ["--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"]
+    if os.getuid():
+        flags += ["--unshare-user"]
+    flags += ["--hostname", "sandbox", "--die-with-parent", "--new-session", "--as-pid-1", "--cap-drop", "ALL"]
+    for capability in _ROOT_KEEPS:
+        flags += ["--cap-add", capability]
+    for path in _system_folders():
+        if path.is_symlink():
+            flags += ["--symlink", os.readlink(path), str(path)]
+        else:
+            flags += ["--ro-bind", str(path), str(path)]
+    for folder in _interpreter_folders():
+        flags += ["--ro-bind", folder, folder]
+    for source, name in zip(sources, (CHILD.name, FILTER.name), strict=True):
+        flags += ["--perms", "0444", "--ro-bind-data", str(source), f"{_INSIDE}/{name}"]
+    for device in ("null", "zero", "random", "urandom"):
+        flags += ["--dev-bind", f"/dev/{device}", f"/dev/{device}"]
+    # shared memory and named semaphores are then files of the scratch folder
+    flags += ["--dir", SCRATCH, "--symlink", SCRATCH, "/dev/shm", "--remount-ro", "/", "--chdir", "/"]
+    return [BUBBLEWRAP, *flags, "--"]
+
+
+def _system_folders() -> list[Path]:
+    """Libraries, and what finds them; time zones."""
+    names = ("/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/libx32", "/lib", "/lib32", "/lib64", "/libx32")
+    names = (*names, "/usr/share/zoneinfo", "/etc/ld.so.cache")
+    return [Path(name) for name in names if os.path.lexists(name)]
+
+
+def _interpreter_folders() -> list[str]:
+    """Of the interpreter and its packages, without those inside another."""
+    found: list[str] = []
+    for folder in sorted({sys.base_prefix, str(Path(sys.executable).resolve().parent), *site_folders()}):
+        if not any(Path(folder).is_relative_to(other) for other in found):
+            found.append(folder)
+    return found

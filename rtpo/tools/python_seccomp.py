@@ -1,0 +1,210 @@
+"""The system calls that a program of the Python tool may not make: a seccomp filter, put on beside the namespaces.
+
+What it denies fails with EPERM, so that a program is told. It closes what namespaces and resource limits leave open:
+memory that no limit counts (shared memory, message queues, memory files), keys that outlive a process, sockets, other
+processes of the user, and the parts of the kernel that programs have been let out by. Standard library only: this file
+goes into the sandbox.
+"""
+
+import ctypes
+import errno
+import platform
+import struct
+
+_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_ALLOW, _KILL = 0x7FFF0000, 0x80000000
+_DENY = 0x00050000 | errno.EPERM
+_UNKNOWN = 0x00050000 | errno.ENOSYS
+_NUMBER, _MACHINE, _ARGUMENTS = 0, 4, 16
+"""offsets in struct seccomp_data"""
+_X32 = 0x40000000
+_CLONE_THREAD = 0x00010000
+_CLONE_NEW = 0x7E020080
+"""every namespace flag of clone"""
+
+MACHINES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
+"""the kernel's name for each, and its column below"""
+
+NUMBERS: dict[str, tuple[int | None, int | None]] = {
+    # other processes
+    "ptrace": (101, 117),
+    "process_vm_readv": (310, 270),
+    "process_vm_writev": (311, 271),
+    "process_madvise": (440, 440),
+    "process_mrelease": (448, 448),
+    "pidfd_open": (434, 434),
+    "pidfd_getfd": (438, 438),
+    "pidfd_send_signal": (424, 424),
+    "kcmp": (312, 272),
+    "setpriority": (141, 140),
+    "ioprio_set": (251, 30),
+    "sched_setaffinity": (203, 122),
+    "sched_setattr": (314, 274),
+    "sched_setscheduler": (144, 119),
+    "sched_setparam": (142, 118),
+    "migrate_pages": (256, 238),
+    "move_pages": (279, 239),
+    "tkill": (200, 130),
+    "rt_sigqueueinfo": (129, 138),
+    "rt_tgsigqueueinfo": (297, 240),
+    # namespaces and mounts
+    "unshare": (272, 97),
+    "setns": (308, 268),
+    "mount": (165, 40),
+    "umount2": (166, 39),
+    "pivot_root": (155, 41),
+    "chroot": (161, 51),
+    "open_tree": (428, 428),
+    "move_mount": (429, 429),
+    "fsopen": (430, 430),
+    "fsconfig": (431, 431),
+    "fsmount": (432, 432),
+    "fspick": (433, 433),
+    "mount_setattr": (442, 442),
+    # memory that no limit counts, and what outlives a process
+    "memfd_create": (319, 279),
+    "memfd_secret": (447, 447),
+    "shmget": (29, 194),
+    "shmat": (30, 196),
+    "shmctl": (31, 195),
+    "msgget": (68, 186),
+    "msgsnd": (69, 189),
+    "msgrcv": (70, 188),
+    "msgctl": (71, 187),
+    "semget": (64, 190),
+    "semop": (65, 193),
+    "semctl": (66, 191),
+    "semtimedop": (220, 192),
+    "mq_open": (240, 180),
+    "mq_unlink": (241, 181),
+    "keyctl": (250, 219),
+    "add_key": (248, 217),
+    "request_key": (249, 218),
+    # the network
+    "socket": (41, 198),
+    # parts of the kernel
+    "bpf": (321, 280),
+    "perf_event_open": (298, 241),
+    "userfaultfd": (323, 282),
+    "io_uring_setup": (425, 425),
+    "io_uring_enter": (426, 426),
+    "io_uring_register": (427, 427),
+    "init_module": (175, 105),
+    "finit_module": (313, 273),
+    "delete_module": (176, 106),
+    "kexec_load": (246, 104),
+    "kexec_file_load": (320, 294),
+    "reboot": (169, 142),
+    "swapon": (167, 224),
+    "swapoff": (168, 225),
+    "sethostname": (170, 161),
+    "setdomainname": (171, 162),
+    "acct": (163, 89),
+    "quotactl": (179, 60),
+    "quotactl_fd": (443, 443),
+    "settimeofday": (164, 170),
+    "clock_settime": (227, 112),
+    "adjtimex": (159, 171),
+    "clock_adjtime": (305, 266),
+    "iopl": (172, None),
+    "ioperm": (173, None),
+    "modify_ldt": (154, None),
+    "syslog": (103, 116),
+    "name_to_handle_at": (303, 264),
+    "open_by_handle_at": (304, 265),
+    "personality": (135, 92),
+    "fanotify_init": (300, 262),
+    "fanotify_mark": (301, 263),
+    "vhangup": (153, 58),
+    "lookup_dcookie": (212, 18),
+    "nfsservctl": (180, 42),
+}
+"""denied in whole: numbers on x86_64 and on aarch64"""
+
+_FORKS = {"fork": (57, None), "vfork": (58, None)}
+_CLONE, _CLONE3 = (56, 220), (435, 435)
+_SIGNALS = {"kill": (62, 129), "tgkill": (234, 131)}
+_DENIED_ARGUMENTS = {
+    # PR_SET_PDEATHSIG: a program ends with what started it
+    "prctl": ((157, 167), 0, (1,)),
+    # F_SETOWN, F_SETSIG, F_SETOWN_EX: signals to others, by the kernel's hand
+    "fcntl": ((72, 25), 1, (8, 10, 15)),
+    # FIOSETOWN, SIOCSPGRP, TIOCSTI, TIOCLINUX
+    "ioctl": ((16, 29), 1, (0x8901, 0x8902, 0x5412, 0x541C)),
+}
+_ALLOWED_ARGUMENTS = {
+    # AF_UNIX
+    "socketpair": ((53, 199), 0, (1,)),
+}
+_PRLIMIT = (302, 261)
+
+Step = tuple[int, int, int, int]
+
+
+def _load(offset: int) -> Step:
+    return (_LOAD, 0, 0, offset)
+
+
+def _return(what: int) -> Step:
+    return (_RETURN, 0, 0, what)
+
+
+def _on(number: int | None, body: list[Step]) -> list[Step]:
+    """`body`, which returns, for a call of this number."""
+    return [] if number is None else [(_EQUAL, 0, len(body), number), *body]
+
+
+def _by_argument(index: int, values: tuple[int, ...], listed: int, other: int) -> list[Step]:
+    """Return `listed` where the low half of an argument is one of `values`: the kernel reads no more of these."""
+    steps = [_load(_ARGUMENTS + 8 * index)]
+    for value in values:
+        steps += [(_EQUAL, 0, 1, value), _return(listed)]
+    return [*steps, _return(other)]
+
+
+def steps(machine: str, pid: int, may_fork: bool) -> list[Step]:
+    """The filter for process `pid`, which may signal itself alone unless it may start others.
+
+    Raises KeyError for a machine without numbers here.
+    """
+    name, column = MACHINES[machine]
+    program = [
+        _load(_MACHINE),
+        (_EQUAL, 1, 0, name),
+        _return(_KILL),
+        _load(_NUMBER),
+    ]
+    if machine == "x86_64":
+        program += [(_AT_LEAST, 0, 1, _X32), _return(_DENY)]
+    for numbers in NUMBERS.values():
+        program += _on(numbers[column], [_return(_DENY)])
+    for numbers, index, values in _DENIED_ARGUMENTS.values():
+        program += _on(numbers[column], _by_argument(index, values, _DENY, _ALLOW))
+    for numbers, index, values in _ALLOWED_ARGUMENTS.values():
+        program += _on(numbers[column], _by_argument(index, values, _ALLOW, _DENY))
+    program += _on(_PRLIMIT[column], _by_argument(0, (0, pid), _ALLOW, _DENY))
+    # the flags of clone3 are behind a pointer, where a filter cannot see them: libc then uses clone
+    program += _on(_CLONE3[column], [_return(_UNKNOWN)])
+    clone = [_load(_ARGUMENTS), (_ANY_BIT, 0, 1, _CLONE_NEW), _return(_DENY)]
+    if may_fork:
+        program += _on(_CLONE[column], [*clone, _return(_ALLOW)])
+    else:
+        thread = [(_ANY_BIT, 0, 1, _CLONE_THREAD), _return(_ALLOW), _return(_DENY)]
+        program += _on(_CLONE[column], [*clone, *thread])
+        for numbers in _FORKS.values():
+            program += _on(numbers[column], [_return(_DENY)])
+        for numbers in _SIGNALS.values():
+            program += _on(numbers[column], _by_argument(0, (pid,), _ALLOW, _DENY))
+    return [*program, _return(_ALLOW)]
+
+
+class _Filter(ctypes.Structure):
+    _fields_ = (("length", ctypes.c_ushort), ("steps", ctypes.c_char_p))
+
+
+def put_on(libc: ctypes.CDLL, pid: int, may_fork: bool) -> None:
+    """On this process and all it starts, for good. Raises OSError where the kernel takes no filters."""
+    code = b"".join(struct.pack("HBBI", *step) for step in steps(platform.machine(), pid, may_fork))
+    set_seccomp, by_filter = 22, 2
+    if libc.prctl(set_seccomp, by_filter, ctypes.byref(_Filter(len(code) // 8, code)), 0, 0):
+        raise OSError(ctypes.get_errno(), "seccomp")
