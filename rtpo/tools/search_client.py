@@ -201,6 +201,7 @@ def _retry_after(value: str | None) -> float:
         return float(value)
     try:
         date = parsedate_to_datetime(value)
-    except ValueError:
+    except (ValueError, OverflowError):
         return 0.0
-    return max(0.0, (date - datetime.now(UTC)).total_seconds())
+    # -0000 for its zone leaves it without one
+    return max(0.0, (date.replace(tzinfo=date.tzinfo or UTC) - datetime.now(UTC)).total_seconds())
