@@ -252,6 +252,8 @@ def be_program(cells: list[str], settings: Settings, output: int, notes: int, re
         random.seed(0)
         sys.modules["numpy"].random.seed(0)
         confine(settings, len(cells))
+        if settings.namespaces:
+            os.chdir(SCRATCH)
     except BaseException as error:
         os.write(report, json.dumps({"failure": complaint(error)}).encode() + b"\n")
         os._exit(1)
@@ -259,6 +261,8 @@ def be_program(cells: list[str], settings: Settings, output: int, notes: int, re
     status = 1
     try:
         status = run_cells(cells, settings, 3)
+    except BaseException as error:
+        _say(complaint(error))
     finally:
         os._exit(status)
 
@@ -294,7 +298,6 @@ def _mount_scratch(user: int | None) -> None:
     options = f"size={SCRATCH_BYTES},nr_inodes={SCRATCH_FILES},mode=0700,uid={owner},gid={group}"
     flags = _NO_SUID | _NO_DEVICES | _NO_EXECUTION
     _ask_kernel("mount", b"tmpfs", SCRATCH.encode(), b"tmpfs", flags, options.encode())
-    os.chdir(SCRATCH)
 
 
 # the zygote
@@ -423,7 +426,7 @@ class Call:
             words |= word
         failure = words.get("failure")
         if failure is None and not self._begun:
-            failure = "it did not begin"
+            failure = f"it did not begin ({self._output.text() or words})"
         if failure is None and "status" not in words and not self._is_timed_out:
             failure = "it was lost"
         return {

@@ -131,20 +131,25 @@ def _bubblewrap(sources: Iterable[int]) -> list[str]:
     flags += ["--hostname", "sandbox", "--die-with-parent", "--new-session", "--as-pid-1", "--cap-drop", "ALL"]
     for capability in _ROOT_KEEPS:
         flags += ["--cap-add", capability]
-    for path in _system_folders():
-        if path.is_symlink():
-            flags += ["--symlink", os.readlink(path), str(path)]
-        else:
-            flags += ["--ro-bind", str(path), str(path)]
-    for folder in _interpreter_folders():
-        flags += ["--ro-bind", folder, folder]
+    mounts = [("--ro-bind", str(path), str(path)) for path in _system_folders() if not path.is_symlink()]
+    mounts += [("--symlink", os.readlink(path), str(path)) for path in _system_folders() if path.is_symlink()]
+    mounts += [("--ro-bind", folder, folder) for folder in _interpreter_folders()]
     for source, name in zip(sources, (CHILD.name, FILTER.name), strict=True):
-        flags += ["--perms", "0444", "--ro-bind-data", str(source), f"{_INSIDE}/{name}"]
-    for device in ("null", "zero", "random", "urandom"):
-        flags += ["--dev-bind", f"/dev/{device}", f"/dev/{device}"]
+        mounts.append(("--ro-bind-data", str(source), f"{_INSIDE}/{name}"))
+    mounts += [("--dev-bind", f"/dev/{name}", f"/dev/{name}") for name in ("null", "zero", "random", "urandom")]
     # shared memory and named semaphores are then files of the scratch folder
-    flags += ["--dir", SCRATCH, "--symlink", SCRATCH, "/dev/shm", "--remount-ro", "/", "--chdir", "/"]
-    return [BUBBLEWRAP, *flags, "--"]
+    mounts.append(("--symlink", SCRATCH, "/dev/shm"))
+    for folder in _parents(target for _, _, target in mounts):
+        flags += ["--dir", folder]
+    for kind, source_path, target in mounts:
+        flags += [*(["--perms", "0444"] if kind == "--ro-bind-data" else ()), kind, source_path, target]
+    return [BUBBLEWRAP, *flags, "--dir", SCRATCH, "--remount-ro", "/", "--chdir", "/", "--"]
+
+
+def _parents(targets: Iterable[str]) -> list[str]:
+    """Folders that mounts need, for all to pass through: those that bubblewrap makes itself are for their owner."""
+    found = {str(parent) for target in targets for parent in Path(target).parents}
+    return sorted(found - {"/"})
 
 
 def _system_folders() -> list[Path]:
