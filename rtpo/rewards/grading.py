@@ -42,7 +42,10 @@ class MathGrader:
             raise ValueError(f"workers is {workers}: use 1 or more")
         self.seconds = seconds
         self.workers = workers or len(os.sched_getaffinity(0))
-        self._empty()
+        self._children: list[_Child] = []
+        self._idle: list[_Child] = []
+        self._lock = threading.Lock()
+        self._places = threading.Semaphore(self.workers)
         _GRADERS.add(self)
 
     @property
@@ -74,25 +77,21 @@ class MathGrader:
     def close(self) -> None:
         """End all children; another grade would start new ones."""
         with self._lock:
-            children, idle, self._children, self._idle = self._children, self._idle, [], []
+            children, idle = self._children, self._idle
+            self._children, self._idle = [], []
         for child in children:
             child.process.kill()
         # those at work are given back, and ended then
         for child in idle:
             child.end()
 
-    def _empty(self) -> None:
-        """No children, and locks that nobody holds."""
-        self._lock = threading.Lock()
-        self._places = threading.Semaphore(self.workers)
-        self._children: list[_Child] = []
-        self._idle: list[_Child] = []
-
     def _forget(self) -> None:
-        """In a forked process: the children are its parent's."""
+        """In a forked process: the children are its parent's, and nobody is left to release the locks."""
         for child in self._children:
             child.close_pipes()
-        self._empty()
+        self._children, self._idle = [], []
+        self._lock = threading.Lock()
+        self._places = threading.Semaphore(self.workers)
 
     def _compare(self, gold: str, answer: str) -> str:
         """RIGHT, WRONG, UNREADABLE_ANSWER, or why there is no verdict."""

@@ -1,5 +1,5 @@
-"""What runs in a child process of `rtpo.rewards.grading`. A line of JSON in: `gold`, `answer` and `seconds`, the parent's
-limit; a verdict out.
+"""What runs in a child process of `rtpo.rewards.grading`: a line of JSON in, with `gold`, `answer` and the parent's
+limit in `seconds`; a verdict out.
 
 math-verify works in this process's main thread, with its own clocks off: they turn a comparison that takes too long
 into False. The parent's clock ends the process instead. Run by its path; imports nothing of the project.

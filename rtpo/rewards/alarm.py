@@ -1,0 +1,25 @@
+"""When too many rewards are missing."""
+
+from collections.abc import Sequence
+from typing import Final
+
+MOST_UNGRADABLE: Final = 0.01
+"""share of rewards that may be missing without a word"""
+_SHOWN: Final = 3
+_CHARACTERS: Final = 200
+
+
+def grading_alarm(graded: int, ungradable: int, details: Sequence[str] = ()) -> str | None:
+    """A sentence where more than 1 % of the rewards that were asked for could not be had; None otherwise.
+
+    details: why, of some of those that are missing; the first few different ones are told.
+    """
+    asked = graded + ungradable
+    if ungradable <= MOST_UNGRADABLE * asked:
+        return None
+    told = [detail[:_CHARACTERS] for detail in list(dict.fromkeys(details))[:_SHOWN]]
+    why = f" First of them: {'; '.join(told)}." if told else ""
+    return (
+        f"{ungradable} of {asked} rewards ({100 * ungradable / asked:.1f} %) could not be graded, above "
+        f"{100 * MOST_UNGRADABLE:g} %: they are left out, which is not a 0.{why}"
+    )

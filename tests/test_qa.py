@@ -1,0 +1,261 @@
+"""Scores of short answers: how texts become tokens, F1, spans, hits; the reward made of them."""
+
+import asyncio
+import json
+import os
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from rtpo.rewards.alarm import grading_alarm
+from rtpo.rewards.qa import Tokens, output_hit, score, tokenize
+from rtpo.rewards.qa_reward import QAReward, QASettings
+from rtpo.types import GradeOutcome
+
+DATA = os.environ.get("RTPO_DATA", "")
+words = st.lists(st.sampled_from(["the", "red", "fox", "yes", "no", "of", "7", "北"]), max_size=8).map(" ".join)
+golds = words.filter(tokenize)
+anything = st.text(max_size=40) | st.text(alphabet="aThe 1,.-−½北か?'’($\u200b\n", max_size=20)
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [
+        ("The Beatles", "beatles"),
+        ("An apple  a day\n", "apple day"),
+        ("U.S. Department", "us department"),
+        ("well-known", "wellknown"),
+        ("O'Brien’s", "obriens"),
+        ("“Washington, D.C.”", "washington dc"),
+        ("AT&T", "att"),
+        ("Ｆｕｌｌ　ｗｉｄｔｈ", "full width"),
+        ("ﬁve", "five"),
+        ("zero\u200bwidth\u00adhyphen", "zerowidthhyphen"),
+        # numbers
+        ("1,234,567", "1234567"),
+        ("1.95 m", "1.95 m"),
+        ("in 2010.", "in 2010"),
+        ("1,95", "1 95"),
+        ("1998–2001", "1998 2001"),
+        ("3/4", "3 4"),
+        ("3½", "31 2"),
+        ("12:30", "12 30"),
+        ("-5 and −5 and (-5)", "-5 and -5 and -5"),
+        ("5 - 3", "5 3"),
+        ("A-5", "a5"),
+        (".5", ".5"),
+        ("-.5", "-.5"),
+        ("x-.5", "x5"),
+        ("--5", "5"),
+        ("x(-5)", "x -5"),
+        ("a (-.5)", "-.5"),
+        ("$5", "5"),
+        ("$-5", "-5"),
+        # articles and marks are kept where nothing else is there
+        ("A", "a"),
+        ("(A)", "a"),
+        ("The The", "the the"),
+        ("?", "?"),
+        ("C++", "c"),
+        (" \u200b\n", ""),
+        # no spaces between words
+        ("北京市", "北 京 市"),
+        ("2024年10月27日。", "2024 年 10 月 27 日"),
+        ("ﾄｳｷｮｳタワー", "ト ウ キ ョ ウ タ ワ ー"),
+        ("서울 특별시", "서울 특별시"),
+        ("Café", "café"),
+    ],
+)
+def test_a_text_becomes_tokens(text: str, tokens: str) -> None:
+    assert tokenize(text) == tuple(tokens.split())
+
+
+@settings(deadline=None)
+@given(anything)
+@example("- .5")
+@example("1,,000")
+@example("\ud800")
+def test_tokens_are_their_own_tokens(text: str) -> None:
+    tokens = tokenize(text)
+    assert tokenize(" ".join(tokens)) == tokens
+    assert tokenize(text.upper().lower()) == tokenize(text.lower())
+    assert all(tokens)
+
+
+@pytest.mark.parametrize(
+    ("answer", "prediction", "exact", "f1", "span_f1"),
+    [
+        ("Paris", "paris", True, 1, 1),
+        ("New York City", "new york", False, 4 / 5, 4 / 5),
+        ("Paris", "The capital is Paris, France", False, 2 / 5, 1),
+        ("New York City", "I think the City of New York is right", False, 2 * 3 / (8 + 3), 2 * 3 / (4 + 3)),
+        ("x x y", "y y x x z", False, 2 * 3 / (5 + 3), 1),
+        ("Paris", "", False, 0, 0),
+        ("Paris", "London", False, 0, 0),
+        ("北京市", "北京", False, 4 / 5, 4 / 5),
+        ("肖亮", "讲座的主讲人是肖亮。", False, 2 * 2 / (9 + 2), 1),
+        # yes and no are right or wrong as a whole
+        ("yes", "Yes.", True, 1, 1),
+        ("yes", "yes, both were", False, 0, 0),
+        ("no", "yes", False, 0, 0),
+        ("No Country for Old Men", "no", False, 0, 0),
+        ("No Country for Old Men", "It is No Country for Old Men", False, 10 / 12, 1),
+        # numbers are compared as they are written
+        ("1,000", "1000", True, 1, 1),
+        ("5", "5.0", False, 0, 0),
+        ("3.14", "31.4", False, 0, 0),
+        ("-5", "5", False, 0, 0),
+    ],
+)
+def test_scores_of_one_answer(answer: str, prediction: str, exact: bool, f1: float, span_f1: float) -> None:
+    result = score((answer,), prediction)
+    assert result.exact is exact
+    assert (result.f1, result.span_f1) == pytest.approx((f1, span_f1))
+
+
+def test_the_best_accepted_answer_counts_and_commas_are_its_own() -> None:
+    aliases = ("Washington, D.C.", "the District, of Columbia")
+    assert score(aliases, "Washington DC").exact
+    assert not score(aliases, "Washington").exact
+    assert score(aliases, "Washington").f1 == pytest.approx(2 / 3)
+    assert score(aliases, "Columbia").f1 == pytest.approx(1 / 2)
+    assert score(("", "Paris"), "Paris").exact
+    assert score(("", "Paris"), "").f1 == 0
+
+
+def test_answers_that_cannot_be_are_refused() -> None:
+    for answers in ((), ("",), (" \u200b",)):
+        with pytest.raises(ValueError, match="no accepted answer has a token"):
+            score(answers, "Paris")
+    with pytest.raises(ValueError, match="give a tuple"):
+        score("Paris", "Paris")
+    with pytest.raises(ValueError, match="give a tuple"):
+        output_hit("Paris", ["Paris"])
+
+
+def f1(said: Tokens, gold: Tokens) -> float:
+    return 2 * sum((Counter(said) & Counter(gold)).values()) / (len(said) + len(gold))
+
+
+@settings(deadline=None)
+@given(golds, words)
+def test_scores_are_in_order_and_symmetric(gold: str, prediction: str) -> None:
+    result = score((gold,), prediction)
+    assert 0 <= result.f1 <= result.span_f1 <= 1
+    assert not result.exact or result.f1 == 1
+    if tokenize(prediction):
+        back = score((prediction,), gold)
+        assert (back.exact, back.f1) == (result.exact, result.f1)
+
+
+@settings(deadline=None)
+@given(golds, words)
+def test_the_best_span_is_the_best_of_all(gold: str, prediction: str) -> None:
+    wanted, said = tokenize(gold), tokenize(prediction)
+    spans = [said[i:j] for i in range(len(said)) for j in range(i + 1, len(said) + 1)]
+    best = max((f1(span, wanted) for span in spans), default=0)
+    if {wanted, said} & {("yes",), ("no",)}:
+        best = float(wanted == said)
+    assert score((gold,), prediction).span_f1 == pytest.approx(best)
+
+
+@settings(deadline=None)
+@given(st.lists(words, min_size=1, max_size=4).filter(lambda answers: any(map(tokenize, answers))), words)
+def test_the_order_of_answers_does_not_matter_and_each_can_only_help(answers: list[str], prediction: str) -> None:
+    result = score(answers, prediction)
+    assert score(answers[::-1], prediction) == result
+    alone = [score((answer,), prediction) for answer in answers if tokenize(answer)]
+    assert result.f1 == max(each.f1 for each in alone)
+    assert result.span_f1 == max(each.span_f1 for each in alone)
+    assert result.exact == any(each.exact for each in alone)
+    assert output_hit(answers, [prediction]) == any(
+        output_hit((answer,), [prediction]) for answer in answers if tokenize(answer)
+    )
+
+
+def test_a_long_prediction_is_scored_by_its_spans() -> None:
+    """Quadratic work over 40,000 tokens would not end here."""
+    answer = " ".join(str(n) for n in range(60))
+    prediction = " ".join(f"word {n % 70}" for n in range(20_000))
+    assert 0 < score((answer,), prediction).span_f1 < 1
+    assert score((answer,), f"{prediction} {answer} {prediction}").span_f1 == 1
+
+
+@pytest.mark.parametrize(
+    ("answers", "texts", "hit"),
+    [
+        (("New York",), ["He was born in New York, in 1960."], True),
+        (("New York",), ["He was born in new\nyork-like towns."], False),
+        (("art",), ["He started."], False),
+        (("the Beatles",), ["by Beatles"], True),
+        (("New York",), ["New", "York"], False),
+        (("London", "New York"), ["nothing", "New York"], True),
+        (("肖亮",), ["主讲人是肖亮。"], True),
+        (("1,000",), ["about 1000 people"], True),
+        (("000",), ["about 1,000 people"], False),
+        (("Paris",), [], False),
+    ],
+)
+def test_hits_are_at_tokens(answers: tuple[str, ...], texts: list[str], hit: bool) -> None:
+    assert output_hit(answers, texts) is hit
+
+
+@settings(deadline=None)
+@given(golds, words, words)
+def test_a_text_with_the_answer_in_it_is_a_hit(gold: str, before: str, after: str) -> None:
+    if set(gold.split()) == {"the"}:
+        gold = "fox"
+    assert output_hit((gold,), [f"{before} {gold} {after}"])
+    assert not score((gold,), gold + "").exact or output_hit((gold,), [gold])
+
+
+@pytest.mark.skipif(not DATA, reason="set RTPO_DATA to a folder of real QA files")
+@pytest.mark.parametrize("name", ["hotpotqa", "2wiki", "webwalker"])
+def test_every_accepted_answer_of_real_files_is_right(name: str) -> None:
+    rows = [json.loads(line) for line in Path(DATA, f"{name}.jsonl").read_text().splitlines()]
+    assert len(rows) == 200
+    for row in rows:
+        answers = row["answer"] if isinstance(row["answer"], list) else [row["answer"]]
+        for answer in answers:
+            result = score(answers, answer)
+            assert result.exact
+            assert result.f1 == result.span_f1 == 1
+            # an answer of symbols alone counts where nothing else stands
+            assert output_hit(answers, [f"It is {answer}, I think." if any(map(str.isalnum, answer)) else answer])
+
+
+def reward(settings: QASettings, answers: tuple[str, ...], prediction: str) -> tuple[GradeOutcome, float | None]:
+    grade = asyncio.run(QAReward(settings).grade("Which city?", answers, prediction))
+    return grade.outcome, grade.reward
+
+
+@pytest.mark.parametrize(("kind", "expected"), [("em", 0.0), ("f1", 0.8)])
+def test_a_reward_is_the_score_of_its_kind(kind: str, expected: float) -> None:
+    settings = QASettings(kind)  # type: ignore[arg-type]
+    assert settings.problems("task.settings.reward") == []
+    assert settings.check() == {"kind": kind}
+    assert reward(settings, ("New York City",), "New York") == (GradeOutcome.GRADED, pytest.approx(expected))
+    assert reward(settings, ("New York City",), "new york city.") == (GradeOutcome.GRADED, 1)
+    assert reward(settings, ("New York City",), "") == (GradeOutcome.GRADED, 0)
+    assert reward(settings, ("",), "") == (GradeOutcome.UNGRADABLE, None)
+
+
+@pytest.mark.parametrize(
+    ("graded", "ungradable", "rings"), [(0, 0, False), (99, 1, False), (100, 0, False), (197, 3, True), (0, 1, True)]
+)
+def test_an_alarm_rings_above_one_in_a_hundred(graded: int, ungradable: int, rings: bool) -> None:
+    assert (grading_alarm(graded, ungradable, ["why"]) is not None) is rings
+
+
+def test_an_alarm_says_how_many_and_why() -> None:
+    details = ["took over 10 s", "took over 10 s", "x" * 1000, "third", "fourth"]
+    assert grading_alarm(195, 5, details) == (
+        "5 of 200 rewards (2.5 %) could not be graded, above 1 %: they are left out, which is not a 0. First of them: "
+        f"took over 10 s; {'x' * 200}; third."
+    )
+    assert grading_alarm(0, 1) == (
+        "1 of 1 rewards (100.0 %) could not be graded, above 1 %: they are left out, which is not a 0."
+    )
