@@ -4,22 +4,33 @@ import atexit
 import hashlib
 import json
 import os
+import platform
 import signal
+import sys
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, Literal
 
-from rtpo.errors import MachineError
+from rtpo.errors import InfrastructureError, MachineError
 from rtpo.tools.base import Arguments, ToolResult
 from rtpo.tools.python_child import Settings
 from rtpo.tools.python_pool import Pool, Reply
-from rtpo.tools.python_sandbox import bubblewrap_version, site_folders
+from rtpo.tools.python_sandbox import ENVIRONMENT, LESS, bubblewrap_version, interpreter_folders, site_folders
 from rtpo.types import ToolOutcome
 
 LEAST_MEMORY: Final = 256 << 20
 LONGEST_PROGRAM: Final = 100_000
 """characters"""
+PROBE: Final = Path(__file__).with_name("python_probe.py")
+OPEN_UNDER_LIMITS: Final = "files: what the programs' user may read, delete or create empty, /proc included"
+REMEDY: Final = (
+    "Namespaces may be forbidden here. As an ordinary user: sysctl user.max_user_namespaces must be above 0, "
+    "kernel.unprivileged_userns_clone, where there is one, 1, and kernel.apparmor_restrict_unprivileged_userns, where "
+    "there is one, 0. As root in a container: give it CAP_SYS_ADMIN and a seccomp profile that allows unshare and "
+    f"mount. Do so, {LESS}."
+)
 
 
 @dataclass(frozen=True)
@@ -27,11 +38,11 @@ class PythonSettings:
     """Of the Python tool; the limits are those of one call.
 
     cpu_seconds, wall_seconds: of processor time of a process, and in all. memory_bytes: of address space of a process,
-    the interpreter and its libraries included. processes: at once; 1: a program can start none. output_characters: of
-    what a call prints, given to the policy; what is over is cut out before the end. workers: calls run at once; null:
-    one a processor. isolation: `namespaces`, or `limits`, which accepts less where there are no namespaces
-    (docs/python_tool.md). session: a call is run after the episode's earlier ones, in one process; without, it knows
-    nothing of them.
+    the interpreter and its libraries included. processes: at once, threads counted; 1: one process, and a few threads.
+    output_characters: of what a call prints, given to the policy; what is over is cut out before the end. workers:
+    calls run at once; null: one a processor. isolation: `namespaces`, or `limits`, which accepts less where there are
+    no namespaces (docs/python_tool.md). session: a call is run after the episode's earlier ones, in one process;
+    without, it knows nothing of them.
     """
 
     cpu_seconds: int = 10
@@ -66,11 +77,12 @@ class PythonSettings:
         return found
 
     def check(self) -> dict[str, str]:
-        """Run programs that try to get out; facts of this machine's sandbox.
+        """Run a program that tries to get out, and one that takes too much memory; facts of this machine's sandbox.
 
-        Raises MachineError where there is none, or it does not hold.
+        user: `reserved` where programs run as a user of their own number, `own` where they run as this process's.
+        Raises MachineError where no program can be run, or one can do what it should not.
         """
-        raise NotImplementedError
+        return _check(self)
 
 
 class PythonTool:
@@ -175,6 +187,44 @@ def _outcome(reply: Reply, settings: PythonSettings) -> tuple[ToolOutcome, str]:
     if code:
         return ToolOutcome.PROGRAM_ERROR, "" if reply.is_done else f"ended with status {code}"
     return ToolOutcome.OK, ""
+
+
+def _check(settings: PythonSettings) -> dict[str, str]:
+    is_isolated = settings.isolation == "namespaces"
+    facts = {
+        "isolation": settings.isolation,
+        "user": "own" if os.getuid() else "reserved",
+        "kernel": platform.release(),
+        "open": "nothing known" if is_isolated else OPEN_UNDER_LIMITS,
+    }
+    if is_isolated:
+        facts["bubblewrap"] = bubblewrap_version()
+    folders = ["/", "/dev", "/usr/lib", sys.base_prefix, *site_folders()] if is_isolated else []
+    secrets = ["/proc", "/sys", "/etc/passwd", "/var", "/home"] if is_isolated else []
+    seen = interpreter_folders()
+    secrets = [path for path in secrets if not any(Path(folder).is_relative_to(path) for folder in seen)]
+    limits = {
+        "cpu_seconds": settings.cpu_seconds,
+        "most_processes": settings.processes - 1,
+    }
+    words = ", ".join(map(repr, (secrets, folders, [*ENVIRONMENT, "LC_CTYPE", "PWD"], limits)))
+    pool = _pool(settings)
+    try:
+        probe = _result(pool.run_now([f"{PROBE.read_text()}\nimport json\njson.dumps(findings({words}))"]), settings)
+        hog = _result(pool.run_now([f"len(bytearray({settings.memory_bytes}))"]), settings)
+    except InfrastructureError as error:
+        raise MachineError(f"{error}. {REMEDY if is_isolated else ''}".strip()) from error
+    if probe.outcome is not ToolOutcome.OK:
+        raise MachineError(
+            f"a program that the Python tool ran to try its sandbox ended with: {probe.output} Programs run as a user "
+            f"without privileges, who must be able to read the interpreter at {sys.base_prefix} and its packages."
+        )
+    found = json.loads(probe.output)
+    if hog.outcome is not ToolOutcome.MEMORY:
+        found.append(f"it takes {settings.memory_bytes} bytes of memory")
+    if found:
+        raise MachineError(f"the Python tool's sandbox does not hold a program on this machine: {', '.join(found)}.")
+    return facts
 
 
 _pools: dict[PythonSettings, Pool] = {}

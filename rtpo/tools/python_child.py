@@ -206,13 +206,14 @@ def _end_interpreter() -> None:
 
 def confine(settings: Settings, cells: int) -> None:
     """Limits and no privileges, for good. Raises OSError."""
+    # threads count as processes, and so do the zygote and the keeper where they are of the same user
+    processes = (THREADS if settings.processes == 1 else settings.processes) + (0 if settings.user else 2)
     seconds = settings.cpu_seconds * (1 + REPLAY_FACTOR * (cells - 1)) + cells - 1
     for name, soft, hard in (
         # a second more: SIGXCPU, which comes first, can be ignored
         (resource.RLIMIT_CPU, seconds, seconds + 1),
         (resource.RLIMIT_AS, settings.memory_bytes, settings.memory_bytes + LAST_WORDS_BYTES),
-        # the zygote and the keeper are of the same user where there is one user only
-        (resource.RLIMIT_NPROC, *(2 * [2 + settings.processes + THREADS])),
+        (resource.RLIMIT_NPROC, processes, processes),
         (resource.RLIMIT_FSIZE, *(2 * [SCRATCH_BYTES if settings.namespaces else 0])),
         (resource.RLIMIT_NOFILE, OPEN_FILES, OPEN_FILES),
         (resource.RLIMIT_CORE, 0, 0),
@@ -284,7 +285,7 @@ def be_keeper(cells: list[str], settings: Settings, output: int, notes: int, rep
             ended, status, usage = os.wait4(-1, 0)
             if ended == program:
                 break
-        words = {"status": status, "cpu_seconds": usage.ru_utime + usage.ru_stime}
+        words: dict[str, Any] = {"status": status, "cpu_seconds": usage.ru_utime + usage.ru_stime}
     except BaseException as error:
         words = {"failure": complaint(error)}
     os.write(report, json.dumps(words).encode() + b"\n")

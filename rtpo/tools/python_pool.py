@@ -5,7 +5,6 @@ other idle, up to the number of workers. It runs a call at a time.
 """
 
 import asyncio
-import atexit
 import os
 import queue
 import select
@@ -172,6 +171,10 @@ class Pool:
         except asyncio.CancelledError:
             job.give_up()
             raise
+
+    def run_now(self, cells: list[str]) -> Reply:
+        """`run` for a thread without an event loop."""
+        return self.submit(cells).future.result()
 
     def submit(self, cells: list[str]) -> _Job:
         job = _Job(cells)

@@ -27,7 +27,7 @@ FIRST_USER, USERS = 60706, 478
 ENVIRONMENT: Final = {
     "HOME": SCRATCH,
     "LANG": "C.UTF-8",
-    # some processors of a program cannot take the memory of a pool of threads
+    # threads with heaps of their own would take of the address space, which is limited
     "MALLOC_ARENA_MAX": "1",
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
@@ -68,7 +68,7 @@ def start(settings: Settings) -> Started:
             f"{' or '.join(MACHINES)}."
         )
     ours, theirs = socketpair()
-    errors = tempfile.TemporaryFile()
+    errors = tempfile.TemporaryFile()  # noqa: SIM115  it lives with the process
     sources = [os.open(path, os.O_RDONLY) for path in (CHILD, FILTER)]
     try:
         if settings.namespaces:
@@ -133,7 +133,7 @@ def _bubblewrap(sources: Iterable[int]) -> list[str]:
         flags += ["--cap-add", capability]
     mounts = [("--ro-bind", str(path), str(path)) for path in _system_folders() if not path.is_symlink()]
     mounts += [("--symlink", os.readlink(path), str(path)) for path in _system_folders() if path.is_symlink()]
-    mounts += [("--ro-bind", folder, folder) for folder in _interpreter_folders()]
+    mounts += [("--ro-bind", folder, folder) for folder in interpreter_folders()]
     for source, name in zip(sources, (CHILD.name, FILTER.name), strict=True):
         mounts.append(("--ro-bind-data", str(source), f"{_INSIDE}/{name}"))
     mounts += [("--dev-bind", f"/dev/{name}", f"/dev/{name}") for name in ("null", "zero", "random", "urandom")]
@@ -154,12 +154,12 @@ def _parents(targets: Iterable[str]) -> list[str]:
 
 def _system_folders() -> list[Path]:
     """Libraries, and what finds them; time zones."""
-    names = ("/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/libx32", "/lib", "/lib32", "/lib64", "/libx32")
-    names = (*names, "/usr/share/zoneinfo", "/etc/ld.so.cache")
+    libraries = [f"{above}/lib{kind}" for above in ("/usr", "") for kind in ("", "32", "64", "x32")]
+    names = [*libraries, "/usr/share/zoneinfo", "/etc/ld.so.cache"]
     return [Path(name) for name in names if os.path.lexists(name)]
 
 
-def _interpreter_folders() -> list[str]:
+def interpreter_folders() -> list[str]:
     """Of the interpreter and its packages, without those inside another."""
     found: list[str] = []
     for folder in sorted({sys.base_prefix, str(Path(sys.executable).resolve().parent), *site_folders()}):
