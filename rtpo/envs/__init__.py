@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from rtpo.booking import tasks as booking_tasks
+from rtpo.data.records import read_records
 from rtpo.envs.base import Env, NoSettings, Settings
 from rtpo.envs.booking import BookingEnv
 from rtpo.envs.math import MathEnv, MathSettings
+from rtpo.envs.search import SearchEnv, SearchEnvSettings
 from rtpo.envs.toy_knowledge import ToyKnowledgeEnv
 from rtpo.envs.toy_math import ToyMathEnv
 from rtpo.errors import ConfigError
-from rtpo.math_data import read_math
 from rtpo.toy import knowledge_problems, math_problems
 from rtpo.types import Task
 
@@ -40,7 +41,8 @@ ENVIRONMENTS: dict[str, Environment] = {
         booking_tasks.generate,
         booking_tasks.split_key,
     ),
-    "math": Environment(MathEnv, read_math, settings=MathSettings),
+    "math": Environment(MathEnv, read_records, settings=MathSettings),
+    "search": Environment(SearchEnv, read_records, settings=SearchEnvSettings),
     "toy_knowledge": Environment(
         lambda settings, max_turns: ToyKnowledgeEnv(),
         knowledge_problems.read_problems,
