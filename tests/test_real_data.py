@@ -1,4 +1,4 @@
-"""Maths files the whole way: read, overfitted, rolled out with the Python tool, graded, trained on real verl.
+"""Maths files the whole way: prepared, overfitted, rolled out with the Python tool, graded, trained on real verl.
 
 Always on the stand-ins in tests/fixtures/data, which have the real files' schemas, and with RTPO_DATA=<folder> on the
 real files too. One model is overfitted on problems of all folders, and one worker group serves all tests here.
@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 from conftest import compose_config, harness_on
 
-from experiments import overfit as command
 from experiments.train import train
 from rtpo.config import RunConfig
-from rtpo.math_data import read_math
+from rtpo.data.prepare import DataFolder
+from rtpo.data.records import read_records
 from rtpo.rewards.grading import GRADER
 from rtpo.run import StopRequest
 from rtpo.tasks import load_tasks
-from rtpo.toy.byte_model import MAX_TURN_TOKENS, Overfit, overfit
+from rtpo.toy.byte_model import Overfit, overfit
 
 DATA = os.environ.get("RTPO_DATA")
 FIXTURES = Path(__file__).parent / "fixtures" / "data"
@@ -64,50 +64,67 @@ def folder(request: pytest.FixtureRequest) -> Path:
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Overfitted on the first train problems of every folder's gsm8k.jsonl."""
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, DataFolder]:
+    """Every folder's files, prepared; the real ones have to be those of the registry."""
+    made = {}
+    for raw in FOLDERS:
+        made[raw] = DataFolder(tmp_path_factory.mktemp("data"))
+        for name in ROWS[raw]:
+            made[raw].prepare(name, raw / f"{name}.jsonl", may_differ=raw == FIXTURES)
+    return made
+
+
+@pytest.fixture(scope="module")
+def data(folder: Path, prepared: dict[Path, DataFolder]) -> DataFolder:
+    return prepared[folder]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory, prepared: dict[Path, DataFolder]) -> Path:
+    """Overfitted on the first train problems of every folder's gsm8k."""
     output = tmp_path_factory.mktemp("byte_model") / "model"
-    tasks = [task for folder in FOLDERS for task in command.problems(folder / "gsm8k.jsonl", COUNT)]
-    record = overfit(tasks, output, Overfit(steps=200))
+    runs = [configuration(data, output) for data in prepared.values()]
+    tasks = [task for run in runs for task in load_tasks(run.task, run.task.train)]
+    record = overfit(tasks, runs[0].task, output, Overfit(steps=200))
     print(record)
     assert 0 < record["sampled_success"] < 1
     return output
 
 
 @pytest.fixture(scope="module")
-def live_backend(model: Path) -> Iterator[Any]:
+def live_backend(model: Path, prepared: dict[Path, DataFolder]) -> Iterator[Any]:
     """The test run's worker group with this model; the next test that wants another opens that one."""
     from rtpo.verl_harness.session import close_backend, open_backend
 
-    yield open_backend(configuration(FIXTURES, model))
+    yield open_backend(configuration(prepared[FIXTURES], model))
     close_backend()
 
 
-def configuration(folder: Path, model: Path, *overrides: str) -> RunConfig:
-    data = folder / "gsm8k.jsonl"
-    return compose_config("task=math", f"data={data}", f"model.path={model}", *SMALL, *overrides)
+def configuration(data: DataFolder, model: Path, *overrides: str) -> RunConfig:
+    file = data.file("gsm8k")
+    return compose_config("task=math", f"data={file}", f"model.path={model}", *SMALL, *overrides)
 
 
 @pytest.mark.parametrize("name", ["gsm8k", "math500", "aime24", "amc23"])
-def test_files_are_read_whole_and_every_gold_equals_itself_alone(folder: Path, name: str) -> None:
-    tasks = read_math(folder / f"{name}.jsonl")
+def test_files_are_read_whole_and_every_gold_equals_itself_alone(folder: Path, data: DataFolder, name: str) -> None:
+    tasks = read_records(data.file(name))
     assert len(tasks) == ROWS[folder][name]
-    golds = [task.answer for task in tasks]
-    assert [gold for gold in golds if GRADER.grade(gold, gold).reward != 1] == []
+    assert [task.answer for task in tasks if GRADER.grade(task.answer, task.answer[0]).reward != 1] == []
+    golds = [task.answer[0] for task in tasks]
     neighbours = {(gold, other) for gold, other in itertools.pairwise(golds) if gold != other} - EQUAL
-    assert [pair for pair in neighbours if GRADER.grade(*pair).reward != 0] == []
+    assert [(gold, other) for gold, other in neighbours if GRADER.grade((gold,), other).reward != 0] == []
 
 
-def test_annotations_are_read(folder: Path) -> None:
-    tasks = read_math(folder / "gsm8k.jsonl")
+def test_annotations_are_read(folder: Path, data: DataFolder) -> None:
+    tasks = read_records(data.file("gsm8k"))
     assert sum(bool(task.meta["annotations"]) for task in tasks) == ANNOTATED[folder]
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_step_calls_the_tool_compares_and_trains(folder: Path, live_backend: Any, model: Path, mode: str) -> None:
+def test_a_step_calls_the_tool_compares_and_trains(data: DataFolder, live_backend: Any, model: Path, mode: str) -> None:
     from rtpo.verl_harness.session import open_backend
 
-    config = configuration(folder, model, *MODES[mode])
+    config = configuration(data, model, *MODES[mode])
     algorithm = config.algorithm_config
     assert mode == f"{algorithm.name}, {algorithm.rollout_context}, {algorithm.training_context}"
     backend = open_backend(config)
@@ -126,18 +143,13 @@ def test_a_step_calls_the_tool_compares_and_trains(folder: Path, live_backend: A
 
 
 def test_a_run_from_the_command_line_to_its_records(
-    folder: Path, live_backend: Any, model: Path, tmp_path: Path
+    data: DataFolder, live_backend: Any, model: Path, tmp_path: Path
 ) -> None:
     config = configuration(
-        folder, model, *MODES["grpo, strip_think, recorded"], "budget.rollouts=16", f"results={tmp_path}"
+        data, model, *MODES["grpo, strip_think, recorded"], "budget.rollouts=16", f"results={tmp_path}"
     )
     ledger = train(config, StopRequest()).manifest["ledger"]
     assert ledger["rollouts"] == 16
     assert ledger["tool_calls"]["ok"] >= 1
     assert ledger["optimizer_steps"] == 1
     assert ledger["evaluation_rollouts"] == 4
-
-
-def test_turns_of_the_traces_fit(folder: Path) -> None:
-    """The limit that the traces are held to is the one of the task's configuration."""
-    assert configuration(folder, Path()).task.max_turn_tokens == MAX_TURN_TOKENS
