@@ -1,9 +1,11 @@
 """The search tool: queries, text, cache, replay. Its servers are in test_search_servers.py."""
 
 import asyncio
+import fcntl
 import json
 import os
 import unicodedata
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -221,6 +223,18 @@ def test_the_first_text_stays_for_everyone(tmp_path: Path) -> None:
     other = Recording(tmp_path, IDENTITY | {"url": "http://other/"})
     assert get(other, "q") is None
     assert other.path != one.path
+
+
+def test_who_writes_and_who_reads_waits_for_another_that_writes(tmp_path: Path) -> None:
+    writer, reader = Recording(tmp_path, IDENTITY), Recording(tmp_path, IDENTITY)
+    with writer.path.open("ab") as other, ThreadPoolExecutor(2) as pool:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        kept, read = pool.submit(keep, writer, "q", "mine"), pool.submit(get, reader, "q")
+        wait((kept, read), timeout=0.2)
+        other.write(json.dumps({"query": "q", "text": "the other's"}).encode() + b"\n")
+        other.flush()
+        fcntl.flock(other, fcntl.LOCK_UN)
+        assert (kept.result(), read.result()) == ("the other's", "the other's")
 
 
 @pytest.mark.parametrize("size", [0, 1, 20, 40])

@@ -1,6 +1,7 @@
 """The search tool against real servers that answer late, wrongly, seldom or not at all."""
 
 import asyncio
+import gc
 import json
 import os
 import socket
@@ -453,6 +454,32 @@ def test_a_cancelled_caller_leaves_the_others_their_answer(server: Server) -> No
 
     assert asyncio.run(scenario()).output == "Page 1: who"
     assert len(server.asked) == 1
+
+
+def test_a_failure_that_no_caller_waits_for_is_not_complained_about(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = SearchWorld(retriever(server, ONCE))
+    begun = threading.Event()
+
+    def held(asked: Asked) -> Reply:
+        begun.set()
+        server.released.wait()
+        return Reply(500)
+
+    server.answer = held
+
+    async def scenario() -> None:
+        call = asyncio.create_task(world.call("who"))
+        await asyncio.to_thread(begun.wait)
+        call.cancel()
+        server.released.set()
+        while len(asyncio.all_tasks()) > 1:
+            await asyncio.sleep(0.01)
+
+    asyncio.run(scenario())
+    gc.collect()
+    assert caplog.records == []
 
 
 def test_different_queries_wait_beside_each_other(server: Server) -> None:
