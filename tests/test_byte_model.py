@@ -12,8 +12,8 @@ from experiments import overfit as command
 from rtpo.chat import ChatFormat
 from rtpo.config import TaskConfig
 from rtpo.errors import ConfigError, DataError
-from rtpo.toy.byte_model import byte_tokenizer, demonstrate, trace_samples
-from rtpo.toy.traces import STOP, math_traces
+from rtpo.toy.byte_model import STOP, byte_tokenizer, demonstrate, trace_samples
+from rtpo.toy.traces import math_traces
 from rtpo.types import Task
 
 TASK = Task("gsm8k/0", "A pen costs $3. What do 4 cost?", ("12",), {"annotations": (("3*4", "12"),)})

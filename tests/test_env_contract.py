@@ -3,6 +3,7 @@
 import asyncio
 import pickle
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -12,17 +13,29 @@ from rtpo.booking.tasks import task_of
 from rtpo.envs import ENVIRONMENTS, make_env
 from rtpo.envs.base import Env, NoSettings, Settings
 from rtpo.envs.math import MathSettings
+from rtpo.envs.search import SearchEnvSettings
 from rtpo.errors import ConfigError
+from rtpo.tools.python import PythonSettings
+from rtpo.tools.search import SearchSettings
+from rtpo.tools.search_replay import ReplaySettings
 from rtpo.types import Feedback, Grade, Snapshot, StopReason, Task
 
 MAX_TURNS = 4
 Reply = tuple[str, StopReason]
 Trace = list[tuple[Feedback, str]]
 
-SETTINGS: dict[str, Settings] = {"math": MathSettings()}
+RECORDING = str(Path(__file__).parent / "fixtures" / "recording.json")
+SETTINGS: dict[str, Settings] = {
+    "math": MathSettings(),
+    "math in a session": MathSettings(python=PythonSettings(session=True)),
+    "search": SearchEnvSettings(SearchSettings("replay", replay=ReplaySettings(RECORDING, "empty"))),
+}
+CASES = sorted({*ENVIRONMENTS, *SETTINGS})
+"""environments, some with more than one choice of settings"""
 TASKS = {
     "booking": task_of("bags:R8ARDG:1", "booking/bags"),
     "math": Task(uid="gsm8k/0", question="A pen costs $3. What do 4 cost?", answer=("12",)),
+    "search": Task(uid="hotpotqa/0", question="What is the capital of Norway?", answer=("Oslo", "Oslo, Norway")),
     "toy_knowledge": Task(
         uid="toy_knowledge/train/e53bossrivalfriendfrom37", question=" find e53 boss rival friend from 37", answer="e30"
     ),
@@ -50,6 +63,20 @@ REPLIES = {
         "12",
         "",
     ),
+    "math in a session": (
+        '<tool_call>\n{"name": "python", "arguments": {"code": "x = 3"}}\n</tool_call>',
+        '<tool_call>\n{"name": "python", "arguments": {"code": "x = x * 4\\nx"}}\n</tool_call>',
+        "\\boxed{12}",
+    ),
+    "search": (
+        '<tool_call>\n{"name": "search", "arguments": {"query": "Capital of  Norway"}}\n</tool_call>',
+        '<tool_call>\n{"name": "search", "arguments": {"query": "elsewhere"}}\n</tool_call>',
+        '<tool_call>\n{"name": "search", "arguments": {"query": ""}}\n</tool_call>\n<tool_call>\n'
+        '{"name": "python", "arguments": {"code": "1+1"}}\n</tool_call>',
+        "<think>\nOslo\n</think>\n\n\\boxed{oslo, norway}",
+        "\\boxed{Bergen}",
+        "",
+    ),
     "toy_knowledge": (
         "<think> first e53 then boss</think><tool_call> search e53 boss</tool_call>",
         "<think> e53 boss is e36 then rival</think><tool_call> search e36 rival</tool_call>",
@@ -73,9 +100,17 @@ REPLIES = {
 }
 
 
+def fresh(case: str) -> Env:
+    return make_env(case.split()[0], SETTINGS.get(case, NoSettings()), MAX_TURNS)
+
+
+def task_of_case(case: str) -> Task:
+    return TASKS[case.split()[0]]
+
+
 def replies(name: str) -> st.SearchStrategy[list[Reply]]:
     reply = st.tuples(st.sampled_from(REPLIES[name]), st.sampled_from(list(StopReason)))
-    longest = 2 if name == "math" else MAX_TURNS  # its tool starts a process a call
+    longest = 2 if "math" in name else MAX_TURNS
     return st.lists(reply, min_size=1, max_size=longest)
 
 
@@ -93,15 +128,16 @@ async def play(env: Env, script: Sequence[Reply]) -> tuple[Trace, list[Snapshot]
 
 
 async def replay(name: str, snapshot: Snapshot, script: Sequence[Reply]) -> tuple[str, Trace, Grade]:
-    env = make_env(name, SETTINGS.get(name, NoSettings()), MAX_TURNS)
-    env.restore(TASKS[name], snapshot)
+    env = fresh(name)
+    env.restore(task_of_case(name), snapshot)
     digest = env.snapshot().digest
     trace, _ = await play(env, script)
     return digest, trace, await env.grade()
 
 
 def test_every_environment_has_a_task_and_replies_here() -> None:
-    assert set(TASKS) == set(REPLIES) == set(ENVIRONMENTS)
+    assert set(TASKS) == set(ENVIRONMENTS)
+    assert set(REPLIES) == set(CASES)
 
 
 def test_unknown_environment_is_refused() -> None:
@@ -109,15 +145,15 @@ def test_unknown_environment_is_refused() -> None:
         make_env("chess", NoSettings(), MAX_TURNS)
 
 
-@pytest.mark.parametrize("name", sorted(ENVIRONMENTS))
-@settings(max_examples=60, deadline=None)
+@pytest.mark.parametrize("name", CASES)
+@settings(max_examples=25)
 @given(data=st.data())
 def test_a_restored_episode_continues_as_the_first_did(name: str, data: st.DataObject) -> None:
     script = data.draw(replies(name))
 
     async def check() -> None:
-        env = make_env(name, SETTINGS.get(name, NoSettings()), MAX_TURNS)
-        await env.reset(TASKS[name])
+        env = fresh(name)
+        await env.reset(task_of_case(name))
         trace, snapshots = await play(env, script)
         grade = await env.grade()
         for k, snapshot in enumerate(snapshots):
@@ -128,15 +164,15 @@ def test_a_restored_episode_continues_as_the_first_did(name: str, data: st.DataO
     asyncio.run(check())
 
 
-@pytest.mark.parametrize("name", sorted(ENVIRONMENTS))
-@settings(max_examples=60, deadline=None)
+@pytest.mark.parametrize("name", CASES)
+@settings(max_examples=25)
 @given(data=st.data())
 def test_a_snapshot_is_not_changed_by_what_follows(name: str, data: st.DataObject) -> None:
     before, others = data.draw(replies(name)), data.draw(replies(name))
 
     async def check() -> None:
-        env = make_env(name, SETTINGS.get(name, NoSettings()), MAX_TURNS)
-        await env.reset(TASKS[name])
+        env = fresh(name)
+        await env.reset(task_of_case(name))
         _, snapshots = await play(env, before)
         stored = [pickle.dumps(snapshot) for snapshot in snapshots]
         for snapshot in snapshots:
@@ -146,8 +182,8 @@ def test_a_snapshot_is_not_changed_by_what_follows(name: str, data: st.DataObjec
     asyncio.run(check())
 
 
-@pytest.mark.parametrize("name", sorted(ENVIRONMENTS))
-@settings(max_examples=60, deadline=None)
+@pytest.mark.parametrize("name", CASES)
+@settings(max_examples=25)
 @given(data=st.data())
 def test_digests_are_equal_exactly_when_states_are(name: str, data: st.DataObject) -> None:
     scripts = data.draw(replies(name)), data.draw(replies(name))
@@ -155,8 +191,8 @@ def test_digests_are_equal_exactly_when_states_are(name: str, data: st.DataObjec
     async def check() -> None:
         found = []
         for script in scripts:
-            env = make_env(name, SETTINGS.get(name, NoSettings()), MAX_TURNS)
-            await env.reset(TASKS[name])
+            env = fresh(name)
+            await env.reset(task_of_case(name))
             _, snapshots = await play(env, script)
             found += [*snapshots, env.snapshot()]
         for one in found:
@@ -166,11 +202,11 @@ def test_digests_are_equal_exactly_when_states_are(name: str, data: st.DataObjec
     asyncio.run(check())
 
 
-@pytest.mark.parametrize("name", sorted(ENVIRONMENTS))
+@pytest.mark.parametrize("name", CASES)
 def test_an_unpickled_snapshot_restores(name: str) -> None:
     async def check() -> None:
-        env = make_env(name, SETTINGS.get(name, NoSettings()), MAX_TURNS)
-        await env.reset(TASKS[name])
+        env = fresh(name)
+        await env.reset(task_of_case(name))
         await env.step(REPLIES[name][0], StopReason.STOP)
         snapshot = env.snapshot()
         copy = pickle.loads(pickle.dumps(snapshot))

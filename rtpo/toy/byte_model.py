@@ -24,11 +24,11 @@ from rtpo.episodes import EpisodeWorld, Plan, run_episodes
 from rtpo.errors import ConfigError, DataError
 from rtpo.seeds import generator
 from rtpo.toy.demonstrator import DemonstratedTurn, Demonstration
-from rtpo.toy.traces import STOP, TRACES
+from rtpo.toy.traces import TRACES
 from rtpo.toy.warm_start import FineTuning, Sample, local_engine, train, turn_samples
 from rtpo.types import Role, RolloutContext, StopReason, Task
 
-PAD, START = "<|endoftext|>", "<|im_start|>"
+PAD, START, STOP = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 MARKUP = ("<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>")
 ARCHITECTURE: dict[str, Any] = {
     "hidden_size": 96,
@@ -105,8 +105,8 @@ async def demonstrate(task: Task, env: Env, replies: Sequence[str]) -> Demonstra
     opening = await env.reset(task)
     turns = []
     for reply in replies:
-        feedback = await env.step(reply.removesuffix(STOP), StopReason.STOP)
-        turns.append(DemonstratedTurn(reply, feedback.messages))
+        feedback = await env.step(reply, StopReason.STOP)
+        turns.append(DemonstratedTurn(f"{reply}{STOP}", feedback.messages))
     return Demonstration(opening, tuple(turns), await env.grade())
 
 

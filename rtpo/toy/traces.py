@@ -1,16 +1,16 @@
 """Traces for the byte-level model: for a task, what a policy that solves it replies, and what ones that slip do.
 
-Each is a list of replies, one a turn. Whether one succeeds is for its environment to say.
+Each is a list of replies, one a turn, without stop tokens. Whether one succeeds is for its environment to say.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from rtpo.booking.demonstrations import scripts as booking_traces
 from rtpo.errors import DataError
 from rtpo.tools.protocol import render_call
 from rtpo.types import Task
 
-STOP = "<|im_end|>"
 RIGHT_SHARE = 3
 """right traces to each of a task's wrong ones"""
 
@@ -54,8 +54,12 @@ def traces(steps: list[Step], answer: str) -> list[Trace]:
 
 
 def reply(thought: str, text: str) -> str:
-    return f"<think>\n{thought}\n</think>\n\n{text}{STOP}"
+    return f"<think>\n{thought}\n</think>\n\n{text}"
 
 
-TRACES: dict[str, Callable[[Task], list[Trace]]] = {"math": math_traces, "search": search_traces}
+TRACES: dict[str, Callable[[Task], list[Trace]]] = {
+    "booking": booking_traces,
+    "math": math_traces,
+    "search": search_traces,
+}
 """by environment"""

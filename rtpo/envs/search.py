@@ -1,0 +1,46 @@
+"""Questions whose answers are to be found: a search tool, and a Python tool where the settings give one."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from rtpo.envs.math import calls_problems, limits_told
+from rtpo.envs.tool_env import ToolEnv
+from rtpo.rewards.qa_reward import QAReward, QASettings
+from rtpo.tools.base import Tool
+from rtpo.tools.python import PythonSettings, PythonTool
+from rtpo.tools.search import SearchSettings, SearchTool
+from rtpo.types import Grade, Task
+
+
+@dataclass(frozen=True)
+class SearchEnvSettings:
+    """calls_per_reply: tool calls run in one reply. python: null for no such tool."""
+
+    search: SearchSettings
+    calls_per_reply: int = 4
+    reward: QASettings = field(default_factory=QASettings)
+    python: PythonSettings | None = None
+
+    def problems(self, path: str) -> list[str]:
+        problems = calls_problems(path, self.calls_per_reply)
+        problems += self.search.problems(f"{path}.search") + self.reward.problems(f"{path}.reward")
+        return problems + (self.python.problems(f"{path}.python") if self.python else [])
+
+    def check(self) -> dict[str, Any]:
+        facts = self.search.check() | {"reward": self.reward.check()}
+        return facts | ({"python": self.python.check()} if self.python else {})
+
+
+class SearchEnv(ToolEnv):
+    """One question; its answer is a tuple of accepted names for one thing."""
+
+    def __init__(self, settings: SearchEnvSettings, max_turns: int) -> None:
+        tools: list[Tool] = [SearchTool(settings.search)]
+        if settings.python is not None:
+            tools.append(PythonTool(settings.python))
+        limits = limits_told(max_turns, settings.calls_per_reply)
+        super().__init__(f"Search, then answer in few words in \\boxed{{}}. {limits}", tools, settings.calls_per_reply)
+        self._reward = QAReward(settings.reward)
+
+    async def _grade_answer(self, task: Task, answer: str) -> Grade:
+        return await self._reward.grade(task.question, task.answer, answer)
