@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal, TypeVar, cast
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -24,17 +24,20 @@ from rtpo.errors import ConfigError
 from rtpo.splits import SPLITS
 from rtpo.verbs import Algorithm, AlgorithmConfig, PathConfig
 
+T = TypeVar("T")
 PROJECT = Path(__file__).resolve().parents[1]
 
 OmegaConf.register_new_resolver("project", lambda: str(PROJECT), replace=True)
 
 
-class _Strict:
+class Strict:
+    """A part of a configuration: fields that it does not have are refused."""
+
     __pydantic_config__ = ConfigDict(extra="forbid")
 
 
 @dataclass(frozen=True)
-class DataConfig(_Strict):
+class DataConfig(Strict):
     """Where tasks come from: `file`, or, without one, the task's generator.
 
     split: `train`, `validation` or `held_out`, a function of the problem, so that they are disjoint; `all` takes every
@@ -49,7 +52,7 @@ class DataConfig(_Strict):
 
 
 @dataclass(frozen=True)
-class TaskConfig(_Strict):
+class TaskConfig(Strict):
     """An environment with its problems and limits (`rtpo.episodes.EpisodeLimits`).
 
     env: a name in `rtpo.envs`. max_turns: K. settings: the environment's own, by its settings type.
@@ -68,7 +71,7 @@ class TaskConfig(_Strict):
     @cached_property
     def env_settings(self) -> Settings:
         """Raises ConfigError."""
-        return cast(Settings, _build(ENVIRONMENTS[self.env].settings, self.settings, "task.settings"))
+        return cast(Settings, build(ENVIRONMENTS[self.env].settings, self.settings, "task.settings"))
 
     def make_env(self) -> Env:
         return make_env(self.env, self.env_settings, self.max_turns)
@@ -79,7 +82,7 @@ class TaskConfig(_Strict):
 
 
 @dataclass(frozen=True)
-class ModelConfig(_Strict):
+class ModelConfig(Strict):
     """path: a Hugging Face model folder."""
 
     name: str
@@ -87,7 +90,7 @@ class ModelConfig(_Strict):
 
 
 @dataclass(frozen=True)
-class SamplingConfig(_Strict):
+class SamplingConfig(Strict):
     """How training rollouts are drawn; log-probs are taken at this temperature everywhere."""
 
     temperature: float = 1.0
@@ -96,7 +99,7 @@ class SamplingConfig(_Strict):
 
 
 @dataclass(frozen=True)
-class OptimizerConfig(_Strict):
+class OptimizerConfig(Strict):
     """Given on to verl; constant learning rate."""
 
     lr: float
@@ -106,7 +109,7 @@ class OptimizerConfig(_Strict):
 
 
 @dataclass(frozen=True)
-class BudgetConfig(_Strict):
+class BudgetConfig(Strict):
     """rollouts: the global budget (`rtpo.budget`); 0 evaluates the model alone. tasks_per_step: tasks in a data step;
     the last steps take fewer.
 
@@ -122,7 +125,7 @@ class BudgetConfig(_Strict):
 
 
 @dataclass(frozen=True)
-class EvaluationConfig(_Strict):
+class EvaluationConfig(Strict):
     """Held-out evaluation before and after training, and after each step that takes the training rollouts to or past a
     multiple of `every_rollouts` (0: never between).
 
@@ -135,7 +138,7 @@ class EvaluationConfig(_Strict):
 
 
 @dataclass(frozen=True)
-class SaveConfig(_Strict):
+class SaveConfig(Strict):
     """every_steps: steps between saves; 0 saves only when the run is asked to stop and at its end. every_phases:
     synchronisations between saves inside a step, where each also writes the step's rollouts so far; 0 for none. keep:
     saves kept."""
@@ -146,7 +149,7 @@ class SaveConfig(_Strict):
 
 
 @dataclass(frozen=True)
-class ProfileConfig(_Strict):
+class ProfileConfig(Strict):
     """The machine.
 
     platform: `cpu` (embedded engine) or `cuda` (vLLM). processes: training processes on each of `nodes` nodes.
@@ -165,7 +168,7 @@ class ProfileConfig(_Strict):
 
 
 @dataclass(frozen=True)
-class RunConfig(_Strict):
+class RunConfig(Strict):
     """Everything of a run. deterministic: the same configuration gives the same run, bit for bit and over crashes (CPU
     alone; docs/harness.md). data: a file of tasks for both of a task's data sets; null leaves its generator. `verl` is
     verl's own tree, overrides only."""
@@ -201,7 +204,7 @@ class RunConfig(_Strict):
 
     @property
     def algorithm_config(self) -> AlgorithmConfig:
-        return cast(AlgorithmConfig, _build(self.descriptor.config, self.algorithm, "algorithm"))
+        return cast(AlgorithmConfig, build(self.descriptor.config, self.algorithm, "algorithm"))
 
     @property
     def top_logprobs(self) -> int:
@@ -211,7 +214,7 @@ class RunConfig(_Strict):
     def as_dict(self) -> dict[str, Any]:
         """For the records. Paths inside the project are written from `${project:}`, so that they are those of any
         checkout."""
-        return cast(dict[str, Any], _portable(asdict(self)))
+        return cast(dict[str, Any], portable(asdict(self)))
 
 
 def compose_run(tree: DictConfig) -> RunConfig:
@@ -219,12 +222,7 @@ def compose_run(tree: DictConfig) -> RunConfig:
 
     Raises ConfigError with one sentence a problem, each naming its fields.
     """
-    try:
-        plain = OmegaConf.to_container(tree, resolve=True, throw_on_missing=True)
-    except OmegaConfBaseException as error:
-        raise ConfigError(f"{error.full_key or 'the configuration'}: {str(error).splitlines()[0]}") from error
-    assert isinstance(plain, dict)
-    run = cast(RunConfig, _build(RunConfig, {str(key): value for key, value in plain.items() if key != "hydra"}, ""))
+    run = read_tree(RunConfig, tree)
     for field_name in ("name", "label"):
         if field_name not in run.algorithm:
             raise ConfigError(f"algorithm.{field_name} is missing: choose an algorithm with algorithm=<name>.")
@@ -232,6 +230,16 @@ def compose_run(tree: DictConfig) -> RunConfig:
     if problems:
         raise ConfigError("\n".join(problems))
     return run
+
+
+def read_tree(cls: type[T], tree: DictConfig) -> T:
+    """A composed Hydra tree as a dataclass. Raises ConfigError with one sentence a problem."""
+    try:
+        plain = OmegaConf.to_container(tree, resolve=True, throw_on_missing=True)
+    except OmegaConfBaseException as error:
+        raise ConfigError(f"{error.full_key or 'the configuration'}: {str(error).splitlines()[0]}") from error
+    assert isinstance(plain, dict)
+    return cast(T, build(cls, {str(key): value for key, value in plain.items() if key != "hydra"}, ""))
 
 
 def _problems(run: RunConfig) -> list[str]:
@@ -369,17 +377,19 @@ def rollout_sampling(run: RunConfig) -> Sampling:
     return Sampling(run.sampling.temperature, run.sampling.top_p, run.sampling.top_k)
 
 
-def _portable(value: Any) -> Any:
+def portable(value: Any) -> Any:
+    """A tree with the paths inside the project written from `${project:}`."""
     if isinstance(value, dict):
-        return {key: _portable(item) for key, item in value.items()}
+        return {key: portable(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_portable(item) for item in value]
+        return [portable(item) for item in value]
     if isinstance(value, str) and Path(value).is_relative_to(PROJECT):
         return "${project:}" + value.removeprefix(str(PROJECT))
     return value
 
 
-def _build(cls: type[Any], values: Mapping[str, Any], path: str) -> Any:
+def build(cls: type[Any], values: Mapping[str, Any], path: str) -> Any:
+    """A dataclass of these values; `path` is where they stand. Raises ConfigError with one sentence a problem."""
     try:
         return TypeAdapter(cls).validate_python(dict(values))
     except ValidationError as error:

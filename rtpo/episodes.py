@@ -82,7 +82,7 @@ def run_episodes(
 
     async def run(plan: Plan) -> Rollout:
         try:
-            return await _run(shared, plan, sampling, on_retry)
+            return await run_episode(shared, plan, sampling, on_retry)
         finally:
             if lock_step is not None:
                 lock_step.leave()
@@ -98,7 +98,8 @@ def run_episodes(
         raise errors.exceptions[0] from None
 
 
-async def _run(world: EpisodeWorld, plan: Plan, sampling: Sampling, on_retry: Callable[[str], None]) -> Rollout:
+async def run_episode(world: EpisodeWorld, plan: Plan, sampling: Sampling, on_retry: Callable[[str], None]) -> Rollout:
+    """The rollout of one plan, begun again up to `limits.retries` times; not in lock-step."""
     for attempt in range(world.limits.retries + 1):
         try:
             return await _episode(world, plan, sampling)

@@ -127,11 +127,27 @@ class RunFolder:
     def latest(self) -> Save | None:
         """The last save, with the line files cut back to it; None for a run that never saved, whose lines are put aside
         as `<file>.lost`."""
-        pointer = self.path / "checkpoints" / "latest"
-        if not pointer.exists():
+        save = self.latest_save()
+        if save is None:
             for file in LINE_FILES:
                 if (self.path / file).exists():
                     (self.path / file).replace(self.path / f"{file}.lost")
+            return None
+        for file, size in save.state["offsets"].items():
+            there = _size(self.path / file)
+            if there < size:
+                raise DataError(
+                    f"{self.path / file} has {there} bytes and the save {save.folder.parent} was made after {size}: "
+                    f"lines were lost. Restore the file, or delete {self.path} to start afresh."
+                )
+            if there > size:
+                os.truncate(self.path / file, size)
+        return save
+
+    def latest_save(self) -> Save | None:
+        """The last save; nothing in the folder is changed."""
+        pointer = self.path / "checkpoints" / "latest"
+        if not pointer.exists():
             return None
         folder = pointer.parent / pointer.read_text().strip()
         try:
@@ -140,15 +156,6 @@ class RunFolder:
             raise DataError(
                 f"the save {folder} cannot be read ({error}); delete {pointer.parent} to start afresh."
             ) from error
-        for file, size in state["offsets"].items():
-            there = _size(self.path / file)
-            if there < size:
-                raise DataError(
-                    f"{self.path / file} has {there} bytes and the save {folder} was made after {size}: lines were "
-                    f"lost. Restore the file, or delete {self.path} to start afresh."
-                )
-            if there > size:
-                os.truncate(self.path / file, size)
         return Save(folder / "weights", state)
 
     def finish(self, manifest: dict[str, Any], keep: int) -> None:

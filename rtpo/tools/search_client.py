@@ -138,7 +138,7 @@ class Client:
                 break
             await asyncio.sleep(settings.wait(stream, number))
         times = "once" if number == 1 else f"{number} times"
-        raise InfrastructureError(f"the search server {self._url} was asked {times} and failed; it last {said}")
+        raise InfrastructureError(f"the server {self._url} was asked {times} and failed; it last {said}")
 
     async def _try(self, method: str, read: Callable[[Any], T], params: Mapping[str, str] | None, body: Any) -> T:
         said = ""
