@@ -251,6 +251,7 @@ def test_a_killed_writer_leaves_nothing(tmp_path: Path, size: int) -> None:
     assert get(again, "torn") is None
     assert keep(again, "r", "more") == "more"
     assert read_recording(recording.path) == {"q": "text", "r": "more"}
+    assert recording.path.read_bytes().endswith(b"\n")
     assert (get(recording, "q"), get(recording, "r")) == ("text", "more")
 
     recording.path.write_bytes(whole[:size])

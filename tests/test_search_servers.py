@@ -277,7 +277,7 @@ def test_a_key_does_not_change_the_world(web: SearchSettings, monkeypatch: pytes
         Reply(200, b'{"result": [[{"document": "text"}]]}'),
         Reply(200, b'{"result": [[{"document": {"contents": 3}}]]}'),
         Reply(200, b'{"result"', declared=100),
-        Reply(200, b"x" * 2000),
+        Reply(200, b'{"result": [[]], "more": "%s"}' % (b"x" * 2000)),
     ],
 )
 def test_what_may_pass_is_tried_again(server: Server, reply: Reply, monkeypatch: pytest.MonkeyPatch) -> None:
