@@ -23,6 +23,7 @@ from rtpo.types import Grade, GradeOutcome
 
 CHILD = Path(__file__).with_name("grading_child.py")
 START_SECONDS: Final = 120.0
+SHOWN_CHARACTERS: Final = 100
 RIGHT, WRONG, UNREADABLE_ANSWER = "right", "wrong", "unreadable answer"
 _OUT_OF_MEMORY: Final = "MemoryError"
 
@@ -96,7 +97,7 @@ class MathGrader:
     def _compare(self, gold: str, answer: str) -> str:
         """RIGHT, WRONG, UNREADABLE_ANSWER, or why there is no verdict."""
         seconds = self.seconds
-        pair = f"comparing {answer!r} with {gold!r}"
+        pair = f"comparing {_shown(answer)} with {_shown(gold)}"
         request = json.dumps({"gold": gold, "answer": answer, "seconds": seconds}).encode() + b"\n"
         with self._places:
             for is_new in (False, True):
@@ -199,6 +200,11 @@ class _Child:
         for pipe in (self._stdin, self._stdout):
             with suppress(OSError):
                 pipe.close()
+
+
+def _shown(text: str) -> str:
+    """For a record, which an answer without end would fill."""
+    return repr(text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}...")
 
 
 def _wait(descriptor: int, event: int, deadline: float) -> None:
