@@ -19,7 +19,7 @@ from rtpo.airline.users import (
     ServerSettings,
     open_user,
 )
-from rtpo.errors import ConfigError, InfrastructureError
+from rtpo.errors import ConfigError, InfrastructureError, MachineError
 from rtpo.tools.search_client import RequestSettings
 
 SCENARIO = Scenario("You are a customer.", "I want to cancel.", "You are Mia.", "Insist.")
@@ -70,7 +70,7 @@ def server() -> Iterator[Server]:
 
 
 def settings(server: Server, **given: Any) -> ServerSettings:
-    return ServerSettings(url=server.url, model="user-model", requests=QUICK, **given)
+    return ServerSettings(base_url=server.url, model="user-model", requests=QUICK, **given)
 
 
 def ask(user: Any, dialogue: Sequence[Said] = OPENING, scenario: Scenario = SCENARIO) -> str:
@@ -159,13 +159,19 @@ def test_the_key_goes_in_the_header_alone(server: Server, monkeypatch: pytest.Mo
 
 def test_settings_that_cannot_be_are_named() -> None:
     assert ServerSettings("http://127.0.0.1:8000/v1", "m").problems("task.settings.server") == []
-    found = ServerSettings(max_tokens=0, requests=RequestSettings(tries=0)).problems("task.settings.server")
-    assert [problem.split()[0] for problem in found] == [
-        "task.settings.server.url",
-        "task.settings.server.model",
-        "task.settings.server.max_tokens",
-        "task.settings.server.requests.tries",
-    ]
+    wrong = ServerSettings(max_tokens=0, key_variable="sk-1 2", requests=RequestSettings(tries=0))
+    found = wrong.problems("task.settings.server")
+    names = ("base_url", "requests.tries", "model", "max_tokens", "key_variable")
+    assert [problem.split()[0] for problem in found] == [f"task.settings.server.{name}" for name in names]
+    assert "sk-1" not in "".join(found)
+
+
+def test_a_check_asks_for_one_message(server: Server) -> None:
+    settings(server).check()
+    assert len(server.asked) == 1
+    server.contents = [503, 503]
+    with pytest.raises(MachineError, match="Start the server"):
+        settings(server, seed=1).check()
 
 
 def test_a_process_has_one_user_for_its_settings() -> None:

@@ -16,8 +16,8 @@ from rtpo.errors import DataError, MachineError
 
 COMMIT = "a2c024725189473d2d7cea3a5cfdbcc67478e41f"
 """of sierra-research/tau2-bench; the adapter was written against it"""
-LEAST = (1, 0, 0)
-"""the version whose task file is the paper's"""
+LEAST = 1
+"""the major version whose task file is the paper's"""
 INSTALL = (
     "with Python 3.12 or 3.13, git clone https://github.com/sierra-research/tau2-bench, check out "
     f"{COMMIT} there and pip install -e that folder (pip install tau2 gets another project)"
@@ -69,10 +69,8 @@ def find_package() -> str:
         raise MachineError(
             f"tau2-bench is on the path but not installed, so that its version is not known: {INSTALL}."
         ) from error
-    numbers = tuple(int(part) for part in version.split(".")[:3] if part.isdecimal())
-    if numbers < LEAST:
-        least = ".".join(map(str, LEAST))
-        raise MachineError(f"tau2-bench {version} is older than {least}, with other tasks: {INSTALL}.")
+    if int(version.partition(".")[0]) < LEAST:
+        raise MachineError(f"tau2-bench {version} is older than {LEAST}.0.0, with other tasks: {INSTALL}.")
     return version
 
 

@@ -5,11 +5,10 @@ modes". Test tables: "Held-out evaluation" and "Tool-execution quality". Beside 
 the score on tasks that need a write, and what part of the successes are on tasks that need none.
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import comb
 
+from rtpo.estimators import count_samples, pass_at_k, pass_hat_k
 from rtpo.types import Rollout, StopReason, Termination, ToolOutcome
 
 EARLY_TURNS = (1, 2, 3, 5)
@@ -110,18 +109,19 @@ class HeldOut:
 
 
 def held_out(episodes: Sequence[Episode], k: int = SAMPLES) -> HeldOut:
-    """Of a task with c successes in n episodes Pass@k is 1 - C(n-c, k)/C(n, k), unbiased, and Pass^k C(c, k)/C(n, k).
+    """Pass@k and Pass^k are those of `rtpo.estimators`.
 
-    Raises ValueError without an episode, and for a task with fewer than k.
+    Raises ValueError without an episode, and DataError for a task with fewer than k.
     """
-    tried, won = Counter(e.task for e in episodes), Counter(e.task for e in episodes if e.success)
-    short = [task for task, n in tried.items() if n < k]
-    if short:
-        raise ValueError(f"task {short[0]!r} has {tried[short[0]]} episodes: Pass@{k} takes {k} of each task")
+    _some(episodes)
+    rewards: dict[str, list[float]] = {}
+    for episode in episodes:
+        rewards.setdefault(episode.task, []).append(float(episode.success))
+    counts = count_samples(rewards)
     return HeldOut(
-        pass_at_1=_over(tried, lambda task, n: won[task] / n),
-        pass_at_k=_over(tried, lambda task, n: 1 - comb(n - won[task], k) / comb(n, k)),
-        pass_hat_k=_over(tried, lambda task, n: comb(won[task], k) / comb(n, k)),
+        pass_at_1=pass_at_k(counts, 1).mean,
+        pass_at_k=pass_at_k(counts, k).mean,
+        pass_hat_k=pass_hat_k(counts, k).mean,
         ended=_share(episodes, lambda episode: episode.ended),
         cut=_share(episodes, lambda episode: episode.cut),
         tokens=sum(episode.tokens for episode in episodes) / len(episodes),
@@ -187,12 +187,6 @@ def writing(episodes: Sequence[Episode], needs_write: frozenset[str], no_op_scor
         successes_by_no_op=_mean([float(e.task in no_op_scores) for e in wins]),
         writes_per_episode=sum(e.writes for e in episodes) / len(episodes),
     )
-
-
-def _over(tried: Mapping[str, int], value: Callable[[str, int], float]) -> float:
-    if not tried:
-        raise ValueError("there are no episodes to make a table of")
-    return sum(value(task, n) for task, n in tried.items()) / len(tried)
 
 
 def _share(episodes: Sequence[Episode], holds: Callable[[Episode], bool]) -> float:

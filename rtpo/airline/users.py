@@ -5,6 +5,7 @@ kept between messages: paths that are forked from one state cannot disturb each 
 same hear the same.
 """
 
+import asyncio
 import json
 import os
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from rtpo.errors import ConfigError, InfrastructureError
+from rtpo.errors import ConfigError, InfrastructureError, MachineError
 from rtpo.tools.protocol import visible_text
 from rtpo.tools.search_client import Client, RequestSettings, url_problems
 from rtpo.tools.search_replay import Memory, Recording, Store
@@ -56,12 +57,13 @@ class Scenario:
 class ServerSettings:
     """An OpenAI-compatible server of the user's model.
 
-    url: up to and without /chat/completions. model: its name there. key_variable: the environment variable with the
-    server's key, null for none. seed: sent with every request. max_tokens: of a reply. cache: the folder that every
-    request and raw reply is kept in and read from; null keeps them for as long as the process lives.
+    base_url: of the server; `/chat/completions` is added to it. model: as the server names it. key_variable: the
+    environment variable that holds the key, which is written nowhere; null where the server takes none. seed: sent with
+    every request. max_tokens: of a reply. cache: the folder that every request and raw reply is kept in and read from;
+    null keeps them for as long as the process lives.
     """
 
-    url: str | None = None
+    base_url: str | None = None
     model: str | None = None
     key_variable: str | None = None
     seed: int = 0
@@ -70,12 +72,28 @@ class ServerSettings:
     requests: RequestSettings = field(default_factory=RequestSettings)
 
     def problems(self, path: str) -> list[str]:
-        problems = url_problems(self.url, f"{path}.url")
+        problems = url_problems(self.base_url, f"{path}.base_url") + self.requests.problems(f"{path}.requests")
         if not self.model:
-            problems.append(f"{path}.model is missing: name the model that the server knows the user's by.")
+            problems.append(f"{path}.model is missing: name the model as the server does.")
         if self.max_tokens < 1:
             problems.append(f"{path}.max_tokens is {self.max_tokens}: use 1 or more.")
-        return problems + self.requests.problems(f"{path}.requests")
+        if self.key_variable is not None and not self.key_variable.isidentifier():
+            # not shown: it may be the key itself
+            problems.append(
+                f"{path}.key_variable is not the name of an environment variable: name the one that holds the key, or "
+                "use null."
+            )
+        return problems
+
+    def check(self) -> None:
+        """Ask the user's model for one message. Not for use within an event loop.
+
+        Raises ConfigError for a missing key, and MachineError for a server that does not answer.
+        """
+        try:
+            asyncio.run(open_user("served", self).answer(_TRIAL, (Said("agent", "Hi! How can I help you today?"),)))
+        except InfrastructureError as error:
+            raise MachineError(f"{error}. Start the server, or name another base_url or model.") from error
 
     @property
     def key(self) -> str:
@@ -85,6 +103,9 @@ class ServerSettings:
         if not (key := os.environ.get(self.key_variable)):
             raise ConfigError(f"The environment variable {self.key_variable} is not set: put the server's key in it.")
         return key
+
+
+_TRIAL = Scenario("You are a customer. Say what you want in one sentence.", "", "", "")
 
 
 class ServedUser:
@@ -97,7 +118,7 @@ class ServedUser:
     def __init__(self, settings: ServerSettings) -> None:
         key = settings.key
         headers = {"Authorization": f"Bearer {key}"} if key else {}
-        self._client = Client(f"{str(settings.url).rstrip('/')}/chat/completions", settings.requests, headers, key)
+        self._client = Client(f"{str(settings.base_url).rstrip('/')}/chat/completions", settings.requests, headers, key)
         self._fixed = {
             "model": settings.model,
             "temperature": TEMPERATURE,
@@ -106,7 +127,7 @@ class ServedUser:
         }
         self._store: Store = Memory(None)
         if settings.cache is not None:
-            self._store = Recording(Path(settings.cache), {"user": settings.url, **self._fixed})
+            self._store = Recording(Path(settings.cache), {"user": settings.base_url, **self._fixed})
 
     async def answer(self, scenario: Scenario, dialogue: Sequence[Said]) -> str:
         request = self._fixed | {"messages": messages(scenario, dialogue)}

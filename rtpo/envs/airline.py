@@ -56,10 +56,12 @@ class AirlineSettings:
         return problems
 
     def check(self) -> dict[str, Any]:
-        """Load the package and open the user; no request is made. Raises MachineError, DataError and ConfigError."""
-        open_desk()
-        open_user(self.user, self.server)
-        return {"tau2": load_package().version, "user": self.user, "model": self.server.model}
+        """Load the package, and ask a served user for a message. Raises MachineError, DataError and ConfigError."""
+        facts = {"tau2": load_package().version, "user": self.user}
+        if self.user == "scripted":
+            return facts
+        self.server.check()
+        return facts | {"model": self.server.model, "base_url": self.server.base_url}
 
 
 @dataclass(frozen=True, slots=True)

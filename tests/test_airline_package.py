@@ -1,0 +1,89 @@
+"""tau2-bench is told apart from the unrelated project of its name, and from versions with other tasks.
+
+Each case is a folder of real package files on the path of a new process; nothing in them may be run.
+"""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rtpo.airline.package import COMMIT
+from rtpo.config import PROJECT
+from rtpo.data.registry import REGISTRY
+
+PROGRAM = """
+import sys
+sys.path[:0] = [{project!r}, {folder!r}]
+from rtpo.airline.package import find_package
+from rtpo.errors import MachineError
+try:
+    print("found", find_package())
+except MachineError as error:
+    print(error)
+print("tau2" in sys.modules)
+"""
+LOUD = "raise SystemExit('the package was run')\n"
+
+
+def found(folder: Path) -> tuple[str, str]:
+    """What is said of the tau2 in a folder, and whether it was imported."""
+    program = PROGRAM.format(project=str(PROJECT), folder=str(folder))
+    # -S -I: only what the folder has, not what this environment may have installed
+    ran = subprocess.run([sys.executable, "-I", "-S", "-c", program], capture_output=True, text=True, check=True)
+    said, imported = ran.stdout.splitlines()
+    return said, imported
+
+
+def package(folder: Path, version: str | None, *, airline: bool) -> Path:
+    (folder / "tau2" / "domains" / "airline").mkdir(parents=True)
+    (folder / "tau2" / "__init__.py").write_text(LOUD)
+    if airline:
+        (folder / "tau2" / "domains" / "airline" / "environment.py").write_text(LOUD)
+    if version is not None:
+        info = folder / f"tau2-{version}.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: tau2\nVersion: {version}\n")
+    return folder
+
+
+def test_without_it_the_sentence_says_how_to_install_it(tmp_path: Path) -> None:
+    said, imported = found(tmp_path)
+    assert said.startswith("The airline task needs tau2-bench, which is not installed: with Python 3.12 or 3.13")
+    assert f"check out {COMMIT}" in said
+    assert imported == "False"
+
+
+@pytest.mark.parametrize("version", ["2024.1.0", "1.0.1", None])
+def test_another_project_of_its_name_is_refused(tmp_path: Path, version: str | None) -> None:
+    said, imported = found(package(tmp_path, version, airline=False))
+    assert re.search(r"is not tau2-bench: it has no tau2\.domains\.airline.*pip uninstall tau2, then", said)
+    assert imported == "False"
+
+
+def test_a_single_module_of_its_name_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "tau2.py").write_text(LOUD)
+    said, _ = found(tmp_path)
+    assert f"{tmp_path / 'tau2.py'}) is not tau2-bench" in said
+
+
+@pytest.mark.parametrize("version", ["0.2.0", "0.9.9", "0.1.3.dev1"])
+def test_an_older_version_is_refused(tmp_path: Path, version: str) -> None:
+    said, _ = found(package(tmp_path, version, airline=True))
+    assert said.startswith(f"tau2-bench {version} is older than 1.0.0")
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.0.1", "2.0.0rc1"])
+def test_a_new_enough_version_is_found_and_not_yet_run(tmp_path: Path, version: str) -> None:
+    assert found(package(tmp_path, version, airline=True)) == (f"found {version}", "False")
+
+
+def test_source_that_is_not_installed_is_refused(tmp_path: Path) -> None:
+    said, _ = found(package(tmp_path, None, airline=True))
+    assert "its version is not known" in said
+
+
+def test_the_commit_is_that_of_the_registry() -> None:
+    assert REGISTRY["tau3_airline"].revision == COMMIT
