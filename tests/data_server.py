@@ -93,6 +93,18 @@ def part(content: bytes, length: int, headers: dict[str, str] | None = None) -> 
     return answer
 
 
+def unannounced(content: bytes) -> Answer:
+    """Of no said length: the end of the connection ends it, wherever that is."""
+
+    def answer(handler: Handler) -> None:
+        handler.send_response(200)
+        handler.end_headers()
+        handler.wfile.write(content)
+        handler.close_connection = True
+
+    return answer
+
+
 def chunk_then_end(content: bytes) -> Answer:
     """In chunks, of which the last never comes."""
 

@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -89,6 +90,14 @@ def test_what_may_pass_is_tried_again(server: Server, tmp_path: Path, failure: A
     assert f"{url} failed 3 times" in sentence
     assert words in sentence
     assert server.count("/never") == IMPATIENT.attempts
+
+
+def test_each_wait_is_twice_the_one_before(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+    monkeypatch.setattr(time, "sleep", waits.append)
+    sentence = fails(server.put("/file", status(500)), tmp_path / "file", Patience())
+    assert waits == [1, 2, 4]
+    assert "failed 4 times" in sentence
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from data_server import IMPATIENT, Server, part, serving, to_the_let_in, whole
+from data_server import IMPATIENT, Server, part, serving, to_the_let_in, unannounced, whole
 
 from experiments import prepare_data as command
 from rtpo.config import PROJECT
@@ -24,7 +24,7 @@ from rtpo.data.prepare import DataFolder, sample
 from rtpo.data.records import Record, manifest_path, read_records
 from rtpo.data.registry import REGISTRY, UNVERIFIED, DataSet
 from rtpo.data.sources import parse_file, read_rows
-from rtpo.errors import DataError
+from rtpo.errors import DataError, MachineError
 from rtpo.records import RunFolder, sha256
 
 DATA = os.environ.get("RTPO_DATA")
@@ -234,6 +234,33 @@ def test_a_gated_set_is_for_those_let_in(server: Server, tmp_path: Path, monkeyp
     assert data.prepare("gaia")["rows"] == 2
     # the rows are elsewhere: the token is not for them to see
     assert "authorization" not in server.seen[-1][1]
+
+
+def test_a_cut_that_nobody_announced_is_found_by_the_count(server: Server, tmp_path: Path) -> None:
+    data = folder(tmp_path, served(server, "math500", sha256=UNVERIFIED))
+    content = FILES["math500"].read_bytes()
+    for end in (content.rindex(b"\n", 0, -1) + 1, len(content) // 2, 1, 0):
+        server.put("/math500", unannounced(content[:end]))
+        with pytest.raises(DataError, match=r"math500"):
+            data.prepare("math500")
+        assert data.status("math500") == "unverified"
+    server.put("/math500", unannounced(content))
+    assert data.prepare("math500")["rows"] == 9
+
+
+@pytest.mark.parametrize("file", ["raw/aime25.part", "raw/aime25.lock.json", "aime25.jsonl", "aime25.manifest.json"])
+def test_a_disk_that_is_full_at_any_file_leaves_the_set_not_there(server: Server, tmp_path: Path, file: str) -> None:
+    data = folder(tmp_path, served(server, "aime25", sha256=UNVERIFIED))
+    (tmp_path / "raw").mkdir()
+    full = tmp_path / (file if file.endswith(".part") else f"{file}.partial")
+    full.symlink_to("/dev/full")
+    with pytest.raises(MachineError, match="No space left"):
+        data.prepare("aime25")
+    assert data.status("aime25") == "unverified"
+    assert not manifest_path(data.file("aime25")).exists()
+    full.unlink()
+    assert data.prepare("aime25")["rows"] == 2
+    assert data.status("aime25") == "ready"
 
 
 # stand-ins
