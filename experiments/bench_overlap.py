@@ -1,0 +1,136 @@
+"""Do slow tools leave the rollout engine idle? Episodes at once, with a tool that takes its time:
+
+    python experiments/bench_overlap.py
+
+The model is an untrained byte-level one: its turns run to their token limit, so that every run generates the same. The
+environment answers each turn after a wait drawn around `--wait` seconds. Reported: wall-clock against the longer of the
+engine's busy time and the waits of one episode after another turn (what no order of work can go below), and how much of
+all waits is hidden.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+
+from rtpo.chat import ChatFormat
+from rtpo.config import PROJECT
+from rtpo.engine import BatchingEngine, Generation, Request, Sampling
+from rtpo.envs.toy_math import ToyMathEnv
+from rtpo.episodes import EpisodeLimits, EpisodeWorld, Plan, run_episodes
+from rtpo.records import commit, machine, packages, utc_now, write_whole
+from rtpo.seeds import generator
+from rtpo.toy.byte_model import build_model, byte_tokenizer
+from rtpo.toy.warm_start import local_engine
+from rtpo.types import Feedback, Role, StopReason, Task
+
+LIMIT = 1.25
+"""wall-clock over the lower bound"""
+TURNS, TURN_TOKENS = 4, 96
+TASK = Task("overlap", "Go on.", 0)
+
+
+class Clock:
+    """Seconds that the engine was busy, and that episodes waited for their tools."""
+
+    def __init__(self) -> None:
+        self.busy = 0.0
+        self.waits: dict[int, float] = {}
+
+    @property
+    def longest_wait(self) -> float:
+        """Of one episode, all its turns together."""
+        return max(self.waits.values())
+
+
+class SlowEnv(ToyMathEnv):
+    """Answers each turn after a wait of its own."""
+
+    def __init__(self, number: int, wait: float, clock: Clock) -> None:
+        super().__init__()
+        self._number, self._wait, self._clock = number, wait, clock
+        self._rng = generator(0, "wait", number)
+
+    async def step(self, reply: str, stop: StopReason) -> Feedback:
+        seconds = float(self._rng.uniform(0.5, 1.5)) * self._wait
+        self._clock.waits[self._number] = self._clock.waits.get(self._number, 0.0) + seconds
+        await asyncio.sleep(seconds)
+        return await super().step(reply, StopReason.LENGTH)
+
+
+def play(episodes: int, wait: float) -> dict[str, float]:
+    """Seconds of a run of that many episodes at once."""
+    tokenizer = byte_tokenizer()
+    model = build_model(tokenizer, seed=0)
+    chat = ChatFormat(tokenizer)
+    engine, clock = local_engine(model, chat.tags.stop_id), Clock()
+    numbers = iter(range(episodes))
+
+    async def busy(requests: list[Request]) -> list[Generation]:
+        begun = time.perf_counter()
+        generations = list(await asyncio.gather(*[engine.generate(request) for request in requests]))
+        clock.busy += time.perf_counter() - begun
+        return generations
+
+    limits = EpisodeLimits(TURNS, 512, TURN_TOKENS, 4096)
+    world = EpisodeWorld(
+        BatchingEngine(busy), chat, lambda: SlowEnv(next(numbers), wait, clock), limits, "strip_think", 0
+    )
+    plans = [Plan(f"e{number}", TASK, Role.CHAIN) for number in range(episodes)]
+    begun = time.perf_counter()
+    run_episodes(world, plans, Sampling(), on_retry=print)
+    wall = time.perf_counter() - begun
+    return {
+        "wall_seconds": wall,
+        "engine_busy_seconds": clock.busy,
+        "longest_wait_seconds": clock.longest_wait,
+        "all_waits_seconds": sum(clock.waits.values()),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--episodes", type=int, default=64)
+    parser.add_argument("--wait", type=float, default=0.3, help="seconds, about half to one and a half of it")
+    parser.add_argument("--output", type=Path, default=PROJECT / "results" / "bench")
+    args = parser.parse_args()
+    started, load = utc_now(), os.getloadavg()[0]
+    head, dirty = commit(PROJECT)
+    play(2, 0.0)  # first calls are slower
+    runs = {f"wait of {wait:g} s": play(args.episodes, wait) for wait in (0.0, args.wait)}
+    slow = runs[f"wait of {args.wait:g} s"]
+    bound = max(slow["engine_busy_seconds"], slow["longest_wait_seconds"])
+    ratio, hidden = slow["wall_seconds"] / bound, 1 - (slow["wall_seconds"] - bound) / slow["all_waits_seconds"]
+    record = {
+        "started": started,
+        "commit": head,
+        "dirty": dirty,
+        "machine": machine(),
+        "packages": packages(),
+        "load_before": load,
+        "episodes": args.episodes,
+        "runs": runs,
+        "engine_busy_share": slow["engine_busy_seconds"] / slow["wall_seconds"],
+        "hidden_share_of_waits": float(np.clip(hidden, 0, 1)),
+        "ratio": ratio,
+        "limit": LIMIT,
+        "within": ratio <= LIMIT,
+    }
+    path = args.output / f"overlap-{started.replace(':', '')}.json"
+    args.output.mkdir(parents=True, exist_ok=True)
+    write_whole(path, (json.dumps(record, indent=1) + "\n").encode())
+    print(
+        json.dumps(
+            {key: record[key] for key in ("runs", "engine_busy_share", "hidden_share_of_waits", "ratio", "within")},
+            indent=1,
+        )
+    )
+    print(f"written to {path}")
+
+
+if __name__ == "__main__":
+    main()
