@@ -231,8 +231,9 @@ class Bm25Index:
         if not words:
             return []
         scores = self._model.get_scores_from_ids(words)
-        least = np.partition(scores, -results)[-results] if results < len(scores) else 0
-        found = np.flatnonzero(scores >= least if least > 0 else scores > 0)
+        found = np.flatnonzero(scores)  # first, since most are 0, of which np.partition is slow
+        if len(found) > results:
+            found = found[scores[found] >= np.partition(scores[found], -results)[-results]]
         best = found[np.lexsort((self._order[found], -scores[found]))[:results]]
         with (self._folder / PASSAGES).open("rb") as file:
             return [(*self._passage(file.fileno(), number), float(scores[number])) for number in best]
