@@ -117,7 +117,7 @@ def test_a_set_that_cannot_be_had_says_what_to_do(name: str, tmp_path: Path, mon
         assert "is no file but a part of a package: install" in str(caught.value)
     else:
         assert "cannot be reached" in str(caught.value)
-        assert str(caught.value).endswith(f"give the file with --from {name}=FILE")
+        assert str(caught.value).endswith(f"; give a file you have with --from {name}=FILE")
         assert data.status(name) in ("missing", "gated", "unverified")
     assert not list(tmp_path.glob("*.jsonl"))
 

@@ -99,7 +99,7 @@ def check_gate(data_set: str, patience: Patience = Patience()) -> None:
             raise
         raise DataError(
             f"{data_set} is gated, and the Hub answered {error.status}; accept its terms at {HUB}/datasets/{data_set} "
-            f"and put a token of yours into the environment variable {TOKEN}, or"
+            f"and put a token of yours into the environment variable {TOKEN}"
         ) from error
 
 

@@ -176,7 +176,9 @@ class DataFolder:
         except DataError as error:
             lock = self._lock(known.name)
             again = f", or remove {lock} to take it as it is now" * (isinstance(error, Changed) and lock.exists())
-            raise DataError(f"{known.name}: {error}: give the file with --from {known.name}=FILE{again}") from error
+            raise DataError(
+                f"{known.name}: {error}; give a file you have with --from {known.name}=FILE{again}"
+            ) from error
         revision = fetched.revision or UNVERIFIED if known.revision == UNVERIFIED else known.revision
         return Raw(fetched.sha256, fetched.bytes, known.source, revision, utc_now())
 
