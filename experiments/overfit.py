@@ -31,7 +31,7 @@ def main(arguments: list[str] | None = None) -> int:
         with initialize_config_dir(str(PROJECT / "configs"), version_base=None):
             run = compose_run(compose("train", given.settings))
         tasks = load_tasks(run.task, run.task.train)
-        record = overfit(tasks, run.task, Path(run.model.path), Overfit(steps=given.steps))
+        record = overfit([(run.task, tasks)], Path(run.model.path), Overfit(steps=given.steps))
     except (HydraException, RTPOError) as error:
         print(error, file=sys.stderr)
         return 1

@@ -22,18 +22,19 @@ from rtpo.errors import NonFinite, StaleEngine
 from rtpo.packing import pack, training_batches
 from rtpo.rows import recorded_rows
 from rtpo.seeds import generator
-from rtpo.types import Boundary, Floats, Group, Role, Rollout, Task, TrainRow
+from rtpo.types import Boundary, Floats, Grade, Group, Role, Rollout, Task, TrainRow
 from rtpo.verbs import Loss, Update
 
 
 @dataclass
 class StepLog:
-    """What one step did, in order: one entry a verb."""
+    """What one step did, in order: one entry a verb; `grades` has one a rollout."""
 
     rollouts: list[dict[str, Any]] = field(default_factory=list)
     updates: list[dict[str, Any]] = field(default_factory=list)
     retries: list[str] = field(default_factory=list)
     samples: list[Rollout] = field(default_factory=list)
+    grades: list[Grade] = field(default_factory=list)
 
 
 class AgentHarness:
@@ -114,6 +115,7 @@ class AgentHarness:
         self.ledger.count_rollouts(rollouts)
         self.log.rollouts.append(diagnostics.rollout_metrics(rollouts, role))
         self.log.samples += rollouts[: self._samples]
+        self.log.grades += [rollout.grade for rollout in rollouts]
         return [tuple(rollouts[i * n : (i + 1) * n]) for i in range(len(starts))]
 
     def score(self, rows: Sequence[TrainRow]) -> list[Floats]:

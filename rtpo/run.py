@@ -23,8 +23,9 @@ from rtpo.envs import environment_facts
 from rtpo.errors import Stopped
 from rtpo.harness import AgentHarness, StepLog
 from rtpo.records import SCHEMA, RunFolder, commit, machine, packages, sha256, utc_now
+from rtpo.rewards.alarm import grading_alarm
 from rtpo.tasks import take
-from rtpo.types import Group, Rollout, Task
+from rtpo.types import Grade, GradeOutcome, Group, Rollout, Task
 
 
 @dataclass
@@ -191,12 +192,22 @@ class Run:
             "rollout_calls": log.rollouts,
             "updates": log.updates,
             "retries": log.retries,
+            "alarm": self._alarm(log.grades, f"step {self._progress.step}"),
         }
         self._folder.append("steps.jsonl", [line])
         self._folder.append("rollouts.jsonl", [sample_line(self._progress.step, sample) for sample in log.samples])
         if self._track is not None:
             self._track.log(tracked(line), step=self._progress.step)
         return line
+
+    def _alarm(self, grades: Sequence[Grade], where: str) -> str | None:
+        """Say aloud that too many rewards are missing, where they are."""
+        missing = [grade.detail for grade in grades if grade.outcome is GradeOutcome.UNGRADABLE]
+        graded = sum(grade.outcome is GradeOutcome.GRADED for grade in grades)
+        alarm = grading_alarm(graded, len(missing), missing)
+        if alarm is not None:
+            tqdm.write(f"{where}: {alarm}")
+        return alarm
 
     def _evaluate_if_due(self) -> None:
         every = self.config.evaluation.every_rollouts
@@ -212,6 +223,7 @@ class Run:
             modes.append(("greedy", 1, 0.0))
         for mode, samples, temperature in modes:
             groups = self._harness.evaluate(self._held_out, samples, temperature, name=f"{when}.{mode}")
+            self._alarm([rollout.grade for group in groups for rollout in group], f"evaluation {when} training")
             self._folder.append("evaluations.jsonl", self._evaluation_lines(when, mode, groups))
 
     def _evaluation_lines(self, when: str, mode: str, groups: Sequence[Group]) -> list[dict[str, Any]]:

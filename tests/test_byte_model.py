@@ -53,7 +53,7 @@ def test_traces_end_right_and_wrong_and_call_the_real_tool(math: TaskConfig) -> 
         return [(d.reward, [m.content for turn in d.turns for m in turn.feedback]) for d in demonstrations]
 
     assert asyncio.run(play_all()) == [(1.0, ["12"])] * 3 + [(0.0, ["12"]), (0.0, ["13"])]
-    samples = trace_samples([TASK], math, byte_tokenizer(), seed=0)
+    samples = trace_samples([(math, [TASK])], byte_tokenizer(), seed=0)
     assert all(byte_tokenizer().decode([int(sample.ids[-1])]) == STOP for sample in samples)
 
 
@@ -61,16 +61,16 @@ def test_a_task_that_gives_no_trace_is_refused(math: TaskConfig) -> None:
     with pytest.raises(DataError, match="task a has no annotations"):
         math_traces(Task("a", "?", ("2",)))
     with pytest.raises(ConfigError, match="there are traces for math"):
-        trace_samples([TASK], replace(math, env="toy_math"), byte_tokenizer(), seed=0)
+        trace_samples([(replace(math, env="toy_math"), [TASK])], byte_tokenizer(), seed=0)
 
 
 def test_a_trace_over_a_limit_is_refused(math: TaskConfig) -> None:
     long = Task("a", "?", ("100",), {"annotations": (("+".join("1" * 100), "100"),)})
     with pytest.raises(DataError, match=r"a trace has \d+ tokens in a turn, over the task's 256"):
-        trace_samples([long], math, byte_tokenizer(), seed=0)
+        trace_samples([(math, [long])], byte_tokenizer(), seed=0)
     many = Task("a", "?", ("2",), {"annotations": (("1+1", "2"),) * 4})
     with pytest.raises(DataError, match="a trace has 5 turns, over the task's 4"):
-        trace_samples([many], math, byte_tokenizer(), seed=0)
+        trace_samples([(math, [many])], byte_tokenizer(), seed=0)
 
 
 def test_the_command_names_what_is_wrong(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -110,14 +110,21 @@ async def demonstrate(task: Task, env: Env, replies: Sequence[str]) -> Demonstra
     return Demonstration(opening, tuple(turns), await env.grade())
 
 
-def trace_samples(
-    tasks: Sequence[Task], config: TaskConfig, tokenizer: PreTrainedTokenizerFast, seed: int
-) -> list[Sample]:
+Part = tuple[TaskConfig, Sequence[Task]]
+"""An environment with its limits, and the tasks of it to learn."""
+
+
+def trace_samples(parts: Sequence[Part], tokenizer: PreTrainedTokenizerFast, seed: int) -> list[Sample]:
     """Every turn of every trace in both rollout contexts, in random order. Raises ConfigError for an environment
     without traces, DataError for a trace over the turn limits.
 
     With its whole history a trace is one sample, so that the tool's answers are learnt as well.
     """
+    samples = [sample for config, tasks in parts for sample in _samples_of(config, tasks, tokenizer)]
+    return [samples[place] for place in generator(seed, "samples").permutation(len(samples))]
+
+
+def _samples_of(config: TaskConfig, tasks: Sequence[Task], tokenizer: PreTrainedTokenizerFast) -> list[Sample]:
     if config.env not in TRACES:
         raise ConfigError(f"task.env is {config.env}: there are traces for {', '.join(TRACES)}; choose one of these.")
     make_traces = TRACES[config.env]
@@ -139,7 +146,7 @@ def trace_samples(
             if found > limit:
                 raise DataError(f"a trace has {found} {name}, over the task's {limit}: choose other problems.")
         samples += [Sample(whole[-1].ids, whole[0].context), *stripped[1:]]
-    return [samples[place] for place in generator(seed, "samples").permutation(len(samples))]
+    return samples
 
 
 def build_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> Qwen3ForCausalLM:
@@ -156,10 +163,9 @@ def build_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> Qwen3ForCausal
     )
 
 
-def sampled_success(
-    model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, tasks: Sequence[Task], config: TaskConfig, how: Overfit
-) -> float:
-    """Share of the problems' rollouts at temperature 1, past thinking stripped, whose reward is 1."""
+def sampled_success(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, part: Part, how: Overfit) -> float:
+    """Share of a part's rollouts at temperature 1, past thinking stripped, whose reward is 1."""
+    config, tasks = part
     chat = ChatFormat(tokenizer)
     engine = local_engine(model, chat.tags.stop_id)
     world = EpisodeWorld(engine, chat, config.make_env, config.limits, "strip_think", how.seed)
@@ -167,8 +173,8 @@ def sampled_success(
     return float(np.mean([r.reward for r in run_episodes(world, plans, Sampling(temperature=1.0), on_retry=print)]))
 
 
-def overfit(tasks: Sequence[Task], config: TaskConfig, output: Path, settings: Overfit) -> dict[str, Any]:
-    """Make a model folder that has the problems' traces by heart; returns what was measured.
+def overfit(parts: Sequence[Part], output: Path, settings: Overfit) -> dict[str, Any]:
+    """Make a model folder that has the tasks' traces by heart; returns what was measured.
 
     Raises DataError for a task that no trace can be made of, and when `output` has something in it.
     """
@@ -176,19 +182,19 @@ def overfit(tasks: Sequence[Task], config: TaskConfig, output: Path, settings: O
         raise DataError(f"output {output} exists and is not an empty folder: name another one or remove it")
     begun = time.perf_counter()
     tokenizer = byte_tokenizer()
-    samples = trace_samples(tasks, config, tokenizer, settings.seed)
+    samples = trace_samples(parts, tokenizer, settings.seed)
     model = build_model(tokenizer, settings.seed)
     loss = train(model, samples, settings)
     trained = time.perf_counter()
     model.save_pretrained(output)
     tokenizer.save_pretrained(output)
     return {
-        "tasks": [task.uid for task in tasks],
+        "tasks": [task.uid for _, tasks in parts for task in tasks],
         "samples": len(samples),
         "longest": max(len(sample.ids) for sample in samples),
         "steps": settings.steps,
         "loss": loss,
-        "sampled_success": sampled_success(model, tokenizer, tasks, config, settings),
+        "sampled_success": [sampled_success(model, tokenizer, part, settings) for part in parts],
         "training_seconds": round(trained - begun, 1),
         "seconds": round(time.perf_counter() - begun, 1),
     }
