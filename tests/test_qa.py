@@ -34,6 +34,10 @@ anything = st.text(max_size=40) | st.text(alphabet="aThe 1,.-−½北か?'’($\
         ("Ｆｕｌｌ　ｗｉｄｔｈ", "full width"),
         ("ﬁve", "five"),
         ("zero\u200bwidth\u00adhyphen", "zerowidthhyphen"),
+        ("\\text{New York}", "new york"),
+        ("\\mathbf{\\text{Paris}}", "paris"),
+        ("25\\%", "25"),
+        ("\\frac", "frac"),
         # numbers
         ("1,234,567", "1234567"),
         ("1.95 m", "1.95 m"),
@@ -208,7 +212,6 @@ def test_a_text_with_the_answer_in_it_is_a_hit(gold: str, before: str, after: st
     if set(gold.split()) == {"the"}:
         gold = "fox"
     assert output_hit((gold,), [f"{before} {gold} {after}"])
-    assert not score((gold,), gold + "").exact or output_hit((gold,), [gold])
 
 
 @pytest.mark.skipif(not DATA, reason="set RTPO_DATA to a folder of real QA files")

@@ -16,6 +16,8 @@ _YES_NO: Final = frozenset({"yes", "no"})
 _SINGLE = re.compile("[\u3005\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
 """ideographs and kana, which are written without spaces"""
 _THOUSANDS = re.compile(r",\d{3}(?!\d)")
+_WRAPPER = re.compile(r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mathit|emph|operatorname)\s*(?=\{)")
+"""LaTeX around the words of a box"""
 _SIGNED = re.compile(r"-\.?(?=\d)|\.(?=\d)")
 
 Tokens = tuple[str, ...]
@@ -59,12 +61,14 @@ def output_hit(answers: Sequence[str], texts: Iterable[str]) -> bool:
 def tokenize(text: str) -> Tokens:
     """The tokens of a text after NFKC and lower case.
 
-    White space parts tokens, and an ideograph or kana is one by itself. Punctuation, symbols and invisible characters
-    are removed, except in and before numbers: between two digits a decimal point stays, a comma before three digits
-    goes and any other mark parts tokens; a minus or point that begins a number stays. The articles a, an and the are
-    left out. Where nothing would be left without punctuation, or without articles, these are kept.
+    LaTeX's commands for text, as in `\\text{Paris}`, and white space part tokens; an ideograph or kana is one by itself.
+    Punctuation, symbols and invisible characters are removed, except in and before numbers: between two digits a
+    decimal point stays, a comma before three digits goes and any other mark parts tokens; a minus or point that begins
+    a number stays. The articles a, an and the are left out. Where nothing would be left without punctuation, or without
+    articles, these are kept.
     """
     text = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).lower()).replace("\u2212", "-")
+    text = _WRAPPER.sub(" ", text)
     text = "".join(c for c in text if c.isspace() or unicodedata.category(c) not in ("Cc", "Cf"))
     signs = {number.start(): number.group() for number in _SIGNED.finditer(text) if _begins(text, number.start())}
     written = (f" {signs[place]}" if place in signs else _written(text, place) for place in range(len(text)))
