@@ -90,8 +90,6 @@ class PythonTool:
 
     def __init__(self, settings: PythonSettings | None = None) -> None:
         self.settings = settings or PythonSettings()
-        self._ended: set[bytes] = set()
-        """of sessions: digests of the calls up to one that ended its process"""
 
     @property
     def schema(self) -> Mapping[str, Any]:
@@ -138,14 +136,15 @@ class PythonTool:
     async def _call_after(self, replayed: Sequence[str], program: str) -> ToolResult:
         cells = [*replayed, program]
         digests = _digests(cells)
+        ended = _ended.setdefault(self.settings, set())
         while True:
-            kept = [place for place, digest in enumerate(digests) if digest not in self._ended]
+            kept = [place for place, digest in enumerate(digests) if digest not in ended]
             # a program that ended its process is run again where it is called again
             if kept[-1:] != [len(cells) - 1]:
                 kept.append(len(cells) - 1)
             reply = await _pool(self.settings).run([cells[place] for place in kept])
             if not reply.is_done:
-                self._ended.add(digests[kept[reply.begun - 1]])
+                ended.add(digests[kept[reply.begun - 1]])
             if reply.begun == len(kept):
                 return _result(reply, self.settings)
 
@@ -227,6 +226,8 @@ def _check(settings: PythonSettings) -> dict[str, str]:
     return facts
 
 
+_ended: dict[PythonSettings, set[bytes]] = {}
+"""of sessions: digests of the calls up to one that ended its process"""
 _pools: dict[PythonSettings, Pool] = {}
 _pools_lock = threading.Lock()
 

@@ -121,9 +121,11 @@ NUMBERS: dict[str, tuple[int | None, int | None]] = {
 }
 """denied in whole: numbers on x86_64 and on aarch64"""
 
-_FORKS = {"fork": (57, None), "vfork": (58, None)}
-_CLONE, _CLONE3 = (56, 220), (435, 435)
-_SIGNALS = {"kill": (62, 129), "tgkill": (234, 131)}
+FORKS: dict[str, tuple[int | None, int | None]] = {"fork": (57, None), "vfork": (58, None)}
+"""denied to a program that may not start others"""
+CLONE, CLONE3 = (56, 220), (435, 435)
+SIGNALS = {"kill": (62, 129), "tgkill": (234, 131)}
+"""allowed to a program that may not start others with its own number alone"""
 _DENIED_ARGUMENTS = {
     # PR_SET_PDEATHSIG: a program ends with what started it
     "prctl": ((157, 167), 0, (1,)),
@@ -184,16 +186,16 @@ def steps(machine: str, pid: int, may_fork: bool) -> list[Step]:
         program += _on(numbers[column], _by_argument(index, values, _ALLOW, _DENY))
     program += _on(_PRLIMIT[column], _by_argument(0, (0, pid), _ALLOW, _DENY))
     # the flags of clone3 are behind a pointer, where a filter cannot see them: libc then uses clone
-    program += _on(_CLONE3[column], [_return(_UNKNOWN)])
+    program += _on(CLONE3[column], [_return(_UNKNOWN)])
     clone = [_load(_ARGUMENTS), (_ANY_BIT, 0, 1, _CLONE_NEW), _return(_DENY)]
     if may_fork:
-        program += _on(_CLONE[column], [*clone, _return(_ALLOW)])
+        program += _on(CLONE[column], [*clone, _return(_ALLOW)])
     else:
         thread = [(_ANY_BIT, 0, 1, _CLONE_THREAD), _return(_ALLOW), _return(_DENY)]
-        program += _on(_CLONE[column], [*clone, *thread])
-        for numbers in _FORKS.values():
+        program += _on(CLONE[column], [*clone, *thread])
+        for numbers in FORKS.values():
             program += _on(numbers[column], [_return(_DENY)])
-        for numbers in _SIGNALS.values():
+        for numbers in SIGNALS.values():
             program += _on(numbers[column], _by_argument(0, (pid,), _ALLOW, _DENY))
     return [*program, _return(_ALLOW)]
 
