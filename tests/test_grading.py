@@ -13,7 +13,9 @@ from pathlib import Path
 
 import math_verify
 import pytest
+from sympy.core.random import rng
 
+from experiments.bench_grading import graded
 from rtpo.errors import InfrastructureError
 from rtpo.rewards import grading, grading_child
 from rtpo.rewards.grading import MathGrader
@@ -175,15 +177,25 @@ def test_a_comparison_that_raises_is_no_zero(monkeypatch: pytest.MonkeyPatch, tm
     grade = grader.grade(("5",), "6")
     assert (grade.outcome, grade.reward) == (GradeOutcome.UNGRADABLE, None)
     assert grade.detail == "MemoryError: comparing '6' with '5'"
-    grader.close()
+    # what it still holds would be missing at its next grade
+    assert grader.pids == ()
 
 
-def test_a_child_is_under_an_alarm_while_it_grades_and_at_no_other_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    between, within = [], []
+def test_a_child_has_little_memory_and_one_order_of_sets(grader: MathGrader) -> None:
+    for pid in grader.pids:
+        limits = Path(f"/proc/{pid}/limits").read_text().splitlines()
+        (memory,) = [line for line in limits if line.startswith("Max address space")]
+        assert memory.split()[3:5] == [str(grading_child.MEMORY_BYTES)] * 2
+        assert b"PYTHONHASHSEED=0" in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+
+
+def test_a_grade_has_an_alarm_and_random_numbers_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    between, within, draws = [], [], []
     verdict = grading_child.verdict
 
     def watched(gold: str, answer: str) -> str:
         within.append(20 < signal.getitimer(signal.ITIMER_REAL)[0] < 60)
+        draws.append(rng.random())
         return verdict(gold, answer)
 
     def requests() -> Iterator[str]:
@@ -194,6 +206,7 @@ def test_a_child_is_under_an_alarm_while_it_grades_and_at_no_other_time(monkeypa
     monkeypatch.setattr(grading_child, "verdict", watched)
     assert list(grading_child.verdicts(requests())) == ["right", "wrong"]
     assert within == [True, True]
+    assert draws[0] == draws[1]  # where sympy compares at random points, they are the same ones
     assert between == [False, False]
     assert signal.alarm(0) == 0
 
@@ -327,6 +340,13 @@ def test_a_forked_process_grades_with_children_of_its_own() -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     ends(int(done.stdout))
+
+
+def test_a_benchmark_counts_and_times(grader: MathGrader) -> None:
+    record = graded(grader, [("5", "5"), ("5", "6"), ("{", "5"), ("6", "6")])
+    assert (record["right"], record["wrong"], record["ungradable"]) == (2, 1, 1)
+    assert 0 < record["median_seconds"] <= record["p99_seconds"]
+    assert record["grades_per_second"] == 4 / record["wall_seconds"]
 
 
 @pytest.mark.skipif(not DATA, reason="set RTPO_DATA to a folder of real maths files")

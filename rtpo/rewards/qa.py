@@ -61,11 +61,11 @@ def output_hit(answers: Sequence[str], texts: Iterable[str]) -> bool:
 def tokenize(text: str) -> Tokens:
     """The tokens of a text after NFKC and lower case.
 
-    LaTeX's commands for text, as in `\\text{Paris}`, and white space part tokens; an ideograph or kana is one by itself.
-    Punctuation, symbols and invisible characters are removed, except in and before numbers: between two digits a
-    decimal point stays, a comma before three digits goes and any other mark parts tokens; a minus or point that begins
-    a number stays. The articles a, an and the are left out. Where nothing would be left without punctuation, or without
-    articles, these are kept.
+    LaTeX's commands for text, as in `\\text{Paris}`, and white space part tokens, and an ideograph or kana is one by
+    itself. Punctuation, symbols and invisible characters are removed, except in and before numbers: between two digits
+    a decimal point stays, a comma before three digits goes and any other mark parts tokens; a minus or point that
+    begins a number stays. The articles a, an and the are left out. Where nothing would be left without punctuation, or
+    without articles, these are kept.
     """
     text = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).lower()).replace("\u2212", "-")
     text = _WRAPPER.sub(" ", text)
