@@ -138,7 +138,8 @@ class AirlineEnv:
             return Grade(GradeOutcome.GRADED, 0.0, TOO_MANY_ERRORS)
         if self._state.ended != "user":
             return Grade(GradeOutcome.GRADED, 0.0, "the user has not ended the dialogue")
-        if self._state.changes != gold(task.meta["row"]):
+        wanted = gold(task.meta["row"])
+        if wanted is not None and self._state.changes != wanted:
             return Grade(GradeOutcome.GRADED, 0.0, "the database is not what it should be")
         said = [message.text for message in self._state.dialogue if message.speaker == "agent"] + [*self._state.beside]
         heard = [text.lower().replace(",", "") for text in said]
@@ -204,9 +205,12 @@ def scenario(row: str) -> Scenario:
 
 
 @lru_cache(1024)
-def gold(row: str) -> Changes:
-    """What a task's gold calls make of a fresh database."""
-    actions = json.loads(row)["evaluation_criteria"]["actions"] or []
+def gold(row: str) -> Changes | None:
+    """What a task's gold calls make of a fresh database; None where the task has no list of them, not even an empty
+    one, for the package then takes any database."""
+    actions = json.loads(row)["evaluation_criteria"].get("actions")
+    if actions is None:
+        return None
     return open_desk().replay([(action["name"], action["arguments"]) for action in actions])
 
 
