@@ -1,24 +1,23 @@
 """The airline adapter on the real tau2-bench, skipped with the reason where it is not installed.
 
-On the stand-in of its data in tests/fixtures/airline, or with TAU2_DATA_DIR=<tau2-bench>/data on the official ones.
+On the stand-in of its data in tests/fixtures/airline, or with TAU2_DATA_DIR=<tau2-bench>/data on the official ones,
+which takes minutes.
 """
 
 import asyncio
 import json
-import os
 import pickle
 import random
 import re
 from collections.abc import Sequence
 from copy import deepcopy
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from official_airline import FOLDER, MISSING, needs_tau2
 
-from rtpo.airline.package import find_package
 from rtpo.airline.tasks import OTHERS, WRITES, read_splits, read_wanted, split_counts
 from rtpo.airline.users import Said
 from rtpo.envs.airline import AirlineEnv, AirlineSettings, official_tasks, read_airline
@@ -26,16 +25,7 @@ from rtpo.errors import ConfigError, DataError, MachineError
 from rtpo.tools.protocol import render_call
 from rtpo.types import Feedback, Grade, StopReason, Task, ToolOutcome
 
-try:
-    find_package()
-    MISSING = ""
-except MachineError as missing:
-    MISSING = str(missing)
-
-needs_tau2 = pytest.mark.skipif(bool(MISSING), reason=MISSING)
-STAND_IN = Path(__file__).parent / "fixtures" / "airline"
-DATA = Path(os.environ.setdefault("TAU2_DATA_DIR", str(STAND_IN))) / "tau2" / "domains" / "airline"
-FILE = DATA / "tasks.json" if (DATA / "tasks.json").is_file() else STAND_IN / "tau2/domains/airline/tasks.json"
+FILE = FOLDER / "tasks.json"
 TASKS = read_airline(FILE)
 WANTED = read_wanted(FILE)
 SCRIPTED = AirlineSettings(user="scripted")
@@ -158,7 +148,7 @@ def some_calls() -> st.SearchStrategy[Calls]:
         set(
             re.findall(
                 r'"user_id": "(\w+)"',
-                (FILE.with_name("db.json") if FILE.with_name("db.json").is_file() else FILE).read_text(),
+                FILE.with_name("db.json").read_text(),
             )
         )
     )[:4]

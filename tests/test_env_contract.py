@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from official_airline import FOLDER, needs_tau2
 
 from rtpo.booking.tasks import task_of
 from rtpo.envs import ENVIRONMENTS, make_env
+from rtpo.envs.airline import AirlineSettings, read_airline
 from rtpo.envs.base import Env, NoSettings, Settings
 from rtpo.envs.math import MathSettings
 from rtpo.envs.search import SearchEnvSettings
@@ -26,13 +28,16 @@ Trace = list[tuple[Feedback, str]]
 
 RECORDING = str(Path(__file__).parent / "fixtures" / "recording.json")
 SETTINGS: dict[str, Settings] = {
+    "airline": AirlineSettings(user="scripted"),
     "math": MathSettings(),
     "math in a session": MathSettings(python=PythonSettings(session=True)),
     "search": SearchEnvSettings(SearchSettings("replay", replay=ReplaySettings(RECORDING, "empty"))),
 }
 CASES = sorted({*ENVIRONMENTS, *SETTINGS})
 """environments, some with more than one choice of settings"""
+PARAMETERS = [pytest.param(case, marks=needs_tau2) if case == "airline" else case for case in CASES]
 TASKS = {
+    "airline": read_airline(FOLDER / "tasks.json")[1],
     "booking": task_of("bags:R8ARDG:1", "booking/bags"),
     "math": Task(uid="gsm8k/0", question="A pen costs $3. What do 4 cost?", answer=("12",)),
     "search": Task(uid="hotpotqa/0", question="What is the capital of Norway?", answer=("Oslo", "Oslo, Norway")),
@@ -42,6 +47,17 @@ TASKS = {
     "toy_math": Task(uid="toy_math/held_out/12+5*3", question=" compute 12 + 5 * 3", answer=27),
 }
 REPLIES = {
+    "airline": (
+        '<think>\nread</think>\n<tool_call>\n{"name": "get_user_details", "arguments": {"user_id": "ann_bell_1"}}\n'
+        "</tool_call>",
+        '<tool_call>\n{"name": "cancel_reservation", "arguments": {"reservation_id": "RES001"}}\n</tool_call>',
+        '<tool_call>\n{"name": "send_certificate", "arguments": {"user_id": "ann_bell_1", "amount": 5}}\n</tool_call>',
+        '<tool_call>\n{"name": "cancel_reservation", "arguments"',
+        "<think>\nmaybe",
+        "Which reservation is it?",
+        "<think>\ndone\n</think>\n\nIt is done.",
+        "",
+    ),
     "booking": (
         '<think>\nread</think>\n<tool_call>\n{"name": "get_reservation", "arguments": {"reservation_id": "R8ARDG"}}\n'
         "</tool_call>",
@@ -145,7 +161,7 @@ def test_unknown_environment_is_refused() -> None:
         make_env("chess", NoSettings(), MAX_TURNS)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", PARAMETERS)
 @settings(max_examples=25)
 @given(data=st.data())
 def test_a_restored_episode_continues_as_the_first_did(name: str, data: st.DataObject) -> None:
@@ -164,7 +180,7 @@ def test_a_restored_episode_continues_as_the_first_did(name: str, data: st.DataO
     asyncio.run(check())
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", PARAMETERS)
 @settings(max_examples=25)
 @given(data=st.data())
 def test_a_snapshot_is_not_changed_by_what_follows(name: str, data: st.DataObject) -> None:
@@ -182,7 +198,7 @@ def test_a_snapshot_is_not_changed_by_what_follows(name: str, data: st.DataObjec
     asyncio.run(check())
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", PARAMETERS)
 @settings(max_examples=25)
 @given(data=st.data())
 def test_digests_are_equal_exactly_when_states_are(name: str, data: st.DataObject) -> None:
@@ -202,7 +218,7 @@ def test_digests_are_equal_exactly_when_states_are(name: str, data: st.DataObjec
     asyncio.run(check())
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", PARAMETERS)
 def test_an_unpickled_snapshot_restores(name: str) -> None:
     async def check() -> None:
         env = fresh(name)

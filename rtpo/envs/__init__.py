@@ -9,6 +9,7 @@ from typing import Any
 
 from rtpo.booking import tasks as booking_tasks
 from rtpo.data.records import read_records
+from rtpo.envs.airline import AirlineEnv, AirlineSettings, official_tasks, read_airline
 from rtpo.envs.base import Env, NoSettings, Settings
 from rtpo.envs.booking import BookingEnv
 from rtpo.envs.math import MathEnv, MathSettings
@@ -35,6 +36,9 @@ class Environment:
 
 
 ENVIRONMENTS: dict[str, Environment] = {
+    "airline": Environment(
+        lambda settings, max_turns: AirlineEnv(settings), read_airline, official_tasks, settings=AirlineSettings
+    ),
     "booking": Environment(
         lambda settings, max_turns: BookingEnv(),
         booking_tasks.read_tasks,
