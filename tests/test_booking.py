@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from rtpo.booking import tasks as booking_tasks
 from rtpo.booking.demonstrations import NO_OP, RIGHT_SHARE, scripts
 from rtpo.booking.tasks import generate, needs_write, read_tasks, split_key, task_of, wish_of
+from rtpo.booking.tools import TOOLS
 from rtpo.booking.user import MOST_MESSAGES, answer
 from rtpo.config import PROJECT
 from rtpo.envs.booking import BookingEnv
@@ -270,6 +271,73 @@ def test_a_snapshot_is_small_and_restores_in_another_process() -> None:
     )
     ran = subprocess.run([sys.executable, "-c", program], input=stored, capture_output=True, cwd=PROJECT, check=True)
     assert ran.stdout.decode().split() == ["True", "True", "1.0"]
+
+
+PIECES = (
+    *("<tool_call>", "</tool_call>", "<think>", "</think>", '{"name": "cancel", "arguments": ', '{"reservation_id": '),
+    *(
+        '"RXV76R"',
+        "}",
+        "{",
+        "[",
+        "]",
+        ":",
+        ",",
+        '"',
+        "\\",
+        "1e999",
+        "NaN",
+        "null",
+        "\ud800",
+        "\x00",
+        "é",
+        "?",
+        " ",
+        "\n",
+    ),
+)
+VALUES: st.SearchStrategy[object] = st.one_of(
+    st.sampled_from(
+        ["RXV76R", "F100", "2024-05-16", "basic", "x" * 5000, "\ud800", None, True, 2.0, 10**400, -1, 1e308]
+    ),
+    st.recursive(st.integers(), lambda inner: st.lists(inner, max_size=2), max_leaves=4),
+)
+NAMES = ("reservation_id", "user_id", "flight", "date", "cabin", "bags", "origin", "destination", "summary", "self")
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    task=st.sampled_from(TASKS),
+    script=st.lists(
+        st.tuples(
+            st.one_of(
+                st.lists(st.sampled_from(PIECES), max_size=25).map("".join),
+                st.builds(
+                    render_call, st.sampled_from([*TOOLS, "buy"]), st.dictionaries(st.sampled_from(NAMES), VALUES)
+                ),
+            ),
+            st.sampled_from(list(StopReason)),
+        ),
+        max_size=4,
+    ),
+)
+def test_no_reply_breaks_an_episode(task: Task, script: list[tuple[str, StopReason]]) -> None:
+    async def check() -> None:
+        env = BookingEnv()
+        await env.reset(task)
+        for reply, stop in script:
+            feedback = await env.step(reply, stop)
+            assert feedback.done or feedback.messages
+            for message in feedback.messages:
+                message.content.encode()
+            copy = pickle.loads(pickle.dumps(env.snapshot()))
+            env.restore(task, copy)
+            assert env.snapshot() == copy
+            if feedback.done:
+                break
+        assert (await env.grade()).reward in (0, 1)
+
+    asyncio.run(check())
 
 
 def test_the_gold_of_a_task_is_what_its_writes_make() -> None:

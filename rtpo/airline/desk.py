@@ -17,6 +17,8 @@ from rtpo.airline.package import Package, load_package
 
 TABLES = ("flights", "users", "reservations")
 _LONGEST_EXPRESSION = 1000
+_DEEPEST = 20
+"""nesting of arguments; the package's own take 3, and much deeper ones could be written and never be read again"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +97,7 @@ class Desk:
 
     def call(self, changes: Changes, name: str, arguments: Mapping[str, Any]) -> Response:
         """What the package answers to a call on the base with these changes, and the changes after it."""
-        if name == "calculate" and (why := _cannot_calculate(arguments.get("expression"))):
+        if why := _refusal(name, arguments):
             return Response(f"Error: {why}", True, changes)
         writes = name in self.writers
         tables: dict[str, dict[str, Any]] = self._tables(changes)
@@ -155,10 +157,22 @@ def _text(record: Any) -> str:
         return json.dumps(record.model_dump(), sort_keys=True, default=str)
 
 
-def _cannot_calculate(expression: Any) -> str:
-    """Why an expression is not given to the package's calculator, which evaluates it in this process."""
-    if isinstance(expression, str) and "**" in expression.replace(" ", ""):
+def _refusal(name: str, arguments: Mapping[str, Any]) -> str:
+    """Why a call is not given to the package, which runs in this process and bounds neither; empty when it is."""
+    if _is_deeper(arguments, _DEEPEST):
+        return f"the arguments are nested deeper than {_DEEPEST}"
+    expression = arguments.get("expression")
+    if name != "calculate" or not isinstance(expression, str):
+        return ""
+    if "**" in expression.replace(" ", ""):
         return "powers are not calculated here"
-    if isinstance(expression, str) and len(expression) > _LONGEST_EXPRESSION:
+    if len(expression) > _LONGEST_EXPRESSION:
         return f"the expression is longer than {_LONGEST_EXPRESSION} characters"
     return ""
+
+
+def _is_deeper(value: Any, levels: int) -> bool:
+    if not isinstance(value, Mapping | list):
+        return False
+    inner = value.values() if isinstance(value, Mapping) else value
+    return levels == 0 or any(_is_deeper(one, levels - 1) for one in inner)
