@@ -89,6 +89,7 @@ def test_estimates_are_means_over_all_ways_to_take_k(case: tuple[int, int, int])
     assert pass_at_k(counts((n, c)), k).mean == pytest.approx(np.mean([max(draw) for draw in draws]))
     assert pass_hat_k(counts((n, c)), k).mean == pytest.approx(np.mean([min(draw) for draw in draws]))
     assert avg_at_k(counts((n, c)), k).mean == pytest.approx(np.mean([np.mean(draw) for draw in draws]))
+    assert not np.signbit(pass_hat_k(counts((n, c)), k).values).any()  # -0.0 would be printed so
 
 
 def test_large_counts_are_exact() -> None:

@@ -140,7 +140,9 @@ def test_other_replies_are_no_verdict(server: Server, settings: JudgeSettings, r
 
 def test_a_model_that_says_nothing_gives_no_verdict(server: Server, settings: JudgeSettings) -> None:
     server.replies = [completion(None)]
-    assert grade(settings).outcome is GradeOutcome.UNGRADABLE
+    result = grade(settings)
+    assert result.outcome is GradeOutcome.UNGRADABLE
+    assert result.detail.endswith(": ''")
 
 
 def test_what_it_is_asked(server: Server, settings: JudgeSettings) -> None:
