@@ -24,7 +24,10 @@ LEAST_MEMORY: Final = 256 << 20
 LONGEST_PROGRAM: Final = 100_000
 """characters"""
 PROBE: Final = Path(__file__).with_name("python_probe.py")
-OPEN_UNDER_LIMITS: Final = "files: what the programs' user may read, delete or create empty, /proc included"
+OPEN_UNDER_LIMITS: Final = (
+    "files that the programs' user may read, delete or create empty, and through /proc the variables and the memory of "
+    "that user's other processes"
+)
 REMEDY: Final = (
     "Namespaces may be forbidden here. As an ordinary user: sysctl user.max_user_namespaces must be above 0, "
     "kernel.unprivileged_userns_clone, where there is one, 1, and kernel.apparmor_restrict_unprivileged_userns, where "
@@ -213,6 +216,11 @@ def _check(settings: PythonSettings) -> dict[str, str]:
         hog = _result(pool.run_now([f"len(bytearray({settings.memory_bytes}))"]), settings)
     except InfrastructureError as error:
         raise MachineError(f"{error}. {REMEDY if is_isolated else ''}".strip()) from error
+    if probe.outcome is ToolOutcome.MEMORY:
+        raise MachineError(
+            f"task.settings.python.memory_bytes is {settings.memory_bytes}: the interpreter and its libraries leave "
+            "nothing of that to a program; use more."
+        )
     if probe.outcome is not ToolOutcome.OK:
         raise MachineError(
             f"a program that the Python tool ran to try its sandbox ended with: {probe.output} Programs run as a user "

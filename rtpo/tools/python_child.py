@@ -39,7 +39,9 @@ from typing import Any, NoReturn
 
 LIBRARIES = (
     *("bisect", "cmath", "collections", "copy", "datetime", "decimal", "fractions", "functools", "heapq", "itertools"),
-    *("json", "math", "numpy", "operator", "random", "re", "statistics", "string", "sympy", "time", "typing"),
+    *("json", "math", "operator", "random", "re", "statistics", "string", "time", "typing"),
+    # the last ones numpy itself imports when they are first used
+    *("sympy", "numpy", "numpy.fft", "numpy.linalg", "numpy.ma", "numpy.polynomial", "numpy.random"),
 )
 """imported in the zygote; a program imports others itself"""
 SCRATCH = "/tmp"

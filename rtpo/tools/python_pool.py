@@ -10,6 +10,7 @@ import queue
 import select
 import subprocess
 import threading
+import time
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -24,6 +25,8 @@ SPARE_SECONDS: Final = 30.0
 """after a call's own limits, before a zygote that says nothing is given up"""
 CLOSE_SECONDS: Final = 5.0
 ATTEMPTS: Final = 3
+PAUSE_SECONDS: Final = 0.2
+"""before the second attempt; twice that before the third"""
 
 
 @dataclass(frozen=True)
@@ -180,7 +183,7 @@ class Pool:
         job = _Job(cells)
         with self._lock:
             if self._is_closed:
-                raise InfrastructureError("the Python tool's pool is closed")
+                raise InfrastructureError("the Python tool's pool was closed before a program came to it")
             self._idle -= 1
             if self._idle < 0 and len(self._threads) < self._workers:
                 self._idle += 1
@@ -239,10 +242,15 @@ class Pool:
                 finally:
                     with job.lock:
                         job.zygote = None
+            except _GivenUp:
+                if not self._is_closed:
+                    raise
             except _Ended as error:
                 failures.append(str(error))
                 ended = self._zygotes.pop(number, None)
                 if ended is not None:
                     ended.close()
-        why = failures[-1] if failures else "is being closed"
-        raise InfrastructureError(f"the Python tool's interpreter {why} (attempt {len(failures)} of {ATTEMPTS})")
+                time.sleep(len(failures) * PAUSE_SECONDS)
+        if self._is_closed:
+            raise InfrastructureError("the Python tool's pool was closed while a program ran or waited")
+        raise InfrastructureError(f"the Python tool's interpreter {failures[-1]} (attempt {ATTEMPTS} of {ATTEMPTS})")
