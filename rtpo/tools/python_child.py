@@ -445,6 +445,18 @@ class Call:
         }
 
 
+def warm_up() -> None:
+    """Once here for all programs: what sympy imports and keeps when it is first used."""
+    import sympy
+
+    x = sympy.Symbol("x")
+    sympy.solve(x**2 - 2, x)
+    sympy.solveset(x**2 - 2, x)
+    sympy.integrate(sympy.sin(x) ** 2, x)
+    sympy.simplify((x**2 - 1) / (x - 1))
+    sympy.lambdify(x, x)(1)
+
+
 def main() -> None:
     settings = Settings(**json.loads(sys.argv[1]))
     control = socket.socket(fileno=int(sys.argv[2]))
@@ -458,6 +470,7 @@ def main() -> None:
     _ask_kernel("prctl", _SUBREAPER, 1, 0, 0, 0)
     for name in LIBRARIES:
         importlib.import_module(name)
+    warm_up()
     atexit._clear()
     home = os.pidfd_open(os.getpid())
     gc.collect()
