@@ -61,6 +61,7 @@ class ChatFormat:
         if tokenizer.eos_token_id is None:
             raise ConfigError("The tokenizer has no eos token: set `eos_token` to the token that ends a turn.")
         self._stop_text: str = tokenizer.eos_token
+        self._special = tuple(str(token) for token in tokenizer.added_tokens_decoder.values() if token.special)
         self.tags = ThinkTags(
             open_id=self._single_id(THINK_OPEN),
             close_id=self._single_id(THINK_CLOSE),
@@ -111,7 +112,7 @@ class ChatFormat:
         return as_ids(self._tokenizer.encode(text, add_special_tokens=False))
 
     def _render(self, messages: Sequence[Message], *, generation_prompt: bool, tools: Sequence[str] = ()) -> str:
-        turns = [{"role": message.role, "content": message.content} for message in messages]
+        turns = [{"role": message.role, "content": self._plain(message.content)} for message in messages]
         schemas = [json.loads(tool) for tool in tools] or None
         try:
             text = self._tokenizer.apply_chat_template(
@@ -121,6 +122,13 @@ class ChatFormat:
             roles = ", ".join(message.role for message in messages)
             raise ConfigError(f"The chat template refuses messages with the roles {roles}: {error}") from error
         return str(text)
+
+    def _plain(self, content: str) -> str:
+        """Content, which comes from the world, with the spelling of the tokens that end and begin messages broken up:
+        `< |im_end|>`."""
+        for token in self._special:
+            content = content.replace(token, f"{token[0]} {token[1:]}")
+        return content
 
     def _after_reply(self, messages: Sequence[Message]) -> str:
         """What follows a reply when `messages` answer it: the stop token, the messages, the generation prompt.

@@ -37,11 +37,12 @@ ARCHITECTURE: dict[str, Any] = {
     "num_key_value_heads": 1,
     "head_dim": 32,
     "intermediate_size": 192,
-    "max_position_embeddings": 4096,
+    "max_position_embeddings": 2048,
     "tie_word_embeddings": True,
 }
 MODES: tuple[RolloutContext, RolloutContext] = ("strip_think", "full")
 
+# Qwen3's, but for the tools: their names and arguments alone, since every byte is a token
 CHAT_TEMPLATE = """\
 {%- if tools %}
     {{- '<|im_start|>system\\n' }}
@@ -49,7 +50,7 @@ CHAT_TEMPLATE = """\
         {{- messages[0].content + '\\n' }}
     {%- endif %}
     {%- for tool in tools %}
-        {{- (tool | tojson) + '\\n' }}
+        {{- tool.function.name + '(' + (tool.function.parameters.properties | join(', ')) + ')\\n' }}
     {%- endfor %}
     {{- '<tool_call>\\n{"name": ..., "arguments": ...}\\n</tool_call><|im_end|>\\n' }}
 {%- endif %}
