@@ -67,11 +67,19 @@ def _estimates(
 ) -> Callable[[Callable[[SampleCounts, int], Estimate], int], Estimate | None]:
     """What gives an estimator's value, or None, with why in `notes`."""
 
+    graded = {uid: sum(reward is not None for reward in given) for uid, given in rewards.items()}
+
     def estimate(estimator: Callable[[SampleCounts, int], Estimate], k: int) -> Estimate | None:
+        short = [uid for uid in rewards if graded[uid] < k]
+        if short:
+            notes.append(
+                f"estimates with k = {k} leave out {len(short)} of {len(rewards)} questions, such as {short[0]}, which "
+                "have fewer graded samples."
+            )
         try:
-            return estimator(count_samples(rewards), k)
+            return estimator(count_samples({uid: rewards[uid] for uid in rewards if uid not in short}), k)
         except DataError as error:
-            notes.append(str(error))
+            notes.append(f"no estimates: {error}.")
             return None
 
     return estimate
@@ -121,13 +129,13 @@ def table(summaries: Mapping[str, Summary]) -> str:
     """Markdown: a row a figure, a column a benchmark. Shares in percent."""
     rows: dict[str, list[str]] = {}
 
-    def row(title: str, cell: Callable[[Summary], str]) -> None:
+    def row(title: str, cell: Callable[[Summary], str], *, always: bool = False) -> None:
         cells = [cell(summary) for summary in summaries.values()]
-        if any(cell != NO_VALUE for cell in cells):
+        if always or any(cell != NO_VALUE for cell in cells):
             rows[title] = cells
 
     row("Questions × samples", lambda s: f"{s['questions']:,} × {s['samples'] // s['questions']}")
-    row("pass@1 (avg@n)", _pass_at_1)
+    row("pass@1 (avg@n)", _pass_at_1, always=True)
     for kind in ("pass@k", "pass^k"):
         for k in dict.fromkeys(k for summary in summaries.values() for k in summary[kind] if k != "1"):
             row(kind[:-1] + k, lambda s, kind=kind, k=k: _percent(s[kind].get(k)))  # type: ignore[misc]

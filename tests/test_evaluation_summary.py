@@ -1,0 +1,145 @@
+"""An evaluation's figures, on lines made by hand."""
+
+from typing import Any
+
+import pytest
+
+from analysis.evaluation import NO_VALUE, QA_SCORES, summarise, table
+from rtpo.rewards.alarm import MOST_UNGRADABLE
+
+
+def line(position: int, sample: int, reward: float | None, **facts: Any) -> dict[str, Any]:
+    return {
+        "position": position,
+        "uid": f"q{position}",
+        "sample": sample,
+        "grade": "ungradable" if reward is None else "graded",
+        "reward": reward,
+        "detail": "no verdict" if reward is None else "",
+        "qa": None,
+        "termination": "answered",
+        "turns": 2,
+        "cut_turns": 0,
+        "generated_tokens": 10,
+        "calls": {},
+        "retries": 0,
+        "seconds": 1.0,
+    } | facts
+
+
+def panel(*rewards: list[float | None]) -> list[dict[str, Any]]:
+    return [line(p, s, reward) for p, of_question in enumerate(rewards) for s, reward in enumerate(of_question)]
+
+
+def test_pass_at_1_k_and_hat_k_on_a_table_made_by_hand() -> None:
+    summary = summarise(panel([1, 1, 0, 0], [1, 0, 0, 0], [0, 0, 0, 0], [1, 1, 1, 1]), ks=(1, 2, 4))
+    assert (summary["questions"], summary["samples"]) == (4, 16)
+    assert summary["pass@1"] == pytest.approx((2 / 4 + 1 / 4 + 0 + 1) / 4)
+    # 1 - C(n - c, 2) / C(4, 2), and C(c, 2) / C(4, 2)
+    assert summary["pass@k"] == pytest.approx(
+        {"1": summary["pass@1"], "2": (5 / 6 + 3 / 6 + 0 + 1) / 4, "4": (1 + 1 + 0 + 1) / 4}
+    )
+    assert summary["pass^k"] == pytest.approx(
+        {"1": summary["pass@1"], "2": (1 / 6 + 0 + 0 + 1) / 4, "4": (0 + 0 + 0 + 1) / 4}
+    )
+    assert summary["reward"] == pytest.approx(summary["pass@1"])
+    low, high = summary["pass@1_interval"]
+    assert 0 < low < summary["pass@1"] < high < 1
+    assert summary["notes"] == []
+
+
+def test_the_order_of_the_lines_does_not_matter() -> None:
+    lines = panel([1, 0], [0, 0], [1, 1])
+    assert summarise(lines[::-1], (1, 2)) == summarise(lines, (1, 2))
+
+
+def test_questions_that_are_all_alike_have_wilsons_interval() -> None:
+    low, high = summarise(panel(*[[1, 1]] * 10), (1,))["pass@1_interval"]
+    assert (low, high) == (pytest.approx(0.7225, abs=1e-4), pytest.approx(1))
+
+
+def test_what_could_not_be_graded_is_left_out_and_alarms() -> None:
+    summary = summarise(panel([1, None], [0, 1]), (1, 2))
+    assert summary["pass@1"] == pytest.approx((1 + 0.5) / 2)
+    assert (summary["ungradable"], summary["ungradable_share"]) == (1, 0.25)
+    assert "1 of 4 rewards (25.0 %) could not be graded" in summary["alarm"]
+    assert "no verdict" in summary["alarm"]
+    assert (summary["pass@k"]["2"], summary["pass^k"]["2"]) == (1, 0)
+    (note,) = summary["notes"]
+    assert note.startswith("estimates with k = 2 leave out 1 of 2 questions, such as q0, which have fewer graded")
+    few = panel(*[[1] * 100] * 2) + [line(2, s, None if s == 0 else 1) for s in range(100)]
+    assert summarise(few, (1,))["alarm"] is None
+    assert summarise(few, (1,))["ungradable_share"] < MOST_UNGRADABLE
+
+
+def test_a_question_without_a_grade_is_left_out() -> None:
+    summary = summarise(panel([None, None], [1, 0]), (1,))
+    assert summary["pass@1"] == summary["reward"] == 0.5
+    assert (summary["questions"], summary["ungradable"]) == (2, 2)
+    assert "leave out 1 of 2 questions, such as q0" in summary["notes"][0]
+    nothing = summarise(panel([None, None]), (1,))
+    assert nothing["pass@1"] is nothing["pass@1_interval"] is nothing["reward"] is None
+    assert f"| pass@1 (avg@n) | {NO_VALUE} |" in table({"set": nothing})
+
+
+def test_fractional_rewards_have_a_mean_and_no_pass_at_k() -> None:
+    summary = summarise(panel([0.5, 1], [0, 0.25]), (1,))
+    assert summary["reward"] == pytest.approx((0.75 + 0.125) / 2)
+    assert summary["pass@1"] is None
+    assert "rewards are 0, 1 or none" in summary["notes"][0]
+    assert len(summary["notes"]) == 1
+    assert f"| pass@1 (avg@n) | {NO_VALUE} |\n| Mean reward | 43.8 |" in table({"set": summary})
+
+
+def test_scores_of_short_answers_are_means_over_questions() -> None:
+    def qa(value: float) -> dict[str, float]:
+        return dict.fromkeys(QA_SCORES, value)
+
+    lines = [line(0, 0, 1, qa=qa(1)), line(0, 1, 0, qa=qa(0.5)), line(1, 0, 0, qa=qa(0)), line(1, 1, 0, qa=None)]
+    summary = summarise(lines, (1,))
+    assert summary["qa"] == dict.fromkeys(QA_SCORES, (0.75 + 0) / 2)
+    assert summarise(panel([1]), (1,))["qa"] is None
+
+
+def test_tokens_turns_calls_ends_cuts_retries() -> None:
+    def calls(attempted: int, executed: int) -> dict[str, int]:
+        return {"attempted": attempted, "executed": executed, "failed": attempted - executed}
+
+    lines = [
+        line(0, 0, 1, generated_tokens=30, turns=3, calls={"python": calls(3, 2), "none": calls(1, 0)}, retries=2),
+        line(0, 1, 0, generated_tokens=10, turns=1, termination="turn_limit", cut_turns=2, seconds=3.0),
+        line(1, 0, 0, calls={"python": calls(1, 1)}, termination="context_limit"),
+        line(1, 1, 0),
+    ]
+    summary = summarise(lines, (1,))
+    assert summary["generated_tokens"] == (30 + 10 + 10 + 10) / 4
+    assert summary["turns"] == (3 + 1 + 2 + 2) / 4
+    assert summary["calls"] == {"none": calls(1, 0), "python": calls(4, 3)}
+    assert summary["terminations"] == {"answered": 2, "turn_limit": 1, "context_limit": 1}
+    assert (summary["cut"], summary["retries"], summary["seconds"]) == (0.25, 2, 1.5)
+
+
+def test_the_table_has_a_column_a_benchmark_and_only_rows_with_values() -> None:
+    maths = summarise(
+        [*panel([1, 0]), line(1, 0, 0, calls={"python": {"attempted": 3, "executed": 2, "failed": 1}}), line(1, 1, 0)],
+        (1, 2),
+    )
+    search = summarise([line(0, s, 1, qa=dict.fromkeys(QA_SCORES, 0.5)) for s in range(2)], (1, 2))
+    assert table({"maths": maths, "search": search}).splitlines() == [
+        "|  | maths | search |",
+        "| --- | --- | --- |",
+        "| Questions × samples | 2 × 2 | 1 × 2 |",
+        f"| pass@1 (avg@n) | 25.0 [{100 * maths['pass@1_interval'][0]:.1f}, {100 * maths['pass@1_interval'][1]:.1f}] "
+        f"| 100.0 [{100 * search['pass@1_interval'][0]:.1f}, 100.0] |",
+        "| pass@2 | 50.0 | 100.0 |",
+        "| pass^2 | 0.0 | 100.0 |",
+        "| Mean reward | 25.0 | 100.0 |",
+        *(f"| {title} | — | 50.0 |" for title in QA_SCORES.values()),
+        "| Ungradable | 0.0 | 0.0 |",
+        "| Tokens a sample | 10 | 10 |",
+        "| Turns a sample | 2.00 | 2.00 |",
+        "| Calls of python: attempted / executed / failed | 3 / 2 / 1 | — |",
+        "| Ended by answered | 100.0 | 100.0 |",
+        "| With a cut turn | 0.0 | 0.0 |",
+        "| Seconds a sample | 1.0 | 1.0 |",
+    ]
