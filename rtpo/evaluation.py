@@ -373,7 +373,8 @@ def identity(config: EvaluateConfig, panel: Panel, checkpoint: dict[str, Any]) -
         "env": task.env,
         "limits": asdict(task.limits),
         "settings": task.settings,
-        "environment": panel.facts,
+        # not the sandbox, which differs from machine to machine and decides no answer
+        "environment": {part: facts for part, facts in panel.facts.items() if part != "python"},
     }
     return dict(portable(settings))
 
@@ -381,6 +382,7 @@ def identity(config: EvaluateConfig, panel: Panel, checkpoint: dict[str, Any]) -
 def manifest(config: EvaluateConfig, panel: Panel, label: str, checkpoint: dict[str, Any]) -> dict[str, Any]:
     head, dirty = commit(PROJECT)
     return identity(config, panel, checkpoint) | {
+        "environment": panel.facts,
         "experiment": config.experiment_name,
         "label": label,
         "ks": list(config.ks),

@@ -24,7 +24,15 @@ def compose_config(*overrides: str) -> RunConfig:
         return compose_run(compose("train", list(overrides)))
 
 
-ON_VERL = ("test_probe", "test_real_tasks", "test_run", "test_toy_study", "test_verl_harness", "test_verl_two_processes")
+ON_VERL = (
+    "test_evaluation_verl",
+    "test_probe",
+    "test_real_tasks",
+    "test_run",
+    "test_toy_study",
+    "test_verl_harness",
+    "test_verl_two_processes",
+)
 """files with tests on the one worker group: they go to one process of the test run, first of all; others go to any"""
 
 
