@@ -201,10 +201,11 @@ HOSTILE = {
     "limits raised": tries(
         """
         import resource
-        for name in ("CPU", "AS", "NPROC", "FSIZE", "NOFILE", "CORE"):
+        for name in ("CPU", "AS", "NPROC", "FSIZE", "NOFILE"):
             kind = getattr(resource, f"RLIMIT_{name}")
             most = resource.getrlimit(kind)[1]
             attempt(name, lambda: resource.setrlimit(kind, (most + 1, most + 1)))
+        attempt("core", lambda: resource.setrlimit(resource.RLIMIT_CORE, (0, 0)))
         """
     ),
     # output

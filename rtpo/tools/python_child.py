@@ -218,7 +218,7 @@ def confine(settings: Settings, cells: int) -> None:
         (resource.RLIMIT_NPROC, processes, processes),
         (resource.RLIMIT_FSIZE, *(2 * [SCRATCH_BYTES if settings.namespaces else 0])),
         (resource.RLIMIT_NOFILE, OPEN_FILES, OPEN_FILES),
-        (resource.RLIMIT_CORE, 0, 0),
+        (resource.RLIMIT_CORE, 1, 1),
         (resource.RLIMIT_MEMLOCK, 0, 0),
         (resource.RLIMIT_MSGQUEUE, 0, 0),
     ):

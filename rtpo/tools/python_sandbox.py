@@ -22,6 +22,8 @@ Isolation = Literal["namespaces", "limits"]
 CHILD: Final = Path(__file__).with_name("python_child.py")
 FILTER: Final = Path(__file__).with_name("python_seccomp.py")
 BUBBLEWRAP: Final = "bwrap"
+MESSAGE_SECONDS: Final = 30.0
+"""for a message that has begun to pass"""
 FIRST_USER, USERS = 60706, 478
 """user numbers that distributions leave free; where root starts the interpreters, programs run as one of them"""
 ENVIRONMENT: Final = {
@@ -68,6 +70,7 @@ def start(settings: Settings) -> Started:
             f"{' or '.join(MACHINES)}."
         )
     ours, theirs = socketpair()
+    ours.settimeout(MESSAGE_SECONDS)
     errors = tempfile.TemporaryFile()  # noqa: SIM115  it lives with the process
     sources = [os.open(path, os.O_RDONLY) for path in (CHILD, FILTER)]
     try:

@@ -18,6 +18,7 @@ _UNKNOWN = 0x00050000 | errno.ENOSYS
 _NUMBER, _MACHINE, _ARGUMENTS = 0, 4, 16
 """offsets in struct seccomp_data"""
 _X32 = 0x40000000
+_RLIMIT_CORE = 4
 _CLONE_THREAD = 0x00010000
 _CLONE_NEW = 0x7E020080
 """every namespace flag of clone"""
@@ -131,6 +132,8 @@ _DENIED_ARGUMENTS = {
     "prctl": ((157, 167), 0, (1,)),
     # F_SETOWN, F_SETSIG, F_SETOWN_EX: signals to others, by the kernel's hand
     "fcntl": ((72, 25), 1, (8, 10, 15)),
+    # RLIMIT_CORE: at 1, and not at 0, the host's handler of core dumps is not run on a program that crashes
+    "setrlimit": ((160, 164), 0, (_RLIMIT_CORE,)),
     # FIOSETOWN, SIOCSPGRP, TIOCSTI, TIOCLINUX
     "ioctl": ((16, 29), 1, (0x8901, 0x8902, 0x5412, 0x541C)),
 }
@@ -184,7 +187,8 @@ def steps(machine: str, pid: int, may_fork: bool) -> list[Step]:
         program += _on(numbers[column], _by_argument(index, values, _DENY, _ALLOW))
     for numbers, index, values in _ALLOWED_ARGUMENTS.values():
         program += _on(numbers[column], _by_argument(index, values, _ALLOW, _DENY))
-    program += _on(_PRLIMIT[column], _by_argument(0, (0, pid), _ALLOW, _DENY))
+    core = [_load(_ARGUMENTS + 8), (_EQUAL, 0, 1, _RLIMIT_CORE), _return(_DENY)]
+    program += _on(_PRLIMIT[column], [*core, *_by_argument(0, (0, pid), _ALLOW, _DENY)])
     # the flags of clone3 are behind a pointer, where a filter cannot see them: libc then uses clone
     program += _on(CLONE3[column], [_return(_UNKNOWN)])
     clone = [_load(_ARGUMENTS), (_ANY_BIT, 0, 1, _CLONE_NEW), _return(_DENY)]
