@@ -159,7 +159,7 @@ def test_an_episode_of_a_rollout() -> None:
     stop, cut = StopReason.STOP, StopReason.LENGTH
     writes = frozenset({"cancel"})
     ended = episode_of(rollout("", Termination.ANSWERED, [stop, stop], 1.0), "7", writes)
-    assert ended == Episode("7", True, 2, True, False, 6, executed=2, failed=2, writes=1)
+    assert ended == Episode("7", True, 2, True, False, 6, executed=2, failed=2, writes=2)
     assert not episode_of(rollout("too many errors", Termination.ANSWERED, [stop], 0.0), "7", writes).ended
     for termination in (Termination.TURN_LIMIT, Termination.CONTEXT_LIMIT):
         found = episode_of(rollout("", termination, [stop], 0.0), "7", writes)

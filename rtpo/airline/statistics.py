@@ -26,7 +26,7 @@ class Episode:
     task: its id. success: whether the reward is 1. turns: assistant messages. ended: whether the agent or the user
     ended the dialogue (a terminal signal of the environment). cut: whether a turn was cut at its token limit, or the
     dialogue at the limit of its tokens. tokens: sampled in all turns. executed, failed: tool calls that ran, and that
-    could not be read, were refused or gave an error. writes: calls that ran and were of a tool that writes.
+    could not be read, were refused or gave an error. writes: calls of a tool that writes, whether they ran or not.
     """
 
     task: str
@@ -59,7 +59,7 @@ def episode_of(rollout: Rollout, task: str, writes: frozenset[str]) -> Episode:
         tokens=sum(len(turn.output_ids) for turn in rollout.turns),
         executed=len(ran),
         failed=len(calls) - len(ran),
-        writes=sum(call.tool in writes for call in ran),
+        writes=sum(call.tool in writes for call in calls),
     )
 
 
@@ -163,7 +163,7 @@ class Writing:
 
     no_op: Pass@1 of the agent that does nothing, on these tasks. success: over all episodes. write_required,
     no_op_tasks: over the episodes of tasks with a gold write, and of tasks on which doing nothing scores.
-    successes_by_no_op: the share of the successes that are on the latter. writes_per_episode: writes that ran.
+    successes_by_no_op: the share of the successes that are on the latter. writes_per_episode: attempted.
     """
 
     no_op: float
