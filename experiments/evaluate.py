@@ -62,6 +62,9 @@ def evaluate(config: EvaluateConfig) -> dict[str, Summary]:
             folders[panel.name].run.open(identity(config, panel, checkpoint.identity))
             stack.enter_context(folders[panel.name].run.held())
         waiting = [panel for panel in panels if not folders[panel.name].run.is_finished]
+        for panel in panels:
+            if panel not in waiting:
+                folders[panel.name].check_finished()
         if waiting:
             _play(config, checkpoint, chat, waiting, folders, label)
         return {name: summarise(folder.recover(config.samples), config.ks) for name, folder in folders.items()}

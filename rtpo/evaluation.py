@@ -181,34 +181,33 @@ def play(
 ) -> None:
     """Play the questions that are not `done`, `config.batch` at once; `write` is given the lines of each as it ends.
 
-    version: of the weights that every turn must be sampled with. Raises what the first episode to fail raised.
+    version: of the weights that every turn must be sampled with. Once an episode fails no question is begun; those in
+    flight are played to their end and written, and what the episode raised is raised.
     """
     waiting = ((position, task) for position, task in enumerate(panel.tasks) if position not in done)
+    failures: list[BaseException] = []
 
     async def work() -> None:
         for position, task in waiting:
-            async with asyncio.TaskGroup() as group:
-                samples = [
-                    group.create_task(_sample(world, panel, config, version, position, task, sample))
-                    for sample in range(config.samples)
-                ]
+            try:
+                async with asyncio.TaskGroup() as group:
+                    samples = [
+                        group.create_task(_sample(world, panel, config, version, position, task, sample))
+                        for sample in range(config.samples)
+                    ]
+            except ExceptionGroup as errors:
+                failures.append(errors.exceptions[0])
+                return
             write([sample.result() for sample in samples])
+            if failures:
+                return
 
     async def play_all() -> None:
-        async with asyncio.TaskGroup() as group:
-            for _ in range(config.batch):
-                group.create_task(work())
+        await asyncio.gather(*[work() for _ in range(config.batch)])
 
-    try:
-        asyncio.run(play_all())
-    except BaseExceptionGroup as errors:
-        raise _first(errors) from None
-
-
-def _first(error: BaseException) -> BaseException:
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
+    asyncio.run(play_all())
+    if failures:
+        raise failures[0]
 
 
 async def _sample(
@@ -342,6 +341,12 @@ class EvaluationFolder:
         if ends[whole] < len(text):
             os.truncate(self.samples, ends[whole])
         return lines[:whole]
+
+    def check_finished(self) -> None:
+        """Raises DataError for a file that is not as the manifest says."""
+        for name, expected in self.run.manifest["files"].items():
+            if sha256(self.path / name) != expected:
+                raise DataError(f"{self.path / name} was changed since it was written: delete {self.path}.")
 
     def append(self, lines: list[Line]) -> None:
         """To disk."""

@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -57,9 +58,15 @@ QUESTIONS, SAMPLES = 9, 3
 EVALUATED = [name for name, known in REGISTRY.items() if known.role == "eval" and known.kind != "airline"]
 
 
+@cache
 def composed(*overrides: str) -> EvaluateConfig:
     with initialize_config_dir(str(PROJECT / "configs"), version_base=None):
         return compose_evaluation(compose("evaluate", ["checkpoint=somewhere", *overrides]))
+
+
+@cache
+def toy_run() -> RunConfig:
+    return compose_config("task=toy_math", "algorithm=grpo", "seed=5")
 
 
 @pytest.fixture
@@ -75,10 +82,10 @@ def panel_file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def config(tmp_path: Path, panel_file: Path) -> EvaluateConfig:
-    task = compose_config("task=toy_math").task
+    task = toy_run().task
     task = replace(task, held_out=replace(task.held_out, split="all", count=None, file=str(panel_file)))
-    config = composed(f"results={tmp_path / 'results'}", "benchmarks=[math500]", f"samples={SAMPLES}", "ks=[1,2]")
-    return replace(config, benchmarks={"toy": task}, batch=4)
+    config = composed("benchmarks=[math500]", f"samples={SAMPLES}", "ks=[1,2]")
+    return replace(config, results=str(tmp_path / "results"), benchmarks={"toy": task}, batch=4)
 
 
 class Policy:
@@ -147,6 +154,16 @@ def test_decoding_is_the_papers() -> None:
     config = composed("benchmarks=[math500]")
     assert (config.decoding.temperature, config.decoding.top_p, config.decoding.top_k) == (0.6, 0.95, -1)
     assert (config.samples, config.ks, config.rollout_context) == (4, (1, 4), "strip_think")
+
+
+def test_a_judge_and_a_retriever_can_be_named_for_all_search_sets() -> None:
+    judge = "{base_url: 'http://h/v1', model: m, cache: c}"
+    retriever = ("search.backend=http", "search.http.url=http://127.0.0.1:8000/retrieve")
+    config = composed("benchmarks=[hotpotqa,xbench]", "reward.kind=judge", f"reward.judge={judge}", *retriever)
+    for task in config.benchmarks.values():
+        settings: Any = task.env_settings
+        assert (settings.reward.kind, settings.reward.judge.base_url) == ("judge", "http://h/v1")
+        assert (settings.search.backend, settings.search.http.url) == ("http", "http://127.0.0.1:8000/retrieve")
 
 
 @pytest.mark.parametrize(
@@ -379,6 +396,21 @@ class DownAfter:
         return await self._engine.generate(request)  # type: ignore[no-any-return]
 
 
+def test_questions_in_flight_are_ended_when_one_fails(config: EvaluateConfig, policy: Policy) -> None:
+    class DownForOne:
+        async def generate(self, request: Request) -> Generation:
+            if request.session.split(".")[2] == first:
+                raise InfrastructureError("the engine is down")
+            await asyncio.sleep(0.001)
+            return await engine.generate(request)
+
+    first, engine = problems("held_out", QUESTIONS, 0)[0].uid, policy.engine
+    policy.engine = DownForOne()  # type: ignore[assignment]
+    with pytest.raises(InfrastructureError):
+        evaluate(replace(config, batch=4))
+    assert {line["position"] for line in lines_of(config)} == {1, 2, 3}
+
+
 def test_a_passing_failure_is_counted_with_its_sample(config: EvaluateConfig, policy: Policy) -> None:
     evaluate(replace(config, experiment_name="whole"))
     policy.engine.failures = 2
@@ -476,6 +508,14 @@ def test_a_finished_evaluation_is_not_played_again(config: EvaluateConfig, polic
     assert evaluate(config) == first
     assert evaluate(replace(config, ks=(1, 3)))["toy"]["pass@k"].keys() == {"1", "3"}
     assert policy.opened == 1
+
+
+def test_a_finished_evaluation_that_was_changed_is_refused(config: EvaluateConfig, policy: Policy) -> None:
+    evaluate(config)
+    file = folder_of(config) / "samples.jsonl"
+    file.write_text(file.read_text().replace('"reward": 0.0', '"reward": 1.0', 1))
+    with pytest.raises(DataError, match=r"samples.jsonl was changed since it was written"):
+        evaluate(config)
 
 
 def test_the_manifest_is_written_last_with_what_was_evaluated(config: EvaluateConfig, policy: Policy) -> None:
@@ -595,7 +635,7 @@ def greedy(config: EvaluateConfig) -> EvaluateConfig:
 @pytest.fixture
 def run(tmp_path: Path) -> tuple[Path, RunConfig]:
     """A run with a save, on the trainer in plain torch."""
-    config = compose_config("task=toy_math", f"results={tmp_path / 'runs'}", "algorithm=grpo", "seed=5")
+    config = replace(toy_run(), results=str(tmp_path / "runs"))
     folder = RunFolder(config.folder)
     folder.open(config.as_dict())
     backend = LocalBackend(config)
