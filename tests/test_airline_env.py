@@ -283,7 +283,7 @@ def test_the_users_prompt_is_the_packages() -> None:
         (render_call("calculate", {"expression": "9 * * 9"}), ("calculate", ToolOutcome.PROGRAM_ERROR), "powers"),
         (render_call("calculate", {"expression": "1+" * 600}), ("calculate", ToolOutcome.PROGRAM_ERROR), "longer than"),
         (render_call("calculate", {"expression": "(" * 900}), ("calculate", ToolOutcome.PROGRAM_ERROR), "Error"),
-        (DEEP, ("update_reservation_baggages", ToolOutcome.PROGRAM_ERROR), "nested deeper than 20"),
+        (DEEP, ("", ToolOutcome.MALFORMED), "nested deeper than 20"),
         (render_call("calculate", {"expression": "2 * 3"}), ("calculate", ToolOutcome.OK), "6.0"),
         ("<tool_call>no</tool_call>", ("", ToolOutcome.MALFORMED), "not JSON"),
         (render_call("get_user_details", {"user_id": "\ud800"}), ("get_user_details", ToolOutcome.PROGRAM_ERROR), "?"),

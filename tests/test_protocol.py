@@ -92,6 +92,10 @@ def play(*replies: str, stop: StopReason = StopReason.STOP) -> tuple[list[Feedba
             (Malformed("the call's arguments are not a JSON object"),),
         ),
         (f"<tool_call>{'[' * 100_000}</tool_call>", (Malformed("the call is not JSON (too deep or too long)"),)),
+        (
+            '<tool_call>{"name": "p", "arguments": {"a": ' + "[" * 20 + "]" * 20 + "}}</tool_call>",
+            (Malformed("the call's arguments are nested deeper than 20"),),
+        ),
         (f"<tool_call>{'9' * 100_000}</tool_call>", (Malformed("the call is not JSON (too deep or too long)"),)),
         (
             '<tool_call>{"name": "p", "arguments": {"code": "a\nb"}}</tool_call>',
@@ -142,6 +146,19 @@ def test_arguments_that_do_not_fit_are_told(arguments: dict[str, Any], why: str)
     (feedback,), _ = play(render_call("add", arguments))
     assert feedback.messages == (Message("tool", f"Error: {why}."),)
     assert feedback.calls == (ToolUse("add", ToolOutcome.MALFORMED),)
+
+
+@pytest.mark.parametrize(("tool", "name"), [("echo", "text"), ("echo", "other"), ("add", "a")])
+def test_arguments_of_any_depth_break_nothing(tool: str, name: str) -> None:
+    def said(depth: int) -> str:
+        nested = f"{'[' * depth}{']' * depth}"
+        (feedback,), _ = play(f'<tool_call>{{"name": "{tool}", "arguments": {{"{name}": {nested}}}}}</tool_call>')
+        return feedback.messages[0].content
+
+    assert ["nested deeper than 20" in said(depth) for depth in (19, 20, 800)] == [False, True, True]
+    # around the deepest that Python's JSON reads
+    for depth in range(940, 1000):
+        assert "nested deeper" in said(depth) or "too deep" in said(depth)
 
 
 def test_a_cut_reply_runs_its_whole_calls() -> None:

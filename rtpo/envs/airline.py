@@ -19,7 +19,18 @@ from rtpo.airline.statistics import TOO_MANY_ERRORS
 from rtpo.airline.tasks import read_splits, read_wanted
 from rtpo.airline.users import Said, Scenario, ServerSettings, User, open_user
 from rtpo.errors import ConfigError, DataError
-from rtpo.tools.protocol import CLOSE, OPEN, SHAPE, Call, Malformed, parse_calls, visible_text
+from rtpo.tools.protocol import (
+    CLOSE,
+    CUT,
+    OPEN,
+    SHAPE,
+    Call,
+    Malformed,
+    encodable,
+    parse_calls,
+    visible_text,
+    whole_calls,
+)
 from rtpo.types import (
     Feedback,
     Grade,
@@ -35,8 +46,7 @@ from rtpo.types import (
 
 OFFICIAL_SPLITS = {"train": "train", "held_out": "test"}
 """the package's names of the splits"""
-_CUT = "Error: the reply was cut at its token limit."
-_EMPTY = "Error: the reply is empty."
+_EMPTY = Message("tool", "Error: the reply is empty.")
 _CALLS = re.compile(f"{OPEN}.*?{CLOSE}", re.DOTALL)
 
 
@@ -110,9 +120,9 @@ class AirlineEnv:
         text = visible_text(reply)
         calls = parse_calls(text)
         if stop is StopReason.LENGTH:
-            calls = tuple(call for call in calls if not (isinstance(call, Malformed) and call.is_open))
+            calls = whole_calls(calls)
             if not calls:
-                return self._failed(_CUT)
+                return self._failed(CUT)
         if calls:
             return self._run(calls, _CALLS.sub("", text).strip())
         if not text.strip():
@@ -170,15 +180,15 @@ class AirlineEnv:
         response = self._desk.call(self._state.changes, call.name, call.arguments)
         errors = self._state.errors + response.failed
         self._state = replace(self._state, changes=response.changes, errors=errors)
-        content = response.content.encode("utf-8", "replace").decode("utf-8")
+        content = encodable(response.content)
         if call.name not in self._desk.names:
             return content, ToolUse("", ToolOutcome.MALFORMED)
         return content, ToolUse(call.name, ToolOutcome.PROGRAM_ERROR if response.failed else ToolOutcome.OK)
 
-    def _failed(self, why: str) -> Feedback:
+    def _failed(self, why: Message) -> Feedback:
         """What follows a reply that neither calls nor says anything."""
         self._state = replace(self._state, errors=self._state.errors + 1)
-        return self._unless_broken_off(Feedback((Message("tool", why),), done=False))
+        return self._unless_broken_off(Feedback((why,), done=False))
 
     def _unless_broken_off(self, feedback: Feedback) -> Feedback:
         if self._state.errors < self._max_errors:

@@ -4,14 +4,11 @@ import hashlib
 import json
 from dataclasses import dataclass, replace
 
-from jsonschema import Draft202012Validator
-from jsonschema.exceptions import best_match
-
 from rtpo.booking.database import Database, Record, base
 from rtpo.booking.tasks import POLICY, gold, wish_of
 from rtpo.booking.tools import TOOLS, TRANSFER, ToolError
 from rtpo.booking.user import answer
-from rtpo.tools.protocol import SHAPE, Call, Malformed, parse_calls, visible_text
+from rtpo.tools.protocol import CUT, Call, Malformed, encodable, parse_calls, refusal, visible_text, whole_calls
 from rtpo.types import (
     Feedback,
     Grade,
@@ -24,9 +21,6 @@ from rtpo.types import (
     ToolOutcome,
     ToolUse,
 )
-
-_CUT = Message("tool", "Error: the reply was cut at its token limit.")
-_LONGEST_COMPLAINT = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +67,14 @@ class BookingEnv:
         text = visible_text(reply)
         calls = parse_calls(text)
         if stop is StopReason.LENGTH:
-            calls = tuple(call for call in calls if not (isinstance(call, Malformed) and call.is_open))
+            calls = whole_calls(calls)
             if not calls:
-                return Feedback((_CUT,), done=False)
+                return Feedback((CUT,), done=False)
         if not calls:
             return self._tell(task, text)
         answers = [self._answer(task, call, number) for number, call in enumerate(calls)]
         return Feedback(
-            tuple(Message("tool", _encodable(content)) for content, _ in answers),
+            tuple(Message("tool", encodable(content)) for content, _ in answers),
             done=False,
             calls=tuple(use for _, use in answers),
         )
@@ -120,18 +114,12 @@ class BookingEnv:
 
     def _answer(self, task: Task, call: Call | Malformed, number: int) -> tuple[str, ToolUse]:
         """What the agent is told of the reply's call `number`, and what became of it."""
-        if isinstance(call, Malformed):
-            return f"Error: {call.why}. Write {SHAPE}", ToolUse("", ToolOutcome.MALFORMED)
-        names = wish_of(task).tools
-        if call.name not in names:
-            why = f"Error: no tool {call.name[:_LONGEST_COMPLAINT]!r}; use {', '.join(names)}."
-            return why, ToolUse("", ToolOutcome.MALFORMED)
+        schemas = {name: TOOLS[name].schema for name in wish_of(task).tools}
+        refused = refusal(call, schemas, number, most=1)
+        if refused is not None:
+            return refused
+        assert isinstance(call, Call)
         tool = TOOLS[call.name]
-        misfit = best_match(Draft202012Validator(tool.schema["function"]["parameters"]).iter_errors(call.arguments))
-        if misfit is not None:
-            return f"Error: {misfit.message[:_LONGEST_COMPLAINT]}.", ToolUse(call.name, ToolOutcome.MALFORMED)
-        if number:
-            return "Error: not run, at most 1 call a reply.", ToolUse(call.name, ToolOutcome.REFUSED)
         try:
             database, told = tool.run(Database(self._base, self._state.changed), call.arguments)
         except ToolError as error:
@@ -148,8 +136,3 @@ class BookingEnv:
         if self._task is None:
             raise RuntimeError("the environment has no episode: reset or restore it first")
         return self._task
-
-
-def _encodable(text: str) -> str:
-    """Half of a surrogate pair, which JSON can spell and no tokenizer takes, becomes a question mark."""
-    return text.encode("utf-8", "replace").decode("utf-8")

@@ -17,6 +17,8 @@ CUT = Message("tool", "Error: the reply was cut at its token limit.")
 """what follows a reply that was cut before it made a call"""
 _DECODER = json.JSONDecoder()
 _LONGEST_QUOTE = 200
+DEEPEST = 20
+"""nesting of arguments: what is much deeper could be written and never be read again"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,4 +128,13 @@ def _read(value: Any) -> Call | Malformed:
         return Malformed("the call has no name")
     if not isinstance(value.get("arguments"), dict):
         return Malformed("the call's arguments are not a JSON object")
+    if _is_deeper(value["arguments"], DEEPEST):
+        return Malformed(f"the call's arguments are nested deeper than {DEEPEST}")
     return Call(value["name"], value["arguments"])
+
+
+def _is_deeper(value: Any, levels: int) -> bool:
+    if not isinstance(value, dict | list):
+        return False
+    inner = value.values() if isinstance(value, dict) else value
+    return levels == 0 or any(_is_deeper(one, levels - 1) for one in inner)
