@@ -121,7 +121,7 @@ def test_olympiad() -> None:
     assert sources.olympiad({"question": "q", "final_answer": ["\\$5$"]}).answers == ("\\$5",)
 
 
-@pytest.mark.parametrize("final", [None, "12", [], [12], ["1", "1"]])
+@pytest.mark.parametrize("final", [None, "12", [], [12], ["1", "1"], ["1", "2"]])
 def test_olympiad_without_its_answers(tmp_path: Path, final: Any) -> None:
     assert "final_answer" in refused(sources.olympiad, {"question": "q", "final_answer": final}, tmp_path)
 

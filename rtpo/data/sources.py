@@ -232,15 +232,13 @@ def olympiad(row: Row) -> Parsed:
     """OlympiadBench, open-ended: `final_answer` is a list of one text in which `$` marks LaTeX. Its unit, where it has
     one, is not part of the answer."""
     final = row.get("final_answer")
-    if not isinstance(final, list) or not final:
-        raise DataError("has no final_answer: a list of text was expected")
-    answers = tuple(dict.fromkeys(_answer(_DOLLAR.sub("", answer)) for answer in final if isinstance(answer, str)))
-    if len(answers) != len(final):
-        raise DataError(f"has the final_answer {final!r}: different texts were expected")
+    if not isinstance(final, list) or len(final) != 1 or not isinstance(final[0], str):
+        raise DataError(f"has the final_answer {final!r}: a list of one text was expected")
     context = row.get("context")
     question = _text(row, "question")
     meta = {key: row.get(key) for key in ("subfield", "answer_type", "is_multiple_answer", "unit")}
-    return Parsed(f"{context.strip()}\n\n{question}" if context else question, answers, _id(row, "id"), meta)
+    answer = _answer(_DOLLAR.sub("", final[0]))
+    return Parsed(f"{context.strip()}\n\n{question}" if context else question, (answer,), _id(row, "id"), meta)
 
 
 def aliases(row: Row) -> Parsed:
