@@ -12,7 +12,7 @@ from rtpo.chat import ChatFormat
 from rtpo.config import RunConfig
 from rtpo.engine import Generation, Request, Sampling
 from rtpo.episodes import EpisodeWorld, Plan, opening_context, run_episodes
-from rtpo.errors import DataError
+from rtpo.errors import ConfigError, DataError
 from rtpo.tools.protocol import render_call
 from rtpo.toy.byte_model import byte_tokenizer
 from rtpo.types import Role, Rollout, StopReason, Task, Termination, as_ids
@@ -92,3 +92,13 @@ def test_a_prompt_over_the_limit_is_refused(config: RunConfig) -> None:
     opening = asyncio.run(compose_config("task=math_paper").task.make_env().reset(long))
     with pytest.raises(DataError, match=r"its prompt has 8193 tokens and task\.max_prompt_tokens is 8192"):
         opening_context(CHAT, opening, long, config.task.limits)
+
+
+def test_the_airline_task_asks_for_what_the_paper_does_not_give() -> None:
+    with pytest.raises(ConfigError, match=r"budget\.rollouts"):
+        compose_config("task=airline")
+    with pytest.raises(ConfigError, match=r"task\.settings\.server\.base_url is missing"):
+        compose_config("task=airline", "budget.rollouts=1000")
+    server = ("task.settings.server.base_url=http://127.0.0.1:1/v1", "task.settings.server.model=user")
+    limits = compose_config("task=airline", "budget.rollouts=1000", *server).task.limits
+    assert (limits.max_turns, limits.max_turn_tokens) == (20, 2048)
