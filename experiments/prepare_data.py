@@ -67,7 +67,7 @@ def prepare(folder: DataFolder, names: set[str], stand_ins: dict[str, Path], acc
         if name not in names:
             continue
         if known.parse is None and name not in stand_ins:
-            print(f"{name}: nothing to bring, it is a part of a package: {known.source}")
+            print(f"{name}: nothing to bring, it is a part of a package: install {known.source} (docs/airline.md)")
             continue
         try:
             manifest = folder.prepare(name, stand_ins.get(name), accept_other)

@@ -425,7 +425,8 @@ def test_the_command_prepares_what_it_can(tmp_path: Path, capsys: pytest.Capture
     out, err = capsys.readouterr()
     assert out.splitlines() == [
         "hotpotqa: ready (stand-in), 3 rows",
-        "tau3_airline: nothing to bring, it is a part of a package: " + REGISTRY["tau3_airline"].source,
+        "tau3_airline: nothing to bring, it is a part of a package: install "
+        f"{REGISTRY['tau3_airline'].source} (docs/airline.md)",
         "hard_search: ready (stand-in), 2 rows, 1 dropped (overlap)",
     ]
     assert err == "math_train may share no question with math500, which is not ready: prepare math500 too\n"

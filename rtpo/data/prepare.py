@@ -94,7 +94,7 @@ class DataFolder:
         """
         known = self.registry[name]
         if known.parse is None:
-            raise DataError(f"{name} is no file but a part of a package: install {known.source} (docs/data.md)")
+            raise DataError(f"{name} is no file but a part of a package: install {known.source} (docs/airline.md)")
         manifest = self._manifest(name)
         if manifest is not None and stand_in is None and self.is_ready(name):
             return manifest
