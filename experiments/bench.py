@@ -6,6 +6,7 @@ c  each method against GRPO with exact contexts, training time at equal rollouts
 d  start-up: from a command line to the first step's record
 e  what a generated turn costs outside the decoder: transport, environments, bookkeeping
 f  what the driver costs a rollout, and whether its memory grows, in runs of 10, 100 and 1,000 steps
+g  the Python tool, search, forks of the booking desk, slow tools beside generation
 
 Every timing is kept in results/bench/<date>.json. Nothing here is a test: a limit that is missed is only reported.
 """
@@ -30,6 +31,7 @@ import torch
 from hydra import compose, initialize_config_dir
 from transformers import AutoTokenizer, Qwen3ForCausalLM
 
+from experiments import bench_fork, bench_overlap, bench_python, bench_search
 from experiments.bench_engine import hugging_face, make_requests
 from experiments.train import train
 from rtpo.budget import Budget, Ledger
@@ -531,6 +533,48 @@ def driver_cases(runs: Sequence[dict[str, Any]]) -> list[Case]:
     ]
 
 
+# g: tools, search, forks
+
+
+def tools(repeats: int) -> Iterator[Case]:
+    """Each part's own benchmark, run once; what they time many times over is in `records`."""
+    python = bench_python.compare(bench_python.PROGRAMS["small"], rounds=repeats, pool_calls=200, fresh_calls=6)
+    pool = python["pool"]
+    yield Case(
+        "Python tool / fresh interpreter with sympy, calls a second",
+        python["ratio"],
+        "x",
+        bench_python.LEAST_RATIO,
+        True,
+        f"{pool['calls_per_second']:.3g} a second; p50 {pool['p50_ms']:.3g} ms, p99 {pool['p99_ms']:.3g} ms",
+        python,
+    )
+    search = bench_search.bench(50_000, 2_000)
+    yield Case(
+        "BM25 search of 50,000 passages, p99",
+        search["search"]["p99_ms"],
+        "ms",
+        bench_search.P99_MS,
+        False,
+        f"p50 {search['search']['p50_ms']:.3g} ms; built in {search['build_seconds']:.3g} s",
+        search,
+    )
+    for case in bench_fork.measure(forks=5000, copies=3):
+        if case.limit_ms is not None:
+            name, detail = f"booking desk, {case.name}", f"median; p99 {case.p99_ms:.3g} ms"
+            yield Case(name, case.median_ms, "ms", case.limit_ms, False, detail, asdict(case))
+    overlap = bench_overlap.measure(64, 0.3)
+    yield Case(
+        "64 episodes with slow tools, wall-clock / lower bound",
+        overlap["ratio"],
+        "x",
+        overlap["limit"],
+        False,
+        f"engine busy {100 * overlap['engine_busy_share']:.3g} % of it",
+        overlap,
+    )
+
+
 PARTS: dict[str, Callable[[int], Iterable[Case]]] = {
     "a": grpo_step,
     "b": decoder,
@@ -538,6 +582,7 @@ PARTS: dict[str, Callable[[int], Iterable[Case]]] = {
     "d": start_up,
     "e": turn_cost,
     "f": driver_cost,
+    "g": tools,
 }
 
 

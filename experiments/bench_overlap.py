@@ -11,18 +11,13 @@ all waits is hidden.
 import argparse
 import asyncio
 import json
-import os
 import time
-from pathlib import Path
-
-import numpy as np
+from typing import Any
 
 from rtpo.chat import ChatFormat
-from rtpo.config import PROJECT
 from rtpo.engine import BatchingEngine, Generation, Request, Sampling
 from rtpo.envs.toy_math import ToyMathEnv
 from rtpo.episodes import EpisodeLimits, EpisodeWorld, Plan, run_episodes
-from rtpo.records import commit, machine, packages, utc_now, write_whole
 from rtpo.seeds import generator
 from rtpo.toy.byte_model import build_model, byte_tokenizer
 from rtpo.toy.warm_start import local_engine
@@ -92,44 +87,29 @@ def play(episodes: int, wait: float) -> dict[str, float]:
     }
 
 
+def measure(episodes: int, wait: float) -> dict[str, Any]:
+    """Runs without and with waits, and how the second compares with its lower bound."""
+    play(2, 0.0)  # first calls are slower
+    runs = {name: play(episodes, seconds) for name, seconds in (("without waits", 0.0), ("with waits", wait))}
+    slow = runs["with waits"]
+    bound = max(slow["engine_busy_seconds"], slow["longest_wait_seconds"])
+    return {
+        "episodes": episodes,
+        "wait_seconds": wait,
+        "runs": runs,
+        "engine_busy_share": slow["engine_busy_seconds"] / slow["wall_seconds"],
+        "hidden_share_of_waits": 1 - (slow["wall_seconds"] - bound) / slow["all_waits_seconds"],
+        "ratio": slow["wall_seconds"] / bound,
+        "limit": LIMIT,
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--episodes", type=int, default=64)
     parser.add_argument("--wait", type=float, default=0.3, help="seconds, about half to one and a half of it")
-    parser.add_argument("--output", type=Path, default=PROJECT / "results" / "bench")
     args = parser.parse_args()
-    started, load = utc_now(), os.getloadavg()[0]
-    head, dirty = commit(PROJECT)
-    play(2, 0.0)  # first calls are slower
-    runs = {f"wait of {wait:g} s": play(args.episodes, wait) for wait in (0.0, args.wait)}
-    slow = runs[f"wait of {args.wait:g} s"]
-    bound = max(slow["engine_busy_seconds"], slow["longest_wait_seconds"])
-    ratio, hidden = slow["wall_seconds"] / bound, 1 - (slow["wall_seconds"] - bound) / slow["all_waits_seconds"]
-    record = {
-        "started": started,
-        "commit": head,
-        "dirty": dirty,
-        "machine": machine(),
-        "packages": packages(),
-        "load_before": load,
-        "episodes": args.episodes,
-        "runs": runs,
-        "engine_busy_share": slow["engine_busy_seconds"] / slow["wall_seconds"],
-        "hidden_share_of_waits": float(np.clip(hidden, 0, 1)),
-        "ratio": ratio,
-        "limit": LIMIT,
-        "within": ratio <= LIMIT,
-    }
-    path = args.output / f"overlap-{started.replace(':', '')}.json"
-    args.output.mkdir(parents=True, exist_ok=True)
-    write_whole(path, (json.dumps(record, indent=1) + "\n").encode())
-    print(
-        json.dumps(
-            {key: record[key] for key in ("runs", "engine_busy_share", "hidden_share_of_waits", "ratio", "within")},
-            indent=1,
-        )
-    )
-    print(f"written to {path}")
+    print(json.dumps(measure(args.episodes, args.wait), indent=1))
 
 
 if __name__ == "__main__":
