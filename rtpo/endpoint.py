@@ -5,15 +5,14 @@ others only the text comes, which is tokenised.
 """
 
 import asyncio
-import os
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 
 from rtpo.engine import Generation, Request, Sampling
-from rtpo.errors import ConfigError, InfrastructureError, MachineError
-from rtpo.tools.search_client import Client, RequestSettings, url_problems
+from rtpo.errors import InfrastructureError, MachineError
+from rtpo.tools.search_client import Client, RequestSettings, key_problems, read_key, url_problems
 from rtpo.types import StopReason, as_ids
 
 IdSource = Literal["server", "text"]
@@ -45,12 +44,7 @@ class EndpointSettings:
             )
             if not getattr(self, name)
         ]
-        if self.key_variable is not None and not self.key_variable.isidentifier():
-            # not shown: it may be the key itself
-            problems.append(
-                "endpoint.key_variable is not the name of an environment variable: name the one that holds the key, or "
-                "use null."
-            )
+        problems += key_problems(self.key_variable, "endpoint.key_variable")
         if self.dialect == "openai" and sampling.top_k != -1:
             problems.append(
                 f"decoding.top_k is {sampling.top_k}, which endpoint.dialect openai cannot say: use -1, or dialect "
@@ -70,7 +64,7 @@ class EndpointEngine:
     def __init__(self, url: str, settings: EndpointSettings, tokenizer: Any) -> None:
         self._settings = settings
         self._tokenizer = tokenizer
-        key = _key(settings.key_variable)
+        key = read_key(settings.key_variable, "the endpoint's")
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         self._client = Client(f"{url.rstrip('/')}/completions", settings.requests, headers, secret=key)
         self._source: IdSource | None = None
@@ -162,16 +156,3 @@ def _check_ids(ids: Any, limit: int) -> None:
         raise ValueError("its token_ids are not a list of ids")
     if len(ids) > limit:
         raise ValueError(f"it has {len(ids)} tokens and {limit} were asked for at most")
-
-
-def _key(variable: str | None) -> str:
-    if variable is None:
-        return ""
-    key = os.environ.get(variable, "").strip()
-    if not key:
-        raise ConfigError(f"the endpoint's key is missing: put it into the environment variable {variable}.")
-    if not (key.isascii() and key.isprintable()):
-        raise ConfigError(
-            f"the environment variable {variable} holds no key: it has characters that a header cannot carry."
-        )
-    return key

@@ -152,9 +152,10 @@ def test_the_key_goes_in_the_header_alone(server: Server, monkeypatch: pytest.Mo
     ask(ServedUser(settings(server, key_variable="USER_KEY", cache=str(tmp_path))))
     assert server.headers[0]["Authorization"] == "Bearer s3cret"
     assert "s3cret" not in json.dumps(server.asked) + "".join(path.read_text() for path in tmp_path.iterdir())
-    monkeypatch.delenv("USER_KEY")
-    with pytest.raises(ConfigError, match="USER_KEY is not set"):
-        ServedUser(settings(server, key_variable="USER_KEY"))
+    for key, why in [("", "put it into the environment variable USER_KEY"), ("s3\ncret", "cannot carry")]:
+        monkeypatch.setenv("USER_KEY", key)
+        with pytest.raises(ConfigError, match=why):
+            ServedUser(settings(server, key_variable="USER_KEY"))
 
 
 def test_settings_that_cannot_be_are_named() -> None:

@@ -7,16 +7,15 @@ same hear the same.
 
 import asyncio
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from rtpo.errors import ConfigError, InfrastructureError, MachineError
+from rtpo.errors import InfrastructureError, MachineError
 from rtpo.tools.protocol import visible_text
-from rtpo.tools.search_client import Client, RequestSettings, url_problems
+from rtpo.tools.search_client import Client, RequestSettings, key_problems, read_key, url_problems
 from rtpo.tools.search_replay import Memory, Recording, Store
 
 TEMPERATURE = 0.0
@@ -77,12 +76,7 @@ class ServerSettings:
             problems.append(f"{path}.model is missing: name the model as the server does.")
         if self.max_tokens < 1:
             problems.append(f"{path}.max_tokens is {self.max_tokens}: use 1 or more.")
-        if self.key_variable is not None and not self.key_variable.isidentifier():
-            # not shown: it may be the key itself
-            problems.append(
-                f"{path}.key_variable is not the name of an environment variable: name the one that holds the key, or "
-                "use null."
-            )
+        problems += key_problems(self.key_variable, f"{path}.key_variable")
         return problems
 
     def check(self) -> None:
@@ -94,15 +88,6 @@ class ServerSettings:
             asyncio.run(open_user("served", self).answer(_TRIAL, (Said("agent", "Hi! How can I help you today?"),)))
         except InfrastructureError as error:
             raise MachineError(f"{error}. Start the server, or name another base_url or model.") from error
-
-    @property
-    def key(self) -> str:
-        """Raises ConfigError where the variable is not set."""
-        if self.key_variable is None:
-            return ""
-        if not (key := os.environ.get(self.key_variable)):
-            raise ConfigError(f"The environment variable {self.key_variable} is not set: put the server's key in it.")
-        return key
 
 
 _TRIAL = Scenario("You are a customer. Say what you want in one sentence.", "", "", "")
@@ -116,7 +101,7 @@ class ServedUser:
     """
 
     def __init__(self, settings: ServerSettings) -> None:
-        key = settings.key
+        key = read_key(settings.key_variable, "the user model's")
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         self._client = Client(f"{str(settings.base_url).rstrip('/')}/chat/completions", settings.requests, headers, key)
         self._fixed = {

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any, Final, Literal
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
-from rtpo.errors import ConfigError, DataError, InfrastructureError, MachineError
+from rtpo.errors import DataError, InfrastructureError, MachineError
 from rtpo.records import disk_errors, utc_now
 from rtpo.rewards.qa import score
-from rtpo.tools.search_client import Client, RequestSettings, url_problems
+from rtpo.tools.search_client import Client, RequestSettings, key_problems, read_key, url_problems
 from rtpo.types import Grade, GradeOutcome
 
 PROMPT: Final = """\
@@ -71,12 +71,7 @@ class JudgeSettings:
         ]
         if self.at_once < 1:
             problems.append(f"{path}.at_once is {self.at_once}: use 1 or more.")
-        if self.key_variable is not None and not self.key_variable.isidentifier():
-            # not shown: it may be the key itself
-            problems.append(
-                f"{path}.key_variable is not the name of an environment variable: name the one that holds the key, or "
-                "use null."
-            )
+        problems += key_problems(self.key_variable, f"{path}.key_variable")
         return problems
 
     def check(self) -> dict[str, Any]:
@@ -103,7 +98,7 @@ class Judge:
 
     def __init__(self, settings: JudgeSettings) -> None:
         self._settings = settings
-        key = _key(settings.key_variable)
+        key = read_key(settings.key_variable, "the judge's")
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         url = f"{settings.base_url.rstrip('/')}/chat/completions"
         self._client = Client(url, settings.requests, headers, secret=key)
@@ -261,16 +256,3 @@ def _content(reply: Any) -> str:
 def _clean(text: str) -> str:
     """Without halves of surrogate pairs, which JSON can spell and a server may refuse."""
     return text.encode("utf-8", "replace").decode()
-
-
-def _key(variable: str | None) -> str:
-    if variable is None:
-        return ""
-    key = os.environ.get(variable, "").strip()
-    if not key:
-        raise ConfigError(f"the judge's key is missing: put it into the environment variable {variable}.")
-    if not (key.isascii() and key.isprintable()):
-        raise ConfigError(
-            f"the environment variable {variable} holds no key: it has characters that a header cannot carry."
-        )
-    return key

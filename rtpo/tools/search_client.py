@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
-from rtpo.errors import InfrastructureError
+from rtpo.errors import ConfigError, InfrastructureError
 from rtpo.seeds import generator
 
 MOST_BYTES = 16 << 20
@@ -72,6 +73,29 @@ def url_problems(url: str | None, path: str) -> list[str]:
     if parts.scheme not in ("http", "https") or not parts.hostname:
         return [f"{path} is {url!r}: use an http:// or https:// address."]
     return []
+
+
+def key_problems(variable: str | None, path: str) -> list[str]:
+    """Of the name of the environment variable that holds a server's key; None where the server takes none."""
+    if variable is None or variable.isidentifier():
+        return []
+    # not shown: it may be the key itself
+    return [f"{path} is not the name of an environment variable: name the one that holds the key."]
+
+
+def read_key(variable: str | None, whose: str) -> str:
+    """The key that an environment variable holds; empty where none is named. Raises ConfigError for a variable that is
+    not set, and for a key that cannot be sent."""
+    if variable is None:
+        return ""
+    key = os.environ.get(variable, "").strip()
+    if not key:
+        raise ConfigError(f"{whose} key is missing: put it into the environment variable {variable}.")
+    if not (key.isascii() and key.isprintable()):
+        raise ConfigError(
+            f"the environment variable {variable} holds no key: it has characters that a header cannot carry."
+        )
+    return key
 
 
 class Pace:

@@ -6,12 +6,10 @@ and gives 20 results at most.
 """
 
 import html
-import os
 from dataclasses import dataclass
 from typing import Any
 
-from rtpo.errors import ConfigError
-from rtpo.tools.search_client import Client, RequestSettings, url_problems
+from rtpo.tools.search_client import Client, RequestSettings, key_problems, read_key, url_problems
 from rtpo.tools.search_text import Passage, render
 
 MOST_CHARACTERS = 400
@@ -27,13 +25,7 @@ class WebSettings:
     key_variable: str = "BRAVE_API_KEY"
 
     def problems(self, path: str) -> list[str]:
-        problems = url_problems(self.url, f"{path}.url")
-        if not self.key_variable.isidentifier():
-            # not shown: it may be the key itself
-            problems.append(
-                f"{path}.key_variable is not the name of an environment variable: name the one that holds the key."
-            )
-        return problems
+        return url_problems(self.url, f"{path}.url") + key_problems(self.key_variable, f"{path}.key_variable")
 
 
 class WebBackend:
@@ -43,16 +35,7 @@ class WebBackend:
 
     def __init__(self, settings: WebSettings, requests: RequestSettings, results: int, characters: int) -> None:
         assert settings.url is not None
-        key = os.environ.get(settings.key_variable, "").strip()
-        if not key:
-            raise ConfigError(
-                f"the search key is missing: put it into the environment variable {settings.key_variable}."
-            )
-        if not (key.isascii() and key.isprintable()):
-            raise ConfigError(
-                f"the environment variable {settings.key_variable} holds no search key: it has characters that a "
-                "header cannot carry."
-            )
+        key = read_key(settings.key_variable, "the search API's")
         headers = {"X-Subscription-Token": key, "Accept": "application/json"}
         self._client = Client(settings.url, requests, headers, secret=key)
         self._results = results
