@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,13 +15,18 @@ from rtpo.engine import Generation, Request, Sampling
 from rtpo.episodes import EpisodeWorld, Plan, opening_context, run_episodes
 from rtpo.errors import ConfigError, DataError
 from rtpo.tools.protocol import render_call
+from rtpo.tools.search_bm25 import build_index
 from rtpo.toy.byte_model import byte_tokenizer
-from rtpo.types import Role, Rollout, StopReason, Task, Termination, as_ids
+from rtpo.types import Role, Rollout, StopReason, Task, Termination, ToolOutcome, as_ids
 
 TOKENIZER = byte_tokenizer()
 CHAT = ChatFormat(TOKENIZER)
 TASK = Task("t", "Two and two?", ("4",))
-CALL = render_call("python", {"code": "2+2"})
+CALLS = {
+    "math_paper": render_call("python", {"code": "2+2"}),
+    "search_paper": render_call("search", {"query": "two and two"}),
+}
+PASSAGES = Path(__file__).parent / "fixtures" / "passages.jsonl"
 ANSWER = "\\boxed{4}"
 LIMITS = {"math_paper": (3, 8192, 4096, 32768, 80_000), "search_paper": (6, 8192, 4096, 32768, 16_000)}
 
@@ -41,15 +47,22 @@ class ScriptedBytes:
         return Generation(as_ids(output), np.zeros(len(output), np.float32), 0, stop, None)
 
 
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("search") / "index"
+    build_index(PASSAGES, folder)
+    return folder
+
+
 @pytest.fixture(params=sorted(LIMITS))
-def config(request: pytest.FixtureRequest) -> RunConfig:
-    return compose_config(f"task={request.param}")
+def config(request: pytest.FixtureRequest, index: Path) -> RunConfig:
+    of_search = [f"task.settings.search.bm25.index={index}"] if request.param == "search_paper" else []
+    return compose_config(f"task={request.param}", *of_search)
 
 
 def play(config: RunConfig, script: Callable[[int], str], **limits: int) -> tuple[Rollout, ScriptedBytes]:
     engine = ScriptedBytes(script)
-    make_env = compose_config("task=math_paper").task.make_env
-    world = EpisodeWorld(engine, CHAT, make_env, replace(config.task.limits, **limits), "strip_think", 0)
+    world = EpisodeWorld(engine, CHAT, config.task.make_env, replace(config.task.limits, **limits), "strip_think", 0)
     (rollout,) = run_episodes(world, [Plan("p", TASK, Role.CHAIN)], Sampling(), on_retry=print)
     return rollout, engine
 
@@ -62,11 +75,11 @@ def test_the_limits_are_the_papers(config: RunConfig) -> None:
 
 
 def test_the_last_turn_is_taken_and_not_answered(config: RunConfig) -> None:
-    rollout, engine = play(config, lambda turn: f"<think>\n{turn}\n</think>\n\n{CALL}")
+    rollout, engine = play(config, lambda turn: f"<think>\n{turn}\n</think>\n\n{CALLS[config.task.name]}")
     assert len(rollout.turns) == len(engine.requests) == config.task.max_turns
     assert rollout.termination is Termination.TURN_LIMIT
     assert rollout.reward == 0
-    assert [len(turn.calls) for turn in rollout.turns] == [1] * config.task.max_turns
+    assert [[use.outcome for use in turn.calls] for turn in rollout.turns] == [[ToolOutcome.OK]] * config.task.max_turns
     assert len(rollout.turns[-1].feedback_ids) == 0
 
 
@@ -80,16 +93,17 @@ def test_a_turn_is_cut_at_its_limit_and_told(config: RunConfig) -> None:
 
 
 def test_a_context_that_is_full_ends_the_episode(config: RunConfig) -> None:
-    rollout, engine = play(config, lambda turn: "x" * 3000 + CALL, max_context_tokens=6000)
+    rollout, engine = play(config, lambda turn: "x" * 3000 + CALLS[config.task.name], max_context_tokens=6000)
     assert rollout.termination is Termination.CONTEXT_LIMIT
     assert all(len(r.context_ids) + r.sampling.max_tokens <= 6000 for r in engine.requests)
 
 
 def test_a_prompt_over_the_limit_is_refused(config: RunConfig) -> None:
-    opening = asyncio.run(compose_config("task=math_paper").task.make_env().reset(TASK))
+    opening = asyncio.run(config.task.make_env().reset(TASK))
+    assert f"At most {config.task.max_turns} replies" in opening.messages[0].content
     context = opening_context(CHAT, opening, TASK, config.task.limits)
     long = Task("long", "x" * (8192 - len(context) + len(TASK.question) + 1), ("4",))
-    opening = asyncio.run(compose_config("task=math_paper").task.make_env().reset(long))
+    opening = asyncio.run(config.task.make_env().reset(long))
     with pytest.raises(DataError, match=r"its prompt has 8193 tokens and task\.max_prompt_tokens is 8192"):
         opening_context(CHAT, opening, long, config.task.limits)
 
