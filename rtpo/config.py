@@ -170,8 +170,8 @@ class ProfileConfig(Strict):
 @dataclass(frozen=True)
 class RunConfig(Strict):
     """Everything of a run. deterministic: the same configuration gives the same run, bit for bit and over crashes (CPU
-    alone; docs/harness.md). data: a file of tasks for both of a task's data sets; null leaves its generator. `verl` is
-    verl's own tree, overrides only."""
+    alone; docs/harness.md). data: a file of tasks for both of a task's data sets, where the task names none itself;
+    null leaves its generator. `verl` is verl's own tree, overrides only."""
 
     experiment_name: str
     seed: int
@@ -274,6 +274,11 @@ def _problems(run: RunConfig) -> list[str]:
             problems.append(f"task.{name}.count is {data.count}: use 1 or more.")
         if data.split not in SPLITS and (data.split != "all" or data.file is None):
             problems.append(f"task.{name}.split is {data.split!r}: use one of {', '.join(SPLITS)}, or all with a file.")
+    if run.data is not None and run.data not in (run.task.train.file, run.task.held_out.file):
+        problems.append(
+            f"data is {run.data} and task.train.file {run.task.train.file}, task.held_out.file "
+            f"{run.task.held_out.file}: this task names its own files; set these."
+        )
     for name, limit in [
         ("generated_tokens", run.budget.generated_tokens),
         ("optimizer_steps", run.budget.optimizer_steps),

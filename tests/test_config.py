@@ -204,6 +204,11 @@ def test_the_least_budget_that_fits_a_task_is_taken() -> None:
     assert "16 rollouts" in refusal("algorithm=grpo", "budget.rollouts=15")
 
 
+def test_a_data_file_that_the_task_does_not_read_is_refused() -> None:
+    assert "data is a.jsonl and task.train.file" in refusal("data=a.jsonl", "task=math_paper")
+    assert compose_config("task=math", "data=a.jsonl").task.train.file == "a.jsonl"
+
+
 def test_every_problem_is_told_at_once() -> None:
     sentences = refusal("sampling.top_p=0.9", "algorithm.group_size=2", "task.env=chess").splitlines()
     assert len(sentences) == 3
