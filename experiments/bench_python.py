@@ -30,7 +30,7 @@ PROGRAMS = {
     "algebra": "from sympy import *\nx = symbols('x')\nprint(solve(x**2 - 5*x + 6, x), factor(x**4 - 1))",
     "loop": "print(sum(n for n in range(100000) if n % 7 == 3))",
 }
-CALLERS = os.cpu_count() or 1
+CALLERS = len(os.sched_getaffinity(0))
 Call = Callable[[str], Awaitable[None]]
 
 
@@ -85,31 +85,48 @@ def measured(times: list[float], seconds: float, cpu_seconds: float) -> dict[str
     }
 
 
-def compare(program: str, rounds: int, pooled_calls: int, fresh_calls: int) -> dict[str, Any]:
-    """Both sides' times over all rounds. A pool's interpreters are started anew each round, which is not timed but
-    counts as processor time."""
-    sides: dict[str, tuple[list[float], list[float], list[float]]] = {"pool": ([], [], []), "fresh": ([], [], [])}
+def pool_round(program: str, count: int) -> tuple[list[float], float, float]:
+    """`latencies` of a pool that is started for them, and the processor time of all of its processes; calls to warm it
+    up are not timed."""
+
+    async def run() -> tuple[list[float], float]:
+        call = pooled()
+        await latencies(call, program, CALLERS)
+        return await latencies(call, program, count)
+
+    cpu = child_seconds()
+    times, seconds = asyncio.run(run())
+    close_pools()
+    return times, seconds, child_seconds() - cpu
+
+
+def fresh_round(program: str, count: int) -> tuple[list[float], float, float]:
+    cpu = child_seconds()
+    times, seconds = asyncio.run(latencies(fresh, program, count))
+    return times, seconds, child_seconds() - cpu
+
+
+def compare(program: str, rounds: int, pool_calls: int, fresh_calls: int) -> dict[str, Any]:
+    """Both sides over all rounds. What a pool's start takes is no part of its calls, and given beside them."""
+    pool, single = [], []
+    start = min(pool_round(program, 0)[2] for _ in range(2))
     for _ in range(rounds):
-        for side, count in (("pool", pooled_calls), ("fresh", fresh_calls)):
-            cpu = child_seconds()
-
-            async def one_round(call: Call, count: int, warm: int) -> tuple[list[float], float]:
-                await latencies(call, program, warm)
-                return await latencies(call, program, count)
-
-            times, seconds = asyncio.run(
-                one_round(pooled(), count, CALLERS) if side == "pool" else one_round(fresh, count, 0)
-            )
-            close_pools()
-            sides[side][0].extend(times)
-            sides[side][1].append(seconds)
-            sides[side][2].append(child_seconds() - cpu)
-    record: dict[str, Any] = {
-        side: measured(times, sum(seconds), sum(cpus)) for side, (times, seconds, cpus) in sides.items()
+        pool.append(pool_round(program, pool_calls))
+        single.append(fresh_round(program, fresh_calls))
+    sides = {
+        side: measured(
+            [second for times, _, _ in found for second in times],
+            sum(seconds for _, seconds, _ in found),
+            sum(cpu - start_cpu for _, _, cpu in found),
+        )
+        for side, found, start_cpu in (("pool", pool, start), ("fresh", single, 0.0))
     }
-    record["ratio"] = record["pool"]["calls_per_second"] / record["fresh"]["calls_per_second"]
-    record["cpu_ratio"] = record["fresh"]["cpu_ms_per_call"] / record["pool"]["cpu_ms_per_call"]
-    return record
+    return {
+        **sides,
+        "start_cpu_seconds": start,
+        "ratio": sides["pool"]["calls_per_second"] / sides["fresh"]["calls_per_second"],
+        "cpu_ratio": sides["fresh"]["cpu_ms_per_call"] / sides["pool"]["cpu_ms_per_call"],
+    }
 
 
 def main() -> None:

@@ -90,7 +90,7 @@ def test_outputs_and_last_expressions_are_given_and_errors_named() -> None:
         "import sys\nprint('é', file=sys.stderr)": (OK, "é"),
         "exit()": (OK, ""),
         "import os\nos._exit(0)": (OK, ""),
-        "import threading\nthreading.Thread(target=print, args=('late',)).start()\nprint('main')": (OK, "main\nlate"),
+        "import threading\nthreading.Timer(0.1, print, ('late',)).start()\nprint('main')": (OK, "main\nlate"),
         "import sympy\nx = sympy.Symbol('x')\nsympy.integrate(x**2)": (OK, "x**3/3"),
         "import numpy\nnumpy.arange(3)": (OK, "[0 1 2]"),
         "import dataclasses\n@dataclasses.dataclass\nclass A:\n  a: int\nA(1)": (OK, "A(a=1)"),
@@ -328,16 +328,23 @@ def test_nothing_runs_after_a_pool_is_closed() -> None:
     assert run("1") == ToolResult(OK, "1")
 
 
-def test_nothing_runs_after_its_process_was_killed() -> None:
+@pytest.mark.parametrize(
+    ("settings", "code", "processes"),
+    [
+        ("processes=4", "import os, time\nos.fork()\ntime.sleep(600)", 5),
+        ("isolation='limits'", "import time\ntime.sleep(600)", 3),
+    ],
+)
+def test_nothing_runs_after_its_process_was_killed(settings: str, code: str, processes: int) -> None:
     program = (
         "import asyncio, sys\n"
         "from rtpo.tools.python import PythonSettings, PythonTool\n"
-        "tool = PythonTool(PythonSettings(workers=1, processes=4))\n"
-        "asyncio.run(tool.call({'code': 'import os, time\\nos.fork()\\ntime.sleep(600)'}, []))\n"
+        f"tool = PythonTool(PythonSettings(workers=1, {settings}))\n"
+        f"asyncio.run(tool.call({{'code': {code!r}}}, []))\n"
     )
     with subprocess.Popen([sys.executable, "-c", program], cwd=PROJECT) as process:
         parent = psutil.Process(process.pid)
-        eventually(lambda: len(parent.children(recursive=True)) == 5)
+        eventually(lambda: len(parent.children(recursive=True)) == processes)
         children = parent.children(recursive=True)
         process.kill()
     eventually(lambda: not any(child.is_running() for child in children))

@@ -43,9 +43,9 @@ class PythonSettings:
     cpu_seconds, wall_seconds: of processor time of a process, and in all. memory_bytes: of address space of a process,
     the interpreter and its libraries included. processes: at once, threads counted; 1: one process, and a few threads.
     output_characters: of what a call prints, given to the policy; what is over is cut out before the end. workers:
-    calls run at once; null: one a processor. isolation: `namespaces`, or `limits`, which accepts less where there are
-    no namespaces (docs/python_tool.md). session: a call is run after the episode's earlier ones, in one process;
-    without, it knows nothing of them.
+    calls run at once; null: one a processor that this process may use. isolation: `namespaces`, or `limits`, which
+    accepts less where there are no namespaces (docs/python_tool.md). session: a call is run after the episode's earlier
+    ones, in one process; without, it knows nothing of them.
     """
 
     cpu_seconds: int = 10
@@ -254,7 +254,7 @@ def _pool(settings: PythonSettings) -> Pool:
                 user=None,
                 site=site_folders(),
             )
-            _pools[settings] = Pool(inner, settings.workers or os.cpu_count() or 1)
+            _pools[settings] = Pool(inner, settings.workers or len(os.sched_getaffinity(0)))
         return _pools[settings]
 
 
