@@ -12,7 +12,7 @@ import numpy as np
 
 from rtpo.engine import Generation, Request, Sampling
 from rtpo.errors import InfrastructureError, MachineError
-from rtpo.tools.search_client import Client, RequestSettings, key_problems, read_key, url_problems
+from rtpo.http_client import Client, RequestSettings, key_problems, read_key, url_problems
 from rtpo.types import StopReason, as_ids
 
 IdSource = Literal["server", "text"]

@@ -20,7 +20,7 @@ from rtpo.airline.users import (
     open_user,
 )
 from rtpo.errors import ConfigError, InfrastructureError, MachineError
-from rtpo.tools.search_client import RequestSettings
+from rtpo.http_client import RequestSettings
 
 SCENARIO = Scenario("You are a customer.", "I want to cancel.", "You are Mia.", "Insist.")
 OPENING = (Said("agent", "Hi!"),)

@@ -13,7 +13,7 @@ import pytest
 
 from rtpo.data import sources
 from rtpo.data.records import Record
-from rtpo.data.sources import Dropped, Parser, last_box, parse_file
+from rtpo.data.sources import Dropped, Parser, parse_file, solution_box
 from rtpo.errors import DataError
 
 FIXTURES = Path(__file__).parent / "fixtures" / "data"
@@ -110,7 +110,7 @@ def test_boxes_of_solutions() -> None:
     ],
 )
 def test_the_last_box(solution: str, answer: str | None) -> None:
-    assert last_box(solution) == answer
+    assert solution_box(solution) == answer
 
 
 def test_olympiad() -> None:

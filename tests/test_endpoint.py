@@ -12,7 +12,7 @@ from completion_server import Fault, Server, broken_off, hang, serving, status, 
 from rtpo.endpoint import EndpointEngine, EndpointSettings
 from rtpo.engine import Generation, Request, Sampling
 from rtpo.errors import ConfigError, InfrastructureError, MachineError
-from rtpo.tools.search_client import RequestSettings
+from rtpo.http_client import RequestSettings
 from rtpo.toy.byte_model import build_model, byte_tokenizer
 from rtpo.toy.warm_start import local_engine
 from rtpo.types import StopReason, as_ids

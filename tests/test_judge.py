@@ -16,10 +16,10 @@ import pytest
 from pydantic import TypeAdapter
 
 from rtpo.errors import ConfigError, DataError, InfrastructureError, MachineError
+from rtpo.http_client import RequestSettings
 from rtpo.rewards import judge as module
 from rtpo.rewards.judge import ASKS, MOST_CHARACTERS, PROMPT, PROMPT_SHA256, Judge, JudgeSettings, read_verdict
 from rtpo.rewards.qa_reward import QAReward, QASettings
-from rtpo.tools.search_client import RequestSettings
 from rtpo.types import Grade, GradeOutcome
 
 pytestmark = pytest.mark.filterwarnings("error")  # connections left open among them
@@ -237,6 +237,16 @@ def test_the_key_is_sent_and_kept_nowhere(
         grade(settings, "another")
     assert KEY not in str(failed.value)
     assert KEY not in repr(settings)
+
+
+def test_a_placeholder_for_a_key_is_a_word_like_others(
+    server: Server, settings: JudgeSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JUDGE_KEY", "EMPTY")
+    server.replies = [completion("the EMPTY set"), completion("Correct")]
+    assert grade(replace(settings, key_variable="JUDGE_KEY")).reward == 1
+    (kept,) = [path.read_text() for path in Path(settings.cache or "").rglob("*") if path.is_file()]
+    assert "the EMPTY set" in kept
 
 
 @pytest.mark.parametrize(("value", "why"), [(None, "is missing"), ("", "is missing"), ("ключ", "cannot carry")])

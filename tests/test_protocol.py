@@ -110,6 +110,7 @@ def test_what_a_reply_calls(text: str, calls: tuple[Call | Malformed, ...]) -> N
 def test_only_what_follows_thinking_counts() -> None:
     assert visible_text(f"<think>{CALL}</think>\n\nhi") == "\n\nhi"
     assert visible_text(f"<think>{CALL}") == ""
+    assert visible_text(f"a</think>b<think>{CALL}") == "b"
     assert visible_text("hi") == "hi"
 
 
@@ -190,7 +191,20 @@ def test_braces_in_a_box() -> None:
 PIECES = (
     *("<think>", "</think>", "<tool_call>", "</tool_call>", "<|im_end|>", "\\boxed{", "}", "{", '"', "\\", "\n", "\0"),
     *('{"name": ', '"echo"', '"add"', ', "arguments": ', '{"text": "', '"}}', "\\ud800", "\ud800", "\u2028", "日本"),
-    *("[" * 3000, "9" * 5000, '{"a":' * 2000, "NaN", "1e999", "-0", "null", "true", "x" * 1000, "\x7f\x80\xff", CALL),
+    *(
+        "[" * 3000,
+        "[" * 30 + "]" * 30,
+        "9" * 5000,
+        '{"a":' * 2000,
+        "NaN",
+        "1e999",
+        "-0",
+        "null",
+        "true",
+        "x" * 1000,
+        "\x7f\x80\xff",
+        CALL,
+    ),
 )
 
 

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
 from rtpo.errors import DataError
+from rtpo.http_client import RequestSettings
 from rtpo.tools.base import Tool, ToolResult
 from rtpo.tools.search import SearchSettings, SearchTool, SearchWorld
 from rtpo.tools.search_bm25 import Bm25Settings, build_index
-from rtpo.tools.search_client import RequestSettings
 from rtpo.tools.search_http import HttpSettings
 from rtpo.tools.search_replay import Memory, Recording, ReplaySettings, read_recording
 from rtpo.tools.search_text import NO_RESULTS, Passage, normalise_query, render

@@ -20,12 +20,12 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from rtpo import http_client
 from rtpo.config import PROJECT
 from rtpo.errors import ConfigError, InfrastructureError, MachineError
-from rtpo.tools import search_client
+from rtpo.http_client import Pace, RequestSettings
 from rtpo.tools.base import ToolResult
 from rtpo.tools.search import SearchSettings, SearchWorld
-from rtpo.tools.search_client import Pace, RequestSettings
 from rtpo.tools.search_http import HttpSettings
 from rtpo.tools.search_replay import ReplaySettings
 from rtpo.tools.search_web import WebSettings
@@ -281,7 +281,7 @@ def test_a_key_does_not_change_the_world(web: SearchSettings, monkeypatch: pytes
     ],
 )
 def test_what_may_pass_is_tried_again(server: Server, reply: Reply, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search_client, "MOST_BYTES", 300_000 if reply.body[:1] == b"[" else 1000)
+    monkeypatch.setattr(http_client, "MOST_BYTES", 300_000 if reply.body[:1] == b"[" else 1000)
     server.in_turn(reply, reply)
     world = SearchWorld(retriever(server))
     assert ask(world) == "Page 1: who"

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from rtpo.errors import InfrastructureError, MachineError
+from rtpo.http_client import Client, RequestSettings, key_problems, read_key, url_problems
 from rtpo.tools.protocol import visible_text
-from rtpo.tools.search_client import Client, RequestSettings, key_problems, read_key, url_problems
 from rtpo.tools.search_replay import Memory, Recording, Store
 
 TEMPERATURE = 0.0

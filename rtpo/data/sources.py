@@ -221,7 +221,7 @@ def mathematics(row: Row) -> Parsed:
 
 def boxed(row: Row) -> Parsed:
     """MATH's training set: the answer is the last box of `solution`. Raises NoAnswer without one."""
-    answer = last_box(_text(row, "solution"))
+    answer = solution_box(_text(row, "solution"))
     if answer is None or not answer.strip():
         raise NoAnswer("has no answer: its solution has no box")
     meta = {"level": row.get("level"), "subject": row.get("type")}
@@ -294,7 +294,7 @@ def _decrypted(text: str, canary: bytes) -> str:
         raise DataError(f"cannot be decrypted with its canary ({error})") from error
 
 
-def last_box(solution: str) -> str | None:
+def solution_box(solution: str) -> str | None:
     """What the last `\\boxed` or `\\fbox` of a solution holds: up to the matching brace, or, without braces, up to the
     end of the formula. None where there is no box or its brace stays open."""
     boxes = list(re.finditer(r"\\(?:boxed|fbox)\s*(\{)?", solution))

@@ -24,6 +24,11 @@ class SearchEnvSettings:
     def problems(self, path: str) -> list[str]:
         problems = calls_problems(path, self.calls_per_reply)
         problems += self.search.problems(f"{path}.search") + self.reward.problems(f"{path}.reward")
+        if {"http", "web"} & set(self.search.backends) and self.search.cache is None:
+            problems.append(
+                f"{path}.search.cache is null and a server is asked: after a crash the same query could have another "
+                "answer; name a folder."
+            )
         return problems + (self.python.problems(f"{path}.python") if self.python else [])
 
     def check(self) -> dict[str, Any]:

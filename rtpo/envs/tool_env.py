@@ -28,8 +28,8 @@ State = tuple[str, tuple[Past, ...], str | None]
 
 
 def last_box(text: str) -> str | None:
-    """What the last `\\boxed{}` holds, up to its matching brace; None without a closed one. Escaped braces do not
-    count."""
+    """What the last `\\boxed{}` holds, up to its matching brace; None where that one is not closed. Escaped braces do
+    not count."""
     start = text.rfind(_BOX)
     if start < 0:
         return None

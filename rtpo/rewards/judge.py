@@ -18,9 +18,9 @@ from typing import Any, Final, Literal
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from rtpo.errors import DataError, InfrastructureError, MachineError
+from rtpo.http_client import Client, RequestSettings, key_problems, read_key, url_problems
 from rtpo.records import disk_errors, utc_now
 from rtpo.rewards.qa import score
-from rtpo.tools.search_client import Client, RequestSettings, key_problems, read_key, url_problems
 from rtpo.types import Grade, GradeOutcome
 
 PROMPT: Final = """\

@@ -38,9 +38,9 @@ class Malformed:
 
 
 def visible_text(reply: str) -> str:
-    """What a reply says after its thinking; nothing when its thinking is never closed."""
-    text = reply.rpartition("</think>")[2]
-    return "" if "<think>" in text else text
+    """What a reply says after its thinking, and before any that is never closed: what `rtpo.contexts.strip_think`
+    keeps."""
+    return reply.rpartition("</think>")[2].partition("<think>")[0]
 
 
 def parse_calls(text: str) -> tuple[Call | Malformed, ...]:

@@ -10,9 +10,9 @@ from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
 from rtpo.errors import InfrastructureError, MachineError
+from rtpo.http_client import RequestSettings
 from rtpo.tools.base import Arguments, ToolResult
 from rtpo.tools.search_bm25 import Bm25Backend, Bm25Settings
-from rtpo.tools.search_client import RequestSettings
 from rtpo.tools.search_http import HttpBackend, HttpSettings
 from rtpo.tools.search_replay import KEPT_IN_MEMORY, Backend, Memory, Recording, ReplayBackend, ReplaySettings, Store
 from rtpo.tools.search_text import TEXT_FORMAT, normalise_query

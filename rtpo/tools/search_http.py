@@ -7,7 +7,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from rtpo.tools.search_client import Client, RequestSettings, url_problems
+from rtpo.http_client import Client, RequestSettings, url_problems
 from rtpo.tools.search_text import Passage, render
 
 

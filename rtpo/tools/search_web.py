@@ -9,7 +9,7 @@ import html
 from dataclasses import dataclass
 from typing import Any
 
-from rtpo.tools.search_client import Client, RequestSettings, key_problems, read_key, url_problems
+from rtpo.http_client import Client, RequestSettings, key_problems, read_key, url_problems
 from rtpo.tools.search_text import Passage, render
 
 MOST_CHARACTERS = 400

@@ -1,4 +1,4 @@
-"""Requests to a search server: timeouts, retries, pace. Whatever goes wrong after them is InfrastructureError."""
+"""Requests to a server: timeouts, retries, pace. Whatever goes wrong after them is InfrastructureError."""
 
 import asyncio
 import json
@@ -20,6 +20,9 @@ MOST_BYTES = 16 << 20
 """of a reply"""
 _PASSING = (408, 425, 429)
 """client errors that may be gone at the next try"""
+
+LEAST_SECRET = 8
+"""characters"""
 
 T = TypeVar("T")
 
@@ -60,7 +63,7 @@ class RequestSettings:
     def wait(self, stream: str, tries: int) -> float:
         """Seconds after that many failed tries; `stream` names the random stream."""
         whole = min(self.first_wait_seconds * 2.0 ** (tries - 1), self.longest_wait_seconds)
-        return whole * float(generator(self.seed, "search wait", stream, tries).uniform(0.5, 1))
+        return whole * float(generator(self.seed, "request wait", stream, tries).uniform(0.5, 1))
 
 
 def url_problems(url: str | None, path: str) -> list[str]:
@@ -198,7 +201,10 @@ class Client:
         raise _Failed(said)
 
     def _blank(self, text: str) -> str:
-        return text.replace(self._secret, "***") if self._secret else text
+        """Without the key, should the server say it. A short one, such as the placeholder EMPTY, is no secret, and may
+        be a word of the reply."""
+        is_secret = self._secret is not None and len(self._secret) >= LEAST_SECRET
+        return text.replace(str(self._secret), "***") if is_secret else text
 
 
 class _Failed(Exception):
