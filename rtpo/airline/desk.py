@@ -11,9 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Any, NoReturn
 
-from rtpo.airline.package import Package, load_package
+from rtpo.airline.package import INSTALL, Package, load_package
+from rtpo.errors import MachineError
 
 TABLES = ("flights", "users", "reservations")
 _LONGEST_EXPRESSION = 1000
@@ -44,11 +45,13 @@ class Response:
 
 
 class _Copied(dict[str, Any]):
-    """A table whose records are copied before they are handed out. `mine` are the keys of those that were."""
+    """A table whose records are copied before they are handed out. `mine` are the keys of those that were. unfollowed:
+    what was done to it in a way that is not followed; the package takes the error for the call's own."""
 
     def __init__(self, records: Mapping[str, Any]) -> None:
         super().__init__(records)
         self.mine: set[str] = set()
+        self.unfollowed = ""
 
     def __getitem__(self, key: str) -> Any:
         if key not in self.mine:
@@ -59,6 +62,9 @@ class _Copied(dict[str, Any]):
     def __setitem__(self, key: str, record: Any) -> None:
         self.mine.add(key)
         super().__setitem__(key, record)
+
+    def __iter__(self) -> Iterator[str]:
+        return super().__iter__()  # one of its own makes dict(table) ask for each record
 
     def get(self, key: str, default: Any = None) -> Any:
         if key not in self:
@@ -71,11 +77,36 @@ class _Copied(dict[str, Any]):
     def items(self) -> Iterator[tuple[str, Any]]:  # type: ignore[override]
         return ((key, self[key]) for key in self)
 
-    def __delitem__(self, key: str) -> None:
-        raise NotImplementedError(f"a tool removes the record {key!r}, which the adapter does not follow")
+    def _refuse(self, name: str) -> NoReturn:
+        self.unfollowed = name
+        raise NotImplementedError(f"{name} of a table is not followed")
 
-    def pop(self, key: str, *default: Any) -> Any:
-        raise NotImplementedError(f"a tool removes the record {key!r}, which the adapter does not follow")
+    def __delitem__(self, key: str) -> None:
+        self._refuse("del")
+
+    def __or__(self, other: Any) -> NoReturn:
+        self._refuse("|")
+
+    def __ior__(self, other: Any) -> NoReturn:
+        self._refuse("|=")
+
+    def clear(self) -> None:
+        self._refuse("clear")
+
+    def copy(self) -> NoReturn:
+        self._refuse("copy")
+
+    def pop(self, *args: Any) -> NoReturn:
+        self._refuse("pop")
+
+    def popitem(self) -> NoReturn:
+        self._refuse("popitem")
+
+    def setdefault(self, *args: Any) -> NoReturn:
+        self._refuse("setdefault")
+
+    def update(self, *args: Any, **kwargs: Any) -> None:
+        self._refuse("update")
 
 
 class Desk:
@@ -94,7 +125,10 @@ class Desk:
         self.writers = frozenset(name for name in self.names if environment.tools.tool_mutates_state(name))
 
     def call(self, changes: Changes, name: str, arguments: Mapping[str, Any]) -> Response:
-        """What the package answers to a call on the base with these changes, and the changes after it."""
+        """What the package answers to a call on the base with these changes, and the changes after it.
+
+        Raises MachineError where the tool uses a table in a way that is not followed.
+        """
         if why := _refusal(name, arguments):
             return Response(f"Error: {why}", True, changes)
         writes = name in self.writers
@@ -103,6 +137,12 @@ class Desk:
             tables = {table: _Copied(records) for table, records in tables.items()}
         call = self._package.call_type(name=name, arguments=dict(arguments), requestor="assistant")
         response = self._environment(tables).get_response(call)
+        for table in tables.values():
+            if isinstance(table, _Copied) and table.unfollowed:
+                raise MachineError(
+                    f"tau2-bench {self._package.version}: its tool {name} uses {table.unfollowed} on a table, which "
+                    f"the adapter does not follow: {INSTALL}."
+                )
         after = tuple(self._changes(tables, changes)) if writes else changes
         return Response(response.content, response.error, after)
 
