@@ -193,7 +193,7 @@ def test_a_solved_problem() -> None:
         found(" e36 friend e52"),
         found(" e36 rival e17"),
         found(" e17 friend e30"),
-        Feedback((), True, None),
+        Feedback((), True),
     ]
     assert grade.reward == 1.0
 
@@ -262,7 +262,7 @@ def test_a_malformed_call_is_answered_with_an_error(call: str) -> None:
 )
 def test_a_final_reply_is_graded_by_its_last_box_after_thinking(reply: str, reward: float) -> None:
     feedback, grade = episode(reply)
-    assert feedback == [Feedback((), True, None)]
+    assert feedback == [Feedback((), True)]
     assert grade.reward == reward
 
 

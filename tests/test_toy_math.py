@@ -262,7 +262,7 @@ def test_a_reply_cut_off_before_its_call_is_answered_with_an_error() -> None:
 )
 def test_a_final_reply_is_graded_by_its_last_box_after_thinking(reply: str, reward: float) -> None:
     feedback, grade = episode(reply)
-    assert feedback == [Feedback((), True, None)]
+    assert feedback == [Feedback((), True)]
     assert grade.reward == reward
 
 
