@@ -563,7 +563,8 @@ def test_the_filter_denies_what_is_listed_and_allows_the_rest(machine: str, may_
     assert [asked(prctl, option) for option in (1, 4)] == [deny, allow]
     assert [asked(fcntl, 0, command) for command in (8, 10, 15, 3)] == [deny, deny, deny, allow]
     assert [asked(ioctl, 0, request) for request in (0x5412, 0x5401)] == [deny, allow]
-    assert [asked(socketpair, family) for family in (1, 2)] == [allow, deny]
+    pairs = [(1, 1), (1, 0x80801), (2, 1), (1, 2), (1, 5)]
+    assert [asked(socketpair, family, kind) for family, kind in pairs] == [allow, allow, deny, deny, deny]
     assert asked(0, machine=1) == 0x80000000
     if machine == "x86_64":
         assert asked(0x40000000) == deny

@@ -87,6 +87,7 @@ NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "bpf": (321, 280),
     "perf_event_open": (298, 241),
     "userfaultfd": (323, 282),
+    "io_setup": (206, 0),
     "io_uring_setup": (425, 425),
     "io_uring_enter": (426, 426),
     "io_uring_register": (427, 427),
@@ -137,10 +138,9 @@ _DENIED_ARGUMENTS = {
     # FIOSETOWN, SIOCSPGRP, TIOCSTI, TIOCLINUX
     "ioctl": ((16, 29), 1, (0x8901, 0x8902, 0x5412, 0x541C)),
 }
-_ALLOWED_ARGUMENTS = {
-    # AF_UNIX
-    "socketpair": ((53, 199), 0, (1,)),
-}
+_SOCKETPAIR, _AF_UNIX = (53, 199), 1
+_STREAMS = (0x00001, 0x00801, 0x80001, 0x80801)
+"""SOCK_STREAM with and without its flags: a pair of datagram sockets can be turned to other addresses"""
 _PRLIMIT = (302, 261)
 
 Step = tuple[int, int, int, int]
@@ -185,8 +185,8 @@ def steps(machine: str, pid: int, may_fork: bool) -> list[Step]:
         program += _on(numbers[column], [_return(_DENY)])
     for numbers, index, values in _DENIED_ARGUMENTS.values():
         program += _on(numbers[column], _by_argument(index, values, _DENY, _ALLOW))
-    for numbers, index, values in _ALLOWED_ARGUMENTS.values():
-        program += _on(numbers[column], _by_argument(index, values, _ALLOW, _DENY))
+    pair = [_load(_ARGUMENTS), (_EQUAL, 1, 0, _AF_UNIX), _return(_DENY)]
+    program += _on(_SOCKETPAIR[column], [*pair, *_by_argument(1, _STREAMS, _ALLOW, _DENY)])
     core = [_load(_ARGUMENTS + 8), (_EQUAL, 0, 1, _RLIMIT_CORE), _return(_DENY)]
     program += _on(_PRLIMIT[column], [*core, *_by_argument(0, (0, pid), _ALLOW, _DENY)])
     # the flags of clone3 are behind a pointer, where a filter cannot see them: libc then uses clone
