@@ -8,7 +8,7 @@ import numpy as np
 
 from analysis.intervals import bootstrap_mean, wilson
 from rtpo.errors import DataError
-from rtpo.estimators import Estimate, SampleCounts, count_samples, pass_at_k, pass_hat_k
+from rtpo.estimators import Estimate, SampleCounts, avg_at_k, count_samples, pass_at_k, pass_hat_k
 from rtpo.rewards.alarm import grading_alarm
 from rtpo.types import GradeOutcome, Termination
 
@@ -36,7 +36,7 @@ def summarise(lines: Sequence[Line], ks: Sequence[int]) -> Summary:
     notes: list[str] = []
     rewards = {uid: [line["reward"] for line in group] for uid, group in by_question.items()}
     estimate = _estimates(rewards, notes)
-    first = estimate(pass_at_k, 1)
+    first = estimate(avg_at_k, 1)
     ungradable = [line for line in lines if line["grade"] == GradeOutcome.UNGRADABLE]
     alarm = grading_alarm(len(lines) - len(ungradable), len(ungradable), [line["detail"] for line in ungradable])
     return {
@@ -79,7 +79,7 @@ def _estimates(
         try:
             return estimator(count_samples({uid: rewards[uid] for uid in rewards if uid not in short}), k)
         except DataError as error:
-            notes.append(f"no estimates: {error}.")
+            notes.append(f"no estimate with k = {k}: {error}.")
             return None
 
     return estimate
