@@ -1,4 +1,4 @@
-"""What doing nothing earns on an airline task file (property 20 of the reference), and what the files must be."""
+"""What doing nothing earns on an airline task file, and what the files must be."""
 
 import json
 import os
@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from experiments import airline_no_op
 from rtpo.airline.tasks import SplitCounts, counts, read_splits, read_wanted, split_counts
 from rtpo.errors import DataError
 
@@ -33,6 +34,14 @@ def test_doing_nothing_on_the_official_tasks() -> None:
     assert found["train"] == SplitCounts(tasks=30, no_op=16, write=13, figure_alone=1)
     assert found["test"] == SplitCounts(tasks=20, no_op=7, write=13, figure_alone=0)
     assert found["base"] == counts(list(read_wanted(REAL / "tasks.json").values()))
+
+
+def test_the_command_prints_them(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert airline_no_op.main([str(FIXTURES)]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["test", "3", "1", "(33.3", "%)", "2", "0"] in lines
+    assert airline_no_op.main([str(tmp_path)]) == 1
+    assert "tasks.json" in capsys.readouterr().err
 
 
 def rows() -> list[dict[str, Any]]:
