@@ -176,8 +176,6 @@ def _outcome(reply: Reply, settings: PythonSettings) -> tuple[ToolOutcome, str]:
     """With what is said beside the output."""
     if reply.is_timed_out:
         return ToolOutcome.TIMEOUT, f"TimeoutError: stopped after {settings.wall_seconds:g} s"
-    assert reply.status is not None
-    assert reply.cpu_seconds is not None
     code = os.waitstatus_to_exitcode(reply.status)
     # SIGKILL comes where a program ignores SIGXCPU
     if -code == signal.SIGXCPU or (-code == signal.SIGKILL and reply.cpu_seconds >= settings.cpu_seconds):

@@ -2,12 +2,12 @@
 
 Three processes take part in a call:
 
-    zygote   lives long, with the libraries imported; forks a keeper for each call, keeps the time, reads the output
-    keeper   process 1 of a PID namespace made for the call: mounts the scratch folder, waits for the program, reports
+    zygote   lives long, with the libraries imported; forks a program for each call, keeps the time, reads the output
+    init     process 1 of a PID namespace made for the call, which ends with it: `cat` on a pipe of the zygote's
     program  without privileges, under limits and a system call filter: runs the code
 
-Code of the policy runs in the last alone. What the others say is therefore true, and what the program can say of itself
-(its output, and its notes: a cell has begun, memory ran out) is about its own call only.
+Code of the policy runs in the last alone. What the zygote says is therefore true, and what the program can say of
+itself (its output, and its notes: a cell has begun, memory ran out) is about its own call only.
 
 Standard library alone: this file goes into the sandbox with python_seccomp.py. `send` and `receive` are the other
 side's too (`rtpo.tools.python_pool`).
@@ -44,6 +44,7 @@ LIBRARIES = (
     *("sympy", "numpy", "numpy.fft", "numpy.linalg", "numpy.ma", "numpy.polynomial", "numpy.random"),
 )
 """imported in the zygote; a program imports others itself"""
+INIT = "/sandbox/cat"
 SCRATCH = "/tmp"
 SCRATCH_BYTES = 64 << 20
 SCRATCH_FILES = 1024
@@ -59,10 +60,12 @@ CUT = "\n... (cut) ...\n"
 _BEGUN, _DONE, _NO_MEMORY = b"b", b"d", b"m"
 _NEW_MOUNTS, _NEW_PIDS = 0x00020000, 0x20000000
 _NO_SUID, _NO_DEVICES, _NO_EXECUTION = 2, 4, 8
-_PDEATHSIG, _DUMPABLE, _SUBREAPER, _NO_NEW_PRIVILEGES = 1, 4, 36, 38
+_PDEATHSIG, _DUMPABLE, _NO_NEW_PRIVILEGES = 1, 4, 38
 _CAPABILITY_VERSION = 0x20080522
 _ABOVE = 64
 """descriptors are moved here while the program's own are put in place"""
+_HIGHEST = 1 << 16
+"""of the descriptors that are closed before a program runs; the zygote has none above a few"""
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -208,7 +211,7 @@ def _end_interpreter() -> None:
 
 def confine(settings: Settings, cells: int) -> None:
     """Limits and no privileges, for good. Raises OSError."""
-    # threads count as processes, and so do the zygote and the keeper where they are of the same user
+    # threads count as processes, and so do the zygote and init where they are of the same user
     processes = (THREADS if settings.processes == 1 else settings.processes) + (0 if settings.user else 2)
     seconds = settings.cpu_seconds * (1 + REPLAY_FACTOR * (cells - 1)) + cells - 1
     for name, soft, hard in (
@@ -221,12 +224,13 @@ def confine(settings: Settings, cells: int) -> None:
         (resource.RLIMIT_CORE, 1, 1),
         (resource.RLIMIT_MEMLOCK, 0, 0),
         (resource.RLIMIT_MSGQUEUE, 0, 0),
+        (resource.RLIMIT_SIGPENDING, THREADS, THREADS),
     ):
         _, most = resource.getrlimit(name)
         if most != resource.RLIM_INFINITY:
             soft, hard = min(soft, most), min(hard, most)
         resource.setrlimit(name, (soft, hard))
-    keeper = os.getppid()
+    zygote = os.getppid()
     if settings.user is not None:
         os.setgroups([])
         os.setresgid(settings.user, settings.user, settings.user)
@@ -234,8 +238,8 @@ def confine(settings: Settings, cells: int) -> None:
     _ask_kernel("capset", (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0), (ctypes.c_uint32 * 6)())
     # after the change of user, which would take it back
     _ask_kernel("prctl", _PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != keeper:
-        raise ProcessLookupError("the keeper has gone")
+    if os.getppid() != zygote:
+        raise ProcessLookupError("the zygote has gone")
     _ask_kernel("prctl", _NO_NEW_PRIVILEGES, 1, 0, 0, 0)
     import python_seccomp
 
@@ -245,7 +249,6 @@ def confine(settings: Settings, cells: int) -> None:
 def be_program(cells: list[str], settings: Settings, output: int, notes: int, report: int) -> NoReturn:
     """Never returns; the exit status is 0 where the last cell ended well."""
     try:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
         os.setsid()
         output, notes, report = (fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, _ABOVE) for end in (output, notes, report))
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
@@ -254,13 +257,15 @@ def be_program(cells: list[str], settings: Settings, output: int, notes: int, re
         os.dup2(notes, 3, inheritable=False)
         random.seed(0)
         sys.modules["numpy"].random.seed(0)
+        if settings.namespaces:
+            _mount_scratch(settings.user)
         confine(settings, len(cells))
         if settings.namespaces:
             os.chdir(SCRATCH)
     except BaseException as error:
-        os.write(report, json.dumps({"failure": complaint(error)}).encode() + b"\n")
+        os.write(report, complaint(error).encode())
         os._exit(1)
-    os.closerange(4, 2 * _ABOVE)
+    os.closerange(4, _HIGHEST)
     status = 1
     try:
         status = run_cells(cells, settings, 3)
@@ -268,30 +273,6 @@ def be_program(cells: list[str], settings: Settings, output: int, notes: int, re
         _say(complaint(error))
     finally:
         os._exit(status)
-
-
-def be_keeper(cells: list[str], settings: Settings, output: int, notes: int, report: int) -> NoReturn:
-    """Never returns. What is still running in its namespace ends with it."""
-    try:
-        _ask_kernel("prctl", _DUMPABLE, 0, 0, 0, 0)
-        _ask_kernel("prctl", _PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # process 1 of a namespace is sent what it handles alone
-        if settings.namespaces:
-            _mount_scratch(settings.user)
-        program = os.fork()
-        if not program:
-            be_program(cells, settings, output, notes, report)
-        os.close(output)
-        os.close(notes)
-        while True:
-            ended, status, usage = os.wait4(-1, 0)
-            if ended == program:
-                break
-        words: dict[str, Any] = {"status": status, "cpu_seconds": usage.ru_utime + usage.ru_stime}
-    except BaseException as error:
-        words = {"failure": complaint(error)}
-    os.write(report, json.dumps(words).encode() + b"\n")
-    os._exit(0)
 
 
 def _mount_scratch(user: int | None) -> None:
@@ -342,18 +323,23 @@ class Call:
         self._output = Output(settings.output_characters)
         self._begun = self._done = 0
         self._is_out_of_memory = self._is_timed_out = self._is_given_up = False
+        self._failure = ""
         self._deadline = time.monotonic() + SETUP_SECONDS
         (output, output_in), (notes, notes_in), (self._report, report_in) = (os.pipe() for _ in range(3))
+        self._init: int | None = None
         if settings.namespaces:
             _ask_kernel("unshare", _NEW_PIDS)
-        self._keeper = os.fork()
-        if not self._keeper:
-            be_keeper(cells, settings, output_in, notes_in, report_in)
+            standard_in, self._init_input = os.pipe()
+            self._init = os.posix_spawn(INIT, ["cat"], {}, file_actions=[(os.POSIX_SPAWN_DUP2, standard_in, 0)])
+            os.close(standard_in)
+        self._program = os.fork()
+        if not self._program:
+            be_program(cells, settings, output_in, notes_in, report_in)
         if settings.namespaces:
             _ask_kernel("setns", home, _NEW_PIDS)
         for end in (output_in, notes_in, report_in):
             os.close(end)
-        self._handle = os.pidfd_open(self._keeper)
+        self._handle = os.pidfd_open(self._program)
         self._readers = {output: self._output.add, notes: self._read_notes}
         for end in self._readers:
             os.set_blocking(end, False)
@@ -404,18 +390,23 @@ class Call:
 
     def _end(self) -> None:
         """End all processes of the call, and read what is still in the pipes."""
-        os.kill(self._keeper, signal.SIGKILL)
-        # without a PID namespace the program becomes this process's, and the keeper's end ends it
-        with suppress(ChildProcessError):
-            while True:
-                os.wait()
+        if self._init is None:
+            os.kill(self._program, signal.SIGKILL)  # it could start no other
+        else:
+            if os.waitid(os.P_PID, self._init, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+                self._failure = "its namespace ended before it"
+            os.kill(self._init, signal.SIGKILL)
+        _, self._status, self._usage = os.wait4(self._program, 0)
+        if self._init is not None:
+            os.waitpid(self._init, 0)
+            os.close(self._init_input)
         for end in self._readers:
             while self._read_rest(end):
                 pass
             os.close(end)
         os.close(self._handle)
         with os.fdopen(self._report, "rb") as file:
-            self._words = [json.loads(line) for line in file]
+            self._failure = file.read().decode() or self._failure
 
     def _read_rest(self, end: int) -> bool:
         part = os.read(end, 1 << 16)
@@ -424,23 +415,17 @@ class Call:
         return bool(part)
 
     def _reply(self) -> dict[str, Any]:
-        words: dict[str, Any] = {}
-        for word in reversed(self._words):
-            words |= word
-        failure = words.get("failure")
-        if failure is None and not self._begun:
-            failure = f"it did not begin ({self._output.text() or words})"
-        if failure is None and "status" not in words and not self._is_timed_out:
-            failure = "it was lost"
+        if not self._failure and not self._begun:
+            self._failure = f"it did not begin ({self._output.text() or self._status})"
         return {
             "is_given_up": self._is_given_up,
-            "failure": failure,
+            "failure": self._failure,
             "begun": self._begun,
             "is_done": self._done >= self._cells,
             "is_timed_out": self._is_timed_out,
             "is_out_of_memory": self._is_out_of_memory,
-            "status": words.get("status"),
-            "cpu_seconds": words.get("cpu_seconds"),
+            "status": self._status,
+            "cpu_seconds": self._usage.ru_utime + self._usage.ru_stime,
             "output": self._output.text(),
         }
 
@@ -459,7 +444,10 @@ def warm_up() -> None:
 
 def main() -> None:
     settings = Settings(**json.loads(sys.argv[1]))
-    control = socket.socket(fileno=int(sys.argv[2]))
+    # it comes with the number that it has in the process that starts this one
+    given = int(sys.argv[2])
+    control = socket.socket(fileno=fcntl.fcntl(given, fcntl.F_DUPFD_CLOEXEC, 3))
+    os.close(given)
     folder = os.path.dirname(os.path.abspath(__file__))
     sys.path.insert(0, folder)
     importlib.import_module("python_seccomp")
@@ -467,7 +455,6 @@ def main() -> None:
     sys.path.extend(path for path in settings.site if path not in sys.path)
     _ask_kernel("prctl", _PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     _ask_kernel("prctl", _DUMPABLE, 0, 0, 0, 0)
-    _ask_kernel("prctl", _SUBREAPER, 1, 0, 0, 0)
     for name in LIBRARIES:
         importlib.import_module(name)
     warm_up()

@@ -33,16 +33,16 @@ PAUSE_SECONDS: Final = 0.2
 class Reply:
     """What became of cells that were run in one process.
 
-    begun: how many began. is_done: the last ended, and the process did not end before. status: as `os.wait` has it;
-    None where the zygote ended the program. cpu_seconds: used; None likewise.
+    begun: how many began. is_done: the last ended, and the process did not end before. status: as `os.wait` has it.
+    cpu_seconds: used.
     """
 
     begun: int
     is_done: bool
     is_timed_out: bool
     is_out_of_memory: bool
-    status: int | None
-    cpu_seconds: float | None
+    status: int
+    cpu_seconds: float
     output: str
 
 
@@ -86,7 +86,7 @@ class Zygote:
         if fields.pop("is_given_up"):
             raise _GivenUp
         failure = fields.pop("failure")
-        if failure is not None:
+        if failure:
             raise _Ended(f"did not run a program: {failure}")
         return Reply(**fields)
 
@@ -243,8 +243,9 @@ class Pool:
                     with job.lock:
                         job.zygote = None
             except _GivenUp:
-                if not self._is_closed:
+                if job.is_given_up:
                     raise
+                failures.append("gave up a call that is waited for")
             except _Ended as error:
                 failures.append(str(error))
                 ended = self._zygotes.pop(number, None)

@@ -15,7 +15,7 @@ from socket import socket, socketpair
 from typing import IO, Final, Literal
 
 from rtpo.errors import MachineError
-from rtpo.tools.python_child import SCRATCH, Settings
+from rtpo.tools.python_child import INIT, SCRATCH, Settings
 from rtpo.tools.python_seccomp import MACHINES
 
 Isolation = Literal["namespaces", "limits"]
@@ -124,7 +124,7 @@ def bubblewrap_version() -> str:
 def _bubblewrap(sources: Iterable[int]) -> list[str]:
     """Namespaces of its own, and a file system of the interpreter, its packages and the system's libraries, read-only.
 
-    In it nothing can be written; a call's keeper mounts the scratch folder for its program. Root needs no user
+    In it nothing can be written; each call mounts a scratch folder of its own. Root needs no user
     namespace: programs become another user. Others get one, in which their own user is the only one.
     """
     bubblewrap_version()
@@ -137,6 +137,10 @@ def _bubblewrap(sources: Iterable[int]) -> list[str]:
     mounts = [("--ro-bind", str(path), str(path)) for path in _system_folders() if not path.is_symlink()]
     mounts += [("--symlink", os.readlink(path), str(path)) for path in _system_folders() if path.is_symlink()]
     mounts += [("--ro-bind", folder, folder) for folder in interpreter_folders()]
+    cat = shutil.which("cat", path=os.defpath)
+    if cat is None:
+        raise MachineError("the Python tool's sandbox needs the program cat, which every Linux system has in /usr/bin.")
+    mounts.append(("--ro-bind", os.path.realpath(cat), INIT))
     for source, name in zip(sources, (CHILD.name, FILTER.name), strict=True):
         mounts.append(("--ro-bind-data", str(source), f"{_INSIDE}/{name}"))
     mounts += [("--dev-bind", f"/dev/{name}", f"/dev/{name}") for name in ("null", "zero", "random", "urandom")]
