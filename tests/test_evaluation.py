@@ -158,7 +158,7 @@ def test_decoding_is_the_papers() -> None:
 
 def test_a_judge_and_a_retriever_can_be_named_for_all_search_sets() -> None:
     judge = "{base_url: 'http://h/v1', model: m, cache: c}"
-    retriever = ("search.backend=http", "search.http.url=http://127.0.0.1:8000/retrieve")
+    retriever = ("search.backend=http", "search.http.url=http://127.0.0.1:8000/retrieve", "search.cache=kept")
     config = composed("benchmarks=[hotpotqa,xbench]", "reward.kind=judge", f"reward.judge={judge}", *retriever)
     for task in config.benchmarks.values():
         settings: Any = task.env_settings

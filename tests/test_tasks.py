@@ -7,6 +7,7 @@ from types import ModuleType
 import pytest
 from conftest import compose_config
 
+from rtpo.data.records import Record, write_records
 from rtpo.errors import ConfigError, DataError
 from rtpo.splits import SPLITS, split_of
 from rtpo.tasks import load_tasks
@@ -36,7 +37,8 @@ def test_a_problem_has_one_split_wherever_it_comes_from(tmp_path: Path, name: st
 
 
 def test_a_maths_file_is_cut_into_splits_by_its_questions(tmp_path: Path) -> None:
-    data = data_file(tmp_path, [Task(str(n), f"What is {n}?", str(n)) for n in range(100)])
+    data = tmp_path / "problems.jsonl"
+    write_records(data, [Record(f"p/{n}", f"What is {n}?", (str(n),), {}) for n in range(100)])
     train, held_out = loaded("task=math", f"data={data}", "task.train.count=null", "task.held_out.count=null")
     assert {split_of(task.question) for task in train} == {"train"}
     assert {split_of(task.question) for task in held_out} == {"held_out"}

@@ -32,7 +32,7 @@ class SearchEnvSettings:
         return problems + (self.python.problems(f"{path}.python") if self.python else [])
 
     def check(self) -> dict[str, Any]:
-        facts = self.search.check() | {"reward": self.reward.check()}
+        facts = {"search": self.search.check(), "reward": self.reward.check()}
         return facts | ({"python": self.python.check()} if self.python else {})
 
 
