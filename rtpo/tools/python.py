@@ -199,6 +199,8 @@ def _check(settings: PythonSettings) -> dict[str, str]:
     }
     if is_isolated:
         facts["bubblewrap"] = bubblewrap_version()
+    else:
+        print(f"the Python tool has task.settings.python.isolation=limits. Open to programs: {OPEN_UNDER_LIMITS}")
     folders = ["/", "/dev", "/usr/lib", sys.base_prefix, *site_folders()] if is_isolated else []
     secrets = ["/proc", "/sys", "/etc/passwd", "/var", "/home"] if is_isolated else []
     seen = interpreter_folders()
