@@ -487,7 +487,9 @@ def test_less_isolation_is_used_where_it_is_asked_for() -> None:
         check=False,
     )
     assert done.stdout, done.stderr
-    facts, found, size = json.loads(done.stdout)
+    said, answer = done.stdout.splitlines()
+    assert "isolation=limits. Open to programs: files" in said
+    facts, found, size = json.loads(answer)
     assert facts["isolation"] == "limits"
     assert "through /proc" in facts["open"]
     sent_away, environment, *rest = found
