@@ -15,17 +15,17 @@ import time
 from typing import Any
 
 from rtpo.chat import ChatFormat
+from rtpo.decoder import Decoder
 from rtpo.engine import BatchingEngine, Generation, Request, Sampling
 from rtpo.envs.toy_math import ToyMathEnv
 from rtpo.episodes import EpisodeLimits, EpisodeWorld, Plan, run_episodes
 from rtpo.seeds import generator
 from rtpo.toy.byte_model import build_model, byte_tokenizer
-from rtpo.toy.warm_start import local_engine
 from rtpo.types import Feedback, Role, StopReason, Task
 
 LIMIT = 1.25
 """wall-clock over the lower bound"""
-TURNS, TURN_TOKENS = 4, 96
+TURNS, TURN_TOKENS = 4, 256
 TASK = Task("overlap", "Go on.", 0)
 
 
@@ -62,12 +62,13 @@ def play(episodes: int, wait: float) -> dict[str, float]:
     tokenizer = byte_tokenizer()
     model = build_model(tokenizer, seed=0)
     chat = ChatFormat(tokenizer)
-    engine, clock = local_engine(model, chat.tags.stop_id), Clock()
+    decoder, clock = Decoder(model.config, {chat.tags.stop_id}, cache_tokens=0), Clock()
+    decoder.load(model.state_dict().items(), version=0)
     numbers = iter(range(episodes))
 
     async def busy(requests: list[Request]) -> list[Generation]:
         begun = time.perf_counter()
-        generations = list(await asyncio.gather(*[engine.generate(request) for request in requests]))
+        generations = decoder.generate(requests)
         clock.busy += time.perf_counter() - begun
         return generations
 
