@@ -55,7 +55,8 @@ class _GivenUp(Exception):
 
 
 class Zygote:
-    """An interpreter with its libraries, from whose forks programs run. `ask` from one thread, `give_up` from any."""
+    """An interpreter with its libraries, from whose forks programs run. `begin` and then `finish` from one thread,
+    `give_up` between them from any."""
 
     def __init__(self, settings: Settings) -> None:
         """Starts it. Raises MachineError where the machine cannot, _Ended where it did not start."""
@@ -75,13 +76,16 @@ class Zygote:
         """Of the process that this one started: the zygote, or bubblewrap, which ends with it and it with that."""
         return self._started.process.pid
 
-    def ask(self, cells: list[str]) -> Reply:
-        """Run cells. Raises _Ended."""
-        seconds = self._settings.wall_seconds * (1 + REPLAY_FACTOR * (len(cells) - 1))
+    def begin(self, cells: list[str]) -> None:
+        """Send cells to be run. Raises _Ended."""
         try:
             send(self._started.control, cells)
         except OSError as error:
             raise _Ended(f"ended between calls: {self._last_words()}") from error
+
+    def finish(self, cells: int) -> Reply:
+        """What became of them, so many. Raises _Ended, _GivenUp."""
+        seconds = self._settings.wall_seconds * (1 + REPLAY_FACTOR * (cells - 1))
         fields = self._receive(SETUP_SECONDS + seconds + SPARE_SECONDS)
         if fields.pop("is_given_up"):
             raise _GivenUp
@@ -236,9 +240,11 @@ class Pool:
                 with job.lock:
                     if job.is_given_up:
                         raise _GivenUp
+                    # under the lock: a message that gives the call up comes after it
+                    zygote.begin(job.cells)
                     job.zygote = zygote
                 try:
-                    return zygote.ask(job.cells)
+                    return zygote.finish(len(job.cells))
                 finally:
                     with job.lock:
                         job.zygote = None
