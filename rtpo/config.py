@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, cast
 
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from rtpo.algorithms import load_algorithm
@@ -236,6 +236,8 @@ def read_tree(cls: type[T], tree: DictConfig) -> T:
     """A composed Hydra tree as a dataclass. Raises ConfigError with one sentence a problem."""
     try:
         plain = OmegaConf.to_container(tree, resolve=True, throw_on_missing=True)
+    except MissingMandatoryValue as error:
+        raise ConfigError(f"{error.full_key} is not given: name it with {error.full_key}=<value>.") from error
     except OmegaConfBaseException as error:
         raise ConfigError(f"{error.full_key or 'the configuration'}: {str(error).splitlines()[0]}") from error
     assert isinstance(plain, dict)
@@ -295,7 +297,8 @@ def _problems(run: RunConfig) -> list[str]:
     if run.task.max_context_tokens <= run.task.max_prompt_tokens:
         problems.append(
             f"task.max_context_tokens is {run.task.max_context_tokens} and task.max_prompt_tokens "
-            f"{run.task.max_prompt_tokens}: a longest prompt would leave no room for a turn; use more."
+            f"{run.task.max_prompt_tokens}: a longest prompt would leave no room for a turn; use more of the first, "
+            "or less of the second."
         )
     if not 0 < config.clip_low < 1 or config.clip_high <= 0:
         problems.append(

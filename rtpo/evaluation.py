@@ -118,7 +118,8 @@ def _task_problems(path: str, task: TaskConfig) -> list[str]:
     if task.max_context_tokens <= task.max_prompt_tokens:
         problems.append(
             f"{path}.max_context_tokens is {task.max_context_tokens} and {path}.max_prompt_tokens "
-            f"{task.max_prompt_tokens}: a longest prompt would leave no room for a turn; use more."
+            f"{task.max_prompt_tokens}: a longest prompt would leave no room for a turn; use more of the first, or "
+            "less of the second."
         )
     if task.held_out.file is None:
         problems.append(f"{path}.held_out.file is missing: a panel is that of a file.")

@@ -69,7 +69,7 @@ class RequestSettings:
 def url_problems(url: str | None, path: str) -> list[str]:
     """Of the address of a server, which goes into the records: it may hold no key."""
     if url is None:
-        return [f"{path} is missing: name the server's address, such as http://127.0.0.1:8000/retrieve."]
+        return [f"{path} is missing: name the server's address, such as http://127.0.0.1:8000/v1."]
     parts = urlsplit(url)
     if parts.username or parts.password or parts.query or parts.fragment:
         return [f"{path} has a user, a query or a fragment, which would go into the records: use the address alone."]
