@@ -15,7 +15,7 @@ def check_model(folder: str | Path, top_logprobs: int = 0) -> None:
     if not path.is_dir():
         raise DataError(
             f"model.path is {path}: there is no such folder. Give a Hugging Face model folder with config.json, "
-            "weights (*.safetensors) and tokenizer; experiments/overfit.py makes those of the tasks math, search, booking."
+            "weights (*.safetensors) and tokenizer; experiments/overfit.py makes those of math, search, booking."
         )
     contents = {}
     for name in ("config.json", "tokenizer_config.json"):
