@@ -55,7 +55,7 @@ def evaluate(config: EvaluateConfig) -> dict[str, Summary]:
     label = config.label or checkpoint.label
     if not FOLDER_NAME.fullmatch(label):
         raise ConfigError(f"label is {label!r}: {FOLDER_RULE}.")
-    panels = [load_panel(name, task, chat) for name, task in config.benchmarks.items()]
+    panels = [load_panel(name, task, chat, config.limit) for name, task in config.benchmarks.items()]
     folders = {panel.name: folder_of(config, label, panel) for panel in panels}
     with ExitStack() as stack:
         for panel in panels:

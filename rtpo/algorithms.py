@@ -8,6 +8,7 @@ from rtpo.verbs import Algorithm
 MODULES = {
     "rtpo": "rtpo.rtpo",
     "rtpo_tree": "rtpo.rtpo_tree",
+    "vanilla": "baselines.vanilla",
     "grpo": "baselines.grpo",
     "seeupo": "baselines.seeupo",
     "arpo": "baselines.arpo",

@@ -26,6 +26,8 @@ from rtpo.verbs import Algorithm, AlgorithmConfig, PathConfig
 
 T = TypeVar("T")
 PROJECT = Path(__file__).resolve().parents[1]
+LAUNCH = "launch"
+"""the part of the tree that is no part of a run (`rtpo.launch`)"""
 
 OmegaConf.register_new_resolver("project", lambda: str(PROJECT), replace=True)
 
@@ -171,7 +173,8 @@ class ProfileConfig(Strict):
 class RunConfig(Strict):
     """Everything of a run. deterministic: the same configuration gives the same run, bit for bit and over crashes (CPU
     alone; docs/harness.md). data: a file of tasks for both of a task's data sets, where the task names none itself;
-    null leaves its generator. `verl` is verl's own tree, overrides only."""
+    null leaves its generator. samples_per_rollout: see `rtpo.harness.AgentHarness`. `verl` is verl's own tree,
+    overrides only."""
 
     experiment_name: str
     seed: int
@@ -241,7 +244,7 @@ def read_tree(cls: type[T], tree: DictConfig) -> T:
     except OmegaConfBaseException as error:
         raise ConfigError(f"{error.full_key or 'the configuration'}: {str(error).splitlines()[0]}") from error
     assert isinstance(plain, dict)
-    return cast(T, build(cls, {str(key): value for key, value in plain.items() if key != "hydra"}, ""))
+    return cast(T, build(cls, {str(key): value for key, value in plain.items() if key not in ("hydra", LAUNCH)}, ""))
 
 
 def _problems(run: RunConfig) -> list[str]:

@@ -56,7 +56,7 @@ class EvaluateConfig(Strict):
     model folder that is to be served through verl, such as a100x8; null decodes it in this process. label: of the
     checkpoint in the records; null for one made of its name. data: the folder of prepared files. benchmarks: by name,
     of configs/benchmarks/; each evaluates its held-out set. search, reward: what those of them that search share.
-    limit: the most questions of each, the first of its file; null for all.
+    limit: the most questions of each, its first; null for all.
 
     samples: rollouts a question. ks: of pass@k and pass^k. batch: questions in flight.
     """
@@ -121,8 +121,8 @@ def _task_problems(path: str, task: TaskConfig) -> list[str]:
             f"{task.max_prompt_tokens}: a longest prompt would leave no room for a turn; use more of the first, or "
             "less of the second."
         )
-    if task.held_out.file is None:
-        problems.append(f"{path}.held_out.file is missing: a panel is that of a file.")
+    if task.held_out.file is None and task.held_out.count is None:
+        problems.append(f"{path}.held_out.file is missing, and held_out.count too: a panel is a file's, or generated.")
     with benchmark_named(path):
         return problems + task.env_settings.problems(f"{path}.settings")
 
@@ -138,7 +138,8 @@ def benchmark_named(name: str) -> Iterator[None]:
 
 @dataclass(frozen=True, eq=False)
 class Panel:
-    """The questions of one benchmark, in the order of their file; facts: what its environment's check said."""
+    """The questions of one benchmark, in the order of their file or generator; facts: what its environment's check
+    said."""
 
     name: str
     task: TaskConfig
@@ -147,24 +148,25 @@ class Panel:
 
     def as_dict(self) -> dict[str, Any]:
         uids = json.dumps([task.uid for task in self.tasks]).encode()
+        file = self.task.held_out.file
         return {
-            "file_sha256": sha256(Path(str(self.task.held_out.file))),
+            "file_sha256": None if file is None else sha256(Path(file)),
             "questions": len(self.tasks),
             "uids_sha256": hashlib.sha256(uids).hexdigest(),
         }
 
 
-def load_panel(name: str, task: TaskConfig, chat: ChatFormat) -> Panel:
-    """Raises DataError for a file that is missing or a prompt over its limit, and what the environment's check
-    raises."""
-    file = Path(str(task.held_out.file))
+def load_panel(name: str, task: TaskConfig, chat: ChatFormat, limit: int | None) -> Panel:
+    """The first `limit` questions, or all. Raises DataError for a file that is missing or a prompt over its limit, and
+    what the environment's check raises."""
+    file = task.held_out.file
     with benchmark_named(name):
-        if not file.exists():
+        if file is not None and not Path(file).exists():
             raise DataError(
-                f"{file} does not exist: make it with python experiments/prepare_data.py {name}, or name the folder "
-                "of prepared files with data=FOLDER."
+                f"{file} does not exist: make it with python experiments/prepare_data.py {Path(file).stem}, or name "
+                "the folder of prepared files with data=FOLDER."
             )
-        tasks = load_tasks(task, task.held_out)
+        tasks = load_tasks(task, task.held_out)[:limit]
         check_prompts(tasks, task, chat)
         return Panel(name, task, tuple(tasks), environment_facts(task.env, task.env_settings))
 

@@ -21,7 +21,7 @@ from rtpo.diagnostics import first_success
 from rtpo.durable import Done, DurableHarness
 from rtpo.envs import environment_facts
 from rtpo.errors import Stopped
-from rtpo.harness import AgentHarness, StepLog
+from rtpo.harness import AgentHarness, StepLog, Trained
 from rtpo.records import SCHEMA, RunFolder, commit, machine, packages, sha256, utc_now
 from rtpo.rewards.alarm import grading_alarm
 from rtpo.tasks import take
@@ -130,7 +130,7 @@ class Run:
 
     @property
     def _goes_on(self) -> bool:
-        return self._limit is None and self._tasks_that_fit > 0
+        return self._limit is None and self._worst_case > 0 and self._tasks_that_fit > 0
 
     @property
     def _tasks_that_fit(self) -> int:
@@ -195,7 +195,8 @@ class Run:
             "alarm": self._alarm(log.grades, f"step {self._progress.step}"),
         }
         self._folder.append("steps.jsonl", [line])
-        self._folder.append("rollouts.jsonl", [sample_line(self._progress.step, sample) for sample in log.samples])
+        samples = [sample_line(self._progress.step, sample, log.trained) for sample in log.samples]
+        self._folder.append("rollouts.jsonl", samples)
         if self._track is not None:
             self._track.log(tracked(line), step=self._progress.step)
         return line
@@ -318,8 +319,8 @@ def model_sha256(folder: str) -> dict[str, str]:
     return {path.name: sha256(path) for path in sorted(Path(folder).glob("*.safetensors"))}
 
 
-def sample_line(step: int, rollout: Rollout) -> dict[str, Any]:
-    """A rollout for the records: ids as they were, and where it was forked."""
+def sample_line(step: int, rollout: Rollout, trained: Sequence[Trained]) -> dict[str, Any]:
+    """A rollout for the records: ids as they were, where it was forked, and what of `trained` is this path's."""
     return {
         "step": step,
         "rollout": rollout.uid,
@@ -336,10 +337,17 @@ def sample_line(step: int, rollout: Rollout) -> dict[str, Any]:
                 "policy_version": turn.policy_version,
                 "context_ids": turn.context_ids.tolist(),
                 "output_ids": turn.output_ids.tolist(),
+                "logprobs": [round(logprob, 4) for logprob in turn.logprobs.tolist()],
                 "stop": turn.stop.value,
                 "calls": [[use.tool, use.outcome.value] for use in turn.calls],
+                "feedback_ids": turn.feedback_ids.tolist(),
             }
             for turn in rollout.own_turns
+        ],
+        "trained": [
+            {"update": one.update, "k": one.k, "advantage": round(one.advantage, 6), "group": one.group}
+            for one in trained
+            if one.rollout_uid == rollout.uid
         ],
     }
 

@@ -179,12 +179,12 @@ class Algorithm:
     step: Callable[[Harness, Sequence[Task], Any], None]
     """one data step: (harness, the step's tasks, config)"""
     rollouts_per_task: Callable[[Any, int], int]
-    """worst case of rollouts for one task: (config, K)"""
+    """worst case of rollouts for one task: (config, K); 0 for what does not train"""
     check: Callable[[Any], list[str]]
     """sentences about combinations of fields that cannot be; empty when all is well"""
     plan: str
     credit: str
     schedule: str
     contexts: str
-    loss: Literal["token clip", "sequence clip", "squared pair"]
+    loss: Literal["token clip", "sequence clip", "squared pair", "none"]
     trained: str

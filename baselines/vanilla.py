@@ -1,0 +1,24 @@
+"""Vanilla: the model as it is, evaluated and never trained. It takes no rollout of the budget."""
+
+from collections.abc import Sequence
+
+from rtpo.types import Task
+from rtpo.verbs import Algorithm, AlgorithmConfig, Harness
+
+
+def step(harness: Harness, tasks: Sequence[Task], config: AlgorithmConfig) -> None:
+    raise AssertionError("vanilla has no step: one would take no rollouts")
+
+
+ALGORITHM = Algorithm(
+    config=AlgorithmConfig,
+    step=step,
+    rollouts_per_task=lambda config, max_turns: 0,
+    check=lambda config: [],
+    plan="none",
+    credit="none",
+    schedule="none",
+    contexts="none",
+    loss="none",
+    trained="none",
+)

@@ -1,0 +1,145 @@
+"""An experiment's elements: the runs it is made of, composed and checked before any of them starts.
+
+An experiment is a file of configs/experiment/. Its `hydra.sweeper.params` say what varies, so that Hydra's multirun and
+the launchers run the same elements; its `launch` tree says how they are evaluated. A profile's `launch` tree says which
+tasks stand for the paper's and what an element asks of a cluster.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hydra import compose, initialize_config_dir
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+
+from rtpo.config import LAUNCH, PROJECT, RunConfig, Strict, build, compose_run
+from rtpo.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Resources(Strict):
+    """What an element asks of a cluster: on each of `nodes` nodes `gpus`, `cpus` and `memory_gb` (GB of 2^30), for
+    `minutes` at a time; a run that needs more is requeued."""
+
+    nodes: int
+    gpus: int
+    cpus: int
+    memory_gb: int
+    minutes: int
+
+
+@dataclass(frozen=True)
+class Launch(Strict):
+    """models: by role in the paper, folders under models/. model: that of the paper-scale math and search tasks.
+    trunks: M of methods that have trunks. tasks: by role in the paper, the task that stands for it. benchmarks: by
+    task, what a trained policy is evaluated on. not_in_paper: labels of an experiment's rows that the paper's table
+    does not have."""
+
+    models: dict[str, str]
+    model: str
+    trunks: int
+    tasks: dict[str, str]
+    resources: Resources
+    benchmarks: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    not_in_paper: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Element:
+    """One run of an experiment. overrides: of experiments/train.py, those that make it. benchmarks: to evaluate it
+    on. in_paper: whether the paper's table has its row."""
+
+    overrides: tuple[str, ...]
+    run: RunConfig
+    benchmarks: tuple[str, ...]
+    in_paper: bool
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """name: of its file in configs/experiment/. resources: of each element."""
+
+    name: str
+    profile: str
+    resources: Resources
+    elements: tuple[Element, ...]
+
+
+def load_experiment(name: str, overrides: Sequence[str] = ()) -> Experiment:
+    """The elements of an experiment in the order of its sweep.
+
+    overrides: as of experiments/train.py, for every element; one of a swept field, such as `seed=0` or
+    `algorithm=rtpo,grpo`, replaces the sweep's. Raises ConfigError for a name that there is none of, for what
+    experiments/train.py would refuse, naming the element, and for two elements that would write to one place.
+    """
+    known = experiments()
+    if name not in known:
+        raise ConfigError(f"experiment is {name!r}: no such experiment; there are {', '.join(known)}.")
+    try:
+        with initialize_config_dir(str(PROJECT / "configs"), version_base=None):
+            elements = [_element(name, chosen) for chosen in _sweep(name, overrides)]
+    except HydraException as error:
+        raise ConfigError(str(error)) from error
+    _check_places([element.run for element, _ in elements])
+    launch = elements[0][1]
+    return Experiment(
+        name, elements[0][0].run.profile.name, launch.resources, tuple(element for element, _ in elements)
+    )
+
+
+def experiments() -> list[str]:
+    """The names of all experiments."""
+    return sorted(path.stem for path in (PROJECT / "configs" / "experiment").glob("*.yaml"))
+
+
+def _sweep(name: str, overrides: Sequence[str]) -> list[list[str]]:
+    """The overrides of every element, as Hydra's own sweeper makes them."""
+    parser = OverridesParser.create()
+    # the sweep is drawn from these; others may name fields that only a swept task has
+    drawn = [str(one.input_line) for one in parser.parse_overrides(list(overrides)) if _decides_the_sweep(one)]
+    tree = compose("train", [f"experiment={name}", *drawn], return_hydra_config=True)
+    params: Any = OmegaConf.to_container(tree.hydra.sweeper.params or OmegaConf.create(), resolve=True)
+    lines = [f"{key}={value}" for key, value in params.items()]
+    return BasicSweeper.split_arguments(parser.parse_overrides([*lines, *overrides]), None)[0]
+
+
+def _decides_the_sweep(override: Override) -> bool:
+    return override.get_key_element().lstrip("+~").split(".")[0] in ("profile", LAUNCH, "hydra")
+
+
+def _element(name: str, chosen: Sequence[str]) -> tuple[Element, Launch]:
+    overrides = (f"experiment={name}", *chosen)
+    tree = compose("train", list(overrides))
+    try:
+        run, launch = compose_run(tree), read_launch(tree)
+    except ConfigError as error:
+        raise ConfigError(f"{' '.join(overrides)}: {error}") from error
+    benchmarks = launch.benchmarks.get(run.task.name, ())
+    return Element(overrides, run, benchmarks, run.label not in launch.not_in_paper), launch
+
+
+def read_launch(tree: DictConfig) -> Launch:
+    """The `launch` tree of a composed configuration. Raises ConfigError."""
+    plain = OmegaConf.to_container(tree[LAUNCH], resolve=True)
+    assert isinstance(plain, dict)
+    launch = build(Launch, {str(key): value for key, value in plain.items()}, LAUNCH)
+    assert isinstance(launch, Launch)
+    return launch
+
+
+def _check_places(runs: Sequence[RunConfig]) -> None:
+    places: dict[str, list[RunConfig]] = defaultdict(list)
+    for run in runs:
+        places[str(run.folder)].append(run)
+    for place, there in places.items():
+        if len(there) > 1:
+            raise ConfigError(
+                f"{len(there)} elements of this experiment would write to {place}: they differ in what names no "
+                "folder; sweep algorithm, task or seed, or give each value an experiment_name or algorithm.label of "
+                "its own."
+            )
