@@ -26,22 +26,59 @@ from rtpo.types import Boundary, Floats, Grade, Group, Role, Rollout, Task, Trai
 from rtpo.verbs import Loss, Update
 
 
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """That an update trained turn k of a path, inherited turns included.
+
+    update: its place among the step's. advantage: mean over the turn's tokens. group: what the path was compared in.
+    """
+
+    rollout_uid: str
+    update: int
+    k: int
+    advantage: float
+    group: str
+
+
 @dataclass
 class StepLog:
-    """What one step did, in order: one entry a verb; `grades` has one a rollout."""
+    """What one step did, in order: one entry a verb; `grades` has one a rollout. samples: the rollouts kept for the
+    records; trained: of these."""
 
     rollouts: list[dict[str, Any]] = field(default_factory=list)
     updates: list[dict[str, Any]] = field(default_factory=list)
     retries: list[str] = field(default_factory=list)
     samples: list[Rollout] = field(default_factory=list)
     grades: list[Grade] = field(default_factory=list)
+    trained: list[Trained] = field(default_factory=list)
+
+    def keep(self, rollouts: Sequence[Rollout], count: int) -> None:
+        """Of a call's rollouts the first `count` from tasks, and all that were forked from one kept before."""
+        kept = self._kept
+        self.samples += [rollout for rollout in rollouts if rollout.parent_uid is None][:count]
+        self.samples += [rollout for rollout in rollouts if rollout.parent_uid in kept]
+
+    def note_training(self, rows: Sequence[TrainRow]) -> None:
+        """The rows of the update that is the next entry of `updates`."""
+        kept, update = self._kept, len(self.updates)
+        for row in rows:
+            if row.rollout_uid in kept:
+                for turn in row.turns:
+                    own = row.advantage[row.mask & (row.turn_index == turn.k)]
+                    advantage = float(own.mean(dtype=np.float64))
+                    self.trained.append(Trained(row.rollout_uid, update, turn.k, advantage, row.group))
+
+    @property
+    def _kept(self) -> set[str]:
+        return {rollout.uid for rollout in self.samples}
 
 
 class AgentHarness:
     """`rtpo.verbs.Harness` on a backend.
 
     engine_kl_limit: the k3 KL between the trainer and the engine on the same context, in nats a token, above which the
-    engine is taken to hold other weights than it says. samples_per_rollout: rollouts kept for the records in each call.
+    engine is taken to hold other weights than it says. samples_per_rollout: rollouts from tasks kept for the records in
+    each call; all that is forked from these in the step is kept too, so that trees are whole.
     always_push: give the engine its weights at every synchronisation, so that its caches are empty then whatever came
     before.
     """
@@ -114,7 +151,7 @@ class AgentHarness:
         self._open.add(rollouts)
         self.ledger.count_rollouts(rollouts)
         self.log.rollouts.append(diagnostics.rollout_metrics(rollouts, role))
-        self.log.samples += rollouts[: self._samples]
+        self.log.keep(rollouts, self._samples)
         self.log.grades += [rollout.grade for rollout in rollouts]
         return [tuple(rollouts[i * n : (i + 1) * n]) for i in range(len(starts))]
 
@@ -136,6 +173,7 @@ class AgentHarness:
         if results:
             self.policy_version += 1
         self.ledger.count_update(rows, len(results))
+        self.log.note_training(rows)
         self.log.updates.append(metrics | diagnostics.step_metrics(results))
         return Update(len(results), self.policy_version, before)
 

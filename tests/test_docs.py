@@ -22,7 +22,7 @@ from rtpo.backend import StepResult, TokenScores
 from rtpo.budget import Budget, Ledger
 from rtpo.config import PROJECT, RunConfig
 from rtpo.errors import DataError, Stopped
-from rtpo.harness import StepLog
+from rtpo.harness import StepLog, Trained
 from rtpo.records import RunFolder
 from rtpo.rows import trajectory_rows
 from rtpo.run import Run, StopRequest, sample_line
@@ -281,7 +281,8 @@ def test_every_key_of_the_line_files_is_documented(run: Run, rollouts: list[Roll
     assert flat(step) == documented("Lines of `steps.jsonl`")
     evaluation = run._evaluation_lines("after", "greedy", [tuple(rollouts)])[0]
     assert flat(evaluation) == documented("Lines of `evaluations.jsonl`")
-    assert flat(sample_line(0, rollouts[0]), ("turns",)) == documented("Lines of `rollouts.jsonl`")
+    sample = sample_line(0, rollouts[0], [Trained(rollouts[0].uid, 0, 0, 0.5, "q")])
+    assert flat(sample, ("turns", "trained")) == documented("Lines of `rollouts.jsonl`")
 
 
 @pytest.mark.parametrize("enum", [ToolOutcome, Termination, StopReason, GradeOutcome])

@@ -65,7 +65,7 @@ def outcome(harness: RecordingHarness) -> dict[str, Any]:
     ledger = harness.ledger.as_dict()
     del ledger["seconds"], ledger["syncs"]
     return {
-        "rollouts": [sample_line(0, rollout) for rollout in harness.log.samples],
+        "rollouts": [sample_line(0, rollout, harness.log.trained) for rollout in harness.log.samples],
         "logprobs": [turn.logprobs.tolist() for r in harness.log.samples for turn in r.own_turns],
         "calls": harness.log.rollouts,
         "updates": harness.log.updates,
