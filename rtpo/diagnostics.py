@@ -8,7 +8,12 @@ import numpy as np
 
 from rtpo.backend import StepResult, TokenScores
 from rtpo.mismatch import mismatch
-from rtpo.types import Floats, Role, Rollout, Termination, TrainRow
+from rtpo.types import Floats, Role, Rollout, StopReason, Termination, ToolOutcome, TrainRow
+
+EXECUTED = frozenset({ToolOutcome.OK, ToolOutcome.PROGRAM_ERROR, ToolOutcome.TIMEOUT, ToolOutcome.MEMORY})
+"""what became of a call that the tool ran, well or not"""
+NO_TOOL = "none"
+"""in records, of a call that names no tool there is"""
 
 
 def rollout_metrics(rollouts: Sequence[Rollout], role: Role) -> dict[str, Any]:
@@ -29,6 +34,44 @@ def rollout_metrics(rollouts: Sequence[Rollout], role: Role) -> dict[str, Any]:
         "generated_tokens": int(sum(len(turn.output_ids) for turn in turns)),
         "context_tokens": int(sum(len(turn.context_ids) for turn in turns)),
     }
+
+
+def path_line(step: int, rollout: Rollout) -> dict[str, Any]:
+    """An ended path for the records; tokens, cut turns and calls are of the turns it sampled itself."""
+    return {
+        "step": step,
+        "rollout": rollout.uid,
+        "parent": rollout.parent_uid,
+        "start_k": rollout.start_k,
+        "role": rollout.role.value,
+        "task": rollout.task.uid,
+        "termination": rollout.termination.value,
+        "grade": rollout.grade.outcome.value,
+        "reward": rollout.grade.reward,
+        "detail": rollout.grade.detail,
+        "turns": len(rollout.turns),
+        "cut_turns": cut_turns(rollout),
+        "generated_tokens": sum(len(turn.output_ids) for turn in rollout.own_turns),
+        "calls": call_counts(rollout),
+    }
+
+
+def cut_turns(rollout: Rollout) -> int:
+    """Of the turns it sampled itself, those that met their token limit."""
+    return sum(turn.stop is StopReason.LENGTH for turn in rollout.own_turns)
+
+
+def call_counts(rollout: Rollout) -> dict[str, dict[str, int]]:
+    """By tool, of the turns it sampled itself: `attempted`, every call in a reply, whether it could be read or not;
+    `executed`, those that the tool ran, well or not; `ok`, well; `failed`, those that it did not run."""
+    counts: dict[str, dict[str, int]] = defaultdict(lambda: {"attempted": 0, "executed": 0, "ok": 0, "failed": 0})
+    for turn in rollout.own_turns:
+        for use in turn.calls:
+            of_tool = counts[use.tool or NO_TOOL]
+            of_tool["attempted"] += 1
+            of_tool["executed" if use.outcome in EXECUTED else "failed"] += 1
+            of_tool["ok"] += use.outcome is ToolOutcome.OK
+    return dict(counts)
 
 
 def first_success(calls: Sequence[dict[str, Any]]) -> float | None:

@@ -7,7 +7,6 @@ import json
 import os
 import re
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -18,6 +17,7 @@ from omegaconf import DictConfig
 
 from rtpo.chat import ChatFormat
 from rtpo.config import PROJECT, SamplingConfig, Strict, TaskConfig, portable, read_tree
+from rtpo.diagnostics import call_counts, cut_turns
 from rtpo.endpoint import EndpointSettings
 from rtpo.engine import Sampling
 from rtpo.envs import ENVIRONMENTS, environment_facts
@@ -29,14 +29,11 @@ from rtpo.rewards.qa import output_hit, score
 from rtpo.seeds import stream_seed
 from rtpo.tasks import check_prompts, load_tasks
 from rtpo.tools.protocol import visible_text
-from rtpo.types import Role, Rollout, RolloutContext, StopReason, Task, Termination, ToolOutcome
+from rtpo.types import Role, Rollout, RolloutContext, StopReason, Task, Termination
 
 SCHEMA = 1
 """of manifests, summaries and lines"""
 SAMPLES = "samples.jsonl"
-EXECUTED = frozenset({ToolOutcome.OK, ToolOutcome.PROGRAM_ERROR, ToolOutcome.TIMEOUT, ToolOutcome.MEMORY})
-NO_TOOL = "none"
-"""in records, of a call that names no tool there is"""
 QA_ENVIRONMENTS = ("search",)
 """those with short answers, which are scored besides the reward"""
 
@@ -253,7 +250,7 @@ def episode_facts(rollout: Rollout, chat: ChatFormat, is_qa: bool) -> Line:
         "qa": qa_scores(rollout.task, extracted, answer, replies) if is_qa else None,
         "termination": rollout.termination.value,
         "turns": len(rollout.turns),
-        "cut_turns": sum(turn.stop is StopReason.LENGTH for turn in rollout.turns),
+        "cut_turns": cut_turns(rollout),
         "generated_tokens": sum(len(turn.output_ids) for turn in rollout.turns),
         "calls": call_counts(rollout),
     }
@@ -275,18 +272,6 @@ def qa_scores(task: Task, extracted: str | None, answer: str | None, replies: Se
         "answer_hit": float(output_hit(answers, [text])),
         "output_hit": float(output_hit(answers, [_MARKUP.sub(" ", reply) for reply in replies])),
     }
-
-
-def call_counts(rollout: Rollout) -> dict[str, dict[str, int]]:
-    """By tool: `attempted`, every call in a reply, whether it could be read or not; `executed`, those that the tool
-    ran, well or not; `failed`, the rest."""
-    counts: dict[str, dict[str, int]] = defaultdict(lambda: {"attempted": 0, "executed": 0, "failed": 0})
-    for turn in rollout.turns:
-        for use in turn.calls:
-            of_tool = counts[use.tool or NO_TOOL]
-            of_tool["attempted"] += 1
-            of_tool["executed" if use.outcome in EXECUTED else "failed"] += 1
-    return dict(counts)
 
 
 def _said(output_ids: Any, stop: StopReason) -> Any:

@@ -22,7 +22,7 @@ from rtpo.errors import NonFinite, StaleEngine
 from rtpo.packing import pack, training_batches
 from rtpo.rows import recorded_rows
 from rtpo.seeds import generator
-from rtpo.types import Boundary, Floats, Grade, Group, Role, Rollout, Task, TrainRow
+from rtpo.types import Boundary, Floats, Grade, Group, Role, Rollout, Task, Termination, TrainRow
 from rtpo.verbs import Loss, Update
 
 
@@ -43,7 +43,7 @@ class Trained:
 @dataclass
 class StepLog:
     """What one step did, in order: one entry a verb; `grades` has one a rollout. samples: the rollouts kept for the
-    records; trained: of these."""
+    records; trained: of these. paths: all that ended, which the records list without their tokens."""
 
     rollouts: list[dict[str, Any]] = field(default_factory=list)
     updates: list[dict[str, Any]] = field(default_factory=list)
@@ -51,6 +51,7 @@ class StepLog:
     samples: list[Rollout] = field(default_factory=list)
     grades: list[Grade] = field(default_factory=list)
     trained: list[Trained] = field(default_factory=list)
+    paths: list[dict[str, Any]] = field(default_factory=list)
 
     def keep(self, rollouts: Sequence[Rollout], count: int) -> None:
         """Of a call's rollouts the first `count` from tasks, and all that were forked from one kept before."""
@@ -153,6 +154,11 @@ class AgentHarness:
         self.log.rollouts.append(diagnostics.rollout_metrics(rollouts, role))
         self.log.keep(rollouts, self._samples)
         self.log.grades += [rollout.grade for rollout in rollouts]
+        self.log.paths += [
+            diagnostics.path_line(self._step + 1, rollout)
+            for rollout in rollouts
+            if rollout.termination is not Termination.OPEN
+        ]
         return [tuple(rollouts[i * n : (i + 1) * n]) for i in range(len(starts))]
 
     def score(self, rows: Sequence[TrainRow]) -> list[Floats]:

@@ -27,7 +27,7 @@ import yaml
 from rtpo.errors import DataError, Held, MachineError
 
 SCHEMA = 1
-LINE_FILES = ("steps.jsonl", "evaluations.jsonl", "rollouts.jsonl")
+LINE_FILES = ("steps.jsonl", "evaluations.jsonl", "paths.jsonl", "rollouts.jsonl")
 PACKAGES = ("torch", "verl", "ray", "transformers", "tensordict", "vllm", "numpy", "hydra-core", "math-verify")
 
 

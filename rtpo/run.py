@@ -17,7 +17,7 @@ from tqdm import tqdm
 
 from rtpo.budget import Budget, Ledger
 from rtpo.config import PROJECT, RunConfig
-from rtpo.diagnostics import first_success
+from rtpo.diagnostics import call_counts, cut_turns, first_success
 from rtpo.durable import Done, DurableHarness
 from rtpo.envs import environment_facts
 from rtpo.errors import Stopped
@@ -197,6 +197,7 @@ class Run:
         self._folder.append("steps.jsonl", [line])
         samples = [sample_line(self._progress.step, sample, log.trained) for sample in log.samples]
         self._folder.append("rollouts.jsonl", samples)
+        self._folder.append("paths.jsonl", log.paths)
         if self._track is not None:
             self._track.log(tracked(line), step=self._progress.step)
         return line
@@ -242,8 +243,11 @@ class Run:
                 "reward": rollout.grade.reward,
                 "termination": rollout.termination.value,
                 "turns": len(rollout.turns),
+                "detail": rollout.grade.detail,
+                "cut_turns": cut_turns(rollout),
                 "generated_tokens": sum(len(turn.output_ids) for turn in rollout.turns),
                 "tools": dict(Counter(use.outcome.value for turn in rollout.turns for use in turn.calls)),
+                "calls": call_counts(rollout),
             }
             for group in groups
             for sample, rollout in enumerate(group)

@@ -34,6 +34,11 @@ def test_a_run_leaves_its_records_and_stays_in_its_budget(finished: RunFolder) -
     assert [(e["when"], e["mode"]) for e in evaluations] == [
         (when, mode) for when in ("before", "after") for mode in ("sampled", "greedy") for _ in range(4)
     ]
+    paths = lines(finished.path, "paths.jsonl")
+    assert len({path["rollout"] for path in paths}) == len(paths) == ledger["rollouts"]
+    assert sum(path["generated_tokens"] for path in paths) == ledger["generated_tokens"]
+    attempted = [calls["attempted"] for path in paths for calls in path["calls"].values()]
+    assert sum(attempted) == sum(ledger["tool_calls"].values())
     samples = lines(finished.path, "rollouts.jsonl")
     known = {sample["rollout"] for sample in samples}
     assert all(sample["parent"] for sample in samples if sample["role"] == "sibling")
