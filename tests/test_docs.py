@@ -281,7 +281,7 @@ def test_every_key_of_the_line_files_is_documented(run: Run, rollouts: list[Roll
     assert flat(step) == documented("Lines of `steps.jsonl`")
     evaluation = run._evaluation_lines("after", "greedy", [tuple(rollouts)])[0]
     assert flat(evaluation) == documented("Lines of `evaluations.jsonl`")
-    assert flat(diagnostics.path_line(1, rollouts[0]), ("calls",)) == documented("Lines of `paths.jsonl`")
+    assert flat(diagnostics.path_line(1, rollouts[0])) == documented("Lines of `paths.jsonl`")
     sample = sample_line(0, rollouts[0], [Trained(rollouts[0].uid, 0, 0, 0.5, "q")])
     assert flat(sample, ("turns", "trained")) == documented("Lines of `rollouts.jsonl`")
 
