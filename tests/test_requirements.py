@@ -1,0 +1,108 @@
+"""The two package sets: what the code imports is in both, and what must be alike is."""
+
+import ast
+import re
+import sys
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+import yaml
+
+from experiments.resolve_packages import CUDA, FROM_SOURCE, PYTHON, check, pins, resolve
+from rtpo.config import PROJECT
+from rtpo.errors import DataError, MachineError
+
+REQUIREMENTS = PROJECT / "requirements"
+CPU, GPU = (pins((REQUIREMENTS / f"{name}.txt").read_text()) for name in ("cpu", "gpu"))
+FOLDERS = ("rtpo", "baselines", "analysis", "experiments", "tests")
+APART = {"tau2": "docs/airline.md", "vllm": "a rebuild for CPUs, an extra"}
+"""installed apart, and where that is said; vLLM is in the GPU set"""
+ALIKE = (
+    "verl",
+    "ray",
+    "tensordict",
+    "hydra-core",
+    "omegaconf",
+    "math-verify",
+    "latex2sympy2-extended",
+    "sympy",
+    "bm25s",
+)
+"""where another version could grade, rank or configure otherwise, or lay a batch out otherwise"""
+
+
+def canonical(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def imported() -> set[str]:
+    """Packages that a file of the project imports, functions' imports included."""
+    found = set()
+    for path in (path for folder in FOLDERS for path in (PROJECT / folder).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                found |= {alias.name.split(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module is not None:
+                found.add(node.module.split(".")[0])
+    own = {path.stem for folder in ("tests", "rtpo/tools") for path in (PROJECT / folder).glob("*.py")} | set(FOLDERS)
+    return found - own - set(sys.stdlib_module_names)
+
+
+def test_every_import_is_in_both_sets() -> None:
+    distributions = packages_distributions()
+    names = imported()
+    assert {"torch", "verl", "hydra", "yaml", "PIL"} <= names
+    sets = {"cpu": (set(CPU), names - set(APART)), "gpu": (set(GPU), (names - set(APART)) | {"vllm"})}
+    for name, (pinned, needed) in sets.items():
+        missing = [one for one in needed if not {canonical(d) for d in distributions.get(one, [one])} & pinned]
+        assert missing == [], f"not in requirements/{name}.txt"
+
+
+def test_sets_are_alike_where_they_must_be() -> None:
+    assert {name: CPU[name] for name in ALIKE} == {name: GPU[name] for name in ALIKE}
+
+
+def test_the_pinned_sets_are_those_asked_for() -> None:
+    for asked, pinned in (("cpu.in", CPU), ("gpu.in", GPU)):
+        lines = (REQUIREMENTS / asked).read_text().splitlines()
+        wanted = {line.partition("==")[0]: line.partition("==")[2] for line in lines if line and line[0] != "#"}
+        assert {name: pinned.get(canonical(name)) for name in wanted} == {
+            name: version or pinned.get(canonical(name), "pinned") for name, version in wanted.items()
+        }
+
+
+def test_the_gpu_set_needs_no_compiler_and_names_its_cuda() -> None:
+    assert "flash-attn" not in GPU
+    assert set(FROM_SOURCE) <= set(GPU)
+    assert GPU[CUDA].split(".")[0] == "13"
+    assert {name for name in GPU if name.startswith("nvidia-") and name.endswith(("-cu11", "-cu12"))} == set()
+
+
+def test_the_conda_environment_is_the_gpu_set() -> None:
+    environment = yaml.safe_load((PROJECT / "environment.yml").read_text())
+    python, pip = environment["dependencies"][0], environment["dependencies"][-1]
+    assert python == f"python={PYTHON}"
+    assert pip == {"pip": ["-r requirements/gpu.txt", "-e ."]}
+
+
+def test_without_uv_it_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    with pytest.raises(MachineError, match="pip install uv"):
+        resolve(tmp_path / "any.txt")
+
+
+def test_a_set_that_pins_too_little_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    uv = tmp_path / "uv"
+    uv.write_text("#!/bin/sh\necho verl==0.9.1\necho ray==2.60.0\n")
+    uv.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin")
+    (tmp_path / "some.txt").write_text("verl==0.9.1\n")
+    with pytest.raises(DataError, match="does not pin ray"):
+        check(tmp_path / "some.txt")
+    (tmp_path / "some.txt").write_text("verl==0.9.1\nray==2.60.0\n")
+    assert check(tmp_path / "some.txt") == {"verl": "0.9.1", "ray": "2.60.0"}
+    uv.write_text("#!/bin/sh\necho no such version >&2\nexit 1\n")
+    with pytest.raises(DataError, match=r"does not resolve for Python 3\.12 .*\nno such version"):
+        check(tmp_path / "some.txt")
