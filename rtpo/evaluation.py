@@ -34,6 +34,8 @@ from rtpo.types import Role, Rollout, RolloutContext, StopReason, Task, Terminat
 SCHEMA = 1
 """of manifests, summaries and lines"""
 SAMPLES = "samples.jsonl"
+GROUPED_BY = ("level", "category")
+"""of a question's meta, what a benchmark's parts are told by"""
 QA_ENVIRONMENTS = ("search",)
 """those with short answers, which are scored besides the reward"""
 
@@ -227,6 +229,7 @@ async def _sample(
     return {
         "position": position,
         "uid": task.uid,
+        "meta": {key: task.meta[key] for key in GROUPED_BY if key in task.meta},
         "sample": sample,
         "seed": stream_seed(world.seed, uid, 0),
         **episode_facts(rollout, world.chat, panel.task.env in QA_ENVIRONMENTS),
