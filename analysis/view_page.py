@@ -139,17 +139,15 @@ def _setting(config: Mapping[str, Any], key: str) -> str:
 
 def _overview(view: _View) -> Html:
     """The tree at a glance: a row for each path from the question, with what was forked from it."""
-    last = max((path.start_k for path in view.tree.paths), default=0)
+    last = max(path.start_k for path in view.tree.paths)
     head = [element("th", name) for name in ("path", "reward", "A", *(f"forked at S_{k}" for k in range(last + 1)))]
     rows = []
     for path in view.tree.roots:
+        forked = view.tree.forked(path)
         cells = [_link(path, view, f"{path.role} {path.uid}"), text(_reward(path)), text(_advantages(path, short=True))]
         for k in range(last + 1):
-            forked = [
-                _link(one, view, f"{_reward(one)} ({_advantages(one, short=True)})")
-                for one in view.tree.forked(path, k)
-            ]
-            cells.append(joined(forked, ", ") if forked else text("–"))
+            links = [_link(one, view, f"{_reward(one)} ({_advantages(one, short=True)})") for one in forked.get(k, [])]
+            cells.append(joined(links, ", ") if links else text("–"))
         rows.append(element("tr", *(element("td", cell) for cell in cells)))
     caption = element("caption", "At a glance: reward (advantage A) of each path")
     return element("table", caption, element("tr", *head), *rows, class_="overview")
@@ -161,7 +159,7 @@ def _link(path: PathRecord, view: _View, words: str) -> Html:
 
 def _path(path: PathRecord, view: _View) -> Html:
     """A path with its turns and, at each S_k, what was forked there."""
-    is_root = path.parent not in view.tree.by_uid
+    is_root = view.tree.parent(path) is None
     versions = sorted({turn.version for turn in path.turns})
     facts = [
         f"reward {_reward(path)}",
@@ -174,8 +172,7 @@ def _path(path: PathRecord, view: _View) -> Html:
     summary = element("summary", element("strong", f"{path.role} {path.uid}"), " ", *(_fact(fact) for fact in facts))
     parts = []
     own = {turn.k: turn for turn in path.turns}
-    starts = {one.start_k for one in view.tree.paths if one.parent == path.uid}
-    forked = {k: view.tree.forked(path, k) for k in starts}
+    forked = view.tree.forked(path)
     for k in sorted(own.keys() | forked.keys()):
         place = "" if k in own else "inherited" if k < path.start_k else "others go on from here"
         parts.append(element("h4", f"S_{k}", _fact(place)))
@@ -184,23 +181,22 @@ def _path(path: PathRecord, view: _View) -> Html:
         if k in forked:
             title = element("h5", f"Forked from S_{k}: {len(forked[k])}")
             parts.append(element("div", title, *(_path(one, view) for one in forked[k]), class_="forked"))
-    is_open = is_root or path.is_unequal or any(_path_matters(one, view) for found in forked.values() for one in found)
+    is_open = is_root or _matters(path, view)
     return element(
         "details", summary, *parts, id=view.anchors[path.uid], class_=f"path {_word(path.role)}", open=is_open
     )
 
 
-def _path_matters(path: PathRecord, view: _View) -> bool:
-    """Whether it, or a path that goes on from it, was trained with an advantage that is not 0."""
-    return path.is_unequal or any(
-        _path_matters(one, view) for one in view.tree.paths if one.parent == path.uid and one.start_k >= path.start_k
-    )
+def _matters(path: PathRecord, view: _View) -> bool:
+    """Whether it, or a path forked from it, was trained with an advantage that is not 0."""
+    forked = view.tree.forked(path)
+    return path.is_unequal or any(_matters(one, view) for found in forked.values() for one in found)
 
 
 def _context(path: PathRecord, turn: TurnRecord, view: _View) -> Html:
     title = f"c_{turn.k} as the policy saw it, {len(turn.context_ids)} tokens"
-    inherited = view.tree.by_uid.get(path.parent or "") if turn.k == path.start_k else None
-    if inherited is not None and view.tree.context(inherited, turn.k) == turn.context_ids:
+    parent = view.tree.parent(path)
+    if turn.k == path.start_k and parent is not None and view.tree.context(parent, turn.k) == turn.context_ids:
         return element("p", f"c_{turn.k}: the same {len(turn.context_ids)} tokens as above", class_="same")
     return element(
         "details", element("summary", title), element("pre", view.reader.whole(turn.context_ids)), class_="context"
@@ -274,11 +270,10 @@ def _trained(path: PathRecord, trainings: Sequence[Training] | None) -> str:
         return f"trained: {UNKNOWN}"
     if not trainings:
         return "not trained"
-    each = [
-        f"A {_signed(one.advantage)} in update {one.update}"
-        + ("" if one.path == path.uid else f" as part of {one.path}")
-        for one in trainings
-    ]
+    each = []
+    for one in trainings:
+        whose = "" if one.path == path.uid else f" as part of {one.path}"
+        each.append(f"A {_signed(one.advantage)} in update {one.update}{whose}")
     return f"trained: {'; '.join(each)}"
 
 

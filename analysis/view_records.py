@@ -1,10 +1,11 @@
-"""What a page of rollouts is made from: `rollouts.jsonl` of a run, finished or not, and `samples.jsonl` of an evaluation.
+"""What a page of rollouts is made from: a run's `rollouts.jsonl`, finished or not, an evaluation's `samples.jsonl`.
 
 A line that cannot be read is left out, and named with its file and number in `damaged`.
 """
 
 import gzip
 import json
+import math
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +24,8 @@ T = TypeVar("T")
 ROLLOUTS = "rollouts.jsonl"
 UNKNOWN = "unknown"
 """what older records do not say"""
+ROUNDED_UP = 1e-4
+"""the largest log-prob: 0, but for rounding"""
 SOME = 5
 """questions and steps that a sentence names"""
 
@@ -81,17 +84,32 @@ class Tree:
     paths: tuple[PathRecord, ...]
 
     @cached_property
-    def by_uid(self) -> Mapping[str, PathRecord]:
-        return {path.uid: path for path in self.paths}
+    def _parents(self) -> Mapping[str, PathRecord]:
+        """By uid. Records have a parent before what was forked from it."""
+        known: dict[str, PathRecord] = {}
+        parents = {}
+        for path in self.paths:
+            if path.parent in known:
+                parents[path.uid] = known[path.parent]
+            known[path.uid] = path
+        return parents
+
+    def parent(self, path: PathRecord) -> PathRecord | None:
+        """What it was forked from, if that is in the records."""
+        return self._parents.get(path.uid)
 
     @property
     def roots(self) -> list[PathRecord]:
         """Paths from the question, and those whose parent is not in the records."""
-        return [path for path in self.paths if path.parent not in self.by_uid]
+        return [path for path in self.paths if self.parent(path) is None]
 
-    def forked(self, path: PathRecord, k: int) -> list[PathRecord]:
-        """The paths forked from S_k of this one."""
-        return [other for other in self.paths if (other.parent, other.start_k) == (path.uid, k)]
+    def forked(self, path: PathRecord) -> Mapping[int, list[PathRecord]]:
+        """The paths forked from this one, by the k of the boundary, in order."""
+        found: dict[int, list[PathRecord]] = {}
+        for other in self.paths:
+            if self.parent(other) is path:
+                found.setdefault(other.start_k, []).append(other)
+        return dict(sorted(found.items()))
 
     def trainings(self, path: PathRecord, k: int) -> list[Training] | None:
         """The updates that trained the turn k which this path sampled: its own, and those of paths that inherited it.
@@ -109,7 +127,7 @@ class Tree:
         """Which path sampled the turn k that lies on this one."""
         owner: PathRecord | None = path
         while owner is not None and k < owner.start_k:
-            owner = self.by_uid.get(owner.parent or "")
+            owner = self.parent(owner)
         return owner, k
 
 
@@ -192,7 +210,7 @@ def load_source(folder: Path) -> AnySource:
     packed = folder / f"{ROLLOUTS}.gz"
     file = packed if packed.exists() else folder / ROLLOUTS
     remedy = "a run keeps some with samples_per_rollout=1 or more."
-    paths, damaged = _read(file, _path) if file.exists() else ([], [])
+    paths, damaged = _read(file, _Paths()) if file.exists() else ([], [])
     if not paths:
         raise DataError(_nothing(file, damaged, remedy))
     return RunSource(folder, config, is_finished, damaged, tuple(paths))
@@ -288,6 +306,20 @@ def _read(file: Path, record: Callable[[Any], T]) -> tuple[list[T], list[str]]:
     return records, damaged
 
 
+class _Paths:
+    """Reads lines, each path once."""
+
+    def __init__(self) -> None:
+        self._known: set[tuple[int, str]] = set()
+
+    def __call__(self, line: Any) -> PathRecord:
+        path = _path(line)
+        if (path.step, path.uid) in self._known:
+            raise ValueError(f"it repeats rollout {path.uid} of step {path.step}")
+        self._known.add((path.step, path.uid))
+        return path
+
+
 def _path(line: Any) -> PathRecord:
     uid, trained = str(line["rollout"]), line.get("trained")
     reward = line["reward"]
@@ -314,6 +346,8 @@ def _turn(turn: Any) -> TurnRecord:
     output_ids, logprobs = _ids(turn["output_ids"]), turn.get("logprobs")
     if logprobs is not None and len(logprobs) != len(output_ids):
         raise ValueError(f"turn {turn['k']} has {len(output_ids)} output ids and {len(logprobs)} log-probs")
+    if not all(-math.inf < one <= ROUNDED_UP for one in logprobs or ()):
+        raise ValueError(f"turn {turn['k']} has a log-prob that is none")
     calls, feedback = turn.get("calls"), turn.get("feedback_ids")
     return TurnRecord(
         int(turn["k"]),
