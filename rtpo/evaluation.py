@@ -15,6 +15,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
+from rtpo.call_audit import call_audit
 from rtpo.chat import ChatFormat
 from rtpo.config import PROJECT, SamplingConfig, Strict, TaskConfig, portable, read_tree
 from rtpo.diagnostics import call_counts, cut_turns
@@ -256,6 +257,7 @@ def episode_facts(rollout: Rollout, chat: ChatFormat, is_qa: bool) -> Line:
         "cut_turns": cut_turns(rollout),
         "generated_tokens": sum(len(turn.output_ids) for turn in rollout.turns),
         "calls": call_counts(rollout),
+        "audit": call_audit(rollout, replies),
     }
 
 
