@@ -199,7 +199,10 @@ def _context(path: PathRecord, turn: TurnRecord, view: _View) -> Html:
     if turn.k == path.start_k and parent is not None and view.tree.context(parent, turn.k) == turn.context_ids:
         return element("p", f"c_{turn.k}: the same {len(turn.context_ids)} tokens as above", class_="same")
     return element(
-        "details", element("summary", title), element("pre", view.reader.whole(turn.context_ids)), class_="context"
+        "details",
+        element("summary", title),
+        element("div", view.reader.whole(turn.context_ids), class_="text"),
+        class_="context",
     )
 
 
@@ -238,7 +241,7 @@ def _answer(turn: TurnRecord, view: _View) -> list[Html]:
         return [element("p", f"{calls}; f_{turn.k}: {UNKNOWN}", class_="same")]
     if not turn.feedback_ids:
         return [element("p", f"{calls}; nothing follows", class_="same")]
-    shown = element("pre", view.reader.whole(turn.feedback_ids), class_="feedback")
+    shown = element("div", view.reader.whole(turn.feedback_ids), class_="text feedback")
     return [element("h5", f"f_{turn.k}", _fact(calls)), shown]
 
 
@@ -334,10 +337,10 @@ def _sample(line: Mapping[str, Any]) -> Html:
     summary = element("summary", element("strong", f"sample {line['sample']}"), " ", *(_fact(fact) for fact in facts))
     parts = [
         element("h5", "extracted answer"),
-        element("pre", "none" if line["extracted"] is None else str(line["extracted"])),
+        element("div", "none" if line["extracted"] is None else str(line["extracted"]), class_="text"),
         element("h5", "final reply, its thinking left out"),
-        element("pre", "none" if line["answer"] is None else str(line["answer"])),
+        element("div", "none" if line["answer"] is None else str(line["answer"]), class_="text"),
     ]
     if line.get("detail"):
-        parts += [element("h5", "grading"), element("pre", str(line["detail"]))]
+        parts += [element("h5", "grading"), element("div", str(line["detail"]), class_="text")]
     return element("details", summary, *parts, class_="path", open=True)

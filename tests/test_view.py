@@ -231,10 +231,10 @@ def test_the_page_shows_the_tree_with_advantages_and_what_was_trained(rtpo: Path
             (thinking,) = reply.all("details", "thinking")
             assert "open" not in thinking.attributes
             assert "</think>" in thinking.text
-        contexts = [c.own("pre")[0].text for c in path.own("details", "context")]
+        contexts = [c.own("div", "text")[0].text for c in path.own("details", "context")]
         skipped = 1 if line["parent"] else 0
         assert contexts == [decode(turn["context_ids"]) for turn in line["turns"][skipped:]]
-        feedback = [pre.text for pre in path.own("pre", "feedback")]
+        feedback = [part.text for part in path.own("div", "feedback")]
         assert feedback == [decode(turn["feedback_ids"]) for turn in line["turns"] if turn["feedback_ids"]]
         assert path.text.count("calculator, ok") >= sum(
             turn["calls"] == [["calculator", "ok"]] for turn in line["turns"]
@@ -285,7 +285,9 @@ def test_several_runs_stand_side_by_side_on_one_question(results: Path, rtpo: Pa
     for column, folder in ((one, rtpo), (other, results / "grpo-seed0")):
         held = [line for line in records(folder) if line["task"] == question and line["step"] == 1]
         assert len(column.all("details", "path")) == len(held)
-        contexts = {c.own("pre")[0].text for c in column.all("details", "context") if "c_0" in c.own("summary")[0].text}
+        contexts = {
+            c.own("div", "text")[0].text for c in column.all("details", "context") if "c_0" in c.own("summary")[0].text
+        }
         assert len(contexts) == 1
     ids = [node.attributes["id"] for node in page.all("details", "path")]
     assert len(set(ids)) == len(ids)
@@ -463,7 +465,7 @@ def test_an_evaluation_shows_its_lines(tmp_path: Path, rtpo: Path) -> None:
     (folder / "samples.jsonl").write_text("".join(json.dumps(one) + "\n" for one in (line, no_reward)))
     page = page_of(rtpo, folder, question=task)
     _, evaluation = page.all("section", "run")
-    assert [pre.text for pre in evaluation.all("pre")] == [
+    assert [part.text for part in evaluation.all("div", "text")] == [
         "27",
         "it is <script>",
         "<i>right</i>",
@@ -570,7 +572,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 TAGS = (
-    "html head meta title style body main section h1 h2 h4 h5 p div span strong code pre details summary table caption "
+    "html head meta title style body main section h1 h2 h4 h5 p div span strong code details summary table caption "
     "tr th td a ul li"
 )
 ATTRIBUTES = {"lang", "charset", "http-equiv", "content", "name", "class", "id", "href", "open", "title"}
