@@ -204,7 +204,7 @@ def test_settings_that_cannot_be_are_named(overrides: list[str], sentence: str) 
 def test_a_missing_file_is_named_with_the_command_that_makes_it(config: EvaluateConfig, policy: Policy) -> None:
     task = config.benchmarks["toy"]
     config = replace(config, benchmarks={"toy": replace(task, held_out=replace(task.held_out, file="/nowhere.jsonl"))})
-    with pytest.raises(DataError, match=r"toy: /nowhere.jsonl does not exist: make it with .*prepare_data.py toy"):
+    with pytest.raises(DataError, match=r"toy: /nowhere.jsonl does not exist: make it with .*prepare_data.py nowhere"):
         evaluate(config)
 
 
@@ -272,9 +272,10 @@ def test_a_sample_is_recorded_with_its_answer_calls_and_end() -> None:
         "cut_turns": 1,
         "generated_tokens": sum(len(turn.output_ids) for turn in rollout.turns),
         "calls": {
-            "python": {"attempted": 3, "executed": 2, "failed": 1},
-            "none": {"attempted": 2, "executed": 0, "failed": 2},
+            "python": {"attempted": 3, "executed": 2, "ok": 1, "failed": 1},
+            "none": {"attempted": 2, "executed": 0, "ok": 0, "failed": 2},
         },
+        "audit": {"repeated": 0, "programs": 3, "valid_programs": 2, "answer_first": False},
     }
 
 
@@ -282,7 +283,17 @@ def test_an_episode_without_a_final_reply_has_no_answer() -> None:
     rollout = played(math_env, Task("t", "?", ("1",)), *[python("1")] * 2, max_turns=2)
     facts = episode_facts(rollout, BYTES, is_qa=False)
     assert (facts["answer"], facts["extracted"], facts["reward"], facts["termination"]) == (None, None, 0, "turn_limit")
-    assert call_counts(rollout) == {"python": {"attempted": 2, "executed": 2, "failed": 0}}
+    assert call_counts(rollout) == {"python": {"attempted": 2, "executed": 2, "ok": 2, "failed": 0}}
+    assert facts["audit"] == {"repeated": 1, "programs": 2, "valid_programs": 2, "answer_first": False}
+
+
+@pytest.mark.parametrize(("thought", "is_first"), [("it is 14.", True), ("140 or 1.14", False), ("14.5", False)])
+def test_an_answer_known_before_the_first_call_is_noted(thought: str, is_first: bool) -> None:
+    called = f"<think>\n{thought}\n</think>\n\n{python('14')}"
+    facts = episode_facts(played(math_env, Task("t", "?", ("14",)), called, "\\boxed{14}"), BYTES, is_qa=False)
+    assert facts["audit"]["answer_first"] is is_first
+    silent = episode_facts(played(math_env, Task("t", "?", ("14",)), "\\boxed{14}"), BYTES, is_qa=False)
+    assert silent["audit"] is None
 
 
 def test_short_answers_have_their_scores(tmp_path: Path) -> None:
@@ -294,7 +305,7 @@ def test_short_answers_have_their_scores(tmp_path: Path) -> None:
     facts = episode_facts(rollout, BYTES, is_qa=True)
     # sea of aral: 2 tokens in common of 3 and 2, one of 3 and 1; in the text the span "aral" is an alias
     assert facts["qa"] == {"em": 0.0, "f1": 0.8, "span_f1": 1.0, "answer_hit": 1.0, "output_hit": 1.0}
-    assert facts["calls"] == {"search": {"attempted": 1, "executed": 1, "failed": 0}}
+    assert facts["calls"] == {"search": {"attempted": 1, "executed": 1, "ok": 1, "failed": 0}}
     assert facts["reward"] == 0
 
 
