@@ -1,0 +1,100 @@
+"""Measure what the paper's three theorems say, with the algorithm files that train, on tables (`rtpo.tabular`).
+
+    python experiments/theory.py          all three
+    python experiments/theory.py 2 3      some
+
+Records go to results/theory/: theorem_<n>.jsonl, and theorem_<n>.json, the manifest, written last. A theorem's records
+are made anew. `python analysis/theory.py` makes docs/theory.md and its figures from them.
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, TextIO
+
+from experiments import theory_continuation, theory_credit, theory_order
+from experiments.theory_continuation import ContinuationSettings
+from experiments.theory_credit import CreditSettings
+from experiments.theory_order import OrderSettings
+from rtpo.errors import ConfigError, RTPOError
+from rtpo.records import RunFolder, commit, disk_errors, machine, packages, sha256, utc_now, write_whole
+
+PROJECT = Path(__file__).resolve().parents[1]
+RESULTS = PROJECT / "results" / "theory"
+SCHEMA = 1
+PARTS: dict[int, tuple[Callable[[Any], Iterator[dict[str, Any]]], Any]] = {
+    1: (theory_order.lines, OrderSettings()),
+    2: (theory_credit.lines, CreditSettings()),
+    3: (theory_continuation.lines, ContinuationSettings()),
+}
+"""theorem to what makes its lines and the settings of the full run"""
+
+
+def measure(theorem: int, folder: Path, settings: Any = None) -> None:
+    """Make a theorem's records in `folder`; `settings`: those of the full run unless given."""
+    make, full = PARTS[theorem]
+    used = full if settings is None else settings
+    started, wall, cpu = utc_now(), time.monotonic(), time.process_time()
+    head, dirty = commit(PROJECT)
+    records, manifest = folder / f"theorem_{theorem}.jsonl", folder / f"theorem_{theorem}.json"
+    with disk_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        with RunFolder(folder).held():
+            manifest.unlink(missing_ok=True)
+            with records.open("w", encoding="utf-8") as out:
+                count = sum(_write(out, line) for line in make(used))
+            described = {
+                "schema": SCHEMA,
+                "theorem": theorem,
+                "settings": asdict(used),
+                "started": started,
+                "ended": utc_now(),
+                "wall_seconds": time.monotonic() - wall,
+                "cpu_seconds": time.process_time() - cpu,
+                "commit": head,
+                "dirty": dirty,
+                "machine": machine(),
+                "packages": packages(),
+                "lines": count,
+                "sha256": sha256(records),
+            }
+            write_whole(manifest, (json.dumps(described, indent=1) + "\n").encode())
+
+
+def _write(out: TextIO, line: Mapping[str, Any]) -> int:
+    out.write(json.dumps(line) + "\n")
+    return 1
+
+
+def chosen(given: Sequence[str]) -> list[int]:
+    """The theorems of the command line. Raises ConfigError for one that there is not."""
+    unknown = [name for name in given if name not in {str(theorem) for theorem in PARTS}]
+    if unknown:
+        raise ConfigError(
+            f"theorem {', '.join(unknown)}: no such theorem; use {', '.join(map(str, PARTS))}, or none for all."
+        )
+    return sorted({int(name) for name in given}) or list(PARTS)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command; returns its exit status."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("theorems", nargs="*", help="1, 2, 3; all without any")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the records")
+    given = parser.parse_args(arguments)
+    try:
+        for theorem in chosen(given.theorems):
+            measure(theorem, given.results)
+            print(given.results / f"theorem_{theorem}.json")
+    except RTPOError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
