@@ -130,7 +130,8 @@ class Memory:
         self.after_step: list[float] = []
 
     def log(self, data: dict[str, float], step: int) -> None:
-        self.after_step.append(self._process.memory_info().rss / 2**20)
+        if "rollouts" in data:  # a step's numbers, not an evaluation's
+            self.after_step.append(self._process.memory_info().rss / 2**20)
 
 
 def driver_run(steps: int, prompts: int, thinking: int = 0) -> dict[str, Any]:

@@ -5,6 +5,7 @@ Hydra's own command line (`-m` for several runs, `--cfg job` to print the config
 
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 
 import hydra
 from omegaconf import DictConfig
@@ -19,7 +20,9 @@ from rtpo.model_folder import check_model
 from rtpo.records import RunFolder, disk_errors
 from rtpo.run import Run, StopRequest, open_ledger
 from rtpo.tasks import check_prompts, check_splits, load_tasks
+from rtpo.tracking import check_backends
 from rtpo.types import Task
+from rtpo.verl_harness.tracking import Tracking
 
 STOPPED = 75
 """exit status of a run that saved and can be resumed (sysexits' EX_TEMPFAIL)"""
@@ -40,6 +43,7 @@ def train(config: RunConfig, stop: StopRequest) -> RunFolder:
 
     from rtpo.verl_harness.session import chat_format
 
+    check_backends(config)
     check_model(config.model.path, config.top_logprobs)
     train_tasks = load_tasks(config.task, config.task.train)
     held_out = load_tasks(config.task, config.task.held_out)
@@ -62,7 +66,7 @@ def _run(
     held_out: Sequence[Task],
     stop: StopRequest,
 ) -> None:
-    from rtpo.verl_harness.session import open_backend, open_tracking
+    from rtpo.verl_harness.session import open_backend
 
     with disk_errors(folder.path):
         save = folder.latest()
@@ -88,9 +92,11 @@ def _run(
     if save:
         harness.load(save.folder, save.state["harness"])
         print(f"resuming {folder.path} after {harness.ledger.rollouts} rollouts")
-    track = open_tracking(config)
-    with stop.listening(), disk_errors(folder.path):
-        Run(config, folder, harness, train_tasks, held_out, save.state if save else None, stop, track).train()
+    state = save.state if save else None
+    with closing(Tracking(config, folder, state["progress"].step if state else None)) as track:
+        with stop.listening(), disk_errors(folder.path):
+            Run(config, folder, harness, train_tasks, held_out, state, stop, track).train()
+        track.finish(folder.manifest)
 
 
 @hydra.main(version_base=None, config_path="../configs", config_name="train")

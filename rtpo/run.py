@@ -25,6 +25,7 @@ from rtpo.harness import AgentHarness, StepLog, Trained
 from rtpo.records import SCHEMA, RunFolder, commit, machine, packages, sha256, utc_now
 from rtpo.rewards.alarm import grading_alarm
 from rtpo.tasks import take
+from rtpo.tracking import Track, tracked_evaluation, tracked_step
 from rtpo.types import Grade, GradeOutcome, Group, Rollout, Task
 
 
@@ -89,7 +90,7 @@ class Run:
         held_out: Sequence[Task],
         state: dict[str, Any] | None,
         stop: StopRequest,
-        track: Any = None,
+        track: Track | None = None,
     ) -> None:
         self.config = config
         self._folder = folder
@@ -199,7 +200,7 @@ class Run:
         self._folder.append("rollouts.jsonl", samples)
         self._folder.append("paths.jsonl", log.paths)
         if self._track is not None:
-            self._track.log(tracked(line), step=self._progress.step)
+            self._track.log(tracked_step(line), step=self._progress.step)
         return line
 
     def _alarm(self, grades: Sequence[Grade], where: str) -> str | None:
@@ -227,6 +228,8 @@ class Run:
             groups = self._harness.evaluate(self._held_out, samples, temperature, name=f"{when}.{mode}")
             self._alarm([rollout.grade for group in groups for rollout in group], f"evaluation {when} training")
             self._folder.append("evaluations.jsonl", self._evaluation_lines(when, mode, groups))
+            if self._track is not None:
+                self._track.log(tracked_evaluation(mode, groups), step=self._progress.step)
 
     def _evaluation_lines(self, when: str, mode: str, groups: Sequence[Group]) -> list[dict[str, Any]]:
         return [
@@ -354,12 +357,3 @@ def sample_line(step: int, rollout: Rollout, trained: Sequence[Trained]) -> dict
             if one.rollout_uid == rollout.uid
         ],
     }
-
-
-def tracked(line: dict[str, Any]) -> dict[str, float]:
-    """A step's line as flat numbers, for verl's tracking backends."""
-    flat = {key: line[key] for key in ("success", "rollouts", "generated_tokens", "optimizer_steps", "wall_seconds")}
-    for update in line["updates"]:
-        place = "_".join(str(k) for k in update["trained_turns"]) or "empty"
-        flat |= {f"update_{place}/{key}": value for key, value in update.items() if isinstance(value, int | float)}
-    return {key: float(value) for key, value in flat.items() if value is not None}

@@ -9,5 +9,6 @@ settings        verl's own config tree, composed and checked
 engines         engine clients: the embedded servers, verl's vLLM servers
 backend         worker group and engine as `rtpo.harness` drives them
 session         one Ray start and a live backend from a run's configuration
+tracking        a run's numbers on verl's tracking backends
 stock           what stock verl needs on a CPU, for the benchmark against it
 """

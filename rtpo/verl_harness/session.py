@@ -121,17 +121,6 @@ def chat_format(config: RunConfig) -> ChatFormat:
     return ChatFormat(AutoTokenizer.from_pretrained(config.model.path))
 
 
-def open_tracking(config: RunConfig) -> Any:
-    """verl's tracking (W&B, TensorBoard) where the profile names a backend; the run's own records are always kept."""
-    if not config.profile.track:
-        return None
-    from verl.utils.tracking import Tracking
-
-    return Tracking(
-        "rtpo", f"{config.experiment_name}/{config.folder.name}", list(config.profile.track), config.as_dict()
-    )
-
-
 def _without_optimizer(settings: DictConfig) -> dict[str, Any]:
     plain: Any = OmegaConf.to_container(settings)
     plain["actor_rollout_ref"]["actor"].pop("optim")
