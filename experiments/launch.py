@@ -1,0 +1,373 @@
+"""An experiment's elements, run by SLURM or one after another on this machine (docs/slurm.md).
+
+    python experiments/launch.py list
+    python experiments/launch.py submit main_table profile=a100x8     an array job and its tables' job; slurm/*.sh call it
+    python experiments/launch.py run main_table profile=toy           all elements here, then the tables
+    python experiments/launch.py element main_table 3 profile=toy     one element: trains it and evaluates it
+    python experiments/launch.py tables main_table profile=toy        tables of what is complete
+
+Experiments are those of configs/experiment/; a pattern such as 'ablate_*' takes several. Overrides are those of
+experiments/train.py, for every element; what begins with `evaluate.` is an override of experiments/evaluate.py, such as
+evaluate.samples=8.
+"""
+
+import argparse
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+from hydra import compose, initialize_config_dir
+from hydra.errors import HydraException
+
+from analysis import make_tables
+from experiments.evaluate import evaluate
+from experiments.train import STOPPED, train
+from rtpo.config import PROJECT
+from rtpo.errors import ConfigError, DataError, MachineError, RTPOError, Stopped
+from rtpo.evaluation import EvaluateConfig, compose_evaluation
+from rtpo.launch import Element, Experiment, experiments, load_experiment
+from rtpo.records import RunFolder, write_whole
+from rtpo.run import StopRequest
+from rtpo.verl_harness.session import required_cpus
+
+EVALUATE = "evaluate."
+STARTS = 3
+"""an element that starts this often with nothing gained in between fails"""
+TABLES_MINUTES = 30
+
+
+@dataclass(frozen=True)
+class Launch:
+    """The elements of one or several experiments, in the order of their indices. name: of jobs and logs.
+    evaluation: overrides of experiments/evaluate.py for each."""
+
+    name: str
+    experiments: tuple[Experiment, ...]
+    evaluation: tuple[str, ...]
+
+    @property
+    def elements(self) -> list[Element]:
+        return [element for experiment in self.experiments for element in experiment.elements]
+
+    @property
+    def first(self) -> Experiment:
+        """Any, for the resources, which the profile gives."""
+        return self.experiments[0]
+
+    @property
+    def logs(self) -> Path:
+        return Path(os.environ.get("LOGS", PROJECT / "outputs" / "slurm")).absolute() / self.name
+
+
+def load(pattern: str, overrides: Sequence[str]) -> Launch:
+    """Composed and checked, the evaluations too. Raises ConfigError, also for two elements of one folder."""
+    names = [name for name in experiments() if fnmatch(name, pattern)]
+    if not names:
+        raise ConfigError(f"experiment is {pattern!r}: there is none; there are {', '.join(experiments())}.")
+    ours = [one for one in overrides if not one.startswith(EVALUATE)]
+    profiles = sorted(file.stem for file in (PROJECT / "configs" / "profile").glob("*.yaml"))
+    for one in ours:
+        if one.startswith("profile=") and one.removeprefix("profile=") not in profiles:
+            raise ConfigError(f"{one}: there is no such profile; there are {', '.join(profiles)}.")
+    evaluation = tuple(one.removeprefix(EVALUATE) for one in overrides if one.startswith(EVALUATE))
+    launch = Launch(pattern.strip("*_"), tuple(load_experiment(name, ours) for name in names), evaluation)
+    folders = [element.run.folder for element in launch.elements]
+    for folder in folders:
+        if folders.count(folder) > 1:
+            raise ConfigError(f"elements of {' and '.join(names)} would write to {folder}: launch them apart.")
+    return launch
+
+
+def evaluation_of(launch: Launch, element: Element) -> EvaluateConfig | None:
+    """Of the trained element on its benchmarks, in the contexts it was trained with. Raises ConfigError."""
+    if not element.benchmarks:
+        return None
+    run = element.run
+    overrides = [
+        f"checkpoint={_quoted(run.folder)}",
+        f"results={_quoted(run.results)}",
+        f"experiment_name={run.experiment_name}",
+        f"label={run.folder.name}",
+        f"benchmarks=[{','.join(element.benchmarks)}]",
+        f"rollout_context={run.algorithm_config.rollout_context}",
+        *launch.evaluation,
+    ]
+    try:
+        with initialize_config_dir(str(PROJECT / "configs"), version_base=None):
+            return compose_evaluation(compose("evaluate", overrides))
+    except HydraException as error:
+        raise ConfigError(str(error)) from error
+
+
+def _quoted(text: object) -> str:
+    return "'" + str(text).replace("'", r"\'") + "'"
+
+
+def run_element(launch: Launch, element: Element, stop: StopRequest) -> None:
+    """Train and evaluate what is not done yet. Raises Stopped when `stop` was heard and the run was saved, and
+    KeyboardInterrupt where that was outside of training."""
+    train(element.run, stop)
+    if stop.reason:
+        raise Stopped(f"stopped by {stop.reason} after {element.run.folder}. Run the same command to go on.")
+    evaluation = evaluation_of(launch, element)
+    if evaluation is not None:
+        evaluate(evaluation)
+
+
+def missing(element: Element) -> list[str]:
+    """What of an element is not done: its training, or benchmarks by name."""
+    folder = element.run.folder
+    if not RunFolder(folder).is_finished:
+        return ["training"]
+    return [name for name in element.benchmarks if not RunFolder(folder / name).is_finished]
+
+
+def gained(element: Element) -> str:
+    """A word for how far an element has come, which changes with every save and every question played."""
+    folder = element.run.folder
+    pointer = folder / "checkpoints" / "latest"
+    saved = pointer.read_text() if pointer.exists() else ""
+    played = sum(file.stat().st_size for file in folder.glob("*/samples.jsonl"))
+    return f"{saved} {RunFolder(folder).is_finished} {played}"
+
+
+def check_gain(file: Path, now: str) -> None:
+    """Write down how far an element has come at this start. Raises MachineError when it starts for the third time from
+    the same place."""
+    starts = [*(json.loads(file.read_text()) if file.exists() else []), now]
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(file, json.dumps(starts).encode())
+    if len(starts) >= STARTS and len(set(starts[-STARTS:])) == 1:
+        raise MachineError(
+            f"started {STARTS} times with nothing saved in between: a phase takes longer than the time that this "
+            "element gets. Raise launch.resources.minutes, or choose a partition that is not preempted so soon, and "
+            "launch it again."
+        )
+
+
+# on this machine
+
+
+def run_one(launch: Launch, index: int) -> None:
+    """An array job's element. Raises ConfigError for an index that there is none of."""
+    count = len(launch.elements)
+    if not 0 <= index < count:
+        raise ConfigError(f"index is {index}: {launch.name} has elements 0 to {count - 1}.")
+    element = launch.elements[index]
+    print(f"element {index} of {count}: {' '.join(element.overrides)}", flush=True)
+    job = os.environ.get("SLURM_ARRAY_JOB_ID")
+    if job is not None:
+        check_gain(launch.logs / f"{job}_{index}.starts", gained(element))
+    run_element(launch, element, Asked())
+    print(f"records: {element.run.folder}")
+
+
+def run_all(launch: Launch) -> int:
+    """Every element, one after another, then the tables; returns an exit status."""
+    stop = Asked()
+    for index, element in enumerate(launch.elements):
+        if missing(element):
+            print(f"element {index} of {len(launch.elements)}: {' '.join(element.overrides)}", flush=True)
+            run_element(launch, element, stop)
+    return write_tables(launch)
+
+
+def write_tables(launch: Launch) -> int:
+    """The tables of what is complete, and what is not by name; returns an exit status, 1 where a table could not be
+    made."""
+    lacking = [(element, missing(element)) for element in launch.elements]
+    for element, what in lacking:
+        if what:
+            print(f"not complete: {element.run.folder}: {', '.join(what)}")
+    places = dict.fromkeys((element.run.results, element.run.experiment_name) for element in launch.elements)
+    statuses = [
+        make_tables.main(["--results", results, "--experiment", name, "--output", str(Path(results) / "tables")])
+        for results, name in places
+    ]
+    print(f"complete: {sum(not what for _, what in lacking)} of {len(lacking)} elements")
+    return max(statuses)
+
+
+class Asked(StopRequest):
+    """SIGTERM counts once: SLURM may send it again while the run is being saved."""
+
+    def _hear(self, number: int, frame: Any) -> None:
+        if self.reason is None or number != signal.SIGTERM:
+            super()._hear(number, frame)
+
+
+def _end(number: int, frame: Any) -> None:
+    """SIGTERM outside of training: as Ctrl-C, once."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.raise_signal(signal.SIGINT)
+
+
+# with SLURM
+
+
+def submit(pattern: str, launch: Launch, overrides: Sequence[str]) -> None:
+    """Submit the elements that are not complete as an array job, and the job of their tables after it.
+
+    Everything is checked before the first job is submitted. Raises ConfigError, DataError, MachineError.
+    """
+    check(launch)
+    check_partitions()
+    waiting = [str(index) for index, element in enumerate(launch.elements) if missing(element)]
+    total, asked = len(launch.elements), launch.first.resources
+    if not waiting:
+        print(f"{launch.name}, profile {launch.first.profile}: all {total} elements are complete")
+        return
+    launch.logs.mkdir(parents=True, exist_ok=True)
+    array = sbatch(
+        f"--job-name={launch.name}",
+        f"--array={','.join(waiting)}",
+        f"--output={launch.logs}/%A_%a.log",
+        f"--nodes={asked.nodes}",
+        "--ntasks-per-node=1",
+        f"--cpus-per-task={asked.cpus}",
+        f"--mem={asked.memory_gb}G",
+        f"--time={asked.minutes}",
+        *([f"--gpus-per-node={asked.gpus}"] if asked.gpus else []),
+        f"--signal=TERM@{warning_seconds(asked.minutes)}",
+        "--requeue",
+        "--open-mode=append",
+        str(PROJECT / "slurm" / "element.sh"),
+        pattern,
+        *overrides,
+        ray_gpus=launch.elements[0].run.profile.processes,
+    )
+    tables = [sys.executable, str(PROJECT / "experiments" / "launch.py"), "tables", pattern, *overrides]
+    after = sbatch(
+        f"--job-name={launch.name}_tables",
+        f"--dependency=afterany:{array}",
+        f"--output={launch.logs}/{array}_tables.log",
+        "--ntasks=1",
+        "--mem=4G",
+        f"--time={TABLES_MINUTES}",
+        f"--wrap={shlex.join(tables)}",
+    )
+    complete = f", {total - len(waiting)} of {total} being complete" if len(waiting) < total else ""
+    print(f"{launch.name}, profile {launch.first.profile}: {len(waiting)} elements submitted as job {array}{complete}")
+    print(
+        f"each: {asked.nodes} node(s) with {asked.gpus} GPUs, {asked.cpus} CPUs and {asked.memory_gb} GB, "
+        f"{asked.minutes} minutes at a time"
+    )
+    print(f"tables: job {after}, once all have ended")
+    for index in waiting:
+        folder = launch.elements[int(index)].run.folder
+        print(f"{array}_{index}: {folder}, log {launch.logs}/{array}_{index}.log")
+
+
+def check(launch: Launch) -> None:
+    """What an element would be refused for once it runs. Raises an RTPOError."""
+    asked = launch.first.resources
+    for element in launch.elements:
+        evaluation_of(launch, element)
+        if (element.run.folder / "config.yaml").exists():
+            RunFolder(element.run.folder).open(element.run.as_dict())
+        profile = element.run.profile
+        if profile.nodes != asked.nodes or (asked.gpus and profile.processes > asked.gpus):
+            raise ConfigError(
+                f"launch.resources asks for {asked.nodes} node(s) with {asked.gpus} GPUs, and the profile has "
+                f"{profile.processes} training process(es) on each of {profile.nodes}: give each process a GPU."
+            )
+        needed = required_cpus(profile.processes * profile.nodes)
+        if asked.cpus * asked.nodes < needed:
+            raise ConfigError(
+                f"launch.resources.cpus is {asked.cpus}, on {asked.nodes} node(s), and the training processes with "
+                f"their engines need {needed} in all: Ray would wait for ever. Ask for more."
+            )
+
+
+def warning_seconds(minutes: int) -> int:
+    """How long before its time limit an element is told to end its phase and save: a tenth, an hour at most."""
+    return min(3600, max(60, minutes * 6))
+
+
+def check_partitions() -> None:
+    """Raises ConfigError for a partition that the cluster does not have, MachineError without SLURM."""
+    if shutil.which("sbatch") is None:
+        raise MachineError(
+            "there is no sbatch here: submit on a machine of the cluster, or run all elements on this one with python "
+            "experiments/launch.py run."
+        )
+    listed = subprocess.run(["sinfo", "--noheader", "--format=%R"], capture_output=True, text=True, check=False)
+    if listed.returncode != 0:
+        raise MachineError(f"SLURM does not answer: {listed.stderr.strip()}")
+    known = sorted(set(listed.stdout.split()))
+    wanted = os.environ.get("SBATCH_PARTITION")
+    for name in wanted.split(",") if wanted else []:
+        if name not in known:
+            raise ConfigError(
+                f"SBATCH_PARTITION is {wanted}: this cluster has no partition {name}; it has {', '.join(known)}."
+            )
+
+
+def sbatch(*arguments: str, ray_gpus: int = 0) -> str:
+    """Submit a job of this interpreter; returns its id. Raises MachineError with SLURM's words.
+
+    ray_gpus: what Ray is told each node has; verl counts a GPU for each training process, on CPUs too.
+    """
+    # an own job's variables would be taken for those of the submitted one
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("SLURM_")}
+    if "SLURM_CONF" in os.environ:
+        environment["SLURM_CONF"] = os.environ["SLURM_CONF"]
+    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
+    environment["RAY_GPUS"] = str(ray_gpus)
+    command = ["sbatch", "--parsable", f"--chdir={PROJECT}", *arguments]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise MachineError(f"SLURM refuses the job: {done.stderr.strip()}")
+    return done.stdout.strip().partition(";")[0]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit status."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("list", help="the experiments")
+    for name in ("submit", "run", "element", "tables"):
+        command = commands.add_parser(name)
+        command.add_argument("experiment")
+        if name == "element":
+            command.add_argument("index", type=int)
+        command.add_argument("overrides", nargs="*", help="Hydra overrides for every element")
+    given = parser.parse_args(arguments)
+    if given.command == "list":
+        print("\n".join(experiments()))
+        return 0
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, _end)
+    try:
+        launch = load(given.experiment, given.overrides)
+        if given.command == "submit":
+            submit(given.experiment, launch, given.overrides)
+        elif given.command == "element":
+            run_one(launch, given.index)
+        elif given.command == "run":
+            return run_all(launch)
+        else:
+            return write_tables(launch)
+    except Stopped as stopped:
+        print(stopped, file=sys.stderr)
+        return STOPPED
+    except KeyboardInterrupt:
+        print("stopped: run the same command to go on", file=sys.stderr)
+        return STOPPED
+    except RTPOError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
