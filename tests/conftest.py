@@ -25,6 +25,7 @@ def compose_config(*overrides: str) -> RunConfig:
 
 
 ON_VERL = (
+    "test_engine_conformance",
     "test_evaluation_verl",
     "test_probe",
     "test_real_tasks",

@@ -11,7 +11,7 @@ from ray.exceptions import RayError, RayTaskError
 from verl.workers.rollout.llm_server import LLMServerClient
 
 from rtpo.engine import BatchingEngine, Generation, Request
-from rtpo.errors import InfrastructureError, RTPOError, StaleEngine
+from rtpo.errors import InfrastructureError, NonFinite, RTPOError
 from rtpo.types import Floats, StopReason, as_ids
 
 STOP_REASONS = {"stop": StopReason.STOP, "length": StopReason.LENGTH}
@@ -71,13 +71,13 @@ class VllmEngine:
         reason = output.extra_fields.get("finish_reason")
         if reason not in STOP_REASONS or not output.token_ids:
             raise InfrastructureError(f"vLLM did not finish the request of {request.session}: {reason or 'refused'}")
-        version = output.extra_fields["global_steps"]
-        if version is None:
-            raise StaleEngine("vLLM was given no weights yet: synchronise before the first rollout.")
+        logprobs = np.asarray(output.log_probs, dtype=np.float32)
+        if not np.isfinite(logprobs).all():
+            raise NonFinite("vLLM's log-probs are not finite: check the weights it was given.")
         return Generation(
             output_ids=as_ids(output.token_ids),
-            logprobs=np.asarray(output.log_probs, dtype=np.float32),
-            policy_version=int(version),
+            logprobs=logprobs,
+            policy_version=int(output.extra_fields["global_steps"]),
             stop=STOP_REASONS[reason],
             top_logprobs=output.extra_fields["top_logprobs"] if sampling.top_logprobs else None,
         )

@@ -1,7 +1,8 @@
 """verl's vLLM server, telling what it leaves out of vLLM's answers: why a turn ended, and its largest log-probs.
 
-verl asks vLLM for the sampled token's log-prob alone, reports "stop" and "length" alike and does not look at whether
-the prefix cache was emptied. `WatchedEngine` stands between verl's server and vLLM.
+verl asks vLLM for the sampled token's log-prob alone, reports "stop" and "length" alike, cuts `max_tokens` to the room
+that is left, names the version that it holds when a turn ends, and does not look at whether the prefix cache was
+emptied. `WatchedEngine` stands between verl's server and vLLM.
 """
 
 from collections.abc import AsyncIterator, Iterator
@@ -17,7 +18,7 @@ from vllm import SamplingParams
 from vllm.outputs import RequestOutput
 from vllm.v1.engine.async_llm import AsyncLLM
 
-from rtpo.errors import StaleEngine
+from rtpo.errors import ConfigError, DataError, StaleEngine
 from rtpo.verl_harness.engines import largest_logprobs
 
 
@@ -35,6 +36,8 @@ class WatchedEngine:
     def __init__(self, engine: AsyncLLM) -> None:
         self._engine = engine
         self._watched: dict[str, Watched] = {}
+        self.may_hold_keys = False
+        """whether a request came in since the prefix cache was last emptied"""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._engine, name)
@@ -50,6 +53,7 @@ class WatchedEngine:
     async def generate(
         self, prompt: Any, sampling_params: SamplingParams, request_id: str, **options: Any
     ) -> AsyncIterator[RequestOutput]:
+        self.may_hold_keys = True
         watched = self._watched[request_id]
         if watched.top_logprobs:
             sampling_params.logprobs = watched.top_logprobs
@@ -64,6 +68,7 @@ class WatchedEngine:
                 "vLLM did not empty its prefix cache: requests were still running, and later ones would be answered "
                 "from the keys and values of earlier weights."
             )
+        self.may_hold_keys = False
         return True
 
 
@@ -74,20 +79,63 @@ class VllmServer(vLLMHttpServer):
         await super().run_server(args)
         self.engine = WatchedEngine(self.engine)
 
+    async def set_global_steps(self, global_steps: int) -> None:
+        """Name the version of new weights. Raises StaleEngine if the prefix cache may hold keys of earlier ones."""
+        if self.engine.may_hold_keys:
+            raise StaleEngine(
+                f"vLLM was given version {global_steps} and its prefix cache was not emptied: requests would be "
+                "answered from the keys and values of earlier weights."
+            )
+        await super().set_global_steps(global_steps)
+
     async def generate(
         self, prompt_ids: list[int], sampling_params: dict[str, Any], request_id: str, *arguments: Any, **options: Any
     ) -> TokenOutput:
         """verl's answer with, in `extra_fields`, vLLM's `finish_reason` and the `top_logprobs` if they were asked for:
-        [n, top_logprobs] as `rtpo.engine.Generation` has them. Neither is there for a request vLLM never saw."""
+        [n, top_logprobs] as `rtpo.engine.Generation` has them. Neither is there for a request vLLM never saw.
+
+        Raises DataError for a context that is empty, holds ids outside the vocabulary or leaves no room for
+        `max_tokens`, ConfigError for more `top_logprobs` than vLLM gives, StaleEngine without weights or if they change
+        meanwhile.
+        """
         top_logprobs = sampling_params.pop("top_logprobs", 0)
+        self._check(prompt_ids, sampling_params["max_tokens"], top_logprobs)
+        version = self.global_steps
+        if version is None:
+            raise StaleEngine("vLLM was given no weights yet: synchronise before the first rollout.")
         with self.engine.watch(request_id, top_logprobs) as watched:
             output = await super().generate(prompt_ids, sampling_params, request_id, *arguments, **options)
+        if self.global_steps != version:
+            raise StaleEngine(
+                f"vLLM took version {self.global_steps} of the weights while a turn of version {version} was running: "
+                "synchronise between rollouts."
+            )
         if watched.answer is not None and watched.answer.outputs:
             (completion,) = watched.answer.outputs
             output.extra_fields["finish_reason"] = completion.finish_reason
             if top_logprobs:
                 output.extra_fields["top_logprobs"] = largest_logprobs(completion.logprobs, top_logprobs)
         return output
+
+    def _check(self, prompt_ids: list[int], max_tokens: int, top_logprobs: int) -> None:
+        limit, vocabulary = self.config.max_model_len, self.model_config.hf_config.vocab_size
+        most = self.engine.model_config.max_logprobs
+        if not prompt_ids:
+            raise DataError("the context is empty: give at least one token.")
+        if len(prompt_ids) + max_tokens > limit:
+            raise DataError(
+                f"a context of {len(prompt_ids)} tokens and max_tokens {max_tokens} do not fit max_model_len {limit}: "
+                "shorten one of them."
+            )
+        if min(prompt_ids) < 0 or max(prompt_ids) >= vocabulary:
+            raise DataError(
+                f"the context has ids outside the model's {vocabulary} tokens: use the model's own tokenizer."
+            )
+        if 0 <= most < top_logprobs:
+            raise ConfigError(
+                f"top_logprobs is {top_logprobs} and vLLM gives {most} at most: ask for fewer, or raise max_logprobs "
+                "in the rollout's engine_kwargs.vllm."
+            )
 
 
 class VllmReplica(vLLMReplica):

@@ -1,0 +1,399 @@
+"""What every rollout engine must do, written once, against the engine's seam and transformers' own forward pass.
+
+Engines: the embedded decoder in this process; verl's embedded server on Ray; verl's vLLM server on vLLM's engine in
+this process, where a CPU build of vLLM is; verl's whole path to vLLM, where CUDA is. See docs/vllm.md.
+"""
+
+import asyncio
+import importlib.util
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from engine_conformance import (
+    BF16,
+    EXACT,
+    STOP,
+    Bench,
+    EmbeddedDecoder,
+    OnVerl,
+    VllmInProcess,
+    bench_of,
+    cuda_config,
+    folder_of,
+    small_model,
+    vllm_environment,
+    weights_of,
+)
+
+from rtpo.config import RunConfig
+from rtpo.engine import Generation, Request, Sampling
+from rtpo.errors import ConfigError, DataError, InfrastructureError, NonFinite, RTPOError, StaleEngine
+from rtpo.sampling import truncate
+from rtpo.types import Floats, Ids, StopReason, as_ids
+
+FIRST, SECOND = 0, 1
+VOCABULARY = 204
+ENGINES = ("embedded on verl", "vllm on verl", "embedded", "vllm in process")
+"""those on verl first: it settles its platform when it is first imported"""
+LOADING = ("embedded", "vllm in process")
+"""those that take any weights; the others take their trainer's"""
+
+
+@pytest.fixture(scope="module", params=ENGINES)
+def unsynchronised(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    folder = tmp_path_factory.mktemp("engine")
+    if request.param == "embedded":
+        with bench_of(EmbeddedDecoder()) as bench:
+            yield bench
+    elif request.param == "embedded on verl":
+        toy: RunConfig = request.getfixturevalue("toy_config")
+        request.getfixturevalue("_live_backend")
+        from rtpo.verl_harness.session import open_backend
+
+        with bench_of(OnVerl(open_backend(toy), toy, folder, EXACT)) as bench:
+            yield bench
+    elif request.param == "vllm in process":
+        with vllm_environment(folder), bench_of(None) as bench:
+            bench.subject = VllmInProcess(folder / "model")
+            bench.run(bench.subject.server.launch_server())
+            yield bench
+    else:
+        if not torch.cuda.is_available() or importlib.util.find_spec("vllm") is None:
+            pytest.skip("CUDA and vLLM are not both here: verl's path to vLLM is not run")
+        from rtpo.verl_harness.session import open_backend
+
+        config = cuda_config(folder_of(small_model(0, 64), folder / "model"))
+        with bench_of(OnVerl(open_backend(config), config, folder, BF16)) as bench:
+            yield bench
+
+
+@pytest.fixture(scope="module")
+def before_first_sync(unsynchronised: Bench) -> RTPOError | None:
+    """What a request before the first synchronisation gets."""
+    try:
+        unsynchronised.generate(asked(CONTEXTS[0]))
+    except RTPOError as error:
+        return error
+    return None
+
+
+@pytest.fixture
+def bench(unsynchronised: Bench, before_first_sync: RTPOError | None) -> Bench:
+    """With the first weights, version 3, and an empty cache."""
+    unsynchronised.push(FIRST, 3)
+    return unsynchronised
+
+
+only_loading = pytest.mark.parametrize("unsynchronised", LOADING, indirect=True)
+
+CONTEXTS = [as_ids(np.random.default_rng(n).integers(0, VOCABULARY, n)) for n in (1, 5, 40, 41)]
+"""special tokens and the stop token among them"""
+
+
+def asked(context: Ids, seed: int = 0, **sampling: Any) -> Request:
+    return Request(context, Sampling(**sampling), seed, f"session {seed}")
+
+
+@torch.no_grad()
+def distributions(bench: Bench, request: Request, generation: Generation, which: int = FIRST) -> Floats:
+    """[n, V] the log-probs that transformers gives each output position, in fp32, cut as asked."""
+    ids = np.concatenate([request.context_ids, generation.output_ids]).astype(np.int64)
+    logits = bench.subject.networks[which](torch.from_numpy(ids[None])).logits[0, len(request.context_ids) - 1 : -1]
+    sampling = request.sampling
+    if sampling.temperature == 0:
+        scores = logits
+    else:
+        top_k = torch.full((len(logits),), sampling.top_k if sampling.top_k > 0 else VOCABULARY)
+        top_p = torch.full((len(logits),), sampling.top_p if sampling.top_p < 1 else torch.inf)
+        scores = truncate(logits / sampling.temperature, top_k, top_p)
+    logprobs: Floats = scores.log_softmax(-1).numpy()
+    return logprobs
+
+
+def assert_sampled_from(bench: Bench, request: Request, generation: Generation, which: int) -> None:
+    expected = distributions(bench, request, generation, which)
+    sampled = expected[np.arange(len(expected)), generation.output_ids]
+    np.testing.assert_allclose(generation.logprobs, sampled, atol=bench.subject.tolerance)
+
+
+def assert_not_sampled_from(bench: Bench, request: Request, generation: Generation, which: int) -> None:
+    expected = distributions(bench, request, generation, which)
+    sampled = expected[np.arange(len(expected)), generation.output_ids]
+    assert np.abs(generation.logprobs - sampled).max() > 100 * EXACT
+
+
+def tokens(generations: Sequence[Generation]) -> list[tuple[int, ...]]:
+    return [tuple(generation.output_ids.tolist()) for generation in generations]
+
+
+def test_token_ids_go_in_and_come_out_as_they_are(bench: Bench) -> None:
+    requests = [asked(context, seed, max_tokens=6) for seed, context in enumerate(CONTEXTS)]
+    before = [request.context_ids.copy() for request in requests]
+    for request, context, generation in zip(requests, before, bench.generate(*requests), strict=True):
+        np.testing.assert_array_equal(request.context_ids, context)
+        assert (generation.output_ids.dtype, generation.logprobs.dtype) == (np.int32, np.float32)
+        assert generation.output_ids.min() >= 0
+        assert generation.output_ids.max() < VOCABULARY
+        assert 1 <= len(generation.output_ids) == len(generation.logprobs) <= 6
+        assert_sampled_from(bench, request, generation, FIRST)
+
+
+def test_log_probs_are_those_of_the_distribution_that_was_drawn_from(bench: Bench) -> None:
+    """Settings of its own for each request, all in one batch."""
+    settings: list[dict[str, Any]] = [
+        {},
+        {"temperature": 0.7},
+        {"temperature": 1.3, "top_k": 6},
+        {"temperature": 0.9, "top_p": 0.8},
+    ]
+    requests = [
+        asked(context, seed, max_tokens=16, **sampling)
+        for context in CONTEXTS
+        for seed, sampling in enumerate(settings)
+    ]
+    for request, generation in zip(requests, bench.generate(*requests), strict=True):
+        assert_sampled_from(bench, request, generation, FIRST)
+        assert generation.top_logprobs is None
+
+
+def test_the_largest_log_probs_are_sorted_and_place_the_sampled_one(bench: Bench) -> None:
+    tolerance = bench.subject.tolerance
+    settings: list[dict[str, Any]] = [
+        {"top_logprobs": 1},
+        {"top_logprobs": 10, "temperature": 0.7},
+        {"top_logprobs": 20, "temperature": 1.5, "top_k": 6},
+        {"top_logprobs": 10, "temperature": 0.0},
+    ]
+    requests = [
+        asked(context, seed, max_tokens=16, **sampling)
+        for context in CONTEXTS
+        for seed, sampling in enumerate(settings)
+    ]
+    among = beyond = 0
+    for request, generation in zip(requests, bench.generate(*requests), strict=True):
+        count, largest = request.sampling.top_logprobs, generation.top_logprobs
+        assert largest is not None
+        assert largest.shape == (len(generation.output_ids), count)
+        assert largest.dtype == np.float32
+        expected = distributions(bench, request, generation)
+        np.testing.assert_allclose(largest, -np.sort(-expected)[:, :count], atol=tolerance)
+        assert (largest[:, :-1] >= largest[:, 1:]).all()
+        assert (np.exp(largest.astype(np.float64)).sum(1) <= 1 + 1e-5).all()
+        assert np.isneginf(largest[:, 6:]).all() == (request.sampling.top_k == 6 or count <= 6)
+        is_among = generation.logprobs >= largest[:, -1]
+        gaps = np.abs(largest - generation.logprobs[:, None]).min(1)
+        np.testing.assert_allclose(gaps[is_among], 0, atol=1e-6)
+        among += int(is_among.sum())
+        beyond += int((~is_among).sum())
+    assert among > 10
+    assert beyond > 10
+
+
+def test_greedy_takes_the_most_likely_token(bench: Bench) -> None:
+    requests = [asked(context, seed, temperature=0.0, max_tokens=24) for seed, context in enumerate(CONTEXTS)]
+    for request, generation in zip(requests, bench.generate(*requests), strict=True):
+        expected = distributions(bench, request, generation)
+        taken = expected[np.arange(len(expected)), generation.output_ids]
+        assert (taken >= expected.max(1) - 2 * bench.subject.tolerance).all()
+        np.testing.assert_allclose(generation.logprobs, taken, atol=bench.subject.tolerance)
+
+
+def test_a_seed_decides_its_turn_and_batch_mates_and_order_do_not(bench: Bench) -> None:
+    context = CONTEXTS[2]
+    requests = [asked(context, seed, max_tokens=12) for seed in (0, 1, 7, 2**31 - 1, 5)]
+    together = tokens(bench.generate(*requests))
+    assert len(set(together)) == len(requests)
+    assert together == tokens(bench.generate(*requests))
+    if bench.subject.tolerance > EXACT:
+        pytest.skip("in bf16 a token may depend on its batch: that other batches give the same turns is not checked")
+    others = [asked(other, seed, temperature=0.7, max_tokens=20) for seed, other in enumerate(CONTEXTS)]
+    assert together[::-1] == tokens(bench.generate(*others, *reversed(requests)))[len(others) :]
+    assert together[2:3] == tokens(bench.generate(requests[2]))
+
+
+def stopped_turn(bench: Bench) -> tuple[Request, Generation]:
+    """A turn that stopped after its first token."""
+    requests = [asked(CONTEXTS[1], seed, max_tokens=2 if seed % 4 == 0 else 40) for seed in range(64)]
+    generations = bench.generate(*requests)
+    assert {generation.stop for generation in generations} == {StopReason.STOP, StopReason.LENGTH}
+    for request, generation in zip(requests, generations, strict=True):
+        is_stop = generation.output_ids == STOP
+        assert not is_stop[:-1].any()
+        assert is_stop[-1] == (generation.stop is StopReason.STOP)
+        assert generation.stop is StopReason.STOP or len(generation.output_ids) == request.sampling.max_tokens
+    return next(
+        (request, generation)
+        for request, generation in zip(requests, generations, strict=True)
+        if generation.stop is StopReason.STOP and len(generation.output_ids) > 1
+    )
+
+
+def test_a_stop_is_told_from_a_turn_cut_off_even_in_the_last_place(bench: Bench) -> None:
+    request, generation = stopped_turn(bench)
+    whole, n = tokens([generation])[0], len(generation.output_ids)
+    for limit, reason in [(n - 1, StopReason.LENGTH), (n, StopReason.STOP), (n + 1, StopReason.STOP)]:
+        (again,) = bench.generate(asked(request.context_ids, request.seed, max_tokens=limit))
+        assert again.stop is reason
+        assert len(again.output_ids) == min(limit, n)
+        if bench.subject.tolerance <= EXACT:
+            assert tokens([again])[0] == whole[:limit]
+
+
+def test_a_turn_before_the_first_synchronisation_is_refused(
+    before_first_sync: RTPOError | None, request: pytest.FixtureRequest
+) -> None:
+    if "embedded on verl" in request.node.name:
+        pytest.skip("this engine is shared with other tests, which have synchronised it")
+    assert isinstance(before_first_sync, StaleEngine)
+
+
+def test_a_synchronisation_gives_the_new_weights_and_their_version(bench: Bench) -> None:
+    """The two sets of weights are tied."""
+    requests = [asked(context, seed, max_tokens=16) for seed, context in enumerate(CONTEXTS)]
+    for which, version in [(FIRST, 3), (SECOND, 4), (FIRST, 9)]:
+        if version != 3:
+            bench.push(which, version)
+        for request, generation in zip(requests, bench.generate(*requests), strict=True):
+            assert generation.policy_version == version
+            assert_sampled_from(bench, request, generation, which)
+        request, generation = requests[-1], bench.generate(requests[-1])[0]
+        assert_not_sampled_from(bench, request, generation, 1 - which)
+
+
+def test_siblings_share_their_prefix_and_a_synchronisation_empties_the_cache(bench: Bench) -> None:
+    context = as_ids(np.random.default_rng(9).integers(3, 200, 100))
+    siblings = bench.generate(*[asked(context, seed, max_tokens=4, top_logprobs=10) for seed in range(8)])
+    assert len(set(tokens(siblings))) > 1
+    for generation in siblings:
+        assert generation.top_logprobs is not None
+        assert siblings[0].top_logprobs is not None
+        np.testing.assert_allclose(
+            generation.top_logprobs[0], siblings[0].top_logprobs[0], atol=bench.subject.tolerance
+        )
+    assert bench.run(bench.subject.cached_tokens(context)) >= 96
+    bench.push(SECOND, 4)
+    assert bench.run(bench.subject.cached_tokens(context)) == 0
+    request = asked(context, max_tokens=8)
+    (generation,) = bench.generate(request)
+    assert_sampled_from(bench, request, generation, SECOND)
+    assert bench.run(bench.subject.cached_tokens(context)) >= 96
+    bench.run(bench.subject.reset())
+    assert bench.run(bench.subject.cached_tokens(context)) == 0
+
+
+def test_an_engine_that_slept_wakes_with_the_weights_it_is_given(bench: Bench) -> None:
+    request = asked(CONTEXTS[3], max_tokens=16)
+    bench.generate(request)
+    for which, version in [(FIRST, 4), (SECOND, 5)]:
+        bench.run(bench.subject.rest())
+        bench.push(which, version)
+        (generation,) = bench.generate(request)
+        assert generation.policy_version == version
+        assert_sampled_from(bench, request, generation, which)
+
+
+def test_turns_that_run_at_a_synchronisation_are_refused_or_of_one_set_of_weights(bench: Bench) -> None:
+    requests = [asked(context, seed, max_tokens=100) for seed, context in enumerate(CONTEXTS)]
+
+    async def synchronise_meanwhile() -> list[Generation | BaseException]:
+        turns = [asyncio.create_task(bench.subject.engine.generate(request)) for request in requests]
+        for _ in range(5):
+            await asyncio.sleep(0)
+        await bench.subject.push(SECOND, 4)
+        return await asyncio.gather(*turns, return_exceptions=True)
+
+    for request, outcome in zip(requests, bench.run(synchronise_meanwhile()), strict=True):
+        if isinstance(outcome, Generation):
+            assert outcome.policy_version in (3, 4)
+            assert_sampled_from(bench, request, outcome, outcome.policy_version - 3)
+        else:
+            assert isinstance(outcome, StaleEngine | InfrastructureError)
+    for request, generation in zip(requests, bench.generate(*requests), strict=True):
+        assert generation.policy_version == 4
+        assert_sampled_from(bench, request, generation, SECOND)
+
+
+def test_a_context_may_fill_the_model_and_no_more(bench: Bench) -> None:
+    limit = bench.subject.context_limit
+    context = as_ids(np.random.default_rng(4).integers(3, 200, limit - 4))
+    full = asked(context, max_tokens=4)
+    (generation,) = bench.generate(full)
+    assert_sampled_from(bench, full, generation, FIRST)
+    for too_much in (asked(context, max_tokens=5), asked(as_ids([5] * limit), max_tokens=1)):
+        with pytest.raises(DataError, match=rf"do not fit max_\w+ {limit}: shorten"):
+            bench.generate(too_much)
+
+
+HOSTILE: dict[str, tuple[Callable[[Bench], Request], type[RTPOError], str]] = {
+    "an empty context": (lambda _: asked(as_ids([])), DataError, "is empty: give at least one token"),
+    "an id below the vocabulary": (lambda _: asked(as_ids([5, -1])), DataError, f"outside the model's {VOCABULARY}"),
+    "an id above it": (lambda _: asked(as_ids([VOCABULARY, 5])), DataError, "use the model's own tokenizer"),
+    "more log-probs than there are": (
+        lambda bench: asked(CONTEXTS[0], top_logprobs=bench.subject.most_logprobs + 1),
+        ConfigError,
+        r"top_logprobs is \d+",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_a_request_that_cannot_be_is_refused_in_a_sentence(bench: Bench, what: str) -> None:
+    request, error, sentence = HOSTILE[what]
+    with pytest.raises(error, match=sentence) as refusal:
+        bench.generate(request(bench))
+    assert "\n" not in str(refusal.value)
+    good = asked(CONTEXTS[2], max_tokens=4)
+    (generation,) = bench.generate(good)
+    assert_sampled_from(bench, good, generation, FIRST)
+
+
+@only_loading
+def test_tied_weights_are_whole_without_the_head(bench: Bench) -> None:
+    """vLLM alone would keep the head of the weights before."""
+    weights = weights_of(bench.subject.networks[SECOND])
+    head = weights.pop("lm_head.weight")
+    assert torch.equal(head, weights["model.embed_tokens.weight"])
+    bench.run(bench.subject.load(weights, 4))
+    request = asked(CONTEXTS[3], max_tokens=16)
+    (generation,) = bench.generate(request)
+    assert_sampled_from(bench, request, generation, SECOND)
+
+
+@only_loading
+@pytest.mark.parametrize("fault", ["missing", "unknown", "misshapen"])
+def test_weights_that_do_not_fit_are_refused_and_none_are_then_held(bench: Bench, fault: str) -> None:
+    weights = weights_of(bench.subject.networks[SECOND])
+    if fault == "missing":
+        del weights["model.layers.1.self_attn.k_norm.weight"]
+    elif fault == "unknown":
+        weights["model.extra"] = torch.zeros(1)
+    else:
+        weights["model.norm.weight"] = torch.zeros(3)
+    with pytest.raises(DataError, match=r"eight.*(k_norm.*missing|extra|\(3,\))"):
+        bench.run(bench.subject.load(weights, 4))
+    with pytest.raises(StaleEngine):
+        bench.generate(asked(CONTEXTS[0]))
+    bench.push(SECOND, 5)
+    assert bench.generate(asked(CONTEXTS[0]))[0].policy_version == 5
+
+
+@only_loading
+def test_weights_that_are_not_numbers_are_no_distribution(bench: Bench) -> None:
+    weights = weights_of(small_model(2, bench.subject.networks[FIRST].config.head_dim))
+    weights["model.norm.weight"][0] = torch.nan
+    bench.run(bench.subject.load(weights, 4))
+    for sampling in ({}, {"temperature": 0.0}, {"top_logprobs": 5}):
+        with pytest.raises(NonFinite, match="not finite"):
+            bench.generate(asked(CONTEXTS[2], max_tokens=4, **sampling))
+
+
+def test_the_cuda_engines_configuration_is_accepted(tmp_path: Path) -> None:
+    """As far as that can be told without a GPU."""
+    config = cuda_config(folder_of(small_model(0, 64), tmp_path))
+    assert config.profile.platform == "cuda"
+    rollout = config.verl["actor_rollout_ref"]["rollout"]
+    assert (rollout["name"], rollout["max_model_len"], rollout["logprobs_mode"]) == ("vllm", 256, "processed_logprobs")
