@@ -16,8 +16,6 @@ from rtpo.tabular import TabularHarness, tasks
 from rtpo.types import Grade, GradeOutcome, Group, Role, Rollout, TrainRow
 from rtpo.verbs import Loss, Update
 
-UNCLAMPED = {"tail_low": 1e-300, "tail_high": 1e300}
-
 
 @dataclass(frozen=True)
 class ContinuationSettings:
@@ -25,14 +23,14 @@ class ContinuationSettings:
 
     fresh_mdps: int = 2
     fresh_steps: int = 5
-    fresh_trunks: int = 600
+    fresh_trunks: int = 400
     fresh_group_size: int = 5
     fresh_rate: float = 30.0
     stale_seeds: tuple[int, ...] = (0, 1, 2)
     stale_turns: int = 8
     stale_trunks: int = 1000
     stale_group_size: int = 5
-    stale_rate: float = 60.0
+    stale_rate: float = 100.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +74,8 @@ class WatchedHarness(TabularHarness):
 def tail_weights(harness: TabularHarness, siblings: Sequence[Rollout], k: int, config: RTPOConfig) -> dict[str, float]:
     """The unclamped weights of the turns after k, from RTPO's own weighted returns of siblings whose reward is 1."""
     one = Grade(GradeOutcome.GRADED, 1.0)
-    return rtpo.stale_returns(harness, [[replace(s, grade=one) for s in siblings]], k, replace(config, **UNCLAMPED))
+    unclamped = replace(config, tail_low=1e-300, tail_high=1e300)
+    return rtpo.stale_returns(harness, [tuple(replace(s, grade=one) for s in siblings)], k, unclamped)
 
 
 def watched(mdp: MDP, config: RTPOConfig, steps: int, learning_rate: float, seed: int) -> list[Phase]:

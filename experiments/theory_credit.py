@@ -23,8 +23,9 @@ CHAINS = grpo.GRPOConfig("grpo", "grpo", training_context="recorded", normalise_
 
 @dataclass(frozen=True)
 class CreditSettings:
-    """`paths`: siblings, or chains, for each estimate. `least_sigma_*`: of the MDPs that factor and
-    contamination are measured on. `least_cell`: estimates that a state, or a state and action, needs for a mean. `sizes`: (n siblings, N chains). `sigmas`: (sigma_V, sigma_A, sigma_xi) of the errors' MDPs."""
+    """`paths`: siblings, or chains, for each estimate. `least_sigma_*`: of the MDPs that factor and contamination are
+    measured on. `least_cell`: how many estimates the mean of a state, or of a state and action, is taken over at least.
+    `sizes`: (n siblings, N chains). `sigmas`: (sigma_V, sigma_A, sigma_xi) of the errors' MDPs."""
 
     mdps: int = 2
     turns: int = 3
@@ -33,7 +34,7 @@ class CreditSettings:
     chains: tuple[int, ...] = (3, 9)
     least_sigma_v: float = 0.15
     least_sigma_a: float = 0.2
-    least_cell: int = 200
+    least_cell: int = 300
     error_paths: int = 8_000
     sizes: tuple[tuple[int, int], ...] = ((2, 2), (4, 4), (8, 8), (2, 3), (4, 5), (2, 16))
     sigmas: tuple[tuple[float, float, float], ...] = (

@@ -1,0 +1,149 @@
+"""The records of `experiments/theory.py`, and the comparisons and verdicts made from them by one rule."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import NormalDist
+from typing import Any, NamedTuple
+
+from analysis.intervals import LEVEL
+from rtpo.errors import DataError
+
+SCHEMA = 1
+COMMAND = "python experiments/theory.py"
+THEOREMS = (1, 2, 3)
+MANIFEST_KEYS = (
+    *("theorem", "settings", "started", "wall_seconds", "cpu_seconds", "commit", "dirty", "machine", "lines", "sha256"),
+)
+RESOLUTION = 0.1
+"""half of an interval's width, as a share of the comparison's scale, above which nothing is decided"""
+SUPPORTED, CONTRADICTED, UNDECIDED = "supported", "contradicted", "undecided"
+RULE = (
+    f"The rule is the same for every claim. Its intervals have {LEVEL:.0%} together: each has the level that "
+    "Bonferroni's correction over the claim's comparisons gives it. A claim that a quantity equals a closed form is "
+    "contradicted where an interval does not reach the closed form, undecided where one is wider on a side than "
+    f"{RESOLUTION:.0%} of the quantity's scale, and supported otherwise. A claim that something is larger is supported "
+    "where all of its intervals lie above 0, contradicted where one lies below 0, and undecided otherwise."
+)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A theorem's manifest and lines."""
+
+    manifest: Mapping[str, Any]
+    lines: tuple[Mapping[str, Any], ...]
+
+    def of(self, kind: str, **values: Any) -> list[Mapping[str, Any]]:
+        """The lines of a kind that have these values."""
+        return [x for x in self.lines if x["kind"] == kind and all(x[key] == value for key, value in values.items())]
+
+
+class Missing(DataError):
+    """Records that were not made, or not to their end."""
+
+
+def load(folder: Path, theorem: int) -> Part:
+    """A theorem's records. Raises Missing for none or unfinished ones, DataError for damaged ones or those of another
+    schema; all name the command that makes them."""
+    again = f"{COMMAND} {theorem}"
+    path, records = folder / f"theorem_{theorem}.json", folder / f"theorem_{theorem}.jsonl"
+    if not path.exists():
+        state = f"{records} was not finished" if records.exists() else f"{path} does not exist"
+        raise Missing(f"{state}: {again} makes it.")
+    manifest = _object(path.read_bytes(), str(path), again)
+    if manifest.get("schema") != SCHEMA:
+        raise DataError(f"{path} has schema {manifest.get('schema')!r} and this version reads {SCHEMA}: {again}.")
+    absent = [key for key in MANIFEST_KEYS if key not in manifest]
+    if absent or manifest["theorem"] != theorem:
+        what = f"lacks {', '.join(absent)}" if absent else f"is of theorem {manifest['theorem']}"
+        raise DataError(f"{path} {what}: it was not written by this version; {again}.")
+    if not records.exists():
+        raise Missing(f"{records} does not exist: {again} makes it.")
+    data = records.read_bytes()
+    lines = [_object(line, f"{records} line {n}", again) for n, line in enumerate(data.splitlines(), start=1)]
+    if hashlib.sha256(data).hexdigest() != manifest["sha256"] or len(lines) != manifest["lines"]:
+        raise DataError(f"{records} is not the file that its manifest describes: restore it, or {again}.")
+    return Part(manifest, tuple(lines))
+
+
+def _object(text: bytes, place: str, again: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise DataError(f"{place} is not JSON ({error}): restore it, or {again}.") from error
+    if not isinstance(value, dict):
+        raise DataError(f"{place} is not a JSON object: restore it, or {again}.")
+    return value
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A measured mean with its interval beside its closed form. `scale`: what the width is measured against. `slack`:
+    how far from the closed form counts as reaching it."""
+
+    what: str
+    closed: float
+    mean: float
+    low: float
+    high: float
+    scale: float
+    slack: float = 0.0
+
+    @property
+    def reaches(self) -> bool:
+        return self.low - self.slack <= self.closed <= self.high + self.slack
+
+    @property
+    def is_sharp(self) -> bool:
+        return max(self.high - self.mean, self.mean - self.low) <= RESOLUTION * self.scale
+
+
+class Estimate(NamedTuple):
+    """What is measured, its closed form, mean, standard error and scale."""
+
+    what: str
+    closed: float
+    mean: float
+    error: float
+    scale: float
+
+
+def compare(estimates: Sequence[Estimate]) -> list[Comparison]:
+    """With normal intervals that hold together."""
+    z = quantile(len(estimates))
+    return [
+        Comparison(e.what, e.closed, e.mean, e.mean - z * e.error, e.mean + z * e.error, e.scale) for e in estimates
+    ]
+
+
+def quantile(comparisons: int) -> float:
+    """The normal quantile of two-sided intervals, so many of which hold together at LEVEL."""
+    return NormalDist().inv_cdf(1 - (1 - LEVEL) / (2 * max(1, comparisons)))
+
+
+def equal(comparisons: Sequence[Comparison]) -> str:
+    """The verdict on a claim that all closed forms hold, by RULE."""
+    if any(not comparison.reaches for comparison in comparisons):
+        return CONTRADICTED
+    return SUPPORTED if comparisons and all(comparison.is_sharp for comparison in comparisons) else UNDECIDED
+
+
+def larger(comparisons: Sequence[Comparison]) -> str:
+    """The verdict on a claim that all means are above 0, by RULE."""
+    if any(comparison.high < 0 for comparison in comparisons):
+        return CONTRADICTED
+    return SUPPORTED if comparisons and all(comparison.low > 0 for comparison in comparisons) else UNDECIDED
+
+
+def reached(comparisons: Sequence[Comparison]) -> str:
+    """How many intervals reach their closed form, in words."""
+    return f"{sum(comparison.reaches for comparison in comparisons)} of {len(comparisons)} intervals reach it"
+
+
+def checksum(folder: Path) -> str:
+    """Of the manifests that are there, which hold those of their lines."""
+    found = [path for theorem in THEOREMS if (path := folder / f"theorem_{theorem}.json").exists()]
+    return hashlib.sha256(b"".join(path.read_bytes() for path in found)).hexdigest()

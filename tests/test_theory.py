@@ -1,0 +1,409 @@
+"""The experiments on the theory: exact values against brute force, records and back, verdicts both ways."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from analysis import theory, theory_claims
+from analysis.theory_records import (
+    CONTRADICTED,
+    SUPPORTED,
+    UNDECIDED,
+    Comparison,
+    Estimate,
+    Missing,
+    compare,
+    equal,
+    larger,
+    load,
+    quantile,
+)
+from experiments import theory as command
+from experiments import theory_mdps
+from experiments.theory_continuation import ContinuationSettings, tail_weights, watched
+from experiments.theory_credit import CreditSettings, harness_on, sibling_credit
+from experiments.theory_mdps import (
+    decision_gap,
+    deviations,
+    greedy,
+    ladder,
+    layered,
+    lock,
+    mixing,
+    return_variances,
+    three_coins,
+    uniform,
+    visits,
+    weight_moments,
+)
+from experiments.theory_order import OrderSettings, Regime, forward, in_order
+from rtpo import rtpo
+from rtpo.config import PROJECT
+from rtpo.errors import DataError
+from rtpo.mdp import MDP, Table, action_values, advantages, backward_induction, value
+from rtpo.rtpo import RTPOConfig
+from rtpo.tabular import softmax, tasks
+from rtpo.types import Role
+
+CONFIG = RTPOConfig("rtpo", "rtpo", kl=0.0, trunks=12, group_size=4)
+TINY = {
+    1: OrderSettings(mdps=1, seeds=(0, 1), sweep=Regime(1, 20, 3, 1e4), training=Regime(2, 4, 3, 8.0), every=1),
+    2: CreditSettings(
+        **{"mdps": 1, "paths": 600, "group_sizes": (3, 4), "chains": (3,), "least_cell": 20, "error_paths": 200},
+        **{"least_sigma_v": 0.05, "least_sigma_a": 0.05},
+        sizes=((2, 2), (2, 16)),
+        sigmas=((0.3, 1.0, 0.3),),
+    ),
+    3: ContinuationSettings(
+        **{"fresh_mdps": 1, "fresh_steps": 1, "fresh_trunks": 12, "stale_seeds": (0, 1)},
+        **{"stale_turns": 4, "stale_trunks": 12},
+    ),
+}
+
+
+def paths(mdp: MDP, policy: Table, k: int, state: int) -> Iterator[tuple[float, list[tuple[int, int, int]], int]]:
+    """Every path from a state at stage k: its chance, its stages, states and actions, and the state it ends in."""
+    if k == mdp.horizon or mdp.is_terminal[state]:
+        yield 1.0, [], state
+        return
+    for action, after in product(range(mdp.shape[2]), range(mdp.shape[1])):
+        chance = policy[k, state, action] * mdp.transition[state, action, after]
+        if chance:
+            for rest, places, end in paths(mdp, policy, k + 1, after):
+                yield chance * rest, [(k, state, action), *places], end
+
+
+# exact values
+
+
+def test_exact_values_are_those_of_all_paths() -> None:
+    mdp, logits = mixing(0, 3, 1, 0.1, 0.1, states=3, actions=2)
+    old, new = softmax(logits), softmax(3 * logits[::-1])
+    found = list(paths(mdp, old, 0, 0))
+    assert sum(chance for chance, *_ in found) == pytest.approx(1)
+    at = np.zeros(mdp.shape[:2])
+    second = 0.0
+    for chance, places, _ in found:
+        for k, state, _ in places:
+            at[k, state] += chance
+        second += chance * float(np.prod([new[place] / old[place] for place in places])) ** 2
+    assert visits(mdp, old) == pytest.approx(at)
+    moments = weight_moments(mdp, old, new)
+    assert moments[0, 0] == pytest.approx(second)
+    assert second > 1.05
+    assert weight_moments(mdp, old, old) == pytest.approx(np.ones_like(moments))
+
+
+def test_a_weight_stops_where_an_episode_does() -> None:
+    mdp = lock(0)
+    moments = weight_moments(mdp, uniform(mdp), softmax(np.random.default_rng(0).normal(size=mdp.shape)))
+    assert moments[:, mdp.is_terminal] == pytest.approx(1)
+    assert visits(mdp, uniform(mdp)).sum(-1)[0] == pytest.approx(1)
+    assert visits(mdp, uniform(mdp)).sum(-1)[-1] < 0.7
+
+
+@pytest.mark.parametrize("sigmas", [(0.3, 1.0, 0.2), (1.0, 0.5, 0.7)])
+def test_three_coins_deviate_as_asked(sigmas: tuple[float, float, float]) -> None:
+    mdp = three_coins(*sigmas)
+    assert deviations(mdp, uniform(mdp), 1) == pytest.approx(sigmas)
+
+
+def test_bernoulli_returns_have_the_variance_of_coins() -> None:
+    mdp = lock(1)
+    q = action_values(mdp, uniform(mdp))
+    assert return_variances(mdp, uniform(mdp)) == pytest.approx(q * (1 - q))
+
+
+@pytest.mark.parametrize(("siblings", "chains"), [(2, 2), (2, 3), (3, 2)])
+def test_error_formulas_are_those_of_all_coins(siblings: int, chains: int) -> None:
+    """The estimators' errors and the factor, over every outcome of every path of a group."""
+    sigma_v, sigma_a, sigma_xi = 0.3, 1.0, 0.5
+    signs = (-1, 1)
+    errors, products = [], []
+    for v, *rest in product(signs, *[signs] * (2 * siblings)):
+        a, xi = sigma_a * np.array(rest[:siblings]), sigma_xi * np.array(rest[siblings:])
+        estimate = sigma_v * v + a + xi
+        estimate = estimate - estimate.mean()
+        errors.append((estimate[0] - a[0]) ** 2)
+        products.append(estimate[0] * a[0])
+    of_chains, slopes = [], []
+    for coins in product(signs, repeat=3 * chains):
+        v, a, xi = np.array(coins).reshape(3, chains) * np.array([[sigma_v], [sigma_a], [sigma_xi]])
+        estimate = v + a + xi
+        estimate = estimate - estimate.mean()
+        of_chains.append((estimate[0] - a[0]) ** 2)
+        slopes.append(estimate[0] * v[0] / sigma_v**2)
+    general = theory_claims.general_difference(siblings, chains, sigma_v, sigma_a, sigma_xi)
+    assert np.mean(of_chains) - np.mean(errors) == pytest.approx(general)
+    assert np.mean(products) / sigma_a**2 == pytest.approx(theory_claims.shrinkage(siblings + 1))
+    assert np.mean(slopes) == pytest.approx(1 - 1 / chains)
+    printed = theory_claims.printed_difference(chains, sigma_v)
+    assert (general == pytest.approx(printed)) == (siblings == chains)
+
+
+def test_the_printed_difference_has_the_wrong_sign_at_the_sizes_of_the_training() -> None:
+    assert theory_claims.general_difference(2, 16, 0.3, 1.0, 0.3) == pytest.approx(-0.31375)
+    assert theory_claims.printed_difference(16, 0.3) > 0
+
+
+# MDPs
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_lock_is_lost_by_one_improvement(seed: int) -> None:
+    mdp = lock(seed)
+    best = value(mdp, backward_induction(mdp))
+    assert decision_gap(mdp) > 0.05
+    assert value(mdp, greedy(action_values(mdp, uniform(mdp)))) < best - 0.1
+    assert best > 0.7
+
+
+def test_layers_have_their_gap(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert decision_gap(layered(0, gap=0.03)) >= 0.03
+    monkeypatch.setattr(theory_mdps, "TRIES", 5)
+    with pytest.raises(ValueError, match="ask for a smaller one"):
+        layered(0, turns=1, width=2, gap=2.0)
+
+
+# the algorithm's own code
+
+
+def test_reversed_turns_in_order_are_rtpo_itself() -> None:
+    mdp = lock(0)
+    ends = []
+    for step in (
+        rtpo.step,
+        lambda harness, tasks, config: in_order(harness, tasks, config, reversed(range(harness.max_turns))),
+        forward,
+    ):
+        harness = harness_on(mdp, None, seed=3)
+        for number in range(3):
+            harness.end_step()
+            harness.begin_step(number, 1000)
+            harness.sync()
+            step(harness, tasks(mdp), CONFIG)
+        ends.append(harness.logits)
+    assert np.abs(ends[0]).max() > 0.1
+    assert np.array_equal(ends[0], ends[1])
+    assert not np.allclose(ends[0], ends[2])
+
+
+def test_credit_is_read_off_the_rows() -> None:
+    mdp, logits = mixing(0, 3, 1, 0.1, 0.1)
+    credit = sibling_credit(harness_on(mdp, logits, 0), groups=50, siblings=3)
+    assert credit.estimate.shape == (50, 3)
+    assert credit.estimate.sum(-1) == pytest.approx(0, abs=1e-6)
+    assert (credit.state == credit.state[:, :1]).all()
+    assert np.abs(credit.estimate).max() > 0.3
+    assert advantages(mdp, softmax(logits))[1].shape > (credit.state.max(), credit.action.max())
+
+
+def test_tail_weights_are_products_of_ratios() -> None:
+    """Of the turns after k alone, with nothing clamped, and for failures as for successes."""
+    mdp = ladder(0, 4)
+    harness = harness_on(mdp, None, 0)
+    (siblings,) = harness.rollout(tasks(mdp), n=30, role=Role.SIBLING)
+    harness.logits = 3 * np.random.default_rng(0).normal(size=mdp.shape)
+    found = tail_weights(harness, siblings, 1, CONFIG)
+    assert len(found) == 30
+    for sibling in siblings:
+        ratios = [3 * harness.policy[t.k, t.snapshot.state, t.output_ids[0]] for t in sibling.turns[2:]]
+        assert found[sibling.uid] == pytest.approx(np.prod(ratios), rel=1e-4)
+    assert max(found.values()) > CONFIG.tail_high
+    assert {sibling.reward for sibling in siblings} == {0.0, 1.0}
+
+
+def test_a_watched_step_is_the_step() -> None:
+    mdp = lock(0)
+    harness, config = harness_on(mdp, None, 0), replace(CONFIG, trunks=100)
+    rtpo.step(harness, tasks(mdp), config)
+    phases = watched(mdp, config, 1, 1.0, 0)
+    assert [phase.k for phase in phases] == [3, 2, 1, 0]
+    assert [phase.version for phase in phases] == [0, 1, 2, 3]
+    assert phases[-1].policy[1:] == pytest.approx(harness.policy[1:], abs=1e-12)
+    assert phases[-1].policy[0] == pytest.approx(uniform(mdp)[0])
+
+
+# the rule
+
+
+def estimates(*means: float, error: float = 0.01) -> list[Comparison]:
+    return compare([Estimate("", 0.5, mean, error, 1.0) for mean in means])
+
+
+def test_closed_forms_are_judged_by_all_intervals_together() -> None:
+    assert equal(estimates(0.51)) == SUPPORTED
+    assert equal(estimates(0.51, 0.53)) == CONTRADICTED
+    assert equal(estimates(0.51, error=0.2)) == UNDECIDED
+    assert equal(estimates(0.3, error=0.2)) == UNDECIDED
+    assert equal([]) == UNDECIDED
+    # what contradicts alone does not among many
+    assert equal(estimates(0.521)) == CONTRADICTED
+    assert equal(estimates(0.521, *[0.5] * 20)) == SUPPORTED
+    assert quantile(1) == pytest.approx(1.95996, abs=1e-5)
+    assert quantile(20) > 3
+
+
+def test_more_is_judged_by_the_sign() -> None:
+    assert larger(estimates(0.1, 0.2)) == SUPPORTED
+    assert larger(estimates(0.1, -0.2)) == CONTRADICTED
+    assert larger(estimates(0.1, 0.01)) == UNDECIDED
+    assert larger([]) == UNDECIDED
+
+
+COMMITTED = PROJECT / "results" / "theory"
+
+
+@pytest.mark.parametrize(
+    ("claim", "form", "wrong"),
+    [
+        ("theorem_2a_factor", "shrinkage", lambda group_size: 1.0),
+        ("theorem_2a_factor", "shrinkage", lambda group_size: (group_size - 1) / group_size),
+        ("theorem_2b_general", "general_difference", lambda n, chains, *sigmas: (1 - 1 / n) * sigmas[0] ** 2),
+    ],
+)
+def test_a_wrong_closed_form_is_rejected(claim: str, form: str, wrong: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert {v.claim: v.verdict for v in theory.verdicts(COMMITTED)}[claim] == SUPPORTED
+    monkeypatch.setattr(theory_claims, form, wrong)
+    assert {v.claim: v.verdict for v in theory.verdicts(COMMITTED)}[claim] == CONTRADICTED
+
+
+# records and back
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project with records of a tiny run of every theorem, and an unfilled page."""
+    project = tmp_path_factory.mktemp("project")
+    for theorem, settings in TINY.items():
+        command.measure(theorem, project / "results" / "theory", settings)
+    (project / "docs").mkdir()
+    blocks = "".join(f"<!-- theory:{name} -->\n<!-- theory end -->\n" for name in theory.BLOCKS)
+    (project / "docs" / "theory.md").write_text(blocks)
+    return project
+
+
+@pytest.fixture
+def project(tiny: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(tiny, tmp_path / "project"))
+
+
+def test_records_say_what_they_are_of(tiny: Path) -> None:
+    for theorem, settings in TINY.items():
+        part = load(tiny / "results" / "theory", theorem)
+        assert part.manifest["settings"] == json.loads(json.dumps(asdict(settings)))
+        assert len(part.manifest["commit"]) == 40 or part.manifest["commit"] == "unknown"
+        assert all("seed" in line for line in part.lines)
+        assert part.manifest["cpu_seconds"] > 0
+    fresh = load(tiny / "results" / "theory", 3).of("weights", variant="fresh")
+    assert all(line["newest"] == line["turns"] and line["farthest"] == 0 for line in fresh)
+
+
+def test_the_same_settings_give_the_same_lines(tiny: Path, tmp_path: Path) -> None:
+    command.measure(3, tmp_path, TINY[3])
+    assert (tmp_path / "theorem_3.jsonl").read_bytes() == (tiny / "results" / "theory" / "theorem_3.jsonl").read_bytes()
+
+
+def test_a_page_is_filled_and_checked(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page, arguments = project / "docs" / "theory.md", ["--project", str(project)]
+    assert theory.main([*arguments, "--check"]) == 1
+    assert theory.main(arguments) == 0
+    assert theory.main([*arguments, "--check"]) == 0
+    assert (project / "results" / "figures" / "theory_2.pdf").exists()
+    text = page.read_text()
+    page.write_text(text.replace("| 2 | 16 |", "| 2 | 17 |").replace("| 16 ", "| 17 "))
+    assert page.read_text() != text
+    (project / "docs" / "theory_3.png").unlink()
+    capsys.readouterr()
+    assert theory.main([*arguments, "--check"]) == 1
+    assert [line.partition(" is not")[0] for line in capsys.readouterr().err.splitlines()] == [
+        str(page),
+        str(project / "docs" / "theory_3.png"),
+    ]
+
+
+def test_few_returns_decide_nothing(tiny: Path) -> None:
+    found = {v.claim: v for v in theory.verdicts(tiny / "results" / "theory")}
+    assert found["theorem_2b_general"].verdict == UNDECIDED
+    assert found["theorem_3a_weights"].verdict == SUPPORTED
+    assert found["theorem_1"].verdict not in (SUPPORTED, CONTRADICTED)
+    assert found["theorem_1"].command == "python experiments/theory.py 1"
+
+
+def test_the_committed_page_is_what_the_committed_records_give() -> None:
+    assert theory.main(["--check"]) == 0
+
+
+# wrong input
+
+
+def test_unknown_theorems_are_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert command.main(["4", "1", "--results", str(tmp_path)]) == 1
+    assert capsys.readouterr().err == "error: theorem 4: no such theorem; use 1, 2, 3, or none for all.\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_missing_and_unfinished_records_name_their_command(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    results = project / "results" / "theory"
+    (results / "theorem_2.json").unlink()
+    with pytest.raises(Missing, match=r"theorem_2\.jsonl was not finished: python experiments/theory\.py 2 makes it"):
+        load(results, 2)
+    (results / "theorem_2.jsonl").unlink()
+    assert theory.main(["--project", str(project)]) == 1
+    assert "theorem_2.json does not exist: python experiments/theory.py 2 makes it." in capsys.readouterr().err
+    found = {v.claim: v.verdict for v in theory.verdicts(results)}
+    assert found["theorem_2a_factor"] == "not run"
+    assert found["theorem_3a_weights"] == SUPPORTED
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (
+            lambda text: text.replace("{", "", 1),
+            r"theorem_1\.jsonl line 1 is not JSON.*python experiments/theory\.py 1",
+        ),
+        (lambda text: text[: text.rindex("\n{")] + "\n", "is not the file that its manifest describes"),
+        (lambda text: "1\n" + text, "line 1 is not a JSON object"),
+    ],
+)
+def test_damaged_records_are_named(project: Path, damage: object, message: str) -> None:
+    records = project / "results" / "theory" / "theorem_1.jsonl"
+    assert callable(damage)
+    records.write_text(damage(records.read_text()))
+    with pytest.raises(DataError, match=message):
+        theory.verdicts(records.parent)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"schema": 0}, "has schema 0 and this version reads 1: python experiments/theory.py 1"),
+        ({"theorem": 2}, "is of theorem 2"),
+        ({"lines": 0}, "is not the file that its manifest describes"),
+    ],
+)
+def test_other_manifests_are_refused(project: Path, change: dict[str, int], message: str) -> None:
+    path = project / "results" / "theory" / "theorem_1.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(DataError, match=message):
+        load(path.parent, 1)
+
+
+@pytest.mark.parametrize(
+    ("page", "message"),
+    [
+        ("<!-- theory:nonesuch -->\n<!-- theory end -->\n", "no such block"),
+        ("<!-- theory:order -->\n", "not closed"),
+    ],
+)
+def test_a_block_that_cannot_be_is_refused(project: Path, page: str, message: str) -> None:
+    (project / "docs" / "theory.md").write_text(page)
+    with pytest.raises(DataError, match=message):
+        theory.filled(project / "docs" / "theory.md", project / "results" / "theory")
