@@ -5,7 +5,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import matplotlib.style
 import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
@@ -18,11 +17,10 @@ from matplotlib.ticker import MaxNLocator
 from analysis import measures
 from analysis.intervals import Interval
 from analysis.labels import Style, styles
+from analysis.plots import METADATA, STYLE, Files, by_row, footnote, make_room, save  # noqa: F401
 from analysis.records import RunGroup, complete_groups
 from rtpo.errors import RTPOError
 
-STYLE = Path(__file__).with_name("style.mplstyle")
-METADATA = {"pdf": {"CreationDate": None, "Creator": None, "Producer": None}, "png": {"Software": None}}
 MARKS_PER_CURVE = 6
 LEGEND_COLUMNS = 3
 BAND_ALPHA = 0.15
@@ -52,7 +50,7 @@ def training_figure(groups: Sequence[RunGroup]) -> Figure:
         axes.set_xlabel("Training rollouts")
         axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
     _draw_legend(figure, success, groups, looks)
-    figure.supxlabel(_provenance(groups), fontsize=6.5, color="0.35")
+    footnote(figure, _provenance(groups))
     return figure
 
 
@@ -112,15 +110,6 @@ def _draw_interval(axes: Axes, x: float, success: Interval, colour: str, marker:
     )
 
 
-def make_room(axes: Axes, matched: float, least: float) -> None:
-    """Mark the value without mismatch, keep it off the frame, and span at least `least`."""
-    axes.axhline(matched, color="0.6", linewidth=0.6, zorder=1)
-    low, high = min(axes.dataLim.y0, matched), max(axes.dataLim.y1, matched)
-    missing = max(0.0, least - (high - low)) / 2
-    margin = 0.08 * max(least, high - low)
-    axes.set_ylim(low - missing - margin, high + missing + margin)
-
-
 def _draw_legend(figure: Figure, success: Axes, groups: Sequence[RunGroup], looks: Mapping[str, Style]) -> None:
     """One legend for all panels, read row by row."""
     entries: list[tuple[Artist | ErrorbarContainer, str]] = [
@@ -132,8 +121,7 @@ def _draw_legend(figure: Figure, success: Axes, groups: Sequence[RunGroup], look
     entries.append((_draw_interval(success, 0.0, nowhere, "0.4", "o"), "(a) held-out, 95 % interval"))
     if any(len(group.runs) > 1 for group in groups):
         entries.append((Patch(color="0.4", alpha=BAND_ALPHA, linewidth=0), "range over seeds"))
-    by_row = [entry for column in range(LEGEND_COLUMNS) for entry in entries[column::LEGEND_COLUMNS]]
-    handles, titles = zip(*by_row, strict=True)
+    handles, titles = zip(*by_row(entries, LEGEND_COLUMNS), strict=True)
     figure.legend(handles, titles, loc="outside upper center", ncols=LEGEND_COLUMNS)
 
 
@@ -149,13 +137,9 @@ def _provenance(groups: Sequence[RunGroup]) -> str:
     return f"{' '.join(sentences)}\n{where}"
 
 
-def save_figure(groups: Sequence[RunGroup], files: Mapping[Path, Mapping[str, str | None]]) -> None:
+def save_figure(groups: Sequence[RunGroup], files: Files) -> None:
     """Draw the figure of these configurations into `files`, each with its metadata."""
-    with matplotlib.style.context(STYLE):
-        figure = training_figure(groups)
-        for path, metadata in files.items():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            figure.savefig(path, metadata=dict(metadata))
+    save(lambda: training_figure(groups), files)
 
 
 def make_figures(results: Path, experiment: str, output: Path) -> list[Path]:

@@ -4,7 +4,6 @@ All from records. A block stands between `<!-- generated:NAME -->` and `<!-- end
 """
 
 import argparse
-import hashlib
 import json
 import os
 import re
@@ -16,11 +15,11 @@ from typing import Any
 
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
-from PIL import Image
 
 from analysis import toy_figures, toy_study
-from analysis.make_figures import METADATA, save_figure
+from analysis.make_figures import save_figure
 from analysis.make_tables import make_tables
+from analysis.plots import drawn_from, png_from, records_checksum
 from analysis.records import Run, complete_groups, load_runs
 from analysis.tables import NOT_RUN, narrowest, number
 from analysis.toy_records import core_manifests, load_study
@@ -35,8 +34,6 @@ BENCH = Path("results", "reference_bench")
 STUDY = Path("configs", "study", "toy.yaml")
 STUDY_RESULTS = Path("results", "toy")
 STUDY_FIGURES = {name: Path("docs", f"toy_study_{name}.png") for name in toy_figures.FIGURES}
-RECORDS = "Records"
-"""the text chunk of a figure that holds the checksum of the records it was drawn from"""
 PAPER = {
     "task.max_turns": "3",
     "task.max_prompt_tokens": "8192",
@@ -243,7 +240,7 @@ def filled(project: Path, page: Path) -> str:
 def draw(project: Path) -> list[Path]:
     """Draw the figures that have records, each with the checksum of its records in it."""
     files: dict[Path, dict[Path, dict[str, str | None]]] = {
-        path: {project / path: {**METADATA["png"], RECORDS: records_checksum(manifests)}}
+        path: {project / path: png_from(records_checksum(manifests))}
         for path, manifests in _figures(project).items()
         if manifests
     }
@@ -262,20 +259,6 @@ def _figures(project: Path) -> dict[Path, list[Path]]:
     plan = project / STUDY
     core = core_manifests(project / STUDY_RESULTS, plan) if plan.exists() else []
     return {FIGURE: _manifests(project), **dict.fromkeys(STUDY_FIGURES.values(), core)}
-
-
-def records_checksum(manifests: Sequence[Path]) -> str | None:
-    """Of runs' manifests, which hold the checksums of their files; None without runs."""
-    lines = [f"{hashlib.sha256(path.read_bytes()).hexdigest()} {path.parent.name}\n" for path in manifests]
-    return hashlib.sha256("".join(lines).encode()).hexdigest() if lines else None
-
-
-def drawn_from(figure: Path) -> str | None:
-    """The checksum of the records that a figure was drawn from; None without one."""
-    if not figure.exists():
-        return None
-    with Image.open(figure) as image:
-        return image.info.get(RECORDS)
 
 
 def pages(project: Path) -> list[Path]:

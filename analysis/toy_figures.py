@@ -3,31 +3,34 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import matplotlib.style
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from analysis import measures
 from analysis.labels import Style, styles
-from analysis.make_figures import METADATA, STYLE, make_room
+from analysis.plots import (
+    METADATA,
+    Files,
+    beside,
+    by_row,
+    draw_curve,
+    draw_places,
+    footnote,
+    make_room,
+    mark,
+    panels,
+    save,
+)
 from analysis.records import RunGroup
 from analysis.toy_records import StudyRecords
 
-WIDTH = 7.2
-BAND_ALPHA = 0.1
-MARK_SIZES = {"*": 7.0, "P": 5.2, "X": 5.2}
-MARK_SIZE = 4.2
 LEGEND_COLUMNS = 3
 DRAWS = 2000
 """of a band's bootstrap"""
-SIDE_STEP = 0.05
-"""between the marks of one turn"""
 NAMES = {"toy_math": "Toy math", "toy_knowledge": "Toy knowledge"}
 PROGRESS_LABELS = {
     "rollouts": ("Training rollouts", 1.0),
@@ -39,13 +42,13 @@ PROGRESS_LABELS = {
 def success_figure(records: StudyRecords) -> Figure:
     """Sampled held-out success against rollouts, tokens and seconds, a row a task."""
     core, tasks = _core(records)
-    figure, axes = _panels(len(tasks), len(PROGRESS_LABELS), height=2.15)
+    figure, axes = panels(len(tasks), len(PROGRESS_LABELS), height=2.15)
     for row, task in enumerate(tasks):
         curves = [(measures.held_out_curve(group, DRAWS), look) for group, look in core[task]]
         for column, (key, (label, scale)) in enumerate(PROGRESS_LABELS.items()):
             panel = axes[row][column]
             for curve, look in curves:
-                _draw(panel, scale * curve[key], 100 * curve, look, marks=range(len(curve)))
+                draw_curve(panel, scale * curve[key], 100 * curve, look, marks=range(len(curve)))
             panel.set_title(f"({chr(97 + row * len(PROGRESS_LABELS) + column)}) {NAMES[task]}")
             panel.set_xlabel(label)
             panel.set_xlim(left=0)
@@ -58,7 +61,7 @@ def success_figure(records: StudyRecords) -> Figure:
 def mismatch_figure(records: StudyRecords) -> Figure:
     """Ratio and KL against rollouts and by turn, a row a task."""
     core, tasks = _core(records)
-    figure, axes = _panels(len(tasks), 4, height=2.05)
+    figure, axes = panels(len(tasks), 4, height=2.05)
     for row, task in enumerate(tasks):
         for place, (group, look) in enumerate(core[task]):
             for column, key in ((0, "ratio_gm"), (1, "kl_k1")):
@@ -66,12 +69,12 @@ def mismatch_figure(records: StudyRecords) -> Figure:
                 every = max(1, len(curve) // 4)
                 marks = range(place * every // len(core[task]), len(curve), every)
                 # later curves are thinner, so that equal curves show each other
-                _draw(axes[row][column], curve["rollouts"], curve, look, marks, width=max(0.9, 2.2 - 0.2 * place))
+                draw_curve(axes[row][column], curve["rollouts"], curve, look, marks, width=max(0.9, 2.2 - 0.2 * place))
             kl = measures.by_turn(group, measures.turn_kl)
             ratio = pd.DataFrame({"mean": np.exp(-kl["mean"]), "low": np.exp(-kl["high"]), "high": np.exp(-kl["low"])})
-            shift = SIDE_STEP * (place - (len(core[task]) - 1) / 2)
-            _draw_turns(axes[row][2], kl["turn"] + shift, ratio, look)
-            _draw_turns(axes[row][3], kl["turn"] + shift, kl, look)
+            shift = beside(place, len(core[task]))
+            draw_places(axes[row][2], kl["turn"] + shift, ratio, look)
+            draw_places(axes[row][3], kl["turn"] + shift, kl, look)
         for column, (what, matched, least) in enumerate(2 * (("ratio", 1.0, 0.05), ("KL", 0.0, 0.03))):
             panel = axes[row][column]
             panel.set_title(f"({chr(97 + 4 * row + column)}) {NAMES[task]}: {what}")
@@ -85,13 +88,13 @@ def mismatch_figure(records: StudyRecords) -> Figure:
 def ties_figure(records: StudyRecords) -> Figure:
     """Zero-advantage share by turn, a panel a task."""
     core, tasks = _core(records)
-    figure, axes = _panels(1, len(tasks), height=2.4)
+    figure, axes = panels(1, len(tasks), height=2.4)
     for column, task in enumerate(tasks):
         panel = axes[0][column]
         for place, (group, look) in enumerate(core[task]):
             share = 100 * measures.by_turn(group, measures.turn_zero_advantage)
-            shift = SIDE_STEP * (place - (len(core[task]) - 1) / 2)
-            _draw_turns(panel, share["turn"] / 100 + shift, share, look)
+            shift = beside(place, len(core[task]))
+            draw_places(panel, share["turn"] / 100 + shift, share, look)
         panel.set_title(f"({chr(97 + column)}) {NAMES[task]}")
         panel.set_xlabel("Turn k")
         panel.set_ylim(-4, 104)
@@ -137,13 +140,9 @@ FIGURES: Mapping[str, StudyFigure] = {
 }
 
 
-def draw(records: StudyRecords, name: str, files: Mapping[Path, Mapping[str, str | None]]) -> None:
+def draw(records: StudyRecords, name: str, files: Files) -> None:
     """Draw a figure into `files`, each with its metadata."""
-    with matplotlib.style.context(STYLE):
-        figure = FIGURES[name].drawn(records)
-        for path, metadata in files.items():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            figure.savefig(path, metadata=dict(metadata))
+    save(lambda: FIGURES[name].drawn(records), files)
 
 
 def save_figures(records: StudyRecords, output: Path) -> list[Path]:
@@ -173,44 +172,16 @@ def _core(records: StudyRecords) -> tuple[_Core, list[str]]:
     return core, list(core)
 
 
-def _panels(rows: int, columns: int, height: float) -> tuple[Figure, list[list[Axes]]]:
-    figure = Figure(figsize=(WIDTH, height * rows + 0.7))
-    return figure, figure.subplots(rows, columns, squeeze=False).tolist()
-
-
-def _draw(axes: Axes, x: pd.Series, curve: pd.DataFrame, look: Style, marks: range, width: float = 1.1) -> None:
-    axes.fill_between(x, curve["low"], curve["high"], color=look.colour, alpha=BAND_ALPHA, linewidth=0, zorder=2)
-    axes.plot(x, curve["mean"], **_line(look) | {"linewidth": width}, markevery=list(marks), zorder=3)
-
-
-def _draw_turns(axes: Axes, x: pd.Series, values: pd.DataFrame, look: Style) -> None:
-    axes.vlines(x, values["low"], values["high"], color=look.colour, linewidth=1.0, zorder=2)
-    axes.plot(x, values["mean"], **_line(look), zorder=3)
-
-
-def _line(look: Style) -> dict[str, Any]:
-    return {
-        "color": look.colour,
-        "linestyle": look.line,
-        "linewidth": 1.1,
-        "marker": look.marker,
-        "markersize": MARK_SIZES.get(look.marker, MARK_SIZE),
-        "markeredgecolor": "white",
-        "markeredgewidth": 0.3,
-    }
-
-
 def _finish(figure: Figure, core: _Core, what: str) -> None:
     """One legend for all panels, read row by row, and what the runs are."""
     looks = {look.title: look for found in core.values() for _, look in found}
     ordered = sorted(looks.values(), key=lambda look: look.rank)
-    by_row = [look for column in range(LEGEND_COLUMNS) for look in ordered[column::LEGEND_COLUMNS]]
-    handles = [Line2D([], [], **_line(look)) for look in by_row]
-    figure.legend(handles, [look.title for look in by_row], loc="outside upper center", ncols=LEGEND_COLUMNS)
+    shown = by_row(ordered, LEGEND_COLUMNS)
+    handles = [Line2D([], [], **mark(look)) for look in shown]
+    figure.legend(handles, [look.title for look in shown], loc="outside upper center", ncols=LEGEND_COLUMNS)
     counts = sorted({len(group.runs) for found in core.values() for group, _ in found})
     runs = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else str(counts[0])
-    figure.supxlabel(
+    footnote(
+        figure,
         f"toy_study; runs a configuration: {runs}. Toy-scale runs, not the paper's results. {what}",
-        fontsize=6.5,
-        color="0.35",
     )

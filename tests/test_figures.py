@@ -10,7 +10,8 @@ from synthetic_runs import answers, empty_update, step, update, write_realistic_
 
 from analysis import measures
 from analysis.labels import styles
-from analysis.make_figures import STYLE, main, training_figure
+from analysis.make_figures import main, training_figure
+from analysis.plots import STYLE
 from analysis.records import complete_groups
 
 
