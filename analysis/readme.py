@@ -16,7 +16,7 @@ from typing import Any
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from analysis import toy_figures, toy_study
+from analysis import settings, toy_figures, toy_study
 from analysis.make_figures import save_figure
 from analysis.make_tables import make_tables
 from analysis.plots import drawn_from, png_from, records_checksum
@@ -206,6 +206,37 @@ def study_settings(project: Path, page: Path) -> str:
     return toy_study.settings(project / STUDY)
 
 
+def experiments(project: Path, page: Path) -> str:
+    """The paper's experiments."""
+    return _with_header(settings.experiments_table())
+
+
+def ablations(project: Path, page: Path) -> str:
+    """The ablations."""
+    return _with_header(settings.ablations_table())
+
+
+def ablation_lines(project: Path, page: Path) -> str:
+    """The ablations, a line each."""
+    return settings.ablation_lines()
+
+
+def profiles(project: Path, page: Path) -> str:
+    """What stands for the paper's tasks on each machine."""
+    return _with_header(settings.profiles_table())
+
+
+def paper_settings(project: Path, page: Path) -> str:
+    """Every setting with its source."""
+    tables = [
+        settings.tasks_table(project),
+        settings.methods_settings(project),
+        settings.profiles_settings(project),
+        settings.evaluation_settings(project),
+    ]
+    return "\n".join(_with_header(table) for table in tables)
+
+
 BLOCKS: dict[str, Callable[[Path, Path], str]] = {
     "quickstart": quickstart,
     "figure": figure,
@@ -218,6 +249,11 @@ BLOCKS: dict[str, Callable[[Path, Path], str]] = {
     "toy_study": study,
     "toy_study_verdicts": study_verdicts,
     "toy_study_settings": study_settings,
+    "experiments": experiments,
+    "ablations": ablations,
+    "ablation_lines": ablation_lines,
+    "profiles": profiles,
+    "paper_settings": paper_settings,
 }
 """name to text, given the project's folder and the page"""
 
@@ -303,6 +339,10 @@ def _manifests(project: Path) -> list[Path]:
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in (header, ["---"] * len(header), *rows))
+
+
+def _with_header(lines: Sequence[Sequence[str]]) -> str:
+    return _table(lines[0], lines[1:])
 
 
 def _read_json(path: Path) -> Any:

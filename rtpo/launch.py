@@ -1,21 +1,24 @@
 """An experiment's elements: the runs it is made of, composed and checked before any of them starts.
 
 An experiment is a file of configs/experiment/. Its `hydra.sweeper.params` say what varies, so that Hydra's multirun and
-the launchers run the same elements; its `launch` tree says how they are evaluated. A profile's `launch` tree says which
-tasks stand for the paper's and what an element asks of a cluster.
+the launchers run the same elements; its `launch` tree says what it is and how its elements are evaluated. A profile's
+`launch` tree says which tasks stand for the paper's and what an element asks of a cluster.
 """
 
+import re
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from hydra import compose, initialize_config_dir
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
-from hydra.errors import HydraException
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from rtpo.config import LAUNCH, PROJECT, RunConfig, Strict, build, compose_run
 from rtpo.errors import ConfigError
@@ -35,18 +38,31 @@ class Resources(Strict):
 
 @dataclass(frozen=True)
 class Launch(Strict):
-    """models: by role in the paper, folders under models/. model: that of the paper-scale math and search tasks.
-    trunks: M of methods that have trunks. tasks: by role in the paper, the task that stands for it. benchmarks: by
-    task, what a trained policy is evaluated on. not_in_paper: labels of an experiment's rows that the paper's table
-    does not have."""
+    """about: the experiment in a line. paper: labels of the paper's tables and figures that it is for. models: by role
+    in the paper, folders under models/. model: that of the paper-scale math and search tasks. trunks: M of methods that
+    have trunks. tasks: by role in the paper, the task that stands for it. benchmarks: by task, what a trained policy is
+    evaluated on. not_in_paper: labels of rows that the paper's table does not have. matched_seconds: of training, in
+    compute-matched runs."""
 
+    about: str
+    paper: tuple[str, ...]
     models: dict[str, str]
     model: str
     trunks: int
     tasks: dict[str, str]
+    benchmarks: dict[str, tuple[str, ...]]
+    not_in_paper: tuple[str, ...]
+    matched_seconds: float
     resources: Resources
-    benchmarks: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    not_in_paper: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Outline:
+    """An experiment without its elements. sweep: what varies, field to values, the last the fastest."""
+
+    name: str
+    launch: Launch
+    sweep: dict[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True)
@@ -74,17 +90,11 @@ def load_experiment(name: str, overrides: Sequence[str] = ()) -> Experiment:
     """The elements of an experiment in the order of its sweep.
 
     overrides: as of experiments/train.py, for every element; one of a swept field, such as `seed=0` or
-    `algorithm=rtpo,grpo`, replaces the sweep's. Raises ConfigError for a name that there is none of, for what
+    `algorithm=rtpo,rtpo_off`, replaces the sweep's. Raises ConfigError for a name that there is none of, for what
     experiments/train.py would refuse, naming the element, and for two elements that would write to one place.
     """
-    known = experiments()
-    if name not in known:
-        raise ConfigError(f"experiment is {name!r}: no such experiment; there are {', '.join(known)}.")
-    try:
-        with initialize_config_dir(str(PROJECT / "configs"), version_base=None):
-            elements = [_element(name, chosen) for chosen in _sweep(name, overrides)]
-    except HydraException as error:
-        raise ConfigError(str(error)) from error
+    with _configurations():
+        elements = [_element(name, chosen) for chosen in _sweep(name, overrides)]
     _check_places([element.run for element, _ in elements])
     launch = elements[0][1]
     return Experiment(
@@ -92,20 +102,68 @@ def load_experiment(name: str, overrides: Sequence[str] = ()) -> Experiment:
     )
 
 
+def outline(name: str, overrides: Sequence[str] = ()) -> Outline:
+    """What an experiment is, without composing its elements. overrides: as of `load_experiment`. Raises ConfigError."""
+    with _configurations():
+        tree, overridden = _swept(name, overrides)
+        sweep = {one.get_key_element(): _values(one) for one in overridden}
+        return Outline(name, read_launch(tree), sweep)
+
+
 def experiments() -> list[str]:
     """The names of all experiments."""
-    return sorted(path.stem for path in (PROJECT / "configs" / "experiment").glob("*.yaml"))
+    return sorted(path.stem for path in (PROJECT / "configs" / "experiment").glob("[!_]*.yaml"))
+
+
+@contextmanager
+def _configurations() -> Iterator[None]:
+    try:
+        with initialize_config_dir(str(PROJECT / "configs"), version_base=None):
+            yield
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ConfigError(_sentence(error)) from error
+
+
+def _sentence(error: Exception) -> str:
+    """What Hydra says, in a sentence that names what there is."""
+    text = " ".join(str(error).split())
+    if isinstance(error, MissingConfigException) and error.missing_cfg_file:
+        group, _, name = error.missing_cfg_file.rpartition("/")
+        there = ", ".join(option for option in error.options or () if not option.startswith("_"))
+        return f"{group} is {name!r}: no such {group}; there are {there}."
+    if isinstance(error, OverrideParseException):
+        return (
+            f"{error.override!r} is no override, as name=value or name=value,value: {text.partition(' See http')[0]}."
+        )
+    if unknown := re.match(r"Could not override '([^']*)'", text):
+        return f"{unknown[1]} is no field of a run: python experiments/train.py --cfg job prints them all."
+    return text
 
 
 def _sweep(name: str, overrides: Sequence[str]) -> list[list[str]]:
     """The overrides of every element, as Hydra's own sweeper makes them."""
+    return BasicSweeper.split_arguments(_swept(name, overrides)[1], None)[0]
+
+
+def _swept(name: str, overrides: Sequence[str]) -> tuple[DictConfig, list[Override]]:
+    """The tree that the sweep is drawn from, and the overrides that Hydra's own sweeper would make elements of."""
+    if name not in experiments():
+        raise ConfigError(f"experiment is {name!r}: no such experiment; there are {', '.join(experiments())}.")
     parser = OverridesParser.create()
+    given = parser.parse_overrides(list(overrides))
+    for one in given:
+        if one.get_key_element() == "experiment":
+            raise ConfigError(f"{one.input_line}: the experiment is {name!r} already; leave one of them out.")
     # the sweep is drawn from these; others may name fields that only a swept task has
-    drawn = [str(one.input_line) for one in parser.parse_overrides(list(overrides)) if _decides_the_sweep(one)]
+    drawn = [str(one.input_line) for one in given if _decides_the_sweep(one)]
     tree = compose("train", [f"experiment={name}", *drawn], return_hydra_config=True)
     params: Any = OmegaConf.to_container(tree.hydra.sweeper.params or OmegaConf.create(), resolve=True)
     lines = [f"{key}={value}" for key, value in params.items()]
-    return BasicSweeper.split_arguments(parser.parse_overrides([*lines, *overrides]), None)[0]
+    return tree, parser.parse_overrides([*lines, *overrides])
+
+
+def _values(one: Override) -> tuple[str, ...]:
+    return tuple(one.sweep_string_iterator()) if one.is_sweep_override() else (one.get_value_element_as_str(),)
 
 
 def _decides_the_sweep(override: Override) -> bool:
@@ -120,7 +178,8 @@ def _element(name: str, chosen: Sequence[str]) -> tuple[Element, Launch]:
     except ConfigError as error:
         raise ConfigError(f"{' '.join(overrides)}: {error}") from error
     benchmarks = launch.benchmarks.get(run.task.name, ())
-    return Element(overrides, run, benchmarks, run.label not in launch.not_in_paper), launch
+    in_paper = bool(launch.paper) and run.label not in launch.not_in_paper
+    return Element(overrides, run, benchmarks, in_paper), launch
 
 
 def read_launch(tree: DictConfig) -> Launch:
