@@ -282,9 +282,7 @@ def vllm_server(server_class: Any, model: Path, **rollout: Any) -> Any:
         "max_num_seqs": 32,
         "enforce_eager": True,
         "enable_sleep_mode": False,
-        "engine_kwargs": {
-            "vllm": {"distributed_executor_backend": "uni", "kv_cache_memory_bytes": 64 << 20, "block_size": 32}
-        },
+        "engine_kwargs": {"vllm": {"kv_cache_memory_bytes": 64 << 20, "block_size": 32}},
         **rollout,
     }
     tree = verl_settings(

@@ -6,6 +6,9 @@ this process, where a CPU build of vLLM is; verl's whole path to vLLM, where CUD
 
 import asyncio
 import importlib.util
+import inspect
+import re
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,7 +32,7 @@ from engine_conformance import (
     weights_of,
 )
 
-from rtpo.config import RunConfig
+from rtpo.config import PROJECT, RunConfig
 from rtpo.engine import Generation, Request, Sampling
 from rtpo.errors import ConfigError, DataError, InfrastructureError, NonFinite, RTPOError, StaleEngine
 from rtpo.sampling import truncate
@@ -391,9 +394,49 @@ def test_weights_that_are_not_numbers_are_no_distribution(bench: Bench) -> None:
             bench.generate(asked(CONTEXTS[2], max_tokens=4, **sampling))
 
 
+@pytest.mark.usefixtures("_live_backend")
+def test_a_server_that_did_not_take_the_weights_ends_the_wait_for_them() -> None:
+    """As verl's sender does, the worker waits for an answer that does not come."""
+    import ray
+
+    from rtpo.verl_harness.engines import ray_failures, wait_for_weights
+
+    class Server:
+        def __init__(self, failure: str | None) -> None:
+            self.failure = failure
+
+        async def check_workers(self) -> None:
+            if self.failure is not None:
+                raise InfrastructureError(self.failure)
+
+    @ray.remote(num_cpus=0)
+    def send(seconds: float) -> None:
+        time.sleep(seconds)
+
+    well, failed = [ray.remote(Server).options(num_cpus=0).remote(failure) for failure in (None, "no room")]
+    wait_for_weights([send.remote(0.5)], [well], every=0.1)
+    stuck = send.remote(3600)
+    with pytest.raises(InfrastructureError, match=r"^no room$"), ray_failures("the synchronisation"):
+        wait_for_weights([send.remote(0), stuck], [well, failed], every=0.1)
+    ray.cancel(stuck, force=True)
+    ray.kill(well)
+    ray.kill(failed)
+
+
 def test_the_cuda_engines_configuration_is_accepted(tmp_path: Path) -> None:
     """As far as that can be told without a GPU."""
     config = cuda_config(folder_of(small_model(0, 64), tmp_path))
     assert config.profile.platform == "cuda"
     rollout = config.verl["actor_rollout_ref"]["rollout"]
     assert (rollout["name"], rollout["max_model_len"], rollout["logprobs_mode"]) == ("vllm", 256, "processed_logprobs")
+
+
+def test_the_page_lists_the_properties() -> None:
+    page = (PROJECT / "docs" / "vllm.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^- (.*)$", page, flags=re.MULTILINE)
+    properties = [
+        name.removeprefix("test_").replace("_", " ")
+        for name, value in globals().items()
+        if name.startswith("test_") and {"bench", "before_first_sync"} & set(inspect.signature(value).parameters)
+    ]
+    assert listed == properties

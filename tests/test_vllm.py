@@ -157,6 +157,22 @@ def test_a_cache_that_is_not_emptied_at_a_synchronisation_is_caught(
     assert in_process.generate(asked)[0].policy_version == 3
 
 
+def test_a_server_tells_that_its_workers_did_not_take_the_weights(in_process: Bench) -> None:
+    server = in_process.subject.server
+    in_process.push(0, 1)
+    in_process.run(server.check_workers())
+    with pytest.raises(ValueError, match="extra"):
+        in_process.run(
+            server.collective_rpc(
+                "reload_weights", kwargs={"weights_iterator": iter([("model.extra", torch.zeros(1))])}
+            )
+        )
+    with pytest.raises(InfrastructureError, match=r"vLLM's workers failed \(ValueError: .*extra[^\n]*$"):
+        in_process.run(server.check_workers())
+    in_process.push(0, 2)
+    in_process.run(server.check_workers())
+
+
 def test_a_turn_is_not_named_after_weights_that_came_while_it_ran(in_process: Bench) -> None:
     """verl names the version that it holds when a turn ends."""
     in_process.push(0, 1)

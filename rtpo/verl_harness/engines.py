@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+import ray
 from ray.exceptions import RayError, RayTaskError
 from verl.workers.rollout.llm_server import LLMServerClient
 
@@ -94,6 +95,18 @@ def largest_logprobs(positions: Sequence[Mapping[int, Any]], count: int) -> Floa
         largest = sorted((entry.logprob for entry in position.values()), reverse=True)[:count]
         row[: len(largest)] = largest
     return values
+
+
+def wait_for_weights(sending: Sequence[Any], servers: Sequence[Any], every: float = 5.0) -> None:
+    """Until the trainer's workers have sent their weights to the `VllmServer`s.
+
+    sending: Ray's references to what the workers are doing. servers are asked `every` so many seconds how they are:
+    verl's sender waits for ever for a vLLM that failed to take weights. Raises InfrastructureError for a server that
+    did, what a worker raised otherwise.
+    """
+    while ray.wait(list(sending), num_returns=len(sending), timeout=every)[1]:
+        ray.get([server.check_workers.remote() for server in servers])
+    ray.get(list(sending))
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from vllm import SamplingParams
 from vllm.engine.arg_utils import EngineArgs
 from vllm.outputs import RequestOutput
 from vllm.v1.engine.llm_engine import LLMEngine
-from vllm.v1.executor import Executor
+from vllm.v1.executor import UniProcExecutor
 
 from rtpo.errors import DataError
 from rtpo.verl_harness.vllm_server import VllmServer, WatchedEngine
@@ -68,14 +68,15 @@ class InProcessEngine:
 
 class InProcessServer(VllmServer):
     """`VllmServer` on an `InProcessEngine`; its configuration is the rollout's and the model's, as verl's server has
-    them, with `distributed_executor_backend: uni`."""
+    them."""
 
     def _get_worker_extension_cls(self) -> str:
         return ""  # verl's ends the worker's process with its parent, and this process is the worker's
 
     async def run_server(self, args: Any) -> None:
         config = EngineArgs.from_cli_args(args).create_engine_config()
-        engine = LLMEngine(config, Executor.get_class(config), log_stats=False, multiprocess_mode=False)
+        # what a CPU build chooses is a process for the worker, whatever the configuration says
+        engine = LLMEngine(config, UniProcExecutor, log_stats=False, multiprocess_mode=False)
         self.engine = WatchedEngine(InProcessEngine(engine))
 
     async def load(self, weights: Iterable[tuple[str, torch.Tensor]], version: int) -> None:

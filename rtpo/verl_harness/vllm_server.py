@@ -18,7 +18,7 @@ from vllm import SamplingParams
 from vllm.outputs import RequestOutput
 from vllm.v1.engine.async_llm import AsyncLLM
 
-from rtpo.errors import ConfigError, DataError, StaleEngine
+from rtpo.errors import ConfigError, DataError, InfrastructureError, StaleEngine
 from rtpo.verl_harness.engines import largest_logprobs
 
 
@@ -75,9 +75,29 @@ class WatchedEngine:
 class VllmServer(vLLMHttpServer):
     """One vLLM engine. `generate` takes one sampling parameter more, `top_logprobs`."""
 
+    failure: str | None = None
+    """of the last call of vLLM's workers: its error, in a line"""
+
     async def run_server(self, args: Any) -> None:
         await super().run_server(args)
         self.engine = WatchedEngine(self.engine)
+
+    async def collective_rpc(self, *arguments: Any, **options: Any) -> None:
+        self.failure = None
+        try:
+            await super().collective_rpc(*arguments, **options)
+        except Exception as error:
+            self.failure = f"{type(error).__name__}: {error}".partition("\n")[0]
+            raise
+
+    async def check_workers(self) -> None:
+        """Raises InfrastructureError if the last call of vLLM's workers failed; verl's sender of weights would wait for
+        their answer for ever."""
+        if self.failure is not None:
+            raise InfrastructureError(
+                f"vLLM's workers failed ({self.failure}): see their log in Ray's session folder, and start the run "
+                "again to go on from its last save."
+            )
 
     async def set_global_steps(self, global_steps: int) -> None:
         """Name the version of new weights. Raises StaleEngine if the prefix cache may hold keys of earlier ones."""
