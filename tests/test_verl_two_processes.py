@@ -1,5 +1,6 @@
 """Two training processes with two engines give what one of each gives, up to rounding."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,17 +8,25 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from conftest import harness_on
 from test_verl_harness import packed_for_update, rows_of
-from whole_runs import StopAt, assert_same_run, config_in
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from whole_runs import StopAt, assert_same_run, config_in, lines
 
+from experiments.export import export
 from experiments.train import train
+from rtpo.chat import ChatFormat
 from rtpo.config import RunConfig
+from rtpo.engine import Sampling
+from rtpo.episodes import EpisodeWorld, Plan, run_episodes
 from rtpo.errors import DataError, Stopped
 from rtpo.packing import Packed
 from rtpo.records import RunFolder
 from rtpo.run import StopRequest
+from rtpo.tasks import load_tasks
 from rtpo.toy.math_problems import problems
+from rtpo.toy.warm_start import local_engine
 from rtpo.types import Floats, Role
 from rtpo.verbs import Loss, SequenceClip, SquaredPair, TokenClip
 from rtpo.verl_harness.session import open_backend
@@ -93,6 +102,50 @@ def test_each_process_saves_its_shard(two: Measured) -> None:
     for rank in (0, 1):
         assert (save / "weights" / f"model_world_size_2_rank_{rank}.pt").exists()
         assert (save / "weights" / f"optim_world_size_2_rank_{rank}.pt").exists()
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_an_exported_policy_is_the_trained_one(
+    processes: int, one: Measured, two: Measured, packed: Packed, tmp_path: Path
+) -> None:
+    """The log-probs that its run's workers gave, and the greedy answers that its run's engines gave."""
+    trained = {1: one, 2: two}[processes]
+    export(trained.run.path, tmp_path / "model")
+    model: Any = AutoModelForCausalLM.from_pretrained(tmp_path / "model")
+    np.testing.assert_allclose(logprobs_of(model, packed), trained.trained_scores, atol=1e-4)
+
+    chat = ChatFormat(AutoTokenizer.from_pretrained(tmp_path / "model"))
+    task = config_in(tmp_path, *SETTINGS).task
+    world = EpisodeWorld(
+        local_engine(model, chat.tags.stop_id), chat, task.make_env, task.limits, rollout_context="strip_think", seed=0
+    )
+    plans = [Plan(one.uid, one, Role.EVAL) for one in load_tasks(task, task.held_out)]
+    rollouts = run_episodes(world, plans, Sampling(temperature=0.0), on_retry=print)
+    known = [
+        (line["task"], line["reward"], line["turns"], line["generated_tokens"])
+        for line in lines(trained.run.path, "evaluations.jsonl")
+        if (line["when"], line["mode"]) == ("after", "greedy")
+    ]
+    assert known == [
+        (path.task.uid, path.grade.reward, len(path.turns), sum(len(turn.output_ids) for turn in path.turns))
+        for path in rollouts
+    ]
+    card = (tmp_path / "model" / "README.md").read_text()
+    assert "**A toy run.**" in card
+    assert "The run is finished." in card
+    assert re.search(r"\| after training, greedy \| 4 × 1 \| [\d.]+ \[[\d.]+, [\d.]+\] \| 0 \|", card)
+    assert f"| rollouts | {trained.run.manifest['ledger']['rollouts']} |" in card
+
+
+@torch.no_grad()
+def logprobs_of(model: Any, packed: Packed) -> Floats:
+    """Of the trained tokens under a transformers model."""
+    scores, starts = [], np.cumsum(packed.lengths) - packed.lengths
+    for start, length in zip(starts, packed.lengths, strict=True):
+        ids = torch.from_numpy(packed.ids[start : start + length].astype(np.int64))[None]
+        logprobs = model(input_ids=ids).logits[0, :-1].log_softmax(-1).gather(-1, ids[0, 1:, None])[:, 0].numpy()
+        scores.append(logprobs[packed.mask[start : start + length][1:]])
+    return np.concatenate(scores)
 
 
 def test_a_run_left_between_two_phases_goes_on_from_its_shards(two: Measured, tmp_path: Path) -> None:

@@ -1,0 +1,192 @@
+"""Export without verl: what is refused, what is written, and that nothing half-written looks complete. The round trip
+from runs of one and of two processes is in test_verl_two_processes.py."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import compose_config
+from hydra import compose, initialize_config_dir
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3ForCausalLM
+
+import rtpo.export
+from experiments.evaluate import evaluate
+from experiments.export import export, main
+from rtpo.budget import Budget, Ledger
+from rtpo.checkpoints import find_checkpoint
+from rtpo.config import PROJECT, RunConfig
+from rtpo.errors import DataError, Held
+from rtpo.evaluation import compose_evaluation
+from rtpo.export import check_same_model
+from rtpo.records import RunFolder
+from rtpo.run import Progress, model_sha256
+
+WARM_START = PROJECT / "rtpo" / "toy" / "warm_start_math"
+
+
+@pytest.fixture(scope="module")
+def model() -> Any:
+    """The warm start, moved."""
+    model = Qwen3ForCausalLM.from_pretrained(WARM_START, dtype=torch.float32)
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.01 * torch.randn_like(parameter)
+    return model
+
+
+def save(folder: RunFolder, state: dict[str, torch.Tensor]) -> None:
+    """As a run of one process saves, after its third step."""
+
+    def write(place: Path) -> dict[str, Any]:
+        place.mkdir()
+        torch.save(state, place / "model_world_size_1_rank_0.pt")
+        (place / "fsdp_config.json").write_text(json.dumps({"FSDP_version": 2, "world_size": 1}))
+        return {"policy_version": 7}
+
+    ledger = Ledger(Budget(100), rollouts=42).as_dict()
+    folder.save("step00003", {"name": "step00003", "progress": Progress(step=3), "ledger": ledger}, write, keep=1)
+
+
+@pytest.fixture
+def config(results: Path) -> RunConfig:
+    return compose_config(f"results={results}", "experiment_name=e")
+
+
+@pytest.fixture
+def run(config: RunConfig, model: Any) -> RunFolder:
+    """A run that has saved and is not finished."""
+    folder = RunFolder(config.folder)
+    folder.open(config.as_dict())
+    save(folder, model.state_dict())
+    return folder
+
+
+def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_the_folder_is_a_model(run: RunFolder, model: Any, tmp_path: Path) -> None:
+    export(run.path, tmp_path / "out")
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
+    assert same(loaded.state_dict(), model.state_dict())
+    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json"):
+        assert (tmp_path / "out" / name).read_bytes() == (WARM_START / name).read_bytes()
+    assert AutoTokenizer.from_pretrained(tmp_path / "out").chat_template
+    assert {file.stat().st_mode & 0o777 for file in (tmp_path / "out").iterdir()} == {
+        (tmp_path / "out" / "README.md").stat().st_mode & 0o777
+    }
+
+
+def test_the_card_says_that_a_run_is_not_finished(run: RunFolder, tmp_path: Path) -> None:
+    export(run.path, tmp_path / "out")
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert card.startswith("---\nlibrary_name: transformers\n")
+    assert "**A toy run.**" in card
+    assert "**The run is not finished**: 42 of 100 rollouts were used at this save." in card
+    assert "| Code at commit | unknown |" in card
+    assert "| Weights stored as | float32 |" in card
+    assert "| `algorithm.clip_low` | 0.2 |" in card
+    assert "Not evaluated: the run is not finished." in card
+
+
+def test_large_weights_have_several_files(
+    run: RunFolder, model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rtpo.export, "FILE_BYTES", 200_000)
+    export(run.path, tmp_path / "out")
+    files = sorted((tmp_path / "out").glob("*.safetensors"))
+    assert len(files) > 2
+    assert all(file.stat().st_size < 210_000 for file in files)
+    index = json.loads((tmp_path / "out" / "model.safetensors.index.json").read_text())
+    assert {name: file.name for file in files for name in load_file(file)} == index["weight_map"]
+    assert same(AutoModelForCausalLM.from_pretrained(tmp_path / "out").state_dict(), model.state_dict())
+
+
+def test_the_weights_can_be_halved(run: RunFolder, model: Any, tmp_path: Path) -> None:
+    assert main([str(run.path), str(tmp_path / "out"), "--dtype", "bfloat16"]) == 0
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
+    assert loaded.dtype == torch.bfloat16
+    assert same(loaded.state_dict(), {name: value.bfloat16() for name, value in model.state_dict().items()})
+
+
+def test_an_exported_policy_is_evaluated(run: RunFolder, tmp_path: Path) -> None:
+    export(run.path, tmp_path / "out")
+    overrides = [f"checkpoint={tmp_path / 'out'}", f"results={tmp_path}", "benchmarks=[toy_math]", "limit=2"]
+    with initialize_config_dir(str(PROJECT / "configs"), version_base=None):
+        evaluation = compose_evaluation(compose("evaluate", [*overrides, "samples=1", "ks=[1]"]))
+    assert evaluate(evaluation)["toy_math"]["questions"] == 2
+    identity = find_checkpoint(replace(evaluation, checkpoint=str(tmp_path / "out"))).identity
+    assert identity["model_sha256"] == model_sha256(str(tmp_path / "out")) != model_sha256(str(WARM_START))
+
+
+def test_a_place_that_holds_something_is_refused(
+    run: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "out").mkdir()
+    export(run.path, tmp_path / "out")
+    before = {file: file.stat().st_mtime_ns for file in (tmp_path / "out").iterdir()}
+    assert main([str(run.path), str(tmp_path / "out")]) == 1
+    assert f"error: {tmp_path / 'out'} is there already, and not an empty folder" in capsys.readouterr().err
+    assert {file: file.stat().st_mtime_ns for file in (tmp_path / "out").iterdir()} == before
+
+
+def test_what_is_no_trained_run_is_refused(run: RunFolder, config: RunConfig, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"holds no run \(config\.yaml\)"):
+        export(tmp_path, tmp_path / "out")
+    with run.held(), pytest.raises(Held, match="another process is running"):
+        export(run.path, tmp_path / "out")
+    run.finish({"model_sha256": model_sha256(str(WARM_START))}, keep=1)
+    run.archive()
+    with pytest.raises(DataError, match="has no checkpoint any more, since it was archived: there are no weights"):
+        export(run.path, tmp_path / "out")
+    young = RunFolder(tmp_path / "young")
+    young.open(config.as_dict())
+    with pytest.raises(DataError, match="has no checkpoint yet"):
+        export(young.path, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_another_model_is_refused(config: RunConfig, model: Any, tmp_path: Path) -> None:
+    known = model_sha256(str(WARM_START))
+    check_same_model(config, {"model_sha256": known})
+    with pytest.raises(DataError, match=r"model\.safetensors differs from the manifest"):
+        check_same_model(config, {"model_sha256": {"model.safetensors": "0"}})
+    folder = RunFolder(config.folder)
+    folder.open(config.as_dict())
+    state = model.state_dict()
+    save(folder, state | {"model.norm.weight": torch.ones(65)})
+    with pytest.raises(DataError, match=r"model\.norm\.weight has shape \(65,\) there and \(64,\) here"):
+        export(folder.path, tmp_path / "out")
+    save(folder, {name: value for name, value in state.items() if name != "model.norm.weight"})
+    with pytest.raises(DataError, match=r"model\.norm\.weight has shape None there"):
+        export(folder.path, tmp_path / "out")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["results"]
+
+
+def test_nothing_half_written_is_left(run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    weights = run.path / "checkpoints" / "step00003" / "weights"
+    whole = (weights / "model_world_size_1_rank_0.pt").read_bytes()
+    (weights / "model_world_size_1_rank_0.pt").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(DataError, match=r"the weights in .* cannot be read"):
+        export(run.path, tmp_path / "out")
+    (weights / "model_world_size_1_rank_0.pt").write_bytes(whole)
+
+    def stop(source: Path, target: Path) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(shutil, "copyfile", stop)
+    with pytest.raises(KeyboardInterrupt):
+        export(run.path, tmp_path / "out")
+    monkeypatch.undo()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["results"]
+    (tmp_path / "out.partial").mkdir()  # of a killed export
+    (tmp_path / "out.partial" / "model-00001-of-00009.safetensors").touch()
+    export(run.path, tmp_path / "out")
+    assert not (tmp_path / "out.partial").exists()
+    assert len(list((tmp_path / "out").glob("*.safetensors"))) == 1
