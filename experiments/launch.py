@@ -1,7 +1,7 @@
 """An experiment's elements, run by SLURM or one after another on this machine (docs/slurm.md).
 
     python experiments/launch.py list
-    python experiments/launch.py submit main_table profile=a100x8     an array job and its tables' job; slurm/*.sh call it
+    python experiments/launch.py submit main_table profile=a100x8     an array job and its tables' job, as slurm/*.sh do
     python experiments/launch.py run main_table profile=toy           all elements here, then the tables
     python experiments/launch.py element main_table 3 profile=toy     one element: trains it and evaluates it
     python experiments/launch.py tables main_table profile=toy        tables of what is complete
@@ -32,7 +32,7 @@ from analysis import make_tables
 from experiments.evaluate import evaluate
 from experiments.train import STOPPED, train
 from rtpo.config import PROJECT
-from rtpo.errors import ConfigError, DataError, MachineError, RTPOError, Stopped
+from rtpo.errors import ConfigError, MachineError, RTPOError, Stopped
 from rtpo.evaluation import EvaluateConfig, compose_evaluation
 from rtpo.launch import Element, Experiment, experiments, load_experiment
 from rtpo.records import RunFolder, write_whole
@@ -217,7 +217,7 @@ def _end(number: int, frame: Any) -> None:
 def submit(pattern: str, launch: Launch, overrides: Sequence[str]) -> None:
     """Submit the elements that are not complete as an array job, and the job of their tables after it.
 
-    Everything is checked before the first job is submitted. Raises ConfigError, DataError, MachineError.
+    Everything is checked before the first job is submitted. Raises ConfigError, MachineError.
     """
     check(launch)
     check_partitions()
@@ -270,8 +270,9 @@ def submit(pattern: str, launch: Launch, overrides: Sequence[str]) -> None:
 def check(launch: Launch) -> None:
     """What an element would be refused for once it runs. Raises an RTPOError."""
     asked = launch.first.resources
-    for element in launch.elements:
+    for element in {element.benchmarks: element for element in launch.elements}.values():
         evaluation_of(launch, element)
+    for element in launch.elements:
         if (element.run.folder / "config.yaml").exists():
             RunFolder(element.run.folder).open(element.run.as_dict())
         profile = element.run.profile

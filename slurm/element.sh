@@ -26,16 +26,17 @@ start_ray() {
     RAY_ADDRESS=$(cat "$ray/ray_current_cluster")
     export RAY_ADDRESS
     if [ "$SLURM_NNODES" -gt 1 ]; then
-        srun --overlap --nodes=$((SLURM_NNODES - 1)) --ntasks-per-node=1 --exclude="$SLURMD_NODENAME" \
+        srun --overlap --nodes=$((SLURM_NNODES - 1)) --ntasks=$((SLURM_NNODES - 1)) --exclude="$SLURMD_NODENAME" \
             --cpus-per-task="$SLURM_CPUS_ON_NODE" \
-            env --block-signal=TERM ray start --address="$RAY_ADDRESS" "${node[@]}" >"$ray.nodes.log" 2>&1 &
+            env --block-signal=TERM ray start --address="$RAY_ADDRESS" "${node[@]}" &
     fi
 }
 
 stop_ray() {
-    [ -z "$(jobs -p)" ] || kill $(jobs -p) || true
+    [ -z "$(jobs -pr)" ] || kill $(jobs -pr) || true
     wait
-    rm -rf "$ray" "$ray.log" "$ray.nodes.log"
+    rm -rf "$ray" "$ray.log"
+    [ "$SLURM_NNODES" = 1 ] || srun --overlap rm -rf "$ray"
 }
 trap stop_ray EXIT
 

@@ -5,6 +5,7 @@ verl settles its platform when it is first imported, so the environment is set f
 
 import logging
 import os
+import time
 from typing import TYPE_CHECKING, Any
 
 import ray
@@ -17,6 +18,9 @@ from rtpo.errors import MachineError
 
 if TYPE_CHECKING:
     from rtpo.verl_harness.backend import VerlBackend
+
+NODES_JOIN = 120
+"""seconds that the nodes of a Ray cluster have to join it"""
 
 _started: ProfileConfig | None = None
 _open: "tuple[dict[str, Any], VerlBackend] | None" = None
@@ -101,13 +105,27 @@ def start_ray(profile: ProfileConfig) -> None:
         logging_level=logging.ERROR,
         **local,
     )
+    if address:
+        _wait_for_nodes(profile.nodes)
     there = ray.cluster_resources()
     for resource, wanted in (("CPU", needed), ("GPU", processes)):
         if there.get(resource, 0) < wanted:
             raise MachineError(
                 f"the Ray cluster has {there.get(resource, 0):g} {resource} and {processes} training process(es) need "
-                f"{wanted}: Ray would wait for ever. Start a larger cluster."
+                f"{wanted}: Ray would wait for ever. Start a larger cluster (under SLURM: launch.resources)."
             )
+
+
+def _wait_for_nodes(nodes: int) -> None:
+    """The other nodes of an allocation join after the first. Raises MachineError."""
+    end = time.monotonic() + NODES_JOIN
+    while (there := sum(node["Alive"] for node in ray.nodes())) < nodes:
+        if time.monotonic() > end:
+            raise MachineError(
+                f"profile.nodes is {nodes} and the Ray cluster has {there} after {NODES_JOIN} s: look at what ray start "
+                "says on the others, in the log."
+            )
+        time.sleep(1)
 
 
 def required_cpus(processes: int) -> int:

@@ -1,0 +1,251 @@
+"""The SLURM launchers: the controller's refusals, and an experiment on a real one-node SLURM with a preemption.
+
+The last needs a SLURM that runs: `tests/slurm_cluster.sh start FOLDER`, and FOLDER in the variable RTPO_SLURM.
+`.ci/run` does that, and fails where it cannot; elsewhere, without the variable, those tests are skipped.
+"""
+
+import fnmatch
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from experiments import launch
+from rtpo.config import PROJECT
+from rtpo.errors import ConfigError, MachineError
+from rtpo.launch import experiments
+from rtpo.records import RunFolder
+
+CLUSTER = os.environ.get("RTPO_SLURM")
+on_slurm = pytest.mark.skipif(
+    CLUSTER is None, reason="no SLURM: start one with tests/slurm_cluster.sh and name its folder in RTPO_SLURM"
+)
+METHODS = ("grpo", "grpo_exact", "rtpo")
+SMALL = (
+    "task=toy_math",
+    "seed=0",
+    "budget.rollouts=1024",
+    "budget.tasks_per_step=4",
+    "task.held_out.count=32",
+    "evaluate.limit=32",
+    "evaluate.samples=1",
+    "evaluate.ks=[1]",
+)
+PATIENCE = 600
+"""seconds that a busy machine may take for anything here"""
+
+
+@pytest.fixture
+def submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., int]]:
+    """The controller, in this process, of one element with its places under `tmp_path`."""
+    heard = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    monkeypatch.setenv("LOGS", str(tmp_path / "logs"))
+
+    def command(*overrides: str, experiment: str = "main_table") -> int:
+        one = ("profile=toy", "task=toy_math", "algorithm=grpo", "seed=0", f"results={tmp_path / 'results'}")
+        settings = {setting.partition("=")[0]: setting for setting in (*one, *overrides)}
+        return launch.main(["submit", experiment, *settings.values()])
+
+    yield command
+    for number, handler in heard.items():
+        signal.signal(number, handler)
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A running SLURM without jobs."""
+    monkeypatch.setenv("SLURM_CONF", f"{CLUSTER}/slurm.conf")
+    assert queue() == ""
+    yield
+    subprocess.run(["scancel", f"--user={os.getuid()}"], check=True)
+
+
+def queue() -> str:
+    return subprocess.run(["squeue", "--noheader"], capture_output=True, text=True, check=True).stdout
+
+
+def wait_until(condition: Callable[[], bool], what: str) -> None:
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < end, f"after {PATIENCE} s not yet: {what}"
+        time.sleep(0.5)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (("profile=nonesuch",), "profile=nonesuch: there is no such profile; there are "),
+        (("algorithm=rtpo", "algorithm.kl=0,0.1"), "2 elements of this experiment would write to "),
+        (("budget.rollouts=3",), "budget.rollouts is 3 and one task can take 16 rollouts"),
+        (
+            ("seed=0", "launch.resources.cpus=3"),
+            "launch.resources.cpus is 3, on 1 node(s), and the training processes ",
+        ),
+        (
+            ("seed=0", "profile.processes=2", "launch.resources.gpus=1"),
+            "launch.resources asks for 1 node(s) with 1 GPUs, and ",
+        ),
+        (("evaluate.samples=0",), "samples is 0: use 1 or more."),
+    ],
+)
+def test_what_cannot_be_is_refused_in_a_sentence(
+    overrides: tuple[str, ...], words: str, submit: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    assert submit(*overrides) == 1
+    printed = capsys.readouterr()
+    assert words in printed.err
+    assert printed.err.startswith("error: ")
+    assert printed.out == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_experiment_that_does_not_exist_is_answered_with_those_that_do(
+    submit: Callable[..., int], capsys: pytest.CaptureFixture
+) -> None:
+    assert submit(experiment="nonesuch") == 1
+    assert "main_table" in capsys.readouterr().err
+
+
+def test_a_folder_of_another_run_is_refused(
+    submit: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    overrides = ("profile=toy", "task=toy_math", "algorithm=grpo", "seed=0", f"results={tmp_path / 'results'}")
+    (element,) = launch.load("main_table", overrides).elements
+    RunFolder(element.run.folder).open(element.run.as_dict())
+    assert submit("optimizer.lr=0.1") == 1
+    assert "holds a run with another configuration; different: optimizer.lr" in capsys.readouterr().err
+
+
+def test_without_slurm_the_way_out_is_named(
+    submit: Callable[..., int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.setenv("PATH", "/nonesuch")
+    assert submit() == 1
+    assert "launch.py run" in capsys.readouterr().err
+
+
+def test_a_pattern_takes_several_experiments() -> None:
+    small = ["profile=toy", "task=toy_math", "seed=0"]
+    several = launch.load("ablate_clamp_*", small)
+    assert [one.name for one in several.experiments] == ["ablate_clamp_tight", "ablate_clamp_wide"]
+    assert several.name == "ablate_clamp"
+    assert len(several.elements) == sum(len(one.elements) for one in several.experiments)
+    with pytest.raises(ConfigError, match="would write to"):
+        launch.load("ablate_clamp_*", [*small, "algorithm.label=one"])
+
+
+def test_evaluations_take_the_contexts_of_training() -> None:
+    overrides = ["profile=a100x8", "algorithm=rtpo_full", "seed=0", "evaluate.samples=8", "evaluate.seed=3"]
+    credit = launch.load("credit", overrides)
+    (element,) = credit.elements
+    evaluation, run = launch.evaluation_of(credit, element), element.run
+    assert evaluation is not None
+    assert (evaluation.samples, evaluation.seed) == (8, 3)
+    assert evaluation.rollout_context == "full"
+    assert Path(evaluation.results, evaluation.experiment_name, str(evaluation.label)) == run.folder
+    assert set(evaluation.benchmarks) == {"amc23", "aime24", "aime25", "math500"}
+
+
+def test_starting_three_times_from_one_place_is_an_error(tmp_path: Path) -> None:
+    file = tmp_path / "logs" / "1_0.starts"
+    for place in ("nothing", "step 1", "step 1", "step 2", "step 2"):
+        launch.check_gain(file, place)
+    with pytest.raises(MachineError, match=r"started 3 times with nothing saved .* launch\.resources\.minutes"):
+        launch.check_gain(file, "step 2")
+
+
+@pytest.mark.parametrize("script", sorted((PROJECT / "slurm").glob("*.sh")), ids=lambda script: script.name)
+def test_every_launcher_is_bash_and_names_experiments_that_exist(script: Path) -> None:
+    subprocess.run(["bash", "-n", str(script)], check=True)
+    if script.stem not in ("common", "element"):
+        (pattern,) = re.findall(r"""^\. "\$project/slurm/common\.sh" '(.*)' "\$@"$""", script.read_text(), re.MULTILINE)
+        assert fnmatch.filter(experiments(), pattern)
+
+
+def test_every_experiment_has_a_launcher() -> None:
+    scripts = [script.read_text() for script in (PROJECT / "slurm").glob("*.sh")]
+    patterns = re.findall(r"""common\.sh" '(.*)' """, "".join(scripts))
+    assert sorted(name for pattern in patterns for name in fnmatch.filter(experiments(), pattern)) == experiments()
+
+
+@on_slurm
+@pytest.mark.usefixtures("cluster")
+@pytest.mark.parametrize(
+    ("partition", "overrides", "words"),
+    [
+        ("low,nonesuch", (), "this cluster has no partition nonesuch; it has high, low."),
+        ("low", ("launch.resources.cpus=9",), "SLURM refuses the job: "),
+    ],
+)
+def test_the_cluster_is_asked_before_anything_is_submitted(
+    partition: str,
+    overrides: tuple[str, ...],
+    words: str,
+    submit: Callable[..., int],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture,
+) -> None:
+    monkeypatch.setenv("SBATCH_PARTITION", partition)
+    assert submit(*overrides) == 1
+    assert words in capsys.readouterr().err
+    assert queue() == ""
+
+
+@on_slurm
+@pytest.mark.usefixtures("cluster")
+def test_three_methods_on_slurm_one_of_them_preempted(tmp_path: Path) -> None:
+    results, logs = tmp_path / "results", tmp_path / "logs" / "main_table"
+    environment = os.environ | {"PROFILE": "toy", "LOGS": str(logs.parent)}
+    overrides = (*SMALL, f"algorithm={','.join(METHODS)}", f"results={results}")
+    # the controller is a job too, of which SLURM runs a copy
+    controller = tmp_path / "controller.log"
+    subprocess.run(
+        ["sbatch", "--wait", f"--output={controller}", "slurm/main_table.sh", *overrides],
+        cwd=PROJECT,
+        env=environment,
+        check=True,
+    )
+    printed = controller.read_text()
+    assert "3 elements submitted as job " in printed
+    array = printed.partition("submitted as job ")[2].split()[0]
+    folders = {method: results / "main_table_toy_toy_math" / f"{method}-seed0" for method in METHODS}
+    log = {method: logs / f"{array}_{index}.log" for index, method in enumerate(METHODS)}
+    for method in METHODS:
+        assert f"{folders[method]}, log {log[method]}\n" in printed
+
+    # two elements run at once; when both have trained a while, a job of another partition takes one's place
+    first_two = [folders[method] / "steps.jsonl" for method in METHODS[:2]]
+    wait_until(lambda: all(file.exists() and file.read_text() for file in first_two), "two elements train")
+    preempting = ["sbatch", "--partition=high", "--cpus-per-task=4", "--output=/dev/null", "--wrap=sleep 1"]
+    subprocess.run(preempting, check=True)
+    wait_until(lambda: queue() == "", "all jobs have ended")
+
+    said = {method: file.read_text() for method, file in log.items()}
+    (preempted,) = [method for method in METHODS if "back to the queue" in said[method]]
+    assert preempted in METHODS[:2]
+    assert said[preempted].count("SIGTERM: finishing this phase, then saving") == 1
+    assert f"resuming {folders[preempted]} after " in said[preempted]
+    for method, folder in folders.items():
+        manifest = RunFolder(folder).manifest
+        ledger = manifest["ledger"]
+        assert manifest["resumed"] == (method == preempted)
+        assert ledger["lost"] == 0
+        steps = [json.loads(line) for line in (folder / "steps.jsonl").read_text().splitlines()]
+        assert [step["step"] for step in steps] == list(range(1, len(steps) + 1))
+        assert steps[-1]["rollouts"] == ledger["rollouts"]
+        assert ledger["rollouts"] == 1024 if method != "rtpo" else 0 < ledger["rollouts"] <= 1024
+        assert len(RunFolder(folder / "toy_math").manifest) > 0
+    assert len({RunFolder(folders[method]).manifest["steps"] for method in METHODS[:2]}) == 1
+    assert "complete: 3 of 3 elements" in (logs / f"{array}_tables.log").read_text()
+    table = (results / "tables" / "main_table_toy_toy_math_runs.csv").read_text().splitlines()
+    assert len(table) == 1 + len(METHODS)
+
+    left = subprocess.run(["pgrep", "--full", "--list-full", "/tmp/rtpo-[0-9]"], capture_output=True, text=True)
+    assert left.stdout == ""
+    assert not list(Path("/tmp").glob("rtpo-[0-9]*"))
