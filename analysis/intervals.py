@@ -3,6 +3,7 @@
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from math import comb
 
 import numpy as np
 import numpy.typing as npt
@@ -108,3 +109,43 @@ def _times_drawn(random: np.random.Generator, draws: int, of: int) -> npt.NDArra
     """How often each is drawn when as many are drawn as there are, [draws, of]."""
     chosen = random.integers(of, size=(draws, of)) + of * np.arange(draws)[:, None]
     return np.bincount(chosen.ravel(), minlength=draws * of).reshape(draws, of)
+
+
+def newcombe(one: int, of_one: int, other: int, of_other: int) -> tuple[float, float]:
+    """The 95 % interval of the difference of two independent shares, one/of_one - other/of_other: Newcombe's hybrid of
+    Wilson's intervals (1998, method 10). Raises ValueError for counts that cannot be."""
+    _counts(one, of_one)
+    _counts(other, of_other)
+    first, second = one / of_one, other / of_other
+    (low_one, high_one), (low_other, high_other) = wilson(first, of_one), wilson(second, of_other)
+    below = np.hypot(first - low_one, high_other - second)
+    above = np.hypot(high_one - first, second - low_other)
+    return float(first - second - below), float(first - second + above)
+
+
+def fisher(one: int, of_one: int, other: int, of_other: int) -> float:
+    """The two-sided p-value of Fisher's exact test that two independent shares are equal: how likely tables of these
+    margins are that are no more likely than this one. Raises ValueError for counts that cannot be."""
+    _counts(one, of_one)
+    _counts(other, of_other)
+    right, everything = one + other, of_one + of_other
+    ways = [
+        comb(of_one, count) * comb(of_other, right - count)
+        for count in range(max(0, right - of_other), min(right, of_one) + 1)
+    ]
+    here = comb(of_one, one) * comb(of_other, other)
+    return sum(count for count in ways if count <= here) / comb(everything, right)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """The p-values of one family, adjusted by Holm's step-down method, in their order."""
+    adjusted, highest = [0.0] * len(p_values), 0.0
+    for rank, place in enumerate(sorted(range(len(p_values)), key=lambda place: p_values[place])):
+        highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[place]))
+        adjusted[place] = highest
+    return adjusted
+
+
+def _counts(part: int, whole: int) -> None:
+    if not 0 <= part <= whole or whole < 1:
+        raise ValueError(f"{part} of {whole} is no share: give counts with 0 <= part <= whole, whole >= 1")

@@ -1,14 +1,21 @@
-"""Write the tables of an experiment from its run records: python analysis/make_tables.py --experiment quickstart"""
+"""Tables from run records.
+
+    python analysis/make_tables.py                           every table of the paper beside ours, and docs/tables.md
+    python analysis/make_tables.py --table supp_budget       one of them; supp_budget_toy: that of the profile toy
+    python analysis/make_tables.py --experiment quickstart   the runs of one experiment, one row a configuration
+
+What the cells of the paper's tables are made of stands in analysis/reproduction.yaml.
+"""
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from analysis import measures
+from analysis import measures, table_page
 from analysis.intervals import Interval
 from analysis.labels import styles
 from analysis.records import Run, RunGroup, complete_groups, incomplete_runs
@@ -172,13 +179,18 @@ def make_tables(results: Path, experiment: str) -> list[Table]:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns its exit status."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--results", type=Path, default=Path("results"), help="folder of the run records")
-    parser.add_argument("--experiment", default="quickstart", help="folder under it")
+    chosen = parser.add_mutually_exclusive_group()
+    chosen.add_argument("--experiment", help="folder under it, for the table of its runs")
+    chosen.add_argument("--table", help="one table of the paper, by its name")
     parser.add_argument("--output", type=Path, default=Path("results/tables"), help="folder of the tables")
+    parser.add_argument("--page", type=Path, default=Path("docs/tables.md"), help="overview of the paper's tables")
     parser.add_argument("--check", action="store_true", help="write nothing; fail when the files would change")
     given = parser.parse_args(arguments)
     try:
+        if given.experiment is None:
+            return _paper(given.results, given.output / "paper", given.page, given.table, given.check)
         tables = make_tables(given.results, given.experiment)
     except RTPOError as error:
         print(error, file=sys.stderr)
@@ -186,6 +198,29 @@ def main(arguments: list[str] | None = None) -> int:
     if given.check:
         return check_tables(tables, given.output, f"python analysis/make_tables.py --experiment {given.experiment}")
     write_tables(tables, given.output)
+    return 0
+
+
+def _paper(results: Path, output: Path, page: Path, name: str | None, check: bool) -> int:
+    if name is not None:
+        table = table_page.one_table(results, name)
+        if check:
+            return check_tables([table], output, f"python analysis/make_tables.py --table {name}")
+        write_tables([table], output)
+        return 0
+    made = table_page.all_tables(results)
+    files = _files(made.tables, output) | {page: table_page.text(made, output, page)}
+    extra = [path for path in sorted(output.glob("*.*")) if path not in files and path.suffix[1:] in FORMATS]
+    if check:
+        return _check(files, extra, "python analysis/make_tables.py")
+    output.mkdir(parents=True, exist_ok=True)
+    for path, text in files.items():
+        path.write_bytes(text.encode())
+    for path in extra:
+        path.unlink()
+        print(f"{path} is deleted: no record gives it any more")
+    print(table_page.overview(made, output, page))
+    print(f"{len(files)} files: {output} and {page}")
     return 0
 
 
@@ -203,11 +238,14 @@ def write_tables(tables: Sequence[Table], output: Path) -> None:
 
 def check_tables(tables: Sequence[Table], output: Path, command: str) -> int:
     """The exit status: 1 where a file is not what its table gives, named with the command that writes it."""
-    files = _files(tables, output)
+    return _check(_files(tables, output), [], command)
+
+
+def _check(files: Mapping[Path, str], extra: Sequence[Path], command: str) -> int:
     stale = [path for path, text in files.items() if not path.exists() or path.read_bytes() != text.encode()]
-    for path in stale:
+    for path in [*stale, *extra]:
         print(f"{path} is not what the records give: {command}", file=sys.stderr)
-    return 1 if stale else 0
+    return 1 if stale or extra else 0
 
 
 def _files(tables: Sequence[Table], output: Path) -> dict[Path, str]:

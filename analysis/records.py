@@ -5,7 +5,7 @@ import hashlib
 import json
 import zlib
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -40,6 +40,10 @@ STEP_KEYS = ("step", "rollouts", "generated_tokens", "seconds", "wall_seconds", 
 UPDATE_KEYS = ("rows", "trained_turns", "trained_tokens")
 TRAINED_KEYS = ("mismatch/kl_k1", "mismatch/context/kl_k1", "zero_advantage")
 EVALUATION_KEYS = ("when", "step", "rollouts", "split", "mode", "task", "sample", "grade", "reward")
+EPISODE_KEYS = ("grade", "reward", "detail", "termination", "turns", "cut_turns", "generated_tokens", "calls")
+"""of an ended episode's line"""
+ANSWER_KEYS = (*EVALUATION_KEYS, *EPISODE_KEYS[2:])
+PATH_KEYS = ("step", "parent", "start_k", "task", *EPISODE_KEYS)
 WHEN = ("before", "during", "after")
 MODES = ("sampled", "greedy")
 # libyaml's, where PyYAML has it, is ten times as fast
@@ -78,6 +82,16 @@ class Run:
     def ledger(self) -> Mapping[str, Any]:
         ledger: Mapping[str, Any] = self.manifest["ledger"]
         return ledger
+
+    @cached_property
+    def answers(self) -> list[Mapping[str, Any]]:
+        """The lines of `evaluations.jsonl` with all their keys. Raises DataError where they lack ANSWER_KEYS."""
+        return read_lines(self.folder / "evaluations.jsonl", self.manifest["files"], ANSWER_KEYS)
+
+    @cached_property
+    def paths(self) -> list[Mapping[str, Any]]:
+        """The lines of `paths.jsonl`. Raises DataError where the run has no such file, or a line lacks PATH_KEYS."""
+        return read_lines(self.folder / "paths.jsonl", self.manifest["files"], PATH_KEYS)
 
     @cached_property
     def by_question(self) -> Mapping[tuple[str, str], pd.DataFrame]:
@@ -201,26 +215,55 @@ def load_run(folder: Path) -> Run:
     """A complete run. Raises DataError as `load_runs` does."""
     manifest = _manifest(folder)
     config = _config(folder / "config.yaml", manifest["files"])
-    steps = _lines(folder / "steps.jsonl", manifest["files"], STEP_KEYS)
-    evaluations = _lines(folder / "evaluations.jsonl", manifest["files"], EVALUATION_KEYS)
-    for name, lines, check in (("steps", steps, _check_step), ("evaluations", evaluations, _check_evaluation)):
-        place = str(folder / f"{name}.jsonl")
-        for number, line in enumerate(lines, start=1):
-            check(f"{place} line {number}", line)
+    steps = read_lines(folder / "steps.jsonl", manifest["files"], STEP_KEYS, _check_step)
+    evaluations = read_lines(folder / "evaluations.jsonl", manifest["files"], EVALUATION_KEYS, _check_evaluation)
     if len(steps) != manifest["steps"]:
         raise DataError(f"{folder / 'steps.jsonl'} has {len(steps)} lines and the manifest {manifest['steps']} steps.")
     return Run(folder, manifest, config, steps, pd.DataFrame(evaluations, columns=pd.Index(EVALUATION_KEYS)))
 
 
-def _manifest(folder: Path) -> Mapping[str, Any]:
-    path = folder / "manifest.json"
+def read_manifest(path: Path, schema: int, keys: Collection[str]) -> Mapping[str, Any]:
+    """A manifest. Raises DataError for another schema than `schema`, and where it lacks one of `keys`."""
     manifest = _mapping(path.read_bytes(), str(path), ("schema",))
-    if manifest["schema"] != SCHEMA:
+    if manifest["schema"] != schema:
         raise DataError(
-            f"{path} has schema {manifest['schema']!r} and this version reads schema {SCHEMA}: use the version of the "
+            f"{path} has schema {manifest['schema']!r} and this version reads schema {schema}: use the version of the "
             "project that made the run, or run it again."
         )
-    _require(manifest, MANIFEST_KEYS, str(path))
+    _require(manifest, keys, str(path))
+    return manifest
+
+
+def read_lines(
+    path: Path,
+    checksums: Mapping[str, str],
+    keys: Collection[str],
+    check: Callable[[str, Mapping[str, Any]], None] = lambda place, line: None,
+) -> list[Mapping[str, Any]]:
+    """The lines of a file that is as its manifest's checksum says, each with `keys` and passing `check`.
+
+    Raises DataError for another file, and for damaged lines: the first is named, all are counted.
+    """
+    lines: list[Mapping[str, Any]] = []
+    damaged: list[str] = []
+    text = _unchanged(path, checksums).splitlines()
+    for number, given in enumerate(text, start=1):
+        place = f"{path} line {number}"
+        try:
+            line = _mapping(given, place, keys)
+            check(place, line)
+            lines.append(line)
+        except DataError as error:
+            damaged.append(str(error))
+    if damaged:
+        count = "" if len(damaged) == 1 else f" {len(damaged)} of the {len(text)} lines are damaged."
+        raise DataError(damaged[0] + count)
+    return lines
+
+
+def _manifest(folder: Path) -> Mapping[str, Any]:
+    path = folder / "manifest.json"
+    manifest = read_manifest(path, SCHEMA, MANIFEST_KEYS)
     _require(manifest["ledger"], LEDGER_KEYS, f"{path}, ledger")
     for name, place in (("experiment", folder.parent), ("run", folder)):
         if manifest[name] != place.name:
@@ -235,11 +278,6 @@ def _config(path: Path, checksums: Mapping[str, str]) -> Mapping[str, Any]:
     if not isinstance(config, dict):
         raise DataError(f"{path} is not a mapping: restore the run's files, or run again.")
     return config
-
-
-def _lines(path: Path, checksums: Mapping[str, str], keys: Collection[str]) -> list[Mapping[str, Any]]:
-    lines, place = _unchanged(path, checksums).splitlines(), str(path)
-    return [_mapping(line, f"{place} line {number}", keys) for number, line in enumerate(lines, start=1)]
 
 
 def _unchanged(path: Path, checksums: Mapping[str, str]) -> bytes:

@@ -16,6 +16,8 @@ LEGEND = {
     NOT_RUN: f"“{NOT_RUN}”: the runs have no such evaluation.",
     NO_VALUE: f"“{NO_VALUE}”: the runs give this no value.",
 }
+PAGE_ROWS = 40
+"""that fit on a page of LaTeX"""
 BOLD = re.compile(r"\*\*(.+?)\*\*")
 LATEX = {
     "\\": r"\textbackslash{}",
@@ -31,6 +33,7 @@ LATEX = {
     "†": r"\dag{}",
     "→": r"$\rightarrow$",
     "×": r"$\times$",
+    "∞": r"$\infty$",
     MINUS: "$-$",
     "—": "---",
     "“": "``",
@@ -106,16 +109,35 @@ def csv_text(table: Table) -> str:
 
 
 def latex(table: Table) -> str:
-    """A float, with booktabs and graphicx, scaled to the width of the line."""
+    """A float, with booktabs and graphicx, scaled to the width of the line; with more rows than a page has, a longtable
+    of the package of that name."""
     lines = [" & ".join(_latex(cell) for cell in line) + r" \\" for line in (table.header, *table.rows)]
+    layout, caption = "l" * len(table.header), _latex(" ".join([table.caption, *table.notes]))
+    if len(table.rows) > PAGE_ROWS:
+        return "\n".join(
+            [
+                r"{\scriptsize",
+                rf"\begin{{longtable}}{{{layout}}}",
+                rf"\caption{{{caption}}}",
+                rf"\label{{tab:{table.name}}}\\",
+                r"\toprule",
+                lines[0],
+                r"\midrule",
+                r"\endhead",
+                *lines[1:],
+                r"\bottomrule",
+                r"\end{longtable}}",
+                "",
+            ]
+        )
     return "\n".join(
         [
             r"\begin{table*}[t]",
             r"\centering",
-            rf"\caption{{{_latex(' '.join([table.caption, *table.notes]))}}}",
+            rf"\caption{{{caption}}}",
             rf"\label{{tab:{table.name}}}",
             r"\resizebox{\linewidth}{!}{%",
-            rf"\begin{{tabular}}{{{'l' * len(table.header)}}}",
+            rf"\begin{{tabular}}{{{layout}}}",
             r"\toprule",
             lines[0],
             r"\midrule",

@@ -69,7 +69,8 @@ def write_small(results: Path) -> None:
 
 
 def make(results: Path, *more: str) -> int:
-    return main(["--results", str(results), "--output", str(results / "tables"), *more])
+    folders = ["--results", str(results), "--output", str(results / "tables")]
+    return main([*folders, "--experiment", "quickstart", *more])
 
 
 def group(results: Path, label: str) -> RunGroup:
@@ -238,6 +239,8 @@ def test_the_command_says_when_there_is_nothing(tmp_path: Path) -> None:
         str(tmp_path),
         "--output",
         str(tmp_path / "tables"),
+        "--experiment",
+        "quickstart",
     ]
     done = subprocess.run(script, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 1

@@ -1,0 +1,564 @@
+"""The paper's tables beside ours: one line a cell, with our interval and a verdict; other profiles' in tables of their
+own.
+
+The verdict of a cell is by one rule: it `agrees` where the paper's number lies in our 95 % interval, its rounding
+included; else ours is `higher` or `lower`. A number without an interval has `no interval`; one that is known exactly is
+compared as it is.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+from math import isfinite, isnan
+from pathlib import Path
+from typing import Any
+
+import yaml
+from hydra import compose, initialize_config_dir
+
+from analysis import formulas
+from analysis.estimates import Cells, Estimate, estimate, exact
+from analysis.evaluations import (
+    Evaluation,
+    Sample,
+    check_alike,
+    first_paths,
+    graded,
+    held_out,
+    incomplete_evaluations,
+    load_evaluation,
+)
+from analysis.paper import TEXT, Value
+from analysis.quantities import (
+    QUANTITIES,
+    RUN_QUANTITIES,
+    Quantity,
+    cells_in_order,
+    cells_of,
+    part,
+    run_cells,
+    seeds_of,
+)
+from analysis.records import SAFE_LOADER, RunGroup, by_label, incomplete_runs, load_runs
+from analysis.reproduction import CellPlan, Reproduction, Source, TablePlan, load_reproduction
+from analysis.tables import NO_VALUE, NOT_RUN, Table, number
+from rtpo.config import PROJECT
+from rtpo.errors import DataError
+from rtpo.launch import Element, Launch, load_experiment, read_launch
+
+PARTS = 5
+NOT_MEASURED, NOT_COMPARED, NO_INTERVAL, AGREES = "not measured", "not compared", "no interval", "agrees"
+HIGHER, LOWER, DIFFERS = "higher", "lower", "differs"
+EXACT = "exact"
+FEW_SEEDS = 5
+MARK = " †"
+HEADER = ("Row", "Column", "Unit", "Paper", "Ours", "95 % interval", "Seeds", "Questions", "Verdict")
+DECIMALS = {"points": 2, "percent": 2, "calls": 1, "questions": 1, "tokens": 1, "turns": 2, "hours": 2, "gpu_hours": 2}
+QUESTIONS, PROMPTS = "questions", "prompts"
+"""kinds of what is drawn beside seeds"""
+VERDICTS = {
+    AGREES: "the paper's number lies in our 95 % interval, its rounding included; of a number known exactly, it is it",
+    HIGHER: "our whole interval is above the paper's number",
+    LOWER: "our whole interval is below it",
+    DIFFERS: "a setting that is another than the paper's",
+    NO_INTERVAL: "ours has none, such as of a single run",
+    NOT_COMPARED: "ours is shown, and something else than the method differs",
+    NOT_MEASURED: "the records do not have it",
+    NO_VALUE: "there is nothing to compare: the paper prints none, or ours has no value",
+    NOT_RUN: "there is no complete run",
+}
+
+
+@dataclass(frozen=True)
+class Missing:
+    """Why a cell has no number: NOT_RUN, or NOT_MEASURED with its reason."""
+
+    kind: str
+    why: str = ""
+
+
+Outcome = Estimate | str | Missing
+
+
+@dataclass(frozen=True, eq=False)
+class Condition:
+    """The runs of results/<experiment>_<profile>_<task>/. incomplete: folders that started."""
+
+    folder: Path
+    task: str
+    groups: Mapping[str, RunGroup]
+    incomplete: tuple[Path, ...]
+
+    @cached_property
+    def evaluations(self) -> Mapping[str, Mapping[tuple[str, int], Evaluation]]:
+        """The complete ones of complete runs, by benchmark, then label and seed. Raises DataError where two on one
+        benchmark were not made alike, and for one of another run."""
+        found: dict[str, dict[tuple[str, int], Evaluation]] = {}
+        for label, group in self.groups.items():
+            for run in group.runs:
+                for file in sorted(run.folder.glob("*/manifest.json")):
+                    one = load_evaluation(file.parent)
+                    made_of = one.manifest["checkpoint"].get("run")
+                    if made_of != f"{self.folder.name}/{run.folder.name}":
+                        raise DataError(
+                            f"{file} is an evaluation of {made_of!r}, not of the run whose folder it lies in: move it."
+                        )
+                    found.setdefault(file.parent.name, {})[label, int(run.manifest["seed"])] = one
+        for of_benchmark in found.values():
+            check_alike(list(of_benchmark.values()))
+        return found
+
+    @property
+    def left_out(self) -> list[str]:
+        """Incomplete runs and evaluations, and complete runs that lack an evaluation that others have."""
+        runs = [run for group in self.groups.values() for run in group.runs]
+        folders = [*self.incomplete, *(folder for run in runs for folder in incomplete_evaluations(run.folder))]
+        return [folder.relative_to(self.folder.parent).as_posix() for folder in folders]
+
+
+class Records:
+    """The complete runs of a profile under results/, read once."""
+
+    def __init__(self, results: Path, profile: str) -> None:
+        self.results, self.profile = results, profile
+        self._conditions: dict[tuple[str, str], Condition | None] = {}
+        self._samples: dict[Any, Any] = {}
+        self._estimates: dict[Source, Outcome] = {}
+
+    def has_runs(self, experiments: Sequence[str]) -> bool:
+        """Whether there is a complete run of one of the experiments."""
+        return any(
+            next(self.results.glob(f"{experiment}_{self.profile}_*/*/manifest.json"), None) is not None
+            for experiment in experiments
+        )
+
+    def started(self, experiment: str) -> bool:
+        return next(self.results.glob(f"{experiment}_{self.profile}_*/*/config.yaml"), None) is not None
+
+    def condition(self, experiment: str, role: str) -> Condition | None:
+        """The runs of an experiment on the task that stands for a role in the paper; None where none was started."""
+        key = (experiment, role)
+        if key not in self._conditions:
+            self._conditions[key] = self._load(*key) if self.started(experiment) else None
+        return self._conditions[key]
+
+    def _load(self, experiment: str, role: str) -> Condition:
+        task = launch(experiment, self.profile).tasks[role]
+        name = f"{experiment}_{self.profile}_{task}"
+        groups = {group.label: group for group in by_label(load_runs(self.results, name))}
+        return Condition(self.results / name, task, groups, tuple(incomplete_runs(self.results, name)))
+
+    def stand_in(self, source: Source) -> Source:
+        """The source with the benchmark that stands for its own with this profile. Raises DataError."""
+        if source.experiment is None or not self.started(source.experiment):
+            return source
+        return replace(source, benchmark=_stand_in(source, self.profile))
+
+    def cells(self, source: Source) -> Cells | Missing:
+        """What a quantity is a ratio of, over the complete runs of its label."""
+        condition, group = self._group(source)
+        if condition is None or group is None:
+            return Missing(NOT_RUN)
+        if source.quantity in RUN_QUANTITIES:
+            return run_cells(RUN_QUANTITIES[source.quantity], group.runs)
+        quantity = QUANTITIES[str(source.quantity)]
+        if source.benchmark:
+            return self._of_benchmark(condition, source, quantity)
+        read = first_paths if source.episodes == "first_paths" else held_out
+        runs = [self._read((source.episodes, run.folder), lambda run=run: read(run)) for run in group.runs]
+        seeds = seeds_of(group.runs)
+        if not any(runs):
+            return Missing(NOT_RUN)
+        if source.episodes == "first_paths":
+            ungraded = sum(len(run) - len(graded(run)) for run in runs)
+            chosen = [part(run, source.part, PARTS) if source.part else run for run in runs]
+            units = f"{PROMPTS} {condition.task} {source.part or ''}"
+            return replace(cells_in_order(quantity, chosen, seeds, units), ungraded=ungraded)
+        return cells_of(quantity, runs, seeds, f"{QUESTIONS} {condition.task} held out")
+
+    def _of_benchmark(self, condition: Condition, source: Source, quantity: Quantity) -> Cells | Missing:
+        found = condition.evaluations.get(str(source.benchmark), {})
+        made = {seed: one for (label, seed), one in found.items() if label == source.label}
+        if not made:
+            return Missing(NOT_RUN)
+        runs = [self._read(one.folder, lambda one=one: one.samples) for one in made.values()]
+        chosen = [[one for one in run if _is_of(one, source.where)] for run in runs]
+        if not any(chosen):
+            wanted = ", ".join(f"{key} {value}" for key, value in source.where.items())
+            raise DataError(f"{next(iter(made.values())).folder} has no question of {wanted}: evaluate again.")
+        units = " ".join([QUESTIONS, str(source.benchmark), *source.where.values()])
+        return cells_of(quantity, chosen, tuple(made), units)
+
+    def _read(self, key: Any, read: Any) -> list[Sample]:
+        if key not in self._samples:
+            self._samples[key] = read()
+        samples: list[Sample] = self._samples[key]
+        return samples
+
+    def outcome(self, source: Source) -> Outcome:
+        """What a source gives; not for a formula."""
+        key = replace(source, where=_Frozen(source.where), benchmark_of=None, not_compared=None)
+        if key not in self._estimates:
+            self._estimates[key] = self._outcome(source)
+        return self._estimates[key]
+
+    def _outcome(self, source: Source) -> Outcome:
+        if source.not_measured:
+            return Missing(NOT_MEASURED, source.not_measured)
+        if source.evaluate:
+            return exact(_evaluation_setting(source.evaluate))
+        if source.composed:
+            return _composed(source, self.profile)
+        if source.setting:
+            return self._setting(source)
+        cells = self.cells(source)
+        if isinstance(cells, Missing):
+            return cells
+        found = estimate(cells)
+        quantity = QUANTITIES.get(source.quantity or "")
+        return exact(found.value) if quantity is not None and quantity.certain else found
+
+    def _setting(self, source: Source) -> Outcome:
+        _, group = self._group(source)
+        return Missing(NOT_RUN) if group is None else _setting_value(_walk(group.first.config, str(source.setting)))
+
+    def _group(self, source: Source) -> tuple[Condition | None, RunGroup | None]:
+        condition = self.condition(str(source.experiment), str(source.task))
+        return condition, condition.groups.get(str(source.label)) if condition else None
+
+
+class _Frozen(dict[str, str]):
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(tuple(self.items()))
+
+
+def _is_of(one: Sample, where: Mapping[str, str]) -> bool:
+    meta = one.meta or {}
+    return all(str(meta.get(key)) == value for key, value in where.items())
+
+
+@cache
+def launch(experiment: str, profile: str) -> Launch:
+    """An experiment's launch tree with a profile. Raises ConfigError."""
+    with initialize_config_dir(str(PROJECT / "configs"), version_base=None):
+        return read_launch(compose("train", [f"experiment={experiment}", f"profile={profile}"]))
+
+
+@cache
+def _elements(experiment: str, profile: str, role: str, labels: tuple[str, ...]) -> Mapping[str, Element]:
+    task = launch(experiment, profile).tasks[role]
+    chosen = [f"profile={profile}", f"task={task}", "seed=0", f"algorithm={','.join(labels)}"]
+    return {one.run.label: one for one in load_experiment(experiment, chosen).elements}
+
+
+def _composed_labels(source: Source) -> tuple[str, ...]:
+    """All that the tables ask of one experiment and role, so that it is composed once."""
+    plans = load_reproduction().tables.values()
+    sources = [cell.source for plan in plans for cell in plan.cells if cell.source.composed]
+    same = [one for one in sources if (one.experiment, one.task) == (source.experiment, source.task)]
+    return tuple(sorted({str(one.label) for one in same}))
+
+
+def _composed(source: Source, profile: str) -> Outcome:
+    """Of the configuration that the launchers would run."""
+    element = _elements(str(source.experiment), profile, str(source.task), _composed_labels(source))[str(source.label)]
+    run = element.run
+    if isinstance(source.composed, tuple):
+        return ", ".join(f"{path.rpartition('.')[2]}={_walk(run, path)}" for path in source.composed)
+    if source.composed == "plan":
+        return run.descriptor.plan
+    if source.composed == "rollouts_per_prompt":
+        return exact(run.descriptor.rollouts_per_task(run.algorithm_config, run.task.max_turns))
+    return _setting_value(_walk(run, str(source.composed)))
+
+
+def _setting_value(value: Any) -> Outcome:
+    return Missing(NOT_MEASURED, "the setting is off") if value is None else exact(float(value))
+
+
+def _evaluation_setting(path: str) -> float:
+    file = PROJECT / "configs" / "evaluate.yaml"
+    return float(_walk(yaml.load(file.read_text(encoding="utf-8"), Loader=SAFE_LOADER), path))
+
+
+def _walk(tree: Any, path: str) -> Any:
+    for name in path.split("."):
+        tree = tree[name] if isinstance(tree, Mapping) else getattr(tree, name)
+    return tree
+
+
+# cells
+
+
+@dataclass(frozen=True)
+class Made:
+    """A cell with what we have for it."""
+
+    plan: CellPlan
+    outcome: Outcome
+    verdict: str
+
+
+@dataclass(frozen=True)
+class MadeTable:
+    """A table of a profile. key: its files' name. left_out: what is incomplete. launch: the command that makes runs."""
+
+    key: str
+    plan: TablePlan
+    profile: str
+    is_paper: bool
+    cells: tuple[Made, ...]
+    table: Table
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """Cells that the paper prints, by verdict."""
+        return Counter(made.verdict for made in self.cells if made.plan.paper is not None)
+
+    @property
+    def has_data(self) -> bool:
+        return any(not isinstance(made.outcome, Missing) for made in self.cells)
+
+
+def make_table(records: Records, plan: TablePlan, reproduction: Reproduction) -> MadeTable:
+    """A table from a profile's records; the paper's column is there at the paper's profile alone. Raises DataError."""
+    is_paper = records.profile == reproduction.profile
+    key = plan.key if is_paper else f"{plan.key}_{records.profile}"
+    cells = plan.cells if is_paper else tuple(_stand_ins(plan.cells, records.profile))
+    made = [_made(records, cells, cell, is_paper) for cell in cells]
+    if not is_paper:
+        first: dict[tuple[str, str], Made] = {}
+        for one in made:
+            first.setdefault((one.plan.row_title, one.plan.column_title), one)
+        made = list(first.values())
+    table = _rendered(key, plan, records, reproduction, made, is_paper)
+    return MadeTable(key, plan, records.profile, is_paper, tuple(made), table)
+
+
+def _stand_ins(cells: Sequence[CellPlan], profile: str) -> Iterator[CellPlan]:
+    """Cells with the benchmarks that a profile's tasks have. A line that is named after a benchmark is named after the
+    one that stands in; parts of a benchmark, which that one does not have, are left out."""
+    gone: set[str] = set()
+    names: dict[str, str] = {}
+    changed: list[CellPlan] = []
+    for cell in cells:
+        source = cell.source
+        if source.composed or source.evaluate:
+            continue
+        there = _stand_in(source, profile)
+        if there == source.benchmark or there is None:
+            changed.append(cell)
+            continue
+        if source.where:
+            gone.add(cell.row)
+            continue
+        if source.benchmark_of == "row":
+            names[cell.row] = there
+        title = cell.column_title
+        if source.benchmark_of == "column":
+            title = f"{there} {QUANTITIES[str(source.quantity)].title}"
+        changed.append(replace(cell, source=replace(source, benchmark=there), column_title=title))
+    for cell in changed:
+        if cell.row not in gone:
+            yield replace(cell, row_title=names.get(cell.row, cell.row_title))
+
+
+def _stand_in(source: Source, profile: str) -> str | None:
+    if source.benchmark is None:
+        return None
+    of = launch(str(source.experiment), profile)
+    task = of.tasks[str(source.task)]
+    there = of.benchmarks.get(task, ())
+    if source.benchmark in there:
+        return source.benchmark
+    if len(there) != 1:
+        raise DataError(
+            f"configs/experiment/{source.experiment}.yaml evaluates {task} on {len(there)} benchmarks "
+            f"and none is {source.benchmark}: leave one, which stands in for it, or name it."
+        )
+    return there[0]
+
+
+def _made(records: Records, cells: Sequence[CellPlan], cell: CellPlan, is_paper: bool) -> Made:
+    by_key = {(one.row, one.column): one for one in cells}
+    outcome = _value(records, by_key, cell)
+    if not is_paper:
+        return Made(replace(cell, paper=None), outcome, "")
+    return Made(cell, outcome, verdict(cell, outcome))
+
+
+def _value(records: Records, by_key: Mapping[tuple[str, str], CellPlan], cell: CellPlan) -> Outcome:
+    formula = cell.source.formula
+    if formula is None:
+        return records.outcome(cell.source)
+    parts: dict[str, Outcome] = {}
+    for name in formulas.names(formula):
+        row, _, column = name.rpartition(".")
+        place = (row or cell.row, column)
+        if place not in by_key:
+            raise DataError(f"The formula {formula!r} reads {name!r}: the table has no such cell.")
+        parts[name] = _value(records, by_key, by_key[place])
+    missing = [part for part in parts.values() if isinstance(part, Missing)]
+    if missing:
+        return missing[0]
+
+    def value_of(name: str) -> Estimate:
+        found = parts[name]
+        assert isinstance(found, Estimate)
+        return found
+
+    return formulas.evaluate(formula, value_of)
+
+
+def verdict(cell: CellPlan, outcome: Outcome) -> str:
+    """By the rule of the module."""
+    if isinstance(outcome, Missing):
+        return outcome.kind
+    if cell.paper is None:
+        return NO_VALUE
+    if cell.source.not_compared:
+        return NOT_COMPARED
+    printed = cell.paper.number
+    if isinstance(outcome, str) or printed is None:
+        raise DataError(f"{cell.row}, {cell.column} has words: say not_compared.")
+    if not isfinite(outcome.value):
+        return NO_VALUE
+    half = 0.5 * 10**-cell.paper.decimals if cell.paper.decimals else 0.0
+    if outcome.is_exact:
+        alike = abs(outcome.value - printed) <= half + 1e-9 * abs(printed)
+        return AGREES if alike else DIFFERS if cell.unit == "setting" else HIGHER if outcome.value > printed else LOWER
+    low, high = outcome.interval
+    if isnan(low):
+        return NO_INTERVAL
+    if low - half <= printed <= high + half:
+        return AGREES
+    return HIGHER if low > printed else LOWER
+
+
+# text
+
+
+def _rendered(
+    key: str, plan: TablePlan, records: Records, reproduction: Reproduction, made: Sequence[Made], is_paper: bool
+) -> Table:
+    header = HEADER if is_paper else tuple(name for name in HEADER if name not in ("Paper", "Verdict"))
+    rows = [_row(one, is_paper) for one in made]
+    caption = f"{plan.gist} Section {plan.section} of the paper. {_profile_sentence(plan, records, is_paper)}"
+    return Table(key, header, tuple(rows), caption, tuple(_notes(plan, records, reproduction, made)))
+
+
+def _row(made: Made, is_paper: bool) -> tuple[str, ...]:
+    cell, outcome = made.plan, made.outcome
+    name = cell.row_title if cell.in_paper else cell.row_title + MARK
+    shown = _shown(cell, outcome)
+    unit = cell.unit.replace("_", " ")
+    if not is_paper:
+        return (name, cell.column_title, unit, *shown)
+    printed = NO_VALUE if cell.paper is None else cell.paper.printed.replace("-", "−") if _is_number(cell.paper) else ""
+    return (name, cell.column_title, unit, printed or str(cell.paper and cell.paper.printed), *shown, made.verdict)
+
+
+def _is_number(value: Value) -> bool:
+    return value.unit != TEXT
+
+
+def _shown(cell: CellPlan, outcome: Outcome) -> tuple[str, str, str, str]:
+    """Ours, its interval, seeds, questions."""
+    if isinstance(outcome, Missing):
+        return (outcome.kind, NO_VALUE, NO_VALUE, NO_VALUE)
+    if isinstance(outcome, str):
+        return (outcome, NO_VALUE, NO_VALUE, NO_VALUE)
+    sign = cell.unit == "percent" or (cell.paper is not None and cell.paper.printed.startswith(("+", "-")))
+    if outcome.is_exact:
+        return (_exactly(outcome.value), EXACT, NO_VALUE, NO_VALUE)
+    digits = max(cell.paper.decimals if cell.paper else 0, DECIMALS.get(cell.unit, 3 if cell.unit == "ratio" else 1))
+    low, high = outcome.interval
+    interval = NO_INTERVAL if isnan(low) else f"[{_number(low, digits, sign)}, {_number(high, digits, sign)}]"
+    return (_number(outcome.value, digits, sign), interval, str(outcome.seeds), _units(outcome))
+
+
+def _exactly(value: float) -> str:
+    """A setting, in as few digits as it has."""
+    return f"{value:,.0f}" if value == int(value) else f"{value:.4g}".replace("e-0", "e−")
+
+
+def _number(value: float, digits: int, sign: bool) -> str:
+    return ("∞" if value > 0 else "−∞") if abs(value) == float("inf") else number(value, digits, sign=sign)
+
+
+def _units(outcome: Estimate) -> str:
+    """How many questions, or else how many of what."""
+    counts: Counter[str] = Counter()
+    for name, count in outcome.units.items():
+        counts[name.partition(" ")[0]] += count
+    told = [
+        f"{count:,}" if kind == QUESTIONS else f"{count:,} {kind}" for kind, count in counts.items() if kind != "runs"
+    ]
+    return ", ".join(told) or NO_VALUE
+
+
+def _profile_sentence(plan: TablePlan, records: Records, is_paper: bool) -> str:
+    if is_paper:
+        return f"Profile {records.profile}: the paper's models, tasks and budgets."
+    roles = dict.fromkeys(cell.source.task for cell in plan.cells if cell.source.task)
+    tasks = launch(plan.experiments[0], records.profile).tasks
+    told = " and ".join(f"{tasks[role]} stands for {role}" for role in roles if role)
+    return f"Profile {records.profile}: {told}. Not the paper's scale, and not to be compared with its numbers."
+
+
+def _notes(plan: TablePlan, records: Records, reproduction: Reproduction, made: Sequence[Made]) -> Iterator[str]:
+    if records.profile == reproduction.profile:
+        yield from plan.notes
+    if any(not one.plan.in_paper for one in made):
+        yield "†: not in the paper's table."
+    numbers = [one.outcome for one in made if isinstance(one.outcome, Estimate) and not one.outcome.is_exact]
+    if numbers:
+        seeds = {one.seeds for one in numbers}
+        yield (
+            "Intervals: 95 %, by a bootstrap over seeds and questions (prompts, steps), Wilson's where all answers are "
+            "alike."
+        )
+        if 1 in seeds:
+            yield "With 1 seed they say nothing about other seeds."
+        if max(seeds) > 1 and min(seeds) < FEW_SEEDS:
+            yield f"Below {FEW_SEEDS} seeds they are rough."
+    ungraded = sum({id(one): one.ungraded for one in numbers}.values())
+    if ungraded:
+        yield f"{ungraded:,} samples, counted in each cell, could not be graded and are left out."
+    reasons = [one for one in made if isinstance(one.outcome, Missing) and one.outcome.kind == NOT_MEASURED]
+    for why in dict.fromkeys(one.outcome.why for one in reasons if isinstance(one.outcome, Missing)):
+        yield f"Not measured: {why}."
+    if any(one.verdict == NOT_COMPARED for one in made):
+        whys = dict.fromkeys(one.plan.source.not_compared for one in made if one.verdict == NOT_COMPARED)
+        yield f"Not compared: {'; '.join(str(why) for why in whys)}."
+    if any(isinstance(one.outcome, Missing) and one.outcome.kind == NOT_RUN for one in made):
+        yield f"Not run: {commands(plan, records.profile, reproduction)}"
+    left_out = list(_left_out(plan, records))
+    if left_out:
+        yield f"Left out, because incomplete: {', '.join(left_out)}."
+
+
+def _left_out(plan: TablePlan, records: Records) -> Iterator[str]:
+    places = dict.fromkeys(
+        (cell.source.experiment, cell.source.task)
+        for cell in plan.cells
+        if cell.source.experiment and cell.source.task and not cell.source.composed
+    )
+    told: dict[str, None] = {}
+    for experiment, task in places:
+        condition = records.condition(str(experiment), str(task))
+        if condition is not None:
+            told.update(dict.fromkeys(condition.left_out))
+    yield from told
+
+
+def commands(plan: TablePlan, profile: str, reproduction: Reproduction) -> str:
+    """What makes a table's runs and their evaluations, with SLURM or without."""
+    launchers = dict.fromkeys(reproduction.launchers[experiment] for experiment in plan.experiments)
+    chosen = "" if profile == reproduction.profile else f"PROFILE={profile} "
+    submitted = " and ".join(f"`{chosen}sbatch slurm/{launcher}.sh`" for launcher in launchers)
+    experiments = " and ".join(
+        f"`python experiments/train.py -m experiment={experiment} profile={profile}`" for experiment in plan.experiments
+    )
+    return f"{submitted} makes the runs; without SLURM {experiments}, then their evaluations (docs/evaluation.md)."
