@@ -132,9 +132,7 @@ def _sentence(error: Exception) -> str:
         there = ", ".join(option for option in error.options or () if not option.startswith("_"))
         return f"{group} is {name!r}: no such {group}; there are {there}."
     if isinstance(error, OverrideParseException):
-        return (
-            f"{error.override!r} is no override, as name=value or name=value,value: {text.partition(' See http')[0]}."
-        )
+        return f"{error.override!r} is no override, such as name=value: {text.partition(' See http')[0]}."
     if unknown := re.match(r"Could not override '([^']*)'", text):
         return f"{unknown[1]} is no field of a run: python experiments/train.py --cfg job prints them all."
     return text

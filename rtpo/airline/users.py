@@ -73,9 +73,7 @@ class ServerSettings:
     def problems(self, path: str) -> list[str]:
         problems = url_problems(self.base_url, f"{path}.base_url") + self.requests.problems(f"{path}.requests")
         if not self.model:
-            problems.append(
-                f"{path}.model is missing: a model on that server plays the user; name it as the server does."
-            )
+            problems.append(f"{path}.model is missing: a model on that server is the user; name it as the server does.")
         if self.max_tokens < 1:
             problems.append(f"{path}.max_tokens is {self.max_tokens}: use 1 or more.")
         problems += key_problems(self.key_variable, f"{path}.key_variable")
