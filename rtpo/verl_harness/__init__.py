@@ -4,6 +4,7 @@ plugin          what verl must know in every process: the CPU platform
 fsdp_cpu        verl's FSDP engine registered for CPU
 rollout_server  the embedded rollout server, its replica and its weight-sync adapter
 vllm_server     verl's vLLM server with what it leaves out of vLLM's answers
+vllm_in_process  the same on vLLM's engine in this process: tests on a CPU build
 worker          verl's actor-rollout worker with our loss
 settings        verl's own config tree, composed and checked
 engines         engine clients: the embedded servers, verl's vLLM servers

@@ -30,7 +30,7 @@ from rtpo.packing import Packed
 from rtpo.types import Floats
 from rtpo.verbs import Loss, SquaredPair
 from rtpo.verl_harness import rollout_server
-from rtpo.verl_harness.engines import VllmEngine, embedded_engine, ray_failures
+from rtpo.verl_harness.engines import VllmEngine, embedded_engine, ray_failures, wait_for_weights
 from rtpo.verl_harness.worker import AgentWorker
 
 POOL = "policy"
@@ -131,7 +131,11 @@ class VerlBackend:
     def push(self, version: int) -> None:
         self._free_the_device()
         with ray_failures("the synchronisation"):
-            self._sync.update_weights(version)
+            if self._is_embedded or self._sync.backend != "naive":
+                self._sync.update_weights(version)
+            else:  # as verl's manager does, which would wait for ever for a vLLM that could not load them
+                sending = self._workers.update_weights(global_steps=version, mode=self._sync.backend)
+                wait_for_weights(sending, [server for replica in self._replicas for server in replica.servers])
             self.is_serving = True
             if not self._is_embedded:
                 # versions come back with every output; a cache that is not emptied raises StaleEngine

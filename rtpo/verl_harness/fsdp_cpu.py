@@ -55,7 +55,13 @@ class FSDPEngineOnCPU(fsdp.FSDPEngineWithLMHead):
     def prepare_model_outputs(
         self, output: Any, output_args: dict[str, Any], micro_batch: TensorDict, logits_processor_func: Any
     ) -> dict[str, torch.Tensor]:
-        """Log-probs (and entropies) of all tokens at once; without flash-attn verl takes them token by token."""
+        """Log-probs (and entropies) of all tokens at once; without flash-attn verl takes them token by token. Its fused
+        kernels are its own."""
+        if tu.get_non_tensor_data(data=micro_batch, key="use_fused_kernels", default=False):
+            fused: dict[str, torch.Tensor] = super().prepare_model_outputs(
+                output, output_args, micro_batch, logits_processor_func
+            )
+            return fused
         input_ids = micro_batch["input_ids"]
         offsets = input_ids.offsets()
         is_token = build_attention_mask_from_nested(input_ids).bool()
