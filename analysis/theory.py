@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from analysis import theory_claims as claims
+from analysis.plots import drawn_from
 from analysis.tables import NOT_RUN, Table, markdown, number
 from analysis.theory_claims import order_table, over_runs
-from analysis.theory_figures import FIGURES, draw, drawn_from
+from analysis.theory_figures import FIGURES, draw
 from analysis.theory_records import (
     COMMAND,
     CONTRADICTED,

@@ -4,22 +4,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import matplotlib.style
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
-from PIL import Image
 
 from analysis import theory_claims as claims
 from analysis.labels import BLACK, BLUE, GREEN, ORANGE, PURPLE, VERMILION
-from analysis.make_figures import BAND_ALPHA, METADATA, STYLE
+from analysis.plots import BAND_ALPHA, METADATA, TWO_COLUMNS, Files, footnote, png_from, save
 from analysis.theory_claims import over_runs
 from analysis.theory_records import Comparison, Part, compare
 
-WIDTH = 7.2
-RECORDS = "Records"
-"""the text chunk of a figure that holds the checksum of the records it was drawn from"""
+SCALE = "Tables, not language models."
 LOOKS = {
     "reverse_fresh": ("reverse order, fresh (RTPO)", BLUE, "o", "-"),
     "reverse_stale": ("reverse order, stale", VERMILION, "s", "--"),
@@ -31,7 +27,7 @@ SIDE_STEP = 0.2
 
 def order_figure(part: Part) -> Figure:
     """Success as a share of the optimum: of each MDP after a sweep, and along training by family."""
-    figure = Figure(figsize=(WIDTH, 2.7))
+    figure = Figure(figsize=(TWO_COLUMNS, 2.7))
     sweep, *curves = figure.subplots(1, 3, width_ratios=(1.5, 1, 1))
     mdps = [(family, n) for family in FAMILIES for n in sorted({x["mdp"] for x in part.of("sweep", family=family)})]
     for place, (variant, (title, colour, marker, _)) in enumerate(LOOKS.items()):
@@ -54,6 +50,7 @@ def order_figure(part: Part) -> Figure:
         axes.axhline(100, color="0.3", linewidth=0.7, zorder=1)
         axes.set_ylim(0, 106)
     figure.legend(*sweep.get_legend_handles_labels(), loc="outside upper center", ncols=3)
+    footnote(figure, SCALE)
     return figure
 
 
@@ -70,7 +67,7 @@ def _draw_curve(axes: Axes, part: Part, variant: str, family: str, colour: str, 
 
 def credit_figure(part: Part) -> Figure:
     """The factor by group size, chains' mean estimates by their state's value, and differences of errors."""
-    figure = Figure(figsize=(WIDTH, 2.6))
+    figure = Figure(figsize=(TWO_COLUMNS, 2.6))
     factor, state, error = figure.subplots(1, 3)
     found = compare([*claims.factors(part), *claims.factor_cells(part)])[: len(claims.factors(part))]
     sizes = [int(c.what.removeprefix("G = ")) for c in found]
@@ -112,12 +109,13 @@ def credit_figure(part: Part) -> Figure:
     error.set_title("(c) MSE difference, measured")
     error.set_xlabel("Formula")
     error.legend(loc="upper left")
+    footnote(figure, SCALE)
     return figure
 
 
 def continuation_figure(part: Part) -> Figure:
     """Squared distances of returns from their exact value, and the variance of stale weights by later turns."""
-    figure = Figure(figsize=(WIDTH, 2.7))
+    figure = Figure(figsize=(TWO_COLUMNS, 2.7))
     returns, weights = figure.subplots(1, 2)
     p = np.linspace(0, 1, 101)
     returns.plot(p, p * (1 - p), color="0.4", linewidth=0.8, label="p(1−p)")
@@ -159,6 +157,7 @@ def continuation_figure(part: Part) -> Figure:
     weights.set_ylim(bottom=-0.002)
     weights.xaxis.set_major_locator(MaxNLocator(integer=True))
     weights.legend(loc="center right")
+    footnote(figure, SCALE)
     return figure
 
 
@@ -224,24 +223,12 @@ FIGURES: Mapping[int, TheoryFigure] = {
 }
 
 
-def draw(part: Part, theorem: int, project: Path, records: str) -> list[Path]:
+def draw(part: Part, theorem: int, project: Path, records: str | None) -> list[Path]:
     """Draw a theorem's figure into docs/ and results/figures/; returns the files. `records`: the checksum kept in the
     image."""
-    files: dict[Path, dict[str, str | None]] = {
-        project / "docs" / f"theory_{theorem}.png": {**METADATA["png"], RECORDS: records},
-        project / "results" / "figures" / f"theory_{theorem}.pdf": dict(METADATA["pdf"]),
+    files: Files = {
+        project / "docs" / f"theory_{theorem}.png": png_from(records),
+        project / "results" / "figures" / f"theory_{theorem}.pdf": METADATA["pdf"],
     }
-    with matplotlib.style.context(STYLE):
-        figure = FIGURES[theorem].drawn(part)
-        for path, metadata in files.items():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            figure.savefig(path, metadata=metadata)
+    save(lambda: FIGURES[theorem].drawn(part), files)
     return list(files)
-
-
-def drawn_from(figure: Path) -> str | None:
-    """The checksum of the records that a figure was drawn from; None without one."""
-    if not figure.exists():
-        return None
-    with Image.open(figure) as image:
-        return image.info.get(RECORDS)

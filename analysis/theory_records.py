@@ -9,6 +9,7 @@ from statistics import NormalDist
 from typing import Any, NamedTuple
 
 from analysis.intervals import LEVEL
+from analysis.plots import records_checksum
 from rtpo.errors import DataError
 
 SCHEMA = 1
@@ -21,10 +22,10 @@ RESOLUTION = 0.1
 """half of an interval's width, as a share of the comparison's scale, above which nothing is decided"""
 SUPPORTED, CONTRADICTED, UNDECIDED = "supported", "contradicted", "undecided"
 RULE = (
-    f"The rule is the same for every claim. Its intervals have {LEVEL:.0%} together: each has the level that "
+    f"The rule is the same for every claim. Its intervals hold together at {100 * LEVEL:g} %: each has the level that "
     "Bonferroni's correction over the claim's comparisons gives it. A claim that a quantity equals a closed form is "
     "contradicted where an interval does not reach the closed form, undecided where one is wider on a side than "
-    f"{RESOLUTION:.0%} of the quantity's scale, and supported otherwise. A claim that something is larger is supported "
+    f"{100 * RESOLUTION:g} % of the quantity's scale, and supported otherwise. A claim that something is larger is supported "
     "where all of its intervals lie above 0, contradicted where one lies below 0, and undecided otherwise."
 )
 
@@ -143,7 +144,7 @@ def reached(comparisons: Sequence[Comparison]) -> str:
     return f"{sum(comparison.reaches for comparison in comparisons)} of {len(comparisons)} intervals reach it"
 
 
-def checksum(folder: Path) -> str:
+def checksum(folder: Path) -> str | None:
     """Of the manifests that are there, which hold those of their lines."""
-    found = [path for theorem in THEOREMS if (path := folder / f"theorem_{theorem}.json").exists()]
-    return hashlib.sha256(b"".join(path.read_bytes() for path in found)).hexdigest()
+    manifests = [folder / f"theorem_{theorem}.json" for theorem in THEOREMS]
+    return records_checksum([path for path in manifests if path.exists()])
