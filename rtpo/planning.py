@@ -182,14 +182,14 @@ class Calibration:
 
 @dataclass(frozen=True)
 class Total:
-    """Sums over all elements, of what is known; `left_out` says what that is not. disk: all of them at once."""
+    """Sums over all elements, of what is known; `left_out` says what that is not. disk: of all saves at once."""
 
     elements: int
     rollouts: int
-    generated: Range
+    generated: Range | None
     evaluation_rollouts: int
     disk: int
-    gpu_hours: Range
+    gpu_hours: Range | None
     left_out: tuple[str, ...]
 
 
@@ -329,7 +329,9 @@ def _estimated(element: Element, shape: Shape, hardware: Hardware) -> Estimate:
     at_middle = counts.get(MIDDLE)
     steps_each = at_middle.optimizer_steps / at_middle.steps if at_middle else 0.0
     syncs_each = at_middle.syncs / at_middle.steps if at_middle else 0.0
-    hours = Hours(None, None, None)
+    # a limit on seconds is itself what training takes, unless the rollouts end before
+    limit = run.budget.seconds
+    hours = Hours(Range(*[limit / 3600] * 3) if limit is not None else None, None, None)
     if not unknown and machine(run, shape, hardware, values()) is not None:
         hours = _hours(element, shape, hardware, shapes, counts, wholes, evaluation)
     tokens = NOTHING if not trains(run) else _tokens(counts, wholes) if tokens_known else None
@@ -389,7 +391,7 @@ def _whole(run: RunConfig, counts: Sketch, tokens_unknown: bool) -> Course | Non
 def _tokens(counts: Mapping[Move, Sketch], wholes: Mapping[Move, Course | None]) -> Tokens | None:
     def spread(of: Callable[[Sketch], float]) -> Range | None:
         found = {move: of(one) * whole.tasks / one.tasks for move, one in counts.items() if (whole := wholes[move])}
-        return envelope(found[MIDDLE], found) if MIDDLE in found else None
+        return envelope(found[MIDDLE], found.values()) if MIDDLE in found else None
 
     generated, trained = spread(lambda one: one.generated), spread(lambda one: one.trained)
     if generated is None or trained is None:
@@ -448,16 +450,12 @@ def _hours(
     disk = next(one.range for one in assumptions() if one.name == "disk_gb")
     saving = [saving_seconds(run, shape, steps, speed) / 3600 for speed in (disk.high, disk.mid, disk.low)]
     return Hours(
-        (_widened(envelope(training[MIDDLE], _named(training))) if MIDDLE in training else None)
+        (_widened(envelope(training[MIDDLE], training.values())) if MIDDLE in training else None)
         if trains(run)
         else nothing,
         Range(*saving),
-        _widened(envelope(playing[MIDDLE], _named(playing))) if evaluation.rollouts is not None else None,
+        _widened(envelope(playing[MIDDLE], playing.values())) if evaluation.rollouts is not None else None,
     )
-
-
-def _named(moved: Mapping[Move, float]) -> dict[str, float]:
-    return {f"{name} {end}": value for (name, end), value in moved.items()}
 
 
 def _widened(hours: Range) -> Range:
@@ -496,7 +494,8 @@ def calibration() -> Calibration:
     for target in checked:
         run = _target_run(target)
         known = episodes(run.task.env)
-        assert known is not None and target.tokens is not None
+        assert known is not None
+        assert target.tokens is not None
         # as many tokens a turn as make the paper's in all
         counts = sketch(run, _drawn(known), hardware.gpus)
         whole = _whole(run, counts, tokens_unknown=True)
@@ -534,7 +533,8 @@ def _target_seconds(
     counts = _target_sketch(target, _drawn(known, name, end), hardware.gpus)
     whole = _whole(run, counts, tokens_unknown=False)
     where = machine(run, model_shape(run.model.name, run.model.path), hardware, assumed)
-    assert whole is not None and where is not None
+    assert whole is not None
+    assert where is not None
     return training_seconds(run, where, counts, whole, moved.tool_seconds.mid if moved.tool_seconds else 0.0)
 
 
@@ -657,7 +657,8 @@ def _task_count(data: DataConfig) -> int | None:
 
 def _fit(run: RunConfig, hardware: Hardware, shape: Shape) -> Fit:
     memory, host = gpu_memory(run, hardware, shape), host_bytes(run, hardware, shape)
-    assert memory is not None and host is not None
+    assert memory is not None
+    assert host is not None
     if memory.cache_tokens < run.task.max_context_tokens:
         return Fit(
             hardware.name,
@@ -678,19 +679,22 @@ def _fit(run: RunConfig, hardware: Hardware, shape: Shape) -> Fit:
 
 
 def _total(rows: Iterable[PlanRow]) -> Total:
-    nothing = Range(0.0, 0.0, 0.0)
-    generated, hours, disk, played_rollouts, left_out = nothing, nothing, 0, 0, []
+    generated: Range | None = None
+    hours: Range | None = None
+    disk, played_rollouts, left_out = 0, 0, []
     rows = list(rows)
     for row in rows:
         name = f"{row.label} on {row.task}"
         if row.tokens is None:
             left_out.append(f"tokens of {name}")
         else:
-            generated += row.tokens.generated.times(row.count)
+            mine = row.tokens.generated.times(row.count)
+            generated = mine if generated is None else generated + mine
         if row.gpu_hours is None:
             left_out.append(f"hours of {name}")
         else:
-            hours += row.gpu_hours.times(row.count)
+            mine = row.gpu_hours.times(row.count)
+            hours = mine if hours is None else hours + mine
         if row.disk is None:
             left_out.append(f"disk of {name}")
         else:

@@ -224,5 +224,6 @@ def model_shape(name: str, folder: str) -> Shape:
 
 def moved_episodes(known: Episodes, field: str, end: End) -> Episodes:
     """With one of its ranges at this end."""
-    value = getattr(known, field)
-    return known if value is None else replace(known, **{field: Range(*[value.at(end)] * 3)})
+    value: Range | None = getattr(known, field)
+    moved: dict[str, Any] = {} if value is None else {field: Range(*[value.at(end)] * 3)}
+    return replace(known, **moved)

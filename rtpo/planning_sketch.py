@@ -2,8 +2,9 @@
 sampled.
 
 No model is asked. A path ends after each turn with the same chance, so that whole episodes have the mean number of
-turns that is assumed; at each turn the paths that end are spread evenly over those that come. Tokens are counted in units of a sixteenth of a turn. The trainer's log-probs differ from the
-engine's by one nat, so that a synchronisation which depends on the drift is counted wherever it may come.
+turns that is assumed; at each turn the paths that end are spread evenly over those that come. Tokens are counted in
+units of a sixteenth of a turn. The trainer's log-probs differ from the engine's by one nat, so that a synchronisation
+which depends on the drift is counted wherever it may come.
 """
 
 from collections.abc import Sequence
@@ -322,5 +323,3 @@ def course(run: RunConfig, rollouts_per_task: float, tokens_per_task: float | No
         if budget.optimizer_steps is not None and steps * steps_each >= budget.optimizer_steps:
             break
     return Course(steps, tasks, budget.rollouts - left)
-
-

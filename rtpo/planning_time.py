@@ -1,7 +1,7 @@
-"""Hours from counts: generation bound by memory bandwidth, the rest of the model's work by FLOP/s (docs/planning.md)."""
+"""Hours from counts: generation is bound by memory bandwidth, the rest of the model's work by FLOP/s."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from rtpo.config import RunConfig
@@ -110,8 +110,7 @@ def fit_efficiency(runs: Sequence[tuple[Seconds, float]]) -> float:
     return math.exp((low + high) / 2)
 
 
-def envelope(middle: float, moved: Mapping[str, float]) -> Range:
+def envelope(middle: float, moved: Iterable[float]) -> Range:
     """The middle with the least and the most of what moved assumptions give."""
-    return Range(min(middle, *moved.values()), middle, max(middle, *moved.values())) if moved else Range(*[middle] * 3)
-
-
+    found = [middle, *moved]
+    return Range(min(found), middle, max(found))
