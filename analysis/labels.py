@@ -47,7 +47,8 @@ COLOURS = (BLUE, VERMILION, GREEN, PURPLE, SKY, ORANGE, BLACK)
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 LINES: tuple[Line, ...] = ("-", (0, (4, 1.5)), (0, (2, 2)), "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
 
-# those that share a figure with all of the core: RTPO's are blue, the one with flattened contexts has long dashes
+# those that share a figure with all of the core, or are the paper's: RTPO's are blue, flattened contexts have long
+# dashes
 LOOKS: dict[str, tuple[str, str, Line]] = {
     "rtpo": (BLUE, "o", "-"),
     "grpo": (VERMILION, "s", (0, (4, 1.5))),
@@ -55,6 +56,7 @@ LOOKS: dict[str, tuple[str, str, Line]] = {
     "rtpo_tree": (SKY, "P", "-"),
     "rtpo_off": (BLUE, "v", (0, (1, 1.3))),
     "seeupo": (PURPLE, "D", "-"),
+    "seeupo_flat": (ORANGE, "v", (0, (4, 1.5))),
     "arpo_exact": (ORANGE, "X", "-."),
     "tree_grpo_exact": (BLACK, "*", (0, (5, 1, 1, 1, 1, 1))),
 }

@@ -1,4 +1,12 @@
-"""Draw the figures of an experiment from its run records: python analysis/make_figures.py --experiment quickstart"""
+"""Draw figures from run records.
+
+    python analysis/make_figures.py                             every figure of the paper that has complete runs
+    python analysis/make_figures.py --figure consistency        one of them
+    python analysis/make_figures.py --experiment quickstart     the training curves of one experiment
+    python analysis/make_figures.py --page                      docs/figures.md; --check tells whether it is stale
+
+What was not run is printed with the command that would.
+"""
 
 import argparse
 import sys
@@ -14,11 +22,13 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from analysis import measures
+from analysis import figure_page, measures
 from analysis.intervals import Interval
 from analysis.labels import Style, styles
+from analysis.paper_figures import FIGURES
 from analysis.plots import METADATA, STYLE, Files, by_row, footnote, make_room, save  # noqa: F401
 from analysis.records import RunGroup, complete_groups
+from rtpo.config import PROJECT
 from rtpo.errors import RTPOError
 
 MARKS_PER_CURVE = 6
@@ -150,21 +160,50 @@ def make_figures(results: Path, experiment: str, output: Path) -> list[Path]:
     return list(files)
 
 
+def make_paper_figures(results: Path, names: Sequence[str], output: Path) -> tuple[list[Path], list[str]]:
+    """Draw these figures of the paper as far as they have runs; returns the files, and what was not run with the
+    commands that would. Raises DataError as `analysis.records` does."""
+    found = figure_page.drawings(results, names)
+    return figure_page.save_figures(found, output), [line for drawing in found if (line := drawing.not_run())]
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns its exit status."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--results", type=Path, default=Path("results"), help="folder of the run records")
-    parser.add_argument("--experiment", default="quickstart", help="folder under it")
     parser.add_argument("--output", type=Path, default=Path("results/figures"), help="folder of the figures")
+    parser.add_argument("--project", type=Path, default=PROJECT, help="folder of docs/ and results/ for the next two")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--experiment", help="the training curves of this folder under --results instead")
+    what.add_argument("--figure", choices=FIGURES, help="one figure of the paper; fails where nothing of it was run")
+    what.add_argument("--page", action="store_true", help="write docs/figures.md and its pictures")
+    what.add_argument("--check", action="store_true", help="write nothing; fail when one of these is stale")
     given = parser.parse_args(arguments)
     try:
-        files = make_figures(given.results, given.experiment, given.output)
+        if given.check:
+            return _check(given.project)
+        missing: list[str] = []
+        if given.page:
+            files = figure_page.save_page(given.project)
+        elif given.experiment:
+            files = make_figures(given.results, given.experiment, given.output)
+        else:
+            names = [given.figure] if given.figure else list(FIGURES)
+            files, missing = make_paper_figures(given.results, names, given.output)
     except RTPOError as error:
         print(error, file=sys.stderr)
         return 1
-    for path in files:
-        print(path)
-    return 0
+    is_failed = bool(given.figure and not files)
+    for line in (*files, *missing):
+        print(line, file=sys.stderr if is_failed else sys.stdout)
+    return int(is_failed)
+
+
+def _check(project: Path) -> int:
+    old = figure_page.stale(project)
+    for path in old:
+        print(f"{path} is not what the records give: {figure_page.COMMAND} --page", file=sys.stderr)
+    return int(bool(old))
 
 
 if __name__ == "__main__":
