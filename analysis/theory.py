@@ -156,7 +156,7 @@ def _unit_weights(part: Part) -> tuple[str, str]:
     stale = part.of("weights", variant="stale")
     return equal(found), (
         f"{number(newest.mean, 2, scale=100)} % of {turns:,} later turns were sampled by the newest weights, and no "
-        f"recomputed weight is farther than {farthest.mean - 1:.1e} from 1. Without a synchronisation the farthest is "
+        f"recomputed weight is farther than {farthest.mean - 1:.2g} from 1. Without a synchronisation the farthest is "
         f"{max(x['farthest'] for x in stale):.1f} from 1."
     )
 

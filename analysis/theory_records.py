@@ -25,8 +25,8 @@ RULE = (
     f"The rule is the same for every claim. Its intervals hold together at {100 * LEVEL:g} %: each has the level that "
     "Bonferroni's correction over the claim's comparisons gives it. A claim that a quantity equals a closed form is "
     "contradicted where an interval does not reach the closed form, undecided where one is wider on a side than "
-    f"{100 * RESOLUTION:g} % of the quantity's scale, and supported otherwise. A claim that something is larger is supported "
-    "where all of its intervals lie above 0, contradicted where one lies below 0, and undecided otherwise."
+    f"{100 * RESOLUTION:g} % of the quantity's scale, and supported otherwise. A claim that something is larger is "
+    "supported where all of its intervals lie above 0, contradicted where one lies below 0, and undecided otherwise."
 )
 
 
@@ -140,8 +140,10 @@ def larger(comparisons: Sequence[Comparison]) -> str:
 
 
 def reached(comparisons: Sequence[Comparison]) -> str:
-    """How many intervals reach their closed form, in words."""
-    return f"{sum(comparison.reaches for comparison in comparisons)} of {len(comparisons)} intervals reach it"
+    """How many intervals reach their closed form, in words, and how many are too wide."""
+    wide = sum(not comparison.is_sharp for comparison in comparisons)
+    found = f"{sum(comparison.reaches for comparison in comparisons)} of {len(comparisons)} intervals reach it"
+    return f"{found}, {wide} too wide to decide" if wide else found
 
 
 def checksum(folder: Path) -> str | None:

@@ -30,7 +30,7 @@ class ContinuationSettings:
     stale_turns: int = 8
     stale_trunks: int = 1000
     stale_group_size: int = 5
-    stale_rate: float = 100.0
+    stale_rate: float = 80.0
 
 
 @dataclass(frozen=True, eq=False)
