@@ -7,10 +7,14 @@ VENV   := .venv
 RUN    := $(VENV)/bin/python
 WARM   := $(TASK:toy_%=warm_start_%)
 
-.PHONY: quickstart test check bench warm-start lock clean
+.PHONY: quickstart main-table test check bench warm-start lock clean
 
 quickstart: $(VENV)/made
 	$(RUN) experiments/quickstart.py task=$(TASK)
+
+# the main table at toy size: every method, both tasks, three seeds; then its tables
+main-table: $(VENV)/made
+	$(RUN) experiments/launch.py run main_table profile=toy
 
 test: $(VENV)/made check
 	$(RUN) -m pytest -n 2 --dist loadscope --no-loadscope-reorder

@@ -20,7 +20,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from hydra.errors import HydraException
 from analysis import make_tables
 from experiments.evaluate import evaluate
 from experiments.train import STOPPED, train
+from rtpo import preflight
 from rtpo.config import PROJECT
 from rtpo.errors import ConfigError, MachineError, RTPOError, Stopped
 from rtpo.evaluation import EvaluateConfig, compose_evaluation
@@ -112,6 +113,18 @@ def _quoted(text: object) -> str:
     return "'" + str(text).replace("'", r"\'") + "'"
 
 
+def check(launch: Launch, *, here: bool = False) -> None:
+    """Raises ConfigError with a sentence for each thing that is missing or cannot be (`rtpo.preflight`). here: on the
+    machine that is to run them."""
+    found = [
+        sentence
+        for experiment in launch.experiments
+        for sentence in preflight.problems(experiment, here=here, evaluation=launch.evaluation)
+    ]
+    if found:
+        raise ConfigError("\n".join(dict.fromkeys(found)))
+
+
 def run_element(launch: Launch, element: Element, stop: StopRequest) -> None:
     """Train and evaluate what is not done yet. Raises Stopped when `stop` was heard and the run was saved, and
     KeyboardInterrupt where that was outside of training."""
@@ -164,6 +177,7 @@ def run_one(launch: Launch, index: int) -> None:
         raise ConfigError(f"index is {index}: {launch.name} has elements 0 to {count - 1}.")
     element = launch.elements[index]
     print(f"element {index} of {count}: {' '.join(element.overrides)}", flush=True)
+    check(replace(launch, experiments=(replace(launch.first, elements=(element,)),)), here=True)
     job = os.environ.get("SLURM_ARRAY_JOB_ID")
     if job is not None:
         check_gain(launch.logs / f"{job}_{index}.starts", gained(element))
@@ -173,6 +187,7 @@ def run_one(launch: Launch, index: int) -> None:
 
 def run_all(launch: Launch) -> int:
     """Every element, one after another, then the tables; returns an exit status."""
+    check(launch, here=True)
     stop = Asked()
     for index, element in enumerate(launch.elements):
         if missing(element):
@@ -220,17 +235,20 @@ def submit(pattern: str, launch: Launch, overrides: Sequence[str]) -> None:
     Everything is checked before the first job is submitted. Raises ConfigError, MachineError.
     """
     check(launch)
+    total, asked = len(launch.elements), launch.first.resources
+    profile = launch.elements[0].run.profile
+    needed = required_cpus(profile.processes * profile.nodes)
+    if asked.cpus * asked.nodes < needed:
+        raise ConfigError(
+            f"launch.resources.cpus is {asked.cpus} on each of {asked.nodes} node(s), and the training processes with "
+            f"their engines need {needed} in all: Ray would wait for ever. Ask for more."
+        )
     check_partitions()
     waiting = [str(index) for index, element in enumerate(launch.elements) if missing(element)]
-    total, asked = len(launch.elements), launch.first.resources
     if not waiting:
         print(f"{launch.name}, profile {launch.first.profile}: all {total} elements are complete")
         return
-    launch.logs.mkdir(parents=True, exist_ok=True)
-    array = sbatch(
-        f"--job-name={launch.name}",
-        f"--array={','.join(waiting)}",
-        f"--output={launch.logs}/%A_%a.log",
+    job = (
         f"--nodes={asked.nodes}",
         "--ntasks-per-node=1",
         f"--cpus-per-task={asked.cpus}",
@@ -243,7 +261,15 @@ def submit(pattern: str, launch: Launch, overrides: Sequence[str]) -> None:
         str(PROJECT / "slurm" / "element.sh"),
         pattern,
         *overrides,
-        ray_gpus=launch.elements[0].run.profile.processes,
+    )
+    sbatch("--test-only", *job)  # an array that no node could run would be taken
+    launch.logs.mkdir(parents=True, exist_ok=True)
+    array = sbatch(
+        f"--job-name={launch.name}",
+        f"--array={','.join(waiting)}",
+        f"--output={launch.logs}/%A_%a.log",
+        *job,
+        ray_gpus=profile.processes,
     )
     tables = [sys.executable, str(PROJECT / "experiments" / "launch.py"), "tables", pattern, *overrides]
     after = sbatch(
@@ -265,28 +291,6 @@ def submit(pattern: str, launch: Launch, overrides: Sequence[str]) -> None:
     for index in waiting:
         folder = launch.elements[int(index)].run.folder
         print(f"{array}_{index}: {folder}, log {launch.logs}/{array}_{index}.log")
-
-
-def check(launch: Launch) -> None:
-    """What an element would be refused for once it runs. Raises an RTPOError."""
-    asked = launch.first.resources
-    for element in {element.benchmarks: element for element in launch.elements}.values():
-        evaluation_of(launch, element)
-    for element in launch.elements:
-        if (element.run.folder / "config.yaml").exists():
-            RunFolder(element.run.folder).open(element.run.as_dict())
-        profile = element.run.profile
-        if profile.nodes != asked.nodes or (asked.gpus and profile.processes > asked.gpus):
-            raise ConfigError(
-                f"launch.resources asks for {asked.nodes} node(s) with {asked.gpus} GPUs, and the profile has "
-                f"{profile.processes} training process(es) on each of {profile.nodes}: give each process a GPU."
-            )
-        needed = required_cpus(profile.processes * profile.nodes)
-        if asked.cpus * asked.nodes < needed:
-            raise ConfigError(
-                f"launch.resources.cpus is {asked.cpus}, on {asked.nodes} node(s), and the training processes with "
-                f"their engines need {needed} in all: Ray would wait for ever. Ask for more."
-            )
 
 
 def warning_seconds(minutes: int) -> int:
@@ -327,7 +331,7 @@ def sbatch(*arguments: str, ray_gpus: int = 0) -> str:
     command = ["sbatch", "--parsable", f"--chdir={PROJECT}", *arguments]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        raise MachineError(f"SLURM refuses the job: {done.stderr.strip()}")
+        raise MachineError(f"SLURM refuses the job: {' '.join(done.stderr.split())}")
     return done.stdout.strip().partition(";")[0]
 
 

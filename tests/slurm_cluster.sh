@@ -61,9 +61,16 @@ CONF
 }
 
 stop() {
-    scancel --user="$(id -un)" 2>/dev/null || true
+    timeout 10 scancel --user="$(id -un)" || true
+    for _ in {1..100}; do # a job has 30 s to end
+        [ -n "$(timeout 10 squeue -h)" ] || break
+        sleep 0.5
+    done
     for name in slurmd slurmctld munged; do
-        [ ! -f "$folder/$name.pid" ] || kill "$(cat "$folder/$name.pid")" || true
+        [ -f "$folder/$name.pid" ] || continue
+        pid=$(cat "$folder/$name.pid")
+        kill "$pid" || true
+        while kill -0 "$pid" 2>/dev/null; do sleep 0.1; done
     done
 }
 

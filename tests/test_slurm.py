@@ -12,9 +12,11 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from hydra import compose, initialize_config_dir
 
 from experiments import launch
 from rtpo.config import PROJECT
@@ -84,13 +86,11 @@ def wait_until(condition: Callable[[], bool], what: str) -> None:
         (("algorithm=rtpo", "algorithm.kl=0,0.1"), "2 elements of this experiment would write to "),
         (("budget.rollouts=3",), "budget.rollouts is 3 and one task can take 16 rollouts"),
         (
-            ("seed=0", "launch.resources.cpus=3"),
-            "launch.resources.cpus is 3, on 1 node(s), and the training processes ",
+            ("launch.resources.cpus=3",),
+            "launch.resources.cpus is 3 on each of 1 node(s), and the training processes ",
         ),
-        (
-            ("seed=0", "profile.processes=2", "launch.resources.gpus=1"),
-            "launch.resources asks for 1 node(s) with 1 GPUs, and ",
-        ),
+        (("launch.resources.nodes=2",), "launch.resources.nodes is 2 and profile.nodes 1: give both the same number."),
+        (("profile=a100x1", "launch.resources.gpus=0"), "launch.resources.gpus is 0, and profile.processes 1: "),
         (("evaluate.samples=0",), "samples is 0: use 1 or more."),
     ],
 )
@@ -160,6 +160,20 @@ def test_starting_three_times_from_one_place_is_an_error(tmp_path: Path) -> None
         launch.check_gain(file, "step 2")
 
 
+@pytest.mark.skipif(
+    find_spec("submitit") is None, reason="requirements/submitit.txt is not installed"
+)
+def test_the_submitit_launcher_composes() -> None:
+    with initialize_config_dir(str(PROJECT / "configs"), version_base=None):
+        tree = compose(
+            "train",
+            ["experiment=ablate_kl", "hydra/launcher=submitit_slurm", "hydra.launcher.cpus_per_task=4"],
+            return_hydra_config=True,
+        )
+    assert tree.hydra.launcher.cpus_per_task == 4
+    assert tree.hydra.sweeper.params["algorithm.kl"] == "0,0.001"
+
+
 @pytest.mark.parametrize("script", sorted((PROJECT / "slurm").glob("*.sh")), ids=lambda script: script.name)
 def test_every_launcher_is_bash_and_names_experiments_that_exist(script: Path) -> None:
     subprocess.run(["bash", "-n", str(script)], check=True)
@@ -180,7 +194,7 @@ def test_every_experiment_has_a_launcher() -> None:
     ("partition", "overrides", "words"),
     [
         ("low,nonesuch", (), "this cluster has no partition nonesuch; it has high, low."),
-        ("low", ("launch.resources.cpus=9",), "SLURM refuses the job: "),
+        ("low", ("launch.resources.cpus=9",), "SLURM refuses the job: allocation failure: Requested node"),
     ],
 )
 def test_the_cluster_is_asked_before_anything_is_submitted(

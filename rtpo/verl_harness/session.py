@@ -122,8 +122,8 @@ def _wait_for_nodes(nodes: int) -> None:
     while (there := sum(node["Alive"] for node in ray.nodes())) < nodes:
         if time.monotonic() > end:
             raise MachineError(
-                f"profile.nodes is {nodes} and the Ray cluster has {there} after {NODES_JOIN} s: look at what ray start "
-                "says on the others, in the log."
+                f"profile.nodes is {nodes} and the Ray cluster has {there} after {NODES_JOIN} s: look at what ray "
+                "start says on the others, in the log."
             )
         time.sleep(1)
 
