@@ -3,8 +3,6 @@
 from dataclasses import dataclass
 from typing import Any
 
-from omegaconf import OmegaConf
-
 from rtpo.config import RunConfig
 from rtpo.errors import DataError
 from rtpo.planning_data import GIB, Hardware, Shape, model_shape, values
@@ -50,7 +48,12 @@ class GpuMemory:
 
 def verl_setting(run: RunConfig, key: str, default: Any) -> Any:
     """A setting under actor_rollout_ref, or verl's own default where the run does not set it."""
-    return OmegaConf.select(OmegaConf.create(run.verl), f"actor_rollout_ref.{key}", default=default)
+    found: Any = run.verl
+    for part in f"actor_rollout_ref.{key}".split("."):
+        if part not in found:
+            return default
+        found = found[part]
+    return found
 
 
 def trains(run: RunConfig) -> bool:

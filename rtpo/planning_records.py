@@ -109,6 +109,7 @@ def _finished() -> list[Record]:
     return found
 
 
+@cache
 def _whole_calls(folder: Path) -> list[dict[str, Any]]:
     """Of each step the first rollout call, where that is of whole paths from their tasks."""
     calls = [line["rollout_calls"][0] for line in _lines(folder / "steps.jsonl")]
