@@ -72,16 +72,17 @@ def find_trained(path: Path) -> Trained:
     config = compose_run(tree)
     check_model(config.model.path)
     if manifest is not None:
-        check_same_model(config, manifest)
+        check_same_model(config, manifest, model_sha256(config.model.path))
     state = save.state
     progress: Progress = state["progress"]
     version, ledger = int(state["harness"]["policy_version"]), (manifest or state)["ledger"]
     return Trained(path, config, save.folder, state["name"], progress.step, version, ledger, manifest)
 
 
-def check_same_model(config: RunConfig, manifest: Mapping[str, Any]) -> None:
-    """Raises DataError where the initial model is not the one that the finished run began from."""
-    there, known = model_sha256(config.model.path), manifest["model_sha256"]
+def check_same_model(config: RunConfig, manifest: Mapping[str, Any], there: Mapping[str, str]) -> None:
+    """Raises DataError where the initial model, with these checksums, is not the one that the finished run began
+    from."""
+    known = manifest["model_sha256"]
     different = sorted(name for name in there.keys() | known.keys() if there.get(name) != known.get(name))
     if different:
         raise DataError(

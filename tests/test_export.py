@@ -36,7 +36,7 @@ def model() -> Any:
     torch.manual_seed(0)
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter += 0.01 * torch.randn_like(parameter)
+            parameter.add_(0.01 * torch.randn_like(parameter))
     return model
 
 
@@ -154,13 +154,13 @@ def test_what_is_no_trained_run_is_refused(run: RunFolder, config: RunConfig, tm
 
 def test_another_model_is_refused(config: RunConfig, model: Any, tmp_path: Path) -> None:
     known = model_sha256(str(WARM_START))
-    check_same_model(config, {"model_sha256": known})
+    check_same_model(config, {"model_sha256": known}, known)
     with pytest.raises(DataError, match=r"model\.safetensors differs from the manifest"):
-        check_same_model(config, {"model_sha256": {"model.safetensors": "0"}})
+        check_same_model(config, {"model_sha256": {"model.safetensors": "0"}}, known)
     folder = RunFolder(config.folder)
     folder.open(config.as_dict())
     state = model.state_dict()
-    save(folder, state | {"model.norm.weight": torch.ones(65)})
+    save(folder, {**state, "model.norm.weight": torch.ones(65)})
     with pytest.raises(DataError, match=r"model\.norm\.weight has shape \(65,\) there and \(64,\) here"):
         export(folder.path, tmp_path / "out")
     save(folder, {name: value for name, value in state.items() if name != "model.norm.weight"})

@@ -1,0 +1,49 @@
+"""Say what an experiment lacks, before it is launched (docs/paper_scale.md):
+
+    python experiments/preflight.py experiment=main_table profile=a100x8           files, packages, room on disk
+    python experiments/preflight.py experiment=main_table profile=a100x8 --here    the machine that this is run on, too
+
+What else is given is an override of experiments/train.py for every element; what begins with `evaluate.` is one of
+experiments/evaluate.py.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from rtpo.errors import RTPOError
+from rtpo.launch import load_experiment
+from rtpo.preflight import problems
+
+EXPERIMENT, EVALUATE = "experiment=", "evaluate."
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print a sentence a problem; returns the exit status, 1 where there are some."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("overrides", nargs="+", help="experiment=NAME, and overrides")
+    parser.add_argument("--here", action="store_true", help="look at this machine too")
+    options = parser.parse_intermixed_args(arguments)
+    names = [one.removeprefix(EXPERIMENT) for one in options.overrides if one.startswith(EXPERIMENT)]
+    if len(names) != 1:
+        parser.error("give one experiment=NAME")
+    evaluation = [one.removeprefix(EVALUATE) for one in options.overrides if one.startswith(EVALUATE)]
+    ours = [one for one in options.overrides if not one.startswith((EXPERIMENT, EVALUATE))]
+    try:
+        experiment = load_experiment(names[0], ours)
+        found = problems(experiment, here=options.here, evaluation=evaluation)
+    except RTPOError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    what = f"{experiment.name}, profile {experiment.profile}, {len(experiment.elements)} elements"
+    if found:
+        print("\n".join(found), file=sys.stderr)
+        print(f"{what}: {len(found)} problem(s)", file=sys.stderr)
+        return 1
+    machine = "this machine" if options.here else "the machine was not looked at (--here)"
+    print(f"{what}: nothing is missing: models, data, benchmarks, packages, run folders, disk; {machine}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,332 @@
+"""What an experiment lacks, in sentences, before a place in a queue is spent on it (docs/paper_scale.md)."""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from hydra import compose, initialize_config_dir
+from hydra.errors import HydraException
+
+from rtpo.airline.package import load_package
+from rtpo.config import PROJECT, DataConfig, RunConfig, TaskConfig
+from rtpo.envs import environment_facts
+from rtpo.envs.airline import AirlineSettings
+from rtpo.envs.search import SearchEnvSettings
+from rtpo.errors import ConfigError, DataError, MachineError, RTPOError
+from rtpo.evaluation import compose_evaluation
+from rtpo.export import check_same_model
+from rtpo.launch import Element, Experiment
+from rtpo.model_folder import check_model
+from rtpo.planning_data import GIB, Hardware
+from rtpo.planning_memory import checkpoint_bytes, gpu_memory, host_bytes, verl_setting
+from rtpo.records import RunFolder
+from rtpo.run import model_sha256
+from rtpo.tasks import load_tasks
+from rtpo.tools.search_bm25 import Bm25Index
+
+USED_GIB = 1.0
+"""what may be taken of a GPU's memory by others before it counts as in use"""
+SHAPE = ("model_type", "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
+"""of a config.json, where two models differ"""
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """memory_gib: in all. used_gib: of it, by anyone."""
+
+    index: int
+    memory_gib: float
+    used_gib: float
+
+
+def problems(experiment: Experiment, *, here: bool = False, evaluation: Sequence[str] = ()) -> list[str]:
+    """A sentence for each thing that is missing or does not fit; nothing is made or changed.
+
+    Files, packages, settings and room for all elements' saves. here: also whether this machine is one that an element
+    can run on (GPUs, memory, sandbox, servers), and room for one element's saves alone. evaluation: overrides of
+    experiments/evaluate.py for the benchmarks.
+    """
+    runs = [element.run for element in experiment.elements]
+    found: list[str] = []
+    for run in runs:
+        found += _said(lambda run=run: check_model(run.model.path, run.top_logprobs))  # type: ignore[misc]
+        found += _said(lambda run=run: _check_folder(run))  # type: ignore[misc]
+    benchmarks, refused = _benchmarks(experiment.elements, evaluation)
+    found += refused
+    tasks = [run.task for run in runs]
+    for env, data in _distinct([*((t, t.train) for t in tasks), *((t, t.held_out) for t in [*tasks, *benchmarks])]):
+        found += _said(lambda env=env, data=data: _check_data(env, data))  # type: ignore[misc]
+    for task in {(task.env, task.env_settings): task for task in [*tasks, *benchmarks]}.values():
+        found += _said(lambda task=task: _check_tools(task, here))  # type: ignore[misc]
+    for run in runs:
+        found += [*_setting_problems(run, experiment), *_package_problems(run)]
+    found += _disk_problems([run for run in runs if not RunFolder(run.folder).is_finished], here)
+    if here:
+        found += _machine_problems(runs)
+    return list(dict.fromkeys(found))
+
+
+def _said(check: Callable[[], object]) -> list[str]:
+    try:
+        check()
+    except RTPOError as error:
+        return str(error).splitlines()
+    return []
+
+
+# files
+
+
+def _check_folder(run: RunConfig) -> None:
+    """Raises DataError for a folder of another configuration, or whose weights are another model's."""
+    folder = RunFolder(run.folder)
+    if not (run.folder / "config.yaml").exists():
+        return
+    folder.open(run.as_dict())  # which is there, so that nothing is made
+    if not Path(run.model.path).is_dir():
+        return
+    if folder.is_finished:
+        check_same_model(run, folder.manifest, _weights_sha256(run.model.path))
+        return
+    save = folder.latest_save()
+    saved, model = (
+        _shape(place / "config.json")
+        for place in ((save.folder if save else run.folder) / "huggingface", Path(run.model.path))
+    )
+    different = [key for key in SHAPE if saved and model and saved[key] != model[key]]
+    if different:
+        raise DataError(
+            f"{run.folder} has a checkpoint of another model than model.path {run.model.path}: {different[0]} is "
+            f"{saved[different[0]]} there and {model[different[0]]} here. Put back the model that the run began from, "
+            "or choose another experiment_name."
+        )
+
+
+def _shape(file: Path) -> dict[str, object]:
+    """Empty where there is none to be read; a model's is checked by `check_model`."""
+    try:
+        config = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return {key: config.get(key) for key in SHAPE}
+
+
+@cache
+def _weights_sha256(folder: str) -> dict[str, str]:
+    return model_sha256(folder)
+
+
+def _benchmarks(elements: Sequence[Element], overrides: Sequence[str]) -> tuple[list[TaskConfig], list[str]]:
+    """The tasks of all benchmarks that elements are evaluated on, and why they are refused where they are."""
+    names = list(dict.fromkeys(name for element in elements for name in element.benchmarks))
+    if not names:
+        return [], []
+    given = ["checkpoint=none", f"benchmarks=[{','.join(names)}]", *overrides]
+    try:
+        with initialize_config_dir(str(PROJECT / "configs"), version_base=None):
+            return list(compose_evaluation(compose("evaluate", given)).benchmarks.values()), []
+    except (HydraException, ConfigError) as error:
+        return [], str(error).splitlines()
+
+
+def _distinct(data: Iterable[tuple[TaskConfig, DataConfig]]) -> list[tuple[TaskConfig, DataConfig]]:
+    return list({(task.env, one): (task, one) for task, one in data}.values())
+
+
+def _check_data(task: TaskConfig, data: DataConfig) -> None:
+    if data.file is not None:
+        load_tasks(task, data)
+
+
+def _check_tools(task: TaskConfig, here: bool) -> None:
+    """Whatever can be tried: on a machine that an element runs on all of it, elsewhere files and packages alone."""
+    settings = task.env_settings
+    if here:
+        environment_facts(task.env, settings)
+        return
+    if isinstance(settings, SearchEnvSettings) and "bm25" in settings.search.backends:
+        Bm25Index(Path(str(settings.search.bm25.index)))
+    if isinstance(settings, AirlineSettings):
+        load_package()
+
+
+def _package_problems(run: RunConfig) -> Iterator[str]:
+    if run.profile.platform != "cuda":
+        return
+    remedy = "install the GPU set (requirements/gpu.txt)"
+    for name in ("vllm", "torch"):
+        try:
+            there = version(name)
+        except PackageNotFoundError:
+            yield f"profile {run.profile.name} needs {name}, which is not installed: {remedy}."
+            continue
+        if there.endswith("+cpu"):
+            yield f"profile {run.profile.name} needs CUDA, and {name} {there} is built without: {remedy}."
+
+
+# settings
+
+
+def _setting_problems(run: RunConfig, experiment: Experiment) -> Iterator[str]:
+    from rtpo.verl_harness.session import required_cpus  # brings Ray
+
+    profile, asked = run.profile, experiment.resources
+    processes = profile.processes * profile.nodes
+    if profile.logical_cpus < required_cpus(processes):
+        yield (
+            f"profile.logical_cpus is {profile.logical_cpus}, and {processes} training process(es) with their engines "
+            f"need {required_cpus(processes)}: raise it."
+        )
+    if profile.platform == "cuda" and asked.gpus < profile.processes:
+        yield (
+            f"launch.resources.gpus is {asked.gpus}, and profile.processes {profile.processes}: each process needs a "
+            "GPU of its own."
+        )
+    if asked.nodes != profile.nodes:
+        yield f"launch.resources.nodes is {asked.nodes} and profile.nodes {profile.nodes}: give both the same number."
+    parallel = int(verl_setting(run, "rollout.tensor_model_parallel_size", 1))
+    if processes % parallel:
+        yield (
+            f"verl.actor_rollout_ref.rollout.tensor_model_parallel_size is {parallel}, which does not divide "
+            f"{processes} training process(es): use a divisor."
+        )
+
+
+# room
+
+
+def _disk_problems(runs: Sequence[RunConfig], here: bool) -> Iterator[str]:
+    by_place: dict[Path, list[int]] = {}
+    for run in runs:
+        needed = checkpoint_bytes(run)
+        if needed is not None:
+            there = sum(file.stat().st_size for file in (run.folder / "checkpoints").rglob("*") if file.is_file())
+            by_place.setdefault(_existing(Path(run.results)), []).append(max(0, needed - there))
+    for place, sizes in by_place.items():
+        needed, free = max(sizes) if here else sum(sizes), shutil.disk_usage(place).free
+        if needed > free:
+            whose = "an element" if here else f"{len(sizes)} element(s)"
+            yield (
+                f"the saves of {whose} are estimated at {needed / GIB:,.0f} GiB and {place} has {free / GIB:,.0f} GiB "
+                "free: lower save.keep, name another results folder, launch fewer seeds at a time, or make room."
+            )
+
+
+def _existing(path: Path) -> Path:
+    return path if path.exists() else _existing(path.absolute().parent)
+
+
+# this machine
+
+
+def _machine_problems(runs: Sequence[RunConfig]) -> Iterator[str]:
+    yield from _ray_problems(runs[0])
+    if all(run.profile.platform == "cpu" for run in runs):
+        return
+    try:
+        there = gpus()
+    except MachineError as error:
+        yield str(error)
+        return
+    for run in runs:
+        yield from _gpu_problems(run, there)
+        needed = host_bytes(run, _hardware(run.profile.processes, there))
+        if needed is not None and needed > memory_gib() * GIB:
+            yield (
+                f"{run.model.name} is estimated to need {needed / GIB:.0f} GiB of this machine's memory and "
+                f"{memory_gib():.0f} GiB can be used here: ask for more (launch.resources.memory_gb), or offload less."
+            )
+
+
+def _gpu_problems(run: RunConfig, there: Sequence[Gpu]) -> Iterator[str]:
+    profile = run.profile
+    if len(there) < profile.processes:
+        yield (
+            f"profile {profile.name} trains with {profile.processes} process(es) on a node, each on a GPU of its own, "
+            f"and {len(there)} can be seen here: ask for more, or choose another profile."
+        )
+        return
+    for gpu in there[: profile.processes]:
+        if gpu.used_gib > USED_GIB:
+            yield f"GPU {gpu.index} is in use: {gpu.used_gib:.1f} of {gpu.memory_gib:.0f} GiB are taken; free it."
+    smallest, processes = min(gpu.memory_gib for gpu in there), profile.processes * profile.nodes
+    needed = gpu_memory(run, _hardware(processes, there))
+    if needed is not None and needed.peak_bytes > smallest * GIB:
+        most = needed.longest_batch
+        shorter = f", or set verl.actor_rollout_ref.actor.ppo_max_token_len_per_gpu={most}" if most else ""
+        yield (
+            f"{run.model.name} on {processes} GPU(s) is estimated to need {needed.peak_bytes / GIB:.0f} GiB on each, "
+            f"and one has {smallest:.0f} GiB: take more or larger GPUs{shorter}."
+        )
+
+
+def _hardware(processes: int, there: Sequence[Gpu]) -> Hardware:
+    smallest = min((gpu.memory_gib for gpu in there), default=0.0)
+    return Hardware("here", "this machine", processes, smallest, 0.0, 0.0, None, "nvidia-smi")
+
+
+def _ray_problems(run: RunConfig) -> Iterator[str]:
+    """Every port of a run is one that is free when it is asked for; what can be wrong is the address."""
+    from rtpo.verl_harness.session import required_cpus
+
+    address = os.environ.get("RAY_ADDRESS")
+    if address:
+        host, _, port = address.rpartition(":")
+        try:
+            socket.create_connection((host, int(port)), timeout=5).close()
+        except (OSError, ValueError) as error:
+            yield f"RAY_ADDRESS is {address}, and nothing can be reached there ({error}): start Ray, or unset it."
+    else:
+        name = socket.gethostname()
+        try:
+            socket.create_server((socket.gethostbyname(name), 0)).close()
+        except OSError as error:
+            yield f"no port can be opened on this machine's own name {name} ({error}): Ray and verl need some."
+    cpus = os.environ.get("SLURM_CPUS_ON_NODE")
+    needed = required_cpus(run.profile.processes * run.profile.nodes)
+    if cpus is not None and int(cpus) * run.profile.nodes < needed:
+        yield (
+            f"this allocation has {cpus} CPUs on a node, and the training processes with their engines need {needed} "
+            "in all: Ray would wait for ever. Ask for more (launch.resources.cpus)."
+        )
+
+
+def gpus() -> list[Gpu]:
+    """Those that a process here may use, as nvidia-smi says; none without it. Raises MachineError when it fails."""
+    command = ["nvidia-smi", "--query-gpu=index,memory.total,memory.used", "--format=csv,noheader,nounits"]
+    if shutil.which(command[0]) is None:
+        return []
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise MachineError(f"nvidia-smi fails ({(done.stderr or done.stdout).strip()}): have the driver looked at.")
+    rows = [[int(word) for word in line.split(",")] for line in done.stdout.splitlines() if line.strip()]
+    found = [Gpu(index, total / 1024, used / 1024) for index, total, used in rows]
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        return found
+    chosen = [word for word in visible.split(",") if word.strip()]
+    if all(word.strip().isdigit() for word in chosen):
+        return [gpu for gpu in found if str(gpu.index) in {word.strip() for word in chosen}]
+    return found[: len(chosen)]  # by names that nvidia-smi's list does not have
+
+
+def memory_gib() -> float:
+    """Of this machine, or less where this process's group is given less."""
+    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    group = Path("/proc/self/cgroup")
+    own = group.read_text().splitlines()[-1].rpartition(":")[2].strip("/") if group.exists() else ""
+    place = Path("/sys/fs/cgroup")
+    for folder in (place / own, *(place / own).parents):
+        limit = folder / "memory.max"
+        if limit.exists() and limit.read_text().strip().isdigit():
+            limits.append(int(limit.read_text()))
+        if folder == place:
+            break
+    return min(limits) / GIB

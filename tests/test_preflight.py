@@ -1,0 +1,231 @@
+"""The preflight: a sentence for each thing that is missing, and nothing made by looking."""
+
+import json
+import shutil
+import socket
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from experiments.preflight import main
+from rtpo import preflight
+from rtpo.config import PROJECT
+from rtpo.launch import Experiment, load_experiment
+from rtpo.preflight import Gpu, gpus, memory_gib, problems
+from rtpo.records import RunFolder
+from rtpo.run import Progress, model_sha256
+
+ONE = ("algorithm=rtpo", "seed=0")
+TOY = ("profile=toy", "task=toy_math", *ONE)
+WARM_START = PROJECT / "rtpo" / "toy" / "warm_start_math"
+
+
+def toy(results: Path, *overrides: str) -> Experiment:
+    return load_experiment("main_table", [*TOY, f"results={results}", *overrides])
+
+
+def paper(results: Path, *overrides: str) -> Experiment:
+    """The math element of the paper's profile, with a toy model and one file of tasks for all data."""
+    data = results.parent / "tasks.jsonl"
+    data.write_text(json.dumps({"uid": "a", "question": "1 + 1 = ?", "answers": ["2"]}) + "\n")
+    files = [f"task.{name}.file={data}" for name in ("train", "held_out")]
+    model = ["model.name=toy", f"model.path={WARM_START}"]
+    experiment = load_experiment(
+        "main_table", ["profile=a100x8", "task=math_paper", *ONE, f"results={results}", *files, *model, *overrides]
+    )
+    return replace(experiment, elements=tuple(replace(one, benchmarks=()) for one in experiment.elements))
+
+
+@pytest.fixture
+def smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Puts an nvidia-smi in the path that prints these rows (index, MiB in all, MiB used)."""
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+    def put(*rows: tuple[int, int, int], status: int = 0) -> None:
+        program = tmp_path / "bin" / "nvidia-smi"
+        program.parent.mkdir(exist_ok=True)
+        text = "\n".join(f"{index}, {total}, {used}" for index, total, used in rows)
+        program.write_text(f"#!/bin/sh\necho '{text}'\nexit {status}\n")
+        program.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
+
+    return put
+
+
+def test_nothing_is_missing_for_the_toy_and_nothing_is_made(results: Path) -> None:
+    assert problems(toy(results)) == problems(toy(results), here=True) == []
+    assert not results.exists()
+
+
+def test_the_command_says_what_it_found(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = ["experiment=main_table", *TOY, f"results={results}"]
+    assert main([*given, "--here"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("main_table, profile toy, 1 elements: nothing is missing:")
+    assert said.rstrip().endswith("this machine")
+    assert main([*given, f"model.path={results}"]) == 1
+    assert f"model.path is {results}: there is no such folder." in capsys.readouterr().err
+    assert main(["experiment=main_table", "profile=a100"]) == 1
+    assert "a100" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["profile=toy"])
+
+
+def test_files_that_are_missing_are_each_named_once(results: Path, tmp_path: Path) -> None:
+    experiment = load_experiment(
+        "main_table",
+        ["profile=a100x8", "task=math_paper,search_paper", "seed=0", "algorithm=rtpo,grpo", f"results={results}"],
+    )
+    assert len(experiment.elements) == 4
+    found = problems(experiment, evaluation=[f"data={tmp_path}"])
+    assert sum(f"model.path is {PROJECT / 'models' / 'Qwen3-8B'}: there is no such folder" in one for one in found) == 1
+    for name in ("math_train", "hard_search"):
+        assert sum(f"data file {PROJECT / 'data' / name}.jsonl cannot be read" in one for one in found) == 1
+    for name in ("aime24", "2wiki"):
+        assert sum(f"data file {tmp_path / name}.jsonl cannot be read" in one for one in found) == 1
+    assert sum("is no whole search index" in one for one in found) == 1
+    assert sum("needs vllm, which is not installed" in one for one in found) == 1
+
+
+def test_a_damaged_data_file_is_named_by_its_line(results: Path, tmp_path: Path) -> None:
+    (tmp_path / "math500.jsonl").write_text("no JSON\n")
+    experiment = paper(results)
+    experiment = replace(
+        experiment, elements=tuple(replace(one, benchmarks=("math500",)) for one in experiment.elements)
+    )
+    found = problems(experiment, evaluation=[f"data={tmp_path}"])
+    assert any(f"line 1 of {tmp_path / 'math500.jsonl'}" in one for one in found)
+    found = problems(experiment, evaluation=["samples=0"])
+    assert any("samples is 0" in one for one in found)
+
+
+def test_settings_that_cannot_be_are_said(results: Path) -> None:
+    wide = "verl.actor_rollout_ref.rollout.tensor_model_parallel_size=3"
+    found = problems(
+        paper(results, "launch.resources.gpus=4", "launch.resources.nodes=2", "profile.logical_cpus=4", wide)
+    )
+    for sentence in (
+        "launch.resources.gpus is 4, and profile.processes 8",
+        "launch.resources.nodes is 2 and profile.nodes 1",
+        "profile.logical_cpus is 4, and 8 training process(es) with their engines need 18",
+        "tensor_model_parallel_size is 3, which does not divide 8",
+    ):
+        assert any(sentence in one for one in found), sentence
+
+
+def test_a_folder_of_another_configuration_is_refused(results: Path) -> None:
+    experiment = toy(results)
+    run = experiment.elements[0].run
+    RunFolder(run.folder).open(run.as_dict())
+    before = {file: file.read_bytes() for file in results.rglob("*") if file.is_file()}
+    assert problems(experiment) == []
+    (sentence,) = problems(toy(results, "optimizer.lr=0.25"))
+    assert "holds a run with another configuration; different: optimizer.lr was" in sentence
+    assert {file: file.read_bytes() for file in results.rglob("*") if file.is_file()} == before
+
+
+def test_a_checkpoint_of_another_model_is_refused(results: Path, tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    shutil.copytree(WARM_START, model)
+    experiment = toy(results, f"model.path={model}")
+    run = experiment.elements[0].run
+    folder = RunFolder(run.folder)
+    folder.open(run.as_dict())
+
+    def write(place: Path) -> dict[str, Any]:
+        (place / "huggingface").mkdir(parents=True)
+        shutil.copyfile(model / "config.json", place / "huggingface" / "config.json")
+        return {}
+
+    folder.save("step00001", {"name": "step00001", "progress": Progress()}, write, keep=1)
+    assert problems(experiment) == []
+    whole = (model / "config.json").read_text()
+    (model / "config.json").write_text(json.dumps({**json.loads(whole), "hidden_size": 128}))
+    (sentence,) = problems(experiment)
+    assert f"{run.folder} has a checkpoint of another model than model.path {model}: hidden_size is 64" in sentence
+
+    (model / "config.json").write_text(whole)
+    folder.finish({"model_sha256": model_sha256(str(model))}, keep=1)
+    preflight._weights_sha256.cache_clear()
+    assert problems(experiment) == []
+    shutil.copyfile(PROJECT / "rtpo/toy/warm_start_knowledge/model.safetensors", model / "model.safetensors")
+    preflight._weights_sha256.cache_clear()
+    (sentence,) = problems(experiment)
+    assert "model.safetensors differs from the manifest" in sentence
+
+
+def test_room_on_disk_is_that_of_all_elements_or_of_one_here(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preflight, "checkpoint_bytes", lambda run: 600 << 30)
+    monkeypatch.setattr(shutil, "disk_usage", lambda place: shutil._ntuple_diskusage(2 << 40, 1 << 40, 1000 << 30))
+    experiment = toy(results, "seed=0,1")
+    (sentence,) = problems(experiment)
+    assert "the saves of 2 element(s) are estimated at 1,200 GiB" in sentence
+    assert "has 1,000 GiB free" in sentence
+    assert problems(experiment, here=True) == []
+    finished = RunFolder(experiment.elements[0].run.folder)
+    finished.open(experiment.elements[0].run.as_dict())
+    (finished.path / "manifest.json").write_text(json.dumps({"model_sha256": model_sha256(str(WARM_START))}))
+    assert problems(experiment) == []
+
+
+def test_gpus_are_counted_and_measured(results: Path, smi: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    experiment = paper(results)
+
+    def said(*words: str) -> bool:
+        return any(all(word in one for word in words) for one in problems(experiment, here=True))
+
+    monkeypatch.setattr(preflight, "memory_gib", lambda: 4096.0)
+    monkeypatch.setattr(preflight, "environment_facts", lambda env, settings: {})
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert said("trains with 8 process(es)", "and 0 can be seen here")
+    smi(*((index, 81920, 4) for index in range(2)))
+    assert said("trains with 8 process(es)", "and 2 can be seen here")
+    smi(*((index, 4096, 4) for index in range(8)))
+    assert said("toy on 8 GPU(s) is estimated to need", "and one has 4 GiB: take more or larger GPUs")
+    smi(*((index, 81920, 4096 * (index == 3)) for index in range(8)))
+    assert said("GPU 3 is in use: 4.0 of 80 GiB are taken")
+    smi(status=9)
+    assert said("nvidia-smi fails")
+    smi(*((index, 81920, 4) for index in range(8)))
+    assert [one for one in problems(experiment, here=True) if "requirements/gpu.txt" not in one] == []
+    monkeypatch.setattr(preflight, "memory_gib", lambda: 16.0)
+    assert said("GiB of this machine's memory and 16 GiB can be used here")
+
+
+def test_only_visible_gpus_count(smi: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    smi(*((index, 81920, 1024 * index) for index in range(4)))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,3")
+    assert gpus() == [Gpu(1, 80.0, 1.0), Gpu(3, 80.0, 3.0)]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert gpus() == []
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-5f,GPU-6a,MIG-1")
+    assert len(gpus()) == 3
+
+
+def test_a_cluster_that_is_not_there_and_too_few_cpus_are_said(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+        monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{port}")
+        assert problems(toy(results), here=True) == []
+    (sentence,) = problems(toy(results), here=True)
+    assert f"RAY_ADDRESS is 127.0.0.1:{port}, and nothing can be reached there" in sentence
+    monkeypatch.delenv("RAY_ADDRESS")
+    monkeypatch.setenv("SLURM_CPUS_ON_NODE", "2")
+    (sentence,) = problems(toy(results), here=True)
+    assert "this allocation has 2 CPUs on a node" in sentence
+    assert "need 4 in all" in sentence
+
+
+def test_a_sandbox_that_cannot_be_made_is_said_here_alone(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    experiment = paper(results)
+    monkeypatch.setenv("PATH", "/nowhere")
+    preflight.environment_facts.cache_clear()
+    assert not any("bubblewrap" in one or "bwrap" in one for one in problems(experiment))
+    assert any("bubblewrap" in one or "bwrap" in one for one in problems(experiment, here=True))
+
+
+def test_the_memory_of_this_machine_is_known() -> None:
+    total = int(next(line for line in Path("/proc/meminfo").read_text().splitlines()).split()[1]) / 2**20
+    assert 0 < memory_gib() <= total * 1.01
