@@ -7,7 +7,7 @@ nothing about other seeds.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import numpy as np
@@ -27,12 +27,13 @@ class Cells:
     """What a quantity is a ratio of: `above` and `below`, [seeds, units], a row a run. A quantity is the sum of `above`
     over the sum of `below`, times `scale`, over all runs and units together; a unit without a graded sample has 0 in
     both. units: the name of what is drawn beside seeds, which evaluations of one panel share. share: whether a unit's
-    ratio lies in [0, 1]. ungraded: samples left out."""
+    ratio lies in [0, 1]. count: units with a graded sample. ungraded: samples left out."""
 
     above: Floats
     below: Floats
     seeds: tuple[int, ...]
     units: str
+    count: int
     scale: float = 1.0
     share: bool = False
     ungraded: int = 0
@@ -40,9 +41,7 @@ class Cells:
     def of(self, seeds: Sequence[int]) -> "Cells":
         """Those of some seeds, in their order."""
         rows = [self.seeds.index(seed) for seed in seeds]
-        return Cells(
-            self.above[rows], self.below[rows], tuple(seeds), self.units, self.scale, self.share, self.ungraded
-        )
+        return replace(self, above=self.above[rows], below=self.below[rows], seeds=tuple(seeds))
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,7 +129,7 @@ def estimate(cells: Cells) -> Estimate:
     if cells.share and there and value in (0.0, cells.scale):
         low, high = wilson(value / cells.scale, there)
         fixed = (cells.scale * low, cells.scale * high)
-    return Estimate(value, draws, len(cells.seeds), {cells.units: there}, cells.ungraded, fixed)
+    return Estimate(value, draws, len(cells.seeds), {cells.units: cells.count}, cells.ungraded, fixed)
 
 
 def _sums(cells: Cells) -> tuple[Floats, Floats]:
@@ -217,7 +216,7 @@ def _above(one: Floats, other: Floats) -> Floats:
 
 
 def _over(benchmarks: Sequence[Cells], value: float, draws: Floats) -> Estimate:
-    units = {cells.units: int((cells.below > 0).any(axis=0).sum()) for cells in benchmarks}
+    units = {cells.units: cells.count for cells in benchmarks}
     return Estimate(
         value,
         draws,

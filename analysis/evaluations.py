@@ -12,7 +12,7 @@ from rtpo.errors import DataError
 from rtpo.evaluation import SCHEMA
 from rtpo.types import Termination
 
-MANIFEST_KEYS = ("benchmark", "panel", "samples", "decoding", "limits", "settings", "files")
+MANIFEST_KEYS = ("benchmark", "checkpoint", "panel", "samples", "decoding", "limits", "settings", "files")
 ALIKE = ("panel", "samples", "decoding", "limits", "settings")
 """what evaluations on one benchmark that are compared have in common"""
 SAMPLE_KEYS = ("uid", "sample", "qa", *EPISODE_KEYS)

@@ -45,7 +45,7 @@ from analysis.reproduction import CellPlan, Reproduction, Source, TablePlan, loa
 from analysis.tables import NO_VALUE, NOT_RUN, Table, number
 from rtpo.config import PROJECT
 from rtpo.errors import DataError
-from rtpo.launch import Element, Launch, load_experiment, read_launch
+from rtpo.launch import Element, load_experiment, outline, read_launch
 
 PARTS = 5
 NOT_MEASURED, NOT_COMPARED, NO_INTERVAL, AGREES = "not measured", "not compared", "no interval", "agrees"
@@ -55,6 +55,8 @@ FEW_SEEDS = 5
 MARK = " †"
 HEADER = ("Row", "Column", "Unit", "Paper", "Ours", "95 % interval", "Seeds", "Questions", "Verdict")
 DECIMALS = {"points": 2, "percent": 2, "calls": 1, "questions": 1, "tokens": 1, "turns": 2, "hours": 2, "gpu_hours": 2}
+ONE_DECIMAL = ("calls", "questions", "count", "points", "percent")
+"""which have one at least, since ours are means"""
 QUESTIONS, PROMPTS = "questions", "prompts"
 """kinds of what is drawn beside seeds"""
 VERDICTS = {
@@ -144,7 +146,7 @@ class Records:
         return self._conditions[key]
 
     def _load(self, experiment: str, role: str) -> Condition:
-        task = launch(experiment, self.profile).tasks[role]
+        task = stand_ins(self.profile)[role]
         name = f"{experiment}_{self.profile}_{task}"
         groups = {group.label: group for group in by_label(load_runs(self.results, name))}
         return Condition(self.results / name, task, groups, tuple(incomplete_runs(self.results, name)))
@@ -161,7 +163,7 @@ class Records:
         if condition is None or group is None:
             return Missing(NOT_RUN)
         if source.quantity in RUN_QUANTITIES:
-            return run_cells(RUN_QUANTITIES[source.quantity], group.runs)
+            return run_cells(RUN_QUANTITIES[str(source.quantity)], group.runs)
         quantity = QUANTITIES[str(source.quantity)]
         if source.benchmark:
             return self._of_benchmark(condition, source, quantity)
@@ -198,7 +200,7 @@ class Records:
 
     def outcome(self, source: Source) -> Outcome:
         """What a source gives; not for a formula."""
-        key = replace(source, where=_Frozen(source.where), benchmark_of=None, not_compared=None)
+        key = replace(source, where=_Frozen(source.where), benchmark_of=None, not_compared=None, title=None)
         if key not in self._estimates:
             self._estimates[key] = self._outcome(source)
         return self._estimates[key]
@@ -239,15 +241,25 @@ def _is_of(one: Sample, where: Mapping[str, str]) -> bool:
 
 
 @cache
-def launch(experiment: str, profile: str) -> Launch:
-    """An experiment's launch tree with a profile. Raises ConfigError."""
+def stand_ins(profile: str) -> Mapping[str, str]:
+    """The tasks of a profile by their role in the paper. Raises ConfigError."""
     with initialize_config_dir(str(PROJECT / "configs"), version_base=None):
-        return read_launch(compose("train", [f"experiment={experiment}", f"profile={profile}"]))
+        return read_launch(compose("train", [f"profile={profile}"])).tasks
+
+
+@cache
+def _benchmarks(experiment: str, profile: str) -> Mapping[str, Sequence[str]]:
+    """What an experiment evaluates on, by task."""
+    return outline(experiment, [f"profile={profile}"]).launch.benchmarks
+
+
+def _yaml(file: str) -> Any:
+    return yaml.load((PROJECT / "configs" / file).read_text(encoding="utf-8"), Loader=SAFE_LOADER)
 
 
 @cache
 def _elements(experiment: str, profile: str, role: str, labels: tuple[str, ...]) -> Mapping[str, Element]:
-    task = launch(experiment, profile).tasks[role]
+    task = stand_ins(profile)[role]
     chosen = [f"profile={profile}", f"task={task}", "seed=0", f"algorithm={','.join(labels)}"]
     return {one.run.label: one for one in load_experiment(experiment, chosen).elements}
 
@@ -278,8 +290,7 @@ def _setting_value(value: Any) -> Outcome:
 
 
 def _evaluation_setting(path: str) -> float:
-    file = PROJECT / "configs" / "evaluate.yaml"
-    return float(_walk(yaml.load(file.read_text(encoding="utf-8"), Loader=SAFE_LOADER), path))
+    return float(_walk(_yaml("evaluate.yaml"), path))
 
 
 def _walk(tree: Any, path: str) -> Any:
@@ -328,9 +339,10 @@ def make_table(records: Records, plan: TablePlan, reproduction: Reproduction) ->
     cells = plan.cells if is_paper else tuple(_stand_ins(plan.cells, records.profile))
     made = [_made(records, cells, cell, is_paper) for cell in cells]
     if not is_paper:
-        first: dict[tuple[str, str], Made] = {}
+        # lines that stood for several benchmarks have become one
+        first: dict[tuple[str, str, str | None], Made] = {}
         for one in made:
-            first.setdefault((one.plan.row_title, one.plan.column_title), one)
+            first.setdefault((one.plan.row_title, one.plan.column_title, one.plan.source.label), one)
         made = list(first.values())
     table = _rendered(key, plan, records, reproduction, made, is_paper)
     return MadeTable(key, plan, records.profile, is_paper, tuple(made), table)
@@ -367,9 +379,10 @@ def _stand_ins(cells: Sequence[CellPlan], profile: str) -> Iterator[CellPlan]:
 def _stand_in(source: Source, profile: str) -> str | None:
     if source.benchmark is None:
         return None
-    of = launch(str(source.experiment), profile)
-    task = of.tasks[str(source.task)]
-    there = of.benchmarks.get(task, ())
+    task = stand_ins(profile)[str(source.task)]
+    if task == stand_ins(load_reproduction().profile)[str(source.task)]:
+        return source.benchmark
+    there = _benchmarks(str(source.experiment), profile).get(task, ())
     if source.benchmark in there:
         return source.benchmark
     if len(there) != 1:
@@ -472,7 +485,9 @@ def _shown(cell: CellPlan, outcome: Outcome) -> tuple[str, str, str, str]:
     sign = cell.unit == "percent" or (cell.paper is not None and cell.paper.printed.startswith(("+", "-")))
     if outcome.is_exact:
         return (_exactly(outcome.value), EXACT, NO_VALUE, NO_VALUE)
-    digits = max(cell.paper.decimals if cell.paper else 0, DECIMALS.get(cell.unit, 3 if cell.unit == "ratio" else 1))
+    digits = DECIMALS.get(cell.unit, 3 if cell.unit == "ratio" else 1)
+    if cell.paper is not None:
+        digits = max(cell.paper.decimals, 1 if cell.unit in ONE_DECIMAL else 0)
     low, high = outcome.interval
     interval = NO_INTERVAL if isnan(low) else f"[{_number(low, digits, sign)}, {_number(high, digits, sign)}]"
     return (_number(outcome.value, digits, sign), interval, str(outcome.seeds), _units(outcome))
@@ -502,7 +517,7 @@ def _profile_sentence(plan: TablePlan, records: Records, is_paper: bool) -> str:
     if is_paper:
         return f"Profile {records.profile}: the paper's models, tasks and budgets."
     roles = dict.fromkeys(cell.source.task for cell in plan.cells if cell.source.task)
-    tasks = launch(plan.experiments[0], records.profile).tasks
+    tasks = stand_ins(records.profile)
     told = " and ".join(f"{tasks[role]} stands for {role}" for role in roles if role)
     return f"Profile {records.profile}: {told}. Not the paper's scale, and not to be compared with its numbers."
 
@@ -517,7 +532,7 @@ def _notes(plan: TablePlan, records: Records, reproduction: Reproduction, made: 
         seeds = {one.seeds for one in numbers}
         yield (
             "Intervals: 95 %, by a bootstrap over seeds and questions (prompts, steps), Wilson's where all answers are "
-            "alike."
+            "alike; in a mean or difference such a share counts as certain."
         )
         if 1 in seeds:
             yield "With 1 seed they say nothing about other seeds."
@@ -558,7 +573,7 @@ def commands(plan: TablePlan, profile: str, reproduction: Reproduction) -> str:
     launchers = dict.fromkeys(reproduction.launchers[experiment] for experiment in plan.experiments)
     chosen = "" if profile == reproduction.profile else f"PROFILE={profile} "
     submitted = " and ".join(f"`{chosen}sbatch slurm/{launcher}.sh`" for launcher in launchers)
-    experiments = " and ".join(
-        f"`python experiments/train.py -m experiment={experiment} profile={profile}`" for experiment in plan.experiments
+    here = " and ".join(
+        f"`python experiments/launch.py run {experiment} profile={profile}`" for experiment in plan.experiments
     )
-    return f"{submitted} makes the runs; without SLURM {experiments}, then their evaluations (docs/evaluation.md)."
+    return f"{submitted}, or without SLURM {here}."

@@ -199,7 +199,7 @@ def _table(
     names: Sequence[str],
 ) -> Cells:
     sums = np.zeros((2, len(episodes), len(names)))
-    ungraded = 0
+    ungraded, used = 0, set()
     for row, run in enumerate(episodes):
         by_unit: dict[str, list[Sample]] = {name: [] for name in names}
         for name, one in run:
@@ -208,9 +208,11 @@ def _table(
             if by_unit[name]:
                 there = graded(by_unit[name])
                 ungraded += len(by_unit[name]) - len(there)
-                sums[:, row, column] = quantity.of(there) if there else (0.0, 0.0)
+                if there:
+                    sums[:, row, column] = quantity.of(there)
+                    used.add(name)
     scale = quantity.scale * (len(names) if quantity.total else 1)
-    return Cells(sums[0], sums[1], seeds, units, scale, quantity.share, ungraded)
+    return Cells(sums[0], sums[1], seeds, units, len(used), scale, quantity.share, ungraded)
 
 
 def part(samples: Sequence[Sample], place: int, of: int) -> Sequence[Sample]:
@@ -274,7 +276,8 @@ def run_cells(quantity: RunQuantity, runs: Sequence[Run]) -> Cells:
     for row, of_run in enumerate(pairs):
         for column, pair in enumerate(of_run):
             sums[:, row, column] = pair
-    return Cells(sums[0], sums[1], seeds_of(runs), quantity.units, quantity.scale)
+    there = int((sums[1] > 0).any(axis=0).sum())
+    return Cells(sums[0], sums[1], seeds_of(runs), quantity.units, there, quantity.scale)
 
 
 def seeds_of(runs: Sequence[Run]) -> tuple[int, ...]:

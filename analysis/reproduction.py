@@ -30,8 +30,8 @@ Origin = Literal["row", "column"]
 
 @dataclass(frozen=True)
 class Source:
-    """Where a cell's number comes from; exactly one of KINDS is given. benchmark_of: the line that says which benchmark
-    it is."""
+    """Where a cell's number comes from; exactly one of KINDS is given. title: of a line that the paper does not have,
+    where it is not the label's. benchmark_of: the line that says which benchmark it is."""
 
     experiment: str | None = None
     label: str | None = None
@@ -47,6 +47,7 @@ class Source:
     evaluate: str | None = None
     not_measured: str | None = None
     not_compared: str | None = None
+    title: str | None = None
     benchmark_of: Origin | None = None
 
 
@@ -279,7 +280,7 @@ def _title(lines: Mapping[str, Line], key: str, source: Source) -> str:
     if key in lines:
         return lines[key].title
     label = str(source.label)
-    return styles([label])[label].title
+    return source.title or styles([label])[label].title
 
 
 def _sentence(says: str) -> str:

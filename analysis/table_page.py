@@ -117,7 +117,8 @@ def text(made: MadeTables, output: Path, page: Path) -> str:
         "## What would run them\n",
         _rows([("Table", "Command"), *((f"`{t.key}`", _command(t)) for t in made.paper if t.plan.experiments)]),
         "## Other profiles\n",
-        "Toy tasks stand in for the paper's here: these are no reproduction of its numbers, and have no verdict.\n",
+        "Other tasks or models stand in for the paper's here: these are no reproduction of its numbers, and have no "
+        "verdict.\n",
         _others(made, output, page),
         "## Methods against one another\n",
         _list([_link(table.name, output, page) for table in made.comparisons]),

@@ -68,6 +68,73 @@ def answers(when: str, mode: str, rewards: dict[str, list[float | None]], step: 
     ]
 
 
+def episode(
+    reward: float | None,
+    *,
+    turns: int = 2,
+    tokens: int = 100,
+    calls: tuple[int, int, int] = (0, 0, 0),
+    termination: str = "answered",
+    cut_turns: int = 0,
+    detail: str = "",
+) -> dict[str, Any]:
+    """What lines of evaluations and paths tell of an episode; `calls`: attempted, executed, ok."""
+    attempted, executed, ok = calls
+    counts = {"attempted": attempted, "executed": executed, "ok": ok, "failed": attempted - executed}
+    return {
+        "grade": "ungradable" if reward is None else "graded",
+        "reward": reward,
+        "detail": detail,
+        "termination": termination,
+        "turns": turns,
+        "cut_turns": cut_turns,
+        "generated_tokens": tokens,
+        "calls": {"python": counts} if attempted else {},
+    }
+
+
+def held_out(task: str, sample: int, of: dict[str, Any], step: int = 1) -> dict[str, Any]:
+    """A line of a run's own sampled evaluation after training."""
+    line = {"when": "after", "step": step, "rollouts": 0, "split": "held_out", "mode": "sampled", "task": task}
+    return {**line, "sample": sample, **of}
+
+
+def path(step: int, task: str, of: dict[str, Any], parent: str | None = None) -> dict[str, Any]:
+    """A line of a path of training."""
+    return {"step": step, "parent": parent, "start_k": int(parent is not None), "task": task, **of}
+
+
+def write_evaluation(
+    run: Path,
+    benchmark: str,
+    lines: list[dict[str, Any]],
+    *,
+    complete: bool = True,
+    manifest: dict[str, Any] | None = None,
+) -> Path:
+    """An evaluation inside a run's folder; `lines` are episodes with uid and sample."""
+    folder = run / benchmark
+    folder.mkdir()
+    (folder / "config.yaml").write_text("{}")
+    given = [{"qa": None, "audit": None, "meta": {}, **line} for line in lines]
+    (folder / "samples.jsonl").write_text("".join(json.dumps(line) + "\n" for line in given))
+    (folder / "summary.json").write_text("{}")
+    if complete:
+        questions = len({line["uid"] for line in lines})
+        said = {
+            "schema": 1,
+            "benchmark": benchmark,
+            "checkpoint": {"run": f"{run.parent.name}/{run.name}"},
+            "panel": {"questions": questions},
+            "samples": len(lines) // questions,
+            "decoding": {"temperature": 0.6},
+            "limits": {},
+            "settings": {},
+        }
+        write_manifest(folder, said | (manifest or {}))
+    return folder
+
+
 def write_run(
     results: Path,
     label: str,
@@ -75,6 +142,7 @@ def write_run(
     steps: list[dict[str, Any]],
     evaluations: list[dict[str, Any]],
     *,
+    paths: list[dict[str, Any]] | None = None,
     complete: bool = True,
     manifest: dict[str, Any] | None = None,
     config: dict[str, Any] | None = None,
@@ -85,7 +153,9 @@ def write_run(
     folder.mkdir(parents=True)
     settings = {"results": str(results), "seed": seed, "algorithm": {"label": label}, "optimizer": {"lr": 0.5}}
     (folder / "config.yaml").write_text(yaml.safe_dump(settings | (config or {})))
-    for file, lines in (("steps.jsonl", steps), ("evaluations.jsonl", evaluations)):
+    for file, lines in (("steps.jsonl", steps), ("evaluations.jsonl", evaluations), ("paths.jsonl", paths)):
+        if lines is None:
+            continue
         (folder / file).write_text("".join(json.dumps(line) + "\n" for line in lines))
     if complete:
         write_manifest(folder, _manifest(folder, label, seed, len(steps)) | (manifest or {}))
@@ -97,7 +167,7 @@ def write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
     files = {
         path.name: hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(folder.iterdir())
-        if path.name != "manifest.json"
+        if path.is_file() and path.name != "manifest.json"
     }
     (folder / "manifest.json").write_text(json.dumps(manifest | {"files": files}))
 

@@ -1,0 +1,208 @@
+"""Estimates with draws: known values, pairing, coverage."""
+
+import itertools
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from analysis import formulas
+from analysis.comparisons import printed_differences
+from analysis.estimates import (
+    Cells,
+    Estimate,
+    combined,
+    estimate,
+    exact,
+    improvement,
+    interquartile_mean,
+    mean,
+    p_value,
+)
+from analysis.evaluations import Sample
+from analysis.paper import load_paper
+from analysis.quantities import QUANTITIES, cells_in_order, cells_of, part
+from analysis.reproduction import load_reproduction
+from rtpo.errors import DataError
+
+
+def shares(values: npt.ArrayLike, units: str = "questions a", scale: float = 1.0) -> Cells:
+    """A share of each question, [seeds, questions]."""
+    table = np.asarray(values, np.float64)
+    return Cells(table, np.ones_like(table), tuple(range(len(table))), units, table.shape[1], scale, share=True)
+
+
+def sample(unit: str, success: bool | None, tokens: int = 1, turns: int = 1) -> Sample:
+    return Sample(unit, success, turns, True, False, tokens, 0, 0, 0, None, None, None)
+
+
+def coverage(cells: Callable[[np.random.Generator], Cells], truth: float, trials: int) -> float:
+    random = np.random.default_rng(1)
+    held = 0
+    for _ in range(trials):
+        low, high = estimate(cells(random)).interval
+        held += low <= truth <= high
+    return held / trials
+
+
+def test_a_mean_over_questions_is_covered() -> None:
+    def drawn(random: np.random.Generator) -> Cells:
+        chance = 0.5 + random.normal(0, 0.2, 60)
+        return shares(random.random((1, 60)) < chance)
+
+    assert coverage(drawn, 0.5, 300) == pytest.approx(0.95, abs=0.035)
+
+
+def test_a_mean_over_seeds_and_questions_is_covered() -> None:
+    def drawn(random: np.random.Generator) -> Cells:
+        chance = 0.5 + random.normal(0, 0.1, (10, 1)) + random.normal(0, 0.15, 60)
+        return shares(random.random((10, 60)) < chance)
+
+    assert coverage(drawn, 0.5, 300) == pytest.approx(0.96, abs=0.035)
+
+
+def test_a_ratio_of_sums_is_covered() -> None:
+    # tokens a success: 100 a question, half of the questions are solved
+    def drawn(random: np.random.Generator) -> Cells:
+        tokens, solved = random.normal(100, 30, (1, 80)), (random.random((1, 80)) < 0.5).astype(float)
+        return Cells(tokens, solved, (0,), "questions a", 80)
+
+    assert coverage(drawn, 200.0, 300) == pytest.approx(0.95, abs=0.035)
+
+
+def test_a_ratio_of_sums_is_not_a_mean_of_ratios() -> None:
+    quantity = QUANTITIES["tokens_per_success"]
+    run = [sample("a", True, 100), sample("a", True, 100), sample("b", False, 600), sample("b", True, 200)]
+    found = estimate(cells_of(quantity, [run], (0,), "questions a"))
+    assert found.value == pytest.approx(1000 / 3)
+    assert found.interval[1] == pytest.approx(800)
+    nothing = estimate(cells_of(quantity, [[sample("a", False, 5)]], (0,), "questions a"))
+    assert np.isinf(nothing.value)
+
+
+def test_what_two_methods_share_cancels_in_their_difference() -> None:
+    random = np.random.default_rng(0)
+    table = random.random((3, 50))
+    difference = estimate(shares(table + 0.125)) - estimate(shares(table))
+    assert difference.value == pytest.approx(0.125)
+    assert np.isnan(difference.interval[0])  # the same for every question and seed
+    others = estimate(shares(table + 0.125)) - estimate(shares(table, "questions b"))
+    assert others.interval[0] < 0.05 < 0.2 < others.interval[1]
+
+
+def test_a_mean_of_benchmarks_is_drawn_with_its_parts() -> None:
+    random = np.random.default_rng(0)
+    one, other = (estimate(shares(random.random((3, 50)), f"questions {name}")) for name in "ab")
+    both = mean(one, other)
+    assert both.value == pytest.approx((one.value + other.value) / 2)
+    assert both.draws is not None
+    assert one.draws is not None
+    assert other.draws is not None
+    assert both.draws == pytest.approx((one.draws + other.draws) / 2)
+    assert (both.seeds, both.units) == (3, {"questions a": 50, "questions b": 50})
+    assert mean(one, one, other).value == both.value
+
+
+def test_answers_that_are_all_alike_have_wilsons_interval() -> None:
+    assert estimate(shares(np.zeros((3, 10)), scale=100)).interval == pytest.approx((0, 27.75), abs=0.01)
+    assert estimate(shares(np.ones((1, 10)))).interval == pytest.approx((0.7225, 1), abs=1e-4)
+    assert np.isnan(estimate(shares(np.full((3, 10), 0.5))).interval).all()
+
+
+def test_more_seeds_do_not_make_up_for_questions() -> None:
+    questions = np.tile([0.0, 1.0], 50)
+    widths = [np.diff(estimate(shares(np.stack([questions] * seeds))).interval)[0] for seeds in (1, 10)]
+    assert widths[0] == pytest.approx(widths[1], abs=0.02)
+
+
+def test_the_same_records_give_the_same_interval() -> None:
+    cells = shares(np.random.default_rng(0).random((2, 30)))
+    assert estimate(cells).interval == estimate(cells).interval
+
+
+def test_samples_without_a_grade_are_left_out_and_counted() -> None:
+    runs = [[sample("a", True), sample("a", None), sample("b", False)], [sample("a", None), sample("b", True)]]
+    cells = cells_of(QUANTITIES["pass_at_1"], runs, (0, 1), "questions x")
+    assert cells.above.tolist() == [[1, 0], [0, 1]]
+    assert cells.below.tolist() == [[1, 1], [0, 1]]
+    assert (cells.ungraded, cells.count, estimate(cells).value) == (2, 2, pytest.approx(200 / 3))
+
+
+def test_runs_with_units_of_their_own_go_by_order() -> None:
+    runs = [[sample("x", True), sample("y", False)], [sample("z", True)]]
+    cells = cells_in_order(QUANTITIES["success"], runs, (0, 1), "prompts")
+    assert cells.above.tolist() == [[1, 0], [1, 0]]
+    assert cells.below.tolist() == [[1, 1], [1, 0]]
+
+
+def test_parts_are_in_order_and_as_equal_as_can_be() -> None:
+    given = [sample(str(i), None if i == 3 else True) for i in range(12)]
+    parts = [[one.unit for one in part(given, place, 5)] for place in range(1, 6)]
+    assert list(itertools.chain(*parts)) == [one.unit for one in given if one.success is not None]
+    assert [len(one) for one in parts] == [2, 2, 3, 2, 2]
+
+
+def test_a_formula() -> None:
+    values = {"a": exact(3), "b.c": exact(4)}
+    assert formulas.names("mean(a, b.c) - (a / 2)") == ["a", "b.c"]
+    assert formulas.evaluate("mean(a, b.c) - (a / 2)", values.__getitem__).value == 2
+    assert formulas.evaluate("relative(b.c, a)", values.__getitem__).value == pytest.approx(100 / 3)
+    assert formulas.evaluate("total(a, b.c, a)", values.__getitem__).value == 7
+    for formula in ("a ** 2", "max(a, b.c)", "a if a else b", "'a'"):
+        with pytest.raises(DataError, match=r"only \+ - \* / and mean"):
+            formulas.evaluate(formula, lambda name: exact(1))
+    with pytest.raises(DataError, match="cannot be read"):
+        formulas.names("a +")
+
+
+def test_the_interquartile_mean_leaves_out_a_quarter_at_either_end() -> None:
+    cells = [shares([[value], [value + 1]], f"questions {value}") for value in (0, 10, 20, 90)]
+    # of 0 1 10 11 20 21 90 91
+    assert interquartile_mean(cells).value == pytest.approx((10 + 11 + 20 + 21) / 4)
+
+
+def test_the_probability_of_improvement_is_over_pairs_of_runs() -> None:
+    one, other = shares([[0.5], [0.7]]), shares([[0.5], [0.6]])
+    # .5 ties with .5 and is below .6; .7 is above both
+    assert improvement([one], [other]).value == pytest.approx((0.5 + 0 + 1 + 1) / 4)
+    assert improvement([one, one], [other, one]).value == pytest.approx((0.625 + 0.5) / 2)
+    random = np.random.default_rng(0)
+    tables = [random.random((5, 40)) for _ in range(2)]
+    found = improvement([shares(tables[0] + 0.1)], [shares(tables[1])])
+    low, high = found.interval
+    assert 0.5 < low < found.value <= high <= 1
+
+
+def test_p_values_of_no_difference_are_uniform_enough() -> None:
+    random = np.random.default_rng(3)
+    found = [
+        p_value(estimate(shares(random.random((3, 40)))) - estimate(shares(random.random((3, 40))))) for _ in range(200)
+    ]
+    assert np.mean(np.array(found) < 0.05) == pytest.approx(0.05, abs=0.05)
+    assert p_value(estimate(shares(random.random((3, 40)) + 0.5)) - exact(0)) < 0.001
+    assert np.isnan(p_value(estimate(shares(np.ones((1, 4)) / 2)) - exact(0)))
+
+
+def test_exact_numbers_stay_exact_until_they_meet_a_random_one() -> None:
+    assert (exact(3) - exact(2)).is_exact
+    assert not combined(np.multiply, exact(2), estimate(shares([[0.0, 1.0]]))).is_exact
+    half: Estimate = exact(1) / exact(2)
+    assert (half.value, np.isnan(half.interval).all()) == (0.5, True)
+
+
+def test_the_papers_own_comparisons() -> None:
+    found = printed_differences(load_paper(), load_reproduction().printed)
+    by_name = {(one.family, one.what, one.other_title): one for one in found}
+    aime = by_name["Main table", "AIME24 accuracy", "SeeUPO"]
+    assert (aime.one, aime.other, aime.of) == (10, 6, 30)
+    assert (round(aime.p, 2), aime.holm) == (0.38, 1.0)
+    gaia = by_name["On-policy continuation", "GAIA", "Off-policy hits"]
+    assert (gaia.one, gaia.other, gaia.of, round(gaia.p, 2)) == (30, 24, 103, 0.43)
+    airline = by_name["Airline test", "Pass@1", "Tree-GRPO"]
+    assert (airline.one, airline.other, airline.of) == (14, 13, 80)
+    # of the main table's 18, the smallest p-value is multiplied by 18
+    main = [one for one in found if one.family == "Main table"]
+    least = min(main, key=lambda one: one.p)
+    assert least.holm == pytest.approx(len(main) * least.p)
+    assert len(main) == 18

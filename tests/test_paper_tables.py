@@ -1,0 +1,553 @@
+"""The paper's tables from made-up runs of every experiment: each cell as computed by hand from the records."""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from synthetic_runs import episode, held_out, path, step, update, write_evaluation, write_manifest, write_run
+
+from analysis import table_page
+from analysis.comparisons import printed_table
+from analysis.make_tables import main
+from analysis.paper import load_paper
+from analysis.paper_tables import MadeTable, Records, make_table
+from analysis.reproduction import SOURCE, load_reproduction, read_reproduction
+from analysis.tables import markdown
+from rtpo.config import PROJECT
+from rtpo.errors import DataError
+
+PAPER, TOY = "a100x8", "toy"
+MATH = ("aime24", "aime25", "amc23", "math500", "gsm8k", "oe_math")
+DEEP = ("gaia", "webwalker", "xbench", "hle")
+RIGHT = {"vanilla": (0, 0), "grpo": (2, 0), "rtpo": (4, 2), "rtpo_full": (4, 2)}
+"""by label, of four samples of the first and second of four questions; one of the first for other labels"""
+F1 = {"vanilla": 0.25, "rtpo": 0.75}
+SUBJECTS = (
+    "Biology/Medicine",
+    "Chemistry",
+    "Computer Science/AI",
+    "Engineering",
+    "Humanities/Social Science",
+    "Math",
+    "Other",
+    "Physics",
+)
+STEPS = [step(1, 500, 0.5, [update(30, 0.02, 0.5)]), step(2, 1000, 0.5, [update(30, 0.02, 1.0)])]
+TURNS = {1: 1, 2: 2, 3: 5, 8: 3}
+"""of the failed ones of ten trunks; a success takes 4"""
+
+
+def questions(label: str, calls: tuple[int, int, int], f1: float | None = None) -> list[dict[str, Any]]:
+    """Four questions with four samples each."""
+    right = RIGHT.get(label, (1, 0))
+    qa = None if f1 is None else {"f1": f1, "output_hit": 0.0}
+    return [
+        {"uid": f"q{i}", "sample": sample, "qa": qa, **episode(float(i < 2 and sample < right[i]), calls=calls)}
+        for i in range(4)
+        for sample in range(4)
+    ]
+
+
+def hits(benchmark: str, label: str) -> list[dict[str, Any]]:
+    """Deep search: with on-policy continuations the first question is hit, and the last of HLE's eight."""
+    number = 8 if benchmark == "hle" else 4
+    hit = (0, 7) if label == "rtpo" else ()
+    metas: list[dict[str, Any]] = [{"category": subject} for subject in SUBJECTS]
+    if benchmark == "gaia":
+        metas = [{"level": 1}, {"level": 2}, {"level": 3}, {"level": 3}]
+    return [
+        {
+            "uid": f"q{i}",
+            "sample": s,
+            "meta": metas[i],
+            "qa": {"output_hit": float(i in hit), "f1": 0.0},
+            **episode(0.0),
+        }
+        for i in range(number)
+        for s in range(4)
+    ]
+
+
+def audit() -> list[dict[str, Any]]:
+    """One sample a question: one call, one that does not run, none, and two of which one runs."""
+    given = [(1.0, (1, 1, 1), 1, 1, 0), (0.0, (1, 1, 1), 1, 0, 0), (1.0, (0, 0, 0), 0, 0, 0), (1.0, (2, 1, 1), 2, 2, 1)]
+    return [
+        {
+            "uid": f"q{i}",
+            "sample": 0,
+            "audit": {"programs": programs, "valid_programs": valid, "repeated": repeated} if programs else None,
+            **episode(reward, calls=calls),
+        }
+        for i, (reward, calls, programs, valid, repeated) in enumerate(given)
+    ]
+
+
+def airline_answers() -> list[dict[str, Any]]:
+    """Four tasks with four episodes of two calls, one of them well: the first is always solved, the second once; the
+    third is cut and the fourth never ended."""
+    ends: dict[int, dict[str, Any]] = {2: {"cut_turns": 1}, 3: {"termination": "turn_limit"}}
+    return [
+        held_out(
+            f"t{i}", sample, episode(float(i == 0 or (i == 1 and sample == 0)), calls=(2, 1, 1), **ends.get(i, {}))
+        )
+        for i in range(4)
+        for sample in range(4)
+    ]
+
+
+def airline_paths() -> list[dict[str, Any]]:
+    """Ten trunks, and a failed sibling after each."""
+    lines = []
+    for i in range(10):
+        ends = {"termination": "turn_limit"} if i == 8 else {}
+        trunk = episode(float(i not in TURNS), turns=TURNS.get(i, 4), tokens=80 + i, calls=(2, 2, 1), **ends)
+        lines += [path(1, f"t{i}", trunk), path(1, f"t{i}", episode(0.0, calls=(9, 9, 9)), parent=f"p{i}")]
+    return lines
+
+
+def run(results: Path, experiment: str, label: str, seed: int = 0, profile: str = PAPER, **more: Any) -> Path:
+    """A run of an hour's training on eight GPUs, or two for RTPO."""
+    ledger = {"budget": {"rollouts": 1024}, "rollouts": 1000, "generated_tokens": 1000 + seed, "optimizer_steps": 9}
+    manifest = {
+        "profile": profile,
+        "wall_seconds": 7210.0 if label == "rtpo" else 3610.0,
+        "ledger": {**ledger, "seconds": {"evaluate": 10.0}},
+    }
+    platform = {"platform": "cuda" if profile == PAPER else "cpu", "processes": 8, "nodes": 1}
+    algorithm = {"label": label, "group_size": 4 if label == "rtpo_g4" else 3}
+    config = {"profile": platform, "algorithm": algorithm, "results": "r"}
+    given = {"steps": STEPS, "evaluations": [], **more}
+    return write_run(
+        results,
+        label,
+        seed,
+        given.pop("steps"),
+        given.pop("evaluations"),
+        experiment=experiment,
+        manifest=manifest,
+        config=config,
+        **given,
+    )
+
+
+def write_paper_scale(results: Path) -> None:
+    """Every experiment; the main table's RTPO with two seeds."""
+    for label in ("vanilla", "grpo", "seeupo_flat", "rtpo", "grpo_exact", "seeupo", "arpo", "tree_grpo"):
+        for seed in range(2 if label == "rtpo" else 1):
+            calls = (3, 3, 2) if label == "vanilla" else (1, 1, 1)
+            folder = run(results, "main_table_a100x8_math_paper", label, seed)
+            for benchmark in MATH:
+                write_evaluation(folder, benchmark, questions(label, calls))
+            folder = run(results, "main_table_a100x8_search_paper", label, seed)
+            for benchmark in ("hotpotqa", "2wiki"):
+                write_evaluation(folder, benchmark, questions(label, calls, F1.get(label, 0.5)))
+    for label in ("arpo_full", "tree_grpo_full", "seeupo_full", "rtpo_full", "grpo_full"):
+        folder = run(results, "credit_a100x8_math_paper", label)
+        for benchmark in ("amc23", "aime24", "aime25", "math500"):
+            write_evaluation(folder, benchmark, questions(label, (0, 0, 0)))
+    for experiment, labels in {
+        "drift": ("rtpo", "rtpo_off"),
+        "sync": ("rtpo", "rtpo_off", "rtpo_sync_2", "rtpo_sync_kl"),
+    }.items():
+        for label in labels:
+            folder = run(results, f"{experiment}_a100x8_search_paper", label)
+            for benchmark in DEEP:
+                write_evaluation(folder, benchmark, hits(benchmark, label))
+    airline = {"evaluations": airline_answers(), "paths": airline_paths()}
+    for label in ("grpo", "seeupo_flat", "tree_grpo", "refuel", "rtpo", "rtpo_g4"):
+        run(results, "airline_a100x8_airline", label, **airline)
+    for label in ("grpo", "rtpo"):
+        run(results, "airline_matched_a100x8_airline", label, **airline)
+    write_evaluation(run(results, "gsm8k_audit_a100x8_math_paper", "rtpo_full"), "gsm8k_audit", audit())
+
+
+def write_toy(results: Path) -> None:
+    for label in ("vanilla", "rtpo"):
+        for task, f1 in (("toy_math", None), ("toy_knowledge", 0.5)):
+            folder = run(results, f"main_table_toy_{task}", label, profile=TOY)
+            write_evaluation(folder, task, questions(label, (1, 1, 1), f1))
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("results")
+    write_paper_scale(folder)
+    write_toy(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def made(results: Path) -> table_page.MadeTables:
+    return table_page.all_tables(results)
+
+
+Find = Callable[[str, str, str], tuple[str, ...]]
+
+
+@pytest.fixture(scope="module")
+def find(made: table_page.MadeTables) -> Find:
+    """A line of a table by its row's and column's keys."""
+    tables = {table.key: table for table in (*made.paper, *made.others)}
+
+    def of(table: str, row: str, column: str) -> tuple[str, ...]:
+        places = [(one.plan.row, one.plan.column) for one in tables[table].cells]
+        return tables[table].table.rows[places.index((row, column))]
+
+    return of
+
+
+CELLS = [
+    # 6 of 16 samples; the paper's 33.33 lies in the interval
+    ("math_knowledge_toolcall_results", "rtpo", "aime24_acc", "37.50", "2", "4", "agrees"),
+    ("math_knowledge_toolcall_results", "vanilla", "aime24_calls", "12.0", "1", "4", "no interval"),
+    ("math_knowledge_toolcall_results", "rtpo", "hotpotqa_acc", "75.00", "2", "4", "no interval"),
+    ("math_knowledge_toolcall_results", "rtpo", "overall_acc", "46.88", "2", "32", "lower"),
+    ("math_knowledge_toolcall_results", "grpo", "math_calls", "24.0", "1", "24", "no interval"),
+    ("math_knowledge_toolcall_results", "grpo", "calls", "32.0", "1", "32", "no interval"),
+    ("math_knowledge_toolcall_results", "seeupo_official", "aime24_acc", "6.25", "1", "4", "—"),
+    ("math_results", "rtpo_ca", "aime24_p1", "37.50", "1", "4", "agrees"),
+    ("math_results", "rtpo_ca", "aime24_p4", "50.00", "1", "4", "agrees"),
+    ("math_results", "arpo", "overall_p4", "25.00", "1", "16", "lower"),
+    ("on_off_policy_hit", "webwalker", "on_hit", "1.0", "1", "4", "lower"),
+    ("on_off_policy_hit", "webwalker", "delta", "+25.00", "1", "4", "agrees"),
+    ("on_off_policy_hit", "hle", "on_hit", "2.0", "1", "8", "not compared"),
+    ("recheck_output_hit", "gaia_l1", "on_rate", "100.00", "1", "1", "agrees"),
+    ("recheck_output_hit", "hle_physics", "on_rate", "100.00", "1", "1", "higher"),
+    ("recheck_output_hit", "hle_chemistry", "off_rate", "0.00", "1", "1", "agrees"),
+    ("acc_only_results", "grpo", "gsm8k", "12.50", "1", "4", "lower"),
+    ("acc_only_results", "vanilla", "two_wiki", "25.00", "1", "4", "no interval"),
+    ("supp_airline_training", "rtpo", "step_10", "50.00", "1", "2 prompts", "agrees"),
+    ("supp_airline_training", "refuel", "step_20", "0.00", "1", "2 prompts", "agrees"),
+    ("supp_airline_test", "rtpo", "pass_at_1", "31.25", "1", "4", "agrees"),
+    ("supp_airline_test", "rtpo", "pass_at_4", "50.00", "1", "4", "agrees"),
+    ("supp_airline_test", "rtpo", "pass_all_4", "25.00", "1", "4", "agrees"),
+    ("supp_airline_test", "rtpo", "normal_termination", "75.00", "1", "4", "agrees"),
+    ("supp_airline_test", "rtpo", "truncation", "25.00", "1", "4", "agrees"),
+    ("supp_airline_test", "rtpo", "response_tokens", "100.0", "1", "4", "no interval"),
+    ("supp_airline_tools", "rtpo", "attempted", "32.0", "1", "4", "no interval"),
+    ("supp_airline_tools", "rtpo", "executed", "16.0", "1", "4", "no interval"),
+    ("supp_airline_tools", "rtpo", "errors", "16.0", "1", "4", "no interval"),
+    ("supp_airline_tools", "rtpo", "execution", "50.00", "1", "4", "no interval"),
+    ("supp_airline_tools", "grpo", "tokens_per_success", "320.0", "1", "4", "agrees"),
+    ("supp_group_sensitivity", "g4", "zero_advantage", "75.00", "1", "2 steps", "agrees"),
+    ("supp_group_cost", "g3", "gpu_hours", "16.00", "1", "—", "not compared"),
+    ("supp_group_cost", "g4", "tool_calls", "2.000", "1", "4", "no interval"),
+    ("supp_trunk_distribution", "success", "trunks", "60.00", "1", "10 prompts", "agrees"),
+    ("supp_trunk_distribution", "failed_1", "trunks", "10.00", "1", "10 prompts", "agrees"),
+    ("supp_trunk_distribution", "failed_2", "trunks", "20.00", "1", "10 prompts", "agrees"),
+    ("supp_trunk_distribution", "failed_3", "trunks", "30.00", "1", "10 prompts", "agrees"),
+    ("supp_trunk_distribution", "failed_5", "trunks", "40.00", "1", "10 prompts", "agrees"),
+    ("supp_trunk_distribution", "no_signal", "trunks", "10.00", "1", "10 prompts", "agrees"),
+    ("supp_trunk_distribution", "length", "trunks", "3.50", "1", "10 prompts", "lower"),
+    ("supp_failure_dynamics", "ended_failed", "step_10", "50.00", "1", "2 prompts", "agrees"),
+    ("supp_failure_dynamics", "no_signal", "step_50", "50.00", "1", "2 prompts", "agrees"),
+    ("supp_failure_dynamics", "success_turns", "step_10", "4.00", "1", "2 prompts", "no interval"),
+    ("supp_failure_dynamics", "failed_turns", "step_20", "3.50", "1", "2 prompts", "lower"),
+    ("supp_training_tokens", "tree_grpo", "training_tokens", "1,000", "1", "—", "no interval"),
+    ("supp_training_tokens", "tree_grpo", "pass_at_1", "31.25", "1", "4", "agrees"),
+    ("supp_wall_clock", "rtpo", "wall_clock", "2.00", "1", "—", "not compared"),
+    ("supp_wall_clock", "rtpo", "cost", "2.00", "1", "—", "no interval"),
+    ("supp_compute_matched", "pass_at_4", "rtpo", "50.00", "1", "4", "agrees"),
+    ("supp_compute_matched", "gpu_hours", "grpo", "8.00", "1", "—", "not compared"),
+    ("supp_inference_budget", "rtpo", "successes_per_1k", "3.125", "1", "4", "agrees"),
+    ("supp_math_tool_calls", "gsm8k", "vanilla_calls", "12.0", "1", "4", "no interval"),
+    ("supp_math_tool_calls", "aime25", "rtpo_acc", "37.50", "2", "4", "agrees"),
+    ("supp_gsm8k_audit", "using", "result", "75.0", "1", "4", "agrees"),
+    ("supp_gsm8k_audit", "calls", "result", "1.00", "1", "4", "agrees"),
+    ("supp_gsm8k_audit", "zero", "result", "1.0", "1", "4", "lower"),
+    ("supp_gsm8k_audit", "one", "result", "2.0", "1", "4", "lower"),
+    ("supp_gsm8k_audit", "two_or_more", "result", "1.0", "1", "4", "agrees"),
+    ("supp_gsm8k_audit", "valid", "result", "3.0", "1", "4", "lower"),
+    ("supp_gsm8k_audit", "valid", "out_of", "4.0", "1", "4", "lower"),
+    ("supp_gsm8k_audit", "executed", "out_of", "4.0", "1", "4", "lower"),
+    ("supp_gsm8k_audit", "correct", "result", "2.0", "1", "4", "lower"),
+    ("supp_gsm8k_audit", "correct", "out_of", "3.0", "1", "4", "lower"),
+    ("supp_gsm8k_audit", "repeated", "result", "1.0", "1", "4", "agrees"),
+    ("supp_sync_results", "gaia_l3", "on_rate", "0.00", "1", "2", "agrees"),
+    ("supp_sync_results", "xbench", "sync_2_rate", "0.00", "1", "4", "—"),
+    ("supp_budget", "step_20", "trunk_tokens", "82.5", "1", "2 prompts", "lower"),
+    ("supp_budget", "step_50", "execution", "50.00", "1", "2 prompts", "no interval"),
+]
+
+
+@pytest.mark.parametrize(("table", "row", "column", "ours", "seeds", "number", "verdict"), CELLS)
+def test_cells(find: Find, table: str, row: str, column: str, ours: str, seeds: str, number: str, verdict: str) -> None:
+    line = find(table, row, column)
+    assert (line[4], line[6], line[7]) == (ours, seeds, number)
+    assert line[8] == verdict, line
+
+
+def test_every_cell_of_every_table_is_made(made: table_page.MadeTables) -> None:
+    paper = load_paper()
+    assert [table.key for table in made.paper] == list(paper.tables)
+    for table in made.paper:
+        printed = {(one.plan.row, one.plan.column) for one in table.cells if one.plan.paper is not None}
+        assert printed >= set(paper.table(table.key).cells)
+        assert "not run" not in table.counts, table.key
+        assert sum(table.counts.values()) == sum(line[3] != "—" for line in table.table.rows)
+
+
+def test_a_relative_gain_keeps_its_pairing(find: Find) -> None:
+    # mean(6 x 37.5, 2 x 75) = 46.875 against mean(6 x 0, 2 x 25) = 6.25
+    assert find("math_knowledge_toolcall_results", "rtpo", "over_vanilla")[4] == "+650.00"
+    assert find("math_knowledge_toolcall_results", "vanilla", "over_vanilla")[4:6] == ("+0.00", "no interval")
+
+
+def test_settings_stand_beside_the_papers(find: Find) -> None:
+    assert find("supp_group_sensitivity", "g4", "coefficient")[3:6] == ("2/3", "0.6667", "exact")
+    assert find("supp_group_sensitivity", "g3", "group_size")[4:] == ("3", "exact", "—", "—", "agrees")
+    assert find("all-hparams", "tree_grpo", "leaves")[3:6] == ("4", "4", "exact")
+    assert find("all-hparams", "All methods", "learning_rate")[3:5] == ("1e−6", "1e−6")
+    assert find("all-hparams", "ARPO", "arpo_tau")[8] == "not measured"
+
+
+def test_a_share_of_nothing_has_wilsons_interval(find: Find) -> None:
+    # 0 of 4 questions
+    line = find("math_knowledge_toolcall_results", "vanilla", "aime24_acc")
+    assert (line[4], line[5], line[8]) == ("0.00", "[0.00, 48.99]", "agrees")
+
+
+def test_what_is_a_mean_of_nothing_has_no_value(find: Find) -> None:
+    # both trunks of the third fifth succeed
+    assert find("supp_failure_dynamics", "failed_turns", "step_30")[4:] == ("—", "no interval", "1", "2 prompts", "—")
+
+
+def test_rows_that_the_paper_does_not_have_follow_and_are_marked(made: table_page.MadeTables) -> None:
+    table = made.paper[0].table
+    assert [row[0] for row in table.rows[::21]][4] == "GRPO, exact contexts (control) †"
+    assert {row[3] for row in table.rows[84:]} == {"—"}
+    assert "†: not in the paper's table." in table.notes
+
+
+def test_toy_runs_never_stand_in_a_column_of_the_paper(made: table_page.MadeTables) -> None:
+    table = next(table for table in made.others if table.key == "math_knowledge_toolcall_results_toy")
+    assert table.table.header == ("Row", "Column", "Unit", "Ours", "95 % interval", "Seeds", "Questions")
+    rtpo = {line[1]: line[3] for line in table.table.rows if line[0] == "RTPO"}
+    assert rtpo == {
+        "toy_math accuracy": "37.50",
+        "toy_math calls": "4.0",
+        "toy_knowledge F1": "50.00",
+        "toy_knowledge calls": "4.0",
+        "Overall accuracy": "43.75",
+        "Overall against vanilla": "+75.00",
+        "All calls": "8.0",
+        "Math calls": "4.0",
+        "Knowledge calls": "4.0",
+    }
+    assert "toy_math stands for math and toy_knowledge stands for search" in table.table.caption
+    # the calls of math and those of three benchmarks there is one of
+    audit = next(table for table in made.others if table.key == "supp_math_tool_calls_toy")
+    assert [line[0] for line in audit.table.rows] == ["toy_math"] * 4
+    assert {table.profile for table in made.others} == {"toy"}
+    # two rows of one method stay two
+    assert {"SeeUPO", "SeeUPO, as published †"} <= {line[0] for line in table.table.rows}
+
+
+def test_methods_are_compared_in_pairs(made: table_page.MadeTables) -> None:
+    tables = {table.name: table for table in made.comparisons}
+    rows = {row[:3]: row[3:] for row in tables["comparisons_main_table_a100x8"].rows}
+    title = "GRPO, flattened history (the paper's contexts)"
+    # both have seed 0 alone: (1, .5, 0, 0) against (.5, 0, 0, 0)
+    assert rows[title, "aime24", "difference, points"][0] == "+25.0"
+    assert rows[title, "all of them", "probability of improvement"][0] == "1.000"
+    # of 6 x 12.5 and 2 x 50 without two at either end
+    assert rows[title, "all of them", "interquartile mean, its own"][0] == "12.5"
+    assert set(tables) == {
+        *(f"comparisons_{name}_a100x8" for name in ("main_table", "credit", "drift", "sync", "airline")),
+        "comparisons_main_table_toy",
+    }
+
+
+# the command
+
+
+def make(results: Path, folder: Path, *more: str) -> int:
+    return main(["--results", str(results), "--output", str(folder), "--page", str(folder / "tables.md"), *more])
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(folder.rglob("*.*"))}
+
+
+def test_two_makings_are_alike(results: Path, tmp_path: Path) -> None:
+    assert make(results, tmp_path / "one") == make(results, tmp_path / "two") == 0
+    assert files(tmp_path / "one") == files(tmp_path / "two")
+
+
+def test_stale_tables_are_named_with_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert make(tmp_path, tmp_path / "made") == 0
+    made = files(tmp_path / "made")
+    assert make(tmp_path, tmp_path / "made", "--check") == 0
+    stale = tmp_path / "made" / "paper" / "supp_budget.csv"
+    stale.write_text(stale.read_text().replace("not run", "12.3", 1))
+    left = tmp_path / "made" / "paper" / "supp_budget_gone.md"
+    left.write_text("")
+    capsys.readouterr()
+    assert make(tmp_path, tmp_path / "made", "--check") == 1
+    told = capsys.readouterr().err.splitlines()
+    assert told == [f"{one} is not what the records give: python analysis/make_tables.py" for one in (stale, left)]
+    make(tmp_path, tmp_path / "made")
+    assert files(tmp_path / "made") == made
+
+
+def test_one_table_is_asked_for(results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert make(results, tmp_path, "--table", "supp_budget") == 0
+    assert sorted(files(tmp_path)) == ["supp_budget.csv", "supp_budget.md", "supp_budget.tex"]
+    assert "Profile a100x8" in capsys.readouterr().out
+    assert make(results, tmp_path, "--table", "supp_budget_toy") == 1
+    assert capsys.readouterr().err == (
+        "The table supp_budget_toy has no complete run: `PROFILE=toy sbatch slurm/airline.sh`, or without SLURM "
+        "`python experiments/launch.py run airline profile=toy`.\n"
+    )
+    assert make(results, tmp_path, "--table", "supp") == 1
+    assert "There is no table 'supp'; there are math_knowledge_toolcall_results, " in capsys.readouterr().err
+
+
+# what is not there, not whole, or not alike
+
+
+def one(results: Path, key: str, profile: str = PAPER) -> MadeTable:
+    reproduction = load_reproduction()
+    return make_table(Records(results, profile), reproduction.tables[key], reproduction)
+
+
+@pytest.fixture
+def sync(tmp_path: Path) -> Path:
+    """A run of the experiment sync with its four evaluations."""
+    folder = run(tmp_path, "sync_a100x8_search_paper", "rtpo")
+    for benchmark in DEEP:
+        write_evaluation(folder, benchmark, hits(benchmark, "rtpo"))
+    return folder
+
+
+def test_without_records_every_cell_says_so_and_what_to_run(tmp_path: Path) -> None:
+    table = one(tmp_path, "supp_sync_results")
+    assert {row[4] for row in table.table.rows} == {row[8] for row in table.table.rows} == {"not run"}
+    assert table.table.notes[-1] == (
+        "Not run: `sbatch slurm/sync.sh`, or without SLURM `python experiments/launch.py run sync profile=a100x8`."
+    )
+
+
+def test_incomplete_runs_and_evaluations_are_named_and_left_out(sync: Path) -> None:
+    (sync / "gaia" / "manifest.json").unlink()
+    other = run(sync.parents[1], "sync_a100x8_search_paper", "rtpo_off", complete=False)
+    table = one(sync.parents[1], "supp_sync_results")
+    lines = {row[:2]: row for row in table.table.rows}
+    assert lines["GAIA", "On-policy"][8] == lines["WebWalkerQA", "Off-policy"][8] == "not run"
+    assert lines["GAIA", "Difference"][8] == lines["WebWalkerQA", "Difference"][8] == "not run"
+    assert lines["WebWalkerQA", "On-policy"][4] == "25.00"
+    assert table.table.notes[-1] == (
+        f"Left out, because incomplete: {sync.parent.name}/{other.name}, {sync.parent.name}/{sync.name}/gaia."
+    )
+
+
+def damage(folder: Path, file: str, change: Callable[[list[str]], list[str]]) -> None:
+    """Change a file's lines and the manifest's checksum with it."""
+    (folder / file).write_text("\n".join([*change((folder / file).read_text().splitlines()), ""]))
+    write_manifest(folder, json.loads((folder / "manifest.json").read_text()))
+
+
+def test_damaged_lines_are_named_and_counted(sync: Path) -> None:
+    damage(sync / "xbench", "samples.jsonl", lambda lines: [lines[0], "{", *lines[2:15], "[]"])
+    with pytest.raises(DataError, match=r"xbench/samples\.jsonl line 2 is not JSON .* 2 of the 16 lines are damaged"):
+        one(sync.parents[1], "supp_sync_results")
+    damage(sync / "xbench", "samples.jsonl", lambda lines: [line for line in lines if line not in ("{", "[]")])
+    with pytest.raises(DataError, match="has 14 lines and the manifest says 16"):
+        one(sync.parents[1], "supp_sync_results")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"schema": 0}, "has schema 0 and this version reads schema 1"),
+        ({"benchmark": "gaia"}, "says benchmark 'gaia' and lies in 'hle'"),
+        ({"checkpoint": {"run": "a/b"}}, "is an evaluation of 'a/b', not of the run"),
+    ],
+)
+def test_an_evaluation_of_another_kind_is_refused(sync: Path, change: Mapping[str, Any], message: str) -> None:
+    manifest = json.loads((sync / "hle" / "manifest.json").read_text())
+    write_manifest(sync / "hle", manifest | dict(change))
+    with pytest.raises(DataError, match=message):
+        one(sync.parents[1], "supp_sync_results")
+
+
+def test_evaluations_that_differ_are_not_compared(sync: Path) -> None:
+    other = run(sync.parents[1], "sync_a100x8_search_paper", "rtpo_off")
+    write_evaluation(other, "hle", hits("hle", "rtpo_off"), manifest={"decoding": {"temperature": 1.0}})
+    with pytest.raises(DataError, match=r"rtpo-seed0/hle and .*rtpo_off-seed0/hle differ in decoding: evaluate them"):
+        one(sync.parents[1], "supp_sync_results")
+
+
+def test_runs_of_a_label_that_differ_are_refused(sync: Path) -> None:
+    folder = run(sync.parents[1], "sync_a100x8_search_paper", "rtpo", 1)
+    config = yaml.safe_load((folder / "config.yaml").read_text()) | {"optimizer": {"lr": 1.0}}
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    write_manifest(folder, json.loads((folder / "manifest.json").read_text()))
+    with pytest.raises(DataError, match=r"differ in optimizer\.lr, 0\.5 and 1\.0"):
+        one(sync.parents[1], "supp_sync_results")
+
+
+def test_what_could_not_be_graded_is_left_out_and_counted(tmp_path: Path) -> None:
+    answers = airline_answers()
+    # two of the second task's three failures
+    answers[6:8] = [held_out("t1", sample, episode(None)) for sample in (2, 3)]
+    run(tmp_path, "airline_a100x8_airline", "rtpo", evaluations=answers, paths=airline_paths())
+    table = one(tmp_path, "supp_airline_test")
+    rtpo = {row[1]: row for row in table.table.rows if row[0] == "RTPO (G=3)"}
+    # (1 + .5 + 0 + 0) / 4; of the second task no four are graded
+    assert (rtpo["Pass@1"][4], rtpo["Pass^4"][4]) == ("37.50", "33.33")
+    assert any("could not be graded and are left out" in note for note in table.table.notes)
+
+
+def test_a_run_without_paths_is_refused_by_name(tmp_path: Path) -> None:
+    run(tmp_path, "airline_a100x8_airline", "rtpo", evaluations=airline_answers())
+    with pytest.raises(DataError, match=r"manifest\.json, files lacks paths\.jsonl"):
+        one(tmp_path, "supp_budget")
+
+
+# what the cells are made of
+
+
+def test_the_rows_of_experiments_are_those_of_the_tables() -> None:
+    reproduction = load_reproduction()
+    for name in reproduction.launchers:
+        given = yaml.safe_load((PROJECT / "configs" / "experiment" / f"{name}.yaml").read_text())
+        labels = set(given["hydra"]["sweeper"]["params"]["algorithm"].split(","))
+        tables = [table for table in reproduction.tables.values() if table.experiments == (name,)]
+        cells = [cell for table in tables for cell in table.cells if cell.source.label]
+        assert {cell.source.label for cell in cells} == labels
+        for label in given["launch"].get("not_in_paper", ()):
+            assert not any(cell.in_paper for cell in cells if cell.source.label == label)
+        said = {label.removeprefix("tab:") for label in given["launch"]["paper"] if label.startswith("tab:")}
+        assert {table.key for table in tables} == said
+        assert (PROJECT / "slurm" / f"{reproduction.launchers[name]}.sh").exists()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("quantity: ended}", "quantity: endings}", "quantity: there is no 'endings'; there are pass_at_1"),
+        ("experiment: sync,", "experiment: synch,", "experiment: there is no 'synch'"),
+        ("benchmark: 2wiki, quantity: f1", "benchmark: wiki, quantity: f1", "benchmark: there is no 'wiki'"),
+        ("seeupo: {label", "seupo: {label", "The paper's table has no line seupo; there are vanilla"),
+        ("episodes: held_out}", "episodes: held}", "episodes: there is no 'held'"),
+        ("  supp_budget:", "  supp_budgets:", "reproduction.yaml has no table supp_budget"),
+        ("trunk_tokens: {quantity: tokens_each}", "trunk_tokens: {quantity: turns}", "is in tokens and the quantity"),
+        ("notes: [fifths]", "notes: [fifth]", "note: there is no 'fifth'"),
+        ('"hle*.questions"', '"hl.questions"', "single: no cell is hl.questions"),
+        ("      trunk_calls: {quantity: calls_each}\n", "", "says nothing of step_10.trunk_calls"),
+    ],
+)
+def test_what_is_not_there_is_refused(old: str, new: str, message: str) -> None:
+    text = SOURCE.read_text(encoding="utf-8")
+    assert old in text
+    with pytest.raises(DataError, match=message.replace("(", r"\(")):
+        read_reproduction(text.replace(old, new, 1), load_paper())
+
+
+def test_the_committed_page_has_the_papers_own_comparisons() -> None:
+    page = (PROJECT / "docs" / "tables.md").read_text(encoding="utf-8")
+    assert page.endswith(markdown(printed_table(load_paper(), load_reproduction().printed)))
