@@ -151,11 +151,11 @@ def _rule(found: Sequence[Drawing]) -> str:
         f"{folders};\n"
         f"- `{STUDY_NAME}`: the complete runs of the [toy study](toy_study.md) from the first warm start of each task, "
         "`results/toy/<task>/`, each configuration at a learning rate of its own.\n\n"
-        "Each figure names its configurations below. One without a complete run is left out and named on the figure, "
-        "and so is a task with too few of them. All complete runs of a configuration are used, one a seed; the page has "
-        "their number in brackets. The profile stands on every figure. Bands and bars are the range over seeds unless "
-        "a figure says otherwise. Readings of the paper's text are marked in figures of profile "
-        f"`{PAPER}` alone: beside toy tasks they would mislead.\n"
+        "Each figure names its configurations below, with the number of runs, one a seed, in brackets: all complete "
+        "ones. A configuration without any is left out and named on the figure, and so is a task with too few "
+        "configurations. The profile stands on every figure. Bands and bars are the range over seeds unless a figure "
+        f"says otherwise. Readings of the paper's text are marked in figures of profile `{PAPER}` alone: beside toy "
+        "tasks they would mislead.\n"
     )
 
 

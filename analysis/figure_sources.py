@@ -7,6 +7,7 @@ figure.
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 import yaml
@@ -143,12 +144,17 @@ def _study(results: Path, kept: Collection[str] | None) -> Source:
 
 def _profiles(results: Path, kept: Collection[str] | None) -> Iterator[Source]:
     names = sorted(path.stem for path in (PROJECT / "configs" / "profile").glob("*.yaml"))
+    for name in sorted(names, key=lambda name: (name != TOY, name != PAPER, name)):
+        runs = (manifest for first in EXPERIMENTS for manifest in results.glob(f"{first}_{name}_*/*/manifest.json"))
+        if name in (TOY, PAPER) or any(_is_kept(manifest, results, kept) for manifest in runs):
+            yield Source(name, name, results, _tasks(name), kept=kept)
+
+
+@cache
+def _tasks(profile: str) -> Mapping[str, str]:
+    """By role in the paper, the task that stands for it."""
     with initialize_config_dir(str(PROJECT / "configs"), version_base=None):
-        for name in sorted(names, key=lambda name: (name != TOY, name != PAPER, name)):
-            runs = (manifest for first in EXPERIMENTS for manifest in results.glob(f"{first}_{name}_*/*/manifest.json"))
-            if name in (TOY, PAPER) or any(_is_kept(manifest, results, kept) for manifest in runs):
-                tasks = read_launch(compose("train", [f"profile={name}"])).tasks
-                yield Source(name, name, results, tasks, kept=kept)
+        return read_launch(compose("train", [f"profile={profile}"])).tasks
 
 
 def _is_kept(path: Path, results: Path, kept: Collection[str] | None) -> bool:

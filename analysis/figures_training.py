@@ -124,7 +124,7 @@ def ties(rows: Rows, source: Source) -> Figure:
     for line, row in enumerate(rows.drawn.values()):
         for column, (label, look) in enumerate(found.items()):
             panel, group = axes[line][column], row.group(label)
-            panel.set_title(f"{letter(line * len(found) + column)} {row.title}: {_short(look)}")
+            panel.set_title(f"{letter(line * len(found) + column)} {row.title}:\n{_short(look)}")
             panel.set_ylim(-4, 104)
             if group is None:
                 not_run(panel)

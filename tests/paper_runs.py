@@ -103,22 +103,22 @@ def write_whole_profile(results: Path, profile: str, seeds: int = 2) -> None:
     for experiment, task, label, kl in planned:
         for seed in range(seeds):
             random = np.random.default_rng([seed, *f"{experiment}{task}{label}".encode()])
-            number = 14 if label.startswith("rtpo") else 30
+            number = 4 if label.startswith("rtpo") else 8
             updates = [
                 [
-                    update(kl * float(random.normal(1 - n / 60, 0.1)), (k,), float(random.uniform(0.3, 0.9)))
+                    update(kl * float(random.normal(1 - n / 20, 0.1)), (k,), float(random.uniform(0.3, 0.9)))
                     for k in (2, 1, 0)
                 ]
                 for n in range(number)
             ]
             paths = [
                 path(
-                    float(random.random() < 0.2 + n / 400),
+                    float(random.random() < 0.2 + n / 50),
                     int(random.integers(1, 8)),
                     termination="answered" if random.random() < 0.8 else "turn_limit",
                     calls=calls(int(random.integers(2, 5)), int(random.integers(0, 3))),
                 )
-                for n in range(160)
+                for n in range(20)
             ]
             write_paper_run(
                 results,
