@@ -39,7 +39,7 @@ def read_settings(file: Path) -> list[Setting]:
     """The values of a file of configs/, in its order."""
     text = file.read_text(encoding="utf-8")
     prefix = "" if "# @package _global_" in text or file.parent.name == "configs" else f"{file.parent.name}."
-    lines = text.splitlines()
+    lines = [*text.splitlines(), ""]  # where a list of lines ends the file
     values = OmegaConf.load(file)
     settings = []
     for path, node in _leaves(yaml.compose(text, yaml.SafeLoader)):

@@ -1,4 +1,4 @@
-"""Every algorithm of the registry on the scripted engine, and the token ids of its toy replies."""
+"""Every algorithm of the registry that trains, on the scripted engine, and the token ids of its toy replies."""
 
 from typing import Any
 
@@ -11,7 +11,8 @@ from rtpo.types import Rollout, Termination, TrainRow
 from rtpo.verbs import AlgorithmConfig
 
 TASKS = problems("train", 3, seed=5)
-NAMES = sorted(MODULES)
+NAMES = sorted(name for name in MODULES if load_algorithm(name).loss != "none")
+"""those that train"""
 
 # 12 + 5 * 3 in ids: 1 start, 2 stop, 4 5 think, 6 7 call, 8 9 response, 10 11 box, 12 newline, 14 user, 15 assistant,
 # 16 compute, 17 +, 19 *, 26 first, 27 then, 30 so, 31 answer, and 38 + n for the number n

@@ -1,11 +1,10 @@
 """Composition: every algorithm on every toy task, and a sentence with the fields' names for what cannot be."""
 
 import re
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from conftest import compose_config
+from trees import differences
 
 from rtpo.config import PROJECT, RunConfig, rollout_sampling
 from rtpo.engine import Sampling
@@ -16,15 +15,6 @@ from rtpo.toy.math_problems import problems
 
 ALGORITHMS = sorted(path.stem for path in (PROJECT / "configs" / "algorithm").glob("*.yaml"))
 TOY_TASKS = sorted(path.stem for path in (PROJECT / "configs" / "task").glob("toy_*.yaml"))
-
-
-def differences(one: Any, other: Any, path: str = "") -> Iterator[str]:
-    """The dotted names of the fields that differ."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        for key in sorted({*one, *other}):
-            yield from differences(one.get(key), other.get(key), f"{path}.{key}".lstrip("."))
-    elif one != other:
-        yield path
 
 
 def refusal(*overrides: str) -> str:

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import yaml
 from conftest import compose_config
+from trees import differences
 
 from rtpo.config import PROJECT
 
@@ -12,6 +13,9 @@ ALGORITHMS = sorted(path.stem for path in (PROJECT / "configs" / "algorithm").gl
 PAIRS = {
     "grpo_exact": ("grpo", "training_context"),
     "grpo_full": ("grpo", "rollout_context"),
+    "seeupo_full": ("seeupo", "rollout_context"),
+    "arpo_full": ("arpo", "rollout_context"),
+    "tree_grpo_full": ("tree_grpo", "rollout_context"),
     "grpo_recompute": ("grpo", "old_logprobs"),
     "grpo_token_mean": ("grpo", "aggregation"),
     "seeupo_flat_recompute": ("seeupo", "training_context"),
@@ -37,33 +41,28 @@ LIMITS = (
 """no training, and equal optimizer steps, tokens or seconds"""
 
 
-def flat(*overrides: str) -> dict[str, Any]:
-    def walk(value: Any, path: str) -> dict[str, Any]:
-        if not isinstance(value, dict):
-            return {path: value}
-        return {key: leaf for name in value for key, leaf in walk(value[name], f"{path}.{name}").items()}
-
-    return {path.lstrip("."): value for path, value in walk(compose_config(*overrides).as_dict(), "").items()}
+def composed(*overrides: str) -> dict[str, Any]:
+    return compose_config(*overrides).as_dict()
 
 
 def differing(one: dict[str, Any], other: dict[str, Any]) -> set[str]:
-    return {path for path in one.keys() | other.keys() if one.get(path) != other.get(path)} - {"algorithm.label"}
+    return set(differences(one, other)) - {"algorithm.label"}
 
 
 @pytest.mark.parametrize("name", PAIRS)
 def test_a_control_differs_from_its_partner_in_one_field(name: str) -> None:
     partner, field = PAIRS[name]
-    control = flat(f"algorithm={name}")
-    assert differing(flat(f"algorithm={partner}"), control) == {f"algorithm.{field}"}
-    assert control["algorithm.label"] == name
+    control = composed(f"algorithm={name}")
+    assert differing(composed(f"algorithm={partner}"), control) == {f"algorithm.{field}"}
+    assert control["algorithm"]["label"] == name
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_every_method_has_controls_of_one_value(algorithm: str) -> None:
-    whole = flat(f"algorithm={algorithm}")
-    assert whole["algorithm.label"] == algorithm
+    whole = composed(f"algorithm={algorithm}")
+    assert whole["algorithm"]["label"] == algorithm
     for limit in LIMITS:
-        assert differing(whole, flat(f"algorithm={algorithm}", limit)) == {limit.partition("=")[0]}
+        assert differing(whole, composed(f"algorithm={algorithm}", limit)) == {limit.partition("=")[0]}
 
 
 def test_the_studys_controls_differ_in_what_they_name() -> None:
@@ -72,11 +71,11 @@ def test_the_studys_controls_differ_in_what_they_name() -> None:
     for control in study["controls"]["configurations"]:
         named = dict(setting.split("=") for setting in control["settings"])
         whole, settings = f"algorithm={control['algorithm']}", study["settings"]
-        assert differing(flat(whole, *settings), flat(whole, *settings, *control["settings"])) == set(named)
+        assert differing(composed(whole, *settings), composed(whole, *settings, *control["settings"])) == set(named)
         assert len(set(named) - {"budget.rollouts"}) == 1
 
 
 @pytest.mark.parametrize("algorithm", FLATTENED)
 def test_flattened_methods_have_exact_contexts_as_a_control(algorithm: str) -> None:
-    exact = flat(f"algorithm={algorithm}", "algorithm.training_context=recorded")
-    assert differing(flat(f"algorithm={algorithm}"), exact) == {"algorithm.training_context"}
+    exact = composed(f"algorithm={algorithm}", "algorithm.training_context=recorded")
+    assert differing(composed(f"algorithm={algorithm}"), exact) == {"algorithm.training_context"}

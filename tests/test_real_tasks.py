@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 from conftest import compose_config, harness_on
+from methods import NAMES
 
 from experiments.train import train
-from rtpo.algorithms import MODULES
 from rtpo.booking.tasks import needs_write
 from rtpo.config import RunConfig
 from rtpo.data.prepare import DataFolder
@@ -134,7 +134,7 @@ def test_every_method_has_a_step_on_the_booking_desk(
 
 
 def test_no_method_is_left_out() -> None:
-    assert {compose_config(*overrides).algorithm_config.name for overrides in STEPS.values()} == set(MODULES)
+    assert {compose_config(*overrides).algorithm_config.name for overrides in STEPS.values()} == set(NAMES)
 
 
 @pytest.mark.parametrize(("task", "method", "fact"), [("math", "grpo_exact", "python"), ("search", "rtpo", "search")])

@@ -27,7 +27,7 @@ VOCABULARY = {"rtpo.credit", "rtpo.rows", "rtpo.types", "rtpo.verbs"}
 """what an algorithm may import of the project, beside another algorithm"""
 CREDITED = {"rtpo.verbs": ["GSPO", "REFUEL"], "rtpo.losses": ["GSPO"]}
 """losses that say whose they are"""
-NAMES = re.compile(r"(?<![a-z])(seeupo|arpo|tree_?grpo|refuel|grpo|gspo)", re.IGNORECASE)
+NAMES = re.compile(r"(?<![a-z])(seeupo|arpo|tree_?grpo|refuel|grpo|gspo|vanilla)", re.IGNORECASE)
 
 
 def sources() -> list[Path]:

@@ -9,10 +9,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from methods import NAMES
 
 from baselines import grpo
 from rtpo import rtpo
-from rtpo.algorithms import MODULES, load_algorithm
+from rtpo.algorithms import load_algorithm
 from rtpo.budget import Budget, Ledger
 from rtpo.credit import sibling_advantages
 from rtpo.diagnostics import zero_advantage
@@ -208,7 +209,7 @@ LEARNING_RATES = {"refuel": 0.2}
 """a squared loss has a curvature that bounds it"""
 
 
-@pytest.mark.parametrize("name", sorted(MODULES))
+@pytest.mark.parametrize("name", NAMES)
 def test_every_method_learns_within_its_worst_case(name: str) -> None:
     method = load_algorithm(name)
     config = method.config(name, name, **SETTINGS.get(name, {}))
