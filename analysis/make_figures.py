@@ -26,7 +26,7 @@ from analysis import figure_page, measures
 from analysis.intervals import Interval
 from analysis.labels import Style, styles
 from analysis.paper_figures import FIGURES
-from analysis.plots import METADATA, STYLE, Files, by_row, footnote, make_room, save  # noqa: F401
+from analysis.plots import METADATA, Files, by_row, footnote, make_room, save
 from analysis.records import RunGroup, complete_groups
 from rtpo.config import PROJECT
 from rtpo.errors import RTPOError

@@ -29,7 +29,7 @@ def test_files_are_made_and_made_alike(tmp_path: Path, capsys: pytest.CaptureFix
         write_realistic_run(tmp_path, label, 0, questions=40)
     made = []
     for output in (tmp_path / "first", tmp_path / "second"):
-        assert main(["--results", str(tmp_path), "--output", str(output)]) == 0
+        assert main(["--results", str(tmp_path), "--experiment", "quickstart", "--output", str(output)]) == 0
         made.append([path.read_bytes() for path in sorted(output.iterdir())])
     pdf, png = made[0]
     assert made[0] == made[1]
@@ -129,6 +129,7 @@ def test_seeds_meet_at_common_rollouts(tmp_path: Path) -> None:
 
 
 def test_nothing_to_draw_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--results", str(tmp_path), "--output", str(tmp_path / "figures")]) == 1
+    given = ["--results", str(tmp_path), "--experiment", "quickstart", "--output", str(tmp_path / "figures")]
+    assert main(given) == 1
     assert "holds no complete run" in capsys.readouterr().err
     assert not (tmp_path / "figures").exists()
