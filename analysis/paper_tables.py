@@ -29,7 +29,7 @@ from analysis.evaluations import (
     incomplete_evaluations,
     load_evaluation,
 )
-from analysis.paper import TEXT, Value
+from analysis.paper import TEXT
 from analysis.quantities import (
     QUANTITIES,
     RUN_QUANTITIES,
@@ -42,7 +42,7 @@ from analysis.quantities import (
 )
 from analysis.records import SAFE_LOADER, RunGroup, by_label, incomplete_runs, load_runs
 from analysis.reproduction import CellPlan, Reproduction, Source, TablePlan, load_reproduction
-from analysis.tables import NO_VALUE, NOT_RUN, Table, number
+from analysis.tables import MINUS, NO_VALUE, NOT_RUN, Table, number
 from rtpo.config import PROJECT
 from rtpo.errors import DataError
 from rtpo.launch import Element, load_experiment, outline, read_launch
@@ -52,7 +52,6 @@ NOT_MEASURED, NOT_COMPARED, NO_INTERVAL, AGREES = "not measured", "not compared"
 HIGHER, LOWER, DIFFERS = "higher", "lower", "differs"
 EXACT = "exact"
 FEW_SEEDS = 5
-MARK = " †"
 HEADER = ("Row", "Column", "Unit", "Paper", "Ours", "95 % interval", "Seeds", "Questions", "Verdict")
 DECIMALS = {"points": 2, "percent": 2, "calls": 1, "questions": 1, "tokens": 1, "turns": 2, "hours": 2, "gpu_hours": 2}
 ONE_DECIMAL = ("calls", "questions", "count", "points", "percent")
@@ -463,17 +462,14 @@ def _rendered(
 
 def _row(made: Made, is_paper: bool) -> tuple[str, ...]:
     cell, outcome = made.plan, made.outcome
-    name = cell.row_title if cell.in_paper else cell.row_title + MARK
     shown = _shown(cell, outcome)
     unit = cell.unit.replace("_", " ")
     if not is_paper:
-        return (name, cell.column_title, unit, *shown)
-    printed = NO_VALUE if cell.paper is None else cell.paper.printed.replace("-", "−") if _is_number(cell.paper) else ""
-    return (name, cell.column_title, unit, printed or str(cell.paper and cell.paper.printed), *shown, made.verdict)
-
-
-def _is_number(value: Value) -> bool:
-    return value.unit != TEXT
+        return (cell.row_title, cell.column_title, unit, *shown)
+    printed = NO_VALUE if cell.paper is None else cell.paper.printed
+    if cell.unit != TEXT:
+        printed = printed.replace("-", MINUS)
+    return (cell.row_title, cell.column_title, unit, printed, *shown, made.verdict)
 
 
 def _shown(cell: CellPlan, outcome: Outcome) -> tuple[str, str, str, str]:

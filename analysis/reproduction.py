@@ -20,6 +20,8 @@ from analysis.records import SAFE_LOADER
 from rtpo.errors import DataError
 
 SOURCE = Path(__file__).with_name("reproduction.yaml")
+MARK = " †"
+"""of a line that the paper does not have"""
 KINDS = ("quantity", "formula", "setting", "composed", "evaluate", "not_measured")
 EPISODES = ("held_out", "first_paths")
 TABLE_KEYS = ("cells", "notes", "rows", "columns", "single", "not_in_paper", "stated")
@@ -280,7 +282,7 @@ def _title(lines: Mapping[str, Line], key: str, source: Source) -> str:
     if key in lines:
         return lines[key].title
     label = str(source.label)
-    return source.title or styles([label])[label].title
+    return (source.title or styles([label])[label].title) + MARK
 
 
 def _sentence(says: str) -> str:
