@@ -38,7 +38,6 @@ from rtpo.evaluation import EvaluateConfig, compose_evaluation
 from rtpo.launch import Element, Experiment, experiments, load_experiment
 from rtpo.records import RunFolder, write_whole
 from rtpo.run import StopRequest
-from rtpo.verl_harness.session import required_cpus
 
 EVALUATE = "evaluate."
 STARTS = 3
@@ -234,6 +233,8 @@ def submit(pattern: str, launch: Launch, overrides: Sequence[str]) -> None:
 
     Everything is checked before the first job is submitted. Raises ConfigError, MachineError.
     """
+    from rtpo.verl_harness.session import required_cpus  # brings Ray
+
     check(launch)
     total, asked = len(launch.elements), launch.first.resources
     profile = launch.elements[0].run.profile
