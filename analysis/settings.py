@@ -52,7 +52,9 @@ def read_settings(file: Path) -> list[Setting]:
     return settings
 
 
-def _leaves(node: yaml.Node, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], yaml.Node]]:
+def _leaves(node: yaml.Node | None, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], yaml.Node]]:
+    if node is None:
+        return
     if not isinstance(node, yaml.MappingNode):
         yield path, node
         return
@@ -230,10 +232,9 @@ def _shown(tree: DictConfig, field: str) -> str:
     node = OmegaConf.select(tree, parent) if parent else tree
     if not isinstance(node, DictConfig) or key not in node:
         return NOTHING
-    value = OmegaConf.to_container(node, resolve=True)[key]
-    return (
-        f"`{yaml.safe_dump(portable(value), default_flow_style=True, width=1000).strip().removesuffix('...').strip()}`"
-    )
+    values: Any = OmegaConf.to_container(node, resolve=True)
+    text = yaml.safe_dump(portable(values[key]), default_flow_style=True, width=1000)
+    return f"`{text.strip().removesuffix('...').strip()}`"
 
 
 def _linked(source: str) -> str:
