@@ -142,6 +142,7 @@ class Values:
     engine_gib: float
     process_gib: float
     logit_bytes: float
+    fused_chunk: float
     margin: float
 
 

@@ -94,16 +94,18 @@ def gpu_memory(run: RunConfig, hardware: Hardware, shape: Shape | None = None) -
         overhead,
         *([engine] if is_awake else []),
     ]
-    per_token = _activation_bytes(run, shape) + assumed.logit_bytes * shape.vocab_size
     tokens = int(verl_setting(run, "actor.ppo_max_token_len_per_gpu", 16384))
+    is_fused = bool(verl_setting(run, "model.use_fused_kernels", False))
+    at_once = min(tokens, int(assumed.fused_chunk)) if is_fused else tokens
+    logits = Part("logits", at_once * assumed.logit_bytes * shape.vocab_size)
+    activations = _activation_bytes(run, shape)
     room = hardware.memory_bytes - sum(part.bytes for part in fixed)
-    batch = [
-        Part("activations", tokens * _activation_bytes(run, shape)),
-        Part("logits", tokens * assumed.logit_bytes * shape.vocab_size),
-    ]
-    return GpuMemory(
-        (*fixed, *batch), (engine, *stays, overhead), int(cache), max(0, int(room / per_token) // 1024 * 1024)
-    )
+    if is_fused:
+        longest = (room - logits.bytes) / activations
+    else:
+        longest = room / (activations + assumed.logit_bytes * shape.vocab_size)
+    batch = [Part("activations", tokens * activations), logits]
+    return GpuMemory((*fixed, *batch), (engine, *stays, overhead), int(cache), max(0, int(longest) // 1024 * 1024))
 
 
 def _activation_bytes(run: RunConfig, shape: Shape) -> float:

@@ -8,7 +8,6 @@ import pytest
 
 from analysis import audit
 from rtpo.airline.statistics import TOO_MANY_ERRORS
-from rtpo.call_audit import call_audit
 
 AIRLINE_TASKS = Path(__file__).parent / "fixtures" / "airline"
 
