@@ -34,6 +34,10 @@ TITLES = {
     "rtpo_182k_tokens": "RTPO, 182k tokens",
     "grpo_exact_30_steps": "GRPO, exact contexts, 30 optimizer steps",
     "grpo_exact_132k_tokens": "GRPO, exact contexts, 132k tokens",
+    "vanilla": "Vanilla",
+    "seeupo_full": "SeeUPO, full history",
+    "arpo_full": "ARPO, full history",
+    "tree_grpo_full": "Tree-GRPO, full history",
 }
 
 Line = Literal["-", "--", "-.", ":"] | tuple[float, tuple[float, ...]]

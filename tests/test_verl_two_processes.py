@@ -83,9 +83,13 @@ def test_scores_and_gradients_are_the_same(one: Measured, two: Measured) -> None
 
 
 def test_a_run_is_the_same(one: Measured, two: Measured) -> None:
-    """The same tokens, and weights that differ by rounding."""
-    for file in ("rollouts.jsonl", "evaluations.jsonl"):
+    """The same tokens, and log-probs and weights that differ by rounding."""
+    for file in ("paths.jsonl", "evaluations.jsonl"):
         assert (two.run.path / file).read_text() == (one.run.path / file).read_text()
+    ours, theirs = (lines(run.path, "rollouts.jsonl") for run in (two.run, one.run))
+    logprobs = [[p for path in part for turn in path["turns"] for p in turn.pop("logprobs")] for part in (ours, theirs)]
+    assert ours == theirs
+    np.testing.assert_allclose(*logprobs, atol=2e-4)
     assert np.abs(one.trained_scores - one.scores).max() > 1e-2
     np.testing.assert_allclose(two.trained_scores, one.trained_scores, atol=1e-4)
 
