@@ -6,7 +6,6 @@
 # phase, saves and ends with status 75; the job then goes back to the queue. Ray's steps must live on meanwhile.
 set -euo pipefail
 ray=/tmp/rtpo-$SLURM_JOB_ID # short: the paths of sockets have a limit
-export TQDM_MININTERVAL=30 # seconds between lines of progress in a log
 export RAY_AUTH_MODE=token RAY_AUTH_TOKEN # others on these nodes may not use this Ray
 RAY_AUTH_TOKEN=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')
 

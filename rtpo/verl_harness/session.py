@@ -5,6 +5,7 @@ verl settles its platform when it is first imported, so the environment is set f
 
 import logging
 import os
+import signal
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -98,6 +99,7 @@ def start_ray(profile: ProfileConfig) -> None:
     local: dict[str, Any] = {} if address else {"num_cpus": profile.logical_cpus, "include_dashboard": False}
     if is_cpu and not address:
         local["num_gpus"] = processes  # logical ones: verl's resource pools count GPUs
+    on_sigterm = signal.getsignal(signal.SIGTERM)
     ray.init(
         address=address,
         runtime_env={"env_vars": environment},
@@ -105,6 +107,8 @@ def start_ray(profile: ProfileConfig) -> None:
         logging_level=logging.ERROR,
         **local,
     )
+    if callable(on_sigterm):  # Ray put its own in its place, which aborts
+        signal.signal(signal.SIGTERM, on_sigterm)
     if address:
         _wait_for_nodes(profile.nodes)
     there = ray.cluster_resources()
