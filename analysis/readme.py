@@ -31,6 +31,7 @@ PROJECT = Path(__file__).resolve().parents[1]
 EXPERIMENT = "reference"
 FIGURE = Path("docs", "reference.png")
 BENCH = Path("results", "reference_bench")
+CLAIMS = Path("docs", "claims.md")
 STUDY = Path("configs", "study", "toy.yaml")
 STUDY_RESULTS = Path("results", "toy")
 STUDY_FIGURES = {name: Path("docs", f"toy_study_{name}.png") for name in toy_figures.FIGURES}
@@ -206,6 +207,15 @@ def study_settings(project: Path, page: Path) -> str:
     return toy_study.settings(project / STUDY)
 
 
+def paper_claims(project: Path, page: Path) -> str:
+    """The verdicts on the paper's claims, as on the page that has the evidence."""
+    claims = project / CLAIMS
+    if not claims.exists():
+        return f"{NOT_RUN}\n"
+    _, _, rest = claims.read_text(encoding="utf-8").partition("\n| Claim |")
+    return f"| Claim |{rest.partition(chr(10) * 2)[0]}\n"
+
+
 def experiments(project: Path, page: Path) -> str:
     """The paper's experiments."""
     return _with_header(settings.experiments_table())
@@ -249,6 +259,7 @@ BLOCKS: dict[str, Callable[[Path, Path], str]] = {
     "toy_study": study,
     "toy_study_verdicts": study_verdicts,
     "toy_study_settings": study_settings,
+    "paper_claims": paper_claims,
     "experiments": experiments,
     "ablations": ablations,
     "ablation_lines": ablation_lines,
@@ -258,13 +269,16 @@ BLOCKS: dict[str, Callable[[Path, Path], str]] = {
 """name to text, given the project's folder and the page"""
 
 
-def filled(project: Path, page: Path) -> str:
-    """A page's text with every block as the records have it. Raises DataError for a block that is unknown or open."""
+def filled(project: Path, page: Path, only: str | None = None) -> str:
+    """A page's text with every block as the records have it, or `only` the blocks of one name. Raises DataError for a
+    block that is unknown or open."""
 
     def fill(match: re.Match[str]) -> str:
         name = match[1]
         if name not in BLOCKS:
             raise DataError(f"{page} has a block {name!r}: no such block; there are {', '.join(BLOCKS)}.")
+        if only not in (None, name):
+            return match[0]
         return f"<!-- generated:{name} -->\n{BLOCKS[name](project, page)}<!-- end -->"
 
     text = page.read_text(encoding="utf-8")

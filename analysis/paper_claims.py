@@ -1,0 +1,48 @@
+"""The paper's claims with what was found of each: python analysis/paper_claims.py [--check]
+
+Writes docs/claims.md, and the block of README.md that has the verdicts.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from analysis import readme
+from analysis.claim_evidence import load_evidence
+from analysis.claim_page import page
+from rtpo.config import PROJECT
+from rtpo.errors import RTPOError
+
+BLOCK = "paper_claims"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command; returns its exit status."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="write nothing; fail when a page is stale")
+    parser.add_argument("--project", type=Path, default=PROJECT, help="folder of README.md, docs/ and results/")
+    given = parser.parse_args(arguments)
+    front, claims = given.project / "README.md", given.project / "docs" / "claims.md"
+    try:
+        stale = _settled(claims, page(load_evidence(given.project / "results")), given.check)
+        stale += _settled(front, readme.filled(given.project, front, BLOCK), given.check)
+    except RTPOError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return int(given.check and stale > 0)
+
+
+def _settled(path: Path, text: str, check: bool) -> int:
+    """1 where the file was another; it is written, or with `check` named."""
+    if path.exists() and path.read_text(encoding="utf-8") == text:
+        return 0
+    if check:
+        print(f"{path} is not what the records give: python analysis/paper_claims.py", file=sys.stderr)
+    else:
+        path.write_text(text, encoding="utf-8")
+        print(path)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
