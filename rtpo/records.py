@@ -159,7 +159,9 @@ class RunFolder:
         return Save(folder / "weights", state)
 
     def finish(self, manifest: dict[str, Any], keep: int) -> None:
-        """The manifest, last of all, once saves are down to `keep`."""
+        """The manifest, last of all, once saves are down to `keep`. A file that no line came for is there, empty."""
+        for file in LINE_FILES:
+            self.append(file, [])
         files = {path.name: sha256(path) for path in (self.path / "config.yaml", *self._line_files())}
         with disk_errors(self.path):
             self._tidy(keep)

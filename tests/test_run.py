@@ -10,6 +10,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from whole_runs import GRPO, StopAt, assert_same_run, config_in, lines
 
+from analysis.records import load_run
 from experiments.train import train
 from rtpo.config import RunConfig
 from rtpo.errors import DataError, MachineError, Stopped
@@ -66,6 +67,7 @@ def test_a_run_ends_after_the_step_that_reaches_a_limit(
     assert (folder.manifest["ended_by"], folder.manifest["steps"]) == (ended_by, steps)
     assert (ledger["rollouts"], ledger["optimizer_steps"]) == (16 * steps, 4 * steps)
     assert len(lines(folder.path, "evaluations.jsonl")) == 16
+    assert len(load_run(folder.path).steps) == steps
 
 
 def test_a_finished_run_says_so_and_does_not_train(finished: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
