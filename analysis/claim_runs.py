@@ -139,7 +139,7 @@ def study_pair(
                 made.append(Part(what, "", NOT_RUN, aside))
                 continue
             difference = _negative(found.difference) if turned else found.difference
-            each = f"{found.pairs} of {found.planned} pairs, {_places(evidence, task, first, second)}"
+            each = f"{found.pairs} of {found.planned} planned pairs ({_places(evidence, task, first, second)})"
             if measure == "success" and difference is not None:
                 each += f", {difference.questions} questions"
             said = order(difference, found.pairs)
