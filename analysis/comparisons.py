@@ -8,7 +8,7 @@ from analysis.estimates import Cells, Estimate, estimate, improvement, interquar
 from analysis.intervals import fisher, holm, newcombe, wilson
 from analysis.labels import styles
 from analysis.paper import Paper, PaperTable
-from analysis.paper_tables import FEW_SEEDS, Records
+from analysis.paper_tables import FEW_SEEDS, TOY, TOY_RATE, Records
 from analysis.reproduction import Methods, Printed, Source
 from analysis.tables import NO_VALUE, Table, number
 from rtpo.data.registry import REGISTRY
@@ -180,6 +180,8 @@ def methods_table(records: Records, methods: Methods) -> Table | None:
         "benchmark, all taken at random, a tie counting half (Agarwal et al. 2021).",
         "Interquartile mean: of the scores of all seeds on all benchmarks, without the lowest and the highest quarter.",
     ]
+    if records.profile == TOY:
+        notes.insert(0, TOY_RATE)
     if min(seeds) < FEW_SEEDS:
         notes.append(f"Below {FEW_SEEDS} seeds intervals are rough; with 1 seed they say nothing about other seeds.")
     if ungraded:

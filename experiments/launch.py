@@ -74,10 +74,6 @@ def load(pattern: str, overrides: Sequence[str]) -> Launch:
     if not names:
         raise ConfigError(f"experiment is {pattern!r}: there is none; there are {', '.join(experiments())}.")
     ours = [one for one in overrides if not one.startswith(EVALUATE)]
-    profiles = sorted(file.stem for file in (PROJECT / "configs" / "profile").glob("*.yaml"))
-    for one in ours:
-        if one.startswith("profile=") and one.removeprefix("profile=") not in profiles:
-            raise ConfigError(f"{one}: there is no such profile; there are {', '.join(profiles)}.")
     evaluation = tuple(one.removeprefix(EVALUATE) for one in overrides if one.startswith(EVALUATE))
     launch = Launch(pattern.strip("*_"), tuple(load_experiment(name, ours) for name in names), evaluation)
     folders = [element.run.folder for element in launch.elements]
@@ -99,6 +95,7 @@ def evaluation_of(launch: Launch, element: Element) -> EvaluateConfig | None:
         f"label={run.folder.name}",
         f"benchmarks=[{','.join(element.benchmarks)}]",
         f"rollout_context={run.algorithm_config.rollout_context}",
+        f"seed={run.seed}",
         *launch.evaluation,
     ]
     try:
@@ -196,8 +193,8 @@ def run_all(launch: Launch) -> int:
 
 
 def write_tables(launch: Launch) -> int:
-    """The tables of what is complete, and what is not by name; returns an exit status, 1 where a table could not be
-    made."""
+    """The tables of the runs that are complete, what is not by name, and the paper's tables beside ours; returns an
+    exit status, 1 where a table could not be made."""
     lacking = [(element, missing(element)) for element in launch.elements]
     for element, what in lacking:
         if what:
@@ -207,6 +204,10 @@ def write_tables(launch: Launch) -> int:
         make_tables.main(["--results", results, "--experiment", name, "--output", str(Path(results) / "tables")])
         for results, name in places
     ]
+    for results in dict.fromkeys(results for results, _ in places):
+        tables = Path(results) / "tables"
+        beside = ["--results", results, "--output", str(tables), "--page", str(tables / "paper.md")]
+        statuses.append(make_tables.main(beside))
     print(f"complete: {sum(not what for _, what in lacking)} of {len(lacking)} elements")
     return max(statuses)
 

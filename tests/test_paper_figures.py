@@ -396,7 +396,7 @@ def test_the_page_shows_what_the_kept_records_give(project: Path, capsys: pytest
     assert "Toy math: `grpo` (1)." in text
     assert checked(project, capsys) == []
     # runs that are not kept change nothing
-    write_paper_run(project / "results", "main_table", "rtpo")
+    write_paper_run(project / "results", "sync", "rtpo")
     assert checked(project, capsys) == []
 
 
