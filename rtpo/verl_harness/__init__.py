@@ -1,6 +1,7 @@
 """Everything that imports verl, ray or vllm. The rest of the project runs without them.
 
 plugin          what verl must know in every process: the CPU platform
+fsdp_engine     what verl's FSDP2 engine does otherwise here: micro-batches, the output layer's group
 fsdp_cpu        verl's FSDP engine registered for CPU
 rollout_server  the embedded rollout server, its replica and its weight-sync adapter
 vllm_server     verl's vLLM server with what it leaves out of vLLM's answers

@@ -8,11 +8,12 @@ import verl.workers.engine.fsdp.transformer_impl as fsdp
 from tensordict import TensorDict
 from verl.utils import tensordict_utils as tu
 from verl.workers.engine.base import EngineRegistry
-from verl.workers.engine.utils import prepare_micro_batches
 from verl.workers.utils.padding import build_attention_mask_from_nested
 
-from rtpo.packing import by_length
-from rtpo.verl_harness import rollout_server  # noqa: F401  (its adapter registers itself)
+from rtpo.verl_harness import (
+    fsdp_engine,  # noqa: F401  (puts itself in place)
+    rollout_server,  # noqa: F401  (its adapter registers itself)
+)
 
 
 class _PageableOffloadPolicy(torch.distributed.fsdp.CPUOffloadPolicy):
@@ -22,29 +23,11 @@ class _PageableOffloadPolicy(torch.distributed.fsdp.CPUOffloadPolicy):
         super().__init__(pin_memory=False)
 
 
-def micro_batches(data: TensorDict, dp_group: Any = None, **_: Any) -> tuple[list[TensorDict], list[list[int]]]:
-    """In place of verl's, which mix lengths: here rows are padded to the longest of their micro-batch. As many on every
-    rank, since FSDP gathers weights for each."""
-    if not tu.get_non_tensor_data(data, "use_dynamic_bsz", default=True):
-        return prepare_micro_batches(data, dp_group)
-    limit = tu.get_non_tensor_data(data, "max_token_len_per_gpu", default=None)
-    together = tu.get_non_tensor_data(data, "force_group_size", default=1)
-    lengths = data["input_ids"].offsets().diff().tolist()
-    count = torch.tensor(len(by_length(lengths, limit, together)))
-    torch.distributed.all_reduce(count, op=torch.distributed.ReduceOp.MAX, group=dp_group)
-    batches = by_length(lengths, limit, together, at_least=int(count))
-    return [tu.index_select_tensor_dict(data, rows) for rows in batches], batches
-
-
 @EngineRegistry.register(model_type="language_model", backend=["fsdp2"], device=["cpu"])
 class FSDPEngineOnCPU(fsdp.FSDPEngineWithLMHead):
     def _build_fsdp_module(self, module: Any) -> Any:
         fsdp.CPUOffloadPolicy = _PageableOffloadPolicy  # type: ignore[misc]
         return super()._build_fsdp_module(module)
-
-    def forward_backward_batch(self, data: TensorDict, loss_function: Any, forward_only: bool = False) -> Any:
-        fsdp.prepare_micro_batches = micro_batches  # type: ignore[assignment]
-        return super().forward_backward_batch(data, loss_function, forward_only)
 
     def prepare_model_inputs(self, micro_batch: TensorDict) -> tuple[dict[str, Any], dict[str, Any]]:
         """Rows are padded on the right, where causal attention never looks: without mask and positions, which say

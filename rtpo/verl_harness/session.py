@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import time
+import uuid
 from typing import TYPE_CHECKING, Any
 
 import ray
@@ -20,6 +21,9 @@ from rtpo.errors import MachineError
 if TYPE_CHECKING:
     from rtpo.verl_harness.backend import VerlBackend
 
+SOCKETS = "RTPO_SOCKETS"
+"""environment variable of a word in the names of the sockets that weights are sent through: verl names them after
+Ray's job id, which is the same in every new cluster, and several clusters may share a node"""
 NODES_JOIN = 120
 """seconds that the nodes of a Ray cluster have to join it"""
 
@@ -93,6 +97,7 @@ def start_ray(profile: ProfileConfig) -> None:
         "TOKENIZERS_PARALLELISM": "false",
         "VERL_LOGGING_LEVEL": os.environ.get("VERL_LOGGING_LEVEL", "WARN"),
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+        SOCKETS: uuid.uuid4().hex[:12],
     }
     os.environ.update(environment)
     address = os.environ.get("RAY_ADDRESS")
@@ -130,6 +135,11 @@ def _wait_for_nodes(nodes: int) -> None:
                 "start says on the others, in the log."
             )
         time.sleep(1)
+
+
+def socket_word(job: str) -> str:
+    """Ray's job id made different for every start of Ray."""
+    return f"{job}-{os.environ[SOCKETS]}"
 
 
 def required_cpus(processes: int) -> int:

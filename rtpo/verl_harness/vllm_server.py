@@ -5,6 +5,7 @@ that is left, names the version that it holds when a turn ends, and does not loo
 emptied. `WatchedEngine` stands between verl's server and vLLM.
 """
 
+import os
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from vllm.v1.engine.async_llm import AsyncLLM
 
 from rtpo.errors import ConfigError, DataError, InfrastructureError, StaleEngine
 from rtpo.verl_harness.engines import largest_logprobs
+from rtpo.verl_harness.session import socket_word
 
 
 @dataclass
@@ -77,6 +79,11 @@ class VllmServer(vLLMHttpServer):
 
     failure: str | None = None
     """of the last call of vLLM's workers: its error, in a line"""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        # vLLM's workers name their end of the socket after this
+        os.environ["VERL_RAY_JOB_ID"] = socket_word(os.environ["VERL_RAY_JOB_ID"])
 
     async def run_server(self, args: Any) -> None:
         await super().run_server(args)

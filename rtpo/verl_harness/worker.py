@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+import ray
 import torch
 from omegaconf import DictConfig
 from tensordict import TensorDict
@@ -14,6 +15,7 @@ from verl.utils.distributed import initialize_global_process_group_ray
 from verl.workers.engine_workers import ActorRolloutRefWorker
 
 from rtpo.losses import TokenBatch, loss
+from rtpo.verl_harness.session import socket_word
 
 
 def row_loss(model_output: dict[str, Any], data: TensorDict, dp_group: Any = None) -> tuple[torch.Tensor, dict]:
@@ -56,6 +58,9 @@ class AgentWorker(ActorRolloutRefWorker):
             initialize_global_process_group_ray(backend="cpu:gloo")
         self.init_model()
         self.actor.set_loss_fn(row_loss)
+        if hasattr(self.rollout, "zmq_handle"):  # of vLLM: where its workers listen
+            job = ray.get_runtime_context().get_job_id()
+            self.rollout.zmq_handle = self.rollout.zmq_handle.replace(job, socket_word(job))
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)  # type: ignore[attr-defined]
     def restart(self, optimizer: DictConfig) -> None:

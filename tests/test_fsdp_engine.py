@@ -1,0 +1,73 @@
+"""verl's FSDP2 and fused kernels with an output layer of its own, as Qwen3-8B has, on two processes."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+WORLD = 2
+
+
+def compare(rank: int, port: int, output: str) -> None:
+    """How far log-probs and gradients of the sharded model with fused kernels are from those of the plain one."""
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": str(rank), "WORLD_SIZE": str(WORLD)}
+    import torch
+    import torch.distributed as dist
+    from torch.distributed.device_mesh import init_device_mesh
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+    from verl.models.transformers.monkey_patch import apply_monkey_patch
+    from verl.utils.fsdp_utils import MixedPrecisionPolicy, apply_fsdp2
+
+    import rtpo.verl_harness.fsdp_engine  # noqa: F401  (puts itself in place)
+
+    def untied() -> Any:
+        torch.manual_seed(0)
+        sizes = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "head_dim": 16}
+        heads = {"num_attention_heads": 2, "num_key_value_heads": 1}
+        return Qwen3ForCausalLM(Qwen3Config(**sizes, **heads, tie_word_embeddings=False))
+
+    dist.init_process_group("gloo", rank=rank, world_size=WORLD)
+    torch.manual_seed(1)
+    ids, temperature = torch.randint(0, 64, (2, 7)), 0.9
+    plain = untied()
+    logits = plain(input_ids=ids, use_cache=False).logits / temperature
+    expected = logits.log_softmax(-1)[:, :-1].gather(-1, ids[:, 1:, None])[..., 0]
+    expected.sum().backward()
+    model = untied()
+    apply_monkey_patch(model=model, use_remove_padding=False, use_fused_kernels=True, fused_kernels_backend="torch")
+    policy = MixedPrecisionPolicy(param_dtype=torch.float32, reduce_dtype=torch.float32, cast_forward_inputs=True)
+    mesh = init_device_mesh("cpu", (WORLD,), mesh_dim_names=("fsdp",))
+    settings = {"mesh": mesh, "mp_policy": policy, "offload_policy": None, "reshard_after_forward": True}
+    apply_fsdp2(model, settings, {})
+    found = model(input_ids=ids, temperature=temperature, return_dict=True, use_cache=False).log_probs[:, :-1]
+    found.sum().backward()
+    gradients: list[float] = []
+    for one, other in zip(model.parameters(), plain.parameters(), strict=True):
+        gradient: Any = one.grad
+        assert other.grad is not None
+        gradients.append(float((gradient.full_tensor() - other.grad).abs().max() / other.grad.abs().max()))
+    if rank == 0:
+        Path(output).write_text(json.dumps({"logprobs": float((found - expected).abs().max()), "gradients": gradients}))
+    dist.destroy_process_group()
+
+
+def test_fused_kernels_find_the_whole_output_layer(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    output = tmp_path / "found.json"
+    settings = {"VERL_PLATFORM": "cpu", "VERL_USE_EXTERNAL_MODULES": "rtpo.verl_harness.plugin", "OMP_NUM_THREADS": "1"}
+    ranks = [
+        subprocess.Popen([sys.executable, __file__, str(rank), str(port), str(output)], env=os.environ | settings)
+        for rank in range(WORLD)
+    ]
+    assert [rank.wait(300) for rank in ranks] == [0] * WORLD
+    found = json.loads(output.read_text())
+    assert found["logprobs"] < 1e-5
+    assert max(found["gradients"]) < 1e-4
+
+
+if __name__ == "__main__":
+    compare(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])
