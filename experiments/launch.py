@@ -260,6 +260,7 @@ def submit(pattern: str, launch: Launch, overrides: Sequence[str]) -> None:
         f"--signal=TERM@{warning_seconds(asked.minutes)}",
         "--requeue",
         "--open-mode=append",
+        *elements_options(),
         str(PROJECT / "slurm" / "element.sh"),
         pattern,
         *overrides,
@@ -300,6 +301,17 @@ def warning_seconds(minutes: int) -> int:
     return min(3600, max(60, minutes * 6))
 
 
+def elements_options() -> list[str]:
+    """The variable ELEMENTS: options of sbatch for the elements alone. Raises ConfigError."""
+    given = os.environ.get("ELEMENTS", "")
+    try:
+        return shlex.split(given)
+    except ValueError as error:
+        raise ConfigError(
+            f"ELEMENTS is {given!r} ({error}): give options of sbatch, such as ELEMENTS=--partition=gpu."
+        ) from error
+
+
 def check_partitions() -> None:
     """Raises ConfigError for a partition that the cluster does not have, MachineError without SLURM."""
     if shutil.which("sbatch") is None:
@@ -330,7 +342,8 @@ def sbatch(*arguments: str, ray_gpus: int = 0) -> str:
         environment["SLURM_CONF"] = os.environ["SLURM_CONF"]
     environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
     environment["RAY_GPUS"] = str(ray_gpus)
-    command = ["sbatch", "--parsable", f"--chdir={PROJECT}", *arguments]
+    # a cluster, or the reader's SBATCH_EXPORT, may be set to export nothing
+    command = ["sbatch", "--parsable", "--export=ALL", f"--chdir={PROJECT}", *arguments]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise MachineError(f"SLURM refuses the job: {' '.join(done.stderr.split())}")

@@ -26,8 +26,8 @@ start_ray() {
     RAY_ADDRESS=$(cat "$ray/ray_current_cluster")
     export RAY_ADDRESS
     if [ "$SLURM_NNODES" -gt 1 ]; then
-        srun --overlap --nodes=$((SLURM_NNODES - 1)) --ntasks=$((SLURM_NNODES - 1)) --exclude="$SLURMD_NODENAME" \
-            --cpus-per-task="$SLURM_CPUS_ON_NODE" \
+        srun --export=ALL --overlap --nodes=$((SLURM_NNODES - 1)) --ntasks=$((SLURM_NNODES - 1)) \
+            --exclude="$SLURMD_NODENAME" --cpus-per-task="$SLURM_CPUS_ON_NODE" \
             env --block-signal=TERM ray start --address="$RAY_ADDRESS" "${node[@]}" &
     fi
 }
@@ -42,7 +42,7 @@ trap stop_ray EXIT
 
 start_ray
 status=0
-srun --overlap --nodes=1 --ntasks=1 --nodelist="$SLURMD_NODENAME" --cpus-per-task="$SLURM_CPUS_ON_NODE" \
+srun --export=ALL --overlap --nodes=1 --ntasks=1 --nodelist="$SLURMD_NODENAME" --cpus-per-task="$SLURM_CPUS_ON_NODE" \
     python experiments/launch.py element "$1" "$SLURM_ARRAY_TASK_ID" "${@:2}" || status=$?
 stop_ray
 if [ "$status" = 75 ] || [ "$status" = 143 ]; then # 143: before it could hear SIGTERM

@@ -130,6 +130,34 @@ def test_without_slurm_the_way_out_is_named(
     assert "launch.py run" in capsys.readouterr().err
 
 
+def test_the_elements_have_options_of_their_own_and_all_jobs_the_environment(
+    submit: Callable[..., int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    asked = tmp_path / "asked"
+    for name, body in (("sinfo", "echo cpu"), ("sbatch", f'echo "$@" >> {asked}; echo 7')):
+        program = tmp_path / "bin" / name
+        program.parent.mkdir(exist_ok=True)
+        program.write_text(f"#!/bin/sh\n{body}\n")
+        program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
+    monkeypatch.setenv("SBATCH_PARTITION", "cpu")
+    monkeypatch.setenv("ELEMENTS", "--partition=gpu --comment='two words'")
+    assert submit() == 0
+    tested, array, tables = asked.read_text().splitlines()
+    assert all("--export=ALL" in job.split() for job in (tested, array, tables))
+    for job in (tested, array):
+        # before the script: what follows it is the script's own
+        assert "--partition=gpu --comment=two words " in job.partition("element.sh")[0]
+    assert "--array=0" in array
+    assert "--dependency=afterany:7" in tables
+    assert "--partition" not in tables
+
+    monkeypatch.setenv("ELEMENTS", "--comment='no end")
+    assert submit() == 1
+    assert "ELEMENTS is \"--comment='no end\" (No closing quotation): give options of sbatch" in capsys.readouterr().err
+    assert len(asked.read_text().splitlines()) == 3
+
+
 def test_a_pattern_takes_several_experiments() -> None:
     small = ["profile=toy", "task=toy_math", "seed=0"]
     several = launch.load("ablate_clamp_*", small)
