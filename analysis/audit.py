@@ -11,92 +11,68 @@ are taken in the order of training and split into --points equal parts. --format
 """
 
 import argparse
-import gzip
-import itertools
-import json
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
+from analysis import evaluations
+from analysis.evaluations import Sample, graded, load_evaluation
+from analysis.quantities import part
+from analysis.records import Run, load_run, read_lines
 from analysis.tables import FORMATS, NO_VALUE, Table, number
-from rtpo.airline.statistics import TOO_MANY_ERRORS, Episode, held_out, tool_use, trunks, writing
+from rtpo.airline.statistics import Episode, held_out, tool_use, trunks, writing
 from rtpo.airline.tasks import WRITES, read_wanted
 from rtpo.errors import DataError, RTPOError
-from rtpo.types import Termination
 
-Line = Mapping[str, Any]
-
-
-def episodes(lines: Iterable[Line]) -> list[Episode]:
-    """The graded ones of `paths.jsonl` or of `evaluations.jsonl`. What could not be graded is no failure."""
-    return [_episode(line) for line in lines if line["reward"] is not None]
+PATHS = "paths.jsonl"
 
 
-def _episode(line: Line) -> Episode:
-    calls: Mapping[str, Mapping[str, int]] = line["calls"]
-    ran = sum(counts["ok"] for counts in calls.values())
-    answered = line["termination"] == Termination.ANSWERED.value
-    return Episode(
-        task=str(line["task"]),
-        success=line["reward"] == 1,
-        turns=int(line["turns"]),
-        ended=answered and line["detail"] != TOO_MANY_ERRORS,
-        cut=line["cut_turns"] > 0 or line["termination"] == Termination.CONTEXT_LIMIT.value,
-        tokens=int(line["generated_tokens"]),
-        executed=ran,
-        failed=sum(counts["attempted"] for counts in calls.values()) - ran,
-        writes=sum(counts["attempted"] for tool, counts in calls.items() if tool in WRITES),
-    )
-
-
-def first_paths(run: Path) -> list[Episode]:
-    """Raises DataError for a run without them."""
-    found = episodes(line for line in lines_of(run, "paths.jsonl") if line["parent"] is None)
+def first_paths(run: Run) -> list[Sample]:
+    """The graded ones: what could not be graded is no failure. Raises DataError for a run without them, and for one
+    whose version kept none."""
+    if PATHS not in run.manifest["files"]:
+        raise DataError(f"{run.folder} has no {PATHS}: it was made before runs kept it. Run it again.")
+    found = graded(evaluations.first_paths(run))
     if not found:
-        raise DataError(f"{run} has no graded path that began at a task: nothing was trained.")
+        raise DataError(f"{run.folder} has no graded path that began at a task: nothing was trained.")
     return found
 
 
-def lines_of(run: Path, file: str) -> list[Line]:
-    """Raises DataError for a run that is not finished, and for one whose version kept no such lines."""
-    manifest = run / "manifest.json"
-    if not manifest.exists():
-        raise DataError(f"{run} has no manifest.json: give the folder of a finished run.")
-    if file not in json.loads(manifest.read_text())["files"]:
-        raise DataError(f"{run} has no {file}: it was made before runs kept it. Run it again.")
-    return read_lines(run / file)
-
-
-def read_lines(path: Path) -> list[Line]:
-    """The lines of a file, packed or not. Raises DataError naming the first damaged one and counting all."""
-    packed = path.with_name(path.name + ".gz")
-    try:
-        data = path.read_bytes() if path.exists() else gzip.decompress(packed.read_bytes())
-    except OSError as error:
-        raise DataError(f"{path} cannot be read ({error.strerror or error}): restore it, or run again.") from error
-    lines: list[Line] = []
-    damaged = []
-    for place, text in enumerate(data.splitlines(), start=1):
-        try:
-            lines.append(json.loads(text))
-        except ValueError:
-            damaged.append(place)
-    if damaged:
-        raise DataError(f"{path} line {damaged[0]} is not JSON ({len(damaged)} damaged in all): restore it.")
-    return lines
-
-
-def parts(found: Sequence[Episode], points: int) -> list[Sequence[Episode]]:
-    """`points` parts as equal as can be, in order. Raises DataError for more parts than episodes."""
+def parts(found: Sequence[Sample], points: int) -> list[list[Episode]]:
+    """`points` parts as equal as can be, in order. Raises DataError for more parts than paths."""
     if not 1 <= points <= len(found):
-        raise DataError(f"--points is {points} and there are {len(found)} paths: use 1 to {len(found)}.")
-    ends = [round(len(found) * place / points) for place in range(points + 1)]
-    return [found[start:end] for start, end in itertools.pairwise(ends)]
+        raise DataError(f"--points is {points} and there are {len(found)} graded first paths: use 1 to {len(found)}.")
+    return [[_episode(one) for one in part(found, place, points)] for place in range(1, points + 1)]
 
 
-def trunk_table(run: Path) -> Table:
-    outcome = trunks(first_paths(run))
+def _episode(one: Sample, writes: int = 0) -> Episode:
+    """Of a graded sample."""
+    return Episode(
+        task=one.unit,
+        success=bool(one.success),
+        turns=one.turns,
+        ended=one.ended,
+        cut=one.cut,
+        tokens=one.tokens,
+        executed=one.ok,
+        failed=one.attempted - one.ok,
+        writes=writes,
+    )
+
+
+def _run(folder: Path) -> Run:
+    """Raises DataError as `load_run` does, and for a run that is not finished."""
+    _check_finished(folder, "run")
+    return load_run(folder)
+
+
+def _check_finished(folder: Path, what: str) -> None:
+    if not (folder / "manifest.json").exists():
+        raise DataError(f"{folder} has no manifest.json: give the folder of a finished {what}.")
+
+
+def trunk_table(folder: Path) -> Table:
+    outcome = trunks([_episode(one) for one in first_paths(_run(folder))])
     rows = [
         ("Paths", number(outcome.episodes, 0)),
         ("Task success, %", _percent(outcome.success)),
@@ -104,11 +80,11 @@ def trunk_table(run: Path) -> Table:
         ("No terminal signal, %", _percent(outcome.no_signal)),
         ("Length on average, turns", number(outcome.turns, 2)),
     ]
-    return _table("trunks", ("Of all first paths", "Result"), rows, f"How the first paths of {run.name} ended.")
+    return _table("trunks", ("Of all first paths", "Result"), rows, f"How the first paths of {folder.name} ended.")
 
 
-def failure_table(run: Path, points: int) -> Table:
-    columns = [trunks(part) for part in parts(first_paths(run), points)]
+def failure_table(folder: Path, points: int) -> Table:
+    columns = [trunks(episodes) for episodes in parts(first_paths(_run(folder)), points)]
     within = [
         (f"Failed within {_turns(k)}, %", [_percent(column.failed_within[k]) for column in columns])
         for k in columns[0].failed_within
@@ -122,71 +98,77 @@ def failure_table(run: Path, points: int) -> Table:
         ("Turns of a success on average", [_number(column.success_turns, 2) for column in columns]),
         ("Turns of a failure on average", [_number(column.failure_turns, 2) for column in columns]),
     ]
-    caption = f"How the first paths of {run.name} ended, over training."
+    caption = f"How the first paths of {folder.name} ended, over training."
     return _table("failures", ("", *_places(points)), [(title, *cells) for title, cells in rows], caption)
 
 
-def budget_table(run: Path, points: int) -> Table:
+def budget_table(folder: Path, points: int) -> Table:
     rows = []
-    for place, part in zip(_places(points), parts(first_paths(run), points), strict=True):
-        use = tool_use(part)
+    for place, episodes in zip(_places(points), parts(first_paths(_run(folder)), points), strict=True):
+        use = tool_use(episodes)
         rows.append(
             (
                 place,
-                _percent(sum(episode.success for episode in part) / len(part)),
+                _percent(sum(episode.success for episode in episodes) / len(episodes)),
                 number(use.calls_per_episode, 2),
                 _percent(use.execution),
-                number(sum(episode.tokens for episode in part) / len(part), 1),
+                number(sum(episode.tokens for episode in episodes) / len(episodes), 1),
             )
         )
     header = ("Training", "Success, %", "Calls a path", "Calls executed well, %", "Tokens a path")
-    return _table("budget", header, rows, f"Success, tool use and tokens of the first paths of {run.name}.")
+    return _table("budget", header, rows, f"Success, tool use and tokens of the first paths of {folder.name}.")
 
 
-def tool_table(evaluation: Path, first: int) -> Table:
+def tool_table(folder: Path, first: int) -> Table:
     """Of the first sample of each of the `first` questions. Raises DataError for an evaluation of fewer, and for one
     whose version kept no audit."""
-    lines = [line for line in read_lines(evaluation / "samples.jsonl") if line["sample"] == 0]
-    lines = sorted(lines, key=lambda line: int(line["position"]))[:first]
-    if len(lines) < first:
-        raise DataError(f"{evaluation} has {len(lines)} questions and --first is {first}: use that or fewer.")
-    if any("audit" not in line for line in lines):
-        raise DataError(f"{evaluation} was made before evaluations kept an audit: evaluate again.")
-    attempted = [sum(counts["attempted"] for counts in line["calls"].values()) for line in lines]
-    using = [line for line, calls in zip(lines, attempted, strict=True) if calls]
-    calls, ran = sum(attempted), sum(counts["ok"] for line in lines for counts in line["calls"].values())
-    programs, valid = (sum(line["audit"][key] for line in using) for key in ("programs", "valid_programs"))
+    samples = _first_samples(folder)
+    if not 1 <= first <= len(samples):
+        raise DataError(f"{folder} has {len(samples)} questions and --first is {first}: use 1 to {len(samples)}.")
+    samples = samples[:first]
+    using = [one for one in samples if one.attempted]
+    audits = [one.audit for one in using if one.audit is not None]
+    if len(audits) < len(using):
+        raise DataError(f"{folder} was made before evaluations kept an audit: evaluate again.")
+    attempted, there = [one.attempted for one in samples], graded(using)
+    programs, valid = (sum(audit[key] for audit in audits) for key in ("programs", "valid_programs"))
     rows = [
-        ("Trajectories audited", number(len(lines), 0)),
-        ("With a call, %", _percent(len(using) / len(lines))),
-        ("Calls a trajectory on average", number(calls / len(lines), 2)),
+        ("Trajectories audited", number(len(samples), 0)),
+        ("With a call, %", _percent(len(using) / len(samples))),
+        ("Calls a trajectory on average", number(sum(attempted) / len(samples), 2)),
         ("Without a call", number(attempted.count(0), 0)),
         ("With one call", number(attempted.count(1), 0)),
         ("With two or more calls", number(sum(count > 1 for count in attempted), 0)),
         ("Python programs that parse", _of(valid, programs)),
-        ("Calls executed well", _of(ran, calls)),
-        ("Right, of those with a call", _of(sum(line["reward"] == 1 for line in using), len(using))),
-        ("Answer written before the first call", _of(sum(line["audit"]["answer_first"] for line in using), len(using))),
-        ("With a repeated call", number(sum(line["audit"]["repeated"] > 0 for line in using), 0)),
+        ("Calls executed well", _of(sum(one.ok for one in samples), sum(attempted))),
+        ("Right, of those with a call", _of(sum(bool(one.success) for one in there), len(there))),
+        ("Answer written before the first call", _of(sum(audit["answer_first"] for audit in audits), len(using))),
+        ("With a repeated call", number(sum(audit["repeated"] > 0 for audit in audits), 0)),
     ]
-    caption = f"Tool calls in the first {len(lines)} questions of {evaluation.parent.name}/{evaluation.name}, one each."
+    caption = f"Tool calls in the first {len(samples)} questions of {folder.parent.name}/{folder.name}, one each."
     return _table("tools", ("Audit", "Result"), rows, caption)
 
 
-def airline_table(run: Path, tasks: Path) -> Table:
-    """The held-out episodes after training, beside an agent that does nothing."""
-    lines = [
-        line for line in lines_of(run, "evaluations.jsonl") if (line["when"], line["mode"]) == ("after", "sampled")
+def _first_samples(folder: Path) -> list[Sample]:
+    """The first of each question, in the order of the panel."""
+    _check_finished(folder, "evaluation")
+    evaluation = load_evaluation(folder)
+    lines = read_lines(folder / "samples.jsonl", evaluation.manifest["files"], ("position", "sample"))
+    firsts = [
+        (int(line["position"]), one) for line, one in zip(lines, evaluation.samples, strict=True) if line["sample"] == 0
     ]
-    if lines and "calls" not in lines[0]:
-        raise DataError(f"{run} was made before evaluations kept their calls by tool: run it again.")
-    found, wanted = episodes(lines), read_wanted(tasks / "tasks.json")
+    return [one for _, one in sorted(firsts, key=lambda found: found[0])]
+
+
+def airline_table(folder: Path, tasks: Path) -> Table:
+    """The held-out episodes after training, beside an agent that does nothing."""
+    found, wanted = _held_out(_run(folder)), read_wanted(tasks / "tasks.json")
     ids = {episode.task: episode.task.rpartition("/")[2] for episode in found}
     unknown = [task for task, one in ids.items() if one not in wanted]
     if not found or unknown:
         raise DataError(
-            f"{run} has no held-out episode of the airline." * (not found)
-            or f"{unknown[0]} of {run} is no task of {tasks}: give the folder of the tasks that it was evaluated on."
+            f"{folder} has no held-out episode of the airline." * (not found)
+            or f"{unknown[0]} of {folder} is no task of {tasks}: give the folder of the tasks that it was evaluated on."
         )
     needs_write = frozenset(task for task, one in ids.items() if wanted[one].needs_write)
     no_op = frozenset(task for task, one in ids.items() if wanted[one].no_op_scores)
@@ -208,7 +190,15 @@ def airline_table(run: Path, tasks: Path) -> Table:
         ("Writes attempted an episode", number(shown.writes_per_episode, 2)),
         ("Successes on tasks where doing nothing scores, %", _percent(shown.successes_by_no_op)),
     ]
-    return _table("airline", ("Held-out", "Result"), rows, f"The held-out airline episodes of {run.name}.")
+    return _table("airline", ("Held-out", "Result"), rows, f"The held-out airline episodes of {folder.name}.")
+
+
+def _held_out(run: Run) -> list[Episode]:
+    """The graded ones, with their calls of a tool that writes."""
+    lines = [line for line in run.answers if (line["when"], line["mode"]) == ("after", "sampled")]
+    writes = [sum(counts["attempted"] for tool, counts in line["calls"].items() if tool in WRITES) for line in lines]
+    samples = zip(evaluations.held_out(run), writes, strict=True)
+    return [_episode(one, count) for one, count in samples if one.success is not None]
 
 
 def _table(name: str, header: tuple[str, ...], rows: Sequence[tuple[str, ...]], caption: str) -> Table:
@@ -247,15 +237,16 @@ def main(arguments: list[str] | None = None) -> int:
         "airline": lambda given: airline_table(given.folder, given.tasks),
     }
     for kind in audits:
-        part = kinds.add_parser(kind)
-        part.add_argument("folder", type=Path)
-        part.add_argument("--format", choices=sorted(FORMATS), default="md")
+        command = kinds.add_parser(kind)
+        # a record knows the folders it lies in by name, which a relative path may lack
+        command.add_argument("folder", type=lambda given: Path(given).absolute())
+        command.add_argument("--format", choices=sorted(FORMATS), default="md")
         if kind == "tools":
-            part.add_argument("--first", type=int, default=100)
+            command.add_argument("--first", type=int, default=100)
         if kind in ("failures", "budget"):
-            part.add_argument("--points", type=int, default=5)
+            command.add_argument("--points", type=int, default=5)
         if kind == "airline":
-            part.add_argument("--tasks", type=Path, required=True)
+            command.add_argument("--tasks", type=Path, required=True)
     given = parser.parse_args(arguments)
     try:
         print(FORMATS[given.format](audits[given.kind](given)), end="")

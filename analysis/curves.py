@@ -8,6 +8,7 @@ import pandas as pd
 
 from analysis import measures
 from analysis.audit import first_paths, parts
+from analysis.quantities import RUN_QUANTITIES
 from analysis.records import Run, RunGroup
 from rtpo.airline.statistics import EARLY_TURNS, Episode, Trunks, tool_use, trunks
 
@@ -26,7 +27,7 @@ def ties_over_training(group: RunGroup, k: int) -> pd.DataFrame:
     """Share of the groups training turn k whose advantages are all 0, at the steps where all runs have one: x, the
     rollouts charged before the step in the mean over the runs; mean, low and high.
 
-    A step's value is the mean over its updates that train turn k.
+    A step's value is over the rows of its updates that train turn k.
     """
     curve = over_runs([_ties(run, k) for run in group.runs])
     rollouts = pd.concat([_numbered(run)["rollouts"] for run in group.runs], axis=1).mean(axis=1)
@@ -81,9 +82,9 @@ FAILED_WITHIN: Mapping[int, Callable[[Sequence[Episode]], float | None]] = {
 
 def over_first_paths(group: RunGroup, value: Callable[[Sequence[Episode]], float | None]) -> pd.DataFrame:
     """What `value` gives for each fifth of a run's graded first paths, in the order of training: x, the fifth from 1;
-    mean, low and high over the runs. A run with fewer paths than fifths has as many parts as paths.
+    mean, low and high over the runs.
 
-    Raises DataError for a run without graded first paths, or whose version kept none.
+    Raises DataError for a run with fewer than five of them, or whose version kept none.
     """
     return over_runs([_fifths(run, value) for run in group.runs])
 
@@ -107,8 +108,11 @@ def group_size(run: Run) -> int:
 
 
 def zero_advantage(run: Run) -> float:
-    """Share of groups whose advantages are all 0, averaged over steps."""
-    return measures.mean_over_steps(run, "zero_advantage")
+    """Share of groups whose advantages are all 0 over all steps, as the tables have it; NaN for a run that trained
+    nothing."""
+    pairs = RUN_QUANTITIES["zero_advantage"].of(run)
+    below = sum(pair[1] for pair in pairs)
+    return sum(pair[0] for pair in pairs) / below if below else float("nan")
 
 
 def _numbered(run: Run) -> pd.DataFrame:
@@ -118,12 +122,13 @@ def _numbered(run: Run) -> pd.DataFrame:
 def _ties(run: Run, k: int) -> pd.Series:
     values = {}
     for step in run.steps:
-        found = [measures.turn_zero_advantage(u, k) for u in step["updates"] if k in u["trained_turns"]]
-        values[int(step["step"])] = float(np.mean(found)) if found else float("nan")  # type: ignore[arg-type]
+        updates = [update for update in step["updates"] if k in update["trained_turns"]]
+        rows = sum(update["rows"] for update in updates)
+        tied = sum(update["rows"] * update["zero_advantage"][f"turn_{k}"] for update in updates)
+        values[int(step["step"])] = tied / rows if rows else float("nan")
     return pd.Series(values, dtype=float)
 
 
 def _fifths(run: Run, value: Callable[[Sequence[Episode]], float | None]) -> pd.Series:
-    paths = first_paths(run.folder)
-    values = [value(part) for part in parts(paths, min(FIFTHS, len(paths)))]
+    values = [value(paths) for paths in parts(first_paths(run), FIFTHS)]
     return pd.Series([float("nan") if one is None else one for one in values], range(1, len(values) + 1), dtype=float)

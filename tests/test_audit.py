@@ -1,10 +1,14 @@
 """The supplement's audits, on records whose answers are known by hand."""
 
+import gzip
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import synthetic_runs
+from synthetic_runs import write_evaluation, write_manifest, write_run
 
 from analysis import audit
 from rtpo.airline.statistics import TOO_MANY_ERRORS
@@ -12,43 +16,29 @@ from rtpo.airline.statistics import TOO_MANY_ERRORS
 AIRLINE_TASKS = Path(__file__).parent / "fixtures" / "airline"
 
 
-def path(reward: float | None, turns: int, **changes: Any) -> dict[str, Any]:
-    return {
-        "step": 1,
-        "parent": None,
-        "task": "q/0",
-        "termination": "answered",
-        "reward": reward,
-        "detail": "",
-        "turns": turns,
-        "cut_turns": 0,
-        "generated_tokens": 10 * turns,
-        "calls": {},
-    } | changes
+def path(
+    reward: float | None, turns: int, calls: tuple[int, int, int] = (0, 0, 0), parent: str | None = None, **changes: Any
+) -> dict[str, Any]:
+    of = synthetic_runs.episode(reward, turns=turns, tokens=10 * turns, calls=calls, **changes)
+    return synthetic_runs.path(1, "q/0", of, parent)
 
 
-def called(attempted: int, ok: int, tool: str = "python") -> dict[str, dict[str, int]]:
-    return {tool: {"attempted": attempted, "executed": ok, "ok": ok, "failed": attempted - ok}}
-
-
-def write(folder: Path, file: str, lines: list[dict[str, Any]]) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / file).write_text("".join(json.dumps(line) + "\n" for line in lines))
-    (folder / "manifest.json").write_text(json.dumps({"files": {file: "unread"}}))
-    return folder
+def write(results: Path, name: str, paths: list[dict[str, Any]] | None) -> Path:
+    """A run without a step in an experiment of its own."""
+    return write_run(results, "rtpo", 0, [], [], paths=paths, experiment=name)
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     paths = [
-        path(1.0, 2, calls=called(4, 3)),
+        path(1.0, 2, calls=(4, 4, 3)),
         path(0.0, 1),
         path(0.0, 4, termination="turn_limit"),
-        path(0.0, 3, detail=TOO_MANY_ERRORS, calls=called(1, 0)),
+        path(0.0, 3, detail=TOO_MANY_ERRORS, calls=(1, 1, 0)),
         path(None, 9),
         path(1.0, 5, parent="0.0.0.0"),
     ]
-    return write(tmp_path / "rtpo-seed0", "paths.jsonl", paths)
+    return write(tmp_path, "main", paths)
 
 
 def cells(table: Any) -> dict[str, tuple[str, ...]]:
@@ -86,26 +76,23 @@ def test_the_budget_is_told_by_part_of_the_training(run: Path) -> None:
     )
 
 
-def sample(position: int, reward: float, calls: int = 0, ok: int = 0, **audited: Any) -> dict[str, Any]:
+def sample(position: int, reward: float | None, calls: int = 0, ok: int = 0, **audited: Any) -> dict[str, Any]:
     facts = {"repeated": 0, "programs": calls, "valid_programs": calls, "answer_first": False} | audited
-    return {
-        "position": position,
-        "sample": 0,
-        "reward": reward,
-        "calls": called(calls, ok) if calls else {},
-        "audit": facts if calls else None,
-    }
+    of = synthetic_runs.episode(reward, calls=(calls, calls, ok))
+    return {"position": position, "uid": f"q/{position}", "sample": 0, "audit": facts if calls else None, **of}
 
 
-def test_tool_calls_are_counted_over_the_first_questions(tmp_path: Path) -> None:
-    lines = [
+def test_tool_calls_are_counted_over_the_first_questions(run: Path) -> None:
+    firsts = [
         sample(2, 1.0, calls=1, ok=1, answer_first=True),
         sample(0, 1.0),
         sample(1, 0.0, calls=2, ok=1, repeated=1, valid_programs=1),
-        sample(1, 1.0, calls=9, ok=9) | {"sample": 1},
         sample(3, 1.0, calls=1, ok=1),
     ]
-    folder = write(tmp_path / "gsm8k", "samples.jsonl", lines)
+    lines = [
+        line for first in firsts for line in (first, sample(first["position"], 1.0, calls=9, ok=9) | {"sample": 1})
+    ]
+    folder = write_evaluation(run, "gsm8k", lines)
     assert cells(audit.tool_table(folder, 3)) == {
         "Trajectories audited": ("3",),
         "With a call, %": ("66.67",),
@@ -121,6 +108,13 @@ def test_tool_calls_are_counted_over_the_first_questions(tmp_path: Path) -> None
     }
 
 
+def test_what_could_not_be_graded_is_neither_right_nor_wrong(run: Path) -> None:
+    folder = write_evaluation(run, "gsm8k", [sample(0, 1.0, calls=1, ok=1), sample(1, None, calls=1, ok=1)])
+    found = cells(audit.tool_table(folder, 2))
+    assert found["Right, of those with a call"] == ("1/1",)
+    assert found["Calls executed well"] == ("2/2",)
+
+
 def test_the_airline_stands_beside_doing_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = next(file.parent for file in AIRLINE_TASKS.rglob("tasks.json"))
     tasks = json.loads((folder / "tasks.json").read_text())
@@ -132,12 +126,14 @@ def test_the_airline_stands_beside_doing_nothing(tmp_path: Path, capsys: pytest.
     }
     write_task = next(uid for uid, needs in is_write.items() if needs)
     other = next(uid for uid, needs in is_write.items() if not needs)
+    calls = {"cancel_reservation": {"attempted": 1, "executed": 1, "ok": 1, "failed": 0}}
     lines = [
-        path(float(place == 0), 2, task=uid, when="after", mode="sampled", calls=called(1, 1, "cancel_reservation"))
+        synthetic_runs.held_out(uid, place, synthetic_runs.episode(float(place == 0), tokens=20) | {"calls": calls})
         for uid in (write_task, other)
         for place in range(4)
     ]
-    run = write(tmp_path / "rtpo-seed0", "evaluations.jsonl", lines)
+    lines += [line | {"when": "before", "reward": 1.0} for line in lines] + [lines[0] | {"mode": "greedy"}]
+    run = write_run(tmp_path, "rtpo", 0, [], lines)
     found = cells(audit.airline_table(run, folder))
     assert found["Pass@1, %"] == ("25.00",)
     assert found["Pass@4, %"] == ("100.00",)
@@ -148,26 +144,93 @@ def test_the_airline_stands_beside_doing_nothing(tmp_path: Path, capsys: pytest.
     assert "Response tokens a success,80.0" in capsys.readouterr().out
 
 
+def changed(manifest: dict[str, Any]) -> Callable[[Path], None]:
+    """The manifest with these entries."""
+
+    def change(folder: Path) -> None:
+        file = folder / "manifest.json"
+        file.write_text(json.dumps(json.loads(file.read_text()) | manifest))
+
+    return change
+
+
+def cut(folder: Path) -> None:
+    file = folder / "paths.jsonl"
+    file.write_text(file.read_text()[: file.read_text().index("\n") + 1])
+
+
+def cut_packed(folder: Path) -> None:
+    file = folder / "paths.jsonl"
+    file.with_name("paths.jsonl.gz").write_bytes(gzip.compress(file.read_bytes())[:-20])
+    file.unlink()
+
+
+def short_line(folder: Path) -> None:
+    (folder / "paths.jsonl").write_text('{"task": "x"}\n')
+    write_manifest(folder, json.loads((folder / "manifest.json").read_text()))
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (cut, "paths.jsonl is not the file the run left: its sha256 differs"),
+        (cut_packed, "paths.jsonl.gz cannot be unpacked"),
+        (short_line, "paths.jsonl line 1 lacks step, parent, start_k, grade"),
+        (changed({"schema": 999}), "has schema 999 and this version reads schema 1"),
+        (lambda folder: (folder / "manifest.json").unlink(), "has no manifest.json: give the folder of a finished run"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["trunks", "failures", "budget"])
+def test_a_damaged_run_is_refused_in_a_sentence(
+    run: Path, capsys: pytest.CaptureFixture[str], damage: Callable[[Path], None], words: str, kind: str
+) -> None:
+    damage(run)
+    assert audit.main([kind, str(run)]) == 1
+    told = capsys.readouterr()
+    assert (told.out, words in told.err) == ("", True)
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda folder: (folder / "manifest.json").unlink(), "give the folder of a finished evaluation"),
+        (changed({"schema": 999}), "has schema 999 and this version reads schema 1"),
+        (lambda folder: (folder / "samples.jsonl").write_text(""), "its sha256 differs from the manifest's"),
+    ],
+)
+def test_a_damaged_evaluation_is_refused_in_a_sentence(
+    run: Path, capsys: pytest.CaptureFixture[str], damage: Callable[[Path], None], words: str
+) -> None:
+    folder = write_evaluation(run, "gsm8k", [sample(0, 1.0)])
+    assert audit.main(["tools", str(folder), "--first", "1"]) == 0
+    damage(folder)
+    assert audit.main(["tools", str(folder), "--first", "1"]) == 1
+    assert words in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (["trunks", "{}/nowhere"], "has no manifest.json: give the folder of a finished run"),
-        (["trunks", "{}/old"], "has no paths.jsonl: it was made before runs kept it"),
-        (["failures", "{}/rtpo-seed0", "--points", "5"], "--points is 5 and there are 4 paths"),
-        (["tools", "{}/rtpo-seed0"], "samples.jsonl cannot be read"),
-        (["tools", "{}/short"], "has 1 questions and --first is 100"),
-        (["tools", "{}/bare", "--first", "1"], "before evaluations kept an audit"),
-        (["trunks", "{}/damaged"], "paths.jsonl line 2 is not JSON (2 damaged in all)"),
+        (["trunks", "{}/old/rtpo-seed0"], "has no paths.jsonl: it was made before runs kept it"),
+        (["trunks", "{}/untrained/rtpo-seed0"], "has no graded path that began at a task: nothing was trained"),
+        (["failures", "{}/main/rtpo-seed0", "--points", "5"], "--points is 5 and there are 4 graded first paths"),
+        (["tools", "{}/main/rtpo-seed0/short"], "has 1 questions and --first is 100: use 1 to 1"),
+        (["tools", "{}/main/rtpo-seed0/short", "--first", "0"], "has 1 questions and --first is 0"),
+        (["tools", "{}/main/rtpo-seed0/bare", "--first", "1"], "before evaluations kept an audit"),
     ],
 )
 def test_what_cannot_be_audited_is_refused_in_a_sentence(
-    run: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], words: str
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], words: str
 ) -> None:
-    write(run.parent / "old", "steps.jsonl", [])
-    write(run.parent / "short", "samples.jsonl", [sample(0, 1.0)])
-    bare = {key: value for key, value in sample(0, 1.0).items() if key != "audit"}
-    write(run.parent / "bare", "samples.jsonl", [bare])
-    damaged = write(run.parent / "damaged", "paths.jsonl", [path(1.0, 1)]) / "paths.jsonl"
-    damaged.write_text(damaged.read_text() + "{\n[\n")
-    assert audit.main([argument.format(run.parent) for argument in arguments]) == 1
+    write(tmp_path, "old", None)
+    write(tmp_path, "untrained", [path(None, 1)])
+    write_evaluation(run, "short", [sample(0, 1.0)])
+    write_evaluation(run, "bare", [sample(0, 1.0, calls=1, ok=1) | {"audit": None}])
+    assert audit.main([argument.format(tmp_path) for argument in arguments]) == 1
     assert words in capsys.readouterr().err
+
+
+def test_a_folder_may_be_named_from_within(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(run)
+    assert audit.main(["trunks", "."]) == 0
