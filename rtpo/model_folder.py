@@ -13,9 +13,14 @@ def check_model(folder: str | Path, top_logprobs: int = 0) -> None:
     algorithm asks for more log-probs at a position than the model has tokens."""
     path = Path(folder)
     if not path.is_dir():
+        remedy = (
+            f"download it: hf download Qwen/{path.name} --local-dir {path}"
+            if path.name.startswith("Qwen")
+            else "experiments/overfit.py makes those of math, search, booking"
+        )
         raise DataError(
             f"model.path is {path}: there is no such folder. Give a Hugging Face model folder with config.json, "
-            "weights (*.safetensors) and tokenizer; experiments/overfit.py makes those of math, search, booking."
+            f"weights (*.safetensors) and tokenizer; {remedy}."
         )
     contents = {}
     for name in ("config.json", "tokenizer_config.json"):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from hydra import compose, initialize_config_dir
 
@@ -39,7 +39,7 @@ from rtpo.planning_data import (
     targets,
     values,
 )
-from rtpo.planning_memory import GpuMemory, checkpoint_bytes, gpu_memory, host_bytes, trains
+from rtpo.planning_memory import GpuMemory, checkpoint_bytes, gpu_memory, host_bytes, longest_row, trains
 from rtpo.planning_records import Measured, Played, measured, played
 from rtpo.planning_sketch import Course, EpisodeShape, Sketch, chance_of_ending, course, sketch
 from rtpo.planning_time import (
@@ -54,7 +54,6 @@ from rtpo.planning_time import (
 
 __all__ = ["Plan", "PlanRow", "checkpoint_bytes", "gpu_memory", "host_bytes", "plan"]
 
-Status = Literal["fits", "does not fit", "unknown"]
 Move = tuple[str, End]
 MIDDLE: Move = ("", "mid")
 EPISODE_RANGES = ("turns", "tokens_per_turn", "tool_seconds")
@@ -63,10 +62,11 @@ VALUE_RANGES = ("thinking_share", "training_mfu", "sync_seconds")
 
 @dataclass(frozen=True)
 class Fit:
-    """Whether an element fits a machine, with what it lacks or needs."""
+    """Whether an element fits a machine, with what it lacks or needs. status: fits, does not fit, or on what host it
+    fits where the machine's is not known."""
 
     hardware: str
-    status: Status
+    status: str
     why: str
 
 
@@ -668,14 +668,21 @@ def _fit(run: RunConfig, hardware: Hardware, shape: Shape) -> Fit:
         )
     over = memory.peak_bytes - hardware.memory_bytes
     if over > 0:
-        remedy = f"; up to {memory.longest_batch:,} tokens a micro-batch fit" if memory.longest_batch else ""
-        return Fit(hardware.name, "does not fit", f"GPU memory by {over / GIB:.0f} GiB{remedy}")
+        return Fit(hardware.name, "does not fit", f"GPU memory by {over / GIB:.1f} GiB{_shorter(run, memory)}")
     need = f"{host / GIB:.0f} GiB of host memory"
     if hardware.host_gib is None:
-        return Fit(hardware.name, "unknown", f"fits GPU memory; needs {need}, and the host's is unknown")
+        return Fit(hardware.name, f"fits if the host has {host / GIB:.0f} GiB", "fits GPU memory")
     if host > hardware.host_gib * GIB:
         return Fit(hardware.name, "does not fit", f"host memory by {host / GIB - hardware.host_gib:.0f} GiB")
     return Fit(hardware.name, "fits", f"needs {need}")
+
+
+def _shorter(run: RunConfig, memory: GpuMemory) -> str:
+    if not memory.longest_batch:
+        return ""
+    row = longest_row(run)
+    beyond = f", and the longest row may have {row:,}" if row > memory.longest_batch else ""
+    return f"; up to {memory.longest_batch:,} tokens a micro-batch fit{beyond}"
 
 
 def _total(rows: Iterable[PlanRow]) -> Total:

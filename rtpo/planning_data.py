@@ -80,6 +80,11 @@ class Shape:
         return self.vocab_size * self.hidden_size * (1 if self.tie_word_embeddings else 2)
 
     @property
+    def head_parameters(self) -> int:
+        """The output head, or the matrix that it shares with the embeddings."""
+        return self.vocab_size * self.hidden_size
+
+    @property
     def parameters(self) -> int:
         return self.embedding_parameters + self.num_hidden_layers * self.layer_parameters + self.hidden_size
 

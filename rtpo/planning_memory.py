@@ -5,7 +5,7 @@ from typing import Any
 
 from rtpo.config import RunConfig
 from rtpo.errors import DataError
-from rtpo.planning_data import GIB, Hardware, Shape, model_shape, values
+from rtpo.planning_data import GIB, Hardware, Shape, episodes, model_shape, values
 
 BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
 ADAM_BYTES = 8
@@ -22,15 +22,18 @@ class Part:
 
 @dataclass(frozen=True)
 class GpuMemory:
-    """Of each GPU, in bytes: the parts that are there at once in an update, and while rollouts are generated.
+    """Of each GPU, in bytes: the parts that are there at once in an update's largest stage, and while rollouts are
+    generated.
 
     cache_tokens: that vLLM's keys and values have room for; below 0 its weights do not fit its share.
-    longest_batch: the largest actor.ppo_max_token_len_per_gpu with which an update would fit; 0 for none.
+    batch: tokens of the largest micro-batch, actor.ppo_max_token_len_per_gpu or a longer row alone; 0 for none.
+    longest_batch: that with which an update would fit; 0 for none.
     """
 
     update: tuple[Part, ...]
     generation: tuple[Part, ...]
     cache_tokens: int
+    batch: int
     longest_batch: int
 
     @property
@@ -60,11 +63,26 @@ def trains(run: RunConfig) -> bool:
     return run.descriptor.rollouts_per_task(run.algorithm_config, run.task.max_turns) > 0
 
 
+def longest_row(run: RunConfig) -> int:
+    """Tokens of the longest row of an update that the limits allow.
+
+    A row with its recorded context is at most `task.max_context_tokens`. Flattened history of stripped rollouts has the
+    thinking that no c_k had, so that limit does not bound it: prompt, K turns at their limit, and the feedback that is
+    assumed of the environment (none where nothing is).
+    """
+    task, algorithm, known = run.task, run.algorithm_config, episodes(run.task.env)
+    feedback = (task.max_turns - 1) * (known.feedback_tokens if known else 0)
+    played = task.max_prompt_tokens + task.max_turns * task.max_turn_tokens + int(feedback)
+    if algorithm.training_context == "flattened" and algorithm.rollout_context != "full":
+        return played
+    return min(played, task.max_context_tokens)
+
+
 def gpu_memory(run: RunConfig, hardware: Hardware, shape: Shape | None = None) -> GpuMemory | None:
     """The peak of each GPU when `run` uses all of this machine's; None for a profile without GPUs.
 
-    The largest micro-batch is taken to be full: actor.ppo_max_token_len_per_gpu tokens. Raises DataError for a model
-    whose shape is not known.
+    The largest micro-batch is taken to be full: actor.ppo_max_token_len_per_gpu tokens, or the longest row where that
+    is longer, which is a micro-batch of its own. Raises DataError for a model whose shape is not known.
     """
     if run.profile.platform == "cpu":
         return None
@@ -85,41 +103,47 @@ def gpu_memory(run: RunConfig, hardware: Hardware, shape: Shape | None = None) -
     if not verl_setting(run, "actor.fsdp_config.optimizer_offload", False):
         stays += [Part("Adam's states", adam)]
     if not trains(run):
-        return GpuMemory((), (engine, *stays, overhead), int(cache), 0)
+        return GpuMemory((), (engine, *stays, overhead), int(cache), 0, 0)
     fixed = [
         Part("parameter shards", shard),
         Part("gradient shards", shard),
         Part("Adam's states", adam),
         Part("gathered weights", 2 * (shape.embedding_parameters + 2 * shape.layer_parameters)),
+        Part("gradients before they are sharded", 2 * (shape.head_parameters + shape.layer_parameters)),
         overhead,
         *([engine] if is_awake else []),
     ]
-    tokens = int(verl_setting(run, "actor.ppo_max_token_len_per_gpu", 16384))
+    tokens = max(int(verl_setting(run, "actor.ppo_max_token_len_per_gpu", 16384)), longest_row(run))
     is_fused = bool(verl_setting(run, "model.use_fused_kernels", False))
     at_once = min(tokens, int(assumed.fused_chunk)) if is_fused else tokens
     logits = Part("logits", at_once * assumed.logit_bytes * shape.vocab_size)
-    activations = _activation_bytes(run, shape)
+    is_recomputed = bool(verl_setting(run, "model.enable_gradient_checkpointing", True))
+    layer = _layer_bytes(shape)
+    # each layer's input, or all that each keeps
+    kept = shape.num_hidden_layers * (2.0 * shape.hidden_size + (0 if is_recomputed else layer))
+    again = Part("a layer computed again", tokens * layer if is_recomputed else 0.0)
     room = hardware.memory_bytes - sum(part.bytes for part in fixed)
-    if is_fused:
-        longest = (room - logits.bytes) / activations
-    else:
-        longest = room / (activations + assumed.logit_bytes * shape.vocab_size)
-    batch = [Part("activations", tokens * activations), logits]
-    return GpuMemory((*fixed, *batch), (engine, *stays, overhead), int(cache), max(0, int(longest) // 1024 * 1024))
+    # logits are gone when the first layer is computed again
+    with_logits = (room - logits.bytes) / kept if is_fused else room / (kept + assumed.logit_bytes * shape.vocab_size)
+    longest = min(with_logits, room / (kept + layer)) if is_recomputed else with_logits
+    update = (*fixed, Part("activations", tokens * kept), max(logits, again, key=lambda part: part.bytes))
+    return GpuMemory(update, (engine, *stays, overhead), int(cache), tokens, max(0, int(longest) // 1024 * 1024))
 
 
-def _activation_bytes(run: RunConfig, shape: Shape) -> float:
-    """Of one token at the moment its logits are there, in bf16: each layer's input, or all that a layer keeps."""
-    kept = shape.hidden_size
-    if not verl_setting(run, "model.enable_gradient_checkpointing", True):
-        attention = 4 * shape.num_attention_heads * shape.head_dim
-        kept += 6 * shape.hidden_size + attention + 4 * shape.intermediate_size
-    return 2.0 * shape.num_hidden_layers * kept
+def _layer_bytes(shape: Shape) -> float:
+    """Of one token, what one layer keeps for its backward pass: in bf16 gate, up, activation and product, q, k, v and
+    the attention's output; of each of its four norms the input in fp32, and what it is scaled to and gives in bf16."""
+    query, key = shape.num_attention_heads * shape.head_dim, shape.num_key_value_heads * shape.head_dim
+    return 2.0 * (4 * shape.intermediate_size + 2 * query + 2 * key) + 8.0 * (2 * shape.hidden_size + query + key)
 
 
 def host_bytes(run: RunConfig, hardware: Hardware, shape: Shape | None = None) -> float | None:
-    """Memory of a node's processor when `run` uses all of this machine's GPUs: what is offloaded, the reference
-    policy (which verl always keeps there) and the processes; None for a profile without GPUs. Raises DataError."""
+    """Memory of a node's processor when `run` uses all of this machine's GPUs, in its largest stage; None for a profile
+    without GPUs. Raises DataError.
+
+    What is offloaded, the reference policy (which verl always keeps there) and the processes. When the trained policy
+    is evaluated by the same process, its first rank reads the whole model in fp32 beside them.
+    """
     if run.profile.platform == "cpu":
         return None
     shape = shape or model_shape(run.model.name, run.model.path)
@@ -130,7 +154,8 @@ def host_bytes(run: RunConfig, hardware: Hardware, shape: Shape | None = None) -
         bytes_of += ADAM_BYTES if verl_setting(run, "actor.fsdp_config.optimizer_offload", False) else 0
         if run.algorithm_config.kl > 0:
             bytes_of += BYTES[verl_setting(run, "ref.fsdp_config.model_dtype", "fp32")]
-    return shape.parameters * bytes_of / run.profile.nodes + values().process_gib * GIB * hardware.gpus
+    whole = shape.parameters * BYTES["fp32"]
+    return whole + shape.parameters * bytes_of / run.profile.nodes + values().process_gib * GIB * hardware.gpus
 
 
 def save_bytes(run: RunConfig, shape: Shape) -> int:

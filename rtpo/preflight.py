@@ -6,7 +6,7 @@ import shutil
 import socket
 import subprocess
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -24,8 +24,8 @@ from rtpo.evaluation import compose_evaluation
 from rtpo.export import check_same_model
 from rtpo.launch import Element, Experiment
 from rtpo.model_folder import check_model
-from rtpo.planning_data import GIB, Hardware
-from rtpo.planning_memory import checkpoint_bytes, gpu_memory, host_bytes, verl_setting
+from rtpo.planning_data import GIB, Hardware, all_hardware
+from rtpo.planning_memory import GpuMemory, checkpoint_bytes, gpu_memory, host_bytes, longest_row, trains, verl_setting
 from rtpo.records import RunFolder
 from rtpo.run import model_sha256
 from rtpo.tasks import load_tasks
@@ -49,9 +49,10 @@ class Gpu:
 def problems(experiment: Experiment, *, here: bool = False, evaluation: Sequence[str] = ()) -> list[str]:
     """A sentence for each thing that is missing or does not fit; nothing is made or changed.
 
-    Files, packages, settings and room for all elements' saves. here: also whether this machine is one that an element
-    can run on (GPUs, memory, sandbox, servers), and room for one element's saves alone. evaluation: overrides of
-    experiments/evaluate.py for the benchmarks.
+    Files, packages, settings, whether an element fits the profile's machine where that is known (rtpo/hardware.yaml)
+    and the memory that is asked for, and room for all elements' saves. here: also whether this machine is one that an
+    element can run on (GPUs, memory, sandbox, servers), and room for one element's saves alone. evaluation: overrides
+    of experiments/evaluate.py for the benchmarks.
     """
     runs = [element.run for element in experiment.elements]
     found: list[str] = []
@@ -197,26 +198,105 @@ def _setting_problems(run: RunConfig, experiment: Experiment) -> Iterator[str]:
             f"verl.actor_rollout_ref.rollout.tensor_model_parallel_size is {parallel}, which does not divide "
             f"{processes} training process(es): use a divisor."
         )
+    if profile.name in all_hardware():
+        yield from _memory_problems(run, experiment)
+
+
+def _memory_problems(run: RunConfig, experiment: Experiment) -> Iterator[str]:
+    """On the profile's own machine, by the plan's estimate (docs/planning.md)."""
+    known, profile = all_hardware()[run.profile.name], run.profile
+    on_gpus = _gpu_memory(run, replace(known, gpus=profile.processes * profile.nodes))
+    if on_gpus is not None and on_gpus.peak_bytes > known.memory_bytes:
+        yield (
+            f"profile {profile.name}: {_needed(run, on_gpus)}, and one of its machine has {known.memory_gib:.0f} "
+            f"GiB: {_gpu_remedy(run, on_gpus, known.memory_bytes)}."
+        )
+    host = _host_bytes(run, replace(known, gpus=profile.processes))
+    if host is None:
+        return
+    asked = experiment.resources.memory_gb
+    needed = (
+        f"launch.resources.memory_gb is {asked}, and {run.model.name} is estimated to need {host / GIB:.0f} GiB of a "
+        "node's memory"
+    )
+    less = "offload less (verl.actor_rollout_ref.actor.fsdp_config)"
+    if known.host_gib is not None and max(asked * GIB, host) > known.host_gib * GIB:
+        yield (
+            f"{needed}, of which {known.title} has {known.host_gib:.0f}: ask for no more than it has, and {less} or "
+            "take a smaller model where that is too little."
+        )
+    elif host > asked * GIB:
+        yield f"{needed}: ask for that or more, or {less}."
+
+
+def _gpu_memory(run: RunConfig, hardware: Hardware) -> GpuMemory | None:
+    """None where the model's shape is not known, which `check_model` says, or the profile has no GPUs."""
+    try:
+        return gpu_memory(run, hardware)
+    except DataError:
+        return None
+
+
+def _host_bytes(run: RunConfig, hardware: Hardware) -> float | None:
+    try:
+        return host_bytes(run, hardware)
+    except DataError:
+        return None
+
+
+def _needed(run: RunConfig, memory: GpuMemory) -> str:
+    processes = run.profile.processes * run.profile.nodes
+    return f"{run.model.name} on {processes} GPU(s) is estimated to need {memory.peak_bytes / GIB:.0f} GiB on each"
+
+
+def _gpu_remedy(run: RunConfig, memory: GpuMemory, there: float) -> str:
+    """By what is too large: the update, which a shorter micro-batch may mend, or generation."""
+    prefix, remedies = "verl.actor_rollout_ref.", ["take more or larger GPUs"]
+    stays_awake = not verl_setting(run, "rollout.free_cache_engine", True)
+    if memory.update_bytes > there and memory.longest_batch >= longest_row(run):
+        remedies.append(f"set {prefix}actor.ppo_max_token_len_per_gpu={memory.longest_batch}")
+    elif memory.update_bytes > there and memory.longest_batch:
+        remedies.append(
+            f"lower the limits of task (the longest row may have {longest_row(run):,} tokens, and "
+            f"{memory.longest_batch:,} fit)"
+        )
+    if memory.generation_bytes > there or stays_awake:
+        remedies.append(f"lower {prefix}rollout.gpu_memory_utilization")
+    return ", or ".join(remedies)
 
 
 # room
 
 
 def _disk_problems(runs: Sequence[RunConfig], here: bool) -> Iterator[str]:
-    by_place: dict[Path, list[int]] = {}
+    by_place: dict[Path, list[tuple[int, int, int]]] = {}
     for run in runs:
-        needed = checkpoint_bytes(run)
-        if needed is not None:
+        most = checkpoint_bytes(run)
+        if most is not None:
             there = sum(file.stat().st_size for file in (run.folder / "checkpoints").rglob("*") if file.is_file())
-            by_place.setdefault(_existing(Path(run.results)), []).append(max(0, needed - there))
+            by_place.setdefault(_existing(Path(run.results)), []).append((most, _kept_bytes(run, most), there))
     for place, sizes in by_place.items():
-        needed, free = max(sizes) if here else sum(sizes), shutil.disk_usage(place).free
+        at_once = [max(0, most - there) for most, _, there in sizes]
+        kept = sum(max(0, kept - there) for _, kept, there in sizes)
+        # however few run at a time, one save is being written beside those that are kept
+        needed = max(at_once) if here else kept + max(most - kept for most, kept, _ in sizes)
+        free = shutil.disk_usage(place).free
         if needed > free:
-            whose = "an element" if here else f"{len(sizes)} element(s)"
-            yield (
-                f"the saves of {whose} are estimated at {needed / GIB:,.0f} GiB and {place} has {free / GIB:,.0f} GiB "
-                "free: lower save.keep, name another results folder, launch fewer seeds at a time, or make room."
+            whose = (
+                "the saves of an element are"
+                if here
+                else f"save.keep saves of each of {len(sizes)} element(s) that are not finished, and one being "
+                f"written, are ({sum(at_once) / GIB:,.0f} GiB with all of them at once)"
             )
+            yield (
+                f"{whose} estimated at {needed / GIB:,.0f} GiB and {place} has {free / GIB:,.0f} GiB free: lower "
+                "save.keep, name another results folder, launch fewer seeds at a time, or make room."
+            )
+
+
+def _kept_bytes(run: RunConfig, most: int) -> int:
+    """Of the most that a run's saves take, what stays when none is being written."""
+    return most // (run.save.keep + 1) * run.save.keep if trains(run) else most
 
 
 def _existing(path: Path) -> Path:
@@ -237,7 +317,7 @@ def _machine_problems(runs: Sequence[RunConfig]) -> Iterator[str]:
         return
     for run in runs:
         yield from _gpu_problems(run, there)
-        needed = host_bytes(run, _hardware(run.profile.processes, there))
+        needed = _host_bytes(run, _hardware(run.profile.processes, there))
         if needed is not None and needed > memory_gib() * GIB:
             yield (
                 f"{run.model.name} is estimated to need {needed / GIB:.0f} GiB of this machine's memory and "
@@ -257,14 +337,10 @@ def _gpu_problems(run: RunConfig, there: Sequence[Gpu]) -> Iterator[str]:
         if gpu.used_gib > USED_GIB:
             yield f"GPU {gpu.index} is in use: {gpu.used_gib:.1f} of {gpu.memory_gib:.0f} GiB are taken; free it."
     smallest, processes = min(gpu.memory_gib for gpu in there), profile.processes * profile.nodes
-    needed = gpu_memory(run, _hardware(processes, there))
+    needed = _gpu_memory(run, _hardware(processes, there))
     if needed is not None and needed.peak_bytes > smallest * GIB:
-        most = needed.longest_batch
-        shorter = f", or set verl.actor_rollout_ref.actor.ppo_max_token_len_per_gpu={most}" if most else ""
-        yield (
-            f"{run.model.name} on {processes} GPU(s) is estimated to need {needed.peak_bytes / GIB:.0f} GiB on each, "
-            f"and one has {smallest:.0f} GiB: take more or larger GPUs{shorter}."
-        )
+        remedy = _gpu_remedy(run, needed, smallest * GIB)
+        yield f"{_needed(run, needed)}, and one has {smallest:.0f} GiB: {remedy}."
 
 
 def _hardware(processes: int, there: Sequence[Gpu]) -> Hardware:
@@ -306,8 +382,7 @@ def gpus() -> list[Gpu]:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise MachineError(f"nvidia-smi fails ({(done.stderr or done.stdout).strip()}): have the driver looked at.")
-    rows = [[int(word) for word in line.split(",")] for line in done.stdout.splitlines() if line.strip()]
-    found = [Gpu(index, total / 1024, used / 1024) for index, total, used in rows]
+    found = [_gpu(line) for line in done.stdout.splitlines() if line.strip()]
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
         return found
@@ -315,6 +390,18 @@ def gpus() -> list[Gpu]:
     if all(word.strip().isdigit() for word in chosen):
         return [gpu for gpu in found if str(gpu.index) in {word.strip() for word in chosen}]
     return found[: len(chosen)]  # by names that nvidia-smi's list does not have
+
+
+def _gpu(line: str) -> Gpu:
+    """Of a line with a GPU's index, and its memory in all and in use in MiB. Raises MachineError."""
+    try:
+        index, total, used = (int(word) for word in line.split(","))
+    except ValueError:
+        raise MachineError(
+            f"nvidia-smi says {line.strip()!r} where a GPU's index, memory and used memory should be: a GPU in MIG "
+            "mode or one that is lost is not measured so; turn MIG off, or have the driver looked at."
+        ) from None
+    return Gpu(index, total / 1024, used / 1024)
 
 
 def memory_gib() -> float:

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rtpo.chat import ChatFormat
-from rtpo.config import DataConfig, TaskConfig
+from rtpo.config import PROJECT, DataConfig, TaskConfig
+from rtpo.data.registry import REGISTRY
 from rtpo.envs import ENVIRONMENTS
 from rtpo.episodes import opening_context
 from rtpo.errors import ConfigError, DataError
@@ -18,6 +19,7 @@ def load_tasks(task: TaskConfig, data: DataConfig) -> list[Task]:
     """The tasks of one of a task's data sets. Raises ConfigError, DataError."""
     environment = ENVIRONMENTS[task.env]
     if data.file is not None:
+        _check_prepared(Path(data.file))
         tasks = environment.read(Path(data.file))
         if data.split != "all":
             tasks = [one for one in tasks if split_of(environment.split_key(one)) == data.split]
@@ -31,6 +33,17 @@ def load_tasks(task: TaskConfig, data: DataConfig) -> list[Task]:
         raise ConfigError(f"task.env {task.env} reads its tasks from a file: name one with data=<file>.")
     assert data.count is not None  # `compose_run` has seen to it
     return environment.generate(data.split, data.count, data.seed)
+
+
+def _check_prepared(file: Path) -> None:
+    """Raises DataError for a file that is missing and has the name of a set that can be prepared."""
+    known = REGISTRY.get(file.stem)
+    if known is not None and known.parse is not None and not file.exists():
+        folder = "" if file.parent == PROJECT / "data" else f" --folder {file.parent}"
+        raise DataError(
+            f"data file {file} cannot be read (No such file or directory): python experiments/prepare_data.py "
+            f"{file.stem}{folder} makes it."
+        )
 
 
 def take(tasks: Sequence[Task], start: int, count: int, seed: int) -> list[Task]:

@@ -17,6 +17,7 @@ from rtpo.errors import ConfigError, DataError
 from rtpo.launch import experiments, load_experiment
 from rtpo.planning import Plan, calibration, checkpoint_bytes, gpu_memory, host_bytes, plan
 from rtpo.planning_data import GIB, Shape, find_hardware, model_shape
+from rtpo.planning_memory import longest_row
 from rtpo.planning_records import _records, measured, played
 from rtpo.planning_sketch import UNITS, EpisodeShape, SketchHarness, chance_of_ending, course, sketch
 from rtpo.planning_text import render, summary
@@ -82,7 +83,12 @@ def test_memory_of_the_papers_machine_is_the_sum_of_its_parts() -> None:
     parts = {part.name: part.bytes for part in memory.update}
     assert parts["parameter shards"] == parts["gradient shards"] == 4 * shape.parameters / 8
     assert parts["Adam's states"] == 8 * shape.parameters / 8
-    assert parts["logits"] == 16 * 512 * 151936
+    assert parts["gradients before they are sharded"] == 2 * (151936 * 4096 + shape.layer_parameters)
+    # in bf16 gate, up, activation, product, q, k, v, attention; the four norms keep 8 bytes for each of theirs
+    layer = 2 * (4 * 12288 + 2 * 4096 + 2 * 1024) + 8 * (2 * 4096 + 4096 + 1024)
+    assert parts["a layer computed again"] == layer * 32768
+    # more than a chunk's logits, which are gone by then
+    assert "logits" not in parts
     assert parts["activations"] == 2 * 36 * 4096 * 32768
     assert memory.update_bytes == sum(parts.values())
     assert memory.peak_bytes == max(memory.update_bytes, memory.generation_bytes)
@@ -90,7 +96,33 @@ def test_memory_of_the_papers_machine_is_the_sum_of_its_parts() -> None:
     assert memory.cache_tokens == int((0.6 * 79 * GIB - 2 * shape.parameters - 4 * GIB) / (2 * 2 * 36 * 8 * 128))
     host = host_bytes(run, A100X8)
     assert host is not None
-    assert host == pytest.approx(16 * shape.parameters + 8 * 6 * GIB)
+    # offloaded, the reference, and the whole model that an evaluation's first rank reads
+    assert host == pytest.approx((16 + 4) * shape.parameters + 8 * 6 * GIB)
+
+
+def test_without_fused_kernels_the_logits_are_the_largest_part() -> None:
+    memory = gpu_memory(element("grpo", "math_paper", "verl.actor_rollout_ref.model.use_fused_kernels=false"), A100X8)
+    assert memory is not None
+    parts = {part.name: part.bytes for part in memory.update}
+    assert parts["logits"] == 16 * 32768 * 151936
+    assert "a layer computed again" not in parts
+
+
+def test_a_row_longer_than_a_micro_batch_is_one_of_its_own() -> None:
+    """Flattened history of stripped rollouts is not bounded by the context limit."""
+    flattened = element("grpo", "search_paper")
+    assert longest_row(flattened) == 8192 + 6 * 4096 + 5 * 750
+    assert longest_row(element("rtpo", "search_paper")) == 32768
+    assert longest_row(element("grpo", "search_paper", "algorithm.rollout_context=full")) == 32768
+    assert longest_row(element("grpo")) == 8192 + 3 * 4096 + 2 * 100
+    memory, recorded = gpu_memory(flattened, A100X8), gpu_memory(element("rtpo", "search_paper"), A100X8)
+    assert memory is not None
+    assert recorded is not None
+    assert (memory.batch, recorded.batch) == (8192 + 6 * 4096 + 5 * 750, 32768)
+    assert memory.update_bytes > recorded.update_bytes
+    (row,) = plan("main_table", [*PAPER, "task=search_paper", "algorithm=grpo"]).rows
+    (why,) = [fit.why for fit in row.fits if fit.hardware == "h200x1"]
+    assert why.endswith("tokens a micro-batch fit, and the longest row may have 36,518")
 
 
 @pytest.mark.parametrize("fused", ["true", "false"])
@@ -101,8 +133,9 @@ def test_the_longest_micro_batch_fits_and_the_next_does_not(fused: str) -> None:
     assert memory is not None
     # all logits at once leave no room for the longest context
     assert (0 < memory.longest_batch < 32768) is (fused == "false")
+    short = ("task.max_prompt_tokens=512", "task.max_turn_tokens=64")
     for tokens, fits in ((memory.longest_batch, True), (memory.longest_batch + 1024, False)):
-        there = gpu_memory(element("grpo", "math_paper", kernels, f"{key}={tokens}"), A100X8)
+        there = gpu_memory(element("grpo", "math_paper", kernels, *short, f"{key}={tokens}"), A100X8)
         assert there is not None
         assert (there.update_bytes <= A100X8.memory_bytes) is fits
 
@@ -295,9 +328,9 @@ def test_each_machine_has_a_verdict_with_its_reason() -> None:
     (row,) = plan("main_table", [*PAPER, "task=math_paper", "algorithm=vanilla"]).rows
     assert [(fit.hardware, fit.status) for fit in row.fits] == [
         ("a100x8", "fits"),
-        ("a100x4", "unknown"),
-        ("h200x1", "unknown"),
-        ("a100x1", "unknown"),
+        ("a100x4", "fits if the host has 55 GiB"),
+        ("h200x1", "fits if the host has 37 GiB"),
+        ("a100x1", "fits if the host has 37 GiB"),
     ]
     (trained,) = plan("main_table", [*PAPER, "task=math_paper", "algorithm=grpo"]).rows
     assert all(fit.why for fit in trained.fits)

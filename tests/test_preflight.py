@@ -12,6 +12,7 @@ import pytest
 from experiments.preflight import main
 from rtpo import preflight
 from rtpo.config import PROJECT
+from rtpo.errors import MachineError
 from rtpo.launch import Experiment, load_experiment
 from rtpo.preflight import Gpu, gpus, memory_gib, problems
 from rtpo.records import RunFolder
@@ -81,10 +82,12 @@ def test_files_that_are_missing_are_each_named_once(results: Path, tmp_path: Pat
     assert len(experiment.elements) == 4
     found = problems(experiment, evaluation=[f"data={tmp_path}"])
     assert sum(f"model.path is {PROJECT / 'models' / 'Qwen3-8B'}: there is no such folder" in one for one in found) == 1
-    for name in ("math_train", "hard_search"):
-        assert sum(f"data file {PROJECT / 'data' / name}.jsonl cannot be read" in one for one in found) == 1
-    for name in ("aime24", "2wiki"):
-        assert sum(f"data file {tmp_path / name}.jsonl cannot be read" in one for one in found) == 1
+    assert any(f"hf download Qwen/Qwen3-8B --local-dir {PROJECT / 'models' / 'Qwen3-8B'}." in one for one in found)
+    for folder, names in ((PROJECT / "data", ("math_train", "hard_search")), (tmp_path, ("aime24", "2wiki"))):
+        elsewhere = f" --folder {tmp_path}" if folder == tmp_path else ""
+        for name in names:
+            (sentence,) = [one for one in found if f"data file {folder / name}.jsonl cannot be read" in one]
+            assert sentence.endswith(f": python experiments/prepare_data.py {name}{elsewhere} makes it.")
     assert sum("is no whole search index" in one for one in found) == 1
     assert sum("needs vllm, which is not installed" in one for one in found) == 1
 
@@ -113,6 +116,37 @@ def test_settings_that_cannot_be_are_said(results: Path) -> None:
         "tensor_model_parallel_size is 3, which does not divide 8",
     ):
         assert any(sentence in one for one in found), sentence
+
+
+def test_what_does_not_fit_the_profiles_machine_is_said_before_it_is_asked_for(results: Path) -> None:
+    """By the plan's estimate, of models that are not here."""
+
+    def said(*overrides: str) -> list[str]:
+        chosen = ["task=math_paper", "algorithm=grpo", "seed=0", f"results={results}", *overrides]
+        found = problems(load_experiment("main_table", chosen))
+        return [one for one in found if "estimated to need" in one]
+
+    assert said("profile=a100x8") == said("profile=a100x1") == []
+    batch = "verl.actor_rollout_ref.actor.ppo_max_token_len_per_gpu"
+    (sentence,) = said("profile=a100x8", f"{batch}=262144")
+    assert sentence.startswith("profile a100x8: Qwen3-8B on 8 GPU(s) is estimated to need ")
+    assert f"and one of its machine has 79 GiB: take more or larger GPUs, or set {batch}=" in sentence
+    assert said("profile=a100x8", f"{batch}={sentence.rpartition('=')[2].rstrip('.')}") == []
+    (sentence,) = said(
+        "profile=a100x8", "task.max_context_tokens=262144", "algorithm.training_context=recorded", "task.max_turns=60"
+    )
+    assert "or lower the limits of task (the longest row may have 259," in sentence
+    (sentence,) = said("profile=a100x8", "verl.actor_rollout_ref.rollout.gpu_memory_utilization=0.99")
+    assert sentence.endswith("or lower verl.actor_rollout_ref.rollout.gpu_memory_utilization.")
+    gpu, host = said("profile=a100x1", "launch.models.main=Qwen3-8B")
+    assert gpu.startswith("profile a100x1: Qwen3-8B on 1 GPU(s) is estimated to need ")
+    assert gpu.endswith("and one of its machine has 79 GiB: take more or larger GPUs.")
+    assert host.startswith("launch.resources.memory_gb is 96, and Qwen3-8B is estimated to need 159 GiB of a node's ")
+    (sentence,) = said("profile=a100x8", "launch.resources.memory_gb=100")
+    assert sentence.startswith("launch.resources.memory_gb is 100, and Qwen3-8B is estimated to need 201 GiB of a ")
+    assert "memory: ask for that or more, or offload less" in sentence
+    (sentence,) = said("profile=a100x8", "launch.resources.memory_gb=512")
+    assert "of a node's memory, of which 8xA100-80G has 256: ask for no more than it has" in sentence
 
 
 def test_a_folder_of_another_configuration_is_refused(results: Path) -> None:
@@ -158,12 +192,17 @@ def test_a_checkpoint_of_another_model_is_refused(results: Path, tmp_path: Path)
 
 def test_room_on_disk_is_that_of_all_elements_or_of_one_here(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preflight, "checkpoint_bytes", lambda run: 600 << 30)
-    monkeypatch.setattr(shutil, "disk_usage", lambda place: shutil._ntuple_diskusage(2 << 40, 1 << 40, 1000 << 30))
+    monkeypatch.setattr(shutil, "disk_usage", lambda place: shutil._ntuple_diskusage(2 << 40, 1 << 40, 800 << 30))
     experiment = toy(results, "seed=0,1")
     (sentence,) = problems(experiment)
-    assert "the saves of 2 element(s) are estimated at 1,200 GiB" in sentence
-    assert "has 1,000 GiB free" in sentence
+    assert "save.keep saves of each of 2 element(s) that are not finished, and one being written, are " in sentence
+    # of 600 at most 300 are kept
+    assert "(1,200 GiB with all of them at once) estimated at 900 GiB and " in sentence
+    assert "has 800 GiB free" in sentence
     assert problems(experiment, here=True) == []
+    monkeypatch.setattr(shutil, "disk_usage", lambda place: shutil._ntuple_diskusage(2 << 40, 1 << 40, 900 << 30))
+    assert problems(experiment) == []
+    monkeypatch.setattr(shutil, "disk_usage", lambda place: shutil._ntuple_diskusage(2 << 40, 1 << 40, 800 << 30))
     finished = RunFolder(experiment.elements[0].run.folder)
     finished.open(experiment.elements[0].run.as_dict())
     (finished.path / "manifest.json").write_text(json.dumps({"model_sha256": model_sha256(str(WARM_START))}))
@@ -202,6 +241,14 @@ def test_only_visible_gpus_count(smi: Any, monkeypatch: pytest.MonkeyPatch) -> N
     assert gpus() == []
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-5f,GPU-6a,MIG-1")
     assert len(gpus()) == 3
+
+
+def test_memory_that_nvidia_smi_does_not_give_is_a_sentence(smi: Any, tmp_path: Path) -> None:
+    smi((0, 81920, 4))
+    program = tmp_path / "bin" / "nvidia-smi"
+    program.write_text("#!/bin/sh\necho '0, 81920, [N/A]'\n")
+    with pytest.raises(MachineError, match=r"^nvidia-smi says '0, 81920, \[N/A\]' where a GPU's index, .* MIG mode"):
+        gpus()
 
 
 def test_a_cluster_that_is_not_there_and_too_few_cpus_are_said(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -154,7 +154,7 @@ def test_the_elements_have_options_of_their_own_and_all_jobs_the_environment(
 
     monkeypatch.setenv("ELEMENTS", "--comment='no end")
     assert submit() == 1
-    assert "ELEMENTS is \"--comment='no end\" (No closing quotation): give options of sbatch" in capsys.readouterr().err
+    assert 'ELEMENTS is "--comment=\'no end" (No closing quotation): give options of sbatch' in capsys.readouterr().err
     assert len(asked.read_text().splitlines()) == 3
 
 
