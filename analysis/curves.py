@@ -8,7 +8,7 @@ import pandas as pd
 
 from analysis import measures
 from analysis.audit import first_paths, parts
-from analysis.quantities import RUN_QUANTITIES
+from analysis.quantities import RUN_QUANTITIES, run_cells
 from analysis.records import Run, RunGroup
 from rtpo.airline.statistics import EARLY_TURNS, Episode, Trunks, tool_use, trunks
 
@@ -107,12 +107,16 @@ def group_size(run: Run) -> int:
     return int(run.config["algorithm"]["group_size"])
 
 
-def zero_advantage(run: Run) -> float:
-    """Share of groups whose advantages are all 0 over all steps, as the tables have it; NaN for a run that trained
-    nothing."""
-    pairs = RUN_QUANTITIES["zero_advantage"].of(run)
-    below = sum(pair[1] for pair in pairs)
-    return sum(pair[0] for pair in pairs) / below if below else float("nan")
+def zero_advantage(group: RunGroup) -> tuple[float, float, float]:
+    """Share of groups whose advantages are all 0, over all steps of all runs as in the tables, and the least and
+    greatest of a run. NaN where nothing was trained."""
+
+    def rate(runs: Sequence[Run]) -> float:
+        cells = run_cells(RUN_QUANTITIES["zero_advantage"], runs)
+        return float(cells.above.sum() / cells.below.sum()) if cells.below.any() else float("nan")
+
+    found = [rate([run]) for run in group.runs]
+    return rate(group.runs), min(found), max(found)
 
 
 def _numbered(run: Run) -> pd.DataFrame:

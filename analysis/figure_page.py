@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from analysis.curves import FIFTHS
 from analysis.figure_sources import EXPERIMENTS, PAPER, PATHS, STUDY_NAME, Row, Source, sources
 from analysis.figures_shared import Rows
 from analysis.paper_figures import FIGURES, SCHEMATIC, PaperFigure, select
@@ -15,6 +16,10 @@ DOCS = Path("docs")
 PAGE = DOCS / "figures.md"
 KEPT = ("toy", "main_table_toy_toy_math", "main_table_toy_toy_knowledge")
 """folders of results/ that the repository keeps, all that docs/figures.md shows"""
+CASES = (
+    "The paper's two case studies can be shown on training rollouts alone: evaluations keep no contexts "
+    "([view.md](view.md)).\n"
+)
 COMMAND = "python analysis/make_figures.py"
 
 
@@ -46,13 +51,11 @@ class Drawing:
         return records_checksum([run.folder / "manifest.json" for run in runs])
 
     @property
-    def commands(self) -> list[str]:
-        """What makes the runs that it lacks; none for the toy study, whose plan has no others."""
-        if self.source.folders is not None:
-            return []
+    def commands(self) -> str:
+        """What makes the runs that it lacks; empty for the toy study, whose plan has no others."""
         rows = (*self.rows.drawn.values(), *self.rows.left_out)
-        needed = dict.fromkeys(experiment for row in rows for experiment in row.missing.values())
-        return [self.source.command(experiment) for experiment in needed]
+        needed = list(dict.fromkeys(experiment for row in rows for experiment in row.missing.values()))
+        return self.source.commands(needed) if needed and self.source.folders is None else ""
 
     def draw(self, files: Files) -> None:
         """Into `files`, each with its metadata."""
@@ -60,16 +63,15 @@ class Drawing:
 
     def not_run(self) -> str:
         """What of it was not run, and the commands that would; empty where nothing is missing."""
-        if self.is_drawn and not self.rows.missing:
-            return ""
-        return "; ".join([f"{self.name}, {self.source.name}: {self.lack}", *self.commands])
+        return f"{self.name}, {self.source.name}: {self.lack}" if self.lack else ""
 
     @property
     def lack(self) -> str:
-        """What of it was not run, in a few words."""
-        if self.is_drawn:
-            return f"{NOT_RUN}: {', '.join(self.rows.missing)}"
-        return f"no runs that kept {PATHS}" if self.figure.needs_paths and self.source.folders else NOT_RUN
+        """What of it was not run or cannot be drawn, and the commands that would; empty where nothing is missing."""
+        missing = f"{NOT_RUN}: {', '.join(self.rows.missing)}" if self.rows.missing else ""
+        if not self.is_drawn and not self.rows.short:
+            missing = f"no runs that kept {PATHS}" if self.figure.needs_paths and self.source.folders else NOT_RUN
+        return "; ".join(filter(None, (self.rows.too_short, missing, self.commands)))
 
 
 def drawings(results: Path, names: Iterable[str] = FIGURES, kept: Collection[str] | None = None) -> list[Drawing]:
@@ -139,6 +141,7 @@ def page(found: Sequence[Drawing]) -> str:
                 ("Figure", "What it shows", "Here"),
                 [(f"`{key}`", what, here) for key, (what, here) in SCHEMATIC.items()],
             ),
+            CASES,
         ]
     )
 
@@ -153,8 +156,9 @@ def _rule(found: Sequence[Drawing]) -> str:
         "`results/toy/<task>/`, each configuration at a learning rate of its own.\n\n"
         "Each figure names its configurations below, with the number of runs, one a seed, in brackets: all complete "
         "ones. A configuration without any is left out and named on the figure, and so is a task with too few "
-        "configurations. The profile stands on every figure. Bands and bars are the range over seeds unless a figure "
-        f"says otherwise. Readings of the paper's text are marked in figures of profile `{PAPER}` alone: beside toy "
+        f"configurations, and for fifths of the training a run with fewer than {FIFTHS} graded first paths. "
+        "The profile stands on every figure. Bands and bars are the range over seeds unless a figure says otherwise. "
+        f"Readings of the paper's text are marked in figures of profile `{PAPER}` alone: beside toy "
         "tasks they would mislead.\n"
     )
 
@@ -171,8 +175,8 @@ def _overview(found: Sequence[Drawing]) -> str:
 
 def _state(drawing: Drawing) -> str:
     if not drawing.is_drawn:
-        return NOT_RUN
-    return "drawn in part" if drawing.rows.missing else "drawn"
+        return "not drawn" if drawing.rows.short else NOT_RUN
+    return "drawn in part" if drawing.lack else "drawn"
 
 
 def _anchor(figure: PaperFigure) -> str:
@@ -187,17 +191,12 @@ def _section(name: str, found: Sequence[Drawing]) -> str:
             scale = "Toy scale, not the paper's results." if drawing.source.is_toy else "Of the paper's tasks."
             lines.append(f"![{figure.title}. {drawing.source.title}. {scale}]({picture(drawing).name})\n")
             lines += [f"{row.title}: {_runs(row)}.\n" for row in drawing.rows.drawn.values()]
-    missing = [f"- {_command(drawing)}\n" for drawing in found if drawing.not_run()]
+    missing = [f"- `{drawing.source.name}`, {drawing.lack}\n" for drawing in found if drawing.lack]
     return "\n".join(lines) + ("\n" + "".join(missing) if missing else "")
 
 
 def _runs(row: Row) -> str:
     return ", ".join(f"`{group.label}` ({len(group.runs)})" for group in row.groups)
-
-
-def _command(drawing: Drawing) -> str:
-    commands = "".join(f"; `{command}`" for command in drawing.commands)
-    return f"`{drawing.source.name}`, {drawing.lack}{commands}"
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -13,16 +13,21 @@ from pathlib import Path
 import yaml
 from hydra import compose, initialize_config_dir
 
+from analysis.audit import PATHS
+from analysis.curves import FIFTHS
+from analysis.evaluations import first_paths, graded
 from analysis.labels import Style, styles
+from analysis.launching import commands
 from analysis.records import Run, RunGroup, by_label, load_run
+from analysis.reproduction import load_reproduction
 from experiments.toy_study import STUDY
 from rtpo.config import PROJECT
+from rtpo.errors import DataError
 from rtpo.launch import read_launch
 
 TOY, PAPER = "toy", "a100x8"
 """the profiles of the toy tasks, and of the paper's machine and models"""
 STUDY_NAME = "toy_study"
-PATHS = "paths.jsonl"
 EXPERIMENTS = {
     "main_table": ("main_table", ("math", "search")),
     "ablations": ("ablate_group", ("math", "search")),
@@ -51,11 +56,12 @@ class Part:
 @dataclass(frozen=True)
 class Row:
     """The runs of one task in a figure. missing: labels without a run that the figure can use, with the experiment that
-    has them."""
+    has them. short: runs with fewer graded first paths than fifths, which the figure cannot use."""
 
     title: str
     groups: tuple[RunGroup, ...]
     missing: Mapping[str, str]
+    short: tuple[Run, ...] = ()
 
     def group(self, label: str) -> RunGroup | None:
         return next((group for group in self.groups if group.label == label), None)
@@ -98,28 +104,34 @@ class Source:
     def row(self, role: str, parts: Sequence[Part], needs_paths: bool = False) -> Row:
         """The runs of these configurations on the task of a role; with `needs_paths` those that kept their paths.
 
-        Raises DataError as `analysis.records` does.
+        Raises DataError as `analysis.records` does, and for a run of another profile or task than its folder's.
         """
         task = self.tasks[role]
         title = f"{TITLES[task]}, for the airline" if role == "airline" != task else TITLES[task]
         wanted = [(part.experiment, label) for part in parts for label in part.labels]
-        runs = [run for experiment, label in wanted for run in self._runs(self.folder(experiment, role), label)]
+        runs = [run for experiment, label in wanted for run in self._runs(self.folder(experiment, role), task, label)]
         runs = [run for run in runs if not needs_paths or PATHS in run.manifest["files"]]
         found = {run.label for run in runs}
-        return Row(title, tuple(by_label(runs)), {label: name for name, label in wanted if label not in found})
+        short = tuple(run for run in runs if needs_paths and len(graded(first_paths(run))) < FIFTHS)
+        groups = by_label(run for run in runs if run not in short)
+        return Row(title, tuple(groups), {label: name for name, label in wanted if label not in found}, short)
 
-    def command(self, experiment: str) -> str:
-        """What makes the runs that the source lacks."""
-        profile = "" if self.is_toy else f" profile={self.profile}"
-        return f"python experiments/train.py -m experiment={EXPERIMENTS[experiment][0]}{profile}"
+    def commands(self, missing: Sequence[str]) -> str:
+        """What makes the runs that the source lacks, of these of EXPERIMENTS."""
+        reproduction = load_reproduction()
+        names = (EXPERIMENTS[experiment][0] for experiment in missing)
+        return commands(names, self.profile, reproduction.launchers, reproduction.profile)
 
-    def _runs(self, folder: Path, label: str) -> list[Run]:
+    def _runs(self, folder: Path, task: str, label: str) -> list[Run]:
         """The complete ones, by seed; each is read once."""
         if not _is_kept(folder, self.results, self.kept):
             return []
         if (folder, label) not in self._loaded:
             found = sorted(folder.glob(f"{label}-seed*/manifest.json"))
-            self._loaded[folder, label] = [load_run(manifest.parent) for manifest in found]
+            runs = [load_run(manifest.parent) for manifest in found]
+            for run in runs:
+                _check_place(run, {"profile": self.profile, "task": task, "label": label})
+            self._loaded[folder, label] = runs
         return self._loaded[folder, label]
 
 
@@ -155,6 +167,15 @@ def _tasks(profile: str) -> Mapping[str, str]:
     """By role in the paper, the task that stands for it."""
     with initialize_config_dir(str(PROJECT / "configs"), version_base=None):
         return read_launch(compose("train", [f"profile={profile}"])).tasks
+
+
+def _check_place(run: Run, wanted: Mapping[str, str]) -> None:
+    for key, name in wanted.items():
+        if run.manifest[key] != name:
+            raise DataError(
+                f"{run.folder / 'manifest.json'} says {key} {run.manifest[key]!r} and lies where runs of {name!r} do: "
+                "move the run to a folder of its own."
+            )
 
 
 def _is_kept(path: Path, results: Path, kept: Collection[str] | None) -> bool:

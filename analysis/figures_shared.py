@@ -41,8 +41,20 @@ class Rows:
     @property
     def missing(self) -> list[str]:
         """What was not run of these."""
-        labels = [f"{label} ({row.title})" for row in self.drawn.values() for label in row.missing]
-        return [*labels, *(row.title for row in self.left_out)]
+        in_part = [*self.drawn.values(), *(row for row in self.left_out if row.short)]
+        labels = [f"{label} ({row.title})" for row in in_part for label in row.missing]
+        return [*labels, *(row.title for row in self.left_out if not row.short)]
+
+    @property
+    def short(self) -> list[str]:
+        """The runs that have too few paths for fifths."""
+        rows = (*self.drawn.values(), *self.left_out)
+        return [f"{run.folder.name} ({row.title})" for row in rows for run in row.short]
+
+    @property
+    def too_short(self) -> str:
+        """`short` in words; empty without any."""
+        return f"fewer than {FIFTHS} graded first paths: {', '.join(self.short)}" if self.short else ""
 
 
 def in_order(row: Row) -> list[tuple[RunGroup, Style, int]]:
@@ -133,6 +145,7 @@ def provenance(rows: Rows, source: Source, note: str) -> str:
         "Toy-scale runs, not the paper's results." if source.is_toy else "",
         note,
         f"Not run: {', '.join(rows.missing)}." if rows.missing else "",
+        f"Left out, {rows.too_short}." if rows.short else "",
     )
     return " ".join(filter(None, sentences))
 

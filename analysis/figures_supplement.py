@@ -93,11 +93,8 @@ def group_size(rows: Rows, source: Source) -> Figure:
     for line, row in enumerate(rows.drawn.values()):
         sizes = [curves.group_size(group.first) for group in row.groups]
         for group, look, _ in in_order(row):
-            zero, tokens = (
-                curves.spread(group, value)
-                for value in (curves.zero_advantage, lambda run: float(run.ledger["generated_tokens"]))
-            )
-            of_panels = (_success(group), _times(100, zero), _times(a_token, tokens))
+            tokens = curves.spread(group, lambda run: float(run.ledger["generated_tokens"]))
+            of_panels = (_success(group), _times(100, curves.zero_advantage(group)), _times(a_token, tokens))
             for panel, found in zip(axes[line], of_panels, strict=True):
                 draw_point(panel, curves.group_size(group.first), found, look)
         for column, (panel, what) in enumerate(zip(axes[line], shown, strict=True)):

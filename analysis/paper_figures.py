@@ -66,8 +66,9 @@ FIGURES: Mapping[str, PaperFigure] = {
     "ties": PaperFigure(
         "Zero-advantage rate by turn over training",
         "none; beside tab:supp_group_sensitivity",
-        "Share of the groups that train a turn whose advantages are all 0. Groups differ in size between methods. A "
-        "method that trains whole trajectories has one group for all turns of a prompt.",
+        "Share of the groups that train a turn whose advantages are all 0; several updates of a step weigh as their "
+        "rows. Groups differ in size between methods. A method that "
+        "trains whole trajectories has one group for all turns of a prompt.",
         {role: (Part("main_table", IN_PAPER),) for role in ("math", "search")},
         ties,
     ),
@@ -93,7 +94,8 @@ FIGURES: Mapping[str, PaperFigure] = {
         "Group size",
         "tab:supp_group_sensitivity and tab:supp_group_cost",
         "RTPO with G = 3 and G = 4 at equal rollouts: sampled held-out success after training, the share of groups "
-        "whose advantages are all 0 in the mean over steps, and generated tokens.",
+        "whose advantages are all 0 over all steps of all seeds, an update weighing as its rows, and "
+        "generated tokens.",
         {
             **{role: (Part("main_table", ("rtpo",)), Part("ablations", ("rtpo_g4",))) for role in _BOTH},
             "airline": (Part("airline", ("rtpo", "rtpo_g4")),),

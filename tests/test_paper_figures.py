@@ -1,23 +1,30 @@
 """The paper's figures: which runs they take, what they plot, what they say was not run."""
 
+import json
 import re
 from pathlib import Path
 from typing import Any
 
 import matplotlib.style
 import numpy as np
+import pandas as pd
 import pytest
 import yaml
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from paper_runs import calls, path, update, write_paper_run, write_whole_profile
 
-from analysis import figure_page, make_figures
+from analysis import curves, figure_page, make_figures
 from analysis.figure_sources import EXPERIMENTS, PAPER, Source, sources
 from analysis.figures_shared import Rows
 from analysis.labels import styles
+from analysis.launching import commands
 from analysis.paper_figures import FIGURES, SCHEMATIC, select
+from analysis.paper_tables import commands as table_commands
 from analysis.plots import STYLE
+from analysis.quantities import RUN_QUANTITIES, run_cells
+from analysis.records import RunGroup, load_run
+from analysis.reproduction import load_reproduction
 from rtpo.config import PROJECT
 from rtpo.errors import DataError
 from rtpo.launch import load_experiment
@@ -162,6 +169,12 @@ def test_the_mismatch_of_a_turn_is_the_sum_of_its_parts(tmp_path: Path) -> None:
     assert len({panel.get_ylim() for panel in kl}) == 1
 
 
+def test_a_greater_kl_is_a_smaller_ratio() -> None:
+    kl = pd.DataFrame({"turn": [0], "mean": [0.2], "low": [0.1], "high": [0.5]})
+    (ratio,) = curves.ratio_of(kl).to_dict("records")
+    assert ratio == pytest.approx({"turn": 0, "mean": np.exp(-0.2), "low": np.exp(-0.5), "high": np.exp(-0.1)})
+
+
 def test_success_stands_at_what_it_cost(tmp_path: Path) -> None:
     write_paper_run(tmp_path, "main_table", "rtpo", updates=[[update(0.0)]] * 5, rewards=(1.0, 1.0, 1.0, 0.0))
     rollouts, tokens, seconds = drawn(tmp_path, "success").axes
@@ -192,6 +205,26 @@ def test_zero_advantages_are_told_by_turn_and_step(tmp_path: Path) -> None:
     assert [[text.get_text() for text in panel.texts] for panel in (without, absent)] == [["not run"]] * 2
 
 
+def test_zero_advantages_are_pooled_by_rows_as_in_the_tables(tmp_path: Path) -> None:
+    large, small = (update(0.0, (1,), tied) | {"rows": rows} for tied, rows in ((0.2, 30), (0.6, 10)))
+    for folder in (
+        write_paper_run(tmp_path, "main_table", "rtpo", updates=[[large, small]]),
+        write_paper_run(tmp_path, "main_table", "rtpo", 1, updates=[[large], [small]]),
+    ):
+        assert curves.zero_advantage(RunGroup("rtpo", (load_run(folder),))) == pytest.approx((0.3, 0.3, 0.3))
+    one, other = (load_run(folder) for folder in sorted(tmp_path.glob("*/*")))
+    assert curves.ties_over_training(RunGroup("rtpo", (one,)), 1)["mean"].tolist() == pytest.approx([0.3])
+    write_paper_run(tmp_path, "main_table", "rtpo", 2, updates=[[small]])
+    several = RunGroup("rtpo", (one, other, load_run(tmp_path / "main_table_toy_toy_math" / "rtpo-seed2")))
+    cells = run_cells(RUN_QUANTITIES["zero_advantage"], several.runs)
+    assert curves.zero_advantage(several) == pytest.approx((cells.above.sum() / cells.below.sum(), 0.3, 0.6))
+
+
+def test_a_run_that_trained_nothing_has_no_zero_advantage_rate(tmp_path: Path) -> None:
+    run = load_run(write_paper_run(tmp_path, "main_table", "rtpo", updates=()))
+    assert np.isnan(curves.zero_advantage(RunGroup("rtpo", (run,)))).all()
+
+
 def test_tokens_and_calls_are_those_of_first_paths_by_fifth(tmp_path: Path) -> None:
     paths = [
         *(path(1.0, 1 + place // 2, calls=calls(4, 4 - place // 2) if place < 8 else {}) for place in range(10)),
@@ -209,11 +242,11 @@ def test_tokens_and_calls_are_those_of_first_paths_by_fifth(tmp_path: Path) -> N
 
 
 def test_the_share_of_calls_executed_well_is_in_percent(tmp_path: Path) -> None:
-    paths = [path(1.0, calls=calls(4, 4 - place)) for place in range(3)]
+    paths = [path(1.0, calls=calls(4, 4 - place)) for place in range(5)]
     write_paper_run(tmp_path, "airline", "rtpo", task="toy_knowledge", paths=paths)
     figure = drawn(tmp_path, "budget")
     well = figure.axes[-1]
-    assert plotted(well, "rtpo") == points((1, 100), (2, 75), (3, 50))
+    assert plotted(well, "rtpo") == points((1, 100), (2, 75), (3, 50), (4, 25), (5, 0))
     assert well.get_title(loc="left").startswith("(c) Toy knowledge, for the airline:")
     assert "Toy math, Toy knowledge." in footnote(figure)
 
@@ -226,6 +259,25 @@ def test_failures_are_shares_of_all_trunks_of_a_fifth(tmp_path: Path) -> None:
     assert shown == [[25, 25, 25, 25, 100], [50, 50, 50, 50, 0], [25, 25, 25, 25, 0]]
     assert [line.get_ydata().tolist() for line in early.lines] == [[share] * 4 + [0] for share in (25, 25, 50, 75)]
     assert len({(line.get_color(), line.get_linestyle()) for line in early.lines}) == 4
+
+
+@pytest.mark.parametrize("extra", [[], [path(None)], [path(1.0, parent="0.0.0.0")]])
+def test_fewer_paths_than_fifths_are_not_drawn_and_named(
+    tmp_path: Path, extra: list[dict[str, Any]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_paper_run(tmp_path, "main_table", "rtpo", 0, paths=[path(1.0)] * 4 + extra)
+    found = rows(tmp_path, "failures")
+    assert (found.drawn, found.short) == ({}, ["rtpo-seed0 (Toy math)"])
+    why = "fewer than 5 graded first paths: rtpo-seed0 (Toy math)"
+    assert make_figures.main(["--results", str(tmp_path), "--output", str(tmp_path / "figures")]) == 0
+    assert f"failures, toy: {why}; not run: Toy knowledge, Toy knowledge, for the airline; " in capsys.readouterr().out
+    write_paper_run(tmp_path, "main_table", "rtpo", 1, paths=[path(1.0)] * 5)
+    figure = drawn(tmp_path, "failures")
+    assert figure.axes[0].lines[0].get_ydata().tolist() == [100] * 5
+    assert footnote(figure).startswith("Profile toy; seeds: 1.")
+    assert f"Left out, {why}." in footnote(figure)
+    with pytest.raises(DataError, match="there are 4 graded first paths"):
+        curves.over_first_paths(RunGroup("rtpo", found.left_out[0].short), curves.USE["tokens"])
 
 
 def test_group_sizes_are_set_side_by_side(tmp_path: Path) -> None:
@@ -285,6 +337,14 @@ def test_runs_without_a_manifest_are_in_no_figure(tmp_path: Path) -> None:
     assert rows(tmp_path, "consistency").drawn == {}
 
 
+@pytest.mark.parametrize(("key", "name"), [("profile", "a100x8"), ("task", "toy_knowledge"), ("label", "grpo")])
+def test_a_run_in_the_folder_of_others_is_refused(tmp_path: Path, key: str, name: str) -> None:
+    file = write_paper_run(tmp_path, "main_table", "rtpo") / "manifest.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {key: name}))
+    with pytest.raises(DataError, match=f"says {key} '{name}' and lies where runs of .* do: move the run"):
+        rows(tmp_path, "consistency")
+
+
 def test_a_damaged_run_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = write_paper_run(tmp_path, "main_table", "rtpo")
     (folder / "steps.jsonl").write_text("{}\n")
@@ -301,11 +361,15 @@ def test_what_was_not_run_is_said_with_its_command(tmp_path: Path, capsys: pytes
     assert len(printed) == len(FIGURES) * 3
     assert "consistency, toy_study: not run" in printed
     assert "budget, toy_study: no runs that kept paths.jsonl" in printed
-    assert "consistency, toy: not run; python experiments/train.py -m experiment=main_table" in printed
     assert (
-        "group_size, a100x8: not run; python experiments/train.py -m experiment=main_table profile=a100x8; python "
-        "experiments/train.py -m experiment=ablate_group profile=a100x8; python experiments/train.py -m "
-        "experiment=airline profile=a100x8"
+        "consistency, toy: not run; `PROFILE=toy sbatch slurm/main_table.sh`, or without SLURM `python "
+        "experiments/launch.py run main_table profile=toy`."
+    ) in printed
+    assert (
+        "group_size, a100x8: not run; `sbatch slurm/main_table.sh` and `python experiments/launch.py submit "
+        "ablate_group profile=a100x8` and `sbatch slurm/airline.sh`, or without SLURM `python experiments/launch.py "
+        "run main_table profile=a100x8` and `python experiments/launch.py run ablate_group profile=a100x8` and `python "
+        "experiments/launch.py run airline profile=a100x8`."
     ) in printed
     assert not (tmp_path / "figures").exists()
     assert make_figures.main([*command, "--figure", "consistency"]) == 1
@@ -325,8 +389,19 @@ def test_one_figure_is_made_and_made_alike(tmp_path: Path, capsys: pytest.Captur
     assert made[0] == made[1]
     assert (
         "consistency, toy: not run: rtpo (Toy math), seeupo_flat (Toy math), grpo_exact (Toy math), seeupo (Toy math), "
-        "Toy knowledge; python experiments/train.py -m experiment=main_table"
+        "Toy knowledge; `PROFILE=toy sbatch slurm/main_table.sh`, or without SLURM `python experiments/launch.py run "
+        "main_table profile=toy`."
     ) in capsys.readouterr().out.splitlines()
+
+
+@pytest.mark.parametrize("profile", TASKS)
+def test_figures_and_tables_name_the_same_commands(profile: str) -> None:
+    reproduction = load_reproduction()
+    for plan in reproduction.tables.values():
+        if plan.experiments:
+            told = commands(plan.experiments, profile, reproduction.launchers, reproduction.profile)
+            assert told == table_commands(plan, profile, reproduction)
+    assert [name for name in reproduction.launchers.values() if not (PROJECT / "slurm" / f"{name}.sh").exists()] == []
 
 
 def test_other_profiles_are_sources_once_they_have_runs(tmp_path: Path) -> None:

@@ -305,6 +305,15 @@ def test_records_say_what_they_are_of(tiny: Path) -> None:
     assert all(line["newest"] == line["turns"] and line["farthest"] == 0 for line in fresh)
 
 
+def test_stale_weights_differ_from_1(tiny: Path) -> None:
+    stale = load(tiny / "results" / "theory", 3).of("weights", variant="stale")
+    early = [line for line in stale if line["later_turns"] and line["exact"] > 0.01]
+    assert early
+    assert all(line["farthest"] > 0.05 for line in early)
+    assert all(line["variance"] > 0.001 for line in early)
+    assert all(line["newest"] < line["turns"] for line in early)
+
+
 def test_the_same_settings_give_the_same_lines(tiny: Path, tmp_path: Path) -> None:
     command.measure(2, tmp_path, TINY[2])
     assert (tmp_path / "theorem_2.jsonl").read_bytes() == (tiny / "results" / "theory" / "theorem_2.jsonl").read_bytes()
