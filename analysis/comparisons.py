@@ -174,8 +174,8 @@ def methods_table(records: Records, methods: Methods) -> Table | None:
     if not rows:
         return None
     notes = [
-        "p: twice the share of the draws on the rarer side of no difference. Holm's correction is over the benchmarks "
-        "of one method.",
+        "p: twice the share of the draws on the rarer side of no difference, and where all questions differ alike at "
+        "least the sign test's. Holm's correction is over the benchmarks of one method.",
         "Probability of improvement: that a run of the first method scores more than a run of the other on the same "
         "benchmark, all taken at random, a tie counting half (Agarwal et al. 2021).",
         "Interquartile mean: of the scores of all seeds on all benchmarks, without the lowest and the highest quarter.",

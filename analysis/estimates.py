@@ -20,6 +20,8 @@ Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.uint16]
 NONE = (float("nan"), float("nan"))
 """no interval"""
+SAME = 1e-9
+"""what is not more than this apart is alike"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +78,9 @@ class Estimate:
         tail = (1 - LEVEL) / 2
         # without interpolation, which would make NaN of two infinities
         low, high = np.quantile(drawn, [tail, 1 - tail], method="nearest")
-        return NONE if high - low < 1e-9 * max(1.0, abs(self.value)) else (float(low), float(high))
+        if low == high or high - low < SAME * max(1.0, abs(self.value)):
+            return NONE
+        return float(low), float(high)
 
     def __add__(self, other: "Estimate") -> "Estimate":
         return combined(np.add, self, other)
@@ -186,12 +190,18 @@ def improvement(one: Sequence[Cells], other: Sequence[Cells]) -> Estimate:
 
 
 def p_value(difference: Estimate) -> float:
-    """Two-sided, of a difference of 0, from the draws on either side of it; NaN where they do not differ."""
-    if difference.draws is None or np.isnan(difference.interval[0]):
+    """Two-sided, of a difference of 0, from the draws on either side of it, one added to their number. Where all of n
+    units differ alike and the draws so are one number, at least the sign test's 2^(1 - n). NaN where less than half of
+    the draws have a value."""
+    if difference.draws is None:
         return float("nan")
     drawn = difference.draws[~np.isnan(difference.draws)]
-    least = min(int((drawn <= 0).sum()), int((drawn >= 0).sum()))
-    return min(1.0, 2 * (least + 1) / (len(drawn) + 1))
+    if len(drawn) < len(difference.draws) / 2:
+        return float("nan")
+    least = min(int((drawn <= SAME).sum()), int((drawn >= -SAME).sum()))
+    p = min(1.0, 2 * (least + 1) / (len(drawn) + 1))
+    is_one_number = np.isnan(difference.interval[0])
+    return max(p, 2.0 ** (1 - sum(difference.units.values()))) if is_one_number else p
 
 
 def _scores(cells: Cells) -> tuple[Floats, Floats]:

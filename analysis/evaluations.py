@@ -8,6 +8,7 @@ from typing import Any
 
 from analysis.records import EPISODE_KEYS, Run, read_lines, read_manifest
 from rtpo.airline.statistics import TOO_MANY_ERRORS
+from rtpo.airline.tasks import WRITES
 from rtpo.errors import DataError
 from rtpo.evaluation import SCHEMA
 from rtpo.types import Termination
@@ -23,7 +24,8 @@ CALL_KEYS = ("attempted", "executed", "ok")
 class Sample:
     """An episode. unit: what is drawn in a bootstrap, a question or a prompt of a step. success: None where it could
     not be graded. turns: of the whole path. ended: by the policy or the user. cut: a turn met its token limit, or the
-    episode that of its context. calls, over all tools: attempted, executed (well or not), ok (well).
+    episode that of its context. calls, over all tools: attempted, executed (well or not), ok (well); writes: those
+    attempted of airline tools that write.
 
     qa: scores of a short answer by name. audit: of an episode with calls. meta: level and category of the question.
     """
@@ -40,11 +42,13 @@ class Sample:
     qa: Mapping[str, float] | None
     audit: Mapping[str, Any] | None
     meta: Mapping[str, Any] | None
+    writes: int = 0
 
 
 def sample(unit: str, line: Mapping[str, Any], place: str) -> Sample:
     """Of a line with EPISODE_KEYS. Raises DataError, naming `place`, for one whose calls are of an earlier version."""
-    calls = line["calls"].values()
+    tools = line["calls"]
+    calls = tools.values()
     if any(key not in counts for counts in calls for key in CALL_KEYS):
         raise DataError(
             f"{place} counts no {', '.join(CALL_KEYS)} of its calls: it is of an earlier version; run again."
@@ -63,6 +67,7 @@ def sample(unit: str, line: Mapping[str, Any], place: str) -> Sample:
         qa=line.get("qa"),
         audit=line.get("audit"),
         meta=line.get("meta"),
+        writes=sum(int(counts["attempted"]) for tool, counts in tools.items() if tool in WRITES),
     )
 
 

@@ -2,8 +2,9 @@
 own.
 
 The verdict of a cell is by one rule: it `agrees` where the paper's number lies in our 95 % interval, its rounding
-included; else ours is `higher` or `lower`. A number without an interval has `no interval`; one that is known exactly is
-compared as it is.
+included, and is `undecided` where that interval is too wide to tell; else ours is `higher` or `lower`. A number without
+an interval has `no interval`; one that is known exactly is compared as it is. What was made at another scale than the
+experiment's is `not compared`.
 """
 
 from collections import Counter
@@ -40,18 +41,21 @@ from analysis.quantities import (
     run_cells,
     seeds_of,
 )
-from analysis.records import SAFE_LOADER, RunGroup, by_label, incomplete_runs, load_runs
+from analysis.records import SAFE_LOADER, Run, RunGroup, by_label, incomplete_runs, load_runs
 from analysis.reproduction import CellPlan, Reproduction, Source, TablePlan, load_reproduction
 from analysis.tables import MINUS, NO_VALUE, NOT_RUN, Table, number
-from rtpo.config import PROJECT
+from rtpo.config import PROJECT, RunConfig
+from rtpo.data.registry import REGISTRY
 from rtpo.errors import DataError
 from rtpo.launch import Element, load_experiment, outline, read_launch
 
 PARTS = 5
 NOT_MEASURED, NOT_COMPARED, NO_INTERVAL, AGREES = "not measured", "not compared", "no interval", "agrees"
-HIGHER, LOWER, DIFFERS = "higher", "lower", "differs"
+HIGHER, LOWER, DIFFERS, UNDECIDED = "higher", "lower", "differs", "undecided"
 EXACT = "exact"
 FEW_SEEDS = 5
+AIRLINE = "airline"
+"""role of the tasks whose user is a served model"""
 TOY = "toy"
 TOY_RATE = (
     "All methods share a toy task's learning rate, which was chosen for RTPO alone; docs/toy_study.md has each at a "
@@ -64,13 +68,24 @@ ONE_DECIMAL = ("calls", "questions", "count", "points", "percent")
 """which have one at least, since ours are means"""
 QUESTIONS, PROMPTS = "questions", "prompts"
 """kinds of what is drawn beside seeds"""
+COUNTS = ("count", "questions", "setting")
+"""units of what is printed without rounding"""
+POINTS_WIDTH, RELATIVE_WIDTH = 10.0, 0.25
+"""the widest half of an interval in which a number agrees: in points, and of all else a part of the paper's number"""
+SCALE = ("budget.rollouts", "budget.seconds", "model.name")
+"""settings of a run of the experiment's own scale"""
+SERVER = ("task.settings.server.base_url=http://127.0.0.1:8000/v1", "task.settings.server.model=any")
+"""which user's model serves is no part of an airline run's scale, and must be said to compose one"""
 VERDICTS = {
-    AGREES: "the paper's number lies in our 95 % interval, its rounding included; of a number known exactly, it is it",
+    AGREES: "the paper's number lies in our 95 % interval, its rounding included (half a unit of the last printed "
+    "digit; counts and settings have none); a number known exactly is the paper's",
+    UNDECIDED: f"it lies there too, and half of the interval is wider than {POINTS_WIDTH:g} points, or of what is not "
+    f"in points than {100 * RELATIVE_WIDTH:g} % of the paper's number",
     HIGHER: "our whole interval is above the paper's number",
     LOWER: "our whole interval is below it",
     DIFFERS: "a setting that is another than the paper's",
     NO_INTERVAL: "ours has none, such as of a single run",
-    NOT_COMPARED: "ours is shown, and something else than the method differs",
+    NOT_COMPARED: "ours is shown, and something else than the method differs, such as the size of a run or a panel",
     NOT_MEASURED: "the records do not have it",
     NO_VALUE: "there is nothing to compare: the paper prints none, or ours has no value",
     NOT_RUN: "there is no complete run",
@@ -99,10 +114,21 @@ class Condition:
 
     @cached_property
     def evaluations(self) -> Mapping[str, Mapping[tuple[str, int], Evaluation]]:
-        """The complete ones of complete runs, by benchmark, then label and seed. Raises DataError where two on one
-        benchmark were not made alike, and for one of another run."""
+        """The complete ones of complete runs' final policies, by benchmark, then label and seed. Raises DataError where
+        two on one benchmark were not made alike."""
         found: dict[str, dict[tuple[str, int], Evaluation]] = {}
-        for label, group in self.groups.items():
+        for run, one in self._complete:
+            if _is_final(run, one):
+                found.setdefault(one.folder.name, {})[run.label, int(run.manifest["seed"])] = one
+        for of_benchmark in found.values():
+            check_alike(list(of_benchmark.values()))
+        return found
+
+    @cached_property
+    def _complete(self) -> list[tuple[Run, Evaluation]]:
+        """Complete evaluations of complete runs. Raises DataError for one of another run."""
+        found = []
+        for group in self.groups.values():
             for run in group.runs:
                 for file in sorted(run.folder.glob("*/manifest.json")):
                     one = load_evaluation(file.parent)
@@ -111,17 +137,38 @@ class Condition:
                         raise DataError(
                             f"{file} is an evaluation of {made_of!r}, not of the run whose folder it lies in: move it."
                         )
-                    found.setdefault(file.parent.name, {})[label, int(run.manifest["seed"])] = one
-        for of_benchmark in found.values():
-            check_alike(list(of_benchmark.values()))
+                    found.append((run, one))
         return found
 
     @property
     def left_out(self) -> list[str]:
-        """Incomplete runs and evaluations, and complete runs that lack an evaluation that others have."""
-        runs = [run for group in self.groups.values() for run in group.runs]
-        folders = [*self.incomplete, *(folder for run in runs for folder in incomplete_evaluations(run.folder))]
-        return [folder.relative_to(self.folder.parent).as_posix() for folder in folders]
+        """Incomplete runs and evaluations, and evaluations that a complete run lacks and another of its label has."""
+        folders = list(self.incomplete)
+        there = {one.folder for _, one in self._complete}
+        for group in self.groups.values():
+            runs = [run.folder for run in group.runs]
+            names = {folder.name for folder in there if folder.parent in runs}
+            for run in runs:
+                lacking = {run / name for name in names} - there
+                folders += sorted(lacking | set(incomplete_evaluations(run)))
+        return [self._place(folder) for folder in folders]
+
+    @property
+    def not_final(self) -> list[str]:
+        """Evaluations of a run's policy before its last."""
+        return [
+            f"{self._place(one.folder)} (version {one.manifest['checkpoint']['policy_version']} of "
+            f"{run.manifest['policy_version']})"
+            for run, one in self._complete
+            if not _is_final(run, one)
+        ]
+
+    def _place(self, folder: Path) -> str:
+        return folder.relative_to(self.folder.parent).as_posix()
+
+
+def _is_final(run: Run, one: Evaluation) -> bool:
+    return bool(one.manifest["checkpoint"]["policy_version"] == run.manifest["policy_version"])
 
 
 class Records:
@@ -153,7 +200,15 @@ class Records:
     def _load(self, experiment: str, role: str) -> Condition:
         task = stand_ins(self.profile)[role]
         name = f"{experiment}_{self.profile}_{task}"
-        groups = {group.label: group for group in by_label(load_runs(self.results, name))}
+        runs = load_runs(self.results, name)
+        for run in runs:
+            for key, wanted in (("profile", self.profile), ("task", task)):
+                if run.manifest[key] != wanted:
+                    raise DataError(
+                        f"{run.folder / 'manifest.json'} says {key} {run.manifest[key]!r} and lies in {name!r}, which "
+                        f"is for {wanted!r}: run it again with another experiment_name, and delete it here."
+                    )
+        groups = {group.label: group for group in by_label(runs)}
         return Condition(self.results / name, task, groups, tuple(incomplete_runs(self.results, name)))
 
     def stand_in(self, source: Source) -> Source:
@@ -226,6 +281,29 @@ class Records:
         quantity = QUANTITIES.get(source.quantity or "")
         return exact(found.value) if quantity is not None and quantity.certain else found
 
+    def shortfall(self, source: Source) -> str | None:
+        """In what the runs of a quantity, or their questions, are not of the experiment's scale; None in nothing."""
+        condition, group = self._group(source)
+        if source.quantity is None or condition is None or group is None:
+            return None
+        planned = _planned(str(source.experiment), self.profile, str(source.task))
+        for path in SCALE:
+            ours, wanted = _walk(group.first.config, path), _walk(planned, path)
+            if ours != wanted:
+                return f"{path} of {condition.folder.name}/{group.label} is {ours} and the experiment's {wanted}"
+        if source.benchmark:
+            evaluations = condition.evaluations.get(source.benchmark, {}).values()
+            counts = [int(one.manifest["panel"]["questions"]) for one in evaluations]
+            whole = _panel_size(source.benchmark)
+        elif source.episodes == "held_out" and planned.task.held_out.count is not None:
+            runs = [self._read((source.episodes, run.folder), lambda run=run: held_out(run)) for run in group.runs]
+            counts = [len({one.unit for one in run}) for run in runs]
+            whole = planned.task.held_out.count
+        else:
+            return None
+        short = [count for count in counts if count != whole]
+        return f"{short[0]:,} of {whole:,} questions of {source.benchmark or condition.task}" if short else None
+
     def _setting(self, source: Source) -> Outcome:
         _, group = self._group(source)
         return Missing(NOT_RUN) if group is None else _setting_value(_walk(group.first.config, str(source.setting)))
@@ -258,6 +336,13 @@ def _benchmarks(experiment: str, profile: str) -> Mapping[str, Sequence[str]]:
     return outline(experiment, [f"profile={profile}"]).launch.benchmarks
 
 
+@cache
+def _panel_size(benchmark: str) -> int:
+    """Questions of a whole benchmark: as many as its configuration asks for, or all rows of its set."""
+    count = _yaml(f"benchmarks/{benchmark}.yaml")["held_out"].get("count")
+    return REGISTRY[benchmark].rows if count is None else int(count)
+
+
 def _yaml(file: str) -> Any:
     return yaml.load((PROJECT / "configs" / file).read_text(encoding="utf-8"), Loader=SAFE_LOADER)
 
@@ -265,8 +350,17 @@ def _yaml(file: str) -> Any:
 @cache
 def _elements(experiment: str, profile: str, role: str, labels: tuple[str, ...]) -> Mapping[str, Element]:
     task = stand_ins(profile)[role]
-    chosen = [f"profile={profile}", f"task={task}", "seed=0", f"algorithm={','.join(labels)}"]
+    server = SERVER if role == AIRLINE else ()
+    chosen = [f"profile={profile}", f"task={task}", "seed=0", f"algorithm={','.join(labels)}", *server]
     return {one.run.label: one for one in load_experiment(experiment, chosen).elements}
+
+
+@cache
+def _planned(experiment: str, profile: str, role: str) -> RunConfig:
+    """Of an experiment's runs the first: all have one scale."""
+    first = outline(experiment, [f"profile={profile}"]).sweep["algorithm"][0]
+    (element,) = _elements(experiment, profile, role, (first,)).values()
+    return element.run
 
 
 def _composed_labels(source: Source) -> tuple[str, ...]:
@@ -309,11 +403,12 @@ def _walk(tree: Any, path: str) -> Any:
 
 @dataclass(frozen=True)
 class Made:
-    """A cell with what we have for it."""
+    """A cell with what we have for it. not_compared: why not, whether a verdict was due or not."""
 
     plan: CellPlan
     outcome: Outcome
     verdict: str
+    not_compared: str | None = None
 
 
 @dataclass(frozen=True)
@@ -411,7 +506,20 @@ def _made(records: Records, cells: Sequence[CellPlan], cell: CellPlan, is_paper:
     outcome = _value(records, by_key, cell)
     if not is_paper:
         return Made(replace(cell, paper=None), outcome, "")
-    return Made(cell, outcome, verdict(cell, outcome))
+    why = cell.source.not_compared
+    if why is None and cell.paper is not None and not isinstance(outcome, Missing):
+        why = next((why for why in map(records.shortfall, _sources(by_key, cell)) if why is not None), None)
+    return Made(cell, outcome, verdict(cell, outcome, why), why)
+
+
+def _sources(by_key: Mapping[tuple[str, str], CellPlan], cell: CellPlan) -> Iterator[Source]:
+    """A cell's, or those of the cells that its formula reads."""
+    if cell.source.formula is None:
+        yield cell.source
+        return
+    for name in formulas.names(cell.source.formula):
+        row, _, column = name.rpartition(".")
+        yield from _sources(by_key, by_key[row or cell.row, column])
 
 
 def _value(records: Records, by_key: Mapping[tuple[str, str], CellPlan], cell: CellPlan) -> Outcome:
@@ -437,28 +545,29 @@ def _value(records: Records, by_key: Mapping[tuple[str, str], CellPlan], cell: C
     return formulas.evaluate(formula, value_of)
 
 
-def verdict(cell: CellPlan, outcome: Outcome) -> str:
-    """By the rule of the module."""
+def verdict(cell: CellPlan, outcome: Outcome, not_compared: str | None = None) -> str:
+    """By the rule of the module. not_compared: why ours is not of what the paper's is."""
     if isinstance(outcome, Missing):
         return outcome.kind
     if cell.paper is None:
         return NO_VALUE
-    if cell.source.not_compared:
+    if not_compared:
         return NOT_COMPARED
     printed = cell.paper.number
     if isinstance(outcome, str) or printed is None:
         raise DataError(f"{cell.row}, {cell.column} has words: say not_compared.")
     if not isfinite(outcome.value):
         return NO_VALUE
-    half = 0.5 * 10**-cell.paper.decimals if cell.paper.decimals else 0.0
     if outcome.is_exact:
-        alike = abs(outcome.value - printed) <= half + 1e-9 * abs(printed)
+        alike = abs(outcome.value - printed) <= 1e-9 * abs(printed)
         return AGREES if alike else DIFFERS if cell.unit == "setting" else HIGHER if outcome.value > printed else LOWER
     low, high = outcome.interval
     if isnan(low):
         return NO_INTERVAL
+    half = 0.0 if cell.unit in COUNTS else 0.5 * 10**-cell.paper.decimals
     if low - half <= printed <= high + half:
-        return AGREES
+        widest = POINTS_WIDTH if cell.unit == "points" else RELATIVE_WIDTH * abs(printed)
+        return AGREES if (high - low) / 2 <= widest else UNDECIDED
     return HIGHER if low > printed else LOWER
 
 
@@ -557,27 +666,28 @@ def _notes(plan: TablePlan, records: Records, reproduction: Reproduction, made: 
     for why in dict.fromkeys(one.outcome.why for one in reasons if isinstance(one.outcome, Missing)):
         yield f"Not measured: {why}."
     if any(one.verdict == NOT_COMPARED for one in made):
-        whys = dict.fromkeys(one.plan.source.not_compared for one in made if one.verdict == NOT_COMPARED)
+        whys = dict.fromkeys(one.not_compared for one in made if one.verdict == NOT_COMPARED)
         yield f"Not compared: {'; '.join(str(why) for why in whys)}."
     if any(isinstance(one.outcome, Missing) and one.outcome.kind == NOT_RUN for one in made):
         yield f"Not run: {commands(plan, records.profile, reproduction)}"
-    left_out = list(_left_out(plan, records))
-    if left_out:
+    conditions = list(_conditions(plan, records))
+    if left_out := [folder for condition in conditions for folder in condition.left_out]:
         yield f"Left out, because incomplete: {', '.join(left_out)}."
+    if not_final := [folder for condition in conditions for folder in condition.not_final]:
+        yield f"Left out, because not of the trained policy: {', '.join(not_final)}."
 
 
-def _left_out(plan: TablePlan, records: Records) -> Iterator[str]:
+def _conditions(plan: TablePlan, records: Records) -> Iterator[Condition]:
+    """Those that a table asks for and that were started."""
     places = dict.fromkeys(
         (cell.source.experiment, cell.source.task)
         for cell in plan.cells
         if cell.source.experiment and cell.source.task and not cell.source.composed
     )
-    told: dict[str, None] = {}
     for experiment, task in places:
         condition = records.condition(str(experiment), str(task))
         if condition is not None:
-            told.update(dict.fromkeys(condition.left_out))
-    yield from told
+            yield condition
 
 
 def commands(plan: TablePlan, profile: str, reproduction: Reproduction) -> str:

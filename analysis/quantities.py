@@ -126,6 +126,7 @@ QUANTITIES: Mapping[str, Quantity] = {
         "execution success", "points", _pooled(lambda one: one.ok, lambda one: one.attempted), POINTS, share=True
     ),
     "calls_each": Quantity("calls on average", "calls", _pooled(lambda one: one.attempted, _one)),
+    "writes_each": Quantity("writes attempted an episode", "ratio", _pooled(lambda one: one.writes, _one)),
     "tokens_each": Quantity("tokens on average", "tokens", _pooled(lambda one: one.tokens, _one)),
     "tokens_per_success": Quantity("tokens a success", "tokens", _pooled(lambda one: one.tokens, _success)),
     "successes_per_1k": Quantity(

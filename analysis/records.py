@@ -31,6 +31,7 @@ MANIFEST_KEYS = (
     "model",
     "model_sha256",
     "steps",
+    "policy_version",
     "wall_seconds",
     "ledger",
     "files",

@@ -33,7 +33,8 @@ Origin = Literal["row", "column"]
 @dataclass(frozen=True)
 class Source:
     """Where a cell's number comes from; exactly one of KINDS is given. title: of a line that the paper does not have,
-    where it is not the label's. benchmark_of: the line that says which benchmark it is."""
+    where it is not the label's; unit: of one that is
+    not measured. benchmark_of: the line that says which benchmark it is."""
 
     experiment: str | None = None
     label: str | None = None
@@ -50,6 +51,7 @@ class Source:
     not_measured: str | None = None
     not_compared: str | None = None
     title: str | None = None
+    unit: str | None = None
     benchmark_of: Origin | None = None
 
 
@@ -187,7 +189,7 @@ def _cells(table: PaperTable, given: Spec, names: _Names) -> Iterator[CellPlan]:
             keys = {"row": row, "column": column}
             source = _source(merged, keys, f"table {table.key!r}, {place}", names)
             source = replace(source, benchmark_of=origin if source.benchmark else None)
-            titles = _title(table.rows, row, source), _title(table.columns, column, source)
+            titles = _title(table.rows, row, of_row, source), _title(table.columns, column, of_column, source)
             yield CellPlan(row, column, *titles, _unit(table, row, column, paper, source), paper, in_paper, source)
     if unused:
         raise DataError(f"Table {table.key!r}, single: no cell is {', '.join(sorted(unused))}.")
@@ -269,7 +271,7 @@ def _unit(table: PaperTable, row: str, column: str, paper: Value | None, source:
     lines = [line for line in (table.rows.get(row), table.columns.get(column)) if line is not None]
     units = [paper.unit] if paper is not None else [line.unit for line in lines if line.unit is not None]
     if quantity is None:
-        return units[0]
+        return source.unit or units[0]
     if units and quantity.unit != units[0]:
         raise DataError(
             f"Table {table.key!r}, {row}.{column} is in {units[0]} and the quantity {source.quantity!r} in "
@@ -278,11 +280,11 @@ def _unit(table: PaperTable, row: str, column: str, paper: Value | None, source:
     return quantity.unit
 
 
-def _title(lines: Mapping[str, Line], key: str, source: Source) -> str:
+def _title(lines: Mapping[str, Line], key: str, given: Spec | None, source: Source) -> str:
     if key in lines:
         return lines[key].title
     label = str(source.label)
-    return (source.title or styles([label])[label].title) + MARK
+    return ((given or {}).get("title") or styles([label])[label].title) + MARK
 
 
 def _sentence(says: str) -> str:

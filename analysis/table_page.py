@@ -14,6 +14,7 @@ from analysis.paper_tables import (
     HIGHER,
     LOWER,
     NOT_RUN,
+    UNDECIDED,
     VERDICTS,
     MadeTable,
     Records,
@@ -72,11 +73,12 @@ def one_table(results: Path, name: str) -> Table:
         (key if profile == reproduction.profile else f"{key}_{profile}"): (plan, profile)
         for profile in profiles()
         for key, plan in reproduction.tables.items()
+        if plan.experiments or profile == reproduction.profile
     }
     if name not in known:
         raise DataError(
-            f"There is no table {name!r}; there are {', '.join(reproduction.tables)}, and each with _<profile> after "
-            "it."
+            f"There is no table {name!r}; there are {', '.join(reproduction.tables)}, and each that is made of runs "
+            "with _<profile> after it."
         )
     plan, profile = known[name]
     made = make_table(Records(results, profile), plan, reproduction)
@@ -88,17 +90,18 @@ def one_table(results: Path, name: str) -> Table:
 def overview(made: MadeTables, output: Path, page: Path) -> str:
     """A line a table."""
     lines: list[tuple[str, ...]] = [
-        ("Table", "Section", "What", "Cells", "Agree", "Higher or lower", "Not run", "Other")
+        ("Table", "Section", "What", "Cells", "Agree", "Undecided", "Higher or lower", "Not run", "Other")
     ]
     for table in made.paper:
         counts = Counter(table.counts)
-        told = (counts[AGREES], counts[HIGHER] + counts[LOWER] + counts[DIFFERS], counts[NOT_RUN])
+        differ = counts[HIGHER] + counts[LOWER] + counts[DIFFERS]
+        told = (counts[AGREES], counts[UNDECIDED], differ, counts[NOT_RUN])
         rest = sum(counts.values()) - sum(told)
         plan = table.plan
         lines.append(
             (_link(table.key, output, page), plan.section, plan.gist, *map(str, (sum(counts.values()), *told, rest)))
         )
-    total = [str(sum(int(line[place]) for line in lines[1:])) for place in range(3, 8)]
+    total = [str(sum(int(line[place]) for line in lines[1:])) for place in range(3, 9)]
     return _rows([*lines, ("All", "", "", *total)])
 
 

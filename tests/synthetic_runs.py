@@ -74,6 +74,7 @@ def episode(
     turns: int = 2,
     tokens: int = 100,
     calls: tuple[int, int, int] = (0, 0, 0),
+    tool: str = "python",
     termination: str = "answered",
     cut_turns: int = 0,
     detail: str = "",
@@ -89,7 +90,7 @@ def episode(
         "turns": turns,
         "cut_turns": cut_turns,
         "generated_tokens": tokens,
-        "calls": {"python": counts} if attempted else {},
+        "calls": {tool: counts} if attempted else {},
     }
 
 
@@ -124,7 +125,7 @@ def write_evaluation(
         said = {
             "schema": 1,
             "benchmark": benchmark,
-            "checkpoint": {"run": f"{run.parent.name}/{run.name}"},
+            "checkpoint": {"run": f"{run.parent.name}/{run.name}", "policy_version": 9},
             "panel": {"questions": questions},
             "samples": len(lines) // questions,
             "decoding": {"temperature": 0.6},
@@ -151,7 +152,14 @@ def write_run(
     """A run folder; `manifest` and `config` replace entries of its files."""
     folder = results / experiment / f"{label}-seed{seed}"
     folder.mkdir(parents=True)
-    settings = {"results": str(results), "seed": seed, "algorithm": {"label": label}, "optimizer": {"lr": 0.5}}
+    settings = {
+        "results": str(results),
+        "seed": seed,
+        "algorithm": {"label": label},
+        "optimizer": {"lr": 0.5},
+        "budget": {"rollouts": 1024, "seconds": None},
+        "model": {"name": "toy_math_warm_start"},
+    }
     (folder / "config.yaml").write_text(yaml.safe_dump(settings | (config or {})))
     for file, lines in (("steps.jsonl", steps), ("evaluations.jsonl", evaluations), ("paths.jsonl", paths)):
         if lines is None:
@@ -190,6 +198,7 @@ def _manifest(folder: Path, label: str, seed: int, steps: int) -> dict[str, Any]
         "model": "toy_math_warm_start",
         "model_sha256": {"model.safetensors": "0"},
         "steps": steps,
+        "policy_version": 9,
         "wall_seconds": 100.0 + seed,
         "ledger": {
             "budget": {"rollouts": 1024},

@@ -1,6 +1,7 @@
 """Estimates with draws: known values, pairing, coverage."""
 
 import itertools
+import warnings
 from collections.abc import Callable
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from analysis import formulas
 from analysis.comparisons import printed_differences
 from analysis.estimates import (
+    DRAWS,
     Cells,
     Estimate,
     combined,
@@ -181,7 +183,25 @@ def test_p_values_of_no_difference_are_uniform_enough() -> None:
     ]
     assert np.mean(np.array(found) < 0.05) == pytest.approx(0.05, abs=0.05)
     assert p_value(estimate(shares(random.random((3, 40)) + 0.5)) - exact(0)) < 0.001
-    assert np.isnan(p_value(estimate(shares(np.ones((1, 4)) / 2)) - exact(0)))
+
+
+def test_the_largest_difference_has_the_smallest_p_value() -> None:
+    right, wrong = (estimate(shares(np.full((1, 30), share))) for share in (1.0, 0.0))
+    assert p_value(right - wrong) == p_value(wrong - right) == pytest.approx(2 / (DRAWS + 1))
+    assert p_value(right - right) == 1
+    # of few questions that differ alike it is the sign test's
+    assert p_value(estimate(shares(np.ones((1, 4)))) - exact(0)) == pytest.approx(1 / 8)
+    assert p_value(estimate(shares(np.ones((1, 1)))) - exact(0)) == 1
+    assert np.isnan(p_value(exact(1)))
+
+
+def test_draws_without_a_bound_have_no_interval_and_no_warning() -> None:
+    solved = np.zeros((1, 5))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = estimate(Cells(solved + 1, solved, (0,), "questions a", 5))
+        assert np.isinf(found.value)
+        assert np.isnan(found.interval).all()
 
 
 def test_exact_numbers_stay_exact_until_they_meet_a_random_one() -> None:

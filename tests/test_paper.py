@@ -70,9 +70,10 @@ SLIPS = {
     "comparisons.fewer_math_calls.gsm8k_calls": "-423",
     "comparisons.fewer_math_calls.math_calls": "-551",
     "comparisons.clear_lead.two_wiki": "-0.19",
+    "comparisons.sibling_tokens.training_tokens": "-0.99974",
 }
 """every number and order of the paper that its own numbers do not give, with what they give"""
-KINDS = {"arithmetic": 8, "reading": 8, "order": 6, "expectation": 8}
+KINDS = {"arithmetic": 8, "reading": 8, "order": 7, "expectation": 8}
 
 
 @pytest.fixture(scope="module")
@@ -192,7 +193,7 @@ def test_how_much_is_recomputed(paper: Paper) -> None:
         "supp_sync_results": 20,
         "supp_budget": 15,
         "stated": 108,
-        "comparisons": 42,
+        "comparisons": 43,
     }
 
 

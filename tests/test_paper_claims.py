@@ -250,8 +250,8 @@ def test_accuracy_comes_out_of_complete_evaluations(tmp_path: Path) -> None:
             for seed in SEEDS:
                 made = paper_run(tmp_path, "main_table", task, label, seed, [0.0])
                 lines = [
-                    {"uid": f"q{i}", "sample": 0, "qa": {"f1": float(i < many)}, **episode(float(i < many))}
-                    for i in range(8)
+                    {"uid": f"q{i}", "sample": 0, "qa": {"f1": one, "span_f1": one}, **episode(one)}
+                    for i, one in enumerate(float(i < many) for i in range(8))
                 ]
                 for name in names:
                     write_evaluation(made, name, lines)
