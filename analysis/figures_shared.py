@@ -3,6 +3,7 @@
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
 
 import pandas as pd
 from matplotlib.artist import Artist
@@ -85,6 +86,15 @@ def fifths(panel: Axes) -> None:
     panel.set_xlim(0.7, FIFTHS + 0.3)
     panel.set_xticks(range(1, FIFTHS + 1))
     panel.set_xlabel("Fifth of the training")
+
+
+def fit(panel: Axes, least: float) -> None:
+    """The values along y, off the frame; `least`: the least span, as a part of the greatest value."""
+    low, high = panel.dataLim.y0, panel.dataLim.y1
+    if isfinite(high) and high > 0:
+        span = max(high - low, least * high)
+        middle = (low + high) / 2
+        panel.set_ylim(middle - 0.6 * span, middle + 0.6 * span)
 
 
 def tokens_of(source: Source) -> tuple[str, float]:

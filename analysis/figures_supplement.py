@@ -17,6 +17,7 @@ from analysis.figures_shared import (
     draw_point,
     fifths,
     finish,
+    fit,
     handle,
     in_order,
     percent,
@@ -30,6 +31,8 @@ from analysis.plots import ONE_COLUMN, beside, draw_curve, letter, panels
 from analysis.records import Run, RunGroup
 
 POINTS = "Success with 95 % intervals over runs and questions; the rest with ranges over seeds."
+LEAST_SPAN = 0.1
+"""of an axis that need not begin at 0, as a part of its greatest value"""
 OUTCOMES: dict[str, tuple[str, str, Line]] = {
     "success": ("success", BLUE, "-"),
     "ended_failure": ("ended and failed", VERMILION, "--"),
@@ -49,10 +52,12 @@ def budget(rows: Rows, source: Source) -> Figure:
                 x = curve["x"] + beside(place, len(row.groups))
                 values = percent(curve) if key == "execution" else curve
                 draw_curve(panel, x, values, look, range(len(curve)), width(group))
-            panel.set_title(f"{letter(line * len(shown) + column)} {row.title}: {what}")
-            panel.set_ylim(-4, 104) if key == "execution" else panel.set_ylim(bottom=0)
+            panel.set_title(f"{letter(line * len(shown) + column)} {row.title}:\n{what}")
+            fit(panel, LEAST_SPAN)
+            if key == "execution":
+                panel.set_ylim(top=min(101, panel.get_ylim()[1]))
             fifths(panel)
-    finish(figure, rows, source, [*configurations(rows), *band(rows, SEEDS)])
+    finish(figure, rows, source, [*configurations(rows), *band(rows, SEEDS)], "Axes need not begin at 0.")
     return figure
 
 
@@ -74,7 +79,8 @@ def failures(rows: Rows, source: Source) -> Figure:
                 x = curve["x"] + beside(place, len(values))
                 draw_curve(panel, x, percent(curve), look, range(len(curve)))
             panel.set_title(f"{letter(2 * line + column)} {row.title}: {what}")
-            panel.set_ylim(bottom=0)
+            # room for marks at 0
+            panel.set_ylim(bottom=-0.04 * panel.get_ylim()[1])
             fifths(panel)
         axes[line][0].set_ylabel("Share of trunks, %")
     shown = [*map(_outcome_look, OUTCOMES), *early.values()]
