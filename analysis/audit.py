@@ -21,7 +21,7 @@ from analysis.quantities import part
 from analysis.records import Run, load_run, read_lines
 from analysis.tables import FORMATS, NO_VALUE, Table, number
 from rtpo.airline.statistics import Episode, held_out, tool_use, trunks, writing
-from rtpo.airline.tasks import WRITES, read_wanted
+from rtpo.airline.tasks import read_wanted
 from rtpo.errors import DataError, RTPOError
 
 PATHS = "paths.jsonl"
@@ -45,7 +45,7 @@ def parts(found: Sequence[Sample], points: int) -> list[list[Episode]]:
     return [[_episode(one) for one in part(found, place, points)] for place in range(1, points + 1)]
 
 
-def _episode(one: Sample, writes: int = 0) -> Episode:
+def _episode(one: Sample) -> Episode:
     """Of a graded sample."""
     return Episode(
         task=one.unit,
@@ -56,7 +56,7 @@ def _episode(one: Sample, writes: int = 0) -> Episode:
         tokens=one.tokens,
         executed=one.ok,
         failed=one.attempted - one.ok,
-        writes=writes,
+        writes=one.writes,
     )
 
 
@@ -162,7 +162,8 @@ def _first_samples(folder: Path) -> list[Sample]:
 
 def airline_table(folder: Path, tasks: Path) -> Table:
     """The held-out episodes after training, beside an agent that does nothing."""
-    found, wanted = _held_out(_run(folder)), read_wanted(tasks / "tasks.json")
+    found = [_episode(one) for one in graded(evaluations.held_out(_run(folder)))]
+    wanted = read_wanted(tasks / "tasks.json")
     ids = {episode.task: episode.task.rpartition("/")[2] for episode in found}
     unknown = [task for task, one in ids.items() if one not in wanted]
     if not found or unknown:
@@ -191,14 +192,6 @@ def airline_table(folder: Path, tasks: Path) -> Table:
         ("Successes on tasks where doing nothing scores, %", _percent(shown.successes_by_no_op)),
     ]
     return _table("airline", ("Held-out", "Result"), rows, f"The held-out airline episodes of {folder.name}.")
-
-
-def _held_out(run: Run) -> list[Episode]:
-    """The graded ones, with their calls of a tool that writes."""
-    lines = [line for line in run.answers if (line["when"], line["mode"]) == ("after", "sampled")]
-    writes = [sum(counts["attempted"] for tool, counts in line["calls"].items() if tool in WRITES) for line in lines]
-    samples = zip(evaluations.held_out(run), writes, strict=True)
-    return [_episode(one, count) for one, count in samples if one.success is not None]
 
 
 def _table(name: str, header: tuple[str, ...], rows: Sequence[tuple[str, ...]], caption: str) -> Table:

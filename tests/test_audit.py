@@ -12,6 +12,7 @@ from synthetic_runs import write_evaluation, write_manifest, write_run
 
 from analysis import audit
 from rtpo.airline.statistics import TOO_MANY_ERRORS
+from rtpo.airline.tasks import WRITES
 
 AIRLINE_TASKS = Path(__file__).parent / "fixtures" / "airline"
 
@@ -120,7 +121,7 @@ def test_the_airline_stands_beside_doing_nothing(tmp_path: Path, capsys: pytest.
     tasks = json.loads((folder / "tasks.json").read_text())
     is_write = {
         f"tau3_airline/{task['id']}": any(
-            action["name"] in audit.WRITES for action in task["evaluation_criteria"]["actions"] or []
+            action["name"] in WRITES for action in task["evaluation_criteria"]["actions"] or []
         )
         for task in tasks
     }
