@@ -17,7 +17,7 @@ from analysis.estimates import Estimate, combined
 from analysis.intervals import Interval
 from analysis.paper import Comparison, Paper, PaperTable, Side, load_paper
 from analysis.paper_slips import ARITHMETIC, EXPECTATION, READING, recomputed
-from analysis.paper_tables import Missing, Outcome, Records, commands, make_table
+from analysis.paper_tables import NOT_MEASURED, Made, Missing, Outcome, Records, commands, make_table
 from analysis.records import RunGroup
 from analysis.reproduction import CellPlan, Reproduction, load_reproduction
 from analysis.tables import NOT_RUN, number
@@ -85,8 +85,13 @@ class Evidence:
         """Our cells of a table at the paper's scale, by row and column."""
         if key not in self._tables:
             made = make_table(self.records, self.reproduction.tables[key], self.reproduction)
-            self._tables[key] = {(one.plan.row, one.plan.column): (one.plan, one.outcome) for one in made.cells}
+            self._tables[key] = {(one.plan.row, one.plan.column): (one.plan, self._of_scale(one)) for one in made.cells}
         return self._tables[key]
+
+    def _of_scale(self, made: Made) -> Outcome:
+        """Runs or panels cut down decide no claim at the paper's scale."""
+        short = self.records.shortfall(made.plan.source)
+        return made.outcome if short is None else Missing(NOT_MEASURED, short)
 
     def group(self, role: str, label: str) -> RunGroup | None:
         """The complete runs of the main table at the paper's scale; of the airline with that role."""

@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 from hydra import compose, initialize_config_dir
 
-from analysis import formulas
+from analysis import formulas, launching
 from analysis.estimates import Cells, Estimate, estimate, exact
 from analysis.evaluations import (
     Evaluation,
@@ -692,10 +692,4 @@ def _conditions(plan: TablePlan, records: Records) -> Iterator[Condition]:
 
 def commands(plan: TablePlan, profile: str, reproduction: Reproduction) -> str:
     """What makes a table's runs and their evaluations, with SLURM or without."""
-    launchers = dict.fromkeys(reproduction.launchers[experiment] for experiment in plan.experiments)
-    chosen = "" if profile == reproduction.profile else f"PROFILE={profile} "
-    submitted = " and ".join(f"`{chosen}sbatch slurm/{launcher}.sh`" for launcher in launchers)
-    here = " and ".join(
-        f"`python experiments/launch.py run {experiment} profile={profile}`" for experiment in plan.experiments
-    )
-    return f"{submitted}, or without SLURM {here}."
+    return launching.commands(plan.experiments, profile, reproduction.launchers, reproduction.profile)

@@ -249,7 +249,7 @@ def _gpu_hours(run: Run) -> list[Pair]:
 
 
 def _zero_advantage(run: Run) -> list[Pair]:
-    """The groups of a run have one size, so rows weigh as groups do."""
+    """Rows weigh, since records count no groups; a group is smaller where a sibling could not be graded."""
     trained = [[update for update in step["updates"] if update["rows"]] for step in run.steps]
     return [
         (

@@ -321,7 +321,11 @@ def check_partitions() -> None:
         )
     listed = subprocess.run(["sinfo", "--noheader", "--format=%R"], capture_output=True, text=True, check=False)
     if listed.returncode != 0:
-        raise MachineError(f"SLURM does not answer: {listed.stderr.strip()}")
+        said = listed.stderr.strip().splitlines() or ["no word"]
+        raise MachineError(
+            f"SLURM does not answer ({said[-1]}): start it, or run all elements on this machine with python "
+            "experiments/launch.py run."
+        )
     known = sorted(set(listed.stdout.split()))
     wanted = os.environ.get("SBATCH_PARTITION")
     for name in wanted.split(",") if wanted else []:

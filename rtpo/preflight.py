@@ -11,6 +11,7 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+import yaml
 from hydra import compose, initialize_config_dir
 from hydra.errors import HydraException
 
@@ -59,6 +60,7 @@ def problems(experiment: Experiment, *, here: bool = False, evaluation: Sequence
     for run in runs:
         found += _said(lambda run=run: check_model(run.model.path, run.top_logprobs))  # type: ignore[misc]
         found += _said(lambda run=run: _check_folder(run))  # type: ignore[misc]
+        found += _said(lambda run=run: _check_beside(run))  # type: ignore[misc]
     benchmarks, refused = _benchmarks(experiment.elements, evaluation)
     found += refused
     tasks = [run.task for run in runs]
@@ -108,6 +110,23 @@ def _check_folder(run: RunConfig) -> None:
             f"{saved[different[0]]} there and {model[different[0]]} here. Put back the model that the run began from, "
             "or choose another experiment_name."
         )
+
+
+def _check_beside(run: RunConfig) -> None:
+    """Raises DataError where a run of the same label in the same experiment has other settings: no table takes both."""
+    for file in sorted(run.folder.parent.glob(f"{run.label}-seed*/config.yaml")):
+        if file.parent == run.folder:
+            continue
+        known = yaml.safe_load(file.read_text(encoding="utf-8"))
+        own = {"seed": known.get("seed"), "results": known.get("results")}
+        try:
+            RunFolder(file.parent).open(run.as_dict() | own)
+        except DataError as error:
+            different = str(error).partition("different: ")[2].partition(". Change")[0]
+            raise DataError(
+                f"{file.parent} is of the same label and experiment, and tables would take both together; different: "
+                f"{different}. Change them back, or choose another experiment_name for a trial."
+            ) from error
 
 
 def _shape(file: Path) -> dict[str, object]:

@@ -51,7 +51,11 @@ class RunFolder:
 
     @property
     def manifest(self) -> dict[str, Any]:
-        loaded: dict[str, Any] = json.loads((self.path / "manifest.json").read_text())
+        """Raises DataError for one that cannot be read."""
+        try:
+            loaded: dict[str, Any] = json.loads((self.path / "manifest.json").read_text())
+        except ValueError as error:
+            raise DataError(f"{self.path / 'manifest.json'} is damaged ({error}): restore it, or run again.") from error
         return loaded
 
     def open(self, config: Mapping[str, Any]) -> None:

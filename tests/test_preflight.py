@@ -158,6 +158,11 @@ def test_a_folder_of_another_configuration_is_refused(results: Path) -> None:
     (sentence,) = problems(toy(results, "optimizer.lr=0.25"))
     assert "holds a run with another configuration; different: optimizer.lr was" in sentence
     assert {file: file.read_bytes() for file in results.rglob("*") if file.is_file()} == before
+    # beside a run of its label
+    assert problems(toy(results, "seed=5")) == []
+    (sentence,) = problems(toy(results, "seed=5", "optimizer.lr=0.25"))
+    assert sentence.startswith(f"{run.folder} is of the same label and experiment, and tables would take both")
+    assert "different: optimizer.lr was" in sentence
 
 
 def test_a_checkpoint_of_another_model_is_refused(results: Path, tmp_path: Path) -> None:

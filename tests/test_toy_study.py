@@ -159,4 +159,6 @@ def test_every_seed_runs_once_before_one_runs_twice() -> None:
 def test_the_study_file_names_every_configuration_once() -> None:
     study = yaml.safe_load(STUDY.read_text())
     algorithms = {path.stem for path in (STUDY.parents[1] / "algorithm").glob("*.yaml")}
+    # those of the paper's tables alone
+    algorithms -= {"vanilla", "arpo_full", "seeupo_full", "tree_grpo_full"}
     assert sorted([*study["core"]["configurations"], *study["rest"]["configurations"]]) == sorted(algorithms)
