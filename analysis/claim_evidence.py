@@ -85,13 +85,8 @@ class Evidence:
         """Our cells of a table at the paper's scale, by row and column."""
         if key not in self._tables:
             made = make_table(self.records, self.reproduction.tables[key], self.reproduction)
-            self._tables[key] = {(one.plan.row, one.plan.column): (one.plan, self._of_scale(one)) for one in made.cells}
+            self._tables[key] = {(one.plan.row, one.plan.column): (one.plan, _of_scale(one)) for one in made.cells}
         return self._tables[key]
-
-    def _of_scale(self, made: Made) -> Outcome:
-        """Runs or panels cut down decide no claim at the paper's scale."""
-        short = self.records.shortfall(made.plan.source)
-        return made.outcome if short is None else Missing(NOT_MEASURED, short)
 
     def group(self, role: str, label: str) -> RunGroup | None:
         """The complete runs of the main table at the paper's scale; of the airline with that role."""
@@ -161,6 +156,13 @@ def _estimated(what: str, unit: str, outcomes: Sequence[Outcome], margin: Callab
     found = margin(*outcomes)
     interval = _interval(found)
     return Part(what, _shown(interval, DIGITS.get(unit, 0), unit, found), order(interval, found.seeds), aside)
+
+
+def _of_scale(made: Made) -> Outcome:
+    """Runs or panels that were cut down decide no claim at the paper's scale."""
+    if made.not_compared is None or made.plan.source.not_compared is not None:
+        return made.outcome
+    return Missing(NOT_MEASURED, made.not_compared)
 
 
 def _missing(what: str, outcomes: Sequence[Outcome], aside: str = "") -> Part | None:
