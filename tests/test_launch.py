@@ -51,7 +51,7 @@ FIELDS: dict[str, set[str]] = {
     "drift": set(),
     "credit": MODEL,
     "gsm8k_audit": MODEL,
-    "sync": {"verl.actor_rollout_ref.rollout.free_cache_engine"},
+    "sync": {f"verl.actor_rollout_ref.rollout.{key}" for key in ("free_cache_engine", "gpu_memory_utilization")},
     "airline": AIRLINE,
     "airline_matched": AIRLINE | {"budget.seconds"},
 }
