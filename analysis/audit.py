@@ -69,6 +69,10 @@ def _run(folder: Path) -> Run:
 def _check_finished(folder: Path, what: str) -> None:
     if not (folder / "manifest.json").exists():
         raise DataError(f"{folder} has no manifest.json: give the folder of a finished {what}.")
+    if what == "run" and any(folder.glob("samples.jsonl*")):
+        raise DataError(f"{folder} is an evaluation: give its run, {folder.parent}.")
+    if what == "evaluation" and any(folder.glob("steps.jsonl*")):
+        raise DataError(f"{folder} is a run: give one of its evaluations, RUN/BENCHMARK.")
 
 
 def trunk_table(folder: Path) -> Table:

@@ -191,6 +191,14 @@ def test_a_damaged_run_is_refused_in_a_sentence(
     assert (told.out, words in told.err) == ("", True)
 
 
+def test_a_run_and_its_evaluation_are_told_apart(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write_evaluation(run, "gsm8k", [sample(0, 1.0)])
+    assert audit.main(["trunks", str(folder)]) == 1
+    assert f"{folder} is an evaluation: give its run, {run}." in capsys.readouterr().err
+    assert audit.main(["tools", str(run)]) == 1
+    assert f"{run} is a run: give one of its evaluations" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
