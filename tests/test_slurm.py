@@ -259,22 +259,23 @@ def test_three_methods_on_slurm_one_of_them_preempted(tmp_path: Path) -> None:
     for method in METHODS:
         assert f"{folders[method]}, log {log[method]}\n" in printed
 
-    # two elements run at once; when both have trained a while, a job of another partition takes one's place
+    # two elements run at once; when the later has just begun to train, a job of another partition takes their places
     first_two = [folders[method] / "steps.jsonl" for method in METHODS[:2]]
     wait_until(lambda: all(file.exists() and file.read_text() for file in first_two), "two elements train")
-    preempting = ["sbatch", "--partition=high", "--cpus-per-task=4", "--output=/dev/null", "--wrap=sleep 1"]
+    preempting = ["sbatch", "--partition=high", "--cpus-per-task=8", "--output=/dev/null", "--wrap=sleep 1"]
     subprocess.run(preempting, check=True)
     wait_until(lambda: queue() == "", "all jobs have ended")
 
     said = {method: file.read_text() for method, file in log.items()}
-    (preempted,) = [method for method in METHODS if "back to the queue" in said[method]]
-    assert preempted in METHODS[:2]
-    assert said[preempted].count("SIGTERM: finishing this phase, then saving") == 1
-    assert f"resuming {folders[preempted]} after " in said[preempted]
+    assert [method for method in METHODS if "back to the queue" in said[method]] == list(METHODS[:2])
+    # the earlier may have been in its evaluation
+    preempted = [method for method in METHODS if "SIGTERM: finishing this phase, then saving" in said[method]]
+    assert preempted
+    assert [f"resuming {folders[method]} after " in said[method] for method in preempted] == [True] * len(preempted)
     for method, folder in folders.items():
         manifest = RunFolder(folder).manifest
         ledger = manifest["ledger"]
-        assert manifest["resumed"] == (method == preempted)
+        assert manifest["resumed"] == (method in preempted)
         assert ledger["lost"] == 0
         steps = [json.loads(line) for line in (folder / "steps.jsonl").read_text().splitlines()]
         assert [step["step"] for step in steps] == list(range(1, len(steps) + 1))
