@@ -1,6 +1,7 @@
 """The engines that tests/test_engine_conformance.py is run on, each behind one small seam."""
 
 import asyncio
+import os
 import shutil
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
@@ -270,8 +271,10 @@ def vllm_server(server_class: Any, model: Path, **rollout: Any) -> Any:
     import ray
     from verl.workers.rollout.replica import RolloutMode
 
+    from rtpo.verl_harness.session import SOCKETS
     from rtpo.verl_harness.settings import verl_settings
 
+    os.environ.setdefault(SOCKETS, "alone")  # which a start of Ray sets
     settings = {
         "name": "vllm",
         "tensor_model_parallel_size": 1,
