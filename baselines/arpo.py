@@ -1,7 +1,8 @@
 """ARPO: paths grow turn by turn, and branch where the policy has become less sure than at its first turn.
 
 Two rules. `probabilistic`, that of the published code: at the end of a turn that called a tool, a path branches with
-probability alpha + beta dH. `threshold`, that of the paper: it branches before a turn for which alpha + beta dH > tau.
+probability alpha + beta dH, always at alpha = 1. `threshold`, that of the paper: it branches before a turn for which
+alpha + beta dH > tau.
 dH is the turn's entropy minus that of the path's first turn; a new path has a first turn of its own.
 """
 
@@ -85,8 +86,12 @@ def next_starts(
         else:
             going.append((path.tip, first))
         place = path.tip if config.rule == "probabilistic" else path.boundary(len(path.turns) - 1)
-        threshold = rng.random() if config.tau is None else config.tau
-        is_due = config.alpha + config.beta * (now - first) > threshold
+        rise = config.beta * (now - first)
+        if config.tau is None:
+            # clipped as published
+            is_due = bool(np.clip(rng.random() - rise, 0.0, 1.0) <= config.alpha)
+        else:
+            is_due = config.alpha + rise > config.tau
         if place is not None and is_due and prompt.begun + len(begun) < config.paths:
             begun.append((place, None))
     if not going and not begun and prompt.begun < config.paths:

@@ -20,7 +20,7 @@ from rtpo.verbs import Algorithm, AlgorithmConfig, Harness, SequenceClip
 @dataclass(frozen=True)
 class SeeUPOConfig(AlgorithmConfig):
     """chains: rollouts for each prompt.
-    advantage_limit: clamp of the advantages after standardisation over a turn's chains.
+    advantage_limit: clamp of the advantages after standardisation over the batch's chains.
     factor_low, factor_high: clamp of a turn's sequence ratio, and of the product M of a chain's.
     order: of the turns; the method's is `reverse`.
     old_logprobs: as for GRPO.
@@ -38,7 +38,7 @@ def step(harness: Harness, tasks: Sequence[Task], config: SeeUPOConfig) -> None:
     """One data step."""
     loss = SequenceClip(config.clip_low, config.clip_high, config.old_logprobs, config.kl)
     groups = harness.rollout(tasks, n=config.chains, role=Role.CHAIN)
-    centred = centred_returns(groups)
+    advantages = chain_advantages(groups, config.advantage_limit)
     chains = [chain for group in groups for chain in group if chain.is_graded]
     factor = {chain.uid: 1.0 for chain in chains}
     turns = range(harness.max_turns)
@@ -47,19 +47,16 @@ def step(harness: Harness, tasks: Sequence[Task], config: SeeUPOConfig) -> None:
         taking = [chain for chain in chains if len(chain.turns) > k]
         if not taking:
             continue
-        # rounded, so that what is 0 is no rounding residue
-        scores = standardised([centred[chain.uid] for chain in taking]).round(6)
-        advantages = scores.clip(-config.advantage_limit, config.advantage_limit)
         rows = [
             turn_row(
                 chain.turns[k],
                 chain,
-                float(advantage) * factor[chain.uid],
+                advantages[chain.uid] * factor[chain.uid],
                 1 / len(taking),
                 chain.task.uid,
                 config.training_context,
             )
-            for chain, advantage in zip(taking, advantages, strict=True)
+            for chain in taking
         ]
         update = harness.update(rows, loss, epochs=config.epochs, minibatches=config.minibatches)
         if update.optimizer_steps and k != order[-1]:
@@ -78,6 +75,17 @@ def move(
         ratio = np.exp(np.mean(new - old, dtype=np.float64))
         product = factor[chain.uid] * ratio.clip(config.factor_low, config.factor_high)
         factor[chain.uid] = float(product.clip(config.factor_low, config.factor_high))
+
+
+def chain_advantages(groups: Sequence[Group], limit: float) -> dict[str, float]:
+    """A of each chain, the same at all its turns: its centred return, standardised once over all chains of the batch
+    and clamped."""
+    centred = centred_returns(groups)
+    if not centred:
+        return {}
+    # rounded, so that what is 0 is no rounding residue
+    scores = standardised(list(centred.values())).round(6).clip(-limit, limit)
+    return dict(zip(centred, scores.tolist(), strict=True))
 
 
 def centred_returns(groups: Sequence[Group]) -> dict[str, float]:
@@ -115,7 +123,7 @@ ALGORITHM = Algorithm(
     rollouts_per_task=rollouts_per_task,
     check=check,
     plan="n independent chains",
-    credit="return minus the prompt's mean, standardised over the turn's chains, times the bounded product M of the "
+    credit="return minus the prompt's mean, standardised over the batch's chains, times the bounded product M of the "
     "other turns' sequence ratios",
     schedule="one update for each turn, in reverse, on the same rollouts",
     contexts="recorded c_k (official), or flattened history (as the paper describes it)",

@@ -135,17 +135,32 @@ def test_entropy_is_of_the_first_tokens_in_units_of_the_vocabulary(tokens: int, 
         assert entropy(drawn, scale, THRESHOLD) == pytest.approx(share, abs=1e-6)
 
 
-@pytest.mark.parametrize(("rise", "probability"), [(None, 0.5), (0.0, 0.5), (1.0, 0.7), (-1.0, 0.3), (9.0, 1.0)])
+@pytest.mark.parametrize(
+    ("alpha", "rise", "probability"),
+    [
+        (0.5, None, 0.5),
+        (0.5, 0.0, 0.5),
+        (0.5, 1.0, 0.7),
+        (0.5, -1.0, 0.3),
+        (0.5, 9.0, 1.0),
+        (0.9, -1.0, 0.7),
+        (1.0, -1.0, 1.0),
+        (0.0, -1.0, 0.0),
+        (0.0, 1.0, 0.2),
+    ],
+)
 def test_a_path_branches_with_probability_alpha_plus_beta_times_the_rise(
-    rise: float | None, probability: float
+    alpha: float, rise: float | None, probability: float
 ) -> None:
-    """At its first boundary a path's entropy is compared with itself."""
+    """At its first boundary a path's entropy is compared with itself. The published draw is clipped to [0, 1] before
+    it is compared with alpha, so that none is above 1."""
+    config = replace(CONFIG, alpha=alpha)
     _, (path,) = open_paths(1)
     drawn, rng, count = with_entropy(path, 20, 2), np.random.default_rng(0), 4000
     first = None if rise is None else entropy(drawn, 1.0, CONFIG) - rise
     branched = 0
     for _ in range(count):
-        starts = next_starts(Prompt(path.boundary(0), 1), [(drawn, first)], 1.0, rng, CONFIG)
+        starts = next_starts(Prompt(path.boundary(0), 1), [(drawn, first)], 1.0, rng, config)
         assert starts[0] == (path.tip, pytest.approx(entropy(drawn, 1.0, CONFIG) - (rise or 0.0)))
         assert starts[1:] in ([], [(path.tip, None)])
         branched += len(starts) == 2

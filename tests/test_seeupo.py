@@ -1,7 +1,8 @@
 """SeeUPO on the scripted engine and on a table: the order of turns, the factor M, and what is left out."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from statistics import mean, stdev
 from types import SimpleNamespace
 from typing import Any
 
@@ -33,13 +34,13 @@ from scripted import (
     RecordingHarness,
     in_turn,
     scripted_harness,
+    solver,
 )
 from test_tabular import harness_on, lure
 
-from baselines.seeupo import SeeUPOConfig, centred_returns, move, step
-from rtpo.credit import standardised
+from baselines.seeupo import SeeUPOConfig, move, step
 from rtpo.tabular import tasks
-from rtpo.types import Floats, Role, TrainRow
+from rtpo.types import Floats, Role, Rollout, TrainRow
 from rtpo.verbs import Loss, SequenceClip
 
 CONFIG = SeeUPOConfig("seeupo", "seeupo", kl=0.0, chains=6)
@@ -73,27 +74,33 @@ def test_a_chain_has_no_part_in_turns_it_did_not_take(kl: float) -> None:
         assert [len(s.packed.lengths) for s in harness.backend.steps] == [len(rows) for rows in harness.updated]
 
 
-def test_advantages_are_standardised_over_the_chains_that_took_the_turn() -> None:
-    harness = one_step(CONFIG, learning_rate=0.0)
-    centred = centred_returns(list(finished(harness).values()))
+def reference(groups: Iterable[Sequence[Rollout]]) -> dict[str, float]:
+    """A of each chain from the formula: R minus its prompt's mean, then over the mean and standard deviation of all
+    chains, whatever their lengths, clamped."""
+    centred = {chain.uid: chain.reward - mean(c.reward for c in group) for group in groups for chain in group}
+    centre, spread = mean(centred.values()), stdev(centred.values())
+    return {uid: min(max((value - centre) / (spread + 1e-6), -3), 3) for uid, value in centred.items()}
+
+
+def test_advantages_are_standardised_once_over_all_chains() -> None:
+    """Chains of all lengths, and a prompt none of whose chains is right: it has exact zeros at every turn."""
+
+    def one_tied(context: str, rng: np.random.Generator) -> Any:
+        if TASKS[0].question not in context:
+            return solver(0.4)(context, rng)
+        return ANSWER_WRONG if rng.random() < 0.4 else CALL_FIRST
+
+    harness = one_step(replace(CONFIG, chains=12), script=one_tied, learning_rate=0.0)
+    groups = finished(harness)
+    assert {len(chain.turns) for chain in groups[TASKS[0].uid]} == {1, 2, 3}
+    expected = reference(groups.values())
     for rows in harness.updated:
-        values = np.array([advantage_of(row) for row in rows])
-        assert (values.mean(), values.std(ddof=1)) == pytest.approx((0, 1), abs=1e-4)
-        assert values == pytest.approx(standardised([centred[row.rollout_uid] for row in rows]), abs=1e-5)
-
-
-def test_a_prompt_whose_chains_are_alike_has_exact_zeros_at_the_turn_all_took() -> None:
-    def alike(context: str, rng: np.random.Generator) -> str:
-        first = TASKS[0].question in context
-        return ANSWER_WRONG if first or rng.random() < 2 / 3 else f"<think></think> answer\\boxed{{ {answer(context)}}}"
-
-    def answer(context: str) -> Any:
-        return next(task.answer for task in TASKS if task.question in context)
-
-    (rows,) = one_step(replace(CONFIG, chains=7), script=alike, max_turns=1).updated
-    by_task = {task.uid: [advantage_of(row) for row in rows if row.group == task.uid] for task in TASKS}
-    assert by_task[TASKS[0].uid] == [0.0] * 7
-    assert all(any(values) for uid, values in by_task.items() if uid != TASKS[0].uid)
+        assert [advantage_of(row) for row in rows] == pytest.approx(
+            [expected[row.rollout_uid] for row in rows], abs=1e-5
+        )
+        tied = [advantage_of(row) for row in rows if row.group == TASKS[0].uid]
+        assert tied == [0.0] * len(tied) != []
+        assert any(advantage_of(row) for row in rows)
 
 
 def test_advantages_are_clamped() -> None:
@@ -109,11 +116,10 @@ def test_advantages_are_clamped() -> None:
 def test_a_turn_is_weighed_by_how_far_the_later_ones_moved_its_chain(learning_rate: float, factor: float) -> None:
     """The trainer's weights lower every log-prob by about the learning rate a step."""
     harness = one_step(CONFIG, learning_rate=learning_rate)
-    centred = centred_returns(list(finished(harness).values()))
+    expected = reference(finished(harness).values())
     lengths = {uid: len(chain.turns) for uid, chain in chains_of(harness).items()}
-    first = harness.updated[2]
-    base = standardised([centred[row.rollout_uid] for row in first])
-    factors = {row.rollout_uid: advantage_of(row) / a for row, a in zip(first, base, strict=True) if abs(a) > 1e-3}
+    base = [(row, expected[row.rollout_uid]) for row in harness.updated[2]]
+    factors = {row.rollout_uid: advantage_of(row) / a for row, a in base if abs(a) > 1e-3}
     taken = {length: [m for uid, m in factors.items() if lengths[uid] == length] for length in (1, 3)}
     assert taken[1] == pytest.approx([1.0] * len(taken[1]), abs=1e-4)
     assert taken[3] == pytest.approx([factor] * len(taken[3]), abs=0.03)
@@ -175,11 +181,10 @@ def test_the_factor_on_a_table_is_that_of_the_updates_measured() -> None:
     harness.update = measured  # type: ignore[method-assign]
     step(harness, tasks(harness.mdp), replace(CONFIG, chains=40))
     (groups,) = harness.all_of("rollout")
-    centred = centred_returns(groups)
+    base = reference(groups)
     assert [{row.turns[0].k for row in rows} for _, rows in seen] == [{2}, {1}, {0}]
     for factors, rows in seen:
-        base = standardised([centred[row.rollout_uid] for row in rows])
-        expected = [a * factors.get(row.rollout_uid, 1.0) for row, a in zip(rows, base, strict=True)]
+        expected = [base[row.rollout_uid] * factors.get(row.rollout_uid, 1.0) for row in rows]
         assert [advantage_of(row) for row in rows] == pytest.approx(expected, abs=1e-5)
     assert len({round(m, 4) for m in seen[2][0].values()}) > 2
     assert all(0.8 <= m <= 1.2 for m in factor.values())
@@ -208,8 +213,7 @@ def test_an_update_leaves_the_other_turns_alone() -> None:
 
 @pytest.mark.parametrize("context", ["recorded", "flattened"])
 def test_rows_token_by_token(context: Any) -> None:
-    """Three chains of 12 + 5 * 3: call, call, right; call, wrong; wrong. Alone at turn 2, the first has nothing to be
-    compared with there."""
+    """Three chains of 12 + 5 * 3: call, call, right; call, wrong; wrong. Each has one advantage at all its turns."""
     script = in_turn(CALL_FIRST, CALL_SECOND, ANSWER_RIGHT, CALL_FIRST, ANSWER_WRONG, ANSWER_WRONG)
     harness = scripted_harness(script, learning_rate=0.0)
     step(harness, [TASK], replace(CONFIG, chains=3, training_context=context))
@@ -217,16 +221,16 @@ def test_rows_token_by_token(context: Any) -> None:
     call_second = CALL_SECOND_STRIPPED if context == "recorded" else CALL_SECOND_IDS
     c_1 = QUESTION_IDS + call_first + RESULT_FIRST_IDS
     c_2 = c_1 + call_second + RESULT_SECOND_IDS
-    z = 1 / 2**0.5
+    right, wrong = 2 / 3**0.5, -1 / 3**0.5
     assert [[parts_of(row) for row in rows] for rows in harness.updated] == [
-        [spelled((c_2, None), (RIGHT_IDS, 0.0))],
-        [spelled((c_1, None), (CALL_SECOND_IDS, z)), spelled((c_1, None), (WRONG_IDS, -z))],
+        [spelled((c_2, None), (RIGHT_IDS, right))],
+        [spelled((c_1, None), (CALL_SECOND_IDS, right)), spelled((c_1, None), (WRONG_IDS, wrong))],
         [
-            spelled((QUESTION_IDS, None), (CALL_FIRST_IDS, 2 / 3**0.5)),
-            spelled((QUESTION_IDS, None), (CALL_FIRST_IDS, -1 / 3**0.5)),
-            spelled((QUESTION_IDS, None), (WRONG_IDS, -1 / 3**0.5)),
+            spelled((QUESTION_IDS, None), (CALL_FIRST_IDS, right)),
+            spelled((QUESTION_IDS, None), (CALL_FIRST_IDS, wrong)),
+            spelled((QUESTION_IDS, None), (WRONG_IDS, wrong)),
         ],
     ]
     weights = [[float(row.weight.sum()) for row in rows] for rows in harness.updated]
     assert weights == [pytest.approx([1 / len(rows)] * len(rows)) for rows in harness.updated]
-    assert [len(s.packed.lengths) for s in harness.backend.steps] == [2, 3]
+    assert [len(s.packed.lengths) for s in harness.backend.steps] == [1, 2, 3]
