@@ -15,6 +15,8 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from rtpo.command import Parser, command, whole
+
 from analysis import evaluations
 from analysis.evaluations import Sample, graded, load_evaluation
 from analysis.quantities import part
@@ -22,7 +24,7 @@ from analysis.records import Run, load_run, read_lines
 from analysis.tables import FORMATS, NO_VALUE, Table, number
 from rtpo.airline.statistics import Episode, held_out, tool_use, trunks, writing
 from rtpo.airline.tasks import read_wanted
-from rtpo.errors import DataError, RTPOError
+from rtpo.errors import DataError
 
 PATHS = "paths.jsonl"
 
@@ -222,9 +224,10 @@ def _of(count: int, total: int) -> str:
     return f"{count:,}/{total:,}"
 
 
+@command
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns its exit status."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     kinds = parser.add_subparsers(dest="kind", required=True)
     audits: dict[str, Callable[[argparse.Namespace], Table]] = {
         "tools": lambda given: tool_table(given.folder, given.first),
@@ -239,17 +242,13 @@ def main(arguments: list[str] | None = None) -> int:
         command.add_argument("folder", type=lambda given: Path(given).absolute())
         command.add_argument("--format", choices=sorted(FORMATS), default="md")
         if kind == "tools":
-            command.add_argument("--first", type=int, default=100)
+            command.add_argument("--first", type=whole(0), default=100)
         if kind in ("failures", "budget"):
-            command.add_argument("--points", type=int, default=5)
+            command.add_argument("--points", type=whole(1), default=5)
         if kind == "airline":
             command.add_argument("--tasks", type=Path, required=True)
     given = parser.parse_args(arguments)
-    try:
-        print(FORMATS[given.format](audits[given.kind](given)), end="")
-    except RTPOError as error:
-        print(error, file=sys.stderr)
-        return 1
+    print(FORMATS[given.format](audits[given.kind](given)), end="")
     return 0
 
 

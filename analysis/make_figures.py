@@ -8,10 +8,11 @@
 What was not run is printed with the command that would.
 """
 
-import argparse
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+from rtpo.command import Parser, command
 
 import pandas as pd
 from matplotlib.artist import Artist
@@ -29,7 +30,6 @@ from analysis.paper_figures import FIGURES
 from analysis.plots import METADATA, Files, by_row, footnote, make_room, save
 from analysis.records import RunGroup, complete_groups
 from rtpo.config import PROJECT
-from rtpo.errors import RTPOError
 
 MARKS_PER_CURVE = 6
 LEGEND_COLUMNS = 3
@@ -167,9 +167,10 @@ def make_paper_figures(results: Path, names: Sequence[str], output: Path) -> tup
     return figure_page.save_figures(found, output), [line for drawing in found if (line := drawing.not_run())]
 
 
+@command
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns its exit status."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     parser.add_argument("--results", type=Path, default=Path("results"), help="folder of the run records")
     parser.add_argument("--output", type=Path, default=Path("results/figures"), help="folder of the figures")
     parser.add_argument("--project", type=Path, default=PROJECT, help="folder of docs/ and results/ for the next two")
@@ -179,20 +180,16 @@ def main(arguments: list[str] | None = None) -> int:
     what.add_argument("--page", action="store_true", help="write docs/figures.md and its pictures")
     what.add_argument("--check", action="store_true", help="write nothing; fail when one of these is stale")
     given = parser.parse_args(arguments)
-    try:
-        if given.check:
-            return _check(given.project)
-        missing: list[str] = []
-        if given.page:
-            files = figure_page.save_page(given.project)
-        elif given.experiment:
-            files = make_figures(given.results, given.experiment, given.output)
-        else:
-            names = [given.figure] if given.figure else list(FIGURES)
-            files, missing = make_paper_figures(given.results, names, given.output)
-    except RTPOError as error:
-        print(error, file=sys.stderr)
-        return 1
+    if given.check:
+        return _check(given.project)
+    missing: list[str] = []
+    if given.page:
+        files = figure_page.save_page(given.project)
+    elif given.experiment:
+        files = make_figures(given.results, given.experiment, given.output)
+    else:
+        names = [given.figure] if given.figure else list(FIGURES)
+        files, missing = make_paper_figures(given.results, names, given.output)
     is_failed = bool(given.figure and not files)
     for line in (*files, *missing):
         print(line, file=sys.stderr if is_failed else sys.stdout)

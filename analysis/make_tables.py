@@ -7,11 +7,12 @@
 What the cells of the paper's tables are made of stands in analysis/reproduction.yaml.
 """
 
-import argparse
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+
+from rtpo.command import Parser, command
 
 import numpy as np
 
@@ -30,7 +31,6 @@ from analysis.tables import (
     number,
     percent,
 )
-from rtpo.errors import RTPOError
 
 FEW_SEEDS = 5
 """the percentile bootstrap over fewer seeds than these is too narrow where seeds differ much"""
@@ -177,9 +177,10 @@ def make_tables(results: Path, experiment: str) -> list[Table]:
     return [build(specification, groups, experiment, excluded) for specification in SPECIFICATIONS]
 
 
+@command
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns its exit status."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     parser.add_argument("--results", type=Path, default=Path("results"), help="folder of the run records")
     chosen = parser.add_mutually_exclusive_group()
     chosen.add_argument("--experiment", help="folder under it, for the table of its runs")
@@ -188,13 +189,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--page", type=Path, default=Path("docs/tables.md"), help="overview of the paper's tables")
     parser.add_argument("--check", action="store_true", help="write nothing; fail when the files would change")
     given = parser.parse_args(arguments)
-    try:
-        if given.experiment is None:
-            return _paper(given.results, given.output / "paper", given.page, given.table, given.check)
-        tables = make_tables(given.results, given.experiment)
-    except RTPOError as error:
-        print(error, file=sys.stderr)
-        return 1
+    if given.experiment is None:
+        return _paper(given.results, given.output / "paper", given.page, given.table, given.check)
+    tables = make_tables(given.results, given.experiment)
     if given.check:
         return check_tables(tables, given.output, f"python analysis/make_tables.py --experiment {given.experiment}")
     write_tables(tables, given.output)

@@ -3,7 +3,6 @@
 Everything is in paper.yaml beside this file, whose head says how it is written.
 """
 
-import argparse
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -11,6 +10,8 @@ from fractions import Fraction
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar
+
+from rtpo.command import Parser, command
 
 import yaml
 
@@ -279,9 +280,10 @@ def _rows(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in (header, ["---"] * len(header), *rows))
 
 
+@command
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns its exit status."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; fail when the page is stale")
     parser.add_argument("--page", type=Path, default=PAGE, help="the page (default: docs/paper_numbers.md)")
     given = parser.parse_args(arguments)

@@ -3,32 +3,29 @@
 Writes docs/claims.md, and the block of README.md that has the verdicts.
 """
 
-import argparse
 import sys
 from pathlib import Path
+
+from rtpo.command import Parser, command
 
 from analysis import readme
 from analysis.claim_evidence import load_evidence
 from analysis.claim_page import page
 from rtpo.config import PROJECT
-from rtpo.errors import RTPOError
 
 BLOCK = "paper_claims"
 
 
+@command
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns its exit status."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; fail when a page is stale")
     parser.add_argument("--project", type=Path, default=PROJECT, help="folder of README.md, docs/ and results/")
     given = parser.parse_args(arguments)
     front, claims = given.project / "README.md", given.project / "docs" / "claims.md"
-    try:
-        stale = _settled(claims, page(load_evidence(given.project / "results")), given.check)
-        stale += _settled(front, readme.filled(given.project, front, BLOCK), given.check)
-    except RTPOError as error:
-        print(error, file=sys.stderr)
-        return 1
+    stale = _settled(claims, page(load_evidence(given.project / "results")), given.check)
+    stale += _settled(front, readme.filled(given.project, front, BLOCK), given.check)
     return int(given.check and stale > 0)
 
 

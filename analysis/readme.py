@@ -3,7 +3,6 @@
 All from records. A block stands between `<!-- generated:NAME -->` and `<!-- end -->`, each alone on its line.
 """
 
-import argparse
 import json
 import os
 import re
@@ -12,6 +11,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
+
+from rtpo.command import Parser, command
 
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
@@ -24,7 +25,7 @@ from analysis.records import Run, complete_groups, load_runs
 from analysis.tables import NOT_RUN, narrowest, number
 from analysis.toy_records import core_manifests, load_study
 from rtpo.algorithms import MODULES, load_algorithm
-from rtpo.errors import DataError, RTPOError
+from rtpo.errors import DataError
 from rtpo.records import PACKAGES
 
 PROJECT = Path(__file__).resolve().parents[1]
@@ -316,18 +317,15 @@ def pages(project: Path) -> list[Path]:
     return [project / "README.md", *sorted((project / "docs").glob("*.md"))]
 
 
+@command
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns its exit status."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; fail when a page or the figure is stale")
     parser.add_argument("--project", type=Path, default=PROJECT, help="folder of README.md, docs/ and results/")
     given = parser.parse_args(arguments)
-    try:
-        texts = {page: filled(given.project, page) for page in pages(given.project)}
-        drawn = [] if given.check else draw(given.project)
-    except RTPOError as error:
-        print(error, file=sys.stderr)
-        return 1
+    texts = {page: filled(given.project, page) for page in pages(given.project)}
+    drawn = [] if given.check else draw(given.project)
     stale = [page for page, text in texts.items() if page.read_text(encoding="utf-8") != text]
     if given.check:
         for figure, manifests in _figures(given.project).items():

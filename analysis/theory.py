@@ -4,12 +4,13 @@ Fills the blocks of docs/theory.md, which stand between `<!-- theory:NAME -->` a
 its line, and draws docs/theory_<n>.png and results/figures/theory_<n>.pdf.
 """
 
-import argparse
 import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
+
+from rtpo.command import Parser, command
 
 from analysis import theory_claims as claims
 from analysis.plots import drawn_from
@@ -32,7 +33,7 @@ from analysis.theory_records import (
     load,
     reached,
 )
-from rtpo.errors import DataError, RTPOError
+from rtpo.errors import DataError
 
 PROJECT = Path(__file__).resolve().parents[1]
 AGAIN = "python analysis/theory.py"
@@ -446,32 +447,27 @@ def filled(page: Path, results: Path) -> str:
     return _BLOCK.sub(fill, text)
 
 
+@command
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns its exit status."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; fail when the page or a figure is stale")
     parser.add_argument("--project", type=Path, default=PROJECT, help="folder of docs/ and results/")
     given = parser.parse_args(arguments)
     results, page = given.project / "results" / "theory", given.project / "docs" / "theory.md"
-    try:
-        text = filled(page, results)
-        if given.check:
-            stale = [page] if page.read_text(encoding="utf-8") != text else []
-            for theorem in THEOREMS:
-                figure = page.with_name(f"theory_{theorem}.png")
-                stale += [figure] if drawn_from(figure) != checksum(results) else []
-            for path in stale:
-                print(f"{path} is not what the records give: {AGAIN}", file=sys.stderr)
-            return 1 if stale else 0
-        page.write_text(text, encoding="utf-8")
-        drawn = [
-            path
-            for theorem in THEOREMS
-            for path in draw(load(results, theorem), theorem, given.project, checksum(results))
-        ]
-    except RTPOError as error:
-        print(error, file=sys.stderr)
-        return 1
+    text = filled(page, results)
+    if given.check:
+        stale = [page] if page.read_text(encoding="utf-8") != text else []
+        for theorem in THEOREMS:
+            figure = page.with_name(f"theory_{theorem}.png")
+            stale += [figure] if drawn_from(figure) != checksum(results) else []
+        for path in stale:
+            print(f"{path} is not what the records give: {AGAIN}", file=sys.stderr)
+        return 1 if stale else 0
+    page.write_text(text, encoding="utf-8")
+    drawn = [
+        path for theorem in THEOREMS for path in draw(load(results, theorem), theorem, given.project, checksum(results))
+    ]
     print(*(page, *drawn), sep="\n")
     return 0
 

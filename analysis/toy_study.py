@@ -3,12 +3,13 @@
 docs/toy_study.md is made from the same records, by python analysis/readme.py.
 """
 
-import argparse
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from rtpo.command import Parser, command
 
 import yaml
 
@@ -33,7 +34,6 @@ from analysis.tables import (
 from analysis.toy_figures import FIGURES, has_figures, save_figures
 from analysis.toy_records import TRAINED, StudyRecords, learning_rate, load_study, missing_lines
 from experiments.toy_study import PARTS, RESULTS, STUDY
-from rtpo.errors import RTPOError
 
 NAME = "toy_study"
 CONTROL = "grpo_exact"
@@ -337,20 +337,17 @@ def _entry(entry: str | dict[str, Any]) -> str:
     return f"`{entry['label']}` ({', '.join(f'`{setting}`' for setting in entry['settings'])})"
 
 
+@command
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns its exit status."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the study's records")
     parser.add_argument("--study", type=Path, default=STUDY, help="file of the study's plan")
     parser.add_argument("--output", type=Path, default=Path("results"), help="tables/ and figures/ go there")
     parser.add_argument("--check", action="store_true", help="write nothing; fail when the tables would change")
     given = parser.parse_args(arguments)
-    try:
-        records = load_study(given.results, given.study)
-        made = tables(records)
-    except RTPOError as error:
-        print(error, file=sys.stderr)
-        return 1
+    records = load_study(given.results, given.study)
+    made = tables(records)
     if given.check:
         return check_tables(made, given.output / "tables", "python analysis/toy_study.py")
     write_tables(made, given.output / "tables")

@@ -3,32 +3,31 @@
 Several folders stand side by side. The page needs no server and no network.
 """
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from rtpo.command import Parser, command, whole
+
 from analysis.view_page import column, page
 from analysis.view_records import AnySource, RunSource, choose, load_source
 from analysis.view_text import IdReader, Reader, open_reader
-from rtpo.errors import RTPOError
 
 
+@command
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit status."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     parser.add_argument("folders", type=Path, nargs="+", metavar="FOLDER", help="a run, or an evaluation")
-    parser.add_argument("--step", type=int, help="of the runs; without it, each run's first that shows a difference")
+    parser.add_argument(
+        "--step", type=whole(0), help="of the runs; without it, each run's first that shows a difference"
+    )
     parser.add_argument("--question", help="uid; without it, the first with an advantage that is not 0")
     parser.add_argument("--ids", action="store_true", help="show token ids instead of text")
     parser.add_argument("--output", type=Path, default=Path("outputs/rollouts.html"), help="default: %(default)s")
     given = parser.parse_args(arguments)
-    try:
-        sources = [load_source(folder) for folder in given.folders]
-        html = view(sources, given.step, given.question, ids=given.ids)
-    except RTPOError as error:
-        print(error, file=sys.stderr)
-        return 1
+    sources = [load_source(folder) for folder in given.folders]
+    html = view(sources, given.step, given.question, ids=given.ids)
     for source in sources:
         for sentence in source.damaged:
             print(f"left out: {sentence}", file=sys.stderr)

@@ -5,24 +5,21 @@
 FOLDER holds tasks.json and split_tasks.json, such as tau2-bench's data/tau2/domains/airline. The package is not needed.
 """
 
-import argparse
 import sys
 from pathlib import Path
 
+from rtpo.command import Parser, command
+
 from rtpo.airline.tasks import read_splits, read_wanted, split_counts
-from rtpo.errors import RTPOError
 
 
+@command
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns its exit status."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     parser.add_argument("folder", type=Path)
     folder = parser.parse_args(arguments).folder
-    try:
-        found = split_counts(read_wanted(folder / "tasks.json"), read_splits(folder / "split_tasks.json"))
-    except RTPOError as error:
-        print(error, file=sys.stderr)
-        return 1
+    found = split_counts(read_wanted(folder / "tasks.json"), read_splits(folder / "split_tasks.json"))
     print(f"{'split':8} {'tasks':>5} {'doing nothing scores':>20} {'need a write':>12} {'need a figure alone':>19}")
     for split, counts in found.items():
         no_op = f"{counts.no_op} ({100 * counts.no_op_rate:.1f} %)"

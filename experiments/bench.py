@@ -11,7 +11,6 @@ g  the Python tool, search, forks of the booking desk, slow tools beside generat
 Every timing is kept in results/bench/<date>.json. Nothing here is a test: a limit that is missed is only reported.
 """
 
-import argparse
 import json
 import os
 import shutil
@@ -25,16 +24,18 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from rtpo.command import Parser, command, whole
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
-from hydra import compose, initialize_config_dir
 from transformers import AutoTokenizer, Qwen3ForCausalLM
 
 from experiments import bench_fork, bench_overlap, bench_python, bench_search
 from experiments.bench_engine import hugging_face, make_requests
 from experiments.train import train
 from rtpo.budget import Budget, Ledger
+from rtpo.composition import composed
 from rtpo.config import PROJECT, RunConfig, compose_run, rollout_sampling
 from rtpo.decoder import Decoder
 from rtpo.envs.base import Env
@@ -76,8 +77,7 @@ HEADER = f"   {'':48} {'measured':>8} {'':4} {'limit':>10}  within  medians, our
 
 def configuration(*overrides: str) -> RunConfig:
     """What experiments/train.py would run with these overrides."""
-    with initialize_config_dir(str(PROJECT / "configs"), version_base=None):
-        return compose_run(compose("train", list(overrides)))
+    return compose_run(composed("train", list(overrides)))
 
 
 def open_harness(config: RunConfig, env: Callable[[], Env]) -> tuple[AgentHarness, Any]:
@@ -586,12 +586,13 @@ PARTS: dict[str, Callable[[int], Iterable[Case]]] = {
 }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+@command
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = Parser(__doc__)
     parser.add_argument("parts", nargs="*", default=list(PARTS), metavar="part", help="letters of those to run")
-    parser.add_argument("--repeats", type=int, default=5, help="timings behind each median")
+    parser.add_argument("--repeats", type=whole(1), default=5, help="timings behind each median")
     parser.add_argument("--results", type=Path, default=PROJECT / "results" / "bench")
-    args = parser.parse_args()
+    args = parser.parse_args(arguments)
     unknown = sorted(set(args.parts) - PARTS.keys())
     if unknown:
         parser.error(f"there is no part {', '.join(unknown)}; choose from {', '.join(PARTS)}")
@@ -621,4 +622,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

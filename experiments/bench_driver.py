@@ -6,8 +6,8 @@ RTPO on the toy math task; every path reaches the turn limit, so each task takes
     python -m experiments.bench_driver --steps 100
 """
 
-import argparse
 import json
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,13 +16,15 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from rtpo.command import Parser, command, whole
+
 import numpy as np
 import psutil
-from hydra import compose, initialize_config_dir
 
 from rtpo.backend import StepResult, TokenScores
 from rtpo.chat import ChatFormat
-from rtpo.config import PROJECT, RunConfig, compose_run, rollout_sampling
+from rtpo.composition import composed
+from rtpo.config import RunConfig, compose_run, rollout_sampling
 from rtpo.engine import BatchingEngine, Generation, Request
 from rtpo.episodes import EpisodeWorld
 from rtpo.harness import AgentHarness
@@ -166,14 +168,13 @@ def driver_run(steps: int, prompts: int, thinking: int = 0) -> dict[str, Any]:
 def configuration(steps: int, prompts: int, thinking: int, results: str) -> RunConfig:
     """RTPO on toy math as the defaults have it. With a KL term no row is dropped before packing."""
 
-    def composed(*overrides: str) -> RunConfig:
-        with initialize_config_dir(str(PROJECT / "configs"), version_base=None):
-            return compose_run(compose("train", ["algorithm=rtpo", "task=toy_math", *overrides]))
+    def with_these(*overrides: str) -> RunConfig:
+        return compose_run(composed("train", ["algorithm=rtpo", "task=toy_math", *overrides]))
 
-    default = composed()
+    default = with_these()
     worst = default.descriptor.rollouts_per_task(default.algorithm_config, default.task.max_turns)
     tasks = min(steps * prompts, MOST_TASKS)
-    return composed(
+    return with_these(
         *(
             f"results={results}",
             "algorithm.kl=0.02",
@@ -215,14 +216,15 @@ def canned(tasks: Sequence[Task]) -> list[Task]:
     return [replace(task, answer=RIGHT) for task in tasks]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=100)
-    parser.add_argument("--prompts", type=int, default=64)
-    parser.add_argument("--thinking", type=int, default=0, help="tokens of thinking put before each reply's own")
-    args = parser.parse_args()
+@command
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = Parser(__doc__)
+    parser.add_argument("--steps", type=whole(1), default=100)
+    parser.add_argument("--prompts", type=whole(1), default=64)
+    parser.add_argument("--thinking", type=whole(0), default=0, help="tokens of thinking put before each reply's own")
+    args = parser.parse_args(arguments)
     print(json.dumps(driver_run(args.steps, args.prompts, args.thinking), indent=1))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -7,10 +7,11 @@ against the faster of the two.
     python -m experiments.bench_engine --threads 1 --siblings 16
 """
 
-import argparse
+import sys
 import time
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Sequence
+
+from rtpo.command import Parser, command, folder, whole
 
 import numpy as np
 import torch
@@ -83,16 +84,17 @@ def best_seconds(runs: dict[str, Callable[[], None]], repeats: int) -> dict[str,
     return best
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", type=Path, help="folder of a Qwen3 checkpoint (default: random, of toy size)")
-    parser.add_argument("--batch", type=int, nargs="+", default=[64, 256, 512])
-    parser.add_argument("--siblings", type=int, default=1, help="requests that share a context")
-    parser.add_argument("--context", type=int, nargs=2, default=[20, 80], metavar=("SHORTEST", "LONGEST"))
-    parser.add_argument("--new-tokens", type=int, default=24)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--repeats", type=int, default=5)
-    args = parser.parse_args()
+@command
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = Parser(__doc__)
+    parser.add_argument("--model", type=folder, help="folder of a Qwen3 checkpoint (default: random, of toy size)")
+    parser.add_argument("--batch", type=whole(1), nargs="+", default=[64, 256, 512])
+    parser.add_argument("--siblings", type=whole(1), default=1, help="requests that share a context")
+    parser.add_argument("--context", type=whole(1), nargs=2, default=[20, 80], metavar=("SHORTEST", "LONGEST"))
+    parser.add_argument("--new-tokens", type=whole(1), default=24)
+    parser.add_argument("--threads", type=whole(1), default=1)
+    parser.add_argument("--repeats", type=whole(1), default=5)
+    args = parser.parse_args(arguments)
     torch.set_num_threads(args.threads)
     model = Qwen3ForCausalLM.from_pretrained(args.model, dtype=torch.float32) if args.model else toy_model()
     model.eval()
@@ -129,4 +131,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -6,16 +6,18 @@ database as plain data beside them. The limit on a fork's median is 1 ms.
 Every timing is kept in results/bench/fork-<date>.json.
 """
 
-import argparse
 import asyncio
 import json
 import os
 import pickle
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import asdict, dataclass
 from pathlib import Path
+
+from rtpo.command import Parser, command, whole
 
 import numpy as np
 
@@ -98,12 +100,13 @@ def measure(forks: int, copies: int) -> list[Case]:
     return cases
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--forks", type=int, default=5000)
-    parser.add_argument("--copies", type=int, default=10)
+@command
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = Parser(__doc__)
+    parser.add_argument("--forks", type=whole(1), default=5000)
+    parser.add_argument("--copies", type=whole(1), default=10)
     parser.add_argument("--output", type=Path, default=PROJECT / "results" / "bench")
-    args = parser.parse_args()
+    args = parser.parse_args(arguments)
     started, load = utc_now(), os.getloadavg()[0]
     head, dirty = commit(PROJECT)
     begun = time.perf_counter()
@@ -131,4 +134,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -7,15 +7,17 @@ FILE is JSONL with `answer`, as MATH-500's. Grades a second, and seconds a grade
 many are asked for at once as there are workers. Nothing here is a test.
 """
 
-import argparse
 import json
 import os
 import statistics
+import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+
+from rtpo.command import Parser, command, positive, whole
 
 from rtpo.config import PROJECT
 from rtpo.records import commit, machine, packages, sha256, utc_now
@@ -78,13 +80,14 @@ def graded(grader: MathGrader, pairs: Sequence[Pair]) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+@command
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = Parser(__doc__)
     parser.add_argument("file", type=Path)
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--seconds", type=float, default=10.0, help="limit of one comparison")
+    parser.add_argument("--workers", type=whole(1), default=2)
+    parser.add_argument("--seconds", type=positive, default=10.0, help="limit of one comparison")
     parser.add_argument("--results", type=Path, default=PROJECT / "results" / "bench")
-    args = parser.parse_args()
+    args = parser.parse_args(arguments)
     answers = [str(json.loads(line)["answer"]) for line in args.file.read_text(encoding="utf-8").splitlines()]
     head, dirty = commit(PROJECT)
     record = {
@@ -106,4 +109,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

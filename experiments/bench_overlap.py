@@ -8,11 +8,14 @@ engine's busy time and the waits of one episode after another turn (what no orde
 all waits is hidden.
 """
 
-import argparse
 import asyncio
 import json
+import sys
 import time
+from collections.abc import Sequence
 from typing import Any
+
+from rtpo.command import Parser, command, positive, whole
 
 from rtpo.chat import ChatFormat
 from rtpo.decoder import Decoder
@@ -105,13 +108,14 @@ def measure(episodes: int, wait: float) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--episodes", type=int, default=64)
-    parser.add_argument("--wait", type=float, default=0.3, help="seconds, about half to one and a half of it")
-    args = parser.parse_args()
+@command
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = Parser(__doc__)
+    parser.add_argument("--episodes", type=whole(1), default=64)
+    parser.add_argument("--wait", type=positive, default=0.3, help="seconds, about half to one and a half of it")
+    args = parser.parse_args(arguments)
     print(json.dumps(measure(args.episodes, args.wait), indent=1))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -7,15 +7,16 @@ other load. Processor time is that of the programs and the interpreters they run
     python -m experiments.bench_python --rounds 5
 """
 
-import argparse
 import asyncio
 import json
 import os
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
+
+from rtpo.command import Parser, command, whole
 
 import numpy as np
 
@@ -129,13 +130,14 @@ def compare(program: str, rounds: int, pool_calls: int, fresh_calls: int) -> dic
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--calls", type=int, default=200, help="calls of the pool in a round")
-    parser.add_argument("--fresh", type=int, default=6, help="fresh interpreters in a round")
+@command
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = Parser(__doc__)
+    parser.add_argument("--rounds", type=whole(1), default=5)
+    parser.add_argument("--calls", type=whole(CALLERS), default=200, help="calls of the pool in a round")
+    parser.add_argument("--fresh", type=whole(CALLERS), default=6, help="fresh interpreters in a round")
     parser.add_argument("--results", type=Path, default=PROJECT / "results" / "bench")
-    args = parser.parse_args()
+    args = parser.parse_args(arguments)
     head, dirty = commit(PROJECT)
     record: dict[str, Any] = {
         "started": utc_now(),
@@ -161,4 +163,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

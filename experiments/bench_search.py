@@ -6,17 +6,19 @@ of the most frequent words alone, whose lists are the longest.
     python -m experiments.bench_search --passages 50000
 """
 
-import argparse
 import asyncio
 import json
 import os
 import resource
+import sys
 import time
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+
+from rtpo.command import Parser, command, whole
 
 import numpy as np
 
@@ -152,12 +154,13 @@ def peak_mib() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--passages", type=int, default=50_000)
-    parser.add_argument("--queries", type=int, default=2_000)
+@command
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = Parser(__doc__)
+    parser.add_argument("--passages", type=whole(1), default=50_000)
+    parser.add_argument("--queries", type=whole(1), default=2_000)
     parser.add_argument("--output", type=Path, default=PROJECT / "results" / "bench")
-    args = parser.parse_args()
+    args = parser.parse_args(arguments)
     started = utc_now()
     head, dirty = commit(PROJECT)
     record = {
@@ -175,4 +178,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

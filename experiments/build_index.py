@@ -6,26 +6,23 @@ A line is {"id", "title", "text"}, or {"id", "contents"} as Search-R1's corpora 
 is the title). Use it with task.settings.search.backend=bm25 task.settings.search.bm25.index=FOLDER.
 """
 
-import argparse
 import json
 import sys
 from pathlib import Path
 
-from rtpo.errors import RTPOError
+from rtpo.command import Parser, command
+
 from rtpo.tools.search_bm25 import build_index
 
 
+@command
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns its exit status."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     parser.add_argument("passages", type=Path)
     parser.add_argument("--output", required=True, type=Path, help="folder to make")
     given = parser.parse_args(arguments)
-    try:
-        manifest = build_index(given.passages, given.output)
-    except RTPOError as error:
-        print(error, file=sys.stderr)
-        return 1
+    manifest = build_index(given.passages, given.output)
     print(json.dumps({part: manifest[part] for part in ("passages", "bm25", "files")}, indent=1))
     return 0
 

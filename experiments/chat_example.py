@@ -8,12 +8,13 @@ Two turns, a real tool call and a real grade, by the code that training and eval
 the history stands between `[-` and `-]`.
 """
 
-import argparse
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from rtpo.command import Parser, command
 
 import numpy as np
 from transformers import AutoTokenizer
@@ -23,7 +24,7 @@ from rtpo.contexts import flattened_context, strip_think
 from rtpo.engine import Generation, Request, Sampling
 from rtpo.envs.math import MathEnv, MathSettings
 from rtpo.episodes import EpisodeLimits, EpisodeWorld, Plan, run_episodes
-from rtpo.errors import DataError, RTPOError
+from rtpo.errors import DataError
 from rtpo.tools.protocol import render_call
 from rtpo.toy.byte_model import byte_tokenizer
 from rtpo.types import Ids, Role, Rollout, RolloutContext, StopReason, Task, as_ids
@@ -108,18 +109,15 @@ def removed_thinking(output_ids: Ids, chat: ChatFormat) -> Ids:
     return output_ids[: len(output_ids) - len(strip_think(output_ids, chat.tags))]
 
 
+@command
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit status."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     parser.add_argument("--tokenizer", type=Path, metavar="FOLDER")
     parser.add_argument("--template", type=Path, metavar="FILE")
     given = parser.parse_args(arguments)
-    try:
-        for title, text in sections(example(_tokenizer(given.tokenizer, given.template))):
-            print(f"== {title}\n{text}\n")
-    except RTPOError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    for title, text in sections(example(_tokenizer(given.tokenizer, given.template))):
+        print(f"== {title}\n{text}\n")
     return 0
 
 

@@ -15,16 +15,18 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from rtpo.command import command
+
 import hydra
 from omegaconf import DictConfig
 from tqdm import tqdm
 
 from analysis.evaluation import Summary, summarise, table
-from experiments.train import STOPPED
 from rtpo.chat import ChatFormat
 from rtpo.checkpoints import Checkpoint, check_positions, find_checkpoint
+from rtpo.composition import in_words
 from rtpo.episodes import EpisodeWorld
-from rtpo.errors import ConfigError, InfrastructureError, RTPOError
+from rtpo.errors import ConfigError, InfrastructureError, Stopped
 from rtpo.evaluation import (
     FOLDER_NAME,
     FOLDER_RULE,
@@ -102,18 +104,14 @@ def _play(
         folder.finish(summarise(lines, config.ks), manifest(config, panel, label, checkpoint.identity))
 
 
-@hydra.main(version_base=None, config_path="../configs", config_name="evaluate")
-def main(tree: DictConfig) -> None:
+@command
+def run(tree: DictConfig) -> None:
     try:
-        config = compose_evaluation(tree)
-        summaries = evaluate(config)
-    except RTPOError as error:
-        again = " What was played is kept: run the same command to go on." * isinstance(error, InfrastructureError)
-        print(f"error: {error}{again}", file=sys.stderr)
-        sys.exit(1)
-    except KeyboardInterrupt:
-        print("stopped: run the same command to go on", file=sys.stderr)
-        sys.exit(STOPPED)
+        summaries = evaluate(compose_evaluation(tree))
+    except InfrastructureError as error:
+        raise InfrastructureError(f"{error} What was played is kept: run the same command to go on.") from error
+    except KeyboardInterrupt as stopped:
+        raise Stopped("stopped: run the same command to go on") from stopped
     print(table(summaries))
     for name, summary in summaries.items():
         for sentence in (summary["alarm"], *summary["notes"]):
@@ -121,5 +119,13 @@ def main(tree: DictConfig) -> None:
                 print(f"{name}: {sentence}", file=sys.stderr)
 
 
+@command
+@in_words()
+@hydra.main(version_base=None, config_path="../configs", config_name="evaluate")
+def main(tree: DictConfig) -> None:
+    if status := run(tree):
+        sys.exit(status)  # which Hydra lets pass
+
+
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -6,14 +6,14 @@
 OUTPUT must be new or empty. A run that is not finished is exported from its last save, and its card says so.
 """
 
-import argparse
 import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+from rtpo.command import Parser, command
+
 from analysis.model_card import model_card
-from rtpo.errors import RTPOError
 from rtpo.export import DTYPES, Trained, check_output, find_trained, write_model
 
 
@@ -25,17 +25,14 @@ def export(run: Path, output: Path, dtype: str | None = None) -> Trained:
     return trained
 
 
+@command
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     parser.add_argument("run", type=Path, help="a run's folder, results/<experiment>/<run>")
     parser.add_argument("output", type=Path, help="a new folder")
     parser.add_argument("--dtype", choices=DTYPES, help="of the weights; without it, as they were saved")
     options = parser.parse_args(arguments)
-    try:
-        trained = export(options.run, options.output, options.dtype)
-    except RTPOError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    trained = export(options.run, options.output, options.dtype)
     state = "finished" if trained.manifest is not None else "not finished"
     print(f"{options.output}: {trained.save} of {trained.folder} ({state})")
     return 0

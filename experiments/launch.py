@@ -11,7 +11,6 @@ experiments/train.py, for every element; what begins with `evaluate.` is an over
 evaluate.samples=8.
 """
 
-import argparse
 import json
 import os
 import shlex
@@ -25,15 +24,15 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from hydra import compose, initialize_config_dir
-from hydra.errors import HydraException
+from rtpo.command import Parser, command
 
 from analysis import make_tables
 from experiments.evaluate import evaluate
-from experiments.train import STOPPED, train
+from experiments.train import train
 from rtpo import preflight
+from rtpo.composition import composed
 from rtpo.config import PROJECT
-from rtpo.errors import ConfigError, MachineError, RTPOError, Stopped
+from rtpo.errors import ConfigError, MachineError, Stopped
 from rtpo.evaluation import EvaluateConfig, compose_evaluation
 from rtpo.launch import Element, Experiment, experiments, load_experiment
 from rtpo.records import RunFolder, write_whole
@@ -98,11 +97,7 @@ def evaluation_of(launch: Launch, element: Element) -> EvaluateConfig | None:
         f"seed={run.seed}",
         *launch.evaluation,
     ]
-    try:
-        with initialize_config_dir(str(PROJECT / "configs"), version_base=None):
-            return compose_evaluation(compose("evaluate", overrides))
-    except HydraException as error:
-        raise ConfigError(str(error)) from error
+    return compose_evaluation(composed("evaluate", overrides))
 
 
 def _quoted(text: object) -> str:
@@ -354,9 +349,10 @@ def sbatch(*arguments: str, ray_gpus: int = 0) -> str:
     return done.stdout.strip().partition(";")[0]
 
 
+@command
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit status."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("list", help="the experiments")
     for name in ("submit", "run", "element", "tables"):
@@ -381,15 +377,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return run_all(launch)
         else:
             return write_tables(launch)
-    except Stopped as stopped:
-        print(stopped, file=sys.stderr)
-        return STOPPED
-    except KeyboardInterrupt:
-        print("stopped: run the same command to go on", file=sys.stderr)
-        return STOPPED
-    except RTPOError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    except KeyboardInterrupt as stopped:
+        raise Stopped("stopped: run the same command to go on") from stopped
     return 0
 
 

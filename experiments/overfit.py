@@ -7,34 +7,28 @@ The settings are those of experiments/train.py. The problems are those that the 
 `task.train.count` of the file's train split; the model goes to `model.path`.
 """
 
-import argparse
 import json
 import sys
 from pathlib import Path
 
-from hydra import compose, initialize_config_dir
-from hydra.errors import HydraException
+from rtpo.command import Parser, command, whole
 
-from rtpo.config import PROJECT, compose_run
-from rtpo.errors import RTPOError
+from rtpo.composition import composed
+from rtpo.config import compose_run
 from rtpo.tasks import load_tasks
 from rtpo.toy.byte_model import Overfit, overfit
 
 
+@command
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns its exit status."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     parser.add_argument("settings", nargs="*", help="such as task=math data=FILE")
-    parser.add_argument("--steps", type=int, default=240)
+    parser.add_argument("--steps", type=whole(1), default=240)
     given = parser.parse_args(arguments)
-    try:
-        with initialize_config_dir(str(PROJECT / "configs"), version_base=None):
-            run = compose_run(compose("train", given.settings))
-        tasks = load_tasks(run.task, run.task.train)
-        record = overfit([(run.task, tasks)], Path(run.model.path), Overfit(steps=given.steps))
-    except (HydraException, RTPOError) as error:
-        print(error, file=sys.stderr)
-        return 1
+    run = compose_run(composed("train", given.settings))
+    tasks = load_tasks(run.task, run.task.train)
+    record = overfit([(run.task, tasks)], Path(run.model.path), Overfit(steps=given.steps))
     print(json.dumps(record))
     return 0
 

@@ -7,15 +7,16 @@
 Other arguments are overrides, as of experiments/train.py.
 """
 
-import argparse
 import json
 import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from rtpo.command import Parser, command
+
 from rtpo.config import PROJECT
-from rtpo.errors import ConfigError, RTPOError
+from rtpo.errors import ConfigError
 from rtpo.launch import experiments
 from rtpo.planning import Plan, plan
 from rtpo.planning_text import assumptions_text, calibration_text, machines, render, summary
@@ -31,8 +32,9 @@ STAND_INS = {"airline": SERVER, "airline_matched": SERVER}
 """what a run must be told and a plan does not depend on"""
 
 
-def main(arguments: Sequence[str]) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+@command
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = Parser(__doc__)
     parser.add_argument("overrides", nargs="*", metavar="experiment=NAME [OVERRIDE ...]")
     parser.add_argument("--hardware")
     parser.add_argument("--json", action="store_true")
@@ -89,7 +91,4 @@ def write_page(page: Path, tables: str, *, check: bool) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main(sys.argv[1:])
-    except RTPOError as error:
-        sys.exit(f"error: {error}")
+    sys.exit(main())

@@ -7,20 +7,21 @@ What else is given is an override of experiments/train.py for every element; wha
 experiments/evaluate.py.
 """
 
-import argparse
 import sys
 from collections.abc import Sequence
 
-from rtpo.errors import RTPOError
+from rtpo.command import Parser, command
+
 from rtpo.launch import load_experiment
 from rtpo.preflight import problems
 
 EXPERIMENT, EVALUATE = "experiment=", "evaluate."
 
 
+@command
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print a sentence a problem; returns the exit status, 1 where there are some."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     parser.add_argument("overrides", nargs="+", help="experiment=NAME, and overrides")
     parser.add_argument("--here", action="store_true", help="look at this machine too")
     options = parser.parse_intermixed_args(arguments)
@@ -29,12 +30,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error("give one experiment=NAME")
     evaluation = [one.removeprefix(EVALUATE) for one in options.overrides if one.startswith(EVALUATE)]
     ours = [one for one in options.overrides if not one.startswith((EXPERIMENT, EVALUATE))]
-    try:
-        experiment = load_experiment(names[0], ours)
-        found = problems(experiment, here=options.here, evaluation=evaluation)
-    except RTPOError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    experiment = load_experiment(names[0], ours)
+    found = problems(experiment, here=options.here, evaluation=evaluation)
     what = f"{experiment.name}, profile {experiment.profile}, {len(experiment.elements)} elements"
     if found:
         print("\n".join(found), file=sys.stderr)

@@ -9,9 +9,10 @@ Each set goes to <folder>/<name>.jsonl, for data=<folder>/<name>.jsonl in a run.
 others; the exit status is 1 then.
 """
 
-import argparse
 import sys
 from pathlib import Path
+
+from rtpo.command import Parser, command
 
 from rtpo.config import PROJECT
 from rtpo.data.prepare import DataFolder
@@ -22,9 +23,10 @@ from rtpo.records import RunFolder
 COLUMNS = ("Name", "Role", "Task", "Rows", "Status", "Checksum", "Revision", "Licence")
 
 
+@command
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns its exit status."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     parser.add_argument("names", nargs="*", metavar="name", help=f"sets, of {', '.join(REGISTRY)}")
     parser.add_argument("--from", dest="stand_ins", action="append", default=[], metavar="NAME=FILE")
     parser.add_argument(
@@ -34,20 +36,16 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--list", action="store_true", help="print the registry and what is in the folder")
     given = parser.parse_args(arguments)
     folder = DataFolder(given.folder)
-    try:
-        stand_ins = _stand_ins(given.stand_ins)
-        wanted = {*given.names, *stand_ins}
-        if unknown := sorted(wanted - REGISTRY.keys()):
-            raise DataError(f"no set is named {', '.join(unknown)}: there are {', '.join(REGISTRY)}")
-        if given.list:
-            print(table(folder))
-            return 0
-        given.folder.mkdir(parents=True, exist_ok=True)
-        with RunFolder(given.folder).held():
-            return prepare(folder, wanted or set(REGISTRY), stand_ins, given.accept_other)
-    except (RTPOError, OSError) as error:
-        print(error, file=sys.stderr)
-        return 1
+    stand_ins = _stand_ins(given.stand_ins)
+    wanted = {*given.names, *stand_ins}
+    if unknown := sorted(wanted - REGISTRY.keys()):
+        raise DataError(f"no set is named {', '.join(unknown)}: there are {', '.join(REGISTRY)}")
+    if given.list:
+        print(table(folder))
+        return 0
+    given.folder.mkdir(parents=True, exist_ok=True)
+    with RunFolder(given.folder).held():
+        return prepare(folder, wanted or set(REGISTRY), stand_ins, given.accept_other)
 
 
 def _stand_ins(given: list[str]) -> dict[str, Path]:

@@ -8,7 +8,6 @@ Printed, and written as JSON: the mean cosine over pairs of batches, its jackkni
 rollouts a batch, and the share of groups without an advantage.
 """
 
-import argparse
 import json
 import sys
 from collections.abc import Sequence
@@ -16,14 +15,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rtpo.command import Parser, command, whole
+
 import numpy as np
-from hydra import compose, initialize_config_dir
 
 from rtpo.budget import Budget, Ledger
+from rtpo.composition import composed
 from rtpo.config import PROJECT, RunConfig, compose_run, rollout_sampling
 from rtpo.diagnostics import zero_advantage
 from rtpo.episodes import EpisodeWorld
-from rtpo.errors import RTPOError
 from rtpo.harness import AgentHarness
 from rtpo.packing import training_batches
 from rtpo.records import commit, machine, utc_now
@@ -127,27 +127,21 @@ def probe(config: RunConfig, batches: int) -> Estimator:
     return estimator
 
 
+@command
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns its exit status."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     parser.add_argument("algorithms", nargs="+", help="configurations of configs/algorithm")
     parser.add_argument("--task", default="toy_math")
-    parser.add_argument("--batches", type=int, default=8)
+    parser.add_argument("--batches", type=whole(LEAST_BATCHES), default=8)
     parser.add_argument("--override", action="append", default=[], help="a Hydra override for all of them")
     parser.add_argument("--output", type=Path, default=PROJECT / "results" / "probe", help="folder of the record")
     given = parser.parse_args(arguments)
-    if given.batches < LEAST_BATCHES:
-        parser.error(f"--batches is {given.batches}: a jackknife needs {LEAST_BATCHES} or more.")
-    try:
-        with initialize_config_dir(str(PROJECT / "configs"), version_base=None):
-            configs = [
-                compose_run(compose("train", [f"algorithm={name}", f"task={given.task}", *given.override]))
-                for name in given.algorithms
-            ]
-        lines = [probe(config, given.batches).line() for config in configs]
-    except (RTPOError, ValueError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    configs = [
+        compose_run(composed("train", [f"algorithm={name}", f"task={given.task}", *given.override]))
+        for name in given.algorithms
+    ]
+    lines = [probe(config, given.batches).line() for config in configs]
     head, dirty = commit(PROJECT)
     record = {
         "started": utc_now(),

@@ -5,14 +5,16 @@ task, or another with task=toy_knowledge. One Ray start serves them all. Stopped
 """
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
-from hydra import compose, initialize_config_dir
+from rtpo.command import Parser, command
 
 from analysis import make_figures, make_tables
-from experiments.train import STOPPED, train
-from rtpo.config import PROJECT, RunConfig, compose_run
-from rtpo.errors import ConfigError, RTPOError, Stopped
+from experiments.train import train
+from rtpo.composition import composed
+from rtpo.config import RunConfig, compose_run
+from rtpo.errors import ConfigError, Stopped
 from rtpo.run import StopRequest
 
 SETTINGS = {
@@ -25,13 +27,10 @@ ALGORITHMS = ("rtpo", "grpo", "grpo_exact")
 
 def configurations(overrides: list[str]) -> list[RunConfig]:
     """The three runs; they differ in `algorithm` alone. Raises ConfigError."""
-    with initialize_config_dir(str(PROJECT / "configs"), version_base=None):
-        task = str(compose("train", overrides).task.name)
-        if task not in SETTINGS:
-            raise ConfigError(f"task.name is {task!r}, which has no quickstart: use one of {', '.join(SETTINGS)}.")
-        return [
-            compose_run(compose("train", [f"algorithm={name}", *SETTINGS[task], *overrides])) for name in ALGORITHMS
-        ]
+    task = str(composed("train", overrides).task.name)
+    if task not in SETTINGS:
+        raise ConfigError(f"task.name is {task!r}, which has no quickstart: use one of {', '.join(SETTINGS)}.")
+    return [compose_run(composed("train", [f"algorithm={name}", *SETTINGS[task], *overrides])) for name in ALGORITHMS]
 
 
 def train_all(configs: list[RunConfig], stop: StopRequest) -> None:
@@ -51,20 +50,16 @@ def show(config: RunConfig) -> int:
     )
 
 
-def main() -> None:
+@command
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit status."""
+    parser = Parser(__doc__)
+    parser.add_argument("overrides", nargs="*", metavar="override", help="of experiments/train.py, for all three")
     stop = StopRequest()
-    try:
-        configs = configurations(sys.argv[1:])
-        train_all(configs, stop)
-        status = show(configs[0])
-    except Stopped as stopped:
-        print(stopped, file=sys.stderr)
-        sys.exit(STOPPED)
-    except RTPOError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(1)
-    sys.exit(status)
+    configs = configurations(parser.parse_args(arguments).overrides)
+    train_all(configs, stop)
+    return show(configs[0])
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

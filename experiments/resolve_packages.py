@@ -7,7 +7,6 @@ Needs the package index and uv (`pip install uv`). Every package must come as a 
 those of FROM_SOURCE.
 """
 
-import argparse
 import re
 import shutil
 import subprocess
@@ -15,8 +14,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from rtpo.command import Parser, command
+
 from rtpo.config import PROJECT
-from rtpo.errors import DataError, MachineError, RTPOError
+from rtpo.errors import DataError, MachineError
 
 PYTHON = "3.12"
 PLATFORM = "x86_64-manylinux_2_31"
@@ -64,18 +65,15 @@ def check(requirements: Path) -> dict[str, str]:
     return found
 
 
+@command
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="Resolve the GPU set without installing it.")
+    parser = Parser(__doc__)
     parser.add_argument("--write", action="store_true", help="make requirements/gpu.txt from requirements/gpu.in")
     options = parser.parse_args(arguments)
     lock = PROJECT / "requirements" / "gpu.txt"
-    try:
-        if options.write:
-            lock.write_text(resolve(lock.with_suffix(".in")), encoding="utf-8")
-        found = check(lock)
-    except RTPOError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    if options.write:
+        lock.write_text(resolve(lock.with_suffix(".in")), encoding="utf-8")
+    found = check(lock)
     print("\n".join(f"{name}=={version}" for name, version in found.items()))
     print(
         f"{len(found)} packages resolve for Python {PYTHON} on {PLATFORM}; from source: {', '.join(FROM_SOURCE)}; "

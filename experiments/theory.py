@@ -7,7 +7,6 @@ Records go to results/theory/: theorem_<n>.jsonl, and theorem_<n>.json, the mani
 are made anew. `python analysis/theory.py` makes docs/theory.md and its figures from them.
 """
 
-import argparse
 import json
 import sys
 import time
@@ -16,11 +15,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TextIO
 
+from rtpo.command import Parser, command
+
 from experiments import theory_continuation, theory_credit, theory_order
 from experiments.theory_continuation import ContinuationSettings
 from experiments.theory_credit import CreditSettings
 from experiments.theory_order import OrderSettings
-from rtpo.errors import ConfigError, RTPOError
+from rtpo.errors import ConfigError
 from rtpo.records import RunFolder, commit, disk_errors, machine, packages, sha256, utc_now, write_whole
 
 PROJECT = Path(__file__).resolve().parents[1]
@@ -80,19 +81,16 @@ def chosen(given: Sequence[str]) -> list[int]:
     return sorted({int(name) for name in given}) or list(PARTS)
 
 
+@command
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns its exit status."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     parser.add_argument("theorems", nargs="*", help="1, 2, 3; all without any")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the records")
     given = parser.parse_args(arguments)
-    try:
-        for theorem in chosen(given.theorems):
-            measure(theorem, given.results)
-            print(given.results / f"theorem_{theorem}.json")
-    except RTPOError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    for theorem in chosen(given.theorems):
+        measure(theorem, given.results)
+        print(given.results / f"theorem_{theorem}.json")
     return 0
 
 

@@ -12,25 +12,26 @@ process that holds its folder. Records go to results/toy/<warm start>/, those of
 start>/; the chosen rates stand in results/toy/learning_rates.json. A configuration without one there is not run.
 """
 
-import argparse
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
 
+from rtpo.command import Parser, command, positive
+
 import yaml
-from hydra import compose, initialize_config_dir
 
 from analysis.measures import HeldOut, held_out, mean_success
 from analysis.records import RunGroup, load_run
-from experiments.train import STOPPED, train
+from experiments.train import train
+from rtpo.composition import composed
 from rtpo.config import PROJECT, RunConfig, compose_run
-from rtpo.errors import ConfigError, DataError, Held, RTPOError, Stopped
+from rtpo.errors import ConfigError, DataError, Held, Stopped
 from rtpo.records import RunFolder, write_whole
 from rtpo.run import StopRequest
 
@@ -64,6 +65,10 @@ class Place:
         return f"{self.experiment}/{self.label}-seed{self.seed}"
 
 
+Planned = tuple[Place, float | None]
+"""a run with its learning rate; None where none was chosen yet"""
+
+
 class Study:
     """The study file, with where its records are."""
 
@@ -94,8 +99,8 @@ class Study:
                 settings = tuple(self._file["validation"])
                 yield Place(f"rates_{warm_start}", label, task, warm_start, 0, one, settings), rate
 
-    def planned(self, part: str) -> Iterator[tuple[Place, float | None]]:
-        """The runs of any part with their learning rates; None where none was chosen yet."""
+    def planned(self, part: str) -> Iterator[Planned]:
+        """The runs of any part."""
         if part == "rates":
             yield from self.search()
             return
@@ -119,8 +124,7 @@ class Study:
             *self._file["settings"],
             *place.settings,
         ]
-        with initialize_config_dir(str(PROJECT / "configs"), version_base=None):
-            return compose_run(compose("train", overrides))
+        return compose_run(composed("train", overrides))
 
     def freeze(self) -> None:
         """Write, for each configuration with all its rates run, the one with the highest sampled success after
@@ -157,22 +161,11 @@ def train_part(
     """Run what is missing of a part, on one `task` or all, of `only` these configurations (labels, by commas) or all;
     begin nothing after `minutes`.
 
-    Raises as `train` does, Stopped also when `stop` was heard as a run ended, ConfigError for a task or label that the
-    part does not have.
+    Raises as `train` and `chosen` do, Stopped also when `stop` was heard as a run ended.
     """
-    planned, labels = list(study.planned(part)), [label for label in only.split(",") if label]
-    for name, given, known in [
-        ("--task", [task] if task else [], {place.task for place, _ in planned}),
-        ("--only", labels, {place.configuration.label for place, _ in planned}),
-    ]:
-        unknown = sorted(set(given) - known)
-        if unknown:
-            raise ConfigError(f"{name} {', '.join(unknown)}: the part {part} has {', '.join(sorted(known))}.")
     begun = time.monotonic()
-    for place, rate in planned:
+    for place, rate in chosen(list(study.planned(part)), task, only):
         folder = study.folder(place)
-        if task not in (None, place.task) or (labels and place.configuration.label not in labels):
-            continue
         if folder.is_finished:
             with suppress(Held), folder.held():
                 folder.archive()  # where a stop came between the run's end and this
@@ -192,12 +185,28 @@ def train_part(
             raise Stopped(f"stopped by {stop.reason} after {folder.path}. Run the same command to go on.")
 
 
-def missing(study: Study) -> Iterator[str]:
-    """A line for each run that has not been finished."""
-    for part in PARTS:
-        for place, _ in study.planned(part):
-            if not study.folder(place).is_finished:
-                yield f"{part}: {place}"
+def chosen(planned: Sequence[Planned], task: str | None, only: str) -> list[Planned]:
+    """Those on one `task` or all, of `only` these configurations (labels, by commas) or all. Raises ConfigError for a
+    task or label that there is none of."""
+    labels = only.split(",") if only else []
+    for name, given, known in [
+        ("--task", [] if task is None else [task], {place.task for place, _ in planned}),
+        ("--only", labels, {place.configuration.label for place, _ in planned}),
+    ]:
+        if unknown := sorted(set(given) - known):
+            raise ConfigError(f"{name} {', '.join(unknown)}: not in the plan; there are {', '.join(sorted(known))}.")
+    return [
+        (place, rate)
+        for place, rate in planned
+        if task in (None, place.task) and (not labels or place.configuration.label in labels)
+    ]
+
+
+def missing(study: Study, task: str | None = None, only: str = "") -> list[str]:
+    """A line for each run that has not been finished. Raises as `chosen`."""
+    parts = [(part, one) for part in PARTS for one in study.planned(part)]
+    wanted = chosen([one for _, one in parts], task, only)
+    return [f"{part}: {one[0]}" for part, one in parts if one in wanted and not study.folder(one[0]).is_finished]
 
 
 def _configuration(entry: str | dict[str, Any]) -> Configuration:
@@ -212,28 +221,24 @@ def _success(folder: Path) -> float:
     return mean_success(evaluation)
 
 
+@command
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns its exit status."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     parser.add_argument("part", choices=[*PARTS, "freeze", "missing"])
     parser.add_argument("--task", help="only this one")
     parser.add_argument("--only", default="", help="only these configurations, by commas")
-    parser.add_argument("--minutes", type=float, default=240, help="begin no run after this long")
+    parser.add_argument("--minutes", type=positive, default=240, help="begin no run after this long")
     given = parser.parse_args(arguments)
     study = Study()
-    try:
-        if given.part == "freeze":
-            study.freeze()
-        elif given.part == "missing":
-            print(*missing(study), sep="\n")
-        else:
-            train_part(study, given.part, StopRequest(), task=given.task, only=given.only, minutes=given.minutes)
-    except Stopped as stopped:
-        print(stopped, file=sys.stderr)
-        return STOPPED
-    except RTPOError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    if given.part == "freeze":
+        if given.task is not None or given.only:
+            parser.error("freeze takes all tasks and configurations: leave --task and --only out")
+        study.freeze()
+    elif given.part == "missing":
+        print("".join(f"{line}\n" for line in missing(study, given.task, given.only)), end="")
+    else:
+        train_part(study, given.part, StopRequest(), task=given.task, only=given.only, minutes=given.minutes)
     return 0
 
 

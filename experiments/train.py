@@ -7,14 +7,16 @@ import sys
 from collections.abc import Sequence
 from contextlib import closing
 
+from rtpo.command import command
+
 import hydra
 from omegaconf import DictConfig
 
 from rtpo.chat import ChatFormat
+from rtpo.composition import in_words
 from rtpo.config import RunConfig, compose_run, rollout_sampling
 from rtpo.envs import environment_facts
 from rtpo.episodes import EpisodeWorld
-from rtpo.errors import RTPOError, Stopped
 from rtpo.harness import AgentHarness
 from rtpo.model_folder import check_model
 from rtpo.records import RunFolder, disk_errors
@@ -23,9 +25,6 @@ from rtpo.tasks import check_prompts, check_splits, load_tasks
 from rtpo.tracking import check_backends
 from rtpo.types import Task
 from rtpo.verl_harness.tracking import Tracking
-
-STOPPED = 75
-"""exit status of a run that saved and can be resumed (sysexits' EX_TEMPFAIL)"""
 
 
 def train(config: RunConfig, stop: StopRequest) -> RunFolder:
@@ -99,20 +98,21 @@ def _run(
         track.finish(folder.manifest)
 
 
-@hydra.main(version_base=None, config_path="../configs", config_name="train")
-def main(tree: DictConfig) -> None:
-    try:
-        folder = train(compose_run(tree), StopRequest())
-    except Stopped as stopped:
-        print(stopped, file=sys.stderr)
-        sys.exit(STOPPED)
-    except RTPOError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(1)
+@command
+def run(tree: DictConfig) -> None:
+    folder = train(compose_run(tree), StopRequest())
     ledger = folder.manifest["ledger"]
     print(f"rollouts: {ledger['rollouts']} of {ledger['budget']['rollouts']}")
     print(f"records: {folder.path}")
 
 
+@command
+@in_words()
+@hydra.main(version_base=None, config_path="../configs", config_name="train")
+def main(tree: DictConfig) -> None:
+    if status := run(tree):
+        sys.exit(status)  # which Hydra lets pass
+
+
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

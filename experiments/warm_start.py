@@ -9,15 +9,17 @@ import sys
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from rtpo.errors import RTPOError
+from rtpo.command import Parser, command
+
 from rtpo.toy.warm_start import TASKS, WarmStart, settings_of, warm_start
 
 TOLERANCE = 0.05
 
 
+@command
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns its exit status."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     parser.add_argument("--task", required=True, choices=sorted(TASKS))
     parser.add_argument("--output", required=True, type=Path, help="checkpoint folder to make")
     for name, kind in get_type_hints(WarmStart).items():
@@ -26,11 +28,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--compare", type=Path, help="warm start whose sampled success the new one must be close to")
     given = vars(parser.parse_args(arguments))
     task, output, kept = given.pop("task"), given.pop("output"), given.pop("compare")
-    try:
-        record = warm_start(settings_of(task, **given), output)
-    except RTPOError as error:
-        print(error, file=sys.stderr)
-        return 1
+    record = warm_start(settings_of(task, **given), output)
     print(json.dumps({name: value for name, value in record.items() if name != "loss"}, indent=1))
     return 0 if kept is None else compare(record, kept)
 

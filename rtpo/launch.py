@@ -5,21 +5,18 @@ the launchers run the same elements; its `launch` tree says what it is and how i
 `launch` tree says which tasks stand for the paper's and what an element asks of a cluster.
 """
 
-import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hydra import compose, initialize_config_dir
+from hydra import compose
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
-from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 
+from rtpo.composition import configurations
 from rtpo.config import LAUNCH, PROJECT, RunConfig, Strict, build, compose_run
 from rtpo.errors import ConfigError
 
@@ -93,7 +90,7 @@ def load_experiment(name: str, overrides: Sequence[str] = ()) -> Experiment:
     `algorithm=rtpo,rtpo_off`, replaces the sweep's. Raises ConfigError for a name that there is none of, for what
     experiments/train.py would refuse, naming the element, and for two elements that would write to one place.
     """
-    with _configurations():
+    with configurations():
         elements = [_element(name, chosen) for chosen in _sweep(name, overrides)]
     _check_places([element.run for element, _ in elements])
     launch = elements[0][1]
@@ -104,7 +101,7 @@ def load_experiment(name: str, overrides: Sequence[str] = ()) -> Experiment:
 
 def outline(name: str, overrides: Sequence[str] = ()) -> Outline:
     """What an experiment is, without composing its elements. overrides: as of `load_experiment`. Raises ConfigError."""
-    with _configurations():
+    with configurations():
         tree, overridden = _swept(name, overrides)
         sweep = {one.get_key_element(): _values(one) for one in overridden}
         return Outline(name, read_launch(tree), sweep)
@@ -113,29 +110,6 @@ def outline(name: str, overrides: Sequence[str] = ()) -> Outline:
 def experiments() -> list[str]:
     """The names of all experiments."""
     return sorted(path.stem for path in (PROJECT / "configs" / "experiment").glob("[!_]*.yaml"))
-
-
-@contextmanager
-def _configurations() -> Iterator[None]:
-    try:
-        with initialize_config_dir(str(PROJECT / "configs"), version_base=None):
-            yield
-    except (HydraException, OmegaConfBaseException) as error:
-        raise ConfigError(_sentence(error)) from error
-
-
-def _sentence(error: Exception) -> str:
-    """What Hydra says, in a sentence that names what there is."""
-    text = " ".join(str(error).split())
-    if isinstance(error, MissingConfigException) and error.missing_cfg_file:
-        group, _, name = error.missing_cfg_file.rpartition("/")
-        there = ", ".join(option for option in error.options or () if not option.startswith("_"))
-        return f"{group} is {name!r}: no such {group}; there are {there}."
-    if isinstance(error, OverrideParseException):
-        return f"{error.override!r} is no override, such as name=value: {text.partition(' See http')[0]}."
-    if unknown := re.match(r"Could not override '([^']*)'", text):
-        return f"{unknown[1]} is no field of a run: python experiments/train.py --cfg job prints them all."
-    return text
 
 
 def _sweep(name: str, overrides: Sequence[str]) -> list[list[str]]:

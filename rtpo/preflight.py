@@ -12,11 +12,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import yaml
-from hydra import compose, initialize_config_dir
-from hydra.errors import HydraException
 
 from rtpo.airline.package import load_package
-from rtpo.config import PROJECT, DataConfig, RunConfig, TaskConfig
+from rtpo.composition import composed
+from rtpo.config import DataConfig, RunConfig, TaskConfig
 from rtpo.envs import environment_facts
 from rtpo.envs.airline import AirlineSettings
 from rtpo.envs.search import SearchEnvSettings
@@ -150,9 +149,8 @@ def _benchmarks(elements: Sequence[Element], overrides: Sequence[str]) -> tuple[
         return [], []
     given = ["checkpoint=none", f"benchmarks=[{','.join(names)}]", *overrides]
     try:
-        with initialize_config_dir(str(PROJECT / "configs"), version_base=None):
-            return list(compose_evaluation(compose("evaluate", given)).benchmarks.values()), []
-    except (HydraException, ConfigError) as error:
+        return list(compose_evaluation(composed("evaluate", given)).benchmarks.values()), []
+    except ConfigError as error:
         return [], str(error).splitlines()
 
 

@@ -44,7 +44,7 @@ def test_fewer_than_three_batches_are_refused() -> None:
 def test_too_few_batches_are_refused_before_anything_starts(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["rtpo", "--batches", "2"])
-    assert "--batches is 2" in capsys.readouterr().err
+    assert "--batches: '2' is no whole number from 3" in capsys.readouterr().err
 
 
 def test_the_command_probes_without_training(backend: Any, tmp_path: Path) -> None:
