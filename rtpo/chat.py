@@ -61,7 +61,9 @@ class ChatFormat:
         if tokenizer.eos_token_id is None:
             raise ConfigError("The tokenizer has no eos token: set `eos_token` to the token that ends a turn.")
         self._stop_text: str = tokenizer.eos_token
-        self._special = tuple(str(token) for token in tokenizer.added_tokens_decoder.values() if token.special)
+        # the tags of thinking and tools are added tokens that are not special; a single character is text
+        added = (str(token) for token in tokenizer.added_tokens_decoder.values())
+        self._control = tuple(token for token in added if len(token.strip()) > 1)
         self.tags = ThinkTags(
             open_id=self._single_id(THINK_OPEN),
             close_id=self._single_id(THINK_CLOSE),
@@ -124,9 +126,9 @@ class ChatFormat:
         return str(text)
 
     def _plain(self, content: str) -> str:
-        """Content, which comes from the world, with the spelling of the tokens that end and begin messages broken up:
-        `< |im_end|>`."""
-        for token in self._special:
+        """Content, which comes from the world, with the spelling of the tokenizer's added tokens broken up:
+        `< |im_end|>`, `< /think>`. It can neither end a message nor show a tag that the policy or the template sets."""
+        for token in self._control:
             content = content.replace(token, f"{token[0]} {token[1:]}")
         return content
 
