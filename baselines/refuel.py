@@ -22,6 +22,10 @@ class REFUELConfig(AlgorithmConfig):
     epochs: int = 2
     minibatches: int = 4
 
+    @property
+    def loss(self) -> SquaredPair:
+        return SquaredPair(self.eta, kl=self.kl)
+
 
 def step(harness: Harness, tasks: Sequence[Task], config: REFUELConfig) -> None:
     """One data step."""
@@ -30,7 +34,7 @@ def step(harness: Harness, tasks: Sequence[Task], config: REFUELConfig) -> None:
     boundaries = [first.boundary(int(rng.integers(len(first.turns)))) for first in firsts]
     seconds = harness.rollout(boundaries, n=1, role=Role.BRANCH)
     rows = pair_rows(firsts, boundaries, seconds)
-    harness.update(rows, SquaredPair(config.eta, kl=config.kl), epochs=config.epochs, minibatches=config.minibatches)
+    harness.update(rows, config.loss, epochs=config.epochs, minibatches=config.minibatches)
 
 
 def pair_rows(firsts: Sequence[Rollout], boundaries: Sequence[Boundary], seconds: Sequence[Group]) -> list[TrainRow]:
@@ -60,8 +64,6 @@ def check(config: REFUELConfig) -> list[str]:
     problems = []
     if config.pairs < 1:
         problems.append(f"algorithm.pairs is {config.pairs}: use 1 or more.")
-    if config.eta <= 0:
-        problems.append(f"algorithm.eta is {config.eta}: it scales the return difference; use a number above 0.")
     if config.training_context != "recorded":
         problems.append(
             f"algorithm.training_context is {config.training_context}: a pair shares the c_k both turns were sampled "

@@ -33,10 +33,13 @@ class SeeUPOConfig(AlgorithmConfig):
     order: Literal["reverse", "forward"] = "reverse"
     old_logprobs: OldLogprobs = "recompute"
 
+    @property
+    def loss(self) -> SequenceClip:
+        return SequenceClip(self.clip_low, self.clip_high, self.old_logprobs, self.kl)
+
 
 def step(harness: Harness, tasks: Sequence[Task], config: SeeUPOConfig) -> None:
     """One data step."""
-    loss = SequenceClip(config.clip_low, config.clip_high, config.old_logprobs, config.kl)
     groups = harness.rollout(tasks, n=config.chains, role=Role.CHAIN)
     advantages = chain_advantages(groups, config.advantage_limit)
     chains = [chain for group in groups for chain in group if chain.is_graded]
@@ -58,7 +61,7 @@ def step(harness: Harness, tasks: Sequence[Task], config: SeeUPOConfig) -> None:
             )
             for chain in taking
         ]
-        update = harness.update(rows, loss, epochs=config.epochs, minibatches=config.minibatches)
+        update = harness.update(rows, config.loss, epochs=config.epochs, minibatches=config.minibatches)
         if update.optimizer_steps and k != order[-1]:
             move(factor, taking, update.before, harness.score(rows), config)
 

@@ -16,7 +16,7 @@ from rtpo.mdp import MDP, action_values, backward_induction, value
 from rtpo.rtpo import RTPOConfig
 from rtpo.tabular import TabularHarness, tasks
 from rtpo.types import Role, Task
-from rtpo.verbs import Harness, TokenClip
+from rtpo.verbs import Harness
 
 Step = Callable[[Harness, Sequence[Task], RTPOConfig], None]
 
@@ -55,8 +55,7 @@ def in_order(harness: Harness, tasks: Sequence[Task], config: RTPOConfig, turns:
             harness.sync()
             siblings = rtpo.fork(harness, {k: boundaries}, config.group_size - 1)[k]
             rows = rtpo.sibling_rows(boundaries, siblings, k, pool=config.pool_s0 and k == 0)
-            loss = TokenClip(config.clip_low, config.clip_high, kl=config.kl)
-            harness.update(rows, loss, epochs=config.epochs, minibatches=config.minibatches)
+            harness.update(rows, config.loss, epochs=config.epochs, minibatches=config.minibatches)
 
 
 def forward(harness: Harness, tasks: Sequence[Task], config: RTPOConfig) -> None:

@@ -46,7 +46,7 @@ def train(config: RunConfig, stop: StopRequest) -> RunFolder:
     check_model(config.model.path, config.top_logprobs)
     train_tasks = load_tasks(config.task, config.task.train)
     held_out = load_tasks(config.task, config.task.held_out)
-    check_splits(train_tasks, held_out, config.budget.tasks_per_step)
+    check_splits(config.task.env, train_tasks, held_out, config.budget.tasks_per_step)
     chat = chat_format(config)
     environment_facts(config.task.env, config.task.env_settings)
     check_prompts([*train_tasks, *held_out], config.task, chat)

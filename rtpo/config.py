@@ -22,7 +22,7 @@ from rtpo.envs.base import Env, Settings
 from rtpo.episodes import EpisodeLimits
 from rtpo.errors import ConfigError
 from rtpo.splits import SPLITS
-from rtpo.verbs import Algorithm, AlgorithmConfig, PathConfig
+from rtpo.verbs import Algorithm, AlgorithmConfig
 
 T = TypeVar("T")
 PROJECT = Path(__file__).resolve().parents[1]
@@ -303,13 +303,8 @@ def _problems(run: RunConfig) -> list[str]:
             f"{run.task.max_prompt_tokens}: a longest prompt would leave no room for a turn; use more of the first, "
             "or less of the second."
         )
-    if not 0 < config.clip_low < 1 or config.clip_high <= 0:
-        problems.append(
-            f"algorithm.clip_low is {config.clip_low} and algorithm.clip_high {config.clip_high}: the ratio is clipped "
-            "to [1 - clip_low, 1 + clip_high]; use 0 < clip_low < 1 and clip_high > 0."
-        )
-    if isinstance(config, PathConfig) and config.dual_clip is not None and config.dual_clip <= 1:
-        problems.append(f"algorithm.dual_clip is {config.dual_clip}: it bounds a ratio; use more than 1, or null.")
+    if config.loss is not None:
+        problems += config.loss.problems()
     if run.profile.platform == "cuda":
         problems += _vllm_problems(run)
     for name, number in [

@@ -11,7 +11,7 @@ the present policy is to continue as they did, which is the off-policy variant o
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -44,6 +44,10 @@ class RTPOConfig(AlgorithmConfig):
     tail_low: float = 0.5
     tail_high: float = 2.0
 
+    @property
+    def loss(self) -> TokenClip:
+        return TokenClip(self.clip_low, self.clip_high, kl=self.kl)
+
 
 def step(harness: Harness, tasks: Sequence[Task], config: RTPOConfig) -> None:
     """One data step."""
@@ -66,7 +70,7 @@ def step(harness: Harness, tasks: Sequence[Task], config: RTPOConfig) -> None:
         returns = stale_returns(harness, siblings, k, config) if is_stale else {}
         rows = sibling_rows(boundaries, siblings, k, pool=config.pool_s0 and k == 0, returns=returns)
         old_logprobs: OldLogprobs = "rollout" if is_stale else "recompute"
-        loss = TokenClip(config.clip_low, config.clip_high, old_logprobs=old_logprobs, kl=config.kl)
+        loss = replace(config.loss, old_logprobs=old_logprobs)
         update = harness.update(rows, loss, epochs=config.epochs, minibatches=config.minibatches)
         version = update.policy_version
         if config.sync_kl is not None and rows:

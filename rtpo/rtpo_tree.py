@@ -33,6 +33,11 @@ class RTPOTreeConfig(AlgorithmConfig):
     shrinkage: float = 1.0
     least_spread: float = 0.1
 
+    @property
+    def loss(self) -> TokenClip:
+        """Trunks are sampled before the fork phases move the policy, hence the engine's log-probs."""
+        return TokenClip(self.clip_low, self.clip_high, old_logprobs="rollout", kl=self.kl)
+
 
 @dataclass
 class Tree:
@@ -125,9 +130,7 @@ def train(harness: Harness, paths: Sequence[tuple[Tree, Rollout]], config: RTPOT
         for tree, path in paths
         for row in trajectory_rows(path, "recorded", tree.advantages(path, config), 1.0, path.task.uid)
     ]
-    # trunks were sampled before the fork phases moved the policy
-    loss = TokenClip(config.clip_low, config.clip_high, old_logprobs="rollout", kl=config.kl)
-    harness.update(rows, loss, epochs=config.epochs, minibatches=config.minibatches)
+    harness.update(rows, config.loss, epochs=config.epochs, minibatches=config.minibatches)
 
 
 def prompt_success(trees: Sequence[Tree]) -> list[float]:

@@ -57,13 +57,16 @@ def take(tasks: Sequence[Task], start: int, count: int, seed: int) -> list[Task]
     return chosen
 
 
-def check_splits(train: Sequence[Task], held_out: Sequence[Task], tasks_per_step: int) -> None:
-    """Raises DataError for a question both trained and evaluated on, and for fewer tasks than a step takes."""
-    shared = {task.question for task in train} & {task.question for task in held_out}
+def check_splits(env: str, train: Sequence[Task], held_out: Sequence[Task], tasks_per_step: int) -> None:
+    """Raises DataError for a problem both trained and evaluated on, as the environment `env` tells problems apart by
+    its `split_key`, and for fewer tasks than a step takes."""
+    key = ENVIRONMENTS[env].split_key
+    shared = {key(task) for task in train} & {key(task) for task in held_out}
     if shared:
         raise DataError(
-            f"task.train and task.held_out share {len(shared)} question(s), such as {min(shared)!r}: take them out of "
-            "one of the two, or choose another split or file."
+            f"task.train and task.held_out share {len(shared)} problem(s), such as {min(shared)!r}: take them out of "
+            f"one of the two, or choose another split or file. What tells problems of {env} apart is its split_key in "
+            "rtpo/envs/__init__.py."
         )
     if len(train) < tasks_per_step:
         raise DataError(

@@ -25,6 +25,15 @@ from rtpo.types import (
 )
 
 
+def _clip_problems(low: float, high: float) -> list[str]:
+    if 0 < low < 1 and high > 0:
+        return []
+    return [
+        f"algorithm.clip_low is {low} and algorithm.clip_high {high}: the ratio is clipped to [1 - clip_low, 1 + "
+        "clip_high]; use 0 < clip_low < 1 and clip_high > 0."
+    ]
+
+
 @dataclass(frozen=True, slots=True)
 class TokenClip:
     """PPO's clipped token objective (eq. per-turn-obj): min(rho A, clip(rho, 1-low, 1+high) A) for each token.
@@ -41,6 +50,13 @@ class TokenClip:
     old_logprobs: OldLogprobs = "recompute"
     kl: float = 0.0
 
+    def problems(self) -> list[str]:
+        """A sentence for each number that cannot be, naming the algorithm's field."""
+        problems = _clip_problems(self.low, self.high)
+        if self.dual_clip is not None and self.dual_clip <= 1:
+            problems.append(f"algorithm.dual_clip is {self.dual_clip}: it bounds a ratio; use more than 1, or null.")
+        return problems
+
 
 @dataclass(frozen=True, slots=True)
 class SequenceClip:
@@ -50,6 +66,9 @@ class SequenceClip:
     high: float = 0.2
     old_logprobs: OldLogprobs = "recompute"
     kl: float = 0.0
+
+    def problems(self) -> list[str]:
+        return _clip_problems(self.low, self.high)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +81,11 @@ class SquaredPair:
     eta: float = 1.0
     old_logprobs: OldLogprobs = "recompute"
     kl: float = 0.0
+
+    def problems(self) -> list[str]:
+        if self.eta > 0:
+            return []
+        return [f"algorithm.eta is {self.eta}: it scales the return difference; use a number above 0."]
 
 
 Loss = TokenClip | SequenceClip | SquaredPair
@@ -131,7 +155,7 @@ class AlgorithmConfig:
     label: what this configuration of it is called in records and tables.
     rollout_context: what the policy sees of earlier turns, without their thinking (`strip_think`) or with it (`full`).
     training_context: what the update conditions on, the recorded c_k or the whole flattened history.
-    clip_low, clip_high: the ratio's clip range (Algorithm 1's epsilon).
+    clip_low, clip_high: the ratio's clip range (Algorithm 1's epsilon), of losses that have one.
     epochs, minibatches: passes over the rows of an update, and optimizer steps in each.
     kl: coefficient of the k3 loss against the initial policy.
     """
@@ -147,6 +171,11 @@ class AlgorithmConfig:
     epochs: int = 1
     minibatches: int = 1
     kl: float = 0.02
+
+    @property
+    def loss(self) -> Loss | None:
+        """What its updates minimise, whose numbers are checked before anything starts; None where there are none."""
+        return None
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from rtpo.config import PROJECT
 from rtpo.envs.toy_math import ToyMathEnv
 from rtpo.errors import ConfigError
 from rtpo.types import Grade, GradeOutcome, Turn
-from rtpo.verbs import SequenceClip
+from rtpo.verbs import SequenceClip, SquaredPair, TokenClip
 
 FIXED = {"arpo", "grpo", "gspo", "refuel", "seeupo", "tree_grpo"}
 """those whose worst case is what every step uses"""
@@ -165,6 +165,19 @@ def test_what_cannot_be_is_refused_by_the_names_of_its_fields(override: str, wor
     with pytest.raises(ConfigError) as caught:
         compose_config(*override.split())
     assert [word for word in words if word not in str(caught.value)] == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_loss_knows_its_own_range(name: str) -> None:
+    """Of clip ranges those say nothing whose loss has none."""
+    kinds = {"token clip": TokenClip, "sequence clip": SequenceClip, "squared pair": SquaredPair}
+    assert type(config_of(name).loss) is kinds[load_algorithm(name).loss]
+    overrides = f"algorithm={name}", "algorithm.clip_low=1.5"
+    if name == "refuel":
+        assert compose_config(*overrides).algorithm_config.clip_low == 1.5
+        return
+    with pytest.raises(ConfigError, match=r"algorithm\.clip_low is 1\.5 .*use 0 < clip_low < 1 and clip_high > 0"):
+        compose_config(*overrides)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -173,13 +173,13 @@ def test_a_dual_clip_that_would_change_the_objective_is_refused() -> None:
         compose_config("algorithm=grpo", "algorithm.dual_clip=0.5")
 
 
-def test_a_question_both_trained_and_evaluated_on_is_refused() -> None:
+def test_a_problem_both_trained_and_evaluated_on_is_refused() -> None:
     train, held_out = problems("train", 5, seed=0), problems("held_out", 5, seed=0)
-    check_splits(train, held_out, tasks_per_step=5)
-    with pytest.raises(DataError, match=r"share 1 question"):
-        check_splits(train, [*held_out, train[2]], tasks_per_step=5)
+    check_splits("toy_math", train, held_out, tasks_per_step=5)
+    with pytest.raises(DataError, match=r"share 1 problem"):
+        check_splits("toy_math", train, [*held_out, train[2]], tasks_per_step=5)
     with pytest.raises(DataError, match=r"task\.train has 5"):
-        check_splits(train, held_out, tasks_per_step=6)
+        check_splits("toy_math", train, held_out, tasks_per_step=6)
 
 
 @pytest.mark.parametrize("override", ["algorithm.chains=1", "algorithm.old_logprobs=guess", "+algorithm.trunks=4"])

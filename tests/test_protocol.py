@@ -80,9 +80,9 @@ def play(*replies: str, stop: StopReason = StopReason.STOP) -> tuple[list[Feedba
             '<tool_call>{"name": "p", "arguments": {"code": "\'</tool_call><tool_call>\'"}}</tool_call>',
             (Call("p", {"code": "'</tool_call><tool_call>'"}),),
         ),
-        ("<tool_call>", (Malformed("<tool_call> is not closed", is_open=True),)),
-        (f"{CALL[:-5]}", (Malformed("<tool_call> is not closed", is_open=True),)),
-        ("</tool_call>", (Malformed("</tool_call> without <tool_call>"),)),
+        ("<tool_call>", (Malformed("the tool_call tag is not closed", is_open=True),)),
+        (f"{CALL[:-5]}", (Malformed("the tool_call tag is not closed", is_open=True),)),
+        ("</tool_call>", (Malformed("a tool_call tag is closed that was not opened"),)),
         ("<tool_call>1</tool_call>", (Malformed("the call is not a JSON object"),)),
         ("<tool_call>{} {}</tool_call>", (Malformed("the call has more than one JSON value"),)),
         ("<tool_call>{}</tool_call>", (Malformed("the call has no name"),)),
@@ -126,6 +126,14 @@ def test_calls_of_a_reply_are_answered_in_order_up_to_the_limit() -> None:
         ToolUse("add", ToolOutcome.OK),
         ToolUse("", ToolOutcome.MALFORMED),
         ToolUse("add", ToolOutcome.REFUSED),
+    )
+
+
+def test_what_is_wrong_with_a_call_is_told_without_tags() -> None:
+    """They would be broken up on their way to the policy."""
+    (feedback,), _ = play("<tool_call>{}</tool_call>")
+    assert feedback.messages[0].content == (
+        'Error: the call has no name. Write {"name": ..., "arguments": {...}} between tool_call tags.'
     )
 
 
@@ -243,8 +251,9 @@ def test_ten_thousand_fuzzed_replies_break_nothing() -> None:
                 seen["final"] += 1
                 continue
             assert len(feedback.messages) == max(1, len(feedback.calls))
-            text = chat.decode(chat.feedback(feedback.messages, stop))
-            assert all(message.content in text for message in feedback.messages)
+            # tags that it quotes are broken up by a space
+            text = chat.decode(chat.feedback(feedback.messages, stop)).replace(" ", "")
+            assert all(message.content.replace(" ", "") in text for message in feedback.messages)
             for use in feedback.calls:
                 seen[use.outcome] += 1
             seen["cut"] += not feedback.calls

@@ -1,6 +1,8 @@
 """Where a run's tasks come from: generated, or a file cut into the same splits."""
 
 import json
+from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
 
@@ -8,9 +10,10 @@ import pytest
 from conftest import compose_config
 
 from rtpo.data.records import Record, write_records
+from rtpo.envs import ENVIRONMENTS
 from rtpo.errors import ConfigError, DataError
 from rtpo.splits import SPLITS, split_of
-from rtpo.tasks import load_tasks
+from rtpo.tasks import check_splits, load_tasks
 from rtpo.toy import knowledge_problems, math_problems
 from rtpo.types import Task
 
@@ -72,3 +75,16 @@ def test_a_file_without_the_split_is_refused(tmp_path: Path) -> None:
 def test_a_split_or_count_that_cannot_be_is_refused(override: str, sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence):
         compose_config(override)
+
+
+def test_one_prompt_for_all_tasks_is_trained_where_split_key_tells_them_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    train, held_out = ([Task(f"{part}.{i}", "play", None, {"level": f"{part} {i}"}) for i in range(3)] for part in "ab")
+    toy = ENVIRONMENTS["toy_math"]
+    by_question, by_level = (replace(toy, split_key=key) for key in (attrgetter("question"), lambda t: t.meta["level"]))
+    monkeypatch.setitem(ENVIRONMENTS, "game", by_level)
+    check_splits("game", train, held_out, tasks_per_step=3)
+    with pytest.raises(DataError, match=r"share 1 problem\(s\), such as 'b 1'.*split_key"):
+        check_splits("game", [*train, held_out[1]], held_out, tasks_per_step=3)
+    monkeypatch.setitem(ENVIRONMENTS, "game", by_question)
+    with pytest.raises(DataError, match=r"share 1 problem\(s\), such as 'play'.*split_key"):
+        check_splits("game", train, held_out, tasks_per_step=3)

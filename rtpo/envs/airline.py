@@ -176,7 +176,7 @@ class AirlineEnv:
         """What the agent is told of a call, and what became of it."""
         if isinstance(call, Malformed):
             self._state = replace(self._state, errors=self._state.errors + 1)
-            return f"Error: {call.why}. Write {SHAPE}", ToolUse("", ToolOutcome.MALFORMED)
+            return f"Error: {call.why}. Write {SHAPE}.", ToolUse("", ToolOutcome.MALFORMED)
         response = self._desk.call(self._state.changes, call.name, call.arguments)
         errors = self._state.errors + response.failed
         self._state = replace(self._state, changes=response.changes, errors=errors)

@@ -12,7 +12,8 @@ from rtpo.tools.base import Arguments
 from rtpo.types import Message, ToolOutcome, ToolUse
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
-SHAPE = f'{OPEN}\n{{"name": ..., "arguments": {{...}}}}\n{CLOSE}'
+SHAPE = '{"name": ..., "arguments": {...}} between tool_call tags'
+"""how a call is written, for the policy; tags in what it is told would be broken up (`rtpo.chat`)"""
 CUT = Message("tool", "Error: the reply was cut at its token limit.")
 """what follows a reply that was cut before it made a call"""
 _DECODER = json.JSONDecoder()
@@ -60,7 +61,7 @@ def refusal(
     """What the policy is told of a reply's call `number` (from 0) that is not run: one that cannot be read, names no
     tool of `schemas` (by name), does not fit its schema, or comes after the `most` of a reply. None for one to run."""
     if isinstance(call, Malformed):
-        return f"Error: {call.why}. Write {SHAPE}", ToolUse("", ToolOutcome.MALFORMED)
+        return f"Error: {call.why}. Write {SHAPE}.", ToolUse("", ToolOutcome.MALFORMED)
     if call.name not in schemas:
         why = f"Error: no tool {call.name[:_LONGEST_QUOTE]!r}; use {', '.join(schemas)}."
         return why, ToolUse("", ToolOutcome.MALFORMED)
@@ -91,7 +92,7 @@ def _calls(text: str) -> Iterator[Call | Malformed]:
     while True:
         begin, stray = text.find(OPEN, place), text.find(CLOSE, place)
         if stray >= 0 and (begin < 0 or stray < begin):
-            yield Malformed(f"{CLOSE} without {OPEN}")
+            yield Malformed("a tool_call tag is closed that was not opened")
             place = stray + len(CLOSE)
             continue
         if begin < 0:
@@ -109,14 +110,14 @@ def _call(text: str, begin: int) -> tuple[Call | Malformed, int]:
         value, end = _DECODER.raw_decode(text, start)
     except (ValueError, RecursionError) as error:
         if close < 0:
-            return Malformed(f"{OPEN} is not closed", is_open=True), len(text)
+            return Malformed("the tool_call tag is not closed", is_open=True), len(text)
         why = error.msg if isinstance(error, json.JSONDecodeError) else "too deep or too long"
         return Malformed(f"the call is not JSON ({why})"), close + len(CLOSE)
     end += len(text[end:]) - len(text[end:].lstrip())
     if not text.startswith(CLOSE, end):
         close = text.find(CLOSE, end)
         if close < 0:
-            return Malformed(f"{OPEN} is not closed", is_open=True), len(text)
+            return Malformed("the tool_call tag is not closed", is_open=True), len(text)
         return Malformed("the call has more than one JSON value"), close + len(CLOSE)
     return _read(value), end + len(CLOSE)
 
