@@ -1,4 +1,5 @@
-# make quickstart | make test    each makes .venv from requirements/cpu.txt once and runs
+# make quickstart | make test    each makes .venv from requirements/cpu.txt once and runs; what pip does not bring, such
+# as bubblewrap, is for you to install (README.md): tests that need it are skipped without
 # make quickstart TASK=toy_knowledge    the other toy task; the same for make warm-start
 
 PYTHON ?= python3
@@ -59,9 +60,9 @@ clean:
 	rm -rf $(VENV) .venv-vllm
 
 # torch goes first, alone: with a CPU build at hand nothing later asks for CUDA packages
-$(VENV)/made: requirements/cpu.txt pyproject.toml
+$(VENV)/made: requirements/cpu.txt requirements/submitit.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(RUN) -m pip install --quiet --disable-pip-version-check torch==2.13.0
-	$(RUN) -m pip install --quiet --disable-pip-version-check -r requirements/cpu.txt
+	$(RUN) -m pip install --quiet --disable-pip-version-check -r requirements/cpu.txt -r requirements/submitit.txt
 	$(RUN) -m pip install --quiet --disable-pip-version-check --no-deps -e .
 	touch $@

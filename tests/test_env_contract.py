@@ -35,7 +35,8 @@ SETTINGS: dict[str, Settings] = {
 }
 CASES = sorted({*ENVIRONMENTS, *SETTINGS})
 """environments, some with more than one choice of settings"""
-PARAMETERS = [pytest.param(case, marks=needs_tau2) if case == "airline" else case for case in CASES]
+MARKS = {"airline": needs_tau2} | dict.fromkeys(("math", "math in a session"), pytest.mark.needs("bwrap"))
+PARAMETERS = [pytest.param(case, marks=MARKS[case]) if case in MARKS else case for case in CASES]
 TASKS = {
     "airline": read_airline(FOLDER / "tasks.json")[1],
     "booking": task_of("bags:R8ARDG:1", "booking/bags"),

@@ -256,6 +256,7 @@ def python(code: str) -> str:
     return render_call("python", {"code": code})
 
 
+@pytest.mark.needs("bwrap")
 def test_a_sample_is_recorded_with_its_answer_calls_and_end() -> None:
     rollout = played(
         math_env,
@@ -285,6 +286,7 @@ def test_a_sample_is_recorded_with_its_answer_calls_and_end() -> None:
     }
 
 
+@pytest.mark.needs("bwrap")
 def test_an_episode_without_a_final_reply_has_no_answer() -> None:
     rollout = played(math_env, Task("t", "?", ("1",)), *[python("1")] * 2, max_turns=2)
     facts = episode_facts(rollout, BYTES, is_qa=False)
@@ -293,6 +295,7 @@ def test_an_episode_without_a_final_reply_has_no_answer() -> None:
     assert facts["audit"] == {"repeated": 1, "programs": 2, "valid_programs": 2, "answer_first": False}
 
 
+@pytest.mark.needs("bwrap")
 @pytest.mark.parametrize(("thought", "is_first"), [("it is 14.", True), ("140 or 1.14", False), ("14.5", False)])
 def test_an_answer_known_before_the_first_call_is_noted(thought: str, is_first: bool) -> None:
     called = f"<think>\n{thought}\n</think>\n\n{python('14')}"

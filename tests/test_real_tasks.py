@@ -24,6 +24,7 @@ from rtpo.tasks import load_tasks
 from rtpo.tools.search_bm25 import build_index
 from rtpo.toy.byte_model import Overfit, overfit
 
+pytestmark = pytest.mark.needs("bwrap")
 DATA = os.environ.get("RTPO_DATA")
 FIXTURES = Path(__file__).parent / "fixtures"
 SMALL = ("task.train.count=1", "budget.tasks_per_step=1", "task.held_out.count=1")
@@ -133,6 +134,7 @@ def test_every_method_has_a_step_on_the_booking_desk(
     check_a_step(configuration(places["booking"], model, *STEPS[method]), live_backend)
 
 
+@pytest.mark.needs("nothing")
 def test_no_method_is_left_out() -> None:
     assert {compose_config(*overrides).algorithm_config.name for overrides in STEPS.values()} == set(NAMES)
 

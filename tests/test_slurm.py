@@ -1,7 +1,6 @@
 """The SLURM launchers: the controller's refusals, and an experiment on a real one-node SLURM with a preemption.
 
 The last needs a SLURM that runs: `tests/slurm_cluster.sh start FOLDER`, and FOLDER in the variable RTPO_SLURM.
-`.ci/run` does that, and fails where it cannot; elsewhere, without the variable, those tests are skipped.
 """
 
 import fnmatch
@@ -25,9 +24,7 @@ from rtpo.launch import experiments
 from rtpo.records import RunFolder
 
 CLUSTER = os.environ.get("RTPO_SLURM")
-on_slurm = pytest.mark.skipif(
-    CLUSTER is None, reason="no SLURM: start one with tests/slurm_cluster.sh and name its folder in RTPO_SLURM"
-)
+on_slurm = pytest.mark.needs("slurm")
 METHODS = ("grpo", "grpo_exact", "rtpo")
 SMALL = (
     "task=toy_math",
@@ -188,7 +185,7 @@ def test_starting_three_times_from_one_place_is_an_error(tmp_path: Path) -> None
         launch.check_gain(file, "step 2")
 
 
-@pytest.mark.skipif(find_spec("submitit") is None, reason="requirements/submitit.txt is not installed")
+@pytest.mark.skipif(find_spec("submitit") is None, reason="pip install -r requirements/submitit.txt brings it")
 def test_the_submitit_launcher_composes() -> None:
     with initialize_config_dir(str(PROJECT / "configs"), version_base=None):
         tree = compose(

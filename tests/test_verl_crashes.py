@@ -20,8 +20,10 @@ DEADLINE = 180.0
 
 
 def start(results: Path) -> subprocess.Popen[bytes]:
+    """Where no GPU may be seen: those of the toy profile are logical."""
     command = [sys.executable, str(PROJECT / "experiments" / "train.py"), *overrides_in(results, *SETTINGS)]
-    return subprocess.Popen(command, cwd=results, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    environment = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
+    return subprocess.Popen(command, cwd=results, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
 
 
 def kill_when(process: subprocess.Popen[bytes], is_time: Callable[[], bool]) -> None:

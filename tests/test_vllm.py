@@ -3,7 +3,10 @@ to be worked out; what is caught when a synchronisation goes wrong; vLLM's engin
 
 import asyncio
 import json
+import os
+import sys
 from collections.abc import Callable, Coroutine, Iterator, Sequence
+from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, TypeVar
@@ -34,6 +37,32 @@ from rtpo.types import Ids, StopReason, as_ids
 
 T = TypeVar("T")
 CONTEXTS = [as_ids(np.random.default_rng(n).integers(3, 200, n)) for n in (1, 5, 40, 41)]
+
+
+@pytest.mark.parametrize(("device", "words"), [("", "not on this machine"), ("cuda", "cuda")])
+def test_a_vllm_for_other_devices_is_not_started(
+    device: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CUDA's can be imported without a GPU, and finds no device."""
+    stand_in(device, monkeypatch)
+    with pytest.raises(pytest.skip.Exception, match=rf"no build for CPUs \(its device: {words}\)"):
+        vllm_environment(tmp_path).__enter__()
+
+
+def test_nothing_of_vllms_environment_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in("cpu", monkeypatch)
+    monkeypatch.setattr(metadata, "version", lambda name: "0")
+    before = dict(os.environ)
+    with vllm_environment(tmp_path):
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # as verl's server does
+    assert dict(os.environ) == before
+
+
+def stand_in(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In place of vLLM, for what is asked before it is started."""
+    platforms = SimpleNamespace(current_platform=SimpleNamespace(device_type=device))
+    for name, module in {"vllm": SimpleNamespace(), "vllm.platforms": platforms}.items():
+        monkeypatch.setitem(sys.modules, name, module)
 
 
 def entries(**logprobs: float) -> dict[int, Any]:

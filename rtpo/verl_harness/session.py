@@ -104,6 +104,7 @@ def start_ray(profile: ProfileConfig) -> None:
     local: dict[str, Any] = {} if address else {"num_cpus": profile.logical_cpus, "include_dashboard": False}
     if is_cpu and not address:
         local["num_gpus"] = processes  # logical ones: verl's resource pools count GPUs
+        os.environ.pop("CUDA_VISIBLE_DEVICES", None)  # of real ones, and Ray would count these
     on_sigterm = signal.getsignal(signal.SIGTERM)
     ray.init(
         address=address,
