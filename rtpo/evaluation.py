@@ -22,10 +22,10 @@ from rtpo.diagnostics import call_counts, cut_turns
 from rtpo.endpoint import EndpointSettings
 from rtpo.engine import Sampling
 from rtpo.envs import ENVIRONMENTS, environment_facts
-from rtpo.envs.tool_env import last_box
 from rtpo.episodes import EpisodeWorld, Plan, run_episode
 from rtpo.errors import ConfigError, DataError, RTPOError, StaleEngine
 from rtpo.records import RunFolder, commit, disk_errors, machine, packages, sha256, utc_now, write_whole
+from rtpo.rewards.boxes import BOX, last_box
 from rtpo.rewards.qa import output_hit, score
 from rtpo.seeds import stream_seed
 from rtpo.tasks import check_prompts, load_tasks
@@ -40,7 +40,7 @@ GROUPED_BY = ("level", "category")
 QA_ENVIRONMENTS = ("search",)
 """those with short answers, which are scored besides the reward"""
 
-_MARKUP = re.compile(r"\\f?boxed\s*\{|</?(?:think|tool_call)>")
+_MARKUP = re.compile(rf"{BOX}\{{|</?(?:think|tool_call)>")
 """which would be one token with the word after it"""
 FOLDER_NAME = re.compile(r"\w[\w.+-]*")
 FOLDER_RULE = "it names a folder; use letters, digits and . _ + - alone"

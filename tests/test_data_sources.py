@@ -13,7 +13,7 @@ import pytest
 
 from rtpo.data import sources
 from rtpo.data.records import Record
-from rtpo.data.sources import Dropped, Parser, parse_file, solution_box
+from rtpo.data.sources import Dropped, Parsed, Parser, parse_file
 from rtpo.errors import DataError
 
 FIXTURES = Path(__file__).parent / "fixtures" / "data"
@@ -94,23 +94,6 @@ def test_boxes_of_solutions() -> None:
     }
     assert records[0].meta == {"level": "Level 1", "subject": "Prealgebra"}
     assert dropped == [Dropped("math_train/5", "no answer"), Dropped("math_train/6", "repeat", "math_train/3")]
-
-
-@pytest.mark.parametrize(
-    ("solution", "answer"),
-    [
-        ("$\\boxed{\\frac{1}{2}}$ so $\\boxed{ {a}{b{c}} }$ end}", " {a}{b{c}} "),
-        ("\\boxed{\\left\\{ 1, 2 \\right.}", "\\left\\{ 1, 2 \\right."),
-        ("\\boxed {5}", "5"),
-        ("is $\\boxed 5$.", "5"),
-        ("is \\boxed\\frac12.", "\\frac12"),
-        ("\\boxed{1} and \\boxed{2", None),
-        ("boxed{1}", None),
-        ("", None),
-    ],
-)
-def test_the_last_box(solution: str, answer: str | None) -> None:
-    assert solution_box(solution) == answer
 
 
 def test_olympiad() -> None:
@@ -205,6 +188,7 @@ def test_xbench_is_decrypted(tmp_path: Path) -> None:
     row["prompt"] = base64.b64encode(b"\xff\xff").decode()
     assert "cannot be decrypted" in refused(sources.xbench, row, tmp_path)
     assert "has no canary" in refused(sources.xbench, {"prompt": "x", "answer": "x"}, tmp_path)
+    assert sources.xbench({"question": "q", "answer": "a"}) == Parsed("q", ("a",))
 
 
 # formats

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rtpo.chat import ChatFormat
-from rtpo.envs.tool_env import ToolEnv, last_box
+from rtpo.envs.tool_env import ToolEnv
 from rtpo.tools.base import Arguments, ToolResult
 from rtpo.tools.protocol import Call, Malformed, parse_calls, render_call, visible_text
 from rtpo.toy.byte_model import byte_tokenizer
@@ -186,14 +186,6 @@ def test_what_no_tokenizer_takes_is_replaced() -> None:
 def test_no_output_is_said() -> None:
     (feedback,), _ = play(render_call("echo", {"text": ""}))
     assert feedback.messages == (Message("tool", "(no output)"),)
-
-
-def test_braces_in_a_box() -> None:
-    assert last_box("\\boxed{\\frac{1}{2}} so \\boxed{ {a}{b{c}} } end}") == " {a}{b{c}} "
-    assert last_box("\\boxed{\\left\\{ 1, 2 \\right.}") == "\\left\\{ 1, 2 \\right."
-    assert last_box("\\boxed{}") == ""
-    assert last_box("\\boxed{1} \\boxed{2") is None
-    assert last_box("boxed{1}") is None
 
 
 PIECES = (

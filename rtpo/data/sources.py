@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 
 from rtpo.data.records import Record
 from rtpo.errors import DataError
+from rtpo.rewards.boxes import last_box
 
 Row = Mapping[str, Any]
 
@@ -221,7 +222,7 @@ def mathematics(row: Row) -> Parsed:
 
 def boxed(row: Row) -> Parsed:
     """MATH's training set: the answer is the last box of `solution`. Raises NoAnswer without one."""
-    answer = solution_box(_text(row, "solution"))
+    answer = last_box(_text(row, "solution"))
     if answer is None or not answer.strip():
         raise NoAnswer("has no answer: its solution has no box")
     meta = {"level": row.get("level"), "subject": row.get("type")}
@@ -280,7 +281,10 @@ def hle(row: Row) -> Parsed:
 
 
 def xbench(row: Row) -> Parsed:
-    """xbench-DeepSearch as released: prompt and answer are Base64 of the text XOR the row's canary, byte by byte."""
+    """xbench-DeepSearch as released: prompt and answer are Base64 of the text XOR the row's canary, byte by byte. A row
+    with a question instead, and no canary, is one of ARPO's decrypted copy."""
+    if row.get("canary") is None and "question" in row:
+        return plain(row)
     canary = _text(row, "canary").encode()
     question, answer = (_decrypted(_text(row, name), canary) for name in ("prompt", "answer"))
     return Parsed(_text({"prompt": question}, "prompt"), (_answer(answer),), _id(row, "id"))
@@ -292,20 +296,3 @@ def _decrypted(text: str, canary: bytes) -> str:
         return bytes(byte ^ canary[place % len(canary)] for place, byte in enumerate(secret)).decode()
     except ValueError as error:
         raise DataError(f"cannot be decrypted with its canary ({error})") from error
-
-
-def solution_box(solution: str) -> str | None:
-    """What the last `\\boxed` or `\\fbox` of a solution holds: up to the matching brace, or, without braces, up to the
-    end of the formula. None where there is no box or its brace stays open."""
-    boxes = list(re.finditer(r"\\(?:boxed|fbox)\s*(\{)?", solution))
-    if not boxes:
-        return None
-    start = boxes[-1].end()
-    if boxes[-1][1] is None:
-        return solution[start:].split("$")[0].rstrip(". ")
-    depth = 1
-    for brace in re.finditer(r"\\.|[{}]", solution[start:], re.DOTALL):
-        depth += (brace[0] == "{") - (brace[0] == "}")
-        if depth == 0:
-            return solution[start : start + brace.start()]
-    return None

@@ -5,6 +5,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
+from rtpo.rewards.boxes import last_box
 from rtpo.tools.base import Tool
 from rtpo.tools.protocol import CUT, Call, Malformed, encodable, parse_calls, refusal, visible_text, whole_calls
 from rtpo.types import (
@@ -19,29 +20,10 @@ from rtpo.types import (
     ToolUse,
 )
 
-_BOX = "\\boxed{"
-
 Past = tuple[str, str]
 """A call that was run: its tool, and its arguments as JSON."""
 State = tuple[str, tuple[Past, ...], str | None]
 """The task's uid, the calls that were run, and the final reply's visible text once it is there."""
-
-
-def last_box(text: str) -> str | None:
-    """What the last `\\boxed{}` holds, up to its matching brace; None where that one is not closed. Escaped braces do
-    not count."""
-    start = text.rfind(_BOX)
-    if start < 0:
-        return None
-    start += len(_BOX)
-    depth, place = 1, start
-    while place < len(text):
-        character = text[place]
-        depth += (character == "{") - (character == "}")
-        if depth == 0:
-            return text[start:place]
-        place += 2 if character == "\\" else 1
-    return None
 
 
 class ToolEnv(ABC):

@@ -4,6 +4,7 @@ import hashlib
 import re
 from abc import ABC, abstractmethod
 
+from rtpo.rewards.boxes import last_box
 from rtpo.tools.protocol import CLOSE, OPEN, visible_text
 from rtpo.types import (
     Feedback,
@@ -19,7 +20,6 @@ from rtpo.types import (
 )
 
 _CALL = re.compile(f"{OPEN}(.*?){CLOSE}", re.DOTALL)
-_BOXED = re.compile(r"\\boxed\{([^{}]*)\}")
 _ERROR = " error"
 
 Exchange = tuple[str, str]
@@ -86,8 +86,8 @@ class ToyEnv(ABC):
         task = self._begun()
         if self._final is None:
             return Grade(GradeOutcome.GRADED, 0.0, "no final reply")
-        boxes = _BOXED.findall(self._final)
-        answer = self._read_answer(boxes[-1]) if boxes else None
+        box = last_box(self._final)
+        answer = None if box is None else self._read_answer(box)
         if answer is None:
             return Grade(GradeOutcome.GRADED, 0.0, "no answer in a box")
         right = answer == task.answer
