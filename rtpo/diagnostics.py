@@ -27,6 +27,7 @@ def rollout_metrics(rollouts: Sequence[Rollout], role: Role) -> dict[str, Any]:
         "success": float(np.mean(graded)) if graded else None,
         "graded": len(graded),
         "grades": dict(Counter(rollout.grade.outcome.value for rollout in rollouts)),
+        "spoiled": sum(rollout.grade.spoiled for rollout in rollouts),
         "terminations": dict(Counter(rollout.termination.value for rollout in rollouts)),
         "tools": dict(Counter(use.outcome.value for turn in turns for use in turn.calls)),
         "stops": dict(Counter(turn.stop.value for turn in turns)),

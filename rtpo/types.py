@@ -155,11 +155,15 @@ class Feedback:
 
 @dataclass(frozen=True, slots=True)
 class Grade:
-    """The outcome of grading an ended episode. `reward` is None exactly when `outcome` is not GRADED."""
+    """The outcome of grading an ended episode. `reward` is None exactly when `outcome` is not GRADED.
+
+    spoiled: the answer by itself kept the grader from a verdict, which is a 0 of the policy's.
+    """
 
     outcome: GradeOutcome
     reward: float | None
     detail: str = ""
+    spoiled: bool = False
 
     def __post_init__(self) -> None:
         if (self.reward is not None) != (self.outcome is GradeOutcome.GRADED):

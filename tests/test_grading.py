@@ -19,11 +19,12 @@ from experiments.bench_grading import graded
 from rtpo.errors import InfrastructureError
 from rtpo.rewards import grading, grading_child
 from rtpo.rewards.grading import MathGrader
-from rtpo.types import GradeOutcome
+from rtpo.types import Grade, GradeOutcome
 
 DATA = os.environ.get("RTPO_DATA", "")
 ENDLESS = "9^{9^{9^9}}"
 """takes math-verify more time than there is"""
+COLUMN = "\\begin{pmatrix}1\\\\2\\end{pmatrix}"
 
 
 @pytest.fixture(scope="module")
@@ -81,6 +82,56 @@ def is_gone(pid: int) -> bool:
         ("5", "\\frac{", 0),
         ("5", "}{", 0),
         ("5", "a line\nand another", 0),
+        ("\\frac95", "1 4/5", 1),
+        ("-\\frac95", "-1 4/5", 1),
+        ("1", "1 4/5", 0),
+        ("(-\\infty,3)", "x<3", 1),
+        ("(-\\infty,3)", "x\\le 3", 0),
+        ("[0,1)", "0\\le x<1", 1),
+        ("[0,1)", "0<x<1", 0),
+        (COLUMN, "(1,2)", 1),
+        (COLUMN, "(2,1)", 0),
+        (COLUMN, "[1,2]", 0),
+        (COLUMN, "(1,2,3)", 0),
+        (COLUMN, f"\\begin{{pmatrix}}x\\\\y\\end{{pmatrix}}={COLUMN}", 1),
+        ("\\begin{pmatrix}1\\\\2\\\\3\\end{pmatrix}", "(1,2,3)", 1),
+        ("\\text{June 20}", "June 20", 1),
+        ("\\text{June 20}", "June 21", 0),
+        ("73", "73=x", 1),
+        ("x=5", "5=x", 1),
+        ("\\emptyset", "\\varnothing", 1),
+        ("\\emptyset", "0", 0),
+        ("x\\equiv 1\\pmod 3", "x\\equiv 1\\pmod{3}", 1),
+        ("1\\pmod{3}", "1 (\\mod 3)", 1),
+        ("x\\equiv 1\\pmod 3", "x\\equiv 1\\pmod 5", 0),
+        ("x\\equiv 1\\pmod 3", "3", 0),
+        ("i", "\\sqrt{-1}", 1),
+        ("1+2i", "1+2\\sqrt{-1}", 1),
+        ("i", "-\\sqrt{-1}", 0),
+        ("\\tan 30^\\circ", "\\frac{1}{\\sqrt3}", 1),
+        ("\\frac12", "\\sin(30^{\\circ})", 1),
+        ("73", "７３", 1),
+        ("73", "\\color{red}{73}", 1),
+        ("\\frac12", "{\\color{red}\\frac12}", 1),
+        ("73", "\\textcolor{red}{73}", 1),
+        ("73", "73;", 1),
+        ("5", "5.", 1),
+        ("25", "25\\%.", 1),
+        ("(1,2)", "1,2", 0),
+        ("(1,2)", "\\{1,2\\}", 0),
+        ("(1,2)", "x=1, y=2", 1),
+        ("2516_8", "2516_{8}", 1),
+        ("2516_8", "1358=2516_8", 1),
+        ("1358", "2516_8=1358", 1),
+        ("2516_8", "2516", 0),
+        ("2516_8", "2516_7", 0),
+        ("73", "73\\text{ apples and }12\\text{ pears}", 0),
+        ("3\\text{ feet }4\\text{ inches}", "3\\text{ ft }4 \\text{ in}", 1),
+        ("3\\text{ feet }4\\text{ inches}", "3\\text{ ft }5\\text{ in}", 0),
+        ("73", "72=73", 0),
+        ("73", "72=73=x", 0),
+        ("5", "2+3=5", 1),
+        ("5", "a+b=5", 1),
     ],
 )
 def test_answers_are_compared_as_mathematics(grader: MathGrader, gold: str, answer: str, reward: float) -> None:
@@ -98,7 +149,7 @@ def test_a_gold_that_cannot_be_read_gives_no_reward(grader: MathGrader, gold: st
 def test_a_comparison_without_end_costs_its_own_time_and_child(grader: MathGrader) -> None:
     before = {pid: cpu_ticks(pid) for pid in grader.pids}
     with ThreadPoolExecutor(1) as threads:
-        grader.seconds = 2
+        grader.seconds = 3
         endless = threads.submit(grader.grade, ("5",), ENDLESS)
         while not (at_work := [pid for pid, ticks in before.items() if cpu_ticks(pid) > ticks + 10]):
             assert not endless.done()
@@ -108,13 +159,77 @@ def test_a_comparison_without_end_costs_its_own_time_and_child(grader: MathGrade
         while not endless.done():
             assert grader.grade(("5",), "5").reward == 1
             others += not endless.done()
-    grade = endless.result()
-    assert (grade.outcome, grade.reward) == (GradeOutcome.UNGRADABLE, None)
-    assert grade.detail == f"comparing {ENDLESS!r} with '5' took over 2 s"
+    detail = f"comparing {ENDLESS!r} with '5' took over 3 s of CPU time, by the answer alone"
+    assert endless.result() == Grade(GradeOutcome.GRADED, 0.0, detail, spoiled=True)
     assert others > 1
     assert all(map(is_gone, at_work))
-    assert set(grader.pids) == before.keys() - {*at_work}
+    assert not set(grader.pids) & {*at_work}
     assert grade_all(grader, [("5", "5")] * 8) == [1] * 8
+
+
+@pytest.mark.parametrize(
+    "answer", ["(x+1)^{5000}", "\\prod_{k=1}^{10^6} k", "\\sin(" * 60 + "x" + ")" * 60, "{" * 20000]
+)
+def test_an_answer_that_alone_takes_too_long_is_a_spoiled_zero(grader: MathGrader, answer: str) -> None:
+    grader.seconds = 2
+    grade = grader.grade(("5",), answer)
+    assert (grade.outcome, grade.reward, grade.spoiled) == (GradeOutcome.GRADED, 0, True)
+    assert len(grade.detail) < 200
+
+
+@pytest.mark.parametrize("golds", [(ENDLESS,), ("5", ENDLESS)])
+def test_a_gold_that_takes_too_long_with_any_answer_gives_no_reward(grader: MathGrader, golds: tuple[str, ...]) -> None:
+    """Against itself it takes no time."""
+    grader.seconds = 2
+    grade = grader.grade(golds, "6")
+    assert (grade.outcome, grade.reward, grade.spoiled) == (GradeOutcome.UNGRADABLE, None, False)
+
+
+@pytest.mark.parametrize(
+    ("fault", "detail"),
+    [
+        ("bytearray(2 << 30)", "gave MemoryError, by the answer alone"),
+        ("os.abort()", "ended the grading process, twice, by the answer alone"),
+        ("sys.exit()", "ended the grading process, twice, by the answer alone"),
+        ("os.kill(os.getpid(), 9)", "ended the grading process, twice"),
+    ],
+)
+def test_only_what_the_answer_alone_does_is_a_zero(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fault: str, detail: str
+) -> None:
+    """Children in which reading the answer 6 fails for good, in one of them from outside."""
+    child = tmp_path / "child.py"
+    child.write_text(
+        "import os, sys\n"
+        "from rtpo.rewards import grading_child\n"
+        "read = grading_child.read\n"
+        "def failing(text):\n"
+        f"    return {fault} if text == '6' else read(text)\n"
+        "grading_child.read = failing\n"
+        "grading_child.main()\n"
+    )
+    monkeypatch.setattr(grading, "CHILD", child)
+    grader = MathGrader(seconds=60)
+    grade = grader.grade(("5",), "6")
+    assert grade.detail == f"comparing '6' with '5' {detail}"
+    assert grade.spoiled == ("alone" in detail)
+    assert grade.reward == (0 if grade.spoiled else None)
+    assert grader.grade(("6",), "5").outcome is GradeOutcome.UNGRADABLE
+    grader.close()
+
+
+def test_a_busy_machine_takes_no_time_from_a_grade() -> None:
+    grader = MathGrader(seconds=1, workers=1)
+    assert grader.grade(("5",), "5").reward == 1
+    (child,) = grader.pids
+    os.kill(child, signal.SIGSTOP)
+    with ThreadPoolExecutor(1) as threads:
+        grade = threads.submit(grader.grade, ("5",), "5")
+        time.sleep(2)
+        os.kill(child, signal.SIGCONT)
+    assert grade.result().reward == 1
+    assert grader.pids == (child,)
+    grader.close()
 
 
 @pytest.mark.parametrize(
@@ -176,7 +291,7 @@ def test_a_comparison_that_raises_is_no_zero(monkeypatch: pytest.MonkeyPatch, tm
     grader = MathGrader(seconds=60)
     grade = grader.grade(("5",), "6")
     assert (grade.outcome, grade.reward) == (GradeOutcome.UNGRADABLE, None)
-    assert grade.detail == "MemoryError: comparing '6' with '5'"
+    assert grade.detail == "comparing '6' with '5' gave MemoryError"
     # what it still holds would be missing at its next grade
     assert grader.pids == ()
 
@@ -189,18 +304,18 @@ def test_a_child_has_little_memory_and_one_order_of_sets(grader: MathGrader) -> 
         assert b"PYTHONHASHSEED=0" in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
 
 
-def test_a_grade_has_an_alarm_and_random_numbers_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_grade_has_a_clock_and_random_numbers_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     between, within, draws = [], [], []
     verdict = grading_child.verdict
 
     def watched(gold: str, answer: str) -> str:
-        within.append(20 < signal.getitimer(signal.ITIMER_REAL)[0] < 60)
+        within.append(0 < signal.getitimer(signal.ITIMER_PROF)[0] < 21)
         draws.append(rng.random())
         return verdict(gold, answer)
 
     def requests() -> Iterator[str]:
         for answer in ("5", "6"):
-            between.append(signal.getitimer(signal.ITIMER_REAL)[0] > 0)
+            between.append(signal.getitimer(signal.ITIMER_PROF)[0] > 0)
             yield json.dumps({"gold": "5", "answer": answer, "seconds": 20})
 
     monkeypatch.setattr(grading_child, "verdict", watched)
@@ -208,7 +323,7 @@ def test_a_grade_has_an_alarm_and_random_numbers_of_its_own(monkeypatch: pytest.
     assert within == [True, True]
     assert draws[0] == draws[1]  # where sympy compares at random points, they are the same ones
     assert between == [False, False]
-    assert signal.alarm(0) == 0
+    assert signal.getitimer(signal.ITIMER_PROF)[0] == 0
 
 
 def test_grades_in_threads_and_the_trap_they_avoid(grader: MathGrader) -> None:
@@ -265,8 +380,9 @@ def test_a_child_killed_during_a_grade_is_replaced_once() -> None:
     grader.close()
 
 
-def test_a_child_that_stops_reading_meets_the_limit_too(grader: MathGrader) -> None:
-    """A request that its pipe cannot hold must not be waited for without end."""
+def test_a_child_that_stops_reading_is_given_up(grader: MathGrader, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request that its pipe cannot hold must not be waited for without end; the answer is not the cause."""
+    monkeypatch.setattr(grading, "STALL", 1)
     before = set(grader.pids)
     for pid in before:
         os.kill(pid, signal.SIGSTOP)

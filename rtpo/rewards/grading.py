@@ -1,31 +1,54 @@
 """Grading of mathematical answers by math-verify, in a pool of child processes that can be killed.
 
 math-verify's clocks are SIGALRM's. Outside a main thread they raise, and in one they turn what takes too long into "not
-equal": either way a reward function that goes on has a silent 0. Here the children grade without them, and this side
-keeps the time: what could not be graded is UNGRADABLE, never 0.
+equal": either way a reward function that goes on has a silent 0. Here the children grade without them, under the
+kernel's clock of their CPU time. What could not be graded is UNGRADABLE and never 0, unless the answer alone is the
+cause: what the same grader then makes of the gold tells.
 """
 
 import atexit
 import json
 import os
 import select
+import signal
 import subprocess
 import sys
 import threading
 import time
 import weakref
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from rtpo.errors import InfrastructureError
 from rtpo.types import Grade, GradeOutcome
 
 CHILD = Path(__file__).with_name("grading_child.py")
 START_SECONDS: Final = 120.0
+STALL: Final = 30.0
+"""wall-clock seconds for each second of the limit, after which a child is stopped or starved and not at work"""
 SHOWN_CHARACTERS: Final = 100
-RIGHT, WRONG, UNREADABLE_ANSWER = "right", "wrong", "unreadable answer"
-_OUT_OF_MEMORY: Final = "MemoryError"
+RIGHT, WRONG, UNREADABLE_ANSWER, UNREADABLE_GOLD = "right", "wrong", "unreadable answer", "unreadable gold"
+_VERDICTS: Final = (RIGHT, WRONG, UNREADABLE_ANSWER)
+_OTHER: Final = "0"
+"""an answer as good as any, to try a gold with"""
+_CRASHES: Final = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL, signal.SIGFPE)
+
+
+@dataclass(frozen=True, slots=True)
+class _NoVerdict:
+    """why: in a few words. by: what did it: the clock, what was compared, the gold alone, or nothing of these."""
+
+    why: str
+    by: Literal["time", "expressions", "gold", "outside"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Spoiled:
+    """A comparison that the answer alone kept from a verdict."""
+
+    why: str
 
 
 class MathGrader:
@@ -34,7 +57,7 @@ class MathGrader:
     A grade has a child to itself. One that is ended, by the clock or by itself, is replaced at a later grade; the
     others go on. A process that ends, however it does, takes its children with it; a forked one has none of them.
 
-    seconds: wall-clock limit of one comparison, from the next one on; waiting for a child counts against no limit.
+    seconds: of CPU time, the limit of one comparison, from the next one on, so that a busy machine takes nothing away.
     workers: the most children; one for each CPU this process may use by default.
     """
 
@@ -57,22 +80,26 @@ class MathGrader:
 
     def grade(self, golds: tuple[str, ...], answer: str) -> Grade:
         """Whether `answer` equals one of `golds`, all as they stand inside `\\boxed{}`: 1, or 0 where it equals none or
-        cannot be read. UNGRADABLE where it was found equal to none and could not be compared with one: the gold cannot
-        be read, the comparison raised, met the limit, or ended its child twice.
+        cannot be read, and a spoiled 0 where the answer alone took too much time or memory, made math-verify raise or
+        ended its process. UNGRADABLE where it was found equal to none and could not be compared with one through no
+        doing of its own: the gold cannot be read, fails with any answer, or the child was ended twice from outside.
 
         Raises InfrastructureError when a child cannot be started, and ValueError without a gold.
         """
         if isinstance(golds, str) or not golds:
             raise ValueError(f"golds is {golds!r}: give a tuple of one accepted answer or more")
-        verdicts = []
+        results = []
         for gold in golds:
-            verdicts.append(self._compare(gold, answer))
-            if verdicts[-1] == RIGHT:
+            results.append(self._compare(gold, answer))
+            if results[-1] == RIGHT:
                 return Grade(GradeOutcome.GRADED, 1.0, RIGHT)
-        failed = [verdict for verdict in verdicts if verdict not in (WRONG, UNREADABLE_ANSWER)]
+        failed = [result.why for result in results if isinstance(result, _NoVerdict)]
         if failed:
             return Grade(GradeOutcome.UNGRADABLE, None, "; ".join(failed))
-        is_read = WRONG in verdicts
+        spoiled = [result.why for result in results if isinstance(result, _Spoiled)]
+        if spoiled:
+            return Grade(GradeOutcome.GRADED, 0.0, "; ".join(spoiled), spoiled=True)
+        is_read = WRONG in results
         return Grade(GradeOutcome.GRADED, 0.0, WRONG if is_read else "the answer cannot be read as mathematics")
 
     def close(self) -> None:
@@ -94,27 +121,43 @@ class MathGrader:
         self._lock = threading.Lock()
         self._places = threading.Semaphore(self.workers)
 
-    def _compare(self, gold: str, answer: str) -> str:
-        """RIGHT, WRONG, UNREADABLE_ANSWER, or why there is no verdict."""
-        seconds = self.seconds
-        pair = f"comparing {_shown(answer)} with {_shown(gold)}"
-        request = json.dumps({"gold": gold, "answer": answer, "seconds": seconds}).encode() + b"\n"
+    def _compare(self, gold: str, answer: str) -> "str | _NoVerdict | _Spoiled":
+        """RIGHT, WRONG, UNREADABLE_ANSWER, or what kept it from one of them."""
         with self._places:
-            for is_new in (False, True):
-                child = self._take(is_new)
-                is_well = False
-                try:
-                    verdict = child.ask(request, seconds)
-                    # what a child that was short of memory still holds would be missing at its next grade
-                    is_well = verdict != _OUT_OF_MEMORY
-                except TimeoutError:
-                    return f"{pair} took over {seconds:g} s"
-                except (EOFError, BrokenPipeError):
-                    continue
-                finally:
-                    self._give_back(child, is_well)
-                return verdict if verdict in (RIGHT, WRONG, UNREADABLE_ANSWER) else f"{verdict}: {pair}"
-        return f"{pair} ended the grading process, twice"
+            result = self._ask(gold, answer)
+            # memory that an earlier grade still holds, or a signal, may be gone with the child
+            if isinstance(result, _NoVerdict) and result.by in ("expressions", "outside"):
+                result = self._ask(gold, answer, is_new=True)
+            if isinstance(result, str):
+                return result
+            why = f"comparing {_shown(answer)} with {_shown(gold)} {result.why}"
+            # a comparison with itself may be over before it has begun
+            if (
+                result.by in ("time", "expressions")
+                and self._ask(gold, gold, is_new=True) == RIGHT
+                and self._ask(gold, _OTHER) in _VERDICTS
+            ):
+                return _Spoiled(f"{why}, by the answer alone")
+            return _NoVerdict(why, result.by)
+
+    def _ask(self, gold: str, answer: str, is_new: bool = False) -> str | _NoVerdict:
+        """What one child says: RIGHT, WRONG, UNREADABLE_ANSWER, or why there is no verdict."""
+        seconds = self.seconds
+        request = json.dumps({"gold": gold, "answer": answer, "seconds": seconds}).encode() + b"\n"
+        child = self._take(is_new)
+        is_well = False
+        try:
+            said = child.ask(request, STALL * seconds)
+            is_well = said in (*_VERDICTS, UNREADABLE_GOLD)
+        except TimeoutError:
+            return _NoVerdict(f"stood still for {STALL * seconds:g} s", "outside")
+        except (EOFError, BrokenPipeError):
+            return child.death(seconds)
+        finally:
+            self._give_back(child, is_well)
+        if said in _VERDICTS:
+            return said
+        return _NoVerdict(f"gave {said}", "gold" if said == UNREADABLE_GOLD else "expressions")
 
     def _take(self, is_new: bool) -> "_Child":
         """The child that was idle last, so that few are started where few are needed; or a new one in its place, since
@@ -190,6 +233,16 @@ class _Child:
                 raise EOFError
             line += part
         return str(json.loads(line))
+
+    def death(self, seconds: float) -> _NoVerdict:
+        """Of what it died."""
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(START_SECONDS)
+        status = self.process.returncode
+        if status == -signal.SIGPROF:
+            return _NoVerdict(f"took over {seconds:g} s of CPU time", "time")
+        is_own = status is not None and (status >= 0 or -status in _CRASHES)
+        return _NoVerdict("ended the grading process, twice", "expressions" if is_own else "outside")
 
     def end(self) -> None:
         self.process.kill()

@@ -1,61 +1,134 @@
-"""What runs in a child process of `rtpo.rewards.grading`: a line of JSON in, with `gold`, `answer` and the parent's
-limit in `seconds`; a verdict out.
+"""What runs in a child process of `rtpo.rewards.grading`: a line of JSON in, with `gold`, `answer` and the limit in
+`seconds` of CPU time; a verdict out.
 
 math-verify works in this process's main thread, with its own clocks off: they turn a comparison that takes too long
-into False. The parent's clock ends the process instead. Run by its path; imports nothing of the project.
+into False. The kernel's clock ends the process instead, by SIGPROF. Run by its path; imports nothing of the project.
 """
 
 import json
 import logging
-import math
 import os
 import re
 import resource
 import signal
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
+from latex2sympy2_extended.logic import And
 from math_verify import parse, verify
+from math_verify.grader import is_equation
+from sympy import Eq, FiniteSet, Interval, Matrix, MatrixBase, Rational, Tuple
 from sympy.core.random import seed
 
 MEMORY_BYTES = 1 << 30
-ORPHAN_SECONDS = 5
-"""past the limit, after which a grade ends this process: its parent, which would have, is gone"""
-_SIGN = re.compile(r"\s*(?:\\?%|percent|°)\s*$")
+_FULL_WIDTH = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}
+_TEXT = r"\\(?:text|mbox)\s*\{([^{}]*)\}"
+_ANGLE = r"[({]?\s*([\d.]+)\s*\^\s*\{?\s*\\circ\s*\}?\s*[)}]?"
+_REWRITTEN: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
+    (re.compile(r"\\(?:text)?color\s*\{[^{}]*\}"), ""),
+    (re.compile(r"^\s*\{([^{}]*)\}\s*$"), r"\1"),
+    (re.compile(r"(?<![\\.])[;.,]\s*$"), ""),
+    # %, percent and ° at the end are not read: 25\% is 25
+    (re.compile(r"\s*(?:\\?%|percent|°)\s*$"), ""),
+    (re.compile(r"\\varnothing(?![a-zA-Z])"), r"\\emptyset"),
+    (re.compile(r"\\sqrt\s*\{\s*-\s*1\s*\}"), "i"),
+    (re.compile(rf"(\\(?:sin|cos|tan|cot|sec|csc))\s*{_ANGLE}"), r"\1(\\frac{\2\\pi}{180})"),
+    (re.compile(r"^\s*(-?\d+)(?:\s|\\ )+(\d+)\s*/\s*(\d+)\s*$"), r"\1\\frac{\2}{\3}"),
+    # from the first text to the last would be one unit
+    (
+        re.compile(rf"^(?:[^{{}}\\]*\d[^{{}}\\]*{_TEXT}\s*){{2,}}$"),
+        lambda found: "(" + ",".join(re.split(r"\\(?:text|mbox)\s*\{[^{}]*\}", found[0])[:-1]) + ")",
+    ),
+)
+"""notations that this version of math-verify takes for something else, and the same in one that it reads"""
+_BASE = re.compile(r"(?:.*=)?\s*(\d[\dA-Z]*)\s*_\s*(?:\{\s*(\d+)\s*\}|(\d))\s*", re.DOTALL)
+_MODULUS = re.compile(r"(.*[^\s(])\s*\(?\\p?mod\s*(?:\{\s*(\d+)\s*\}|(\d+))\s*\)?\s*", re.DOTALL)
+_WORDS = re.compile(rf"\s*{_TEXT}\s*")
+
+
+def rewritten(text: str) -> str:
+    text = text.translate(_FULL_WIDTH)
+    for pattern, other in _REWRITTEN:
+        text = pattern.sub(other, text)
+    return text
 
 
 def read(text: str) -> list[object]:
-    """What math-verify makes of a box with `text` in it: expressions, and its own text last. A percent or degree sign
-    at its end (`percent` becomes one), which this version cannot read, is left out: 25\\% is 25."""
-    parsed: list[object] = parse(f"\\boxed{{{_SIGN.sub('', text)}}}", parsing_timeout=None, raise_on_error=True)
+    """What math-verify makes of a box with `text` in it: expressions, and its own text last."""
+    parsed: list[object] = parse(f"\\boxed{{{text}}}", parsing_timeout=None, raise_on_error=True)
     return parsed
+
+
+def parted(text: str) -> tuple[str, str]:
+    """A number and its base, or a residue and its modulus; the text itself and nothing where it has neither."""
+    for name, pattern in (("base", _BASE), ("modulo", _MODULUS)):
+        if found := pattern.fullmatch(text):
+            body = found[1].replace("\\equiv", "=")
+            return body, f"{name} {found[2] or found[3]}"
+    return text, ""
 
 
 def verdict(gold: str, answer: str) -> str:
     """`right`, `wrong`, `unreadable answer`, `unreadable gold`, or the name of what math-verify raised, of which it
     would make "not equal" by itself."""
     try:
-        golds = read(gold)
+        gold, answer = rewritten(gold), rewritten(answer)
+        if _WORDS.fullmatch(gold) and "\\" not in answer:
+            answer = f"\\text{{{answer}}}"
+        body, kind = parted(gold)
+        golds = read(body)
         # what is not mathematics comes back as its own text alone
         if all(isinstance(value, str) for value in golds):
             return "unreadable gold"
+        if kind:
+            answer, answers_kind = parted(answer)
+            if answers_kind != kind:
+                return "wrong"
         answers = read(answer)
         if not answers:
             return "unreadable answer"
-        return "right" if verify(golds, answers, timeout_seconds=None, raise_on_error=True) else "wrong"
+        answers = [as_asked(golds[0], value) for value in answers]
+        if "_" not in answer and contradicts(golds[0], answers[0]):
+            return "wrong"
+        is_right = verify(golds, answers, timeout_seconds=None, raise_on_error=True, allow_set_relation_comp=True)
+        return "right" if is_right else "wrong"
     except Exception as error:  # its text can be without end
         return type(error).__name__
 
 
+def as_asked(gold: Any, answer: Any) -> Any:
+    """A point as the column or row that the gold is, and 5 = x as x = 5 for a gold that is no equation."""
+    if isinstance(gold, MatrixBase) and 1 in gold.shape:
+        ends = answer.args[:2] if isinstance(answer, Interval) and answer.is_open else None
+        entries = answer.args if isinstance(answer, Tuple) else ends
+        return Matrix(*gold.shape, entries) if entries and len(entries) == len(gold) else answer
+    if isinstance(answer, Eq) and not is_equation(gold) and answer.rhs.free_symbols and not answer.lhs.free_symbols:
+        return Eq(answer.rhs, answer.lhs, evaluate=False)
+    return answer
+
+
+def contradicts(gold: Any, answer: Any) -> bool:
+    """Whether an answer that math-verify would take for the gold is none: 72 = 73 for 73, and a list of two numbers for
+    an interval."""
+    if isinstance(gold, Interval):
+        return isinstance(answer, FiniteSet) and not any(map(is_equation, answer.args))
+    if is_equation(gold) or not is_equation(answer):
+        return False
+    equations = answer._unsorted_args if isinstance(answer, And) else [answer]
+    sides = ([side.doit() for side in equation.args] for equation in equations)
+    return any(left != right for left, right in sides if isinstance(left, Rational) and isinstance(right, Rational))
+
+
 def verdicts(requests: Iterable[str]) -> Iterator[str]:
-    """The verdict of each line, under an alarm that is off between them."""
+    """The verdict of each line, under a clock that is off between them."""
     for request in requests:
         asked = json.loads(request)
-        signal.alarm(math.ceil(asked["seconds"]) + ORPHAN_SECONDS)
+        signal.setitimer(signal.ITIMER_PROF, asked["seconds"])
         # sympy compares some expressions at random points
         seed(0)
         answer = verdict(asked["gold"], asked["answer"])
-        signal.alarm(0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
         yield answer
 
 
