@@ -4,16 +4,18 @@ The YAML files under configs/ hold values only; what each field means stands her
 in its file.
 """
 
+import math
 import re
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, TypeVar, cast
+from typing import Annotated, Any, Literal, TypeVar, cast, get_args, get_type_hints
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from rtpo.algorithms import load_algorithm
 from rtpo.engine import Sampling
@@ -29,17 +31,19 @@ PROJECT = Path(__file__).resolve().parents[1]
 LAUNCH = "launch"
 """the part of the tree that is no part of a run (`rtpo.launch`)"""
 
+Count = Annotated[int, Field(ge=1)]
+Natural = Annotated[int, Field(ge=0)]
+Positive = Annotated[float, Field(gt=0)]
+Decay = Annotated[float, Field(ge=0, lt=1)]
+LARGEST = 2**53
+"""of whole numbers: beyond it JSON's readers round"""
+
 OmegaConf.register_new_resolver("project", lambda: str(PROJECT), replace=True)
-
-
-class Strict:
-    """A part of a configuration: fields that it does not have are refused."""
-
-    __pydantic_config__ = ConfigDict(extra="forbid")
+OmegaConf.register_new_resolver("given", lambda value, otherwise: otherwise if value is None else value, replace=True)
 
 
 @dataclass(frozen=True)
-class DataConfig(Strict):
+class DataConfig:
     """Where tasks come from: `file`, or, without one, the task's generator.
 
     split: `train`, `validation` or `held_out`, a function of the problem, so that they are disjoint; `all` takes every
@@ -48,13 +52,13 @@ class DataConfig(Strict):
     """
 
     split: str
-    count: int | None
+    count: Count | None
     seed: int = 0
     file: str | None = None
 
 
 @dataclass(frozen=True)
-class TaskConfig(Strict):
+class TaskConfig:
     """An environment with its problems and limits (`rtpo.episodes.EpisodeLimits`).
 
     env: a name in `rtpo.envs`. max_turns: K. settings: the environment's own, by its settings type.
@@ -64,10 +68,10 @@ class TaskConfig(Strict):
     env: str
     train: DataConfig
     held_out: DataConfig
-    max_turns: int
-    max_prompt_tokens: int
-    max_turn_tokens: int
-    max_context_tokens: int
+    max_turns: Count
+    max_prompt_tokens: Count
+    max_turn_tokens: Count
+    max_context_tokens: Count
     settings: dict[str, Any] = field(default_factory=dict)
 
     @cached_property
@@ -84,7 +88,7 @@ class TaskConfig(Strict):
 
 
 @dataclass(frozen=True)
-class ModelConfig(Strict):
+class ModelConfig:
     """path: a Hugging Face model folder."""
 
     name: str
@@ -92,7 +96,7 @@ class ModelConfig(Strict):
 
 
 @dataclass(frozen=True)
-class SamplingConfig(Strict):
+class SamplingConfig:
     """How training rollouts are drawn; log-probs are taken at this temperature everywhere."""
 
     temperature: float = 1.0
@@ -101,17 +105,18 @@ class SamplingConfig(Strict):
 
 
 @dataclass(frozen=True)
-class OptimizerConfig(Strict):
-    """Given on to verl; constant learning rate."""
+class OptimizerConfig:
+    """Given on to verl. The learning rate is constant unless `verl.actor_rollout_ref.actor.optim` has a schedule
+    (docs/harness.md)."""
 
-    lr: float
-    betas: tuple[float, float]
-    weight_decay: float
-    clip_grad: float
+    lr: Positive
+    betas: tuple[Decay, Decay]
+    weight_decay: Annotated[float, Field(ge=0)]
+    clip_grad: Positive
 
 
 @dataclass(frozen=True)
-class BudgetConfig(Strict):
+class BudgetConfig:
     """rollouts: the global budget (`rtpo.budget`); 0 evaluates the model alone. tasks_per_step: tasks in a data step;
     the last steps take fewer.
 
@@ -119,39 +124,39 @@ class BudgetConfig(Strict):
     `seconds` (generation, scoring, updates and synchronisations); null sets no such limit.
     """
 
-    rollouts: int
-    tasks_per_step: int
-    generated_tokens: int | None = None
-    optimizer_steps: int | None = None
-    seconds: float | None = None
+    rollouts: Natural
+    tasks_per_step: Count
+    generated_tokens: Count | None = None
+    optimizer_steps: Count | None = None
+    seconds: Positive | None = None
 
 
 @dataclass(frozen=True)
-class EvaluationConfig(Strict):
+class EvaluationConfig:
     """Held-out evaluation before and after training, and after each step that takes the training rollouts to or past a
     multiple of `every_rollouts` (0: never between).
 
     samples: sampled rollouts a task, at temperature 1; greedy: one greedy rollout a task as well, before and after.
     """
 
-    samples: int = 1
+    samples: Count = 1
     greedy: bool = True
-    every_rollouts: int = 0
+    every_rollouts: Natural = 0
 
 
 @dataclass(frozen=True)
-class SaveConfig(Strict):
+class SaveConfig:
     """every_steps: steps between saves; 0 saves only when the run is asked to stop and at its end. every_phases:
     synchronisations between saves inside a step, where each also writes the step's rollouts so far; 0 for none. keep:
     saves kept."""
 
-    every_steps: int = 0
-    every_phases: int = 0
-    keep: int = 1
+    every_steps: Natural = 0
+    every_phases: Natural = 0
+    keep: Count = 1
 
 
 @dataclass(frozen=True)
-class ProfileConfig(Strict):
+class ProfileConfig:
     """The machine.
 
     platform: `cpu` (embedded engine) or `cuda` (vLLM). processes: training processes on each of `nodes` nodes.
@@ -161,16 +166,16 @@ class ProfileConfig(Strict):
 
     name: str
     platform: Literal["cpu", "cuda"]
-    processes: int
-    nodes: int
-    logical_cpus: int
-    threads: int
-    engine_kl_limit: float
+    processes: Count
+    nodes: Count
+    logical_cpus: Count
+    threads: Count
+    engine_kl_limit: Positive
     track: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
-class RunConfig(Strict):
+class RunConfig:
     """Everything of a run. deterministic: the same configuration gives the same run, bit for bit and over crashes (CPU
     alone; docs/harness.md). data: a file of tasks for both of a task's data sets, where the task names none itself;
     null leaves its generator. samples_per_rollout: see `rtpo.harness.AgentHarness`. `verl` is verl's own tree,
@@ -190,7 +195,7 @@ class RunConfig(Strict):
     evaluation: EvaluationConfig
     save: SaveConfig
     profile: ProfileConfig
-    samples_per_rollout: int = 4
+    samples_per_rollout: Natural = 4
     verl: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -250,33 +255,14 @@ def read_tree(cls: type[T], tree: DictConfig) -> T:
 def _problems(run: RunConfig) -> list[str]:
     config, descriptor = run.algorithm_config, run.descriptor
     problems = []
-    for name, value, least in [
-        ("task.max_turns", run.task.max_turns, 1),
-        ("task.max_prompt_tokens", run.task.max_prompt_tokens, 1),
-        ("task.max_turn_tokens", run.task.max_turn_tokens, 1),
-        ("budget.rollouts", run.budget.rollouts, 0),
-        ("budget.tasks_per_step", run.budget.tasks_per_step, 1),
-        ("evaluation.samples", run.evaluation.samples, 1),
-        ("evaluation.every_rollouts", run.evaluation.every_rollouts, 0),
-        ("save.every_steps", run.save.every_steps, 0),
-        ("save.every_phases", run.save.every_phases, 0),
-        ("save.keep", run.save.keep, 1),
-        ("algorithm.epochs", config.epochs, 1),
-        ("algorithm.minibatches", config.minibatches, 1),
-        ("profile.processes", run.profile.processes, 1),
-        ("profile.nodes", run.profile.nodes, 1),
-        ("profile.threads", run.profile.threads, 1),
-        ("samples_per_rollout", run.samples_per_rollout, 0),
-    ]:
-        if value < least:
-            problems.append(f"{name} is {value}: use {least} or more.")
+    for name, value in [("epochs", config.epochs), ("minibatches", config.minibatches)]:
+        if value < 1:
+            problems.append(f"algorithm.{name} is {value}: use 1 or more.")
     for name, data in [("train", run.task.train), ("held_out", run.task.held_out)]:
         if data.count is None and data.file is None:
             problems.append(
                 f"task.{name}.count is null: say how many tasks to generate, or name a file with data=<file>."
             )
-        elif data.count is not None and data.count < 1:
-            problems.append(f"task.{name}.count is {data.count}: use 1 or more.")
         if data.split not in SPLITS and (data.split != "all" or data.file is None):
             problems.append(f"task.{name}.split is {data.split!r}: use one of {', '.join(SPLITS)}, or all with a file.")
     if run.data is not None and run.data not in (run.task.train.file, run.task.held_out.file):
@@ -284,13 +270,6 @@ def _problems(run: RunConfig) -> list[str]:
             f"data is {run.data} and task.train.file {run.task.train.file}, task.held_out.file "
             f"{run.task.held_out.file}: this task names its own files; set these."
         )
-    for name, limit in [
-        ("generated_tokens", run.budget.generated_tokens),
-        ("optimizer_steps", run.budget.optimizer_steps),
-        ("seconds", run.budget.seconds),
-    ]:
-        if limit is not None and limit <= 0:
-            problems.append(f"budget.{name} is {limit}: use a number above 0, or null for no limit.")
     if problems:
         return problems
     if run.task.env not in ENVIRONMENTS:
@@ -305,15 +284,9 @@ def _problems(run: RunConfig) -> list[str]:
         )
     if config.loss is not None:
         problems += config.loss.problems()
+    problems += _verl_problems(run)
     if run.profile.platform == "cuda":
         problems += _vllm_problems(run)
-    for name, number in [
-        ("optimizer.lr", run.optimizer.lr),
-        ("optimizer.clip_grad", run.optimizer.clip_grad),
-        ("profile.engine_kl_limit", run.profile.engine_kl_limit),
-    ]:
-        if number <= 0:
-            problems.append(f"{name} is {number:g}: use a number above 0.")
     for name, text in [("experiment_name", run.experiment_name), ("algorithm.label", run.label)]:
         if not re.fullmatch(r"[\w.+-]+", text) or text.startswith("."):
             problems.append(f"{name} is {text!r}: it names a folder; use letters, digits and . _ + - alone.")
@@ -347,6 +320,37 @@ def _problems(run: RunConfig) -> list[str]:
             f"budget.tasks_per_step is {run.budget.tasks_per_step} and task.train.count {run.task.train.count}: a step "
             "would hold a task twice."
         )
+    return problems
+
+
+def _verl_problems(run: RunConfig) -> list[str]:
+    """Of what verl would take and this project does not do. That verl has the keys is seen to by
+    `rtpo.verl_harness.settings`."""
+    verl, problems = OmegaConf.create(run.verl), []
+    model, actor = (f"actor_rollout_ref.{part}" for part in ("model", "actor.optim"))
+    for key in (f"{model}.lora_rank", f"{model}.lora.rank", f"{model}.lora_adapter_path"):
+        if (value := OmegaConf.select(verl, key)) not in (None, 0):
+            problems.append(f"verl.{key} is {value}: LoRA is not supported, all weights are trained; leave it out.")
+    optim = OmegaConf.select(verl, actor)
+    if not isinstance(optim, DictConfig):
+        return [*problems, f"verl.{actor} is {optim}: it has the optimizer's settings; leave it as the profile has it."]
+    for name, wanted in asdict(run.optimizer).items():
+        if (value := optim.get(name)) != (list(wanted) if isinstance(wanted, tuple) else wanted):
+            problems.append(
+                f"verl.{actor}.{name} is {value} and optimizer.{name} {wanted}: set optimizer.{name} alone."
+            )
+    for name in ("lr_warmup_steps_ratio", "min_lr_ratio"):
+        value = optim.get(name)
+        if value is not None and not (isinstance(value, int | float) and 0 <= value <= 1):
+            problems.append(f"verl.{actor}.{name} is {value}: use a number from 0 to 1.")
+    schedules = {name: optim.get(name) for name in ("lr_scheduler_type", "warmup_style", "lr_warmup_steps_ratio")}
+    total, steps = optim.get("total_training_steps"), run.budget.optimizer_steps
+    for name, value in schedules.items():
+        if value not in (None, 0, "constant") and total != steps:
+            problems.append(
+                f"verl.{actor}.{name} is {value}, total_training_steps {total} and budget.optimizer_steps {steps}: a "
+                "schedule ends where the run does; set budget.optimizer_steps alone."
+            )
     return problems
 
 
@@ -395,17 +399,62 @@ def portable(value: Any) -> Any:
 
 
 def build(cls: type[Any], values: Mapping[str, Any], path: str) -> Any:
-    """A dataclass of these values; `path` is where they stand. Raises ConfigError with one sentence a problem."""
+    """A dataclass of these values; `path` is where they stand. At every depth, fields that its classes do not have are
+    refused, and numbers that are not finite or too large. Raises ConfigError with one sentence a problem."""
     try:
-        return TypeAdapter(cls).validate_python(dict(values))
+        # within a dict, since a dataclass at the top takes no settings of pydantic's; those below take the dict's
+        adapter = TypeAdapter(dict[str, cls], config=ConfigDict(extra="forbid"))  # type: ignore[valid-type]
+        built = adapter.validate_python({path: dict(values)})[path]
     except ValidationError as error:
         raise ConfigError("\n".join(_sentence(cls, path, item) for item in error.errors())) from error
+    for problem in _numbers(asdict(built), path):  # the first: others may be written from its value
+        raise ConfigError(problem)
+    return built
+
+
+def nearest(name: str, known: Collection[str]) -> str:
+    """What to write instead of an unknown name."""
+    close = get_close_matches(name, known, 1)
+    return f"the nearest is {close[0]}" if close else f"there are {', '.join(known)}" if known else "it has none"
+
+
+RANGES = {
+    "greater_than_equal": "use {ge:g} or more",
+    "greater_than": "use a number above {gt:g}",
+    "less_than": "use a number below {lt:g}",
+}
+"""by pydantic's name of the problem"""
 
 
 def _sentence(cls: type[Any], path: str, item: Any) -> str:
-    name = ".".join([path, *(str(part) for part in item["loc"])]).lstrip(".")
+    _, *place = item["loc"]
+    name = ".".join([path, *map(str, place)]).lstrip(".")
     if item["type"] in {"unexpected_keyword_argument", "extra_forbidden"}:
-        return f"{name} is not a field of {cls.__name__}; see its docstring for the fields."
+        owner = _owner(cls, place)
+        return f"{name} is not a field of {owner.__name__}: {nearest(place[-1], [one.name for one in fields(owner)])}."
     if item["type"] in {"missing", "missing_argument"}:
         return f"{name} is missing."
+    if item["type"] in RANGES:
+        return f"{name} is {item['input']}: {RANGES[item['type']].format(**item['ctx'])}."
     return f"{name} is {item['input']!r}: {item['msg'][0].lower()}{item['msg'][1:]}."
+
+
+def _owner(cls: Any, place: list[Any]) -> Any:
+    """The dataclass that the last part of `place` would be a field of."""
+    for part in place:
+        hint = get_type_hints(cls).get(part)
+        cls = next((one for one in (hint, *get_args(hint)) if is_dataclass(one)), cls)
+    return cls
+
+
+def _numbers(value: Any, path: str) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _numbers(item, f"{path}.{key}".lstrip("."))
+    elif isinstance(value, list | tuple):
+        for place, item in enumerate(value):
+            yield from _numbers(item, f"{path}.{place}")
+    elif isinstance(value, float) and not math.isfinite(value):
+        yield f"{path} is {value}: use a finite number."
+    elif isinstance(value, int) and abs(value) > LARGEST:
+        yield f"{path} is {value}: use a number of at most {LARGEST} in size."

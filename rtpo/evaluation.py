@@ -17,7 +17,7 @@ from omegaconf import DictConfig
 
 from rtpo.call_audit import call_audit
 from rtpo.chat import ChatFormat
-from rtpo.config import PROJECT, SamplingConfig, Strict, TaskConfig, portable, read_tree
+from rtpo.config import PROJECT, Count, SamplingConfig, TaskConfig, portable, read_tree
 from rtpo.diagnostics import call_counts, cut_turns
 from rtpo.endpoint import EndpointSettings
 from rtpo.engine import Sampling
@@ -49,7 +49,7 @@ Line = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class EvaluateConfig(Strict):
+class EvaluateConfig:
     """Everything of an evaluation.
 
     checkpoint: a run's folder, a Hugging Face model folder, or the address of a server (`endpoint`). profile: of a
@@ -66,13 +66,13 @@ class EvaluateConfig(Strict):
     label: str | None
     results: str
     data: str
-    limit: int | None
+    limit: Count | None
     search: dict[str, Any]
     reward: dict[str, Any]
     seed: int
-    samples: int
+    samples: Count
     ks: tuple[int, ...]
-    batch: int
+    batch: Count
     rollout_context: RolloutContext
     decoding: SamplingConfig
     profile: str | None
@@ -90,11 +90,7 @@ def compose_evaluation(tree: DictConfig) -> EvaluateConfig:
     if not tree.get("benchmarks"):
         raise ConfigError("benchmarks is empty: name some, such as benchmarks=[math500,aime24] (configs/benchmarks/).")
     config = read_tree(EvaluateConfig, tree)
-    problems = [
-        f"{name} is {value}: use 1 or more."
-        for name, value in (("samples", config.samples), ("batch", config.batch), ("limit", config.limit))
-        if value is not None and value < 1
-    ]
+    problems = []
     if not config.ks or not all(1 <= k <= config.samples for k in config.ks):
         problems.append(f"ks is {list(config.ks)} and samples {config.samples}: use numbers from 1 to samples.")
     if not FOLDER_NAME.fullmatch(config.experiment_name):
@@ -110,11 +106,7 @@ def compose_evaluation(tree: DictConfig) -> EvaluateConfig:
 def _task_problems(path: str, task: TaskConfig) -> list[str]:
     if task.env not in ENVIRONMENTS:
         return [f"{path}.env is {task.env!r}: no such environment; there are {', '.join(ENVIRONMENTS)}."]
-    problems = [
-        f"{path}.{name} is {getattr(task, name)}: use 1 or more."
-        for name in ("max_turns", "max_prompt_tokens", "max_turn_tokens")
-        if getattr(task, name) < 1
-    ]
+    problems = []
     if task.max_context_tokens <= task.max_prompt_tokens:
         problems.append(
             f"{path}.max_context_tokens is {task.max_context_tokens} and {path}.max_prompt_tokens "

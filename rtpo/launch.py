@@ -17,24 +17,24 @@ from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
 
 from rtpo.composition import configurations
-from rtpo.config import LAUNCH, PROJECT, RunConfig, Strict, build, compose_run
+from rtpo.config import LAUNCH, PROJECT, Count, Natural, Positive, RunConfig, build, compose_run
 from rtpo.errors import ConfigError
 
 
 @dataclass(frozen=True)
-class Resources(Strict):
+class Resources:
     """What an element asks of a cluster: on each of `nodes` nodes `gpus`, `cpus` and `memory_gb` (GB of 2^30), for
     `minutes` at a time; a run that needs more is requeued."""
 
-    nodes: int
-    gpus: int
-    cpus: int
-    memory_gb: int
-    minutes: int
+    nodes: Count
+    gpus: Natural
+    cpus: Count
+    memory_gb: Count
+    minutes: Count
 
 
 @dataclass(frozen=True)
-class Launch(Strict):
+class Launch:
     """about: the experiment in a line. paper: labels of the paper's tables and figures that it is for. models: by role
     in the paper, folders under models/. model: that of the paper-scale math and search tasks. trunks: M of methods that
     have trunks. tasks: by role in the paper, the task that stands for it. benchmarks: by task, what a trained policy is
@@ -45,11 +45,11 @@ class Launch(Strict):
     paper: tuple[str, ...]
     models: dict[str, str]
     model: str
-    trunks: int
+    trunks: Count
     tasks: dict[str, str]
     benchmarks: dict[str, tuple[str, ...]]
     not_in_paper: tuple[str, ...]
-    matched_seconds: float
+    matched_seconds: Positive
     resources: Resources
 
 

@@ -6,10 +6,9 @@ The harness never sees which algorithm is running.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
-from pydantic import ConfigDict
 
 from rtpo.types import (
     Aggregation,
@@ -159,8 +158,6 @@ class AlgorithmConfig:
     epochs, minibatches: passes over the rows of an update, and optimizer steps in each.
     kl: coefficient of the k3 loss against the initial policy.
     """
-
-    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
     name: str
     label: str

@@ -67,9 +67,11 @@ def test_an_override_changes_that_field_only() -> None:
     [
         ("algorithm.name=ppo", ["algorithm.name", "'ppo'", "rtpo", "grpo"]),
         ("~algorithm.label", ["algorithm.label", "missing"]),
-        ("+algorithm.groupsize=3", ["algorithm.groupsize", "not a field of RTPOConfig"]),
-        ("+budget.prompts=3", ["budget.prompts", "not a field"]),
-        ("+nonsense=1", ["nonsense", "not a field of RunConfig"]),
+        ("+algorithm.groupsize=3", ["algorithm.groupsize", "not a field of RTPOConfig", "the nearest is group_size"]),
+        ("+budget.prompts=3", ["budget.prompts", "not a field of BudgetConfig", "there are rollouts, tasks_per_step"]),
+        ("+optimizer.warmup=3", ["optimizer.warmup", "not a field of OptimizerConfig"]),
+        ("+optimizr.lr=3", ["optimizr", "not a field of RunConfig", "the nearest is optimizer"]),
+        ("+task.settings.turns=3", ["task.settings.turns", "not a field of NoSettings: it has none"]),
         ("~task.max_turns", ["task.max_turns", "missing"]),
         ("seed=???", ["seed"]),
         ("algorithm.trunks=many", ["algorithm.trunks", "'many'", "integer"]),
@@ -94,7 +96,7 @@ def test_an_override_changes_that_field_only() -> None:
         ("sampling.top_k=20", ["sampling.top_k 20", "-1"]),
         ("budget.rollouts=27", ["budget.rollouts is 27", "28 rollouts"]),
         ("budget.rollouts=-1", ["budget.rollouts is -1"]),
-        ("budget.generated_tokens=0", ["budget.generated_tokens is 0", "null"]),
+        ("budget.generated_tokens=0", ["budget.generated_tokens is 0", "1 or more"]),
         ("budget.optimizer_steps=-1", ["budget.optimizer_steps is -1"]),
         ("budget.seconds=0", ["budget.seconds is 0"]),
         ("save.every_phases=-1", ["save.every_phases is -1"]),
@@ -121,6 +123,11 @@ def test_what_cannot_be_is_refused_by_the_names_of_its_fields(override: str, wor
     ("override", "field"),
     [
         ("optimizer.lr=-1", "optimizer.lr"),
+        ("optimizer.lr=0", "optimizer.lr"),
+        ("optimizer.betas=[1,0.9]", "optimizer.betas.0"),
+        ("optimizer.betas=[0.9,-0.1]", "optimizer.betas.1"),
+        ("optimizer.weight_decay=-1", "optimizer.weight_decay"),
+        ("task.train.count=0", "task.train.count"),
         ("optimizer.clip_grad=0", "optimizer.clip_grad"),
         ("profile.nodes=0", "profile.nodes"),
         ("profile.engine_kl_limit=0", "profile.engine_kl_limit"),
@@ -131,6 +138,90 @@ def test_what_cannot_be_is_refused_by_the_names_of_its_fields(override: str, wor
 def test_values_that_cannot_be_are_refused_by_name(override: str, field: str) -> None:
     with pytest.raises(ConfigError, match=rf"^{re.escape(field)} is"):
         compose_config(override)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "field", "owner", "known"),
+    [
+        (("task=math", "+task.settings.python.cpu_secnds=1"), "python.cpu_secnds", "PythonSettings", "cpu_seconds"),
+        (("task=search", "+task.settings.search.request.tries=1"), "search.request", "SearchSettings", "requests"),
+        (
+            ("task=search", "+task.settings.search.requests.triez=1"),
+            "search.requests.triez",
+            "RequestSettings",
+            "tries",
+        ),
+        (("task=search", "+task.settings.reward.judge.at_onec=1"), "reward.judge.at_onec", "JudgeSettings", "at_once"),
+        (
+            ("task=airline", "budget.rollouts=99", "+task.settings.server.max_token=1"),
+            "server.max_token",
+            "ServerSettings",
+            "max_tokens",
+        ),
+    ],
+)
+def test_settings_are_strict_at_every_depth(overrides: tuple[str, ...], field: str, owner: str, known: str) -> None:
+    sentences = refusal("data=a.jsonl", *overrides).splitlines()
+    assert f"task.settings.{field} is not a field of {owner}: the nearest is {known}." in sentences
+
+
+@pytest.mark.parametrize(
+    ("overrides", "field", "value"),
+    [
+        ((), "optimizer.lr", "nan"),
+        ((), "optimizer.lr", "inf"),
+        ((), "algorithm.kl", "nan"),
+        ((), "sampling.temperature", "-inf"),
+        ((), "budget.seconds", "inf"),
+        ((), "budget.rollouts", "99999999999999999999999"),
+        ((), "seed", "-9007199254740993"),
+        ((), "+verl.trainer.x.y", "[nan]"),
+        ((), "+verl.z", "9007199254740993"),
+        (("task=math", "data=a.jsonl"), "+task.settings.python.wall_seconds", "nan"),
+        (("task=search", "data=a.jsonl"), "+task.settings.search.requests.per_second", "inf"),
+    ],
+)
+def test_numbers_are_finite_and_not_too_large_at_every_depth(
+    overrides: tuple[str, ...], field: str, value: str
+) -> None:
+    sentence = refusal(*overrides, f"{field}={value}")
+    assert re.match(rf"{re.escape(field.lstrip('+'))}(\.0)? is {value.strip('[]')}: use a ", sentence)
+    assert "\n" not in sentence
+
+
+VERL = "verl.actor_rollout_ref"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (("+model.lora_rank=8",), ["model.lora_rank is 8", "LoRA is not supported"]),
+        (("+model.lora.rank=8", "+model.lora.merge=true"), ["model.lora.rank is 8", "LoRA is not supported"]),
+        (("+model.lora_adapter_path=x",), ["model.lora_adapter_path is x", "LoRA is not supported"]),
+        (("actor.optim.lr=1",), ["actor.optim.lr is 1 and optimizer.lr", "set optimizer.lr alone"]),
+        (("+actor.optim.min_lr_ratio=2",), ["actor.optim.min_lr_ratio is 2", "from 0 to 1"]),
+        (("actor=3",), ["actor.optim is None"]),
+        (("+actor.optim.lr_scheduler_type=cosine",), ["lr_scheduler_type is cosine", "set budget.optimizer_steps"]),
+        (("+actor.optim.warmup_style=cosine",), ["warmup_style is cosine", "set budget.optimizer_steps"]),
+        (("+actor.optim.lr_warmup_steps_ratio=.1",), ["lr_warmup_steps_ratio is 0.1", "set budget.optimizer_steps"]),
+    ],
+)
+@pytest.mark.parametrize("profile", ["toy", "a100x8"])
+def test_what_verl_takes_and_this_project_does_not_do_is_refused(
+    overrides: tuple[str, ...], words: list[str], profile: str
+) -> None:
+    given = [f"{'+' * one.startswith('+')}{VERL}.{one.lstrip('+')}" for one in overrides]
+    sentence = refusal(f"profile={profile}", *given).splitlines()[0]
+    assert [word for word in words if word not in sentence] == []
+
+
+def test_a_schedule_is_as_long_as_the_run() -> None:
+    schedule = f"+{VERL}.actor.optim.lr_scheduler_type=cosine"
+    run = compose_config(schedule, "budget.optimizer_steps=70")
+    assert run.verl["actor_rollout_ref"]["actor"]["optim"]["total_training_steps"] == 70
+    assert "total_training_steps 60" in refusal(
+        schedule, "budget.optimizer_steps=70", f"{VERL}.actor.optim.total_training_steps=60"
+    )
 
 
 @pytest.mark.parametrize("override", ["budget.seconds=60", "profile=a100x8"])
