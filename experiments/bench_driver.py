@@ -108,7 +108,7 @@ class CannedPolicy:
 
     def step(self, packed: Packed, reference: Floats | None, loss: Loss) -> StepResult:
         sums = {"tokens": 1.0, "clipped": 0.0, "policy_loss": 0.0, "kl_loss": 0.0, "residual": 0.0}
-        return StepResult(grad_norm=1.0, loss=0.0, sums=sums)
+        return StepResult(grad_norm=1.0, loss=0.0, sums=sums, lr=0.0)
 
     def push(self, version: int) -> None:
         self._version = version

@@ -40,16 +40,17 @@ def train(config: RunConfig, stop: StopRequest) -> RunFolder:
         )
         return folder
 
-    from rtpo.verl_harness.session import chat_format
+    from rtpo.verl_harness.session import chat_format, settings_of
 
     check_backends(config)
-    check_model(config.model.path, config.top_logprobs)
+    check_model(config.model.path, config.top_logprobs, embedded=config.profile.platform == "cpu")
     train_tasks = load_tasks(config.task, config.task.train)
     held_out = load_tasks(config.task, config.task.held_out)
     check_splits(config.task.env, train_tasks, held_out, config.budget.tasks_per_step)
     chat = chat_format(config)
     environment_facts(config.task.env, config.task.env_settings)
     check_prompts([*train_tasks, *held_out], config.task, chat)
+    settings_of(config)
     folder.open(config.as_dict())
     with folder.held():
         if not folder.is_finished:  # by another process, since the first look

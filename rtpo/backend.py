@@ -21,11 +21,13 @@ class TokenScores:
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """One optimizer step: the gradient's norm before clipping, the loss, and the sums `rtpo.losses` reports."""
+    """One optimizer step: the gradient's norm before clipping, the loss, the sums `rtpo.losses` reports, and the
+    learning rate that the optimizer had."""
 
     grad_norm: float
     loss: float
     sums: Mapping[str, float]
+    lr: float
 
 
 class Backend(Protocol):

@@ -107,21 +107,16 @@ def _served(config: EvaluateConfig) -> Checkpoint:
 
 
 def _model(path: Path, config: EvaluateConfig) -> Checkpoint:
-    check_model(path)
+    run = None if config.profile is None else _as_run(path, config.profile)
+    check_model(path, embedded=run is None or run.profile.platform == "cpu")
     description = json.loads((path / "config.json").read_text(encoding="utf-8"))
     tokenizer = _tokenizer(path)
 
-    def open_local() -> Opened:
-        return local_engine(_weights(path), int(tokenizer.eos_token_id)), 0
+    def opened() -> Opened:
+        if run is None:
+            return local_engine(_weights(path), int(tokenizer.eos_token_id)), 0
+        return _through_verl(run, None, config.benchmarks)
 
-    def open_served() -> Opened:
-        return _through_verl(_as_run(path, str(config.profile)), None, config.benchmarks)
-
-    if config.profile is None and description.get("model_type") != "qwen3":
-        raise ConfigError(
-            f"{path} is a {description.get('model_type')} model, and the embedded decoder runs qwen3 alone: name a "
-            "profile with vLLM, or serve it and give the server's address as the checkpoint."
-        )
     identity = {
         "kind": "model",
         "name": path.resolve().name,
@@ -130,7 +125,6 @@ def _model(path: Path, config: EvaluateConfig) -> Checkpoint:
         "tokenizer_sha256": _tokenizer_sha256(path),
     }
     positions = description.get("max_position_embeddings")
-    opened = open_local if config.profile is None else open_served
     return Checkpoint(path.resolve().name, identity, tokenizer, opened, positions=positions)
 
 
@@ -174,7 +168,7 @@ def _saved(path: Path, benchmarks: Mapping[str, TaskConfig]) -> Checkpoint:
         raise DataError(f"the run {path} {why}: train it again, or give another run or a model folder.")
     tree: Any = OmegaConf.load(path / "config.yaml")
     run = compose_run(tree)
-    check_model(run.model.path)
+    check_model(run.model.path, embedded=run.profile.platform == "cpu")
     version = int(save.state["harness"]["policy_version"])
     weights = sorted(file for file in save.folder.rglob("model*") if file.is_file())
     description = json.loads((Path(run.model.path) / "config.json").read_text(encoding="utf-8"))

@@ -331,6 +331,10 @@ def _verl_problems(run: RunConfig) -> list[str]:
     for key in (f"{model}.lora_rank", f"{model}.lora.rank", f"{model}.lora_adapter_path"):
         if (value := OmegaConf.select(verl, key)) not in (None, 0):
             problems.append(f"verl.{key} is {value}: LoRA is not supported, all weights are trained; leave it out.")
+    engine = {"cpu": "embedded", "cuda": "vllm"}[run.profile.platform]
+    for key, only in (("actor.strategy", "fsdp2"), ("ref.strategy", "fsdp2"), ("rollout.name", engine)):
+        if (value := OmegaConf.select(verl, f"actor_rollout_ref.{key}")) != only:
+            problems.append(f"verl.actor_rollout_ref.{key} is {value}: with this profile use {only}.")
     optim = OmegaConf.select(verl, actor)
     if not isinstance(optim, DictConfig):
         return [*problems, f"verl.{actor} is {optim}: it has the optimizer's settings; leave it as the profile has it."]
@@ -359,10 +363,7 @@ def _vllm_problems(run: RunConfig) -> list[str]:
     # the defaults are verl's and vLLM's
     mode = OmegaConf.select(verl, f"{rollout}.logprobs_mode", default="processed_logprobs")
     most = OmegaConf.select(verl, f"{rollout}.engine_kwargs.vllm.max_logprobs", default=20)
-    engine = OmegaConf.select(verl, f"{rollout}.name")
     problems = []
-    if engine != "vllm":
-        problems.append(f"verl.{rollout}.name is {engine} and profile.platform cuda: use vllm.")
     if mode != "processed_logprobs":
         problems.append(
             f"verl.{rollout}.logprobs_mode is {mode}: log-probs are those of the distribution that the token was drawn "

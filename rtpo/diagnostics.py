@@ -117,7 +117,9 @@ def zero_advantage(rows: Sequence[TrainRow]) -> dict[str, float]:
 def step_metrics(results: Sequence[StepResult]) -> dict[str, Any]:
     """The optimizer steps of one `update` call; what has no value without a step is None."""
     if not results:
-        return {"optimizer_steps": 0} | dict.fromkeys(("loss", "grad_norm", "clip_fraction", "kl_loss", "residual"))
+        return {"optimizer_steps": 0} | dict.fromkeys(
+            ("loss", "grad_norm", "clip_fraction", "kl_loss", "residual", "lr")
+        )
     tokens = sum(result.sums["tokens"] for result in results)
     return {
         "optimizer_steps": len(results),
@@ -126,6 +128,7 @@ def step_metrics(results: Sequence[StepResult]) -> dict[str, Any]:
         "clip_fraction": sum(result.sums["clipped"] for result in results) / tokens,
         "kl_loss": float(np.mean([result.sums["kl_loss"] for result in results])),
         "residual": float(np.mean([result.sums["residual"] for result in results])),
+        "lr": results[-1].lr,
     }
 
 

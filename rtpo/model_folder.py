@@ -3,14 +3,18 @@
 import json
 from pathlib import Path
 
+from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError, safe_open
+from transformers import Qwen3Config
 
 from rtpo.errors import ConfigError, DataError
+from rtpo.qwen3 import check_architecture
 
 
-def check_model(folder: str | Path, top_logprobs: int = 0) -> None:
+def check_model(folder: str | Path, top_logprobs: int = 0, *, embedded: bool = False) -> None:
     """Raises DataError, naming the file, for a folder that is missing, incomplete or damaged, and ConfigError when the
-    algorithm asks for more log-probs at a position than the model has tokens."""
+    algorithm asks for more log-probs at a position than the model has tokens, or when the engine is the embedded one
+    and it does not compute this model."""
     path = Path(folder)
     if not path.is_dir():
         remedy = (
@@ -35,6 +39,8 @@ def check_model(folder: str | Path, top_logprobs: int = 0) -> None:
         raise ConfigError(
             f"algorithm.top_logprobs is {top_logprobs} and the model in {path} has {tokens} tokens: use that or fewer."
         )
+    if embedded:
+        _check_embedded(path, contents["config.json"].get("model_type"))
     weights = sorted(path.glob("*.safetensors"))
     if not weights:
         raise DataError(f"model.path {path} has no weights (*.safetensors): copy the whole model folder.")
@@ -46,3 +52,18 @@ def check_model(folder: str | Path, top_logprobs: int = 0) -> None:
             raise DataError(f"{file} is damaged ({error}): copy it again.") from error
         if not names:
             raise DataError(f"{file} holds no tensors: copy it again.")
+
+
+def _check_embedded(path: Path, model_type: str | None) -> None:
+    if model_type != "qwen3":
+        raise ConfigError(
+            f"{path} is a {model_type} model, and the embedded engine (profile.platform cpu) computes qwen3 alone: use "
+            "a Qwen3 model, or a profile with vLLM; an evaluation can be given a server's address too."
+        )
+    try:
+        check_architecture(Qwen3Config.from_pretrained(path))
+    except ConfigError as error:
+        raise ConfigError(f"model.path is {path}: {error}") from error
+    except (TypeError, ValueError, StrictDataclassError) as error:
+        words = " ".join(str(error).split())
+        raise DataError(f"{path / 'config.json'} is no Qwen3's ({words}): copy the folder again.") from error

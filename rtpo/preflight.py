@@ -54,10 +54,12 @@ def problems(experiment: Experiment, *, here: bool = False, evaluation: Sequence
     element can run on (GPUs, memory, sandbox, servers), and room for one element's saves alone. evaluation: overrides
     of experiments/evaluate.py for the benchmarks.
     """
+    from rtpo.verl_harness.session import settings_of  # brings Ray
+
     runs = [element.run for element in experiment.elements]
     found: list[str] = []
     for run in runs:
-        found += _said(lambda run=run: check_model(run.model.path, run.top_logprobs))  # type: ignore[misc]
+        found += _said(lambda run=run: _check_model(run))  # type: ignore[misc]
         found += _said(lambda run=run: _check_folder(run))  # type: ignore[misc]
         found += _said(lambda run=run: _check_beside(run))  # type: ignore[misc]
     benchmarks, refused = _benchmarks(experiment.elements, evaluation)
@@ -67,6 +69,8 @@ def problems(experiment: Experiment, *, here: bool = False, evaluation: Sequence
         found += _said(lambda env=env, data=data: _check_data(env, data))  # type: ignore[misc]
     for task in {(task.env, task.env_settings): task for task in [*tasks, *benchmarks]}.values():
         found += _said(lambda task=task: _check_tools(task, here))  # type: ignore[misc]
+    for run in {repr(run.verl): run for run in runs}.values():
+        found += _said(lambda run=run: settings_of(run))  # type: ignore[misc]
     for run in runs:
         found += [*_setting_problems(run, experiment), *_package_problems(run)]
     found += _disk_problems([run for run in runs if not RunFolder(run.folder).is_finished], here)
@@ -84,6 +88,10 @@ def _said(check: Callable[[], object]) -> list[str]:
 
 
 # files
+
+
+def _check_model(run: RunConfig) -> None:
+    check_model(run.model.path, run.top_logprobs, embedded=run.profile.platform == "cpu")
 
 
 def _check_folder(run: RunConfig) -> None:

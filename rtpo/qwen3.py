@@ -41,7 +41,7 @@ class Qwen3:
     """Raises ConfigError for a config it does not compute, naming the field."""
 
     def __init__(self, config: Qwen3Config) -> None:
-        _check_architecture(config)
+        check_architecture(config)
         self.layers = config.num_hidden_layers
         self.heads = config.num_attention_heads
         self.kv_heads = config.num_key_value_heads or self.heads
@@ -147,16 +147,18 @@ class Qwen3:
         return F.rms_norm(x, weight.shape, weight, self._eps)
 
 
-def _check_architecture(config: Qwen3Config) -> None:
-    rope = dict(config.rope_parameters or {})
-    unsupported = {
-        "model_type": config.model_type != "qwen3",
-        "attention_bias": config.attention_bias,
-        "use_sliding_window": config.use_sliding_window,
-        "layer_types": any(kind != "full_attention" for kind in config.layer_types or ()),
-        "hidden_act": config.hidden_act != "silu",
-        "rope_parameters": rope.get("rope_type") != "default" or rope.get("partial_rotary_factor", 1.0) != 1.0,
-    }
+def check_architecture(config: Qwen3Config) -> None:
+    """Raises ConfigError for what is not computed here, naming the field."""
+    unsupported = {"model_type": config.model_type != "qwen3"}
+    if config.model_type == "qwen3":  # others lack the fields
+        rope = dict(config.rope_parameters or {})
+        unsupported = {
+            "attention_bias": config.attention_bias,
+            "use_sliding_window": config.use_sliding_window,
+            "layer_types": any(kind != "full_attention" for kind in config.layer_types or ()),
+            "hidden_act": config.hidden_act != "silu",
+            "rope_parameters": rope.get("rope_type") != "default" or rope.get("partial_rotary_factor", 1.0) != 1.0,
+        }
     for name, is_unsupported in unsupported.items():
         if is_unsupported:
             raise ConfigError(

@@ -216,6 +216,7 @@ class MemoryBackend:
             grad_norm if self.broken_grad_norm is None else self.broken_grad_norm,
             loss_value if self.broken_loss is None else self.broken_loss,
             sums,
+            self.learning_rate,
         )
 
     def push(self, version: int) -> None:

@@ -1,5 +1,6 @@
 """Whole runs on real verl: what they leave, how they stop, go on, and fail."""
 
+import math
 import os
 import shutil
 import signal
@@ -245,11 +246,26 @@ def test_too_few_logical_cpus_are_refused(results: Path) -> None:
         start_ray(config_in(results, "profile.logical_cpus=2").profile)
 
 
-def test_unknown_verl_settings_are_refused_by_name(backend: Any) -> None:
-    from omegaconf import OmegaConf
+def test_a_schedule_follows_the_steps_of_the_run_over_a_resume(backend: Any, results: Path) -> None:
+    """Also beyond its end, where the last step's phases take it."""
+    optim = "verl.actor_rollout_ref.actor.optim"
+    schedule = (f"+{optim}.lr_scheduler_type=cosine", f"+{optim}.lr_warmup_steps=2", f"+{optim}.min_lr_ratio=0.1")
+    config = config_in(results, *schedule, "budget.optimizer_steps=6")
+    with pytest.raises(Stopped):
+        train(config, StopAt(4))
+    folder = train(config, StopRequest())
+    updates = [update for line in lines(folder.path, "steps.jsonl") for update in line["updates"]]
+    done = 0
+    for update in updates:
+        done += update["optimizer_steps"]
+        last = min(done - 1, 6)
+        share = last / 2 if last < 2 else 0.55 + 0.45 * math.cos(math.pi * (last - 2) / 4)
+        assert update["lr"] == pytest.approx(config.optimizer.lr * share), done
+    assert folder.manifest["resumed"] == 1
+    assert done > 7
 
-    from rtpo.errors import ConfigError
-    from rtpo.verl_harness.settings import verl_settings
 
-    with pytest.raises(ConfigError, match=r"verl\.actor_rollout_ref\.actor\.ppo_epoch is not a verl setting"):
-        verl_settings(OmegaConf.create({"actor_rollout_ref": {"actor": {"ppo_epoch": 2}}}))
+def test_a_constant_learning_rate_is_recorded(finished: RunFolder) -> None:
+    updates = [update for line in lines(finished.path, "steps.jsonl") for update in line["updates"]]
+    rates = {update["lr"] for update in updates if update["optimizer_steps"]}
+    assert rates == {load_run(finished.path).config["optimizer"]["lr"]}

@@ -121,6 +121,7 @@ class VerlBackend:
             grad_norm=float(_flat(metrics["grad_norm"])[0]),
             loss=sums["policy_loss"] + loss.kl * sums["kl_loss"],
             sums=sums,
+            lr=float(_flat(metrics["lr"])[0]),
         )
 
     def gradient(self, packed: Packed, reference: Floats | None, loss: Loss) -> Floats:

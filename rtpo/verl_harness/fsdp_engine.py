@@ -3,6 +3,8 @@
 
 - Micro-batches have rows of like length. verl's mix lengths and are then padded to the longest row, far beyond the
   tokens that `ppo_max_token_len_per_gpu` allows; and they refuse a row longer than that.
+- A schedule stays at its last learning rate beyond its end, which a run's last updates may take it to; verl's cosine
+  would rise again. The learning rate that is told of a step is the one it was taken with; verl tells the next step's.
 - The output layer is part of the model's outermost FSDP group. verl gives one that is not tied to the embeddings a
   group of its own, whose weight the fused kernels would find sharded.
 """
@@ -21,6 +23,7 @@ from verl.workers.engine.utils import prepare_micro_batches
 from rtpo.packing import by_length
 
 _verl_wrap_targets = fsdp_utils._select_fsdp2_wrap_targets
+_verl_schedule = fsdp.FSDPEngine._build_lr_scheduler
 
 
 def micro_batches(data: TensorDict, dp_group: Any = None, **_: Any) -> tuple[list[TensorDict], list[list[int]]]:
@@ -43,5 +46,21 @@ def wrap_targets(model: Any, layers: Any) -> list[torch.nn.Module]:
     return [module for module in _verl_wrap_targets(model, layers) if module is not head]
 
 
+def schedule(engine: Any, optimizer: Any) -> Any:
+    """verl's, held at its end."""
+    scheduler, end = _verl_schedule(engine, optimizer), engine.optimizer_config.total_training_steps
+    scheduler.lr_lambdas = [lambda step, share=share: share(min(step, end)) for share in scheduler.lr_lambdas]
+    return scheduler
+
+
+def take_scheduled_step(engine: Any) -> float:
+    """To the next step; the learning rate of the one that was taken."""
+    lr = float(engine.optimizer.param_groups[0]["lr"])
+    engine.lr_scheduler.step()
+    return lr
+
+
+fsdp.FSDPEngine._build_lr_scheduler = schedule  # type: ignore[method-assign]
+fsdp.FSDPEngine.lr_scheduler_step = take_scheduled_step  # type: ignore[method-assign]
 fsdp.prepare_micro_batches = micro_batches  # type: ignore[assignment]
 fsdp_utils._select_fsdp2_wrap_targets = wrap_targets

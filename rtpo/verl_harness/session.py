@@ -38,11 +38,10 @@ def open_backend(config: RunConfig) -> "VerlBackend":
     Raises MachineError, DataError, ConfigError.
     """
     global _open
+    settings = settings_of(config)
     start_ray(config.profile)
     from rtpo.verl_harness.backend import VerlBackend
-    from rtpo.verl_harness.settings import verl_settings
 
-    settings = verl_settings(OmegaConf.create(config.verl))
     with_reference = config.algorithm_config.kl > 0
     key = {"settings": _without_optimizer(settings), "with_reference": with_reference}
     if _open is not None and _open[0] == key:
@@ -51,6 +50,14 @@ def open_backend(config: RunConfig) -> "VerlBackend":
         close_backend()
         _open = (key, VerlBackend(settings, with_reference=with_reference))
     return _open[1]
+
+
+def settings_of(config: RunConfig) -> DictConfig:
+    """verl's settings for a run, with all that can be said of them before Ray starts. Raises ConfigError."""
+    os.environ.update(_platform(config.profile))
+    from rtpo.verl_harness.settings import verl_settings
+
+    return verl_settings(OmegaConf.create(config.verl))
 
 
 def close_backend() -> None:
@@ -89,16 +96,16 @@ def start_ray(profile: ProfileConfig) -> None:
     _started = profile
     print("starting Ray, the trainer and the rollout engine", flush=True)
     is_cpu = profile.platform == "cpu"
-    environment = {
-        "VERL_PLATFORM": "cpu" if is_cpu else "nvidia",
-        "VERL_USE_EXTERNAL_MODULES": "rtpo.verl_harness.plugin" if is_cpu else "",
-        "OMP_NUM_THREADS": str(profile.threads),
-        "OMP_WAIT_POLICY": "PASSIVE",  # spinning threads would slow whatever else the machine does
-        "TOKENIZERS_PARALLELISM": "false",
-        "VERL_LOGGING_LEVEL": os.environ.get("VERL_LOGGING_LEVEL", "WARN"),
-        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-        SOCKETS: uuid.uuid4().hex[:12],
-    }
+    environment = (
+        _platform(profile)
+        | {
+            "OMP_NUM_THREADS": str(profile.threads),
+            "OMP_WAIT_POLICY": "PASSIVE",  # spinning threads would slow whatever else the machine does
+            "TOKENIZERS_PARALLELISM": "false",
+            "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+            SOCKETS: uuid.uuid4().hex[:12],
+        }
+    )
     os.environ.update(environment)
     address = os.environ.get("RAY_ADDRESS")
     local: dict[str, Any] = {} if address else {"num_cpus": profile.logical_cpus, "include_dashboard": False}
@@ -124,6 +131,15 @@ def start_ray(profile: ProfileConfig) -> None:
                 f"the Ray cluster has {there.get(resource, 0):g} {resource} and {processes} training process(es) need "
                 f"{wanted}: Ray would wait for ever. Start a larger cluster (under SLURM: launch.resources)."
             )
+
+
+def _platform(profile: ProfileConfig) -> dict[str, str]:
+    is_cpu = profile.platform == "cpu"
+    return {
+        "VERL_PLATFORM": "cpu" if is_cpu else "nvidia",
+        "VERL_USE_EXTERNAL_MODULES": "rtpo.verl_harness.plugin" if is_cpu else "",
+        "VERL_LOGGING_LEVEL": os.environ.get("VERL_LOGGING_LEVEL", "WARN"),
+    }
 
 
 def _wait_for_nodes(nodes: int) -> None:

@@ -1,24 +1,52 @@
 """verl's own config tree: its `ppo_trainer` defaults with the run's `verl` key merged over them.
 
-Nothing unknown passes: a key that verl's YAML and its dataclasses do not have is refused by name.
+Nothing unknown passes: a key that verl's YAML and its dataclasses do not have is refused by name. Nothing here needs
+Ray.
 """
 
 import dataclasses
 import importlib
+import traceback
+from copy import deepcopy
+from functools import cache
 from typing import Any
 
 from hydra import compose, initialize_config_module
 from hydra.core.global_hydra import GlobalHydra
+from hydra.errors import InstantiationException
 from omegaconf import DictConfig, OmegaConf, open_dict
 
+from rtpo.config import nearest
 from rtpo.errors import ConfigError
 
 
 def verl_settings(overrides: DictConfig) -> DictConfig:
     """verl's resolved tree with `overrides` (the run's `verl` key) applied.
 
-    Raises ConfigError naming the key for one verl does not have, or a plain value where verl has a mapping.
+    Raises ConfigError naming the key for one verl does not have, a value of another kind than verl's own, and what
+    verl's dataclasses refuse.
     """
+    from verl.utils.config import omega_conf_to_dataclass
+
+    settings = deepcopy(_defaults())
+    with open_dict(settings):
+        _merge(settings, overrides, "verl")
+    OmegaConf.resolve(settings)
+    for part in ("actor", "rollout"):
+        try:
+            omega_conf_to_dataclass(settings.actor_rollout_ref[part])
+        except InstantiationException as error:
+            cause = error.__cause__ or error  # which may be an assertion without words
+            why = str(cause) or traceback.extract_tb(cause.__traceback__)[-1].line or type(cause).__name__
+            raise ConfigError(
+                f"verl.actor_rollout_ref.{part} is refused by verl: {' '.join(why.split()).rstrip('.')}."
+            ) from error
+    return settings
+
+
+@cache
+def _defaults() -> DictConfig:
+    """verl's, and those of the embedded engine, which verl does not know."""
     outer = GlobalHydra.instance().hydra
     GlobalHydra.instance().clear()
     try:
@@ -29,28 +57,33 @@ def verl_settings(overrides: DictConfig) -> DictConfig:
         if outer is not None:
             GlobalHydra.instance().initialize(outer)
     with open_dict(settings):
-        _merge(settings, overrides, "verl")
-    OmegaConf.resolve(settings)
+        settings.actor_rollout_ref.rollout.engine_kwargs.embedded = {"threads": 1, "cache_tokens": 65536}
     return settings
 
 
 def _merge(base: DictConfig, overrides: DictConfig, path: str) -> None:
+    """A mapping that is empty in verl's YAML may hold any key (vLLM's arguments, overrides of the model's config)."""
+    known = {*map(str, base), *_dataclass_fields(base)}
     for key in map(str, overrides):
-        value = overrides[key]
-        if key not in base and key not in _dataclass_fields(base) and not _is_free(path):
-            known = ", ".join(sorted(str(k) for k in base))
-            raise ConfigError(f"{path}.{key} is not a verl setting; {path} has: {known}.")
-        if isinstance(base.get(key), DictConfig) and not isinstance(value, DictConfig):
-            raise ConfigError(f"{path}.{key} is {value!r}: verl has a mapping there; set the values below it.")
-        if isinstance(value, DictConfig) and isinstance(base.get(key), DictConfig):
-            _merge(base[key], value, f"{path}.{key}")
+        value, default = overrides[key], base.get(key)
+        if known and key not in known:
+            raise ConfigError(f"{path}.{key} is not a verl setting: {nearest(key, sorted(known))}.")
+        kind = _kind(default)
+        if kind not in (None, _kind(value)) and (value is not None or isinstance(default, DictConfig)):
+            raise ConfigError(f"{path}.{key} is {value!r}: verl has {kind} there.")
+        if isinstance(value, DictConfig) and isinstance(default, DictConfig):
+            _merge(default, value, f"{path}.{key}")
         else:
             base[key] = value
 
 
-def _is_free(path: str) -> bool:
-    """Whether verl lets this mapping hold any key (engine arguments, overrides of the model's config)."""
-    return path.rsplit(".", 1)[-1] in {"engine_kwargs", "override_config", "embedded", "vllm"}
+def _kind(value: Any) -> str | None:
+    """None for what verl may have in more than one kind."""
+    if isinstance(value, DictConfig):
+        return "a mapping"
+    if isinstance(value, bool):
+        return "true or false"
+    return "a number" if isinstance(value, int | float) else None
 
 
 def _dataclass_fields(node: DictConfig) -> set[str]:

@@ -1,0 +1,64 @@
+"""What cannot be trained is refused before Ray starts and before the run's folder is made."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from whole_runs import config_in
+
+from experiments.train import train
+from rtpo.errors import ConfigError, DataError
+from rtpo.run import StopRequest
+from rtpo.verl_harness import session
+
+
+@pytest.fixture(autouse=True)
+def no_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "start_ray", lambda _: pytest.fail("Ray was started"))
+
+
+@pytest.mark.parametrize("model_type", ["llama", "qwen2"])
+def test_a_model_that_the_embedded_engine_does_not_compute_is_refused(
+    model_type: str, results: Path, tmp_path: Path
+) -> None:
+    model = tmp_path / "model"
+    shutil.copytree(config_in(results).model.path, model)
+    described = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps(described | {"model_type": model_type}))
+    config = config_in(results, f"model.path={model}")
+    with pytest.raises(ConfigError, match=f"model is a {model_type} model, .* computes qwen3 alone"):
+        train(config, StopRequest())
+    (model / "config.json").write_text(json.dumps(described | {"hidden_act": "gelu"}))
+    with pytest.raises(ConfigError, match="hidden_act is 'gelu'"):
+        train(config, StopRequest())
+    (model / "config.json").write_text(json.dumps(described | {"layer_types": ["full_attention"]}))
+    with pytest.raises(DataError, match=r"config\.json is no Qwen3's"):
+        train(config, StopRequest())
+    assert not config.folder.exists()
+
+
+@pytest.mark.parametrize(
+    ("override", "sentence"),
+    [
+        ("+actor.ppo_epoch=2", "actor.ppo_epoch is not a verl setting: the nearest is ppo_epochs."),
+        ("+actor.fsdp_config.param_ofload=true", "param_ofload is not a verl setting: the nearest is param_offload."),
+        ("+rollout.engine_kwargs.vlm.x=3", "engine_kwargs.vlm is not a verl setting: the nearest is vllm."),
+        ("+rollout.engine_kwargs.embedded.thread=3", "embedded.thread is not a verl setting: the nearest is threads."),
+        ("+ref.x=3", "actor_rollout_ref.ref.x is not a verl setting: there are "),
+        ("model=3", "actor_rollout_ref.model is 3: verl has a mapping there."),
+        ("actor.use_dynamic_bsz=lots", "actor.use_dynamic_bsz is 'lots': verl has true or false there."),
+        ("actor.ppo_max_token_len_per_gpu=lots", "ppo_max_token_len_per_gpu is 'lots': verl has a number there."),
+        ("+actor.loss_agg_mode=foo", "actor is refused by verl: Invalid loss_agg_mode: foo."),
+        ("+actor.optim.lr_scheduler_type=linear", 'refused by verl: assert self.lr_scheduler_type in ["constant"'),
+        ("+rollout.mode=sync", "rollout is refused by verl: Rollout mode 'sync' has been removed."),
+    ],
+)
+def test_what_verl_would_refuse_is_refused_before_ray_starts(override: str, sentence: str, results: Path) -> None:
+    plus = "+" * override.startswith("+")
+    config = config_in(results, f"{plus}verl.actor_rollout_ref.{override.lstrip('+')}", "budget.optimizer_steps=4")
+    with pytest.raises(ConfigError) as caught:
+        train(config, StopRequest())
+    assert sentence in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert not config.folder.exists()
