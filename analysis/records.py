@@ -220,6 +220,13 @@ def load_run(folder: Path) -> Run:
     evaluations = read_lines(folder / "evaluations.jsonl", manifest["files"], EVALUATION_KEYS, _check_evaluation)
     if len(steps) != manifest["steps"]:
         raise DataError(f"{folder / 'steps.jsonl'} has {len(steps)} lines and the manifest {manifest['steps']} steps.")
+    if any("mean_reward" not in step for step in steps) and any(
+        one["reward"] not in (0, 1, None) for one in evaluations
+    ):
+        raise DataError(
+            f"{folder / 'steps.jsonl'} has lines without mean_reward, of an earlier version, whose success is the mean "
+            "reward, and the run has rewards other than 0 and 1: run again."
+        )
     return Run(folder, manifest, config, steps, pd.DataFrame(evaluations, columns=pd.Index(EVALUATION_KEYS)))
 
 

@@ -17,15 +17,15 @@ NO_TOOL = "none"
 
 
 def rollout_metrics(rollouts: Sequence[Rollout], role: Role) -> dict[str, Any]:
-    """One `rollout` call: how many paths from which turn, success, how they ended, tools, tokens."""
-    graded = [rollout.reward for rollout in rollouts if rollout.is_graded]
+    """One `rollout` call: how many paths from which turn, success, rewards, how they ended, tools, tokens."""
+    rewards = [rollout.reward for rollout in rollouts if rollout.is_graded]
     turns = [turn for rollout in rollouts for turn in rollout.own_turns]
     return {
         "role": role.value,
         "start_turns": dict(Counter(str(rollout.start_k) for rollout in rollouts)),
         "rollouts": len(rollouts),
-        "success": float(np.mean(graded)) if graded else None,
-        "graded": len(graded),
+        **outcome(rewards),
+        "graded": len(rewards),
         "grades": dict(Counter(rollout.grade.outcome.value for rollout in rollouts)),
         "spoiled": sum(rollout.grade.spoiled for rollout in rollouts),
         "terminations": dict(Counter(rollout.termination.value for rollout in rollouts)),
@@ -35,6 +35,14 @@ def rollout_metrics(rollouts: Sequence[Rollout], role: Role) -> dict[str, Any]:
         "generated_tokens": int(sum(len(turn.output_ids) for turn in turns)),
         "context_tokens": int(sum(len(turn.context_ids) for turn in turns)),
     }
+
+
+def outcome(rewards: Sequence[float]) -> dict[str, float | None]:
+    """`success`, the share of rewards that are 1, which is what it means everywhere, and `mean_reward`; None without
+    any."""
+    if not rewards:
+        return {"success": None, "mean_reward": None}
+    return {"success": sum(r == 1 for r in rewards) / len(rewards), "mean_reward": float(np.mean(rewards))}
 
 
 def path_line(step: int, rollout: Rollout) -> dict[str, Any]:
@@ -75,15 +83,12 @@ def call_counts(rollout: Rollout) -> dict[str, dict[str, int]]:
     return dict(counts)
 
 
-def first_success(calls: Sequence[dict[str, Any]]) -> float | None:
-    """Success of the step's first paths: over its first rollout calls, up to the one that leaves none open."""
-    total = graded = 0.0
-    for call in calls:
-        graded += call["graded"]
-        total += call["graded"] * (call["success"] or 0.0)
-        if Termination.OPEN.value not in call["terminations"]:
-            break
-    return total / graded if graded else None
+def first_outcome(calls: Sequence[dict[str, Any]]) -> dict[str, float | None]:
+    """`outcome` of the step's first paths: over its first rollout calls, up to the one that leaves none open."""
+    last = next((i for i, call in enumerate(calls) if Termination.OPEN.value not in call["terminations"]), len(calls))
+    first = [call for call in calls[: last + 1] if call["graded"]]
+    graded = sum(call["graded"] for call in first)
+    return {key: sum(call["graded"] * call[key] for call in first) / graded if graded else None for key in outcome([])}
 
 
 def update_metrics(rows: Sequence[TrainRow], scores: TokenScores, recorded: Floats) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from rtpo.verbs import Algorithm, AlgorithmConfig, Harness, TokenClip
 class RTPOTreeConfig(AlgorithmConfig):
     """trunks: for each prompt.
     forks, roots: siblings at later boundaries, and at S_0, for each prompt in the mean; they go to the states, and the
-        prompts, whose estimated chance of success p has the largest p(1-p).
+        prompts, whose estimated mean reward p (a chance of success, where rewards are 0 or 1) has the largest p(1-p).
     own_return: lambda, the share of a branch's own return in its value where its next state has several continuations.
     shrinkage: kappa, how many continuations the baseline of the branch before counts for.
     least_spread: the root value v is clipped to [this, 1 - this] before advantages are divided by sqrt(v(1-v)).
@@ -94,10 +94,10 @@ def step(harness: Harness, tasks: Sequence[Task], config: RTPOTreeConfig) -> Non
     rng = harness.random("forks")
     groups = harness.rollout(tasks, n=config.trunks, role=Role.TRUNK)
     trees = [Tree([trunk for trunk in group if trunk.is_graded]) for group in groups]
-    success = prompt_success(trees)
+    expected = prompt_rewards(trees)
     places = [
         (tree, trunk.boundary(k), (trunk.reward + p) / 2)
-        for tree, p in zip(trees, success, strict=True)
+        for tree, p in zip(trees, expected, strict=True)
         for trunk in tree.roots
         for k in range(1, len(trunk.turns))
     ]
@@ -115,7 +115,7 @@ def step(harness: Harness, tasks: Sequence[Task], config: RTPOTreeConfig) -> Non
         train(harness, new, config)
     harness.sync()
     starts = [group[0].boundary(0) for group in groups]
-    shares = spread(success, config.roots * len(tasks))
+    shares = spread(expected, config.roots * len(tasks))
     drawn = [start for start, n in zip(starts, shares, strict=True) for _ in range(n)]
     siblings = iter(harness.rollout(drawn, n=1, role=Role.SIBLING) if drawn else [])
     for tree, n in zip(trees, shares, strict=True):
@@ -133,8 +133,9 @@ def train(harness: Harness, paths: Sequence[tuple[Tree, Rollout]], config: RTPOT
     harness.update(rows, config.loss, epochs=config.epochs, minibatches=config.minibatches)
 
 
-def prompt_success(trees: Sequence[Tree]) -> list[float]:
-    """Estimated chance of success of each prompt: its trunks and one trunk's worth of the batch's mean."""
+def prompt_rewards(trees: Sequence[Tree]) -> list[float]:
+    """Estimated mean reward of each prompt, a chance of success where rewards are 0 or 1: of its trunks and one trunk's
+    worth of the batch's mean."""
     rewards = [[trunk.reward for trunk in tree.roots] for tree in trees]
     everywhere = [reward for own in rewards for reward in own]
     mean = float(np.mean(everywhere)) if everywhere else 0.5

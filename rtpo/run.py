@@ -17,7 +17,7 @@ from tqdm import tqdm
 
 from rtpo.budget import Budget, Ledger
 from rtpo.config import PROJECT, RunConfig
-from rtpo.diagnostics import call_counts, cut_turns, first_success
+from rtpo.diagnostics import call_counts, cut_turns, first_outcome
 from rtpo.durable import Done, DurableHarness
 from rtpo.envs import environment_facts
 from rtpo.errors import Stopped
@@ -119,7 +119,7 @@ class Run:
             while progress.span or self._goes_on:
                 metrics = self._step()
                 bar.update(ledger.rollouts - bar.n)
-                bar.set_postfix(step=progress.step, success=metrics["success"])
+                bar.set_postfix(step=progress.step, success=metrics["success"], mean_reward=metrics["mean_reward"])
                 self._evaluate_if_due()
                 if self._stop.reason:
                     self._save_and_stop()
@@ -183,7 +183,7 @@ class Run:
             "epoch": ledger.epochs,
             "tasks": tasks,
             "policy_version": self._harness.policy_version,
-            "success": first_success(log.rollouts),
+            **first_outcome(log.rollouts),
             "rollouts": ledger.rollouts,
             "generated_tokens": ledger.generated_tokens,
             "trained_tokens": ledger.trained_tokens,

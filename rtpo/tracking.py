@@ -4,11 +4,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from rtpo.config import RunConfig
+from rtpo.diagnostics import outcome
 from rtpo.errors import ConfigError
 from rtpo.types import Group
 
 BACKENDS = ("wandb", "tensorboard", "file")
-_TOTALS = ("success", "rollouts", "generated_tokens", "trained_tokens", "optimizer_steps", "wall_seconds")
+_TOTALS = (
+    *("success", "mean_reward"),
+    *("rollouts", "generated_tokens", "trained_tokens", "optimizer_steps", "wall_seconds"),
+)
 
 
 class Track(Protocol):
@@ -42,9 +46,9 @@ def tracked_step(line: Mapping[str, Any]) -> dict[str, float]:
 
 
 def tracked_evaluation(mode: str, groups: Sequence[Group]) -> dict[str, float]:
-    """The mean reward of a held-out evaluation's graded rollouts; nothing where none was graded."""
-    rewards = [rollout.grade.reward for group in groups for rollout in group if rollout.grade.reward is not None]
-    return {f"evaluation/{mode}": sum(rewards) / len(rewards)} if rewards else {}
+    """Success and mean reward of a held-out evaluation's graded rollouts; nothing where none was graded."""
+    found = outcome([rollout.reward for group in groups for rollout in group if rollout.is_graded])
+    return {f"evaluation/{mode}/{key}": value for key, value in found.items() if value is not None}
 
 
 def tracked_ledger(ledger: Mapping[str, Any]) -> dict[str, float]:

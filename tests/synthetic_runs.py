@@ -45,6 +45,7 @@ def step(number: int, rollouts: int, success: float | None, updates: list[dict[s
         "seconds": {"evaluate": 1.0},
         "wall_seconds": 1.0 + 0.01 * rollouts,
         "success": success,
+        "mean_reward": success,
         "updates": updates,
     }
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rtpo.credit import group_advantages, sibling_advantages
-from rtpo.diagnostics import first_success, zero_advantage
+from rtpo.diagnostics import first_outcome, outcome, zero_advantage
 from rtpo.errors import NonFinite
 from rtpo.rtpo import sibling_rows
 from rtpo.types import (
@@ -134,12 +134,22 @@ def test_bad_rewards_are_refused() -> None:
         sibling_advantages([1.0, float("nan")])
 
 
-def test_a_steps_success_is_that_of_its_first_paths() -> None:
-    def call(graded: int, success: float | None, **terminations: int) -> dict[str, Any]:
-        return {"graded": graded, "success": success, "terminations": terminations}
+@pytest.mark.parametrize(
+    ("rewards", "success", "mean_reward"),
+    [([0.66] * 3, 0.0, 0.66), ([1.0, 0.5, 0.0, 0.5], 0.25, 0.5), ([1.0, 0.0], 0.5, 0.5), ([], None, None)],
+)
+def test_success_is_the_share_with_reward_1(
+    rewards: list[float], success: float | None, mean_reward: float | None
+) -> None:
+    assert outcome(rewards) == {"success": success, "mean_reward": pytest.approx(mean_reward)}
 
-    trunks, siblings = call(4, 0.25, answered=4), call(8, 1.0, answered=8)
-    assert first_success([trunks, siblings]) == 0.25
-    grown = [call(1, 1.0, answered=1, open=3), call(0, None, open=3), call(3, 0.0, answered=2, turn_limit=1), siblings]
-    assert first_success(grown) == 0.25
-    assert first_success([call(0, None, open=2)]) is None
+
+def test_a_steps_success_and_mean_reward_are_those_of_its_first_paths() -> None:
+    def call(*rewards: float, **terminations: int) -> dict[str, Any]:
+        return {"graded": len(rewards), **outcome(rewards), "terminations": terminations}
+
+    trunks, siblings = call(1.0, 0.5, 0.0, 0.5, answered=4), call(*[1.0] * 8, answered=8)
+    grown = [call(1.0, answered=1, open=3), call(open=3), call(0.5, 0.5, 0.0, answered=2, turn_limit=1), siblings]
+    for calls in ([trunks, siblings], grown):
+        assert first_outcome(calls) == {"success": 0.25, "mean_reward": 0.5}
+    assert first_outcome([call(open=2)]) == {"success": None, "mean_reward": None}

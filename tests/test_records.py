@@ -8,7 +8,7 @@ import pytest
 from synthetic_runs import answers, empty_update, step, update, write_manifest, write_run
 
 from analysis.labels import styles
-from analysis.records import by_label, complete_groups, incomplete_runs, load_runs
+from analysis.records import by_label, complete_groups, incomplete_runs, load_run, load_runs
 from rtpo.errors import DataError
 
 STEPS = [step(1, 28, 0.5, [update(10, 0.1, 0.5)])]
@@ -136,6 +136,16 @@ def test_a_run_made_in_another_folder_is_of_the_same_group(tmp_path: Path) -> No
     write_run(tmp_path, "rtpo", 1, STEPS, EVALUATIONS, config={"results": "elsewhere"})
     (group,) = complete_groups(tmp_path, "quickstart")
     assert len(group.runs) == 2
+
+
+def test_a_run_whose_steps_call_the_mean_reward_success_is_read_where_that_is_one_number(tmp_path: Path) -> None:
+    """As earlier versions wrote it."""
+    earlier = {key: value for key, value in step(1, 100, 0.5, [empty_update()]).items() if key != "mean_reward"}
+    binary = write_run(tmp_path, "grpo", 0, [earlier], answers("after", "sampled", {"a": [1.0, 0.0, None]}))
+    assert len(load_run(binary).steps) == 1
+    graded = write_run(tmp_path, "grpo", 1, [earlier], answers("after", "sampled", {"a": [1.0, 0.5]}))
+    with pytest.raises(DataError, match=r"steps\.jsonl has lines without mean_reward, .* run again"):
+        load_run(graded)
 
 
 def test_known_labels_always_look_the_same_and_others_differ() -> None:

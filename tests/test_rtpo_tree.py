@@ -36,7 +36,7 @@ from scripted import (
 from rtpo.credit import group_advantages
 from rtpo.envs.toy_math import ToyMathEnv
 from rtpo.errors import ConfigError
-from rtpo.rtpo_tree import RTPOTreeConfig, Tree, most_open, prompt_success, rollouts_per_task, spread, step
+from rtpo.rtpo_tree import RTPOTreeConfig, Tree, most_open, prompt_rewards, rollouts_per_task, spread, step
 from rtpo.toy.math_problems import problems
 from rtpo.types import Grade, GradeOutcome, Role, Rollout, Termination
 from rtpo.verbs import TokenClip
@@ -132,8 +132,8 @@ def test_a_lone_trunk_is_compared_with_its_fork() -> None:
 def test_success_of_a_prompt_is_its_trunks_and_one_of_the_batchs_mean() -> None:
     rewards = [[1.0, 1.0, 1.0], [0.0], []]
     trees = [Tree([path(f"{i}.{j}", r) for j, r in enumerate(own)]) for i, own in enumerate(rewards)]
-    assert prompt_success(trees) == pytest.approx([3.75 / 4, 0.75 / 2, 0.75])
-    assert prompt_success([Tree([])]) == [0.5]
+    assert prompt_rewards(trees) == pytest.approx([3.75 / 4, 0.75 / 2, 0.75])
+    assert prompt_rewards([Tree([])]) == [0.5]
 
 
 def test_forks_go_where_the_outcome_is_most_open() -> None:

@@ -2,8 +2,10 @@
 
 import math
 import os
+import re
 import shutil
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +13,17 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from whole_runs import GRPO, StopAt, assert_same_run, config_in, lines
 
+from analysis.measures import training_curve
 from analysis.records import load_run
 from experiments.train import train
 from rtpo.config import RunConfig
+from rtpo.envs import ENVIRONMENTS
+from rtpo.envs.toy_math import ToyMathEnv
 from rtpo.errors import DataError, MachineError, Stopped
 from rtpo.records import LINE_FILES, RunFolder
 from rtpo.run import StopRequest
+from rtpo.types import Grade, GradeOutcome
+from rtpo.verl_harness.tracking import Tracking
 
 
 @pytest.fixture
@@ -69,6 +76,35 @@ def test_a_run_ends_after_the_step_that_reaches_a_limit(
     assert (ledger["rollouts"], ledger["optimizer_steps"]) == (16 * steps, 4 * steps)
     assert len(lines(folder.path, "evaluations.jsonl")) == 16
     assert len(load_run(folder.path).steps) == steps
+
+
+class TwoThirds(ToyMathEnv):
+    """Every answer earns 2/3."""
+
+    async def grade(self) -> Grade:
+        return Grade(GradeOutcome.GRADED, 2 / 3)
+
+
+def test_success_is_one_thing_and_the_mean_reward_another(
+    backend: Any, results: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In the progress bar, the records, what is tracked and the tables."""
+    graded = replace(ENVIRONMENTS["toy_math"], make=lambda settings, max_turns: TwoThirds())
+    monkeypatch.setitem(ENVIRONMENTS, "toy_math", graded)
+    told: list[dict[str, float]] = []
+    monkeypatch.setattr(Tracking, "log", lambda self, data, step: told.append(data))
+    overrides = "budget.optimizer_steps=4", "profile.track=[file]"
+    folder = train(config_in(results, *overrides, algorithm=GRPO), StopRequest())
+    (line,) = lines(folder.path, "steps.jsonl")
+    two_thirds = {"success": 0.0, "mean_reward": pytest.approx(2 / 3)}
+    assert [{key: one[key] for key in two_thirds} for one in (line, *line["rollout_calls"])] == [two_thirds] * 2
+    assert re.search(r"mean_reward=0\.667, .*success=0[,\]]", capsys.readouterr().err)
+    run = load_run(folder.path)
+    assert set(training_curve(run)["success"]) == {0.0}
+    assert {float(s) for table in run.by_question.values() for s in table["success"]} == {0.0}
+    for name in ("", "evaluation/sampled/", "evaluation/greedy/"):
+        here = [{key: data[name + key] for key in two_thirds} for data in told if f"{name}success" in data]
+        assert here == [two_thirds] * len(here) != []
 
 
 def test_a_finished_run_says_so_and_does_not_train(finished: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,6 +21,7 @@ from rtpo.verl_harness.tracking import Tracking
 KEY = "0123456789" * 4
 LINE: dict[str, Any] = {
     "success": 0.5,
+    "mean_reward": 0.75,
     "rollouts": 64,
     "generated_tokens": 640,
     "trained_tokens": 320,
@@ -34,6 +35,7 @@ LINE: dict[str, Any] = {
 }
 NUMBERS = {
     "success": 0.5,
+    "mean_reward": 0.75,
     "rollouts": 64,
     "generated_tokens": 640,
     "trained_tokens": 320,
@@ -79,7 +81,7 @@ def whole_run(config: RunConfig) -> RunFolder:
     """Two steps and an end."""
     folder = folder_of(config)
     track = Tracking(config, folder, None)
-    track.log({"evaluation/sampled": 0.25}, 0)
+    track.log({"evaluation/sampled/success": 0.25}, 0)
     for step in (1, 2):
         track.log(tracked_step(LINE), step)
     track.finish(manifest_of(folder, 2))
@@ -152,7 +154,7 @@ def test_every_backend_has_the_same_names_and_numbers(tmp_path: Path, monkeypatc
     ledger = tracked_ledger(Ledger(Budget(100)).as_dict())
     assert ledger["ledger/budget/rollouts"] == 100
     assert "ledger/tool_calls/ok" in ledger
-    expected = {0: {"evaluation/sampled": 0.25}, 1: NUMBERS, 2: NUMBERS | ledger}
+    expected = {0: {"evaluation/sampled/success": 0.25}, 1: NUMBERS, 2: NUMBERS | ledger}
     root = tmp_path / "results" / "tracking"
     assert file_of(root / "file" / "e" / "rtpo-seed00.jsonl") == expected
     assert board_of(root / "tensorboard" / "e" / "rtpo-seed00") == expected

@@ -171,7 +171,9 @@ def sampled_success(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast,
     engine = local_engine(model, chat.tags.stop_id)
     world = EpisodeWorld(engine, chat, config.make_env, config.limits, "strip_think", how.seed)
     plans = [Plan(f"{task.uid}.{j}", task, Role.EVAL) for task in tasks for j in range(how.samples)]
-    return float(np.mean([r.reward for r in run_episodes(world, plans, Sampling(temperature=1.0), on_retry=print)]))
+    return float(
+        np.mean([r.reward == 1 for r in run_episodes(world, plans, Sampling(temperature=1.0), on_retry=print)])
+    )
 
 
 def overfit(parts: Sequence[Part], output: Path, settings: Overfit) -> dict[str, Any]:

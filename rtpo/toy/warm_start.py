@@ -296,8 +296,8 @@ def measure(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, setting
     greedy = play(model, tokenizer, settings, temperature=0.0)
     turns = [turn for rollout in sampled for turn in rollout.turns]
     figures = {
-        "sampled_success": _mean(rollout.reward for rollout in sampled),
-        "greedy_success": _mean(rollout.reward for rollout in greedy),
+        "sampled_success": _mean(rollout.reward == 1 for rollout in sampled),
+        "greedy_success": _mean(rollout.reward == 1 for rollout in greedy),
         "turns_per_episode": _mean(len(rollout.turns) for rollout in sampled),
         "tokens_per_turn": _mean(len(turn.output_ids) for turn in turns),
         "flattened_ratio": flattened_ratio(model, sampled),
@@ -331,7 +331,7 @@ def warm_start(settings: WarmStart, output: Path) -> dict[str, Any]:
     record = {
         "settings": asdict(settings),
         "held_out": held_out,
-        "demonstrator_success": round(_mean(episode.reward for episode in demonstrated), 4),
+        "demonstrator_success": round(_mean(episode.reward == 1 for episode in demonstrated), 4),
         "parameters": model.num_parameters(),
         "training_cpu_seconds": round(trained - begun, 1),
         "sha256": {path.name: sha256(path) for path in sorted(output.iterdir())},
