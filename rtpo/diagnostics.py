@@ -10,7 +10,7 @@ from rtpo.backend import StepResult, TokenScores
 from rtpo.mismatch import mismatch
 from rtpo.types import Floats, Role, Rollout, StopReason, Termination, ToolOutcome, TrainRow
 
-EXECUTED = frozenset({ToolOutcome.OK, ToolOutcome.PROGRAM_ERROR, ToolOutcome.TIMEOUT, ToolOutcome.MEMORY})
+EXECUTED = frozenset({*ToolOutcome} - {ToolOutcome.REFUSED, ToolOutcome.MALFORMED, ToolOutcome.INFRASTRUCTURE})
 """what became of a call that the tool ran, well or not"""
 NO_TOOL = "none"
 """in records, of a call that names no tool there is"""

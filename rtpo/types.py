@@ -55,6 +55,8 @@ class ToolOutcome(StrEnum):
     """what the policy wrote met a limit of time, CPU or wall-clock"""
     MEMORY = "memory"
     """what the policy wrote met the limit of memory"""
+    INTERPRETER_ENDED = "interpreter_ended"
+    """what the policy wrote ended its interpreter, again and again, where another program ran before and after"""
     REFUSED = "refused"
     """a call that could be read and was not run: it broke a rule that the policy was told"""
     MALFORMED = "malformed"

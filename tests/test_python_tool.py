@@ -60,7 +60,7 @@ def results(programs: list[str], settings: PythonSettings = SETTINGS) -> list[To
 
 
 def interpreters() -> list[psutil.Process]:
-    """Bubblewrap's processes, and the zygotes and programs in its namespaces."""
+    """Bubblewrap's processes, and the keepers, zygotes and programs in its namespaces."""
 
     def is_ours(process: psutil.Process) -> bool:
         try:
@@ -282,7 +282,7 @@ def test_a_forked_process_has_a_pool_of_its_own() -> None:
     queue = context.Queue()
     process = context.Process(target=_run_in_child, args=(queue,))
     process.start()
-    assert queue.get(timeout=60) == [ToolResult(OK, "2"), 2]
+    assert queue.get(timeout=60) == [ToolResult(OK, "2"), 3]
     process.join(60)
     assert process.exitcode == 0
     assert run("1") == ToolResult(OK, "1")
@@ -321,7 +321,7 @@ def test_nothing_runs_after_a_pool_is_closed() -> None:
         tool = PythonTool(SETTINGS)
         calls = [asyncio.create_task(tool.call({"code": "import time\ntime.sleep(600)"}, [])) for _ in range(3)]
         async with asyncio.timeout(60):
-            while len(interpreters()) < 6:
+            while len(interpreters()) < 8:
                 await asyncio.sleep(0.01)
         await asyncio.to_thread(close_pools)
         return await asyncio.gather(*calls, return_exceptions=True)
@@ -335,8 +335,8 @@ def test_nothing_runs_after_a_pool_is_closed() -> None:
 @pytest.mark.parametrize(
     ("settings", "code", "processes"),
     [
-        ("processes=4", "import os, time\nos.fork()\ntime.sleep(600)", 5),
-        pytest.param("isolation='limits'", "import time\ntime.sleep(600)", 2, marks=pytest.mark.needs("nothing")),
+        ("processes=4", "import os, time\nos.fork()\ntime.sleep(600)", 6),
+        pytest.param("isolation='limits'", "import time\ntime.sleep(600)", 3, marks=pytest.mark.needs("nothing")),
     ],
 )
 def test_nothing_runs_after_its_process_was_killed(settings: str, code: str, processes: int) -> None:
@@ -389,12 +389,45 @@ def test_an_interpreter_that_cannot_start_is_not_the_policys_fault(
         patch.setattr(python_sandbox, "CHILD", tmp_path / "missing.py")
         with pytest.raises(InfrastructureError, match=r"could not be started: .*missing\.py"):
             run("1")
-    broken.write_text(python_sandbox.CHILD.read_text().replace("def confine(", "def confine(*_):\n    1 / 0\ndef old("))
+    broken = tmp_path / "python_program.py"
+    whole = python_sandbox.PROGRAM.read_text()
+    broken.write_text(whole.replace("def confine(", "def confine(*_):\n    1 / 0\ndef old("))
     with monkeypatch.context() as patch:
-        patch.setattr(python_sandbox, "CHILD", broken)
+        patch.setattr(python_sandbox, "PROGRAM", broken)
         with pytest.raises(InfrastructureError, match="did not run a program: ZeroDivisionError"):
             run("1")
     assert run("1") == ToolResult(OK, "1")
+
+
+ENDS_KEEPER = "os._exit(3)"
+ENDS_ZYGOTE = "os.kill(os.getpid() + 1, signal.SIGKILL)"
+"""in the namespace in which the keeper is process 1"""
+
+
+@pytest.mark.usefixtures("no_pools")
+@pytest.mark.parametrize("end", [ENDS_KEEPER, ENDS_ZYGOTE])
+def test_a_program_that_ends_its_interpreter_is_told_from_an_interpreter_that_ends(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, end: str
+) -> None:
+    """By output that a keeper with a flaw does not survive, or its zygote."""
+
+    def flawed(condition: str) -> None:
+        close_pools()
+        head = "def add(self, part: bytes) -> None:\n"
+        flawed = tmp_path / "python_child.py"
+        flawed.write_text(whole.replace(head, f"{head}        if {condition}: {end}\n"))
+        monkeypatch.setattr(python_sandbox, "CHILD", flawed)
+
+    whole = python_sandbox.CHILD.read_text()
+    ended = ToolResult(ToolOutcome.INTERPRETER_ENDED, "the program ended the interpreter")
+    breaks = "print('break')\nimport time\ntime.sleep(1)"
+    flawed("b'break' in part")
+    assert [run("1"), run(breaks), run("2")] == [ToolResult(OK, "1"), ended, ToolResult(OK, "2")]
+    assert run(breaks, "x = 1", settings=SESSION) == ended
+    assert run("x, 'time' in globals()", "x = 1", breaks, settings=SESSION) == ToolResult(OK, "(1, False)")
+    flawed("part")
+    with pytest.raises(InfrastructureError, match=r"\(attempt 3 of 3\)"):
+        run("print(1)\nimport time\ntime.sleep(1)")
 
 
 @pytest.mark.usefixtures("no_pools")
@@ -493,13 +526,13 @@ def test_less_isolation_is_used_where_it_is_asked_for() -> None:
     )
     assert done.stdout, done.stderr
     said, answer = done.stdout.splitlines()
-    assert "isolation=limits. Open to programs: files" in said
+    assert "isolation=limits. Open to programs: reading files" in said
     facts, found, size = json.loads(answer)
     assert facts["isolation"] == "limits"
     assert "through /proc" in facts["open"]
     sent_away, environment, *rest = found
     refused = "PermissionError"
-    assert sent_away == f"True {' '.join([refused] * 4)} OSError {environment}"
+    assert sent_away == f"True {' '.join([refused] * 5)} {environment}"
     assert rest == ["2", "TimeoutError: 1 s of CPU time used up", "MemoryError (line 1)"]
     assert size == 0
 
@@ -538,9 +571,10 @@ def verdict(steps: list[python_seccomp.Step], number: int, arguments: list[int],
 @pytest.mark.needs("nothing")
 @pytest.mark.parametrize("machine", python_seccomp.MACHINES)
 @pytest.mark.parametrize("may_fork", [False, True])
-def test_the_filter_denies_what_is_listed_and_allows_the_rest(machine: str, may_fork: bool) -> None:
+@pytest.mark.parametrize("may_change", [False, True])
+def test_the_filter_denies_what_is_listed_and_allows_the_rest(machine: str, may_fork: bool, may_change: bool) -> None:
     name, column = python_seccomp.MACHINES[machine]
-    steps = python_seccomp.steps(machine, 77, may_fork)
+    steps = python_seccomp.steps(machine, 77, may_fork, may_change)
     allow, deny, unknown = 0x7FFF0000, 0x00050001, 0x00050026
 
     def asked(number: int | None, *arguments: int, machine: int = name) -> int:
@@ -549,16 +583,23 @@ def test_the_filter_denies_what_is_listed_and_allows_the_rest(machine: str, may_
 
     listed = {numbers[column] for numbers in python_seccomp.NUMBERS.values()} - {None}
     assert {asked(number) for number in listed} == {deny}
+    changes = {numbers[column] for numbers in python_seccomp.CHANGES.values()} - {None}
+    assert {asked(number) for number in changes} == {allow if may_change else deny}
     conditional = {
         numbers[column] for table in (python_seccomp.FORKS, python_seccomp.SIGNALS) for numbers in table.values()
     }
     conditional |= {python_seccomp.CLONE[column], python_seccomp.CLONE3[column]}
-    prctl, fcntl, ioctl, socketpair, prlimit = {
-        "x86_64": (157, 72, 16, 53, 302),
-        "aarch64": (167, 25, 29, 199, 261),
+    prctl, fcntl, ioctl, socketpair, prlimit, openat, openat2 = {
+        "x86_64": (157, 72, 16, 53, 302, 257, 437),
+        "aarch64": (167, 25, 29, 199, 261, 56, 437),
     }[machine]
-    others = {*range(460)} - listed - conditional - {socketpair}
+    others = {*range(449)} - listed - changes - conditional - {fcntl, ioctl, socketpair, openat2}
     assert {asked(number) for number in others} == {allow}
+    assert {asked(number) for number in (449, 452, 463, 468, 0x40000000, 0x40000001)} == {unknown}
+    assert asked(openat2) == (allow if may_change else unknown)
+    reading, changing = (0, os.O_CLOEXEC, os.O_DIRECTORY), (1, 2, os.O_CREAT, os.O_TRUNC, os.O_TMPFILE)
+    assert {asked(openat, 0, 0, flags) for flags in reading} == {allow}
+    assert {asked(openat, 0, 0, flags) for flags in changing} == {allow if may_change else deny}
     clone, thread, namespace = python_seccomp.CLONE[column], 0x10F00, 0x10000000
     assert asked(python_seccomp.CLONE3[column]) == unknown
     assert [asked(clone, flags) for flags in (thread, 17, namespace | thread)] == [allow, [deny, allow][may_fork], deny]
@@ -571,13 +612,12 @@ def test_the_filter_denies_what_is_listed_and_allows_the_rest(machine: str, may_
     assert [asked(prlimit, pid) for pid in (0, 77, 1)] == [allow, allow, deny]
     assert [asked(prlimit, 0, resource) for resource in (3, 4)] == [allow, deny]
     assert [asked(prctl, option) for option in (1, 4)] == [deny, allow]
-    assert [asked(fcntl, 0, command) for command in (8, 10, 15, 3)] == [deny, deny, deny, allow]
-    assert [asked(ioctl, 0, request) for request in (0x5412, 0x5401)] == [deny, allow]
+    assert {asked(fcntl, 0, command) for command in (0, 3, 7, 1030)} == {allow}
+    assert {asked(fcntl, 0, command) for command in (8, 10, 15, 1024, 1031, 1036)} == {deny}
+    assert [asked(ioctl, 0, request) for request in (0x5412, 0x8901, 0x40086602, 0x5401)] == [*3 * [deny], allow]
     pairs = [(1, 1), (1, 0x80801), (2, 1), (1, 2), (1, 5)]
     assert [asked(socketpair, family, kind) for family, kind in pairs] == [allow, allow, deny, deny, deny]
     assert asked(0, machine=1) == 0x80000000
-    if machine == "x86_64":
-        assert asked(0x40000000) == deny
 
 
 def test_a_program_holds_no_descriptor_of_its_interpreter(no_pools: None) -> None:

@@ -25,8 +25,8 @@ LONGEST_PROGRAM: Final = 100_000
 """characters"""
 PROBE: Final = Path(__file__).with_name("python_probe.py")
 OPEN_UNDER_LIMITS: Final = (
-    "files that the programs' user may read, delete or create empty, and through /proc the variables and the memory of "
-    "that user's other processes"
+    "reading files that the programs' user may read, and through /proc the variables and the memory of that user's "
+    "other processes"
 )
 REMEDY: Final = (
     "Namespaces may be forbidden here. As an ordinary user: sysctl user.max_user_namespaces must be above 0, "
@@ -120,9 +120,9 @@ class PythonTool:
     async def call(self, arguments: Arguments, earlier: Sequence[Arguments]) -> ToolResult:
         """Run `arguments["code"]`; with `session` after the code of the earlier calls, what they print discarded.
 
-        A call that ended its process (by a limit, a signal, `os._exit`) leaves nothing to a session: it is left out
-        when that is replayed. Raises InfrastructureError when the program could not be run, MachineError where none
-        can.
+        A call that ended its process (by a limit, a signal, `os._exit`) or its interpreter leaves nothing to a session:
+        it is left out when that is replayed. Raises InfrastructureError when the program could not be run,
+        MachineError where none can.
         """
         program = _program(arguments)
         if not program.strip():
@@ -174,6 +174,8 @@ def _result(reply: Reply, settings: PythonSettings) -> ToolResult:
 
 def _outcome(reply: Reply, settings: PythonSettings) -> tuple[ToolOutcome, str]:
     """With what is said beside the output."""
+    if reply.is_interpreter_ended:
+        return ToolOutcome.INTERPRETER_ENDED, "the program ended the interpreter"
     if reply.is_timed_out:
         return ToolOutcome.TIMEOUT, f"TimeoutError: stopped after {settings.wall_seconds:g} s"
     code = os.waitstatus_to_exitcode(reply.status)
@@ -201,7 +203,7 @@ def _check(settings: PythonSettings) -> dict[str, str]:
         facts["bubblewrap"] = bubblewrap_version()
     else:
         print(f"the Python tool has task.settings.python.isolation=limits. Open to programs: {OPEN_UNDER_LIMITS}")
-    folders = ["/", "/dev", "/usr/lib", sys.base_prefix, *site_folders()] if is_isolated else []
+    folders = ["/", "/dev", "/usr/lib", sys.base_prefix, *site_folders()] if is_isolated else ["/tmp", "/dev/shm"]
     secrets = ["/proc", "/sys", "/etc/passwd", "/var", "/home"] if is_isolated else []
     seen = interpreter_folders()
     secrets = [path for path in secrets if not any(Path(folder).is_relative_to(path) for folder in seen)]

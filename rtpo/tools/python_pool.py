@@ -27,6 +27,8 @@ CLOSE_SECONDS: Final = 5.0
 ATTEMPTS: Final = 3
 PAUSE_SECONDS: Final = 0.2
 """before the second attempt; twice that before the third"""
+KNOWN_GOOD: Final = "print('whole')"
+"""runs wherever an interpreter works"""
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ class Reply:
     """What became of cells that were run in one process.
 
     begun: how many began. is_done: the last ended, and the process did not end before. status: as `os.wait` has it.
-    cpu_seconds: used.
+    cpu_seconds: used. is_interpreter_ended: the cell that began last ended its interpreter, at each attempt.
     """
 
     begun: int
@@ -44,10 +46,15 @@ class Reply:
     status: int
     cpu_seconds: float
     output: str
+    is_interpreter_ended: bool = False
 
 
 class _Ended(Exception):
-    """A zygote that is of no more use; why."""
+    """A zygote that is of no more use; why. begun: so many cells had begun; 0: it was not their doing."""
+
+    def __init__(self, why: str, begun: int = 0) -> None:
+        super().__init__(why)
+        self.begun = begun
 
 
 class _GivenUp(Exception):
@@ -86,12 +93,12 @@ class Zygote:
     def finish(self, cells: int) -> Reply:
         """What became of them, so many. Raises _Ended, _GivenUp."""
         seconds = self._settings.wall_seconds * (1 + REPLAY_FACTOR * (cells - 1))
-        fields = self._receive(SETUP_SECONDS + seconds + SPARE_SECONDS)
+        fields = self._receive(SETUP_SECONDS + seconds + SPARE_SECONDS, cells)
         if fields.pop("is_given_up"):
             raise _GivenUp
         failure = fields.pop("failure")
         if failure:
-            raise _Ended(f"did not run a program: {failure}")
+            raise _Ended(f"did not run a program: {failure}", fields["begun"])
         return Reply(**fields)
 
     def give_up(self) -> None:
@@ -116,13 +123,14 @@ class Zygote:
         self._started.errors.close()
         self._started.process.returncode = 0
 
-    def _receive(self, seconds: float) -> Any:
+    def _receive(self, seconds: float, cells: int = 0) -> Any:
+        # where it does not say how far cells came, the last is taken to have begun
         if not select.select([self._started.control], [], [], seconds)[0]:
-            raise _Ended(f"said nothing for {seconds:g} s")
+            raise _Ended(f"said nothing for {seconds:g} s", cells)
         try:
             return receive(self._started.control)
         except (EOFError, OSError) as error:
-            raise _Ended(f"ended: {self._last_words()}") from error
+            raise _Ended(f"ended: {self._last_words()}", cells) from error
 
     def _last_words(self) -> str:
         with suppress(subprocess.TimeoutExpired):
@@ -170,7 +178,8 @@ class Pool:
     async def run(self, cells: list[str]) -> Reply:
         """Run cells in one process, when there is a place. A cancelled call's program is ended.
 
-        Raises InfrastructureError after three attempts, MachineError where no attempt can succeed.
+        Raises InfrastructureError after three attempts, unless they failed by the cells, MachineError where no attempt
+        can succeed.
         """
         job = self.submit(cells)
         try:
@@ -231,33 +240,52 @@ class Pool:
     def _attempt(self, job: _Job, number: int) -> Reply:
         """Raises InfrastructureError, MachineError, _GivenUp."""
         failures: list[str] = []
+        begun = []
         while len(failures) < ATTEMPTS and not self._is_closed:
             try:
-                zygote = self._zygotes.get(number)
-                if zygote is None:
-                    user = program_user(os.getpid() + number)
-                    zygote = self._zygotes[number] = Zygote(replace(self._settings, user=user))
-                with job.lock:
-                    if job.is_given_up:
-                        raise _GivenUp
-                    # under the lock: a message that gives the call up comes after it
-                    zygote.begin(job.cells)
-                    job.zygote = zygote
-                try:
-                    return zygote.finish(len(job.cells))
-                finally:
-                    with job.lock:
-                        job.zygote = None
+                return self._run(job, number)
             except _GivenUp:
                 if job.is_given_up:
                     raise
                 failures.append("gave up a call that is waited for")
             except _Ended as error:
                 failures.append(str(error))
-                ended = self._zygotes.pop(number, None)
-                if ended is not None:
-                    ended.close()
+                begun.append(error.begun)
+                self._end(number)
                 time.sleep(len(failures) * PAUSE_SECONDS)
         if self._is_closed:
             raise InfrastructureError("the Python tool's pool was closed while a program ran or waited")
+        if begun.count(0) == 0 and len(begun) == ATTEMPTS and self._is_well(number):
+            return Reply(begun[-1], False, False, False, 0, 0.0, "", is_interpreter_ended=True)
         raise InfrastructureError(f"the Python tool's interpreter {failures[-1]} (attempt {ATTEMPTS} of {ATTEMPTS})")
+
+    def _run(self, job: _Job, number: int) -> Reply:
+        """Raises MachineError, _Ended, _GivenUp."""
+        zygote = self._zygotes.get(number)
+        if zygote is None:
+            user = program_user(os.getpid() + number)
+            zygote = self._zygotes[number] = Zygote(replace(self._settings, user=user))
+        with job.lock:
+            if job.is_given_up:
+                raise _GivenUp
+            # under the lock: a message that gives the call up comes after it
+            zygote.begin(job.cells)
+            job.zygote = zygote
+        try:
+            return zygote.finish(len(job.cells))
+        finally:
+            with job.lock:
+                job.zygote = None
+
+    def _is_well(self, number: int) -> bool:
+        """Whether a new interpreter runs a program that is known to be good."""
+        try:
+            return self._run(_Job([KNOWN_GOOD]), number).output == "whole"
+        except (_Ended, _GivenUp):
+            self._end(number)
+            return False
+
+    def _end(self, number: int) -> None:
+        ended = self._zygotes.pop(number, None)
+        if ended is not None:
+            ended.close()

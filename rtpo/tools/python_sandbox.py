@@ -20,6 +20,7 @@ from rtpo.tools.python_seccomp import MACHINES
 
 Isolation = Literal["namespaces", "limits"]
 CHILD: Final = Path(__file__).with_name("python_child.py")
+PROGRAM: Final = Path(__file__).with_name("python_program.py")
 FILTER: Final = Path(__file__).with_name("python_seccomp.py")
 BUBBLEWRAP: Final = "bwrap"
 MESSAGE_SECONDS: Final = 30.0
@@ -72,7 +73,7 @@ def start(settings: Settings) -> Started:
     ours, theirs = socketpair()
     ours.settimeout(MESSAGE_SECONDS)
     errors = tempfile.TemporaryFile()  # noqa: SIM115  it lives with the process
-    sources = [os.open(path, os.O_RDONLY) for path in (CHILD, FILTER)]
+    sources = [os.open(path, os.O_RDONLY) for path in (CHILD, PROGRAM, FILTER)]
     try:
         if settings.namespaces:
             command = [*_bubblewrap(sources), *_interpreter(f"{_INSIDE}/{CHILD.name}")]
@@ -141,7 +142,7 @@ def _bubblewrap(sources: Iterable[int]) -> list[str]:
     if cat is None:
         raise MachineError("the Python tool's sandbox needs the program cat, which every Linux system has in /usr/bin.")
     mounts.append(("--ro-bind", os.path.realpath(cat), INIT))
-    for source, name in zip(sources, (CHILD.name, FILTER.name), strict=True):
+    for source, name in zip(sources, (CHILD.name, PROGRAM.name, FILTER.name), strict=True):
         mounts.append(("--ro-bind-data", str(source), f"{_INSIDE}/{name}"))
     mounts += [("--dev-bind", f"/dev/{name}", f"/dev/{name}") for name in ("null", "zero", "random", "urandom")]
     # shared memory and named semaphores are then files of the scratch folder

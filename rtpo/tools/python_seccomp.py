@@ -1,9 +1,10 @@
 """The system calls that a program of the Python tool may not make: a seccomp filter, put on beside the namespaces.
 
 What it denies fails with EPERM, so that a program is told. It closes what namespaces and resource limits leave open:
-memory that no limit counts (shared memory, message queues, memory files), keys that outlive a process, sockets, other
-processes of the user, and the parts of the kernel that programs have been let out by. Standard library only: this file
-goes into the sandbox.
+memory that no limit counts (shared memory, message queues, memory files, buffers of sockets and pipes, pages left in a
+pipe, events that nobody reads), what outlives a process (keys, descriptors in flight between sockets, marks on files),
+sockets, other processes of the user, and the parts of the kernel that programs have been let out by. Without
+namespaces also all that could change a file or a folder. Standard library only: this file goes into the sandbox.
 """
 
 import ctypes
@@ -17,7 +18,8 @@ _DENY = 0x00050000 | errno.EPERM
 _UNKNOWN = 0x00050000 | errno.ENOSYS
 _NUMBER, _MACHINE, _ARGUMENTS = 0, 4, 16
 """offsets in struct seccomp_data"""
-_X32 = 0x40000000
+_UNNAMED = 449
+"""from this number on calls are not listed here, and are unknown to a program; those of x32 are among them"""
 _RLIMIT_CORE = 4
 _CLONE_THREAD = 0x00010000
 _CLONE_NEW = 0x7E020080
@@ -78,6 +80,15 @@ NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "semtimedop": (220, 192),
     "mq_open": (240, 180),
     "mq_unlink": (241, 181),
+    "vmsplice": (278, 75),
+    "splice": (275, 76),
+    "tee": (276, 77),
+    "inotify_init": (253, None),
+    "inotify_init1": (294, 26),
+    # a descriptor that is sent lives on in the socket; a socket's buffers can be made larger
+    "sendmsg": (46, 211),
+    "sendmmsg": (307, 269),
+    "setsockopt": (54, 208),
     "keyctl": (250, 219),
     "add_key": (248, 217),
     "request_key": (249, 218),
@@ -123,6 +134,49 @@ NUMBERS: dict[str, tuple[int | None, int | None]] = {
 }
 """denied in whole: numbers on x86_64 and on aarch64"""
 
+CHANGES: dict[str, tuple[int | None, int | None]] = {
+    "creat": (85, None),
+    "truncate": (76, 45),
+    "ftruncate": (77, 46),
+    "fallocate": (285, 47),
+    "mkdir": (83, None),
+    "mkdirat": (258, 34),
+    "mknod": (133, None),
+    "mknodat": (259, 33),
+    "link": (86, None),
+    "linkat": (265, 37),
+    "symlink": (88, None),
+    "symlinkat": (266, 36),
+    "rename": (82, None),
+    "renameat": (264, 38),
+    "renameat2": (316, 276),
+    "unlink": (87, None),
+    "unlinkat": (263, 35),
+    "rmdir": (84, None),
+    "chmod": (90, None),
+    "fchmod": (91, 52),
+    "fchmodat": (268, 53),
+    "chown": (92, None),
+    "lchown": (94, None),
+    "fchown": (93, 55),
+    "fchownat": (260, 54),
+    "utime": (132, None),
+    "utimes": (235, None),
+    "futimesat": (261, None),
+    "utimensat": (280, 88),
+    "setxattr": (188, 5),
+    "lsetxattr": (189, 6),
+    "fsetxattr": (190, 7),
+    "removexattr": (197, 14),
+    "lremovexattr": (198, 15),
+    "fremovexattr": (199, 16),
+}
+"""of files and folders: denied where there are no namespaces, and what is changed would be the host's"""
+OPENS: dict[str, tuple[tuple[int | None, int | None], int]] = {"open": ((2, None), 1), "openat": ((257, 56), 2)}
+"""denied there, with the place of their flags, but for reading what is there"""
+_CHANGING = 0x3 | 0x40 | 0x200 | 0x400000
+"""O_ACCMODE, O_CREAT, O_TRUNC and what makes O_TMPFILE of O_DIRECTORY"""
+OPENAT2 = (437, 437)
 FORKS: dict[str, tuple[int | None, int | None]] = {"fork": (57, None), "vfork": (58, None)}
 """denied to a program that may not start others"""
 CLONE, CLONE3 = (56, 220), (435, 435)
@@ -131,12 +185,15 @@ SIGNALS = {"kill": (62, 129), "tgkill": (234, 131)}
 _DENIED_ARGUMENTS = {
     # PR_SET_PDEATHSIG: a program ends with what started it
     "prctl": ((157, 167), 0, (1,)),
-    # F_SETOWN, F_SETSIG, F_SETOWN_EX: signals to others, by the kernel's hand
-    "fcntl": ((72, 25), 1, (8, 10, 15)),
     # RLIMIT_CORE: at 1, and not at 0, the host's handler of core dumps is not run on a program that crashes
     "setrlimit": ((160, 164), 0, (_RLIMIT_CORE,)),
-    # FIOSETOWN, SIOCSPGRP, TIOCSTI, TIOCLINUX
-    "ioctl": ((16, 29), 1, (0x8901, 0x8902, 0x5412, 0x541C)),
+}
+_ALLOWED_ARGUMENTS = {
+    # F_DUPFD to F_SETLKW, F_DUPFD_CLOEXEC, F_GETPIPE_SZ, locks of open files: no signals to others by the kernel's
+    # hand, larger pipes, leases, or hints that stay with a file
+    "fcntl": ((72, 25), 1, (*range(8), 1030, 1032, 36, 37, 38)),
+    # TCGETS, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX, TCGETS2
+    "ioctl": ((16, 29), 1, (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451, 0x802C542A)),
 }
 _SOCKETPAIR, _AF_UNIX = (53, 199), 1
 _STREAMS = (0x00001, 0x00801, 0x80001, 0x80801)
@@ -167,8 +224,9 @@ def _by_argument(index: int, values: tuple[int, ...], listed: int, other: int) -
     return [*steps, _return(other)]
 
 
-def steps(machine: str, pid: int, may_fork: bool) -> list[Step]:
-    """The filter for process `pid`, which may signal itself alone unless it may start others.
+def steps(machine: str, pid: int, may_fork: bool, may_change: bool) -> list[Step]:
+    """The filter for process `pid`, which may signal itself alone unless it may start others, and change files and
+    folders where it may.
 
     Raises KeyError for a machine without numbers here.
     """
@@ -178,13 +236,21 @@ def steps(machine: str, pid: int, may_fork: bool) -> list[Step]:
         (_EQUAL, 1, 0, name),
         _return(_KILL),
         _load(_NUMBER),
+        (_AT_LEAST, 0, 1, _UNNAMED),
+        _return(_UNKNOWN),
     ]
-    if machine == "x86_64":
-        program += [(_AT_LEAST, 0, 1, _X32), _return(_DENY)]
-    for numbers in NUMBERS.values():
+    for numbers in (NUMBERS if may_change else NUMBERS | CHANGES).values():
         program += _on(numbers[column], [_return(_DENY)])
+    if not may_change:
+        # the flags of openat2 are behind a pointer, where a filter cannot see them
+        program += _on(OPENAT2[column], [_return(_UNKNOWN)])
+        for numbers, index in OPENS.values():
+            flags = [_load(_ARGUMENTS + 8 * index), (_ANY_BIT, 0, 1, _CHANGING)]
+            program += _on(numbers[column], [*flags, _return(_DENY), _return(_ALLOW)])
     for numbers, index, values in _DENIED_ARGUMENTS.values():
         program += _on(numbers[column], _by_argument(index, values, _DENY, _ALLOW))
+    for numbers, index, values in _ALLOWED_ARGUMENTS.values():
+        program += _on(numbers[column], _by_argument(index, values, _ALLOW, _DENY))
     pair = [_load(_ARGUMENTS), (_EQUAL, 1, 0, _AF_UNIX), _return(_DENY)]
     program += _on(_SOCKETPAIR[column], [*pair, *_by_argument(1, _STREAMS, _ALLOW, _DENY)])
     core = [_load(_ARGUMENTS + 8), (_EQUAL, 0, 1, _RLIMIT_CORE), _return(_DENY)]
@@ -208,9 +274,9 @@ class _Filter(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("steps", ctypes.c_char_p))
 
 
-def put_on(libc: ctypes.CDLL, pid: int, may_fork: bool) -> None:
+def put_on(libc: ctypes.CDLL, pid: int, may_fork: bool, may_change: bool) -> None:
     """On this process and all it starts, for good. Raises OSError where the kernel takes no filters."""
-    code = b"".join(struct.pack("HBBI", *step) for step in steps(platform.machine(), pid, may_fork))
+    code = b"".join(struct.pack("HBBI", *step) for step in steps(platform.machine(), pid, may_fork, may_change))
     set_seccomp, by_filter = 22, 2
     if libc.prctl(set_seccomp, by_filter, ctypes.byref(_Filter(len(code) // 8, code)), 0, 0):
         raise OSError(ctypes.get_errno(), "seccomp")
