@@ -1,11 +1,9 @@
 """Programs that try to get out of the Python tool's sandbox, to break it, or to leave something behind.
 
-`python hostile_programs.py` runs all of them and prints what went wrong; `tests/test_hostile_programs.py` runs it as an
-ordinary user, and each program in a test of its own.
+`tests/test_hostile_programs.py` runs each in a test of its own, and all of them as an ordinary user (`hostile_run.py`).
 """
 
 import asyncio
-import json
 import os
 import platform
 import secrets
@@ -20,7 +18,7 @@ import psutil
 
 from rtpo.tools import python, python_seccomp
 from rtpo.tools.base import ToolResult
-from rtpo.tools.python import PythonSettings, PythonTool, close_pools
+from rtpo.tools.python import PythonSettings, PythonTool
 from rtpo.types import ToolOutcome
 
 OK, ERROR = ToolOutcome.OK, ToolOutcome.PROGRAM_ERROR
@@ -31,7 +29,7 @@ BRIEF = replace(ONE, wall_seconds=4)
 """for programs that wait: enough for a slow machine to run a plain one"""
 PLAIN = """
 import builtins, gc, math, os, random, sympy, sys, threading
-print(sympy.sqrt(8), round(math.pi, 3), len(os.listdir()), threading.active_count(), os.getpid())
+print(sympy.sqrt(8), round(math.pi, 3), len(os.listdir()), threading.active_count(), min(os.getpid(), 9))
 print(random.random(), hash("a"), hasattr(builtins, "left"), "left" in globals(), "left" in sys.modules, sys.argv)
 def is_open(number):
     try: return bool(os.fstat(number))
@@ -690,8 +688,8 @@ class World:
                 "HARNESS": os.getpid(),
                 "NUMBERS": denied_numbers(),
             }
-            self.plain = {settings: self.run(PLAIN, settings) for settings in (ONE, MANY, BRIEF)}
-            self.processes = self._processes()
+            self._state = self._folder_state()
+            self._plain: dict[PythonSettings, ToolResult] = {}
             self._stack = stack.pop_all()
         return self
 
@@ -703,6 +701,9 @@ class World:
 
     def escapes(self, hostile: Hostile) -> list[str]:
         """Run it, and a plain program after it: what is not as it should be."""
+        if hostile.settings not in self._plain:
+            self._plain[hostile.settings] = self.run(PLAIN, hostile.settings)
+        plain, processes = self._plain[hostile.settings], self._processes()
         names = "; ".join(f"{name} = {value!r}" for name, value in self._names.items())
         result = self.run(f"{names}\n{textwrap.dedent(hostile.program)}", hostile.settings)
         found = []
@@ -715,35 +716,26 @@ class World:
         if len(result.output) > ONE.output_characters + 200:
             found.append(f"{len(result.output)} characters of output")
         found = [f"{clause}: {result.output}" for clause in found]
-        if (plain := self.run(PLAIN, hostile.settings)) != self.plain[hostile.settings]:
-            found.append(f"the next call gives {plain}, not {self.plain[hostile.settings]}")
-        if sorted(path.name for path in self.folder.iterdir()) != ["secret", "socket"]:
-            found.append("wrote in a folder of the host")
-        if (self.folder / "secret").read_text() != self.secret:
-            found.append("wrote in a file of the host")
+        if (after := self.run(PLAIN, hostile.settings)) != plain:
+            found.append(f"the next call gives {after}, not {plain}")
+        if (state := self._folder_state()) != self._state:
+            found.append(f"made a folder of the host {state}")
         for listener in self.listeners:
             try:
                 heard = listener.recv(1) if listener.type == socket.SOCK_DGRAM else listener.accept()
             except BlockingIOError:
                 continue
             found.append(f"reached a service of the host: {heard}")
-        if (processes := self._processes()) != self.processes:
-            found.append(f"processes {self.processes} are now {processes}")
+        if (now := self._processes()) != processes:
+            found.append(f"processes {processes} are now {now}")
         return found
 
+    def _folder_state(self) -> list[tuple[object, ...]]:
+        """Any change of a file or folder changes its ctime too."""
+        paths = [self.folder, *sorted(self.folder.iterdir())]
+        states = [path.stat() for path in paths]
+        return [(path.name, state.st_ctime_ns, state.st_blocks) for path, state in zip(paths, states, strict=True)]
+
     def _processes(self) -> list[tuple[int, str]]:
-        """This process's own: bubblewrap and a zygote for each pool."""
+        """This process's own: bubblewrap, a keeper and a zygote for each pool."""
         return sorted((process.pid, process.name()) for process in psutil.Process().children(recursive=True))
-
-
-def main() -> None:
-    """All but those that meet a limit of time, where the user makes no difference."""
-    programs = {name: hostile for name, hostile in HOSTILE.items() if hostile.outcomes != (TIMEOUT,)}
-    with World() as world:
-        found = {name: clauses for name, hostile in programs.items() if (clauses := world.escapes(hostile))}
-        print(json.dumps({"user": os.getuid(), "programs": len(programs), "found": found}))
-    close_pools()
-
-
-if __name__ == "__main__":
-    main()

@@ -13,7 +13,12 @@ USER = 12345
 
 
 def as_ordinary_user(command: Sequence[str]) -> list[str]:
-    """A command that runs another without root's rights: as it is where this process has none.
+    """`as_user` without root's rights."""
+    return as_user(command, USER)
+
+
+def as_user(command: Sequence[str], user: int) -> list[str]:
+    """A command that runs another as a user of this number: as it is where this process has no right to that.
 
     The interpreter and the project may lie in folders that are root's alone. The command then gets a mount namespace
     in which each of those folders is an empty one that all can pass through, with the interpreter and the project in
@@ -34,5 +39,5 @@ def as_ordinary_user(command: Sequence[str]) -> list[str]:
     script += [f"mount -t tmpfs -o mode=755 none {shlex.quote(folder)}" for folder in closed]
     for number, path in enumerate(paths):
         script += [f"mkdir -p {shlex.quote(path)}", f'mount --bind "$kept"/{number} {shlex.quote(path)}']
-    script += ['umount -l "$kept"', f'exec setpriv --reuid {USER} --regid {USER} --clear-groups "$@"']
+    script += ['umount -l "$kept"', f'exec setpriv --reuid {user} --regid {user} --clear-groups "$@"']
     return ["unshare", "--mount", "--propagation", "private", "sh", "-c", "\n".join(script), "sh", *command]

@@ -1,0 +1,24 @@
+"""`python hostile_run.py ISOLATION` runs the hostile programs of an isolation, and prints as JSON what went wrong."""
+
+import json
+import os
+import sys
+
+from hostile_leftovers import LEFTOVERS, MESSAGES
+from hostile_programs import HOSTILE, TIMEOUT, World
+
+from rtpo.tools.python import close_pools
+
+
+def main() -> None:
+    """All but those that meet a limit of time, where the user makes no difference."""
+    chosen = MESSAGES if sys.argv[1] == "limits" else HOSTILE | LEFTOVERS
+    programs = {name: hostile for name, hostile in chosen.items() if TIMEOUT not in hostile.outcomes}
+    with World() as world:
+        found = {name: clauses for name, hostile in programs.items() if (clauses := world.escapes(hostile))}
+        print(json.dumps({"user": os.getuid(), "programs": len(programs), "found": found}))
+    close_pools()
+
+
+if __name__ == "__main__":
+    main()
