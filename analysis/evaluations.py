@@ -6,11 +6,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from analysis.records import EPISODE_KEYS, Run, read_lines, read_manifest
+from analysis.records import EPISODE_KEYS, Run, read_lines
 from rtpo.airline.statistics import TOO_MANY_ERRORS
 from rtpo.airline.tasks import WRITES
 from rtpo.errors import DataError
 from rtpo.evaluation import SCHEMA
+from rtpo.records import read_manifest
 from rtpo.types import Termination
 
 MANIFEST_KEYS = ("benchmark", "checkpoint", "panel", "samples", "decoding", "limits", "settings", "files")

@@ -16,8 +16,8 @@ from rtpo.command import Parser, command
 import yaml
 
 from analysis.paper_slips import KINDS, recomputed, slips
-from analysis.records import SAFE_LOADER
 from rtpo.errors import DataError
+from rtpo.records import SAFE_LOADER
 
 SOURCE = Path(__file__).with_name("paper.yaml")
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "paper_numbers.md"

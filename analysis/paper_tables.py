@@ -41,13 +41,14 @@ from analysis.quantities import (
     run_cells,
     seeds_of,
 )
-from analysis.records import SAFE_LOADER, Run, RunGroup, by_label, incomplete_runs, load_runs
+from analysis.records import Run, RunGroup, by_label, incomplete_runs, load_runs
 from analysis.reproduction import CellPlan, Reproduction, Source, TablePlan, load_reproduction
 from analysis.tables import MINUS, NO_VALUE, NOT_RUN, Table, number
 from rtpo.config import PROJECT, RunConfig
 from rtpo.data.registry import REGISTRY
 from rtpo.errors import DataError
 from rtpo.launch import Element, load_experiment, outline, read_launch
+from rtpo.records import SAFE_LOADER
 
 PARTS = 5
 NOT_MEASURED, NOT_COMPARED, NO_INTERVAL, AGREES = "not measured", "not compared", "no interval", "agrees"

@@ -2,7 +2,6 @@
 
 import gzip
 import hashlib
-import json
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -12,11 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import yaml
 
 from analysis.labels import styles
 from rtpo.errors import DataError
-from rtpo.records import SCHEMA
+from rtpo.records import SCHEMA, json_object, read_config, read_manifest, require
 
 MANIFEST_KEYS = (
     "experiment",
@@ -47,8 +45,6 @@ ANSWER_KEYS = (*EVALUATION_KEYS, *EPISODE_KEYS[2:])
 PATH_KEYS = ("step", "parent", "start_k", "task", *EPISODE_KEYS)
 WHEN = ("before", "during", "after")
 MODES = ("sampled", "greedy")
-# libyaml's, where PyYAML has it, is ten times as fast
-SAFE_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 OWN_SETTINGS = ("seed", "results")
 """settings in which the runs of one label may differ"""
 WARM_START = (
@@ -215,7 +211,8 @@ def _differences(one: Any, other: Any, own: Collection[str], path: str = "") -> 
 def load_run(folder: Path) -> Run:
     """A complete run. Raises DataError as `load_runs` does."""
     manifest = _manifest(folder)
-    config = _config(folder / "config.yaml", manifest["files"])
+    file = folder / "config.yaml"
+    config = read_config(file, unchanged(file, manifest["files"]))
     steps = read_lines(folder / "steps.jsonl", manifest["files"], STEP_KEYS, _check_step)
     evaluations = read_lines(folder / "evaluations.jsonl", manifest["files"], EVALUATION_KEYS, _check_evaluation)
     if len(steps) != manifest["steps"]:
@@ -230,18 +227,6 @@ def load_run(folder: Path) -> Run:
     return Run(folder, manifest, config, steps, pd.DataFrame(evaluations, columns=pd.Index(EVALUATION_KEYS)))
 
 
-def read_manifest(path: Path, schema: int, keys: Collection[str]) -> Mapping[str, Any]:
-    """A manifest. Raises DataError for another schema than `schema`, and where it lacks one of `keys`."""
-    manifest = _mapping(path.read_bytes(), str(path), ("schema",))
-    if manifest["schema"] != schema:
-        raise DataError(
-            f"{path} has schema {manifest['schema']!r} and this version reads schema {schema}: use the version of the "
-            "project that made the run, or run it again."
-        )
-    _require(manifest, keys, str(path))
-    return manifest
-
-
 def read_lines(
     path: Path,
     checksums: Mapping[str, str],
@@ -254,11 +239,11 @@ def read_lines(
     """
     lines: list[Mapping[str, Any]] = []
     damaged: list[str] = []
-    text = _unchanged(path, checksums).splitlines()
+    text = unchanged(path, checksums).splitlines()
     for number, given in enumerate(text, start=1):
         place = f"{path} line {number}"
         try:
-            line = _mapping(given, place, keys)
+            line = json_object(given, place, keys)
             check(place, line)
             lines.append(line)
         except DataError as error:
@@ -272,7 +257,7 @@ def read_lines(
 def _manifest(folder: Path) -> Mapping[str, Any]:
     path = folder / "manifest.json"
     manifest = read_manifest(path, SCHEMA, MANIFEST_KEYS)
-    _require(manifest["ledger"], LEDGER_KEYS, f"{path}, ledger")
+    require(manifest["ledger"], LEDGER_KEYS, f"{path}, ledger")
     for name, place in (("experiment", folder.parent), ("run", folder)):
         if manifest[name] != place.name:
             raise DataError(
@@ -281,15 +266,9 @@ def _manifest(folder: Path) -> Mapping[str, Any]:
     return manifest
 
 
-def _config(path: Path, checksums: Mapping[str, str]) -> Mapping[str, Any]:
-    config = yaml.load(_unchanged(path, checksums), Loader=SAFE_LOADER)
-    if not isinstance(config, dict):
-        raise DataError(f"{path} is not a mapping: restore the run's files, or run again.")
-    return config
-
-
-def _unchanged(path: Path, checksums: Mapping[str, str]) -> bytes:
-    _require(checksums, (path.name,), f"{path.parent / 'manifest.json'}, files")
+def unchanged(path: Path, checksums: Mapping[str, str]) -> bytes:
+    """A file, archived or not, that is as its manifest's checksum says. Raises DataError for another."""
+    require(checksums, (path.name,), f"{path.parent / 'manifest.json'}, files")
     packed = path.with_name(path.name + ".gz")
     if not path.exists() and not packed.exists():
         raise DataError(f"{path} is missing: restore it, or run again.")
@@ -308,28 +287,11 @@ def _unpacked(path: Path) -> bytes:
         raise DataError(f"{path} cannot be unpacked ({error}): restore it, or run again.") from error
 
 
-def _mapping(text: bytes, place: str, keys: Collection[str]) -> Mapping[str, Any]:
-    try:
-        value = json.loads(text.decode())
-    except ValueError as error:
-        raise DataError(f"{place} is not JSON ({error}): restore the run's files, or run again.") from error
-    if not isinstance(value, dict):
-        raise DataError(f"{place} is not a JSON object: restore the run's files, or run again.")
-    _require(value, keys, place)
-    return value
-
-
-def _require(value: Mapping[str, Any], keys: Collection[str], place: str) -> None:
-    missing = [key for key in keys if key not in value]
-    if missing:
-        raise DataError(f"{place} lacks {', '.join(missing)}: it was not written by this version; run again.")
-
-
 def _check_step(place: str, line: Mapping[str, Any]) -> None:
     for number, update in enumerate(line["updates"]):
-        _require(update, UPDATE_KEYS, f"{place}, updates[{number}]")
+        require(update, UPDATE_KEYS, f"{place}, updates[{number}]")
         if update["rows"]:
-            _require(update, TRAINED_KEYS, f"{place}, updates[{number}]")
+            require(update, TRAINED_KEYS, f"{place}, updates[{number}]")
 
 
 def _check_evaluation(place: str, line: Mapping[str, Any]) -> None:

@@ -16,8 +16,8 @@ import yaml
 from analysis.labels import styles
 from analysis.paper import Line, Paper, PaperTable, Value, load_paper
 from analysis.quantities import QUANTITIES, RUN_QUANTITIES
-from analysis.records import SAFE_LOADER
 from rtpo.errors import DataError
+from rtpo.records import SAFE_LOADER
 
 SOURCE = Path(__file__).with_name("reproduction.yaml")
 MARK = " †"

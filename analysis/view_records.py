@@ -1,24 +1,22 @@
 """What a page of rollouts is made from: a run's `rollouts.jsonl`, finished or not, an evaluation's `samples.jsonl`.
 
-A line that cannot be read is left out, and named with its file and number in `damaged`.
+What is finished is read as its manifest says, or not at all. Of what is not, a line that cannot be read is left out,
+and named with its file and number in `damaged`.
 """
 
-import gzip
 import json
 import math
-import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
-import yaml
-
+from analysis.records import unchanged
 from rtpo.config import PROJECT
 from rtpo.errors import DataError
 from rtpo.evaluation import SAMPLES
-from rtpo.records import SCHEMA
+from rtpo.records import SCHEMA, read_config, read_manifest
 
 T = TypeVar("T")
 ROLLOUTS = "rollouts.jsonl"
@@ -197,20 +195,22 @@ AnySource = RunSource | EvaluationSource
 
 
 def load_source(folder: Path) -> AnySource:
-    """A run or an evaluation. Raises DataError for a folder that is neither, keeps no rollouts or is of another
-    schema."""
-    config = _config(folder)
-    is_finished = _is_finished(folder)
+    """A run or an evaluation. Raises DataError for a folder that is neither, keeps no rollouts, is of another schema,
+    or is finished and has a file that is not its manifest's."""
+    if not (folder / "config.yaml").exists():
+        raise DataError(f"{folder} holds no run: give a folder with config.yaml, such as results/<experiment>/<run>.")
+    sums = _checksums(folder)
+    is_finished = sums is not None
+    config = read_config(folder / "config.yaml", _bytes(folder / "config.yaml", sums))
     if (folder / SAMPLES).exists():
-        lines, damaged = _read(folder / SAMPLES, _evaluation_line)
+        lines, damaged = _read(folder / SAMPLES, sums, _evaluation_line)
         evaluation = EvaluationSource(folder, config, is_finished, damaged, tuple(lines))
         if not lines:
             raise DataError(_nothing(folder / SAMPLES, damaged, "run the evaluation again."))
         return evaluation
-    packed = folder / f"{ROLLOUTS}.gz"
-    file = packed if packed.exists() else folder / ROLLOUTS
+    file = folder / ROLLOUTS
     remedy = "a run keeps some with samples_per_rollout=1 or more."
-    paths, damaged = _read(file, _Paths()) if file.exists() else ([], [])
+    paths, damaged = _read(file, sums, _Paths())
     if not paths:
         raise DataError(_nothing(file, damaged, remedy))
     return RunSource(folder, config, is_finished, damaged, tuple(paths))
@@ -257,42 +257,25 @@ def _unique(values: Iterable[str]) -> list[str]:
 # files
 
 
-def _config(folder: Path) -> Mapping[str, Any]:
-    file = folder / "config.yaml"
-    if not file.exists():
-        raise DataError(f"{folder} holds no run: give a folder with config.yaml, such as results/<experiment>/<run>.")
-    try:
-        config = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (ValueError, yaml.YAMLError) as error:
-        raise DataError(f"{file} cannot be read ({error}): restore it, or run again.") from error
-    if not isinstance(config, dict):
-        raise DataError(f"{file} is not a mapping: restore it, or run again.")
-    return config
-
-
-def _is_finished(folder: Path) -> bool:
-    """Raises DataError for a manifest of another schema."""
+def _checksums(folder: Path) -> Mapping[str, str] | None:
+    """Of the files of what is finished. Raises DataError for a manifest that is damaged or of another schema."""
     file = folder / "manifest.json"
     if not file.exists():
-        return False
-    try:
-        schema = json.loads(file.read_text(encoding="utf-8"))["schema"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{file} cannot be read ({error!r}): restore it, or run again.") from error
-    if schema != SCHEMA:
-        raise DataError(
-            f"{file} has schema {schema!r} and this version reads schema {SCHEMA}: use the version of the project "
-            "that made the run, or run it again."
-        )
-    return True
+        return None
+    sums: Mapping[str, str] = read_manifest(file, SCHEMA, ("files",))["files"]
+    return sums
 
 
-def _read(file: Path, record: Callable[[Any], T]) -> tuple[list[T], list[str]]:
+def _bytes(file: Path, sums: Mapping[str, str] | None) -> bytes:
+    """Of what is finished as its manifest's checksum says; of what is not, as it is."""
+    if sums is not None:
+        return unchanged(file, sums)
+    return file.read_bytes() if file.exists() else b""
+
+
+def _read(file: Path, sums: Mapping[str, str] | None, record: Callable[[Any], T]) -> tuple[list[T], list[str]]:
     """The records of a file's lines, and a sentence for each line that is not one."""
-    try:
-        data = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
-    except (EOFError, OSError, zlib.error) as error:
-        raise DataError(f"{file} cannot be read ({error}): restore it, or run again.") from error
+    data = _bytes(file, sums)
     records, damaged = [], []
     for number, line in enumerate(data.split(b"\n"), start=1):
         if not line:
@@ -301,7 +284,7 @@ def _read(file: Path, record: Callable[[Any], T]) -> tuple[list[T], list[str]]:
             records.append(record(json.loads(line)))
         except KeyError as error:
             damaged.append(f"{file} line {number} lacks {error}")
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, RecursionError) as error:
             damaged.append(f"{file} line {number} is damaged ({error})")
     return records, damaged
 

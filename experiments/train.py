@@ -70,6 +70,7 @@ def _run(
 
     with disk_errors(folder.path):
         save = folder.latest()
+        ledger = open_ledger(config, folder, save.state if save else None)
     backend = open_backend(config)
     world = EpisodeWorld(
         backend.engine,
@@ -84,7 +85,7 @@ def _run(
         backend,
         world,
         rollout_sampling(config),
-        open_ledger(config, folder, save.state if save else None),
+        ledger,
         engine_kl_limit=config.profile.engine_kl_limit,
         samples_per_rollout=config.samples_per_rollout,
         always_push=config.deterministic,

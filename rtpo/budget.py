@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
+from shlex import quote
 from typing import Any, Self
 
 from rtpo.errors import BudgetExceeded, DataError
@@ -62,21 +63,28 @@ def lost_since(path: Path, total_at_checkpoint: int) -> int:
     A last line without its newline is ignored, and no file is an empty journal. Raises DataError for a malformed line
     and for a journal that ends before the checkpoint.
     """
+    afresh = f"restore it, or delete {path.parent} and run the same command to start afresh."
     lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
     total = 0
     for number, line in enumerate(lines, start=1):
         try:
             entry = json.loads(line)
             charged, after = int(entry["charged"]), int(entry["total"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise DataError(f"{path} line {number} is not a journal entry: restore the run's files.") from error
-        if after != total + charged:
-            raise DataError(f"{path} line {number} goes from {total} to {after} by {charged}: restore the run's files.")
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            if number == len(lines):
+                raise DataError(
+                    f"{path} line {number}, the last, is damaged. If the machine lost its power there, the line was "
+                    "never whole and its rollouts were never sent: cut it off by "
+                    f"`sed -i '$d' {quote(str(path))}`, and run the same command. If not, {afresh}"
+                ) from error
+            raise DataError(f"{path} line {number} is damaged (it is no charge): {afresh}") from error
+        if charged < 1 or after != total + charged:
+            raise DataError(f"{path} line {number} is damaged (it goes from {total} to {after} by {charged}): {afresh}")
         total = after
     if total < total_at_checkpoint:
         raise DataError(
             f"{path} ends at {total} rollouts, before the checkpoint's {total_at_checkpoint}: it is not this run's "
-            "journal, or lines were lost. Restore it, or start the run afresh."
+            f"journal, or lines were lost: {afresh}"
         )
     return total - total_at_checkpoint
 
@@ -192,6 +200,14 @@ class Ledger:
         if phase not in self.seconds:
             raise ValueError(f"unknown phase {phase!r}: use one of {', '.join(PHASES)}")
         self.seconds[phase] += seconds
+
+    def check_journal(self) -> None:
+        """Raises DataError for a journal that is damaged or has other charges."""
+        if self.journal is not None and (more := lost_since(self.journal.path, self.dispatched)):
+            raise DataError(
+                f"{self.journal.path} has {more} rollouts that this run did not send: another process wrote to it. "
+                f"Delete {self.journal.path.parent} to start afresh."
+            )
 
     def as_dict(self) -> dict[str, Any]:
         """All totals as plain JSON; `from_dict` restores them exactly. The journal is not part of it."""

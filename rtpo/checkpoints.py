@@ -166,11 +166,9 @@ def _saved(path: Path, benchmarks: Mapping[str, TaskConfig]) -> Checkpoint:
     if save is None:
         why = "has no checkpoint any more, since it was archived" if folder.is_finished else "has no checkpoint yet"
         raise DataError(f"the run {path} {why}: train it again, or give another run or a model folder.")
-    tree: Any = OmegaConf.load(path / "config.yaml")
-    run = compose_run(tree)
+    run = compose_run(OmegaConf.create(folder.config))
     check_model(run.model.path, embedded=run.profile.platform == "cpu")
     version = int(save.state["harness"]["policy_version"])
-    weights = sorted(file for file in save.folder.rglob("model*") if file.is_file())
     description = json.loads((Path(run.model.path) / "config.json").read_text(encoding="utf-8"))
     identity = {
         "kind": "run",
@@ -178,7 +176,9 @@ def _saved(path: Path, benchmarks: Mapping[str, TaskConfig]) -> Checkpoint:
         "save": save.state["name"],
         "policy_version": version,
         "engine": f"verl, profile {run.profile.name}",
-        "model_sha256": {str(file.relative_to(save.folder)): sha256(file) for file in weights},
+        "model_sha256": {
+            file: digest for file, digest in save.weights_sha256.items() if Path(file).name.startswith("model")
+        },
         "initial_model": run.model.name,
         "tokenizer_sha256": _tokenizer_sha256(Path(run.model.path)),
     }

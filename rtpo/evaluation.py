@@ -24,7 +24,17 @@ from rtpo.engine import Sampling
 from rtpo.envs import ENVIRONMENTS, environment_facts
 from rtpo.episodes import EpisodeWorld, Plan, run_episode
 from rtpo.errors import ConfigError, DataError, RTPOError, StaleEngine
-from rtpo.records import RunFolder, commit, disk_errors, machine, packages, sha256, utc_now, write_whole
+from rtpo.records import (
+    RunFolder,
+    commit,
+    disk_errors,
+    machine,
+    packages,
+    read_manifest,
+    sha256,
+    utc_now,
+    write_whole,
+)
 from rtpo.rewards.boxes import BOX, last_box
 from rtpo.rewards.qa import output_hit, score
 from rtpo.seeds import stream_seed
@@ -328,9 +338,9 @@ class EvaluationFolder:
         return lines[:whole]
 
     def check_finished(self) -> None:
-        """Raises DataError for a file that is not as the manifest says."""
-        for name, expected in self.run.manifest["files"].items():
-            if sha256(self.path / name) != expected:
+        """Raises DataError for a manifest that is damaged, and a file that is not as it says."""
+        for name, expected in read_manifest(self.path / "manifest.json", SCHEMA, ("files",))["files"].items():
+            if not (self.path / name).exists() or sha256(self.path / name) != expected:
                 raise DataError(f"{self.path / name} was changed since it was written: delete {self.path}.")
 
     def append(self, lines: list[Line]) -> None:

@@ -68,8 +68,7 @@ def find_trained(path: Path) -> Trained:
     if save is None:
         why = "has no checkpoint any more, since it was archived" if manifest else "has no checkpoint yet"
         raise DataError(f"the run {path} {why}: there are no weights to export.")
-    tree: Any = OmegaConf.load(path / "config.yaml")
-    config = compose_run(tree)
+    config = compose_run(OmegaConf.create(folder.config))
     check_model(config.model.path)
     if manifest is not None:
         check_same_model(config, manifest, model_sha256(config.model.path))

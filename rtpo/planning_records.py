@@ -9,10 +9,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import yaml
-
 from rtpo.config import PROJECT, RunConfig
 from rtpo.planning_data import Range
+from rtpo.records import RunFolder
 
 FOLDERS = ("results/toy", "results/reference")
 TRAINING = ("generate", "score", "update", "sync")
@@ -101,11 +100,8 @@ def _finished() -> list[Record]:
     found = []
     for name in FOLDERS:
         for file in sorted((PROJECT / name).rglob("manifest.json")):
-            manifest = json.loads(file.read_text(encoding="utf-8"))
-            text = (file.parent / "config.yaml").read_text(encoding="utf-8")
-            # the pure Python loader takes seconds for all of them
-            config = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-            found.append((config, manifest, file.parent))
+            folder = RunFolder(file.parent)
+            found.append((folder.config, folder.manifest, folder.path))
     return found
 
 

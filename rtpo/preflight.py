@@ -11,8 +11,6 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-import yaml
-
 from rtpo.airline.package import load_package
 from rtpo.composition import composed
 from rtpo.config import DataConfig, RunConfig, TaskConfig
@@ -105,10 +103,9 @@ def _check_folder(run: RunConfig) -> None:
     if folder.is_finished:
         check_same_model(run, folder.manifest, _weights_sha256(run.model.path))
         return
-    save = folder.latest_save()
+    save = folder.latest_weights
     saved, model = (
-        _shape(place / "config.json")
-        for place in ((save.folder if save else run.folder) / "huggingface", Path(run.model.path))
+        _shape(place / "config.json") for place in ((save or run.folder) / "huggingface", Path(run.model.path))
     )
     different = [key for key in SHAPE if saved and model and saved[key] != model[key]]
     if different:
@@ -124,7 +121,7 @@ def _check_beside(run: RunConfig) -> None:
     for file in sorted(run.folder.parent.glob(f"{run.label}-seed*/config.yaml")):
         if file.parent == run.folder:
             continue
-        known = yaml.safe_load(file.read_text(encoding="utf-8"))
+        known = RunFolder(file.parent).config
         own = {"seed": known.get("seed"), "results": known.get("results")}
         try:
             RunFolder(file.parent).open(run.as_dict() | own)

@@ -22,7 +22,7 @@ from rtpo.durable import Done, DurableHarness
 from rtpo.envs import environment_facts
 from rtpo.errors import Stopped
 from rtpo.harness import AgentHarness, StepLog, Trained
-from rtpo.records import SCHEMA, RunFolder, commit, machine, packages, sha256, utc_now
+from rtpo.records import JOURNAL, SCHEMA, RunFolder, commit, machine, packages, sha256, utc_now
 from rtpo.rewards.alarm import grading_alarm
 from rtpo.tasks import take
 from rtpo.tracking import Track, tracked_evaluation, tracked_step
@@ -71,7 +71,7 @@ class StopRequest:
 
 def open_ledger(config: RunConfig, folder: RunFolder, state: dict[str, Any] | None) -> Ledger:
     """A new ledger, or the saved one with what was dispatched after the save counted as lost."""
-    journal = folder.path / "charges.jsonl"
+    journal = folder.path / JOURNAL
     return Ledger.resume(state["ledger"] if state else Ledger(Budget(config.budget.rollouts)).as_dict(), journal)
 
 
@@ -127,6 +127,7 @@ class Run:
                     self._save()
         self._save()
         self._evaluate("after")
+        self._ledger.check_journal()
         self._folder.finish(self._manifest(), self.config.save.keep)
 
     @property

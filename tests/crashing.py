@@ -73,6 +73,11 @@ def _half_checkpoint(arguments: tuple[Any, ...]) -> None:
     arguments[1].write_bytes(whole.getvalue()[: whole.tell() // 2])
 
 
+def _zeros(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.write(bytes(4))
+
+
 def _half_deleted(arguments: tuple[Any, ...]) -> None:
     (arguments[0] / "state.pkl").unlink()
 
@@ -140,13 +145,14 @@ FULL = {
 }
 
 
-def run(config: RunConfig, kill: str | Call | None = None, full: str | None = None) -> int:
+def run(config: RunConfig, kill: str | Call | None = None, full: str | None = None, damage: str | None = None) -> int:
     """Run the configuration in a process of its own; returns its exit status (-9 when it was killed).
 
-    kill: a key of MOMENTS, or a call. full: a key of FULL.
+    kill: a key of MOMENTS, or a call. full: a key of FULL. damage: a file of the run whose first line loses its first
+    bytes in the last evaluation.
     """
     _start_fork_server()
-    process = FORKS.Process(target=_run, args=(config, kill, full))
+    process = FORKS.Process(target=_run, args=(config, kill, full, damage))
     process.start()
     process.join()
     status = process.exitcode
@@ -163,7 +169,7 @@ def _start_fork_server() -> None:
         forkserver.ensure_running()
 
 
-def _run(config: RunConfig, kill: str | Call | None, full: str | None) -> None:
+def _run(config: RunConfig, kill: str | Call | None, full: str | None, damage: str | None) -> None:
     torch.set_num_threads(1)
     session.open_backend = _open_local  # type: ignore[assignment]
     sys.stdout = sys.stderr = io.StringIO()
@@ -173,6 +179,8 @@ def _run(config: RunConfig, kill: str | Call | None, full: str | None) -> None:
         _arm(FULL[full].moment, lambda a: resource.setrlimit(resource.RLIMIT_FSIZE, (FULL[full].room(a), unlimited[1])))
     if isinstance(kill, str):
         _arm(MOMENTS[kill], lambda arguments: _die())
+    if damage is not None:
+        _arm(MOMENTS["in the last evaluation"], lambda a: _zeros(a[0].path / damage))
     calls = _Calls(kill) if isinstance(kill, Call) else None
     sys.setprofile(calls)
     try:

@@ -1,6 +1,8 @@
 """The ledger: never above the budget, nothing unused that a task would fit in, exact over crashes."""
 
 import json
+import re
+import subprocess
 import tempfile
 from pathlib import Path
 from unittest.mock import patch
@@ -142,12 +144,43 @@ def test_journal_lines(tmp_path: Path) -> None:
         lost_since(path, 13)
 
 
-@pytest.mark.parametrize("line", ["{", "[]", '{"charged": 1}', '{"charged": 1, "total": 4}', "\0\0"])
+@pytest.mark.parametrize(
+    "line", ["{", "[]", '{"charged": 1}', '{"charged": 1, "total": 4}', '{"charged": 0, "total": 2}', "\0\0", "\ud800"]
+)
 def test_damaged_journals_are_named(tmp_path: Path, line: str) -> None:
     path = tmp_path / "journal.jsonl"
-    path.write_text('{"charged": 2, "total": 2}\n' + line + "\n")
-    with pytest.raises(DataError, match=r"journal\.jsonl line 2"):
+    charge = b'{"charged": %d, "total": %d}\n'
+    path.write_bytes(charge % (2, 2) + line.encode(errors="surrogatepass") + b"\n" + charge % (1, 3))
+    with pytest.raises(DataError, match=rf"journal\.jsonl line 2 is damaged .* delete {tmp_path} and run the same"):
         lost_since(path, 0)
+
+
+@pytest.mark.parametrize("line", [b"\0\0\0\n", b"garbage\n", b'\0\0\0ged": 1, "total": 3}\n', b"\xff\n"])
+def test_a_last_line_that_a_power_cut_damaged_is_cut_off_as_the_sentence_says(tmp_path: Path, line: bytes) -> None:
+    path = tmp_path / "a run" / "journal.jsonl"
+    ledger = Ledger(Budget(50), journal=ChargeJournal(path))
+    saved = ledger.as_dict()
+    ledger.reserve(30)
+    ledger.charge(8)
+    path.write_bytes(path.read_bytes() + line)
+    with pytest.raises(DataError, match=r"journal\.jsonl line 2, the last, is damaged") as error:
+        Ledger.resume(saved, path)
+    (command,) = re.findall("`(.*)`", str(error.value))
+    subprocess.run(command, shell=True, check=True)
+    assert Ledger.resume(saved, path).lost == 8
+
+
+def test_a_journal_is_held_against_the_ledger(tmp_path: Path) -> None:
+    ledger = Ledger(Budget(50), journal=ChargeJournal(tmp_path / "journal.jsonl"))
+    ledger.reserve(30)
+    ledger.charge(8)
+    ledger.check_journal()
+    ChargeJournal(tmp_path / "journal.jsonl").append(1, 9)
+    with pytest.raises(DataError, match="1 rollouts that this run did not send"):
+        ledger.check_journal()
+    (tmp_path / "journal.jsonl").unlink()
+    with pytest.raises(DataError, match="ends at 0 rollouts"):
+        ledger.check_journal()
 
 
 def test_resuming_twice_from_an_older_checkpoint(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 import json
 import pickle
+import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +100,40 @@ def test_killed_and_started_again(uninterrupted: Path, tmp_path: Path, moment: s
     config = config_in(tmp_path)
     assert run(config, kill=moment) == -9
     assert_going_on_ends_as(uninterrupted, tmp_path, config)
+
+
+@pytest.mark.parametrize(
+    ("file", "way"), [("weights/state.pt", "echo"), ("state.pkl", "echo"), ("../../steps.jsonl", "rm -r")]
+)
+def test_a_damaged_run_is_refused_and_goes_on_as_the_sentence_says(
+    uninterrupted: Path, tmp_path: Path, file: str, way: str
+) -> None:
+    config = config_in(tmp_path, saves=(*OFTEN[:2], "save.keep=2"))
+    assert run(config, kill="in the last evaluation") == -9
+    folder = folder_of(tmp_path)
+    saves = folder / "checkpoints"
+    damaged = saves / (saves / "latest").read_text() / file
+    data = bytearray(damaged.read_bytes())
+    data[100:104] = bytes(4)
+    damaged.write_bytes(data)
+    assert run(config) == REFUSED
+    message = (folder / "error.txt").read_text()
+    assert message.startswith(f"DataError: {damaged.resolve()} is damaged")
+    (command,) = re.findall("`(.*)`", message)
+    assert command.startswith(way)
+    subprocess.run(command, shell=True, check=True)
+    assert run(config) == 0
+    assert outcome(folder) == outcome(uninterrupted)
+    assert_ledger_is_exact(folder)
+
+
+@pytest.mark.parametrize("file", ["steps.jsonl", "config.yaml", "charges.jsonl"])
+def test_a_file_damaged_while_the_run_goes_on_gets_no_manifest(tmp_path: Path, file: str) -> None:
+    config = config_in(tmp_path)
+    assert run(config, damage=file) == REFUSED
+    folder = folder_of(tmp_path)
+    assert (folder / "error.txt").read_text().startswith(f"DataError: {folder / file} ")
+    assert not (folder / "manifest.json").exists()
 
 
 @pytest.mark.parametrize("share", [0.2, 0.45, 0.7, 0.95])

@@ -10,8 +10,8 @@ import yaml
 
 from analysis.paper import SOURCE, Paper, load_paper, main, read_paper
 from analysis.paper_slips import recomputed, slips
-from analysis.records import SAFE_LOADER
 from rtpo.errors import DataError
+from rtpo.records import SAFE_LOADER
 
 SHAPES = {
     "math_knowledge_toolcall_results": (4, 21),

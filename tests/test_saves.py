@@ -2,7 +2,11 @@
 
 import contextlib
 import gzip
+import json
 import os
+import re
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,42 +16,181 @@ from synthetic_runs import write_realistic_run
 from analysis.records import load_run
 from rtpo import records
 from rtpo.errors import DataError, Held
-from rtpo.records import RunFolder
+from rtpo.records import LINE_FILES, RunFolder, sha256
+
+
+def save(folder: RunFolder, name: str, keep: int) -> None:
+    def write(place: Path) -> dict[str, Any]:
+        (place / "huggingface").mkdir(parents=True)
+        for file in ("model.pt", "optim.pt", "huggingface/config.json"):
+            (place / file).write_bytes(f"{name} {file}".encode() * 100)
+        return {}
+
+    folder.save(name, {"progress": name}, write, keep)
 
 
 @pytest.fixture
 def saved(tmp_path: Path) -> RunFolder:
-    folder = RunFolder(tmp_path / "run")
+    folder = RunFolder(tmp_path / "a run")
     folder.open({"seed": 0})
     folder.append("steps.jsonl", [{"step": 1}])
-
-    def write(place: Path) -> dict[str, Any]:
-        place.mkdir()
-        return {}
-
-    folder.save("step00001", {"progress": 1}, write, keep=1)
+    save(folder, "step00001", keep=1)
     return folder
+
+
+@pytest.fixture
+def saved_twice(saved: RunFolder) -> RunFolder:
+    """With lines after its second save."""
+    saved.append("steps.jsonl", [{"step": 2}])
+    save(saved, "step00002", keep=2)
+    saved.append("steps.jsonl", [{"step": 3}])
+    return saved
+
+
+def flip(file: Path, place: int = -1) -> None:
+    data = bytearray(file.read_bytes())
+    data[place] ^= 1
+    file.write_bytes(data)
+
+
+def refused(act: Callable[[], Any], file: Path) -> str:
+    """The command that the refusal gives as the way back; it names the file first."""
+    with pytest.raises(DataError) as error:
+        act()
+    assert str(error.value).startswith(f"{file} ")
+    (command,) = re.findall("`(.*)`", str(error.value))
+    return str(command)
 
 
 def test_lines_after_the_save_are_cut_off(saved: RunFolder) -> None:
     saved.append("steps.jsonl", [{"step": 2}])
     saved.append("evaluations.jsonl", [{"step": 2}])
-    assert saved.latest() is not None
+    assert RunFolder(saved.path).latest() is not None
     assert (saved.path / "steps.jsonl").read_text() == '{"step": 1}\n'
     assert (saved.path / "evaluations.jsonl").read_text() == ""
 
 
-@pytest.mark.parametrize("damage", [b"", b"garbage", b"\x80\x04cnowhere\nthing\n."])
-def test_a_damaged_state_is_refused(saved: RunFolder, damage: bytes) -> None:
-    (saved.path / "checkpoints" / "step00001" / "state.pkl").write_bytes(damage)
-    with pytest.raises(DataError, match="cannot be read"):
+DAMAGE: dict[str, Callable[[Path], Any]] = {
+    "one bit": lambda file: flip(file),
+    "cut": lambda file: os.truncate(file, file.stat().st_size // 2),
+    "emptied": lambda file: file.write_bytes(b""),
+    "zeros": lambda file: file.write_bytes(bytes(file.stat().st_size)),
+    "lost": lambda file: file.unlink(),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.parametrize(
+    "file", ["weights/model.pt", "weights/optim.pt", "weights/huggingface/config.json", "state.pkl"]
+)
+def test_a_save_with_a_damaged_file_is_refused(saved: RunFolder, file: str, damage: str) -> None:
+    place = saved.path / "checkpoints" / "step00001" / file
+    DAMAGE[damage](place)
+    assert refused(saved.latest_save, place) == refused(saved.latest, place) == f"rm -r '{saved.path}/checkpoints'"
+
+
+@pytest.mark.parametrize("lines", [slice(0, 0), slice(1, None), slice(0, 2)])
+def test_a_save_whose_checksums_are_damaged_is_refused(saved: RunFolder, lines: slice) -> None:
+    sums = saved.path / "checkpoints" / "step00001" / "SHA256SUMS"
+    whole = sums.read_text().splitlines(keepends=True)
+    assert len(whole) == 4
+    sums.write_text("".join(whole[lines]))
+    with pytest.raises(DataError, match=r"is not in SHA256SUMS, so that one of the two is damaged"):
         saved.latest()
+    sums.write_bytes(b"\xff")
+    refused(saved.latest, sums)
+    sums.unlink()
+    with pytest.raises(DataError, match="a version made the save whose saves had no checksums"):
+        saved.latest()
+
+
+def test_checksums_can_be_looked_at_without_the_project(saved: RunFolder) -> None:
+    check = ["sha256sum", "--check", "--quiet", "--strict", "SHA256SUMS"]
+    place = saved.path / "checkpoints" / "step00001"
+    subprocess.run(check, cwd=place, check=True)
+    flip(place / "weights" / "model.pt")
+    assert subprocess.run(check, cwd=place, capture_output=True).returncode == 1
+
+
+def go_back(folder: RunFolder, command: str) -> RunFolder:
+    subprocess.run(command, shell=True, check=True)
+    return RunFolder(folder.path)
+
+
+@pytest.mark.parametrize("file", ["checkpoints/step00002/weights/optim.pt", "steps.jsonl", "checkpoints/latest"])
+def test_a_damaged_run_goes_back_to_the_save_before(saved_twice: RunFolder, file: str) -> None:
+    damaged = saved_twice.path / file
+    if file == "checkpoints/latest":
+        damaged.write_bytes(b"\0step\xff")
+        flip(saved_twice.path / "checkpoints" / "step00002" / "state.pkl")
+    else:
+        flip(damaged, len('{"step": 1}\n{"st'))
+    folder = go_back(saved_twice, refused(RunFolder(saved_twice.path).latest, damaged))
+    save_before = folder.latest()
+    assert save_before is not None
+    assert save_before.state["progress"] == "step00001"
+    assert (folder.path / "steps.jsonl").read_text() == '{"step": 1}\n'
+    # what was left behind goes with the next save, whatever its name
+    save(folder, "step00001-phase001", keep=2)
+    assert names(folder) == ["latest", "step00001", "step00001-phase001"]
+
+
+def test_a_line_that_all_saves_came_after_is_the_end_of_them(saved_twice: RunFolder) -> None:
+    steps = saved_twice.path / "steps.jsonl"
+    steps.write_bytes(steps.read_bytes().replace(b"step", b"\0\0\0\0", 1))
+    folder = go_back(saved_twice, refused(RunFolder(saved_twice.path).latest, steps))
+    assert folder.latest() is None
+    assert (folder.path / "steps.jsonl.lost").exists()
+    folder.append("steps.jsonl", [{"step": 1}])
+    folder.finish({}, keep=1)
+    assert steps.read_text() == '{"step": 1}\n'
 
 
 def test_lost_lines_are_refused(saved: RunFolder) -> None:
     (saved.path / "steps.jsonl").write_text("")
-    with pytest.raises(DataError, match=r"steps\.jsonl has 0 bytes"):
+    with pytest.raises(DataError, match=r"steps\.jsonl has 0 bytes .* lines were lost\. No save is left"):
         saved.latest()
+
+
+@pytest.mark.parametrize("going_on", [False, True])
+@pytest.mark.parametrize("file", ["config.yaml", *LINE_FILES])
+def test_there_is_no_manifest_of_a_damaged_file(saved_twice: RunFolder, file: str, going_on: bool) -> None:
+    """Of lines that the process wrote itself, and that it found and checked."""
+    folder = saved_twice
+    if going_on:
+        folder = RunFolder(folder.path)
+        folder.open({"seed": 0})
+        assert folder.latest() is not None
+    for lines in LINE_FILES:
+        folder.append(lines, [{"step": 3}])
+    flip(folder.path / file)
+    with pytest.raises(DataError, match="Run the same command to go on from the save step00002"):
+        folder.finish({}, keep=1)
+    assert not folder.is_finished
+    flip(folder.path / file)
+    folder.finish({}, keep=1)
+    written = json.loads((folder.path / "manifest.json").read_text())["files"]
+    assert written == {name: sha256(folder.path / name) for name in ("config.yaml", *LINE_FILES)}
+
+
+@pytest.mark.parametrize("damage", [b"", b"[]", b"- 1\n- 2", b"\0", b"\xff\xfe", b"{"])
+def test_a_damaged_configuration_is_written_anew(saved: RunFolder, damage: bytes) -> None:
+    file = saved.path / "config.yaml"
+    whole = file.read_bytes()
+    file.write_bytes(damage)
+    with pytest.raises(DataError, match=r"config\.yaml is damaged .* delete it and give the command again") as error:
+        saved.open({"seed": 0})
+    assert "\n" not in str(error.value)
+    file.unlink()
+    saved.open({"seed": 0})
+    assert file.read_bytes() == whole
+
+
+@pytest.mark.parametrize("damage", [b"", b"[]", b"{}", b'{"schema": 1}', b"\0", b"\xff\xfe", b"[" * 100_000])
+def test_a_damaged_manifest_is_refused(saved: RunFolder, damage: bytes) -> None:
+    (saved.path / "manifest.json").write_bytes(damage)
+    with pytest.raises(DataError, match=r"manifest\.json .*: .*restore"):
+        _ = saved.manifest
 
 
 def test_a_save_that_was_cut_off_is_never_read(saved: RunFolder) -> None:
@@ -61,14 +204,6 @@ def test_a_save_that_was_cut_off_is_never_read(saved: RunFolder) -> None:
 
 def names(folder: RunFolder) -> list[str]:
     return sorted(path.name for path in (folder.path / "checkpoints").iterdir())
-
-
-def save(folder: RunFolder, name: str, keep: int) -> None:
-    def write(place: Path) -> dict[str, Any]:
-        place.mkdir()
-        return {}
-
-    folder.save(name, {"progress": name}, write, keep)
 
 
 def test_a_clock_that_was_set_back_does_not_cost_the_latest_save(saved: RunFolder) -> None:

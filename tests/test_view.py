@@ -364,6 +364,8 @@ def test_what_cannot_be_shown_is_said_in_a_sentence(
     assert "has no sampled rollouts of step 99: choose from 1, 2" in refuse(rtpo, "--step", "99")
     assert "no question is in all of the folders in step 2" in refuse(rtpo, REFERENCE / "rtpo-seed0", "--step", "2")
     manifest = json.loads((copied / "manifest.json").read_text())
+    (copied / "rollouts.jsonl").write_bytes((rtpo / "rollouts.jsonl").read_bytes().replace(b"0.5", b"0.6"))
+    assert "rollouts.jsonl is not the file the run left: its sha256 differs" in refuse(copied)
     (copied / "manifest.json").write_text(json.dumps(manifest | {"schema": 0}))
     assert "has schema 0 and this version reads schema 1" in refuse(copied)
     (copied / "manifest.json").unlink()

@@ -191,8 +191,9 @@ class VerlBackend:
             self._workers.load_checkpoint(str(folder.resolve()))
         except ray.exceptions.RayTaskError as error:
             raise DataError(
-                f"the weights in {folder} cannot be loaded: {str(error.cause).splitlines()[0]}. Delete the run's "
-                "checkpoints folder to start it afresh."
+                f"the weights in {folder} cannot be loaded: {str(error.cause).splitlines()[0]}. They are as they "
+                "were written: another version or number of processes wrote them. Delete the run's checkpoints folder "
+                "to start it afresh."
             ) from error
 
     def _training_batch(self, packed: Packed, reference: Floats | None, loss: Loss) -> Any:
