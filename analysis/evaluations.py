@@ -6,11 +6,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from analysis.records import EPISODE_KEYS, Run, read_lines
+from analysis.records import EPISODE_KEYS, Run, read_lines, unchanged
 from rtpo.airline.statistics import TOO_MANY_ERRORS
 from rtpo.airline.tasks import WRITES
 from rtpo.errors import DataError
-from rtpo.evaluation import SCHEMA
+from rtpo.evaluation import SAMPLES, SCHEMA
 from rtpo.records import read_manifest
 from rtpo.types import Termination
 
@@ -91,9 +91,13 @@ class Evaluation:
 
 
 def load_evaluation(folder: Path) -> Evaluation:
-    """Raises DataError for another schema, and a folder that is not of its benchmark."""
+    """Raises DataError for another schema, a file that is not the manifest's, and a folder that is not of its
+    benchmark."""
     path = folder / "manifest.json"
     manifest = read_manifest(path, SCHEMA, MANIFEST_KEYS)
+    for name in manifest["files"]:
+        if name != SAMPLES:  # which are when they are read
+            unchanged(folder / name, manifest["files"])
     if manifest["benchmark"] != folder.name:
         raise DataError(
             f"{path} says benchmark {manifest['benchmark']!r} and lies in {folder.name!r}: move it back to its folder."

@@ -202,7 +202,7 @@ def load_source(folder: Path) -> AnySource:
     sums = _checksums(folder)
     is_finished = sums is not None
     config = read_config(folder / "config.yaml", _bytes(folder / "config.yaml", sums))
-    if (folder / SAMPLES).exists():
+    if any(folder.glob(f"{SAMPLES}*")):
         lines, damaged = _read(folder / SAMPLES, sums, _evaluation_line)
         evaluation = EvaluationSource(folder, config, is_finished, damaged, tuple(lines))
         if not lines:

@@ -19,6 +19,7 @@ from experiments.evaluate import evaluate
 from experiments.export import export, main
 from rtpo.budget import Budget, Ledger
 from rtpo.checkpoints import find_checkpoint
+from rtpo.checksums import write_sums
 from rtpo.config import PROJECT, RunConfig
 from rtpo.errors import DataError, Held
 from rtpo.evaluation import compose_evaluation
@@ -141,7 +142,7 @@ def test_what_is_no_trained_run_is_refused(run: RunFolder, config: RunConfig, tm
         export(tmp_path, tmp_path / "out")
     with run.held(), pytest.raises(Held, match="another process is running"):
         export(run.path, tmp_path / "out")
-    run.finish({"model_sha256": model_sha256(str(WARM_START))}, keep=1)
+    run.finish({"schema": 1, "ledger": {}, "model_sha256": model_sha256(str(WARM_START))}, keep=1)
     run.archive()
     with pytest.raises(DataError, match="has no checkpoint any more, since it was archived: there are no weights"):
         export(run.path, tmp_path / "out")
@@ -173,9 +174,13 @@ def test_nothing_half_written_is_left(run: RunFolder, tmp_path: Path, monkeypatc
     weights = run.path / "checkpoints" / "step00003" / "weights"
     whole = (weights / "model_world_size_1_rank_0.pt").read_bytes()
     (weights / "model_world_size_1_rank_0.pt").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(DataError, match=r"model_world_size_1_rank_0\.pt is damaged: its sha256"):
+        export(run.path, tmp_path / "out")
+    write_sums(weights.parent)
     with pytest.raises(DataError, match=r"the weights in .* cannot be read"):
         export(run.path, tmp_path / "out")
     (weights / "model_world_size_1_rank_0.pt").write_bytes(whole)
+    write_sums(weights.parent)
 
     def stop(source: Path, target: Path) -> None:
         raise KeyboardInterrupt

@@ -187,7 +187,7 @@ def test_a_checkpoint_of_another_model_is_refused(results: Path, tmp_path: Path)
     assert f"{run.folder} has a checkpoint of another model than model.path {model}: hidden_size is 64" in sentence
 
     (model / "config.json").write_text(whole)
-    folder.finish({"model_sha256": model_sha256(str(model))}, keep=1)
+    folder.finish({"schema": 1, "ledger": {}, "model_sha256": model_sha256(str(model))}, keep=1)
     preflight._weights_sha256.cache_clear()
     assert problems(experiment) == []
     shutil.copyfile(PROJECT / "rtpo/toy/warm_start_knowledge/model.safetensors", model / "model.safetensors")
@@ -211,7 +211,7 @@ def test_room_on_disk_is_that_of_all_elements_or_of_one_here(results: Path, monk
     monkeypatch.setattr(shutil, "disk_usage", lambda place: shutil._ntuple_diskusage(2 << 40, 1 << 40, 800 << 30))
     finished = RunFolder(experiment.elements[0].run.folder)
     finished.open(experiment.elements[0].run.as_dict())
-    (finished.path / "manifest.json").write_text(json.dumps({"model_sha256": model_sha256(str(WARM_START))}))
+    finished.finish({"schema": 1, "ledger": {}, "model_sha256": model_sha256(str(WARM_START))}, keep=1)
     assert problems(experiment) == []
 
 

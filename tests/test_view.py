@@ -324,6 +324,7 @@ def test_what_older_records_do_not_say_is_unknown() -> None:
 def test_ids_are_shown_on_request_alone(rtpo: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "run"
     shutil.copytree(rtpo, folder)
+    (folder / "manifest.json").unlink()
     config = (folder / "config.yaml").read_text()
     (folder / "config.yaml").write_text(config.replace("${project:}/rtpo/toy/warm_start_math", "/gone/model"))
     output = tmp_path / "page.html"
@@ -428,6 +429,7 @@ def test_an_archived_run_is_read(copied: Path, rtpo: Path) -> None:
 
 def test_a_path_whose_parent_is_not_there_is_shown_apart(copied: Path) -> None:
     """A parent that comes later, or is the path itself, is none."""
+    (copied / "manifest.json").unlink()
     file = copied / "rollouts.jsonl"
     lines = [line for line in records(copied) if line["step"] == 1]
     task = lines[0]["task"]

@@ -1,0 +1,68 @@
+"""What reads run records says of a damaged folder which file is damaged, in a sentence, and writes nothing."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from analysis import audit, make_figures, make_tables, toy_study, view
+from rtpo.config import PROJECT
+
+RUN = "main_table_toy_toy_math/rtpo-seed0"
+STUDY = "toy/toy_math/rtpo-seed0"
+Command = Callable[[Path, Path], int]
+"""given the folder of records and one for what it writes"""
+
+COMMANDS: dict[str, tuple[str, Command]] = {
+    "tables": (RUN, lambda at, to: make_tables.main(_flags(results=at, output=to, page=to / "page.md"))),
+    "table": (RUN, lambda at, to: make_tables.main(_flags(results=at, output=to, experiment=RUN.partition("/")[0]))),
+    "figures": (RUN, lambda at, to: make_figures.main(_flags(results=at, output=to))),
+    "curves": (RUN, lambda at, to: make_figures.main(_flags(results=at, output=to, experiment=RUN.partition("/")[0]))),
+    "study": (STUDY, lambda at, to: toy_study.main(_flags(results=at / "toy", output=to))),
+    "trunks": (RUN, lambda at, to: audit.main(["trunks", str(at / RUN)])),
+    "tools": (f"{RUN}/toy_math", lambda at, to: audit.main(["tools", str(at / RUN / "toy_math"), "--first", "1"])),
+    "view": (RUN, lambda at, to: view.main([str(at / RUN), "--output", str(to / "page.html")])),
+    "view of an evaluation": (
+        f"{RUN}/toy_math",
+        lambda at, to: view.main([str(at / RUN / "toy_math"), "--output", str(to / "page.html")]),
+    ),
+}
+
+DAMAGE = [
+    *(("manifest.json", data) for data in (b"", b"[]", b"{}", b"\xff\xfe{\0}\0")),
+    *(("config.yaml", data) for data in (b"", b"\0")),
+    ("*.jsonl*", b"\0"),
+]
+
+
+def _flags(**values: object) -> list[str]:
+    return [part for name, value in values.items() for part in (f"--{name}", str(value))]
+
+
+@pytest.fixture(params=COMMANDS)
+def command(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, Callable[[], int], Path]:
+    """A folder of records, the command on a copy of it, and where that writes."""
+    folder, act = COMMANDS[request.param]
+    for part in (RUN, STUDY):
+        shutil.copytree(PROJECT / "results" / part, tmp_path / "results" / part)
+    shutil.copy(PROJECT / "results/toy/learning_rates.json", tmp_path / "results/toy")
+    return tmp_path / "results" / folder, lambda: act(tmp_path / "results", tmp_path / "made"), tmp_path / "made"
+
+
+def test_a_damaged_folder_is_said_in_a_sentence(
+    command: tuple[Path, Callable[[], int], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, act, made = command
+    for pattern, damage in DAMAGE:
+        files = {file: file.read_bytes() for file in folder.glob(pattern)}
+        assert files
+        for file, data in files.items():
+            file.write_bytes(damage * (len(data) if pattern == "*.jsonl*" else 1))
+        assert act() == 1, (pattern, damage)
+        (sentence,) = capsys.readouterr().err.splitlines()
+        assert any(str(file).removesuffix(".gz") in sentence for file in files), sentence
+        assert not made.exists()
+        for file, data in files.items():
+            file.write_bytes(data)
+    assert act() == 0
