@@ -2,7 +2,7 @@
 
 import gzip
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -81,7 +81,7 @@ def played(run: RunConfig) -> Played | None:
     )
 
 
-Record = tuple[dict[str, Any], dict[str, Any], Path]
+Record = tuple[Mapping[str, Any], Mapping[str, Any], Path]
 
 
 def _records(run: RunConfig) -> list[Record]:
@@ -97,7 +97,7 @@ def _records(run: RunConfig) -> list[Record]:
 
 @cache
 def _finished() -> list[Record]:
-    found = []
+    found: list[Record] = []
     for name in FOLDERS:
         for file in sorted((PROJECT / name).rglob("manifest.json")):
             folder = RunFolder(file.parent)
