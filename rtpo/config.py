@@ -77,7 +77,11 @@ class TaskConfig:
     @cached_property
     def env_settings(self) -> Settings:
         """Raises ConfigError."""
-        return cast(Settings, build(ENVIRONMENTS[self.env].settings, self.settings, "task.settings"))
+        return self.settings_at("task.settings")
+
+    def settings_at(self, path: str) -> Settings:
+        """`env_settings`, in errors called `path`."""
+        return cast(Settings, build(ENVIRONMENTS[self.env].settings, self.settings, path))
 
     def make_env(self) -> Env:
         return make_env(self.env, self.env_settings, self.max_turns)

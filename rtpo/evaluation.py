@@ -37,9 +37,11 @@ from rtpo.records import (
 )
 from rtpo.rewards.boxes import BOX, last_box
 from rtpo.rewards.qa import output_hit, score
+from rtpo.rewards.qa_reward import QASettings
 from rtpo.seeds import stream_seed
 from rtpo.tasks import check_prompts, load_tasks
 from rtpo.tools.protocol import visible_text
+from rtpo.tools.search import SearchSettings
 from rtpo.types import Role, Rollout, RolloutContext, StopReason, Task, Termination
 
 SCHEMA = 1
@@ -77,8 +79,8 @@ class EvaluateConfig:
     results: str
     data: str
     limit: Count | None
-    search: dict[str, Any]
-    reward: dict[str, Any]
+    search: SearchSettings
+    reward: QASettings
     seed: int
     samples: Count
     ks: tuple[int, ...]
@@ -125,8 +127,7 @@ def _task_problems(path: str, task: TaskConfig) -> list[str]:
         )
     if task.held_out.file is None and task.held_out.count is None:
         problems.append(f"{path}.held_out.file is missing, and held_out.count too: a panel is a file's, or generated.")
-    with benchmark_named(path):
-        return problems + task.env_settings.problems(f"{path}.settings")
+    return problems + task.settings_at(f"{path}.settings").problems(f"{path}.settings")
 
 
 @contextmanager

@@ -67,8 +67,11 @@ def problems(experiment: Experiment, *, here: bool = False, evaluation: Sequence
         found += _said(lambda env=env, data=data: _check_data(env, data))  # type: ignore[misc]
     for task in {(task.env, task.env_settings): task for task in [*tasks, *benchmarks]}.values():
         found += _said(lambda task=task: _check_tools(task, here))  # type: ignore[misc]
+    wrong = []
     for run in {repr(run.verl): run for run in runs}.values():
-        found += _said(lambda run=run: settings_of(run))  # type: ignore[misc]
+        wrong += _said(lambda run=run: settings_of(run))  # type: ignore[misc]
+    if wrong:  # what follows reckons with these settings
+        return list(dict.fromkeys([*found, *wrong]))
     for run in runs:
         found += [*_setting_problems(run, experiment), *_package_problems(run)]
     found += _disk_problems([run for run in runs if not RunFolder(run.folder).is_finished], here)

@@ -49,6 +49,7 @@ def test_a_model_that_the_embedded_engine_does_not_compute_is_refused(
         ("model=3", "actor_rollout_ref.model is 3: verl has a mapping there."),
         ("actor.use_dynamic_bsz=lots", "actor.use_dynamic_bsz is 'lots': verl has true or false there."),
         ("actor.ppo_max_token_len_per_gpu=lots", "ppo_max_token_len_per_gpu is 'lots': verl has a number there."),
+        ("rollout.tensor_model_parallel_size=0", "tensor_model_parallel_size is 0: use a number above 0."),
         ("+actor.loss_agg_mode=foo", "actor is refused by verl: Invalid loss_agg_mode: foo."),
         ("+actor.optim.lr_scheduler_type=linear", 'refused by verl: assert self.lr_scheduler_type in ["constant"'),
         ("+rollout.mode=sync", "rollout is refused by verl: Rollout mode 'sync' has been removed."),

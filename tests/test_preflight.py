@@ -105,11 +105,10 @@ def test_a_damaged_data_file_is_named_by_its_line(results: Path, tmp_path: Path)
     assert any("samples is 0" in one for one in found)
 
 
-def test_settings_that_cannot_be_are_said(results: Path) -> None:
+def test_settings_that_cannot_be_are_said(results: Path, tmp_path: Path) -> None:
     wide = "verl.actor_rollout_ref.rollout.tensor_model_parallel_size=3"
-    found = problems(
-        paper(results, "launch.resources.gpus=4", "launch.resources.nodes=2", "profile.logical_cpus=4", wide)
-    )
+    few = ("launch.resources.gpus=4", "launch.resources.nodes=2", "profile.logical_cpus=4")
+    found = problems(paper(results, *few, wide))
     for sentence in (
         "launch.resources.gpus is 4, and profile.processes 8",
         "launch.resources.nodes is 2 and profile.nodes 1",
@@ -117,6 +116,12 @@ def test_settings_that_cannot_be_are_said(results: Path) -> None:
         "tensor_model_parallel_size is 3, which does not divide 8",
     ):
         assert any(sentence in one for one in found), sentence
+    misspelt = problems(paper(results, "+verl.actor_rollout_ref.actor.ppo_epoch=2"))
+    assert any("ppo_epoch is not a verl setting: the nearest is ppo_epochs." in one for one in misspelt)
+    other = shutil.copytree(WARM_START, tmp_path / "llama")
+    config = json.loads((other / "config.json").read_text())
+    (other / "config.json").write_text(json.dumps(config | {"model_type": "llama"}))
+    assert any(f"{other} is a llama model" in one for one in problems(toy(results, f"model.path={other}")))
 
 
 def test_what_does_not_fit_the_profiles_machine_is_said_before_it_is_asked_for(results: Path) -> None:

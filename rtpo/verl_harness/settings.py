@@ -71,6 +71,8 @@ def _merge(base: DictConfig, overrides: DictConfig, path: str) -> None:
         kind = _kind(default)
         if kind not in (None, _kind(value)) and (value is not None or isinstance(default, DictConfig)):
             raise ConfigError(f"{path}.{key} is {value!r}: verl has {kind} there.")
+        if kind == "a number" and isinstance(default, int) and default > 0 and value is not None and value <= 0:
+            raise ConfigError(f"{path}.{key} is {value}: use a number above 0.")
         if isinstance(value, DictConfig) and isinstance(default, DictConfig):
             _merge(default, value, f"{path}.{key}")
         else:
