@@ -55,9 +55,11 @@ def open_backend(config: RunConfig) -> "VerlBackend":
 def settings_of(config: RunConfig) -> DictConfig:
     """verl's settings for a run, with all that can be said of them before Ray starts. Raises ConfigError."""
     os.environ.update(_platform(config.profile))
-    from rtpo.verl_harness.settings import verl_settings
+    from rtpo.verl_harness.settings import check_settings, verl_settings
 
-    return verl_settings(OmegaConf.create(config.verl))
+    settings = verl_settings(OmegaConf.create(config.verl))
+    check_settings(settings)
+    return settings
 
 
 def close_backend() -> None:

@@ -23,15 +23,19 @@ from rtpo.errors import ConfigError
 def verl_settings(overrides: DictConfig) -> DictConfig:
     """verl's resolved tree with `overrides` (the run's `verl` key) applied.
 
-    Raises ConfigError naming the key for one verl does not have, a value of another kind than verl's own, and what
-    verl's dataclasses refuse.
+    Raises ConfigError naming the key for one verl does not have, or a value of another kind than verl's own.
     """
-    from verl.utils.config import omega_conf_to_dataclass
-
     settings = deepcopy(_defaults())
     with open_dict(settings):
         _merge(settings, overrides, "verl")
     OmegaConf.resolve(settings)
+    return settings
+
+
+def check_settings(settings: DictConfig) -> None:
+    """Raises ConfigError for what verl's dataclasses of actor and rollout refuse."""
+    from verl.utils.config import omega_conf_to_dataclass
+
     for part in ("actor", "rollout"):
         try:
             omega_conf_to_dataclass(settings.actor_rollout_ref[part])
@@ -41,7 +45,6 @@ def verl_settings(overrides: DictConfig) -> DictConfig:
             raise ConfigError(
                 f"verl.actor_rollout_ref.{part} is refused by verl: {' '.join(why.split()).rstrip('.')}."
             ) from error
-    return settings
 
 
 @cache
