@@ -111,6 +111,52 @@ def test_outputs_and_last_expressions_are_given_and_errors_named() -> None:
     assert [(result.outcome, result.output) for result in found] == list(cases.values())
 
 
+ORDINARY = {
+    "import asyncio\nasync def f(): return await asyncio.to_thread(abs, -5)\nasyncio.run(f())": "5",
+    """
+import asyncio, socket
+async def talk():
+    (_, writer), (reader, _) = [await asyncio.open_connection(sock=end) for end in socket.socketpair()]
+    writer.write(b"hello\\n")
+    return await reader.readline()
+asyncio.run(talk())""": "b'hello\\n'",
+    "from multiprocessing import Pipe\na, b = Pipe()\na.send([1])\nb.recv()": "[1]",
+    "import mmap\nm = mmap.mmap(-1, 4096)\nm[:2] = b'ab'\nm[:2]": "b'ab'",
+    "import selectors, socket\na, b = socket.socketpair()\ns = selectors.DefaultSelector()\ns.register(a, 1)\n"
+    "b.send(b'x')\nlen(s.select(1))": "1",
+    "from concurrent.futures import ThreadPoolExecutor as E\nwith E(4) as e: print(*e.map(abs, [-1, 2]))": "1 2",
+    "import sqlite3\nsqlite3.connect(':memory:').execute('select 1').fetchall()": "[(1,)]",
+    "import shutil, sys\nsys.stdout.isatty(), shutil.get_terminal_size().columns": "(False, 80)",
+    "import numpy\nnumpy.linalg.solve(numpy.eye(9), numpy.ones(9)).sum()": "9.0",
+}
+"""programs that need what the filter looks at, and what they print"""
+ORDINARY_IN_NAMESPACES = {
+    "import contextlib, os\nwith open(os.devnull, 'w') as f, contextlib.redirect_stdout(f): print('no')\n1": "1",
+    "import os, shutil\nopen('a', 'w').write('x')\nos.mkdir('d')\nshutil.copy('a', 'd')\nos.rename('a', 'b')\n"
+    "sorted(os.listdir())": "['b', 'd']",
+    "import tempfile\nwith tempfile.TemporaryFile() as f: print(f.write(b'xy'))": "2",
+}
+ORDINARY_WITH_PROCESSES = {
+    "import multiprocessing as m\ndef f(x): return x * x\n"
+    "with m.get_context('fork').Pool(2) as p: print(p.map(f, [2, 3]))": "[4, 9]",
+    "import subprocess, sys\nsubprocess.run([sys.executable, '-c', 'print(7)'], capture_output=True).stdout": "b'7\\n'",
+    "import asyncio, sys\nasync def f():\n  p = await asyncio.create_subprocess_exec(sys.executable, '-c', "
+    "'print(input())', stdin=-1, stdout=-1)\n  return await p.communicate(b'9')\nasyncio.run(f())": "(b'9\\n', None)",
+}
+
+
+@pytest.mark.parametrize(
+    ("settings", "programs"),
+    [
+        (replace(SETTINGS, cpu_seconds=5), ORDINARY | ORDINARY_IN_NAMESPACES),
+        (replace(SETTINGS, cpu_seconds=5, processes=8), ORDINARY_WITH_PROCESSES),
+    ],
+)
+def test_ordinary_programs_meet_no_refusal(settings: PythonSettings, programs: dict[str, str]) -> None:
+    found = results(list(programs), settings)
+    assert [(result.outcome, result.output) for result in found] == [(OK, said) for said in programs.values()]
+
+
 def test_a_program_prints_the_same_each_time() -> None:
     program = "import numpy, random\nhash('a'), random.random(), numpy.random.rand(), {'a', 'b', 'c'}"
     assert len({result.output for result in results([program] * 4)}) == 1
@@ -504,13 +550,13 @@ def test_less_isolation_is_used_where_it_is_asked_for() -> None:
     script = (
         "import asyncio, json, os, sys, tempfile\n"
         f"sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
-        "from test_python_tool import SENT_AWAY, WEAKER, run\n"
+        "from test_python_tool import ORDINARY, SENT_AWAY, WEAKER, run\n"
         "from rtpo.tools.python import close_pools\n"
         "from rtpo.tools.python_sandbox import ENVIRONMENT\n"
         "with tempfile.NamedTemporaryFile() as file:\n"
         "    facts = WEAKER.check()\n"
         "    found = [run(f'PATH = {file.name!r}\\n{SENT_AWAY}', settings=WEAKER).output, sorted(ENVIRONMENT)]\n"
-        "    codes = ['1 + 1', 'while True: pass', 'bytearray(1 << 30)']\n"
+        "    codes = ['1 + 1', 'while True: pass', 'bytearray(1 << 30)', *ORDINARY]\n"
         "    found += [run(code, settings=WEAKER).output for code in codes]\n"
         "    print(json.dumps([facts, found, os.path.getsize(file.name)]))\n"
         "close_pools()\n"
@@ -533,7 +579,7 @@ def test_less_isolation_is_used_where_it_is_asked_for() -> None:
     sent_away, environment, *rest = found
     refused = "PermissionError"
     assert sent_away == f"True {' '.join([refused] * 5)} {environment}"
-    assert rest == ["2", "TimeoutError: 1 s of CPU time used up", "MemoryError (line 1)"]
+    assert rest == ["2", "TimeoutError: 1 s of CPU time used up", "MemoryError (line 1)", *ORDINARY.values()]
     assert size == 0
 
 
