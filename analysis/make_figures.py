@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rtpo.command import Parser, command
+from rtpo.command import Parser, command, folder
 
 import pandas as pd
 from matplotlib.artist import Artist
@@ -171,25 +171,28 @@ def make_paper_figures(results: Path, names: Sequence[str], output: Path) -> tup
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns its exit status."""
     parser = Parser(__doc__)
-    parser.add_argument("--results", type=Path, default=Path("results"), help="folder of the run records")
-    parser.add_argument("--output", type=Path, default=Path("results/figures"), help="folder of the figures")
-    parser.add_argument("--project", type=Path, default=PROJECT, help="folder of docs/ and results/ for the next two")
+    parser.add_argument("--results", type=folder, default="results", help="folder of the run records")
+    parser.add_argument("--output", type=Path, help="folder of the figures (default: figures/ under --results)")
+    parser.add_argument(
+        "--project", type=folder, default=str(PROJECT), help="folder of docs/ and results/ for the next two"
+    )
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--experiment", help="the training curves of this folder under --results instead")
     what.add_argument("--figure", choices=FIGURES, help="one figure of the paper; fails where nothing of it was run")
     what.add_argument("--page", action="store_true", help="write docs/figures.md and its pictures")
     what.add_argument("--check", action="store_true", help="write nothing; fail when one of these is stale")
     given = parser.parse_args(arguments)
+    output = given.output or given.results / "figures"
     if given.check:
         return _check(given.project)
     missing: list[str] = []
     if given.page:
         files = figure_page.save_page(given.project)
     elif given.experiment:
-        files = make_figures(given.results, given.experiment, given.output)
+        files = make_figures(given.results, given.experiment, output)
     else:
         names = [given.figure] if given.figure else list(FIGURES)
-        files, missing = make_paper_figures(given.results, names, given.output)
+        files, missing = make_paper_figures(given.results, names, output)
     is_failed = bool(given.figure and not files)
     for line in (*files, *missing):
         print(line, file=sys.stderr if is_failed else sys.stdout)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from rtpo.command import Parser, command
+from rtpo.command import Parser, command, folder
 
 import numpy as np
 
@@ -32,6 +32,7 @@ from analysis.tables import (
     percent,
 )
 
+RESULTS, PAGE = Path("results"), Path("docs", "tables.md")
 FEW_SEEDS = 5
 """the percentile bootstrap over fewer seeds than these is too narrow where seeds differ much"""
 
@@ -181,20 +182,26 @@ def make_tables(results: Path, experiment: str) -> list[Table]:
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns its exit status."""
     parser = Parser(__doc__)
-    parser.add_argument("--results", type=Path, default=Path("results"), help="folder of the run records")
+    parser.add_argument("--results", type=folder, default=str(RESULTS), help="folder of the run records")
     chosen = parser.add_mutually_exclusive_group()
     chosen.add_argument("--experiment", help="folder under it, for the table of its runs")
     chosen.add_argument("--table", help="one table of the paper, by its name")
-    parser.add_argument("--output", type=Path, default=Path("results/tables"), help="folder of the tables")
-    parser.add_argument("--page", type=Path, default=Path("docs/tables.md"), help="overview of the paper's tables")
+    parser.add_argument("--output", type=Path, help="folder of the tables (default: tables/ under --results)")
+    parser.add_argument(
+        "--page",
+        type=Path,
+        help="overview of the paper's tables (default: docs/tables.md; for other folders beside them)",
+    )
     parser.add_argument("--check", action="store_true", help="write nothing; fail when the files would change")
     given = parser.parse_args(arguments)
+    output = given.output or given.results / "tables"
+    page = given.page or (PAGE if output == RESULTS / "tables" == given.results / "tables" else output / "paper.md")
     if given.experiment is None:
-        return _paper(given.results, given.output / "paper", given.page, given.table, given.check)
+        return _paper(given.results, output / "paper", page, given.table, given.check)
     tables = make_tables(given.results, given.experiment)
     if given.check:
-        return check_tables(tables, given.output, f"python analysis/make_tables.py --experiment {given.experiment}")
-    write_tables(tables, given.output)
+        return check_tables(tables, output, f"python analysis/make_tables.py --experiment {given.experiment}")
+    write_tables(tables, output)
     return 0
 
 

@@ -288,7 +288,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--page", type=Path, default=PAGE, help="the page (default: docs/paper_numbers.md)")
     given = parser.parse_args(arguments)
     text = page()
-    stale = not given.page.exists() or given.page.read_text(encoding="utf-8") != text
+    stale = not given.page.exists() or given.page.read_bytes() != text.encode()
     if given.check:
         if stale:
             print(f"{given.page} is not what analysis/paper.yaml gives: python analysis/paper.py", file=sys.stderr)

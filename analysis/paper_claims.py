@@ -6,7 +6,7 @@ Writes docs/claims.md, and the block of README.md that has the verdicts.
 import sys
 from pathlib import Path
 
-from rtpo.command import Parser, command
+from rtpo.command import Parser, command, folder
 
 from analysis import readme
 from analysis.claim_evidence import load_evidence
@@ -21,17 +21,20 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns its exit status."""
     parser = Parser(__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; fail when a page is stale")
-    parser.add_argument("--project", type=Path, default=PROJECT, help="folder of README.md, docs/ and results/")
+    parser.add_argument("--project", type=folder, default=str(PROJECT), help="folder of README.md, docs/ and results/")
     given = parser.parse_args(arguments)
     front, claims = given.project / "README.md", given.project / "docs" / "claims.md"
-    stale = _settled(claims, page(load_evidence(given.project / "results")), given.check)
-    stale += _settled(front, readme.filled(given.project, front, BLOCK), given.check)
+    texts = {
+        claims: page(load_evidence(given.project / "results")),
+        front: readme.filled(given.project, front, BLOCK),
+    }
+    stale = sum([_settled(path, text, given.check) for path, text in texts.items()])
     return int(given.check and stale > 0)
 
 
 def _settled(path: Path, text: str, check: bool) -> int:
     """1 where the file was another; it is written, or with `check` named."""
-    if path.exists() and path.read_text(encoding="utf-8") == text:
+    if path.exists() and path.read_bytes() == text.encode():
         return 0
     if check:
         print(f"{path} is not what the records give: python analysis/paper_claims.py", file=sys.stderr)

@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from rtpo.command import Parser, command
+from rtpo.command import Parser, command, folder
 
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
@@ -322,7 +322,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns its exit status."""
     parser = Parser(__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; fail when a page or the figure is stale")
-    parser.add_argument("--project", type=Path, default=PROJECT, help="folder of README.md, docs/ and results/")
+    parser.add_argument("--project", type=folder, default=str(PROJECT), help="folder of README.md, docs/ and results/")
     given = parser.parse_args(arguments)
     texts = {page: filled(given.project, page) for page in pages(given.project)}
     drawn = [] if given.check else draw(given.project)

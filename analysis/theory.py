@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from rtpo.command import Parser, command
+from rtpo.command import Parser, command, folder
 
 from analysis import theory_claims as claims
 from analysis.plots import drawn_from
@@ -452,7 +452,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns its exit status."""
     parser = Parser(__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; fail when the page or a figure is stale")
-    parser.add_argument("--project", type=Path, default=PROJECT, help="folder of docs/ and results/")
+    parser.add_argument("--project", type=folder, default=str(PROJECT), help="folder of docs/ and results/")
     given = parser.parse_args(arguments)
     results, page = given.project / "results" / "theory", given.project / "docs" / "theory.md"
     text = filled(page, results)

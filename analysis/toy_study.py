@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rtpo.command import Parser, command
+from rtpo.command import Parser, command, folder
 
 import yaml
 
@@ -341,19 +341,22 @@ def _entry(entry: str | dict[str, Any]) -> str:
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns its exit status."""
     parser = Parser(__doc__)
-    parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the study's records")
+    parser.add_argument("--results", type=folder, default=str(RESULTS), help="folder of the study's records")
     parser.add_argument("--study", type=Path, default=STUDY, help="file of the study's plan")
-    parser.add_argument("--output", type=Path, default=Path("results"), help="tables/ and figures/ go there")
+    parser.add_argument(
+        "--output", type=Path, help="tables/ and figures/ go there (default: results/; of other records, beside them)"
+    )
     parser.add_argument("--check", action="store_true", help="write nothing; fail when the tables would change")
     given = parser.parse_args(arguments)
+    output = given.output or (Path("results") if given.results.resolve() == RESULTS else given.results)
     records = load_study(given.results, given.study)
     made = tables(records)
     if given.check:
-        return check_tables(made, given.output / "tables", "python analysis/toy_study.py")
-    write_tables(made, given.output / "tables")
+        return check_tables(made, output / "tables", "python analysis/toy_study.py")
+    write_tables(made, output / "tables")
     for line in missing_lines(records):
         print(f"{NOT_RUN}: {line}")
-    for path in save_figures(records, given.output / "figures"):
+    for path in save_figures(records, output / "figures"):
         print(path)
     return 0
 

@@ -593,6 +593,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--repeats", type=whole(1), default=5, help="timings behind each median")
     parser.add_argument("--results", type=Path, default=PROJECT / "results" / "bench")
     args = parser.parse_args(arguments)
+    args.results.mkdir(parents=True, exist_ok=True)
     unknown = sorted(set(args.parts) - PARTS.keys())
     if unknown:
         parser.error(f"there is no part {', '.join(unknown)}; choose from {', '.join(PARTS)}")
@@ -606,7 +607,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "repeats": args.repeats,
         "cases": [],
     }
-    args.results.mkdir(parents=True, exist_ok=True)
     file = args.results / f"{record['started'].replace(':', '')}.json"
     print(HEADER)
     for part in args.parts:

@@ -19,6 +19,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from rtpo.decoder import Decoder
 from rtpo.engine import Request, Sampling
+from rtpo.model_folder import check_model
 from rtpo.types import as_ids
 
 
@@ -95,6 +96,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--threads", type=whole(1), default=1)
     parser.add_argument("--repeats", type=whole(1), default=5)
     args = parser.parse_args(arguments)
+    if args.context[0] > args.context[1]:
+        parser.error(f"--context is {args.context[0]} to {args.context[1]}: give the shortest first")
+    if args.model:
+        check_model(args.model)
     torch.set_num_threads(args.threads)
     model = Qwen3ForCausalLM.from_pretrained(args.model, dtype=torch.float32) if args.model else toy_model()
     model.eval()

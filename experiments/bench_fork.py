@@ -107,6 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--copies", type=whole(1), default=10)
     parser.add_argument("--output", type=Path, default=PROJECT / "results" / "bench")
     args = parser.parse_args(arguments)
+    args.output.mkdir(parents=True, exist_ok=True)
     started, load = utc_now(), os.getloadavg()[0]
     head, dirty = commit(PROJECT)
     begun = time.perf_counter()
@@ -124,7 +125,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "database_made_seconds": loaded,
         "cases": [asdict(case) | {"within": case.within} for case in cases],
     }
-    args.output.mkdir(parents=True, exist_ok=True)
     path = args.output / f"fork-{started.replace(':', '')}.json"
     write_whole(path, (json.dumps(record, indent=1) + "\n").encode())
     for case in cases:

@@ -20,6 +20,8 @@ from typing import Any
 from rtpo.command import Parser, command, positive, whole
 
 from rtpo.config import PROJECT
+from rtpo.errors import DataError
+from rtpo.json_text import parse
 from rtpo.records import commit, machine, packages, sha256, utc_now
 from rtpo.rewards.grading import MathGrader
 from rtpo.types import Grade
@@ -29,6 +31,22 @@ ENDLESS = "9^{9^{9^9}}"
 
 Pair = tuple[str, str]
 """gold and answer"""
+
+
+def read_answers(file: Path) -> list[str]:
+    """Raises DataError, naming the line."""
+    found = []
+    for number, line in enumerate(file.read_bytes().splitlines(), start=1):
+        try:
+            row = parse(line)
+        except ValueError as error:
+            raise DataError(f"line {number} of {file} is not JSON ({error}): give JSONL with `answer`.") from error
+        if not isinstance(row, dict) or "answer" not in row:
+            raise DataError(f"line {number} of {file} has no `answer`: give JSONL such as MATH-500's.")
+        found.append(str(row["answer"]))
+    if not found:
+        raise DataError(f"{file} is empty: give JSONL with `answer`.")
+    return found
 
 
 def grading_run(answers: Sequence[str], workers: int, seconds: float) -> dict[str, Any]:
@@ -88,7 +106,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seconds", type=positive, default=10.0, help="limit of one comparison")
     parser.add_argument("--results", type=Path, default=PROJECT / "results" / "bench")
     args = parser.parse_args(arguments)
-    answers = [str(json.loads(line)["answer"]) for line in args.file.read_text(encoding="utf-8").splitlines()]
+    args.results.mkdir(parents=True, exist_ok=True)
+    answers = read_answers(args.file)
     head, dirty = commit(PROJECT)
     record = {
         "started": utc_now(),
@@ -101,7 +120,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "file_sha256": sha256(args.file),
         **grading_run(answers, args.workers, args.seconds),
     }
-    args.results.mkdir(parents=True, exist_ok=True)
     place = args.results / f"grading-{record['started'].replace(':', '')}.json"
     place.write_text(json.dumps(record, indent=1) + "\n")
     print(json.dumps(record, indent=1))

@@ -138,6 +138,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--fresh", type=whole(CALLERS), default=6, help="fresh interpreters in a round")
     parser.add_argument("--results", type=Path, default=PROJECT / "results" / "bench")
     args = parser.parse_args(arguments)
+    args.results.mkdir(parents=True, exist_ok=True)
     head, dirty = commit(PROJECT)
     record: dict[str, Any] = {
         "started": utc_now(),
@@ -154,7 +155,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "least_ratio": LEAST_RATIO,
     }
     record["within"] = record["results"]["small"]["ratio"] >= LEAST_RATIO
-    args.results.mkdir(parents=True, exist_ok=True)
     file = args.results / f"python-{record['started'].replace(':', '')}.json"
     write_whole(file, json.dumps(record, indent=1).encode() + b"\n")
     for name, found in record["results"].items():

@@ -161,6 +161,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--queries", type=whole(1), default=2_000)
     parser.add_argument("--output", type=Path, default=PROJECT / "results" / "bench")
     args = parser.parse_args(arguments)
+    args.output.mkdir(parents=True, exist_ok=True)
     started = utc_now()
     head, dirty = commit(PROJECT)
     record = {
@@ -170,7 +171,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "machine": machine(),
         "packages": packages() | {"bm25s": version("bm25s")},
     } | bench(args.passages, args.queries)
-    args.output.mkdir(parents=True, exist_ok=True)
     path = args.output / f"search-{started.replace(':', '')}.json"
     write_whole(path, (json.dumps(record, indent=1) + "\n").encode())
     print(json.dumps(record, indent=1))

@@ -122,11 +122,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _tokenizer(folder: Path | None, template: Path | None) -> Any:
+    if folder is not None and not folder.is_dir():
+        raise DataError(f"{folder} cannot be read: there is no such folder. Give a model's own, with its tokenizer.")
     try:
         tokenizer: Any = byte_tokenizer() if folder is None else AutoTokenizer.from_pretrained(folder)
         if template is not None:
             tokenizer.chat_template = template.read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise DataError(
             f"{folder or template} cannot be read ({str(error).splitlines()[0]}): check the path"
         ) from error

@@ -137,6 +137,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--override", action="append", default=[], help="a Hydra override for all of them")
     parser.add_argument("--output", type=Path, default=PROJECT / "results" / "probe", help="folder of the record")
     given = parser.parse_args(arguments)
+    given.output.mkdir(parents=True, exist_ok=True)
     configs = [
         compose_run(composed("train", [f"algorithm={name}", f"task={given.task}", *given.override]))
         for name in given.algorithms
@@ -154,7 +155,6 @@ def main(arguments: list[str] | None = None) -> int:
         "seed": configs[0].seed,
         "estimators": lines,
     }
-    given.output.mkdir(parents=True, exist_ok=True)
     place = given.output / f"{given.task}-{record['started'].replace(':', '')}.json"
     place.write_text(json.dumps(record, indent=1) + "\n")
     for line in lines:

@@ -73,7 +73,7 @@ class Study:
     """The study file, with where its records are."""
 
     def __init__(self, file: Path = STUDY, results: Path = RESULTS) -> None:
-        self._file: dict[str, Any] = yaml.safe_load(file.read_text())
+        self._file = _read(file)
         self._results = results
         self._rates_file = results / "learning_rates.json"
 
@@ -207,6 +207,18 @@ def missing(study: Study, task: str | None = None, only: str = "") -> list[str]:
     parts = [(part, one) for part in PARTS for one in study.planned(part)]
     wanted = chosen([one for _, one in parts], task, only)
     return [f"{part}: {one[0]}" for part, one in parts if one in wanted and not study.folder(one[0]).is_finished]
+
+
+def _read(file: Path) -> dict[str, Any]:
+    """Raises DataError for what is no plan of a study."""
+    try:
+        plan = yaml.safe_load(file.read_bytes())
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise DataError(f"{file} is not YAML ({' '.join(str(error).split())}): give the plan of a study.") from error
+    needed = {"settings", "learning_rates", "validation", "warm_starts", "core", "rest", "controls"}
+    if not isinstance(plan, dict) or not needed <= plan.keys():
+        raise DataError(f"{file} is no plan of a study: it needs {', '.join(sorted(needed))}.")
+    return plan
 
 
 def _configuration(entry: str | dict[str, Any]) -> Configuration:

@@ -1,6 +1,5 @@
 """Checks of a Hugging Face model folder, before any process is started for it."""
 
-import json
 from pathlib import Path
 
 from huggingface_hub.errors import StrictDataclassError
@@ -8,6 +7,7 @@ from safetensors import SafetensorError, safe_open
 from transformers import Qwen3Config
 
 from rtpo.errors import ConfigError, DataError
+from rtpo.json_text import parse
 from rtpo.qwen3 import check_architecture
 
 
@@ -29,7 +29,7 @@ def check_model(folder: str | Path, top_logprobs: int = 0, *, embedded: bool = F
     contents = {}
     for name in ("config.json", "tokenizer_config.json"):
         try:
-            contents[name] = json.loads((path / name).read_text(encoding="utf-8"))
+            contents[name] = parse((path / name).read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise DataError(f"model.path {path} has no {name}: copy the whole model folder.") from None
         except ValueError as error:

@@ -5,13 +5,13 @@ said each required string). An agent that neither writes nor says a required str
 therefore scores on every task without a gold write and without a required string.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rtpo.errors import DataError
+from rtpo.json_text import parse
 
 WRITES = frozenset(
     {
@@ -115,7 +115,7 @@ def read_splits(path: str | Path) -> dict[str, tuple[str, ...]]:
 
 def _read_json(path: Path) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return parse(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise DataError(f"file {path} cannot be read ({error.strerror}): check the path") from error
     except ValueError as error:

@@ -5,7 +5,6 @@ has wishes in two splits. As on the airline tasks some wishes are against the de
 is to be written.
 """
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -18,6 +17,7 @@ import numpy as np
 from rtpo.booking.database import BAG_PRICE, CABINS, DATES, TODAY, Database, Departure, Reservation, base
 from rtpo.booking.tools import TOOLS, TRANSFER
 from rtpo.errors import ConfigError, DataError
+from rtpo.json_text import parse
 from rtpo.seeds import generator
 from rtpo.splits import SPLITS, split_of
 from rtpo.tools.base import Arguments
@@ -137,9 +137,9 @@ def read_tasks(path: str | Path) -> list[Task]:
 
 def _read_line(place: str, line: str) -> Task:
     try:
-        fields: Any = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise DataError(f"{place} is not JSON ({error.msg}): write one object a line") from error
+        fields: Any = parse(line)
+    except ValueError as error:
+        raise DataError(f"{place} is not JSON ({error}): write one object a line") from error
     if not isinstance(fields, dict) or set(fields) != {"uid", "wish"}:
         raise DataError(f"{place} must be an object with the fields uid and wish, and no others")
     if not all(isinstance(value, str) and value for value in fields.values()):

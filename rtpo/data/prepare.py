@@ -109,6 +109,8 @@ class DataFolder:
             raw = self._kept(name) or self._fetch(known)
         records, dropped = parse_file(name, stand_in or self._raw(name), known.parse)
         rows = len(records) + len(dropped)
+        if not records:
+            raise DataError(f"{name}: {stand_in or raw.source} has no row to keep: give the set's own file")
         if rows != known.rows and not raw.may_differ:
             raise DataError(
                 f"{name} has {rows} rows in {raw.source}, and {known.rows} were expected: give the right file with "

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rtpo.errors import DataError
+from rtpo.json_text import parse
 from rtpo.records import disk_errors, sha256, write_whole
 from rtpo.types import Task
 
@@ -76,9 +77,9 @@ def read_records(path: str | Path) -> list[Task]:
 
 def _read_line(place: str, line: str) -> Task:
     try:
-        row: Any = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{place} is not JSON ({getattr(error, 'msg', error)}): {_REMEDY}") from error
+        row: Any = parse(line)
+    except ValueError as error:
+        raise DataError(f"{place} is not JSON ({error}): {_REMEDY}") from error
     if not isinstance(row, dict):
         raise DataError(f"{place} is not an object: {_REMEDY}")
     uid, question, answers, meta = (row.pop(key, default) for key, default in _FIELDS)

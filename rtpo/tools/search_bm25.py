@@ -25,6 +25,7 @@ from bm25s import BM25
 from bm25s.stopwords import STOPWORDS_EN
 
 from rtpo.errors import DataError, Held
+from rtpo.json_text import parse
 from rtpo.records import disk_errors, sha256, write_whole
 from rtpo.tools.search_http import split_contents
 from rtpo.tools.search_text import Passage, render
@@ -177,8 +178,8 @@ def _rows(passages: Path, digest: Any) -> Iterator[_Row]:
 
 def _row(line: bytes, place: str) -> _Row:
     try:
-        row = json.loads(line)
-    except (ValueError, RecursionError) as error:
+        row = parse(line)
+    except ValueError as error:
         raise DataError(f"{place} is not JSON: {error}.") from error
     match row:
         case {"id": str() | int() as uid, "contents": str(contents)}:
@@ -187,12 +188,6 @@ def _row(line: bytes, place: str) -> _Row:
             passage = Passage(row.get("title", ""), text)
         case _:
             raise DataError(f"{place} is neither {{id, title, text}} nor {{id, contents}}.")
-    try:
-        # half surrogate pairs, which JSON can spell, are in no file
-        for part in (str(uid), passage.title, passage.text):
-            part.encode()
-    except UnicodeEncodeError as error:
-        raise DataError(f"{place} has half of a surrogate pair: {error}.") from error
     return _Row(str(uid), passage.title, passage.text)
 
 

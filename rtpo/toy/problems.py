@@ -3,11 +3,11 @@
 A problem's split is a function of a hash of the problem, so no two splits can share one.
 """
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
+from rtpo import json_text
 from rtpo.errors import ConfigError, DataError
 from rtpo.splits import SPLITS, split_of
 from rtpo.types import Task
@@ -66,9 +66,9 @@ def read_tasks(path: str | Path, parse: Callable[[str], Problem], example: str) 
 
 def _read_line(place: str, line: str, parse: Callable[[str], Problem], example: str) -> Task:
     try:
-        fields: Any = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise DataError(f"{place} is not JSON ({error.msg}): write one object a line") from error
+        fields: Any = json_text.parse(line)
+    except ValueError as error:
+        raise DataError(f"{place} is not JSON ({error}): write one object a line") from error
     if not isinstance(fields, dict) or set(fields) != {"question", "answer", "uid"}:
         raise DataError(f"{place} must be an object with the fields question, answer and uid, and no others")
     if not isinstance(fields["question"], str):

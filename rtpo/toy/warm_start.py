@@ -6,6 +6,7 @@ model under the whole history is a mild mismatch and not nonsense.
 
 import asyncio
 import json
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -99,8 +100,8 @@ class FineTuning:
     def __post_init__(self) -> None:
         for name in ("steps", "cycles", "batch_size"):
             _check_count(name, getattr(self, name))
-        if not self.learning_rate > 0:
-            raise ConfigError(f"learning_rate is {self.learning_rate}: give a number above 0")
+        if not 0 < self.learning_rate < math.inf:
+            raise ConfigError(f"learning_rate is {self.learning_rate}: give a finite number above 0")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
