@@ -17,6 +17,7 @@ from omegaconf import DictConfig
 
 from rtpo.call_audit import call_audit
 from rtpo.chat import ChatFormat
+from rtpo.checksums import start_of
 from rtpo.config import PROJECT, Count, SamplingConfig, TaskConfig, portable, read_tree
 from rtpo.diagnostics import call_counts, cut_turns
 from rtpo.endpoint import EndpointSettings
@@ -291,11 +292,12 @@ def _said(output_ids: Any, stop: StopReason) -> Any:
 
 class EvaluationFolder:
     """results/<experiment>/<label>/<benchmark>/: `config.yaml`, `samples.jsonl`, `summary.json`, and `manifest.json`,
-    written last."""
+    written last. Until then `samples.sha256` has the length and the checksum of the lines so far."""
 
     def __init__(self, path: Path) -> None:
         self.run = RunFolder(path)
         self.path = path
+        self._so_far = path / "samples.sha256"
 
     @property
     def samples(self) -> Path:
@@ -306,6 +308,7 @@ class EvaluationFolder:
 
         Raises DataError for a file with other lines.
         """
+        self._check_so_far()
         if not self.samples.exists():
             return []
         text = self.samples.read_bytes()
@@ -338,6 +341,20 @@ class EvaluationFolder:
             os.truncate(self.samples, ends[whole])
         return lines[:whole]
 
+    def _check_so_far(self) -> None:
+        """Raises DataError for lines that are not as they were written. An evaluation that an earlier version began has
+        no checksum."""
+        if not self._so_far.exists():
+            return
+        afresh = f"delete {self.path} to start afresh."
+        try:
+            size, digest = self._so_far.read_text(encoding="utf-8").split()
+            found = start_of(self.samples, int(size))
+        except ValueError as error:
+            raise DataError(f"{self._so_far} is damaged: {afresh}") from error
+        if found.sha256 != digest:
+            raise DataError(f"{self.samples} is damaged in its first {size} bytes: {afresh}")
+
     def check_finished(self) -> None:
         """Raises DataError for a manifest that is damaged, and a file that is not as it says."""
         for name, expected in read_manifest(self.path / "manifest.json", SCHEMA, ("files",))["files"].items():
@@ -346,17 +363,23 @@ class EvaluationFolder:
 
     def append(self, lines: list[Line]) -> None:
         """To disk."""
-        text = "".join(json.dumps(line) + "\n" for line in lines).encode()
-        with disk_errors(self.samples), self.samples.open("ab") as out:
-            out.write(text)
-            out.flush()
+        self.run.append(SAMPLES, lines)
+        written = self.run.written(SAMPLES)
+        with disk_errors(self.samples), self.samples.open("rb") as out:
             os.fsync(out.fileno())
+            write_whole(self._so_far, f"{written.size} {written.sha256}\n".encode())
 
     def finish(self, summary: dict[str, Any], manifest: dict[str, Any]) -> None:
+        """Raises DataError for a file that is not as it was written."""
+        try:
+            files = self.run.checksums("config.yaml", SAMPLES)
+        except DataError as error:
+            raise DataError(f"{error} Restore it, or delete {self.path}, and evaluate again.") from error
         with disk_errors(self.path):
             write_whole(self.path / "summary.json", _json(summary))
-            files = {name: sha256(self.path / name) for name in ("config.yaml", SAMPLES, "summary.json")}
+            files["summary.json"] = sha256(self.path / "summary.json")
             write_whole(self.path / "manifest.json", _json(manifest | {"files": files}))
+            self._so_far.unlink(missing_ok=True)
 
 
 def identity(config: EvaluateConfig, panel: Panel, checkpoint: dict[str, Any]) -> dict[str, Any]:

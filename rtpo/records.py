@@ -89,7 +89,7 @@ class RunFolder:
                 f"{self.path} holds a run with another configuration; different: {'; '.join(different)}. Change them "
                 "back to resume it, or choose another experiment_name=<name>."
             )
-        self._as_written("config.yaml")
+        self.written("config.yaml")
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -107,23 +107,30 @@ class RunFolder:
 
     def append(self, file: str, lines: list[dict[str, Any]]) -> None:
         data = "".join(json.dumps(line) + "\n" for line in lines).encode()
-        written = self._as_written(file)
+        written = self.written(file)
         with disk_errors(self.path / file), (self.path / file).open("ab") as out:
             out.write(data)
         written.add(data)
 
-    def _as_written(self, file: str) -> Appended:
+    def written(self, file: str) -> Appended:
         """What the file should hold by all that this process wrote and checked; at first, what it holds."""
         if file not in self._written:
             self._written[file] = start_of(self.path / file, _size(self.path / file))
         return self._written[file]
+
+    def checksums(self, *files: str) -> dict[str, str]:
+        """Of what these files should hold. Raises DataError for one that does not."""
+        for file in files:
+            if not (self.path / file).exists() or sha256(self.path / file) != self.written(file).sha256:
+                raise DataError(f"{self.path / file} is damaged: its sha256 is not that of what was written.")
+        return {file: self.written(file).sha256 for file in files}
 
     def save(self, name: str, state: dict[str, Any], write_weights: Any, keep: int) -> None:
         """A save under checkpoints/<name>. `write_weights(folder)` writes weights and returns its part of the state.
         Until all is on disk, and again while it is deleted, a save is called <name>.partial, which is never read.
         """
         partial, final = _partial(self._saves / name), self._saves / name
-        written = {file: (so_far.size, so_far.sha256) for file in LINE_FILES for so_far in [self._as_written(file)]}
+        written = {file: (so_far.size, so_far.sha256) for file in LINE_FILES for so_far in [self.written(file)]}
         with disk_errors(final):
             shutil.rmtree(partial, ignore_errors=True)
             partial.mkdir(parents=True)
@@ -256,11 +263,8 @@ class RunFolder:
         """
         for file in LINE_FILES:
             self.append(file, [])
-        files = {file: self._as_written(file).sha256 for file in ("config.yaml", *LINE_FILES)}
         with self._naming_the_way_back():
-            for file, digest in files.items():
-                if sha256(self.path / file) != digest:
-                    raise DataError(f"{self.path / file} is damaged: its sha256 is not that of what was written.")
+            files = self.checksums("config.yaml", *LINE_FILES)
             latest = self.latest_name
         if (self.path / JOURNAL).exists():
             files[JOURNAL] = sha256(self.path / JOURNAL)

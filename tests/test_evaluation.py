@@ -495,6 +495,42 @@ def test_a_damaged_file_is_refused(
         damaged.recover(SAMPLES)
 
 
+def test_a_damaged_line_is_refused_when_the_evaluation_goes_on(config: EvaluateConfig, policy: Policy) -> None:
+    evaluate(replace(config, experiment_name="whole"))
+    engine = policy.engine
+    policy.engine = DownAfter(engine, 30)  # type: ignore[assignment]
+    with pytest.raises(InfrastructureError):
+        evaluate(config)
+    policy.engine = engine
+    file = folder_of(config) / "samples.jsonl"
+    whole = file.read_bytes()
+    assert b'"reward": 0.0' in whole
+    file.write_bytes(whole.replace(b'"reward": 0.0', b'"reward": 1.0', 1))
+    with pytest.raises(DataError, match=r"samples\.jsonl is damaged in its first \d+ bytes: delete"):
+        evaluate(config)
+    file.write_bytes(whole)
+    so_far = folder_of(config) / "samples.sha256"
+    known = so_far.read_bytes()
+    so_far.write_bytes(b"")
+    with pytest.raises(DataError, match=r"samples\.sha256 is damaged: delete"):
+        evaluate(config)
+    so_far.write_bytes(known)
+    evaluate(config)
+    assert lines_of(config) == lines_of(replace(config, experiment_name="whole"))
+    assert not so_far.exists()
+
+
+@pytest.mark.parametrize("file", ["config.yaml", "samples.jsonl"])
+def test_there_is_no_manifest_of_a_damaged_file(tmp_path: Path, file: str) -> None:
+    folder = EvaluationFolder(tmp_path)
+    folder.run.open({"seed": 0})
+    folder.append([{"position": 0, "sample": 0}])
+    (tmp_path / file).write_bytes((tmp_path / file).read_bytes().replace(b"0", b"1", 1))
+    with pytest.raises(DataError, match=rf"{file} is damaged: its sha256 .* evaluate again"):
+        folder.finish({}, {})
+    assert not (tmp_path / "manifest.json").exists()
+
+
 def test_a_killed_evaluation_goes_on(config: EvaluateConfig, policy: Policy) -> None:
     """SIGKILL in a process of its own, at two moments, the second in the middle of a line."""
     evaluate(replace(config, experiment_name="whole"))

@@ -38,7 +38,7 @@ def test_a_run_leaves_its_records_and_stays_in_its_budget(finished: RunFolder) -
     assert (ledger["lost"], ledger["reserved"]) == (0, 0)
     assert steps[-1]["rollouts"] == ledger["rollouts"] == sum(c["rollouts"] for s in steps for c in s["rollout_calls"])
     assert manifest["steps"] == len(steps)
-    assert set(manifest["files"]) == {"config.yaml", *LINE_FILES}
+    assert set(manifest["files"]) == {"config.yaml", "charges.jsonl", *LINE_FILES}
     evaluations = lines(finished.path, "evaluations.jsonl")
     assert [(e["when"], e["mode"]) for e in evaluations] == [
         (when, mode) for when in ("before", "after") for mode in ("sampled", "greedy") for _ in range(4)
