@@ -281,6 +281,17 @@ def test_a_local_file_stands_in_for_any_set(name: str, tmp_path: Path) -> None:
     assert manifest["raw"]["may_differ"]
 
 
+def test_the_decrypted_copy_of_xbench_is_taken_when_others_are_accepted(tmp_path: Path) -> None:
+    data = DataFolder(tmp_path / "data")
+    plain = tmp_path / "test.jsonl"
+    plain.write_text('{"question": "q", "answer": "a"}\n')
+    with pytest.raises(DataError, match=r"xbench: .* add --accept-other"):
+        data.prepare("xbench", plain)
+    manifest = data.prepare("xbench", plain, may_differ=True)
+    assert (manifest["raw"]["may_differ"], manifest["raw"]["revision"], manifest["raw_rows"]) == (True, "unverified", 1)
+    assert [(task.question, task.answer) for task in read_records(data.file("xbench"))] == [("q", ("a",))]
+
+
 def test_a_stand_in_is_held_to_the_registry(tmp_path: Path) -> None:
     data = DataFolder(tmp_path)
     with pytest.raises(DataError, match=rf"gsm8k: .* has the sha256 {sha256(FILES['gsm8k'])}, and 9f098df7\w+ was"):

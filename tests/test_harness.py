@@ -1,6 +1,7 @@
 """The harness: what it charges, what it trains, and what it refuses."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from scripted import (
     solver,
 )
 
+from rtpo.diagnostics import rollout_metrics
 from rtpo.errors import BudgetExceeded, InfrastructureError, NonFinite, StaleEngine
 from rtpo.rows import trajectory_rows, turn_row
 from rtpo.toy.math_problems import problems
@@ -466,3 +468,11 @@ def test_ungraded_rollouts_are_counted_apart() -> None:
     assert (logged["rollouts"], logged["graded"], logged["success"]) == (3, 2, 0.5)
     assert logged["terminations"] == {"answered": 2, "open": 1}
     assert logged["grades"] == {"graded": 2, "pending": 1}
+
+
+def test_spoiled_answers_are_zeros_and_counted() -> None:
+    harness = scripted_harness(in_turn(ANSWER_RIGHT, ANSWER_WRONG))
+    right, wrong = (group[0] for group in harness.rollout([TASK] * 2, n=1, role=Role.CHAIN))
+    spoiled = replace(wrong, grade=replace(wrong.grade, spoiled=True))
+    logged = rollout_metrics([right, spoiled], Role.CHAIN)
+    assert (logged["graded"], logged["grades"], logged["spoiled"]) == (2, {"graded": 2}, 1)

@@ -69,6 +69,7 @@ def test_a_program_that_fails_or_prints_nothing_is_told() -> None:
         ("\\boxed{12}", "right"),
         ("\\boxed{1} or \\boxed{\\frac{24}{2}}", "right"),
         ("\\boxed{12} or \\boxed{1}", "wrong"),
+        ("$\\boxed 12$, or \\boxed{1", "right"),
         ("<think>\\boxed{12}</think>12", "no answer in a box"),
         ("<think>\\boxed{12}", "no answer in a box"),
         ("\\boxed{12", "no answer in a box"),
