@@ -17,7 +17,7 @@ import threading
 import time
 import weakref
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Literal
 
@@ -42,13 +42,6 @@ class _NoVerdict:
 
     why: str
     by: Literal["time", "expressions", "gold", "outside"]
-
-
-@dataclass(frozen=True, slots=True)
-class _Spoiled:
-    """A comparison that the answer alone kept from a verdict."""
-
-    why: str
 
 
 class MathGrader:
@@ -88,18 +81,18 @@ class MathGrader:
         """
         if isinstance(golds, str) or not golds:
             raise ValueError(f"golds is {golds!r}: give a tuple of one accepted answer or more")
-        results = []
+        results: dict[str, str | _NoVerdict] = {}
         for gold in golds:
-            results.append(self._compare(gold, answer))
-            if results[-1] == RIGHT:
+            results[gold] = self._compare(gold, answer)
+            if results[gold] == RIGHT:
                 return Grade(GradeOutcome.GRADED, 1.0, RIGHT)
-        failed = [result.why for result in results if isinstance(result, _NoVerdict)]
+        failed = {gold: result for gold, result in results.items() if isinstance(result, _NoVerdict)}
         if failed:
-            return Grade(GradeOutcome.UNGRADABLE, None, "; ".join(failed))
-        spoiled = [result.why for result in results if isinstance(result, _Spoiled)]
-        if spoiled:
-            return Grade(GradeOutcome.GRADED, 0.0, "; ".join(spoiled), spoiled=True)
-        is_read = WRONG in results
+            why = "; ".join(result.why for result in failed.values())
+            if all(result.by in ("time", "expressions") and self._is_fit(gold) for gold, result in failed.items()):
+                return Grade(GradeOutcome.GRADED, 0.0, f"{why}, by the answer alone", spoiled=True)
+            return Grade(GradeOutcome.UNGRADABLE, None, why)
+        is_read = WRONG in results.values()
         return Grade(GradeOutcome.GRADED, 0.0, WRONG if is_read else "the answer cannot be read as mathematics")
 
     def close(self) -> None:
@@ -121,24 +114,22 @@ class MathGrader:
         self._lock = threading.Lock()
         self._places = threading.Semaphore(self.workers)
 
-    def _compare(self, gold: str, answer: str) -> "str | _NoVerdict | _Spoiled":
+    def _compare(self, gold: str, answer: str) -> str | _NoVerdict:
         """RIGHT, WRONG, UNREADABLE_ANSWER, or what kept it from one of them."""
         with self._places:
             result = self._ask(gold, answer)
             # memory that an earlier grade still holds, or a signal, may be gone with the child
             if isinstance(result, _NoVerdict) and result.by in ("expressions", "outside"):
                 result = self._ask(gold, answer, is_new=True)
-            if isinstance(result, str):
-                return result
-            why = f"comparing {_shown(answer)} with {_shown(gold)} {result.why}"
+        if isinstance(result, str):
+            return result
+        return replace(result, why=f"comparing {_shown(answer)} with {_shown(gold)} {result.why}")
+
+    def _is_fit(self, gold: str) -> bool:
+        """Whether a gold can be graded by, which the answer that failed with it is then the cause of."""
+        with self._places:
             # a comparison with itself may be over before it has begun
-            if (
-                result.by in ("time", "expressions")
-                and self._ask(gold, gold, is_new=True) == RIGHT
-                and self._ask(gold, _OTHER) in _VERDICTS
-            ):
-                return _Spoiled(f"{why}, by the answer alone")
-            return _NoVerdict(why, result.by)
+            return self._ask(gold, gold, is_new=True) == RIGHT and self._ask(gold, _OTHER) in _VERDICTS
 
     def _ask(self, gold: str, answer: str, is_new: bool = False) -> str | _NoVerdict:
         """What one child says: RIGHT, WRONG, UNREADABLE_ANSWER, or why there is no verdict."""

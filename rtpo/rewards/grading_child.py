@@ -28,7 +28,7 @@ _ANGLE = r"[({]?\s*([\d.]+)\s*\^\s*\{?\s*\\circ\s*\}?\s*[)}]?"
 _REWRITTEN: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
     (re.compile(r"\\(?:text)?color\s*\{[^{}]*\}"), ""),
     (re.compile(r"^\s*\{([^{}]*)\}\s*$"), r"\1"),
-    (re.compile(r"(?<![\\.])[;.,]\s*$"), ""),
+    (re.compile(r"(?<![\\.])(?<!\\right)[;.,]\s*$"), ""),
     # %, percent and ° at the end are not read: 25\% is 25
     (re.compile(r"\s*(?:\\?%|percent|°)\s*$"), ""),
     (re.compile(r"\\varnothing(?![a-zA-Z])"), r"\\emptyset"),
