@@ -20,7 +20,7 @@ from analysis.paper_slips import ARITHMETIC, EXPECTATION, READING, recomputed
 from analysis.paper_tables import NOT_MEASURED, Made, Missing, Outcome, Records, commands, make_table
 from analysis.records import RunGroup
 from analysis.reproduction import CellPlan, Reproduction, load_reproduction
-from analysis.tables import NOT_RUN, number
+from analysis.tables import NOT_RUN, ONE_SEED, number
 from analysis.theory import Verdict, verdicts
 from analysis.toy_records import TRAINED, StudyRecords, load_study
 
@@ -155,7 +155,8 @@ def _estimated(what: str, unit: str, outcomes: Sequence[Outcome], margin: Callab
         return missing
     found = margin(*outcomes)
     interval = _interval(found)
-    return Part(what, _shown(interval, DIGITS.get(unit, 0), unit, found), order(interval, found.seeds), aside)
+    shown, said = _shown(interval, DIGITS.get(unit, 0), unit, found), order(interval, found.seeds)
+    return Part(what, shown, said, aside, found.seeds, "seeds")
 
 
 def _of_scale(made: Made) -> Outcome:
@@ -193,21 +194,22 @@ def same(evidence: Evidence, claim: Same) -> list[Part]:
     closed, slack, interval = claim.closed(evidence.paper), claim.slack(evidence.paper), _interval(found)
     unit = cells[names[0], claim.column][0].unit if claim.formula in names else "ratio"
     shown = f"{_shown(interval, 2, unit, found)}, claimed {number(closed, 2)} with slack {number(slack, 2)}"
-    return [Part(claim.what, shown, equality(interval, found.seeds, closed, slack))]
+    said = equality(interval, found.seeds, closed, slack)
+    return [Part(claim.what, shown, said, count=found.seeds, of="seeds")]
 
 
 def _interval(found: Estimate) -> Interval | None:
     if not isfinite(found.value):
         return None
     questions = sum(count for name, count in found.units.items() if name.startswith("questions"))
-    return Interval(found.value, *found.interval, found.seeds, questions)
+    return Interval(found.value, *found.interval, found.seeds, questions, found.seeds == 1)
 
 
 def _shown(interval: Interval | None, digits: int, unit: str, found: Estimate) -> str:
     if interval is None:
         return "no value"
     mean, low, high = (number(part, digits, sign=True) for part in (interval.mean, interval.low, interval.high))
-    width = "no interval" if interval.low != interval.low else f"[{low}, {high}]"
+    width = "no interval" if interval.low != interval.low else f"[{low}, {high}]{ONE_SEED if interval.alone else ''}"
     units: dict[str, int] = defaultdict(int)
     for name, count in found.units.items():
         units[name.partition(" ")[0]] += count

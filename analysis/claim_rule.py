@@ -6,7 +6,7 @@ from math import isnan
 
 from analysis.claims import CONTRADICTED, LEAST_PAIRS, SUPPORTED, UNDECIDED, outcome
 from analysis.intervals import Interval
-from analysis.tables import NOT_RUN
+from analysis.tables import FEW_RUNS, INTERVALS, NOT_RUN, said
 from analysis.theory import CONSISTENT
 from analysis.theory_records import RESOLUTION, Comparison, equal
 
@@ -19,7 +19,8 @@ RULE = (
     "below 0, and undecided otherwise. An equality is contradicted where the interval, widened by the slack that "
     "stands beside it, does not reach the value, undecided where a side of it is wider than the slack, and supported "
     "otherwise; where all runs are alike their value stands for the interval. Fewer than "
-    f"{LEAST_PAIRS} runs, or pairs of runs of one seed, decide nothing. A claim has the verdict that all of its parts "
+    f"{LEAST_PAIRS} runs, or pairs of runs of one seed, decide nothing; what rests on fewer than {FEW_RUNS} says so in "
+    f"brackets. {INTERVALS.replace('They are', 'Intervals are', 1)} A claim has the verdict that all of its parts "
     "have, and is mixed where they differ; one that says “all” is contradicted where one part is. Parts marked “ours”, "
     "which the paper does not claim, or “beside” do not count. Parts without a complete run are not run and do not "
     "count either; how many were run is said. Of the paper's printed numbers, a part is supported where they have what "
@@ -36,18 +37,20 @@ MANY = (
 @dataclass(frozen=True)
 class Part:
     """What is compared, the numbers found, and what they say by RULE. aside: why the claim's verdict does
-    not heed it, in a word."""
+    not heed it, in a word. count: the runs, pairs or seeds (`of`) that it rests on; 0 where it is not on runs."""
 
     what: str
     shown: str
     outcome: str
     aside: str = ""
+    count: int = 0
+    of: str = "pairs"
 
     @property
     def text(self) -> str:
         ours = f" ({self.aside})" if self.aside else ""
         shown = f": {self.shown}" if self.shown else ""
-        return f"*{self.outcome}*{ours}, {self.what}{shown}"
+        return f"*{said(self.outcome, [self.count], self.of)}*{ours}, {self.what}{shown}"
 
 
 def order(difference: Interval | None, pairs: int) -> str:
@@ -66,13 +69,21 @@ def equality(found: Interval | None, pairs: int, closed: float, slack: float) ->
 
 def verdict(parts: Sequence[Part], every: bool = False) -> str:
     """What the parts that count say together. every: the claim says “all”."""
-    counted = [part.outcome for part in parts if not part.aside]
+    counted = [part for part in parts if not part.aside]
     if not counted:
         return NOT_TESTABLE
-    run = [each for each in counted if each != NOT_RUN]
+    run = [part for part in counted if part.outcome != NOT_RUN]
     if not run:
         return NOT_RUN
-    word = run[0] if len(set(run)) == 1 else f"{MIXED}: {', '.join(sorted(set(run), key=_ORDER.index))}"
-    if every and CONTRADICTED in run:
-        word = CONTRADICTED
+    words = sorted({part.outcome for part in run}, key=_ORDER.index)
+    if every and CONTRADICTED in words:
+        words = [CONTRADICTED]
+    each = [_said([part for part in run if part.outcome == word]) for word in words]
+    word = each[0] if len(each) == 1 else f"{MIXED}: {', '.join(each)}"
     return word if len(run) == len(counted) else f"{word} ({len(run)} of {len(counted)} parts run)"
+
+
+def _said(parts: Sequence[Part]) -> str:
+    """The word of parts of one outcome, with the runs that it rests on where these are few."""
+    kinds = {part.of for part in parts if part.count}
+    return said(parts[0].outcome, [part.count for part in parts], kinds.pop() if len(kinds) == 1 else "runs")

@@ -46,7 +46,8 @@ def _of_runs(
     if group is None:
         return Part(what, "", NOT_RUN)
     found = measures.run_difference(group, group, lambda run, _: value(run))
-    return Part(what, _plain(found, digits, sign, many(len(group.runs), "run")), judge(found, len(group.runs)))
+    runs = len(group.runs)
+    return Part(what, _plain(found, digits, sign, many(runs, "run")), judge(found, runs), count=runs, of="runs")
 
 
 def pairs_differ(
@@ -63,7 +64,8 @@ def pairs_differ(
     if not first.runs:
         return Part(what, "", NOT_RUN)
     found = measures.run_difference(first, second, value)
-    return Part(what, _plain(found, digits, True, f"{len(first.runs)} pairs"), judge(found, len(first.runs)))
+    pairs = len(first.runs)
+    return Part(what, _plain(found, digits, True, many(pairs, "pair")), judge(found, pairs), count=pairs)
 
 
 def _plain(found: Interval | None, digits: int, sign: bool, runs: str) -> str:
@@ -91,13 +93,10 @@ def ratio_below(evidence: Evidence, role: str, label: str, what: str) -> Part:
     if groups[0] is None or groups[1] is None:
         return Part(what, "", NOT_RUN)
     first, second = measures.paired(groups[0], groups[1])
-    found = MEASURES["ratio"][1](first, second) if first.runs else None
-    runs = f"{len(first.runs)} pairs"
-    return (
-        Part(what, _plain(found, 3, True, runs), order(found, len(first.runs)))
-        if first.runs
-        else Part(what, "", NOT_RUN)
-    )
+    if not first.runs:
+        return Part(what, "", NOT_RUN)
+    found, pairs = MEASURES["ratio"][1](first, second), len(first.runs)
+    return Part(what, _plain(found, 3, True, many(pairs, "pair")), order(found, pairs), count=pairs)
 
 
 def tied_as_expected(groups: tuple[RunGroup | None, RunGroup | None], what: str) -> Part:
@@ -143,7 +142,7 @@ def study_pair(
             if measure == "success" and difference is not None:
                 each += f", {difference.questions} questions"
             said = order(difference, found.pairs)
-            made.append(Part(what, f"{percent(difference, sign=True)}, {each}", said, aside))
+            made.append(Part(what, f"{percent(difference, sign=True)}, {each}", said, aside, found.pairs))
         return made
 
     return parts

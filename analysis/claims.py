@@ -9,10 +9,9 @@ import numpy as np
 
 from analysis import measures
 from analysis.intervals import Interval
-from analysis.make_tables import FEW_SEEDS
 from analysis.measures import HeldOut
 from analysis.records import Run, RunGroup
-from analysis.tables import NO_VALUE, NOT_RUN, Table, number, percent
+from analysis.tables import FEW_RUNS, INTERVALS, NO_VALUE, NOT_RUN, Table, number, percent, said
 from analysis.toy_records import StudyRecords
 
 LEAST_PAIRS = 3
@@ -21,7 +20,8 @@ SUPPORTED, CONTRADICTED, UNDECIDED = "supported", "contradicted", "undecided"
 RULE = (
     "The rule is the same for every claim. A task supports it where the whole interval lies above 0, contradicts it "
     f"where it lies below 0, and leaves it undecided otherwise or with fewer than {LEAST_PAIRS} pairs. Supported, "
-    "contradicted or undecided is what all of the claim's tasks say; where they differ the verdict is mixed. "
+    "contradicted or undecided is what all of the claim's tasks say; where they differ the verdict is mixed. A verdict "
+    f"that rests on fewer than {FEW_RUNS} pairs says so in brackets. "
     "There is no correction for the number of claims."
 )
 
@@ -157,14 +157,14 @@ def outcome(difference: Interval | None, pairs: int) -> str:
 
 def verdict(findings: Mapping[str, Finding]) -> str:
     """What the tasks, by title, say together, by RULE."""
-    outcomes = {task: found.outcome for task, found in findings.items()}
-    kinds = set(outcomes.values())
+    kinds = {found.outcome for found in findings.values()}
     if not findings:
         return NO_VALUE
-    each = ", ".join(f"{outcome} on {task}" for task, outcome in outcomes.items())
+    each = ", ".join(said(f"{found.outcome} on {task}", [found.pairs]) for task, found in findings.items())
     if len(kinds) == 1:
         (kind,) = kinds
-        return each if len(outcomes) == 1 and kind != NOT_RUN else kind
+        alone = len(findings) == 1 and kind != NOT_RUN
+        return each if alone else said(kind, [found.pairs for found in findings.values()])
     return each if NOT_RUN in kinds else f"mixed: {each}"
 
 
@@ -186,9 +186,8 @@ def claims_table(records: StudyRecords, titles: Mapping[str, str]) -> Table:
         "Claims and what the toy study says of them. Toy scale: a verdict here is about these toy tasks, not about the "
         "paper's results. A difference is the first minus the second, over pairs of runs of one warm start and seed, "
         "turned so that above 0 is for the claim; then its mean on each warm start, where there are two, and how many "
-        "of the planned pairs are finished. Brackets: 95 % bootstrap intervals, of success over runs and questions, "
-        f"otherwise over runs alone, each drawn among those of its warm start; below {FEW_SEEDS} pairs they are rough. "
-        f"They do not cover other warm starts. Claims of the source “{PAPER}” are the paper's, measured on this "
+        "of the planned pairs are finished. Brackets: 95 % intervals, of success over runs and questions, otherwise "
+        f"over runs alone. {INTERVALS} Claims of the source “{PAPER}” are the paper's, measured on this "
         "project's toy tasks; the others are this project's own questions. On cost the paper counts at equal trunks "
         f"and reports RTPO as the dearer. {RULE}"
     )

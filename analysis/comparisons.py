@@ -8,9 +8,9 @@ from analysis.estimates import Cells, Estimate, estimate, improvement, interquar
 from analysis.intervals import fisher, holm, newcombe, wilson
 from analysis.labels import styles
 from analysis.paper import Paper, PaperTable
-from analysis.paper_tables import FEW_SEEDS, TOY, TOY_RATE, Records
+from analysis.paper_tables import TOY, TOY_RATE, Records
 from analysis.reproduction import Methods, Printed, Source
-from analysis.tables import NO_VALUE, Table, number
+from analysis.tables import INTERVALS, NO_VALUE, ONE_SEED, Table, number
 from rtpo.data.registry import REGISTRY
 from rtpo.errors import DataError
 
@@ -144,7 +144,6 @@ def methods_table(records: Records, methods: Methods) -> Table | None:
     without any."""
     rows: list[tuple[str, ...]] = []
     ungraded = 0
-    seeds: set[int] = set()
     one_title = _title(methods.one)
     for other in methods.others:
         pairs = {name: pair for name, pair in _pairs(records, methods, other).items() if pair is not None}
@@ -156,7 +155,6 @@ def methods_table(records: Records, methods: Methods) -> Table | None:
         adjusted = dict(zip(tested, holm([p_values[name] for name in tested]), strict=True))
         for name, difference in differences.items():
             ungraded += difference.ungraded
-            seeds.add(difference.seeds)
             shown = _interval(difference, 1, sign=True)
             count = f"{sum(difference.units.values()):,}"
             p_shown = (_p(p_values[name]), _p(adjusted.get(name, float("nan"))))
@@ -174,16 +172,16 @@ def methods_table(records: Records, methods: Methods) -> Table | None:
     if not rows:
         return None
     notes = [
-        "p: twice the share of the draws on the rarer side of no difference, and where all questions differ alike at "
-        "least the sign test's. Holm's correction is over the benchmarks of one method.",
+        "p: one less the level of the widest interval that leaves no difference out, and where seeds and questions all "
+        "differ alike the sign test's over seeds. With 1 seed there is none. Holm's correction is over the benchmarks "
+        "of one method.",
         "Probability of improvement: that a run of the first method scores more than a run of the other on the same "
-        "benchmark, all taken at random, a tie counting half (Agarwal et al. 2021).",
+        "benchmark, all taken at random, a tie counting half (Agarwal et al. 2021). Its interval is over seeds alone.",
         "Interquartile mean: of the scores of all seeds on all benchmarks, without the lowest and the highest quarter.",
+        f"Intervals: {INTERVALS[len('They are ') :]}",
     ]
     if records.profile == TOY:
         notes.insert(0, TOY_RATE)
-    if min(seeds) < FEW_SEEDS:
-        notes.append(f"Below {FEW_SEEDS} seeds intervals are rough; with 1 seed they say nothing about other seeds.")
     if ungraded:
         notes.append(f"{ungraded:,} samples, counted in each comparison, could not be graded and are left out.")
     return Table(
@@ -221,5 +219,6 @@ def _title(label: str) -> str:
 
 def _interval(found: Estimate, digits: int, sign: bool) -> tuple[str, str]:
     low, high = found.interval
-    shown = NO_VALUE if isnan(low) else f"[{number(low, digits, sign=sign)}, {number(high, digits, sign=sign)}]"
-    return number(found.value, digits, sign=sign), shown
+    alone = ONE_SEED if found.seeds == 1 else ""
+    shown = f"[{number(low, digits, sign=sign)}, {number(high, digits, sign=sign)}]{alone}"
+    return number(found.value, digits, sign=sign), NO_VALUE if isnan(low) else shown

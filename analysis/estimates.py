@@ -1,34 +1,37 @@
-"""Estimates that carry their bootstrap draws, so that means, differences and ratios of them keep their pairing.
+"""Estimates that carry what every seed and question adds to them, so that means, differences and ratios keep their
+pairing.
 
-The bootstrap is hierarchical and paired: a draw takes seeds and questions with replacement. Runs of the same seeds get
-the same seeds, whatever their label and benchmark; evaluations of the same panel get the same questions. What two
-methods have in common so cancels in their difference. With one seed only questions are drawn: the interval then says
-nothing about other seeds.
+A number is taken as a sum over seeds and questions, to first order: what an estimate's parts say is added up, seed by
+seed and question by question, and the interval is that of `intervals.half_width`. Runs of the same seeds are paired,
+whatever their label and benchmark; so are evaluations of the same panel, question by question. What two methods have in
+common so cancels in their difference. With one seed the interval is over questions alone and says nothing about other
+seeds.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from math import inf, isfinite, isnan
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
-from analysis.intervals import LEVEL, wilson
+from analysis.intervals import LEVEL, SAME, half_width, wilson
 
-DRAWS = 4000
 Floats = npt.NDArray[np.float64]
-Counts = npt.NDArray[np.uint16]
+Parts = Mapping[tuple[str, int], pd.DataFrame]
+"""by the name of the units and how many there are: what each seed (row) and unit (column) adds to a number"""
 NONE = (float("nan"), float("nan"))
 """no interval"""
-SAME = 1e-9
-"""what is not more than this apart is alike"""
+STEP = 1e-4
+"""of a number, by which it is moved to see how another follows"""
 
 
 @dataclass(frozen=True, eq=False)
 class Cells:
     """What a quantity is a ratio of: `above` and `below`, [seeds, units], a row a run. A quantity is the sum of `above`
     over the sum of `below`, times `scale`, over all runs and units together; a unit without a graded sample has 0 in
-    both. units: the name of what is drawn beside seeds, which evaluations of one panel share. share: whether a unit's
+    both. units: the name of what is random beside seeds, which evaluations of one panel share. share: whether a unit's
     ratio lies in [0, 1]. count: units with a graded sample. ungraded: samples left out."""
 
     above: Floats
@@ -48,39 +51,41 @@ class Cells:
 
 @dataclass(frozen=True, eq=False)
 class Estimate:
-    """A number with its draws, [DRAWS]; None for one that is known exactly, such as a setting.
+    """A number with its parts; None for one that is known exactly, such as a setting.
 
-    units: of what is drawn beside seeds, how many by name. fixed: an interval that is not the draws'. NaN where there
-    is no value.
+    seeds: the fewest that one of its parts has. units: of what is random beside seeds, how many by name. fixed: an
+    interval that is not the parts'. bounds: what the interval stays within. NaN where there is no value.
     """
 
     value: float
-    draws: Floats | None = None
+    parts: Parts | None = None
     seeds: int = 0
     units: Mapping[str, int] = field(default_factory=dict)
     ungraded: int = 0
     fixed: tuple[float, float] | None = None
+    bounds: tuple[float, float] = (-inf, inf)
 
     @property
     def is_exact(self) -> bool:
-        return self.draws is None
+        return self.parts is None
 
     @property
     def interval(self) -> tuple[float, float]:
-        """95 %, of the draws that have a value; NONE where they do not differ, or less than half of them have one."""
+        """95 %; NONE where nothing differs between seeds or questions, or there is no value."""
         if self.fixed is not None:
             return self.fixed
-        if self.draws is None:
+        half = self.half_width()
+        if not SAME * max(1.0, abs(self.value)) < half < inf:
             return NONE
-        drawn = self.draws[~np.isnan(self.draws)]
-        if len(drawn) < len(self.draws) / 2:
-            return NONE
-        tail = (1 - LEVEL) / 2
-        # without interpolation, which would make NaN of two infinities
-        low, high = np.quantile(drawn, [tail, 1 - tail], method="nearest")
-        if low == high or high - low < SAME * max(1.0, abs(self.value)):
-            return NONE
-        return float(low), float(high)
+        return max(self.bounds[0], self.value - half), min(self.bounds[1], self.value + half)
+
+    def half_width(self, level: float = LEVEL) -> float:
+        """Half of the width of the interval; NaN without a value or anything that tells its spread."""
+        if not self.parts or not isfinite(self.value):
+            return float("nan")
+        seeds = sorted({seed for part in self.parts.values() for seed in part.index})
+        tables = [part.reindex(seeds, fill_value=0.0).to_numpy() for part in self.parts.values()]
+        return half_width(tables, [0] * len(seeds), self.seeds, level)
 
     def __add__(self, other: "Estimate") -> "Estimate":
         return combined(np.add, self, other)
@@ -101,18 +106,31 @@ def exact(value: float) -> Estimate:
 
 
 def combined(function: Callable[..., npt.ArrayLike], *parts: Estimate) -> Estimate:
-    """What `function` gives for the values, and draw by draw for the draws."""
+    """What `function` gives for the values; its parts follow those of `parts` as it does, to first order."""
+    values = [np.float64(part.value) for part in parts]
+
+    def at(place: int, by: float) -> float:
+        moved = [value + by if i == place else value for i, value in enumerate(values)]
+        return float(np.asarray(function(*moved)))
+
+    random = [place for place, part in enumerate(parts) if not part.is_exact]
     with np.errstate(divide="ignore", invalid="ignore"):
-        value = float(np.asarray(function(*(np.float64(part.value) for part in parts))))
-        if all(part.is_exact for part in parts):
+        value = at(-1, 0.0)
+        if not random:
             return Estimate(value)
-        draws = [np.full(DRAWS, part.value) if part.draws is None else part.draws for part in parts]
-        drawn = np.asarray(function(*draws), np.float64)
+        steps = {place: STEP * (abs(float(values[place])) or 1.0) for place in random}
+        slopes = {place: (at(place, step) - at(place, -step)) / (2 * step) for place, step in steps.items()}
+        summed: dict[tuple[str, int], pd.DataFrame] = {}
+        for place, slope in slopes.items():
+            _add(summed, parts[place].parts or {}, slope)
     units = {name: count for part in parts for name, count in part.units.items()}
-    random = [part for part in parts if not part.is_exact]
-    return Estimate(
-        value, drawn, min(part.seeds for part in random), units, sum(part.ungraded for part in dict.fromkeys(parts))
-    )
+    ungraded = sum(part.ungraded for part in dict.fromkeys(parts))
+    return Estimate(value, summed, min(parts[place].seeds for place in random), units, ungraded)
+
+
+def _add(summed: dict[tuple[str, int], pd.DataFrame], parts: Parts, times: float = 1.0) -> None:
+    for name, part in parts.items():
+        summed[name] = summed[name].add(times * part, fill_value=0.0) if name in summed else times * part
 
 
 def mean(*parts: Estimate) -> Estimate:
@@ -122,47 +140,22 @@ def mean(*parts: Estimate) -> Estimate:
 
 
 def estimate(cells: Cells) -> Estimate:
-    """The ratio of sums with its draws; Wilson's interval over units for a share of which all are 0 or all are 1."""
-    above, below = _sums(cells)
-    weights = _seed_counts(cells.seeds)
+    """The ratio of sums; Wilson's interval over units for a share of which all are 0 or all are 1."""
     with np.errstate(divide="ignore", invalid="ignore"):
         value = float(cells.scale * cells.above.sum() / cells.below.sum())
-        draws = cells.scale * (weights * above).sum(axis=1) / (weights * below).sum(axis=1)
+        table = (cells.scale * cells.above - value * cells.below) / cells.below.sum()
     there = int((cells.below > 0).any(axis=0).sum())
     fixed = None
     if cells.share and there and value in (0.0, cells.scale):
         low, high = wilson(value / cells.scale, there)
         fixed = (cells.scale * low, cells.scale * high)
-    return Estimate(value, draws, len(cells.seeds), {cells.units: cells.count}, cells.ungraded, fixed)
+    bounds = (0.0, cells.scale) if cells.share else (-inf, inf)
+    units = {cells.units: cells.count}
+    return Estimate(value, _parts(cells, table), len(cells.seeds), units, cells.ungraded, fixed, bounds)
 
 
-def _sums(cells: Cells) -> tuple[Floats, Floats]:
-    """Of each draw and run, above and below over the drawn units, [DRAWS, seeds]."""
-    counts = _unit_counts(cells.units, cells.above.shape[1]).astype(np.float64)
-    return counts @ cells.above.T, counts @ cells.below.T
-
-
-@lru_cache(maxsize=64)
-def _seed_counts(seeds: tuple[int, ...]) -> Counts:
-    """How often each seed is in each draw, [DRAWS, seeds]."""
-    return np.stack([(_seeds_drawn(seeds) == place).sum(axis=1) for place in range(len(seeds))], 1).astype(np.uint16)
-
-
-@lru_cache(maxsize=64)
-def _seeds_drawn(seeds: tuple[int, ...]) -> npt.NDArray[np.int64]:
-    """The places of the seeds in each draw, [DRAWS, seeds]."""
-    return np.random.default_rng([0, *seeds]).integers(len(seeds), size=(DRAWS, len(seeds)))
-
-
-@lru_cache(maxsize=64)
-def _unit_counts(name: str, of: int) -> Counts:
-    """How often each unit is in each draw, [DRAWS, units]. A single unit is in all."""
-    random = np.random.default_rng([1, of, *name.encode()])
-    counts = np.empty((DRAWS, of), np.uint16)
-    for start in range(0, DRAWS, 500):
-        drawn = random.integers(of, size=(500, of)) + of * np.arange(500)[:, None]
-        counts[start : start + 500] = np.bincount(drawn.ravel(), minlength=500 * of).reshape(500, of)
-    return counts
+def _parts(cells: Cells, table: Floats) -> Parts:
+    return {(cells.units, table.shape[1]): pd.DataFrame(table, index=pd.Index(cells.seeds))}
 
 
 # over runs and benchmarks together
@@ -170,67 +163,84 @@ def _unit_counts(name: str, of: int) -> Counts:
 
 def interquartile_mean(benchmarks: Sequence[Cells]) -> Estimate:
     """The mean of the middle half of the scores of all seeds on all benchmarks (Agarwal et al. 2021): a quarter of
-    them, rounded down, is left out at either end. Seeds and questions are drawn as everywhere."""
-    scores, draws = zip(*(_scores(cells) for cells in benchmarks), strict=True)
-    value = _middle(np.concatenate(scores)[None])[0]
-    drawn = _middle(np.concatenate(draws, axis=1))
-    return _over(benchmarks, float(value), drawn)
+    them, rounded down, is left out at either end. Seeds add to it what leaving them out takes away."""
+    scores = [_scores(cells) for cells in benchmarks]
+    middle = _middle(scores)
+    parts: dict[tuple[str, int], pd.DataFrame] = {}
+    for cells, score in zip(benchmarks, scores, strict=True):
+        with np.errstate(divide="ignore", invalid="ignore"):
+            own = cells.scale * cells.above - score.to_numpy()[:, None] * cells.below
+            own = (
+                own / cells.below.sum(axis=1, keepdims=True) * score.between(middle[0], middle[-1]).to_numpy()[:, None]
+            )
+        _add(parts, _parts(cells, own / len(middle)))
+    _add(parts, _of_seeds(lambda out: float(np.mean(_middle([_but(score, out) for score in scores]))), scores))
+    return _over(benchmarks, float(np.mean(middle)), parts)
 
 
 def improvement(one: Sequence[Cells], other: Sequence[Cells]) -> Estimate:
     """The probability of improvement (Agarwal et al. 2021): that a run of `one` scores more than a run of `other` on a
     benchmark, both runs and the benchmark taken at random, a tie counting half. Benchmark by benchmark alike in both.
-    Seeds and questions are drawn as everywhere."""
-    values, draws = [], []
-    for first, second in zip(one, other, strict=True):
-        (score, drawn), (score_other, drawn_other) = _scores(first), _scores(second)
-        values.append(_above(score[None], score_other[None])[0])
-        draws.append(_above(drawn, drawn_other))
-    return _over([*one, *other], float(np.mean(values)), np.mean(draws, axis=0))
+    The interval is over seeds alone, each of which adds to it what leaving it out takes away."""
+    pairs = [(_scores(first), _scores(second)) for first, second in zip(one, other, strict=True)]
+
+    def won(out: int | None) -> float:
+        there = [(_but(first, out), _but(second, out)) for first, second in pairs]
+        return float(np.mean([_above(*pair) for pair in there if len(pair[0]) and len(pair[1])]))
+
+    parts = _of_seeds(won, [score for pair in pairs for score in pair])
+    return replace(_over([*one, *other], won(None), parts), bounds=(0.0, 1.0))
+
+
+def _of_seeds(value: Callable[[int], float], scores: Sequence[pd.Series]) -> Parts:
+    """What each seed adds to a number that `value` gives without it: the jackknife."""
+    seeds = sorted({seed for score in scores for seed in score.index})
+    if len(seeds) < 2:
+        return {}
+    without = np.array([value(seed) for seed in seeds])
+    adds = (len(seeds) - 1) / len(seeds) * (without.mean() - without)
+    return {("seeds", 1): pd.DataFrame(adds[:, None], index=pd.Index(seeds))}
 
 
 def p_value(difference: Estimate) -> float:
-    """Two-sided, of a difference of 0, from the draws on either side of it, one added to their number. Where all of n
-    units differ alike and the draws so are one number, at least the sign test's 2^(1 - n). NaN where less than half of
-    the draws have a value."""
-    if difference.draws is None:
+    """Two-sided, of a difference of 0: one less the level of the widest interval that leaves 0 out. Where nothing
+    differs between seeds or questions it is the sign test's over seeds. NaN with one seed, which says nothing about
+    others, and without a value."""
+    if difference.seeds < 2 or not isfinite(difference.value):
         return float("nan")
-    drawn = difference.draws[~np.isnan(difference.draws)]
-    if len(drawn) < len(difference.draws) / 2:
-        return float("nan")
-    least = min(int((drawn <= SAME).sum()), int((drawn >= -SAME).sum()))
-    p = min(1.0, 2 * (least + 1) / (len(drawn) + 1))
-    is_one_number = np.isnan(difference.interval[0])
-    return max(p, 2.0 ** (1 - sum(difference.units.values()))) if is_one_number else p
+    size = abs(difference.value)
+    if isnan(difference.interval[0]):
+        return 1.0 if size < SAME else 2.0 ** (1 - difference.seeds)
+    low, high = 0.0, 1.0
+    while high - low > 1e-5:
+        level = (low + high) / 2
+        low, high = (level, high) if difference.half_width(level) < size else (low, level)
+    return 1 - low
 
 
-def _scores(cells: Cells) -> tuple[Floats, Floats]:
-    """Of each run, [seeds], and of each drawn run in each draw, [DRAWS, seeds]."""
-    above, below = _sums(cells)
+def _scores(cells: Cells) -> pd.Series:
+    """Of each run, by seed."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        by_run = cells.scale * above / below
-        values = cells.scale * cells.above.sum(axis=1) / cells.below.sum(axis=1)
-    return values, np.take_along_axis(by_run, _seeds_drawn(cells.seeds), axis=1)
+        return pd.Series(cells.scale * cells.above.sum(axis=1) / cells.below.sum(axis=1), pd.Index(cells.seeds))
 
 
-def _middle(scores: Floats) -> Floats:
-    """The interquartile mean of each row."""
-    cut = scores.shape[1] // 4
-    return np.asarray(np.sort(scores, axis=1)[:, cut : scores.shape[1] - cut].mean(axis=1))
+def _but(score: pd.Series, out: int | None) -> pd.Series:
+    return score[score.index != out]
 
 
-def _above(one: Floats, other: Floats) -> Floats:
-    """Of each row, the share of the pairs of which that of `one` is more, [rows]."""
-    first, second = one[:, :, None], other[:, None, :]
-    return np.asarray(((first > second) + 0.5 * (first == second)).mean(axis=(1, 2)))
+def _middle(scores: Sequence[pd.Series]) -> list[float]:
+    """In order, without the lowest and the highest quarter."""
+    ordered = sorted(value for score in scores for value in score)
+    return ordered[len(ordered) // 4 : len(ordered) - len(ordered) // 4]
 
 
-def _over(benchmarks: Sequence[Cells], value: float, draws: Floats) -> Estimate:
+def _above(one: pd.Series, other: pd.Series) -> float:
+    """The share of the pairs of which that of `one` is more."""
+    first, second = one.to_numpy()[:, None], other.to_numpy()[None]
+    return float(((first > second) + 0.5 * (first == second)).mean())
+
+
+def _over(benchmarks: Sequence[Cells], value: float, parts: Parts) -> Estimate:
     units = {cells.units: cells.count for cells in benchmarks}
-    return Estimate(
-        value,
-        draws,
-        min(len(cells.seeds) for cells in benchmarks),
-        units,
-        sum(cells.ungraded for cells in benchmarks),
-    )
+    seeds = min(len(cells.seeds) for cells in benchmarks)
+    return Estimate(value, parts, seeds, units, sum(cells.ungraded for cells in benchmarks))

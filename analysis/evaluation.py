@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from analysis.intervals import bootstrap_mean, wilson
+from analysis.intervals import interval, wilson
 from rtpo.errors import DataError
 from rtpo.estimators import Estimate, SampleCounts, avg_at_k, count_samples, pass_at_k, pass_hat_k
 from rtpo.rewards.alarm import grading_alarm
@@ -90,11 +90,11 @@ def _mean_of(estimate: Estimate | None) -> float | None:
 
 
 def _interval(first: Estimate) -> list[float]:
-    """95 %, over questions: by bootstrap, or Wilson's where all questions are alike."""
+    """95 %, over questions; of one share between 0 and 1 for all of them Wilson's, as if of single answers."""
     if np.ptp(first.values) == 0:
         return list(wilson(float(first.values[0]), len(first.values)))
-    interval = bootstrap_mean(first.values[None])
-    return [interval.low, interval.high]
+    found = interval(first.values[None], share=True)
+    return [found.low, found.high]
 
 
 def _qa(by_question: Mapping[str, Sequence[Line]]) -> dict[str, float | None] | None:

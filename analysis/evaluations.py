@@ -23,7 +23,7 @@ CALL_KEYS = ("attempted", "executed", "ok")
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """An episode. unit: what is drawn in a bootstrap, a question or a prompt of a step. success: None where it could
+    """An episode. unit: what is random beside seeds, a question or a prompt of a step. success: None where it could
     not be graded. turns: of the whole path. ended: by the policy or the user. cut: a turn met its token limit, or the
     episode that of its context. calls, over all tools: attempted, executed (well or not), ok (well); writes: those
     attempted of airline tools that write.

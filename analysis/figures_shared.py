@@ -24,6 +24,8 @@ CONTROLS = ("grpo_exact", "seeupo")
 """beside the paper's methods, in thin lines"""
 THICK, THIN = 1.5, 0.8
 SEEDS = "range over seeds"
+INTERVAL = "95 % interval over runs and questions"
+ONE_RUN = "With one run it is over questions alone: other seeds unknown."
 LETTERS_AN_INCH = 20
 """of the line under a figure"""
 Entry = tuple[Artist, str]

@@ -8,6 +8,8 @@ from matplotlib.lines import Line2D
 from analysis import curves, measures
 from analysis.figure_sources import Source
 from analysis.figures_shared import (
+    INTERVAL,
+    ONE_RUN,
     SEEDS,
     Entry,
     Range,
@@ -30,7 +32,7 @@ from analysis.labels import BLACK, BLUE, GREEN, LINES, MARKERS, ORANGE, VERMILIO
 from analysis.plots import ONE_COLUMN, beside, draw_curve, letter, panels
 from analysis.records import Run, RunGroup
 
-POINTS = "Success with 95 % intervals over runs and questions; the rest with ranges over seeds."
+POINTS = f"Success with {INTERVAL}s; the rest with ranges over seeds. {ONE_RUN}"
 LEAST_SPAN = 0.1
 """of an axis that need not begin at 0, as a part of its greatest value"""
 OUTCOMES: dict[str, tuple[str, str, Line]] = {

@@ -13,6 +13,8 @@ from matplotlib.lines import Line2D
 from analysis import curves, measures
 from analysis.figure_sources import PAPER, Source, looks
 from analysis.figures_shared import (
+    INTERVAL,
+    ONE_RUN,
     SEEDS,
     Entry,
     Rows,
@@ -32,8 +34,6 @@ from analysis.paper import load_paper
 from analysis.plots import beside, draw_curve, draw_places, letter, make_room, mark, panels, spread_marks
 
 STATED = "stated in the paper"
-DRAWS = 2000
-"""of a band's bootstrap"""
 READINGS = (
     ("math", "grpo", 1, "ratio_grpo_math_start"),
     ("math", "grpo", "ratio_math_steps", "ratio_grpo_math_end"),
@@ -103,7 +103,7 @@ def success_and_cost(rows: Rows, source: Source) -> Figure:
     }
     figure, axes = panels(len(rows.drawn), len(cost), height=2.0)
     for line, row in enumerate(rows.drawn.values()):
-        found = [(measures.held_out_curve(group, DRAWS), group, look) for group, look, _ in in_order(row)]
+        found = [(measures.held_out_curve(group), group, look) for group, look, _ in in_order(row)]
         for column, (key, (label, scale)) in enumerate(cost.items()):
             panel = axes[line][column]
             for curve, group, look in found:
@@ -112,7 +112,7 @@ def success_and_cost(rows: Rows, source: Source) -> Figure:
             panel.set_xlim(left=0)
             steps(panel, label)
         axes[line][0].set_ylabel("Held-out success, %")
-    finish(figure, rows, source, [*configurations(rows), *band(rows, "95 % interval over runs and questions")])
+    finish(figure, rows, source, [*configurations(rows), *band(rows, INTERVAL)], ONE_RUN)
     return figure
 
 

@@ -1,23 +1,32 @@
-"""Intervals, as pure functions of arrays."""
+"""Intervals, as pure functions of arrays.
+
+The rule for runs is one everywhere: a t interval over the means of runs, widened by what other questions would change,
+and never narrower than that of the questions alone (`half_width`).
+"""
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from math import comb
+from math import atan, comb, cos, pi, sin, sqrt
 
 import numpy as np
 import numpy.typing as npt
 
 LEVEL = 0.95
 WILSON_Z = 1.959963984540054
-DRAWS_AT_ONCE = 1000
+SAME = 1e-9
+"""what is not more than this apart is alike"""
+MOST_FREEDOM = 2000
+"""degrees of freedom beyond which Student's t is taken with these"""
+Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Interval:
     """A mean with its 95 % interval, and over how many runs (seeds) and questions it was taken.
 
-    `low` and `high` are NaN where there is no interval.
+    `low` and `high` are NaN where there is no interval. alone: the interval is over questions alone and says nothing
+    about other seeds.
     """
 
     mean: float
@@ -25,47 +34,90 @@ class Interval:
     high: float
     runs: int
     questions: int
+    alone: bool = False
 
 
-def bootstrap_mean(
-    values: npt.ArrayLike, *, strata: Sequence[Hashable] | None = None, draws: int = 10_000, seed: int = 0
-) -> Interval:
-    """Percentile bootstrap of the mean of `values`, [runs, questions], every run on the same questions.
+def interval(values: npt.ArrayLike, *, strata: Sequence[Hashable] | None = None, share: bool = False) -> Interval:
+    """Of the mean of `values`, [runs, questions], every run on the same questions.
 
-    Runs and questions are both drawn with replacement, the questions alike for all runs of a draw. Where `strata` has a
-    value for each run, runs are drawn among those of one value: the interval is for these. With one run only questions
-    are drawn: the interval then says nothing about other seeds. With few runs that differ much it is too narrow; with
-    much noise in single answers it is somewhat wide. Raises ValueError for values that are not a full table, and unless
-    every run has its stratum.
+    Where `strata` has a value for each run, the interval is for these strata: what they differ in is taken out, and
+    with it a degree of freedom each. Where no stratum has two runs it is over questions alone. There is none where all
+    values are alike, nor over single values of runs that have no partner in their stratum. Of a `share` it stays
+    within [0, 1], and where all are 0 or all are 1 it is Wilson's over questions. Raises ValueError for values that are
+    not a full table, and unless every run has its stratum.
     """
     table = _table(values)
+    runs, questions = table.shape
     kinds = list(strata) if strata is not None else [0] * len(table)
     if len(kinds) != len(table):
         raise ValueError(f"{len(table)} runs need as many strata, got {len(kinds)}")
-    numbers = {kind: number for number, kind in enumerate(dict.fromkeys(kinds))}
-    weights, counts = _drawn(tuple(numbers[kind] for kind in kinds), table.shape[1], draws, seed)
-    means = np.einsum("dr,dr->d", weights, counts @ table.T)
-    tail = (1 - LEVEL) / 2
-    low, high = np.quantile(means, [tail, 1 - tail])
-    return Interval(float(table.mean()), float(low), float(high), *table.shape)
+    mean, alone = float(table.mean()), len(set(kinds)) == len(kinds)
+    if share and mean in (0.0, 1.0):
+        return Interval(mean, *wilson(mean, questions), runs, questions, alone)
+    half = half_width([table / table.size], kinds)
+    if not half > SAME:
+        return Interval(mean, float("nan"), float("nan"), runs, questions)
+    low, high = mean - half, mean + half
+    return Interval(mean, max(0.0, low) if share else low, min(1.0, high) if share else high, runs, questions, alone)
 
 
-def bootstrap_difference(
-    before: npt.ArrayLike,
-    after: npt.ArrayLike,
-    *,
-    strata: Sequence[Hashable] | None = None,
-    draws: int = 10_000,
-    seed: int = 0,
-) -> Interval:
-    """The mean of `after - before`, paired by run and question (see `bootstrap_mean`).
+def half_width(
+    tables: Sequence[Floats], strata: Sequence[Hashable], runs: int | None = None, level: float = LEVEL
+) -> float:
+    """Half of the width of the interval of a sum of all `tables`, each [runs, units] and of units of its own: what
+    every run and unit adds to a mean, up to a constant for each stratum of runs. runs: as how many the rows count, all
+    unless said. NaN where neither runs nor units can tell.
 
-    Raises ValueError unless both are full tables of one shape.
+    Runs and units are random, crossed with each other. Two half-widths are added in squares: Student's over the runs'
+    sums, pooled over strata, and that over the units' sums less the part of their spread that is the noise of single
+    answers, which the runs' sums have too.
     """
-    first, second = _table(before), _table(after)
-    if first.shape != second.shape:
-        raise ValueError(f"a paired difference needs tables of one shape, got {first.shape} and {second.shape}")
-    return bootstrap_mean(second - first, strata=strata, draws=draws, seed=seed)
+    places = [np.flatnonzero([one == stratum for one in strata]) for stratum in dict.fromkeys(strata)]
+    runs = len(strata) if runs is None else runs
+    freedom = runs - len(places)
+    several = [table for table in tables if table.shape[1] > 1]
+    t_units = student(min((table.shape[1] - 1 for table in several), default=1), level)
+    of_units = sum(_spread(table.sum(axis=0)) * table.shape[1] / (table.shape[1] - 1) for table in several)
+    if freedom < 1:
+        return t_units * sqrt(of_units) if several else float("nan")
+    sums = np.sum([table.sum(axis=1) for table in tables], axis=0)
+    of_runs = sum(_spread(sums[rows]) for rows in places) * runs / freedom
+    noise = 0.0
+    for table in several:
+        left = table - table.mean(axis=1, keepdims=True)
+        within = sum(float(((left[rows] - left[rows].mean(axis=0)) ** 2).sum()) for rows in places)
+        noise += within * runs * table.shape[1] / (freedom * (table.shape[1] - 1))
+    both = student(freedom, level) ** 2 * of_runs + t_units**2 * max(of_units - noise, 0.0)
+    return max(sqrt(both), t_units * sqrt(of_units))
+
+
+def _spread(values: Floats) -> float:
+    return float(((values - values.mean()) ** 2).sum())
+
+
+@lru_cache(maxsize=4096)
+def student(freedom: int, level: float = LEVEL) -> float:
+    """What Student's t with so many degrees of freedom stays below in size with the chance `level`."""
+    freedom = min(freedom, MOST_FREEDOM)
+    low, high = 0.0, 1.0
+    while _within(high, freedom) < level:
+        low, high = high, 2 * high
+    while high - low > 1e-10 * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if _within(middle, freedom) < level else (low, middle)
+    return high
+
+
+def _within(t: float, freedom: int) -> float:
+    """The chance that Student's t is not farther than `t` from 0: the finite series of Abramowitz and Stegun 26.7.3
+    and 26.7.4."""
+    angle = atan(t / sqrt(freedom))
+    odd = freedom % 2
+    over = np.arange(2 + odd, freedom, 2)
+    series = 1.0 + float(np.cumprod((over - 1) / over * cos(angle) ** 2).sum())
+    if not odd:
+        return sin(angle) * series
+    return 2 / pi * (angle + (sin(angle) * cos(angle) * series if freedom > 1 else 0.0))
 
 
 def wilson(share: float, n: int) -> tuple[float, float]:
@@ -86,29 +138,6 @@ def _table(values: npt.ArrayLike) -> npt.NDArray[np.float64]:
         missing = int((~np.isfinite(table)).sum())
         raise ValueError(f"{missing} values are missing: leave their questions out of all runs")
     return table
-
-
-@lru_cache(maxsize=4)
-def _drawn(
-    strata: tuple[int, ...], questions: int, draws: int, seed: int
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """How much each run and each question weighs in each draw, [draws, runs] and [draws, questions]. Kept, since many
-    tables are of one size."""
-    random = np.random.default_rng(seed)
-    weights, counts = np.empty((draws, len(strata))), np.empty((draws, questions))
-    places = [np.flatnonzero(np.array(strata) == stratum) for stratum in dict.fromkeys(strata)]
-    for start in range(0, draws, DRAWS_AT_ONCE):
-        part = slice(start, min(start + DRAWS_AT_ONCE, draws))
-        for runs in places:
-            weights[part, runs] = _times_drawn(random, part.stop - start, len(runs)) / len(strata)
-        counts[part] = _times_drawn(random, part.stop - start, questions) / questions
-    return weights, counts
-
-
-def _times_drawn(random: np.random.Generator, draws: int, of: int) -> npt.NDArray[np.int64]:
-    """How often each is drawn when as many are drawn as there are, [draws, of]."""
-    chosen = random.integers(of, size=(draws, of)) + of * np.arange(draws)[:, None]
-    return np.bincount(chosen.ravel(), minlength=draws * of).reshape(draws, of)
 
 
 def newcombe(one: int, of_one: int, other: int, of_other: int) -> tuple[float, float]:

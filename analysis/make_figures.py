@@ -143,6 +143,8 @@ def _provenance(groups: Sequence[RunGroup]) -> str:
     if "toy" in profiles:
         sentences.append("Toy-scale runs, not the paper's results.")
     sentences.append("Held-out: marks set side by side.")
+    if any(len(group.runs) == 1 for group in groups):
+        sentences.append("With 1 seed intervals are over questions alone, other seeds unknown.")
     where = "A step's training success, ratio and KL stand at the rollouts that trained the weights it began with."
     return f"{' '.join(sentences)}\n{where}"
 

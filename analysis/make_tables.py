@@ -22,6 +22,7 @@ from analysis.labels import styles
 from analysis.records import Run, RunGroup, complete_groups, incomplete_runs
 from analysis.tables import (
     FORMATS,
+    INTERVALS,
     NOT_RUN,
     Column,
     Specification,
@@ -33,8 +34,6 @@ from analysis.tables import (
 )
 
 RESULTS, PAGE = Path("results"), Path("docs", "tables.md")
-FEW_SEEDS = 5
-"""the percentile bootstrap over fewer seeds than these is too narrow where seeds differ much"""
 
 
 def _title(group: RunGroup) -> str:
@@ -104,13 +103,12 @@ def _runs_caption(groups: Sequence[RunGroup]) -> list[str]:
 def interval_sentences(groups: Sequence[RunGroup]) -> list[str]:
     """What the intervals of these configurations cover."""
     counts = sorted({len(group.runs) for group in groups})
-    kind = "Brackets: 95 % bootstrap intervals (Wilson's where all answers are alike)"
+    kind = "Brackets: 95 % intervals (Wilson's where all answers are alike)"
     if counts == [1]:
-        return [f"{kind} over questions; 1 seed, so they say nothing about other seeds."]
+        return [f"{kind} over questions alone; 1 seed, so they say nothing about other seeds."]
     seeds = f"{' or '.join(str(count) for count in counts)} seeds"
     over = "questions and, where there is more than 1 seed, seeds" if counts[0] == 1 else "questions and seeds"
-    few = [f"Below {FEW_SEEDS} seeds they are rough."] if counts[0] < FEW_SEEDS else []
-    return [f"{kind} over {over} ({seeds}).", *few]
+    return [f"{kind} over {over} ({seeds}). {INTERVALS}"]
 
 
 def _without_interval(groups: Sequence[RunGroup]) -> list[str]:
@@ -123,7 +121,7 @@ def _without_interval(groups: Sequence[RunGroup]) -> list[str]:
             values.append(measures.difference(before, after))
     if all(value is None or value.low == value.low for value in values):
         return []
-    return ["No brackets: the value, or the change, is the same for every question, and a bootstrap has no width."]
+    return ["No brackets: the value, or the change, is the same for every question, which gives no interval."]
 
 
 def toy_sentences(groups: Sequence[RunGroup]) -> list[str]:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from analysis.intervals import Interval, bootstrap_difference, bootstrap_mean, wilson
+from analysis.intervals import Interval, interval
 from analysis.records import WHEN, Run, RunGroup
 from rtpo.errors import DataError
 
@@ -53,20 +53,12 @@ def held_out(group: RunGroup, when: str, mode: str) -> HeldOut | None:
 
 
 def success(evaluation: HeldOut) -> Interval | None:
-    """Mean success over the questions graded in all runs; None without any. The interval is for the runs' warm starts:
-    each run is drawn among those of its own.
+    """Mean success over the questions graded in all runs; None without any. The interval is for the runs' warm starts.
 
-    Where every answer is alike the bootstrap has no width, and the interval is Wilson's over questions. Where all
-    questions have the same share between 0 and 1 there is no interval: `low` and `high` are NaN.
+    Where all questions have the same share between 0 and 1 there is no interval: `low` and `high` are NaN.
     """
     table = evaluation.success.dropna(axis="columns")
-    values = table.to_numpy()
-    if not values.size:
-        return None
-    mean = float(values.mean())
-    if values.min() == values.max() and mean in (0.0, 1.0):
-        return Interval(mean, *wilson(mean, values.shape[1]), *values.shape)
-    return _without_interval(values) if _are_equal(values) else bootstrap_mean(values, strata=_warm_starts(table.index))
+    return interval(table.to_numpy(), strata=_warm_starts(table.index), share=True) if table.size else None
 
 
 def mean_success(evaluation: HeldOut) -> float:
@@ -78,8 +70,8 @@ def difference(first: HeldOut, second: HeldOut) -> Interval | None:
     """Mean of second - first over the runs that both have, paired by run and question, over the questions graded in
     both; None without any. A run's partner in another configuration is that of the same experiment and seed.
 
-    Where all differences are equal the bootstrap has no width and there is no interval: `low` and `high` are NaN.
-    Raises DataError unless both have the same questions.
+    Where all differences are equal there is no interval: `low` and `high` are NaN. Raises DataError unless
+    both have the same questions.
     """
     if not first.success.columns.equals(second.success.columns):
         runs = ", ".join(str(place) for place in dict.fromkeys([*first.success.index, *second.success.index]))
@@ -89,12 +81,7 @@ def difference(first: HeldOut, second: HeldOut) -> Interval | None:
     graded = one.notna().all() & other.notna().all()
     if not places or not graded.any():
         return None
-    values = [table.loc[:, graded].to_numpy() for table in (one, other)]
-    return (
-        _without_interval(values[1] - values[0])
-        if _are_equal(values[1] - values[0])
-        else bootstrap_difference(*values, strata=_warm_starts(places))
-    )
+    return interval((other - one).loc[:, graded].to_numpy(), strata=_warm_starts(places))
 
 
 def paired(first: RunGroup, second: RunGroup) -> tuple[RunGroup, RunGroup]:
@@ -121,16 +108,14 @@ def paired(first: RunGroup, second: RunGroup) -> tuple[RunGroup, RunGroup]:
 def run_difference(first: RunGroup, second: RunGroup, value: Callable[[Run, Run], float]) -> Interval | None:
     """The mean over the pairs of two groups from `paired` of what `value` gives for a pair; None without any.
 
-    The interval is over runs alone, each drawn among those of its warm start; where no warm start has two pairs there
-    is none.
+    The interval is over runs alone, those of a warm start compared with each other; where no warm start has two pairs
+    there is none.
     """
     values = {_place(one): value(one, other) for one, other in zip(first.runs, second.runs, strict=True)}
     places = [place for place in values if not np.isnan(values[place])]
     if not places:
         return None
-    table, strata = np.array([[values[place]] for place in places]), _warm_starts(places)
-    alone = len(set(strata)) == len(strata)
-    return _without_interval(table) if alone or _are_equal(table) else bootstrap_mean(table, strata=strata)
+    return interval([[values[place]] for place in places], strata=_warm_starts(places))
 
 
 def median_ratio(first: RunGroup, second: RunGroup, value: Callable[[Run], float]) -> float:
@@ -233,9 +218,9 @@ PROGRESS: dict[str, Callable[[Mapping[str, Any]], float]] = {
 """what a run had used by the end of a step; seconds without evaluation"""
 
 
-def held_out_curve(group: RunGroup, draws: int) -> pd.DataFrame:
-    """Sampled held-out success against the keys of PROGRESS: mean, low and high, a 95 % interval over runs,
-    each among those of its warm start, and questions, of so many `draws`.
+def held_out_curve(group: RunGroup) -> pd.DataFrame:
+    """Sampled held-out success against the keys of PROGRESS: mean, low and high, a 95 % interval over the runs of each
+    warm start and questions.
 
     Each run's success on each question, and what it had used, are interpolated between its evaluations to common
     rollouts: as many points as the run with the fewest evaluations has, from 0 to where the first run ends. Tokens and
@@ -257,8 +242,8 @@ def held_out_curve(group: RunGroup, draws: int) -> pd.DataFrame:
     strata = _warm_starts(_place(run) for run in group.runs)
     rows = []
     for place, cost in enumerate(costs):
-        interval = bootstrap_mean(tables[:, place, graded], strata=strata, draws=draws)
-        rows.append([*cost, interval.mean, interval.low, interval.high])
+        found = interval(tables[:, place, graded], strata=strata, share=True)
+        rows.append([*cost, found.mean, found.low, found.high])
     return pd.DataFrame(rows, columns=pd.Index(columns))
 
 
@@ -314,15 +299,6 @@ def _place(run: Run) -> tuple[str, int]:
 def _warm_starts(places: Iterable[tuple[str, int]]) -> list[str]:
     """The warm start, which is an experiment, of each run's place."""
     return [experiment for experiment, _ in places]
-
-
-def _are_equal(values: npt.NDArray[np.float64]) -> bool:
-    """Up to float rounding."""
-    return bool(np.ptp(values) < 1e-9)
-
-
-def _without_interval(values: npt.NDArray[np.float64]) -> Interval:
-    return Interval(float(values.mean()), float("nan"), float("nan"), *values.shape)
 
 
 def _weighted(pairs: Iterable[tuple[float, float]]) -> float:

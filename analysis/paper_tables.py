@@ -43,7 +43,7 @@ from analysis.quantities import (
 )
 from analysis.records import Run, RunGroup, by_label, incomplete_runs, load_runs
 from analysis.reproduction import CellPlan, Reproduction, Source, TablePlan, load_reproduction
-from analysis.tables import MINUS, NO_VALUE, NOT_RUN, Table, number
+from analysis.tables import MINUS, NO_VALUE, NOT_RUN, ONE_SEED, Table, number, said
 from rtpo.config import PROJECT, RunConfig
 from rtpo.data.registry import REGISTRY
 from rtpo.errors import DataError
@@ -54,7 +54,6 @@ PARTS = 5
 NOT_MEASURED, NOT_COMPARED, NO_INTERVAL, AGREES = "not measured", "not compared", "no interval", "agrees"
 HIGHER, LOWER, DIFFERS, UNDECIDED = "higher", "lower", "differs", "undecided"
 EXACT = "exact"
-FEW_SEEDS = 5
 AIRLINE = "airline"
 """role of the tasks whose user is a served model"""
 TOY = "toy"
@@ -593,7 +592,10 @@ def _row(made: Made, is_paper: bool) -> tuple[str, ...]:
     printed = NO_VALUE if cell.paper is None else cell.paper.printed
     if cell.unit != TEXT:
         printed = printed.replace("-", MINUS)
-    return (cell.row_title, cell.column_title, unit, printed, *shown, made.verdict)
+    judged = made.verdict
+    if isinstance(outcome, Estimate) and judged in (AGREES, UNDECIDED, HIGHER, LOWER):
+        judged = said(judged, [outcome.seeds], "seeds")
+    return (cell.row_title, cell.column_title, unit, printed, *shown, judged)
 
 
 def _shown(cell: CellPlan, outcome: Outcome) -> tuple[str, str, str, str]:
@@ -609,7 +611,8 @@ def _shown(cell: CellPlan, outcome: Outcome) -> tuple[str, str, str, str]:
     if cell.paper is not None:
         digits = max(cell.paper.decimals, 1 if cell.unit in ONE_DECIMAL else 0)
     low, high = outcome.interval
-    interval = NO_INTERVAL if isnan(low) else f"[{_number(low, digits, sign)}, {_number(high, digits, sign)}]"
+    alone = ONE_SEED if outcome.seeds == 1 else ""
+    interval = NO_INTERVAL if isnan(low) else f"[{_number(low, digits, sign)}, {_number(high, digits, sign)}]{alone}"
     return (_number(outcome.value, digits, sign), interval, str(outcome.seeds), _units(outcome))
 
 
@@ -651,15 +654,11 @@ def _notes(plan: TablePlan, records: Records, reproduction: Reproduction, made: 
         yield "†: not in the paper's table."
     numbers = [one.outcome for one in made if isinstance(one.outcome, Estimate) and not one.outcome.is_exact]
     if numbers:
-        seeds = {one.seeds for one in numbers}
         yield (
-            "Intervals: 95 %, by a bootstrap over seeds and questions (prompts, steps), Wilson's where all answers are "
-            "alike; in a mean or difference such a share counts as certain."
+            "Intervals: 95 %, t intervals over seeds, widened by what other questions (prompts, steps) would change "
+            "and never narrower than over these alone; Wilson's where all answers are alike, and in a mean or "
+            "difference such a share counts as certain."
         )
-        if 1 in seeds:
-            yield "With 1 seed they say nothing about other seeds."
-        if max(seeds) > 1 and min(seeds) < FEW_SEEDS:
-            yield f"Below {FEW_SEEDS} seeds they are rough."
     ungraded = sum({id(one): one.ungraded for one in numbers}.values())
     if ungraded:
         yield f"{ungraded:,} samples, counted in each cell, could not be graded and are left out."

@@ -3,7 +3,7 @@
 import csv
 import io
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 from analysis.intervals import Interval
@@ -11,6 +11,16 @@ from analysis.records import RunGroup
 
 NOT_RUN = "not run"
 NO_VALUE = "—"
+FEW_RUNS = 5
+"""a verdict on fewer runs, or pairs of runs, than these says on how many"""
+ONE_SEED = " (other seeds unknown)"
+"""after an interval over questions alone"""
+INTERVALS = (
+    "They are t intervals over runs, those of one warm start compared with each other, widened by what other questions "
+    "would change, and never narrower than over the questions alone. They hold for few runs too, if these spread "
+    "roughly normally, and do not cover other warm starts."
+)
+"""what is to be said of those over runs"""
 MINUS = "−"
 LEGEND = {
     NOT_RUN: f"“{NOT_RUN}”: the runs have no such evaluation.",
@@ -168,7 +178,16 @@ def percent(value: Interval | None, sign: bool = False) -> str:
     if value.low != value.low:
         return number(value.mean, 1, scale=100, sign=sign)
     mean, low, high = (number(part, 1, scale=100, sign=sign) for part in (value.mean, value.low, value.high))
-    return f"{mean} [{low}, {high}]"
+    return f"{mean} [{low}, {high}]{ONE_SEED if value.alone else ''}"
+
+
+def said(word: str, counts: Collection[int], of: str = "pairs") -> str:
+    """A word with the numbers of pairs (runs, seeds) that it rests on, where one of them is small. 0: on none."""
+    known = [count for count in counts if count]
+    if not known or min(known) >= FEW_RUNS:
+        return word
+    least, most = min(known), max(known)
+    return f"{word} ({least} {of[:-1] if most == 1 else of})" if least == most else f"{word} ({least} to {most} {of})"
 
 
 def bold(text: str) -> str:

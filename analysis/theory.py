@@ -295,13 +295,13 @@ def order_block(results: Path) -> str:
                         *(steps, name, title),
                         number(success.mean, 1, scale=100),
                         number(numbers["optimum"].mean, 1, scale=100),
-                        f"{_percent(below.mean)} [{_percent(below.low)}, {_percent(below.high)}]",
+                        f"{_percent(below.mean)} [{_percent(max(0.0, below.low))}, {_percent(below.high)}]",
                         number(numbers["agreeing_share"].mean, 1, scale=100),
                         number(numbers["one_improvement"].mean, 1, scale=100),
                     )
                 )
     title = (
-        f"Success of learned policies, in %: exact values, means over {_runs(part)}. Brackets: 95 % bootstrap "
+        f"Success of learned policies, in %: exact values, means over {_runs(part)}. Brackets: 95 % "
         "intervals over seeds and MDPs. “Optimal decisions”: the share of the stages and states the uniform policy can "
         "be in whose best action is that of backward induction. “One improvement”: the policy that is greedy on the "
         "exact action values of the uniform one, to which a sweep in forward order tends."

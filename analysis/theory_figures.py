@@ -202,7 +202,7 @@ FIGURES: Mapping[int, TheoryFigure] = {
         order_figure,
         "Success against the optimum after a sweep and along training.",
         "Success as a share of the optimum of backward induction. (a) After a sweep: means over seeds and their range. "
-        "(b, c) Along training in small steps: means and 95 % bootstrap intervals over seeds and MDPs.",
+        "(b, c) Along training in small steps: means and 95 % intervals over seeds and MDPs.",
     ),
     2: TheoryFigure(
         credit_figure,

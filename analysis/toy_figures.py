@@ -29,8 +29,6 @@ from analysis.records import RunGroup
 from analysis.toy_records import StudyRecords
 
 LEGEND_COLUMNS = 3
-DRAWS = 2000
-"""of a band's bootstrap"""
 NAMES = {"toy_math": "Toy math", "toy_knowledge": "Toy knowledge"}
 PROGRESS_LABELS = {
     "rollouts": ("Training rollouts", 1.0),
@@ -44,7 +42,7 @@ def success_figure(records: StudyRecords) -> Figure:
     core, tasks = _core(records)
     figure, axes = panels(len(tasks), len(PROGRESS_LABELS), height=2.15)
     for row, task in enumerate(tasks):
-        curves = [(measures.held_out_curve(group, DRAWS), look) for group, look in core[task]]
+        curves = [(measures.held_out_curve(group), look) for group, look in core[task]]
         for column, (key, (label, scale)) in enumerate(PROGRESS_LABELS.items()):
             panel = axes[row][column]
             for curve, look in curves:
@@ -120,7 +118,7 @@ FIGURES: Mapping[str, StudyFigure] = {
         "Sampled held-out success of the core configurations against training rollouts, generated tokens and training "
         "seconds. A run's success on each question, its tokens and its seconds are interpolated linearly between its "
         "evaluations to common rollouts, from 0 to where the configuration's first run ends; tokens and seconds are "
-        "means over runs. Bands are 95 % bootstrap intervals at these points, over questions and over runs of a warm "
+        "means over runs. Bands are 95 % intervals at these points, over questions and over the runs of each warm "
         "start.",
     ),
     "mismatch": StudyFigure(

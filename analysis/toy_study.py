@@ -16,10 +16,11 @@ import yaml
 from analysis import measures
 from analysis.claims import claims_table, generated_tokens, mean_context_ratio, verdict_lines
 from analysis.labels import styles
-from analysis.make_tables import FEW_SEEDS, check_tables, toy_sentences, write_tables
+from analysis.make_tables import check_tables, toy_sentences, write_tables
 from analysis.measures import HeldOut
 from analysis.records import Run, RunGroup
 from analysis.tables import (
+    INTERVALS,
     NO_VALUE,
     NOT_RUN,
     Column,
@@ -192,7 +193,6 @@ def _caption(records: StudyRecords, task: str) -> list[str]:
         for mode in ("sampled", "greedy")
         if (evaluation := measures.held_out(group, when, mode)) is not None
     )
-    few = [f"Below {FEW_SEEDS} runs intervals are rough."] if min(len(g.runs) for g in groups) < FEW_SEEDS else []
     residual = "Residual: mean squared error of the squared pair loss, over steps." if _has_residual(groups) else ""
     warm_starts = _experiments(records, task)
     return [
@@ -201,10 +201,9 @@ def _caption(records: StudyRecords, task: str) -> list[str]:
         f"{EDGE}: the learning rate is the lowest or the highest that was tried for the configuration.",
         f"Success is the share of held-out samples with reward 1, in percent: sampled at temperature 1 (questions × "
         f"samples: {', '.join(sizes)}), or greedy.",
-        "Brackets: 95 % bootstrap intervals (Wilson's where all answers are alike) over runs and questions. Runs are "
-        "drawn among those of one warm start: the intervals are for these warm starts, which are too few to carry one "
-        "of their own, so the means after training on each stand beside. All runs weigh alike.",
-        *few,
+        f"Brackets: 95 % intervals (Wilson's where all answers are alike) over runs and questions. {INTERVALS} The "
+        "warm starts are too few to carry an interval of their own, so the means after training on each stand beside. "
+        "All runs weigh alike.",
         "Difference: sampled success after training minus that of GRPO with exact contexts, in points, paired by warm "
         "start, seed and question; pairs: how many.",
         f"Seconds: wall-clock, evaluation apart, two runs side by side on one machine (logical CPUs: {cpus}); their "

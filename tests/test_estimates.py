@@ -1,8 +1,7 @@
-"""Estimates with draws: known values, pairing, coverage."""
+"""Estimates with what seeds and questions add to them: known values and pairing."""
 
 import itertools
 import warnings
-from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +10,6 @@ import pytest
 from analysis import formulas
 from analysis.comparisons import printed_differences
 from analysis.estimates import (
-    DRAWS,
     Cells,
     Estimate,
     combined,
@@ -23,6 +21,7 @@ from analysis.estimates import (
     p_value,
 )
 from analysis.evaluations import Sample
+from analysis.intervals import interval
 from analysis.paper import load_paper
 from analysis.quantities import QUANTITIES, cells_in_order, cells_of, part
 from analysis.reproduction import load_reproduction
@@ -39,38 +38,21 @@ def sample(unit: str, success: bool | None, tokens: int = 1, turns: int = 1) -> 
     return Sample(unit, success, turns, True, False, tokens, 0, 0, 0, None, None, None)
 
 
-def coverage(cells: Callable[[np.random.Generator], Cells], truth: float, trials: int) -> float:
-    random = np.random.default_rng(1)
-    held = 0
-    for _ in range(trials):
-        low, high = estimate(cells(random)).interval
-        held += low <= truth <= high
-    return held / trials
+def test_the_interval_is_that_of_runs_everywhere() -> None:
+    random = np.random.default_rng(0)
+    table = random.random((3, 40))
+    found, of_table = estimate(shares(table)), interval(table)
+    assert (found.value, *found.interval) == pytest.approx((of_table.mean, of_table.low, of_table.high))
 
 
-def test_a_mean_over_questions_is_covered() -> None:
-    def drawn(random: np.random.Generator) -> Cells:
-        chance = 0.5 + random.normal(0, 0.2, 60)
-        return shares(random.random((1, 60)) < chance)
-
-    assert coverage(drawn, 0.5, 300) == pytest.approx(0.95, abs=0.035)
-
-
-def test_a_mean_over_seeds_and_questions_is_covered() -> None:
-    def drawn(random: np.random.Generator) -> Cells:
-        chance = 0.5 + random.normal(0, 0.1, (10, 1)) + random.normal(0, 0.15, 60)
-        return shares(random.random((10, 60)) < chance)
-
-    assert coverage(drawn, 0.5, 300) == pytest.approx(0.96, abs=0.035)
-
-
-def test_a_ratio_of_sums_is_covered() -> None:
-    # tokens a success: 100 a question, half of the questions are solved
-    def drawn(random: np.random.Generator) -> Cells:
-        tokens, solved = random.normal(100, 30, (1, 80)), (random.random((1, 80)) < 0.5).astype(float)
-        return Cells(tokens, solved, (0,), "questions a", 80)
-
-    assert coverage(drawn, 200.0, 300) == pytest.approx(0.95, abs=0.035)
+def test_a_ratio_of_sums_has_the_textbook_error() -> None:
+    # tokens a success: of half of the questions
+    random = np.random.default_rng(0)
+    tokens, solved = random.normal(100, 30, (1, 400)), np.tile([0.0, 1.0], 200)[None]
+    found = estimate(Cells(tokens, solved, (0,), "questions a", 400))
+    error = np.sqrt(((tokens - found.value * solved) ** 2).sum() / 399 / 400) / solved.mean()
+    assert found.interval[1] - found.value == pytest.approx(1.966 * error, rel=1e-3)
+    assert found.value == pytest.approx(200, abs=5)
 
 
 def test_a_ratio_of_sums_is_not_a_mean_of_ratios() -> None:
@@ -78,7 +60,6 @@ def test_a_ratio_of_sums_is_not_a_mean_of_ratios() -> None:
     run = [sample("a", True, 100), sample("a", True, 100), sample("b", False, 600), sample("b", True, 200)]
     found = estimate(cells_of(quantity, [run], (0,), "questions a"))
     assert found.value == pytest.approx(1000 / 3)
-    assert found.interval[1] == pytest.approx(800)
     nothing = estimate(cells_of(quantity, [[sample("a", False, 5)]], (0,), "questions a"))
     assert np.isinf(nothing.value)
 
@@ -93,15 +74,14 @@ def test_what_two_methods_share_cancels_in_their_difference() -> None:
     assert others.interval[0] < 0.05 < 0.2 < others.interval[1]
 
 
-def test_a_mean_of_benchmarks_is_drawn_with_its_parts() -> None:
+def test_a_mean_of_benchmarks_has_the_parts_of_both() -> None:
     random = np.random.default_rng(0)
     one, other = (estimate(shares(random.random((3, 50)), f"questions {name}")) for name in "ab")
     both = mean(one, other)
     assert both.value == pytest.approx((one.value + other.value) / 2)
-    assert both.draws is not None
-    assert one.draws is not None
-    assert other.draws is not None
-    assert both.draws == pytest.approx((one.draws + other.draws) / 2)
+    assert one.parts is not None
+    assert both.parts is not None
+    assert both.parts["questions a", 50].to_numpy() == pytest.approx(one.parts["questions a", 50].to_numpy() / 2)
     assert (both.seeds, both.units) == (3, {"questions a": 50, "questions b": 50})
     assert mean(one, one, other).value == both.value
 
@@ -162,6 +142,9 @@ def test_the_interquartile_mean_leaves_out_a_quarter_at_either_end() -> None:
     cells = [shares([[value], [value + 1]], f"questions {value}") for value in (0, 10, 20, 90)]
     # of 0 1 10 11 20 21 90 91
     assert interquartile_mean(cells).value == pytest.approx((10 + 11 + 20 + 21) / 4)
+    random = np.random.default_rng(0)
+    alone = shares(random.random((1, 40)))
+    assert interquartile_mean([alone]).interval == pytest.approx(estimate(alone).interval)
 
 
 def test_the_probability_of_improvement_is_over_pairs_of_runs() -> None:
@@ -176,26 +159,39 @@ def test_the_probability_of_improvement_is_over_pairs_of_runs() -> None:
     assert 0.5 < low < found.value <= high <= 1
 
 
-def test_p_values_of_no_difference_are_uniform_enough() -> None:
+def test_a_p_value_is_where_the_interval_begins_to_hold_0() -> None:
     random = np.random.default_rng(3)
-    found = [
-        p_value(estimate(shares(random.random((3, 40)))) - estimate(shares(random.random((3, 40))))) for _ in range(200)
-    ]
-    assert np.mean(np.array(found) < 0.05) == pytest.approx(0.05, abs=0.05)
-    assert p_value(estimate(shares(random.random((3, 40)) + 0.5)) - exact(0)) < 0.001
+    for shift in (0.0, 0.1, 0.2):
+        table = random.random((3, 40)) - 0.5 + shift
+        found = estimate(Cells(table, np.ones_like(table), (0, 1, 2), "questions a", 40))
+        p = p_value(found)
+        assert found.half_width(1 - p) == pytest.approx(abs(found.value), rel=1e-3)
+        assert (p < 0.05) == (not found.interval[0] <= 0 <= found.interval[1])
+        assert p_value(exact(0) - found) == pytest.approx(p, abs=1e-4)
 
 
-def test_the_largest_difference_has_the_smallest_p_value() -> None:
+def test_one_seed_has_no_p_value() -> None:
     right, wrong = (estimate(shares(np.full((1, 30), share))) for share in (1.0, 0.0))
-    assert p_value(right - wrong) == p_value(wrong - right) == pytest.approx(2 / (DRAWS + 1))
-    assert p_value(right - right) == 1
-    # of few questions that differ alike it is the sign test's
-    assert p_value(estimate(shares(np.ones((1, 4)))) - exact(0)) == pytest.approx(1 / 8)
-    assert p_value(estimate(shares(np.ones((1, 1)))) - exact(0)) == 1
+    assert np.isnan(p_value(right - wrong))
+    assert np.isnan(p_value(estimate(shares(np.random.default_rng(0).random((1, 30)))) - exact(0.1)))
     assert np.isnan(p_value(exact(1)))
 
 
-def test_draws_without_a_bound_have_no_interval_and_no_warning() -> None:
+def test_seeds_that_all_differ_alike_have_the_sign_test() -> None:
+    right, wrong = (estimate(shares(np.full((4, 30), share))) for share in (1.0, 0.0))
+    assert p_value(right - wrong) == p_value(wrong - right) == 1 / 8
+    assert p_value(right - right) == 1
+
+
+def test_a_seed_that_one_method_lacks_counts_for_the_other() -> None:
+    random = np.random.default_rng(0)
+    table = random.random((3, 40))
+    one, other = estimate(shares(table)), estimate(shares(table).of((0, 1)))
+    assert (one - other).seeds == 2
+    assert (one - other).interval[0] < 0 < (one - other).interval[1]
+
+
+def test_a_number_without_a_bound_has_no_interval_and_no_warning() -> None:
     solved = np.zeros((1, 5))
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -3,41 +3,47 @@
 import numpy as np
 import pytest
 
-from analysis.intervals import bootstrap_difference, bootstrap_mean, fisher, holm, newcombe, wilson
+from analysis.intervals import fisher, holm, interval, newcombe, student, wilson
 
 
-def coverage(runs: int, seed_sd: float, question_sd: float, trials: int = 400) -> float:
-    """Share of intervals that hold the true mean success of .5."""
-    random = np.random.default_rng(1)
-    held = 0
-    for trial in range(trials):
-        chance = 0.5 + random.normal(0, seed_sd, (runs, 1)) + random.normal(0, question_sd, 60)
-        interval = bootstrap_mean(random.random((runs, 60)) < chance, draws=400, seed=trial)
-        held += interval.low <= 0.5 <= interval.high
-    return held / trials
-
-
-def test_one_run_covers_questions_as_it_should() -> None:
-    assert coverage(runs=1, seed_sd=0, question_sd=0.2) == pytest.approx(0.95, abs=0.03)
-
-
-def test_many_runs_cover_seeds_and_questions() -> None:
-    assert coverage(runs=10, seed_sd=0.1, question_sd=0.2) == pytest.approx(0.96, abs=0.035)
+@pytest.mark.parametrize(
+    ("freedom", "level", "t"),
+    # tables of Student's t, two-sided
+    [
+        (1, 0.95, 12.706),
+        (2, 0.95, 4.303),
+        (3, 0.95, 3.182),
+        (4, 0.99, 4.604),
+        (8, 0.95, 2.306),
+        (9, 0.9, 1.833),
+        (30, 0.999, 3.646),
+        (299, 0.95, 1.968),
+        (10**6, 0.95, 1.961),
+    ],
+)
+def test_student(freedom: int, level: float, t: float) -> None:
+    assert student(freedom, level) == pytest.approx(t, abs=6e-4)
 
 
 def test_one_run_is_the_usual_interval_over_questions() -> None:
     values = np.repeat([0.0, 1.0], [150, 50])[None]
-    interval = bootstrap_mean(values)
-    half = 1.96 * np.sqrt(0.25 * 0.75 / 200)
-    assert (interval.mean, interval.runs, interval.questions) == (0.25, 1, 200)
-    assert interval.low == pytest.approx(0.25 - half, abs=0.006)
-    assert interval.high == pytest.approx(0.25 + half, abs=0.006)
+    found = interval(values)
+    half = 1.972 * np.sqrt(0.25 * 0.75 / 199)
+    assert (found.mean, found.runs, found.questions, found.alone) == (0.25, 1, 200, True)
+    assert (found.low, found.high) == pytest.approx((0.25 - half, 0.25 + half), abs=1e-4)
+
+
+def test_single_values_have_the_t_interval() -> None:
+    found = interval([[1.0], [2.0], [6.0]])
+    half = 4.3027 * np.sqrt(7 / 3)
+    assert (found.mean, found.alone) == (3.0, False)
+    assert (found.low, found.high) == pytest.approx((3 - half, 3 + half), abs=1e-3)
 
 
 def test_runs_that_differ_widen_the_interval() -> None:
     questions = np.tile([0.0, 1.0], 100)
-    alike = bootstrap_mean(np.stack([questions] * 3))
-    apart = bootstrap_mean(np.stack([questions - 0.3, questions, questions + 0.3]))
+    alike = interval(np.stack([questions] * 3))
+    apart = interval(np.stack([questions - 0.3, questions, questions + 0.3]))
     assert alike.mean == pytest.approx(apart.mean) == 0.5
     assert apart.high - apart.low > 2 * (alike.high - alike.low)
     assert (apart.runs, apart.questions) == (3, 200)
@@ -45,39 +51,52 @@ def test_runs_that_differ_widen_the_interval() -> None:
 
 def test_more_runs_do_not_make_up_for_questions() -> None:
     questions = np.tile([0.0, 1.0], 50)
-    one, ten = bootstrap_mean(questions[None]), bootstrap_mean(np.stack([questions] * 10))
-    assert ten.high - ten.low == pytest.approx(one.high - one.low, abs=0.02)
+    one, ten = interval(questions[None]), interval(np.stack([questions] * 10))
+    assert ten.high - ten.low == pytest.approx(one.high - one.low)
 
 
-def test_a_pair_cancels_what_its_questions_share() -> None:
-    random = np.random.default_rng(0)
-    before = random.random((3, 100))
-    shifted = bootstrap_difference(before, before + 0.125)
-    assert (shifted.mean, shifted.low, shifted.high) == pytest.approx((0.125, 0.125, 0.125))
-    noisy = bootstrap_difference(before, before + 0.1 + random.normal(0, 0.05, before.shape))
-    assert 0.05 < noisy.low < noisy.mean < noisy.high < 0.15
-
-
-def test_the_same_values_give_the_same_interval() -> None:
-    values = np.random.default_rng(0).random((2, 30))
-    assert bootstrap_mean(values) == bootstrap_mean(values)
-    assert bootstrap_mean(values, seed=1) != bootstrap_mean(values)
+def test_noise_of_answers_is_counted_once() -> None:
+    # what other questions would change is nothing here: the interval is that over runs
+    random = np.random.default_rng(4)
+    values = (random.random((10, 400)) < 0.5).astype(float)
+    found, runs = interval(values), interval(values.mean(axis=1, keepdims=True))
+    assert runs.high - runs.low <= found.high - found.low < 1.25 * (runs.high - runs.low)
 
 
 def test_strata_keep_what_they_differ_in_out_of_the_interval() -> None:
     random = np.random.default_rng(0)
     low = 0.2 + random.normal(0, 0.01, (3, 50))
     values, strata = np.concatenate([low, low + 0.5]), ["a"] * 3 + ["b"] * 3
-    mixed, apart = bootstrap_mean(values), bootstrap_mean(values, strata=strata)
+    mixed, apart = interval(values), interval(values, strata=strata)
     assert mixed.mean == apart.mean
     assert apart.high - apart.low < 0.02 < 0.2 < mixed.high - mixed.low
     turned = [0, 3, 1, 4, 2, 5]
-    again = bootstrap_mean(values[turned], strata=[strata[place] for place in turned])
-    assert (again.low, again.high) == pytest.approx((apart.low, apart.high), abs=1e-3)
-    single = bootstrap_mean(values[:, :1], strata=range(6))
-    assert (single.low, single.high) == pytest.approx((single.mean, single.mean))
+    again = interval(values[turned], strata=[strata[place] for place in turned])
+    assert (again.low, again.high) == pytest.approx((apart.low, apart.high))
+    # 4 degrees of freedom are left of the 6 values 0, 2, 4 and 10, 12, 14
+    few = interval([[0.0], [2.0], [4.0], [10.0], [12.0], [14.0]], strata=strata)
+    assert few.high - few.mean == pytest.approx(2.7764 * np.sqrt(16 / 4 / 6), abs=1e-3)
     with pytest.raises(ValueError, match="6 runs need as many strata, got 2"):
-        bootstrap_mean(values, strata=["a", "b"])
+        interval(values, strata=["a", "b"])
+
+
+def test_runs_without_a_partner_say_nothing_of_other_seeds() -> None:
+    random = np.random.default_rng(0)
+    found = interval(random.random((3, 50)), strata=range(3))
+    assert found.alone
+    assert found.low < found.high
+    assert np.isnan(interval(random.random((3, 1)), strata=range(3)).low)
+
+
+def test_values_that_are_alike_have_no_interval() -> None:
+    assert np.isnan(interval(np.full((3, 10), 0.1)).low)
+    assert np.isnan(interval([[0.1], [0.1]]).high)
+
+
+def test_a_share_stays_within_0_and_1() -> None:
+    none, most = interval(np.zeros((3, 10)), share=True), interval([[1.0] * 19 + [0.0]], share=True)
+    assert (none.low, none.high) == pytest.approx((0, 0.2775), abs=1e-4)
+    assert (most.mean, most.high) == (0.95, 1.0)
 
 
 def test_wilson() -> None:
@@ -91,13 +110,11 @@ def test_wilson() -> None:
 
 def test_what_is_not_a_full_table_is_refused() -> None:
     with pytest.raises(ValueError, match=r"shape \(3,\)"):
-        bootstrap_mean([1, 2, 3])
+        interval([1, 2, 3])
     with pytest.raises(ValueError, match=r"shape \(2, 0\)"):
-        bootstrap_mean(np.zeros((2, 0)))
+        interval(np.zeros((2, 0)))
     with pytest.raises(ValueError, match="1 values are missing"):
-        bootstrap_mean([[1.0, float("nan")]])
-    with pytest.raises(ValueError, match="one shape"):
-        bootstrap_difference(np.zeros((1, 3)), np.zeros((2, 3)))
+        interval([[1.0, float("nan")]])
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from synthetic_runs import answers, episode, step, write_evaluation, write_run
 from synthetic_runs import update as alike
@@ -19,13 +20,13 @@ from analysis.claim_list import CLAIMS
 from analysis.claim_page import Row, judged, page
 from analysis.claim_rule import BESIDE, OURS, Part, equality, order, verdict
 from analysis.claim_tests import Claim, by_tables
-from analysis.claims import CONTRADICTED, LEAST_PAIRS, SUPPORTED, UNDECIDED
-from analysis.estimates import DRAWS, Estimate
+from analysis.claims import CONTRADICTED, SUPPORTED, UNDECIDED
+from analysis.estimates import Estimate
 from analysis.intervals import Interval
 from analysis.paper import Paper, Value
 from analysis.paper_tables import Missing, Records
 from analysis.reproduction import load_reproduction
-from analysis.tables import NOT_RUN
+from analysis.tables import FEW_RUNS, NOT_RUN
 from analysis.theory import CONSISTENT, Verdict
 from analysis.theory_records import THEOREMS
 from experiments.toy_study import PARTS
@@ -38,7 +39,7 @@ FROM_TABLES = [
     *("airline_test", "headline"),
 ]
 FROM_RUNS = ["ratio_at_one", "ratio_below", "ratio_rising", "ties"]
-SEEDS = range(LEAST_PAIRS)
+SEEDS = range(FEW_RUNS)
 
 
 @pytest.fixture(scope="module")
@@ -101,8 +102,21 @@ def test_an_equality_needs_a_narrow_interval_that_reaches_it(
     ],
 )
 def test_a_claim_says_what_its_parts_say_together(outcomes: list[str], every: bool, said: str) -> None:
-    beside = [Part("x", "", CONTRADICTED, aside) for aside in (OURS, BESIDE)]
+    beside = [Part("x", "", CONTRADICTED, aside, 3) for aside in (OURS, BESIDE)]
     assert verdict([*(Part("x", "", outcome) for outcome in outcomes), *beside], every) == said
+
+
+def test_a_verdict_on_few_runs_says_on_how_many() -> None:
+    few, many = Part("x", "", SUPPORTED, count=3, of="runs"), Part("x", "", SUPPORTED, count=FEW_RUNS)
+    assert (few.text, many.text) == ("*supported (3 runs)*, x", "*supported*, x")
+    assert [verdict(parts) for parts in ([few], [many], [few, many])] == [
+        "supported (3 runs)",
+        "supported",
+        "supported (3 to 5 runs)",
+    ]
+    against = Part("x", "", CONTRADICTED, count=4)
+    assert verdict([many, against]) == "mixed: supported, contradicted (4 pairs)"
+    assert verdict([many, few, against], every=True) == "contradicted (4 pairs)"
 
 
 # nothing run
@@ -127,10 +141,11 @@ def test_every_claim_of_the_paper_s_scale_is_tried_both_ways() -> None:
 NUMBER = count()
 
 
-def known(value: float, seeds: int = 3) -> Estimate:
+def known(value: float, seeds: int = FEW_RUNS) -> Estimate:
     """With noise of its own."""
-    draws = value + 1e-3 * np.random.default_rng(next(NUMBER)).normal(size=DRAWS)
-    return Estimate(value, draws, seeds, {"questions x": 30})
+    noise = 1e-5 * np.random.default_rng(next(NUMBER)).normal(size=(seeds, 30))
+    parts = {(f"questions {next(NUMBER)}", 30): pd.DataFrame(noise - noise.mean())}
+    return Estimate(value, parts, seeds, {"questions x": 30})
 
 
 def table_tests(claim: Claim) -> list[Lead | Same]:
@@ -138,7 +153,7 @@ def table_tests(claim: Claim) -> list[Lead | Same]:
     return [maker.keywords["of"] for maker in test.makers if isinstance(maker, partial) and maker.func is by_tables]
 
 
-def with_cells(nothing: Evidence, claim: Claim, favour: bool, seeds: int = 3) -> Evidence:
+def with_cells(nothing: Evidence, claim: Claim, favour: bool, seeds: int = FEW_RUNS) -> Evidence:
     """Evidence whose cells hold a claim, or its opposite."""
     values: dict[str, dict[tuple[str, str], float]] = {}
     for one in table_tests(claim):
@@ -168,8 +183,8 @@ def test_claims_from_the_tables_go_both_ways(nothing: Evidence, key: str) -> Non
     assert at(with_cells(nothing, claim, favour=True), key, PAPER_SCALE).verdict == SUPPORTED
     against = at(with_cells(nothing, claim, favour=False), key, PAPER_SCALE)
     assert against.verdict == CONTRADICTED
-    assert re.search(r"\[[+−\d.]+, [+−\d.]+\].*3 seeds, 30 questions", against.evidence)
-    assert at(with_cells(nothing, claim, favour=True, seeds=2), key, PAPER_SCALE).verdict == UNDECIDED
+    assert re.search(r"\[[+−\d.]+, [+−\d.]+\].*5 seeds, 30 questions", against.evidence)
+    assert at(with_cells(nothing, claim, favour=True, seeds=2), key, PAPER_SCALE).verdict == "undecided (2 seeds)"
 
 
 def test_controls_stand_beside_and_cells_that_are_missing_do_not_count(nothing: Evidence) -> None:
@@ -227,7 +242,7 @@ def test_consistency_at_the_paper_s_scale_goes_both_ways(tmp_path: Path) -> None
         paper_run(tmp_path / "two", "main_table", "math_paper", "rtpo", seed, [0.0] * 5)
     paper_run(tmp_path / "two", "main_table", "math_paper", "rtpo", 2, [0.0] * 5, complete=False)
     two = at(load_evidence(tmp_path / "two"), "ratio_at_one", PAPER_SCALE)
-    assert two.verdict == "undecided (1 of 2 parts run)"
+    assert two.verdict == "undecided (2 runs) (1 of 2 parts run)"
     assert "2 runs" in two.evidence
 
 
@@ -323,7 +338,7 @@ def test_toy_claims_go_both_ways(tmp_path: Path) -> None:
     for key in keys:
         rows = at(found, key, TOY), at(against, key, TOY)
         assert [row.verdict for row in rows] == [SUPPORTED, CONTRADICTED], key
-        assert re.search(r"(\]|in all), 3 (runs|pairs|of \d+ planned pairs)", rows[0].evidence), key
+        assert re.search(r"(\]|in all), 5 (runs|pairs|of \d+ planned pairs)", rows[0].evidence), key
 
 
 # theory

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from synthetic_runs import answers, empty_update, step, update, write_realistic_run, write_run
 
-from analysis import intervals, measures
+from analysis import measures
 from analysis.make_tables import interval_sentences, main
 from analysis.records import RunGroup, complete_groups, load_runs
 from analysis.tables import NO_VALUE, Table, latex, narrowest, number, percent
@@ -18,9 +18,9 @@ QUESTIONS = {"a": [1.0, 0.0], "b": [0.0, 0.0], "c": [1.0, 1.0], "d": [0.0, 1.0]}
 BETTER = {"a": [1.0, 1.0], "b": [0.0, 1.0], "c": [1.0, 1.0], "d": [0.0, 1.0]}
 GOLDEN = """\
 Runs of the experiment quickstart, by configuration. Success is the share of held-out samples with reward 1, \
-in percent: sampled at temperature 1, or greedy. Brackets: 95 % bootstrap intervals (Wilson's where all \
-answers are alike) over questions; 1 seed, so they say nothing about other seeds. \
-No brackets: the value, or the change, is the same for every question, and a bootstrap has no width. \
+in percent: sampled at temperature 1, or greedy. Brackets: 95 % intervals (Wilson's where all \
+answers are alike) over questions alone; 1 seed, so they say nothing about other seeds. \
+No brackets: the value, or the change, is the same for every question, which gives no interval. \
 KL (k1, nats a token, rollout to training) is measured before each update and averaged over steps; \
 ratio (training over rollout probability, a token) is exp(−KL) of that average; zero adv. is the share of groups \
 whose advantages are all 0, in percent (groups differ in size between algorithms); seconds are wall-clock, \
@@ -28,17 +28,21 @@ evaluation apart. Where there are several seeds, these and the counts are means 
 exp(−KL) of the mean KL. Profile toy: toy-scale results, not the paper's.
 
 | Configuration                                  | Algorithm | Context, rollout / training | Profile | Seeds \
-| Rollouts / budget | Optimizer steps | Tokens, k | Questions × samples | Sampled, before   \
-| Sampled, after     | Gain                | Greedy       | Ratio | KL     | Zero adv. | Seconds |
+| Rollouts / budget | Optimizer steps | Tokens, k | Questions × samples | Sampled, before                         \
+| Sampled, after                           | Gain                                       \
+| Greedy       | Ratio | KL     | Zero adv. | Seconds |
 | ---------------------------------------------- | --------- | --------------------------- | ------- | ----- \
-| ----------------- | --------------- | --------- | ------------------- | ----------------- \
-| ------------------ | ------------------- | ------------ | ----- | ------ | --------- | ------- |
+| ----------------- | --------------- | --------- | ------------------- | --------------------------------------- \
+| ---------------------------------------- | ------------------------------------------ \
+| ------------ | ----- | ------ | --------- | ------- |
 | RTPO                                           | rtpo      | strip_think / recorded      | toy     | 1     \
-| 1,000 / 1,024     | 36              | 45.7      | 4 × 2               | 50.0 [12.5, 87.5] \
-| 75.0 [50.0, 100.0] | +25.0 [+0.0, +50.0] | 25.0 → 100.0 | 0.980 | 0.0200 | 55.0      | 90      |
+| 1,000 / 1,024     | 36              | 45.7      | 4 × 2               | 50.0 [0.0, 100.0] (other seeds unknown) \
+| 75.0 [29.1, 100.0] (other seeds unknown) | +25.0 [−20.9, +70.9] (other seeds unknown) \
+| 25.0 → 100.0 | 0.980 | 0.0200 | 55.0      | 90      |
 | GRPO, flattened history (the paper's contexts) | grpo      | strip_think / flattened     | toy     | 1     \
-| 1,000 / 1,024     | 36              | 45.7      | 4 × 2               | 50.0 [12.5, 87.5] \
-| 50.0 [12.5, 87.5]  | +0.0                | not run      | 0.741 | 0.3000 | —         | 90      |
+| 1,000 / 1,024     | 36              | 45.7      | 4 × 2               | 50.0 [0.0, 100.0] (other seeds unknown) \
+| 50.0 [0.0, 100.0] (other seeds unknown)  | +0.0                                       \
+| not run      | 0.741 | 0.3000 | —         | 90      |
 
 “not run”: the runs have no such evaluation.
 
@@ -82,7 +86,7 @@ def test_golden(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert make(tmp_path) == 0
     assert (tmp_path / "tables" / "quickstart_runs.md").read_text() == GOLDEN
     printed = capsys.readouterr().out
-    assert "| Sampled, after              | 75.0 [50.0, 100.0]     | 50.0 [12.5, 87.5]" in printed
+    assert "| Sampled, after              | 75.0 [29.1, 100.0] (other seeds unknown)   | 50.0 [0.0, 100.0]" in printed
     assert printed.splitlines()[-3:] == [
         f"{tmp_path}/tables/quickstart_runs.{suffix}" for suffix in ("md", "csv", "tex")
     ]
@@ -96,7 +100,7 @@ def test_csv_holds_the_same_cells(tmp_path: Path) -> None:
     assert [row["Configuration"] for row in rows] == ["RTPO", "GRPO, flattened history (the paper's contexts)"]
     assert (rows[0]["Profile"], rows[0]["Sampled, after"], rows[1]["Greedy"]) == (
         "toy",
-        "75.0 [50.0, 100.0]",
+        "75.0 [29.1, 100.0] (other seeds unknown)",
         "not run",
     )
 
@@ -134,7 +138,6 @@ def test_a_second_writing_is_identical_and_checks(tmp_path: Path, capsys: pytest
     make(tmp_path)
     files = sorted((tmp_path / "tables").iterdir())
     first = [path.read_bytes() for path in files]
-    intervals._drawn.cache_clear()
     make(tmp_path)
     assert [path.read_bytes() for path in files] == first
     assert make(tmp_path, "--check") == 0
@@ -152,10 +155,9 @@ def test_three_seeds_are_one_row(tmp_path: Path) -> None:
     write_realistic_run(tmp_path, "grpo", 0, questions=40)
     make(tmp_path)
     text = (tmp_path / "tables" / "quickstart_runs.md").read_text()
-    assert (
-        "over questions and, where there is more than 1 seed, seeds (1 or 3 seeds). Below 5 seeds they are rough."
-        in text
-    )
+    assert "over questions and, where there is more than 1 seed, seeds (1 or 3 seeds). They are t intervals" in text
+    assert all("] (other seeds unknown)" in line for line in text.splitlines() if line.startswith("| GRPO"))
+    assert not any("] (other seeds unknown)" in line for line in text.splitlines() if line.startswith("| RTPO"))
     rtpo, grpo = (line.split(" | ") for line in text.splitlines() if line.startswith(("| RTPO", "| GRPO")))
     assert (rtpo[4].strip(), grpo[4].strip()) == ("3", "1")
     assert rtpo[5].strip() == "1,001 / 1,024"
@@ -168,7 +170,7 @@ def test_three_seeds_are_one_row(tmp_path: Path) -> None:
         sum(run.evaluations.query("when == 'after' and mode == 'sampled'")["reward"].mean() for run in three.runs) / 3
     )
     assert rtpo[10].startswith(f"{100 * mean:.1f} [")
-    assert interval_sentences([three])[0].endswith(" over questions and seeds (3 seeds).")
+    assert interval_sentences([three])[0].partition(" They are ")[0].endswith(" over questions and seeds (3 seeds).")
 
 
 def test_what_could_not_be_graded_is_left_out_and_said(tmp_path: Path) -> None:
@@ -208,7 +210,7 @@ def test_where_questions_do_not_differ_there_is_no_interval(tmp_path: Path) -> N
     assert before is not None
     assert after is not None
     values = [measures.success(before), measures.difference(before, after), measures.success(after)]
-    assert [percent(value) for value in values] == ["50.0", "50.0", "100.0 [43.9, 100.0]"]
+    assert [percent(value) for value in values] == ["50.0", "50.0", "100.0 [43.9, 100.0] (other seeds unknown)"]
     make(tmp_path)
     assert "No brackets: " in (tmp_path / "tables" / "quickstart_runs.md").read_text()
 

@@ -179,20 +179,21 @@ def test_a_task_speaks_by_its_interval(interval: tuple[float, float], pairs: int
 @pytest.mark.parametrize(
     ("outcomes", "expected"),
     [
-        (("supported", "supported"), "supported"),
-        (("contradicted", "contradicted"), "contradicted"),
-        (("undecided", "undecided"), "undecided"),
-        (("supported", "undecided"), "mixed: supported on x, undecided on y"),
-        (("supported", "contradicted"), "mixed: supported on x, contradicted on y"),
-        (("supported", NOT_RUN), "supported on x, not run on y"),
-        ((NOT_RUN, NOT_RUN), NOT_RUN),
-        (("supported",), "supported on x"),
-        ((NOT_RUN,), NOT_RUN),
-        ((), NO_VALUE),
+        ([("supported", 10), ("supported", 5)], "supported"),
+        ([("contradicted", 10), ("contradicted", 3)], "contradicted (3 to 10 pairs)"),
+        ([("undecided", 4), ("undecided", 4)], "undecided (4 pairs)"),
+        ([("undecided", 1)], "undecided on x (1 pair)"),
+        ([("supported", 10), ("undecided", 10)], "mixed: supported on x, undecided on y"),
+        ([("supported", 3), ("contradicted", 10)], "mixed: supported on x (3 pairs), contradicted on y"),
+        ([("supported", 4), (NOT_RUN, 0)], "supported on x (4 pairs), not run on y"),
+        ([(NOT_RUN, 0), (NOT_RUN, 0)], NOT_RUN),
+        ([("supported", 5)], "supported on x"),
+        ([(NOT_RUN, 0)], NOT_RUN),
+        ([], NO_VALUE),
     ],
 )
-def test_tasks_give_a_verdict_together(outcomes: tuple[str, ...], expected: str) -> None:
-    found = {task: Finding(None, (), 0, 0, each) for task, each in zip("xy", outcomes, strict=False)}
+def test_tasks_give_a_verdict_together(outcomes: list[tuple[str, int]], expected: str) -> None:
+    found = {task: Finding(None, (), pairs, 10, word) for task, (word, pairs) in zip("xy", outcomes, strict=False)}
     assert verdict(found) == expected
 
 
@@ -206,11 +207,13 @@ def test_a_claim_is_judged_on_its_runs(file: Path, results: Path) -> None:
     found = rows["RTPO beats GRPO with exact contexts"]
     assert found[3].startswith("+62.5 [")
     assert found[3].endswith("]; 75.0 / 50.0; 4 of 4".replace("75.0", "+75.0").replace("50.0", "+50.0"))
-    assert found[-1] == "supported on toy math"
+    assert found[-1] == "undecided on toy math (4 pairs)"
     assert rows["RTPO beats SeeUPO"][3:] == (NO_VALUE, NO_VALUE)
     assert rows["RTPO beats exact GRPO at equal optimizer steps, RTPO given more"][3:] == (NOT_RUN, NOT_RUN)
     lines = verdict_lines(load_study(results, file), toy_study.TASKS).splitlines()
-    assert lines[0].startswith("- **Supported on toy math**: RTPO beats GRPO with exact contexts (ours, control)")
+    assert lines[0].startswith(
+        "- **Undecided on toy math (4 pairs)**: RTPO beats GRPO with exact contexts (ours, control)"
+    )
     assert "RTPO beats exact GRPO at equal optimizer steps, RTPO given more (ours)" in lines[-1]
     assert lines[-1].startswith("- **Not run**")
     assert "RTPO beats SeeUPO" not in "".join(lines)
@@ -304,7 +307,7 @@ def test_success_is_interpolated_question_by_question(tmp_path: Path) -> None:
         ]
         write_run(tmp_path, "rtpo", seed, [step(i + 1, n, 0.5, []) for i, n in enumerate(charged)], lines)
     (group,) = over_warm_starts(load_runs(tmp_path))
-    curve = measures.held_out_curve(group, draws=50)
+    curve = measures.held_out_curve(group)
     assert curve["rollouts"].tolist() == [0, 100, 200]
     # at 200 rollouts the second run is a third of the way from its first evaluation (1 of 2) to its last
     assert curve["mean"].tolist() == pytest.approx([0.0, (0.5 + 1 / 3) / 2, (1.0 + 2 / 3) / 2])
