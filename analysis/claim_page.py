@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from analysis import since
 from analysis.claim_evidence import PAPER_SCALE, PRINTED, THEORY, TOY, Evidence
 from analysis.claim_list import CLAIMS
 from analysis.claim_rule import MANY, NOT_TESTABLE, RULE, Part, verdict
@@ -73,8 +74,10 @@ def page(evidence: Evidence) -> str:
     """docs/claims.md."""
     found = judged(evidence)
     profile, printed = evidence.reproduction.profile, evidence.reproduction.printed
+    made = {TOY: f" {since.note(evidence.study.every_run)}".rstrip()}
     meanings = "".join(
-        f"- **{COLUMNS[scale]}**: {meaning.format(profile=profile)}.\n" for scale, meaning in MEANINGS.items()
+        f"- **{COLUMNS[scale]}**: {meaning.format(profile=profile)}.{made.get(scale, '')}\n"
+        for scale, meaning in MEANINGS.items()
     )
     return "\n".join(
         [

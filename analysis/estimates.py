@@ -170,10 +170,9 @@ def interquartile_mean(benchmarks: Sequence[Cells]) -> Estimate:
     for cells, score in zip(benchmarks, scores, strict=True):
         with np.errstate(divide="ignore", invalid="ignore"):
             own = cells.scale * cells.above - score.to_numpy()[:, None] * cells.below
-            own = (
-                own / cells.below.sum(axis=1, keepdims=True) * score.between(middle[0], middle[-1]).to_numpy()[:, None]
-            )
-        _add(parts, _parts(cells, own / len(middle)))
+            own = own / cells.below.sum(axis=1, keepdims=True)
+        within = score.between(middle[0], middle[-1]).to_numpy()[:, None]
+        _add(parts, _parts(cells, own * within / len(middle)))
     _add(parts, _of_seeds(lambda out: float(np.mean(_middle([_but(score, out) for score in scores]))), scores))
     return _over(benchmarks, float(np.mean(middle)), parts)
 

@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 from hydra import compose, initialize_config_dir
 
-from analysis import formulas, launching
+from analysis import formulas, launching, since
 from analysis.estimates import Cells, Estimate, estimate, exact
 from analysis.evaluations import (
     Evaluation,
@@ -659,6 +659,9 @@ def _notes(plan: TablePlan, records: Records, reproduction: Reproduction, made: 
             "and never narrower than over these alone; Wilson's where all answers are alike, and in a mean or "
             "difference such a share counts as certain."
         )
+    runs = [run for one in _conditions(plan, records) for group in one.groups.values() for run in group.runs]
+    if records.profile == TOY and runs:
+        yield since.note(runs)
     ungraded = sum({id(one): one.ungraded for one in numbers}.values())
     if ungraded:
         yield f"{ungraded:,} samples, counted in each cell, could not be graded and are left out."

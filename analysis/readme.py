@@ -17,7 +17,7 @@ from rtpo.command import Parser, command, folder
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from analysis import settings, toy_figures, toy_study
+from analysis import settings, since, toy_figures, toy_study
 from analysis.make_figures import save_figure
 from analysis.make_tables import make_tables
 from analysis.plots import drawn_from, png_from, records_checksum
@@ -66,20 +66,19 @@ def quickstart(project: Path, page: Path) -> str:
 
 
 def _how_made(runs: Sequence[Run]) -> str:
-    seeds, budgets, cpus, commits = (
+    seeds, budgets, cpus = (
         ", ".join(str(value) for value in sorted(set(values)))
         for values in (
             (run.manifest["seed"] for run in runs),
             (number(run.ledger["budget"]["rollouts"], 0) for run in runs),
             (run.manifest["machine"]["logical_cpus"] for run in runs),
-            (f"{run.manifest['commit'][:12]}{' (changed)' if run.manifest['dirty'] else ''}" for run in runs),
         )
     )
     seconds = median(float(run.manifest["wall_seconds"]) for run in runs)
     return (
-        f"`python experiments/quickstart.py experiment_name={EXPERIMENT} seed=<seed>` for the seeds {seeds}, at commit "
-        f"{commits}: {len(runs)} runs, budget {budgets} rollouts a run. Training and evaluation took "
-        f"{number(seconds, 0)} s a run (median, start-up apart; logical CPUs: {cpus}).\n"
+        f"`python experiments/quickstart.py experiment_name={EXPERIMENT} seed=<seed>` for the seeds {seeds}: "
+        f"{len(runs)} runs, budget {budgets} rollouts a run. Training and evaluation took "
+        f"{number(seconds, 0)} s a run (median, start-up apart; logical CPUs: {cpus}). {since.note(runs)}\n"
     )
 
 
@@ -198,9 +197,17 @@ def study(project: Path, page: Path) -> str:
     return toy_study.page(load_study(project / STUDY_RESULTS, project / STUDY), links)
 
 
+def study_made(project: Path, page: Path) -> str:
+    """By which code the toy study was made, and what has changed since."""
+    runs = load_study(project / STUDY_RESULTS, project / STUDY).every_run
+    return f"{since.note(runs) or NOT_RUN}\n"
+
+
 def study_verdicts(project: Path, page: Path) -> str:
     """The toy study's claims by verdict."""
-    return toy_study.verdicts(load_study(project / STUDY_RESULTS, project / STUDY))
+    records = load_study(project / STUDY_RESULTS, project / STUDY)
+    made = since.note(records.every_run)
+    return "\n".join([*([f"{made}\n"] if made else []), toy_study.verdicts(records)])
 
 
 def study_settings(project: Path, page: Path) -> str:
@@ -258,6 +265,7 @@ BLOCKS: dict[str, Callable[[Path, Path], str]] = {
     "methods": methods,
     "new_method": new_method,
     "toy_study": study,
+    "toy_study_made": study_made,
     "toy_study_verdicts": study_verdicts,
     "toy_study_settings": study_settings,
     "paper_claims": paper_claims,

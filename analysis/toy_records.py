@@ -35,6 +35,11 @@ class StudyRecords:
         """All finished runs but those of the search."""
         return [run for groups in self.groups.values() for group in groups for run in group.runs]
 
+    @property
+    def every_run(self) -> list[Run]:
+        """Those of the search too."""
+        return [*self.runs, *(run for group in self.search for run in group.runs)]
+
     def places(self, task: str, label: str) -> list[Place]:
         """The planned runs of a configuration."""
         planned = (place for part in TRAINED for place in self.planned[part])

@@ -268,12 +268,11 @@ def summary(records: StudyRecords) -> str:
     for part in PARTS:
         planned = len(records.planned[part])
         lines.append(f"| {part} | {number(planned - len(records.unfinished(part)), 0)} | {number(planned, 0)} |")
-    runs = [*records.runs, *(run for group in records.search for run in group.runs)]
+    runs = records.every_run
     if not runs:
         return "\n".join([*lines, ""])
-    commits = sorted({f"{run.manifest['commit'][:12]}{' (changed)' if run.manifest['dirty'] else ''}" for run in runs})
     hours = sum(float(run.manifest["wall_seconds"]) for run in runs) / 3600
-    made = f"Made at commit {', '.join(commits)}. Training and evaluation took {number(hours, 1)} h, run by run."
+    made = f"Training and evaluation took {number(hours, 1)} h, run by run."
     return "\n".join([*lines, "", made, ""])
 
 

@@ -296,7 +296,7 @@ CELLS = [
     ("supp_failure_dynamics", "ended_failed", "step_10", "50.00", "1", "2 prompts", "undecided"),
     ("supp_failure_dynamics", "no_signal", "step_50", "50.00", "1", "2 prompts", "undecided"),
     ("supp_failure_dynamics", "success_turns", "step_10", "4.00", "1", "2 prompts", "no interval"),
-    ("supp_failure_dynamics", "failed_turns", "step_20", "3.50", "1", "2 prompts", "lower"),
+    ("supp_failure_dynamics", "failed_turns", "step_20", "3.50", "1", "2 prompts", "undecided"),
     ("supp_training_tokens", "tree_grpo", "training_tokens", "5,000", "1", "—", "no interval"),
     ("supp_training_tokens", "rtpo", "training_tokens", "5,000", "1", "—", "not compared"),
     ("supp_wall_clock", "rtpo", "training_tokens", "5,000", "1", "—", "not compared"),
@@ -331,8 +331,8 @@ CELLS = [
 def test_cells(find: Find, table: str, row: str, column: str, ours: str, seeds: str, number: str, verdict: str) -> None:
     line = find(table, row, column)
     assert (line[4], line[6], line[7]) == (ours, seeds, number)
-    judged = said(verdict, [int(seeds)], "seeds") if verdict in ("agrees", "higher", "lower", "undecided") else verdict
-    assert line[8] == judged, line
+    judged = verdict in ("agrees", "higher", "lower", "undecided") and seeds != NO_VALUE
+    assert line[8] == (said(verdict, [int(seeds)], "seeds") if judged else verdict), line
 
 
 def test_every_cell_of_every_table_is_made(made: table_page.MadeTables) -> None:
@@ -362,7 +362,7 @@ def test_settings_stand_beside_the_papers(find: Find) -> None:
 def test_a_share_of_nothing_has_wilsons_interval(find: Find) -> None:
     # 0 of 30 questions
     line = find("math_knowledge_toolcall_results", "vanilla", "aime24_acc")
-    assert (line[4], line[5], line[8]) == ("0.00", "[0.00, 11.35]", "agrees")
+    assert (line[4], line[5], line[8]) == ("0.00", "[0.00, 11.35] (other seeds unknown)", "agrees (1 seed)")
 
 
 def test_what_is_a_mean_of_nothing_has_no_value(find: Find) -> None:
@@ -564,7 +564,7 @@ def test_runs_of_another_scale_are_not_compared(sync: Path, change: Mapping[str,
 def test_panels_that_are_cut_down_are_not_compared(sync: Path) -> None:
     table = one(sync.parents[1], "supp_sync_results").table
     verdicts = {row[0]: row[8] for row in table.rows if row[1] == "On-policy"}
-    assert (verdicts["XBench"], verdicts["WebWalkerQA"]) == ("higher", "not compared")
+    assert (verdicts["XBench"], verdicts["WebWalkerQA"]) == ("higher (1 seed)", "not compared")
     assert (
         "Not compared: 4 of 103 questions of gaia; 4 of 200 questions of webwalker; 8 of 500 questions of hle."
         in table.notes
