@@ -50,7 +50,8 @@ def note(runs: Sequence[Run]) -> str:
         return ""
     told = [text for change in CHANGES if (text := _told(change, runs))]
     since = f"What has changed in the code since: {'; '.join(told)}. " if told else ""
-    return f"The runs were made at commit {commits(runs)}. {since}No {'other ' if told else ''}change since is known to matter to them."
+    rest = f"No {'other ' if told else ''}change since is known to matter to them."
+    return f"The runs were made at commit {commits(runs)}. {since}{rest}"
 
 
 def _told(change: Change, runs: Sequence[Run]) -> str:
