@@ -181,7 +181,7 @@ def test_the_command_builds_and_says_what_is_wrong(tmp_path: Path, capsys: pytes
         ('{"id": null, "text": "a"}', "line 1 is neither"),
         ("[]", "line 1 is neither"),
         ('{"id": 1, "text": "a"}\n\n{"id": "1", "text": "b"}', "passages 1 and 2 have the same id '1'"),
-        ('{"id": 1, "text": "\\ud800"}', "line 1 has half of a surrogate pair"),
+        ('{"id": 1, "text": "\\ud800"}', "line 1 is not JSON: half a surrogate pair"),
         ("", "holds no passage with a word"),
         ('{"id": 1, "text": "the !"}', "holds no passage with a word"),
     ],

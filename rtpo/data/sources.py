@@ -20,7 +20,6 @@ import pyarrow.parquet as pq
 
 from rtpo.data.records import Record
 from rtpo.errors import DataError
-from rtpo.json_text import parse
 from rtpo.rewards.boxes import last_box
 
 Row = Mapping[str, Any]
@@ -127,9 +126,9 @@ def _parquet(path: Path, content: bytes) -> list[Row]:
 
 def _json(place: str, text: str) -> Any:
     try:
-        return parse(text)
-    except ValueError as error:
-        raise DataError(f"{place} is not JSON ({error}): check that it is whole") from error
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{place} is not JSON ({getattr(error, 'msg', error)}): check that it is whole") from error
 
 
 def _object(place: str, row: Any) -> Row:
