@@ -25,7 +25,7 @@ CONTROLS = ("grpo_exact", "seeupo")
 THICK, THIN = 1.5, 0.8
 SEEDS = "range over seeds"
 INTERVAL = "95 % interval over runs and questions"
-ONE_RUN = "With one run it is over questions alone: other seeds unknown."
+ONE_RUN = "An interval of one run is over questions alone: other seeds unknown."
 LETTERS_AN_INCH = 20
 """of the line under a figure"""
 Entry = tuple[Artist, str]

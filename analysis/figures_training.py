@@ -112,7 +112,7 @@ def success_and_cost(rows: Rows, source: Source) -> Figure:
             panel.set_xlim(left=0)
             steps(panel, label)
         axes[line][0].set_ylabel("Held-out success, %")
-    finish(figure, rows, source, [*configurations(rows), *band(rows, INTERVAL)], ONE_RUN)
+    finish(figure, rows, source, configurations(rows), f"Bands: {INTERVAL}s. {ONE_RUN}")
     return figure
 
 

@@ -65,4 +65,5 @@ def _told(change: Change, runs: Sequence[Run]) -> str:
     if not before:
         return ""
     labels = ", ".join(f"`{label}`" for label in sorted({run.label.partition("_lr")[0] for run in touched}))
-    return f"{change.text} ({f'{len(touched)} runs: {labels}' if touched else change.otherwise})"
+    count = "1 run" if len(touched) == 1 else f"{len(touched)} runs"
+    return f"{change.text} ({f'{count}: {labels}' if touched else change.otherwise})"

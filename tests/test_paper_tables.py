@@ -460,7 +460,7 @@ def test_one_table_is_asked_for(results: Path, tmp_path: Path, capsys: pytest.Ca
     assert "Profile a100x8" in capsys.readouterr().out
     assert make(results, tmp_path, "--table", "supp_budget_toy") == 1
     assert capsys.readouterr().err == (
-        "The table supp_budget_toy has no complete run: `PROFILE=toy sbatch slurm/airline.sh`, or without SLURM "
+        "error: The table supp_budget_toy has no complete run: `PROFILE=toy sbatch slurm/airline.sh`, or without SLURM "
         "`python experiments/launch.py run airline profile=toy`.\n"
     )
     assert make(results, tmp_path, "--table", "supp") == 1
