@@ -355,4 +355,4 @@ def test_links_lead_somewhere(page: Path) -> None:
     assert [path for path, _ in local if not path.exists()] == []
     for path, anchor in local:
         headings = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE) if anchor else []
-        assert not anchor or anchor in {heading.lower().replace(" ", "-") for heading in headings}
+        assert not anchor or anchor in {heading.lower().replace(" ", "-").replace("`", "") for heading in headings}
