@@ -25,6 +25,7 @@ from analysis.evaluation import Summary, summarise, table
 from rtpo.chat import ChatFormat
 from rtpo.checkpoints import Checkpoint, check_positions, find_checkpoint
 from rtpo.composition import in_words
+from rtpo.config import PROJECT
 from rtpo.episodes import EpisodeWorld
 from rtpo.errors import ConfigError, InfrastructureError, Stopped
 from rtpo.evaluation import (
@@ -121,7 +122,7 @@ def run(tree: DictConfig) -> None:
 
 @command
 @in_words()
-@hydra.main(version_base=None, config_path="../configs", config_name="evaluate")
+@hydra.main(version_base=None, config_path=str(PROJECT / "configs"), config_name="evaluate")
 def main(tree: DictConfig) -> None:
     if status := run(tree):
         sys.exit(status)  # which Hydra lets pass

@@ -14,7 +14,7 @@ from omegaconf import DictConfig
 
 from rtpo.chat import ChatFormat
 from rtpo.composition import in_words
-from rtpo.config import RunConfig, compose_run, rollout_sampling
+from rtpo.config import PROJECT, RunConfig, compose_run, rollout_sampling
 from rtpo.envs import environment_facts
 from rtpo.episodes import EpisodeWorld
 from rtpo.harness import AgentHarness
@@ -110,7 +110,7 @@ def run(tree: DictConfig) -> None:
 
 @command
 @in_words()
-@hydra.main(version_base=None, config_path="../configs", config_name="train")
+@hydra.main(version_base=None, config_path=str(PROJECT / "configs"), config_name="train")
 def main(tree: DictConfig) -> None:
     if status := run(tree):
         sys.exit(status)  # which Hydra lets pass

@@ -342,6 +342,13 @@ MESSAGES = {
         attempt("temporary", lambda: tempfile.mkstemp())
         """
     ),
+    "a socket with a name": message(
+        """
+        import socket
+        for end, name in zip(socket.socketpair(), (FOLDER + "/left", "\\0left")):
+            attempt("bind", lambda: end.bind(name))
+        """
+    ),
     "a file opened by another call": message(
         """
         how = (ctypes.c_uint64 * 3)(os.O_RDWR | os.O_CREAT, 0o666, 0)

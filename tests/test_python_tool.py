@@ -267,6 +267,11 @@ def test_a_call_that_ended_its_process_leaves_nothing_to_its_session() -> None:
     assert time.monotonic() - begin > 1
 
 
+def test_a_call_that_says_more_cells_are_done_than_were_run_is_left_out_of_its_session() -> None:
+    forged = "import os\nos.write(3, b'd' * 9)\nos._exit(0)"
+    assert run("x", "x = 1", forged, settings=SESSION) == ToolResult(OK, "1")
+
+
 def test_each_call_of_a_session_has_its_own_limits() -> None:
     spin = "import time\nwhile time.process_time() - {0} < 0.6: pass\nbegin = time.process_time()"
     cells = [spin.format(0), spin.format("begin"), spin.format("begin")]

@@ -223,7 +223,8 @@ class Call:
             "is_given_up": self._is_given_up,
             "failure": self._failure,
             "begun": self._begun,
-            "is_done": self._done >= self._cells,
+            # a cell that forges notes and ends says nothing of those after it
+            "is_done": self._begun == self._cells and self._done >= self._cells,
             "is_timed_out": self._is_timed_out,
             "is_out_of_memory": self._is_out_of_memory,
             "status": self._status,
