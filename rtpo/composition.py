@@ -2,6 +2,7 @@
 
 import os
 import re
+import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -35,13 +36,18 @@ def in_words() -> Iterator[None]:
         yield
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigError(_sentence(error)) from error
+    except ValueError as error:
+        *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+        if not frame.f_globals["__name__"].startswith("hydra."):
+            raise
+        raise ConfigError(f"task, algorithm and the like are chosen by a name: {error}.") from error
 
 
 def _sentence(error: Exception) -> str:
     """What Hydra says, in a sentence that names what there is."""
     text = " ".join(str(error).split())
-    if isinstance(error, MissingConfigException) and error.missing_cfg_file:
-        group, _, name = error.missing_cfg_file.rpartition("/")
+    if isinstance(error, MissingConfigException) and "/" in (missing := error.missing_cfg_file or ""):
+        group, _, name = missing.rpartition("/")
         there = ", ".join(option for option in error.options or () if not option.startswith("_"))
         return f"{group} is {name!r}: no such {group}; there are {there}."
     if isinstance(error, OverrideParseException):

@@ -53,7 +53,7 @@ class DataConfig:
 
     split: str
     count: Count | None
-    seed: int = 0
+    seed: Natural = 0
     file: str | None = None
 
 
@@ -186,7 +186,7 @@ class RunConfig:
     overrides only."""
 
     experiment_name: str
-    seed: int
+    seed: Natural
     results: str
     deterministic: bool
     data: str | None

@@ -92,6 +92,7 @@ ROWS: dict[str, tuple[str, ...]] = {
             "nosuch=1",
             "NAME",
             "task=nosuch",
+            "task=null",
             "results=OUT",
             "data=FILE",
             "task=math data=FILE",
@@ -193,6 +194,16 @@ def test_bad_input_is_one_sentence(
     assert status != 0
     assert said
     assert len(said) == 1
+
+
+@pytest.mark.parametrize("command", ["experiments.train", "experiments.evaluate"])
+def test_configurations_are_found_from_any_folder(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else these commands would refuse all rows above for want of them."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", [command, "--cfg", "job"])
+    assert importlib.import_module(command).main() == 0
 
 
 def test_tables_and_figures_of_other_records_leave_those_of_the_project_alone(
