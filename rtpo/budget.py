@@ -132,6 +132,11 @@ class Ledger:
         """Rollouts neither charged nor reserved."""
         return self.budget.rollouts - self.rollouts - self.reserved
 
+    @property
+    def share(self) -> float:
+        """Of the budget, what is charged."""
+        return self.rollouts / max(1, self.budget.rollouts)
+
     def tasks_that_fit(self, batch: int, worst_case: int) -> int:
         """How many tasks the next step may take: at most `batch`, as many as `worst_case` rollouts each leave room for.
 

@@ -48,6 +48,21 @@ class DurableHarness:
     def vocabulary_size(self) -> int:
         return self._harness.vocabulary_size
 
+    @property
+    def step(self) -> int:
+        return self._harness.step
+
+    @property
+    def budget_share(self) -> float:
+        return self._harness.budget_share
+
+    @property
+    def state(self) -> dict[str, Any]:
+        return self._harness.state
+
+    def log(self, name: str, value: float) -> None:
+        self._once("log", lambda: self._harness.log(name, value))
+
     def random(self, name: str) -> np.random.Generator:
         return self._harness.random(name)
 

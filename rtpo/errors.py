@@ -21,6 +21,10 @@ class MachineError(RTPOError):
     """The machine lacks something: processors, disk, memory."""
 
 
+class AlgorithmError(RTPOError):
+    """An algorithm recorded or kept what cannot be."""
+
+
 class BudgetExceeded(RTPOError):
     """An algorithm asked for more rollouts than its step reserved."""
 

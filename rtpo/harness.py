@@ -18,12 +18,16 @@ from rtpo.backend import Backend, StepResult, TokenScores
 from rtpo.budget import Ledger, OpenPaths
 from rtpo.engine import Sampling
 from rtpo.episodes import EpisodeWorld, Plan, run_episodes
-from rtpo.errors import NonFinite, StaleEngine
+from rtpo.errors import DataError, NonFinite, StaleEngine
+from rtpo.notes import StepNotes
 from rtpo.packing import pack, training_batches
 from rtpo.rows import recorded_rows
 from rtpo.seeds import generator
 from rtpo.types import Boundary, Floats, Grade, Group, Role, Rollout, Task, Termination, TrainRow
 from rtpo.verbs import Loss, Update
+
+SAVED = ("policy_version", "_calls", "_open", "step_log", "_step", "_budget_share", "numbers", "_state_json")
+"""attributes of the harness that are a save's part of its state"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +47,8 @@ class Trained:
 @dataclass
 class StepLog:
     """What one step did, in order: one entry a verb; `grades` has one a rollout. samples: the rollouts kept for the
-    records; trained: of these. paths: all that ended, which the records list without their tokens."""
+    records; trained: of these. paths: all that ended, which the records list without their tokens. numbers: what the
+    algorithm recorded."""
 
     rollouts: list[dict[str, Any]] = field(default_factory=list)
     updates: list[dict[str, Any]] = field(default_factory=list)
@@ -52,6 +57,7 @@ class StepLog:
     grades: list[Grade] = field(default_factory=list)
     trained: list[Trained] = field(default_factory=list)
     paths: list[dict[str, Any]] = field(default_factory=list)
+    numbers: dict[str, float] = field(default_factory=dict)
 
     def keep(self, rollouts: Sequence[Rollout], count: int) -> None:
         """Of a call's rollouts the first `count` from tasks, and all that were forked from one kept before."""
@@ -74,7 +80,7 @@ class StepLog:
         return {rollout.uid for rollout in self.samples}
 
 
-class AgentHarness:
+class AgentHarness(StepNotes):
     """`rtpo.verbs.Harness` on a backend.
 
     engine_kl_limit: the k3 KL between the trainer and the engine on the same context, in nats a token, above which the
@@ -95,6 +101,7 @@ class AgentHarness:
         samples_per_rollout: int = 0,
         always_push: bool = False,
     ) -> None:
+        super().__init__()
         self._backend = backend
         self._world = world
         self._sampling = sampling
@@ -104,22 +111,24 @@ class AgentHarness:
         self._always_push = always_push
         self.policy_version = 0
         self._engine_version = -1
-        self._step = 0
         self._calls = 0
         self._open = OpenPaths()
-        self.log = StepLog()
+        self.step_log = StepLog()
 
     # one step
 
     def begin_step(self, step: int, reservation: int) -> None:
         """Reserve the step's worst case and start its log."""
         self.ledger.reserve(reservation)
-        self._step, self._calls, self._open = step, 0, OpenPaths()
-        self.log = StepLog()
+        self._calls, self._open = 0, OpenPaths()
+        self.step_log = StepLog()
+        self._open_notes(step, self.ledger.share)
 
     def end_step(self) -> StepLog:
         self.ledger.release()
-        return self.log
+        self._close_notes()
+        self.step_log.numbers = self.numbers
+        return self.step_log
 
     # the verbs
 
@@ -151,10 +160,10 @@ class AgentHarness:
         rollouts = self._sample(plans, top_logprobs, self._sampling)
         self._open.add(rollouts)
         self.ledger.count_rollouts(rollouts)
-        self.log.rollouts.append(diagnostics.rollout_metrics(rollouts, role))
-        self.log.keep(rollouts, self._samples)
-        self.log.grades += [rollout.grade for rollout in rollouts]
-        self.log.paths += [
+        self.step_log.rollouts.append(diagnostics.rollout_metrics(rollouts, role))
+        self.step_log.keep(rollouts, self._samples)
+        self.step_log.grades += [rollout.grade for rollout in rollouts]
+        self.step_log.paths += [
             diagnostics.path_line(self._step + 1, rollout)
             for rollout in rollouts
             if rollout.termination is not Termination.OPEN
@@ -166,7 +175,7 @@ class AgentHarness:
 
     def update(self, rows: Sequence[TrainRow], loss: Loss, *, epochs: int = 1, minibatches: int = 1) -> Update:
         if not rows:
-            self.log.updates.append(diagnostics.empty_update())
+            self.step_log.updates.append(diagnostics.empty_update())
             return Update(0, self.policy_version, [])
         scores = self._score(rows)
         metrics = diagnostics.update_metrics(rows, scores, self._recorded_logprobs(rows, scores.logprobs))
@@ -179,8 +188,8 @@ class AgentHarness:
         if results:
             self.policy_version += 1
         self.ledger.count_update(rows, len(results))
-        self.log.note_training(rows)
-        self.log.updates.append(metrics | diagnostics.step_metrics(results))
+        self.step_log.note_training(rows)
+        self.step_log.updates.append(metrics | diagnostics.step_metrics(results))
         return Update(len(results), self.policy_version, before)
 
     def sync(self) -> int:
@@ -209,13 +218,16 @@ class AgentHarness:
         """Weights and optimizer into `folder`; the rest of the harness's state comes back, for `load`."""
         with self._timed("save"):
             self._backend.save(folder)
-        return {name: getattr(self, name) for name in ("policy_version", "_step", "_calls", "_open", "log")}
+        return {name: getattr(self, name) for name in SAVED}
 
     def load(self, folder: Path, state: dict[str, Any]) -> None:
         """Go on from a save; the engine is given the weights at the next synchronisation."""
+        if state.keys() != set(SAVED):
+            raise DataError(f"{folder} is of another version's save: the version that made it can go on with it.")
         self._backend.load(folder)
         for name, value in state.items():
             setattr(self, name, value)
+        self._read_state()
         self._engine_version = -1
 
     # the parts
@@ -284,7 +296,7 @@ class AgentHarness:
 
     def _note_retry(self, what: str) -> None:
         self.ledger.retries += 1
-        self.log.retries.append(what)
+        self.step_log.retries.append(what)
 
     @contextmanager
     def _timed(self, phase: str) -> Iterator[None]:

@@ -4,7 +4,8 @@ sampled.
 No model is asked. A path ends after each turn with the same chance, so that whole episodes have the mean number of
 turns that is assumed; at each turn the paths that end are spread evenly over those that come. Tokens are counted in
 units of a sixteenth of a turn. The trainer's log-probs differ from the engine's by one nat, so that a synchronisation
-which depends on the drift is counted wherever it may come.
+which depends on the drift is counted wherever it may come. The few steps of a sketch stand for a run's: each knows
+the share of the budget that is spent in the middle of its part of them.
 """
 
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ import numpy as np
 
 from rtpo.budget import Budget, Ledger, OpenPaths
 from rtpo.config import RunConfig
+from rtpo.notes import StepNotes
 from rtpo.packing import training_batches
 from rtpo.rows import recorded_rows
 from rtpo.types import (
@@ -109,18 +111,20 @@ def sketch(run: RunConfig, shape: EpisodeShape, engines: int) -> Sketch:
     algorithm, config, tasks = run.descriptor, run.algorithm_config, min(run.budget.tasks_per_step, TASKS)
     worst = algorithm.rollouts_per_task(config, run.task.max_turns)
     harness = SketchHarness(run, shape, engines)
-    for step in range(-(-TASKS // tasks)):
-        harness.begin_step(tasks * worst)
+    steps = -(-TASKS // tasks)
+    for step in range(steps):
+        harness.begin_step(step, (step + 0.5) / steps, tasks * worst)
         harness.sync()
         algorithm.step(harness, [Task(f"{step}.{i}", "", None) for i in range(tasks)], config)
         harness.end_step(tasks)
     return harness.counts
 
 
-class SketchHarness:
+class SketchHarness(StepNotes):
     """`rtpo.verbs.Harness` without a model."""
 
     def __init__(self, run: RunConfig, shape: EpisodeShape, engines: int) -> None:
+        super().__init__()
         self._context: RolloutContext = run.algorithm_config.rollout_context
         self._max_turns = run.task.max_turns
         self._engines = engines
@@ -138,14 +142,16 @@ class SketchHarness:
         self._came = [0] * self._max_turns
         self.counts = Sketch()
 
-    def begin_step(self, reservation: int) -> None:
+    def begin_step(self, step: int, budget_share: float, reservation: int) -> None:
         self._ledger, self._open = Ledger(Budget(reservation)), OpenPaths()
         self._ledger.reserve(reservation)
+        self._open_notes(step, budget_share)
 
     def end_step(self, tasks: int) -> None:
         self.counts.steps += 1
         self.counts.tasks += tasks
         self.counts.rollouts += self._ledger.rollouts
+        self._close_notes()
 
     @property
     def max_turns(self) -> int:

@@ -193,6 +193,7 @@ class Run:
             "wall_seconds": self._wall_seconds(),
             "rollout_calls": log.rollouts,
             "updates": log.updates,
+            "algorithm": log.numbers,
             "retries": log.retries,
             "alarm": self._alarm(log.grades, f"step {self._progress.step}"),
         }

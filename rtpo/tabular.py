@@ -22,6 +22,7 @@ from rtpo.errors import ConfigError, DataError, NonFinite, StaleEngine
 from rtpo.losses import TokenBatch
 from rtpo.losses import loss as loss_of
 from rtpo.mdp import MDP, Table
+from rtpo.notes import StepNotes
 from rtpo.packing import Packed, pack, training_batches
 from rtpo.seeds import generator
 from rtpo.types import (
@@ -79,7 +80,7 @@ class _Paths:
     rewards: Table
 
 
-class TabularHarness:
+class TabularHarness(StepNotes):
     """`rtpo.verbs.Harness` on an MDP.
 
     Trained by plain gradient descent: a logit moves only where a row gives it a gradient, so a phase leaves the other
@@ -91,6 +92,7 @@ class TabularHarness:
     def __init__(
         self, mdp: MDP, ledger: Ledger, *, learning_rate: float, seed: int = 0, logits: Table | None = None
     ) -> None:
+        super().__init__()
         if logits is not None and logits.shape != mdp.shape:
             raise ConfigError(f"logits have shape {logits.shape}; the policy of this MDP has {mdp.shape}.")
         self.mdp, self.ledger, self.seed, self.learning_rate = mdp, ledger, seed, learning_rate
@@ -102,7 +104,6 @@ class TabularHarness:
         self.policy_version = 0
         self._engine = self._reference
         self._engine_version = -1
-        self._step = 0
         self._calls = 0
         self._open = OpenPaths()
 
@@ -114,10 +115,12 @@ class TabularHarness:
     def begin_step(self, step: int, reservation: int) -> None:
         """Reserve the step's worst case."""
         self.ledger.reserve(reservation)
-        self._step, self._calls, self._open = step, 0, OpenPaths()
+        self._calls, self._open = 0, OpenPaths()
+        self._open_notes(step, self.ledger.share)
 
     def end_step(self) -> None:
         self.ledger.release()
+        self._close_notes()
 
     @property
     def max_turns(self) -> int:

@@ -42,6 +42,7 @@ def tracked_step(line: Mapping[str, Any]) -> dict[str, float]:
     for update in line["updates"]:
         place = "_".join(str(k) for k in update["trained_turns"]) or "empty"
         flat |= {f"update_{place}/{key}": value for key, value in update.items() if isinstance(value, int | float)}
+    flat |= {f"algorithm/{name}": value for name, value in line["algorithm"].items()}
     return {key: float(value) for key, value in flat.items() if value is not None}
 
 

@@ -109,6 +109,33 @@ class Harness(Protocol):
     @property
     def vocabulary_size(self) -> int: ...
 
+    @property
+    def step(self) -> int:
+        """The data steps before this one: 0 in the first."""
+        ...
+
+    @property
+    def budget_share(self) -> float:
+        """The share of the budget's rollouts that was charged before this step: from 0, below 1, the same all step
+        long."""
+        ...
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """What this algorithm keeps across steps, empty in the first: fill it, a save carries it.
+
+        Small plain data: dict with str keys, list, str, int, finite float, bool, None. Checked as each step ends;
+        raises AlgorithmError.
+        """
+        ...
+
+    def log(self, name: str, value: float) -> None:
+        """Record a finite number for this step, under `algorithm` in its line of steps.jsonl and in tracking.
+
+        Once a name. Raises AlgorithmError.
+        """
+        ...
+
     def random(self, name: str) -> np.random.Generator:
         """A generator of this step's own stream `name`: the same seed, step and name give the same draws."""
         ...

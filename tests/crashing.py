@@ -25,6 +25,7 @@ from local_backend import LocalBackend
 import rtpo.verl_harness.session as session
 from experiments.train import train
 from rtpo import records
+from rtpo.algorithms import MODULES
 from rtpo.budget import ChargeJournal
 from rtpo.config import RunConfig
 from rtpo.decoder import Decoder
@@ -101,6 +102,7 @@ MOMENTS = {
     "an optimizer step taken": Moment(LocalBackend, "step", 2, after=True),
     "between two reverse phases, saved": Moment(LocalBackend, "push", 5),
     "between two reverse phases, the engine new": Moment(LocalBackend, "push", 5, after=True),
+    "between two phases of the second step": Moment(LocalBackend, "push", 9),
     "a checkpoint half written": Moment(torch, "save", 3, half=_half_checkpoint),
     "the rest of a save half written": Moment(
         Path, "write_bytes", 3, half=_half_of(Path.write_bytes), fits=_of_file(0, "state.pkl")
@@ -145,14 +147,20 @@ FULL = {
 }
 
 
-def run(config: RunConfig, kill: str | Call | None = None, full: str | None = None, damage: str | None = None) -> int:
+def run(
+    config: RunConfig,
+    kill: str | Call | None = None,
+    full: str | None = None,
+    damage: str | None = None,
+    method: str | None = None,
+) -> int:
     """Run the configuration in a process of its own; returns its exit status (-9 when it was killed).
 
     kill: a key of MOMENTS, or a call. full: a key of FULL. damage: a file of the run whose first line loses its first
-    bytes in the last evaluation.
+    bytes in the last evaluation. method: a module whose algorithm is run in the place of RTPO.
     """
     _start_fork_server()
-    process = FORKS.Process(target=_run, args=(config, kill, full, damage))
+    process = FORKS.Process(target=_run, args=(config, kill, full, damage, method))
     process.start()
     process.join()
     status = process.exitcode
@@ -169,7 +177,9 @@ def _start_fork_server() -> None:
         forkserver.ensure_running()
 
 
-def _run(config: RunConfig, kill: str | Call | None, full: str | None, damage: str | None) -> None:
+def _run(config: RunConfig, kill: str | Call | None, full: str | None, damage: str | None, method: str | None) -> None:
+    if method is not None:
+        MODULES["rtpo"] = method
     torch.set_num_threads(1)
     session.open_backend = _open_local  # type: ignore[assignment]
     sys.stdout = sys.stderr = io.StringIO()

@@ -262,7 +262,7 @@ class RecordingHarness(AgentHarness):
     @property
     def rollouts(self) -> list[Rollout]:
         """All rollouts of the step."""
-        return self.log.samples
+        return self.step_log.samples
 
     def update(self, rows: Sequence[TrainRow], loss: Loss, *, epochs: int = 1, minibatches: int = 1) -> Update:
         self.updated.append(list(rows))

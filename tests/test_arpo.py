@@ -90,7 +90,7 @@ def test_prompts_whose_roots_answer_at_once_are_topped_up_one_root_at_a_time() -
         return f"<think> plan {rng.integers(100)}</think> answer\\boxed{{ {rng.integers(2)}}}"
 
     harness = one_step(CONFIG, script=answers)
-    assert [call["rollouts"] for call in harness.log.rollouts] == [24] + [3] * 8
+    assert [call["rollouts"] for call in harness.step_log.rollouts] == [24] + [3] * 8
     assert all(path.start_k == 0 for path in harness.rollouts)
 
 

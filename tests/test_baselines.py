@@ -34,7 +34,7 @@ def test_a_step_stays_in_its_worst_case_and_trains(name: str, seed: int, max_tur
 def test_a_step_without_any_success_is_harmless(name: str) -> None:
     harness = one_step(config_of(name), script=always(CALL_FIRST))
     assert (harness.policy_version, harness.backend.steps) == (0, [])
-    assert len(harness.log.updates) > 0
+    assert len(harness.step_log.updates) > 0
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -17,6 +17,7 @@ from rtpo.records import LINE_FILES
 
 RTPO = ("algorithm=rtpo", "algorithm.trunks=2", "budget.rollouts=60")
 GRPO = ("algorithm=grpo", "algorithm.chains=4", "budget.rollouts=24")
+REMEMBERING = (*RTPO[:2], "budget.rollouts=36")
 SMALL = (
     "deterministic=true",
     "task.held_out.count=2",
@@ -71,9 +72,9 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder_of(results)
 
 
-def assert_going_on_ends_as(whole: Path, results: Path, config: RunConfig) -> None:
+def assert_going_on_ends_as(whole: Path, results: Path, config: RunConfig, method: str | None = None) -> None:
     assert not list(results.rglob("manifest.json"))
-    assert run(config) == 0
+    assert run(config, method=method) == 0
     folder = folder_of(results)
     assert outcome(folder) == outcome(whole)
     assert_ledger_is_exact(folder)
@@ -159,6 +160,30 @@ def test_grpo_killed_and_started_again(tmp_path: Path, moment: str) -> None:
     config = config_in(killed, algorithm=GRPO)
     assert run(config, kill=moment) == -9
     assert_going_on_ends_as(folder_of(whole), killed, config)
+
+
+@pytest.fixture(scope="module")
+def remembered(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    results = tmp_path_factory.mktemp("remembered")
+    assert run(config_in(results, algorithm=REMEMBERING, saves=NEVER), method="remembering") == 0
+    return folder_of(results)
+
+
+def test_a_method_that_knows_its_step_and_keeps_state_leaves_numbers(remembered: Path) -> None:
+    recorded = [step["algorithm"] for step in outcome(remembered)["steps"]]
+    assert [numbers["phases"] for numbers in recorded] == [3, 6, 9]
+    assert [numbers["share"] for numbers in recorded] == [0, 1 / 3, 2 / 3]
+    assert len({numbers["mean_reward/phase_2"] for numbers in recorded}) == 3
+
+
+@pytest.mark.parametrize("saves", [OFTEN, ("save.every_steps=1", "save.every_phases=2", "save.keep=1")])
+@pytest.mark.parametrize("moment", ["an optimizer step taken", "between two phases of the second step"])
+def test_state_and_numbers_come_through_a_crash(
+    remembered: Path, tmp_path: Path, moment: str, saves: tuple[str, ...]
+) -> None:
+    config = config_in(tmp_path, algorithm=REMEMBERING, saves=saves)
+    assert run(config, kill=moment, method="remembering") == -9
+    assert_going_on_ends_as(remembered, tmp_path, config, "remembering")
 
 
 @pytest.mark.parametrize("file", sorted(FULL))

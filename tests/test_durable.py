@@ -65,10 +65,10 @@ def outcome(harness: RecordingHarness) -> dict[str, Any]:
     ledger = harness.ledger.as_dict()
     del ledger["seconds"], ledger["syncs"]
     return {
-        "rollouts": [sample_line(0, rollout, harness.log.trained) for rollout in harness.log.samples],
-        "logprobs": [turn.logprobs.tolist() for r in harness.log.samples for turn in r.own_turns],
-        "calls": harness.log.rollouts,
-        "updates": harness.log.updates,
+        "rollouts": [sample_line(0, rollout, harness.step_log.trained) for rollout in harness.step_log.samples],
+        "logprobs": [turn.logprobs.tolist() for r in harness.step_log.samples for turn in r.own_turns],
+        "calls": harness.step_log.rollouts,
+        "updates": harness.step_log.updates,
         "version": harness.policy_version,
         "weights": harness.backend.weights,
         "ledger": ledger,

@@ -56,7 +56,7 @@ def test_a_step_is_n_chains_and_one_update() -> None:
     harness = one_step()
     assert harness.ledger.rollouts == len(TASKS) * 6
     assert {(r.role, r.start_k, r.parent_uid) for r in harness.rollouts} == {(Role.CHAIN, 0, None)}
-    assert len(harness.log.updates) == 1
+    assert len(harness.step_log.updates) == 1
     assert harness.losses == [TokenClip(0.2, 0.2, 3.0, "rollout", 0.0)]
 
 
@@ -166,8 +166,8 @@ def test_chains_without_a_reward_are_left_out() -> None:
 
 
 def test_the_ratio_of_recorded_contexts_is_one_and_of_flattened_is_not() -> None:
-    (recorded,) = one_step(replace(CONFIG, training_context="recorded")).log.updates
-    (flattened,) = one_step().log.updates
+    (recorded,) = one_step(replace(CONFIG, training_context="recorded")).step_log.updates
+    (flattened,) = one_step().step_log.updates
     assert recorded["mismatch/kl_k3"] == pytest.approx(0, abs=1e-12)
     assert flattened["mismatch/kl_k3"] > 1e-3
     assert flattened["mismatch/turn_0/kl_k3"] == pytest.approx(0, abs=1e-12)

@@ -134,7 +134,7 @@ def test_retries_are_noted_and_cost_nothing() -> None:
     harness.engine.failures = 2
     harness.rollout([TASK], n=1, role=Role.CHAIN)
     assert (harness.ledger.rollouts, harness.ledger.retries) == (1, 2)
-    assert harness.log.retries == ["0.0.0.0: the engine does not answer"] * 2
+    assert harness.step_log.retries == ["0.0.0.0: the engine does not answer"] * 2
     harness.engine.failures = 3
     with pytest.raises(InfrastructureError):
         harness.rollout([TASK], n=1, role=Role.CHAIN)
@@ -173,7 +173,7 @@ def test_evaluation_is_not_charged() -> None:
     ledger = harness.ledger
     assert (ledger.rollouts, ledger.reserved, ledger.evaluation_rollouts) == (0, 1, 24)
     assert (ledger.generated_tokens, ledger.turn_generations) == (0, 0)
-    assert harness.log.rollouts == []
+    assert harness.step_log.rollouts == []
     assert {request.sampling.temperature for request in harness.engine.requests} == {0.0}
 
 
@@ -213,7 +213,7 @@ def test_rows_that_are_all_tied_take_no_step_and_are_recorded() -> None:
     rows = rows_of(harness.rollout(TASKS, n=2, role=Role.CHAIN), [0.0] * 16)
     harness.update(rows, TokenClip())
     assert harness.backend.steps == []
-    (logged,) = harness.log.updates
+    (logged,) = harness.step_log.updates
     assert (logged["rows"], logged["tied_rows"], logged["optimizer_steps"]) == (len(rows), len(rows), 0)
     assert logged["zero_advantage"]["all"] == 1.0
     assert logged["loss"] is logged["grad_norm"] is logged["clip_fraction"] is None
@@ -224,7 +224,7 @@ def test_an_update_without_rows_is_recorded_and_harmless() -> None:
     harness = scripted_harness(solver(0.3))
     update = harness.update([], TokenClip(), epochs=2, minibatches=4)
     assert (update.optimizer_steps, update.policy_version) == (0, 0)
-    (logged,) = harness.log.updates
+    (logged,) = harness.step_log.updates
     assert (logged["rows"], logged["optimizer_steps"], logged["trained_turns"]) == (0, 0, [])
     assert (harness.backend.steps, harness.backend.scored) == ([], [])
 
@@ -314,7 +314,7 @@ def test_old_log_probs_come_from_the_engine_or_from_the_trainer(source: str) -> 
 def test_the_mismatch_of_flattened_contexts_is_the_contexts() -> None:
     harness = scripted_harness(in_turn(CALL_FIRST, CALL_SECOND, ANSWER_RIGHT))
     harness.update(rows_of(harness.rollout([TASK], n=1, role=Role.CHAIN), [1.0], "flattened"), TokenClip())
-    (logged,) = harness.log.updates
+    (logged,) = harness.step_log.updates
     assert logged["mismatch/engine/kl_k3"] == pytest.approx(0, abs=1e-12)
     assert logged["mismatch/context/kl_k3"] == pytest.approx(logged["mismatch/kl_k3"])
     assert logged["mismatch/kl_k3"] > 0.001
@@ -330,7 +330,7 @@ def test_the_mismatch_of_a_single_flattened_turn_is_the_contexts() -> None:
     assert len(row.turns) == 1
     assert len(row.ids) > len(branch.turns[2].context_ids) + len(branch.turns[2].output_ids)
     harness.update([row], TokenClip())
-    (logged,) = harness.log.updates
+    (logged,) = harness.step_log.updates
     assert logged["mismatch/engine/kl_k3"] == pytest.approx(0, abs=1e-12)
     assert logged["mismatch/context/kl_k3"] > 0.001
 
@@ -347,15 +347,15 @@ def test_zero_advantage_rates_by_turn() -> None:
     ]
     harness.update(rows, TokenClip())
     rates = {"all": 0.5, "turn_0": pytest.approx(1 / 3), "turn_1": 0.5}
-    assert harness.log.updates[0]["zero_advantage"] == rates
-    assert harness.log.updates[0]["tied_rows"] == 2
+    assert harness.step_log.updates[0]["zero_advantage"] == rates
+    assert harness.step_log.updates[0]["tied_rows"] == 2
 
 
 def test_a_group_is_tied_only_when_all_its_rows_are() -> None:
     harness = scripted_harness(always(ANSWER_RIGHT))
     groups = harness.rollout(TASKS[:2], n=3, role=Role.CHAIN)
     harness.update(rows_of(groups, [0.0, 0.5, 0.0, 0.0, 0.0, 0.0]), TokenClip())
-    assert harness.log.updates[0]["zero_advantage"] == {"all": 0.5, "turn_0": 0.5}
+    assert harness.step_log.updates[0]["zero_advantage"] == {"all": 0.5, "turn_0": 0.5}
 
 
 # what is refused
@@ -388,7 +388,7 @@ def test_a_small_disagreement_of_engine_and_trainer_is_let_through() -> None:
     harness.backend.mislabels_syncs = True
     harness.sync()
     harness.update(rows_of(harness.rollout(TASKS, n=2, role=Role.CHAIN)), TokenClip())
-    assert 1e-5 < harness.log.updates[1]["mismatch/engine/kl_k3"] < 1e-3
+    assert 1e-5 < harness.step_log.updates[1]["mismatch/engine/kl_k3"] < 1e-3
 
 
 def test_training_on_after_an_update_is_not_a_stale_engine() -> None:
@@ -399,7 +399,7 @@ def test_training_on_after_an_update_is_not_a_stale_engine() -> None:
         rows = [turn_row(c.turns[k], c, a, 0.5, "t") for c, a in zip(chains, (1.0, -1.0), strict=True)]
         harness.update(rows, TokenClip())
     assert harness.policy_version == 2
-    assert harness.log.updates[1]["mismatch/kl_k3"] > 1e-3
+    assert harness.step_log.updates[1]["mismatch/kl_k3"] > 1e-3
 
 
 @pytest.mark.parametrize("broken", [float("nan"), float("-inf")])
@@ -464,7 +464,7 @@ def test_a_loaded_harness_knows_which_paths_are_open(tmp_path: Path) -> None:
 def test_ungraded_rollouts_are_counted_apart() -> None:
     harness = scripted_harness(in_turn(ANSWER_RIGHT, CALL_FIRST, ANSWER_WRONG))
     harness.rollout([TASK] * 3, n=1, role=Role.CHAIN, turns=1)
-    (logged,) = harness.log.rollouts
+    (logged,) = harness.step_log.rollouts
     assert (logged["rollouts"], logged["graded"], logged["success"]) == (3, 2, 0.5)
     assert logged["terminations"] == {"answered": 2, "open": 1}
     assert logged["grades"] == {"graded": 2, "pending": 1}

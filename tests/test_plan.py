@@ -190,7 +190,7 @@ def test_a_drawn_step_does_what_the_recorded_runs_did(label: str) -> None:
 def test_a_context_is_computed_once_on_each_engine_until_new_weights_come() -> None:
     run = toy_runs()["rtpo"]
     harness = SketchHarness(run, EpisodeShape(3.0, UNITS, 40, 4, 0.5, 0.5), engines=1)
-    harness.begin_step(100)
+    harness.begin_step(0, 0.0, 100)
     harness.sync()
     (chains,) = harness.rollout([Task("t", "", None)], n=4, role=Role.CHAIN)
     # one prompt for all four, then each path's kept half turn and its feedback, twice

@@ -108,7 +108,7 @@ def test_pairs_with_a_member_without_a_reward_are_dropped() -> None:
 def test_the_residual_is_reported() -> None:
     """At the only step from the sampling policy the log-ratios are 0, so the error is eta (R1 - R2)."""
     harness = one_step(replace(CONFIG, eta=3.0, epochs=1, minibatches=1))
-    (rows,), (update,) = harness.updated, harness.log.updates
+    (rows,), (update,) = harness.updated, harness.step_log.updates
     errors = [3.0 * (advantage_of(a) - advantage_of(b)) for a, b in zip(rows[::2], rows[1::2], strict=True)]
     assert update["residual"] == pytest.approx(np.mean(np.square(errors)))
     assert update["residual"] == update["loss"] > 0
@@ -209,4 +209,4 @@ def test_rows_token_by_token() -> None:
 
 def test_a_step_takes_two_rollouts_a_pair() -> None:
     harness = one_step(replace(CONFIG, pairs=5))
-    assert [call["rollouts"] for call in harness.log.rollouts] == [5 * len(TASKS)] * 2
+    assert [call["rollouts"] for call in harness.step_log.rollouts] == [5 * len(TASKS)] * 2

@@ -72,9 +72,9 @@ def advantage_of(row: TrainRow) -> float:
 def test_phases_are_in_strictly_decreasing_order_of_turns(max_turns: int) -> None:
     harness = one_step(max_turns=max_turns, slips=0.7)
     assert max(len(trunk.turns) for trunk in trunks(harness)) == max_turns
-    phases = [update["trained_turns"] for update in harness.log.updates]
+    phases = [update["trained_turns"] for update in harness.step_log.updates]
     assert phases == [[k] for k in reversed(range(max_turns))]
-    assert [call["role"] for call in harness.log.rollouts] == ["trunk"] + ["sibling"] * max_turns
+    assert [call["role"] for call in harness.step_log.rollouts] == ["trunk"] + ["sibling"] * max_turns
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -82,7 +82,7 @@ def test_siblings_are_sampled_by_the_weights_after_the_phase_before(seed: int) -
     harness = one_step(seed=seed)
     assert {turn.policy_version for trunk in trunks(harness) for turn in trunk.turns} == {0}
     version = 0
-    for k, update in zip((2, 1, 0), harness.log.updates, strict=True):
+    for k, update in zip((2, 1, 0), harness.step_log.updates, strict=True):
         versions = {turn.policy_version for sibling in siblings(harness, k) for turn in sibling.own_turns}
         assert versions == {version}
         version += update["optimizer_steps"] > 0
@@ -91,7 +91,7 @@ def test_siblings_are_sampled_by_the_weights_after_the_phase_before(seed: int) -
 
 def test_a_phase_without_an_optimizer_step_needs_no_new_weights() -> None:
     harness = one_step(slips=0.0)
-    assert [update["optimizer_steps"] for update in harness.log.updates] == [0, 0, 0]
+    assert [update["optimizer_steps"] for update in harness.step_log.updates] == [0, 0, 0]
     assert {row.is_tied for rows in harness.updated for row in rows} == {True}
     assert harness.backend.pushes == [0]
     assert len(siblings(harness, 0)) == len(siblings(harness, 2)) == 4 * 2 * 3
@@ -101,7 +101,7 @@ def test_trunks_that_answer_at_once_take_part_in_the_last_phase_only() -> None:
     harness = scripted_harness(always(ANSWER_RIGHT))
     step(harness, [TASK], CONFIG)
     assert {len(trunk.turns) for trunk in trunks(harness)} == {1}
-    assert [update["trained_turns"] for update in harness.log.updates] == [[0]]
+    assert [update["trained_turns"] for update in harness.step_log.updates] == [[0]]
     assert {rollout.start_k for rollout in harness.rollouts} == {0}
     assert harness.ledger.rollouts == 2 * (1 + 3)
 
@@ -216,8 +216,8 @@ def test_the_first_step_of_every_phase_has_ratio_one(monkeypatch: pytest.MonkeyP
     take_step = MemoryBackend.step
     monkeypatch.setattr(MemoryBackend, "step", compare_and_step)
     harness = one_step()
-    assert len(set(weights)) == len(harness.log.updates) == 3
-    for update in harness.log.updates:
+    assert len(set(weights)) == len(harness.step_log.updates) == 3
+    for update in harness.step_log.updates:
         assert update["mismatch/ratio_gm"] == pytest.approx(1, abs=1e-6)
         assert (update["mismatch/kl_k3"], update["clip_fraction"]) == pytest.approx((0, 0), abs=1e-9)
     assert set(harness.losses) == {TokenClip(0.2, 0.2, None, "recompute", 0.0)}
@@ -278,7 +278,7 @@ class UngradableEnv(ToyMathEnv):
 def test_a_step_whose_siblings_cannot_be_graded_trains_nothing() -> None:
     harness = scripted_harness(solver(0.3), make_env=UngradableEnv)
     step(harness, TASKS, CONFIG)
-    assert {update["rows"] for update in harness.log.updates} == {0}
+    assert {update["rows"] for update in harness.step_log.updates} == {0}
     assert (harness.policy_version, harness.backend.steps) == (0, [])
 
 

@@ -225,11 +225,11 @@ def test_paths_without_a_reward_are_neither_forked_nor_trained_nor_compared_with
 def test_a_step_takes_its_worst_case_in_reverse_and_the_root_last() -> None:
     harness = one_step()
     assert harness.ledger.rollouts == len(TASKS) * 16
-    calls = [(call["role"], list(call["start_turns"])) for call in harness.log.rollouts]
+    calls = [(call["role"], list(call["start_turns"])) for call in harness.step_log.rollouts]
     assert calls == [("trunk", ["0"]), ("sibling", ["2"]), ("sibling", ["1"]), ("sibling", ["0"])]
-    assert [min(update["trained_turns"]) for update in harness.log.updates] == [2, 1, 0]
+    assert [min(update["trained_turns"]) for update in harness.step_log.updates] == [2, 1, 0]
     version = 0
-    for call, update in zip((2, 1, 0), harness.log.updates, strict=True):
+    for call, update in zip((2, 1, 0), harness.step_log.updates, strict=True):
         own = {
             t.policy_version
             for r in harness.rollouts

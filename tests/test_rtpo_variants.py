@@ -69,9 +69,9 @@ def trained(rows: Sequence[TrainRow]) -> list[tuple[str, bytes, float, float]]:
 
 def test_off_policy_samples_all_siblings_at_once_by_the_policy_of_the_trunks() -> None:
     harness = one_step(OFF)
-    assert [call["role"] for call in harness.log.rollouts] == ["trunk", "sibling"]
+    assert [call["role"] for call in harness.step_log.rollouts] == ["trunk", "sibling"]
     assert {turn.policy_version for rollout in harness.rollouts for turn in rollout.turns} == {0}
-    assert [update["trained_turns"] for update in harness.log.updates] == [[2], [1], [0]]
+    assert [update["trained_turns"] for update in harness.step_log.updates] == [[2], [1], [0]]
     assert harness.backend.pushes == [0]
     assert harness.policy_version == 3
     trunks = [rollout for rollout in harness.rollouts if rollout.role is Role.TRUNK]

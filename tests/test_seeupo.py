@@ -53,7 +53,7 @@ def chains_of(harness: RecordingHarness) -> dict[str, Any]:
 @pytest.mark.parametrize(("order", "turns"), [("reverse", [2, 1, 0]), ("forward", [0, 1, 2])])
 def test_turns_are_trained_in_order_on_one_rollout_phase(order: Any, turns: list[int]) -> None:
     harness = one_step(replace(CONFIG, order=order))
-    assert [update["trained_turns"] for update in harness.log.updates] == [[k] for k in turns]
+    assert [update["trained_turns"] for update in harness.step_log.updates] == [[k] for k in turns]
     assert {rollout.role for rollout in harness.rollouts} == {Role.CHAIN}
     assert {turn.policy_version for rollout in harness.rollouts for turn in rollout.turns} == {0}
     assert harness.policy_version == 3

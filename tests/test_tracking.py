@@ -32,6 +32,7 @@ LINE: dict[str, Any] = {
         {"trained_turns": [2], "rows": 8, "mismatch/kl_k1": 0.125, "residual": None, "zero_advantage": {"all": 0.5}},
         {"trained_turns": [], "rows": 0, "residual": None},
     ],
+    "algorithm": {"baseline/turn_0": -0.5},
 }
 NUMBERS = {
     "success": 0.5,
@@ -46,6 +47,7 @@ NUMBERS = {
     "update_2/rows": 8,
     "update_2/mismatch/kl_k1": 0.125,
     "update_empty/rows": 0,
+    "algorithm/baseline/turn_0": -0.5,
 }
 
 

@@ -64,7 +64,7 @@ def test_there_are_m_times_one_plus_l_n_leaves(trees: int, expansions: int, bran
     leaves = 1 + expansions * branches
     assert [len(paths) for paths in finished(harness).values()] == [trees * leaves] * len(TASKS)
     assert [len(tree) for tree in trees_of(harness).values()] == [leaves] * trees * len(TASKS)
-    assert len(harness.log.rollouts) == 1 + expansions
+    assert len(harness.step_log.rollouts) == 1 + expansions
     (rows,) = harness.updated
     assert len({row.rollout_uid for row in rows}) == trees * leaves * len(TASKS)
 

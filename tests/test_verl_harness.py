@@ -66,7 +66,7 @@ def test_every_row_is_what_the_engine_received_and_the_ratio_is_one(
     for row in rows:
         assert row.mask.tolist() == sorted(row.mask.tolist())
     harness.update(rows, TokenClip())
-    metrics = harness.log.updates[0]
+    metrics = harness.step_log.updates[0]
     assert abs(np.log(metrics["mismatch/ratio_gm"])) < 1e-4
     assert abs(metrics["mismatch/kl_k3"]) < 1e-6
     assert metrics["mismatch/context/kl_k1"] == 0
@@ -83,7 +83,7 @@ def test_a_first_update_has_the_loss_of_ratio_one_and_clips_nothing(make_harness
     )
     assert expected < -0.1
     assert harness.update(rows, TokenClip()).optimizer_steps == 1
-    (metrics,) = harness.log.updates
+    (metrics,) = harness.step_log.updates
     assert metrics["loss"] == pytest.approx(expected, abs=1e-5)
     assert metrics["clip_fraction"] == 0
 
@@ -99,7 +99,7 @@ def test_the_kl_is_against_the_initial_policy(make_harness: MakeHarness, toy_con
     loss = TokenClip(kl=0.02)
     for _ in range(4):
         assert harness.update(rows, loss).optimizer_steps == 1
-    first, *_, last = [update["kl_loss"] for update in harness.log.updates]
+    first, *_, last = [update["kl_loss"] for update in harness.step_log.updates]
     assert abs(first) < 1e-7
     assert last > 1e-4
     np.testing.assert_array_equal(harness._backend.reference(packed), initial)
@@ -112,7 +112,7 @@ def test_the_kl_is_against_the_initial_policy(make_harness: MakeHarness, toy_con
     k3 = float((weights * (np.exp(away) - 1 - away).clip(max=10)).sum())
     tied = rows_of(groups, "recorded", [0.0] * 32)
     assert harness.update(tied, loss).optimizer_steps == 1
-    metrics = harness.log.updates[-1]
+    metrics = harness.step_log.updates[-1]
     assert metrics["tied_rows"] == len(tied)
     assert metrics["kl_loss"] == pytest.approx(k3, rel=1e-3)
     assert metrics["loss"] == pytest.approx(0.02 * k3, rel=1e-3)
@@ -130,7 +130,7 @@ def test_flattened_contexts_lower_the_ratio_and_the_context_carries_it(make_harn
     trained = [np.concatenate([row.ids[row.mask] for row in rows]) for rows in (flattened, recorded)]
     assert np.array_equal(*trained)
     harness.update(flattened, TokenClip(old_logprobs="rollout"))
-    metrics = harness.log.updates[0]
+    metrics = harness.step_log.updates[0]
     assert metrics["mismatch/ratio_gm"] < 0.995
     assert metrics["mismatch/turn_0/ratio_gm"] == pytest.approx(1, abs=1e-4)
     assert metrics["mismatch/context/kl_k1"] == pytest.approx(metrics["mismatch/kl_k1"], abs=1e-4)
@@ -232,13 +232,13 @@ def test_rtpo_step_synchronises_before_each_phase(make_harness: MakeHarness, mon
     before = harness._backend.engine_states()[0].checksum
     config = compose_config("algorithm.trunks=2").algorithm_config
     rtpo.step(harness, TASKS, config)  # type: ignore[arg-type]
-    phases = [update["trained_turns"] for update in harness.log.updates]
+    phases = [update["trained_turns"] for update in harness.step_log.updates]
     assert phases == sorted(phases, reverse=True)
-    assert sum(call["rollouts"] for call in harness.log.rollouts) == harness.ledger.rollouts
-    steps = sum(update["optimizer_steps"] for update in harness.log.updates)
-    assert harness.policy_version == sum(update["optimizer_steps"] > 0 for update in harness.log.updates)
+    assert sum(call["rollouts"] for call in harness.step_log.rollouts) == harness.ledger.rollouts
+    steps = sum(update["optimizer_steps"] for update in harness.step_log.updates)
+    assert harness.policy_version == sum(update["optimizer_steps"] > 0 for update in harness.step_log.updates)
     assert steps == harness.policy_version > 1
-    taken = [update["optimizer_steps"] > 0 for update in harness.log.updates]
+    taken = [update["optimizer_steps"] > 0 for update in harness.step_log.updates]
     assert sampled == [
         (Role.TRUNK, {0}),
         *((Role.SIBLING, {sum(taken[:phase])}) for phase in range(len(taken))),
