@@ -51,7 +51,7 @@ def pytest_configure() -> None:
 
 
 def pytest_report_header() -> str:
-    return MISSING and f"skipped is what needs the missing: {MISSING}"
+    return MISSING and f"some tests are skipped: {MISSING}"
 
 
 def needed(item: pytest.Item) -> tuple[str, ...]:
