@@ -188,8 +188,8 @@ class RunFolder:
     def latest_name(self) -> str | None:
         """Of the last save, which is not read. Raises DataError where there is none of this name."""
         pointer = self._saves / "latest"
-        if not pointer.exists():
-            return None
+        if not pointer.exists():  # it was lost, or a crash came before it
+            return next(reversed(self._names()), None)
         name = pointer.read_text(errors="replace").strip()
         if name not in self._names():
             raise DataError(f"{pointer} is damaged: there is no save {name!r}.")

@@ -146,6 +146,13 @@ def test_a_line_that_all_saves_came_after_is_the_end_of_them(saved_twice: RunFol
     assert steps.read_text() == '{"step": 1}\n'
 
 
+def test_where_it_is_not_said_which_save_is_the_last_it_is_the_newest(saved_twice: RunFolder) -> None:
+    (saved_twice.path / "checkpoints" / "latest").unlink()
+    save = RunFolder(saved_twice.path).latest()
+    assert save is not None
+    assert save.state["progress"] == "step00002"
+
+
 def test_lost_lines_are_refused(saved: RunFolder) -> None:
     (saved.path / "steps.jsonl").write_text("")
     with pytest.raises(DataError, match=r"steps\.jsonl has 0 bytes .* lines were lost\. No save is left"):
