@@ -167,9 +167,9 @@ def test_the_reference_runs_become_a_table(project: Path) -> None:
         write_realistic_run(project / "results", "rtpo", seed, questions=20)
     text = readme.quickstart(project, page)
     assert text.startswith(
-        "`python experiments/quickstart.py experiment_name=quickstart seed=<seed>` for the seeds 0, 1, 4, at commit "
-        "0123456789ab: 3 runs, budget 1,024 rollouts a run. Training and evaluation took 101 s a run (median, "
-        "start-up apart; logical CPUs: 4).\n"
+        "`python experiments/quickstart.py experiment_name=quickstart seed=<seed>` for the seeds 0, 1, 4: 3 runs, "
+        "budget 1,024 rollouts a run. Training and evaluation took 101 s a run (median, start-up apart; logical CPUs: "
+        "4). The runs were made at commit 0123456789ab. No change since is known to matter to them.\n"
     )
     assert "toy-scale results, not the paper's" in text
     assert "RTPO" in text
