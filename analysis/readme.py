@@ -26,6 +26,8 @@ from analysis.tables import NOT_RUN, narrowest, number
 from analysis.toy_records import core_manifests, load_study
 from rtpo.algorithms import MODULES, load_algorithm
 from rtpo.errors import DataError
+from rtpo.planning import plan
+from rtpo.planning_text import render
 from rtpo.records import PACKAGES
 
 PROJECT = Path(__file__).resolve().parents[1]
@@ -255,6 +257,11 @@ def paper_settings(project: Path, page: Path) -> str:
     return "\n".join(_with_header(table) for table in tables)
 
 
+def planned(project: Path, page: Path) -> str:
+    """What one task of the main table would cost."""
+    return render(plan("main_table", ["profile=a100x8", "task=math_paper", "seed=0"]))
+
+
 BLOCKS: dict[str, Callable[[Path, Path], str]] = {
     "quickstart": quickstart,
     "figure": figure,
@@ -274,6 +281,7 @@ BLOCKS: dict[str, Callable[[Path, Path], str]] = {
     "ablation_lines": ablation_lines,
     "profiles": profiles,
     "paper_settings": paper_settings,
+    "plan": planned,
 }
 """name to text, given the project's folder and the page"""
 
@@ -315,8 +323,8 @@ def draw(project: Path) -> list[Path]:
 
 def _figures(project: Path) -> dict[Path, list[Path]]:
     """The manifests of the runs that each figure of docs/ shows."""
-    plan = project / STUDY
-    core = core_manifests(project / STUDY_RESULTS, plan) if plan.exists() else []
+    study_plan = project / STUDY
+    core = core_manifests(project / STUDY_RESULTS, study_plan) if study_plan.exists() else []
     return {FIGURE: _manifests(project), **dict.fromkeys(STUDY_FIGURES.values(), core)}
 
 

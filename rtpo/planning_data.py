@@ -1,53 +1,29 @@
-"""What planning reckons with (rtpo/hardware.yaml): machines, model shapes, assumptions, the paper's hours."""
+"""What planning reckons with: machines, models' shapes, episodes and assumptions (rtpo/hardware.yaml)."""
 
 import json
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import yaml
 
-from rtpo.config import build
+from rtpo.config import RunConfig, build
 from rtpo.errors import ConfigError, DataError
 
 FILE = Path(__file__).with_name("hardware.yaml")
 GIB = 2**30
-End = Literal["low", "mid", "high"]
-ENDS: tuple[End, ...] = ("low", "mid", "high")
-
-
-@dataclass(frozen=True)
-class Range:
-    """An estimate, and the ends between which it is taken to be."""
-
-    low: float
-    mid: float
-    high: float
-
-    def __add__(self, other: "Range") -> "Range":
-        return Range(self.low + other.low, self.mid + other.mid, self.high + other.high)
-
-    def times(self, factor: float) -> "Range":
-        return Range(self.low * factor, self.mid * factor, self.high * factor)
-
-    def at(self, end: End) -> float:
-        return float(getattr(self, end))
 
 
 @dataclass(frozen=True)
 class Hardware:
-    """A machine. memory_gib, tflops (bf16, dense) and bandwidth_gb (GB/s) are of each GPU; host_gib is None where it is
-    not known."""
+    """A node. memory_gib is of each of its GPUs; host_gib is None where it is not known."""
 
     name: str
     title: str
     gpus: int
     memory_gib: float
-    tflops: float
-    bandwidth_gb: float
-    host_gib: float | None
-    source: str
+    host_gib: float | None = None
 
     @property
     def memory_bytes(self) -> float:
@@ -93,62 +69,29 @@ class Shape:
         """Keys and values of one token in bf16."""
         return 2 * 2 * self.num_hidden_layers * self.num_key_value_heads * self.head_dim
 
-    def forward_flops(self, tokens: float, pairs: float) -> float:
-        """Of a forward pass over `tokens` positions that attend to `pairs` positions in all: 2 a weight that
-        multiplies, 4 a pair and attention channel."""
-        weights = self.num_hidden_layers * self.layer_parameters + self.vocab_size * self.hidden_size
-        channels = self.num_hidden_layers * self.num_attention_heads * self.head_dim
-        return 2.0 * weights * tokens + 4.0 * channels * pairs
-
 
 @dataclass(frozen=True)
 class Episodes:
-    """What an environment's episodes are taken to be: turns of a whole one, tokens of each, of q and of each f_k, and
-    the seconds that a turn's tools take. None is unknown."""
+    """What an environment's episodes are taken to be: mean turns of a whole one, tokens of each, of q and of each f_k,
+    and the share that earns 1 (which counts only where ties alone decide whether a step is taken). None is unknown."""
 
-    turns: Range
-    tokens_per_turn: Range | None
-    prompt_tokens: float
-    feedback_tokens: float
-    tool_seconds: Range | None
-    source: str
-
-
-@dataclass(frozen=True)
-class Assumption:
-    name: str
-    range: Range
-    unit: str
-    source: str
+    turns: float
+    tokens_per_turn: float | None
+    prompt_tokens: float | None
+    feedback_tokens: float | None
+    success: float
 
 
 @dataclass(frozen=True)
-class Target:
-    """An element of an experiment, and what the paper says that it took. tokens: generated in training, where the paper
-    says so."""
-
-    name: str
-    hours: float
-    experiment: str
-    overrides: tuple[str, ...]
-    tokens: int | None = None
-
-
-@dataclass(frozen=True)
-class Values:
-    """The assumptions at chosen ends."""
+class Assumptions:
+    """Those that hardware.yaml explains."""
 
     thinking_share: float
-    success: float
-    training_mfu: float
-    sync_seconds: float
-    disk_gb: float
     overhead_gib: float
     engine_gib: float
     process_gib: float
     logit_bytes: float
-    fused_chunk: float
-    margin: float
+    fused_chunk: int
 
 
 @cache
@@ -158,7 +101,7 @@ def _data() -> dict[str, Any]:
 
 
 def all_hardware() -> dict[str, Hardware]:
-    """The machines that a plan is held against, by name."""
+    """The machines that a plan can be held against, by name."""
     return {name: build(Hardware, {"name": name, **one}, name) for name, one in _data()["hardware"].items()}
 
 
@@ -170,43 +113,25 @@ def find_hardware(name: str) -> Hardware:
     return known[name]
 
 
-def assumptions() -> tuple[Assumption, ...]:
-    return tuple(
-        Assumption(name, Range(*one["range"]), one["unit"], one["source"])
-        for name, one in _data()["assumptions"].items()
-    )
+def assumptions() -> Assumptions:
+    found: Assumptions = build(Assumptions, _data()["assumptions"], "assumptions")
+    return found
 
 
-def values(moved: str | None = None, end: End = "mid") -> Values:
-    """Every assumption at its middle, but for `moved`, which is at this end."""
-    return Values(**{one.name: one.range.at(end if one.name == moved else "mid") for one in assumptions()})
-
-
-def episodes(env: str) -> Episodes | None:
-    """What is assumed of an environment's episodes; None where nothing is."""
-    found = _data()["episodes"].get(env)
-    if found is None:
+def episodes(run: RunConfig) -> Episodes | None:
+    """What is assumed of the environment's, or what the record beside a toy model's weights has; None for neither."""
+    found = _data()["episodes"].get(run.task.env)
+    if found is not None:
+        assumed: Episodes = build(Episodes, found, run.task.env)
+        return assumed
+    record = Path(run.model.path) / "warm_start.json"
+    if not record.exists():
         return None
-    ranges = {
-        name: Range(*found[name]) if found[name] is not None else None
-        for name in ("turns", "tokens_per_turn", "tool_seconds")
-    }
-    return Episodes(**{**found, **ranges})
-
-
-def live_search() -> tuple[str, ...]:
-    """The search backends that ask a server."""
-    return tuple(_data()["live_search"])
-
-
-def targets(kind: Literal["calibration", "checks"]) -> tuple[Hardware, tuple[Target, ...]]:
-    found = _data()[kind]
-    return find_hardware(found["hardware"]), tuple(build(Target, one, kind) for one in found["targets"])
-
-
-def stated(kind: Literal["calibration", "checks"], field: str) -> str:
-    """What the file says of the calibration or the checks: `source`, `meaning`, `parameter`."""
-    return str(_data()[kind][field])
+    made = json.loads(record.read_text(encoding="utf-8"))
+    if made["settings"]["task"] != run.task.name:
+        return None
+    seen = made["held_out"]
+    return Episodes(seen["turns_per_episode"], seen["tokens_per_turn"], None, None, seen["sampled_success"])
 
 
 def model_shape(name: str, folder: str) -> Shape:
@@ -226,10 +151,3 @@ def model_shape(name: str, folder: str) -> Shape:
         ) from None
     except (ValueError, KeyError) as error:
         raise DataError(f"{file} has no shape of a Qwen3 model ({error}): give the model's own config.json.") from error
-
-
-def moved_episodes(known: Episodes, field: str, end: End) -> Episodes:
-    """With one of its ranges at this end."""
-    value: Range | None = getattr(known, field)
-    moved: dict[str, Any] = {} if value is None else {field: Range(*[value.at(end)] * 3)}
-    return replace(known, **moved)

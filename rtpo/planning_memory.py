@@ -1,11 +1,12 @@
 """What a run needs of memory and disk, from its model's shape and its settings of verl (docs/planning.md)."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from rtpo.config import RunConfig
 from rtpo.errors import DataError
-from rtpo.planning_data import GIB, Hardware, Shape, episodes, model_shape, values
+from rtpo.planning_data import GIB, Hardware, Shape, assumptions, episodes, model_shape
 
 BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
 ADAM_BYTES = 8
@@ -18,6 +19,10 @@ class Part:
 
     name: str
     bytes: float
+
+
+def total(parts: Iterable[Part]) -> float:
+    return sum(part.bytes for part in parts)
 
 
 @dataclass(frozen=True)
@@ -38,11 +43,11 @@ class GpuMemory:
 
     @property
     def update_bytes(self) -> float:
-        return sum(part.bytes for part in self.update)
+        return total(self.update)
 
     @property
     def generation_bytes(self) -> float:
-        return sum(part.bytes for part in self.generation)
+        return total(self.generation)
 
     @property
     def peak_bytes(self) -> float:
@@ -70,24 +75,22 @@ def longest_row(run: RunConfig) -> int:
     thinking that no c_k had, so that limit does not bound it: prompt, K turns at their limit, and the feedback that is
     assumed of the environment (none where nothing is).
     """
-    task, algorithm, known = run.task, run.algorithm_config, episodes(run.task.env)
-    feedback = (task.max_turns - 1) * (known.feedback_tokens if known else 0)
+    task, algorithm, known = run.task, run.algorithm_config, episodes(run)
+    feedback = (task.max_turns - 1) * (known.feedback_tokens or 0 if known else 0)
     played = task.max_prompt_tokens + task.max_turns * task.max_turn_tokens + int(feedback)
     if algorithm.training_context == "flattened" and algorithm.rollout_context != "full":
         return played
     return min(played, task.max_context_tokens)
 
 
-def gpu_memory(run: RunConfig, hardware: Hardware, shape: Shape | None = None) -> GpuMemory | None:
-    """The peak of each GPU when `run` uses all of this machine's; None for a profile without GPUs.
+def gpu_memory(run: RunConfig, hardware: Hardware) -> GpuMemory:
+    """The peak of each GPU when `run` uses all GPUs of its nodes.
 
     The largest micro-batch is taken to be full: actor.ppo_max_token_len_per_gpu tokens, or the longest row where that
     is longer, which is a micro-batch of its own. Raises DataError for a model whose shape is not known.
     """
-    if run.profile.platform == "cpu":
-        return None
-    shape = shape or model_shape(run.model.name, run.model.path)
-    assumed, gpus = values(), hardware.gpus
+    shape = model_shape(run.model.name, run.model.path)
+    assumed, gpus = assumptions(), hardware.gpus * run.profile.nodes
     shard = shape.parameters * BYTES[verl_setting(run, "actor.fsdp_config.model_dtype", "fp32")] / gpus
     adam = shape.parameters * ADAM_BYTES / gpus
     overhead = Part("CUDA contexts and fragmentation", assumed.overhead_gib * GIB)
@@ -115,14 +118,14 @@ def gpu_memory(run: RunConfig, hardware: Hardware, shape: Shape | None = None) -
     ]
     tokens = max(int(verl_setting(run, "actor.ppo_max_token_len_per_gpu", 16384)), longest_row(run))
     is_fused = bool(verl_setting(run, "model.use_fused_kernels", False))
-    at_once = min(tokens, int(assumed.fused_chunk)) if is_fused else tokens
+    at_once = min(tokens, assumed.fused_chunk) if is_fused else tokens
     logits = Part("logits", at_once * assumed.logit_bytes * shape.vocab_size)
     is_recomputed = bool(verl_setting(run, "model.enable_gradient_checkpointing", True))
     layer = _layer_bytes(shape)
     # each layer's input, or all that each keeps
     kept = shape.num_hidden_layers * (2.0 * shape.hidden_size + (0 if is_recomputed else layer))
     again = Part("a layer computed again", tokens * layer if is_recomputed else 0.0)
-    room = hardware.memory_bytes - sum(part.bytes for part in fixed)
+    room = hardware.memory_bytes - total(fixed)
     # logits are gone when the first layer is computed again
     with_logits = (room - logits.bytes) / kept if is_fused else room / (kept + assumed.logit_bytes * shape.vocab_size)
     longest = min(with_logits, room / (kept + layer)) if is_recomputed else with_logits
@@ -137,25 +140,81 @@ def _layer_bytes(shape: Shape) -> float:
     return 2.0 * (4 * shape.intermediate_size + 2 * query + 2 * key) + 8.0 * (2 * shape.hidden_size + query + key)
 
 
-def host_bytes(run: RunConfig, hardware: Hardware, shape: Shape | None = None) -> float | None:
-    """Memory of a node's processor when `run` uses all of this machine's GPUs, in its largest stage; None for a profile
-    without GPUs. Raises DataError.
+def host_memory(run: RunConfig, hardware: Hardware) -> tuple[Part, ...]:
+    """What a node's processor holds at once in the largest stage when `run` uses all GPUs of its nodes. Raises
+    DataError for a model whose shape is not known.
 
     What is offloaded, the reference policy (which verl always keeps there) and the processes. When the trained policy
     is evaluated by the same process, its first rank reads the whole model in fp32 beside them.
     """
-    if run.profile.platform == "cpu":
-        return None
-    shape = shape or model_shape(run.model.name, run.model.path)
-    bytes_of = 0.0
-    if trains(run):
+    parameters = model_shape(run.model.name, run.model.path).parameters
+    of_node = parameters / run.profile.nodes
+    parts = [
+        Part("processes", assumptions().process_gib * GIB * hardware.gpus),
+        Part("the whole model, read for its evaluation", parameters * BYTES["fp32"]),
+    ]
+    if not trains(run):
+        return tuple(parts)
+    if verl_setting(run, "actor.fsdp_config.param_offload", False):
         size = BYTES[verl_setting(run, "actor.fsdp_config.model_dtype", "fp32")]
-        bytes_of += size if verl_setting(run, "actor.fsdp_config.param_offload", False) else 0
-        bytes_of += ADAM_BYTES if verl_setting(run, "actor.fsdp_config.optimizer_offload", False) else 0
-        if run.algorithm_config.kl > 0:
-            bytes_of += BYTES[verl_setting(run, "ref.fsdp_config.model_dtype", "fp32")]
-    whole = shape.parameters * BYTES["fp32"]
-    return whole + shape.parameters * bytes_of / run.profile.nodes + values().process_gib * GIB * hardware.gpus
+        parts.append(Part("offloaded parameters", size * of_node))
+    if verl_setting(run, "actor.fsdp_config.optimizer_offload", False):
+        parts.append(Part("offloaded Adam's states", ADAM_BYTES * of_node))
+    if run.algorithm_config.kl > 0:
+        size = BYTES[verl_setting(run, "ref.fsdp_config.model_dtype", "fp32")]
+        parts.append(Part("reference policy", size * of_node))
+    return tuple(parts)
+
+
+def gpu_problems(run: RunConfig, hardware: Hardware) -> list[str]:
+    """A sentence where the run does not fit the machine's GPUs. Raises DataError for a model whose shape is not
+    known."""
+    memory, gpus = gpu_memory(run, hardware), hardware.gpus * run.profile.nodes
+    if memory.peak_bytes > hardware.memory_bytes:
+        return [
+            f"{run.model.name} on {gpus} GPU(s) is estimated to need {memory.peak_bytes / GIB:.0f} GiB on each, and "
+            f"one of {hardware.title} has {hardware.memory_gib:.0f} GiB: {_remedy(run, memory, hardware)}."
+        ]
+    if memory.cache_tokens < run.task.max_context_tokens:
+        return [
+            f"vLLM's share of {hardware.title} with {run.model.name} has room for {max(0, memory.cache_tokens):,} "
+            f"cached tokens, below task.max_context_tokens {run.task.max_context_tokens:,}: raise "
+            "verl.actor_rollout_ref.rollout.gpu_memory_utilization, or take larger GPUs."
+        ]
+    return []
+
+
+def _remedy(run: RunConfig, memory: GpuMemory, hardware: Hardware) -> str:
+    """By what is too large: the update, which a shorter micro-batch may mend, or generation."""
+    prefix, remedies = "verl.actor_rollout_ref.", ["take more or larger GPUs"]
+    stays_awake = not verl_setting(run, "rollout.free_cache_engine", True)
+    if memory.update_bytes > hardware.memory_bytes and memory.longest_batch >= longest_row(run):
+        remedies.append(f"set {prefix}actor.ppo_max_token_len_per_gpu={memory.longest_batch}")
+    elif memory.update_bytes > hardware.memory_bytes and memory.longest_batch:
+        remedies.append(
+            f"lower the limits of task (the longest row may have {longest_row(run):,} tokens, and "
+            f"{memory.longest_batch:,} fit)"
+        )
+    if memory.generation_bytes > hardware.memory_bytes or stays_awake:
+        remedies.append(f"lower {prefix}rollout.gpu_memory_utilization")
+    return ", or ".join(remedies)
+
+
+def host_problems(run: RunConfig, hardware: Hardware, asked_gib: float) -> list[str]:
+    """A sentence where what is asked of a node's memory is too little, or more than the machine has. Raises DataError
+    for a model whose shape is not known."""
+    needed = total(host_memory(run, hardware)) / GIB
+    said = (
+        f"launch.resources.memory_gb is {asked_gib:g}, and {run.model.name} is estimated to need {needed:.0f} GiB of a "
+        "node's memory"
+    )
+    less = "offload less (verl.actor_rollout_ref.actor.fsdp_config)"
+    if hardware.host_gib is not None and max(asked_gib, needed) > hardware.host_gib:
+        return [
+            f"{said}, of which {hardware.title} has {hardware.host_gib:.0f}: ask for no more than it has, and {less} "
+            "or take a smaller model where that is too little."
+        ]
+    return [f"{said}: ask for that or more, or {less}."] if needed > asked_gib else []
 
 
 def save_bytes(run: RunConfig, shape: Shape) -> int:

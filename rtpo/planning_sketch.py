@@ -9,7 +9,7 @@ the share of the budget that is spent in the middle of its part of them.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from rtpo.budget import Budget, Ledger, OpenPaths
 from rtpo.config import RunConfig
 from rtpo.notes import StepNotes
 from rtpo.packing import training_batches
+from rtpo.planning_data import Episodes, assumptions
 from rtpo.rows import recorded_rows
 from rtpo.types import (
     Boundary,
@@ -48,69 +49,28 @@ NO_IDS = as_ids([])
 NOWHERE = Snapshot(None, "")
 
 
-@dataclass(frozen=True)
-class EpisodeShape:
-    """What paths are drawn from. turns: mean of a whole episode. thinking: share of a turn that later contexts leave
-    out. success: chance that a path earns 1, else 0."""
-
-    turns: float
-    tokens_per_turn: float
-    prompt_tokens: float
-    feedback_tokens: float
-    thinking: float
-    success: float
-
-
-@dataclass
-class Pass:
-    """Positions that go through the model, and pairs of positions that attend to one another."""
-
-    tokens: float = 0.0
-    pairs: float = 0.0
-
-    def add(self, length: float, before: float = 0.0) -> None:
-        """`length` positions after `before`."""
-        self.tokens += length
-        self.pairs += length * (before + length / 2)
-
-
-@dataclass
-class Call:
-    """One `rollout` call. longest: turns that its longest path took; cached: positions before a token, summed over the
-    tokens it generated."""
-
-    paths: int
-    longest: int = 0
-    generated: float = 0.0
-    cached: float = 0.0
-
-
 @dataclass
 class Sketch:
-    """What `steps` steps on `tasks` tasks in all did. Tokens are tokens. recomputed: of contexts of forks that had been
-    through the engine before, part of prefill."""
+    """What `steps` steps on `tasks` tasks in all did. Tokens are tokens: trained, that carry loss, once each; scored,
+    positions of forward passes before updates. rows: of updates, once each."""
 
     steps: int = 0
     tasks: int = 0
     rollouts: int = 0
-    turns: int = 0
+    rows: int = 0
     generated: float = 0.0
     trained: float = 0.0
-    recomputed: float = 0.0
+    scored: float = 0.0
     optimizer_steps: int = 0
     syncs: int = 0
-    prefill: Pass = field(default_factory=Pass)
-    scored: Pass = field(default_factory=Pass)
-    reference: Pass = field(default_factory=Pass)
-    updated: Pass = field(default_factory=Pass)
-    calls: list[Call] = field(default_factory=list)
 
 
-def sketch(run: RunConfig, shape: EpisodeShape, engines: int) -> Sketch:
-    """Count the steps of `run`'s algorithm on some tasks; `engines` serve its rollouts. The run must train."""
+def sketch(run: RunConfig, drawn: Episodes) -> Sketch:
+    """Count the steps of `run`'s algorithm on some tasks. The run must train. What is unknown of `drawn` leaves
+    meaningless the tokens that hold it, and no other count."""
     algorithm, config, tasks = run.descriptor, run.algorithm_config, min(run.budget.tasks_per_step, TASKS)
     worst = algorithm.rollouts_per_task(config, run.task.max_turns)
-    harness = SketchHarness(run, shape, engines)
+    harness = SketchHarness(run, drawn)
     steps = -(-TASKS // tasks)
     for step in range(steps):
         harness.begin_step(step, (step + 0.5) / steps, tasks * worst)
@@ -123,20 +83,18 @@ def sketch(run: RunConfig, shape: EpisodeShape, engines: int) -> Sketch:
 class SketchHarness(StepNotes):
     """`rtpo.verbs.Harness` without a model."""
 
-    def __init__(self, run: RunConfig, shape: EpisodeShape, engines: int) -> None:
+    def __init__(self, run: RunConfig, drawn: Episodes) -> None:
         super().__init__()
         self._context: RolloutContext = run.algorithm_config.rollout_context
         self._max_turns = run.task.max_turns
-        self._engines = engines
-        self._success = shape.success
-        self._unit = shape.tokens_per_turn / UNITS
-        self._prompt = max(1, round(shape.prompt_tokens / self._unit))
-        self._feedback = round(shape.feedback_tokens / self._unit)
-        self._kept = UNITS - round(UNITS * shape.thinking)
-        self._ends = chance_of_ending(shape.turns, run.task.max_turns)
+        self._success = drawn.success
+        self._unit = (drawn.tokens_per_turn or drawn.prompt_tokens or UNITS) / UNITS
+        self._prompt = max(1, round((drawn.prompt_tokens or 0) / self._unit))
+        self._feedback = round((drawn.feedback_tokens or 0) / self._unit)
+        self._kept = UNITS - round(UNITS * assumptions().thinking_share)
+        self._ends = chance_of_ending(drawn.turns, run.task.max_turns)
         self._rng = np.random.default_rng(0)
         self._version, self._engine_version, self._serves = 0, -1, False
-        self._where: dict[str, int] = {}
         self._ledger, self._open = Ledger(Budget(0)), OpenPaths()
         self._paths = 0
         self._came = [0] * self._max_turns
@@ -174,19 +132,13 @@ class SketchHarness(StepNotes):
         top_logprobs: int = 0,
     ) -> list[Group]:
         self._ledger.charge(self._open.new_rollouts(starts, n))
-        call = Call(paths=n * len(starts))
-        groups = []
-        for start in starts:
-            self._prefill_start(start, n)
-            groups.append(tuple(self._path(start, role, turns, top_logprobs, call) for _ in range(n)))
+        groups = [tuple(self._path(start, role, turns, top_logprobs) for _ in range(n)) for start in starts]
         self._open.add(rollout for group in groups for rollout in group)
-        self.counts.calls.append(call)
-        self.counts.generated += call.generated
         return groups
 
     def score(self, rows: Sequence[TrainRow]) -> list[Floats]:
         self._serves = False
-        self._pass(self.counts.scored, rows)
+        self._count_scored(rows)
         return [np.full(int(row.mask.sum()), -1.0, np.float32) for row in rows]
 
     def update(self, rows: Sequence[TrainRow], loss: Loss, *, epochs: int = 1, minibatches: int = 1) -> Update:
@@ -195,15 +147,10 @@ class SketchHarness(StepNotes):
         before = self.score(rows)
         recorded = [alone for row in rows for alone in recorded_rows(row)]
         if [row.ids.tobytes() for row in rows] != [row.ids.tobytes() for row in recorded]:
-            self._pass(self.counts.scored, recorded)
-        steps = 0
-        for packed in training_batches(rows, before, loss, epochs=epochs, count=minibatches):
-            steps += 1
-            for length in packed.lengths:
-                self.counts.updated.add(int(length) * self._unit)
-                if loss.kl:
-                    self.counts.reference.add(int(length) * self._unit)
+            self._count_scored(recorded)
+        steps = sum(1 for _ in training_batches(rows, before, loss, epochs=epochs, count=minibatches))
         self._version += steps > 0
+        self.counts.rows += len(rows)
         self.counts.trained += sum(int(row.mask.sum()) for row in rows) * self._unit
         self.counts.optimizer_steps += steps
         return Update(steps, self._version, before)
@@ -211,55 +158,30 @@ class SketchHarness(StepNotes):
     def sync(self) -> int:
         if self._engine_version != self._version or not self._serves:
             self._engine_version, self._serves = self._version, True
-            self._where.clear()
             self.counts.syncs += 1
         return self._version
 
     # the parts
 
-    def _pass(self, into: Pass, rows: Sequence[TrainRow]) -> None:
-        for row in rows:
-            into.add(len(row.ids) * self._unit)
+    def _count_scored(self, rows: Sequence[TrainRow]) -> None:
+        self.counts.scored += sum(len(row.ids) for row in rows) * self._unit
 
-    def _prefill_start(self, start: Task | Boundary, n: int) -> None:
-        """The context of n paths that start together: once on each engine that takes some of them, but for one that has
-        it already."""
-        length = self._prompt if isinstance(start, Task) else len(start.context_ids)
-        used = self._engines * (1 - (1 - 1 / self._engines) ** n)
-        known = 0
-        if isinstance(start, Boundary) and self._where.get(start.rollout_uid) == self._engine_version:
-            known = len(start.history[-1].context_ids) if start.is_tip else length
-        times = used / self._engines
-        anew = times * (length - known) + (used - times) * length
-        self.counts.prefill.add(anew * self._unit)
-        if isinstance(start, Boundary):
-            self.counts.recomputed += anew * self._unit
-
-    def _path(self, start: Task | Boundary, role: Role, limit: int | None, top: int, call: Call) -> Rollout:
+    def _path(self, start: Task | Boundary, role: Role, limit: int | None, top: int) -> Rollout:
         if isinstance(start, Boundary):
             task, context, turns, parent = start.task, start.context_ids, list(start.history), start.rollout_uid
         else:
             task, context, turns, parent = start, self._ids(self._prompt), [], None
         first, uid = len(turns), f"p{self._paths}"
         self._paths += 1
-        self._where[uid] = self._engine_version
         is_over = False
         while not is_over and (limit is None or len(turns) < first + limit):
             is_over = self._is_over(len(turns))
             turn = self._turn(len(turns), context, is_over, top)
             turns.append(turn)
-            call.generated += UNITS * self._unit
-            call.cached += UNITS * (len(context) + UNITS / 2) * self._unit**2
+            self.counts.generated += UNITS * self._unit
             if not is_over:
                 kept = turn.output_ids[UNITS - self._kept :] if self._context == "strip_think" else turn.output_ids
-                following = as_ids(np.concatenate([context, kept, turn.feedback_ids]))
-                # of the full history only f_k is new to the engine, which has u_k from sampling it
-                new = len(turn.feedback_ids) + (len(kept) if self._context == "strip_think" else 0)
-                if limit is None or len(turns) < first + limit:
-                    self.counts.prefill.add(new * self._unit, (len(following) - new) * self._unit)
-                context = following
-        call.longest = max(call.longest, len(turns) - first)
-        self.counts.turns += len(turns) - first
+                context = as_ids(np.concatenate([context, kept, turn.feedback_ids]))
         tip, termination, grade = None, Termination.ANSWERED, Grade(GradeOutcome.PENDING, None)
         if is_over:
             grade = Grade(GradeOutcome.GRADED, float(self._rng.random() < self._success))
@@ -292,6 +214,12 @@ class SketchHarness(StepNotes):
 
     def _ids(self, length: int) -> Ids:
         return as_ids(self._rng.integers(1, VOCABULARY, length, dtype=np.int32))
+
+
+def expected_turns(mean: float, most: int) -> float:
+    """The mean that `most` turns allow."""
+    ends = chance_of_ending(mean, most)
+    return sum((1 - ends) ** j for j in range(most))
 
 
 def chance_of_ending(mean: float, most: int) -> float:

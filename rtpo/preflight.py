@@ -6,6 +6,7 @@ import shutil
 import socket
 import subprocess
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -23,7 +24,15 @@ from rtpo.export import check_same_model
 from rtpo.launch import Element, Experiment
 from rtpo.model_folder import check_model
 from rtpo.planning_data import GIB, Hardware, all_hardware
-from rtpo.planning_memory import GpuMemory, checkpoint_bytes, gpu_memory, host_bytes, longest_row, trains, verl_setting
+from rtpo.planning_memory import (
+    checkpoint_bytes,
+    gpu_problems,
+    host_memory,
+    host_problems,
+    total,
+    trains,
+    verl_setting,
+)
 from rtpo.records import RunFolder
 from rtpo.run import model_sha256
 from rtpo.tasks import load_tasks
@@ -57,19 +66,19 @@ def problems(experiment: Experiment, *, here: bool = False, evaluation: Sequence
     runs = [element.run for element in experiment.elements]
     found: list[str] = []
     for run in runs:
-        found += _said(lambda run=run: _check_model(run))  # type: ignore[misc]
-        found += _said(lambda run=run: _check_folder(run))  # type: ignore[misc]
-        found += _said(lambda run=run: _check_beside(run))  # type: ignore[misc]
+        found += _said(_check_model, run)
+        found += _said(_check_folder, run)
+        found += _said(_check_beside, run)
     benchmarks, refused = _benchmarks(experiment.elements, evaluation)
     found += refused
     tasks = [run.task for run in runs]
     for env, data in _distinct([*((t, t.train) for t in tasks), *((t, t.held_out) for t in [*tasks, *benchmarks])]):
-        found += _said(lambda env=env, data=data: _check_data(env, data))  # type: ignore[misc]
+        found += _said(_check_data, env, data)
     for task in {(task.env, task.env_settings): task for task in [*tasks, *benchmarks]}.values():
-        found += _said(lambda task=task: _check_tools(task, here))  # type: ignore[misc]
+        found += _said(_check_tools, task, here)
     wrong = []
     for run in {repr(run.verl): run for run in runs}.values():
-        wrong += _said(lambda run=run: settings_of(run))  # type: ignore[misc]
+        wrong += _said(settings_of, run)
     if wrong:  # what follows reckons with these settings
         return list(dict.fromkeys([*found, *wrong]))
     for run in runs:
@@ -80,9 +89,9 @@ def problems(experiment: Experiment, *, here: bool = False, evaluation: Sequence
     return list(dict.fromkeys(found))
 
 
-def _said(check: Callable[[], object]) -> list[str]:
+def _said(check: Callable[..., object], *given: object) -> list[str]:
     try:
-        check()
+        check(*given)
     except RTPOError as error:
         return str(error).splitlines()
     return []
@@ -229,65 +238,10 @@ def _setting_problems(run: RunConfig, experiment: Experiment) -> Iterator[str]:
 
 def _memory_problems(run: RunConfig, experiment: Experiment) -> Iterator[str]:
     """On the profile's own machine, by the plan's estimate (docs/planning.md)."""
-    known, profile = all_hardware()[run.profile.name], run.profile
-    on_gpus = _gpu_memory(run, replace(known, gpus=profile.processes * profile.nodes))
-    if on_gpus is not None and on_gpus.peak_bytes > known.memory_bytes:
-        yield (
-            f"profile {profile.name}: {_needed(run, on_gpus)}, and one of its machine has {known.memory_gib:.0f} "
-            f"GiB: {_gpu_remedy(run, on_gpus, known.memory_bytes)}."
-        )
-    host = _host_bytes(run, replace(known, gpus=profile.processes))
-    if host is None:
-        return
-    asked = experiment.resources.memory_gb
-    needed = (
-        f"launch.resources.memory_gb is {asked}, and {run.model.name} is estimated to need {host / GIB:.0f} GiB of a "
-        "node's memory"
-    )
-    less = "offload less (verl.actor_rollout_ref.actor.fsdp_config)"
-    if known.host_gib is not None and max(asked * GIB, host) > known.host_gib * GIB:
-        yield (
-            f"{needed}, of which {known.title} has {known.host_gib:.0f}: ask for no more than it has, and {less} or "
-            "take a smaller model where that is too little."
-        )
-    elif host > asked * GIB:
-        yield f"{needed}: ask for that or more, or {less}."
-
-
-def _gpu_memory(run: RunConfig, hardware: Hardware) -> GpuMemory | None:
-    """None where the model's shape is not known, which `check_model` says, or the profile has no GPUs."""
-    try:
-        return gpu_memory(run, hardware)
-    except DataError:
-        return None
-
-
-def _host_bytes(run: RunConfig, hardware: Hardware) -> float | None:
-    try:
-        return host_bytes(run, hardware)
-    except DataError:
-        return None
-
-
-def _needed(run: RunConfig, memory: GpuMemory) -> str:
-    processes = run.profile.processes * run.profile.nodes
-    return f"{run.model.name} on {processes} GPU(s) is estimated to need {memory.peak_bytes / GIB:.0f} GiB on each"
-
-
-def _gpu_remedy(run: RunConfig, memory: GpuMemory, there: float) -> str:
-    """By what is too large: the update, which a shorter micro-batch may mend, or generation."""
-    prefix, remedies = "verl.actor_rollout_ref.", ["take more or larger GPUs"]
-    stays_awake = not verl_setting(run, "rollout.free_cache_engine", True)
-    if memory.update_bytes > there and memory.longest_batch >= longest_row(run):
-        remedies.append(f"set {prefix}actor.ppo_max_token_len_per_gpu={memory.longest_batch}")
-    elif memory.update_bytes > there and memory.longest_batch:
-        remedies.append(
-            f"lower the limits of task (the longest row may have {longest_row(run):,} tokens, and "
-            f"{memory.longest_batch:,} fit)"
-        )
-    if memory.generation_bytes > there or stays_awake:
-        remedies.append(f"lower {prefix}rollout.gpu_memory_utilization")
-    return ", or ".join(remedies)
+    node = replace(all_hardware()[run.profile.name], gpus=run.profile.processes)
+    with suppress(DataError):  # of a model whose shape is not known, which `check_model` says
+        yield from gpu_problems(run, node)
+        yield from host_problems(run, node, experiment.resources.memory_gb)
 
 
 # room
@@ -342,12 +296,8 @@ def _machine_problems(runs: Sequence[RunConfig]) -> Iterator[str]:
         return
     for run in runs:
         yield from _gpu_problems(run, there)
-        needed = _host_bytes(run, _hardware(run.profile.processes, there))
-        if needed is not None and needed > memory_gib() * GIB:
-            yield (
-                f"{run.model.name} is estimated to need {needed / GIB:.0f} GiB of this machine's memory and "
-                f"{memory_gib():.0f} GiB can be used here: ask for more (launch.resources.memory_gb), or offload less."
-            )
+        with suppress(DataError):  # of a model whose shape is not known, which `check_model` says
+            yield from _estimate_problems(run, there)
 
 
 def _gpu_problems(run: RunConfig, there: Sequence[Gpu]) -> Iterator[str]:
@@ -361,16 +311,19 @@ def _gpu_problems(run: RunConfig, there: Sequence[Gpu]) -> Iterator[str]:
     for gpu in there[: profile.processes]:
         if gpu.used_gib > USED_GIB:
             yield f"GPU {gpu.index} is in use: {gpu.used_gib:.1f} of {gpu.memory_gib:.0f} GiB are taken; free it."
-    smallest, processes = min(gpu.memory_gib for gpu in there), profile.processes * profile.nodes
-    needed = _gpu_memory(run, _hardware(processes, there))
-    if needed is not None and needed.peak_bytes > smallest * GIB:
-        remedy = _gpu_remedy(run, needed, smallest * GIB)
-        yield f"{_needed(run, needed)}, and one has {smallest:.0f} GiB: {remedy}."
 
 
-def _hardware(processes: int, there: Sequence[Gpu]) -> Hardware:
-    smallest = min((gpu.memory_gib for gpu in there), default=0.0)
-    return Hardware("here", "this machine", processes, smallest, 0.0, 0.0, None, "nvidia-smi")
+def _estimate_problems(run: RunConfig, there: Sequence[Gpu]) -> Iterator[str]:
+    processes, smallest = run.profile.processes, min((gpu.memory_gib for gpu in there), default=0.0)
+    here = Hardware("here", "this machine", processes, smallest)
+    if len(there) >= processes:
+        yield from gpu_problems(run, here)
+    needed = total(host_memory(run, here)) / GIB
+    if needed > memory_gib():
+        yield (
+            f"{run.model.name} is estimated to need {needed:.0f} GiB of this machine's memory and {memory_gib():.0f} "
+            "GiB can be used here: ask for more (launch.resources.memory_gb), or offload less."
+        )
 
 
 def _ray_problems(run: RunConfig) -> Iterator[str]:

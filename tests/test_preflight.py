@@ -135,8 +135,8 @@ def test_what_does_not_fit_the_profiles_machine_is_said_before_it_is_asked_for(r
     assert said("profile=a100x8") == said("profile=a100x1") == []
     batch = "verl.actor_rollout_ref.actor.ppo_max_token_len_per_gpu"
     (sentence,) = said("profile=a100x8", f"{batch}=262144")
-    assert sentence.startswith("profile a100x8: Qwen3-8B on 8 GPU(s) is estimated to need ")
-    assert f"and one of its machine has 79 GiB: take more or larger GPUs, or set {batch}=" in sentence
+    assert sentence.startswith("Qwen3-8B on 8 GPU(s) is estimated to need ")
+    assert f"and one of 8xA100-80G has 79 GiB: take more or larger GPUs, or set {batch}=" in sentence
     assert said("profile=a100x8", f"{batch}={sentence.rpartition('=')[2].rstrip('.')}") == []
     (sentence,) = said(
         "profile=a100x8", "task.max_context_tokens=262144", "algorithm.training_context=recorded", "task.max_turns=60"
@@ -145,8 +145,8 @@ def test_what_does_not_fit_the_profiles_machine_is_said_before_it_is_asked_for(r
     (sentence,) = said("profile=a100x8", "verl.actor_rollout_ref.rollout.gpu_memory_utilization=0.99")
     assert sentence.endswith("or lower verl.actor_rollout_ref.rollout.gpu_memory_utilization.")
     gpu, host = said("profile=a100x1", "launch.models.main=Qwen3-8B")
-    assert gpu.startswith("profile a100x1: Qwen3-8B on 1 GPU(s) is estimated to need ")
-    assert gpu.endswith("and one of its machine has 79 GiB: take more or larger GPUs.")
+    assert gpu.startswith("Qwen3-8B on 1 GPU(s) is estimated to need ")
+    assert gpu.endswith("and one of 1xA100-80G has 79 GiB: take more or larger GPUs.")
     assert host.startswith("launch.resources.memory_gb is 96, and Qwen3-8B is estimated to need 159 GiB of a node's ")
     (sentence,) = said("profile=a100x8", "launch.resources.memory_gb=100")
     assert sentence.startswith("launch.resources.memory_gb is 100, and Qwen3-8B is estimated to need 201 GiB of a ")
@@ -233,7 +233,7 @@ def test_gpus_are_counted_and_measured(results: Path, smi: Any, monkeypatch: pyt
     smi(*((index, 81920, 4) for index in range(2)))
     assert said("trains with 8 process(es)", "and 2 can be seen here")
     smi(*((index, 4096, 4) for index in range(8)))
-    assert said("toy on 8 GPU(s) is estimated to need", "and one has 4 GiB: take more or larger GPUs")
+    assert said("toy on 8 GPU(s) is estimated to need", "and one of this machine has 4 GiB: take more or larger GPUs")
     smi(*((index, 81920, 4096 * (index == 3)) for index in range(8)))
     assert said("GPU 3 is in use: 4.0 of 80 GiB are taken")
     smi(status=9)
