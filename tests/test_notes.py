@@ -18,7 +18,8 @@ from rtpo.budget import Budget, Ledger
 from rtpo.durable import DurableHarness
 from rtpo.errors import AlgorithmError, DataError
 from rtpo.notes import StepNotes
-from rtpo.planning_sketch import EpisodeShape, SketchHarness, sketch
+from rtpo.planning_data import Episodes
+from rtpo.planning_sketch import SketchHarness, sketch
 from rtpo.rtpo import RTPOConfig
 from rtpo.tabular import TabularHarness, tasks
 from rtpo.types import StopReason
@@ -66,7 +67,7 @@ def on_a_table() -> Iterator[tuple[Harness, StepNotes]]:
 
 
 def in_a_plan() -> Iterator[tuple[Harness, StepNotes]]:
-    harness = SketchHarness(compose_config(), SHAPE, engines=1)
+    harness = SketchHarness(compose_config(), SHAPE)
     for step in range(STEPS):
         harness.begin_step(step, step / STEPS, WORST)
         harness.sync()
@@ -75,7 +76,7 @@ def in_a_plan() -> Iterator[tuple[Harness, StepNotes]]:
         harness.end_step(1)
 
 
-SHAPE = EpisodeShape(2.0, 16, 40, 4, 0.5, 0.5)
+SHAPE = Episodes(2.0, 16, 40, 4, 0.5)
 
 
 @pytest.mark.parametrize("life", [on_an_engine, durable, on_a_table, in_a_plan])
@@ -101,7 +102,7 @@ def test_a_plan_takes_its_shares_over_the_whole_budget(monkeypatch: pytest.Monke
         lambda self, name, value: (seen.append(value) if name == "share" else None, log(self, name, value)),
     )
     monkeypatch.setitem(MODULES, "rtpo", "remembering")
-    counts = sketch(compose_config("algorithm=rtpo", "budget.tasks_per_step=4"), SHAPE, engines=1)
+    counts = sketch(compose_config("algorithm=rtpo", "budget.tasks_per_step=4"), SHAPE)
     assert (counts.steps, counts.rollouts) == (4, 16 * WORST)
     assert seen == [0.125, 0.375, 0.625, 0.875]
 
