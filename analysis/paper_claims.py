@@ -24,11 +24,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--project", type=folder, default=str(PROJECT), help="folder of README.md, docs/ and results/")
     given = parser.parse_args(arguments)
     front, claims = given.project / "README.md", given.project / "docs" / "claims.md"
-    texts = {
-        claims: page(load_evidence(given.project / "results")),
-        front: readme.filled(given.project, front, BLOCK),
-    }
-    stale = sum([_settled(path, text, given.check) for path, text in texts.items()])
+    stale = _settled(claims, page(load_evidence(given.project / "results")), given.check)
+    # its block is read from the page
+    stale += _settled(front, readme.filled(given.project, front, BLOCK), given.check)
     return int(given.check and stale > 0)
 
 

@@ -468,7 +468,7 @@ def test_one_table_is_asked_for(results: Path, tmp_path: Path, capsys: pytest.Ca
     # it is made of configurations, and so has no other profile's
     assert make(results, tmp_path, "--table", "all-hparams_toy") == 1
     told = capsys.readouterr().err
-    assert told.startswith("There is no table 'all-hparams_toy'; ")
+    assert told.startswith("error: There is no table 'all-hparams_toy'; ")
     assert told.endswith("and each that is made of runs with _<profile> after it.\n")
 
 
