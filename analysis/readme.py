@@ -8,6 +8,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -23,7 +24,7 @@ from analysis.make_tables import make_tables
 from analysis.plots import drawn_from, png_from, records_checksum
 from analysis.records import Run, complete_groups, load_runs
 from analysis.tables import NOT_RUN, narrowest, number
-from analysis.toy_records import core_manifests, load_study
+from analysis.toy_records import StudyRecords, core_manifests, load_study
 from rtpo.algorithms import MODULES, load_algorithm
 from rtpo.errors import DataError
 from rtpo.planning import plan
@@ -193,21 +194,32 @@ def new_method(project: Path, page: Path) -> str:
     return _table(("File", "Lines"), [*rows, ("Total", str(sum(int(lines) for _, lines in rows)))])
 
 
+def _study(project: Path) -> StudyRecords:
+    files = [path for path in sorted((project / STUDY_RESULTS).rglob("*")) if path.is_file()]
+    return _read_study(project, tuple((path, path.stat().st_mtime_ns) for path in files))
+
+
+@lru_cache(maxsize=1)
+def _read_study(project: Path, files: tuple[tuple[Path, int], ...]) -> StudyRecords:
+    """Read once while the `files` are as they are: several blocks show it."""
+    return load_study(project / STUDY_RESULTS, project / STUDY)
+
+
 def study(project: Path, page: Path) -> str:
     """The toy study: verdicts, tables, figures and what is missing."""
     links = {name: _link(project / path, page) for name, path in STUDY_FIGURES.items()}
-    return toy_study.page(load_study(project / STUDY_RESULTS, project / STUDY), links)
+    return toy_study.page(_study(project), links)
 
 
 def study_made(project: Path, page: Path) -> str:
     """By which code the toy study was made, and what has changed since."""
-    runs = load_study(project / STUDY_RESULTS, project / STUDY).every_run
+    runs = _study(project).every_run
     return f"{since.note(runs) or NOT_RUN}\n"
 
 
 def study_verdicts(project: Path, page: Path) -> str:
     """The toy study's claims by verdict."""
-    records = load_study(project / STUDY_RESULTS, project / STUDY)
+    records = _study(project)
     made = since.note(records.every_run)
     return "\n".join([*([f"{made}\n"] if made else []), toy_study.verdicts(records)])
 
@@ -315,7 +327,7 @@ def draw(project: Path) -> list[Path]:
         save_figure(complete_groups(project / "results", EXPERIMENT), files[FIGURE])
     named = {name: files[path] for name, path in STUDY_FIGURES.items() if path in files}
     if named:
-        records = load_study(project / STUDY_RESULTS, project / STUDY)
+        records = _study(project)
         for name, file in named.items():
             toy_figures.draw(records, name, file)
     return [project / path for path in files]
