@@ -66,9 +66,9 @@ def test_a_study_is_run_part_by_part_and_goes_on(
         train_part(study, "core", StopRequest(), task="toy_math")
     assert (first.is_finished, second.is_finished) == (False, True)
     train_part(study, "core", StopRequest(), minutes=0)
-    with pytest.raises(ConfigError, match=r"--task toy_knowledge: the part core has toy_math\."):
+    with pytest.raises(ConfigError, match=r"--task toy_knowledge: not in the plan; there are toy_math\."):
         train_part(study, "core", StopRequest(), task="toy_knowledge")
-    with pytest.raises(ConfigError, match=r"--only rtpo: the part core has grpo\."):
+    with pytest.raises(ConfigError, match=r"--only rtpo: not in the plan; there are grpo\."):
         train_part(study, "core", StopRequest(), only="grpo,rtpo")
     train_part(study, "controls", StopRequest(), only="grpo_two")
     assert not first.is_finished
