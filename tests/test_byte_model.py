@@ -46,6 +46,7 @@ def test_the_template_shows_the_tools_once_after_the_system_message(math: TaskCo
     assert text.endswith(f"<|im_start|>user\n{user.content}<|im_end|>\n<|im_start|>assistant\n")
 
 
+@pytest.mark.needs("bwrap")
 def test_traces_end_right_and_wrong_and_call_the_real_tool(math: TaskConfig) -> None:
     async def play_all() -> list[tuple[float, list[str]]]:
         demonstrations = [await demonstrate(TASK, math.make_env(), trace) for trace in math_traces(TASK)]
@@ -63,6 +64,7 @@ def test_a_task_that_gives_no_trace_is_refused(math: TaskConfig) -> None:
         trace_samples([(replace(math, env="toy_math"), [TASK])], byte_tokenizer(), seed=0)
 
 
+@pytest.mark.needs("bwrap")
 def test_a_trace_over_a_limit_is_refused(math: TaskConfig) -> None:
     long = Task("a", "?", ("100",), {"annotations": (("+".join("1" * 100), "100"),)})
     with pytest.raises(DataError, match=r"a trace has \d+ tokens in a turn, over the task's 256"):
