@@ -26,12 +26,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--ids", action="store_true", help="show token ids instead of text")
     parser.add_argument("--output", type=Path, default=Path("outputs/rollouts.html"), help="default: %(default)s")
     given = parser.parse_args(arguments)
-    given.output.parent.mkdir(parents=True, exist_ok=True)
     sources = [load_source(folder) for folder in given.folders]
     html = view(sources, given.step, given.question, ids=given.ids)
     for source in sources:
         for sentence in source.damaged:
             print(f"left out: {sentence}", file=sys.stderr)
+    given.output.parent.mkdir(parents=True, exist_ok=True)
     given.output.write_text(html, encoding="utf-8")
     print(given.output)
     return 0
