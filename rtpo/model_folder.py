@@ -34,16 +34,18 @@ def check_model(folder: str | Path, top_logprobs: int = 0, *, embedded: bool = F
             raise DataError(f"model.path {path} has no {name}: copy the whole model folder.") from None
         except ValueError as error:
             raise DataError(f"{path / name} is not JSON ({error}): copy the model folder again.") from error
+        if not isinstance(contents[name], dict):
+            raise DataError(f"{path / name} is no JSON object: copy the model folder again.")
     tokens = contents["config.json"].get("vocab_size")
     if tokens is not None and top_logprobs > tokens:
         raise ConfigError(
             f"algorithm.top_logprobs is {top_logprobs} and the model in {path} has {tokens} tokens: use that or fewer."
         )
-    if embedded:
-        _check_embedded(path, contents["config.json"].get("model_type"))
     weights = sorted(path.glob("*.safetensors"))
     if not weights:
         raise DataError(f"model.path {path} has no weights (*.safetensors): copy the whole model folder.")
+    if embedded:
+        _check_embedded(path, contents["config.json"].get("model_type"))
     for file in weights:
         try:
             with safe_open(file, framework="np") as tensors:
@@ -55,6 +57,8 @@ def check_model(folder: str | Path, top_logprobs: int = 0, *, embedded: bool = F
 
 
 def _check_embedded(path: Path, model_type: str | None) -> None:
+    if model_type is None:
+        raise DataError(f"{path / 'config.json'} names no model_type: copy the model folder again.")
     if model_type != "qwen3":
         raise ConfigError(
             f"{path} is a {model_type} model, and the embedded engine (profile.platform cpu) computes qwen3 alone: use "

@@ -257,8 +257,11 @@ def test_a_damaged_model_is_said_before_anything_starts(results: Path, toy_confi
     (copy / "config.json").write_text("{")
     with pytest.raises(DataError, match=r"config\.json is not JSON"):
         train(config_in(results, f"model.path={copy}"), StopRequest())
+    for text, said in [("[]", "is no JSON object"), ("{}", "names no model_type")]:
+        (copy / "config.json").write_text(text)
+        with pytest.raises(DataError, match=said):
+            train(config_in(results, f"model.path={copy}"), StopRequest())
     weights.unlink()
-    (copy / "config.json").write_text("{}")
     with pytest.raises(DataError, match="has no weights"):
         train(config_in(results, f"model.path={copy}"), StopRequest())
 
