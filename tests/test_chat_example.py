@@ -55,6 +55,7 @@ def rendered(tokenizer: Any, *history: dict[str, str]) -> str:
     return str(text)
 
 
+@pytest.mark.needs("bwrap")
 def test_contexts_read_as_the_template_renders_the_messages_without_thinking(
     shown: chat_example.Example, tokenizer: Any
 ) -> None:
@@ -65,6 +66,7 @@ def test_contexts_read_as_the_template_renders_the_messages_without_thinking(
     assert "<think>" not in shown.chat.decode(second.context_ids)
 
 
+@pytest.mark.needs("bwrap")
 def test_the_full_and_the_flattened_context_keep_the_sampled_ids(shown: chat_example.Example) -> None:
     first, second = shown.stripped.turns
     whole = shown.full.turns[1].context_ids.tolist()
@@ -76,12 +78,14 @@ def test_the_full_and_the_flattened_context_keep_the_sampled_ids(shown: chat_exa
     assert second.context_ids.tolist() == whole[:begin] + whole[begin + len(removed) :]
 
 
+@pytest.mark.needs("bwrap")
 def test_the_call_is_real_and_the_answer_graded(shown: chat_example.Example) -> None:
     for rollout in (shown.stripped, shown.full):
         assert rollout.turns[0].calls == (ToolUse("python", ToolOutcome.OK),)
         assert rollout.reward == 1
 
 
+@pytest.mark.needs("bwrap")
 def test_what_is_left_out_is_marked(capsys: pytest.CaptureFixture[str]) -> None:
     assert chat_example.main([]) == 0
     printed = capsys.readouterr().out
@@ -94,6 +98,7 @@ def test_what_is_left_out_is_marked(capsys: pytest.CaptureFixture[str]) -> None:
     ]
 
 
+@pytest.mark.needs("bwrap")
 def test_a_tokenizer_and_a_template_can_be_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tokenizer = byte_tokenizer()
     tokenizer.save_pretrained(tmp_path / "model")
