@@ -38,7 +38,7 @@ def test_the_suite_is_collected_and_what_needs_a_part_is_skipped_with_the_reason
     (said,) = [line for line in done.stdout.splitlines() if "this machine lacks" in line]
     assert said.endswith(f"this machine lacks {', '.join(lacks)}; as root: apt-get install -y {PACKAGES}")
     skipped = re.findall(r"^SKIPPED \[(\d+)\] tests/test_\w+\.py:\d+: (.*)$", done.stdout, re.MULTILINE)
-    assert {reason for _, reason in skipped} == set(lacks.values())
+    assert {reason for _, reason in skipped} >= set(lacks.values())
     assert sum(int(count) for count, _ in skipped) > 100
 
 
