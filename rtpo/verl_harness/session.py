@@ -6,16 +6,12 @@ verl settles its platform when it is first imported, so the environment is set f
 import logging
 import os
 import signal
-import sys
-import threading
 import time
 import uuid
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import ray
 from omegaconf import DictConfig, OmegaConf
-from tqdm import tqdm
 from transformers import AutoTokenizer
 
 from rtpo.chat import ChatFormat
@@ -30,11 +26,6 @@ SOCKETS = "RTPO_SOCKETS"
 Ray's job id, which is the same in every new cluster, and several clusters may share a node"""
 NODES_JOIN = 120
 """seconds that the nodes of a Ray cluster have to join it"""
-
-RAYLET_ENDED = (
-    "Ray's raylet, which holds its processes, was killed, by a signal or for want of memory: what was saved is intact, "
-    "run the same command to go on."
-)
 
 _started: ProfileConfig | None = None
 _open: "tuple[dict[str, Any], VerlBackend] | None" = None
@@ -135,8 +126,6 @@ def start_ray(profile: ProfileConfig) -> None:
         signal.signal(signal.SIGTERM, on_sigterm)
     if address:
         _wait_for_nodes(profile.nodes)
-    else:
-        _tell_of_raylet()
     there = ray.cluster_resources()
     for resource, wanted in (("CPU", needed), ("GPU", processes)):
         if there.get(resource, 0) < wanted:
@@ -153,27 +142,6 @@ def _platform(profile: ProfileConfig) -> dict[str, str]:
         "VERL_USE_EXTERNAL_MODULES": "rtpo.verl_harness.plugin" if is_cpu else "",
         "VERL_LOGGING_LEVEL": os.environ.get("VERL_LOGGING_LEVEL", "WARN"),
     }
-
-
-def _tell_of_raylet() -> None:
-    """Say in a sentence that this machine's raylet was ended: Ray, which ends this process soon after, has 20 lines of
-    its log instead."""
-    worker: Any = ray._private.worker
-    (raylet,) = worker._global_node.all_processes["raylet"]
-    show = worker.print_to_stdstream
-
-    def without_its_log(data: dict[str, Any], **how: Any) -> None:
-        if not data["lines"][0].startswith("Raylet is terminated"):
-            show(data, **how)
-
-    def watch() -> None:
-        with suppress(ChildProcessError):  # Ray asked first
-            os.waitid(os.P_PID, raylet.process.pid, os.WEXITED | os.WNOWAIT)
-        if ray.is_initialized():
-            tqdm.write(f"error: {RAYLET_ENDED}", file=sys.stderr)
-
-    worker.print_to_stdstream = without_its_log
-    threading.Thread(target=watch, name="raylet", daemon=True).start()
 
 
 def _wait_for_nodes(nodes: int) -> None:
