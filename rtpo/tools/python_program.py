@@ -24,35 +24,11 @@ from math import ceil
 from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
-    from rtpo.tools import python_seccomp
-    from rtpo.tools.python_child import (
-        BEGUN,
-        DONE,
-        ENDED,
-        INIT,
-        NO_MEMORY,
-        PDEATHSIG,
-        REPLAY_FACTOR,
-        SCRATCH,
-        Settings,
-        ask_kernel,
-        libc,
-    )
+    from rtpo.tools import python_child as child
+    from rtpo.tools import python_seccomp as seccomp
 else:
-    import python_seccomp
-    from python_child import (
-        BEGUN,
-        DONE,
-        ENDED,
-        INIT,
-        NO_MEMORY,
-        PDEATHSIG,
-        REPLAY_FACTOR,
-        SCRATCH,
-        Settings,
-        ask_kernel,
-        libc,
-    )
+    import python_child as child
+    import python_seccomp as seccomp
 
 LIBRARIES = (
     *("bisect", "cmath", "collections", "copy", "datetime", "decimal", "fractions", "functools", "heapq", "itertools"),
@@ -121,7 +97,7 @@ def attempt(code: str, names: dict[str, Any], notes: int) -> int:
     except MemoryError as error:
         _, most = resource.getrlimit(resource.RLIMIT_AS)
         resource.setrlimit(resource.RLIMIT_AS, (most, most))
-        _note(notes, NO_MEMORY)
+        _note(notes, child.NO_MEMORY)
         _say(complaint(error))
     except BaseException as error:
         _say(complaint(error))
@@ -135,7 +111,7 @@ def _note(notes: int, note: bytes) -> None:
         os.write(notes, note)
 
 
-def run_cells(cells: list[str], settings: Settings, notes: int, nowhere: int) -> int:
+def run_cells(cells: list[str], settings: child.Settings, notes: int, nowhere: int) -> int:
     """Run cells in one namespace, as `__main__`; what all but the last print goes nowhere. Exit status of the last."""
     main = types.ModuleType("__main__")
     sys.modules["__main__"] = main
@@ -149,17 +125,17 @@ def run_cells(cells: list[str], settings: Settings, notes: int, nowhere: int) ->
         if is_last:
             os.close(output)
             os.close(nowhere)
-        seconds = settings.cpu_seconds * (1 if is_last else REPLAY_FACTOR)
+        seconds = settings.cpu_seconds * (1 if is_last else child.REPLAY_FACTOR)
         if place:
             used = resource.getrusage(resource.RUSAGE_SELF)
             seconds += ceil(used.ru_utime + used.ru_stime)
         _, most = resource.getrlimit(resource.RLIMIT_CPU)
         resource.setrlimit(resource.RLIMIT_CPU, (min(seconds, most), most))
-        _note(notes, BEGUN)
+        _note(notes, child.BEGUN)
         status = attempt(code, main.__dict__, notes)
         if is_last:
             _end_interpreter()
-        _note(notes, DONE)
+        _note(notes, child.DONE)
     return status
 
 
@@ -170,11 +146,11 @@ def _end_interpreter() -> None:
             end()
 
 
-def confine(settings: Settings, cells: int) -> None:
+def confine(settings: child.Settings, cells: int) -> None:
     """Limits and no privileges, for good. Raises OSError."""
     # threads count as processes, and so do keeper, zygote and init where they are of the same user
     processes = (THREADS if settings.processes == 1 else settings.processes) + (0 if settings.user else 3)
-    seconds = settings.cpu_seconds * (1 + REPLAY_FACTOR * (cells - 1)) + cells - 1
+    seconds = settings.cpu_seconds * (1 + child.REPLAY_FACTOR * (cells - 1)) + cells - 1
     for name, soft, hard in (
         # a second more: SIGXCPU, which comes first, can be ignored
         (resource.RLIMIT_CPU, seconds, seconds + 1),
@@ -196,16 +172,16 @@ def confine(settings: Settings, cells: int) -> None:
         os.setgroups([])
         os.setresgid(settings.user, settings.user, settings.user)
         os.setresuid(settings.user, settings.user, settings.user)
-    ask_kernel("capset", (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0), (ctypes.c_uint32 * 6)())
+    child.ask_kernel("capset", (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0), (ctypes.c_uint32 * 6)())
     # after the change of user, which would take it back
-    ask_kernel("prctl", PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    child.ask_kernel("prctl", child.PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != zygote:
         raise ProcessLookupError("the zygote has gone")
-    ask_kernel("prctl", _NO_NEW_PRIVILEGES, 1, 0, 0, 0)
-    python_seccomp.put_on(libc, os.getpid(), settings.processes > 1, settings.namespaces)
+    child.ask_kernel("prctl", _NO_NEW_PRIVILEGES, 1, 0, 0, 0)
+    seccomp.put_on(child.libc, os.getpid(), settings.processes > 1, settings.namespaces)
 
 
-def be_program(settings: Settings, code: int, output: int, notes: int, report: int) -> NoReturn:
+def be_program(settings: child.Settings, code: int, output: int, notes: int, report: int) -> NoReturn:
     """Never returns; the exit status is 0 where the last cell ended well."""
     try:
         os.setsid()
@@ -223,7 +199,7 @@ def be_program(settings: Settings, code: int, output: int, notes: int, report: i
             _mount_scratch(settings.user)
         confine(settings, len(cells))
         if settings.namespaces:
-            os.chdir(SCRATCH)
+            os.chdir(child.SCRATCH)
     except BaseException as error:
         os.write(report, complaint(error).encode())
         os._exit(1)
@@ -238,12 +214,12 @@ def be_program(settings: Settings, code: int, output: int, notes: int, report: i
 
 
 def _mount_scratch(user: int | None) -> None:
-    ask_kernel("unshare", _NEW_MOUNTS)
+    child.ask_kernel("unshare", _NEW_MOUNTS)
     owner = os.getuid() if user is None else user
     group = os.getgid() if user is None else user
     options = f"size={SCRATCH_BYTES},nr_inodes={SCRATCH_FILES},mode=0700,uid={owner},gid={group}"
     flags = _NO_SUID | _NO_DEVICES | _NO_EXECUTION
-    ask_kernel("mount", b"tmpfs", SCRATCH.encode(), b"tmpfs", flags, options.encode())
+    child.ask_kernel("mount", b"tmpfs", child.SCRATCH.encode(), b"tmpfs", flags, options.encode())
 
 
 # the zygote
@@ -252,25 +228,25 @@ def _mount_scratch(user: int | None) -> None:
 class Program:
     """A program that runs, and the init of its namespace."""
 
-    def __init__(self, settings: Settings, ends: list[int], home: int) -> None:
+    def __init__(self, settings: child.Settings, ends: list[int], home: int) -> None:
         """Starts it. ends: where its code is, and for its output, its notes and its report."""
         self._init: int | None = None
         if settings.namespaces:
-            ask_kernel("unshare", _NEW_PIDS)
+            child.ask_kernel("unshare", _NEW_PIDS)
             standard_in, self._init_input = os.pipe()
-            self._init = os.posix_spawn(INIT, ["cat"], {}, file_actions=[(os.POSIX_SPAWN_DUP2, standard_in, 0)])
+            self._init = os.posix_spawn(child.INIT, ["cat"], {}, file_actions=[(os.POSIX_SPAWN_DUP2, standard_in, 0)])
             os.close(standard_in)
         self._pid = os.fork()
         if not self._pid:
             be_program(settings, *ends)
         if settings.namespaces:
-            ask_kernel("setns", home, _NEW_PIDS)
+            child.ask_kernel("setns", home, _NEW_PIDS)
         for end in ends:
             os.close(end)
         self.handle = os.pidfd_open(self._pid)
 
     def end(self) -> bytes:
-        """End all of its processes; what became of it (`ENDED`)."""
+        """End all of its processes; what became of it (`child.ENDED`)."""
         is_namespace_lost = False
         if self._init is None:
             os.kill(self._pid, signal.SIGKILL)  # it could start no other
@@ -282,7 +258,7 @@ class Program:
             os.waitpid(self._init, 0)
             os.close(self._init_input)
         os.close(self.handle)
-        return ENDED.pack(status, usage.ru_utime + usage.ru_stime, is_namespace_lost)
+        return child.ENDED.pack(status, usage.ru_utime + usage.ru_stime, is_namespace_lost)
 
 
 def warm_up() -> None:
@@ -297,9 +273,9 @@ def warm_up() -> None:
     sympy.lambdify(x, x)(1)
 
 
-def serve(settings: Settings, keeper: socket.socket, keeper_pid: int) -> NoReturn:
+def serve(settings: child.Settings, keeper: socket.socket, keeper_pid: int) -> NoReturn:
     """A program for each order of the keeper's, until that ends."""
-    ask_kernel("prctl", PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    child.ask_kernel("prctl", child.PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != keeper_pid:
         os._exit(1)
     sys.path.extend(path for path in settings.site if path not in sys.path)
