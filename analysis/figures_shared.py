@@ -1,6 +1,5 @@
 """What the paper's figures have in common: widths, axes, legends, and what stands under them."""
 
-import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
@@ -26,8 +25,6 @@ THICK, THIN = 1.5, 0.8
 SEEDS = "range over seeds"
 INTERVAL = "95 % interval over runs and questions"
 ONE_RUN = "An interval of one run is over questions alone: other seeds unknown."
-LETTERS_AN_INCH = 20
-"""of the line under a figure"""
 Entry = tuple[Artist, str]
 """of a legend"""
 Range = tuple[float, float, float]
@@ -144,8 +141,7 @@ def finish(
     """One legend for all panels, read row by row, and what the runs are."""
     handles, titles = zip(*by_row(entries, columns), strict=True)
     figure.legend(handles, titles, loc="outside upper center", ncols=columns)
-    letters = int(LETTERS_AN_INCH * figure.get_figwidth())
-    footnote(figure, textwrap.fill(provenance(rows, source, note), letters, break_on_hyphens=False))
+    footnote(figure, provenance(rows, source, note))
 
 
 def provenance(rows: Rows, source: Source, note: str) -> str:

@@ -1,6 +1,7 @@
 """What all figures share: the style, how a configuration is drawn, legends, and files that name their records."""
 
 import hashlib
+import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,6 +22,8 @@ RECORDS = "Records"
 TWO_COLUMNS, ONE_COLUMN = 7.2, 3.5
 """inches"""
 BAND_ALPHA = 0.1
+LETTERS_AN_INCH = 20
+"""of the lines under a figure"""
 MARK_SIZES = {"*": 7.0, "P": 5.2, "X": 5.2}
 MARK_SIZE = 4.2
 SIDE_STEP = 0.05
@@ -122,5 +125,7 @@ def by_row(entries: Sequence[Entry], columns: int) -> list[Entry]:
 
 
 def footnote(figure: Figure, text: str) -> None:
-    """What the runs are, under the panels."""
-    figure.supxlabel(text, fontsize=6.5, color="0.35")
+    """What the runs are, under the panels, in lines that the figure has room for."""
+    letters = int(LETTERS_AN_INCH * figure.get_figwidth())
+    lines = [textwrap.fill(line, letters, break_on_hyphens=False) for line in text.splitlines()]
+    figure.supxlabel("\n".join(lines), fontsize=6.5, color="0.35")

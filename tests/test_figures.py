@@ -92,6 +92,17 @@ def test_bands_and_legend_say_how_many_seeds(tmp_path: Path) -> None:
     ]
 
 
+def test_what_stands_under_the_panels_stays_inside_the_figure(tmp_path: Path) -> None:
+    write_realistic_run(tmp_path, "rtpo", 0, questions=40)
+    figure = draw(tmp_path)
+    assert "With 1 seed" in figure.get_supxlabel()
+    figure.draw_without_rendering()
+    (under,) = (text for text in figure.texts if text.get_text() == figure.get_supxlabel())
+    place = under.get_window_extent()
+    assert 0 <= place.x0 < place.x1 <= figure.bbox.x1
+    assert place.y0 >= 0
+
+
 def test_the_legend_reads_row_by_row(tmp_path: Path) -> None:
     for label in ("rtpo", "grpo", "grpo_exact", "other"):
         write_realistic_run(tmp_path, label, 0, questions=40)
