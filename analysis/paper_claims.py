@@ -24,6 +24,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--project", type=folder, default=str(PROJECT), help="folder of README.md, docs/ and results/")
     given = parser.parse_args(arguments)
     front, claims = given.project / "README.md", given.project / "docs" / "claims.md"
+    front.stat()  # so that a folder that is no project is said before anything is written
     stale = _settled(claims, page(load_evidence(given.project / "results")), given.check)
     # its block is read from the page
     stale += _settled(front, readme.filled(given.project, front, BLOCK), given.check)

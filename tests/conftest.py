@@ -2,6 +2,7 @@
 for before the first test."""
 
 import os
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,9 @@ MISSING = machine.in_one_line(LACKS)
 
 
 def pytest_configure() -> None:
+    # a shell has it ignored in what it starts in the background, and every command that a test starts would inherit that
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if MISSING and os.environ.get("CI"):
         raise pytest.UsageError(f"CI is set, where nothing is skipped for what is missing, and {MISSING}")
 

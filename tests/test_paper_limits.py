@@ -54,7 +54,7 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(params=sorted(LIMITS))
+@pytest.fixture(params=[pytest.param("math_paper", marks=pytest.mark.needs("bwrap")), "search_paper"])
 def config(request: pytest.FixtureRequest, index: Path) -> RunConfig:
     of_search = [f"task.settings.search.bm25.index={index}"] if request.param == "search_paper" else []
     return compose_config(f"task={request.param}", *of_search)
