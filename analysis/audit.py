@@ -22,6 +22,7 @@ from analysis.evaluations import Sample, graded, load_evaluation
 from analysis.quantities import part
 from analysis.records import Run, load_run, read_lines
 from analysis.tables import FORMATS, NO_VALUE, Table, number
+from rtpo import archives
 from rtpo.airline.statistics import Episode, held_out, tool_use, trunks, writing
 from rtpo.airline.tasks import read_wanted
 from rtpo.errors import DataError
@@ -69,11 +70,11 @@ def _run(folder: Path) -> Run:
 
 
 def _check_finished(folder: Path, what: str) -> None:
-    if not (folder / "manifest.json").exists():
+    if not archives.exists(folder / "manifest.json"):
         raise DataError(f"{folder} has no manifest.json: give the folder of a finished {what}.")
-    if what == "run" and any(folder.glob("samples.jsonl*")):
+    if what == "run" and archives.exists(folder / "samples.jsonl"):
         raise DataError(f"{folder} is an evaluation: give its run, {folder.parent}.")
-    if what == "evaluation" and any(folder.glob("steps.jsonl*")):
+    if what == "evaluation" and archives.exists(folder / "steps.jsonl"):
         raise DataError(f"{folder} is a run: give one of its evaluations, RUN/BENCHMARK.")
 
 

@@ -6,7 +6,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from analysis.records import EPISODE_KEYS, Run, read_lines, unchanged
+from analysis.records import EPISODE_KEYS, Run, read_lines, unchanged, without_manifest
+from rtpo import archives
 from rtpo.airline.statistics import TOO_MANY_ERRORS
 from rtpo.airline.tasks import WRITES
 from rtpo.errors import DataError
@@ -117,8 +118,7 @@ def check_alike(evaluations: Sequence[Evaluation]) -> None:
 
 def incomplete_evaluations(run: Path) -> list[Path]:
     """The folders of evaluations of a run that started and have no manifest."""
-    started = sorted(file.parent for file in run.glob("*/config.yaml"))
-    return [folder for folder in started if not (folder / "manifest.json").exists()]
+    return without_manifest(archives.find(run, "*/config.yaml"))
 
 
 def held_out(run: Run) -> list[Sample]:

@@ -21,6 +21,7 @@ from analysis.launching import commands
 from analysis.records import Run, RunGroup, by_label, load_run
 from analysis.reproduction import load_reproduction
 from experiments.toy_study import STUDY
+from rtpo import archives
 from rtpo.config import PROJECT
 from rtpo.errors import DataError
 from rtpo.launch import read_launch
@@ -127,7 +128,7 @@ class Source:
         if not _is_kept(folder, self.results, self.kept):
             return []
         if (folder, label) not in self._loaded:
-            found = sorted(folder.glob(f"{label}-seed*/manifest.json"))
+            found = archives.find(folder, f"{label}-seed*/manifest.json")
             runs = [load_run(manifest.parent) for manifest in found]
             for run in runs:
                 _check_place(run, {"profile": self.profile, "task": task, "label": label})
@@ -157,8 +158,8 @@ def _study(results: Path, kept: Collection[str] | None) -> Source:
 def _profiles(results: Path, kept: Collection[str] | None) -> Iterator[Source]:
     names = sorted(path.stem for path in (PROJECT / "configs" / "profile").glob("*.yaml"))
     for name in sorted(names, key=lambda name: (name != TOY, name != PAPER, name)):
-        runs = (manifest for first in EXPERIMENTS for manifest in results.glob(f"{first}_{name}_*/*/manifest.json"))
-        if name in (TOY, PAPER) or any(_is_kept(manifest, results, kept) for manifest in runs):
+        runs = (run for first in EXPERIMENTS for run in archives.find(results, f"{first}_{name}_*/*/manifest.json"))
+        if name in (TOY, PAPER) or any(_is_kept(run, results, kept) for run in runs):
             yield Source(name, name, results, _tasks(name), kept=kept)
 
 

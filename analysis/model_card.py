@@ -11,6 +11,7 @@ import yaml
 from analysis.evaluation import table as benchmark_table
 from analysis.measures import held_out, success
 from analysis.records import RunGroup, load_run
+from rtpo import archives
 from rtpo.config import DataConfig
 from rtpo.data.registry import REGISTRY
 from rtpo.export import Trained
@@ -151,10 +152,10 @@ def _held_out(folder: Path) -> list[str]:
 def _benchmarks(trained: Trained) -> list[str]:
     """Those that were evaluated at this save; their folders lie in the run's."""
     summaries = {}
-    for file in sorted(trained.folder.glob("*/manifest.json")):
-        manifest = json.loads(file.read_text(encoding="utf-8"))
+    for file in archives.find(trained.folder, "*/manifest.json"):
+        manifest = json.loads(archives.read(file))
         if manifest.get("checkpoint", {}).get("save") == trained.save:
-            summaries[file.parent.name] = json.loads((file.parent / "summary.json").read_text(encoding="utf-8"))
+            summaries[file.parent.name] = json.loads(archives.read(file.parent / "summary.json"))
     if not summaries:
         return ["Benchmarks: not evaluated."]
     return ["Benchmarks: shares in percent, with 95 % intervals over questions.", benchmark_table(summaries)]

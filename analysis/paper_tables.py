@@ -44,6 +44,7 @@ from analysis.quantities import (
 from analysis.records import Run, RunGroup, by_label, incomplete_runs, load_runs
 from analysis.reproduction import CellPlan, Reproduction, Source, TablePlan, load_reproduction
 from analysis.tables import MINUS, NO_VALUE, NOT_RUN, ONE_SEED, Table, number, said
+from rtpo import archives
 from rtpo.config import PROJECT, RunConfig
 from rtpo.data.registry import REGISTRY
 from rtpo.errors import DataError
@@ -130,7 +131,7 @@ class Condition:
         found = []
         for group in self.groups.values():
             for run in group.runs:
-                for file in sorted(run.folder.glob("*/manifest.json")):
+                for file in archives.find(run.folder, "*/manifest.json"):
                     one = load_evaluation(file.parent)
                     made_of = one.manifest["checkpoint"].get("run")
                     if made_of != f"{self.folder.name}/{run.folder.name}":
@@ -183,12 +184,11 @@ class Records:
     def has_runs(self, experiments: Sequence[str]) -> bool:
         """Whether there is a complete run of one of the experiments."""
         return any(
-            next(self.results.glob(f"{experiment}_{self.profile}_*/*/manifest.json"), None) is not None
-            for experiment in experiments
+            archives.find(self.results, f"{experiment}_{self.profile}_*/*/manifest.json") for experiment in experiments
         )
 
     def started(self, experiment: str) -> bool:
-        return next(self.results.glob(f"{experiment}_{self.profile}_*/*/config.yaml"), None) is not None
+        return bool(archives.find(self.results, f"{experiment}_{self.profile}_*/*/config.yaml"))
 
     def condition(self, experiment: str, role: str) -> Condition | None:
         """The runs of an experiment on the task that stands for a role in the paper; None where none was started."""

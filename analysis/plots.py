@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from analysis.labels import Style
+from rtpo import archives
 
 STYLE = Path(__file__).with_name("style.mplstyle")
 METADATA = {"pdf": {"CreationDate": None, "Creator": None, "Producer": None}, "png": {"Software": None}}
@@ -49,7 +50,7 @@ def png_from(checksum: str | None) -> dict[str, str | None]:
 
 def records_checksum(manifests: Sequence[Path]) -> str | None:
     """Of runs' manifests, which hold the checksums of their files; None without runs."""
-    lines = [f"{hashlib.sha256(path.read_bytes()).hexdigest()} {path.parent.name}\n" for path in manifests]
+    lines = [f"{hashlib.sha256(archives.read(path)).hexdigest()} {path.parent.name}\n" for path in manifests]
     return hashlib.sha256("".join(lines).encode()).hexdigest() if lines else None
 
 

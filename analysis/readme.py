@@ -25,6 +25,7 @@ from analysis.plots import drawn_from, png_from, records_checksum
 from analysis.records import Run, complete_groups, load_runs
 from analysis.tables import NOT_RUN, narrowest, number
 from analysis.toy_records import StudyRecords, core_manifests, load_study
+from rtpo import archives
 from rtpo.algorithms import MODULES, load_algorithm
 from rtpo.errors import DataError
 from rtpo.planning import plan
@@ -374,7 +375,7 @@ def _link(path: Path, page: Path) -> str:
 
 
 def _manifests(project: Path) -> list[Path]:
-    return sorted((project / "results" / EXPERIMENT).glob("*/manifest.json"))
+    return archives.find(project / "results" / EXPERIMENT, "*/manifest.json")
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

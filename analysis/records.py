@@ -1,8 +1,6 @@
 """Runs as they lie under results/ (results/README.md), checked as they are read."""
 
-import gzip
 import hashlib
-import zlib
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -13,6 +11,7 @@ from typing import Any
 import pandas as pd
 
 from analysis.labels import styles
+from rtpo import archives
 from rtpo.errors import DataError
 from rtpo.records import SCHEMA, json_object, read_config, read_manifest, require
 
@@ -122,13 +121,17 @@ def load_runs(results: Path, experiment: str | None = None) -> list[Run]:
 
     Raises DataError for a run of another schema, a file changed since the run ended, and a line that is malformed.
     """
-    return [load_run(file.parent) for file in sorted(results.glob(f"{experiment or '*'}/*/manifest.json"))]
+    return [load_run(file.parent) for file in archives.find(results, f"{experiment or '*'}/*/manifest.json")]
 
 
 def incomplete_runs(results: Path, experiment: str | None = None) -> list[Path]:
     """The folders of runs that started and have no manifest."""
-    started = sorted(file.parent for file in results.glob(f"{experiment or '*'}/*/config.yaml"))
-    return [folder for folder in started if not (folder / "manifest.json").exists()]
+    return without_manifest(archives.find(results, f"{experiment or '*'}/*/config.yaml"))
+
+
+def without_manifest(configs: Iterable[Path]) -> list[Path]:
+    """The folders, among those of these files, that have none."""
+    return [file.parent for file in configs if not archives.exists(file.with_name("manifest.json"))]
 
 
 def complete_groups(results: Path, experiment: str) -> list[RunGroup]:
@@ -136,7 +139,7 @@ def complete_groups(results: Path, experiment: str) -> list[RunGroup]:
     runs = load_runs(results, experiment)
     if not runs:
         incomplete = ", ".join(folder.name for folder in incomplete_runs(results, experiment))
-        others = ", ".join(sorted({file.parents[1].name for file in results.glob("*/*/manifest.json")}))
+        others = ", ".join(sorted({file.parents[1].name for file in archives.find(results, "*/*/manifest.json")}))
         raise DataError(
             f"{results / experiment} holds no complete run (incomplete: {incomplete or 'none'}). Finish one by giving "
             f"its training command again, or choose an --experiment that has some ({others or 'there is none'})."
@@ -267,24 +270,16 @@ def _manifest(folder: Path) -> Mapping[str, Any]:
 
 
 def unchanged(path: Path, checksums: Mapping[str, str]) -> bytes:
-    """A file, archived or not, that is as its manifest's checksum says. Raises DataError for another."""
+    """A file, packed or not, that is as its manifest's checksum says. Raises DataError for another."""
     require(checksums, (path.name,), f"{path.parent / 'manifest.json'}, files")
-    packed = path.with_name(path.name + ".gz")
-    if not path.exists() and not packed.exists():
+    if not archives.exists(path):
         raise DataError(f"{path} is missing: restore it, or run again.")
-    data = path.read_bytes() if path.exists() else _unpacked(packed)
+    data = archives.read(path)
     if hashlib.sha256(data).hexdigest() != checksums[path.name]:
         raise DataError(
             f"{path} is not the file the run left: its sha256 differs from the manifest's. Restore it, or run again."
         )
     return data
-
-
-def _unpacked(path: Path) -> bytes:
-    try:
-        return gzip.decompress(path.read_bytes())
-    except (EOFError, OSError, zlib.error) as error:
-        raise DataError(f"{path} cannot be unpacked ({error}): restore it, or run again.") from error
 
 
 def _check_step(place: str, line: Mapping[str, Any]) -> None:

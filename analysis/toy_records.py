@@ -7,6 +7,7 @@ from pathlib import Path
 
 from analysis.records import Run, RunGroup, load_run, over_warm_starts
 from experiments.toy_study import PARTS, STUDY, Place, Study
+from rtpo import archives
 from rtpo.errors import DataError
 
 TRAINED = ("core", "rest", "controls")
@@ -66,7 +67,7 @@ class StudyRecords:
     def is_begun(self, place: Place) -> bool:
         """Whether a run that is not finished has been started."""
         folder = self.study.folder(place)
-        return (folder.path / "config.yaml").exists() and not folder.is_finished
+        return archives.exists(folder.path / "config.yaml") and not folder.is_finished
 
 
 def load_study(results: Path, file: Path = STUDY) -> StudyRecords:
@@ -99,7 +100,7 @@ def _search(study: Study) -> Iterator[RunGroup]:
     """Runs at rates that are no longer in the grid too."""
     for place in {(place.task, place.configuration): place for place, _ in study.search()}.values():
         label = place.configuration.label
-        found = study.folder(place).path.parent.glob(f"{label}_lr*-seed{place.seed}/manifest.json")
+        found = archives.find(study.folder(place).path.parent, f"{label}_lr*-seed{place.seed}/manifest.json")
         runs = sorted((load_run(manifest.parent) for manifest in found), key=learning_rate)
         if runs:
             yield RunGroup(label, tuple(runs))

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from analysis.records import unchanged
+from rtpo import archives
 from rtpo.config import PROJECT
 from rtpo.errors import DataError
 from rtpo.evaluation import SAMPLES
@@ -197,12 +198,12 @@ AnySource = RunSource | EvaluationSource
 def load_source(folder: Path) -> AnySource:
     """A run or an evaluation. Raises DataError for a folder that is neither, keeps no rollouts, is of another schema,
     or is finished and has a file that is not its manifest's."""
-    if not (folder / "config.yaml").exists():
+    if not archives.exists(folder / "config.yaml"):
         raise DataError(f"{folder} holds no run: give a folder with config.yaml, such as results/<experiment>/<run>.")
     sums = _checksums(folder)
     is_finished = sums is not None
     config = read_config(folder / "config.yaml", _bytes(folder / "config.yaml", sums))
-    if any(folder.glob(f"{SAMPLES}*")):
+    if archives.exists(folder / SAMPLES):
         lines, damaged = _read(folder / SAMPLES, sums, _evaluation_line)
         evaluation = EvaluationSource(folder, config, is_finished, damaged, tuple(lines))
         if not lines:
@@ -260,7 +261,7 @@ def _unique(values: Iterable[str]) -> list[str]:
 def _checksums(folder: Path) -> Mapping[str, str] | None:
     """Of the files of what is finished. Raises DataError for a manifest that is damaged or of another schema."""
     file = folder / "manifest.json"
-    if not file.exists():
+    if not archives.exists(file):
         return None
     sums: Mapping[str, str] = read_manifest(file, SCHEMA, ("files",))["files"]
     return sums

@@ -168,7 +168,7 @@ def train_part(
         folder = study.folder(place)
         if folder.is_finished:
             with suppress(Held), folder.held():
-                folder.archive()  # where a stop came between the run's end and this
+                folder.delete_saves()  # where a stop came between the run's end and this
             continue
         if rate is None:
             print(f"{place} has no learning rate yet: run the parts rates and freeze first")
@@ -180,7 +180,7 @@ def train_part(
             train(study.config(place, rate), stop)
         except Held:
             continue
-        folder.archive()
+        folder.delete_saves()
         if stop.reason:
             raise Stopped(f"stopped by {stop.reason} after {folder.path}. Run the same command to go on.")
 

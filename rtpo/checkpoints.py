@@ -164,7 +164,7 @@ def _saved(path: Path, benchmarks: Mapping[str, TaskConfig]) -> Checkpoint:
     folder = RunFolder(path)
     save = folder.latest_save()
     if save is None:
-        why = "has no checkpoint any more, since it was archived" if folder.is_finished else "has no checkpoint yet"
+        why = "has no checkpoint any more: its saves were deleted" if folder.is_finished else "has no checkpoint yet"
         raise DataError(f"the run {path} {why}: train it again, or give another run or a model folder.")
     run = compose_run(OmegaConf.create(folder.config))
     check_model(run.model.path, embedded=run.profile.platform == "cpu")

@@ -15,6 +15,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
+from rtpo import archives
 from rtpo.call_audit import call_audit
 from rtpo.chat import ChatFormat
 from rtpo.checksums import start_of
@@ -309,9 +310,9 @@ class EvaluationFolder:
         Raises DataError for a file with other lines.
         """
         self._check_so_far()
-        if not self.samples.exists():
+        if not archives.exists(self.samples):
             return []
-        text = self.samples.read_bytes()
+        text = archives.read(self.samples)
         lines, ends, place = [], [0], 0
         for number, part in enumerate(text.split(b"\n")[:-1], start=1):
             try:
@@ -358,8 +359,9 @@ class EvaluationFolder:
     def check_finished(self) -> None:
         """Raises DataError for a manifest that is damaged, and a file that is not as it says."""
         for name, expected in read_manifest(self.path / "manifest.json", SCHEMA, ("files",))["files"].items():
-            if not (self.path / name).exists() or sha256(self.path / name) != expected:
-                raise DataError(f"{self.path / name} was changed since it was written: delete {self.path}.")
+            file = self.path / name
+            if not archives.exists(file) or hashlib.sha256(archives.read(file)).hexdigest() != expected:
+                raise DataError(f"{file} was changed since it was written: delete {self.path}.")
 
     def append(self, lines: list[Line]) -> None:
         """To disk."""

@@ -15,6 +15,7 @@ from safetensors.torch import save_file
 from torch.distributed.tensor import DTensor, Replicate, Shard
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from rtpo import archives
 from rtpo.config import RunConfig, compose_run
 from rtpo.errors import DataError
 from rtpo.model_folder import check_model
@@ -60,13 +61,13 @@ class Trained:
 def find_trained(path: Path) -> Trained:
     """The policy of the run in `path`. Raises DataError where there is none, and for a run whose initial model is not
     there or is another one now."""
-    if not (path / "config.yaml").exists():
+    if not archives.exists(path / "config.yaml"):
         raise DataError(f"{path} holds no run (config.yaml): give a folder results/<experiment>/<run>.")
     folder = RunFolder(path)
     manifest = folder.manifest if folder.is_finished else None
     save = folder.latest_save()
     if save is None:
-        why = "has no checkpoint any more, since it was archived" if manifest else "has no checkpoint yet"
+        why = "has no checkpoint any more: its saves were deleted" if manifest else "has no checkpoint yet"
         raise DataError(f"the run {path} {why}: there are no weights to export.")
     config = compose_run(OmegaConf.create(folder.config))
     check_model(config.model.path)

@@ -12,6 +12,7 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from rtpo import archives
 from rtpo.airline.package import load_package
 from rtpo.composition import composed
 from rtpo.config import DataConfig, RunConfig, TaskConfig
@@ -130,7 +131,7 @@ def _check_folder(run: RunConfig) -> None:
 
 def _check_beside(run: RunConfig) -> None:
     """Raises DataError where a run of the same label in the same experiment has other settings: no table takes both."""
-    for file in sorted(run.folder.parent.glob(f"{run.label}-seed*/config.yaml")):
+    for file in archives.find(run.folder.parent, f"{run.label}-seed*/config.yaml"):
         if file.parent == run.folder:
             continue
         known = RunFolder(file.parent).config

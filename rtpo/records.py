@@ -9,7 +9,6 @@ compared with what is on disk before a run goes on, as those of all lines are be
 
 import errno
 import fcntl
-import gzip
 import json
 import os
 import pickle
@@ -27,6 +26,7 @@ from typing import Any
 
 import yaml
 
+from rtpo import archives
 from rtpo.checksums import Appended, checked_sums, sha256, start_of, write_sums
 from rtpo.errors import DataError, Held, MachineError
 
@@ -62,7 +62,7 @@ class RunFolder:
 
     @property
     def is_finished(self) -> bool:
-        return (self.path / "manifest.json").exists()
+        return archives.exists(self.path / "manifest.json")
 
     @property
     def manifest(self) -> Mapping[str, Any]:
@@ -73,15 +73,15 @@ class RunFolder:
     def config(self) -> dict[str, Any]:
         """Raises DataError as `read_config`."""
         file = self.path / "config.yaml"
-        return read_config(file, file.read_bytes())
+        return read_config(file, archives.read(file))
 
     def open(self, config: Mapping[str, Any]) -> None:
         """Make the folder, or check that it belongs to this configuration. Raises DataError naming what differs."""
         file = self.path / "config.yaml"
         plain = json.loads(json.dumps(config))
         with disk_errors(self.path):
-            self.path.mkdir(parents=True, exist_ok=True)
-            if not file.exists():
+            if not archives.exists(file):
+                self.path.mkdir(parents=True, exist_ok=True)
                 write_whole(file, yaml.safe_dump(plain, sort_keys=False).encode())
         different = sorted(_differences(self.config, plain))
         if different:
@@ -93,7 +93,11 @@ class RunFolder:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Keeps other processes out of the folder, which must exist. Raises Held when one is in."""
+        """Keeps other processes out of the folder, which must exist unless the run is packed: nothing is written there.
+        Raises Held when one is in."""
+        if not self.path.exists() and self.is_finished:
+            yield
+            return
         descriptor = os.open(self.path, os.O_RDONLY)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -277,13 +281,9 @@ class RunFolder:
                 self.path / "manifest.json", (json.dumps(manifest | {"files": files}, indent=1) + "\n").encode()
             )
 
-    def archive(self) -> None:
-        """Make a finished run small: its line files become `<file>.gz`, its saves are deleted."""
-        with disk_errors(self.path):
-            for file in self._line_files():
-                write_whole(file.with_name(file.name + ".gz"), gzip.compress(file.read_bytes(), mtime=0))
-                file.unlink()
-            shutil.rmtree(self.path / "checkpoints", ignore_errors=True)
+    def delete_saves(self) -> None:
+        """Of a finished run that nothing goes on from."""
+        shutil.rmtree(self._saves, ignore_errors=True)
 
     def _line_files(self) -> list[Path]:
         return [self.path / file for file in LINE_FILES if (self.path / file).exists()]
@@ -302,7 +302,7 @@ def read_config(file: Path, data: bytes) -> dict[str, Any]:
 
 def read_manifest(path: Path, schema: int, keys: Collection[str]) -> Mapping[str, Any]:
     """A manifest. Raises DataError for another schema than `schema`, and where it lacks one of `keys`."""
-    manifest = json_object(path.read_bytes(), str(path), ("schema",))
+    manifest = json_object(archives.read(path), str(path), ("schema",))
     if manifest["schema"] != schema:
         raise DataError(
             f"{path} has schema {manifest['schema']!r} and this version reads schema {schema}: use the version of the "

@@ -47,7 +47,7 @@ MISSING = machine.in_one_line(LACKS)
 
 
 def pytest_configure() -> None:
-    # a shell has it ignored in what it starts in the background, and every command that a test starts would inherit that
+    # a shell has it ignored in what it starts in the background, and every command that a test starts inherits that
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if MISSING and os.environ.get("CI"):

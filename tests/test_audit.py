@@ -1,6 +1,5 @@
 """The supplement's audits, on records whose answers are known by hand."""
 
-import gzip
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +10,8 @@ import synthetic_runs
 from synthetic_runs import write_evaluation, write_manifest, write_run
 
 from analysis import audit
+from experiments.pack import pack
+from rtpo import archives
 from rtpo.airline.statistics import TOO_MANY_ERRORS
 from rtpo.airline.tasks import WRITES
 
@@ -161,9 +162,9 @@ def cut(folder: Path) -> None:
 
 
 def cut_packed(folder: Path) -> None:
-    file = folder / "paths.jsonl"
-    file.with_name("paths.jsonl.gz").write_bytes(gzip.compress(file.read_bytes())[:-20])
-    file.unlink()
+    pack(folder.parent)
+    archive = archives.archive_of(folder.parent, "paths.jsonl")
+    archive.write_bytes(archive.read_bytes()[:-20])
 
 
 def short_line(folder: Path) -> None:
@@ -175,7 +176,7 @@ def short_line(folder: Path) -> None:
     ("damage", "words"),
     [
         (cut, "paths.jsonl is not the file the run left: its sha256 differs"),
-        (cut_packed, "paths.jsonl.gz cannot be unpacked"),
+        (cut_packed, "paths.jsonl.gz is damaged"),
         (short_line, "paths.jsonl line 1 lacks step, parent, start_k, grade"),
         (changed({"schema": 999}), "has schema 999 and this version reads schema 1"),
         (lambda folder: (folder / "manifest.json").unlink(), "has no manifest.json: give the folder of a finished run"),

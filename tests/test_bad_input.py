@@ -69,6 +69,7 @@ ROWS: dict[str, tuple[str, ...]] = {
         *("nosuch=1", "task=math data=FILE", "task=math data={}/answers --steps WHOLE"),
         "task=toy_math model.path=OUT --steps 1",
     ),
+    "experiments.pack": ("FOLDER", "FOLDER --unpack"),
     "experiments.plan": ("NAME", "experiment=NAME", "experiment=main_table --hardware nosuch"),
     "experiments.preflight": ("NAME", "experiment=NAME", "experiment=main_table nosuch=1"),
     "experiments.prepare_data": (

@@ -808,8 +808,8 @@ def test_a_run_without_a_checkpoint_is_refused(greedy: EvaluateConfig, run: tupl
     path, _ = run
     folder = RunFolder(path)
     folder.finish({}, keep=1)
-    folder.archive()
-    with pytest.raises(DataError, match=f"the run {path} has no checkpoint any more, since it was archived"):
+    folder.delete_saves()
+    with pytest.raises(DataError, match=f"the run {path} has no checkpoint any more: its saves were deleted"):
         evaluate(replace(greedy, checkpoint=str(path)))
     (path / "manifest.json").unlink()
     with pytest.raises(DataError, match="has no checkpoint yet"):

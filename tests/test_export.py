@@ -143,8 +143,8 @@ def test_what_is_no_trained_run_is_refused(run: RunFolder, config: RunConfig, tm
     with run.held(), pytest.raises(Held, match="another process is running"):
         export(run.path, tmp_path / "out")
     run.finish({"schema": 1, "ledger": {}, "model_sha256": model_sha256(str(WARM_START))}, keep=1)
-    run.archive()
-    with pytest.raises(DataError, match="has no checkpoint any more, since it was archived: there are no weights"):
+    run.delete_saves()
+    with pytest.raises(DataError, match="any more: its saves were deleted: there are no weights"):
         export(run.path, tmp_path / "out")
     young = RunFolder(tmp_path / "young")
     young.open(config.as_dict())

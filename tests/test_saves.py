@@ -1,7 +1,5 @@
 """Saves that were damaged are said to be, and never half-read."""
 
-import contextlib
-import gzip
 import json
 import os
 import re
@@ -11,10 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from synthetic_runs import write_realistic_run
 
-from analysis.records import load_run
-from rtpo import records
 from rtpo.errors import DataError, Held
 from rtpo.records import LINE_FILES, RunFolder, sha256
 
@@ -241,47 +236,3 @@ def test_a_folder_belongs_to_one_process(saved: RunFolder) -> None:
         pass
     with RunFolder(saved.path).held():
         pass
-
-
-@pytest.mark.parametrize("after", [0, 1, 2])
-def test_an_archived_run_reads_the_same_even_if_cut_off(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int
-) -> None:
-    folder = RunFolder(write_realistic_run(tmp_path, "rtpo", 0))
-    (folder.path / "checkpoints").mkdir()
-    plain = load_run(folder.path)
-    whole, written = records.write_whole, []
-
-    def cut_off(path: Path, data: bytes) -> None:
-        if len(written) == after:
-            raise KeyboardInterrupt
-        written.append(path)
-        whole(path, data)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(records, "write_whole", cut_off)
-        with contextlib.suppress(KeyboardInterrupt):
-            folder.archive()
-    assert len(written) == after
-    assert load_run(folder.path).steps == plain.steps
-    folder.archive()
-    archived = load_run(folder.path)
-    assert archived.steps == plain.steps
-    assert archived.evaluations.equals(plain.evaluations)
-    assert sorted(path.name for path in folder.path.iterdir()) == [
-        "config.yaml",
-        "evaluations.jsonl.gz",
-        "manifest.json",
-        "steps.jsonl.gz",
-    ]
-
-
-def test_a_changed_archive_is_refused(tmp_path: Path) -> None:
-    folder = RunFolder(write_realistic_run(tmp_path, "rtpo", 0))
-    folder.archive()
-    (folder.path / "steps.jsonl.gz").write_bytes(gzip.compress(b"{}"))
-    with pytest.raises(DataError, match="is not the file the run left"):
-        load_run(folder.path)
-    (folder.path / "steps.jsonl.gz").write_bytes(b"half")
-    with pytest.raises(DataError, match=r"steps\.jsonl\.gz cannot be unpacked"):
-        load_run(folder.path)

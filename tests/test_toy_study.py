@@ -11,6 +11,7 @@ from synthetic_runs import answers, write_run
 from whole_runs import SMALL
 
 from analysis.records import load_run
+from experiments.pack import pack
 from experiments.toy_study import PARTS, STUDY, Study, missing, train_part
 from rtpo.errors import ConfigError, DataError
 from rtpo.records import LINE_FILES
@@ -77,9 +78,12 @@ def test_a_study_is_run_part_by_part_and_goes_on(
     assert list(missing(study)) == []
 
     run = load_run(first.path)
-    assert sorted(path.name for path in first.path.iterdir()) == sorted(
-        ["charges.jsonl", "config.yaml", "manifest.json", *(f"{file}.gz" for file in LINE_FILES)]
-    )
+    assert {path.name for path in first.path.iterdir()} == {
+        "charges.jsonl",
+        "config.yaml",
+        "manifest.json",
+        *LINE_FILES,
+    }
     during = run.evaluations.query("when == 'during'")
     steps = [0, *(line["rollouts"] for line in run.steps)]
     passed = [now for before, now in pairwise(steps[:-1]) if now // 30 > before // 30]
@@ -130,11 +134,19 @@ def test_a_configuration_with_a_rate_to_run_has_none(tmp_path: Path) -> None:
     assert [rate for _, rate in study.planned("core")] == [None, None]
 
 
-def test_a_finished_run_that_was_not_archived_is(tmp_path: Path) -> None:
+def test_finished_runs_lose_their_saves_and_packed_ones_are_not_run_again(tmp_path: Path) -> None:
     study = study_of(tmp_path)
     searched(study, tmp_path, {2e-4: 0.4, 5e-4: 0.7})
+    folders = [study.folder(place).path for place, _ in study.search()]
+    for folder in folders:
+        (folder / "checkpoints").mkdir()
     train_part(study, "rates", StopRequest())
-    assert all((study.folder(place).path / "evaluations.jsonl.gz").exists() for place, _ in study.search())
+    pack(tmp_path / "toy")
+    train_part(study, "rates", StopRequest())
+    assert not any(folder.exists() for folder in folders)
+    assert not [line for line in missing(study) if line.startswith("rates")]
+    study.freeze()
+    assert [rate for _, rate in study.planned("core")] == [5e-4, 5e-4]
 
 
 def test_every_run_of_the_study_composes_and_has_a_folder_of_its_own() -> None:

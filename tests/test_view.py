@@ -1,7 +1,6 @@
 """The page of a question's rollouts: what it shows of real runs, what it refuses, and that text stays text."""
 
 import functools
-import gzip
 import json
 import shutil
 import subprocess
@@ -21,6 +20,7 @@ from analysis.view import main, view
 from analysis.view_html import element, text
 from analysis.view_records import load_source
 from analysis.view_text import TextReader, pieces
+from experiments.pack import pack
 from rtpo.chat import ChatFormat
 from rtpo.config import PROJECT
 from rtpo.harness import Trained
@@ -418,10 +418,10 @@ def test_damaged_lines_are_named_counted_and_left_out(
     assert damaged.text.startswith(f"Damaged lines, left out: 1{file} line 3")
 
 
-def test_an_archived_run_is_read(copied: Path, rtpo: Path) -> None:
-    file = copied / "rollouts.jsonl"
-    (copied / "rollouts.jsonl.gz").write_bytes(gzip.compress(file.read_bytes()))
-    file.unlink()
+def test_a_packed_run_is_read(copied: Path, rtpo: Path) -> None:
+    shutil.rmtree(copied / "checkpoints", ignore_errors=True)
+    pack(copied.parent)
+    assert not copied.exists()
     assert page_of(copied).all("main")[0].text.replace(str(copied), "") == page_of(rtpo).all("main")[0].text.replace(
         str(rtpo), ""
     )
