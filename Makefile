@@ -26,10 +26,10 @@ check: $(VENV)/made
 	$(RUN) -m mypy
 
 bench: $(VENV)/made
-	$(RUN) experiments/bench.py
+	$(RUN) experiments/benchmarks/bench.py
 
 warm-start: $(VENV)/made
-	$(RUN) experiments/warm_start.py --task $(TASK) --output outputs/$(WARM) --compare rtpo/toy/$(WARM)
+	$(RUN) experiments/maintenance/warm_start.py --task $(TASK) --output outputs/$(WARM) --compare rtpo/toy/$(WARM)
 
 # every engine, vLLM's CPU build among them, in an environment of its own
 vllm-conformance: .venv-vllm/made
@@ -54,7 +54,7 @@ lock:
 	rm -rf .lock
 
 lock-gpu: $(VENV)/made
-	$(RUN) experiments/resolve_packages.py --write
+	$(RUN) experiments/maintenance/resolve_packages.py --write
 
 clean:
 	rm -rf $(VENV) .venv-vllm

@@ -15,17 +15,17 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from rtpo.command import Parser, command, whole
+from rtpo.run.command import Parser, command, whole
 
 from analysis import evaluations
 from analysis.evaluations import Sample, graded, load_evaluation
-from analysis.quantities import part
+from analysis.paper.quantities import part
 from analysis.records import Run, load_run, read_lines
 from analysis.tables import FORMATS, NO_VALUE, Table, number
-from rtpo import archives
-from rtpo.airline.statistics import Episode, held_out, tool_use, trunks, writing
-from rtpo.airline.tasks import read_wanted
+from rtpo.envs.airline.statistics import Episode, held_out, tool_use, trunks, writing
+from rtpo.envs.airline.tasks import read_wanted
 from rtpo.errors import DataError
+from rtpo.run import archives
 
 PATHS = "paths.jsonl"
 

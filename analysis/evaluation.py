@@ -1,4 +1,4 @@
-"""An evaluation's lines as figures (docs/evaluation.md), and several evaluations as one table."""
+"""An evaluation's lines as figures (docs/run/evaluation.md), and several evaluations as one table."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -8,7 +8,7 @@ import numpy as np
 
 from analysis.intervals import interval, wilson
 from rtpo.errors import DataError
-from rtpo.estimators import Estimate, SampleCounts, avg_at_k, count_samples, pass_at_k, pass_hat_k
+from rtpo.evaluation.estimators import Estimate, SampleCounts, avg_at_k, count_samples, pass_at_k, pass_hat_k
 from rtpo.rewards.alarm import grading_alarm
 from rtpo.types import GradeOutcome, Termination
 

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from analysis.records import EPISODE_KEYS, Run, read_lines, unchanged, without_manifest
-from rtpo import archives
-from rtpo.airline.statistics import TOO_MANY_ERRORS
-from rtpo.airline.tasks import WRITES
+from rtpo.envs.airline.statistics import TOO_MANY_ERRORS
+from rtpo.envs.airline.tasks import WRITES
 from rtpo.errors import DataError
-from rtpo.evaluation import SAMPLES, SCHEMA
-from rtpo.records import read_manifest
+from rtpo.evaluation.panel import SAMPLES, SCHEMA
+from rtpo.run import archives
+from rtpo.run.records import read_manifest
 from rtpo.types import Termination
 
 MANIFEST_KEYS = ("benchmark", "checkpoint", "panel", "samples", "decoding", "limits", "settings", "files")

@@ -1,9 +1,9 @@
 """Draw figures from run records.
 
-    python analysis/make_figures.py                             every figure of the paper that has complete runs
-    python analysis/make_figures.py --figure consistency        one of them
-    python analysis/make_figures.py --experiment quickstart     the training curves of one experiment
-    python analysis/make_figures.py --page                      docs/figures.md; --check tells whether it is stale
+    python analysis/make_figures.py                          every figure of the paper that has complete runs
+    python analysis/make_figures.py --figure consistency     one of them
+    python analysis/make_figures.py --experiment quickstart  the training curves of one experiment
+    python analysis/make_figures.py --page                   docs/results/figures.md; --check tells whether it is stale
 
 What was not run is printed with the command that would.
 """
@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rtpo.command import Parser, command, folder
+from rtpo.run.command import Parser, command, folder
 
 import pandas as pd
 from matplotlib.artist import Artist
@@ -23,13 +23,14 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from analysis import figure_page, measures
+from analysis import measures
+from analysis.figures import page as figure_page
+from analysis.figures.paper_figures import FIGURES
 from analysis.intervals import Interval
 from analysis.labels import Style, styles
-from analysis.paper_figures import FIGURES
 from analysis.plots import METADATA, Files, by_row, footnote, make_room, save
 from analysis.records import RunGroup, complete_groups
-from rtpo.config import PROJECT
+from rtpo.run.config import PROJECT
 
 MARKS_PER_CURVE = 6
 LEGEND_COLUMNS = 3
@@ -181,7 +182,7 @@ def main(arguments: list[str] | None = None) -> int:
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--experiment", help="the training curves of this folder under --results instead")
     what.add_argument("--figure", choices=FIGURES, help="one figure of the paper; fails where nothing of it was run")
-    what.add_argument("--page", action="store_true", help="write docs/figures.md and its pictures")
+    what.add_argument("--page", action="store_true", help="write docs/results/figures.md and its pictures")
     what.add_argument("--check", action="store_true", help="write nothing; fail when one of these is stale")
     given = parser.parse_args(arguments)
     output = given.output or given.results / "figures"

@@ -1,10 +1,10 @@
 """Tables from run records.
 
-    python analysis/make_tables.py                           every table of the paper beside ours, and docs/tables.md
-    python analysis/make_tables.py --table supp_budget       one of them; supp_budget_toy: that of the profile toy
-    python analysis/make_tables.py --experiment quickstart   the runs of one experiment, one row a configuration
+    python analysis/make_tables.py                          the paper's tables beside ours; docs/results/tables.md
+    python analysis/make_tables.py --table supp_budget      one of them; supp_budget_toy: that of the profile toy
+    python analysis/make_tables.py --experiment quickstart  the runs of one experiment, one row a configuration
 
-What the cells of the paper's tables are made of stands in analysis/reproduction.yaml.
+What the cells of the paper's tables are made of stands in analysis/paper/reproduction.yaml.
 """
 
 import sys
@@ -12,13 +12,14 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from rtpo.command import Parser, command, folder
+from rtpo.run.command import Parser, command, folder
 
 import numpy as np
 
-from analysis import measures, table_page
+from analysis import measures
 from analysis.intervals import Interval
 from analysis.labels import styles
+from analysis.paper import table_page
 from analysis.records import Run, RunGroup, complete_groups, incomplete_runs
 from analysis.tables import (
     FORMATS,
@@ -33,7 +34,7 @@ from analysis.tables import (
     percent,
 )
 
-RESULTS, PAGE = Path("results"), Path("docs", "tables.md")
+RESULTS, PAGE = Path("results"), Path("docs", "results", "tables.md")
 
 
 def _title(group: RunGroup) -> str:
@@ -188,7 +189,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--page",
         type=Path,
-        help="overview of the paper's tables (default: docs/tables.md; for other folders beside them)",
+        help="overview of the paper's tables (default: docs/results/tables.md; for other folders beside them)",
     )
     parser.add_argument("--check", action="store_true", help="write nothing; fail when the files would change")
     given = parser.parse_args(arguments)

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from analysis.labels import Style
-from rtpo import archives
+from rtpo.run import archives
 
 STYLE = Path(__file__).with_name("style.mplstyle")
 METADATA = {"pdf": {"CreationDate": None, "Creator": None, "Producer": None}, "png": {"Software": None}}

@@ -11,9 +11,9 @@ from typing import Any
 import pandas as pd
 
 from analysis.labels import styles
-from rtpo import archives
 from rtpo.errors import DataError
-from rtpo.records import SCHEMA, json_object, read_config, read_manifest, require
+from rtpo.run import archives
+from rtpo.run.records import SCHEMA, json_object, read_config, read_manifest, require
 
 MANIFEST_KEYS = (
     "experiment",

@@ -15,7 +15,7 @@ from rtpo.verbs import Algorithm, Harness, PathConfig
 
 @dataclass(frozen=True)
 class GRPOConfig(PathConfig):
-    """Defaults for the paper's scale; docs/grpo.md lists where each comes from, since the paper does not give all.
+    """Defaults for the paper's scale; docs/method/grpo.md lists where each comes from: the paper does not give all.
 
     chains: rollouts for each prompt.
     normalise_std: divide by the group's standard deviation.

@@ -10,9 +10,9 @@ import json
 import sys
 from pathlib import Path
 
-from rtpo.command import Parser, command
+from rtpo.run.command import Parser, command
 
-from rtpo.tools.search_bm25 import build_index
+from rtpo.tools.search.bm25 import build_index
 
 
 @command

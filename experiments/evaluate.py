@@ -1,4 +1,4 @@
-"""Evaluate a checkpoint on benchmarks (docs/evaluation.md):
+"""Evaluate a checkpoint on benchmarks (docs/run/evaluation.md):
 
     python experiments/evaluate.py checkpoint=results/EXPERIMENT/RUN benchmarks=[math500,aime24]
     python experiments/evaluate.py checkpoint=/models/Qwen3-8B profile=a100x8 benchmarks=[hotpotqa]
@@ -15,20 +15,16 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from rtpo.command import command
+from rtpo.run.command import command
 
 import hydra
 from omegaconf import DictConfig
 from tqdm import tqdm
 
 from analysis.evaluation import Summary, summarise, table
-from rtpo.chat import ChatFormat
-from rtpo.checkpoints import Checkpoint, check_positions, find_checkpoint
-from rtpo.composition import in_words
-from rtpo.config import PROJECT
-from rtpo.episodes import EpisodeWorld
+from rtpo.core.chat import ChatFormat
 from rtpo.errors import ConfigError, InfrastructureError, Stopped
-from rtpo.evaluation import (
+from rtpo.evaluation.panel import (
     FOLDER_NAME,
     FOLDER_RULE,
     EvaluateConfig,
@@ -42,6 +38,10 @@ from rtpo.evaluation import (
     manifest,
     play,
 )
+from rtpo.evaluation.policies import Checkpoint, check_positions, find_checkpoint
+from rtpo.harness.episodes import EpisodeWorld
+from rtpo.run.composition import in_words
+from rtpo.run.config import PROJECT
 
 
 def evaluate(config: EvaluateConfig) -> dict[str, Summary]:

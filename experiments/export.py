@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from rtpo.command import Parser, command
+from rtpo.run.command import Parser, command
 
-from analysis.model_card import model_card
-from rtpo.export import DTYPES, Trained, check_output, find_trained, write_model
+from analysis.pages.model_card import model_card
+from rtpo.run.export import DTYPES, Trained, check_output, find_trained, write_model
 
 
 def export(run: Path, output: Path, dtype: str | None = None) -> Trained:

@@ -1,4 +1,4 @@
-"""An experiment's elements, run by SLURM or one after another on this machine (docs/slurm.md).
+"""An experiment's elements, run by SLURM or one after another on this machine (docs/cluster/slurm.md).
 
     python experiments/launch.py list
     python experiments/launch.py submit main_table profile=a100x8     an array job and its tables' job, as slurm/*.sh do
@@ -24,19 +24,19 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from rtpo.command import Parser, command
+from rtpo.run.command import Parser, command
 
 from analysis import make_tables
 from experiments.evaluate import evaluate
 from experiments.train import train
-from rtpo import preflight
-from rtpo.composition import composed
-from rtpo.config import PROJECT
 from rtpo.errors import ConfigError, MachineError, Stopped
-from rtpo.evaluation import EvaluateConfig, compose_evaluation
-from rtpo.launch import Element, Experiment, experiments, load_experiment
-from rtpo.records import RunFolder, write_whole
-from rtpo.run import StopRequest
+from rtpo.evaluation.panel import EvaluateConfig, compose_evaluation
+from rtpo.planning import preflight
+from rtpo.run.composition import composed
+from rtpo.run.config import PROJECT
+from rtpo.run.elements import Element, Experiment, experiments, load_experiment
+from rtpo.run.records import RunFolder, write_whole
+from rtpo.run.run import StopRequest
 
 EVALUATE = "evaluate."
 STARTS = 3
@@ -105,8 +105,8 @@ def _quoted(text: object) -> str:
 
 
 def check(launch: Launch, *, here: bool = False) -> None:
-    """Raises ConfigError with a sentence for each thing that is missing or cannot be (`rtpo.preflight`). here: on the
-    machine that is to run them."""
+    """Raises ConfigError with a sentence for each thing that is missing or cannot be (`rtpo.planning.preflight`). here:
+    on the machine that is to run them."""
     found = [
         sentence
         for experiment in launch.experiments

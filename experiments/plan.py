@@ -1,6 +1,6 @@
 """What an experiment will cost, before it runs: `python experiments/plan.py experiment=main_table profile=a100x8`.
 
-    --hardware NAME   the machine that memory is held against (rtpo/hardware.yaml); by default the profile's own
+    --hardware NAME   the machine that memory is held against (rtpo/planning/hardware.yaml); default: the profile's own
     --json            the plan as JSON, null for what is unknown
 
 Other arguments are overrides, as of experiments/train.py.
@@ -10,12 +10,12 @@ import json
 import sys
 from collections.abc import Sequence
 
-from rtpo.command import Parser, command
+from rtpo.run.command import Parser, command
 
 from rtpo.errors import ConfigError
-from rtpo.launch import experiments
-from rtpo.planning import plan
-from rtpo.planning_text import render
+from rtpo.planning.plan import plan
+from rtpo.planning.text import render
+from rtpo.run.elements import experiments
 
 
 @command

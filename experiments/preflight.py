@@ -1,4 +1,4 @@
-"""Say what an experiment lacks, before it is launched (docs/paper_scale.md):
+"""Say what an experiment lacks, before it is launched (docs/cluster/paper_scale.md):
 
     python experiments/preflight.py experiment=main_table profile=a100x8           files, packages, room on disk
     python experiments/preflight.py experiment=main_table profile=a100x8 --here    the machine that this is run on, too
@@ -10,10 +10,10 @@ experiments/evaluate.py.
 import sys
 from collections.abc import Sequence
 
-from rtpo.command import Parser, command
+from rtpo.run.command import Parser, command
 
-from rtpo.launch import load_experiment
-from rtpo.preflight import problems
+from rtpo.planning.preflight import problems
+from rtpo.run.elements import load_experiment
 
 EXPERIMENT, EVALUATE = "experiment=", "evaluate."
 

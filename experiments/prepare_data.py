@@ -12,13 +12,13 @@ others; the exit status is 1 then.
 import sys
 from pathlib import Path
 
-from rtpo.command import Parser, command
+from rtpo.run.command import Parser, command
 
-from rtpo.config import PROJECT
 from rtpo.data.prepare import DataFolder
 from rtpo.data.registry import REGISTRY, UNVERIFIED
 from rtpo.errors import DataError, RTPOError
-from rtpo.records import RunFolder
+from rtpo.run.config import PROJECT
+from rtpo.run.records import RunFolder
 
 COLUMNS = ("Name", "Role", "Task", "Rows", "Status", "Checksum", "Revision", "Licence")
 
@@ -65,7 +65,7 @@ def prepare(folder: DataFolder, names: set[str], stand_ins: dict[str, Path], acc
         if name not in names:
             continue
         if known.parse is None and name not in stand_ins:
-            print(f"{name}: nothing to bring, it is a part of a package: install {known.source} (docs/airline.md)")
+            print(f"{name}: nothing to bring, it is a part of a package: install {known.source} (docs/run/airline.md)")
             continue
         try:
             manifest = folder.prepare(name, stand_ins.get(name), accept_other)

@@ -15,19 +15,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rtpo.command import Parser, command, whole
+from rtpo.run.command import Parser, command, whole
 
 import numpy as np
 
-from rtpo.budget import Budget, Ledger
-from rtpo.composition import composed
-from rtpo.config import PROJECT, RunConfig, compose_run, rollout_sampling
-from rtpo.diagnostics import zero_advantage
-from rtpo.episodes import EpisodeWorld
-from rtpo.harness import AgentHarness
-from rtpo.packing import training_batches
-from rtpo.records import commit, machine, utc_now
-from rtpo.tasks import load_tasks, take
+from rtpo.core.packing import training_batches
+from rtpo.harness.budget import Budget, Ledger
+from rtpo.harness.diagnostics import zero_advantage
+from rtpo.harness.episodes import EpisodeWorld
+from rtpo.harness.harness import AgentHarness
+from rtpo.run.composition import composed
+from rtpo.run.config import PROJECT, RunConfig, compose_run, rollout_sampling
+from rtpo.run.records import commit, machine, utc_now
+from rtpo.run.tasks import load_tasks, take
 from rtpo.types import Floats, TrainRow
 from rtpo.verbs import Loss, Update
 

@@ -8,14 +8,14 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rtpo.command import Parser, command
+from rtpo.run.command import Parser, command
 
 from analysis import make_figures, make_tables
 from experiments.train import train
-from rtpo.composition import composed
-from rtpo.config import RunConfig, compose_run
 from rtpo.errors import ConfigError, Stopped
-from rtpo.run import StopRequest
+from rtpo.run.composition import composed
+from rtpo.run.config import RunConfig, compose_run
+from rtpo.run.run import StopRequest
 
 SETTINGS = {
     "toy_math": ("experiment_name=quickstart", "budget.rollouts=4096"),

@@ -1,10 +1,10 @@
-"""Measure what the paper's three theorems say, with the algorithm files that train, on tables (`rtpo.tabular`).
+"""Measure what the paper's three theorems say, with the algorithm files that train, on tables (`rtpo.theory.tabular`).
 
     python experiments/theory.py          all three
     python experiments/theory.py 2 3      some
 
 Records go to results/theory/: theorem_<n>.jsonl, and theorem_<n>.json, the manifest, written last. A theorem's records
-are made anew. `python analysis/theory.py` makes docs/theory.md and its figures from them.
+are made anew. `python -m analysis.theory` makes docs/results/theory.md and its figures from them.
 """
 
 import json
@@ -15,14 +15,16 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TextIO
 
-from rtpo.command import Parser, command
+from rtpo.run.command import Parser, command
 
-from experiments import theory_continuation, theory_credit, theory_order
-from experiments.theory_continuation import ContinuationSettings
-from experiments.theory_credit import CreditSettings
-from experiments.theory_order import OrderSettings
 from rtpo.errors import ConfigError
-from rtpo.records import RunFolder, commit, disk_errors, machine, packages, sha256, utc_now, write_whole
+from rtpo.run.records import RunFolder, commit, disk_errors, machine, packages, sha256, utc_now, write_whole
+from rtpo.theory import continuation as theory_continuation
+from rtpo.theory import credit as theory_credit
+from rtpo.theory import order as theory_order
+from rtpo.theory.continuation import ContinuationSettings
+from rtpo.theory.credit import CreditSettings
+from rtpo.theory.order import OrderSettings
 
 PROJECT = Path(__file__).resolve().parents[1]
 RESULTS = PROJECT / "results" / "theory"

@@ -22,18 +22,18 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from rtpo.command import Parser, command, positive
+from rtpo.run.command import Parser, command, positive
 
 import yaml
 
 from analysis.measures import HeldOut, held_out, mean_success
 from analysis.records import RunGroup, load_run
 from experiments.train import train
-from rtpo.composition import composed
-from rtpo.config import PROJECT, RunConfig, compose_run
 from rtpo.errors import ConfigError, DataError, Held, Stopped
-from rtpo.records import RunFolder, write_whole
-from rtpo.run import StopRequest
+from rtpo.run.composition import composed
+from rtpo.run.config import PROJECT, RunConfig, compose_run
+from rtpo.run.records import RunFolder, write_whole
+from rtpo.run.run import StopRequest
 
 STUDY = PROJECT / "configs" / "study" / "toy.yaml"
 RESULTS = PROJECT / "results" / "toy"

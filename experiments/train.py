@@ -7,22 +7,22 @@ import sys
 from collections.abc import Sequence
 from contextlib import closing
 
-from rtpo.command import command
+from rtpo.run.command import command
 
 import hydra
 from omegaconf import DictConfig
 
-from rtpo.chat import ChatFormat
-from rtpo.composition import in_words
-from rtpo.config import PROJECT, RunConfig, compose_run, rollout_sampling
-from rtpo.envs import environment_facts
-from rtpo.episodes import EpisodeWorld
-from rtpo.harness import AgentHarness
-from rtpo.model_folder import check_model
-from rtpo.records import RunFolder, disk_errors
-from rtpo.run import Run, StopRequest, open_ledger
-from rtpo.tasks import check_prompts, check_splits, load_tasks
-from rtpo.tracking import check_backends
+from rtpo.core.chat import ChatFormat
+from rtpo.envs.registry import environment_facts
+from rtpo.harness.episodes import EpisodeWorld
+from rtpo.harness.harness import AgentHarness
+from rtpo.run.composition import in_words
+from rtpo.run.config import PROJECT, RunConfig, compose_run, rollout_sampling
+from rtpo.run.model_folder import check_model
+from rtpo.run.records import RunFolder, disk_errors
+from rtpo.run.run import Run, StopRequest, open_ledger
+from rtpo.run.tasks import check_prompts, check_splits, load_tasks
+from rtpo.run.tracking import check_backends
 from rtpo.types import Task
 from rtpo.verl_harness.tracking import Tracking
 

@@ -28,7 +28,7 @@ def group_advantages(rewards: npt.ArrayLike, normalise_std: bool) -> Floats:
     """A_i = R_i - mean over the chains of one prompt, [n] to [n].
 
     Divided by (std + 1e-6), std with ddof 1, when `normalise_std`. A group of one has advantage 0
-    (docs/deviations.md). Raises ValueError for an empty group, and NonFinite.
+    (docs/method/deviations.md). Raises ValueError for an empty group, and NonFinite.
     """
     values = _rewards(rewards)
     if not len(values):

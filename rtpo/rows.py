@@ -11,7 +11,7 @@ from typing import Any, get_args
 import numpy as np
 import numpy.typing as npt
 
-from rtpo.contexts import flattened_context
+from rtpo.core.contexts import flattened_context
 from rtpo.errors import NonFinite
 from rtpo.types import Aggregation, Ids, Rollout, TrainingContext, TrainRow, Turn, as_ids
 
@@ -83,7 +83,7 @@ def trajectory_rows(
 def recorded_rows(row: TrainRow) -> list[TrainRow]:
     """The row's trained tokens in their recorded contexts, one row a turn, with the row's own advantages and weights.
 
-    Scoring them beside the row splits the mismatch into its context and its engine part (`rtpo.mismatch`).
+    Scoring them beside the row splits the mismatch into its context and its engine part (`rtpo.core.mismatch`).
     """
     if len(row.turns) == 1 and _is_recorded(row, row.turns[0]):
         return [row]

@@ -23,8 +23,8 @@ from rtpo.verbs import Algorithm, AlgorithmConfig, Harness, TokenClip
 
 @dataclass(frozen=True)
 class RTPOConfig(AlgorithmConfig):
-    """Defaults for mathematical reasoning at the paper's scale; docs/rtpo.md lists where each comes from, since the
-    paper does not give all.
+    """Defaults for mathematical reasoning at the paper's scale; docs/method/rtpo.md lists where each comes from, since
+    the paper does not give all.
 
     trunks: M, anchors for each prompt.
     group_size: G; G-1 siblings are forked from each boundary.

@@ -266,7 +266,7 @@ class TrainRow:
 
     mask:      True on the ids that carry loss (sampled ids only).
     advantage: A of each trained token.
-    weight:    its share of the loss; a mini-batch's weights are normalised to sum to 1 (docs/harness.md, "Loss").
+    weight:    its share of the loss; a mini-batch's weights are normalised to sum to 1 (docs/extend/harness.md).
     rollout_logprobs: log-probs under the engine that sampled it.
     turn_index: k of each trained token.
     group:     mini-batches never split a group (the prompt, or the boundary).

@@ -9,8 +9,8 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
-from rtpo.decoder import Decoder
-from rtpo.engine import Request, Sampling
+from rtpo.engines.base import Request, Sampling
+from rtpo.engines.decoder import Decoder
 from rtpo.types import StopReason, as_ids
 
 Fault = Callable[["Handler", bytes], None]

@@ -13,11 +13,11 @@ from hydra import compose, initialize_config_dir
 from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
-from rtpo.budget import Budget, Ledger
-from rtpo.config import PROJECT, RunConfig, compose_run, rollout_sampling
-from rtpo.episodes import EpisodeWorld
-from rtpo.harness import AgentHarness
-from rtpo.tools import python_sandbox
+from rtpo.harness.budget import Budget, Ledger
+from rtpo.harness.episodes import EpisodeWorld
+from rtpo.harness.harness import AgentHarness
+from rtpo.run.config import PROJECT, RunConfig, compose_run, rollout_sampling
+from rtpo.tools.python import sandbox as python_sandbox
 
 settings.register_profile("no clock", deadline=None)  # a busy machine is no failure
 settings.load_profile("no clock")

@@ -24,14 +24,14 @@ from local_backend import LocalBackend
 
 import rtpo.verl_harness.session as session
 from experiments.train import train
-from rtpo import records
 from rtpo.algorithms import MODULES
-from rtpo.budget import ChargeJournal
-from rtpo.config import RunConfig
-from rtpo.decoder import Decoder
+from rtpo.engines.decoder import Decoder
 from rtpo.errors import RTPOError
-from rtpo.records import RunFolder
-from rtpo.run import StopRequest
+from rtpo.harness.budget import ChargeJournal
+from rtpo.run import records
+from rtpo.run.config import RunConfig
+from rtpo.run.records import RunFolder
+from rtpo.run.run import StopRequest
 
 FORKS = multiprocessing.get_context("forkserver")
 REFUSED = 1

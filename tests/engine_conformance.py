@@ -18,10 +18,10 @@ from omegaconf import OmegaConf
 from torch import Tensor
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from rtpo.config import PROJECT, RunConfig
-from rtpo.decoder import Decoder
-from rtpo.engine import BatchingEngine, Engine, Generation, Request, Sampling
-from rtpo.packing import Packed
+from rtpo.core.packing import Packed
+from rtpo.engines.base import BatchingEngine, Engine, Generation, Request, Sampling
+from rtpo.engines.decoder import Decoder
+from rtpo.run.config import PROJECT, RunConfig
 from rtpo.types import Ids
 from rtpo.verbs import TokenClip
 

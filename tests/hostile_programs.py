@@ -16,9 +16,10 @@ from pathlib import Path
 
 import psutil
 
-from rtpo.tools import python, python_seccomp
 from rtpo.tools.base import ToolResult
-from rtpo.tools.python import PythonSettings, PythonTool
+from rtpo.tools.python import python_seccomp
+from rtpo.tools.python import tool as python
+from rtpo.tools.python.tool import PythonSettings, PythonTool
 from rtpo.types import ToolOutcome
 
 OK, ERROR = ToolOutcome.OK, ToolOutcome.PROGRAM_ERROR

@@ -7,7 +7,7 @@ import sys
 from hostile_leftovers import LEFTOVERS, MESSAGES
 from hostile_programs import HOSTILE, TIMEOUT, World
 
-from rtpo.tools.python import close_pools
+from rtpo.tools.python.tool import close_pools
 
 
 def main() -> None:

@@ -11,19 +11,19 @@ import torch
 from torch import Tensor
 from transformers import Qwen3ForCausalLM
 
-from rtpo.backend import StepResult, TokenScores
-from rtpo.config import RunConfig
-from rtpo.decoder import Decoder
-from rtpo.engine import BatchingEngine, Generation, Request
+from rtpo.core.losses import TokenBatch, loss
+from rtpo.core.packing import Packed
+from rtpo.engines.backend import StepResult, TokenScores
+from rtpo.engines.base import BatchingEngine, Generation, Request
+from rtpo.engines.decoder import Decoder
 from rtpo.errors import MachineError, StaleEngine
-from rtpo.losses import TokenBatch, loss
-from rtpo.packing import Packed
+from rtpo.run.config import RunConfig
 from rtpo.types import Floats
 from rtpo.verbs import Loss
 
 
 class LocalBackend:
-    """`rtpo.backend.Backend` without processes."""
+    """`rtpo.engines.backend.Backend` without processes."""
 
     ranks = 1
     is_serving = True

@@ -45,7 +45,7 @@ PARTS = {
         ("bwrap",),
         ("bubblewrap",),
         f"bwrap {USER} --unshare-ipc --unshare-pid --unshare-net --unshare-uts --ro-bind / / true",
-        "bwrap can make no namespaces here: docs/python_tool.md says what the machine must allow",
+        "bwrap can make no namespaces here: docs/run/python_tool.md says what the machine must allow",
     ),
     "chromium": Part(("chromium",), ("chromium",)),
     "git": Part(("git",), ("git",)),

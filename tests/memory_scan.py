@@ -12,7 +12,7 @@ import os
 import secrets
 import sys
 
-from rtpo.tools.python import PythonSettings, PythonTool, close_pools
+from rtpo.tools.python.tool import PythonSettings, PythonTool, close_pools
 from rtpo.types import ToolOutcome
 
 PIECE = 16

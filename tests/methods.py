@@ -6,7 +6,7 @@ import numpy as np
 from scripted import RecordingHarness, scripted_harness, solver
 
 from rtpo.algorithms import MODULES, load_algorithm
-from rtpo.toy.math_problems import problems
+from rtpo.envs.toy.math_problems import problems
 from rtpo.types import Rollout, Termination, TrainRow
 from rtpo.verbs import AlgorithmConfig
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rtpo.airline.package import find_package
+from rtpo.envs.airline.package import find_package
 from rtpo.errors import MachineError
 
 STAND_IN = Path(__file__).parent / "fixtures" / "airline"

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rtpo.config import PROJECT
+from rtpo.run.config import PROJECT
 
 USER = 12345
 """nobody's number"""

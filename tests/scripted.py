@@ -15,19 +15,19 @@ from typing import Any
 import numpy as np
 import torch
 
-from rtpo.backend import StepResult, TokenScores
-from rtpo.budget import Budget, Ledger
-from rtpo.chat import ChatFormat
-from rtpo.engine import Generation, Request, Sampling
+from rtpo.core.chat import ChatFormat
+from rtpo.core.losses import TokenBatch
+from rtpo.core.losses import loss as loss_of
+from rtpo.core.packing import Packed
+from rtpo.engines.backend import StepResult, TokenScores
+from rtpo.engines.base import Generation, Request, Sampling
 from rtpo.envs.base import Env
-from rtpo.envs.toy_math import ToyMathEnv
-from rtpo.episodes import EpisodeLimits, EpisodeWorld
+from rtpo.envs.toy.math import ToyMathEnv
+from rtpo.envs.toy.math_problems import parse_question
 from rtpo.errors import InfrastructureError
-from rtpo.harness import AgentHarness
-from rtpo.losses import TokenBatch
-from rtpo.losses import loss as loss_of
-from rtpo.packing import Packed
-from rtpo.toy.math_problems import parse_question
+from rtpo.harness.budget import Budget, Ledger
+from rtpo.harness.episodes import EpisodeLimits, EpisodeWorld
+from rtpo.harness.harness import AgentHarness
 from rtpo.toy.tokenizer import STOP, build_tokenizer, encode_strict
 from rtpo.types import Floats, Ids, Rollout, RolloutContext, StopReason, Task, TrainRow, as_ids
 from rtpo.verbs import Loss, Update
@@ -118,7 +118,7 @@ def _top_logprobs(count: int, n: int, rng: np.random.Generator) -> Floats:
 
 
 class ScriptedEngine:
-    """`rtpo.engine.Engine` on a script. It reports the version it was last told.
+    """`rtpo.engines.base.Engine` on a script. It reports the version it was last told.
 
     requests: all it was asked. failures: how many of the next requests fail. broken: log-probs to return instead.
     """
@@ -165,7 +165,7 @@ class Step:
 
 @dataclass
 class MemoryBackend:
-    """`rtpo.backend.Backend` in memory: the weights are one number that each step moves.
+    """`rtpo.engines.backend.Backend` in memory: the weights are one number that each step moves.
 
     loses_syncs: a push reaches nothing. mislabels_syncs: a push gives the engine the version but not the weights.
     broken_*: values to return instead.

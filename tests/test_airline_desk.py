@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rtpo.airline.desk import Desk, _Copied
+from rtpo.envs.airline.desk import Desk, _Copied
 from rtpo.errors import MachineError
 
 WAYS: dict[str, Callable[[_Copied], Any]] = {

@@ -18,9 +18,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from official_airline import FOLDER, MISSING, needs_tau2
 
-from rtpo.airline.tasks import OTHERS, WRITES, read_splits, read_wanted, split_counts
-from rtpo.airline.users import Said
-from rtpo.envs.airline import AirlineEnv, AirlineSettings, official_tasks, read_airline
+from rtpo.envs.airline.env import AirlineEnv, AirlineSettings, official_tasks, read_airline
+from rtpo.envs.airline.tasks import OTHERS, WRITES, read_splits, read_wanted, split_counts
+from rtpo.envs.airline.users import Said
 from rtpo.errors import ConfigError, DataError, MachineError
 from rtpo.tools.protocol import render_call
 from rtpo.types import Feedback, Grade, StopReason, Task, ToolOutcome
@@ -98,7 +98,7 @@ def package_reward(task: Task, calls: Calls, said: Sequence[str]) -> float:
     from tau2.evaluator.evaluator_communicate import CommunicateEvaluator
     from tau2.evaluator.evaluator_env import EnvironmentEvaluator
 
-    from rtpo.airline.package import load_package
+    from rtpo.envs.airline.package import load_package
 
     live = get_environment(db=deepcopy(load_package().base))
     trajectory: list[Any] = []
@@ -179,8 +179,8 @@ def test_calls_answer_and_leave_the_database_as_the_package_does(script: Calls, 
     from tau2.data_model.message import ToolCall
     from tau2.domains.airline.environment import get_environment
 
-    from rtpo.airline.desk import Changes, open_desk
-    from rtpo.airline.package import load_package
+    from rtpo.envs.airline.desk import Changes, open_desk
+    from rtpo.envs.airline.package import load_package
 
     base, desk = load_package().base, open_desk()
     untouched = base.get_hash()
@@ -248,7 +248,7 @@ def test_snapshots_are_small_and_an_unpickled_one_goes_on_as_the_first() -> None
 def test_the_opening_is_the_packages() -> None:
     from tau2.domains.airline.environment import get_environment
 
-    from rtpo.airline.package import load_package
+    from rtpo.envs.airline.package import load_package
 
     opening = asyncio.run(AirlineEnv(SCRIPTED).reset(TASKS[0]))
     assert [message.role for message in opening.messages] == ["system", "assistant", "user"]
@@ -265,7 +265,7 @@ def test_the_users_prompt_is_the_packages() -> None:
     from tau2.data_model.tasks import Task as PackageTask
     from tau2.user.user_simulator import UserSimulator
 
-    from rtpo.envs.airline import scenario
+    from rtpo.envs.airline.env import scenario
 
     found = scenario(TASKS[0].meta["row"])
     instructions = str(PackageTask.model_validate_json(TASKS[0].meta["row"]).user_scenario)

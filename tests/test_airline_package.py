@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from rtpo.airline.package import COMMIT
-from rtpo.config import PROJECT
 from rtpo.data.registry import REGISTRY
+from rtpo.envs.airline.package import COMMIT
+from rtpo.run.config import PROJECT
 
 PROGRAM = """
 import sys
 sys.path[:0] = [{project!r}, {folder!r}]
-from rtpo.airline.package import find_package
+from rtpo.envs.airline.package import find_package
 from rtpo.errors import MachineError
 try:
     print("found", find_package())

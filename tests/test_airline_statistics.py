@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from rtpo.airline.statistics import Episode, episode_of, held_out, tool_use, trunks, writing
+from rtpo.envs.airline.statistics import Episode, episode_of, held_out, tool_use, trunks, writing
 from rtpo.errors import DataError
 from rtpo.types import (
     Grade,

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from experiments import airline_no_op
-from rtpo.airline.tasks import SplitCounts, counts, read_splits, read_wanted, split_counts
+from experiments.maintenance import airline_no_op
+from rtpo.envs.airline.tasks import SplitCounts, counts, read_splits, read_wanted, split_counts
 from rtpo.errors import DataError
 
 DATA = os.environ.get("RTPO_DATA")

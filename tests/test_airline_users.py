@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from rtpo.airline.users import (
+from rtpo.engines.http_client import RequestSettings
+from rtpo.envs.airline.users import (
     MOST_MESSAGES,
     Said,
     Scenario,
@@ -20,7 +21,6 @@ from rtpo.airline.users import (
     open_user,
 )
 from rtpo.errors import ConfigError, InfrastructureError, MachineError
-from rtpo.http_client import RequestSettings
 
 SCENARIO = Scenario("You are a customer.", "I want to cancel.", "You are Mia.", "Insist.")
 OPENING = (Said("agent", "Hi!"),)

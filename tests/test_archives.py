@@ -13,12 +13,12 @@ from synthetic_runs import write_realistic_run
 
 from analysis.evaluations import load_evaluation
 from analysis.records import incomplete_runs, load_run, load_runs
-from experiments import pack as command
-from experiments.pack import main, pack, unpack
-from rtpo import archives
-from rtpo.config import PROJECT
+from experiments.maintenance import pack as command
+from experiments.maintenance.pack import main, pack, unpack
 from rtpo.errors import DataError, Held
-from rtpo.records import RunFolder
+from rtpo.run import archives
+from rtpo.run.config import PROJECT
+from rtpo.run.records import RunFolder
 
 COMMITTED = sorted(place.parent for place in (PROJECT / "results").glob(f"*/{archives.PACKED}"))
 

@@ -39,9 +39,9 @@ from scripted import (
 from test_tabular import harness_on, lure
 
 from baselines.arpo import ARPOConfig, Prompt, Start, entropy, next_starts, path_rows, step
+from rtpo.core.packing import normalised_weights
 from rtpo.credit import standardised
-from rtpo.packing import normalised_weights
-from rtpo.tabular import tasks
+from rtpo.theory.tabular import tasks
 from rtpo.types import Grade, GradeOutcome, Role, Rollout, Termination, TrainingContext, TrainRow
 
 CONFIG = ARPOConfig("arpo", "arpo", kl=0.0)

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from analysis import make_figures, make_tables, toy_study
-from rtpo.config import PROJECT
+from analysis import make_figures, make_tables
+from analysis.toy_study import page as toy_study
+from rtpo.run.config import PROJECT
 
 DAMAGED: dict[str, bytes | None] = {
     "missing": None,
@@ -41,20 +42,20 @@ RUN = PROJECT / "results" / "reference" / "rtpo-seed0"
 WARM = PROJECT / "rtpo" / "toy" / "warm_start_math"
 SMALL = "--task toy_math --steps 1 --held-out 1"
 ROWS: dict[str, tuple[str, ...]] = {
-    "experiments.airline_no_op": ("FOLDER", "{}/of_FILE"),
-    "experiments.bench": ("NAME", "a --repeats WHOLE", "a --results OUT"),
-    "experiments.bench_driver": ("--steps WHOLE", "--prompts WHOLE", "--thinking NUMBER"),
-    "experiments.bench_engine": (
+    "experiments.maintenance.airline_no_op": ("FOLDER", "{}/of_FILE"),
+    "experiments.benchmarks.bench": ("NAME", "a --repeats WHOLE", "a --results OUT"),
+    "experiments.benchmarks.driver": ("--steps WHOLE", "--prompts WHOLE", "--thinking NUMBER"),
+    "experiments.benchmarks.engine": (
         *("--model FOLDER", "--model {}/of_FILE", "--batch WHOLE", "--context WHOLE 3", "--context 9 3"),
         *("--siblings WHOLE", "--new-tokens WHOLE", "--threads WHOLE", "--repeats WHOLE"),
     ),
-    "experiments.bench_fork": ("--forks WHOLE", "--copies WHOLE", "--output OUT"),
-    "experiments.bench_grading": ("FILE", "{}/answers --workers WHOLE", "{}/answers --seconds NUMBER"),
-    "experiments.bench_overlap": ("--episodes WHOLE", "--wait NUMBER"),
-    "experiments.bench_python": ("--rounds WHOLE", "--calls WHOLE", "--fresh WHOLE", "--results OUT"),
-    "experiments.bench_search": ("--passages WHOLE", "--queries WHOLE", "--output OUT"),
+    "experiments.benchmarks.fork": ("--forks WHOLE", "--copies WHOLE", "--output OUT"),
+    "experiments.benchmarks.grading": ("FILE", "{}/answers --workers WHOLE", "{}/answers --seconds NUMBER"),
+    "experiments.benchmarks.overlap": ("--episodes WHOLE", "--wait NUMBER"),
+    "experiments.benchmarks.python": ("--rounds WHOLE", "--calls WHOLE", "--fresh WHOLE", "--results OUT"),
+    "experiments.benchmarks.search": ("--passages WHOLE", "--queries WHOLE", "--output OUT"),
     "experiments.build_index": ("FILE --output {}/index", "{}/passages --output OUT"),
-    "experiments.chat_example": ("--tokenizer FOLDER", "--tokenizer {}/of_FILE", "--template FILE"),
+    "experiments.maintenance.chat_example": ("--tokenizer FOLDER", "--tokenizer {}/of_FILE", "--template FILE"),
     "experiments.evaluate": (
         *("nosuch=1", f"checkpoint={WARM}", "checkpoint=FOLDER benchmarks=[math500]"),
         *("checkpoint={}/of_FILE benchmarks=[math500]", f"checkpoint={WARM} benchmarks=[nosuch]"),
@@ -65,11 +66,11 @@ ROWS: dict[str, tuple[str, ...]] = {
         *("NAME", "run NAME", "tables NAME", "submit NAME", "element main_table WHOLE profile=nosuch"),
         *("run main_table profile=toy nosuch=1", "run main_table profile=toy seed=0 algorithm=rtpo results=OUT"),
     ),
-    "experiments.overfit": (
+    "experiments.maintenance.overfit": (
         *("nosuch=1", "task=math data=FILE", "task=math data={}/answers --steps WHOLE"),
         "task=toy_math model.path=OUT --steps 1",
     ),
-    "experiments.pack": ("FOLDER", "FOLDER --unpack"),
+    "experiments.maintenance.pack": ("FOLDER", "FOLDER --unpack"),
     "experiments.plan": ("NAME", "experiment=NAME", "experiment=main_table --hardware nosuch"),
     "experiments.preflight": ("NAME", "experiment=NAME", "experiment=main_table nosuch=1"),
     "experiments.prepare_data": (
@@ -82,7 +83,7 @@ ROWS: dict[str, tuple[str, ...]] = {
         "rtpo --override nosuch=1",
     ),
     "experiments.quickstart": ("nosuch=1", "NAME", "task=nosuch", "results=OUT"),
-    "experiments.resolve_packages": ("NAME",),
+    "experiments.maintenance.resolve_packages": ("NAME",),
     "experiments.theory": ("NAME", "WHOLE", "1 --results OUT"),
     "experiments.toy_study": (
         *("NAME", "missing --task NAME", "missing --only nosuch", "missing --minutes NUMBER", "freeze --task toy_math"),
@@ -101,7 +102,7 @@ ROWS: dict[str, tuple[str, ...]] = {
         ),
         *("task=airline data=FILE", "model.path=FOLDER", "model.path={}/of_FILE", "seed=NUMBER", "budget.rollouts=x"),
     ),
-    "experiments.warm_start": (
+    "experiments.maintenance.warm_start": (
         *("--task NAME --output {}/out", f"{SMALL} --output OUT", "--task toy_math --output {}/out --steps WHOLE"),
         *("--task toy_math --output {}/out --compare FOLDER", "--task toy_math --output {}/out --compare {}/of_FILE"),
         "--task toy_math --output {}/out --lr NUMBER",
@@ -118,15 +119,15 @@ ROWS: dict[str, tuple[str, ...]] = {
         *("", "--results {}/missing", "--results {}/file", "--results {}/missing --check", "--table NAME"),
         *("--results {} --experiment nosuch", "--results {}/nothing --output OUT", "--results {}/nothing --page OUT"),
     ),
-    "analysis.paper": ("--page OUT", "--check --page OUT", "--check --page FILE"),
-    "analysis.paper_claims": ("--project FOLDER", "--check --project FOLDER"),
-    "analysis.readme": ("--project FOLDER", "--check --project FOLDER"),
-    "analysis.theory": ("--project FOLDER", "--check --project FOLDER"),
-    "analysis.toy_study": (
+    "analysis.paper.__main__": ("--page OUT", "--check --page OUT", "--check --page FILE"),
+    "analysis.claims.__main__": ("--project FOLDER", "--check --project FOLDER"),
+    "analysis.pages.__main__": ("--project FOLDER", "--check --project FOLDER"),
+    "analysis.theory.__main__": ("--project FOLDER", "--check --project FOLDER"),
+    "analysis.toy_study.__main__": (
         *("--results {}/missing", "--results {}/file", "--results {}/missing --check", "--study FILE"),
         "--results {}/nothing --output OUT",
     ),
-    "analysis.view": ("FOLDER", f"{RUN} --step NUMBER", f"{RUN} --question nosuch", f"{RUN} --output OUT"),
+    "analysis.view.__main__": ("FOLDER", f"{RUN} --step NUMBER", f"{RUN} --question nosuch", f"{RUN} --output OUT"),
 }
 """arguments of each command, in a folder without results; `{}` stands for that of the inputs"""
 
@@ -162,9 +163,9 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def commands() -> set[str]:
     """Every module that is run as a script."""
     return {
-        f"{folder}.{file.stem}"
+        ".".join(file.relative_to(PROJECT).with_suffix("").parts)
         for folder in ("experiments", "analysis")
-        for file in (PROJECT / folder).glob("*.py")
+        for file in (PROJECT / folder).rglob("*.py")
         if any(isinstance(node, ast.If) and "__main__" in ast.dump(node) for node in ast.parse(file.read_text()).body)
     }
 
@@ -213,7 +214,7 @@ def test_tables_and_figures_of_other_records_leave_those_of_the_project_alone(
     """In a project's folder, with records elsewhere: an empty folder gives tables without any run."""
     kept = [
         tmp_path / "results/tables/paper/kept.md",
-        tmp_path / "docs/tables.md",
+        tmp_path / "docs/results/tables.md",
         tmp_path / "results/figures/kept.pdf",
     ]
     for path in kept:
@@ -255,7 +256,7 @@ def has_loaded(library: str) -> Callable[[int], bool]:
         ("analysis/make_figures.py", "_multiarray_umath"),
         ("experiments/train.py results={}", "_multiarray_umath"),
         ("experiments/train.py results={}", "libtorch_python"),
-        ("-m experiments.bench_overlap", "libtorch_python"),
+        ("-m experiments.benchmarks.overlap", "libtorch_python"),
     ],
 )
 def test_ctrl_c_while_modules_are_imported_is_one_line(command: str, library: str, tmp_path: Path) -> None:
@@ -263,7 +264,9 @@ def test_ctrl_c_while_modules_are_imported_is_one_line(command: str, library: st
 
 
 def test_ctrl_c_while_a_command_works_is_one_line(tmp_path: Path) -> None:
-    """bench_fork makes its folder first, and works for minutes at this size."""
+    """It makes its folder first, and works for minutes at this size."""
     output = tmp_path / "bench"
-    at_work = interrupted(f"experiments/bench_fork.py --forks 10000000 --output {output}", lambda _: output.exists())
+    at_work = interrupted(
+        f"experiments/benchmarks/fork.py --forks 10000000 --output {output}", lambda _: output.exists()
+    )
     assert at_work == (130, "stopped by Ctrl-C\n")

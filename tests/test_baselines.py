@@ -10,9 +10,9 @@ from methods import NAMES, TASKS, config_of, finished, one_step, parts_of
 from scripted import CALL_FIRST, always
 
 from rtpo.algorithms import load_algorithm
-from rtpo.config import PROJECT
-from rtpo.envs.toy_math import ToyMathEnv
+from rtpo.envs.toy.math import ToyMathEnv
 from rtpo.errors import ConfigError
+from rtpo.run.config import PROJECT
 from rtpo.types import Grade, GradeOutcome, Turn
 from rtpo.verbs import SequenceClip, SquaredPair, TokenClip
 

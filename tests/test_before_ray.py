@@ -9,7 +9,7 @@ from whole_runs import config_in
 
 from experiments.train import train
 from rtpo.errors import ConfigError, DataError
-from rtpo.run import StopRequest
+from rtpo.run.run import StopRequest
 from rtpo.verl_harness import session
 
 

@@ -13,15 +13,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rtpo.booking import tasks as booking_tasks
-from rtpo.booking.demonstrations import NO_OP, RIGHT_SHARE, scripts
-from rtpo.booking.tasks import generate, needs_write, read_tasks, split_key, task_of, wish_of
-from rtpo.booking.tools import TOOLS
-from rtpo.booking.user import MOST_MESSAGES, answer
-from rtpo.config import PROJECT
-from rtpo.envs.booking import BookingEnv
+from rtpo.core.splits import split_of
+from rtpo.envs.booking import tasks as booking_tasks
+from rtpo.envs.booking.demonstrations import NO_OP, RIGHT_SHARE, scripts
+from rtpo.envs.booking.env import BookingEnv
+from rtpo.envs.booking.tasks import generate, needs_write, read_tasks, split_key, task_of, wish_of
+from rtpo.envs.booking.tools import TOOLS
+from rtpo.envs.booking.user import MOST_MESSAGES, answer
 from rtpo.errors import ConfigError, DataError
-from rtpo.splits import split_of
+from rtpo.run.config import PROJECT
 from rtpo.tools.protocol import render_call
 from rtpo.types import Feedback, Grade, StopReason, Task, ToolOutcome
 
@@ -259,8 +259,8 @@ def test_a_snapshot_is_small_and_restores_in_another_process() -> None:
     assert len(pickle.dumps(snapshot)) < 3000
     program = (
         "import asyncio, pickle, sys\n"
-        "from rtpo.booking.tasks import task_of\n"
-        "from rtpo.envs.booking import BookingEnv\n"
+        "from rtpo.envs.booking.tasks import task_of\n"
+        "from rtpo.envs.booking.env import BookingEnv\n"
         "from rtpo.types import StopReason\n"
         "snapshot, key, uid, reply = pickle.load(sys.stdin.buffer)\n"
         "env = BookingEnv()\n"

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rtpo.booking.database import (
+from rtpo.envs.booking.database import (
     CABINS,
     Base,
     Database,
@@ -24,7 +24,7 @@ from rtpo.booking.database import (
     reservation_key,
     user_key,
 )
-from rtpo.booking.tools import TOOLS, ToolError
+from rtpo.envs.booking.tools import TOOLS, ToolError
 
 CONTENT = "22b0962f955da7d739ef6f619b8b731f694fa850e203d6e7e66119d5ecb6511e"
 """of seed 0 as JSON: another content needs another name, since digests go by the name"""

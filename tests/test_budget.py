@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rtpo.budget import PHASES, Budget, ChargeJournal, Ledger, lost_since
 from rtpo.errors import BudgetExceeded, DataError
+from rtpo.harness.budget import PHASES, Budget, ChargeJournal, Ledger, lost_since
 from rtpo.rows import trajectory_rows, turn_row
 from rtpo.types import (
     Grade,

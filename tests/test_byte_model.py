@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from conftest import compose_config
 
-from experiments import overfit as command
-from rtpo.chat import ChatFormat
-from rtpo.config import TaskConfig
+from experiments.maintenance import overfit as command
+from rtpo.core.chat import ChatFormat
 from rtpo.errors import ConfigError, DataError
+from rtpo.run.config import TaskConfig
 from rtpo.toy.byte_model import STOP, byte_tokenizer, demonstrate, trace_samples
 from rtpo.toy.traces import math_traces
 from rtpo.types import Task

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from rtpo.chat import ChatFormat
-from rtpo.contexts import next_context, strip_think
+from rtpo.core.chat import ChatFormat
+from rtpo.core.contexts import next_context, strip_think
 from rtpo.errors import ConfigError
 from rtpo.toy.tokenizer import build_tokenizer
 from rtpo.types import Message, Opening, StopReason, as_ids

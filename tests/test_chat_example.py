@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from experiments import chat_example
-from experiments.chat_example import COMMENTARY, REPLIES, TASK, example, removed_thinking
-from rtpo.contexts import flattened_context
+from experiments.maintenance import chat_example
+from experiments.maintenance.chat_example import COMMENTARY, REPLIES, TASK, example, removed_thinking
+from rtpo.core.contexts import flattened_context
 from rtpo.envs.math import MathEnv, MathSettings
 from rtpo.toy.byte_model import byte_tokenizer
 from rtpo.types import ToolOutcome, ToolUse

@@ -9,8 +9,8 @@ import pytest
 
 from experiments import quickstart
 from experiments import train as train_command
-from rtpo.config import PROJECT
 from rtpo.errors import MachineError, Stopped
+from rtpo.run.config import PROJECT
 
 
 def run_train(folder: Path, *overrides: str) -> subprocess.CompletedProcess[str]:

@@ -6,12 +6,12 @@ import pytest
 from conftest import compose_config
 from trees import differences
 
-from rtpo.config import PROJECT, RunConfig, rollout_sampling
-from rtpo.engine import Sampling
+from rtpo.engines.base import Sampling
+from rtpo.envs.toy.math_problems import problems
 from rtpo.errors import ConfigError, DataError
-from rtpo.model_folder import check_model
-from rtpo.tasks import check_splits
-from rtpo.toy.math_problems import problems
+from rtpo.run.config import PROJECT, RunConfig, rollout_sampling
+from rtpo.run.model_folder import check_model
+from rtpo.run.tasks import check_splits
 
 ALGORITHMS = sorted(path.stem for path in (PROJECT / "configs" / "algorithm").glob("*.yaml"))
 TOY_TASKS = sorted(path.stem for path in (PROJECT / "configs" / "task").glob("toy_*.yaml"))

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rtpo.chat import ThinkTags
-from rtpo.contexts import flattened_context, next_context, strip_think
+from rtpo.core.chat import ThinkTags
+from rtpo.core.contexts import flattened_context, next_context, strip_think
 from rtpo.types import Ids, Snapshot, StopReason, Turn, as_ids
 
 OPEN, CLOSE, STOP, NL, NLNL = 91, 92, 93, 94, 95

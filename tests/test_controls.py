@@ -7,7 +7,7 @@ import yaml
 from conftest import compose_config
 from trees import differences
 
-from rtpo.config import PROJECT
+from rtpo.run.config import PROJECT
 
 ALGORITHMS = sorted(path.stem for path in (PROJECT / "configs" / "algorithm").glob("*.yaml"))
 PAIRS = {

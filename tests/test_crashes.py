@@ -11,9 +11,9 @@ import pytest
 from conftest import compose_config
 from crashing import FULL, MOMENTS, REFUSED, Call, run
 
-from rtpo.budget import lost_since
-from rtpo.config import RunConfig
-from rtpo.records import LINE_FILES
+from rtpo.harness.budget import lost_since
+from rtpo.run.config import RunConfig
+from rtpo.run.records import LINE_FILES
 
 RTPO = ("algorithm=rtpo", "algorithm.trunks=2", "budget.rollouts=60")
 GRPO = ("algorithm=grpo", "algorithm.chains=4", "budget.rollouts=24")

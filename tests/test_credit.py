@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rtpo.credit import group_advantages, sibling_advantages
-from rtpo.diagnostics import first_outcome, outcome, zero_advantage
 from rtpo.errors import NonFinite
+from rtpo.harness.diagnostics import first_outcome, outcome, zero_advantage
 from rtpo.rtpo import sibling_rows
 from rtpo.types import (
     Boundary,

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from analysis import audit, make_figures, make_tables, toy_study, view
-from rtpo import archives
-from rtpo.config import PROJECT
+from analysis import audit, make_figures, make_tables
+from analysis.toy_study import page as toy_study
+from analysis.view import __main__ as view
+from rtpo.run import archives
+from rtpo.run.config import PROJECT
 
 RUN = "main_table_toy_toy_math/rtpo-seed0"
 STUDY = "toy/toy_math/rtpo-seed0"

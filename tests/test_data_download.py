@@ -27,10 +27,10 @@ from data_server import (
     whole,
 )
 
-from rtpo.config import PROJECT
 from rtpo.data.download import ENDPOINT, TOKEN, Changed, Fetched, Patience, check_gate, download
 from rtpo.data.registry import HUB
 from rtpo.errors import DataError, MachineError
+from rtpo.run.config import PROJECT
 
 CONTENT = bytes(range(256)) * 1000
 SHA = hashlib.sha256(CONTENT).hexdigest()

@@ -17,7 +17,6 @@ import pytest
 from data_server import IMPATIENT, Server, part, serving, to_the_let_in, unannounced, whole
 
 from experiments import prepare_data as command
-from rtpo.config import PROJECT
 from rtpo.data.download import ENDPOINT, TOKEN
 from rtpo.data.overlaps import normalised
 from rtpo.data.prepare import DataFolder, sample
@@ -25,7 +24,8 @@ from rtpo.data.records import Record, manifest_path, read_records
 from rtpo.data.registry import REGISTRY, UNVERIFIED, DataSet
 from rtpo.data.sources import parse_file, read_rows
 from rtpo.errors import DataError, MachineError
-from rtpo.records import RunFolder, sha256
+from rtpo.run.config import PROJECT
+from rtpo.run.records import RunFolder, sha256
 
 DATA = os.environ.get("RTPO_DATA")
 FIXTURES = Path(__file__).parent / "fixtures" / "data"
@@ -437,7 +437,7 @@ def test_the_command_prepares_what_it_can(tmp_path: Path, capsys: pytest.Capture
     assert out.splitlines() == [
         "hotpotqa: ready (stand-in), 3 rows",
         "tau3_airline: nothing to bring, it is a part of a package: install "
-        f"{REGISTRY['tau3_airline'].source} (docs/airline.md)",
+        f"{REGISTRY['tau3_airline'].source} (docs/run/airline.md)",
         "hard_search: ready (stand-in), 2 rows, 1 dropped (overlap)",
     ]
     assert err == "math_train may share no question with math500, which is not ready: prepare math500 too\n"

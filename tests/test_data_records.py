@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rtpo.data.records import Record, manifest_path, read_records, write_records
 from rtpo.errors import DataError, MachineError
-from rtpo.records import sha256
+from rtpo.run.records import sha256
 from rtpo.types import Task
 
 RECORD = {"uid": "set/1", "question": "first", "answers": ["1"], "meta": {}}

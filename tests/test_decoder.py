@@ -9,11 +9,11 @@ import pytest
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from rtpo import decoder as decoder_module
-from rtpo.decoder import Decoder
-from rtpo.engine import Generation, Request, Sampling
+from rtpo.engines import decoder as decoder_module
+from rtpo.engines.base import Generation, Request, Sampling
+from rtpo.engines.decoder import Decoder
+from rtpo.engines.sampling import uniforms
 from rtpo.errors import ConfigError, DataError, NonFinite, StaleEngine
-from rtpo.sampling import uniforms
 from rtpo.types import StopReason, as_ids
 
 VOCABULARY = 61

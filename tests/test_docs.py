@@ -14,19 +14,19 @@ from conftest import compose_config
 from methods import NAMES
 from synthetic_runs import write_realistic_run
 
-from analysis import readme
+from analysis.pages import blocks as readme
 from experiments import quickstart
-from experiments.bench import Case
-from rtpo import diagnostics
+from experiments.benchmarks.bench import Case
 from rtpo.algorithms import MODULES, load_algorithm
-from rtpo.backend import StepResult, TokenScores
-from rtpo.budget import Budget, Ledger
-from rtpo.config import PROJECT, RunConfig
+from rtpo.engines.backend import StepResult, TokenScores
 from rtpo.errors import DataError, Stopped
-from rtpo.harness import StepLog, Trained
-from rtpo.records import RunFolder
+from rtpo.harness import diagnostics
+from rtpo.harness.budget import Budget, Ledger
+from rtpo.harness.harness import StepLog, Trained
 from rtpo.rows import trajectory_rows
-from rtpo.run import Run, StopRequest, sample_line
+from rtpo.run.config import PROJECT, RunConfig
+from rtpo.run.records import RunFolder
+from rtpo.run.run import Run, StopRequest, sample_line
 from rtpo.types import (
     Grade,
     GradeOutcome,
@@ -43,7 +43,7 @@ from rtpo.types import (
 )
 
 DOCS = PROJECT / "docs"
-METRICS = (DOCS / "metrics.md").read_text(encoding="utf-8")
+METRICS = (DOCS / "results" / "metrics.md").read_text(encoding="utf-8")
 
 
 def section(text: str, title: str) -> str:
@@ -183,13 +183,13 @@ def test_the_figure_is_drawn_from_the_present_records(project: Path, capsys: pyt
     write_realistic_run(project / "results", "rtpo", 0, questions=20)
     assert readme.main(write) == 0
     assert readme.main(check) == 0
-    first = (project / "docs" / "reference.png").read_bytes()
+    first = (project / "docs" / "results" / "reference.png").read_bytes()
     readme.main(write)
-    assert (project / "docs" / "reference.png").read_bytes() == first
+    assert (project / "docs" / "results" / "reference.png").read_bytes() == first
     folder = write_realistic_run(project / "results", "rtpo", 1, questions=20)
     capsys.readouterr()
     assert readme.main(check) == 1
-    assert f"{project}/docs/reference.png is not what the records give" in capsys.readouterr().err
+    assert f"{project}/docs/results/reference.png is not what the records give" in capsys.readouterr().err
     assert readme.main(write) == readme.main(check) == 0
     manifest = json.loads((folder / "manifest.json").read_text())
     (folder / "manifest.json").write_text(json.dumps(manifest | {"ended": "later"}))
@@ -198,8 +198,8 @@ def test_the_figure_is_drawn_from_the_present_records(project: Path, capsys: pyt
 
 def test_figures_are_linked_from_where_the_page_is(project: Path) -> None:
     write_realistic_run(project / "results", "rtpo", 0, questions=20)
-    assert "](docs/reference.png)" in readme.figure(project, project / "README.md")
-    assert "](reference.png)" in readme.figure(project, project / "docs" / "toy.md")
+    assert "](docs/results/reference.png)" in readme.figure(project, project / "README.md")
+    assert "](../results/reference.png)" in readme.figure(project, project / "docs" / "run" / "toy.md")
 
 
 def test_a_benchmark_record_becomes_a_table(project: Path) -> None:
@@ -297,13 +297,13 @@ def test_every_value_that_is_counted_is_named(enum: Any) -> None:
 def test_every_field_stands_with_its_default(name: str) -> None:
     """On the paper's math task."""
     values = compose_config("task=math_paper", f"algorithm={name}").algorithm
-    text = section((DOCS / f"{name}.md").read_text(encoding="utf-8"), "Fields")
+    text = section((DOCS / "method" / f"{name}.md").read_text(encoding="utf-8"), "Fields")
     assert table(text, "Field", "Default") == {field: in_yaml(value) for field, value in values.items()}
     assert set(values) == {field.name for field in fields(load_algorithm(name).config)}
 
 
 def test_every_algorithm_is_in_the_comparison() -> None:
-    text = readme.methods(PROJECT, DOCS / "methods.md")
+    text = readme.methods(PROJECT, DOCS / "method" / "methods.md")
     shown = table(text, "Algorithm", "Rollout plan")
     assert [re.sub(r"\[`(\w+)`\].*", r"\1", name) for name in shown] == list(MODULES)
     for name, plan in zip(MODULES, shown.values(), strict=True):
@@ -325,14 +325,14 @@ def test_the_lines_of_a_new_method_are_counted(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["grpo", "seeupo", "arpo", "tree_grpo"])
 def test_configurations_of_a_method_are_named_on_its_page(name: str) -> None:
-    text = (DOCS / f"{name}.md").read_text(encoding="utf-8")
+    text = (DOCS / "method" / f"{name}.md").read_text(encoding="utf-8")
     found = [path.stem for path in (PROJECT / "configs" / "algorithm").glob(f"{name}_*.yaml")]
     assert found
     assert [label for label in found if f"`{label}`" not in text] == []
 
 
 def test_toy_settings_are_those_of_a_toy_run() -> None:
-    stated = table((DOCS / "toy.md").read_text(encoding="utf-8"), "Field", "Toy math")
+    stated = table((DOCS / "run" / "toy.md").read_text(encoding="utf-8"), "Field", "Toy math")
     assert len(stated) == len(readme.PAPER)
     assert stated == {path: in_yaml(at(compose_config(), path)) for path in stated}
 

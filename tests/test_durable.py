@@ -10,12 +10,12 @@ import pytest
 from scripted import RecordingHarness, scripted_harness, solver
 
 from rtpo import rtpo
-from rtpo.budget import Ledger
-from rtpo.durable import Done, DurableHarness
+from rtpo.envs.toy.math_problems import problems
 from rtpo.errors import Stopped
+from rtpo.harness.budget import Ledger
+from rtpo.harness.durable import Done, DurableHarness
 from rtpo.rows import trajectory_rows
-from rtpo.run import sample_line
-from rtpo.toy.math_problems import problems
+from rtpo.run.run import sample_line
 from rtpo.types import Role, Task
 from rtpo.verbs import Harness, SequenceClip, TokenClip
 

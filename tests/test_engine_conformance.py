@@ -1,7 +1,7 @@
 """What every rollout engine must do, written once, against the engine's seam and transformers' own forward pass.
 
 Engines: the embedded decoder in this process; verl's embedded server on Ray; verl's vLLM server on vLLM's engine in
-this process, where a CPU build of vLLM is; verl's whole path to vLLM, where CUDA is. See docs/vllm.md.
+this process, where a CPU build of vLLM is; verl's whole path to vLLM, where CUDA is. See docs/cluster/vllm.md.
 """
 
 import asyncio
@@ -32,10 +32,10 @@ from engine_conformance import (
     weights_of,
 )
 
-from rtpo.config import PROJECT, RunConfig
-from rtpo.engine import Generation, Request, Sampling
+from rtpo.engines.base import Generation, Request, Sampling
+from rtpo.engines.sampling import truncate
 from rtpo.errors import ConfigError, DataError, InfrastructureError, NonFinite, RTPOError, StaleEngine
-from rtpo.sampling import truncate
+from rtpo.run.config import PROJECT, RunConfig
 from rtpo.types import Floats, Ids, StopReason, as_ids
 
 FIRST, SECOND = 0, 1
@@ -432,7 +432,7 @@ def test_the_cuda_engines_configuration_is_accepted(tmp_path: Path) -> None:
 
 
 def test_the_page_lists_the_properties() -> None:
-    page = (PROJECT / "docs" / "vllm.md").read_text(encoding="utf-8")
+    page = (PROJECT / "docs" / "cluster" / "vllm.md").read_text(encoding="utf-8")
     listed = re.findall(r"^- (.*)$", page, flags=re.MULTILINE)
     properties = [
         name.removeprefix("test_").replace("_", " ")

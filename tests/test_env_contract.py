@@ -10,16 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from official_airline import FOLDER, needs_tau2
 
-from rtpo.booking.tasks import task_of
-from rtpo.envs import ENVIRONMENTS, make_env
-from rtpo.envs.airline import AirlineSettings, read_airline
+from rtpo.envs.airline.env import AirlineSettings, read_airline
 from rtpo.envs.base import Env, NoSettings, Settings
+from rtpo.envs.booking.tasks import task_of
 from rtpo.envs.math import MathSettings
+from rtpo.envs.registry import ENVIRONMENTS, make_env
 from rtpo.envs.search import SearchEnvSettings
 from rtpo.errors import ConfigError
-from rtpo.tools.python import PythonSettings
-from rtpo.tools.search import SearchSettings
-from rtpo.tools.search_replay import ReplaySettings
+from rtpo.tools.python.tool import PythonSettings
+from rtpo.tools.search.replay import ReplaySettings
+from rtpo.tools.search.tool import SearchSettings
 from rtpo.types import Feedback, Grade, Snapshot, StopReason, Task
 
 MAX_TURNS = 4

@@ -22,11 +22,11 @@ from scripted import (
     solver,
 )
 
-from rtpo.engine import Sampling
-from rtpo.envs.toy_math import ToyMathEnv
-from rtpo.episodes import EpisodeWorld, Plan, run_episodes
+from rtpo.engines.base import Sampling
+from rtpo.envs.toy.math import ToyMathEnv
+from rtpo.envs.toy.math_problems import problems
 from rtpo.errors import DataError, InfrastructureError
-from rtpo.toy.math_problems import problems
+from rtpo.harness.episodes import EpisodeWorld, Plan, run_episodes
 from rtpo.types import (
     Boundary,
     Feedback,

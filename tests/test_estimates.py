@@ -7,8 +7,6 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from analysis import formulas
-from analysis.comparisons import printed_differences
 from analysis.estimates import (
     Cells,
     Estimate,
@@ -22,9 +20,11 @@ from analysis.estimates import (
 )
 from analysis.evaluations import Sample
 from analysis.intervals import interval
-from analysis.paper import load_paper
-from analysis.quantities import QUANTITIES, cells_in_order, cells_of, part
-from analysis.reproduction import load_reproduction
+from analysis.paper import formulas
+from analysis.paper.comparisons import printed_differences
+from analysis.paper.numbers import load_paper
+from analysis.paper.quantities import QUANTITIES, cells_in_order, cells_of, part
+from analysis.paper.reproduction import load_reproduction
 from rtpo.errors import DataError
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rtpo.errors import DataError
-from rtpo.estimators import SampleCounts, avg_at_k, count_samples, pass_at_k, pass_hat_k
+from rtpo.evaluation.estimators import SampleCounts, avg_at_k, count_samples, pass_at_k, pass_hat_k
 
 
 def counts(*pairs: tuple[int, int]) -> SampleCounts:

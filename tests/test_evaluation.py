@@ -24,17 +24,16 @@ from transformers import Qwen3ForCausalLM
 import rtpo.verl_harness.session as session
 from experiments import evaluate as command
 from experiments.evaluate import evaluate
-from rtpo import checkpoints
-from rtpo.chat import ChatFormat
-from rtpo.checkpoints import Checkpoint
-from rtpo.config import PROJECT, RunConfig, TaskConfig
+from rtpo.core.chat import ChatFormat
+from rtpo.core.seeds import stream_seed
 from rtpo.data.registry import REGISTRY
-from rtpo.engine import Generation, Request
+from rtpo.engines.base import Generation, Request
 from rtpo.envs.math import MathEnv, MathSettings
 from rtpo.envs.search import SearchEnv, SearchEnvSettings
-from rtpo.episodes import EpisodeLimits, EpisodeWorld, Plan, run_episodes
+from rtpo.envs.toy.math_problems import problems
 from rtpo.errors import ConfigError, DataError, Held, InfrastructureError, MachineError, StaleEngine
-from rtpo.evaluation import (
+from rtpo.evaluation import policies as checkpoints
+from rtpo.evaluation.panel import (
     EvaluateConfig,
     EvaluationFolder,
     call_counts,
@@ -42,13 +41,14 @@ from rtpo.evaluation import (
     episode_facts,
     qa_scores,
 )
-from rtpo.records import RunFolder, sha256
-from rtpo.seeds import stream_seed
+from rtpo.evaluation.policies import Checkpoint
+from rtpo.harness.episodes import EpisodeLimits, EpisodeWorld, Plan, run_episodes
+from rtpo.run.config import PROJECT, RunConfig, TaskConfig
+from rtpo.run.records import RunFolder, sha256
 from rtpo.tools.protocol import render_call
-from rtpo.tools.search import SearchSettings
-from rtpo.tools.search_bm25 import Bm25Settings, build_index
+from rtpo.tools.search.bm25 import Bm25Settings, build_index
+from rtpo.tools.search.tool import SearchSettings
 from rtpo.toy.byte_model import byte_tokenizer
-from rtpo.toy.math_problems import problems
 from rtpo.types import Role, Rollout, StopReason, Task, as_ids
 
 WARM_START = PROJECT / "rtpo" / "toy" / "warm_start_math"

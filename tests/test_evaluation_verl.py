@@ -11,11 +11,11 @@ from conftest import compose_config, harness_on
 from hydra import compose, initialize_config_dir
 
 from experiments.evaluate import evaluate
-from rtpo.config import PROJECT, RunConfig
-from rtpo.evaluation import EvaluateConfig, compose_evaluation, episode_facts
-from rtpo.records import RunFolder
+from rtpo.envs.toy.math_problems import problems
+from rtpo.evaluation.panel import EvaluateConfig, compose_evaluation, episode_facts
 from rtpo.rows import trajectory_rows
-from rtpo.toy.math_problems import problems
+from rtpo.run.config import PROJECT, RunConfig
+from rtpo.run.records import RunFolder
 from rtpo.types import Role, Task, TrainRow
 from rtpo.verbs import TokenClip
 from rtpo.verl_harness.session import chat_format

@@ -14,18 +14,18 @@ from hydra import compose, initialize_config_dir
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3ForCausalLM
 
-import rtpo.export
+import rtpo.run.export
 from experiments.evaluate import evaluate
 from experiments.export import export, main
-from rtpo.budget import Budget, Ledger
-from rtpo.checkpoints import find_checkpoint
-from rtpo.checksums import write_sums
-from rtpo.config import PROJECT, RunConfig
+from rtpo.core.checksums import write_sums
 from rtpo.errors import DataError, Held
-from rtpo.evaluation import compose_evaluation
-from rtpo.export import check_same_model
-from rtpo.records import RunFolder
-from rtpo.run import Progress, model_sha256
+from rtpo.evaluation.panel import compose_evaluation
+from rtpo.evaluation.policies import find_checkpoint
+from rtpo.harness.budget import Budget, Ledger
+from rtpo.run.config import PROJECT, RunConfig
+from rtpo.run.export import check_same_model
+from rtpo.run.records import RunFolder
+from rtpo.run.run import Progress, model_sha256
 
 WARM_START = PROJECT / "rtpo" / "toy" / "warm_start_math"
 
@@ -99,7 +99,7 @@ def test_the_card_says_that_a_run_is_not_finished(run: RunFolder, tmp_path: Path
 def test_large_weights_have_several_files(
     run: RunFolder, model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rtpo.export, "FILE_BYTES", 200_000)
+    monkeypatch.setattr(rtpo.run.export, "FILE_BYTES", 200_000)
     export(run.path, tmp_path / "out")
     files = sorted((tmp_path / "out").glob("*.safetensors"))
     assert len(files) > 2

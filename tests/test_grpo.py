@@ -19,9 +19,9 @@ from scripted import (
 )
 
 from baselines.grpo import GRPOConfig, chain_rows, check, rollouts_per_task, step
-from rtpo.packing import normalised_weights
+from rtpo.core.packing import normalised_weights
+from rtpo.envs.toy.math_problems import problems
 from rtpo.rtpo import sibling_rows
-from rtpo.toy.math_problems import problems
 from rtpo.types import Grade, GradeOutcome, Group, Role, RolloutContext, TrainRow
 from rtpo.verbs import TokenClip
 

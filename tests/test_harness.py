@@ -19,10 +19,10 @@ from scripted import (
     solver,
 )
 
-from rtpo.diagnostics import rollout_metrics
+from rtpo.envs.toy.math_problems import problems
 from rtpo.errors import BudgetExceeded, InfrastructureError, NonFinite, StaleEngine
+from rtpo.harness.diagnostics import rollout_metrics
 from rtpo.rows import trajectory_rows, turn_row
-from rtpo.toy.math_problems import problems
 from rtpo.types import Boundary, Group, Role, TrainingContext, TrainRow
 from rtpo.verbs import SequenceClip, SquaredPair, TokenClip
 

@@ -14,8 +14,8 @@ from hostile_leftovers import LEFTOVERS
 from hostile_programs import HOSTILE, MANY, ONE, World
 from ordinary_user import USER, as_user
 
-from rtpo.config import PROJECT
-from rtpo.tools.python import close_pools
+from rtpo.run.config import PROJECT
+from rtpo.tools.python.tool import close_pools
 
 pytestmark = pytest.mark.needs("bwrap")
 

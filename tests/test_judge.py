@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
+from rtpo.engines.http_client import RequestSettings
 from rtpo.errors import ConfigError, DataError, InfrastructureError, MachineError
-from rtpo.http_client import RequestSettings
 from rtpo.rewards import judge as module
 from rtpo.rewards.judge import ASKS, MOST_CHARACTERS, PROMPT, PROMPT_SHA256, Judge, JudgeSettings, read_verdict
 from rtpo.rewards.qa_reward import QAReward, QASettings
@@ -401,7 +401,7 @@ def test_problems_name_their_fields(settings: JudgeSettings) -> None:
 
 
 def test_settings_come_from_a_configuration_tree(settings: JudgeSettings) -> None:
-    """As rtpo.config builds them."""
+    """As rtpo.run.config builds them."""
     tree = {
         "kind": "judge",
         "judge": {"base_url": settings.base_url, "model": "m", "cache": "c", "requests": {"tries": 2}},

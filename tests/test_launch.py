@@ -14,10 +14,10 @@ from hydra._internal.utils import create_config_search_path
 from hydra.core.global_hydra import GlobalHydra
 from trees import differences
 
-from rtpo.config import PROJECT, RunConfig, compose_run
 from rtpo.data.registry import REGISTRY
 from rtpo.errors import ConfigError
-from rtpo.launch import Experiment, experiments, load_experiment, outline
+from rtpo.run.config import PROJECT, RunConfig, compose_run
+from rtpo.run.elements import Experiment, experiments, load_experiment, outline
 
 PROFILES = ("toy", "a100x8", "a100x1")
 SERVER = ("task.settings.server.base_url=http://127.0.0.1:1/v1", "task.settings.server.model=user")
@@ -207,7 +207,7 @@ def test_rows_that_the_papers_tables_do_not_have_are_marked() -> None:
 
 
 def test_tables_are_those_of_the_paper() -> None:
-    tables = yaml.safe_load((PROJECT / "analysis" / "paper.yaml").read_text())["tables"]
+    tables = yaml.safe_load((PROJECT / "analysis" / "paper" / "paper.yaml").read_text())["tables"]
     for name in experiments():
         for label in outline(name).launch.paper:
             kind, _, table = label.partition(":")

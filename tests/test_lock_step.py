@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from scripted import ScriptedEngine, make_world, solver
 
-from rtpo.engine import BatchingEngine, Generation, Request, Sampling
-from rtpo.envs.toy_math import ToyMathEnv
-from rtpo.episodes import Plan, run_episodes
+from rtpo.engines.base import BatchingEngine, Generation, Request, Sampling
+from rtpo.envs.toy.math import ToyMathEnv
+from rtpo.envs.toy.math_problems import problems
 from rtpo.errors import InfrastructureError
-from rtpo.toy.math_problems import problems
+from rtpo.harness.episodes import Plan, run_episodes
 from rtpo.types import Feedback, Role, Rollout, StopReason
 
 TASKS = problems("train", 6, seed=2)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from rtpo.losses import TokenBatch, k3, loss
+from rtpo.core.losses import TokenBatch, k3, loss
 from rtpo.verbs import Loss, SequenceClip, SquaredPair, TokenClip
 
 LN2 = math.log(2)

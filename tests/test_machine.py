@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from machine import PARTS
 
-from rtpo.config import PROJECT
+from rtpo.run.config import PROJECT
 
 MACHINE = PROJECT / "tests" / "machine.py"
 PACKAGES = "bubblewrap chromium git util-linux munge slurm-wlm procps"
@@ -61,4 +61,4 @@ def test_a_program_that_does_not_work_here_has_its_remedy(bare: Path) -> None:
     program = bare / "bwrap"
     program.write_text("#!/bin/sh\necho no namespaces >&2\nexit 1\n")
     program.chmod(0o755)
-    assert PARTS["bwrap"].lack.endswith("docs/python_tool.md says what the machine must allow (no namespaces)")
+    assert PARTS["bwrap"].lack.endswith("docs/run/python_tool.md says what the machine must allow (no namespaces)")

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from rtpo.core.mismatch import mismatch
 from rtpo.errors import NonFinite
-from rtpo.mismatch import mismatch
 
 TURNS = np.array([0, 0, 1])
 TRAIN, RECORDED, ENGINE = np.array([-1.0, -2.0, -4.0]), np.array([-1.0, -1.5, -3.0]), np.array([-1.5, -1.0, -3.0])

@@ -14,14 +14,14 @@ from scripted import TASK, RecordingHarness, scripted_harness, solver
 from test_tabular import random_mdp
 
 from rtpo.algorithms import MODULES
-from rtpo.budget import Budget, Ledger
-from rtpo.durable import DurableHarness
 from rtpo.errors import AlgorithmError, DataError
-from rtpo.notes import StepNotes
-from rtpo.planning_data import Episodes
-from rtpo.planning_sketch import SketchHarness, sketch
+from rtpo.harness.budget import Budget, Ledger
+from rtpo.harness.durable import DurableHarness
+from rtpo.harness.notes import StepNotes
+from rtpo.planning.data import Episodes
+from rtpo.planning.sketch import SketchHarness, sketch
 from rtpo.rtpo import RTPOConfig
-from rtpo.tabular import TabularHarness, tasks
+from rtpo.theory.tabular import TabularHarness, tasks
 from rtpo.types import StopReason
 from rtpo.verbs import Harness
 

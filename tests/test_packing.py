@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rtpo.core.packing import by_length, minibatches, normalised_weights, pack, training_batches
 from rtpo.errors import NonFinite
-from rtpo.packing import by_length, minibatches, normalised_weights, pack, training_batches
 from rtpo.types import Floats, TrainRow, as_ids
 from rtpo.verbs import Loss, SequenceClip, SquaredPair, TokenClip
 

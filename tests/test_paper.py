@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from analysis.paper import SOURCE, Paper, load_paper, main, read_paper
-from analysis.paper_slips import recomputed, slips
+from analysis.paper.numbers import SOURCE, Paper, load_paper, main, read_paper
+from analysis.paper.slips import recomputed, slips
 from rtpo.errors import DataError
-from rtpo.records import SAFE_LOADER
+from rtpo.run.records import SAFE_LOADER
 
 SHAPES = {
     "math_knowledge_toolcall_results": (4, 21),
@@ -266,7 +266,7 @@ def test_the_page_is_what_the_numbers_give(tmp_path: Path, capsys: pytest.Captur
     assert main(["--check"]) == 0
     page = tmp_path / "page.md"
     assert main(["--check", "--page", str(page)]) == 1
-    assert "python analysis/paper.py" in capsys.readouterr().err
+    assert "python -m analysis.paper" in capsys.readouterr().err
     assert main(["--page", str(page)]) == 0
     text = page.read_text(encoding="utf-8")
     assert [key for key in SHAPES if f"| `{key}` |" not in text] == []

@@ -14,24 +14,25 @@ import pytest
 from synthetic_runs import answers, episode, step, write_evaluation, write_run
 from synthetic_runs import update as alike
 
-from analysis import paper_claims, readme
-from analysis.claim_evidence import PAPER_SCALE, PRINTED, THEORY, TOY, Evidence, Lead, Same, load_evidence
-from analysis.claim_list import CLAIMS
-from analysis.claim_page import Row, judged, page
-from analysis.claim_rule import BESIDE, OURS, Part, equality, order, verdict
-from analysis.claim_tests import Claim, by_tables
-from analysis.claims import CONTRADICTED, SUPPORTED, UNDECIDED
+from analysis.claims import __main__ as paper_claims
+from analysis.claims.claims import CLAIMS
+from analysis.claims.evidence import PAPER_SCALE, PRINTED, THEORY, TOY, Evidence, Lead, Same, load_evidence
+from analysis.claims.page import Row, judged, page
+from analysis.claims.rule import BESIDE, OURS, Part, equality, order, verdict
+from analysis.claims.tests import Claim, by_tables
+from analysis.claims.toy import CONTRADICTED, SUPPORTED, UNDECIDED
 from analysis.estimates import Estimate
 from analysis.intervals import Interval
-from analysis.paper import Paper, Value
-from analysis.paper_tables import Missing, Records
-from analysis.reproduction import load_reproduction
+from analysis.pages import blocks as readme
+from analysis.paper.numbers import Paper, Value
+from analysis.paper.reproduction import load_reproduction
+from analysis.paper.tables import Missing, Records
 from analysis.tables import FEW_RUNS, NOT_RUN
-from analysis.theory import CONSISTENT, Verdict
-from analysis.theory_records import THEOREMS
+from analysis.theory.page import CONSISTENT, Verdict
+from analysis.theory.records import THEOREMS
 from experiments.toy_study import PARTS
-from rtpo.config import PROJECT
-from rtpo.launch import experiments, outline
+from rtpo.run.config import PROJECT
+from rtpo.run.elements import experiments, outline
 
 BY_KEY = {claim.key: claim for claim in CLAIMS}
 FROM_TABLES = [
@@ -410,17 +411,19 @@ def test_the_page_is_written_checked_and_shown_in_the_readme(
     front = tmp_path / "README.md"
     other = "<!-- generated:bench -->\nkept\n<!-- end -->\n"
     front.write_text(f"{other}<!-- generated:paper_claims -->\n<!-- end -->\n")
-    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "results").mkdir(parents=True)
     given = ["--project", str(tmp_path)]
     assert readme.filled(tmp_path, front, "paper_claims").endswith("paper_claims -->\nnot run\n<!-- end -->\n")
     assert paper_claims.main(["--check", *given]) == 1
-    assert "claims.md is not what the records give: python analysis/paper_claims.py" in capsys.readouterr().err
+    assert "claims.md is not what the records give: python -m analysis.claims" in capsys.readouterr().err
     assert paper_claims.main(given) == paper_claims.main(["--check", *given]) == 0
-    claims, table = (tmp_path / "docs" / "claims.md").read_text(), front.read_text().removeprefix(other)
+    claims, table = (tmp_path / "docs" / "results" / "claims.md").read_text(), front.read_text().removeprefix(other)
     lines = table.splitlines()[1:-1]
     assert len(lines) == 2 + len(CLAIMS)
     assert "\n".join(lines) in claims
-    (tmp_path / "docs" / "claims.md").write_text(claims.replace("Turn-level credit | not run", "Turn-level credit | x"))
+    (tmp_path / "docs" / "results" / "claims.md").write_text(
+        claims.replace("Turn-level credit | not run", "Turn-level credit | x")
+    )
     assert paper_claims.main(["--check", *given]) == 1
 
 
@@ -430,8 +433,8 @@ def test_every_command_exists(nothing: Evidence) -> None:
     assert len(told) >= 10
     profile = load_reproduction().profile
     for command in told:
-        program, script, *rest = command.split()
-        assert (PROJECT / script).is_file(), command
+        program, script, *rest = command.replace("python -m ", "python ").split()
+        assert (PROJECT / script).is_file() or (PROJECT / script.replace(".", "/") / "__main__.py").is_file(), command
         match script, rest:
             case "experiments/launch.py", ["run", experiment, chosen]:
                 assert experiment in experiments()
@@ -441,7 +444,7 @@ def test_every_command_exists(nothing: Evidence) -> None:
                 assert part in PARTS
             case "experiments/theory.py", [theorem]:
                 assert int(theorem) in THEOREMS
-            case ("analysis/paper.py", []) | ("experiments/airline_no_op.py", ["FOLDER"]):
+            case ("analysis.paper", []) | ("experiments/maintenance/airline_no_op.py", ["FOLDER"]):
                 pass
             case _:
                 assert program == "sbatch", command

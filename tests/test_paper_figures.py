@@ -14,20 +14,22 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from paper_runs import calls, path, update, write_paper_run, write_whole_profile
 
-from analysis import curves, figure_page, make_figures
-from analysis.figure_sources import EXPERIMENTS, PAPER, Source, sources
-from analysis.figures_shared import Rows
+from analysis import make_figures
+from analysis.figures import curves
+from analysis.figures import page as figure_page
+from analysis.figures.paper_figures import FIGURES, SCHEMATIC, select
+from analysis.figures.shared import Rows
+from analysis.figures.sources import EXPERIMENTS, PAPER, Source, sources
 from analysis.labels import styles
-from analysis.launching import commands
-from analysis.paper_figures import FIGURES, SCHEMATIC, select
-from analysis.paper_tables import commands as table_commands
+from analysis.paper.launching import commands
+from analysis.paper.quantities import RUN_QUANTITIES, run_cells
+from analysis.paper.reproduction import load_reproduction
+from analysis.paper.tables import commands as table_commands
 from analysis.plots import STYLE
-from analysis.quantities import RUN_QUANTITIES, run_cells
 from analysis.records import RunGroup, load_run
-from analysis.reproduction import load_reproduction
-from rtpo.config import PROJECT
 from rtpo.errors import DataError
-from rtpo.launch import load_experiment
+from rtpo.run.config import PROJECT
+from rtpo.run.elements import load_experiment
 
 TASKS = {
     "toy": {"math": "toy_math", "search": "toy_knowledge", "airline": "toy_knowledge"},
@@ -443,7 +445,7 @@ def test_folders_and_configurations_are_those_of_the_experiments(first: str) -> 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     """A folder with kept records and their page."""
-    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "results").mkdir(parents=True)
     write_paper_run(tmp_path / "results" / "toy", "", "grpo", folder="toy_math", updates=[[update(0.2)]])
     assert make_figures.main(["--page", "--project", str(tmp_path)]) == 0
     return tmp_path
@@ -462,8 +464,8 @@ PICTURES = [f"figure_{name}_toy_study.png" for name in ("consistency", "mismatch
 
 
 def test_the_page_shows_what_the_kept_records_give(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    text = (project / "docs" / "figures.md").read_text()
-    assert sorted(file.name for file in (project / "docs").glob("*.png")) == sorted(PICTURES)
+    text = (project / "docs" / "results" / "figures.md").read_text()
+    assert sorted(file.name for file in (project / "docs" / "results").glob("*.png")) == sorted(PICTURES)
     assert re.findall(r"!\[.*Toy scale, not the paper's results\.\]\((.*)\)", text) == PICTURES
     assert (
         "| [consistency](#ratio-and-kl-over-training) | fig:two_results | drawn in part | not run | not run |" in text
@@ -478,12 +480,14 @@ def test_the_page_shows_what_the_kept_records_give(project: Path, capsys: pytest
 def test_the_check_tells_stale_pictures_and_pages(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_paper_run(project / "results" / "toy", "", "rtpo", folder="toy_math")
     assert checked(project, capsys) == [*sorted(PICTURES), "figures.md"]
-    (project / "docs" / "figures.md").write_text(
+    (project / "docs" / "results" / "figures.md").write_text(
         figure_page.page(figure_page.drawings(project / "results", kept=("toy",)))
     )
     assert checked(project, capsys) == sorted(PICTURES)
-    (project / "docs" / PICTURES[0]).unlink()
-    (project / "docs" / "figure_left_over.png").write_bytes((project / "docs" / PICTURES[1]).read_bytes())
+    (project / "docs" / "results" / PICTURES[0]).unlink()
+    (project / "docs" / "results" / "figure_left_over.png").write_bytes(
+        (project / "docs" / "results" / PICTURES[1]).read_bytes()
+    )
     assert checked(project, capsys) == sorted([*PICTURES, "figure_left_over.png"])
     assert make_figures.main(["--page", "--project", str(project)]) == 0
     assert checked(project, capsys) == []
@@ -502,7 +506,7 @@ def test_every_figure_of_the_paper_is_drawn_or_named_as_not_regenerated() -> Non
     drawn_ones = {figure.stands_for for figure in FIGURES.values() if figure.stands_for.startswith("fig:")}
     assert drawn_ones == {"fig:two_results"}
     assert set(SCHEMATIC) == {"fig:1", "fig:2", "fig:chat message", "fig:mathcase", "fig:searchcase"}
-    text = (PROJECT / "docs" / "figures.md").read_text()
+    text = (PROJECT / "docs" / "results" / "figures.md").read_text()
     assert [key for key in SCHEMATIC if f"`{key}`" not in text] == []
     for command in re.findall(r"`python ([\w/.]+)", text):
         assert (PROJECT / command).exists()

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from conftest import compose_config
 
-from rtpo.chat import ChatFormat
-from rtpo.config import RunConfig
-from rtpo.engine import Generation, Request, Sampling
-from rtpo.episodes import EpisodeWorld, Plan, opening_context, run_episodes
+from rtpo.core.chat import ChatFormat
+from rtpo.engines.base import Generation, Request, Sampling
 from rtpo.errors import ConfigError, DataError
+from rtpo.harness.episodes import EpisodeWorld, Plan, opening_context, run_episodes
+from rtpo.run.config import RunConfig
 from rtpo.tools.protocol import render_call
-from rtpo.tools.search_bm25 import build_index
+from rtpo.tools.search.bm25 import build_index
 from rtpo.toy.byte_model import byte_tokenizer
 from rtpo.types import Role, Rollout, StopReason, Task, Termination, ToolOutcome, as_ids
 

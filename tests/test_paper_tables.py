@@ -11,17 +11,17 @@ import pytest
 import yaml
 from synthetic_runs import episode, held_out, path, step, update, write_evaluation, write_manifest, write_run
 
-from analysis import table_page
-from analysis.comparisons import printed_table
 from analysis.estimates import Cells, Estimate, estimate, exact
-from analysis.figure_page import KEPT
+from analysis.figures.page import KEPT
 from analysis.make_tables import main
-from analysis.paper import Value, load_paper
-from analysis.paper_tables import MadeTable, Records, make_table, verdict
-from analysis.reproduction import SOURCE, CellPlan, Source, load_reproduction, read_reproduction
+from analysis.paper import table_page
+from analysis.paper.comparisons import printed_table
+from analysis.paper.numbers import Value, load_paper
+from analysis.paper.reproduction import SOURCE, CellPlan, Source, load_reproduction, read_reproduction
+from analysis.paper.tables import MadeTable, Records, make_table, verdict
 from analysis.tables import NO_VALUE, markdown, said
-from rtpo.config import PROJECT
 from rtpo.errors import DataError
+from rtpo.run.config import PROJECT
 
 PAPER, TOY = "a100x8", "toy"
 MATH = ("aime24", "aime25", "amc23", "math500", "gsm8k", "oe_math")
@@ -475,7 +475,7 @@ def test_one_table_is_asked_for(results: Path, tmp_path: Path, capsys: pytest.Ca
 def test_the_committed_tables_are_those_of_the_committed_records(tmp_path: Path) -> None:
     for name in KEPT:
         (tmp_path / name).symlink_to(PROJECT / "results" / name, target_is_directory=True)
-    tables, page = PROJECT / "results" / "tables", PROJECT / "docs" / "tables.md"
+    tables, page = PROJECT / "results" / "tables", PROJECT / "docs" / "results" / "tables.md"
     assert main(["--results", str(tmp_path), "--output", str(tables), "--page", str(page), "--check"]) == 0
 
 
@@ -737,5 +737,5 @@ def test_what_is_not_there_is_refused(old: str, new: str, message: str) -> None:
 
 
 def test_the_committed_page_has_the_papers_own_comparisons() -> None:
-    page = (PROJECT / "docs" / "tables.md").read_text(encoding="utf-8")
+    page = (PROJECT / "docs" / "results" / "tables.md").read_text(encoding="utf-8")
     assert page.endswith(markdown(printed_table(load_paper(), load_reproduction().printed)))

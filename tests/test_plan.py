@@ -12,15 +12,15 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from analysis.records import Run, load_runs
 from experiments import plan as command
-from rtpo.budget import Budget, Ledger
-from rtpo.config import PROJECT, RunConfig
 from rtpo.errors import ConfigError, DataError
-from rtpo.launch import load_experiment
-from rtpo.planning import Plan, plan
-from rtpo.planning_data import GIB, episodes, find_hardware, model_shape
-from rtpo.planning_memory import checkpoint_bytes, gpu_memory, gpu_problems, host_memory, longest_row, total
-from rtpo.planning_sketch import chance_of_ending, course, expected_turns, sketch
-from rtpo.planning_text import render
+from rtpo.harness.budget import Budget, Ledger
+from rtpo.planning.data import GIB, episodes, find_hardware, model_shape
+from rtpo.planning.memory import checkpoint_bytes, gpu_memory, gpu_problems, host_memory, longest_row, total
+from rtpo.planning.plan import Plan, plan
+from rtpo.planning.sketch import chance_of_ending, course, expected_turns, sketch
+from rtpo.planning.text import render
+from rtpo.run.config import PROJECT, RunConfig
+from rtpo.run.elements import load_experiment
 
 A100X8, ONE_H200, ONE_A100 = (find_hardware(name) for name in ("a100x8", "h200x1", "a100x1"))
 PAPER = ("profile=a100x8", "seed=0")

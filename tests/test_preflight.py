@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from experiments.preflight import main
-from rtpo import preflight
-from rtpo.config import PROJECT
 from rtpo.errors import MachineError
-from rtpo.launch import Experiment, load_experiment
-from rtpo.preflight import Gpu, gpus, memory_gib, problems
-from rtpo.records import RunFolder
-from rtpo.run import Progress, model_sha256
+from rtpo.planning import preflight
+from rtpo.planning.preflight import Gpu, gpus, memory_gib, problems
+from rtpo.run.config import PROJECT
+from rtpo.run.elements import Experiment, load_experiment
+from rtpo.run.records import RunFolder
+from rtpo.run.run import Progress, model_sha256
 
 ONE = ("algorithm=rtpo", "seed=0")
 TOY = ("profile=toy", "task=toy_math", *ONE)

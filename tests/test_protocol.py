@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rtpo.chat import ChatFormat
+from rtpo.core.chat import ChatFormat
 from rtpo.envs.tool_env import ToolEnv
 from rtpo.tools.base import Arguments, ToolResult
 from rtpo.tools.protocol import Call, Malformed, parse_calls, render_call, visible_text

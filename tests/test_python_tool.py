@@ -19,11 +19,14 @@ import psutil
 import pytest
 from ordinary_user import as_ordinary_user
 
-from rtpo.config import PROJECT
 from rtpo.errors import InfrastructureError, MachineError
-from rtpo.tools import python, python_pool, python_sandbox, python_seccomp
+from rtpo.run.config import PROJECT
 from rtpo.tools.base import Tool, ToolResult
-from rtpo.tools.python import PythonSettings, PythonTool, close_pools
+from rtpo.tools.python import pool as python_pool
+from rtpo.tools.python import python_seccomp
+from rtpo.tools.python import sandbox as python_sandbox
+from rtpo.tools.python import tool as python
+from rtpo.tools.python.tool import PythonSettings, PythonTool, close_pools
 from rtpo.types import ToolOutcome
 
 pytestmark = pytest.mark.needs("bwrap")
@@ -393,7 +396,7 @@ def test_nothing_runs_after_a_pool_is_closed() -> None:
 def test_nothing_runs_after_its_process_was_killed(settings: str, code: str, processes: int) -> None:
     program = (
         "import asyncio, sys\n"
-        "from rtpo.tools.python import PythonSettings, PythonTool\n"
+        "from rtpo.tools.python.tool import PythonSettings, PythonTool\n"
         f"tool = PythonTool(PythonSettings(workers=1, {settings}))\n"
         f"asyncio.run(tool.call({{'code': {code!r}}}, []))\n"
     )
@@ -557,8 +560,8 @@ def test_less_isolation_is_used_where_it_is_asked_for() -> None:
         "import asyncio, json, os, sys, tempfile\n"
         f"sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
         "from test_python_tool import SENT_AWAY, WEAKER, run\n"
-        "from rtpo.tools.python import close_pools\n"
-        "from rtpo.tools.python_sandbox import ENVIRONMENT\n"
+        "from rtpo.tools.python.tool import close_pools\n"
+        "from rtpo.tools.python.sandbox import ENVIRONMENT\n"
         "with tempfile.NamedTemporaryFile() as file:\n"
         "    facts = WEAKER.check()\n"
         "    found = [run(f'PATH = {file.name!r}\\n{SENT_AWAY}', settings=WEAKER).output, sorted(ENVIRONMENT)]\n"

@@ -15,13 +15,13 @@ from conftest import compose_config, harness_on
 from methods import NAMES
 
 from experiments.train import train
-from rtpo.booking.tasks import needs_write
-from rtpo.config import RunConfig
 from rtpo.data.prepare import DataFolder
 from rtpo.data.records import Record, write_records
-from rtpo.run import StopRequest
-from rtpo.tasks import load_tasks
-from rtpo.tools.search_bm25 import build_index
+from rtpo.envs.booking.tasks import needs_write
+from rtpo.run.config import RunConfig
+from rtpo.run.run import StopRequest
+from rtpo.run.tasks import load_tasks
+from rtpo.tools.search.bm25 import build_index
 from rtpo.toy.byte_model import Overfit, overfit
 
 pytestmark = pytest.mark.needs("bwrap")

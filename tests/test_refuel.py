@@ -31,7 +31,7 @@ from scripted import (
 from test_tabular import RecordingHarness, harness_on, lure, random_logits, random_mdp
 
 from baselines.refuel import REFUELConfig, pair_rows, step
-from rtpo.tabular import tasks
+from rtpo.theory.tabular import tasks
 from rtpo.types import Grade, GradeOutcome, Role, TrainRow
 from rtpo.verbs import SquaredPair, TokenClip
 

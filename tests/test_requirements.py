@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from experiments.resolve_packages import CUDA, FROM_SOURCE, PYTHON, check, pins, resolve
-from rtpo.config import PROJECT
+from experiments.maintenance.resolve_packages import CUDA, FROM_SOURCE, PYTHON, check, pins, resolve
 from rtpo.errors import DataError, MachineError
+from rtpo.run.config import PROJECT
 
 REQUIREMENTS = PROJECT / "requirements"
 CPU, GPU = (pins((REQUIREMENTS / f"{name}.txt").read_text()) for name in ("cpu", "gpu"))
 FOLDERS = ("rtpo", "baselines", "analysis", "experiments", "tests")
-APART = {"tau2": "docs/airline.md", "vllm": "a rebuild for CPUs, an extra"}
+APART = {"tau2": "docs/run/airline.md", "vllm": "a rebuild for CPUs, an extra"}
 """installed apart, and where that is said; vLLM is in the GPU set"""
 ALIKE = (
     "verl",
@@ -45,8 +45,8 @@ def imported() -> set[str]:
                 found |= {alias.name.split(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module is not None:
                 found.add(node.module.split(".")[0])
-    own = {path.stem for folder in ("tests", "rtpo/tools") for path in (PROJECT / folder).glob("*.py")} | set(FOLDERS)
-    return found - own - set(sys.stdlib_module_names)
+    own = {path.stem for folder in ("tests", "rtpo/tools/python") for path in (PROJECT / folder).glob("*.py")}
+    return found - own - set(FOLDERS) - set(sys.stdlib_module_names)
 
 
 def test_every_import_is_in_both_sets() -> None:

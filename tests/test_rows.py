@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rtpo.chat import ThinkTags
-from rtpo.contexts import next_context
+from rtpo.core.chat import ThinkTags
+from rtpo.core.contexts import next_context
 from rtpo.errors import NonFinite
 from rtpo.rows import recorded_rows, trajectory_rows, turn_row
 from rtpo.types import (

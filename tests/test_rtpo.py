@@ -21,11 +21,11 @@ from scripted import (
     solver,
 )
 
-from rtpo.backend import StepResult
-from rtpo.envs.toy_math import ToyMathEnv
-from rtpo.packing import Packed
+from rtpo.core.packing import Packed
+from rtpo.engines.backend import StepResult
+from rtpo.envs.toy.math import ToyMathEnv
+from rtpo.envs.toy.math_problems import problems
 from rtpo.rtpo import RTPOConfig, check, rollouts_per_task, sibling_rows, step
-from rtpo.toy.math_problems import problems
 from rtpo.types import Boundary, Floats, Grade, GradeOutcome, Group, Role, Rollout, TrainRow
 from rtpo.verbs import Loss, TokenClip
 

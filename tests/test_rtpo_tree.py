@@ -34,10 +34,10 @@ from scripted import (
 )
 
 from rtpo.credit import group_advantages
-from rtpo.envs.toy_math import ToyMathEnv
+from rtpo.envs.toy.math import ToyMathEnv
+from rtpo.envs.toy.math_problems import problems
 from rtpo.errors import ConfigError
 from rtpo.rtpo_tree import RTPOTreeConfig, Tree, most_open, prompt_rewards, rollouts_per_task, spread, step
-from rtpo.toy.math_problems import problems
 from rtpo.types import Grade, GradeOutcome, Role, Rollout, Termination
 from rtpo.verbs import TokenClip
 

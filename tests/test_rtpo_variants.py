@@ -30,9 +30,9 @@ from scripted import (
     solver,
 )
 
+from rtpo.envs.toy.math_problems import problems
 from rtpo.errors import ConfigError
 from rtpo.rtpo import RTPOConfig, rollouts_per_task, sibling_rows, stale_returns, step
-from rtpo.toy.math_problems import problems
 from rtpo.types import Grade, GradeOutcome, Group, Role, Rollout, TrainRow
 from rtpo.verbs import TokenClip
 

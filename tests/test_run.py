@@ -17,12 +17,12 @@ from whole_runs import GRPO, StopAt, assert_same_run, config_in, lines
 from analysis.measures import training_curve
 from analysis.records import load_run
 from experiments.train import train
-from rtpo.config import RunConfig
-from rtpo.envs import ENVIRONMENTS
-from rtpo.envs.toy_math import ToyMathEnv
+from rtpo.envs.registry import ENVIRONMENTS
+from rtpo.envs.toy.math import ToyMathEnv
 from rtpo.errors import DataError, MachineError, Stopped
-from rtpo.records import LINE_FILES, RunFolder
-from rtpo.run import StopRequest
+from rtpo.run.config import RunConfig
+from rtpo.run.records import LINE_FILES, RunFolder
+from rtpo.run.run import StopRequest
 from rtpo.types import Grade, GradeOutcome
 from rtpo.verl_harness.tracking import Tracking
 

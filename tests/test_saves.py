@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rtpo.errors import DataError, Held
-from rtpo.records import LINE_FILES, RunFolder, sha256
+from rtpo.run.records import LINE_FILES, RunFolder, sha256
 
 
 def save(folder: RunFolder, name: str, keep: int) -> None:

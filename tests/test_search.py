@@ -14,15 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
+from rtpo.engines.http_client import RequestSettings
 from rtpo.errors import DataError
-from rtpo.http_client import RequestSettings
 from rtpo.tools.base import Tool, ToolResult
-from rtpo.tools.search import SearchSettings, SearchTool, SearchWorld
-from rtpo.tools.search_bm25 import Bm25Settings, build_index
-from rtpo.tools.search_http import HttpSettings
-from rtpo.tools.search_replay import Memory, Recording, ReplaySettings, read_recording
-from rtpo.tools.search_text import NO_RESULTS, Passage, normalise_query, render
-from rtpo.tools.search_web import WebSettings
+from rtpo.tools.search.bm25 import Bm25Settings, build_index
+from rtpo.tools.search.http import HttpSettings
+from rtpo.tools.search.replay import Memory, Recording, ReplaySettings, read_recording
+from rtpo.tools.search.text import NO_RESULTS, Passage, normalise_query, render
+from rtpo.tools.search.tool import SearchSettings, SearchTool, SearchWorld
+from rtpo.tools.search.web import WebSettings
 from rtpo.types import ToolOutcome
 
 PASSAGES = Path(__file__).parent / "fixtures" / "passages.jsonl"

@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
-from experiments.bench_search import bench
+from experiments.benchmarks.search import bench
 from experiments.build_index import main
-from rtpo.config import PROJECT
 from rtpo.errors import DataError, Held
-from rtpo.tools.search_bm25 import FILES, MANIFEST, Bm25Backend, Bm25Index, _alone_in, build_index, tokens
+from rtpo.run.config import PROJECT
+from rtpo.tools.search.bm25 import FILES, MANIFEST, Bm25Backend, Bm25Index, _alone_in, build_index, tokens
 
 PASSAGES = Path(__file__).parent / "fixtures" / "passages.jsonl"
 

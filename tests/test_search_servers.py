@@ -20,15 +20,15 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from rtpo import http_client
-from rtpo.config import PROJECT
+from rtpo.engines import http_client
+from rtpo.engines.http_client import Pace, RequestSettings
 from rtpo.errors import ConfigError, InfrastructureError, MachineError
-from rtpo.http_client import Pace, RequestSettings
+from rtpo.run.config import PROJECT
 from rtpo.tools.base import ToolResult
-from rtpo.tools.search import SearchSettings, SearchWorld
-from rtpo.tools.search_http import HttpSettings
-from rtpo.tools.search_replay import ReplaySettings
-from rtpo.tools.search_web import WebSettings
+from rtpo.tools.search.http import HttpSettings
+from rtpo.tools.search.replay import ReplaySettings
+from rtpo.tools.search.tool import SearchSettings, SearchWorld
+from rtpo.tools.search.web import WebSettings
 from rtpo.types import ToolOutcome
 
 pytestmark = pytest.mark.filterwarnings("error")  # connections left open among them
@@ -520,8 +520,8 @@ def test_processes_with_one_cache_see_one_world(server: Server, tmp_path: Path) 
     changing(server)
     program = (
         "import asyncio, sys\n"
-        "from rtpo.tools.search import SearchSettings, SearchWorld\n"
-        "from rtpo.tools.search_http import HttpSettings\n"
+        "from rtpo.tools.search.tool import SearchSettings, SearchWorld\n"
+        "from rtpo.tools.search.http import HttpSettings\n"
         "world = SearchWorld(SearchSettings('http', http=HttpSettings(sys.argv[1]), cache=sys.argv[2]))\n"
         "print('ready', flush=True)\n"
         "input()\n"

@@ -39,7 +39,7 @@ from scripted import (
 from test_tabular import harness_on, lure
 
 from baselines.seeupo import SeeUPOConfig, move, step
-from rtpo.tabular import tasks
+from rtpo.theory.tabular import tasks
 from rtpo.types import Floats, Role, Rollout, TrainRow
 from rtpo.verbs import Loss, SequenceClip
 

@@ -10,8 +10,8 @@ import yaml
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
-from analysis.settings import METHODS, Setting, read_settings
-from rtpo.config import PROJECT
+from analysis.pages.settings import METHODS, Setting, read_settings
+from rtpo.run.config import PROJECT
 
 CONFIGS = PROJECT / "configs"
 SOURCED = {
@@ -99,8 +99,8 @@ def test_every_value_has_a_source(file: str) -> None:
 
 
 def test_sources_are_in_the_paper_or_among_the_deviations() -> None:
-    rows = re.findall(r"^\| (\w+) \|", (PROJECT / "docs" / "deviations.md").read_text(), re.MULTILINE)
-    tables = yaml.safe_load((PROJECT / "analysis" / "paper.yaml").read_text())["tables"]
+    rows = re.findall(r"^\| (\w+) \|", (PROJECT / "docs" / "method" / "deviations.md").read_text(), re.MULTILINE)
+    tables = yaml.safe_load((PROJECT / "analysis" / "paper" / "paper.yaml").read_text())["tables"]
     found = [one.source for file in CONFIGS.rglob("*.yaml") for one in read_settings(file) if one.source is not None]
     assert len(found) > 150
     for source in found:

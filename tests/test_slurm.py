@@ -18,10 +18,10 @@ import pytest
 from hydra import compose, initialize_config_dir
 
 from experiments import launch
-from rtpo.config import PROJECT
 from rtpo.errors import ConfigError, MachineError
-from rtpo.launch import experiments
-from rtpo.records import RunFolder
+from rtpo.run.config import PROJECT
+from rtpo.run.elements import experiments
+from rtpo.run.records import RunFolder
 
 CLUSTER = os.environ.get("RTPO_SLURM")
 on_slurm = pytest.mark.needs("slurm")

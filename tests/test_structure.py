@@ -10,23 +10,24 @@ from pathlib import Path
 import pytest
 
 from rtpo.algorithms import MODULES
-from rtpo.config import PROJECT
-from rtpo.tools.python_sandbox import PROGRAM
+from rtpo.run.config import PROJECT
+from rtpo.tools.python.sandbox import PROGRAM
 
 PACKAGES = ("rtpo", "baselines", "analysis", "experiments")
 VERL = PROJECT / "rtpo" / "verl_harness"
 HEAVY = ("verl", "vllm", "ray")
 ALGORITHMS = tuple((PROJECT / Path(*module.split("."))).with_suffix(".py") for module in MODULES.values())
 REGISTRY = PROJECT / "rtpo" / "algorithms.py"
+APART = {"theory", "data"}
+"""rooms of rtpo/ that may name algorithms: their experiments on tables, and data sets that authors of one published"""
 HARNESS = tuple(
     path
-    for folder in (PROJECT / "rtpo", VERL)
-    for path in sorted(folder.glob("*.py"))
-    if path not in (*ALGORITHMS, REGISTRY)
+    for path in sorted((PROJECT / "rtpo").rglob("*.py"))
+    if path not in (*ALGORITHMS, REGISTRY) and path.relative_to(PROJECT).parts[1] not in APART
 )
 VOCABULARY = {"rtpo.credit", "rtpo.rows", "rtpo.types", "rtpo.verbs"}
 """what an algorithm may import of the project, beside another algorithm"""
-CREDITED = {"rtpo.verbs": ["GSPO", "REFUEL"], "rtpo.losses": ["GSPO"]}
+CREDITED = {"rtpo.verbs": ["GSPO", "REFUEL"], "rtpo.core.losses": ["GSPO"]}
 """losses that say whose they are"""
 NAMES = re.compile(r"(?<![a-z])(seeupo|arpo|tree_?grpo|refuel|grpo|gspo|vanilla)", re.IGNORECASE)
 
@@ -72,7 +73,7 @@ def compared_strings(tree: ast.AST) -> Iterator[str]:
 def test_all_but_the_verl_package_imports_without_verl_ray_and_vllm() -> None:
     # its folder is no package where it runs
     modules = [module_name(path) for path in sources() if VERL not in path.parents and path != PROGRAM]
-    assert {"rtpo.run", "rtpo.rtpo", "baselines.grpo", "experiments.train"} <= set(modules)
+    assert {"rtpo.run.run", "rtpo.rtpo", "baselines.grpo", "experiments.train"} <= set(modules)
     program = (
         "import importlib, sys\n"
         f"for name in {modules}: importlib.import_module(name)\n"
@@ -97,7 +98,13 @@ def test_the_verl_package_does_import_verl() -> None:
 
 def test_every_file_of_the_harness_is_looked_at() -> None:
     names = {module_name(path) for path in HARNESS}
-    assert {"rtpo.harness", "rtpo.config", "rtpo.tasks", "rtpo.records", "rtpo.verl_harness.backend"} <= names
+    assert {
+        "rtpo.harness.harness",
+        "rtpo.run.config",
+        "rtpo.run.tasks",
+        "rtpo.run.records",
+        "rtpo.verl_harness.backend",
+    } <= names
     assert not names & {*MODULES.values(), "rtpo.algorithms"}
     assert all(path.is_file() for path in ALGORITHMS)
 

@@ -14,15 +14,15 @@ from methods import NAMES
 from baselines import grpo
 from rtpo import rtpo
 from rtpo.algorithms import load_algorithm
-from rtpo.budget import Budget, Ledger
+from rtpo.core.losses import TokenBatch
+from rtpo.core.losses import loss as loss_of
 from rtpo.credit import sibling_advantages
-from rtpo.diagnostics import zero_advantage
 from rtpo.errors import BudgetExceeded, ConfigError, DataError, NonFinite, StaleEngine
-from rtpo.losses import TokenBatch
-from rtpo.losses import loss as loss_of
-from rtpo.mdp import MDP, Table, action_values, advantages, backward_induction, state_values, value
+from rtpo.harness.budget import Budget, Ledger
+from rtpo.harness.diagnostics import zero_advantage
 from rtpo.rows import trajectory_rows, turn_row
-from rtpo.tabular import TabularHarness, log_softmax, softmax, start_task, tasks
+from rtpo.theory.mdp import MDP, Table, action_values, advantages, backward_induction, state_values, value
+from rtpo.theory.tabular import TabularHarness, log_softmax, softmax, start_task, tasks
 from rtpo.types import Group, OldLogprobs, Role, Task, Termination, TrainRow
 from rtpo.verbs import AlgorithmConfig, Harness, Loss, SequenceClip, SquaredPair, TokenClip, Update
 
@@ -99,7 +99,7 @@ def harness_on(mdp: MDP, *, reserve: int = 1_000_000, learning_rate: float = 1.0
 def train(
     method: Any, config: AlgorithmConfig, mdp: MDP, steps: int, learning_rate: float, seed: int
 ) -> TabularHarness:
-    """A run as rtpo.run's: reserve the worst case, synchronise, let the algorithm do a step."""
+    """A run as rtpo.run.run's: reserve the worst case, synchronise, let the algorithm do a step."""
     harness = TabularHarness(mdp, Ledger(Budget(1_000_000)), learning_rate=learning_rate, seed=seed)
     taken = tasks(mdp)
     for step in range(steps):

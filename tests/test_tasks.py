@@ -9,12 +9,12 @@ from types import ModuleType
 import pytest
 from conftest import compose_config
 
+from rtpo.core.splits import SPLITS, split_of
 from rtpo.data.records import Record, write_records
-from rtpo.envs import ENVIRONMENTS
+from rtpo.envs.registry import ENVIRONMENTS
+from rtpo.envs.toy import knowledge_problems, math_problems
 from rtpo.errors import ConfigError, DataError
-from rtpo.splits import SPLITS, split_of
-from rtpo.tasks import check_splits, load_tasks
-from rtpo.toy import knowledge_problems, math_problems
+from rtpo.run.tasks import check_splits, load_tasks
 from rtpo.types import Task
 
 

@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from analysis import theory, theory_claims
-from analysis.theory_records import (
+from analysis.theory import claims as theory_claims
+from analysis.theory import page as theory
+from analysis.theory.records import (
     CONTRADICTED,
     SUPPORTED,
     UNDECIDED,
@@ -25,10 +26,15 @@ from analysis.theory_records import (
     quantile,
 )
 from experiments import theory as command
-from experiments import theory_mdps
-from experiments.theory_continuation import ContinuationSettings, tail_weights, watched
-from experiments.theory_credit import CreditSettings, harness_on, sibling_credit
-from experiments.theory_mdps import (
+from rtpo import rtpo
+from rtpo.errors import DataError
+from rtpo.rtpo import RTPOConfig
+from rtpo.run.config import PROJECT
+from rtpo.theory import mdps as theory_mdps
+from rtpo.theory.continuation import ContinuationSettings, tail_weights, watched
+from rtpo.theory.credit import CreditSettings, harness_on, sibling_credit
+from rtpo.theory.mdp import MDP, Table, action_values, advantages, backward_induction, value
+from rtpo.theory.mdps import (
     decision_gap,
     deviations,
     greedy,
@@ -42,13 +48,8 @@ from experiments.theory_mdps import (
     visits,
     weight_moments,
 )
-from experiments.theory_order import OrderSettings, Regime, forward, in_order
-from rtpo import rtpo
-from rtpo.config import PROJECT
-from rtpo.errors import DataError
-from rtpo.mdp import MDP, Table, action_values, advantages, backward_induction, value
-from rtpo.rtpo import RTPOConfig
-from rtpo.tabular import softmax, tasks
+from rtpo.theory.order import OrderSettings, Regime, forward, in_order
+from rtpo.theory.tabular import softmax, tasks
 from rtpo.types import Role
 
 CONFIG = RTPOConfig("rtpo", "rtpo", kl=0.0, trunks=12, group_size=4)
@@ -283,9 +284,9 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     project = tmp_path_factory.mktemp("project")
     for theorem, settings in TINY.items():
         command.measure(theorem, project / "results" / "theory", settings)
-    (project / "docs").mkdir()
+    (project / "docs" / "results").mkdir(parents=True)
     blocks = "".join(f"<!-- theory:{name} -->\n<!-- theory end -->\n" for name in theory.BLOCKS)
-    (project / "docs" / "theory.md").write_text(blocks)
+    (project / "docs" / "results" / "theory.md").write_text(blocks)
     return project
 
 
@@ -320,7 +321,7 @@ def test_the_same_settings_give_the_same_lines(tiny: Path, tmp_path: Path) -> No
 
 
 def test_a_page_is_filled_and_checked(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    page, arguments = project / "docs" / "theory.md", ["--project", str(project)]
+    page, arguments = project / "docs" / "results" / "theory.md", ["--project", str(project)]
     assert theory.main([*arguments, "--check"]) == 1
     assert theory.main(arguments) == 0
     assert theory.main([*arguments, "--check"]) == 0
@@ -328,12 +329,12 @@ def test_a_page_is_filled_and_checked(project: Path, capsys: pytest.CaptureFixtu
     text = page.read_text()
     page.write_text(text.replace("| 2 | 16 |", "| 2 | 17 |").replace("| 16 ", "| 17 "))
     assert page.read_text() != text
-    (project / "docs" / "theory_3.png").unlink()
+    (project / "docs" / "results" / "theory_3.png").unlink()
     capsys.readouterr()
     assert theory.main([*arguments, "--check"]) == 1
     assert [line.partition(" is not")[0] for line in capsys.readouterr().err.splitlines()] == [
         str(page),
-        str(project / "docs" / "theory_3.png"),
+        str(project / "docs" / "results" / "theory_3.png"),
     ]
 
 
@@ -413,6 +414,6 @@ def test_other_manifests_are_refused(project: Path, change: dict[str, int], mess
     ],
 )
 def test_a_block_that_cannot_be_is_refused(project: Path, page: str, message: str) -> None:
-    (project / "docs" / "theory.md").write_text(page)
+    (project / "docs" / "results" / "theory.md").write_text(page)
     with pytest.raises(DataError, match=message):
-        theory.filled(project / "docs" / "theory.md", project / "results" / "theory")
+        theory.filled(project / "docs" / "results" / "theory.md", project / "results" / "theory")

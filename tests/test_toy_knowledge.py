@@ -21,17 +21,12 @@ from transformers import Qwen3ForCausalLM
 
 import rtpo.toy.warm_start as toy
 from experiments import quickstart
-from experiments.warm_start import main
-from rtpo.chat import ChatFormat
-from rtpo.engine import Generation, Request
-from rtpo.envs.toy_knowledge import ToyKnowledgeEnv
-from rtpo.episodes import EpisodeLimits, EpisodeWorld, Plan, run_episodes
-from rtpo.errors import ConfigError, DataError
-from rtpo.records import sha256
-from rtpo.splits import split_of
-from rtpo.toy.demonstrator import Demonstration
-from rtpo.toy.knowledge_demonstrator import SlipRates, demonstrate
-from rtpo.toy.knowledge_problems import (
+from experiments.maintenance.warm_start import main
+from rtpo.core.chat import ChatFormat
+from rtpo.core.splits import split_of
+from rtpo.engines.base import Generation, Request
+from rtpo.envs.toy.knowledge import ToyKnowledgeEnv
+from rtpo.envs.toy.knowledge_problems import (
     DISTRACTED,
     ENTITIES,
     HOPS,
@@ -42,6 +37,11 @@ from rtpo.toy.knowledge_problems import (
     problems,
     read_problems,
 )
+from rtpo.errors import ConfigError, DataError
+from rtpo.harness.episodes import EpisodeLimits, EpisodeWorld, Plan, run_episodes
+from rtpo.run.records import sha256
+from rtpo.toy.demonstrator import Demonstration
+from rtpo.toy.knowledge_demonstrator import SlipRates, demonstrate
 from rtpo.toy.tokenizer import STOP, WORDS, build_tokenizer, encode_strict
 from rtpo.types import Feedback, Grade, Message, Opening, Role, StopReason, Task, ToolOutcome, ToolUse, as_ids
 
@@ -268,7 +268,7 @@ def test_a_final_reply_is_graded_by_its_last_box_after_thinking(reply: str, rewa
 
 def test_digests_are_equal_across_processes() -> None:
     program = (
-        "import asyncio; from rtpo.envs.toy_knowledge import ToyKnowledgeEnv\n"
+        "import asyncio; from rtpo.envs.toy.knowledge import ToyKnowledgeEnv\n"
         "from rtpo.types import StopReason, Task\n"
         f"env = ToyKnowledgeEnv(); asyncio.run(env.reset({TASK!r}))\n"
         f"asyncio.run(env.step({FIRST!r}, StopReason.STOP))\n"

@@ -15,16 +15,16 @@ from hypothesis import strategies as st
 from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerFast
 
 import rtpo.toy.warm_start as toy
-from experiments.warm_start import main
-from rtpo.chat import ChatFormat
-from rtpo.contexts import next_context
-from rtpo.envs.toy_math import ToyMathEnv
+from experiments.maintenance.warm_start import main
+from rtpo.core.chat import ChatFormat
+from rtpo.core.contexts import next_context
+from rtpo.core.splits import split_of
+from rtpo.envs.toy.knowledge_problems import ENTITIES, RELATIONS
+from rtpo.envs.toy.math import ToyMathEnv
+from rtpo.envs.toy.math_problems import Problem, parse_question, problems, read_problems
 from rtpo.errors import ConfigError, DataError
-from rtpo.records import sha256
-from rtpo.splits import split_of
-from rtpo.toy.knowledge_problems import ENTITIES, RELATIONS
+from rtpo.run.records import sha256
 from rtpo.toy.math_demonstrator import SlipRates, demonstrate
-from rtpo.toy.math_problems import Problem, parse_question, problems, read_problems
 from rtpo.toy.tokenizer import MARKUP, NUMBERS, WORDS, build_tokenizer, encode_strict
 from rtpo.types import Feedback, Grade, Message, Opening, StopReason, Task, ToolOutcome, ToolUse, as_ids
 
@@ -288,7 +288,7 @@ def test_misuse_is_refused() -> None:
 
 def test_digests_are_equal_across_processes() -> None:
     program = (
-        "import asyncio; from rtpo.envs.toy_math import ToyMathEnv; from rtpo.types import StopReason, Task\n"
+        "import asyncio; from rtpo.envs.toy.math import ToyMathEnv; from rtpo.types import StopReason, Task\n"
         f"env = ToyMathEnv(); asyncio.run(env.reset({TASK!r})); asyncio.run(env.step({CALL!r}, StopReason.STOP))\n"
         "print(env.snapshot().digest)"
     )

@@ -11,11 +11,11 @@ from synthetic_runs import answers, write_run
 from whole_runs import SMALL
 
 from analysis.records import load_run
-from experiments.pack import pack
+from experiments.maintenance.pack import pack
 from experiments.toy_study import PARTS, STUDY, Study, missing, train_part
 from rtpo.errors import ConfigError, DataError
-from rtpo.records import LINE_FILES
-from rtpo.run import StopRequest
+from rtpo.run.records import LINE_FILES
+from rtpo.run.run import StopRequest
 
 TINY: dict[str, Any] = {
     "settings": [*SMALL, "evaluation.every_rollouts=30", "samples_per_rollout=0"],

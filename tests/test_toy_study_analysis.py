@@ -10,13 +10,16 @@ import yaml
 from PIL import Image
 from synthetic_runs import answers, empty_update, step, update, write_realistic_run, write_run
 
-from analysis import measures, readme, toy_figures, toy_study
-from analysis.claims import CLAIMS, MEASURES, Claim, Finding, claims_table, finding, outcome, verdict, verdict_lines
+from analysis import measures
+from analysis.claims.toy import CLAIMS, MEASURES, Claim, Finding, claims_table, finding, outcome, verdict, verdict_lines
 from analysis.intervals import Interval
 from analysis.labels import TITLES, styles
+from analysis.pages import blocks as readme
 from analysis.records import RunGroup, load_runs, over_warm_starts
 from analysis.tables import NO_VALUE, NOT_RUN, Table
-from analysis.toy_records import TRAINED, StudyRecords, load_study, missing_lines
+from analysis.toy_study import figures as toy_figures
+from analysis.toy_study import page as toy_study
+from analysis.toy_study.records import TRAINED, StudyRecords, load_study, missing_lines
 from experiments.toy_study import Study
 from rtpo.errors import DataError
 
@@ -378,7 +381,7 @@ def test_the_page_and_its_figures_are_checked(tmp_path: Path, capsys: pytest.Cap
     plan = tmp_path / readme.STUDY
     plan.parent.mkdir(parents=True)
     plan.write_text(yaml.safe_dump(PLAN))
-    page = tmp_path / "docs" / "toy_study.md"
+    page = tmp_path / "docs" / "results" / "toy_study.md"
     page.parent.mkdir()
     page.write_text(
         "<!-- generated:toy_study_settings -->\n<!-- end -->\n\n<!-- generated:toy_study -->\n<!-- end -->\n"
@@ -390,7 +393,7 @@ def test_the_page_and_its_figures_are_checked(tmp_path: Path, capsys: pytest.Cap
     assert "| `budget.rollouts` | `4096` |" in page.read_text()
     write_core(tmp_path / readme.STUDY_RESULTS)
     assert readme.main(check) == 1
-    assert "docs/toy_study_success.png is not what the records give" in capsys.readouterr().err
+    assert "docs/results/toy_study_success.png is not what the records give" in capsys.readouterr().err
     assert readme.main(write) == readme.main(check) == 0
     assert "](toy_study_success.png)" in page.read_text()
     assert {path.name for path in page.parent.glob("*.png")} == {

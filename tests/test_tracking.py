@@ -11,11 +11,11 @@ from conftest import compose_config
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from wandb.proto.wandb_internal_pb2 import Record
 
-from rtpo.budget import Budget, Ledger
-from rtpo.config import RunConfig
 from rtpo.errors import ConfigError
-from rtpo.records import RunFolder
-from rtpo.tracking import tracked_ledger, tracked_name, tracked_step
+from rtpo.harness.budget import Budget, Ledger
+from rtpo.run.config import RunConfig
+from rtpo.run.records import RunFolder
+from rtpo.run.tracking import tracked_ledger, tracked_name, tracked_step
 from rtpo.verl_harness.tracking import Tracking
 
 KEY = "0123456789" * 4

@@ -13,8 +13,8 @@ from pathlib import Path
 import psutil
 from whole_runs import assert_same_run, config_in, overrides_in
 
-from rtpo.config import PROJECT
-from rtpo.records import RunFolder
+from rtpo.run.config import PROJECT
+from rtpo.run.records import RunFolder
 
 SETTINGS = ("deterministic=true", "save.every_steps=1", "save.every_phases=1", "budget.rollouts=120")
 WEIGHTS = ("model_world_size_1_rank_0.pt", "optim_world_size_1_rank_0.pt")

@@ -12,13 +12,13 @@ from local_backend import LocalBackend
 
 from baselines import grpo
 from rtpo import rtpo
-from rtpo.config import RunConfig
-from rtpo.engine import Generation, Request
+from rtpo.core.packing import Packed, normalised_weights, pack
+from rtpo.engines.base import Generation, Request
+from rtpo.envs.toy.math_problems import problems
 from rtpo.errors import NonFinite, StaleEngine
-from rtpo.harness import AgentHarness
-from rtpo.packing import Packed, normalised_weights, pack
+from rtpo.harness.harness import AgentHarness
 from rtpo.rows import recorded_rows, trajectory_rows
-from rtpo.toy.math_problems import problems
+from rtpo.run.config import RunConfig
 from rtpo.types import Group, Role, TrainingContext, TrainRow
 from rtpo.verbs import Loss, SequenceClip, SquaredPair, TokenClip
 from rtpo.verl_harness.session import open_backend

@@ -16,16 +16,16 @@ from whole_runs import StopAt, assert_same_run, config_in, lines
 
 from experiments.export import export
 from experiments.train import train
-from rtpo.chat import ChatFormat
-from rtpo.config import RunConfig
-from rtpo.engine import Sampling
-from rtpo.episodes import EpisodeWorld, Plan, run_episodes
+from rtpo.core.chat import ChatFormat
+from rtpo.core.packing import Packed
+from rtpo.engines.base import Sampling
+from rtpo.envs.toy.math_problems import problems
 from rtpo.errors import DataError, Stopped
-from rtpo.packing import Packed
-from rtpo.records import RunFolder
-from rtpo.run import StopRequest
-from rtpo.tasks import load_tasks
-from rtpo.toy.math_problems import problems
+from rtpo.harness.episodes import EpisodeWorld, Plan, run_episodes
+from rtpo.run.config import RunConfig
+from rtpo.run.records import RunFolder
+from rtpo.run.run import StopRequest
+from rtpo.run.tasks import load_tasks
 from rtpo.toy.warm_start import local_engine
 from rtpo.types import Floats, Role
 from rtpo.verbs import Loss, SequenceClip, SquaredPair, TokenClip

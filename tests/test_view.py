@@ -16,15 +16,15 @@ from conftest import compose_config
 from crashing import run
 from transformers import AutoTokenizer
 
-from analysis.view import main, view
-from analysis.view_html import element, text
-from analysis.view_records import load_source
-from analysis.view_text import TextReader, pieces
-from experiments.pack import pack
-from rtpo.chat import ChatFormat
-from rtpo.config import PROJECT
-from rtpo.harness import Trained
-from rtpo.run import sample_line
+from analysis.view.__main__ import main, view
+from analysis.view.html import element, text
+from analysis.view.records import load_source
+from analysis.view.text import TextReader, pieces
+from experiments.maintenance.pack import pack
+from rtpo.core.chat import ChatFormat
+from rtpo.harness.harness import Trained
+from rtpo.run.config import PROJECT
+from rtpo.run.run import sample_line
 from rtpo.toy.byte_model import byte_tokenizer
 from rtpo.types import (
     Grade,

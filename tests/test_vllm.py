@@ -30,8 +30,8 @@ from engine_conformance import (
 from ray.exceptions import RayActorError, RayTaskError
 from transformers import Qwen3ForCausalLM
 
-from rtpo.decoder import Decoder
-from rtpo.engine import Generation, Request, Sampling
+from rtpo.engines.base import Generation, Request, Sampling
+from rtpo.engines.decoder import Decoder
 from rtpo.errors import InfrastructureError, NonFinite, StaleEngine
 from rtpo.types import Ids, StopReason, as_ids
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from conftest import compose_config
 
-from rtpo.config import RunConfig
-from rtpo.records import RunFolder
-from rtpo.run import StopRequest
+from rtpo.run.config import RunConfig
+from rtpo.run.records import RunFolder
+from rtpo.run.run import StopRequest
 
 SMALL = (
     "task.held_out.count=4",

@@ -13,7 +13,7 @@ import httpx
 
 from rtpo.data.registry import HUB
 from rtpo.errors import DataError
-from rtpo.records import disk_errors
+from rtpo.run.records import disk_errors
 
 TOKEN = "HF_TOKEN"
 """environment variable with a Hugging Face token, which is sent to the Hub alone"""

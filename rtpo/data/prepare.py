@@ -1,4 +1,4 @@
-"""The way of a set to its prepared file: raw file, problems, overlaps, sample, manifest (docs/data.md).
+"""The way of a set to its prepared file: raw file, problems, overlaps, sample, manifest (docs/run/data.md).
 
 In the data folder, written in this order:
 
@@ -23,7 +23,7 @@ from rtpo.data.records import Record, manifest_path, read_manifest, read_records
 from rtpo.data.registry import REGISTRY, UNVERIFIED, DataSet
 from rtpo.data.sources import Dropped, parse_file
 from rtpo.errors import DataError
-from rtpo.records import disk_errors, sha256, utc_now, write_whole
+from rtpo.run.records import disk_errors, sha256, utc_now, write_whole
 
 SCHEMA = 1
 """of manifests"""
@@ -94,7 +94,7 @@ class DataFolder:
         """
         known = self.registry[name]
         if known.parse is None:
-            raise DataError(f"{name} is no file but a part of a package: install {known.source} (docs/airline.md)")
+            raise DataError(f"{name} is no file but a part of a package: install {known.source} (docs/run/airline.md)")
         manifest = self._manifest(name)
         if manifest is not None and stand_in is None and self.is_ready(name):
             return manifest

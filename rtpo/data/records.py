@@ -1,4 +1,4 @@
-"""Prepared files: problems of any set in one shape, one JSON object a line (docs/data.md)."""
+"""Prepared files: problems of any set in one shape, one JSON object a line (docs/run/data.md)."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -6,12 +6,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rtpo.core.json_text import parse
 from rtpo.errors import DataError
-from rtpo.json_text import parse
-from rtpo.records import disk_errors, sha256, write_whole
+from rtpo.run.records import disk_errors, sha256, write_whole
 from rtpo.types import Task
 
-_REMEDY = "python experiments/prepare_data.py makes such files (docs/data.md)"
+_REMEDY = "python experiments/prepare_data.py makes such files (docs/run/data.md)"
 
 
 @dataclass(frozen=True, slots=True)

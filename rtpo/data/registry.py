@@ -1,7 +1,7 @@
 """The registry: every set of the paper, where it comes from and what is known of it.
 
 A revision or a checksum stands here only where the bytes were seen. Elsewhere it is `UNVERIFIED`: the first download
-records what it observed beside the data, and later ones are compared with that (docs/data.md).
+records what it observed beside the data, and later ones are compared with that (docs/run/data.md).
 """
 
 from dataclasses import dataclass

@@ -6,7 +6,7 @@ from typing import Any
 
 from rtpo.envs.tool_env import ToolEnv
 from rtpo.rewards.grading import GRADER, MathGrader
-from rtpo.tools.python import PythonSettings, PythonTool
+from rtpo.tools.python.tool import PythonSettings, PythonTool
 from rtpo.types import Grade, Task
 
 

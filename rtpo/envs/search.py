@@ -7,8 +7,8 @@ from rtpo.envs.math import calls_problems, limits_told
 from rtpo.envs.tool_env import ToolEnv
 from rtpo.rewards.qa_reward import QAReward, QASettings
 from rtpo.tools.base import Tool
-from rtpo.tools.python import PythonSettings, PythonTool
-from rtpo.tools.search import SearchSettings, SearchTool
+from rtpo.tools.python.tool import PythonSettings, PythonTool
+from rtpo.tools.search.tool import SearchSettings, SearchTool
 from rtpo.types import Grade, Task
 
 

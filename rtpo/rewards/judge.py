@@ -1,4 +1,4 @@
-"""An LLM that judges answers, on any server with OpenAI's chat completions (docs/rewards.md).
+"""An LLM that judges answers, on any server with OpenAI's chat completions (docs/run/rewards.md).
 
 It is asked at temperature 0 and must reply with one word, Correct or Incorrect. Its verdicts are kept on disk by what
 was asked, with all that was said, so that a verdict is bought once and can be looked at later.
@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any, Final, Literal
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
+from rtpo.engines.http_client import Client, RequestSettings, key_problems, read_key, url_problems
 from rtpo.errors import DataError, InfrastructureError, MachineError
-from rtpo.http_client import Client, RequestSettings, key_problems, read_key, url_problems
-from rtpo.records import disk_errors, utc_now
 from rtpo.rewards.qa import score
+from rtpo.run.records import disk_errors, utc_now
 from rtpo.types import Grade, GradeOutcome
 
 PROMPT: Final = """\

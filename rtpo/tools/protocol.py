@@ -13,7 +13,7 @@ from rtpo.types import Message, ToolOutcome, ToolUse
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 SHAPE = '{"name": ..., "arguments": {...}} between tool_call tags'
-"""how a call is written, for the policy; tags in what it is told would be broken up (`rtpo.chat`)"""
+"""how a call is written, for the policy; tags in what it is told would be broken up (`rtpo.core.chat`)"""
 CUT = Message("tool", "Error: the reply was cut at its token limit.")
 """what follows a reply that was cut before it made a call"""
 _DECODER = json.JSONDecoder()
@@ -39,7 +39,7 @@ class Malformed:
 
 
 def visible_text(reply: str) -> str:
-    """What a reply says after its thinking, and before any that is never closed: what `rtpo.contexts.strip_think`
+    """What a reply says after its thinking, and before any that is never closed: what `rtpo.core.contexts.strip_think`
     keeps."""
     return reply.rpartition("</think>")[2].partition("<think>")[0]
 

@@ -16,13 +16,13 @@ import torch
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
-from rtpo.chat import ChatFormat
-from rtpo.config import TaskConfig
-from rtpo.engine import Sampling
+from rtpo.core.chat import ChatFormat
+from rtpo.core.seeds import generator
+from rtpo.engines.base import Sampling
 from rtpo.envs.base import Env
-from rtpo.episodes import EpisodeWorld, Plan, run_episodes
 from rtpo.errors import ConfigError, DataError
-from rtpo.seeds import generator
+from rtpo.harness.episodes import EpisodeWorld, Plan, run_episodes
+from rtpo.run.config import TaskConfig
 from rtpo.toy.demonstrator import DemonstratedTurn, Demonstration
 from rtpo.toy.traces import TRACES
 from rtpo.toy.warm_start import FineTuning, Sample, local_engine, train, turn_samples

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from rtpo.envs.base import Env
+from rtpo.envs.toy.knowledge_problems import ENTITIES, MAX_TURNS, RELATIONS, Problem, parse_question
 from rtpo.toy.demonstrator import Demonstration, play_out
-from rtpo.toy.knowledge_problems import ENTITIES, MAX_TURNS, RELATIONS, Problem, parse_question
 from rtpo.toy.tokenizer import STOP
 from rtpo.types import Task
 

@@ -8,8 +8,8 @@ Canonical text has one space before each ordinary word and none around the tags,
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
+from rtpo.envs.toy.knowledge_problems import ENTITIES, RELATIONS
 from rtpo.errors import DataError
-from rtpo.toy.knowledge_problems import ENTITIES, RELATIONS
 
 PAD = "<|endoftext|>"
 START = "<|im_start|>"

@@ -6,7 +6,7 @@ Each is a list of replies, one a turn, without stop tokens. Whether one succeeds
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from rtpo.booking.demonstrations import scripts as booking_traces
+from rtpo.envs.booking.demonstrations import scripts as booking_traces
 from rtpo.errors import DataError
 from rtpo.tools.protocol import render_call
 from rtpo.types import Task

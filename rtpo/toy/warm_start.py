@@ -20,18 +20,19 @@ import torch.nn.functional as F
 import transformers
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
-from rtpo.chat import ChatFormat
-from rtpo.contexts import next_context
-from rtpo.decoder import Decoder
-from rtpo.engine import BatchingEngine, Generation, Request, Sampling
-from rtpo.envs import make_env
+from rtpo.core.chat import ChatFormat
+from rtpo.core.contexts import next_context
+from rtpo.core.seeds import generator
+from rtpo.engines.base import BatchingEngine, Generation, Request, Sampling
+from rtpo.engines.decoder import Decoder
 from rtpo.envs.base import Env, NoSettings
-from rtpo.episodes import EpisodeLimits, EpisodeWorld, Plan, run_episodes
+from rtpo.envs.registry import make_env
+from rtpo.envs.toy import knowledge_problems, math_problems
 from rtpo.errors import ConfigError, DataError
-from rtpo.records import sha256
+from rtpo.harness.episodes import EpisodeLimits, EpisodeWorld, Plan, run_episodes
 from rtpo.rows import trajectory_rows
-from rtpo.seeds import generator
-from rtpo.toy import knowledge_demonstrator, knowledge_problems, math_demonstrator, math_problems
+from rtpo.run.records import sha256
+from rtpo.toy import knowledge_demonstrator, math_demonstrator
 from rtpo.toy.demonstrator import Demonstration
 from rtpo.toy.tokenizer import build_tokenizer, encode_strict
 from rtpo.types import Ids, Role, Rollout, RolloutContext, StopReason, Task, as_ids

@@ -9,7 +9,7 @@ vllm_in_process  the same on vLLM's engine in this process: tests on a CPU build
 worker          verl's actor-rollout worker with our loss
 settings        verl's own config tree, composed and checked
 engines         engine clients: the embedded servers, verl's vLLM servers
-backend         worker group and engine as `rtpo.harness` drives them
+backend         worker group and engine as `rtpo.harness.harness` drives them
 session         one Ray start and a live backend from a run's configuration
 tracking        a run's numbers on verl's tracking backends
 stock           what stock verl needs on a CPU, for the benchmark against it

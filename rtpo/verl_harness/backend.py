@@ -23,10 +23,10 @@ from verl.utils import tensordict_utils as tu
 from verl.utils.config import omega_conf_to_dataclass
 from verl.workers.rollout.llm_server import LLMServerManager
 
-from rtpo.backend import StepResult, TokenScores
-from rtpo.engine import Engine
+from rtpo.core.packing import Packed
+from rtpo.engines.backend import StepResult, TokenScores
+from rtpo.engines.base import Engine
 from rtpo.errors import DataError, MachineError, StaleEngine
-from rtpo.packing import Packed
 from rtpo.types import Floats
 from rtpo.verbs import Loss, SquaredPair
 from rtpo.verl_harness import rollout_server
@@ -40,7 +40,7 @@ logging.getLogger("torch.fx._symbolic_trace").setLevel(logging.ERROR)
 
 
 class VerlBackend:
-    """`rtpo.backend.Backend` on verl's worker group, checkpoint manager and rollout servers."""
+    """`rtpo.engines.backend.Backend` on verl's worker group, checkpoint manager and rollout servers."""
 
     def __init__(self, settings: DictConfig, *, with_reference: bool) -> None:
         self._settings = settings

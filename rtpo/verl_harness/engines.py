@@ -1,4 +1,4 @@
-"""Engine clients in the driver: `rtpo.engine.Engine` over the embedded servers and over verl's vLLM servers."""
+"""Engine clients in the driver: `rtpo.engines.base.Engine` over the embedded servers and over verl's vLLM servers."""
 
 import asyncio
 import zlib
@@ -11,7 +11,7 @@ import ray
 from ray.exceptions import RayError, RayTaskError
 from verl.workers.rollout.llm_server import LLMServerClient
 
-from rtpo.engine import BatchingEngine, Generation, Request
+from rtpo.engines.base import BatchingEngine, Generation, Request
 from rtpo.errors import InfrastructureError, NonFinite, RTPOError
 from rtpo.types import Floats, StopReason, as_ids
 
@@ -44,7 +44,8 @@ class VllmEngine:
     """One asynchronous request a turn through verl's client, to `vllm_server.VllmServer`; vLLM batches them itself.
 
     A turn ends with `stop_id` and no other id, whatever the model's generation config names. vLLM looks at the id
-    before it looks at the limit, so a stop id in the last place that `max_tokens` leaves is STOP, as in `rtpo.decoder`.
+    before it looks at the limit, so a stop id in the last place that `max_tokens` leaves is STOP, as in
+    `rtpo.engines.decoder`.
     """
 
     def __init__(self, client: LLMServerClient, stop_id: int) -> None:

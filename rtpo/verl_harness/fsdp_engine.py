@@ -20,7 +20,7 @@ from verl.utils import tensordict_utils as tu
 from verl.utils.device import get_device_id
 from verl.workers.engine.utils import prepare_micro_batches
 
-from rtpo.packing import by_length
+from rtpo.core.packing import by_length
 
 _verl_wrap_targets = fsdp_utils._select_fsdp2_wrap_targets
 _verl_schedule = fsdp.FSDPEngine._build_lr_scheduler

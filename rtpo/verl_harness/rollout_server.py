@@ -1,4 +1,4 @@
-"""The embedded rollout server: `rtpo.decoder.Decoder` behind verl's rollout interface.
+"""The embedded rollout server: `rtpo.engines.decoder.Decoder` behind verl's rollout interface.
 
 Three parts, as verl wants them: a server actor that generates, a replica that launches it, and an adapter that sits in
 the trainer's worker and carries weights to it. Registered under the name `embedded`.
@@ -17,8 +17,8 @@ from verl.workers.rollout.base import _ROLLOUT_REGISTRY, BaseRollout
 from verl.workers.rollout.llm_server import LLMServerManager
 from verl.workers.rollout.replica import RolloutReplica, RolloutReplicaRegistry, TokenOutput
 
-from rtpo.decoder import Decoder
-from rtpo.engine import BatchingEngine, Generation, Request, Sampling
+from rtpo.engines.base import BatchingEngine, Generation, Request, Sampling
+from rtpo.engines.decoder import Decoder
 from rtpo.types import StopReason, as_ids
 
 NAME = "embedded"

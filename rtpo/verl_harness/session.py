@@ -14,9 +14,9 @@ import ray
 from omegaconf import DictConfig, OmegaConf
 from transformers import AutoTokenizer
 
-from rtpo.chat import ChatFormat
-from rtpo.config import ProfileConfig, RunConfig
+from rtpo.core.chat import ChatFormat
 from rtpo.errors import MachineError
+from rtpo.run.config import ProfileConfig, RunConfig
 
 if TYPE_CHECKING:
     from rtpo.verl_harness.backend import VerlBackend

@@ -16,8 +16,8 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import InstantiationException
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from rtpo.config import nearest
 from rtpo.errors import ConfigError
+from rtpo.run.config import nearest
 
 
 def verl_settings(overrides: DictConfig) -> DictConfig:

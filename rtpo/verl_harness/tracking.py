@@ -10,9 +10,9 @@ from typing import Any
 
 import yaml
 
-from rtpo.config import RunConfig
-from rtpo.records import RunFolder, write_whole
-from rtpo.tracking import check_backends, tracked_ledger, tracked_name
+from rtpo.run.config import RunConfig
+from rtpo.run.records import RunFolder, write_whole
+from rtpo.run.tracking import check_backends, tracked_ledger, tracked_name
 
 PROJECT_NAME = "rtpo"
 INIT_SECONDS, FINISH_SECONDS = 30, 60

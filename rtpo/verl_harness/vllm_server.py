@@ -119,7 +119,7 @@ class VllmServer(vLLMHttpServer):
         self, prompt_ids: list[int], sampling_params: dict[str, Any], request_id: str, *arguments: Any, **options: Any
     ) -> TokenOutput:
         """verl's answer with, in `extra_fields`, vLLM's `finish_reason` and the `top_logprobs` if they were asked for:
-        [n, top_logprobs] as `rtpo.engine.Generation` has them. Neither is there for a request vLLM never saw.
+        [n, top_logprobs] as `rtpo.engines.base.Generation` has them. Neither is there for a request vLLM never saw.
 
         Raises DataError for a context that is empty, holds ids outside the vocabulary or leaves no room for
         `max_tokens`, ConfigError for more `top_logprobs` than vLLM gives, StaleEngine without weights or if they change

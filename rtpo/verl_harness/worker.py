@@ -14,12 +14,12 @@ from verl.utils.device import get_device_name
 from verl.utils.distributed import initialize_global_process_group_ray
 from verl.workers.engine_workers import ActorRolloutRefWorker
 
-from rtpo.losses import TokenBatch, loss
+from rtpo.core.losses import TokenBatch, loss
 from rtpo.verl_harness.session import socket_word
 
 
 def row_loss(model_output: dict[str, Any], data: TensorDict, dp_group: Any = None) -> tuple[torch.Tensor, dict]:
-    """`rtpo.losses.loss` on a micro-batch in verl's no-padding layout.
+    """`rtpo.core.losses.loss` on a micro-batch in verl's no-padding layout.
 
     Position t of `log_probs` is the log-prob of id t + 1, so the fields that describe an id are rolled back by one; a
     row's first id is never trained, so nothing leaks into the row before.

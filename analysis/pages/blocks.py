@@ -1,0 +1,410 @@
+"""Draw the figures of docs/ and fill the generated blocks of README.md and docs/: python -m analysis.pages [--check]
+
+All from records. A block stands between `<!-- generated:NAME -->` and `<!-- end -->`, each alone on its line.
+"""
+
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from rtpo.run.command import Parser, command, folder
+
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+
+from analysis import since
+from analysis.make_figures import save_figure
+from analysis.make_tables import make_tables
+from analysis.pages import settings
+from analysis.plots import drawn_from, png_from, records_checksum
+from analysis.records import Run, complete_groups, load_runs
+from analysis.tables import NOT_RUN, narrowest, number
+from analysis.toy_study import figures as toy_figures
+from analysis.toy_study import page as toy_study
+from analysis.toy_study.records import StudyRecords, core_manifests, load_study
+from rtpo.algorithms import MODULES, load_algorithm
+from rtpo.errors import DataError
+from rtpo.planning.plan import plan
+from rtpo.planning.text import render
+from rtpo.run import archives
+from rtpo.run.records import PACKAGES
+
+PROJECT = Path(__file__).resolve().parents[2]
+EXPERIMENT = "reference"
+FIGURE = Path("docs", "results", "reference.png")
+BENCH = Path("results", "reference_bench")
+CLAIMS = Path("docs", "results", "claims.md")
+STUDY = Path("configs", "study", "toy.yaml")
+STUDY_RESULTS = Path("results", "toy")
+STUDY_FIGURES = {name: Path("docs", "results", f"toy_study_{name}.png") for name in toy_figures.FIGURES}
+PAPER = {
+    "task.max_turns": "3",
+    "task.max_prompt_tokens": "8192",
+    "task.max_turn_tokens": "4096",
+    "task.max_context_tokens": "32,768 (the model's)",
+    "task.train.count": "5,000",
+    "task.held_out.count": "benchmarks",
+    "budget.rollouts": "80,000",
+    "budget.tasks_per_step": "64",
+    "sampling.temperature": "0.9",
+    "optimizer.lr": "0.000001",
+    "optimizer.weight_decay": "0.01",
+    "optimizer.clip_grad": "not stated",
+    "algorithm.kl": "0.02",
+    "evaluation.samples": "not applicable",
+}
+"""what the paper states for math, beside the toy tasks' settings"""
+_BLOCK = re.compile(r"^<!-- generated:(\S+) -->\n(?:(?!<!-- generated:).*\n)*?<!-- end -->$", re.MULTILINE)
+_MARKER = re.compile(r"^<!-- (?:generated:\S+|end) -->$", re.MULTILINE)
+
+
+def quickstart(project: Path, page: Path) -> str:
+    """How the committed reference runs were made, and their tables."""
+    if not _manifests(project):
+        return f"{NOT_RUN}\n"
+    tables = [narrowest(table) for table in make_tables(project / "results", EXPERIMENT)]
+    return "\n".join([_how_made(load_runs(project / "results", EXPERIMENT)), *tables])
+
+
+def _how_made(runs: Sequence[Run]) -> str:
+    seeds, budgets, cpus = (
+        ", ".join(str(value) for value in sorted(set(values)))
+        for values in (
+            (run.manifest["seed"] for run in runs),
+            (number(run.ledger["budget"]["rollouts"], 0) for run in runs),
+            (run.manifest["machine"]["logical_cpus"] for run in runs),
+        )
+    )
+    seconds = median(float(run.manifest["wall_seconds"]) for run in runs)
+    return (
+        f"`python experiments/quickstart.py experiment_name={EXPERIMENT} seed=<seed>` for the seeds {seeds}: "
+        f"{len(runs)} runs, budget {budgets} rollouts a run. Training and evaluation took "
+        f"{number(seconds, 0)} s a run (median, start-up apart; logical CPUs: {cpus}). {since.note(runs)}\n"
+    )
+
+
+def figure(project: Path, page: Path) -> str:
+    """The figure of the reference runs."""
+    if not _manifests(project):
+        return f"{NOT_RUN}\n"
+    return (
+        f"![Reference runs: success, ratio and KL against training rollouts. Toy scale, not the paper's results.]"
+        f"({_link(project / FIGURE, page)})\n"
+    )
+
+
+def bench(project: Path, page: Path) -> str:
+    """The committed benchmark records beside their limits."""
+    records = [_read_json(path) for path in sorted((project / BENCH).glob("*.json"))]
+    if not records:
+        return f"{NOT_RUN}\n"
+    records.sort(key=lambda record: str(record["cases"][0]["part"]))
+    rows = [
+        (
+            case["part"],
+            case["name"].replace("|", r"\|"),
+            f"{case['value']:.3g} {case['unit']}",
+            f"{'≥' if case['more_is_better'] else '≤'} {case['limit']:g} {case['unit']}",
+            "within" if case["within"] else "not within",
+            f"{case['load_before']:.1f}",
+            f"{record['machine']['processor']}, {record['machine']['logical_cpus']} logical CPUs",
+        )
+        for record in records
+        for case in record["cases"]
+    ]
+    return _table(("Part", "What", "Measured", "Limit", "Verdict", "Load average", "Machine"), rows) + "".join(
+        f"\nPart {', '.join(sorted({case['part'] for case in record['cases']}))}: medians of at most "
+        f"{record['repeats']} timings; started {record['started']}, at commit {record['commit'][:12]}"
+        f"{' (changed)' if record['dirty'] else ''}.\n"
+        for record in records
+    )
+
+
+def warm_start(project: Path, page: Path) -> str:
+    """What the shipped toy models are and how well they do before training."""
+    columns = [_warm_start(project / "rtpo" / "toy" / name) for name in ("warm_start_math", "warm_start_knowledge")]
+    return _table(
+        ("What", "Toy math", "Toy knowledge"), [(what, *(column[what] for column in columns)) for what in columns[0]]
+    )
+
+
+def _warm_start(folder: Path) -> dict[str, str]:
+    record, model = (_read_json(folder / name) for name in ("warm_start.json", "config.json"))
+    settings, held_out = record["settings"], record["held_out"]
+    return {
+        "Parameters": f"{record['parameters']:,}",
+        "Vocabulary, tokens": f"{model['vocab_size']:,}",
+        "Layers × hidden size": f"{model['num_hidden_layers']} × {model['hidden_size']}",
+        "Fine-tuning, cycles × steps": f"{settings['cycles']} × {settings['steps']:,}",
+        "Turns a step": f"{settings['batch_size']}",
+        "Seed": f"{settings['seed']}",
+        "Episodes with past thinking kept, %": f"{100 * settings['full_history']:g}",
+        "Fine-tuning, CPU seconds": f"{record['training_cpu_seconds']:,.0f}",
+        "Demonstrator's success, %": f"{100 * record['demonstrator_success']:.1f}",
+        "Held-out problems": f"{held_out['problems']:,}",
+        "Held-out success sampled at temperature 1, %": f"{100 * held_out['sampled_success']:.1f}",
+        "Held-out success greedy, %": f"{100 * held_out['greedy_success']:.1f}",
+        "Turns an episode": f"{held_out['turns_per_episode']:.2f}",
+        "Tokens a turn": f"{held_out['tokens_per_turn']:.1f}",
+        "Ratio, flattened over recorded contexts (geometric mean a token)": f"{held_out['flattened_ratio']:.3f}",
+    }
+
+
+def toy_settings(project: Path, page: Path) -> str:
+    """What a run with the defaults uses on each toy task, beside what the paper states for math."""
+    with initialize_config_dir(str(project / "configs"), version_base=None):
+        runs = [compose("train", [f"task={task}"]) for task in ("toy_math", "toy_knowledge")]
+    return _table(
+        ("Field", "Toy math", "Toy knowledge", "Paper (math)"),
+        [(f"`{path}`", *(f"`{OmegaConf.select(run, path)}`" for run in runs), paper) for path, paper in PAPER.items()],
+    )
+
+
+def versions(project: Path, page: Path) -> str:
+    """The two package sets."""
+    sets = [_pins(project / "requirements" / f"{name}.txt") for name in ("cpu", "gpu")]
+    python = [_found(project, "pyproject.toml", r'requires-python = "(.*)"')]
+    python.append(_found(project, "environment.yml", r"- python=(\S+)"))
+    rows = [("Python", *python), *((name, *(pins.get(name, "not listed") for pins in sets)) for name in PACKAGES)]
+    return _table(("Package", "CPU (`requirements/cpu.txt`)", "GPU (`requirements/gpu.txt`)"), rows)
+
+
+def methods(project: Path, page: Path) -> str:
+    """What every algorithm's descriptor says."""
+    rows = []
+    for name in MODULES:
+        method = load_algorithm(name)
+        shown = f"[`{name}`]({name}.md)" if page.with_name(f"{name}.md").exists() else f"`{name}`"
+        texts = (method.plan, method.credit, method.schedule, method.contexts, method.loss, method.trained)
+        rows.append((shown, *texts))
+    header = ("Algorithm", "Rollout plan", "Credit", "Update schedule", "Training contexts", "Loss", "What is trained")
+    return _table(header, rows)
+
+
+def new_method(project: Path, page: Path) -> str:
+    """The lines that the last method added took."""
+    rows = [
+        (f"`{path}`", str(len((project / path).read_text(encoding="utf-8").splitlines())))
+        for path in ("baselines/gspo.py", "configs/algorithm/gspo.yaml")
+    ]
+    registered = re.findall(r'^ +"gspo": .*$', (project / "rtpo" / "algorithms.py").read_text(), re.MULTILINE)
+    rows.append(("`rtpo/algorithms.py`", str(len(registered))))
+    return _table(("File", "Lines"), [*rows, ("Total", str(sum(int(lines) for _, lines in rows)))])
+
+
+def _study(project: Path) -> StudyRecords:
+    files = [path for path in sorted((project / STUDY_RESULTS).rglob("*")) if path.is_file()]
+    return _read_study(project, tuple((path, path.stat().st_mtime_ns) for path in files))
+
+
+@lru_cache(maxsize=1)
+def _read_study(project: Path, files: tuple[tuple[Path, int], ...]) -> StudyRecords:
+    """Read once while the `files` are as they are: several blocks show it."""
+    return load_study(project / STUDY_RESULTS, project / STUDY)
+
+
+def study(project: Path, page: Path) -> str:
+    """The toy study: verdicts, tables, figures and what is missing."""
+    links = {name: _link(project / path, page) for name, path in STUDY_FIGURES.items()}
+    return toy_study.page(_study(project), links)
+
+
+def study_made(project: Path, page: Path) -> str:
+    """By which code the toy study was made, and what has changed since."""
+    runs = _study(project).every_run
+    return f"{since.note(runs) or NOT_RUN}\n"
+
+
+def study_verdicts(project: Path, page: Path) -> str:
+    """The toy study's claims by verdict."""
+    records = _study(project)
+    made = since.note(records.every_run)
+    return "\n".join([*([f"{made}\n"] if made else []), toy_study.verdicts(records)])
+
+
+def study_settings(project: Path, page: Path) -> str:
+    """The toy study's plan."""
+    return toy_study.settings(project / STUDY)
+
+
+def paper_claims(project: Path, page: Path) -> str:
+    """The verdicts on the paper's claims, as on the page that has the evidence."""
+    claims = project / CLAIMS
+    if not claims.exists():
+        return f"{NOT_RUN}\n"
+    _, _, rest = claims.read_text(encoding="utf-8").partition("\n| Claim |")
+    return f"| Claim |{rest.partition(chr(10) * 2)[0]}\n"
+
+
+def experiments(project: Path, page: Path) -> str:
+    """The paper's experiments."""
+    return _with_header(settings.experiments_table())
+
+
+def ablations(project: Path, page: Path) -> str:
+    """The ablations."""
+    return _with_header(settings.ablations_table())
+
+
+def ablation_lines(project: Path, page: Path) -> str:
+    """The ablations, a line each."""
+    return settings.ablation_lines()
+
+
+def profiles(project: Path, page: Path) -> str:
+    """What stands for the paper's tasks on each machine."""
+    return _with_header(settings.profiles_table())
+
+
+def paper_settings(project: Path, page: Path) -> str:
+    """Every setting with its source."""
+    tables = [
+        settings.tasks_table(project),
+        settings.methods_settings(project),
+        settings.profiles_settings(project),
+        settings.evaluation_settings(project),
+    ]
+    return "\n".join(_with_header(table) for table in tables)
+
+
+def planned(project: Path, page: Path) -> str:
+    """What one task of the main table would cost."""
+    return render(plan("main_table", ["profile=a100x8", "task=math_paper", "seed=0"]))
+
+
+BLOCKS: dict[str, Callable[[Path, Path], str]] = {
+    "quickstart": quickstart,
+    "figure": figure,
+    "bench": bench,
+    "warm_start": warm_start,
+    "toy_settings": toy_settings,
+    "versions": versions,
+    "methods": methods,
+    "new_method": new_method,
+    "toy_study": study,
+    "toy_study_made": study_made,
+    "toy_study_verdicts": study_verdicts,
+    "toy_study_settings": study_settings,
+    "paper_claims": paper_claims,
+    "experiments": experiments,
+    "ablations": ablations,
+    "ablation_lines": ablation_lines,
+    "profiles": profiles,
+    "paper_settings": paper_settings,
+    "plan": planned,
+}
+"""name to text, given the project's folder and the page"""
+
+
+def filled(project: Path, page: Path, only: str | None = None) -> str:
+    """A page's text with every block as the records have it, or `only` the blocks of one name. Raises DataError for a
+    block that is unknown or open."""
+
+    def fill(match: re.Match[str]) -> str:
+        name = match[1]
+        if name not in BLOCKS:
+            raise DataError(f"{page} has a block {name!r}: no such block; there are {', '.join(BLOCKS)}.")
+        if only not in (None, name):
+            return match[0]
+        return f"<!-- generated:{name} -->\n{BLOCKS[name](project, page)}<!-- end -->"
+
+    text = page.read_text(encoding="utf-8")
+    if len(_MARKER.findall(text)) != 2 * len(_BLOCK.findall(text)):
+        raise DataError(f"{page}: a generated block is not closed by its own <!-- end -->, or not opened.")
+    return _BLOCK.sub(fill, text)
+
+
+def draw(project: Path) -> list[Path]:
+    """Draw the figures that have records, each with the checksum of its records in it."""
+    files: dict[Path, dict[Path, dict[str, str | None]]] = {
+        path: {project / path: png_from(records_checksum(manifests))}
+        for path, manifests in _figures(project).items()
+        if manifests
+    }
+    if FIGURE in files:
+        save_figure(complete_groups(project / "results", EXPERIMENT), files[FIGURE])
+    named = {name: files[path] for name, path in STUDY_FIGURES.items() if path in files}
+    if named:
+        records = _study(project)
+        for name, file in named.items():
+            toy_figures.draw(records, name, file)
+    return [project / path for path in files]
+
+
+def _figures(project: Path) -> dict[Path, list[Path]]:
+    """The manifests of the runs that each figure of docs/ shows."""
+    study_plan = project / STUDY
+    core = core_manifests(project / STUDY_RESULTS, study_plan) if study_plan.exists() else []
+    return {FIGURE: _manifests(project), **dict.fromkeys(STUDY_FIGURES.values(), core)}
+
+
+def pages(project: Path) -> list[Path]:
+    """The pages that may have blocks."""
+    return [project / "README.md", *sorted((project / "docs").rglob("*.md"))]
+
+
+@command
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command; returns its exit status."""
+    parser = Parser(__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing; fail when a page or the figure is stale")
+    parser.add_argument("--project", type=folder, default=str(PROJECT), help="folder of README.md, docs/ and results/")
+    given = parser.parse_args(arguments)
+    texts = {page: filled(given.project, page) for page in pages(given.project)}
+    drawn = [] if given.check else draw(given.project)
+    stale = [page for page, text in texts.items() if page.read_text(encoding="utf-8") != text]
+    if given.check:
+        for figure, manifests in _figures(given.project).items():
+            if drawn_from(given.project / figure) != records_checksum(manifests):
+                stale.append(given.project / figure)
+        for path in stale:
+            print(f"{path} is not what the records give: python -m analysis.pages", file=sys.stderr)
+        return 1 if stale else 0
+    for page in stale:
+        page.write_text(texts[page], encoding="utf-8")
+    for path in [*stale, *drawn]:
+        print(path)
+    return 0
+
+
+def _link(path: Path, page: Path) -> str:
+    return Path(os.path.relpath(path, page.parent)).as_posix()
+
+
+def _manifests(project: Path) -> list[Path]:
+    return archives.find(project / "results" / EXPERIMENT, "*/manifest.json")
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    return "".join(f"| {' | '.join(line)} |\n" for line in (header, ["---"] * len(header), *rows))
+
+
+def _with_header(lines: Sequence[Sequence[str]]) -> str:
+    return _table(lines[0], lines[1:])
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, json.JSONDecodeError) as error:
+        raise DataError(f"{path} cannot be read ({error}): restore it.") from error
+
+
+def _pins(path: Path) -> dict[str, str]:
+    """Package to version; `not pinned` where a line names none."""
+    lines = [line.partition("#")[0].strip() for line in path.read_text(encoding="utf-8").splitlines()]
+    pairs = [line.partition("==") for line in lines if line]
+    return {name: version or "not pinned" for name, _, version in pairs}
+
+
+def _found(project: Path, file: str, pattern: str) -> str:
+    match = re.search(pattern, (project / file).read_text(encoding="utf-8"))
+    if match is None:
+        raise DataError(f"{project / file} names no Python version: write it as {pattern}.")
+    return match[1]

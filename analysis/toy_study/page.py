@@ -1,0 +1,358 @@
+"""Tables and figures of the toy study from its run records: python -m analysis.toy_study
+
+docs/results/toy_study.md is made from the same records, by python -m analysis.pages.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rtpo.run.command import Parser, command, folder
+
+import yaml
+
+from analysis import measures
+from analysis.claims.toy import claims_table, generated_tokens, mean_context_ratio, verdict_lines
+from analysis.labels import styles
+from analysis.make_tables import check_tables, toy_sentences, write_tables
+from analysis.measures import HeldOut
+from analysis.records import Run, RunGroup
+from analysis.tables import (
+    INTERVALS,
+    NO_VALUE,
+    NOT_RUN,
+    Column,
+    Specification,
+    Table,
+    bold,
+    build,
+    markdown,
+    number,
+    percent,
+)
+from analysis.toy_study.figures import FIGURES, has_figures, save_figures
+from analysis.toy_study.records import TRAINED, StudyRecords, learning_rate, load_study, missing_lines
+from experiments.toy_study import PARTS, RESULTS, STUDY
+
+NAME = "toy_study"
+CONTROL = "grpo_exact"
+EDGE = "†"
+TASKS = {"toy_math": "Toy math", "toy_knowledge": "Toy knowledge"}
+
+
+@dataclass(frozen=True, eq=False)
+class _TaskCells:
+    """The cells of a task's table that need more than their configuration's runs."""
+
+    records: StudyRecords
+    task: str
+
+    def runs(self, group: RunGroup) -> str:
+        return f"{len(group.runs)} of {len(self.records.places(self.task, group.label))}"
+
+    def part(self, group: RunGroup) -> str:
+        return next(
+            part for part in TRAINED for place in self.records.planned[part] if place.label == group.label
+        ).removesuffix("s")
+
+    def rate(self, group: RunGroup) -> str:
+        rate = learning_rate(group.first)
+        tried = self.records.tried(self.task, group.label)
+        return f"{rate:g} {EDGE}" if rate in (tried[0], tried[-1]) else f"{rate:g}"
+
+    def seconds_ratio(self, group: RunGroup) -> str:
+        return self._of_pairs(
+            group, lambda control, own: number(measures.median_ratio(control, own, measures.training_seconds), 2)
+        )
+
+    def by_warm_start(self, group: RunGroup) -> str:
+        experiments = dict.fromkeys(place.experiment for place in self.records.places(self.task, group.label))
+        of_each = [
+            tuple(run for run in group.runs if run.manifest["experiment"] == experiment) for experiment in experiments
+        ]
+        return " / ".join(
+            number(_mean_after(RunGroup(group.label, runs)), 1, scale=100) if runs else NOT_RUN for runs in of_each
+        )
+
+    def difference(self, group: RunGroup) -> str:
+        if group.label == CONTROL:
+            return NO_VALUE
+        return self._of_pairs(group, _difference)
+
+    def pairs(self, group: RunGroup) -> str:
+        return NO_VALUE if group.label == CONTROL else self._of_pairs(group, lambda _, own: str(len(own.runs)))
+
+    def _of_pairs(self, group: RunGroup, text: Callable[[RunGroup, RunGroup], str]) -> str:
+        control = self.records.group(self.task, CONTROL)
+        if control is None:
+            return NOT_RUN
+        pair = measures.paired(control, group)
+        return text(*pair) if pair[0].runs else NOT_RUN
+
+
+def _mean_after(group: RunGroup) -> float:
+    evaluation = measures.held_out(group, "after", "sampled")
+    return float("nan") if evaluation is None else measures.mean_success(evaluation)
+
+
+def _difference(control: RunGroup, own: RunGroup) -> str:
+    evaluations = [measures.held_out(group, "after", "sampled") for group in (control, own)]
+    one, other = evaluations
+    if not (isinstance(one, HeldOut) and isinstance(other, HeldOut)):
+        return NOT_RUN
+    return percent(measures.difference(one, other), sign=True)
+
+
+def _success(when: str) -> Callable[[RunGroup], str]:
+    def cell(group: RunGroup) -> str:
+        evaluation = measures.held_out(group, when, "sampled")
+        return NOT_RUN if evaluation is None else percent(measures.success(evaluation))
+
+    return cell
+
+
+def _greedy(when: str) -> Callable[[RunGroup], str]:
+    def cell(group: RunGroup) -> str:
+        evaluation = measures.held_out(group, when, "greedy")
+        return NOT_RUN if evaluation is None else number(measures.mean_success(evaluation), 1, scale=100)
+
+    return cell
+
+
+def _mean(value: Callable[[Run], float], digits: int, scale: float = 1) -> Callable[[RunGroup], str]:
+    return lambda group: number(measures.mean_over_runs(group, value), digits, scale)
+
+
+def _of_steps(key: str) -> Callable[[Run], float]:
+    return lambda run: measures.mean_over_steps(run, key)
+
+
+def _has_residual(groups: Sequence[RunGroup]) -> bool:
+    return any(measures.mean_over_runs(group, _of_steps("residual")) > 0 for group in groups)
+
+
+def _residual(group: RunGroup) -> str:
+    return _mean(_of_steps("residual"), 3)(group) if _has_residual([group]) else NO_VALUE
+
+
+def task_table(records: StudyRecords, task: str) -> Table | None:
+    """A row for each configuration of a task with finished runs; None without any."""
+    groups = records.groups[task]
+    if not groups:
+        return None
+    cells = _TaskCells(records, task)
+    columns = (
+        Column("Configuration", lambda group: styles([group.label])[group.label].title),
+        Column("Part", cells.part),
+        Column("Runs", cells.runs),
+        Column("Learning rate", cells.rate),
+        Column("Rollouts", _mean(lambda run: float(run.ledger["rollouts"]), 0)),
+        Column("Optimizer steps / 1k rollouts", _mean(_steps_a_thousand, 1)),
+        Column("Tokens, k", _mean(generated_tokens, 1, scale=1e-3)),
+        Column("Seconds", _mean(measures.training_seconds, 0)),
+        Column("Seconds / exact GRPO's", cells.seconds_ratio),
+        Column("Sampled, before", _success("before")),
+        Column("Sampled, after", _success("after")),
+        Column("After, by warm start", cells.by_warm_start),
+        Column("Difference to exact GRPO", cells.difference),
+        Column("Pairs", cells.pairs),
+        Column("Greedy, before", _greedy("before")),
+        Column("Greedy, after", _greedy("after")),
+        Column("Context ratio", _mean(mean_context_ratio, 3)),
+        Column("KL", _mean(_of_steps("kl_k1"), 4)),
+        Column("Zero adv.", _mean(_of_steps("zero_advantage"), 1, scale=100)),
+        *([Column("Residual", _residual)] if _has_residual(groups) else []),
+    )
+    begun = [str(place) for part in TRAINED for place in records.unfinished(part) if records.is_begun(place)]
+    specification = Specification(task, columns, lambda _: _caption(records, task))
+    return build(
+        specification, groups, NAME, [name for name in begun if name.split("/")[0] in _experiments(records, task)]
+    )
+
+
+def _experiments(records: StudyRecords, task: str) -> list[str]:
+    places = (place for part in TRAINED for place in records.planned[part])
+    return list(dict.fromkeys(place.experiment for place in places if place.task == task))
+
+
+def _steps_a_thousand(run: Run) -> float:
+    return 1e3 * float(run.ledger["optimizer_steps"]) / float(run.ledger["rollouts"])
+
+
+def _caption(records: StudyRecords, task: str) -> list[str]:
+    groups = records.groups[task]
+    evaluations = [measures.held_out(group, "after", "sampled") for group in groups]
+    sizes = sorted({f"{e.success.shape[1]:,} × {e.samples}" for e in evaluations if e is not None})
+    cpus = ", ".join(str(n) for n in sorted({run.manifest["machine"]["logical_cpus"] for run in records.runs}))
+    ungraded = sum(
+        evaluation.ungraded
+        for group in groups
+        for when in ("before", "after")
+        for mode in ("sampled", "greedy")
+        if (evaluation := measures.held_out(group, when, mode)) is not None
+    )
+    residual = "Residual: mean squared error of the squared pair loss, over steps." if _has_residual(groups) else ""
+    warm_starts = _experiments(records, task)
+    return [
+        f"The toy study on {TASKS[task].lower()}: the core, the rest, the controls.",
+        f"Runs: finished of planned; warm starts ({', '.join(warm_starts)}) times seeds.",
+        f"{EDGE}: the learning rate is the lowest or the highest that was tried for the configuration.",
+        f"Success is the share of held-out samples with reward 1, in percent: sampled at temperature 1 (questions × "
+        f"samples: {', '.join(sizes)}), or greedy.",
+        f"Brackets: 95 % intervals (Wilson's where all answers are alike) over runs and questions. {INTERVALS} The "
+        "warm starts are too few to carry an interval of their own, so the means after training on each stand beside. "
+        "All runs weigh alike.",
+        "Difference: sampled success after training minus that of GRPO with exact contexts, in points, paired by warm "
+        "start, seed and question; pairs: how many.",
+        f"Seconds: wall-clock, evaluation apart, two runs side by side on one machine (logical CPUs: {cpus}); their "
+        "ratio is the median over the same pairs.",
+        "Context ratio (training over rollout probability, a token): exp(−KL) of the part of the KL that the training "
+        "context makes. KL (k1, nats a token, rollout to training): all of it, also what the weights have moved since "
+        "they sampled. Both are measured before each update and averaged over steps and runs.",
+        "Zero adv.: share of groups whose advantages are all 0, in percent (groups differ in size between algorithms).",
+        *([residual] if residual else []),
+        *([f"{ungraded:,} samples could not be graded and are left out."] if ungraded else []),
+        *toy_sentences(groups),
+    ]
+
+
+def rates_table(records: StudyRecords) -> Table | None:
+    """The learning-rate search: a row a task and configuration, a column a rate; None without a run."""
+    if not records.search:
+        return None
+
+    def cell(rate: float) -> Callable[[RunGroup], str]:
+        def text(group: RunGroup) -> str:
+            runs = tuple(run for run in group.runs if learning_rate(run) == rate)
+            evaluation = measures.held_out(RunGroup(group.label, runs), "after", "sampled")
+            if evaluation is None:
+                return NOT_RUN
+            shown = percent(measures.success(evaluation))
+            chosen = records.chosen.get((str(group.first.manifest["task"]), group.label))
+            return bold(shown) if chosen == rate else shown
+
+        return text
+
+    rates = sorted({*records.grid, *(learning_rate(run) for group in records.search for run in group.runs)})
+    other = ", ".join(f"{rate:g}" for rate in rates if rate not in records.grid)
+    columns = (
+        Column("Task", lambda group: TASKS[str(group.first.manifest["task"])]),
+        Column("Configuration", lambda group: styles([group.label])[group.label].title),
+        *(Column(f"{rate:g}", cell(rate)) for rate in rates),
+    )
+    of_questions = {run.evaluations["task"].nunique() for group in records.search for run in group.runs}
+    questions = ", ".join(str(count) for count in sorted(of_questions))
+    caption = (
+        "The learning-rate search: sampled success after training on the validation split, in percent, one run a cell "
+        f"(seed 0, first warm start, {questions} questions). Brackets: 95 % intervals over questions alone. Bold: the "
+        f"rate the study uses, the best of {', '.join(f'{rate:g}' for rate in records.grid)}, of equals the lowest."
+        f"{f' Runs at {other} are of an earlier grid.' if other else ''}"
+    )
+    groups = sorted(records.search, key=lambda group: records.tasks.index(str(group.first.manifest["task"])))
+    begun = [str(place) for place in records.unfinished("rates") if records.is_begun(place)]
+    specification = Specification("rates", columns, lambda shown: [caption, *toy_sentences(shown)])
+    return build(specification, groups, NAME, begun)
+
+
+def tables(records: StudyRecords) -> list[Table]:
+    """Every table of the study that has records."""
+    made = [*(task_table(records, task) for task in records.tasks), rates_table(records)]
+    return [*([claims_table(records, TASKS)] if records.runs else []), *(table for table in made if table is not None)]
+
+
+def summary(records: StudyRecords) -> str:
+    """How many runs there are, and how they were made."""
+    lines = ["| Part | Runs finished | Of |", "| --- | --- | --- |"]
+    for part in PARTS:
+        planned = len(records.planned[part])
+        lines.append(f"| {part} | {number(planned - len(records.unfinished(part)), 0)} | {number(planned, 0)} |")
+    runs = records.every_run
+    if not runs:
+        return "\n".join([*lines, ""])
+    hours = sum(float(run.manifest["wall_seconds"]) for run in runs) / 3600
+    made = f"Training and evaluation took {number(hours, 1)} h, run by run."
+    return "\n".join([*lines, "", made, ""])
+
+
+def page(records: StudyRecords, figures: Mapping[str, str]) -> str:
+    """The generated part of docs/results/toy_study.md. `figures`: the path of each, by its name in FIGURES."""
+    if not records.runs and not records.search:
+        return f"{NOT_RUN}\n"
+    by_task = [(f"## {TASKS[task]}", task_table(records, task)) for task in records.tasks]
+    verdicts = claims_table(records, TASKS) if records.runs else None
+    shown = "\n".join(
+        f"![{figure.summary} Toy scale, not the paper's results.]({figures[name]})\n\n{figure.caption}\n"
+        for name, figure in FIGURES.items()
+        if has_figures(records)
+    )
+    sections = [
+        ("## Runs", summary(records)),
+        ("## Verdicts", _shown(verdicts)),
+        *((title, _shown(table)) for title, table in by_task),
+        ("## Figures", shown or f"{NOT_RUN}\n"),
+        ("## Learning rates", _shown(rates_table(records))),
+        ("## Not run", "".join(f"- {line}\n" for line in missing_lines(records)) or "Nothing is missing.\n"),
+    ]
+    return "\n".join(f"{title}\n\n{text}" for title, text in sections)
+
+
+def verdicts(records: StudyRecords) -> str:
+    """The claims by verdict, for the README."""
+    return verdict_lines(records, TASKS) if records.runs else f"{NOT_RUN}\n"
+
+
+def _shown(table: Table | None) -> str:
+    return f"{NOT_RUN}\n" if table is None else markdown(table)
+
+
+def settings(file: Path) -> str:
+    """The numbers of the study file."""
+    study: dict[str, Any] = yaml.safe_load(file.read_text())
+    pairs = [entry.split("=", 1) for entry in study["settings"]]
+    rows = [(f"`{name}`", f"`{value}`") for name, value in pairs]
+    rows.append(("learning rates searched", ", ".join(f"`{rate:g}`" for rate in study["learning_rates"])))
+    rows.append(("searched with, besides", ", ".join(f"`{entry}`" for entry in study["validation"])))
+    rows += [(f"warm starts of `{task}`", _names(names)) for task, names in study["warm_starts"].items()]
+    lines = ["| Setting | Value |", "| --- | --- |", *(f"| {' | '.join(row)} |" for row in rows), ""]
+    lines += ["| Part | Tasks | Warm starts | Seeds | Configurations |", "| --- | --- | --- | --- | --- |"]
+    for part in TRAINED:
+        plan = study[part]
+        seeds = ", ".join(str(seed) for seed in plan["seeds"])
+        labels = ", ".join(_entry(entry) for entry in plan["configurations"])
+        lines.append(f"| {part} | {_names(plan['tasks'])} | {plan['warm_starts']} | {seeds} | {labels} |")
+    return "\n".join([*lines, ""])
+
+
+def _names(names: Sequence[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def _entry(entry: str | dict[str, Any]) -> str:
+    if isinstance(entry, str):
+        return f"`{entry}`"
+    return f"`{entry['label']}` ({', '.join(f'`{setting}`' for setting in entry['settings'])})"
+
+
+@command
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command; returns its exit status."""
+    parser = Parser(__doc__)
+    parser.add_argument("--results", type=folder, default=str(RESULTS), help="folder of the study's records")
+    parser.add_argument("--study", type=Path, default=STUDY, help="file of the study's plan")
+    parser.add_argument(
+        "--output", type=Path, help="tables/ and figures/ go there (default: results/; of other records, beside them)"
+    )
+    parser.add_argument("--check", action="store_true", help="write nothing; fail when the tables would change")
+    given = parser.parse_args(arguments)
+    output = given.output or (Path("results") if given.results.resolve() == RESULTS else given.results)
+    records = load_study(given.results, given.study)
+    made = tables(records)
+    if given.check:
+        return check_tables(made, output / "tables", "python -m analysis.toy_study")
+    write_tables(made, output / "tables")
+    for line in missing_lines(records):
+        print(f"{NOT_RUN}: {line}")
+    for path in save_figures(records, output / "figures"):
+        print(path)
+    return 0

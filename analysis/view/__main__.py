@@ -1,0 +1,54 @@
+"""Write one page that shows a question's rollouts: python -m analysis.view results/reference/rtpo-seed0
+
+Several folders stand side by side. The page needs no server and no network.
+"""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rtpo.run.command import Parser, command, whole
+
+from analysis.view.page import column, page
+from analysis.view.records import AnySource, RunSource, choose, load_source
+from analysis.view.text import IdReader, Reader, open_reader
+
+
+@command
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit status."""
+    parser = Parser(__doc__)
+    parser.add_argument("folders", type=Path, nargs="+", metavar="FOLDER", help="a run, or an evaluation")
+    parser.add_argument(
+        "--step", type=whole(0), help="of the runs; without it, each run's first that shows a difference"
+    )
+    parser.add_argument("--question", help="uid; without it, the first with an advantage that is not 0")
+    parser.add_argument("--ids", action="store_true", help="show token ids instead of text")
+    parser.add_argument("--output", type=Path, default=Path("outputs/rollouts.html"), help="default: %(default)s")
+    given = parser.parse_args(arguments)
+    sources = [load_source(folder) for folder in given.folders]
+    html = view(sources, given.step, given.question, ids=given.ids)
+    for source in sources:
+        for sentence in source.damaged:
+            print(f"left out: {sentence}", file=sys.stderr)
+    given.output.parent.mkdir(parents=True, exist_ok=True)
+    given.output.write_text(html, encoding="utf-8")
+    print(given.output)
+    return 0
+
+
+def view(sources: Sequence[AnySource], step: int | None, question: str | None, *, ids: bool) -> str:
+    """The page. Raises DataError for a question or step that is not there, and where a tokenizer is missing."""
+    chosen, why = choose(sources, step, question)
+    columns = [column(number, source, chosen, step, _reader(source, ids=ids)) for number, source in enumerate(sources)]
+    return page(chosen, why, columns)
+
+
+def _reader(source: AnySource, *, ids: bool) -> Reader | None:
+    if not isinstance(source, RunSource):
+        return None
+    return IdReader() if ids else open_reader(source.model_folder)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,177 @@
+"""The chat format on token ids: c_0, and what stands between u_k and u_{k+1} (Sec. 3.1 of the paper).
+
+The chat template is used for two things only, the opening of an episode and the environment's answers. What the
+policy said is never rendered: its sampled ids are put in as they are (`rtpo.core.contexts`).
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from jinja2 import TemplateError
+
+from rtpo.errors import ConfigError
+from rtpo.types import Ids, Message, Opening, StopReason, as_ids
+
+THINK_OPEN = "<think>"
+THINK_CLOSE = "</think>"
+
+# Stands for the policy's reply in a rendered conversation, so that what the template puts after it can be found.
+_REPLY = "\u2402reply\u2403"
+_NEWLINE_SPELLINGS = frozenset("\nĊ")
+
+# Messages whose ids are remembered: the paths of a call share their openings, and tools repeat their answers.
+_REMEMBERED = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class ThinkTags:
+    """The ids `rtpo.core.contexts.strip_think` goes by.
+
+    open_id, close_id: `<think>` and `</think>`.
+    stop_id: ends an assistant message.
+    newline_ids: every id whose text is newlines and nothing else.
+    """
+
+    open_id: int
+    close_id: int
+    stop_id: int
+    newline_ids: frozenset[int]
+
+
+class ChatFormat:
+    """A Hugging Face tokenizer's chat template, on ids.
+
+    Raises ConfigError when the tokenizer lacks a chat template, `<think>` and `</think>` as single tokens or an eos
+    token, when its template does not end an assistant message with that eos token, and when its generation prompt
+    opens the thinking itself (the tag would stay behind in every later context).
+    """
+
+    tags: ThinkTags
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+        if not getattr(tokenizer, "chat_template", None):
+            raise ConfigError(
+                "The tokenizer has no chat template: use a chat model's tokenizer or set `chat_template`."
+            )
+        if tokenizer.eos_token_id is None:
+            raise ConfigError("The tokenizer has no eos token: set `eos_token` to the token that ends a turn.")
+        self._stop_text: str = tokenizer.eos_token
+        # the tags of thinking and tools are added tokens that are not special; a single character is text
+        added = (str(token) for token in tokenizer.added_tokens_decoder.values())
+        self._control = tuple(token for token in added if len(token.strip()) > 1)
+        self.tags = ThinkTags(
+            open_id=self._single_id(THINK_OPEN),
+            close_id=self._single_id(THINK_CLOSE),
+            stop_id=int(tokenizer.eos_token_id),
+            newline_ids=frozenset(self._newline_ids()),
+        )
+        self._check_template()
+        self._opening_ids = lru_cache(_REMEMBERED)(self._encode_opening)
+        self._feedback_ids = lru_cache(_REMEMBERED)(self._encode_feedback)
+
+    @property
+    def vocabulary_size(self) -> int:
+        """Number of tokens, added ones included (a model's embedding may be padded beyond it)."""
+        return len(self._tokenizer)
+
+    def opening(self, opening: Opening) -> Ids:
+        """c_0: the rendered messages, tools and the generation prompt. Raises ValueError without messages, and
+        ConfigError where the template does not show the tools."""
+        if not opening.messages:
+            raise ValueError("opening needs a message")
+        return self._opening_ids(opening)
+
+    def feedback(self, messages: Sequence[Message], stop: StopReason) -> Ids:
+        """f_k as ids: all the template puts between a reply's stop token and the next reply.
+
+        After a turn that ended by LENGTH the missing stop token comes first. Raises ValueError without messages.
+        """
+        if not messages:
+            raise ValueError("feedback needs a message")
+        return self._feedback_ids(tuple(messages), stop)
+
+    def decode(self, ids: Ids | Sequence[int]) -> str:
+        """The text of ids, special tokens included."""
+        array = np.asarray(ids, np.int32)
+        return str(self._tokenizer.decode(array, skip_special_tokens=False, clean_up_tokenization_spaces=False))
+
+    def _encode_opening(self, opening: Opening) -> Ids:
+        text = self._render(opening.messages, generation_prompt=True, tools=opening.tools)
+        if opening.tools and text == self._render(opening.messages, generation_prompt=True):
+            raise ConfigError("The chat template does not show the tools: use one that takes `tools`, as Qwen3's does.")
+        return self._encode(text)
+
+    def _encode_feedback(self, messages: tuple[Message, ...], stop: StopReason) -> Ids:
+        text = self._after_reply(messages)
+        return self._encode(text if stop is StopReason.LENGTH else text.removeprefix(self._stop_text))
+
+    def _encode(self, text: str) -> Ids:
+        return as_ids(self._tokenizer.encode(text, add_special_tokens=False))
+
+    def _render(self, messages: Sequence[Message], *, generation_prompt: bool, tools: Sequence[str] = ()) -> str:
+        turns = [{"role": message.role, "content": self._plain(message.content)} for message in messages]
+        schemas = [json.loads(tool) for tool in tools] or None
+        try:
+            text = self._tokenizer.apply_chat_template(
+                turns, tools=schemas, tokenize=False, add_generation_prompt=generation_prompt
+            )
+        except TemplateError as error:
+            roles = ", ".join(message.role for message in messages)
+            raise ConfigError(f"The chat template refuses messages with the roles {roles}: {error}") from error
+        return str(text)
+
+    def _plain(self, content: str) -> str:
+        """Content, which comes from the world, with the spelling of the tokenizer's added tokens broken up:
+        `< |im_end|>`, `< /think>`. It can neither end a message nor show a tag that the policy or the template sets."""
+        for token in self._control:
+            content = content.replace(token, f"{token[0]} {token[1:]}")
+        return content
+
+    def _after_reply(self, messages: Sequence[Message]) -> str:
+        """What follows a reply when `messages` answer it: the stop token, the messages, the generation prompt.
+
+        A marker is searched for, since the text before it need not be the same with and without the messages: Qwen3's
+        template gives an empty thinking block to a last assistant message only.
+        """
+        conversation = [Message("user", "q"), Message("assistant", _REPLY), *messages]
+        _, marker, after = self._render(conversation, generation_prompt=True).partition(_REPLY)
+        if not marker:
+            raise ConfigError("The chat template does not show an assistant message's content as it is.")
+        if not after.startswith(self._stop_text):
+            raise ConfigError(
+                f"The chat template puts {after[:20]!r} after an assistant message, and the tokenizer's eos token is "
+                f"{self._stop_text!r}: set `eos_token` to the token that ends a turn."
+            )
+        return after
+
+    def _check_template(self) -> None:
+        question = [Message("user", "q")]
+        with_prompt = self._render(question, generation_prompt=True)
+        without = self._render(question, generation_prompt=False)
+        if not with_prompt.startswith(without):
+            raise ConfigError("The chat template changes the messages when it adds the generation prompt.")
+        prompt = with_prompt.removeprefix(without)
+        if prompt.rfind(THINK_OPEN) > prompt.rfind(THINK_CLOSE):
+            raise ConfigError(
+                f"The chat template's generation prompt opens {THINK_OPEN} itself, which would stay in later contexts: "
+                "use a template that leaves the tag to the policy."
+            )
+        self._after_reply(question)
+
+    def _single_id(self, tag: str) -> int:
+        ids = self._tokenizer.encode(tag, add_special_tokens=False)
+        if len(ids) != 1 or ids[0] == self._tokenizer.unk_token_id:
+            raise ConfigError(f"The tokenizer does not have {tag} as a single token: add it as a special token.")
+        return int(ids[0])
+
+    def _newline_ids(self) -> Iterable[int]:
+        for token, index in self._tokenizer.get_vocab().items():
+            if (token and _NEWLINE_SPELLINGS.issuperset(token)) or token == "<0x0A>":
+                text = self.decode([index])
+                if text and not text.strip("\n"):
+                    yield int(index)

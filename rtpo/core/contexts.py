@@ -1,0 +1,57 @@
+"""psi on token ids: from the sampled turns to the contexts c_k (Sec. 3.1 of the paper).
+
+Two context choices, never implicit. What the policy sees of its earlier turns is `rollout_context`: without their
+thinking (`strip_think`, Qwen3's rule) or with it (`full`). What an update conditions on is `training_context`: the
+recorded c_k, or the whole history flattened (`flattened_context`), which after stripping is not what the policy saw.
+Sampled ids are dropped or kept, never changed.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from rtpo.core.chat import ThinkTags
+from rtpo.types import Ids, RolloutContext, Turn, as_ids
+
+
+def strip_think(output_ids: Ids, tags: ThinkTags) -> Ids:
+    """u_k without its thinking: [len(u_k)] ids to a subsequence of them.
+
+    Drops all up to the last `</think>` and the newlines right after it, as Qwen3's template does; then, where a
+    `<think>` was left unclosed, all from that tag on, so that no tag stays behind. A trailing stop token is kept.
+    Without tags nothing changes. The template has no rule for an unclosed tag (docs/method/deviations.md).
+    """
+    has_stop = len(output_ids) > 0 and output_ids[-1] == tags.stop_id
+    body, stop = (output_ids[:-1], output_ids[-1:]) if has_stop else (output_ids, output_ids[:0])
+    closes = np.flatnonzero(body == tags.close_id)
+    if len(closes):
+        start = int(closes[-1]) + 1
+        while start < len(body) and int(body[start]) in tags.newline_ids:
+            start += 1
+        body = body[start:]
+    opens = np.flatnonzero(body == tags.open_id)
+    if len(opens):
+        body = body[: opens[0]]
+    return as_ids(np.concatenate([body, stop]))
+
+
+def next_context(context_ids: Ids, output_ids: Ids, feedback_ids: Ids, tags: ThinkTags, mode: RolloutContext) -> Ids:
+    """c_{k+1} from c_k, u_k and f_k. Raises ValueError for an unknown mode."""
+    if mode == "strip_think":
+        output_ids = strip_think(output_ids, tags)
+    elif mode != "full":
+        raise ValueError(f"unknown rollout_context {mode!r}: use strip_think or full")
+    return as_ids(np.concatenate([context_ids, output_ids, feedback_ids]))
+
+
+def flattened_context(turns: Sequence[Turn], k: int) -> Ids:
+    """c_0 and, for each turn j < k, u_j with its thinking and f_j: what a flattened update puts before u_k.
+
+    `turns` runs from turn 0. Raises IndexError unless 0 <= k <= len(turns).
+    """
+    if not turns or not 0 <= k <= len(turns):
+        raise IndexError(f"a path of {len(turns)} turns has no flattened context of turn {k}")
+    parts = [turns[0].context_ids]
+    for turn in turns[:k]:
+        parts += [turn.output_ids, turn.feedback_ids]
+    return as_ids(np.concatenate(parts))

@@ -1,0 +1,72 @@
+"""What the harness needs of a trainer and its rollout engine; `rtpo.verl_harness` provides it with verl."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from rtpo.core.packing import Packed
+from rtpo.engines.base import Engine
+from rtpo.types import Floats
+from rtpo.verbs import Loss
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TokenScores:
+    """Log-probs and entropies, in nats, of the trained tokens of a packed batch, concatenated in row order."""
+
+    logprobs: Floats
+    entropy: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """One optimizer step: the gradient's norm before clipping, the loss, the sums `rtpo.core.losses` reports, and the
+    learning rate that the optimizer had."""
+
+    grad_norm: float
+    loss: float
+    sums: Mapping[str, float]
+    lr: float
+
+
+class Backend(Protocol):
+    """A policy that can be trained and a rollout engine that serves a copy of it.
+
+    Rows come packed to a multiple of `ranks`.
+    """
+
+    @property
+    def engine(self) -> Engine: ...
+
+    @property
+    def ranks(self) -> int: ...
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether the engine can generate. Where trainer and engine share a GPU, training puts the engine to sleep
+        until the next push."""
+        ...
+
+    def score(self, packed: Packed) -> TokenScores: ...
+
+    def reference(self, packed: Packed) -> Floats:
+        """Log-probs of the trained tokens under the initial policy."""
+        ...
+
+    def step(self, packed: Packed, reference: Floats | None, loss: Loss) -> StepResult: ...
+
+    def push(self, version: int) -> None:
+        """Give the engine the trainer's weights under this version and empty its caches.
+
+        Raises StaleEngine when the engine then reports another version or a cache that is not empty.
+        """
+        ...
+
+    def save(self, folder: Path) -> None:
+        """Weights, optimizer and the trainer's random state. Raises MachineError when they cannot be written."""
+        ...
+
+    def load(self, folder: Path) -> None:
+        """Go back to what `save` wrote. Raises DataError when it cannot be read."""
+        ...

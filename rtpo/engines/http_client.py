@@ -1,0 +1,237 @@
+"""Requests to a server: timeouts, retries, pace. Whatever goes wrong after them is InfrastructureError."""
+
+import asyncio
+import json
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import aiohttp
+
+from rtpo.core.seeds import generator
+from rtpo.errors import ConfigError, InfrastructureError
+
+MOST_BYTES = 16 << 20
+"""of a reply"""
+_PASSING = (408, 425, 429)
+"""client errors that may be gone at the next try"""
+
+LEAST_SECRET = 8
+"""characters"""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class RequestSettings:
+    """Of requests to a server.
+
+    timeout_seconds: of one try, its reply included. tries: of one query, the first included. first_wait_seconds:
+    before the second try; each further wait is twice as long, up to longest_wait_seconds, and all are drawn between
+    half and the whole of that. A server's Retry-After is waited for instead where it is longer; one above
+    longest_wait_seconds ends the tries. per_second: the most requests begun in a second, of this process (null: no
+    limit). seed: of the waits.
+    """
+
+    timeout_seconds: float = 30.0
+    tries: int = 5
+    first_wait_seconds: float = 1.0
+    longest_wait_seconds: float = 60.0
+    per_second: float | None = None
+    seed: int = 0
+
+    def problems(self, path: str) -> list[str]:
+        problems = []
+        if self.tries < 1:
+            problems.append(f"{path}.tries is {self.tries}: use 1 or more.")
+        for name in ("timeout_seconds", "first_wait_seconds", "per_second"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < float("inf"):
+                problems.append(f"{path}.{name} is {value:g}: use a number above 0.")
+        if not self.first_wait_seconds <= self.longest_wait_seconds < float("inf"):
+            problems.append(
+                f"{path}.longest_wait_seconds is {self.longest_wait_seconds:g}: use {path}.first_wait_seconds "
+                f"({self.first_wait_seconds:g}) or more."
+            )
+        return problems
+
+    def wait(self, stream: str, tries: int) -> float:
+        """Seconds after that many failed tries; `stream` names the random stream."""
+        whole = min(self.first_wait_seconds * 2.0 ** (tries - 1), self.longest_wait_seconds)
+        return whole * float(generator(self.seed, "request wait", stream, tries).uniform(0.5, 1))
+
+
+def url_problems(url: str | None, path: str) -> list[str]:
+    """Of the address of a server, which goes into the records: it may hold no key."""
+    if url is None:
+        return [f"{path} is missing: name the server's address, such as http://127.0.0.1:8000/v1."]
+    parts = urlsplit(url)
+    if parts.username or parts.password or parts.query or parts.fragment:
+        return [f"{path} has a user, a query or a fragment, which would go into the records: use the address alone."]
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        return [f"{path} is {url!r}: use an http:// or https:// address."]
+    return []
+
+
+def key_problems(variable: str | None, path: str) -> list[str]:
+    """Of the name of the environment variable that holds a server's key; None where the server takes none."""
+    if variable is None or variable.isidentifier():
+        return []
+    # not shown: it may be the key itself
+    return [f"{path} is not the name of an environment variable: name the one that holds the key."]
+
+
+def read_key(variable: str | None, whose: str) -> str:
+    """The key that an environment variable holds; empty where none is named. Raises ConfigError for a variable that is
+    not set, and for a key that cannot be sent."""
+    if variable is None:
+        return ""
+    key = os.environ.get(variable, "").strip()
+    if not key:
+        raise ConfigError(f"{whose} key is missing: put it into the environment variable {variable}.")
+    if not (key.isascii() and key.isprintable()):
+        raise ConfigError(
+            f"the environment variable {variable} holds no key: it has characters that a header cannot carry."
+        )
+    return key
+
+
+class Pace:
+    """When requests begin: at most `per_second` of them evenly apart, and none while the server asked to wait."""
+
+    def __init__(self, per_second: float | None) -> None:
+        self._gap = 1 / per_second if per_second else 0.0
+        self._next = 0.0
+        self._held_until = 0.0
+
+    async def turn(self) -> None:
+        while True:
+            now = time.monotonic()
+            start = max(now, self._next, self._held_until)
+            self._next = start + self._gap
+            if start > now:
+                await asyncio.sleep(start - now)
+            if self._held_until <= start:
+                return
+
+    def hold(self, seconds: float) -> None:
+        self._held_until = max(self._held_until, time.monotonic() + seconds)
+
+
+class Client:
+    """One server. Its connections live no longer than a request, so it may be used in any event loop.
+
+    The standard proxy variables (HTTPS_PROXY, NO_PROXY) are honoured. `secret` is sent in headers alone, and blanked in
+    whatever the server says.
+    """
+
+    def __init__(self, url: str, settings: RequestSettings, headers: Mapping[str, str], secret: str = "") -> None:
+        self._url = url
+        self._settings = settings
+        self._headers = dict(headers)
+        self._secret = secret
+        self._pace = Pace(settings.per_second)
+
+    async def ask(
+        self,
+        method: str,
+        read: Callable[[Any], T],
+        *,
+        params: Mapping[str, str] | None = None,
+        body: Any = None,
+        stream: str,
+    ) -> T:
+        """The reply to one request, as `read` takes it from its JSON; `read` raises ValueError for one that cannot be.
+        `stream` names the random stream of the waits.
+
+        Raises InfrastructureError after the last try.
+        """
+        settings = self._settings
+        said = ""
+        for number in range(1, settings.tries + 1):
+            await self._pace.turn()
+            try:
+                return await self._try(method, read, params, body)
+            except _Failed as failed:
+                said, asked, may_pass = str(failed), failed.retry_after, failed.may_pass
+            if asked:
+                self._pace.hold(min(asked, settings.longest_wait_seconds))
+            if not may_pass or number == settings.tries or asked > settings.longest_wait_seconds:
+                break
+            await asyncio.sleep(settings.wait(stream, number))
+        times = "once" if number == 1 else f"{number} times"
+        raise InfrastructureError(f"the server {self._url} was asked {times} and failed; it last {said}")
+
+    async def _try(self, method: str, read: Callable[[Any], T], params: Mapping[str, str] | None, body: Any) -> T:
+        said = ""
+        try:
+            async with (
+                aiohttp.ClientSession(
+                    timeout=aiohttp.ClientTimeout(total=self._settings.timeout_seconds), trust_env=True
+                ) as session,
+                # a redirect would take the key elsewhere
+                session.request(
+                    method, self._url, params=params, json=body, headers=self._headers, allow_redirects=False
+                ) as response,
+            ):
+                status, asked = response.status, _retry_after(response.headers.get("Retry-After"))
+                content = await _content(response)
+        except TimeoutError:
+            said = f"gave no reply within {self._settings.timeout_seconds:g} s"
+        except (aiohttp.ClientError, OSError) as error:
+            said = self._blank(f"could not be reached ({type(error).__name__}: {error})")
+        if said:  # raised here, so that nothing of the request hangs on to it
+            raise _Failed(said)
+        text = self._blank(content.decode("utf-8", "replace"))
+        if status != 200:
+            raise _Failed(
+                f"answered status {status}: {text[:300]}",
+                retry_after=asked,
+                may_pass=status >= 500 or status in _PASSING,
+            )
+        try:
+            return read(json.loads(text))
+        except (ValueError, RecursionError) as error:
+            said = f"gave a malformed reply ({error}): {text[:300]}"
+        raise _Failed(said)
+
+    def _blank(self, text: str) -> str:
+        """Without the key, should the server say it. A short one, such as the placeholder EMPTY, is no secret, and may
+        be a word of the reply."""
+        is_secret = self._secret is not None and len(self._secret) >= LEAST_SECRET
+        return text.replace(str(self._secret), "***") if is_secret else text
+
+
+class _Failed(Exception):
+    def __init__(self, said: str, *, retry_after: float = 0.0, may_pass: bool = True) -> None:
+        super().__init__(said)
+        self.retry_after = retry_after
+        self.may_pass = may_pass
+
+
+async def _content(response: aiohttp.ClientResponse) -> bytes:
+    content = bytearray()
+    async for part in response.content.iter_chunked(1 << 16):
+        content += part
+        if len(content) > MOST_BYTES:
+            raise _Failed(f"gave a reply of more than {MOST_BYTES} bytes")
+    return bytes(content)
+
+
+def _retry_after(value: str | None) -> float:
+    """Seconds, from seconds or a date; 0 for none and for what is neither."""
+    if value is None:
+        return 0.0
+    if value.strip().isdecimal():
+        return float(value)
+    try:
+        date = parsedate_to_datetime(value)
+    except (ValueError, OverflowError):
+        return 0.0
+    # -0000 for its zone leaves it without one
+    return max(0.0, (date.replace(tzinfo=date.tzinfo or UTC) - datetime.now(UTC)).total_seconds())

@@ -1,0 +1,252 @@
+"""tau3-airline: the airline domain of tau2-bench, with states that can be forked (docs/run/airline.md).
+
+A turn is one message of the agent: tool calls, or text to the user. What the tools answer, how an episode ends and what
+it earns are the package's; the database is followed copy-on-write.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+from rtpo.envs.airline.desk import Changes, Desk, open_desk
+from rtpo.envs.airline.package import load_package
+from rtpo.envs.airline.statistics import TOO_MANY_ERRORS
+from rtpo.envs.airline.tasks import read_splits, read_wanted
+from rtpo.envs.airline.users import Said, Scenario, ServerSettings, User, open_user
+from rtpo.errors import ConfigError, DataError
+from rtpo.tools.protocol import (
+    CLOSE,
+    CUT,
+    OPEN,
+    SHAPE,
+    Call,
+    Malformed,
+    encodable,
+    parse_calls,
+    visible_text,
+    whole_calls,
+)
+from rtpo.types import (
+    Feedback,
+    Grade,
+    GradeOutcome,
+    Message,
+    Opening,
+    Snapshot,
+    StopReason,
+    Task,
+    ToolOutcome,
+    ToolUse,
+)
+
+OFFICIAL_SPLITS = {"train": "train", "held_out": "test"}
+"""the package's names of the splits"""
+_EMPTY = Message("tool", "Error: the reply is empty.")
+_CALLS = re.compile(f"{OPEN}.*?{CLOSE}", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class AirlineSettings:
+    """user: `served` by a model, or `scripted`. server: of the served one. max_errors: calls that fail before the
+    episode is broken off, without reward."""
+
+    user: Literal["served", "scripted"] = "served"
+    server: ServerSettings = field(default_factory=ServerSettings)
+    max_errors: int = 10
+
+    def problems(self, path: str) -> list[str]:
+        problems = self.server.problems(f"{path}.server") if self.user == "served" else []
+        if self.max_errors < 1:
+            problems.append(f"{path}.max_errors is {self.max_errors}: use 1 or more.")
+        return problems
+
+    def check(self) -> dict[str, Any]:
+        """Load the package, and ask a served user for a message. Raises MachineError, DataError and ConfigError."""
+        facts = {"tau2": load_package().version, "user": self.user}
+        if self.user == "scripted":
+            return facts
+        self.server.check()
+        return facts | {"model": self.server.model, "base_url": self.server.base_url}
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """An episode without its base.
+
+    uid: the task's. changes: what differs from the base. dialogue: as the user has it. beside: what the agent wrote
+    beside calls, which the user does not see and the reward does. errors: calls that failed. ended: by whom.
+    """
+
+    uid: str
+    changes: Changes = ()
+    dialogue: tuple[Said, ...] = ()
+    beside: tuple[str, ...] = ()
+    errors: int = 0
+    ended: Literal["", "user", "errors"] = ""
+
+
+class AirlineEnv:
+    """One dialogue of the official domain. Raises MachineError and DataError where the package cannot be used."""
+
+    def __init__(self, settings: AirlineSettings) -> None:
+        self._desk: Desk = open_desk()
+        self._package = load_package()
+        self._user: User = open_user(settings.user, settings.server)
+        self._max_errors = settings.max_errors
+        self._task: Task | None = None
+        self._state = State("")
+
+    async def reset(self, task: Task) -> Opening:
+        greeting = Said("agent", self._package.greeting)
+        first = await self._user.answer(scenario(task.meta["row"]), (greeting,))
+        self._task, self._state = task, State(task.uid, dialogue=(greeting, Said("user", first)))
+        opening = (
+            Message("system", self._package.agent_prompt),
+            Message("assistant", greeting.text),
+            Message("user", first),
+        )
+        return Opening(opening, self._desk.schemas)
+
+    async def step(self, reply: str, stop: StopReason) -> Feedback:
+        """See `rtpo.envs.base.Env`. Raises InfrastructureError when the user cannot be asked; nothing changes then."""
+        task = self._begun()
+        if self._state.ended:
+            raise RuntimeError("the episode has ended: reset the environment before another step")
+        text = visible_text(reply)
+        calls = parse_calls(text)
+        if stop is StopReason.LENGTH:
+            calls = whole_calls(calls)
+            if not calls:
+                return self._failed(CUT)
+        if calls:
+            return self._run(calls, _CALLS.sub("", text).strip())
+        if not text.strip():
+            return self._failed(_EMPTY)
+        return await self._tell(task, text.strip())
+
+    def snapshot(self) -> Snapshot:
+        self._begun()
+        return Snapshot(self._state, hashlib.sha256(repr(self._state).encode()).hexdigest())
+
+    def restore(self, task: Task, snapshot: Snapshot) -> None:
+        state: State = snapshot.state
+        if state.uid != task.uid:
+            raise ValueError(
+                f"the snapshot is of task {state.uid!r}, not of {task.uid!r}: restore it with its own task"
+            )
+        self._task, self._state = task, state
+
+    async def grade(self) -> Grade:
+        """DB times COMMUNICATE of an episode that the user ended; 0 of any other."""
+        task = self._begun()
+        if self._state.ended == "errors":
+            return Grade(GradeOutcome.GRADED, 0.0, TOO_MANY_ERRORS)
+        if self._state.ended != "user":
+            return Grade(GradeOutcome.GRADED, 0.0, "the user has not ended the dialogue")
+        wanted = gold(task.meta["row"])
+        if wanted is not None and self._state.changes != wanted:
+            return Grade(GradeOutcome.GRADED, 0.0, "the database is not what it should be")
+        said = [message.text for message in self._state.dialogue if message.speaker == "agent"] + [*self._state.beside]
+        heard = [text.lower().replace(",", "") for text in said]
+        if missing := [figure for figure in task.answer if not any(figure.lower() in text for text in heard)]:
+            return Grade(GradeOutcome.GRADED, 0.0, f"the user was not told {', '.join(missing)}")
+        return Grade(GradeOutcome.GRADED, 1.0)
+
+    async def _tell(self, task: Task, text: str) -> Feedback:
+        heard = (*self._state.dialogue, Said("agent", text))
+        answer = await self._user.answer(scenario(task.meta["row"]), heard)
+        ends = any(word in answer for word in self._package.stop_words)
+        dialogue = (*heard, Said("user", answer))
+        self._state = replace(self._state, dialogue=dialogue, ended="user" if ends else "")
+        return Feedback(() if ends else (Message("user", answer),), done=ends)
+
+    def _run(self, calls: tuple[Call | Malformed, ...], beside: str) -> Feedback:
+        answers = [self._answer(call) for call in calls]
+        if beside:
+            self._state = replace(self._state, beside=(*self._state.beside, beside))
+        messages = tuple(Message("tool", content) for content, _ in answers)
+        return self._unless_broken_off(Feedback(messages, done=False, calls=tuple(use for _, use in answers)))
+
+    def _answer(self, call: Call | Malformed) -> tuple[str, ToolUse]:
+        """What the agent is told of a call, and what became of it."""
+        if isinstance(call, Malformed):
+            self._state = replace(self._state, errors=self._state.errors + 1)
+            return f"Error: {call.why}. Write {SHAPE}.", ToolUse("", ToolOutcome.MALFORMED)
+        response = self._desk.call(self._state.changes, call.name, call.arguments)
+        errors = self._state.errors + response.failed
+        self._state = replace(self._state, changes=response.changes, errors=errors)
+        content = encodable(response.content)
+        if call.name not in self._desk.names:
+            return content, ToolUse("", ToolOutcome.MALFORMED)
+        return content, ToolUse(call.name, ToolOutcome.PROGRAM_ERROR if response.failed else ToolOutcome.OK)
+
+    def _failed(self, why: Message) -> Feedback:
+        """What follows a reply that neither calls nor says anything."""
+        self._state = replace(self._state, errors=self._state.errors + 1)
+        return self._unless_broken_off(Feedback((why,), done=False))
+
+    def _unless_broken_off(self, feedback: Feedback) -> Feedback:
+        if self._state.errors < self._max_errors:
+            return feedback
+        self._state = replace(self._state, ended="errors")
+        return replace(feedback, messages=(), done=True)
+
+    def _begun(self) -> Task:
+        if self._task is None:
+            raise RuntimeError("the environment has no episode: reset or restore it first")
+        return self._task
+
+
+@lru_cache(1024)
+def scenario(row: str) -> Scenario:
+    """The user's side of a task, given as its row of the task file in JSON."""
+    package = load_package()
+    task = package.task_type.model_validate_json(row)
+    prompt = package.user_type(llm="none", instructions=str(task.user_scenario)).system_prompt
+    given: Any = json.loads(row)["user_scenario"]["instructions"]
+    parts: Mapping[str, Any] = given if isinstance(given, dict) else {"reason_for_call": given}
+    names = ("reason_for_call", "known_info", "task_instructions")
+    return Scenario(prompt, *(str(parts.get(name) or "").strip() for name in names))
+
+
+@lru_cache(1024)
+def gold(row: str) -> Changes | None:
+    """What a task's gold calls make of a fresh database; None where the task has no list of them, not even an empty
+    one, for the package then takes any database."""
+    actions = json.loads(row)["evaluation_criteria"].get("actions")
+    if actions is None:
+        return None
+    return open_desk().replay([(action["name"], action["arguments"]) for action in actions])
+
+
+def read_airline(path: Path) -> list[Task]:
+    """The tasks of a file of the airline domain's shape (`tasks.json`). Raises DataError naming the task."""
+    wanted = read_wanted(path)
+    rows = json.loads(path.read_text(encoding="utf-8"))
+    return [
+        Task(
+            uid=f"tau3_airline/{row['id']}",
+            question=json.dumps(row.get("user_scenario")),
+            answer=wanted[row["id"]].figures,
+            meta={"id": row["id"], "row": json.dumps(row)},
+        )
+        for row in rows
+    ]
+
+
+def official_tasks(split: str, count: int, seed: int) -> list[Task]:
+    """The first `count` tasks of an official split: the package's train, or its test as held_out. There is nothing to
+    draw, so the seed is not looked at. Raises ConfigError, DataError, and MachineError without the package."""
+    if split not in OFFICIAL_SPLITS:
+        raise ConfigError(f"tau3-airline has no split {split!r}: use one of {', '.join(OFFICIAL_SPLITS)}")
+    folder = load_package().folder
+    ids = read_splits(folder / "split_tasks.json")[OFFICIAL_SPLITS[split]]
+    by_id = {task.meta["id"]: task for task in read_airline(folder / "tasks.json")}
+    if count > len(ids):
+        raise DataError(f"tau3-airline has {len(ids)} tasks in {split}, and {count} were asked for: ask for fewer")
+    return [by_id[identity] for identity in ids[:count]]

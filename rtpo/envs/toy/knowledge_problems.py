@@ -1,0 +1,152 @@
+"""Problems of the toy knowledge task: a chain of two to four relations to follow from an entity, by searching.
+
+A problem's facts are a hash of the whole problem, so nothing can be known by heart. The first time a query is asked, a
+search finds a distractor in its place with probability `DISTRACTED`: a fact too, but of another relation or another
+entity. Whether and which is again a hash of problem and query, so all episodes of a problem share one world.
+"""
+
+import hashlib
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from rtpo.envs.toy.problems import draw_tasks, read_tasks
+from rtpo.errors import DataError
+from rtpo.types import Task
+
+RELATIONS = ("boss", "rival", "friend", "parent", "teacher", "neighbour")
+ENTITIES = tuple(f"e{number}" for number in range(60))
+WORLDS = 100
+HOPS = (2, 3, 4)
+MAX_TURNS = 6
+DISTRACTED = 0.2
+EXAMPLE = " find e53 boss rival friend from 37"
+_QUESTION = re.compile(r" find (e\d{1,2})((?: [a-z]+){2,4}) from (\d{1,2})")
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """`object` is the `relation` of `subject`."""
+
+    subject: str
+    relation: str
+    object: str
+
+    @property
+    def text(self) -> str:
+        return f" {self.subject} {self.relation} {self.object}"
+
+    @property
+    def query(self) -> str:
+        """What is searched for: subject and relation."""
+        return f" {self.subject} {self.relation}"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One problem: follow `relations`, all different, one after another from `start`.
+
+    world: tells apart problems that ask for the same chain; each has its own facts.
+    """
+
+    start: str
+    relations: tuple[str, ...]
+    world: int
+
+    @property
+    def question(self) -> str:
+        return f" find {self.start} {' '.join(self.relations)} from {self.world}"
+
+    @property
+    def key(self) -> str:
+        """The problem without spaces, as uids have it."""
+        return self.question.removeprefix(" find").replace(" ", "")
+
+    def fact(self, subject: str, relation: str) -> Fact:
+        """The one fact about a subject and a relation; its object is another entity."""
+        others = [entity for entity in ENTITIES if entity != subject]
+        return Fact(subject, relation, others[self._hash("fact", subject, relation) % len(others)])
+
+    def distractor(self, subject: str, relation: str) -> Fact | None:
+        """What a first search finds instead of the fact, if it does."""
+        if self._hash("distracted", subject, relation) % 1000 >= 1000 * DISTRACTED:
+            return None
+        chosen = self._hash("distractor", subject, relation)
+        if chosen % 2:
+            return self.fact(subject, _other(RELATIONS, relation, chosen // 2))
+        return self.fact(_other(ENTITIES, subject, chosen // 2), relation)
+
+    def search(self, subject: str, relation: str, *, again: bool) -> Fact:
+        """What a search finds, the first time this query is asked or `again`."""
+        found = None if again else self.distractor(subject, relation)
+        return found or self.fact(subject, relation)
+
+    @property
+    def chain(self) -> tuple[Fact, ...]:
+        """The facts that lead to the answer."""
+        chain: list[Fact] = []
+        for relation in self.relations:
+            chain.append(self.fact(chain[-1].object if chain else self.start, relation))
+        return tuple(chain)
+
+    @property
+    def answer(self) -> str:
+        return self.chain[-1].object
+
+    @property
+    def turns_needed(self) -> int:
+        """One a fact, one more for each distractor in its place, and the answer."""
+        distractors = [self.distractor(fact.subject, fact.relation) for fact in self.chain]
+        return len(distractors) + sum(distractor is not None for distractor in distractors) + 1
+
+    def _hash(self, *words: str) -> int:
+        text = " ".join((self.key, *words))
+        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
+
+
+def _other(words: tuple[str, ...], word: str, number: int) -> str:
+    others = [other for other in words if other != word]
+    return others[number % len(others)]
+
+
+def parse_question(question: str) -> Problem:
+    """The problem a question states. Raises DataError for one that is no chain or needs more than MAX_TURNS turns."""
+    if match := _QUESTION.fullmatch(question):
+        problem = Problem(match[1], tuple(match[2].split()), int(match[3]))
+        known = problem.start in ENTITIES and set(problem.relations) <= set(RELATIONS)
+        if known and len(set(problem.relations)) == len(problem.relations) and problem.question == question:
+            if problem.turns_needed > MAX_TURNS:
+                raise DataError(
+                    f"question {question!r} needs {problem.turns_needed} turns and the task has {MAX_TURNS}: "
+                    "choose another number after 'from'"
+                )
+            return problem
+    raise DataError(
+        f"question {question!r} is no chain of the toy knowledge task: write it like {EXAMPLE!r}, one space before "
+        f"each word, an entity from e0 to e{len(ENTITIES) - 1}, two to four different relations of "
+        f"{', '.join(RELATIONS)}, and a number from 0 to {WORLDS - 1}"
+    )
+
+
+def problems(split: str, count: int, seed: int) -> list[Task]:
+    """`count` different problems of a split, each solvable in MAX_TURNS turns; the same arguments give the same list,
+    and fewer a prefix of it."""
+    rng = np.random.default_rng(seed)
+
+    def draw() -> Problem:
+        hops = rng.choice(HOPS)
+        while True:
+            start = ENTITIES[rng.integers(len(ENTITIES))]
+            relations = rng.permutation(RELATIONS)[:hops]
+            problem = Problem(start, tuple(str(relation) for relation in relations), int(rng.integers(WORLDS)))
+            if problem.turns_needed <= MAX_TURNS:
+                return problem
+
+    return draw_tasks("toy_knowledge", split, count, draw)
+
+
+def read_problems(path: str | Path) -> list[Task]:
+    """The tasks of a JSONL file with the fields question, answer and uid. Raises DataError, naming the line."""
+    return read_tasks(path, parse_question, EXAMPLE)

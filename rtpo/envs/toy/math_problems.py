@@ -1,0 +1,134 @@
+"""Problems of the toy math task: two operations, modulo 100, in four templates that differ in which goes first."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from rtpo.envs.toy.problems import draw_tasks, read_tasks
+from rtpo.errors import DataError
+from rtpo.types import Task
+
+MODULUS = 100
+EXAMPLE = " compute 12 + 5 * 3"
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """How a question is written over a, b, c and the sign s, and the operations that solve it; r is the first's result.
+
+    `misread` is the template a solver who takes the wrong operation first has in mind.
+    """
+
+    question: str
+    first: str
+    second: str
+    misread: int
+
+
+TEMPLATES = (
+    Template("a s b * c", first="b * c", second="a s r", misread=2),
+    Template("a * b s c", first="a * b", second="r s c", misread=3),
+    Template("( a s b ) * c", first="a s b", second="r * c", misread=0),
+    Template("a * ( b s c )", first="b s c", second="a * r", misread=1),
+)
+SIGNS = ("+", "-")
+_PATTERNS = tuple(
+    re.compile(
+        " compute "
+        + re.escape(template.question)
+        .replace("a", r"(?P<a>\d{1,2})")
+        .replace("b", r"(?P<b>\d{1,2})")
+        .replace("s", r"(?P<s>[+-])")
+        .replace("c", r"(?P<c>\d{1,2})")
+    )
+    for template in TEMPLATES
+)
+
+
+def calculate(left: int, operator: str, right: int) -> int:
+    """One operation modulo 100. Raises ValueError for another operator than + - *."""
+    if operator == "+":
+        return (left + right) % MODULUS
+    if operator == "-":
+        return (left - right) % MODULUS
+    if operator == "*":
+        return (left * right) % MODULUS
+    raise ValueError(f"operator {operator!r} is not one of + - *")
+
+
+def evaluate(operation: str) -> int:
+    """The value of an operation written ` 5 * 3`, as calls and plans have it."""
+    left, operator, right = operation.split()
+    return calculate(int(left), operator, int(right))
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One problem: the numbers and the sign put into a template."""
+
+    template: int
+    a: int
+    b: int
+    c: int
+    sign: str
+
+    def fill(self, pattern: str, result: int | None = None) -> str:
+        """A template's text over this problem, in canonical form; `result` stands for r."""
+        values = {"a": str(self.a), "b": str(self.b), "c": str(self.c), "s": self.sign, "r": str(result)}
+        return "".join(f" {values.get(word, word)}" for word in pattern.split())
+
+    @property
+    def question(self) -> str:
+        return " compute" + self.fill(TEMPLATES[self.template].question)
+
+    @property
+    def first(self) -> str:
+        return self.fill(TEMPLATES[self.template].first)
+
+    def second(self, result: int) -> str:
+        return self.fill(TEMPLATES[self.template].second, result)
+
+    @property
+    def answer(self) -> int:
+        return evaluate(self.second(evaluate(self.first)))
+
+    @property
+    def starts_right(self) -> bool:
+        """Whether the operation to do first is the right-hand one."""
+        return "a" not in TEMPLATES[self.template].first.split()
+
+    @property
+    def key(self) -> str:
+        """The problem without spaces, as uids have it."""
+        return self.fill(TEMPLATES[self.template].question).replace(" ", "")
+
+
+def parse_question(question: str) -> Problem:
+    """The problem a question states. Raises DataError for a question in none of the templates."""
+    for index, pattern in enumerate(_PATTERNS):
+        if match := pattern.fullmatch(question):
+            problem = Problem(index, int(match["a"]), int(match["b"]), int(match["c"]), match["s"])
+            if problem.question == question:
+                return problem
+    raise DataError(
+        f"question {question!r} is in none of the toy math templates: "
+        f"write it like {EXAMPLE!r}, one space before each word, numbers from 0 to 99"
+    )
+
+
+def problems(split: str, count: int, seed: int) -> list[Task]:
+    """`count` different problems of a split; the same arguments give the same list, and fewer a prefix of it."""
+    rng = np.random.default_rng(seed)
+
+    def draw() -> Problem:
+        a, b, c = (int(number) for number in rng.integers(2, MODULUS, size=3))
+        return Problem(int(rng.integers(len(TEMPLATES))), a, b, c, SIGNS[rng.integers(len(SIGNS))])
+
+    return draw_tasks("toy_math", split, count, draw)
+
+
+def read_problems(path: str | Path) -> list[Task]:
+    """The tasks of a JSONL file with the fields question, answer and uid. Raises DataError, naming the line."""
+    return read_tasks(path, parse_question, EXAMPLE)

@@ -1,0 +1,424 @@
+"""Evaluation: a panel of questions played by a policy, recorded question by question, resumed where it was left
+(docs/run/evaluation.md)."""
+
+import asyncio
+import hashlib
+import json
+import os
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig
+
+from rtpo.core.chat import ChatFormat
+from rtpo.core.checksums import start_of
+from rtpo.core.seeds import stream_seed
+from rtpo.engines.base import Sampling
+from rtpo.engines.endpoint import EndpointSettings
+from rtpo.envs.registry import ENVIRONMENTS, environment_facts
+from rtpo.errors import ConfigError, DataError, RTPOError, StaleEngine
+from rtpo.evaluation.call_audit import call_audit
+from rtpo.harness.diagnostics import call_counts, cut_turns
+from rtpo.harness.episodes import EpisodeWorld, Plan, run_episode
+from rtpo.rewards.boxes import BOX, last_box
+from rtpo.rewards.qa import output_hit, score
+from rtpo.rewards.qa_reward import QASettings
+from rtpo.run import archives
+from rtpo.run.config import PROJECT, Count, SamplingConfig, TaskConfig, portable, read_tree
+from rtpo.run.records import (
+    RunFolder,
+    commit,
+    disk_errors,
+    machine,
+    packages,
+    read_manifest,
+    sha256,
+    utc_now,
+    write_whole,
+)
+from rtpo.run.tasks import check_prompts, load_tasks
+from rtpo.tools.protocol import visible_text
+from rtpo.tools.search.tool import SearchSettings
+from rtpo.types import Role, Rollout, RolloutContext, StopReason, Task, Termination
+
+SCHEMA = 1
+"""of manifests, summaries and lines"""
+SAMPLES = "samples.jsonl"
+GROUPED_BY = ("level", "category")
+"""of a question's meta, what a benchmark's parts are told by"""
+QA_ENVIRONMENTS = ("search",)
+"""those with short answers, which are scored besides the reward"""
+
+_MARKUP = re.compile(rf"{BOX}\{{|</?(?:think|tool_call)>")
+"""which would be one token with the word after it"""
+FOLDER_NAME = re.compile(r"\w[\w.+-]*")
+FOLDER_RULE = "it names a folder; use letters, digits and . _ + - alone"
+
+Line = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class EvaluateConfig:
+    """Everything of an evaluation.
+
+    checkpoint: a run's folder, a Hugging Face model folder, or the address of a server (`endpoint`). profile: of a
+    model folder that is to be served through verl, such as a100x8; null decodes it in this process. label: of the
+    checkpoint in the records; null for one made of its name. data: the folder of prepared files. benchmarks: by name,
+    of configs/benchmarks/; each evaluates its held-out set. search, reward: what those of them that search share.
+    limit: the most questions of each, its first; null for all.
+
+    samples: rollouts a question. ks: of pass@k and pass^k. batch: questions in flight.
+    """
+
+    checkpoint: str
+    experiment_name: str
+    label: str | None
+    results: str
+    data: str
+    limit: Count | None
+    search: SearchSettings
+    reward: QASettings
+    seed: int
+    samples: Count
+    ks: tuple[int, ...]
+    batch: Count
+    rollout_context: RolloutContext
+    decoding: SamplingConfig
+    profile: str | None
+    endpoint: EndpointSettings
+    benchmarks: dict[str, TaskConfig]
+
+    @property
+    def sampling(self) -> Sampling:
+        """Raises ConfigError for values that cannot be."""
+        return Sampling(self.decoding.temperature, self.decoding.top_p, self.decoding.top_k)
+
+
+def compose_evaluation(tree: DictConfig) -> EvaluateConfig:
+    """The checked configuration of a composed Hydra tree. Raises ConfigError with one sentence a problem."""
+    if not tree.get("benchmarks"):
+        raise ConfigError("benchmarks is empty: name some, such as benchmarks=[math500,aime24] (configs/benchmarks/).")
+    config = read_tree(EvaluateConfig, tree)
+    problems = []
+    if not config.ks or not all(1 <= k <= config.samples for k in config.ks):
+        problems.append(f"ks is {list(config.ks)} and samples {config.samples}: use numbers from 1 to samples.")
+    if not FOLDER_NAME.fullmatch(config.experiment_name):
+        problems.append(f"experiment_name is {config.experiment_name!r}: {FOLDER_RULE}.")
+    _ = config.sampling
+    for name, task in config.benchmarks.items():
+        problems += _task_problems(f"benchmarks.{name}", task)
+    if problems:
+        raise ConfigError("\n".join(problems))
+    return config
+
+
+def _task_problems(path: str, task: TaskConfig) -> list[str]:
+    if task.env not in ENVIRONMENTS:
+        return [f"{path}.env is {task.env!r}: no such environment; there are {', '.join(ENVIRONMENTS)}."]
+    problems = []
+    if task.max_context_tokens <= task.max_prompt_tokens:
+        problems.append(
+            f"{path}.max_context_tokens is {task.max_context_tokens} and {path}.max_prompt_tokens "
+            f"{task.max_prompt_tokens}: a longest prompt would leave no room for a turn; use more of the first, or "
+            "less of the second."
+        )
+    if task.held_out.file is None and task.held_out.count is None:
+        problems.append(f"{path}.held_out.file is missing, and held_out.count too: a panel is a file's, or generated.")
+    return problems + task.settings_at(f"{path}.settings").problems(f"{path}.settings")
+
+
+@contextmanager
+def benchmark_named(name: str) -> Iterator[None]:
+    """Errors that say which benchmark they are of."""
+    try:
+        yield
+    except RTPOError as error:
+        raise type(error)(f"{name}: {error}") from error
+
+
+@dataclass(frozen=True, eq=False)
+class Panel:
+    """The questions of one benchmark, in the order of their file or generator; facts: what its environment's check
+    said."""
+
+    name: str
+    task: TaskConfig
+    tasks: tuple[Task, ...]
+    facts: dict[str, Any]
+
+    def as_dict(self) -> dict[str, Any]:
+        uids = json.dumps([task.uid for task in self.tasks]).encode()
+        file = self.task.held_out.file
+        return {
+            "file_sha256": None if file is None else sha256(Path(file)),
+            "questions": len(self.tasks),
+            "uids_sha256": hashlib.sha256(uids).hexdigest(),
+        }
+
+
+def load_panel(name: str, task: TaskConfig, chat: ChatFormat, limit: int | None) -> Panel:
+    """The first `limit` questions, or all. Raises DataError for a file that is missing or a prompt over its limit, and
+    what the environment's check raises."""
+    file = task.held_out.file
+    with benchmark_named(name):
+        if file is not None and not Path(file).exists():
+            raise DataError(
+                f"{file} does not exist: make it with python experiments/prepare_data.py {Path(file).stem}, or name "
+                "the folder of prepared files with data=FOLDER."
+            )
+        tasks = load_tasks(task, task.held_out)[:limit]
+        check_prompts(tasks, task, chat)
+        return Panel(name, task, tuple(tasks), environment_facts(task.env, task.env_settings))
+
+
+# playing
+
+
+def play(
+    world: EpisodeWorld,
+    panel: Panel,
+    config: EvaluateConfig,
+    version: int,
+    done: set[int],
+    write: Callable[[list[Line]], None],
+) -> None:
+    """Play the questions that are not `done`, `config.batch` at once; `write` is given the lines of each as it ends.
+
+    version: of the weights that every turn must be sampled with. Once an episode fails no question is begun; those in
+    flight are played to their end and written, and what the episode raised is raised.
+    """
+    waiting = ((position, task) for position, task in enumerate(panel.tasks) if position not in done)
+    failures: list[BaseException] = []
+
+    async def work() -> None:
+        for position, task in waiting:
+            try:
+                async with asyncio.TaskGroup() as group:
+                    samples = [
+                        group.create_task(_sample(world, panel, config, version, position, task, sample))
+                        for sample in range(config.samples)
+                    ]
+            except ExceptionGroup as errors:
+                failures.append(errors.exceptions[0])
+                return
+            write([sample.result() for sample in samples])
+            if failures:
+                return
+
+    async def play_all() -> None:
+        await asyncio.gather(*[work() for _ in range(config.batch)])
+
+    asyncio.run(play_all())
+    if failures:
+        raise failures[0]
+
+
+async def _sample(
+    world: EpisodeWorld, panel: Panel, config: EvaluateConfig, version: int, position: int, task: Task, sample: int
+) -> Line:
+    uid = f"eval.{panel.name}.{task.uid}.{sample}"
+    retries: list[str] = []
+    start = time.perf_counter()
+    rollout = await run_episode(world, Plan(uid, task, Role.EVAL), config.sampling, retries.append)
+    seconds = time.perf_counter() - start
+    for turn in rollout.turns:
+        if turn.policy_version != version:
+            raise StaleEngine(
+                f"{uid}, turn {turn.k}: the engine sampled with weights of version {turn.policy_version}, and holds "
+                f"version {version}."
+            )
+    return {
+        "position": position,
+        "uid": task.uid,
+        "meta": {key: task.meta[key] for key in GROUPED_BY if key in task.meta},
+        "sample": sample,
+        "seed": stream_seed(world.seed, uid, 0),
+        **episode_facts(rollout, world.chat, panel.task.env in QA_ENVIRONMENTS),
+        "retries": len(retries),
+        "seconds": round(seconds, 3),
+    }
+
+
+def episode_facts(rollout: Rollout, chat: ChatFormat, is_qa: bool) -> Line:
+    """What a line has of an episode. `answer` is the final reply's text after its thinking, None without one;
+    `extracted` what its last box holds."""
+    replies = [chat.decode(_said(turn.output_ids, turn.stop)) for turn in rollout.turns]
+    answer = visible_text(replies[-1]) if rollout.termination is Termination.ANSWERED else None
+    extracted = None if answer is None else last_box(answer)
+    return {
+        "answer": answer,
+        "extracted": extracted,
+        "grade": rollout.grade.outcome.value,
+        "reward": rollout.grade.reward,
+        "detail": rollout.grade.detail,
+        "qa": qa_scores(rollout.task, extracted, answer, replies) if is_qa else None,
+        "termination": rollout.termination.value,
+        "turns": len(rollout.turns),
+        "cut_turns": cut_turns(rollout),
+        "generated_tokens": sum(len(turn.output_ids) for turn in rollout.turns),
+        "calls": call_counts(rollout),
+        "audit": call_audit(rollout, replies),
+    }
+
+
+def qa_scores(task: Task, extracted: str | None, answer: str | None, replies: Sequence[str]) -> dict[str, Any] | None:
+    """Exact match and token F1 of the extracted answer, span F1 of the final reply's text; output hits on that text and
+    on all that the policy wrote. None where no accepted answer has a token."""
+    answers = tuple(map(str, task.answer))
+    text = _MARKUP.sub(" ", answer or "")
+    try:
+        boxed, final = score(answers, extracted or ""), score(answers, text)
+    except ValueError:
+        return None
+    return {
+        "em": float(boxed.exact),
+        "f1": boxed.f1,
+        "span_f1": final.span_f1,
+        "answer_hit": float(output_hit(answers, [text])),
+        "output_hit": float(output_hit(answers, [_MARKUP.sub(" ", reply) for reply in replies])),
+    }
+
+
+def _said(output_ids: Any, stop: StopReason) -> Any:
+    return output_ids[:-1] if stop is StopReason.STOP else output_ids
+
+
+# records
+
+
+class EvaluationFolder:
+    """results/<experiment>/<label>/<benchmark>/: `config.yaml`, `samples.jsonl`, `summary.json`, and `manifest.json`,
+    written last. Until then `samples.sha256` has the length and the checksum of the lines so far."""
+
+    def __init__(self, path: Path) -> None:
+        self.run = RunFolder(path)
+        self.path = path
+        self._so_far = path / "samples.sha256"
+
+    @property
+    def samples(self) -> Path:
+        return self.path / SAMPLES
+
+    def recover(self, samples: int) -> list[Line]:
+        """The lines of whole questions; what a killed process left of another is cut off.
+
+        Raises DataError for a file with other lines.
+        """
+        self._check_so_far()
+        if not archives.exists(self.samples):
+            return []
+        text = archives.read(self.samples)
+        lines, ends, place = [], [0], 0
+        for number, part in enumerate(text.split(b"\n")[:-1], start=1):
+            try:
+                lines.append(json.loads(part))
+            except ValueError as error:
+                raise DataError(
+                    f"line {number} of {self.samples} is not JSON: delete {self.path} to start afresh."
+                ) from error
+            place += len(part) + 1
+            ends.append(place)
+        whole = len(lines) - len(lines) % samples
+        seen: set[int] = set()
+        for start in range(0, whole, samples):
+            part_of = [(line["position"], line["sample"]) for line in lines[start : start + samples]]
+            if part_of != [(lines[start]["position"], sample) for sample in range(samples)]:
+                raise DataError(
+                    f"lines {start + 1} to {start + samples} of {self.samples} are not one question's: delete "
+                    f"{self.path} to start afresh."
+                )
+            if part_of[0][0] in seen:
+                raise DataError(
+                    f"lines {start + 1} to {start + samples} of {self.samples} repeat a question: delete {self.path} "
+                    "to start afresh."
+                )
+            seen.add(part_of[0][0])
+        if ends[whole] < len(text):
+            os.truncate(self.samples, ends[whole])
+        return lines[:whole]
+
+    def _check_so_far(self) -> None:
+        """Raises DataError for lines that are not as they were written. An evaluation that an earlier version began has
+        no checksum."""
+        if not self._so_far.exists():
+            return
+        afresh = f"delete {self.path} to start afresh."
+        try:
+            size, digest = self._so_far.read_text(encoding="utf-8").split()
+            found = start_of(self.samples, int(size))
+        except ValueError as error:
+            raise DataError(f"{self._so_far} is damaged: {afresh}") from error
+        if found.sha256 != digest:
+            raise DataError(f"{self.samples} is damaged in its first {size} bytes: {afresh}")
+
+    def check_finished(self) -> None:
+        """Raises DataError for a manifest that is damaged, and a file that is not as it says."""
+        for name, expected in read_manifest(self.path / "manifest.json", SCHEMA, ("files",))["files"].items():
+            file = self.path / name
+            if not archives.exists(file) or hashlib.sha256(archives.read(file)).hexdigest() != expected:
+                raise DataError(f"{file} was changed since it was written: delete {self.path}.")
+
+    def append(self, lines: list[Line]) -> None:
+        """To disk."""
+        self.run.append(SAMPLES, lines)
+        written = self.run.written(SAMPLES)
+        with disk_errors(self.samples), self.samples.open("rb") as out:
+            os.fsync(out.fileno())
+            write_whole(self._so_far, f"{written.size} {written.sha256}\n".encode())
+
+    def finish(self, summary: dict[str, Any], manifest: dict[str, Any]) -> None:
+        """Raises DataError for a file that is not as it was written."""
+        try:
+            files = self.run.checksums("config.yaml", SAMPLES)
+        except DataError as error:
+            raise DataError(f"{error} Restore it, or delete {self.path}, and evaluate again.") from error
+        with disk_errors(self.path):
+            write_whole(self.path / "summary.json", _json(summary))
+            files["summary.json"] = sha256(self.path / "summary.json")
+            write_whole(self.path / "manifest.json", _json(manifest | {"files": files}))
+            self._so_far.unlink(missing_ok=True)
+
+
+def identity(config: EvaluateConfig, panel: Panel, checkpoint: dict[str, Any]) -> dict[str, Any]:
+    """What decides an evaluation's lines: a folder holds those of one."""
+    task = panel.task
+    settings = {
+        "schema": SCHEMA,
+        "benchmark": panel.name,
+        "panel": panel.as_dict(),
+        "checkpoint": checkpoint,
+        "samples": config.samples,
+        "seed": config.seed,
+        "decoding": asdict(config.decoding),
+        "rollout_context": config.rollout_context,
+        "env": task.env,
+        "limits": asdict(task.limits),
+        "settings": task.settings,
+        # not the sandbox, which differs from machine to machine and decides no answer
+        "environment": {part: facts for part, facts in panel.facts.items() if part != "python"},
+    }
+    return dict(portable(settings))
+
+
+def manifest(config: EvaluateConfig, panel: Panel, label: str, checkpoint: dict[str, Any]) -> dict[str, Any]:
+    head, dirty = commit(PROJECT)
+    return identity(config, panel, checkpoint) | {
+        "environment": panel.facts,
+        "experiment": config.experiment_name,
+        "label": label,
+        "ks": list(config.ks),
+        "ended": utc_now(),
+        "commit": head,
+        "dirty": dirty,
+        "machine": machine(),
+        "packages": packages(),
+    }
+
+
+def _json(value: Any) -> bytes:
+    return (json.dumps(value, indent=1) + "\n").encode()

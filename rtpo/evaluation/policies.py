@@ -1,0 +1,242 @@
+"""What can be evaluated: a run's last save, a Hugging Face model folder, a server. Each gives an engine."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import torch
+from huggingface_hub.errors import StrictDataclassError
+from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.errors import HydraException
+from omegaconf import OmegaConf
+from transformers import AutoTokenizer, Qwen3ForCausalLM
+
+from rtpo.engines.base import Engine
+from rtpo.engines.endpoint import EndpointEngine
+from rtpo.errors import ConfigError, DataError
+from rtpo.evaluation.panel import EvaluateConfig
+from rtpo.run.config import PROJECT, RunConfig, TaskConfig, compose_run
+from rtpo.run.model_folder import check_model
+from rtpo.run.records import RunFolder, sha256
+from rtpo.run.run import model_sha256
+from rtpo.toy.warm_start import local_engine
+from rtpo.types import RolloutContext
+
+_TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
+
+Opened = tuple[Engine, int]
+"""An engine, and the version of its weights."""
+
+
+@dataclass(frozen=True, eq=False)
+class Checkpoint:
+    """label: of its records. identity: what it is, for them. open: start its engine, which may take minutes.
+    rollout_context: that it was trained in, None where that is not known. positions: the longest context, None where
+    that is not known."""
+
+    label: str
+    identity: dict[str, Any]
+    tokenizer: Any
+    open: Callable[[], Opened]
+    rollout_context: RolloutContext | None = None
+    positions: int | None = None
+
+
+def find_checkpoint(config: EvaluateConfig) -> Checkpoint:
+    """The checkpoint that the configuration names. Raises ConfigError, DataError, MachineError where there is none to
+    evaluate."""
+    is_served = config.checkpoint.startswith(("http://", "https://"))
+    path = Path(config.checkpoint)
+    is_run = not is_served and (path / "config.yaml").exists()
+    if config.profile is not None and (is_served or is_run):
+        raise ConfigError(
+            f"profile is {config.profile} and checkpoint {'a server' if is_served else 'a run, which has its own'}: a "
+            "profile is for a model folder; use null."
+        )
+    if is_served:
+        return _served(config)
+    if is_run:
+        return _saved(path, config.benchmarks)
+    if (path / "config.json").exists():
+        return _model(path, config)
+    raise DataError(
+        f"checkpoint is {path}: no run (config.yaml) and no model (config.json) is there. Give a run's folder, a "
+        "Hugging Face model folder, or a server's address that begins with http:// or https://."
+    )
+
+
+def check_positions(checkpoint: Checkpoint, benchmarks: Mapping[str, TaskConfig]) -> None:
+    """Raises ConfigError for a context limit beyond the model's."""
+    for name, task in benchmarks.items():
+        if checkpoint.positions is not None and task.max_context_tokens > checkpoint.positions:
+            raise ConfigError(
+                f"benchmarks.{name}.max_context_tokens is {task.max_context_tokens} and the model has "
+                f"{checkpoint.positions} positions: use that or fewer."
+            )
+
+
+# a server
+
+
+def _served(config: EvaluateConfig) -> Checkpoint:
+    settings, url = config.endpoint, config.checkpoint
+    problems = settings.problems(url, config.sampling)
+    if problems:
+        raise ConfigError("\n".join(problems))
+    folder = Path(str(settings.tokenizer))
+    tokenizer = _tokenizer(folder)
+    engine = EndpointEngine(url, settings, tokenizer)
+    identity = {
+        "kind": "endpoint",
+        "url": url,
+        "model": settings.model,
+        "model_sha256": "unknown",
+        "tokenizer_sha256": _tokenizer_sha256(folder),
+        "dialect": settings.dialect,
+        "ids": engine.check(),
+    }
+    model = str(settings.model).rstrip("/").rpartition("/")[2]
+    return Checkpoint(model or urlsplit(url).netloc, identity, tokenizer, lambda: (engine, 0))
+
+
+# a model folder
+
+
+def _model(path: Path, config: EvaluateConfig) -> Checkpoint:
+    run = None if config.profile is None else _as_run(path, config.profile)
+    check_model(path, embedded=run is None or run.profile.platform == "cpu")
+    description = json.loads((path / "config.json").read_text(encoding="utf-8"))
+    tokenizer = _tokenizer(path)
+
+    def opened() -> Opened:
+        if run is None:
+            return local_engine(_weights(path), int(tokenizer.eos_token_id)), 0
+        return _through_verl(run, None, config.benchmarks)
+
+    identity = {
+        "kind": "model",
+        "name": path.resolve().name,
+        "engine": "embedded decoder" if config.profile is None else f"verl, profile {config.profile}",
+        "model_sha256": model_sha256(str(path)),
+        "tokenizer_sha256": _tokenizer_sha256(path),
+    }
+    positions = description.get("max_position_embeddings")
+    return Checkpoint(path.resolve().name, identity, tokenizer, opened, positions=positions)
+
+
+def _weights(path: Path) -> Qwen3ForCausalLM:
+    """All of them: a missing one would be drawn at random. Raises DataError."""
+    try:
+        loaded: Any = Qwen3ForCausalLM.from_pretrained(path, dtype=torch.float32, output_loading_info=True)
+    except (RuntimeError, ValueError, StrictDataclassError) as error:
+        raise DataError(f"the weights in {path} cannot be loaded ({_first_words(error)}).") from error
+    model, report = loaded
+    wrong = sorted(map(str, (*report["missing_keys"], *report["unexpected_keys"], *report["mismatched_keys"])))
+    if wrong:
+        raise DataError(f"the weights in {path} are not those of its config.json ({wrong[0]}): copy the folder again.")
+    assert isinstance(model, Qwen3ForCausalLM)
+    return model
+
+
+def _as_run(path: Path, profile: str) -> RunConfig:
+    """A run that would start from this model; no step of it is taken."""
+    overrides = ["task=math_paper", f"profile={profile}"]
+    try:
+        if GlobalHydra.instance().is_initialized():  # by the command
+            tree = compose("train", overrides)
+        else:
+            with initialize_config_dir(str(PROJECT / "configs"), version_base=None):
+                tree = compose("train", overrides)
+    except HydraException as error:
+        raise ConfigError(f"profile is {profile}: {error}") from error
+    tree.model = {"name": path.resolve().name, "path": str(path)}
+    return compose_run(tree)
+
+
+# a run
+
+
+def _saved(path: Path, benchmarks: Mapping[str, TaskConfig]) -> Checkpoint:
+    folder = RunFolder(path)
+    save = folder.latest_save()
+    if save is None:
+        why = "has no checkpoint any more: its saves were deleted" if folder.is_finished else "has no checkpoint yet"
+        raise DataError(f"the run {path} {why}: train it again, or give another run or a model folder.")
+    run = compose_run(OmegaConf.create(folder.config))
+    check_model(run.model.path, embedded=run.profile.platform == "cpu")
+    version = int(save.state["harness"]["policy_version"])
+    description = json.loads((Path(run.model.path) / "config.json").read_text(encoding="utf-8"))
+    identity = {
+        "kind": "run",
+        "run": f"{run.experiment_name}/{path.resolve().name}",
+        "save": save.state["name"],
+        "policy_version": version,
+        "engine": f"verl, profile {run.profile.name}",
+        "model_sha256": {
+            file: digest for file, digest in save.weights_sha256.items() if Path(file).name.startswith("model")
+        },
+        "initial_model": run.model.name,
+        "tokenizer_sha256": _tokenizer_sha256(Path(run.model.path)),
+    }
+
+    def opened() -> Opened:
+        with folder.held():  # a run that goes on may delete its save
+            return _through_verl(run, (save.folder, version), benchmarks)
+
+    return Checkpoint(
+        path.resolve().name,
+        identity,
+        _tokenizer(Path(run.model.path)),
+        opened,
+        run.algorithm_config.rollout_context,
+        description.get("max_position_embeddings"),
+    )
+
+
+def _through_verl(run: RunConfig, save: tuple[Path, int] | None, benchmarks: Mapping[str, TaskConfig]) -> Opened:
+    """The engine that training uses, with the initial weights or those of a save."""
+    from rtpo.verl_harness.session import open_backend
+
+    backend = open_backend(with_room(run, benchmarks))
+    version = 0
+    if save is not None:
+        folder, version = save
+        backend.load(folder)
+    backend.push(version)
+    return backend.engine, version
+
+
+def with_room(run: RunConfig, benchmarks: Mapping[str, TaskConfig]) -> RunConfig:
+    """The run with vLLM's lengths for these benchmarks; the embedded decoder has none."""
+    if run.profile.platform == "cpu":
+        return run
+    lengths = {
+        "prompt_length": max(task.max_prompt_tokens for task in benchmarks.values()),
+        "response_length": max(task.max_turn_tokens for task in benchmarks.values()),
+        "max_model_len": max(task.max_context_tokens for task in benchmarks.values()),
+    }
+    verl = OmegaConf.create(run.verl)
+    verl.actor_rollout_ref.rollout.update(lengths)
+    plain: Any = OmegaConf.to_container(verl)
+    return replace(run, verl=plain)
+
+
+def _tokenizer(folder: Path) -> Any:
+    try:
+        return AutoTokenizer.from_pretrained(folder)
+    except (OSError, ValueError, StrictDataclassError) as error:
+        raise DataError(
+            f"the tokenizer in {folder} cannot be read ({_first_words(error)}): copy the whole folder."
+        ) from error
+
+
+def _first_words(error: Exception) -> str:
+    return " ".join(str(error).split())[:200]
+
+
+def _tokenizer_sha256(folder: Path) -> dict[str, str]:
+    return {name: sha256(folder / name) for name in _TOKENIZER_FILES if (folder / name).exists()}

@@ -1,0 +1,143 @@
+"""What every step measures, as flat dictionaries. docs/results/metrics.md defines each key;
+a test keeps the two in step."""
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from rtpo.core.mismatch import mismatch
+from rtpo.engines.backend import StepResult, TokenScores
+from rtpo.types import Floats, Role, Rollout, StopReason, Termination, ToolOutcome, TrainRow
+
+EXECUTED = frozenset({*ToolOutcome} - {ToolOutcome.REFUSED, ToolOutcome.MALFORMED, ToolOutcome.INFRASTRUCTURE})
+"""what became of a call that the tool ran, well or not"""
+NO_TOOL = "none"
+"""in records, of a call that names no tool there is"""
+
+
+def rollout_metrics(rollouts: Sequence[Rollout], role: Role) -> dict[str, Any]:
+    """One `rollout` call: how many paths from which turn, success, rewards, how they ended, tools, tokens."""
+    rewards = [rollout.reward for rollout in rollouts if rollout.is_graded]
+    turns = [turn for rollout in rollouts for turn in rollout.own_turns]
+    return {
+        "role": role.value,
+        "start_turns": dict(Counter(str(rollout.start_k) for rollout in rollouts)),
+        "rollouts": len(rollouts),
+        **outcome(rewards),
+        "graded": len(rewards),
+        "grades": dict(Counter(rollout.grade.outcome.value for rollout in rollouts)),
+        "spoiled": sum(rollout.grade.spoiled for rollout in rollouts),
+        "terminations": dict(Counter(rollout.termination.value for rollout in rollouts)),
+        "tools": dict(Counter(use.outcome.value for turn in turns for use in turn.calls)),
+        "stops": dict(Counter(turn.stop.value for turn in turns)),
+        "turns": len(turns),
+        "generated_tokens": int(sum(len(turn.output_ids) for turn in turns)),
+        "context_tokens": int(sum(len(turn.context_ids) for turn in turns)),
+    }
+
+
+def outcome(rewards: Sequence[float]) -> dict[str, float | None]:
+    """`success`, the share of rewards that are 1, which is what it means everywhere, and `mean_reward`; None without
+    any."""
+    if not rewards:
+        return {"success": None, "mean_reward": None}
+    return {"success": sum(r == 1 for r in rewards) / len(rewards), "mean_reward": float(np.mean(rewards))}
+
+
+def path_line(step: int, rollout: Rollout) -> dict[str, Any]:
+    """An ended path for the records; tokens, cut turns and calls are of the turns it sampled itself."""
+    return {
+        "step": step,
+        "rollout": rollout.uid,
+        "parent": rollout.parent_uid,
+        "start_k": rollout.start_k,
+        "role": rollout.role.value,
+        "task": rollout.task.uid,
+        "termination": rollout.termination.value,
+        "grade": rollout.grade.outcome.value,
+        "reward": rollout.grade.reward,
+        "detail": rollout.grade.detail,
+        "turns": len(rollout.turns),
+        "cut_turns": cut_turns(rollout),
+        "generated_tokens": sum(len(turn.output_ids) for turn in rollout.own_turns),
+        "calls": call_counts(rollout),
+    }
+
+
+def cut_turns(rollout: Rollout) -> int:
+    """Of the turns it sampled itself, those that met their token limit."""
+    return sum(turn.stop is StopReason.LENGTH for turn in rollout.own_turns)
+
+
+def call_counts(rollout: Rollout) -> dict[str, dict[str, int]]:
+    """By tool, of the turns it sampled itself: `attempted`, every call in a reply, whether it could be read or not;
+    `executed`, those that the tool ran, well or not; `ok`, well; `failed`, those that it did not run."""
+    counts: dict[str, dict[str, int]] = defaultdict(lambda: {"attempted": 0, "executed": 0, "ok": 0, "failed": 0})
+    for turn in rollout.own_turns:
+        for use in turn.calls:
+            of_tool = counts[use.tool or NO_TOOL]
+            of_tool["attempted"] += 1
+            of_tool["executed" if use.outcome in EXECUTED else "failed"] += 1
+            of_tool["ok"] += use.outcome is ToolOutcome.OK
+    return dict(counts)
+
+
+def first_outcome(calls: Sequence[dict[str, Any]]) -> dict[str, float | None]:
+    """`outcome` of the step's first paths: over its first rollout calls, up to the one that leaves none open."""
+    last = next((i for i, call in enumerate(calls) if Termination.OPEN.value not in call["terminations"]), len(calls))
+    first = [call for call in calls[: last + 1] if call["graded"]]
+    graded = sum(call["graded"] for call in first)
+    return {key: sum(call["graded"] * call[key] for call in first) / graded if graded else None for key in outcome([])}
+
+
+def update_metrics(rows: Sequence[TrainRow], scores: TokenScores, recorded: Floats) -> dict[str, Any]:
+    """One `update` call, before its first optimizer step."""
+    engine = np.concatenate([row.rollout_logprobs[row.mask] for row in rows])
+    turn_index = np.concatenate([row.turn_index[row.mask] for row in rows])
+    return {
+        "rows": len(rows),
+        "trained_turns": np.unique(turn_index).tolist(),
+        "trained_tokens": len(turn_index),
+        "tied_rows": sum(row.is_tied for row in rows),
+        "zero_advantage": zero_advantage(rows),
+        "entropy": float(scores.entropy.mean()),
+        **mismatch(scores.logprobs, recorded, engine, turn_index),
+    }
+
+
+def zero_advantage(rows: Sequence[TrainRow]) -> dict[str, float]:
+    """Share of groups all of whose advantages are 0: `all`, and by turn over the groups that train that turn."""
+    tied: dict[str, bool] = {}
+    turns: dict[str, set[int]] = defaultdict(set)
+    for row in rows:
+        tied[row.group] = tied.get(row.group, True) and row.is_tied
+        turns[row.group] |= {turn.k for turn in row.turns}
+    rates = {"all": float(np.mean(list(tied.values())))}
+    for k in sorted(set().union(*turns.values())):
+        rates[f"turn_{k}"] = float(np.mean([tied[group] for group in tied if k in turns[group]]))
+    return rates
+
+
+def step_metrics(results: Sequence[StepResult]) -> dict[str, Any]:
+    """The optimizer steps of one `update` call; what has no value without a step is None."""
+    if not results:
+        return {"optimizer_steps": 0} | dict.fromkeys(
+            ("loss", "grad_norm", "clip_fraction", "kl_loss", "residual", "lr")
+        )
+    tokens = sum(result.sums["tokens"] for result in results)
+    return {
+        "optimizer_steps": len(results),
+        "loss": float(np.mean([result.loss for result in results])),
+        "grad_norm": float(np.mean([result.grad_norm for result in results])),
+        "clip_fraction": sum(result.sums["clipped"] for result in results) / tokens,
+        "kl_loss": float(np.mean([result.sums["kl_loss"] for result in results])),
+        "residual": float(np.mean([result.sums["residual"] for result in results])),
+        "lr": results[-1].lr,
+    }
+
+
+def empty_update() -> dict[str, Any]:
+    """An `update` call without rows: every group of a phase fell short of two graded rollouts."""
+    return {"rows": 0, "trained_turns": [], "trained_tokens": 0, "tied_rows": 0, **step_metrics([])}

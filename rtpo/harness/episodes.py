@@ -1,0 +1,186 @@
+"""Episodes: from a task or a boundary to the end (or for some turns), one coroutine each.
+
+All episodes of a call run at once: those that wait for the engine share its batches, and a slow tool holds up only
+its own episode.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from rtpo.core.chat import ChatFormat
+from rtpo.core.contexts import next_context
+from rtpo.core.seeds import stream_seed
+from rtpo.engines.base import Engine, Request, Sampling
+from rtpo.envs.base import Env
+from rtpo.errors import DataError, InfrastructureError
+from rtpo.harness.lock_step import LockStep
+from rtpo.types import (
+    Boundary,
+    Feedback,
+    Grade,
+    GradeOutcome,
+    Ids,
+    Opening,
+    Role,
+    Rollout,
+    RolloutContext,
+    StopReason,
+    Task,
+    Termination,
+    Turn,
+    as_ids,
+)
+
+NO_IDS = as_ids([])
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeLimits:
+    """max_turns: K. max_prompt_tokens: longest c_0. max_turn_tokens: longest u_k. max_context_tokens: longest c_k and
+    u_k together. retries: how often an episode that an infrastructure failure broke is begun again."""
+
+    max_turns: int
+    max_prompt_tokens: int
+    max_turn_tokens: int
+    max_context_tokens: int
+    retries: int = 2
+
+
+@dataclass(frozen=True)
+class EpisodeWorld:
+    """Where episodes happen. `sampling.max_tokens` is replaced by what the limits leave. lock_step: see
+    `rtpo.harness.lock_step`."""
+
+    engine: Engine
+    chat: ChatFormat
+    make_env: Callable[[], Env]
+    limits: EpisodeLimits
+    rollout_context: RolloutContext
+    seed: int
+    lock_step: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One path to sample. `uid` names it and seeds it."""
+
+    uid: str
+    start: Task | Boundary
+    role: Role
+    turns: int | None = None
+
+
+def run_episodes(
+    world: EpisodeWorld, plans: Sequence[Plan], sampling: Sampling, on_retry: Callable[[str], None]
+) -> list[Rollout]:
+    """The rollouts of `plans`, in order; `on_retry` hears of each episode begun again. Raises what the first episode
+    to fail raised."""
+
+    lock_step = LockStep(world.engine, [plan.uid for plan in plans]) if world.lock_step else None
+    shared = world if lock_step is None else replace(world, engine=lock_step)
+
+    async def run(plan: Plan) -> Rollout:
+        try:
+            return await run_episode(shared, plan, sampling, on_retry)
+        finally:
+            if lock_step is not None:
+                lock_step.leave()
+
+    async def run_all() -> list[Rollout]:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(run(plan)) for plan in plans]
+        return [task.result() for task in tasks]
+
+    try:
+        return asyncio.run(run_all())
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+
+
+async def run_episode(world: EpisodeWorld, plan: Plan, sampling: Sampling, on_retry: Callable[[str], None]) -> Rollout:
+    """The rollout of one plan, begun again up to `limits.retries` times; not in lock-step."""
+    for attempt in range(world.limits.retries + 1):
+        try:
+            return await _episode(world, plan, sampling)
+        except InfrastructureError as error:
+            if attempt == world.limits.retries:
+                raise
+            on_retry(f"{plan.uid}: {error}")
+    raise AssertionError("unreachable")
+
+
+async def _episode(world: EpisodeWorld, plan: Plan, sampling: Sampling) -> Rollout:
+    env, limits = world.make_env(), world.limits
+    if isinstance(plan.start, Boundary):
+        boundary = plan.start
+        task, context, turns, parent = boundary.task, boundary.context_ids, list(boundary.history), boundary.rollout_uid
+        env.restore(task, boundary.snapshot)
+    else:
+        task, turns, parent = plan.start, [], None
+        context = opening_context(world.chat, await env.reset(task), task, limits)
+    start_k = len(turns)
+    termination = Termination.TURN_LIMIT
+
+    for k in range(start_k, limits.max_turns):
+        room = limits.max_context_tokens - len(context)
+        if room < 1:
+            termination = Termination.CONTEXT_LIMIT
+            break
+        if plan.turns is not None and k == start_k + plan.turns:
+            termination = Termination.OPEN
+            break
+        snapshot = env.snapshot()
+        request = Request(
+            context,
+            replace(sampling, max_tokens=min(limits.max_turn_tokens, room)),
+            seed=stream_seed(world.seed, plan.uid, k),
+            session=plan.uid,
+        )
+        generation = await world.engine.generate(request)
+        feedback = await env.step(_reply(world.chat, generation.output_ids, generation.stop), generation.stop)
+        is_last = feedback.done or k + 1 == limits.max_turns
+        turn = Turn(
+            k,
+            context,
+            generation.output_ids,
+            generation.logprobs,
+            generation.policy_version,
+            generation.stop,
+            snapshot,
+            NO_IDS if is_last else _feedback_ids(world.chat, feedback, generation.stop),
+            feedback.calls,
+            generation.top_logprobs,
+        )
+        turns.append(turn)
+        if feedback.done:
+            termination = Termination.ANSWERED
+            break
+        if not is_last:
+            context = next_context(context, turn.output_ids, turn.feedback_ids, world.chat.tags, world.rollout_context)
+
+    tip, grade = None, Grade(GradeOutcome.PENDING, None)
+    if termination is Termination.OPEN:
+        tip = Boundary(task, len(turns), context, tuple(turns), env.snapshot(), plan.uid, is_tip=True)
+    else:
+        grade = await env.grade()
+    return Rollout(plan.uid, task, plan.role, start_k, parent, tuple(turns), termination, grade, tip)
+
+
+def opening_context(chat: ChatFormat, opening: Opening, task: Task, limits: EpisodeLimits) -> Ids:
+    """c_0. Raises DataError when it is over the prompt limit."""
+    context = chat.opening(opening)
+    if len(context) > limits.max_prompt_tokens:
+        raise DataError(
+            f"task {task.uid}: its prompt has {len(context)} tokens and task.max_prompt_tokens is "
+            f"{limits.max_prompt_tokens}; raise the limit or leave the task out."
+        )
+    return context
+
+
+def _reply(chat: ChatFormat, output_ids: Ids, stop: StopReason) -> str:
+    return chat.decode(output_ids[:-1] if stop is StopReason.STOP else output_ids)
+
+
+def _feedback_ids(chat: ChatFormat, feedback: Feedback, stop: StopReason) -> Ids:
+    return chat.feedback(feedback.messages, stop)

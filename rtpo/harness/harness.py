@@ -1,0 +1,312 @@
+"""The harness: the verbs of `rtpo.verbs` over a trainer and an engine, for any algorithm.
+
+It runs episodes and charges them, trains rows and measures them before the first update, and keeps count of which
+weights are where. It does not know which algorithm is running.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rtpo.core.packing import pack, training_batches
+from rtpo.core.seeds import generator
+from rtpo.engines.backend import Backend, StepResult, TokenScores
+from rtpo.engines.base import Sampling
+from rtpo.errors import DataError, NonFinite, StaleEngine
+from rtpo.harness import diagnostics
+from rtpo.harness.budget import Ledger, OpenPaths
+from rtpo.harness.episodes import EpisodeWorld, Plan, run_episodes
+from rtpo.harness.notes import StepNotes
+from rtpo.rows import recorded_rows
+from rtpo.types import Boundary, Floats, Grade, Group, Role, Rollout, Task, Termination, TrainRow
+from rtpo.verbs import Loss, Update
+
+SAVED = ("policy_version", "_calls", "_open", "step_log", "_step", "_budget_share", "numbers", "_state_json")
+"""attributes of the harness that are a save's part of its state"""
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """That an update trained turn k of a path, inherited turns included.
+
+    update: its place among the step's. advantage: mean over the turn's tokens. group: what the path was compared in.
+    """
+
+    rollout_uid: str
+    update: int
+    k: int
+    advantage: float
+    group: str
+
+
+@dataclass
+class StepLog:
+    """What one step did, in order: one entry a verb; `grades` has one a rollout. samples: the rollouts kept for the
+    records; trained: of these. paths: all that ended, which the records list without their tokens. numbers: what the
+    algorithm recorded."""
+
+    rollouts: list[dict[str, Any]] = field(default_factory=list)
+    updates: list[dict[str, Any]] = field(default_factory=list)
+    retries: list[str] = field(default_factory=list)
+    samples: list[Rollout] = field(default_factory=list)
+    grades: list[Grade] = field(default_factory=list)
+    trained: list[Trained] = field(default_factory=list)
+    paths: list[dict[str, Any]] = field(default_factory=list)
+    numbers: dict[str, float] = field(default_factory=dict)
+
+    def keep(self, rollouts: Sequence[Rollout], count: int) -> None:
+        """Of a call's rollouts the first `count` from tasks, and all that were forked from one kept before."""
+        kept = self._kept
+        self.samples += [rollout for rollout in rollouts if rollout.parent_uid is None][:count]
+        self.samples += [rollout for rollout in rollouts if rollout.parent_uid in kept]
+
+    def note_training(self, rows: Sequence[TrainRow]) -> None:
+        """The rows of the update that is the next entry of `updates`."""
+        kept, update = self._kept, len(self.updates)
+        for row in rows:
+            if row.rollout_uid in kept:
+                for turn in row.turns:
+                    own = row.advantage[row.mask & (row.turn_index == turn.k)]
+                    advantage = float(own.mean(dtype=np.float64))
+                    self.trained.append(Trained(row.rollout_uid, update, turn.k, advantage, row.group))
+
+    @property
+    def _kept(self) -> set[str]:
+        return {rollout.uid for rollout in self.samples}
+
+
+class AgentHarness(StepNotes):
+    """`rtpo.verbs.Harness` on a backend.
+
+    engine_kl_limit: the k3 KL between the trainer and the engine on the same context, in nats a token, above which the
+    engine is taken to hold other weights than it says. samples_per_rollout: rollouts from tasks kept for the records in
+    each call; all that is forked from these in the step is kept too, so that trees are whole.
+    always_push: give the engine its weights at every synchronisation, so that its caches are empty then whatever came
+    before.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        world: EpisodeWorld,
+        sampling: Sampling,
+        ledger: Ledger,
+        *,
+        engine_kl_limit: float,
+        samples_per_rollout: int = 0,
+        always_push: bool = False,
+    ) -> None:
+        super().__init__()
+        self._backend = backend
+        self._world = world
+        self._sampling = sampling
+        self.ledger = ledger
+        self._engine_kl_limit = engine_kl_limit
+        self._samples = samples_per_rollout
+        self._always_push = always_push
+        self.policy_version = 0
+        self._engine_version = -1
+        self._calls = 0
+        self._open = OpenPaths()
+        self.step_log = StepLog()
+
+    # one step
+
+    def begin_step(self, step: int, reservation: int) -> None:
+        """Reserve the step's worst case and start its log."""
+        self.ledger.reserve(reservation)
+        self._calls, self._open = 0, OpenPaths()
+        self.step_log = StepLog()
+        self._open_notes(step, self.ledger.share)
+
+    def end_step(self) -> StepLog:
+        self.ledger.release()
+        self._close_notes()
+        self.step_log.numbers = self.numbers
+        return self.step_log
+
+    # the verbs
+
+    @property
+    def max_turns(self) -> int:
+        return self._world.limits.max_turns
+
+    @property
+    def vocabulary_size(self) -> int:
+        return self._world.chat.vocabulary_size
+
+    def random(self, name: str) -> np.random.Generator:
+        return generator(self._world.seed, "algorithm", self._step, name)
+
+    def rollout(
+        self,
+        starts: Sequence[Task] | Sequence[Boundary],
+        *,
+        n: int,
+        role: Role,
+        turns: int | None = None,
+        top_logprobs: int = 0,
+    ) -> list[Group]:
+        prefix = f"{self._step}.{self._calls}"
+        self._calls += 1
+        forks: Sequence[Task | Boundary] = starts
+        plans = [Plan(f"{prefix}.{i}.{j}", fork, role, turns) for i, fork in enumerate(forks) for j in range(n)]
+        self.ledger.charge(self._open.new_rollouts(starts, n))
+        rollouts = self._sample(plans, top_logprobs, self._sampling)
+        self._open.add(rollouts)
+        self.ledger.count_rollouts(rollouts)
+        self.step_log.rollouts.append(diagnostics.rollout_metrics(rollouts, role))
+        self.step_log.keep(rollouts, self._samples)
+        self.step_log.grades += [rollout.grade for rollout in rollouts]
+        self.step_log.paths += [
+            diagnostics.path_line(self._step + 1, rollout)
+            for rollout in rollouts
+            if rollout.termination is not Termination.OPEN
+        ]
+        return [tuple(rollouts[i * n : (i + 1) * n]) for i in range(len(starts))]
+
+    def score(self, rows: Sequence[TrainRow]) -> list[Floats]:
+        return _by_row(rows, self._score(rows).logprobs) if rows else []
+
+    def update(self, rows: Sequence[TrainRow], loss: Loss, *, epochs: int = 1, minibatches: int = 1) -> Update:
+        if not rows:
+            self.step_log.updates.append(diagnostics.empty_update())
+            return Update(0, self.policy_version, [])
+        scores = self._score(rows)
+        metrics = diagnostics.update_metrics(rows, scores, self._recorded_logprobs(rows, scores.logprobs))
+        self._check_engine(rows, metrics)
+        engine_logprobs = np.concatenate([row.rollout_logprobs[row.mask] for row in rows])
+        before = _by_row(rows, scores.logprobs)
+        old = before if loss.old_logprobs == "recompute" else _by_row(rows, engine_logprobs)
+        with self._timed("update"):
+            results = list(self._train(rows, old, loss, epochs, minibatches))
+        if results:
+            self.policy_version += 1
+        self.ledger.count_update(rows, len(results))
+        self.step_log.note_training(rows)
+        self.step_log.updates.append(metrics | diagnostics.step_metrics(results))
+        return Update(len(results), self.policy_version, before)
+
+    def sync(self) -> int:
+        return self._sync("sync")
+
+    def _sync(self, phase: str) -> int:
+        if self._always_push or self._engine_version != self.policy_version or not self._backend.is_serving:
+            with self._timed(phase):
+                self._backend.push(self.policy_version)
+            self._engine_version = self.policy_version
+            self.ledger.count_sync()
+        return self.policy_version
+
+    # evaluation and state
+
+    def evaluate(self, tasks: Sequence[Task], samples: int, temperature: float, name: str) -> list[Group]:
+        """`samples` rollouts of each task under the current weights, not charged to the budget."""
+        self._sync("evaluate")
+        plans = [Plan(f"eval.{name}.{task.uid}.{j}", task, Role.EVAL) for task in tasks for j in range(samples)]
+        sampling = Sampling(temperature=temperature)
+        rollouts = self._sample(plans, 0, sampling, phase="evaluate")
+        self.ledger.count_evaluation(rollouts)
+        return [tuple(rollouts[i * samples : (i + 1) * samples]) for i in range(len(tasks))]
+
+    def save(self, folder: Path) -> dict[str, Any]:
+        """Weights and optimizer into `folder`; the rest of the harness's state comes back, for `load`."""
+        with self._timed("save"):
+            self._backend.save(folder)
+        return {name: getattr(self, name) for name in SAVED}
+
+    def load(self, folder: Path, state: dict[str, Any]) -> None:
+        """Go on from a save; the engine is given the weights at the next synchronisation."""
+        if state.keys() != set(SAVED):
+            raise DataError(f"{folder} is of another version's save: the version that made it can go on with it.")
+        self._backend.load(folder)
+        for name, value in state.items():
+            setattr(self, name, value)
+        self._read_state()
+        self._engine_version = -1
+
+    # the parts
+
+    def _sample(
+        self, plans: Sequence[Plan], top_logprobs: int, sampling: Sampling, phase: str = "generate"
+    ) -> list[Rollout]:
+        sampling = Sampling(sampling.temperature, sampling.top_p, sampling.top_k, top_logprobs=top_logprobs)
+        if not self._backend.is_serving:
+            raise StaleEngine("the engine sleeps while the trainer works: synchronise before a rollout.")
+        with self._timed(phase):
+            rollouts = run_episodes(self._world, plans, sampling, self._note_retry)
+        for rollout in rollouts:
+            for turn in rollout.own_turns:
+                if turn.policy_version != self._engine_version:
+                    raise StaleEngine(
+                        f"rollout {rollout.uid}, turn {turn.k}: the engine sampled with weights of version "
+                        f"{turn.policy_version} after it was given version {self._engine_version}."
+                    )
+                if not np.isfinite(turn.logprobs).all():
+                    raise NonFinite(
+                        f"rollout {rollout.uid}, turn {turn.k}: the engine returned a log-prob that is not finite."
+                    )
+        return rollouts
+
+    def _score(self, rows: Sequence[TrainRow]) -> TokenScores:
+        with self._timed("score"):
+            scores = self._backend.score(pack(rows, multiple=self._backend.ranks))
+        if not np.isfinite(scores.logprobs).all():
+            raise NonFinite(
+                "The trainer's log-probs are not finite: the weights have diverged; lower the learning rate."
+            )
+        return scores
+
+    def _recorded_logprobs(self, rows: Sequence[TrainRow], logprobs: Floats) -> Floats:
+        """The trainer's log-probs of the same tokens in their recorded contexts."""
+        recorded = [in_context for row in rows for in_context in recorded_rows(row)]
+        if [row.ids.tobytes() for row in rows] == [row.ids.tobytes() for row in recorded]:
+            return logprobs
+        return self._score(recorded).logprobs
+
+    def _check_engine(self, rows: Sequence[TrainRow], metrics: dict[str, Any]) -> None:
+        """Only rows that the present weights sampled can tell: from others the trainer has moved away."""
+        is_current = all(turn.policy_version == self.policy_version for row in rows for turn in row.turns)
+        kl = metrics["mismatch/engine/kl_k3"]
+        if is_current and kl > self._engine_kl_limit:
+            raise StaleEngine(
+                f"On the same contexts the engine and the trainer differ by {kl:.2g} nats a token; "
+                f"profile.engine_kl_limit is {self._engine_kl_limit:g}. Either a weight synchronisation was lost, or "
+                "the limit is too tight for the engine's precision."
+            )
+
+    def _train(
+        self, rows: Sequence[TrainRow], old: list[Floats], loss: Loss, epochs: int, count: int
+    ) -> Iterator[StepResult]:
+        multiple = self._backend.ranks
+        for packed in training_batches(rows, old, loss, epochs=epochs, count=count, multiple=multiple):
+            reference = self._backend.reference(packed) if loss.kl else None
+            result = self._backend.step(packed, reference, loss)
+            if not (np.isfinite(result.loss) and np.isfinite(result.grad_norm)):
+                raise NonFinite(
+                    f"loss {result.loss}, gradient norm {result.grad_norm}: the update was not applied. Lower the "
+                    "learning rate, or resume from the last save."
+                )
+            yield result
+
+    def _note_retry(self, what: str) -> None:
+        self.ledger.retries += 1
+        self.step_log.retries.append(what)
+
+    @contextmanager
+    def _timed(self, phase: str) -> Iterator[None]:
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.ledger.count_seconds(phase, time.perf_counter() - start)
+
+
+def _by_row(rows: Sequence[TrainRow], values: Floats) -> list[Floats]:
+    ends = np.cumsum([int(row.mask.sum()) for row in rows])
+    return np.split(values, ends[:-1])

@@ -1,0 +1,43 @@
+"""Episodes in lock-step: the engine hears from all of them at once, in their order.
+
+How long a tool takes then decides nothing: every call of the engine holds the same requests in the same order, and so
+gives the same numbers to the last bit.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+from rtpo.engines.base import Engine, Generation, Request
+
+
+class LockStep:
+    """An `Engine` for a fixed set of sessions: a request waits until every session that has not left makes one."""
+
+    def __init__(self, engine: Engine, sessions: Sequence[str]) -> None:
+        self._engine = engine
+        self._place = {session: place for place, session in enumerate(sessions)}
+        self._running = len(sessions)
+        self._waiting: dict[str, asyncio.Future[None]] = {}
+
+    async def generate(self, request: Request) -> Generation:
+        go = asyncio.get_running_loop().create_future()
+        self._waiting[request.session] = go
+        self._go_if_all_wait()
+        await go
+        return await self._engine.generate(request)
+
+    def leave(self) -> None:
+        """A session has ended."""
+        self._running -= 1
+        self._go_if_all_wait()
+
+    def _go_if_all_wait(self) -> None:
+        if len(self._waiting) == self._running:
+            # not at once: the session that came last would not wait for its turn
+            asyncio.get_running_loop().call_soon(self._go)
+
+    def _go(self) -> None:
+        wave, self._waiting = self._waiting, {}
+        for session in sorted(wave, key=self._place.__getitem__):
+            if not wave[session].done():  # its episode was cancelled
+                wave[session].set_result(None)

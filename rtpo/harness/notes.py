@@ -1,0 +1,103 @@
+"""What an algorithm knows of its step, notes of it and takes into the next: the same in all lives of the verbs.
+
+State is kept as JSON, written as a step ends and read as one begins, so that a step finds the same whether or not the
+run was left before it. A save inside a step has what the step began with: going on with a step is doing it again.
+"""
+
+import json
+import math
+import re
+from dataclasses import fields
+from numbers import Real
+from typing import Any
+
+from rtpo.errors import AlgorithmError
+from rtpo.harness.budget import Ledger
+from rtpo.harness.diagnostics import outcome
+
+NAME = re.compile(r"[\w.-]+(/[\w.-]+)*", re.ASCII)
+RESERVED = frozenset({*(field.name for field in fields(Ledger)), *outcome([])})
+"""names that a step's own numbers have"""
+DEEPEST = 20
+PLAIN = (str, int, float, bool, type(None))
+
+
+class StepNotes:
+    """Base of the harnesses. numbers: what the present step recorded."""
+
+    def __init__(self) -> None:
+        self._step = 0
+        self._budget_share = 0.0
+        self.numbers: dict[str, float] = {}
+        self._state_json = "{}"
+        self._state: dict[str, Any] = {}
+
+    @property
+    def step(self) -> int:
+        return self._step
+
+    @property
+    def budget_share(self) -> float:
+        return self._budget_share
+
+    @property
+    def state(self) -> dict[str, Any]:
+        return self._state
+
+    def log(self, name: str, value: float) -> None:
+        if not NAME.fullmatch(name):
+            raise AlgorithmError(
+                f"harness.log({name!r}): a name is of letters, digits, '_', '-' and '.', with '/' between its parts."
+            )
+        if name in RESERVED:
+            raise AlgorithmError(f"harness.log({name!r}): every step records a number of this name; choose another.")
+        if name in self.numbers:
+            raise AlgorithmError(f"harness.log({name!r}): step {self.step} has recorded it already; it is one number.")
+        self.numbers[name] = _number(name, value)
+
+    def _open_notes(self, step: int, budget_share: float) -> None:
+        self._step, self._budget_share, self.numbers = step, budget_share, {}
+        self._read_state()
+
+    def _close_notes(self) -> None:
+        """Raises AlgorithmError for state that is not plain."""
+        _check_plain(self._state, "harness.state", DEEPEST)
+        try:
+            self._state_json = json.dumps(self._state)
+        except ValueError as error:  # a whole number of thousands of digits
+            raise AlgorithmError(f"harness.state cannot be written as JSON: {error}.") from error
+
+    def _read_state(self) -> None:
+        self._state = json.loads(self._state_json)
+
+
+def _number(name: str, value: Any) -> float:
+    try:
+        number = float(value) if isinstance(value, Real) and not isinstance(value, bool) else None
+    except OverflowError:
+        number = math.inf
+    if number is None or not math.isfinite(number):
+        raise AlgorithmError(f"harness.log({name!r}) was given {value!r}: record one finite number, or none.")
+    return number
+
+
+def _check_plain(value: Any, place: str, depth: int) -> None:
+    """By exact types: what only passes for a number or a text would be another thing once it was read."""
+    kind = type(value)
+    if depth == 0:
+        raise AlgorithmError(f"harness.state is nested deeper than {DEEPEST}, or holds itself: keep it flat.")
+    if kind is dict:
+        for key, part in value.items():
+            if type(key) is not str:
+                raise AlgorithmError(f"{place} has the key {key!r}: a key is a str, as in JSON.")
+            _check_plain(part, f"{place}[{key!r}]", depth - 1)
+    elif kind is list:
+        for i, part in enumerate(value):
+            _check_plain(part, f"{place}[{i}]", depth - 1)
+    elif kind not in PLAIN:
+        raise AlgorithmError(
+            f"{place} is of the type {kind.__name__}: saves carry plain data, that is dict, list, str, int, float, "
+            "bool and None (float(x) and x.tolist() make such of numpy's)."
+        )
+    elif kind is float and not math.isfinite(value):
+        raise AlgorithmError(f"{place} is {value}: saves carry finite numbers.")

@@ -1,0 +1,153 @@
+"""What planning reckons with: machines, models' shapes, episodes and assumptions (rtpo/planning/hardware.yaml)."""
+
+import json
+from dataclasses import dataclass, fields
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from rtpo.errors import ConfigError, DataError
+from rtpo.run.config import RunConfig, build
+
+FILE = Path(__file__).with_name("hardware.yaml")
+GIB = 2**30
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """A node. memory_gib is of each of its GPUs; host_gib is None where it is not known."""
+
+    name: str
+    title: str
+    gpus: int
+    memory_gib: float
+    host_gib: float | None = None
+
+    @property
+    def memory_bytes(self) -> float:
+        return self.memory_gib * GIB
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A Qwen3 model's shape, by the names of its config.json."""
+
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    tie_word_embeddings: bool
+
+    @property
+    def layer_parameters(self) -> int:
+        """Of one layer: q, k, v, o, the norms of q and k, gate, up, down, and the layer's two norms."""
+        query, key = self.num_attention_heads * self.head_dim, self.num_key_value_heads * self.head_dim
+        attention = 2 * self.hidden_size * (query + key) + 2 * self.head_dim
+        return attention + 3 * self.hidden_size * self.intermediate_size + 2 * self.hidden_size
+
+    @property
+    def embedding_parameters(self) -> int:
+        """Embeddings, and the output head where it is not the same matrix."""
+        return self.vocab_size * self.hidden_size * (1 if self.tie_word_embeddings else 2)
+
+    @property
+    def head_parameters(self) -> int:
+        """The output head, or the matrix that it shares with the embeddings."""
+        return self.vocab_size * self.hidden_size
+
+    @property
+    def parameters(self) -> int:
+        return self.embedding_parameters + self.num_hidden_layers * self.layer_parameters + self.hidden_size
+
+    @property
+    def cache_bytes(self) -> int:
+        """Keys and values of one token in bf16."""
+        return 2 * 2 * self.num_hidden_layers * self.num_key_value_heads * self.head_dim
+
+
+@dataclass(frozen=True)
+class Episodes:
+    """What an environment's episodes are taken to be: mean turns of a whole one, tokens of each, of q and of each f_k,
+    and the share that earns 1 (which counts only where ties alone decide whether a step is taken). None is unknown."""
+
+    turns: float
+    tokens_per_turn: float | None
+    prompt_tokens: float | None
+    feedback_tokens: float | None
+    success: float
+
+
+@dataclass(frozen=True)
+class Assumptions:
+    """Those that hardware.yaml explains."""
+
+    thinking_share: float
+    overhead_gib: float
+    engine_gib: float
+    process_gib: float
+    logit_bytes: float
+    fused_chunk: int
+
+
+@cache
+def _data() -> dict[str, Any]:
+    loaded: dict[str, Any] = yaml.safe_load(FILE.read_text(encoding="utf-8"))
+    return loaded
+
+
+def all_hardware() -> dict[str, Hardware]:
+    """The machines that a plan can be held against, by name."""
+    return {name: build(Hardware, {"name": name, **one}, name) for name, one in _data()["hardware"].items()}
+
+
+def find_hardware(name: str) -> Hardware:
+    """Raises ConfigError for a name that there is none of."""
+    known = all_hardware()
+    if name not in known:
+        raise ConfigError(f"hardware is {name!r}: no such machine in {FILE.name}; there are {', '.join(known)}.")
+    return known[name]
+
+
+def assumptions() -> Assumptions:
+    found: Assumptions = build(Assumptions, _data()["assumptions"], "assumptions")
+    return found
+
+
+def episodes(run: RunConfig) -> Episodes | None:
+    """What is assumed of the environment's, or what the record beside a toy model's weights has; None for neither."""
+    found = _data()["episodes"].get(run.task.env)
+    if found is not None:
+        assumed: Episodes = build(Episodes, found, run.task.env)
+        return assumed
+    record = Path(run.model.path) / "warm_start.json"
+    if not record.exists():
+        return None
+    made = json.loads(record.read_text(encoding="utf-8"))
+    if made["settings"]["task"] != run.task.name:
+        return None
+    seen = made["held_out"]
+    return Episodes(seen["turns_per_episode"], seen["tokens_per_turn"], None, None, seen["sampled_success"])
+
+
+def model_shape(name: str, folder: str) -> Shape:
+    """A model's shape: by its name from the file, else from its folder's config.json. Raises DataError where neither
+    has it."""
+    known = _data()["models"]
+    if name in known:
+        return Shape(**known[name])
+    file = Path(folder) / "config.json"
+    try:
+        config = json.loads(file.read_text(encoding="utf-8"))
+        return Shape(**{field.name: config[field.name] for field in fields(Shape)})
+    except FileNotFoundError:
+        raise DataError(
+            f"model.name is {name!r}: its shape is not in {FILE.name}, which has {', '.join(known)}, and {file} is not "
+            "there. Put the model's folder there, or choose one of these."
+        ) from None
+    except (ValueError, KeyError) as error:
+        raise DataError(f"{file} has no shape of a Qwen3 model ({error}): give the model's own config.json.") from error

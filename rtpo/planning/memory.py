@@ -1,0 +1,235 @@
+"""What a run needs of memory and disk, from its model's shape and its settings of verl (docs/cluster/planning.md)."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from rtpo.errors import DataError
+from rtpo.planning.data import GIB, Hardware, Shape, assumptions, episodes, model_shape
+from rtpo.run.config import RunConfig
+
+BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
+ADAM_BYTES = 8
+"""two fp32 moments a parameter"""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Bytes, and what they are."""
+
+    name: str
+    bytes: float
+
+
+def total(parts: Iterable[Part]) -> float:
+    return sum(part.bytes for part in parts)
+
+
+@dataclass(frozen=True)
+class GpuMemory:
+    """Of each GPU, in bytes: the parts that are there at once in an update's largest stage, and while rollouts are
+    generated.
+
+    cache_tokens: that vLLM's keys and values have room for; below 0 its weights do not fit its share.
+    batch: tokens of the largest micro-batch, actor.ppo_max_token_len_per_gpu or a longer row alone; 0 for none.
+    longest_batch: that with which an update would fit; 0 for none.
+    """
+
+    update: tuple[Part, ...]
+    generation: tuple[Part, ...]
+    cache_tokens: int
+    batch: int
+    longest_batch: int
+
+    @property
+    def update_bytes(self) -> float:
+        return total(self.update)
+
+    @property
+    def generation_bytes(self) -> float:
+        return total(self.generation)
+
+    @property
+    def peak_bytes(self) -> float:
+        return max(self.update_bytes, self.generation_bytes)
+
+
+def verl_setting(run: RunConfig, key: str, default: Any) -> Any:
+    """A setting under actor_rollout_ref, or verl's own default where the run does not set it."""
+    found: Any = run.verl
+    for part in f"actor_rollout_ref.{key}".split("."):
+        if part not in found:
+            return default
+        found = found[part]
+    return found
+
+
+def trains(run: RunConfig) -> bool:
+    return run.descriptor.rollouts_per_task(run.algorithm_config, run.task.max_turns) > 0
+
+
+def longest_row(run: RunConfig) -> int:
+    """Tokens of the longest row of an update that the limits allow.
+
+    A row with its recorded context is at most `task.max_context_tokens`. Flattened history of stripped rollouts has the
+    thinking that no c_k had, so that limit does not bound it: prompt, K turns at their limit, and the feedback that is
+    assumed of the environment (none where nothing is).
+    """
+    task, algorithm, known = run.task, run.algorithm_config, episodes(run)
+    feedback = (task.max_turns - 1) * (known.feedback_tokens or 0 if known else 0)
+    played = task.max_prompt_tokens + task.max_turns * task.max_turn_tokens + int(feedback)
+    if algorithm.training_context == "flattened" and algorithm.rollout_context != "full":
+        return played
+    return min(played, task.max_context_tokens)
+
+
+def gpu_memory(run: RunConfig, hardware: Hardware) -> GpuMemory:
+    """The peak of each GPU when `run` uses all GPUs of its nodes.
+
+    The largest micro-batch is taken to be full: actor.ppo_max_token_len_per_gpu tokens, or the longest row where that
+    is longer, which is a micro-batch of its own. Raises DataError for a model whose shape is not known.
+    """
+    shape = model_shape(run.model.name, run.model.path)
+    assumed, gpus = assumptions(), hardware.gpus * run.profile.nodes
+    shard = shape.parameters * BYTES[verl_setting(run, "actor.fsdp_config.model_dtype", "fp32")] / gpus
+    adam = shape.parameters * ADAM_BYTES / gpus
+    overhead = Part("CUDA contexts and fragmentation", assumed.overhead_gib * GIB)
+    tensor_parallel = int(verl_setting(run, "rollout.tensor_model_parallel_size", 1))
+    share = float(verl_setting(run, "rollout.gpu_memory_utilization", 0.5)) * hardware.memory_bytes
+    weights = 2 * shape.parameters / tensor_parallel
+    cache = (share - weights - assumed.engine_gib * GIB) / (shape.cache_bytes / tensor_parallel)
+    engine = Part("vLLM: weights and cache", share)
+    is_awake = not verl_setting(run, "rollout.free_cache_engine", True)
+    stays = []
+    if not verl_setting(run, "actor.fsdp_config.param_offload", False):
+        stays += [Part("parameter and gradient shards", 2 * shard)]
+    if not verl_setting(run, "actor.fsdp_config.optimizer_offload", False):
+        stays += [Part("Adam's states", adam)]
+    if not trains(run):
+        return GpuMemory((), (engine, *stays, overhead), int(cache), 0, 0)
+    fixed = [
+        Part("parameter shards", shard),
+        Part("gradient shards", shard),
+        Part("Adam's states", adam),
+        Part("gathered weights", 2 * (shape.embedding_parameters + 2 * shape.layer_parameters)),
+        Part("gradients before they are sharded", 2 * (shape.head_parameters + shape.layer_parameters)),
+        overhead,
+        *([engine] if is_awake else []),
+    ]
+    tokens = max(int(verl_setting(run, "actor.ppo_max_token_len_per_gpu", 16384)), longest_row(run))
+    is_fused = bool(verl_setting(run, "model.use_fused_kernels", False))
+    at_once = min(tokens, assumed.fused_chunk) if is_fused else tokens
+    logits = Part("logits", at_once * assumed.logit_bytes * shape.vocab_size)
+    is_recomputed = bool(verl_setting(run, "model.enable_gradient_checkpointing", True))
+    layer = _layer_bytes(shape)
+    # each layer's input, or all that each keeps
+    kept = shape.num_hidden_layers * (2.0 * shape.hidden_size + (0 if is_recomputed else layer))
+    again = Part("a layer computed again", tokens * layer if is_recomputed else 0.0)
+    room = hardware.memory_bytes - total(fixed)
+    # logits are gone when the first layer is computed again
+    with_logits = (room - logits.bytes) / kept if is_fused else room / (kept + assumed.logit_bytes * shape.vocab_size)
+    longest = min(with_logits, room / (kept + layer)) if is_recomputed else with_logits
+    update = (*fixed, Part("activations", tokens * kept), max(logits, again, key=lambda part: part.bytes))
+    return GpuMemory(update, (engine, *stays, overhead), int(cache), tokens, max(0, int(longest) // 1024 * 1024))
+
+
+def _layer_bytes(shape: Shape) -> float:
+    """Of one token, what one layer keeps for its backward pass: in bf16 gate, up, activation and product, q, k, v and
+    the attention's output; of each of its four norms the input in fp32, and what it is scaled to and gives in bf16."""
+    query, key = shape.num_attention_heads * shape.head_dim, shape.num_key_value_heads * shape.head_dim
+    return 2.0 * (4 * shape.intermediate_size + 2 * query + 2 * key) + 8.0 * (2 * shape.hidden_size + query + key)
+
+
+def host_memory(run: RunConfig, hardware: Hardware) -> tuple[Part, ...]:
+    """What a node's processor holds at once in the largest stage when `run` uses all GPUs of its nodes. Raises
+    DataError for a model whose shape is not known.
+
+    What is offloaded, the reference policy (which verl always keeps there) and the processes. When the trained policy
+    is evaluated by the same process, its first rank reads the whole model in fp32 beside them.
+    """
+    parameters = model_shape(run.model.name, run.model.path).parameters
+    of_node = parameters / run.profile.nodes
+    parts = [
+        Part("processes", assumptions().process_gib * GIB * hardware.gpus),
+        Part("the whole model, read for its evaluation", parameters * BYTES["fp32"]),
+    ]
+    if not trains(run):
+        return tuple(parts)
+    if verl_setting(run, "actor.fsdp_config.param_offload", False):
+        size = BYTES[verl_setting(run, "actor.fsdp_config.model_dtype", "fp32")]
+        parts.append(Part("offloaded parameters", size * of_node))
+    if verl_setting(run, "actor.fsdp_config.optimizer_offload", False):
+        parts.append(Part("offloaded Adam's states", ADAM_BYTES * of_node))
+    if run.algorithm_config.kl > 0:
+        size = BYTES[verl_setting(run, "ref.fsdp_config.model_dtype", "fp32")]
+        parts.append(Part("reference policy", size * of_node))
+    return tuple(parts)
+
+
+def gpu_problems(run: RunConfig, hardware: Hardware) -> list[str]:
+    """A sentence where the run does not fit the machine's GPUs. Raises DataError for a model whose shape is not
+    known."""
+    memory, gpus = gpu_memory(run, hardware), hardware.gpus * run.profile.nodes
+    if memory.peak_bytes > hardware.memory_bytes:
+        return [
+            f"{run.model.name} on {gpus} GPU(s) is estimated to need {memory.peak_bytes / GIB:.0f} GiB on each, and "
+            f"one of {hardware.title} has {hardware.memory_gib:.0f} GiB: {_remedy(run, memory, hardware)}."
+        ]
+    if memory.cache_tokens < run.task.max_context_tokens:
+        return [
+            f"vLLM's share of {hardware.title} with {run.model.name} has room for {max(0, memory.cache_tokens):,} "
+            f"cached tokens, below task.max_context_tokens {run.task.max_context_tokens:,}: raise "
+            "verl.actor_rollout_ref.rollout.gpu_memory_utilization, or take larger GPUs."
+        ]
+    return []
+
+
+def _remedy(run: RunConfig, memory: GpuMemory, hardware: Hardware) -> str:
+    """By what is too large: the update, which a shorter micro-batch may mend, or generation."""
+    prefix, remedies = "verl.actor_rollout_ref.", ["take more or larger GPUs"]
+    stays_awake = not verl_setting(run, "rollout.free_cache_engine", True)
+    if memory.update_bytes > hardware.memory_bytes and memory.longest_batch >= longest_row(run):
+        remedies.append(f"set {prefix}actor.ppo_max_token_len_per_gpu={memory.longest_batch}")
+    elif memory.update_bytes > hardware.memory_bytes and memory.longest_batch:
+        remedies.append(
+            f"lower the limits of task (the longest row may have {longest_row(run):,} tokens, and "
+            f"{memory.longest_batch:,} fit)"
+        )
+    if memory.generation_bytes > hardware.memory_bytes or stays_awake:
+        remedies.append(f"lower {prefix}rollout.gpu_memory_utilization")
+    return ", or ".join(remedies)
+
+
+def host_problems(run: RunConfig, hardware: Hardware, asked_gib: float) -> list[str]:
+    """A sentence where what is asked of a node's memory is too little, or more than the machine has. Raises DataError
+    for a model whose shape is not known."""
+    needed = total(host_memory(run, hardware)) / GIB
+    said = (
+        f"launch.resources.memory_gb is {asked_gib:g}, and {run.model.name} is estimated to need {needed:.0f} GiB of a "
+        "node's memory"
+    )
+    less = "offload less (verl.actor_rollout_ref.actor.fsdp_config)"
+    if hardware.host_gib is not None and max(asked_gib, needed) > hardware.host_gib:
+        return [
+            f"{said}, of which {hardware.title} has {hardware.host_gib:.0f}: ask for no more than it has, and {less} "
+            "or take a smaller model where that is too little."
+        ]
+    return [f"{said}: ask for that or more, or {less}."] if needed > asked_gib else []
+
+
+def save_bytes(run: RunConfig, shape: Shape) -> int:
+    """One save: the parameters, and Adam's states where the run trains."""
+    contents = verl_setting(run, "actor.checkpoint.save_contents", ["model", "optimizer", "extra"])
+    size = BYTES[verl_setting(run, "actor.fsdp_config.model_dtype", "fp32")] if "model" in contents else 0
+    size += ADAM_BYTES if "optimizer" in contents and trains(run) else 0
+    return shape.parameters * size
+
+
+def checkpoint_bytes(run: RunConfig) -> int | None:
+    """The most a run's saves take on disk: `save.keep` of them, and the one that is being written. A run that does not
+    train saves once. None for a model whose shape is not known."""
+    try:
+        shape = model_shape(run.model.name, run.model.path)
+    except DataError:
+        return None
+    return save_bytes(run, shape) * (run.save.keep + 1 if trains(run) else 1)

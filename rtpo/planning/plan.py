@@ -1,0 +1,217 @@
+"""What an experiment will cost: rollouts, tokens, rows, steps, synchronisations, memory and disk.
+
+Counts come from the algorithms' own steps (`rtpo.planning.sketch`), memory from the model's shape
+(`rtpo.planning.memory`). None is unknown; hours are, and have no field.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from rtpo.data.registry import REGISTRY
+from rtpo.planning.data import Episodes, Hardware, episodes, find_hardware
+from rtpo.planning.memory import (
+    checkpoint_bytes,
+    gpu_memory,
+    gpu_problems,
+    host_memory,
+    host_problems,
+    total,
+    trains,
+)
+from rtpo.planning.sketch import course, expected_turns, sketch
+from rtpo.run.composition import composed
+from rtpo.run.config import DataConfig, RunConfig
+from rtpo.run.elements import Element, load_experiment
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Of a run's training. per_task: rollouts a task. prompts: tasks that its steps take. rows: of updates, once each.
+    generated: sampled tokens; trained: those that carry loss, once each; scored: positions of forward passes before
+    updates."""
+
+    per_task: float | None = None
+    steps: float | None = None
+    prompts: float | None = None
+    rows: float | None = None
+    generated: float | None = None
+    trained: float | None = None
+    scored: float | None = None
+    optimizer_steps: float | None = None
+    syncs: float | None = None
+
+
+@dataclass(frozen=True)
+class PlanRow:
+    """`count` elements that differ in seed alone; every number is of one of them.
+
+    rollouts: its budget. worst: rollouts of a task at most. data: tasks there are. evaluation_rollouts: of the run's
+    own evaluations and of its benchmarks. gpu, host, disk: bytes, of each GPU and of a node. problems: why it does not
+    fit.
+    """
+
+    label: str
+    task: str
+    model: str
+    in_paper: bool
+    count: int
+    rollouts: int
+    worst: int
+    data: int | None
+    counts: Counts
+    evaluation_rollouts: int | None
+    evaluation_tokens: float | None
+    gpu: float | None
+    host: float | None
+    disk: int | None
+    problems: tuple[str, ...]
+
+    @property
+    def epochs(self) -> float | None:
+        return self.counts.prompts / self.data if self.counts.prompts is not None and self.data else None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """hardware: the node that memory is held against; None for a profile without GPUs. memory_gb: asked of it.
+    episodes: what they are taken to be, by task."""
+
+    experiment: str
+    profile: str
+    hardware: Hardware | None
+    memory_gb: int
+    rows: tuple[PlanRow, ...]
+    episodes: dict[str, Episodes | None]
+
+    def sum(self, of: Callable[[PlanRow], float | None]) -> float | None:
+        """Over all elements; None where one is unknown."""
+        found = [(of(row), row.count) for row in self.rows]
+        known = [value * count for value, count in found if value is not None]
+        return sum(known) if len(known) == len(found) else None
+
+    def as_dict(self) -> dict[str, Any]:
+        """As plain JSON; null is unknown."""
+        return asdict(self) | {"rows": [asdict(row) | {"epochs": row.epochs} for row in self.rows]}
+
+
+def plan(experiment: str, overrides: Sequence[str] = (), hardware: str | None = None) -> Plan:
+    """The plan of an experiment's elements; `overrides` as of experiments/train.py.
+
+    hardware: the machine, by its name in rtpo/planning/hardware.yaml; by default the profile's own. Raises ConfigError
+    for an experiment, profile or machine that there is none of and for what no run could start with (a budget below one
+    step), DataError for a model whose shape is not known.
+    """
+    chosen = find_hardware(hardware) if hardware is not None else None
+    loaded = load_experiment(experiment, overrides)
+    profile = loaded.elements[0].run.profile
+    if profile.platform == "cpu":
+        chosen = None
+    elif chosen is None:
+        chosen = find_hardware(profile.name)
+    alike: dict[str, list[Element]] = defaultdict(list)
+    for element in loaded.elements:
+        alike[str(replace(element.run, seed=0))].append(element)
+    asked = loaded.resources.memory_gb
+    return Plan(
+        experiment,
+        loaded.profile,
+        chosen,
+        asked,
+        tuple(_row(group, chosen, asked) for group in alike.values()),
+        {element.run.task.name: episodes(element.run) for element in loaded.elements},
+    )
+
+
+def _row(group: Sequence[Element], hardware: Hardware | None, asked: int) -> PlanRow:
+    element = group[0]
+    run, played = element.run, _evaluation_rollouts(element)
+    return PlanRow(
+        label=run.label,
+        task=run.task.name,
+        model=run.model.name,
+        in_paper=element.in_paper,
+        count=len(group),
+        rollouts=run.budget.rollouts if trains(run) else 0,
+        worst=run.descriptor.rollouts_per_task(run.algorithm_config, run.task.max_turns),
+        data=_task_count(run.task.train),
+        counts=_counts(run),
+        evaluation_rollouts=played,
+        evaluation_tokens=_played_tokens(run, played),
+        gpu=gpu_memory(run, hardware).peak_bytes if hardware else None,
+        host=total(host_memory(run, hardware)) if hardware else None,
+        disk=checkpoint_bytes(run),
+        problems=(*gpu_problems(run, hardware), *host_problems(run, hardware, asked)) if hardware else (),
+    )
+
+
+def _counts(run: RunConfig) -> Counts:
+    """What the algorithm's step does on some tasks, for as many as the budget has."""
+    if not trains(run):
+        return Counts(*[0.0] * 9)
+    drawn = episodes(run)
+    if drawn is None:
+        return Counts()
+    some = sketch(run, drawn)
+    per_task, steps_each = some.rollouts / some.tasks, some.optimizer_steps / some.steps
+    tokens = some.generated / some.tasks if drawn.tokens_per_turn is not None else None
+    whole = course(run, per_task, tokens, steps_each)
+    if whole is None:
+        return Counts(per_task)
+    share = whole.tasks / some.tasks
+    has_contexts = None not in (drawn.tokens_per_turn, drawn.prompt_tokens, drawn.feedback_tokens)
+    return Counts(
+        per_task,
+        whole.steps,
+        whole.tasks,
+        share * some.rows,
+        share * some.generated if tokens is not None else None,
+        share * some.trained if tokens is not None else None,
+        share * some.scored if has_contexts else None,
+        whole.steps * steps_each,
+        whole.steps * some.syncs / some.steps,
+    )
+
+
+def _evaluation_rollouts(element: Element) -> int | None:
+    """Of the run itself, before, during and after, and of its benchmarks."""
+    run, settings = element.run, _evaluate_settings(())
+    samples, every = run.evaluation.samples, run.evaluation.every_rollouts
+    during = run.budget.rollouts // every if every and trains(run) else 0
+    sizes = [(_task_count(run.task.held_out), 2 * (samples + run.evaluation.greedy) + during * samples)]
+    for name in element.benchmarks:
+        held_out = _evaluate_settings((f"benchmarks=[{name}]",))["benchmarks"][name]["held_out"]
+        data = DataConfig(held_out["split"], held_out["count"], file=held_out["file"])
+        sizes.append((_task_count(data), int(settings["samples"])))
+    known = [tasks * each for tasks, each in sizes if tasks is not None]
+    return sum(known) if len(known) == len(sizes) else None
+
+
+def _played_tokens(run: RunConfig, rollouts: int | None) -> float | None:
+    drawn = episodes(run)
+    if rollouts is None or drawn is None or drawn.tokens_per_turn is None:
+        return None
+    return rollouts * expected_turns(drawn.turns, run.task.max_turns) * drawn.tokens_per_turn
+
+
+@cache
+def _evaluate_settings(overrides: tuple[str, ...]) -> Any:
+    return composed("evaluate", overrides)
+
+
+def _task_count(data: DataConfig) -> int | None:
+    """Tasks of a data set: of its file, or, before it is prepared, of the registry's set of that name, `count` at
+    most."""
+    if data.file is None:
+        return data.count
+    file, known = Path(data.file), REGISTRY.get(Path(data.file).stem)
+    if file.exists():
+        rows = len(file.read_text(encoding="utf-8").splitlines())
+    elif known is not None:
+        rows = known.sample or known.rows
+    else:
+        return data.count
+    return rows if data.count is None else min(rows, data.count)

@@ -1,0 +1,398 @@
+"""What an experiment lacks, in sentences, before a place in a queue is spent on it (docs/cluster/paper_scale.md)."""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from rtpo.envs.airline.env import AirlineSettings
+from rtpo.envs.airline.package import load_package
+from rtpo.envs.registry import environment_facts
+from rtpo.envs.search import SearchEnvSettings
+from rtpo.errors import ConfigError, DataError, MachineError, RTPOError
+from rtpo.evaluation.panel import compose_evaluation
+from rtpo.planning.data import GIB, Hardware, all_hardware
+from rtpo.planning.memory import (
+    checkpoint_bytes,
+    gpu_problems,
+    host_memory,
+    host_problems,
+    total,
+    trains,
+    verl_setting,
+)
+from rtpo.run import archives
+from rtpo.run.composition import composed
+from rtpo.run.config import DataConfig, RunConfig, TaskConfig
+from rtpo.run.elements import Element, Experiment
+from rtpo.run.export import check_same_model
+from rtpo.run.model_folder import check_model
+from rtpo.run.records import RunFolder
+from rtpo.run.run import model_sha256
+from rtpo.run.tasks import load_tasks
+from rtpo.tools.search.bm25 import Bm25Index
+
+USED_GIB = 1.0
+"""what may be taken of a GPU's memory by others before it counts as in use"""
+SHAPE = ("model_type", "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
+"""of a config.json, where two models differ"""
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """memory_gib: in all. used_gib: of it, by anyone."""
+
+    index: int
+    memory_gib: float
+    used_gib: float
+
+
+def problems(experiment: Experiment, *, here: bool = False, evaluation: Sequence[str] = ()) -> list[str]:
+    """A sentence for each thing that is missing or does not fit; nothing is made or changed.
+
+    Files, packages, settings, whether an element fits the profile's machine where that is known
+    (rtpo/planning/hardware.yaml) and the memory that is asked for, and room for all elements' saves. here: also whether
+    this machine is one that an element can run on (GPUs, memory, sandbox, servers), and room for one element's saves
+    alone. evaluation: overrides of experiments/evaluate.py for the benchmarks.
+    """
+    from rtpo.verl_harness.session import settings_of  # brings Ray
+
+    runs = [element.run for element in experiment.elements]
+    found: list[str] = []
+    for run in runs:
+        found += _said(_check_model, run)
+        found += _said(_check_folder, run)
+        found += _said(_check_beside, run)
+    benchmarks, refused = _benchmarks(experiment.elements, evaluation)
+    found += refused
+    tasks = [run.task for run in runs]
+    for env, data in _distinct([*((t, t.train) for t in tasks), *((t, t.held_out) for t in [*tasks, *benchmarks])]):
+        found += _said(_check_data, env, data)
+    for task in {(task.env, task.env_settings): task for task in [*tasks, *benchmarks]}.values():
+        found += _said(_check_tools, task, here)
+    wrong = []
+    for run in {repr(run.verl): run for run in runs}.values():
+        wrong += _said(settings_of, run)
+    if wrong:  # what follows reckons with these settings
+        return list(dict.fromkeys([*found, *wrong]))
+    for run in runs:
+        found += [*_setting_problems(run, experiment), *_package_problems(run)]
+    found += _disk_problems([run for run in runs if not RunFolder(run.folder).is_finished], here)
+    if here:
+        found += _machine_problems(runs)
+    return list(dict.fromkeys(found))
+
+
+def _said(check: Callable[..., object], *given: object) -> list[str]:
+    try:
+        check(*given)
+    except RTPOError as error:
+        return str(error).splitlines()
+    return []
+
+
+# files
+
+
+def _check_model(run: RunConfig) -> None:
+    check_model(run.model.path, run.top_logprobs, embedded=run.profile.platform == "cpu")
+
+
+def _check_folder(run: RunConfig) -> None:
+    """Raises DataError for a folder of another configuration, or whose weights are another model's."""
+    folder = RunFolder(run.folder)
+    if not (run.folder / "config.yaml").exists():
+        return
+    folder.open(run.as_dict())  # which is there, so that nothing is made
+    if not Path(run.model.path).is_dir():
+        return
+    if folder.is_finished:
+        check_same_model(run, folder.manifest, _weights_sha256(run.model.path))
+        return
+    save = folder.latest_weights
+    saved, model = (
+        _shape(place / "config.json") for place in ((save or run.folder) / "huggingface", Path(run.model.path))
+    )
+    different = [key for key in SHAPE if saved and model and saved[key] != model[key]]
+    if different:
+        raise DataError(
+            f"{run.folder} has a checkpoint of another model than model.path {run.model.path}: {different[0]} is "
+            f"{saved[different[0]]} there and {model[different[0]]} here. Put back the model that the run began from, "
+            "or choose another experiment_name."
+        )
+
+
+def _check_beside(run: RunConfig) -> None:
+    """Raises DataError where a run of the same label in the same experiment has other settings: no table takes both."""
+    for file in archives.find(run.folder.parent, f"{run.label}-seed*/config.yaml"):
+        if file.parent == run.folder:
+            continue
+        known = RunFolder(file.parent).config
+        own = {"seed": known.get("seed"), "results": known.get("results")}
+        try:
+            RunFolder(file.parent).open(run.as_dict() | own)
+        except DataError as error:
+            different = str(error).partition("different: ")[2].partition(". Change")[0]
+            raise DataError(
+                f"{file.parent} is of the same label and experiment, and tables would take both together; different: "
+                f"{different}. Change them back, or choose another experiment_name for a trial."
+            ) from error
+
+
+def _shape(file: Path) -> dict[str, object]:
+    """Empty where there is none to be read; a model's is checked by `check_model`."""
+    try:
+        config = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return {key: config.get(key) for key in SHAPE}
+
+
+@cache
+def _weights_sha256(folder: str) -> dict[str, str]:
+    return model_sha256(folder)
+
+
+def _benchmarks(elements: Sequence[Element], overrides: Sequence[str]) -> tuple[list[TaskConfig], list[str]]:
+    """The tasks of all benchmarks that elements are evaluated on, and why they are refused where they are."""
+    names = list(dict.fromkeys(name for element in elements for name in element.benchmarks))
+    if not names:
+        return [], []
+    given = ["checkpoint=none", f"benchmarks=[{','.join(names)}]", *overrides]
+    try:
+        return list(compose_evaluation(composed("evaluate", given)).benchmarks.values()), []
+    except ConfigError as error:
+        return [], str(error).splitlines()
+
+
+def _distinct(data: Iterable[tuple[TaskConfig, DataConfig]]) -> list[tuple[TaskConfig, DataConfig]]:
+    return list({(task.env, one): (task, one) for task, one in data}.values())
+
+
+def _check_data(task: TaskConfig, data: DataConfig) -> None:
+    if data.file is not None:
+        load_tasks(task, data)
+
+
+def _check_tools(task: TaskConfig, here: bool) -> None:
+    """Whatever can be tried: on a machine that an element runs on all of it, elsewhere files and packages alone."""
+    settings = task.env_settings
+    if here:
+        environment_facts(task.env, settings)
+        return
+    if isinstance(settings, SearchEnvSettings) and "bm25" in settings.search.backends:
+        Bm25Index(Path(str(settings.search.bm25.index)))
+    if isinstance(settings, AirlineSettings):
+        load_package()
+
+
+def _package_problems(run: RunConfig) -> Iterator[str]:
+    if run.profile.platform != "cuda":
+        return
+    remedy = "install the GPU set (requirements/gpu.txt)"
+    for name in ("vllm", "torch"):
+        try:
+            there = version(name)
+        except PackageNotFoundError:
+            yield f"profile {run.profile.name} needs {name}, which is not installed: {remedy}."
+            continue
+        if there.endswith("+cpu"):
+            yield f"profile {run.profile.name} needs CUDA, and {name} {there} is built without: {remedy}."
+
+
+# settings
+
+
+def _setting_problems(run: RunConfig, experiment: Experiment) -> Iterator[str]:
+    from rtpo.verl_harness.session import required_cpus  # brings Ray
+
+    profile, asked = run.profile, experiment.resources
+    processes = profile.processes * profile.nodes
+    if profile.logical_cpus < required_cpus(processes):
+        yield (
+            f"profile.logical_cpus is {profile.logical_cpus}, and {processes} training process(es) with their engines "
+            f"need {required_cpus(processes)}: raise it."
+        )
+    if profile.platform == "cuda" and asked.gpus < profile.processes:
+        yield (
+            f"launch.resources.gpus is {asked.gpus}, and profile.processes {profile.processes}: each process needs a "
+            "GPU of its own."
+        )
+    if asked.nodes != profile.nodes:
+        yield f"launch.resources.nodes is {asked.nodes} and profile.nodes {profile.nodes}: give both the same number."
+    parallel = int(verl_setting(run, "rollout.tensor_model_parallel_size", 1))
+    if processes % parallel:
+        yield (
+            f"verl.actor_rollout_ref.rollout.tensor_model_parallel_size is {parallel}, which does not divide "
+            f"{processes} training process(es): use a divisor."
+        )
+    if profile.name in all_hardware():
+        yield from _memory_problems(run, experiment)
+
+
+def _memory_problems(run: RunConfig, experiment: Experiment) -> Iterator[str]:
+    """On the profile's own machine, by the plan's estimate (docs/cluster/planning.md)."""
+    node = replace(all_hardware()[run.profile.name], gpus=run.profile.processes)
+    with suppress(DataError):  # of a model whose shape is not known, which `check_model` says
+        yield from gpu_problems(run, node)
+        yield from host_problems(run, node, experiment.resources.memory_gb)
+
+
+# room
+
+
+def _disk_problems(runs: Sequence[RunConfig], here: bool) -> Iterator[str]:
+    by_place: dict[Path, list[tuple[int, int, int]]] = {}
+    for run in runs:
+        most = checkpoint_bytes(run)
+        if most is not None:
+            there = sum(file.stat().st_size for file in (run.folder / "checkpoints").rglob("*") if file.is_file())
+            by_place.setdefault(_existing(Path(run.results)), []).append((most, _kept_bytes(run, most), there))
+    for place, sizes in by_place.items():
+        at_once = [max(0, most - there) for most, _, there in sizes]
+        kept = sum(max(0, kept - there) for _, kept, there in sizes)
+        # however few run at a time, one save is being written beside those that are kept
+        needed = max(at_once) if here else kept + max(most - kept for most, kept, _ in sizes)
+        free = shutil.disk_usage(place).free
+        if needed > free:
+            whose = (
+                "the saves of an element are"
+                if here
+                else f"save.keep saves of each of {len(sizes)} element(s) that are not finished, and one being "
+                f"written, are ({sum(at_once) / GIB:,.0f} GiB with all of them at once)"
+            )
+            yield (
+                f"{whose} estimated at {needed / GIB:,.0f} GiB and {place} has {free / GIB:,.0f} GiB free: lower "
+                "save.keep, name another results folder, launch fewer seeds at a time, or make room."
+            )
+
+
+def _kept_bytes(run: RunConfig, most: int) -> int:
+    """Of the most that a run's saves take, what stays when none is being written."""
+    return most // (run.save.keep + 1) * run.save.keep if trains(run) else most
+
+
+def _existing(path: Path) -> Path:
+    return path if path.exists() else _existing(path.absolute().parent)
+
+
+# this machine
+
+
+def _machine_problems(runs: Sequence[RunConfig]) -> Iterator[str]:
+    yield from _ray_problems(runs[0])
+    if all(run.profile.platform == "cpu" for run in runs):
+        return
+    try:
+        there = gpus()
+    except MachineError as error:
+        yield str(error)
+        return
+    for run in runs:
+        yield from _gpu_problems(run, there)
+        with suppress(DataError):  # of a model whose shape is not known, which `check_model` says
+            yield from _estimate_problems(run, there)
+
+
+def _gpu_problems(run: RunConfig, there: Sequence[Gpu]) -> Iterator[str]:
+    profile = run.profile
+    if len(there) < profile.processes:
+        yield (
+            f"profile {profile.name} trains with {profile.processes} process(es) on a node, each on a GPU of its own, "
+            f"and {len(there)} can be seen here: ask for more, or choose another profile."
+        )
+        return
+    for gpu in there[: profile.processes]:
+        if gpu.used_gib > USED_GIB:
+            yield f"GPU {gpu.index} is in use: {gpu.used_gib:.1f} of {gpu.memory_gib:.0f} GiB are taken; free it."
+
+
+def _estimate_problems(run: RunConfig, there: Sequence[Gpu]) -> Iterator[str]:
+    processes, smallest = run.profile.processes, min((gpu.memory_gib for gpu in there), default=0.0)
+    here = Hardware("here", "this machine", processes, smallest)
+    if len(there) >= processes:
+        yield from gpu_problems(run, here)
+    needed = total(host_memory(run, here)) / GIB
+    if needed > memory_gib():
+        yield (
+            f"{run.model.name} is estimated to need {needed:.0f} GiB of this machine's memory and {memory_gib():.0f} "
+            "GiB can be used here: ask for more (launch.resources.memory_gb), or offload less."
+        )
+
+
+def _ray_problems(run: RunConfig) -> Iterator[str]:
+    """Every port of a run is one that is free when it is asked for; what can be wrong is the address."""
+    from rtpo.verl_harness.session import required_cpus
+
+    address = os.environ.get("RAY_ADDRESS")
+    if address:
+        host, _, port = address.rpartition(":")
+        try:
+            socket.create_connection((host, int(port)), timeout=5).close()
+        except (OSError, ValueError) as error:
+            yield f"RAY_ADDRESS is {address}, and nothing can be reached there ({error}): start Ray, or unset it."
+    else:
+        name = socket.gethostname()
+        try:
+            socket.create_server((socket.gethostbyname(name), 0)).close()
+        except OSError as error:
+            yield f"no port can be opened on this machine's own name {name} ({error}): Ray and verl need some."
+    cpus = os.environ.get("SLURM_CPUS_ON_NODE")
+    needed = required_cpus(run.profile.processes * run.profile.nodes)
+    if cpus is not None and int(cpus) * run.profile.nodes < needed:
+        yield (
+            f"this allocation has {cpus} CPUs on a node, and the training processes with their engines need {needed} "
+            "in all: Ray would wait for ever. Ask for more (launch.resources.cpus)."
+        )
+
+
+def gpus() -> list[Gpu]:
+    """Those that a process here may use, as nvidia-smi says; none without it. Raises MachineError when it fails."""
+    command = ["nvidia-smi", "--query-gpu=index,memory.total,memory.used", "--format=csv,noheader,nounits"]
+    if shutil.which(command[0]) is None:
+        return []
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise MachineError(f"nvidia-smi fails ({(done.stderr or done.stdout).strip()}): have the driver looked at.")
+    found = [_gpu(line) for line in done.stdout.splitlines() if line.strip()]
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        return found
+    chosen = [word for word in visible.split(",") if word.strip()]
+    if all(word.strip().isdigit() for word in chosen):
+        return [gpu for gpu in found if str(gpu.index) in {word.strip() for word in chosen}]
+    return found[: len(chosen)]  # by names that nvidia-smi's list does not have
+
+
+def _gpu(line: str) -> Gpu:
+    """Of a line with a GPU's index, and its memory in all and in use in MiB. Raises MachineError."""
+    try:
+        index, total, used = (int(word) for word in line.split(","))
+    except ValueError:
+        raise MachineError(
+            f"nvidia-smi says {line.strip()!r} where a GPU's index, memory and used memory should be: a GPU in MIG "
+            "mode or one that is lost is not measured so; turn MIG off, or have the driver looked at."
+        ) from None
+    return Gpu(index, total / 1024, used / 1024)
+
+
+def memory_gib() -> float:
+    """Of this machine, or less where this process's group is given less."""
+    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    group = Path("/proc/self/cgroup")
+    own = group.read_text().splitlines()[-1].rpartition(":")[2].strip("/") if group.exists() else ""
+    place = Path("/sys/fs/cgroup")
+    for folder in (place / own, *(place / own).parents):
+        limit = folder / "memory.max"
+        if limit.exists() and limit.read_text().strip().isdigit():
+            limits.append(int(limit.read_text()))
+        if folder == place:
+            break
+    return min(limits) / GIB

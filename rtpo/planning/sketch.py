@@ -1,0 +1,259 @@
+"""What an algorithm's step does, counted by running it: its own `step` on a harness whose rollouts are drawn, not
+sampled.
+
+No model is asked. A path ends after each turn with the same chance, so that whole episodes have the mean number of
+turns that is assumed; at each turn the paths that end are spread evenly over those that come. Tokens are counted in
+units of a sixteenth of a turn. The trainer's log-probs differ from the engine's by one nat, so that a synchronisation
+which depends on the drift is counted wherever it may come. The few steps of a sketch stand for a run's: each knows
+the share of the budget that is spent in the middle of its part of them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from rtpo.core.packing import training_batches
+from rtpo.harness.budget import Budget, Ledger, OpenPaths
+from rtpo.harness.notes import StepNotes
+from rtpo.planning.data import Episodes, assumptions
+from rtpo.rows import recorded_rows
+from rtpo.run.config import RunConfig
+from rtpo.types import (
+    Boundary,
+    Floats,
+    Grade,
+    GradeOutcome,
+    Group,
+    Ids,
+    Role,
+    Rollout,
+    RolloutContext,
+    Snapshot,
+    StopReason,
+    Task,
+    Termination,
+    TrainRow,
+    Turn,
+    as_ids,
+)
+from rtpo.verbs import Loss, Update
+
+UNITS = 16
+"""ids of a drawn turn"""
+TASKS = 16
+"""of a sketch, in steps of as many as the run's, or of all of them where the run's have more"""
+VOCABULARY = 151_936
+GOLDEN = (5**0.5 - 1) / 2
+NO_IDS = as_ids([])
+NOWHERE = Snapshot(None, "")
+
+
+@dataclass
+class Sketch:
+    """What `steps` steps on `tasks` tasks in all did. Tokens are tokens: trained, that carry loss, once each; scored,
+    positions of forward passes before updates. rows: of updates, once each."""
+
+    steps: int = 0
+    tasks: int = 0
+    rollouts: int = 0
+    rows: int = 0
+    generated: float = 0.0
+    trained: float = 0.0
+    scored: float = 0.0
+    optimizer_steps: int = 0
+    syncs: int = 0
+
+
+def sketch(run: RunConfig, drawn: Episodes) -> Sketch:
+    """Count the steps of `run`'s algorithm on some tasks. The run must train. What is unknown of `drawn` leaves
+    meaningless the tokens that hold it, and no other count."""
+    algorithm, config, tasks = run.descriptor, run.algorithm_config, min(run.budget.tasks_per_step, TASKS)
+    worst = algorithm.rollouts_per_task(config, run.task.max_turns)
+    harness = SketchHarness(run, drawn)
+    steps = -(-TASKS // tasks)
+    for step in range(steps):
+        harness.begin_step(step, (step + 0.5) / steps, tasks * worst)
+        harness.sync()
+        algorithm.step(harness, [Task(f"{step}.{i}", "", None) for i in range(tasks)], config)
+        harness.end_step(tasks)
+    return harness.counts
+
+
+class SketchHarness(StepNotes):
+    """`rtpo.verbs.Harness` without a model."""
+
+    def __init__(self, run: RunConfig, drawn: Episodes) -> None:
+        super().__init__()
+        self._context: RolloutContext = run.algorithm_config.rollout_context
+        self._max_turns = run.task.max_turns
+        self._success = drawn.success
+        self._unit = (drawn.tokens_per_turn or drawn.prompt_tokens or UNITS) / UNITS
+        self._prompt = max(1, round((drawn.prompt_tokens or 0) / self._unit))
+        self._feedback = round((drawn.feedback_tokens or 0) / self._unit)
+        self._kept = UNITS - round(UNITS * assumptions().thinking_share)
+        self._ends = chance_of_ending(drawn.turns, run.task.max_turns)
+        self._rng = np.random.default_rng(0)
+        self._version, self._engine_version, self._serves = 0, -1, False
+        self._ledger, self._open = Ledger(Budget(0)), OpenPaths()
+        self._paths = 0
+        self._came = [0] * self._max_turns
+        self.counts = Sketch()
+
+    def begin_step(self, step: int, budget_share: float, reservation: int) -> None:
+        self._ledger, self._open = Ledger(Budget(reservation)), OpenPaths()
+        self._ledger.reserve(reservation)
+        self._open_notes(step, budget_share)
+
+    def end_step(self, tasks: int) -> None:
+        self.counts.steps += 1
+        self.counts.tasks += tasks
+        self.counts.rollouts += self._ledger.rollouts
+        self._close_notes()
+
+    @property
+    def max_turns(self) -> int:
+        return self._max_turns
+
+    @property
+    def vocabulary_size(self) -> int:
+        return VOCABULARY
+
+    def random(self, name: str) -> np.random.Generator:
+        return self._rng
+
+    def rollout(
+        self,
+        starts: Sequence[Task] | Sequence[Boundary],
+        *,
+        n: int,
+        role: Role,
+        turns: int | None = None,
+        top_logprobs: int = 0,
+    ) -> list[Group]:
+        self._ledger.charge(self._open.new_rollouts(starts, n))
+        groups = [tuple(self._path(start, role, turns, top_logprobs) for _ in range(n)) for start in starts]
+        self._open.add(rollout for group in groups for rollout in group)
+        return groups
+
+    def score(self, rows: Sequence[TrainRow]) -> list[Floats]:
+        self._serves = False
+        self._count_scored(rows)
+        return [np.full(int(row.mask.sum()), -1.0, np.float32) for row in rows]
+
+    def update(self, rows: Sequence[TrainRow], loss: Loss, *, epochs: int = 1, minibatches: int = 1) -> Update:
+        if not rows:
+            return Update(0, self._version, [])
+        before = self.score(rows)
+        recorded = [alone for row in rows for alone in recorded_rows(row)]
+        if [row.ids.tobytes() for row in rows] != [row.ids.tobytes() for row in recorded]:
+            self._count_scored(recorded)
+        steps = sum(1 for _ in training_batches(rows, before, loss, epochs=epochs, count=minibatches))
+        self._version += steps > 0
+        self.counts.rows += len(rows)
+        self.counts.trained += sum(int(row.mask.sum()) for row in rows) * self._unit
+        self.counts.optimizer_steps += steps
+        return Update(steps, self._version, before)
+
+    def sync(self) -> int:
+        if self._engine_version != self._version or not self._serves:
+            self._engine_version, self._serves = self._version, True
+            self.counts.syncs += 1
+        return self._version
+
+    # the parts
+
+    def _count_scored(self, rows: Sequence[TrainRow]) -> None:
+        self.counts.scored += sum(len(row.ids) for row in rows) * self._unit
+
+    def _path(self, start: Task | Boundary, role: Role, limit: int | None, top: int) -> Rollout:
+        if isinstance(start, Boundary):
+            task, context, turns, parent = start.task, start.context_ids, list(start.history), start.rollout_uid
+        else:
+            task, context, turns, parent = start, self._ids(self._prompt), [], None
+        first, uid = len(turns), f"p{self._paths}"
+        self._paths += 1
+        is_over = False
+        while not is_over and (limit is None or len(turns) < first + limit):
+            is_over = self._is_over(len(turns))
+            turn = self._turn(len(turns), context, is_over, top)
+            turns.append(turn)
+            self.counts.generated += UNITS * self._unit
+            if not is_over:
+                kept = turn.output_ids[UNITS - self._kept :] if self._context == "strip_think" else turn.output_ids
+                context = as_ids(np.concatenate([context, kept, turn.feedback_ids]))
+        tip, termination, grade = None, Termination.ANSWERED, Grade(GradeOutcome.PENDING, None)
+        if is_over:
+            grade = Grade(GradeOutcome.GRADED, float(self._rng.random() < self._success))
+        else:
+            termination = Termination.OPEN
+            tip = Boundary(task, len(turns), context, tuple(turns), NOWHERE, uid, is_tip=True)
+        return Rollout(uid, task, role, first, parent, tuple(turns), termination, grade, tip)
+
+    def _is_over(self, k: int) -> bool:
+        """Whether a path ends with turn k: by the golden ratio's sequence, whose mean settles at once."""
+        self._came[k] += 1
+        return k + 1 == self._max_turns or self._came[k] * GOLDEN % 1 < self._ends
+
+    def _turn(self, k: int, context: Ids, is_last: bool, top: int) -> Turn:
+        odds = None
+        if top:
+            weights = np.exp(-np.arange(top) * self._rng.uniform(0.1, 3.0, (UNITS, 1)))
+            odds = np.log(weights / weights.sum(axis=1, keepdims=True)).astype(np.float32)
+        return Turn(
+            k,
+            context,
+            self._ids(UNITS),
+            np.zeros(UNITS, np.float32),
+            self._engine_version,
+            StopReason.STOP,
+            NOWHERE,
+            NO_IDS if is_last else self._ids(self._feedback),
+            top_logprobs=odds,
+        )
+
+    def _ids(self, length: int) -> Ids:
+        return as_ids(self._rng.integers(1, VOCABULARY, length, dtype=np.int32))
+
+
+def expected_turns(mean: float, most: int) -> float:
+    """The mean that `most` turns allow."""
+    ends = chance_of_ending(mean, most)
+    return sum((1 - ends) ** j for j in range(most))
+
+
+def chance_of_ending(mean: float, most: int) -> float:
+    """After each turn, so that an episode of at most `most` turns has `mean` of them; 0 or 1 where there is no more or
+    less to have."""
+    low, high = 0.0, 1.0
+    for _ in range(50):
+        middle = (low + high) / 2
+        longer = sum((1 - middle) ** j for j in range(most)) > mean
+        low, high = (middle, high) if longer else (low, middle)
+    return high if mean < most else 0.0
+
+
+@dataclass(frozen=True)
+class Course:
+    """A whole run's steps: how many, the tasks they took, their rollouts."""
+
+    steps: int
+    tasks: int
+    rollouts: float
+
+
+def course(run: RunConfig, rollouts_per_task: float, tokens_per_task: float | None, steps_each: float) -> Course | None:
+    """The steps of `rtpo.run.run.Run` when each task takes this many rollouts and generated tokens and each step this
+    many optimizer steps. None where a limit of the budget is on what is not known: tokens, or seconds."""
+    budget = run.budget
+    if budget.seconds is not None or (budget.generated_tokens is not None and tokens_per_task is None):
+        return None
+    worst = run.descriptor.rollouts_per_task(run.algorithm_config, run.task.max_turns)
+    left, steps, tasks = float(budget.rollouts), 0, 0
+    while worst and (fit := min(budget.tasks_per_step, int(left // worst))):
+        steps, tasks, left = steps + 1, tasks + fit, left - fit * rollouts_per_task
+        if budget.generated_tokens is not None and tasks * (tokens_per_task or 0) >= budget.generated_tokens:
+            break
+        if budget.optimizer_steps is not None and steps * steps_each >= budget.optimizer_steps:
+            break
+    return Course(steps, tasks, budget.rollouts - left)

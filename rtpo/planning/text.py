@@ -1,0 +1,117 @@
+"""A plan in words and one table."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from rtpo.planning.data import GIB
+from rtpo.planning.plan import Plan, PlanRow
+
+UNKNOWN = "unknown"
+HEADER = (
+    *("Element", "Seeds", "Rollouts", "a task", "worst", "Epochs", "Steps", "Optimizer steps", "Syncs", "Rows"),
+    *("Generated, M", "Trained, M", "Scored, M", "Evaluation", "its tokens, M", "GPU, GiB", "Host, GiB", "Disk, GiB"),
+    "Fits",
+)
+
+
+def render(plan: Plan) -> str:
+    """All of a plan. Numbers are of one element; elements that differ in seed are one line with their count."""
+    lines = [HEADER, *(_line(row) for row in plan.rows), _total(plan)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(HEADER))]
+    padded = [_cells([cell.ljust(width) for cell, width in zip(line, widths, strict=True)]) for line in lines]
+    padded.insert(1, _cells(["-" * width for width in widths]))
+    return "\n\n".join([_title(plan), "\n".join(padded), *_problems(plan), _assumed(plan)]) + "\n"
+
+
+def _title(plan: Plan) -> str:
+    models = ", ".join(dict.fromkeys(row.model for row in plan.rows))
+    where = f", on {plan.hardware.title}" if plan.hardware else ""
+    return (
+        f"Plan of {plan.experiment}, profile {plan.profile}{where}; {models}. Of one element; M is millions of tokens."
+    )
+
+
+def _line(row: PlanRow) -> tuple[str, ...]:
+    counts = row.counts
+    return (
+        f"{row.label}, {row.task}" + ("" if row.in_paper else " *"),
+        str(row.count),
+        f"{row.rollouts:,}",
+        _number(counts.per_task, 1),
+        str(row.worst),
+        _number(row.epochs, 2),
+        *(_number(value) for value in (counts.steps, counts.optimizer_steps, counts.syncs, counts.rows)),
+        *(_millions(value) for value in (counts.generated, counts.trained, counts.scored)),
+        _number(row.evaluation_rollouts),
+        _millions(row.evaluation_tokens),
+        *((_gib(row.gpu), _gib(row.host)) if row.gpu is not None else ("none", "-")),
+        _gib(row.disk),
+        "no" if row.problems else "yes" if row.gpu is not None else "-",
+    )
+
+
+def _total(plan: Plan) -> tuple[str, ...]:
+    return (
+        "Total of all elements",
+        _number(sum(row.count for row in plan.rows)),
+        _number(plan.sum(lambda row: row.rollouts)),
+        *("", "", "", "", ""),
+        _number(plan.sum(lambda row: row.counts.syncs)),
+        _number(plan.sum(lambda row: row.counts.rows)),
+        _millions(plan.sum(lambda row: row.counts.generated)),
+        _millions(plan.sum(lambda row: row.counts.trained)),
+        _millions(plan.sum(lambda row: row.counts.scored)),
+        _number(plan.sum(lambda row: row.evaluation_rollouts)),
+        _millions(plan.sum(lambda row: row.evaluation_tokens)),
+        *("", ""),
+        _gib(plan.sum(lambda row: row.disk)),
+        "",
+    )
+
+
+def _problems(plan: Plan) -> list[str]:
+    """Why elements do not fit, once each with all that it holds for."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for row in plan.rows:
+        for problem in row.problems:
+            found[problem].append(f"{row.label}, {row.task}")
+    return [f"Does not fit ({'; '.join(names)}): {problem}" for problem, names in found.items()]
+
+
+def _assumed(plan: Plan) -> str:
+    lines = ["* not in the paper's table."] if not all(row.in_paper for row in plan.rows) else []
+    for task, drawn in plan.episodes.items():
+        if drawn is None:
+            lines.append(f"{task}: what episodes are like is unknown, and what depends on it.")
+            continue
+        named = [
+            f"{what} {_number(value, digits)}"
+            for what, value, digits in (
+                ("turns", drawn.turns, 2),
+                ("tokens of a turn", drawn.tokens_per_turn, 0),
+                ("of a prompt", drawn.prompt_tokens, 0),
+                ("of a turn's feedback", drawn.feedback_tokens, 0),
+            )
+        ]
+        lines.append(f"{task}: episodes are taken to have, in the mean, {', '.join(named)}.")
+    lines.append(
+        f"Asked of a node: {plan.memory_gb} GiB of memory. Disk is that of all saves at once. An estimate, not a "
+        "measurement (docs/cluster/planning.md). Hours: unknown."
+    )
+    return "\n".join(lines)
+
+
+def _cells(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _number(value: float | None, digits: int = 0) -> str:
+    return UNKNOWN if value is None else f"{value:,.{digits}f}"
+
+
+def _millions(value: float | None) -> str:
+    return UNKNOWN if value is None else _number(value / 1e6, 0 if value >= 1e7 else 2)
+
+
+def _gib(value: float | None) -> str:
+    return UNKNOWN if value is None else _number(value / GIB, 0 if value >= GIB else 3)

@@ -1,0 +1,129 @@
+"""How every command ends: in a sentence and an exit status, whatever a user gave it and whenever Ctrl-C came.
+
+Commands import it before what is slow to import (`isort` in pyproject.toml), so that Ctrl-C is one line from then on.
+"""
+
+import argparse
+import math
+import os
+import signal
+import sys
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any, NoReturn, ParamSpec
+
+from rtpo.errors import RTPOError, Stopped
+
+STOPPED = 75
+"""exit status of what saved and can be resumed (sysexits' EX_TEMPFAIL)"""
+INTERRUPTED = 130
+"""that of what Ctrl-C ended, as shells have it"""
+LARGEST = 2**31 - 1
+_INTERRUPTED = "stopped by Ctrl-C"
+_FOLDERS = [Path(__file__).resolve().parents[2] / name for name in ("experiments", "analysis")]
+P = ParamSpec("P")
+
+
+def _leave(number: int, frame: Any) -> None:
+    """Ctrl-C while modules are imported, and once the command is over: libraries swallow exceptions there."""
+    os.write(2, f"{_INTERRUPTED}\n".encode())
+    os._exit(INTERRUPTED)
+
+
+_file = getattr(sys.modules["__main__"], "__file__", None)
+_is_ours = _file is not None and any(folder in Path(_file).resolve().parents for folder in _FOLDERS)
+# one that is to be ignored, as under nohup, stays ignored
+if _is_ours and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    signal.signal(signal.SIGINT, _leave)
+
+
+def command(main: Callable[P, int | None]) -> Callable[P, int]:
+    """`main` as a command: errors that are a user's to mend become a sentence on stderr and an exit status."""
+
+    @wraps(main)
+    def run(*arguments: P.args, **named: P.kwargs) -> int:
+        is_whole_process = signal.getsignal(signal.SIGINT) is _leave
+        try:
+            if is_whole_process:
+                signal.signal(signal.SIGINT, signal.default_int_handler)
+            status = main(*arguments, **named)
+            sys.stdout.flush()
+            return status or 0
+        except KeyboardInterrupt:
+            return _say(_INTERRUPTED, INTERRUPTED)
+        except Stopped as stopped:
+            return _say(str(stopped), STOPPED)
+        except RTPOError as error:
+            return _say(f"error: {error}")
+        except OSError as error:
+            _settle_output()
+            return _say(f"error: {_in_words(error)}")
+        finally:
+            if is_whole_process:
+                signal.signal(signal.SIGINT, _leave)
+
+    return run
+
+
+def _say(sentence: str, status: int = 1) -> int:
+    print(sentence, file=sys.stderr)
+    return status
+
+
+def _in_words(error: OSError) -> str:
+    if error.filename is None:
+        return f"the machine refuses what was asked of it: {error.strerror or error}."
+    return f"{error.filename}: {error.strerror}. Check the path, and that it can be read or written."
+
+
+def _settle_output() -> None:
+    """Drop what cannot be printed, as to a reader that has gone: the interpreter would try again at its end."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+class Parser(argparse.ArgumentParser):
+    """Of a command's own docstring. What is wrong with its arguments is one line."""
+
+    def __init__(self, description: str | None = None, **settings: Any) -> None:
+        settings.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        super().__init__(description=description, **settings)
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"error: {message} (--help says what can be given)\n")
+
+
+def whole(least: int) -> Callable[[str], int]:
+    """The type of an argument that is a whole number from `least` on."""
+
+    def read(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            value = least - 1
+        if not least <= value <= LARGEST:
+            raise argparse.ArgumentTypeError(f"{text!r} is no whole number from {least} to {LARGEST}")
+        return value
+
+    return read
+
+
+def positive(text: str) -> float:
+    """The type of an argument that is a finite number above 0."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is no finite number above 0")
+    return value
+
+
+def folder(text: str) -> Path:
+    """The type of an argument that is a folder which is there."""
+    if not os.path.isdir(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no folder: check the path")
+    return Path(text)

@@ -1,0 +1,176 @@
+"""An experiment's elements: the runs it is made of, composed and checked before any of them starts.
+
+An experiment is a file of configs/experiment/. Its `hydra.sweeper.params` say what varies, so that Hydra's multirun and
+the launchers run the same elements; its `launch` tree says what it is and how its elements are evaluated. A profile's
+`launch` tree says which tasks stand for the paper's and what an element asks of a cluster.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hydra import compose
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from omegaconf import DictConfig, OmegaConf
+
+from rtpo.errors import ConfigError
+from rtpo.run.composition import configurations
+from rtpo.run.config import LAUNCH, PROJECT, Count, Natural, Positive, RunConfig, build, compose_run
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What an element asks of a cluster: on each of `nodes` nodes `gpus`, `cpus` and `memory_gb` (GB of 2^30), for
+    `minutes` at a time; a run that needs more is requeued."""
+
+    nodes: Count
+    gpus: Natural
+    cpus: Count
+    memory_gb: Count
+    minutes: Count
+
+
+@dataclass(frozen=True)
+class Launch:
+    """about: the experiment in a line. paper: labels of the paper's tables and figures that it is for. models: by role
+    in the paper, folders under models/. model: that of the paper-scale math and search tasks. trunks: M of methods that
+    have trunks. tasks: by role in the paper, the task that stands for it. benchmarks: by task, what a trained policy is
+    evaluated on. not_in_paper: labels of rows that the paper's table does not have. matched_seconds: of training, in
+    compute-matched runs."""
+
+    about: str
+    paper: tuple[str, ...]
+    models: dict[str, str]
+    model: str
+    trunks: Count
+    tasks: dict[str, str]
+    benchmarks: dict[str, tuple[str, ...]]
+    not_in_paper: tuple[str, ...]
+    matched_seconds: Positive
+    resources: Resources
+
+
+@dataclass(frozen=True)
+class Outline:
+    """An experiment without its elements. sweep: what varies, field to values, the last the fastest."""
+
+    name: str
+    launch: Launch
+    sweep: dict[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True)
+class Element:
+    """One run of an experiment. overrides: of experiments/train.py, those that make it. benchmarks: to evaluate it
+    on. in_paper: whether the paper's table has its row."""
+
+    overrides: tuple[str, ...]
+    run: RunConfig
+    benchmarks: tuple[str, ...]
+    in_paper: bool
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """name: of its file in configs/experiment/. resources: of each element."""
+
+    name: str
+    profile: str
+    resources: Resources
+    elements: tuple[Element, ...]
+
+
+def load_experiment(name: str, overrides: Sequence[str] = ()) -> Experiment:
+    """The elements of an experiment in the order of its sweep.
+
+    overrides: as of experiments/train.py, for every element; one of a swept field, such as `seed=0` or
+    `algorithm=rtpo,rtpo_off`, replaces the sweep's. Raises ConfigError for a name that there is none of, for what
+    experiments/train.py would refuse, naming the element, and for two elements that would write to one place.
+    """
+    with configurations():
+        elements = [_element(name, chosen) for chosen in _sweep(name, overrides)]
+    _check_places([element.run for element, _ in elements])
+    launch = elements[0][1]
+    return Experiment(
+        name, elements[0][0].run.profile.name, launch.resources, tuple(element for element, _ in elements)
+    )
+
+
+def outline(name: str, overrides: Sequence[str] = ()) -> Outline:
+    """What an experiment is, without composing its elements. overrides: as of `load_experiment`. Raises ConfigError."""
+    with configurations():
+        tree, overridden = _swept(name, overrides)
+        sweep = {one.get_key_element(): _values(one) for one in overridden}
+        return Outline(name, read_launch(tree), sweep)
+
+
+def experiments() -> list[str]:
+    """The names of all experiments."""
+    return sorted(path.stem for path in (PROJECT / "configs" / "experiment").glob("[!_]*.yaml"))
+
+
+def _sweep(name: str, overrides: Sequence[str]) -> list[list[str]]:
+    """The overrides of every element, as Hydra's own sweeper makes them."""
+    return BasicSweeper.split_arguments(_swept(name, overrides)[1], None)[0]
+
+
+def _swept(name: str, overrides: Sequence[str]) -> tuple[DictConfig, list[Override]]:
+    """The tree that the sweep is drawn from, and the overrides that Hydra's own sweeper would make elements of."""
+    if name not in experiments():
+        raise ConfigError(f"experiment is {name!r}: no such experiment; there are {', '.join(experiments())}.")
+    parser = OverridesParser.create()
+    given = parser.parse_overrides(list(overrides))
+    for one in given:
+        if one.get_key_element() == "experiment":
+            raise ConfigError(f"{one.input_line}: the experiment is {name!r} already; leave one of them out.")
+    # the sweep is drawn from these; others may name fields that only a swept task has
+    drawn = [str(one.input_line) for one in given if _decides_the_sweep(one)]
+    tree = compose("train", [f"experiment={name}", *drawn], return_hydra_config=True)
+    params: Any = OmegaConf.to_container(tree.hydra.sweeper.params or OmegaConf.create(), resolve=True)
+    lines = [f"{key}={value}" for key, value in params.items()]
+    return tree, parser.parse_overrides([*lines, *overrides])
+
+
+def _values(one: Override) -> tuple[str, ...]:
+    return tuple(one.sweep_string_iterator()) if one.is_sweep_override() else (one.get_value_element_as_str(),)
+
+
+def _decides_the_sweep(override: Override) -> bool:
+    return override.get_key_element().lstrip("+~").split(".")[0] in ("profile", LAUNCH, "hydra")
+
+
+def _element(name: str, chosen: Sequence[str]) -> tuple[Element, Launch]:
+    overrides = (f"experiment={name}", *chosen)
+    tree = compose("train", list(overrides))
+    try:
+        run, launch = compose_run(tree), read_launch(tree)
+    except ConfigError as error:
+        raise ConfigError(f"{' '.join(overrides)}: {error}") from error
+    benchmarks = launch.benchmarks.get(run.task.name, ())
+    in_paper = bool(launch.paper) and run.label not in launch.not_in_paper
+    return Element(overrides, run, benchmarks, in_paper), launch
+
+
+def read_launch(tree: DictConfig) -> Launch:
+    """The `launch` tree of a composed configuration. Raises ConfigError."""
+    plain = OmegaConf.to_container(tree[LAUNCH], resolve=True)
+    assert isinstance(plain, dict)
+    launch = build(Launch, {str(key): value for key, value in plain.items()}, LAUNCH)
+    assert isinstance(launch, Launch)
+    return launch
+
+
+def _check_places(runs: Sequence[RunConfig]) -> None:
+    places: dict[str, list[RunConfig]] = defaultdict(list)
+    for run in runs:
+        places[str(run.folder)].append(run)
+    for place, there in places.items():
+        if len(there) > 1:
+            raise ConfigError(
+                f"{len(there)} elements of this experiment would write to {place}: they differ in what names no "
+                "folder; sweep algorithm, task or seed, or give each value an experiment_name or algorithm.label of "
+                "its own."
+            )

@@ -1,0 +1,219 @@
+"""A run's trained policy as a Hugging Face model folder: verl's FSDP2 shards put together, without verl or a GPU."""
+
+import json
+import logging
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from omegaconf import OmegaConf
+from safetensors.torch import save_file
+from torch.distributed.tensor import DTensor, Replicate, Shard
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from rtpo.errors import DataError
+from rtpo.run import archives
+from rtpo.run.config import RunConfig, compose_run
+from rtpo.run.model_folder import check_model
+from rtpo.run.records import RunFolder, disk_errors
+from rtpo.run.run import Progress, model_sha256
+
+DTYPES: Final = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+FILE_BYTES = 5 * 10**9
+"""the most of one weight file; a larger tensor has a file of its own"""
+COPIED = (
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "tokenizer.model",
+    "vocab.json",
+    "merges.txt",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "chat_template.jinja",
+)
+"""what of the initial model's folder goes along as it is, where it is there"""
+
+# it says that process groups are missing, which nothing here needs
+logging.getLogger("torch.distributed.device_mesh").setLevel(logging.ERROR)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A run with the save that is its policy. weights: verl's folder. policy_version: optimizer steps' updates.
+    manifest: None for a run that is not finished. ledger: at the end,
+    or at the save."""
+
+    folder: Path
+    config: RunConfig
+    weights: Path
+    save: str
+    step: int
+    policy_version: int
+    ledger: Mapping[str, Any]
+    manifest: Mapping[str, Any] | None
+
+
+def find_trained(path: Path) -> Trained:
+    """The policy of the run in `path`. Raises DataError where there is none, and for a run whose initial model is not
+    there or is another one now."""
+    if not archives.exists(path / "config.yaml"):
+        raise DataError(f"{path} holds no run (config.yaml): give a folder results/<experiment>/<run>.")
+    folder = RunFolder(path)
+    manifest = folder.manifest if folder.is_finished else None
+    save = folder.latest_save()
+    if save is None:
+        why = "has no checkpoint any more: its saves were deleted" if manifest else "has no checkpoint yet"
+        raise DataError(f"the run {path} {why}: there are no weights to export.")
+    config = compose_run(OmegaConf.create(folder.config))
+    check_model(config.model.path)
+    if manifest is not None:
+        check_same_model(config, manifest, model_sha256(config.model.path))
+    state = save.state
+    progress: Progress = state["progress"]
+    version, ledger = int(state["harness"]["policy_version"]), (manifest or state)["ledger"]
+    return Trained(path, config, save.folder, state["name"], progress.step, version, ledger, manifest)
+
+
+def check_same_model(config: RunConfig, manifest: Mapping[str, Any], there: Mapping[str, str]) -> None:
+    """Raises DataError where the initial model, with these checksums, is not the one that the finished run began
+    from."""
+    known = manifest["model_sha256"]
+    different = sorted(name for name in there.keys() | known.keys() if there.get(name) != known.get(name))
+    if different:
+        raise DataError(
+            f"{config.model.path} is not the model that the run began from ({different[0]} differs from the manifest): "
+            "put that model there."
+        )
+
+
+def check_output(output: Path) -> None:
+    """Raises DataError for a place that holds something."""
+    if output.is_dir() and not any(output.iterdir()):
+        return
+    if output.exists():
+        raise DataError(f"{output} is there already, and not an empty folder: name a new folder.")
+
+
+def write_model(trained: Trained, output: Path, card: Callable[[str], str], dtype: str | None = None) -> None:
+    """The model folder `output`: weights, config.json, tokenizer, and README.md. It is made beside its place and moved
+    there when it is whole.
+
+    card: README.md, given the name of the weights' type. dtype: of DTYPES; None leaves the weights as they were saved,
+    the optimizer's own. Raises DataError and MachineError.
+    """
+    check_output(output)
+    beside = output.with_name(output.name + ".partial")
+    with disk_errors(output), RunFolder(trained.folder).held():  # a run that goes on may delete its save
+        shutil.rmtree(beside, ignore_errors=True)
+        beside.mkdir(parents=True)
+        try:
+            saved = str(_write_weights(trained, beside, dtype)).removeprefix("torch.")
+            source = Path(trained.config.model.path)
+            description = json.loads((source / "config.json").read_text(encoding="utf-8"))
+            description.pop("torch_dtype", None)  # the name of `dtype` in older folders
+            description["dtype"] = saved
+            (beside / "config.json").write_text(json.dumps(description, indent=2) + "\n", encoding="utf-8")
+            for name in COPIED:
+                if (source / name).exists():
+                    shutil.copyfile(source / name, beside / name)
+            (beside / "README.md").write_text(card(saved), encoding="utf-8")
+            for file in beside.glob("*.safetensors"):
+                shutil.copymode(beside / "config.json", file)  # safetensors lets its owner alone read it
+            os.sync()
+            if output.exists():
+                output.rmdir()
+            beside.rename(output)
+        except BaseException:
+            shutil.rmtree(beside, ignore_errors=True)
+            raise
+
+
+def _write_weights(trained: Trained, output: Path, dtype: str | None) -> torch.dtype:
+    """Weight files of at most FILE_BYTES, and their index where there are several; returns the weights' type."""
+    shards = load_shards(trained.weights)
+    names = _names(shards[0], Path(trained.config.model.path), trained.weights)
+    wanted = DTYPES[dtype] if dtype is not None else shards[0][names[0]].dtype
+    groups = list(_groups(names, {name: shards[0][name].numel() * wanted.itemsize for name in names}))
+    index: dict[str, str] = {}
+    total = 0
+    for number, group in enumerate(groups, start=1):
+        file = "model.safetensors" if len(groups) == 1 else f"model-{number:05d}-of-{len(groups):05d}.safetensors"
+        tensors = {name: merged(name, [shard[name] for shard in shards]).to(wanted) for name in group}
+        save_file(tensors, output / file, metadata={"format": "pt"})
+        index |= dict.fromkeys(group, file)
+        total += sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+    if len(groups) > 1:
+        text = json.dumps({"metadata": {"total_size": total}, "weight_map": index}, indent=2)
+        (output / "model.safetensors.index.json").write_text(text + "\n", encoding="utf-8")
+    return wanted
+
+
+def load_shards(folder: Path) -> list[dict[str, torch.Tensor]]:
+    """The state of every rank, in their order, mapped from disk. Raises DataError where one cannot be read."""
+    try:
+        world_size = int(json.loads((folder / "fsdp_config.json").read_text(encoding="utf-8"))["world_size"])
+        # the project's own file: its tensors are verl's, with places on a mesh of devices that is not there any more
+        return [
+            torch.load(
+                folder / f"model_world_size_{world_size}_rank_{rank}.pt",
+                map_location="cpu",
+                mmap=True,
+                weights_only=False,
+            )
+            for rank in range(world_size)
+        ]
+    except Exception as error:  # a damaged file raises whatever its bytes spell
+        raise DataError(f"the weights in {folder} cannot be read ({error}): train the run again.") from error
+
+
+def merged(name: str, shards: Sequence[torch.Tensor]) -> torch.Tensor:
+    """A whole tensor of its ranks' parts. Raises DataError for parts that are not one tensor cut along one dimension
+    over all ranks, or the same on each."""
+    first = shards[0]
+    if not isinstance(first, DTensor):
+        return first.contiguous()
+    places = first.placements
+    with torch.no_grad():
+        parts = [shard.to_local() if isinstance(shard, DTensor) else shard for shard in shards]
+    if places == (Replicate(),):
+        whole = parts[0]
+    elif len(places) == 1 and isinstance(places[0], Shard) and first.device_mesh.size() == len(shards):
+        whole = torch.cat(parts, dim=places[0].dim)
+    else:
+        raise DataError(
+            f"{name} is saved as {places} on {len(shards)} ranks: only a cut over all ranks is put together."
+        )
+    if whole.shape != first.shape:
+        raise DataError(f"{name} has shape {tuple(whole.shape)} put together and {tuple(first.shape)} on its ranks.")
+    return whole.contiguous()
+
+
+def _names(state: Mapping[str, torch.Tensor], model: Path, weights: Path) -> list[str]:
+    """What is written, in order: tied weights once. Raises DataError for weights that are not this model's."""
+    config = AutoConfig.from_pretrained(model)
+    with torch.device("meta"):
+        expected = AutoModelForCausalLM.from_config(config).state_dict()
+    for name in sorted(expected.keys() | state.keys()):
+        there, wanted = (tuple(of[name].shape) if name in of else None for of in (state, expected))
+        if there != wanted:
+            raise DataError(
+                f"the weights in {weights} are not of the model in {model}: {name} has shape {there} there and "
+                f"{wanted} here. Put the model that the run began from there."
+            )
+    tied = {"lm_head.weight"} if config.tie_word_embeddings else set()
+    return [name for name in state if name not in tied]
+
+
+def _groups(names: Sequence[str], sizes: Mapping[str, int]) -> Iterator[list[str]]:
+    group: list[str] = []
+    for name in names:
+        if group and sum(sizes[one] for one in group) + sizes[name] > FILE_BYTES:
+            yield group
+            group = []
+        group.append(name)
+    yield group

@@ -1,0 +1,73 @@
+"""Checks of a Hugging Face model folder, before any process is started for it."""
+
+from pathlib import Path
+
+from huggingface_hub.errors import StrictDataclassError
+from safetensors import SafetensorError, safe_open
+from transformers import Qwen3Config
+
+from rtpo.core.json_text import parse
+from rtpo.engines.qwen3 import check_architecture
+from rtpo.errors import ConfigError, DataError
+
+
+def check_model(folder: str | Path, top_logprobs: int = 0, *, embedded: bool = False) -> None:
+    """Raises DataError, naming the file, for a folder that is missing, incomplete or damaged, and ConfigError when the
+    algorithm asks for more log-probs at a position than the model has tokens, or when the engine is the embedded one
+    and it does not compute this model."""
+    path = Path(folder)
+    if not path.is_dir():
+        remedy = (
+            f"download it: hf download Qwen/{path.name} --local-dir {path}"
+            if path.name.startswith("Qwen")
+            else "experiments/maintenance/overfit.py makes those of math, search, booking"
+        )
+        raise DataError(
+            f"model.path is {path}: there is no such folder. Give a Hugging Face model folder with config.json, "
+            f"weights (*.safetensors) and tokenizer; {remedy}."
+        )
+    contents = {}
+    for name in ("config.json", "tokenizer_config.json"):
+        try:
+            contents[name] = parse((path / name).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise DataError(f"model.path {path} has no {name}: copy the whole model folder.") from None
+        except ValueError as error:
+            raise DataError(f"{path / name} is not JSON ({error}): copy the model folder again.") from error
+        if not isinstance(contents[name], dict):
+            raise DataError(f"{path / name} is no JSON object: copy the model folder again.")
+    tokens = contents["config.json"].get("vocab_size")
+    if tokens is not None and top_logprobs > tokens:
+        raise ConfigError(
+            f"algorithm.top_logprobs is {top_logprobs} and the model in {path} has {tokens} tokens: use that or fewer."
+        )
+    weights = sorted(path.glob("*.safetensors"))
+    if not weights:
+        raise DataError(f"model.path {path} has no weights (*.safetensors): copy the whole model folder.")
+    if embedded:
+        _check_embedded(path, contents["config.json"].get("model_type"))
+    for file in weights:
+        try:
+            with safe_open(file, framework="np") as tensors:
+                names = list(tensors.keys())
+        except SafetensorError as error:
+            raise DataError(f"{file} is damaged ({error}): copy it again.") from error
+        if not names:
+            raise DataError(f"{file} holds no tensors: copy it again.")
+
+
+def _check_embedded(path: Path, model_type: str | None) -> None:
+    if model_type is None:
+        raise DataError(f"{path / 'config.json'} names no model_type: copy the model folder again.")
+    if model_type != "qwen3":
+        raise ConfigError(
+            f"{path} is a {model_type} model, and the embedded engine (profile.platform cpu) computes qwen3 alone: use "
+            "a Qwen3 model, or a profile with vLLM; an evaluation can be given a server's address too."
+        )
+    try:
+        check_architecture(Qwen3Config.from_pretrained(path))
+    except ConfigError as error:
+        raise ConfigError(f"model.path is {path}: {error}") from error
+    except (TypeError, ValueError, StrictDataclassError) as error:
+        words = " ".join(str(error).split())
+        raise DataError(f"{path / 'config.json'} is no Qwen3's ({words}): copy the folder again.") from error

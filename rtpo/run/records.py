@@ -1,0 +1,424 @@
+"""What a run leaves behind (results/README.md): lines appended as they come, the manifest last.
+
+Nothing half-written looks complete: whole files are written beside their place, flushed and moved there, a save is a
+folder moved there, and lines written after the last save are cut off when the run is resumed.
+
+Nothing damaged passes: a save has the checksums of its files and of the lines that were written before it, which are
+compared with what is on disk before a run goes on, as those of all lines are before there is a manifest.
+"""
+
+import errno
+import fcntl
+import json
+import os
+import pickle
+import platform
+import shutil
+import subprocess
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from shlex import quote
+from typing import Any
+
+import yaml
+
+from rtpo.core.checksums import Appended, checked_sums, sha256, start_of, write_sums
+from rtpo.errors import DataError, Held, MachineError
+from rtpo.run import archives
+
+SCHEMA = 1
+MANIFEST_KEYS = ("ledger", "model_sha256", "files")
+"""of a run's manifest, that whoever goes on with the run reads"""
+LINE_FILES = ("steps.jsonl", "evaluations.jsonl", "paths.jsonl", "rollouts.jsonl")
+JOURNAL = "charges.jsonl"
+PACKAGES = ("torch", "verl", "ray", "transformers", "tensordict", "vllm", "numpy", "hydra-core", "math-verify")
+
+
+_AGAIN = "restore it, or delete it and give the command again, which writes the configuration anew."
+# libyaml's, where PyYAML has it, is ten times as fast
+SAFE_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+@dataclass(frozen=True)
+class Save:
+    """A place to go on from: weights in `folder`, everything else in `state`. weights_sha256: by file in `folder`."""
+
+    folder: Path
+    state: dict[str, Any]
+    weights_sha256: Mapping[str, str]
+
+
+class RunFolder:
+    """results/<experiment>/<run>/."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._saves = path / "checkpoints"
+        self._written: dict[str, Appended] = {}
+
+    @property
+    def is_finished(self) -> bool:
+        return archives.exists(self.path / "manifest.json")
+
+    @property
+    def manifest(self) -> Mapping[str, Any]:
+        """Of a run. Raises DataError as `read_manifest`."""
+        return read_manifest(self.path / "manifest.json", SCHEMA, MANIFEST_KEYS)
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """Raises DataError as `read_config`."""
+        file = self.path / "config.yaml"
+        return read_config(file, archives.read(file))
+
+    def open(self, config: Mapping[str, Any]) -> None:
+        """Make the folder, or check that it belongs to this configuration. Raises DataError naming what differs."""
+        file = self.path / "config.yaml"
+        plain = json.loads(json.dumps(config))
+        with disk_errors(self.path):
+            if not archives.exists(file):
+                self.path.mkdir(parents=True, exist_ok=True)
+                write_whole(file, yaml.safe_dump(plain, sort_keys=False).encode())
+        different = sorted(_differences(self.config, plain))
+        if different:
+            raise DataError(
+                f"{self.path} holds a run with another configuration; different: {'; '.join(different)}. Change them "
+                "back to resume it, or choose another experiment_name=<name>."
+            )
+        self.written("config.yaml")
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keeps other processes out of the folder, which must exist unless the run is packed: nothing is written there.
+        Raises Held when one is in."""
+        if not self.path.exists() and self.is_finished:
+            yield
+            return
+        descriptor = os.open(self.path, os.O_RDONLY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(descriptor)
+            raise Held(f"another process is running {self.path}: wait for it, or stop it.") from error
+        try:
+            yield
+        finally:
+            os.close(descriptor)
+
+    def append(self, file: str, lines: list[dict[str, Any]]) -> None:
+        data = "".join(json.dumps(line) + "\n" for line in lines).encode()
+        written = self.written(file)
+        with disk_errors(self.path / file), (self.path / file).open("ab") as out:
+            out.write(data)
+        written.add(data)
+
+    def written(self, file: str) -> Appended:
+        """What the file should hold by all that this process wrote and checked; at first, what it holds."""
+        if file not in self._written:
+            self._written[file] = start_of(self.path / file, _size(self.path / file))
+        return self._written[file]
+
+    def checksums(self, *files: str) -> dict[str, str]:
+        """Of what these files should hold. Raises DataError for one that does not."""
+        for file in files:
+            if not (self.path / file).exists() or sha256(self.path / file) != self.written(file).sha256:
+                raise DataError(f"{self.path / file} is damaged: its sha256 is not that of what was written.")
+        return {file: self.written(file).sha256 for file in files}
+
+    def save(self, name: str, state: dict[str, Any], write_weights: Any, keep: int) -> None:
+        """A save under checkpoints/<name>. `write_weights(folder)` writes weights and returns its part of the state.
+        Until all is on disk, and again while it is deleted, a save is called <name>.partial, which is never read.
+        """
+        partial, final = _partial(self._saves / name), self._saves / name
+        written = {file: (so_far.size, so_far.sha256) for file in LINE_FILES for so_far in [self.written(file)]}
+        with disk_errors(final):
+            shutil.rmtree(partial, ignore_errors=True)
+            partial.mkdir(parents=True)
+            try:
+                state = state | {"harness": write_weights(partial / "weights"), "written": written}
+                (partial / "state.pkl").write_bytes(pickle.dumps(state))
+                write_sums(partial)
+                for place in (*self._line_files(), partial, *partial.rglob("*")):
+                    _flush(place)
+                if final.exists():  # a crash came before `latest` named it
+                    shutil.rmtree(final.rename(_partial(self._saves / f"{name}.old")))
+                partial.rename(final)
+                write_whole(self._saves / "latest", name.encode())
+            except BaseException:
+                shutil.rmtree(partial, ignore_errors=True)
+                raise
+            self._tidy(name, keep)
+
+    def _names(self) -> list[str]:
+        """Of whole saves, by age: the names tell their order whatever the clock did."""
+        return sorted(save.name for save in self._saves.glob("step*") if save.suffix != ".partial")
+
+    def _tidy(self, latest: str, keep: int) -> None:
+        """Delete saves that are not whole, and all whole ones but the latest and the `keep` - 1 before it."""
+        names = self._names()
+        place = names.index(latest)
+        for name in (*names[: max(0, place - (keep - 1))], *names[place + 1 :]):
+            (self._saves / name).rename(_partial(self._saves / name))
+        for left in self._saves.glob("*.partial"):
+            shutil.rmtree(left) if left.is_dir() else left.unlink()
+
+    def latest(self) -> Save | None:
+        """The last save, with the line files cut back to it; None for a run that never saved, whose lines are put aside
+        as `<file>.lost`. Raises DataError for damage, with the way back."""
+        save = self.latest_save()
+        if save is None:
+            for file in LINE_FILES:
+                if (self.path / file).exists():
+                    (self.path / file).replace(self.path / f"{file}.lost")
+                self._written.pop(file, None)
+            return None
+        with self._naming_the_way_back():
+            self._written |= self._lines_before(save)
+        for file in LINE_FILES:
+            if _size(self.path / file) > self._written[file].size:
+                os.truncate(self.path / file, self._written[file].size)
+        return save
+
+    def latest_save(self) -> Save | None:
+        """The last save; nothing in the folder is changed. Raises DataError for damage in it, with the way back."""
+        with self._naming_the_way_back():
+            return self._read(self.latest_name) if self.latest_name is not None else None
+
+    @property
+    def latest_name(self) -> str | None:
+        """Of the last save, which is not read. Raises DataError where there is none of this name."""
+        pointer = self._saves / "latest"
+        if not pointer.exists():  # it was lost, or a crash came before it
+            return next(reversed(self._names()), None)
+        name = pointer.read_text(errors="replace").strip()
+        if name not in self._names():
+            raise DataError(f"{pointer} is damaged: there is no save {name!r}.")
+        return name
+
+    @property
+    def latest_weights(self) -> Path | None:
+        """Of the last save, not read: whether they are whole is not known. Raises DataError as `latest_name`."""
+        name = self.latest_name
+        return None if name is None else self._saves / name / "weights"
+
+    def _read(self, name: str) -> Save:
+        """Raises DataError naming a file of the save that is not as it was written."""
+        folder = self._saves / name
+        sums = checked_sums(folder)
+        try:
+            state = pickle.loads((folder / "state.pkl").read_bytes())
+        except Exception as error:  # whatever another version's classes say
+            raise DataError(
+                f"{folder / 'state.pkl'} is whole and cannot be read ({error}): it is another version's."
+            ) from error
+        place, inside = folder / "weights", "weights/"
+        weights = {name.removeprefix(inside): found for name, found in sums.items() if name.startswith(inside)}
+        return Save(place, state, weights)
+
+    def _lines_before(self, save: Save) -> dict[str, Appended]:
+        """By file, the lines written before the save. Raises DataError naming a file without them."""
+        found = {}
+        for file, (size, digest) in save.state["written"].items():
+            path = self.path / file
+            found[file] = start_of(path, size)
+            if found[file].size < size:
+                raise DataError(
+                    f"{path} has {found[file].size} bytes and the save {save.folder.parent} was made after {size}: "
+                    "lines were lost."
+                )
+            if found[file].sha256 != digest:
+                raise DataError(
+                    f"{path} is damaged in its first {size} bytes: their sha256 is not the one in the save "
+                    f"{save.folder.parent}."
+                )
+        return found
+
+    @contextmanager
+    def _naming_the_way_back(self) -> Iterator[None]:
+        try:
+            yield
+        except DataError as error:
+            raise DataError(f"{error} {self._way_back()}") from error
+
+    def _way_back(self) -> str:
+        """The newest save that is whole, with all lines before it."""
+        for name in reversed(self._names()):
+            try:
+                self._lines_before(self._read(name))
+            except DataError:
+                continue
+            pointer = self._saves / "latest"
+            if pointer.exists() and pointer.read_text(errors="replace").strip() == name:
+                return f"Run the same command to go on from the save {name}."
+            return f"Go back to the save {name} by `echo {name} > {quote(str(pointer))}`, and run the same command."
+        return (
+            f"No save is left to go back to: restore the file, or start afresh by `rm -r {quote(str(self._saves))}` "
+            "and the same command."
+        )
+
+    def finish(self, manifest: dict[str, Any], keep: int) -> None:
+        """The manifest, last of all, once saves are down to `keep`. A file that no line came for is there, empty.
+
+        Raises DataError for a file that is not as it was written, with the way back.
+        """
+        for file in LINE_FILES:
+            self.append(file, [])
+        with self._naming_the_way_back():
+            files = self.checksums("config.yaml", *LINE_FILES)
+            latest = self.latest_name
+        if (self.path / JOURNAL).exists():
+            files[JOURNAL] = sha256(self.path / JOURNAL)
+        with disk_errors(self.path):
+            if latest is not None:
+                self._tidy(latest, keep)
+            for place in self._line_files():
+                _flush(place)
+            write_whole(
+                self.path / "manifest.json", (json.dumps(manifest | {"files": files}, indent=1) + "\n").encode()
+            )
+
+    def delete_saves(self) -> None:
+        """Of a finished run that nothing goes on from."""
+        shutil.rmtree(self._saves, ignore_errors=True)
+
+    def _line_files(self) -> list[Path]:
+        return [self.path / file for file in LINE_FILES if (self.path / file).exists()]
+
+
+def read_config(file: Path, data: bytes) -> dict[str, Any]:
+    """What the bytes of a folder's config.yaml say. Raises DataError where they are damaged."""
+    try:
+        config = yaml.load(data, Loader=SAFE_LOADER)
+    except (ValueError, yaml.YAMLError) as error:
+        raise DataError(f"{file} is damaged ({' '.join(str(error).split())}): {_AGAIN}") from error
+    if not isinstance(config, dict):
+        raise DataError(f"{file} is damaged (it is not a mapping): {_AGAIN}")
+    return config
+
+
+def read_manifest(path: Path, schema: int, keys: Collection[str]) -> Mapping[str, Any]:
+    """A manifest. Raises DataError for another schema than `schema`, and where it lacks one of `keys`."""
+    manifest = json_object(archives.read(path), str(path), ("schema",))
+    if manifest["schema"] != schema:
+        raise DataError(
+            f"{path} has schema {manifest['schema']!r} and this version reads schema {schema}: use the version of the "
+            "project that made the run, or run it again."
+        )
+    require(manifest, keys, str(path))
+    return manifest
+
+
+def json_object(text: bytes, place: str, keys: Collection[str]) -> Mapping[str, Any]:
+    """Raises DataError for text that is no JSON object with these keys."""
+    try:
+        value = json.loads(text.decode())
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{place} is not JSON ({error}): restore the run's files, or run again.") from error
+    if not isinstance(value, dict):
+        raise DataError(f"{place} is not a JSON object: restore the run's files, or run again.")
+    require(value, keys, place)
+    return value
+
+
+def require(value: Mapping[str, Any], keys: Collection[str], place: str) -> None:
+    """Raises DataError where keys are missing."""
+    missing = [key for key in keys if key not in value]
+    if missing:
+        raise DataError(
+            f"{place} lacks {', '.join(missing)}: it is damaged or of another version; restore it, or run again."
+        )
+
+
+@contextmanager
+def disk_errors(place: Path) -> Iterator[None]:
+    """A full or read-only disk in words. Raises MachineError."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES):
+            raise
+        raise MachineError(
+            f"cannot write {place}: {os.strerror(error.errno)}. What was saved before is intact; make room and run the "
+            "same command to go on."
+        ) from error
+
+
+def machine() -> dict[str, Any]:
+    """What the run ran on."""
+    return {
+        "platform": platform.platform(),
+        "processor": platform.machine(),
+        "logical_cpus": os.cpu_count(),
+        "python": platform.python_version(),
+    }
+
+
+def packages() -> dict[str, str]:
+    found = {}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "not installed"
+    return found
+
+
+def commit(project: Path) -> tuple[str, bool | str]:
+    """The project's git commit and whether the tree differs from it; `unknown` outside a checkout."""
+    try:
+        head = subprocess.run(
+            ["git", "-C", str(project), "rev-parse", "HEAD"], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        changed = subprocess.run(
+            ["git", "-C", str(project), "status", "--porcelain", "--untracked-files=no"],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown", "unknown"
+    return head, bool(changed)
+
+
+def utc_now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Beside its place, flushed, and moved there."""
+    beside = _partial(path)
+    with beside.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(path)
+    _flush(path.parent)
+
+
+def _flush(place: Path) -> None:
+    """A file or folder to disk."""
+    descriptor = os.open(place, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _partial(path: Path) -> Path:
+    return path.with_name(path.name + ".partial")
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def _differences(known: Any, wanted: Any, path: str = "") -> Iterator[str]:
+    if isinstance(known, dict) and isinstance(wanted, dict):
+        for key in known.keys() | wanted.keys():
+            yield from _differences(known.get(key), wanted.get(key), f"{path}.{key}".lstrip("."))
+    elif known != wanted:
+        yield f"{path} was {known!r} and is {wanted!r}"

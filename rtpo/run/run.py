@@ -1,0 +1,361 @@
+"""A run: evaluate, train to the end of the budget, evaluate, and leave the records.
+
+The loop is the same for every algorithm: take as many tasks as the budget's worst case allows, synchronise the engine,
+let the algorithm do one step, write it down.
+"""
+
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from rtpo.envs.registry import environment_facts
+from rtpo.errors import Stopped
+from rtpo.harness.budget import Budget, Ledger
+from rtpo.harness.diagnostics import call_counts, cut_turns, first_outcome
+from rtpo.harness.durable import Done, DurableHarness
+from rtpo.harness.harness import AgentHarness, StepLog, Trained
+from rtpo.rewards.alarm import grading_alarm
+from rtpo.run.config import PROJECT, RunConfig
+from rtpo.run.records import JOURNAL, SCHEMA, RunFolder, commit, machine, packages, sha256, utc_now
+from rtpo.run.tasks import take
+from rtpo.run.tracking import Track, tracked_evaluation, tracked_step
+from rtpo.types import Grade, GradeOutcome, Group, Rollout, Task
+
+
+@dataclass
+class Progress:
+    """Where a run is, saved with it.
+
+    evaluated: multiples of `evaluation.every_rollouts` passed at the last evaluation. span: first task and number of
+    tasks of a step that was left between two phases; done: its verbs so far.
+    """
+
+    step: int = 0
+    wall_seconds: float = 0.0
+    started: str = field(default_factory=utc_now)
+    resumed: int = 0
+    evaluated_before: bool = False
+    evaluated: int = 0
+    span: tuple[int, int] | None = None
+    done: list[Done] = field(default_factory=list)
+
+
+class StopRequest:
+    """Set by Ctrl-C or SIGTERM: the present phase is finished and saved. A second Ctrl-C stops at once."""
+
+    def __init__(self) -> None:
+        self.reason: str | None = None
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        previous = {number: signal.signal(number, self._hear) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+
+    def _hear(self, number: int, frame: Any) -> None:
+        if self.reason is not None:
+            raise KeyboardInterrupt
+        self.reason = signal.Signals(number).name
+        tqdm.write(f"{self.reason}: finishing this phase, then saving (again to stop at once, without saving)")
+
+
+def open_ledger(config: RunConfig, folder: RunFolder, state: dict[str, Any] | None) -> Ledger:
+    """A new ledger, or the saved one with what was dispatched after the save counted as lost."""
+    journal = folder.path / JOURNAL
+    return Ledger.resume(state["ledger"] if state else Ledger(Budget(config.budget.rollouts)).as_dict(), journal)
+
+
+class Run:
+    """One run on a harness whose ledger came from `open_ledger`.
+
+    Raises Stopped when asked to stop, after saving.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        folder: RunFolder,
+        harness: AgentHarness,
+        train_tasks: Sequence[Task],
+        held_out: Sequence[Task],
+        state: dict[str, Any] | None,
+        stop: StopRequest,
+        track: Track | None = None,
+    ) -> None:
+        self.config = config
+        self._folder = folder
+        self._harness = harness
+        self._ledger = harness.ledger
+        self._train_tasks = train_tasks
+        self._held_out = held_out
+        self._progress: Progress = state["progress"] if state else Progress()
+        self._progress.resumed += state is not None
+        self._stop = stop
+        self._saved = state["name"] if state else None
+        self._track = track
+        self._clock = time.perf_counter()
+        self._algorithm = config.descriptor
+        self._algorithm_config = config.algorithm_config
+        self._worst_case = self._algorithm.rollouts_per_task(self._algorithm_config, config.task.max_turns)
+
+    def train(self) -> None:
+        progress, ledger = self._progress, self._ledger
+        with tqdm(total=ledger.budget.rollouts, initial=ledger.rollouts, unit="rollout", desc=self.config.label) as bar:
+            if not progress.evaluated_before:
+                self._evaluate("before")
+                progress.evaluated_before = True
+                if self._stop.reason:
+                    self._save_and_stop()
+            while progress.span or self._goes_on:
+                metrics = self._step()
+                bar.update(ledger.rollouts - bar.n)
+                bar.set_postfix(step=progress.step, success=metrics["success"], mean_reward=metrics["mean_reward"])
+                self._evaluate_if_due()
+                if self._stop.reason:
+                    self._save_and_stop()
+                if self.config.save.every_steps and progress.step % self.config.save.every_steps == 0:
+                    self._save()
+        self._save()
+        self._evaluate("after")
+        self._ledger.check_journal()
+        self._folder.finish(self._manifest(), self.config.save.keep)
+
+    @property
+    def _goes_on(self) -> bool:
+        return self._limit is None and self._worst_case > 0 and self._tasks_that_fit > 0
+
+    @property
+    def _tasks_that_fit(self) -> int:
+        return self._ledger.tasks_that_fit(self.config.budget.tasks_per_step, self._worst_case)
+
+    @property
+    def _limit(self) -> str | None:
+        """The limit besides rollouts that was reached, if one was."""
+        budget, ledger = self.config.budget, self._ledger
+        for name, used, limit in [
+            ("generated_tokens", ledger.generated_tokens, budget.generated_tokens),
+            ("optimizer_steps", ledger.optimizer_steps, budget.optimizer_steps),
+            ("seconds", ledger.training_seconds, budget.seconds),
+        ]:
+            if limit is not None and used >= limit:
+                return name
+        return None
+
+    def _step(self) -> dict[str, Any]:
+        progress, ledger = self._progress, self._ledger
+        if progress.span is None:
+            count = self._tasks_that_fit
+            progress.span = (ledger.tasks_seen, count)
+            ledger.tasks_seen += count
+            self._harness.begin_step(progress.step, count * self._worst_case)
+            self._harness.sync()
+        first, count = progress.span
+        tasks = take(self._train_tasks, first, count, self.config.seed)
+        durable = DurableHarness(self._harness, progress.done, self._between_phases)
+        self._algorithm.step(durable, tasks, self._algorithm_config)
+        progress.span, progress.done = None, []
+        log = self._harness.end_step()
+        progress.step += 1
+        ledger.epochs = ledger.tasks_seen // len(self._train_tasks)
+        return self._write(log, count)
+
+    def _between_phases(self, done: list[Done]) -> None:
+        self._progress.done = done
+        if self._stop.reason:
+            self._save_and_stop()
+        every = self.config.save.every_phases
+        if every and _phases(done) % every == 0:
+            self._save()
+
+    def _write(self, log: StepLog, tasks: int) -> dict[str, Any]:
+        ledger = self._ledger
+        line = {
+            "step": self._progress.step,
+            "epoch": ledger.epochs,
+            "tasks": tasks,
+            "policy_version": self._harness.policy_version,
+            **first_outcome(log.rollouts),
+            "rollouts": ledger.rollouts,
+            "generated_tokens": ledger.generated_tokens,
+            "trained_tokens": ledger.trained_tokens,
+            "optimizer_steps": ledger.optimizer_steps,
+            "seconds": dict(ledger.seconds),
+            "wall_seconds": self._wall_seconds(),
+            "rollout_calls": log.rollouts,
+            "updates": log.updates,
+            "algorithm": log.numbers,
+            "retries": log.retries,
+            "alarm": self._alarm(log.grades, f"step {self._progress.step}"),
+        }
+        self._folder.append("steps.jsonl", [line])
+        samples = [sample_line(self._progress.step, sample, log.trained) for sample in log.samples]
+        self._folder.append("rollouts.jsonl", samples)
+        self._folder.append("paths.jsonl", log.paths)
+        if self._track is not None:
+            self._track.log(tracked_step(line), step=self._progress.step)
+        return line
+
+    def _alarm(self, grades: Sequence[Grade], where: str) -> str | None:
+        """Say aloud that too many rewards are missing, where they are."""
+        missing = [grade.detail for grade in grades if grade.outcome is GradeOutcome.UNGRADABLE]
+        graded = sum(grade.outcome is GradeOutcome.GRADED for grade in grades)
+        alarm = grading_alarm(graded, len(missing), missing)
+        if alarm is not None:
+            tqdm.write(f"{where}: {alarm}")
+        return alarm
+
+    def _evaluate_if_due(self) -> None:
+        every = self.config.evaluation.every_rollouts
+        passed = self._ledger.rollouts // every if every else 0
+        if passed > self._progress.evaluated and self._goes_on:
+            self._evaluate("during")
+            self._progress.evaluated = passed
+
+    def _evaluate(self, when: str) -> None:
+        evaluation = self.config.evaluation
+        modes = [("sampled", evaluation.samples, 1.0)]
+        if evaluation.greedy and when != "during":
+            modes.append(("greedy", 1, 0.0))
+        for mode, samples, temperature in modes:
+            groups = self._harness.evaluate(self._held_out, samples, temperature, name=f"{when}.{mode}")
+            self._alarm([rollout.grade for group in groups for rollout in group], f"evaluation {when} training")
+            self._folder.append("evaluations.jsonl", self._evaluation_lines(when, mode, groups))
+            if self._track is not None:
+                self._track.log(tracked_evaluation(mode, groups), step=self._progress.step)
+
+    def _evaluation_lines(self, when: str, mode: str, groups: Sequence[Group]) -> list[dict[str, Any]]:
+        return [
+            {
+                "when": when,
+                "step": self._progress.step,
+                "rollouts": self._ledger.rollouts,
+                "policy_version": self._harness.policy_version,
+                "split": self.config.task.held_out.split,
+                "mode": mode,
+                "task": rollout.task.uid,
+                "sample": sample,
+                "grade": rollout.grade.outcome.value,
+                "reward": rollout.grade.reward,
+                "termination": rollout.termination.value,
+                "turns": len(rollout.turns),
+                "detail": rollout.grade.detail,
+                "cut_turns": cut_turns(rollout),
+                "generated_tokens": sum(len(turn.output_ids) for turn in rollout.turns),
+                "tools": dict(Counter(use.outcome.value for turn in rollout.turns for use in turn.calls)),
+                "calls": call_counts(rollout),
+            }
+            for group in groups
+            for sample, rollout in enumerate(group)
+        ]
+
+    def _save(self) -> None:
+        progress = self._progress
+        progress.wall_seconds = self._wall_seconds()
+        self._clock = time.perf_counter()
+        phase = f"-phase{_phases(progress.done):03d}" if progress.done else ""
+        name = f"step{progress.step:05d}{phase}"
+        if name == self._saved:
+            return
+        self._saved = name
+        self._folder.save(
+            name,
+            {"name": name, "progress": progress, "ledger": self._ledger.as_dict()},
+            self._harness.save,
+            self.config.save.keep,
+        )
+
+    def _save_and_stop(self) -> None:
+        self._save()
+        raise Stopped(
+            f"stopped by {self._stop.reason} after {self._ledger.rollouts} of {self._ledger.budget.rollouts} rollouts "
+            f"and saved in {self._folder.path}. Run the same command to go on."
+        )
+
+    def _wall_seconds(self) -> float:
+        return self._progress.wall_seconds + time.perf_counter() - self._clock
+
+    def _manifest(self) -> dict[str, Any]:
+        config, algorithm = self.config, self._algorithm_config
+        head, dirty = commit(PROJECT)
+        weights = self.config.model.path
+        return {
+            "schema": SCHEMA,
+            "experiment": config.experiment_name,
+            "run": self._folder.path.name,
+            "label": config.label,
+            "algorithm": algorithm.name,
+            "task": config.task.name,
+            "seed": config.seed,
+            "profile": config.profile.name,
+            "rollout_context": algorithm.rollout_context,
+            "training_context": algorithm.training_context,
+            "started": self._progress.started,
+            "ended": utc_now(),
+            "commit": head,
+            "dirty": dirty,
+            "config_sha256": sha256(self._folder.path / "config.yaml"),
+            "model": config.model.name,
+            "model_sha256": model_sha256(weights),
+            "environment": environment_facts(config.task.env, config.task.env_settings),
+            "machine": machine(),
+            "packages": packages(),
+            "steps": self._progress.step,
+            "policy_version": self._harness.policy_version,
+            "resumed": self._progress.resumed,
+            "ended_by": self._limit or "rollouts",
+            "wall_seconds": self._wall_seconds(),
+            "ledger": self._ledger.as_dict(),
+        }
+
+
+def _phases(done: Sequence[Done]) -> int:
+    """Synchronisations of a step up to the one that is due."""
+    return 1 + sum(past.verb == "sync" for past in done)
+
+
+def model_sha256(folder: str) -> dict[str, str]:
+    """Checksums of a model folder's weight files."""
+    return {path.name: sha256(path) for path in sorted(Path(folder).glob("*.safetensors"))}
+
+
+def sample_line(step: int, rollout: Rollout, trained: Sequence[Trained]) -> dict[str, Any]:
+    """A rollout for the records: ids as they were, where it was forked, and what of `trained` is this path's."""
+    return {
+        "step": step,
+        "rollout": rollout.uid,
+        "parent": rollout.parent_uid,
+        "start_k": rollout.start_k,
+        "role": rollout.role.value,
+        "task": rollout.task.uid,
+        "termination": rollout.termination.value,
+        "grade": rollout.grade.outcome.value,
+        "reward": rollout.grade.reward,
+        "turns": [
+            {
+                "k": turn.k,
+                "policy_version": turn.policy_version,
+                "context_ids": turn.context_ids.tolist(),
+                "output_ids": turn.output_ids.tolist(),
+                "logprobs": [round(logprob, 4) for logprob in turn.logprobs.tolist()],
+                "stop": turn.stop.value,
+                "calls": [[use.tool, use.outcome.value] for use in turn.calls],
+                "feedback_ids": turn.feedback_ids.tolist(),
+            }
+            for turn in rollout.own_turns
+        ],
+        "trained": [
+            {"update": one.update, "k": one.k, "advantage": round(one.advantage, 6), "group": one.group}
+            for one in trained
+            if one.rollout_uid == rollout.uid
+        ],
+    }

@@ -1,0 +1,85 @@
+"""The tasks of a run: generated or read from a file, and taken in a seeded order, epoch after epoch."""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+from rtpo.core.chat import ChatFormat
+from rtpo.core.seeds import generator
+from rtpo.core.splits import split_of
+from rtpo.data.registry import REGISTRY
+from rtpo.envs.registry import ENVIRONMENTS
+from rtpo.errors import ConfigError, DataError
+from rtpo.harness.episodes import opening_context
+from rtpo.run.config import PROJECT, DataConfig, TaskConfig
+from rtpo.types import Task
+
+
+def load_tasks(task: TaskConfig, data: DataConfig) -> list[Task]:
+    """The tasks of one of a task's data sets. Raises ConfigError, DataError."""
+    environment = ENVIRONMENTS[task.env]
+    if data.file is not None:
+        _check_prepared(Path(data.file))
+        tasks = environment.read(Path(data.file))
+        if data.split != "all":
+            tasks = [one for one in tasks if split_of(environment.split_key(one)) == data.split]
+        if not tasks:
+            raise DataError(
+                f"{data.file} has no task in the split {data.split!r}, which is a function of the problem: use a "
+                "longer file, or split: all."
+            )
+        return tasks[: data.count]
+    if environment.generate is None:
+        raise ConfigError(f"task.env {task.env} reads its tasks from a file: name one with data=<file>.")
+    assert data.count is not None  # `compose_run` has seen to it
+    return environment.generate(data.split, data.count, data.seed)
+
+
+def _check_prepared(file: Path) -> None:
+    """Raises DataError for a file that is missing and has the name of a set that can be prepared."""
+    known = REGISTRY.get(file.stem)
+    if known is not None and known.parse is not None and not file.exists():
+        folder = "" if file.parent == PROJECT / "data" else f" --folder {file.parent}"
+        raise DataError(
+            f"data file {file} cannot be read (No such file or directory): python experiments/prepare_data.py "
+            f"{file.stem}{folder} makes it."
+        )
+
+
+def take(tasks: Sequence[Task], start: int, count: int, seed: int) -> list[Task]:
+    """Tasks `start` to `start + count` of the endless stream in which each epoch is a new permutation of the tasks."""
+    chosen = []
+    for position in range(start, start + count):
+        epoch, index = divmod(position, len(tasks))
+        if position == start or index == 0:
+            order = generator(seed, "order", epoch).permutation(len(tasks))
+        chosen.append(tasks[int(order[index])])
+    return chosen
+
+
+def check_splits(env: str, train: Sequence[Task], held_out: Sequence[Task], tasks_per_step: int) -> None:
+    """Raises DataError for a problem both trained and evaluated on, as the environment `env` tells problems apart by
+    its `split_key`, and for fewer tasks than a step takes."""
+    key = ENVIRONMENTS[env].split_key
+    shared = {key(task) for task in train} & {key(task) for task in held_out}
+    if shared:
+        raise DataError(
+            f"task.train and task.held_out share {len(shared)} problem(s), such as {min(shared)!r}: take them out of "
+            f"one of the two, or choose another split or file. What tells problems of {env} apart is its split_key in "
+            "rtpo/envs/__init__.py."
+        )
+    if len(train) < tasks_per_step:
+        raise DataError(
+            f"task.train has {len(train)} task(s) and budget.tasks_per_step is {tasks_per_step}: a step would hold a "
+            "task twice."
+        )
+
+
+def check_prompts(tasks: Sequence[Task], config: TaskConfig, chat: ChatFormat) -> None:
+    """Refuse a prompt over the limit before anything starts. Raises DataError naming the task."""
+
+    async def check_all() -> None:
+        for task in tasks:
+            opening_context(chat, await config.make_env().reset(task), task, config.limits)
+
+    asyncio.run(check_all())

@@ -1,0 +1,156 @@
+"""Theorem 3: the weights and returns of the siblings that RTPO trains on, beside their exact values, as it trains."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from rtpo import rtpo
+from rtpo.harness.budget import Budget, Ledger
+from rtpo.rtpo import RTPOConfig
+from rtpo.theory.mdp import MDP, Table, action_values
+from rtpo.theory.mdps import ladder, layered, lock, weight_moments
+from rtpo.theory.tabular import TabularHarness, tasks
+from rtpo.types import Grade, GradeOutcome, Group, Role, Rollout, TrainRow
+from rtpo.verbs import Loss, Update
+
+
+@dataclass(frozen=True)
+class ContinuationSettings:
+    """`fresh_*`: synchronised before every turn. `stale_*`: all siblings sampled before the first update."""
+
+    fresh_mdps: int = 2
+    fresh_steps: int = 5
+    fresh_trunks: int = 400
+    fresh_group_size: int = 5
+    fresh_rate: float = 30.0
+    stale_seeds: tuple[int, ...] = (0, 1, 2)
+    stale_turns: int = 8
+    stale_trunks: int = 1000
+    stale_group_size: int = 5
+    stale_rate: float = 80.0
+
+
+@dataclass(frozen=True, eq=False)
+class Phase:
+    """What turn k was trained on: its siblings, the policies that sampled them and that they are trained from,
+    [K, S, A], the version of the latter, and by sibling the weight of its turns after k."""
+
+    step: int
+    k: int
+    siblings: tuple[Rollout, ...]
+    sampled_by: Table
+    policy: Table
+    version: int
+    weights: dict[str, float]
+
+
+class WatchedHarness(TabularHarness):
+    """Keeps what every update is given."""
+
+    def __init__(self, mdp: MDP, config: RTPOConfig, *, learning_rate: float, seed: int) -> None:
+        super().__init__(mdp, Ledger(Budget(10_000_000)), learning_rate=learning_rate, seed=seed)
+        self.config = config
+        self.phases: list[Phase] = []
+        self._siblings: dict[str, Rollout] = {}
+
+    def rollout(self, *starts: Any, role: Role, **settings: Any) -> list[Group]:
+        groups = super().rollout(*starts, role=role, **settings)
+        if role is Role.SIBLING:
+            self._siblings |= {sibling.uid: sibling for group in groups for sibling in group}
+        return groups
+
+    def update(self, rows: Sequence[TrainRow], loss: Loss, *, epochs: int = 1, minibatches: int = 1) -> Update:
+        siblings = tuple(self._siblings[row.rollout_uid] for row in rows)
+        k = rows[0].turns[0].k
+        weights = tail_weights(self, siblings, k, self.config)
+        sampled_by = np.exp(self._engine)
+        self.phases.append(Phase(self._step, k, siblings, sampled_by, self.policy, self.policy_version, weights))
+        return super().update(rows, loss, epochs=epochs, minibatches=minibatches)
+
+
+def tail_weights(harness: TabularHarness, siblings: Sequence[Rollout], k: int, config: RTPOConfig) -> dict[str, float]:
+    """The unclamped weights of the turns after k, from RTPO's own weighted returns of siblings whose reward is 1."""
+    one = Grade(GradeOutcome.GRADED, 1.0)
+    unclamped = replace(config, tail_low=1e-300, tail_high=1e300)
+    return rtpo.stale_returns(harness, [tuple(replace(s, grade=one) for s in siblings)], k, unclamped)
+
+
+def watched(mdp: MDP, config: RTPOConfig, steps: int, learning_rate: float, seed: int) -> list[Phase]:
+    """The phases of a training from the uniform policy."""
+    harness = WatchedHarness(mdp, config, learning_rate=learning_rate, seed=seed)
+    starts = tasks(mdp)
+    for step in range(steps):
+        harness.begin_step(step, len(starts) * rtpo.rollouts_per_task(config, mdp.horizon))
+        harness.sync()
+        rtpo.step(harness, starts, config)
+        harness.end_step()
+    return harness.phases
+
+
+def lines(settings: ContinuationSettings) -> Iterator[dict[str, Any]]:
+    """The weights of every phase, fresh and stale, and by state and action the returns of the fresh ones."""
+    fresh = RTPOConfig(
+        "rtpo", "rtpo", kl=0.0, trunks=settings.fresh_trunks, group_size=settings.fresh_group_size, sync_every=1
+    )
+    stale = replace(fresh, trunks=settings.stale_trunks, group_size=settings.stale_group_size, sync_every=None)
+    for family, make in (("lock", lock), ("layered", layered)):
+        for number in range(settings.fresh_mdps):
+            mdp = make(number)
+            place = {"family": family, "mdp": number, "seed": number}
+            for phase in watched(mdp, fresh, settings.fresh_steps, settings.fresh_rate, number):
+                yield {"kind": "weights", "variant": "fresh"} | place | weight_line(mdp, phase)
+                for line in return_lines(mdp, phase):
+                    yield {"kind": "returns"} | place | line
+    for seed in settings.stale_seeds:
+        mdp = ladder(seed, settings.stale_turns)
+        place = {"family": "ladder", "mdp": seed, "seed": seed}
+        for phase in watched(mdp, stale, 1, settings.stale_rate, seed):
+            yield {"kind": "weights", "variant": "stale"} | place | weight_line(mdp, phase)
+
+
+def weight_line(mdp: MDP, phase: Phase) -> dict[str, Any]:
+    """Versions of the turns after k, and the weights w: how far one is from 1, and their variance as mean (w - 1)^2,
+    since their mean is 1, beside the exact one given the boundaries."""
+    tails = [turn for sibling in phase.siblings for turn in sibling.turns[phase.k + 1 :]]
+    moments = weight_moments(mdp, phase.sampled_by, phase.policy)[phase.k + 1]
+    after = (phase.sampled_by[phase.k] * (mdp.transition @ moments)).sum(-1)
+    exact = np.mean([after[sibling.turns[phase.k].snapshot.state] for sibling in phase.siblings])
+    weights = np.array([phase.weights.get(sibling.uid, 1.0) for sibling in phase.siblings])
+    squares = (weights - 1) ** 2
+    return {
+        "step": phase.step,
+        "k": phase.k,
+        "later_turns": mdp.horizon - 1 - phase.k,
+        "n": len(weights),
+        "turns": len(tails),
+        "newest": sum(turn.policy_version == phase.version for turn in tails),
+        "farthest": float(np.abs(weights - 1).max()),
+        "variance": float(squares.mean()),
+        "error": float(squares.std(ddof=1) / len(squares) ** 0.5),
+        "exact": float(exact - 1),
+    }
+
+
+def return_lines(mdp: MDP, phase: Phase) -> Iterator[dict[str, Any]]:
+    """By state and action of turn k: the returns' mean, and their mean squared distance from the present policy's exact
+    action value, each with its standard error."""
+    exact = action_values(mdp, phase.policy)[phase.k]
+    returns: defaultdict[tuple[int, int], list[float]] = defaultdict(list)
+    for sibling in phase.siblings:
+        turn = sibling.turns[phase.k]
+        returns[turn.snapshot.state, int(turn.output_ids[0])].append(sibling.reward)
+    for (state, action), found in sorted(returns.items()):
+        if len(found) > 1:
+            values, true = np.array(found), float(exact[state, action])
+            squares = (values - true) ** 2
+            place = {"step": phase.step, "k": phase.k, "state": state, "action": action, "n": len(found)}
+            yield place | {
+                "exact": true,
+                "mean": float(values.mean()),
+                "error": float(values.std(ddof=1) / len(found) ** 0.5),
+                "square": float(squares.mean()),
+                "square_error": float(squares.std(ddof=1) / len(found) ** 0.5),
+            }

@@ -1,0 +1,171 @@
+"""Theorem 2: what the advantages of RTPO's siblings and of GRPO's chains are on average, and how far they are from the
+true ones."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from baselines import grpo
+from rtpo import rtpo
+from rtpo.harness.budget import Budget, Ledger
+from rtpo.theory.mdp import MDP, Table, advantages, state_values
+from rtpo.theory.mdps import deviations, mixing, three_coins, visits
+from rtpo.theory.tabular import TabularHarness, tasks
+from rtpo.types import Role, TrainRow
+
+TURN = 1
+"""the turn whose advantages are looked at: one before it makes the state, what comes after it the noise"""
+CHAINS = grpo.GRPOConfig("grpo", "grpo", training_context="recorded", normalise_std=False)
+
+
+@dataclass(frozen=True)
+class CreditSettings:
+    """`paths`: siblings, or chains, for each estimate. `least_sigma_*`: of the MDPs that factor and contamination are
+    measured on. `least_cell`: how many estimates the mean of a state, or of a state and action, is taken over at least.
+    `sizes`: (n siblings, N chains). `sigmas`: (sigma_V, sigma_A, sigma_xi) of the errors' MDPs."""
+
+    mdps: int = 2
+    turns: int = 3
+    paths: int = 24_000
+    group_sizes: tuple[int, ...] = (3, 4, 5, 6, 7, 8, 9)
+    chains: tuple[int, ...] = (3, 9)
+    least_sigma_v: float = 0.15
+    least_sigma_a: float = 0.2
+    least_cell: int = 300
+    error_paths: int = 8_000
+    sizes: tuple[tuple[int, int], ...] = ((2, 2), (4, 4), (8, 8), (2, 3), (4, 5), (2, 16))
+    sigmas: tuple[tuple[float, float, float], ...] = (
+        (0.3, 1.0, 0.3),
+        (1.0, 0.3, 0.3),
+        (0.3, 0.3, 1.0),
+        (1.0, 1.0, 1.0),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Credit:
+    """Estimated advantages of turn k beside its states and actions, [groups, group size] each."""
+
+    estimate: Table
+    state: npt.NDArray[np.int64]
+    action: npt.NDArray[np.int64]
+
+
+def lines(settings: CreditSettings) -> Iterator[dict[str, Any]]:
+    """Factors, contamination, and errors."""
+    for number in range(settings.mdps):
+        mdp, logits = mixing(number, settings.turns, TURN, settings.least_sigma_v, settings.least_sigma_a)
+        least = settings.least_cell
+        for group_size in settings.group_sizes:
+            harness = harness_on(mdp, logits, seed=group_size)
+            credit = sibling_credit(harness, settings.paths // (group_size - 1), group_size - 1)
+            yield {"kind": "factor", "mdp": number, "seed": group_size, "group_size": group_size} | by_action(
+                mdp, harness.policy, credit, least
+            )
+        for chains in settings.chains:
+            harness = harness_on(mdp, logits, seed=chains)
+            credit = chain_credit(harness, settings.paths // chains, chains)
+            yield {"kind": "contamination", "mdp": number, "seed": chains, "chains": chains} | by_state(
+                mdp, harness.policy, credit, least
+            )
+    for sigmas in settings.sigmas:
+        mdp = three_coins(*sigmas)
+        for seed, (siblings, chains) in enumerate(settings.sizes):
+            harness = harness_on(mdp, None, seed)
+            true = advantages(mdp, harness.policy)[TURN]
+            of_siblings = sibling_credit(harness, settings.error_paths // siblings, siblings)
+            of_chains = chain_credit(harness, settings.error_paths // chains, chains)
+            sigma_v, sigma_a, sigma_xi = deviations(mdp, harness.policy, TURN)
+            yield {
+                "kind": "error",
+                "seed": seed,
+                "siblings": siblings,
+                "chains": chains,
+                "sigma_v": sigma_v,
+                "sigma_a": sigma_a,
+                "sigma_xi": sigma_xi,
+                "of_siblings": squared_error(of_siblings, true),
+                "of_chains": squared_error(of_chains, true),
+            }
+
+
+def harness_on(mdp: MDP, logits: Table | None, seed: int) -> TabularHarness:
+    """Synchronised, in a step with room for all that is sampled here."""
+    room = 10_000_000
+    harness = TabularHarness(mdp, Ledger(Budget(room)), learning_rate=1.0, seed=seed, logits=logits)
+    harness.begin_step(0, room)
+    harness.sync()
+    return harness
+
+
+def sibling_credit(harness: TabularHarness, groups: int, siblings: int) -> Credit:
+    """RTPO's: `siblings` forked from each of `groups` trunks' boundaries."""
+    (trunks,) = harness.rollout(tasks(harness.mdp), n=groups, role=Role.TRUNK)
+    boundaries = [trunk.boundary(TURN) for trunk in trunks]
+    forked = harness.rollout(boundaries, n=siblings, role=Role.SIBLING)
+    return _credit(rtpo.sibling_rows(boundaries, forked, TURN), siblings)
+
+
+def chain_credit(harness: TabularHarness, groups: int, chains: int) -> Credit:
+    """GRPO's without its standard deviation: `groups` groups of `chains` chains of one prompt."""
+    (start,) = tasks(harness.mdp)
+    rows = grpo.chain_rows(harness.rollout([start] * groups, n=chains, role=Role.CHAIN), CHAINS)
+    return _credit([row for row in rows if row.turns[0].k == TURN], chains)
+
+
+def by_action(mdp: MDP, policy: Table, credit: Credit, least: int) -> dict[str, Any]:
+    """How the estimates of each state and action go with its true advantage: the factor over all, and their means."""
+    true = advantages(mdp, policy)[TURN]
+    squares = (policy[TURN] * true**2).sum(-1)
+    product = (credit.estimate * true[credit.state, credit.action]).mean(-1)
+    factor, error = ratio(product, squares[credit.state[:, 0]])
+    cells = []
+    for state, action in np.ndindex(*true.shape):
+        here = (credit.state == state) & (credit.action == action)
+        if here.sum() < least:
+            continue
+        mean, mean_error = ratio((credit.estimate * here).sum(-1), here.sum(-1))
+        cell = {"state": int(state), "action": int(action), "n": int(here.sum()), "mean": mean, "error": mean_error}
+        cells.append(cell | {"advantage": float(true[state, action])})
+    return {"groups": len(credit.estimate), "factor": factor, "error": error, "cells": cells}
+
+
+def by_state(mdp: MDP, policy: Table, credit: Credit, least: int) -> dict[str, Any]:
+    """How the estimates go with the value of the state they were made in: the slope on V(S) - mean R, and means."""
+    at, values = visits(mdp, policy)[TURN], state_values(mdp, policy)[TURN]
+    above = values - at @ values
+    variance = float(at @ above**2)
+    slope, error = ratio((credit.estimate * above[credit.state]).mean(-1), np.full(len(credit.estimate), variance))
+    cells = []
+    for state in range(len(at)):
+        here = credit.state == state
+        if here.sum() < least:
+            continue
+        mean, mean_error = ratio((credit.estimate * here).sum(-1), here.sum(-1))
+        cell = {"state": int(state), "n": int(here.sum()), "mean": mean, "error": mean_error}
+        cells.append(cell | {"value_above": float(above[state])})
+    return {"groups": len(credit.estimate), "variance": variance, "slope": slope, "error": error, "cells": cells}
+
+
+def squared_error(credit: Credit, true: Table) -> dict[str, Any]:
+    """The mean squared error of the estimates, and its standard error over groups."""
+    errors = ((credit.estimate - true[credit.state, credit.action]) ** 2).mean(-1)
+    mean, error = ratio(errors, np.ones(len(errors)))
+    return {"groups": len(errors), "mean": mean, "error": error}
+
+
+def ratio(over: npt.ArrayLike, under: npt.ArrayLike) -> tuple[float, float]:
+    """Sum of `over` by the sum of `under`, [groups] each, and its standard error: groups are independent."""
+    above, below = np.asarray(over, np.float64), np.asarray(under, np.float64)
+    value = above.sum() / below.sum()
+    return float(value), float(np.sqrt(((above - value * below) ** 2).sum()) / below.sum())
+
+
+def _credit(rows: Sequence[TrainRow], group_size: int) -> Credit:
+    """Rows stand group by group, one for each path."""
+    columns = [(row.advantage[row.mask][0], row.turns[0].snapshot.state, row.turns[0].output_ids[0]) for row in rows]
+    estimate, state, action = (np.array(column).reshape(-1, group_size) for column in zip(*columns, strict=True))
+    return Credit(estimate.astype(np.float64), state.astype(np.int64), action.astype(np.int64))

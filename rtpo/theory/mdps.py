@@ -1,0 +1,161 @@
+"""Small MDPs for the experiments on the theory, and what is exact about policies on them beside `rtpo.theory.mdp`."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+
+from rtpo.core.seeds import generator
+from rtpo.theory.mdp import MDP, Table, action_values, advantages, backward_induction, state_values
+from rtpo.theory.tabular import softmax
+
+TRIES = 100_000
+
+
+def uniform(mdp: MDP) -> Table:
+    """The policy of all-zero logits, [K, S, A]."""
+    return np.full(mdp.shape, 1 / mdp.shape[2])
+
+
+def greedy(values: Table) -> Table:
+    """The policy that takes the first best action, [K, S, A]."""
+    return np.eye(values.shape[-1])[values.argmax(-1)]
+
+
+def lock(seed: int, turns: int = 4, actions: int = 3) -> MDP:
+    """Two corridors with Bernoulli rewards. One action of the start enters the better one, in which any wrong action
+    ends with nothing; in the other a wrong action ends with a fair chance. Which actions are right, the rewards and how
+    often an action makes no difference are random. A policy that is uniform later on does better in the other one."""
+    rng = generator(seed, "lock")
+    best, good, fair, nothing = range(2 * turns - 1, 2 * turns + 3)
+    safe, key = [0, *range(1, turns)], [0, *range(turns, 2 * turns - 1)]
+    transition = np.zeros((nothing + 1, actions, nothing + 1))
+    transition[best:, :, nothing] = 1
+    slip = rng.uniform(0.05, 0.15)
+
+    def fill(state: int, right: int, wrong: int, slips: list[int]) -> None:
+        taken = np.where(np.arange(actions) == rng.integers(actions), right, wrong)
+        transition[state, range(actions), taken] += 1 - slip
+        transition[state][:, slips] += slip / len(slips)
+
+    for k in range(turns):
+        is_last = k + 1 == turns
+        slips = [best, nothing] if is_last else [safe[k + 1], key[k + 1]]
+        if k == 0:
+            fill(0, key[1], safe[1], slips)
+        else:
+            fill(safe[k], good if is_last else safe[k + 1], fair, slips)
+            fill(key[k], best if is_last else key[k + 1], nothing, slips)
+    reward = np.zeros(nothing + 1)
+    reward[[best, good, fair]] = rng.uniform(0.85, 1), rng.uniform(0.55, 0.65), rng.uniform(0.35, 0.45)
+    terminal = frozenset({best, good, fair, nothing})
+    return MDP(transition, reward, np.eye(nothing + 1)[0], turns, terminal, bernoulli=True)
+
+
+def layered(seed: int, turns: int = 3, width: int = 3, actions: int = 3, gap: float = 0.08) -> MDP:
+    """Layers of `width` states after the start, each action with a random distribution over the next layer, Bernoulli
+    rewards in the last. Of those drawn, the first whose best action is at least `gap` better than the next one in every
+    state."""
+    rng = generator(seed, "layered")
+    layers = [[0], *(list(range(1 + width * k, 1 + width * (k + 1))) for k in range(turns))]
+    states = layers[-1][-1] + 1
+    for _ in range(TRIES):
+        transition, reward = np.zeros((states, actions, states)), np.zeros(states)
+        for layer, after in pairwise(layers):
+            transition[layer, :, after[0] : after[-1] + 1] = rng.dirichlet(np.full(width, 0.3), (len(layer), actions))
+        transition[layers[-1], :, 0] = 1
+        reward[layers[-1]] = rng.random(width)
+        mdp = MDP(transition, reward, np.eye(states)[0], turns, bernoulli=True)
+        if decision_gap(mdp) >= gap:
+            return mdp
+    raise ValueError(f"none of {TRIES} layered MDPs has a gap of {gap}: ask for a smaller one")
+
+
+def mixing(
+    seed: int, turns: int, k: int, sigma_v: float, sigma_a: float, states: int = 4, actions: int = 3
+) -> tuple[MDP, Table]:
+    """An MDP and the logits of a policy on it. Any state may follow any other, none ends an episode before its last
+    turn, rewards are Bernoulli. Of those drawn, the first in which at turn k the values of states and the advantages of
+    actions deviate by at least sigma_v and sigma_a."""
+    rng = generator(seed, "mixing")
+    for _ in range(TRIES):
+        transition = rng.dirichlet(np.full(states, 0.2), (states, actions))
+        mdp = MDP(transition, rng.beta(0.3, 0.3, states), np.eye(states)[0], turns, bernoulli=True)
+        logits = 0.5 * rng.normal(size=mdp.shape)
+        found_v, found_a, _ = deviations(mdp, softmax(logits), k)
+        if found_v >= sigma_v and found_a >= sigma_a:
+            return mdp, logits
+    raise ValueError(f"none of {TRIES} MDPs deviates by {sigma_v} and {sigma_a}: ask for less")
+
+
+def ladder(seed: int, turns: int, actions: int = 3) -> MDP:
+    """Every turn counts alike: in each state one action, a random one, mostly leads a step up and the others mostly do
+    not, and the chance of the Bernoulli reward is the share of steps taken."""
+    rng = generator(seed, "ladder")
+    transition = np.zeros((turns + 1, actions, turns + 1))
+    transition[turns, :, turns] = 1
+    for state in range(turns):
+        up = np.where(np.arange(actions) == rng.integers(actions), 0.9, 0.1)
+        transition[state, :, state + 1], transition[state, :, state] = up, 1 - up
+    return MDP(transition, np.arange(turns + 1) / turns, np.eye(turns + 1)[0], turns, bernoulli=True)
+
+
+def three_coins(sigma_v: float, sigma_a: float, sigma_xi: float) -> MDP:
+    """Two turns and a return that is a sum of three independent fair coins under a uniform policy: the state after the
+    first turn, +-sigma_v; the second turn's action, +-sigma_a; the noise after it, +-sigma_xi."""
+    transition, reward = np.zeros((11, 2, 11)), np.zeros(11)
+    transition[0][:, [1, 2]] = 0.5
+    transition[3:, :, 0] = 1
+    for state, by_state in ((1, sigma_v), (2, -sigma_v)):
+        for action, by_action in enumerate((sigma_a, -sigma_a)):
+            ends = 3 + 4 * (state - 1) + 2 * action
+            transition[state, action, ends : ends + 2] = 0.5
+            reward[ends : ends + 2] = by_state + by_action + sigma_xi, by_state + by_action - sigma_xi
+    return MDP(transition, reward, np.eye(11)[0], 2)
+
+
+def visits(mdp: MDP, policy: Table) -> Table:
+    """How likely a turn k is taken in a state, [K, S]; the rest of a row's mass has ended before."""
+    going, at, found = ~mdp.is_terminal, mdp.start.copy(), []
+    for k in range(mdp.horizon):
+        found.append(at * going)
+        at = np.einsum("s,sa,sat->t", found[-1], policy[k], mdp.transition)
+    return np.array(found)
+
+
+def decisions(mdp: MDP) -> list[tuple[int, int]]:
+    """The stages and states in which the uniform policy may have to act."""
+    return [(int(k), int(state)) for k, state in np.argwhere(visits(mdp, uniform(mdp)) > 0)]
+
+
+def decision_gap(mdp: MDP) -> float:
+    """By how much the best action leads the next one, where it leads least."""
+    ordered = np.sort(action_values(mdp, backward_induction(mdp)), -1)
+    return min(float(ordered[place][-1] - ordered[place][-2]) for place in decisions(mdp))
+
+
+def return_variances(mdp: MDP, policy: Table) -> Table:
+    """Var(R | S_k = s, u_k = a), [K, S, A]."""
+    squares = mdp if mdp.bernoulli else replace(mdp, reward=mdp.reward**2)
+    return action_values(squares, policy) - action_values(mdp, policy) ** 2
+
+
+def deviations(mdp: MDP, policy: Table, k: int) -> tuple[float, float, float]:
+    """sigma_V, sigma_A and sigma_xi of turn k: of the state's value, of the action's advantage and of the return's
+    noise after them. For episodes that all take turn k."""
+    at = visits(mdp, policy)[k]
+    value = state_values(mdp, policy)[k]
+    variance = at @ value**2 - (at @ value) ** 2
+    advantage = at @ (policy[k] * advantages(mdp, policy)[k] ** 2).sum(-1)
+    noise = at @ (policy[k] * return_variances(mdp, policy)[k]).sum(-1)
+    return float(np.sqrt(variance)), float(np.sqrt(advantage)), float(np.sqrt(noise))
+
+
+def weight_moments(mdp: MDP, old: Table, new: Table) -> Table:
+    """E[w^2 | S_k = s], [K + 1, S], where w is the product of new / old over the actions that `old` samples from turn k
+    on; E[w | S_k = s] is 1."""
+    moments, going = np.ones((mdp.horizon + 1, mdp.shape[1])), ~mdp.is_terminal
+    for k in reversed(range(mdp.horizon)):
+        after = mdp.transition @ moments[k + 1]
+        moments[k, going] = (new[k] ** 2 / old[k] * after).sum(-1)[going]
+    return moments

@@ -1,0 +1,114 @@
+"""Theorem 1: how near RTPO comes to backward induction, and what is left without reverse order or fresh continuations.
+
+Two settings. A sweep is one data step in which each turn's one update is so large that its policy becomes the best
+action of its sample: every turn is trained once, to the end, after those behind it, as in the theorem. Training is many
+data steps of small updates, as a language model is trained.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rtpo import rtpo
+from rtpo.harness.budget import Budget, Ledger
+from rtpo.rtpo import RTPOConfig
+from rtpo.theory.mdp import MDP, action_values, backward_induction, value
+from rtpo.theory.mdps import decisions, greedy, layered, lock, uniform
+from rtpo.theory.tabular import TabularHarness, tasks
+from rtpo.types import Role, Task
+from rtpo.verbs import Harness
+
+Step = Callable[[Harness, Sequence[Task], RTPOConfig], None]
+
+
+@dataclass(frozen=True)
+class Regime:
+    """Data steps, RTPO's trunks and group size in each, and the step size of a logit."""
+
+    steps: int
+    trunks: int
+    group_size: int
+    learning_rate: float
+
+
+@dataclass(frozen=True)
+class OrderSettings:
+    """`mdps`: of each family. `every`: steps between points of a curve."""
+
+    mdps: int = 4
+    seeds: tuple[int, ...] = (0, 1, 2)
+    sweep: Regime = Regime(steps=1, trunks=800, group_size=5, learning_rate=1e4)
+    training: Regime = Regime(steps=30, trunks=16, group_size=5, learning_rate=8.0)
+    every: int = 3
+
+
+FAMILIES: dict[str, Callable[[int], MDP]] = {"lock": lock, "layered": layered}
+
+
+def in_order(harness: Harness, tasks: Sequence[Task], config: RTPOConfig, turns: Iterable[int]) -> None:
+    """A data step of RTPO with its turns in another order than the reverse one that `rtpo.step` has. Siblings are
+    sampled anew for each turn by the newest weights; forks, credit and rows are RTPO's own."""
+    trunks = [trunk for group in harness.rollout(tasks, n=config.trunks, role=Role.TRUNK) for trunk in group]
+    for k in turns:
+        boundaries = [trunk.boundary(k) for trunk in trunks if len(trunk.turns) > k]
+        if boundaries:
+            harness.sync()
+            siblings = rtpo.fork(harness, {k: boundaries}, config.group_size - 1)[k]
+            rows = rtpo.sibling_rows(boundaries, siblings, k, pool=config.pool_s0 and k == 0)
+            harness.update(rows, config.loss, epochs=config.epochs, minibatches=config.minibatches)
+
+
+def forward(harness: Harness, tasks: Sequence[Task], config: RTPOConfig) -> None:
+    """A data step from the first turn to the last."""
+    in_order(harness, tasks, config, range(harness.max_turns))
+
+
+VARIANTS: dict[str, tuple[Step, dict[str, Any]]] = {
+    "reverse_fresh": (rtpo.step, {}),
+    "reverse_stale": (rtpo.step, {"sync_every": None}),
+    "forward_fresh": (forward, {}),
+}
+"""Forward order with stale continuations is forward order: the turns behind k have not moved when k is trained."""
+
+
+def lines(settings: OrderSettings) -> Iterator[dict[str, Any]]:
+    """One line for each regime, MDP, seed and variant."""
+    for family, make in FAMILIES.items():
+        for number in range(settings.mdps):
+            mdp = make(number)
+            for seed in settings.seeds:
+                for variant in VARIANTS:
+                    for name, regime in (("sweep", settings.sweep), ("training", settings.training)):
+                        place = {"kind": name, "family": family, "mdp": number, "seed": seed, "variant": variant}
+                        yield place | trained(mdp, variant, regime, seed, settings.every)
+
+
+def trained(mdp: MDP, variant: str, regime: Regime, seed: int, every: int) -> dict[str, Any]:
+    """Train from the uniform policy, and compare with backward induction. All successes are exact values."""
+    step, changes = VARIANTS[variant]
+    config = RTPOConfig("rtpo", "rtpo", kl=0.0, trunks=regime.trunks, group_size=regime.group_size)
+    config = replace(config, **changes)
+    starts = tasks(mdp)
+    worst = len(starts) * rtpo.rollouts_per_task(config, mdp.horizon)
+    ledger = Ledger(Budget(worst * regime.steps))
+    harness = TabularHarness(mdp, ledger, learning_rate=regime.learning_rate, seed=seed)
+    curve = [[0, value(mdp, harness.policy)]]
+    for number in range(regime.steps):
+        harness.begin_step(number, worst)
+        harness.sync()
+        step(harness, starts, config)
+        harness.end_step()
+        if (number + 1) % every == 0 or number + 1 == regime.steps:
+            curve.append([number + 1, value(mdp, harness.policy)])
+    best, chosen, places = backward_induction(mdp), greedy(harness.policy), decisions(mdp)
+    return {
+        "success": value(mdp, harness.policy),
+        "optimum": value(mdp, best),
+        "initial": value(mdp, uniform(mdp)),
+        "one_improvement": value(mdp, greedy(action_values(mdp, uniform(mdp)))),
+        "agreeing": sum(bool((chosen[place] == best[place]).all()) for place in places),
+        "decisions": len(places),
+        "rollouts": ledger.rollouts,
+        "updates": harness.policy_version,
+        "curve": curve,
+    }

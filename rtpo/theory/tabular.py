@@ -1,0 +1,311 @@
+"""The verbs over a table: a softmax policy on a finite MDP, whose values are known exactly (`rtpo.theory.mdp`).
+
+The algorithm files run on it unchanged, thousands of rollouts a second, with the same rows, packing and losses. The
+policy is a table of logits by (stage, state, action), so each turn has a policy of its own and an update of the rows
+of one turn leaves all others as they are. A turn is one sampled id, the action; the answer to it is the next state:
+
+    c_k = [A + s_0, u_0, A + s_1, u_1, ..., A + s_k],  u_k = [a],  f_k = [A + s_{k+1}]
+
+A context's last id is the state and its length gives the stage, so a context names its table row. There is nothing to
+strip: recorded and flattened contexts are the same ids. State ids are never sampled and come after the actions'.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from rtpo.core.losses import TokenBatch
+from rtpo.core.losses import loss as loss_of
+from rtpo.core.packing import Packed, pack, training_batches
+from rtpo.core.seeds import generator
+from rtpo.errors import ConfigError, DataError, NonFinite, StaleEngine
+from rtpo.harness.budget import Ledger, OpenPaths
+from rtpo.harness.notes import StepNotes
+from rtpo.theory.mdp import MDP, Table
+from rtpo.types import (
+    Boundary,
+    Floats,
+    Grade,
+    GradeOutcome,
+    Group,
+    Ids,
+    Role,
+    Rollout,
+    Snapshot,
+    StopReason,
+    Task,
+    Termination,
+    TrainRow,
+    Turn,
+    as_ids,
+)
+from rtpo.verbs import Loss, Update
+
+Indices = npt.NDArray[np.int64]
+NO_IDS = as_ids([])
+
+
+def start_task(state: int) -> Task:
+    """The task whose episodes begin in this state."""
+    return Task(f"state-{state}", f"begin in state {state}", None, {"state": state})
+
+
+def tasks(mdp: MDP) -> list[Task]:
+    """One task for each state that an episode may begin in."""
+    return [start_task(int(state)) for state in np.flatnonzero(mdp.start)]
+
+
+def softmax(logits: Table) -> Table:
+    return np.exp(log_softmax(logits))
+
+
+def log_softmax(logits: Table) -> Table:
+    shifted = logits - logits.max(-1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Paths:
+    """Sampled paths as arrays: ids [P, 2K + 1] as in a context, logprobs [P, K], turns taken [P], state reached [P],
+    whether the path goes on [P], reward [P]."""
+
+    ids: Ids
+    logprobs: Floats
+    lengths: Indices
+    states: Indices
+    is_open: npt.NDArray[np.bool_]
+    rewards: Table
+
+
+class TabularHarness(StepNotes):
+    """`rtpo.verbs.Harness` on an MDP.
+
+    Trained by plain gradient descent: a logit moves only where a row gives it a gradient, so a phase leaves the other
+    stages alone, which a moment carried over from the phase before would not. logits: [K, S, A], the initial policy
+    and the reference of a KL; uniform without them. Steps, versions and synchronisation are as in
+    `rtpo.harness.harness.AgentHarness`: rollouts are those of the copy last synchronised.
+    """
+
+    def __init__(
+        self, mdp: MDP, ledger: Ledger, *, learning_rate: float, seed: int = 0, logits: Table | None = None
+    ) -> None:
+        super().__init__()
+        if logits is not None and logits.shape != mdp.shape:
+            raise ConfigError(f"logits have shape {logits.shape}; the policy of this MDP has {mdp.shape}.")
+        self.mdp, self.ledger, self.seed, self.learning_rate = mdp, ledger, seed, learning_rate
+        self.logits: Table = np.zeros(mdp.shape) if logits is None else logits.astype(np.float64)
+        self._reference = log_softmax(self.logits)
+        self._next_state = mdp.transition.cumsum(-1)
+        self._is_terminal = mdp.is_terminal
+        self._snapshots = [Snapshot(state, str(state)) for state in range(mdp.shape[1])]
+        self.policy_version = 0
+        self._engine = self._reference
+        self._engine_version = -1
+        self._calls = 0
+        self._open = OpenPaths()
+
+    @property
+    def policy(self) -> Table:
+        """pi(a | k, s) of the current weights, [K, S, A]."""
+        return softmax(self.logits)
+
+    def begin_step(self, step: int, reservation: int) -> None:
+        """Reserve the step's worst case."""
+        self.ledger.reserve(reservation)
+        self._calls, self._open = 0, OpenPaths()
+        self._open_notes(step, self.ledger.share)
+
+    def end_step(self) -> None:
+        self.ledger.release()
+        self._close_notes()
+
+    @property
+    def max_turns(self) -> int:
+        return self.mdp.horizon
+
+    @property
+    def vocabulary_size(self) -> int:
+        """A: the ids that can be sampled."""
+        return self.mdp.shape[2]
+
+    def random(self, name: str) -> np.random.Generator:
+        return generator(self.seed, "algorithm", self._step, name)
+
+    def rollout(
+        self,
+        starts: Sequence[Task] | Sequence[Boundary],
+        *,
+        n: int,
+        role: Role,
+        turns: int | None = None,
+        top_logprobs: int = 0,
+    ) -> list[Group]:
+        """At most A of the `top_logprobs` asked for exist."""
+        if self._engine_version < 0:
+            raise StaleEngine("the policy that samples was never given weights: synchronise before a rollout.")
+        forks: Sequence[Task | Boundary] = starts
+        prefix = f"{self._step}.{self._calls}"
+        self.ledger.charge(self._open.new_rollouts(forks, n))
+        paths = self._sample(forks, n, turns, generator(self.seed, "rollout", self._step, self._calls))
+        self._calls += 1
+        top = -np.sort(-self._engine.astype(np.float32))[..., :top_logprobs] if top_logprobs else None
+        rollouts = [
+            self._rollout(f"{prefix}.{i}.{j}", fork, role, paths, i * n + j, top)
+            for i, fork in enumerate(forks)
+            for j in range(n)
+        ]
+        self._open.add(rollouts)
+        self.ledger.count_rollouts(rollouts)
+        return [tuple(rollouts[i * n : (i + 1) * n]) for i in range(len(forks))]
+
+    def score(self, rows: Sequence[TrainRow]) -> list[Floats]:
+        if not rows:
+            return []
+        stage, state, action, row = self._tokens(pack(rows))
+        logprobs = log_softmax(self.logits)[stage, state, action].astype(np.float32)
+        return np.split(logprobs, np.searchsorted(row, np.arange(1, len(rows))))
+
+    def update(self, rows: Sequence[TrainRow], loss: Loss, *, epochs: int = 1, minibatches: int = 1) -> Update:
+        if not rows:
+            return Update(0, self.policy_version, [])
+        before = self.score(rows)
+        old = before if loss.old_logprobs == "recompute" else [row.rollout_logprobs[row.mask] for row in rows]
+        steps = 0
+        for packed in training_batches(rows, old, loss, epochs=epochs, count=minibatches):
+            self._descend(packed, loss)
+            steps += 1
+        if steps:
+            self.policy_version += 1
+        self.ledger.count_update(rows, steps)
+        return Update(steps, self.policy_version, before)
+
+    def sync(self) -> int:
+        if self._engine_version != self.policy_version:
+            self._engine, self._engine_version = log_softmax(self.logits), self.policy_version
+            self.ledger.count_sync()
+        return self.policy_version
+
+    # the parts
+
+    def _sample(self, starts: Sequence[Task | Boundary], n: int, turns: int | None, rng: np.random.Generator) -> _Paths:
+        """All paths side by side, one turn after another."""
+        horizon, _, actions = self.mdp.shape
+        ids = np.zeros((len(starts), 2 * horizon + 1), np.int32)
+        for context, start in zip(ids, starts, strict=True):
+            if isinstance(start, Boundary):
+                context[: len(start.context_ids)] = start.context_ids
+            else:
+                context[0] = actions + _first_state(start, self.mdp)
+        ids = ids.repeat(n, axis=0)
+        lengths = np.array([start.k if isinstance(start, Boundary) else 0 for start in starts], np.int64).repeat(n)
+        last = np.full(len(ids), horizon) if turns is None else np.minimum(horizon, lengths + turns)
+        states = ids[np.arange(len(ids)), 2 * lengths].astype(np.int64) - actions
+        logprobs = np.zeros((len(ids), horizon), np.float32)
+        next_action = np.exp(self._engine).cumsum(-1)
+        live = np.flatnonzero(lengths < last)
+        while live.size:
+            k, state = lengths[live], states[live]
+            action = _draw(next_action[k, state], rng)
+            states[live] = _draw(self._next_state[state, action], rng)
+            ids[live, 2 * k + 1] = action
+            ids[live, 2 * k + 2] = actions + states[live]
+            logprobs[live, k] = self._engine[k, state, action]
+            lengths[live] += 1
+            live = live[(lengths[live] < last[live]) & ~self._is_terminal[states[live]]]
+        rewards = self.mdp.reward[states]
+        if self.mdp.bernoulli:
+            rewards = (rng.random(len(ids)) < rewards).astype(np.float64)
+        ids.flags.writeable = logprobs.flags.writeable = False
+        return _Paths(ids, logprobs, lengths, states, (lengths < horizon) & ~self._is_terminal[states], rewards)
+
+    def _rollout(
+        self, uid: str, start: Task | Boundary, role: Role, paths: _Paths, path: int, top: Floats | None
+    ) -> Rollout:
+        """Path number `path` in the project's nouns. An action ends its turn, as a stop token does."""
+        ids, logprobs, length, state = paths.ids[path], paths.logprobs[path], paths.lengths[path], paths.states[path]
+        is_open = bool(paths.is_open[path])
+        if isinstance(start, Boundary):
+            task, parent, turns = start.task, start.rollout_uid, list(start.history)
+        else:
+            task, parent, turns = start, None, []
+        start_k = len(turns)
+        for k in range(start_k, length):
+            at = int(ids[2 * k]) - self.vocabulary_size
+            is_last = k + 1 == length and not is_open
+            turns.append(
+                Turn(
+                    k,
+                    ids[: 2 * k + 1],
+                    ids[2 * k + 1 : 2 * k + 2],
+                    logprobs[k : k + 1],
+                    self._engine_version,
+                    StopReason.STOP,
+                    self._snapshots[at],
+                    NO_IDS if is_last else ids[2 * k + 2 : 2 * k + 3],
+                    top_logprobs=None if top is None else top[k, at][None],
+                )
+            )
+        past = tuple(turns)
+        if is_open:
+            tip = Boundary(task, len(past), ids[: 2 * length + 1], past, self._snapshots[state], uid, is_tip=True)
+            pending = Grade(GradeOutcome.PENDING, None)
+            return Rollout(uid, task, role, start_k, parent, past, Termination.OPEN, pending, tip)
+        termination = Termination.ANSWERED if self._is_terminal[state] else Termination.TURN_LIMIT
+        grade = Grade(GradeOutcome.GRADED, float(paths.rewards[path]), f"state {state}")
+        return Rollout(uid, task, role, start_k, parent, past, termination, grade)
+
+    def _descend(self, packed: Packed, loss: Loss) -> None:
+        """logits <- logits - learning_rate x dL/dlogits; torch gives dL/dlogprob, and
+        dlogprob(a)/dlogits = onehot(a) - pi."""
+        stage, state, action, row = self._tokens(packed)
+        log_policy = log_softmax(self.logits[stage, state])
+        token = np.arange(len(action))
+        logprobs = torch.tensor(log_policy[token, action], requires_grad=True)
+        batch = TokenBatch(
+            logprobs=logprobs,
+            old=_double(packed.old_logprobs[packed.mask]),
+            advantage=_double(packed.advantage[packed.mask]),
+            weight=_double(packed.weight[packed.mask]),
+            row=torch.tensor(row),
+            rows=len(packed.lengths),
+            reference=_double(self._reference[stage, state, action]) if loss.kl else None,
+        )
+        total, _ = loss_of(batch, loss)
+        (by_logprob,) = torch.autograd.grad(total, logprobs)
+        by_logit = -np.exp(log_policy)
+        by_logit[token, action] += 1
+        gradient = np.zeros_like(self.logits)
+        np.add.at(gradient, (stage, state), by_logprob.numpy()[:, None] * by_logit)
+        if not (np.isfinite(float(total.detach())) and np.isfinite(gradient).all()):
+            raise NonFinite(f"loss {float(total.detach())}: the update was not applied. Lower the learning rate.")
+        self.logits = self.logits - self.learning_rate * gradient
+
+    def _tokens(self, packed: Packed) -> tuple[Indices, Indices, Indices, Indices]:
+        """Stage, state, action and row of each trained id: an action at place p of its row is that of stage
+        (p - 1) / 2, and the id before it is the state."""
+        row_of = np.arange(len(packed.lengths)).repeat(packed.lengths)
+        first = np.cumsum(packed.lengths) - packed.lengths
+        trained = np.flatnonzero(packed.mask)
+        row = row_of[trained]
+        stage = (trained - first[row] - 1) // 2
+        ids = packed.ids.astype(np.int64)
+        return stage, ids[trained - 1] - self.vocabulary_size, ids[trained], row
+
+
+def _first_state(task: Task, mdp: MDP) -> int:
+    state = task.meta.get("state", -1)
+    if state not in range(mdp.shape[1]) or state in mdp.terminal:
+        raise DataError(f"task {task.uid}: its meta names no state that an episode can begin in; use start_task.")
+    return int(state)
+
+
+def _draw(cumulative: Table, rng: np.random.Generator) -> Indices:
+    """One index a row of [N, M] cumulative weights, which need not sum to exactly 1; never one of weight 0."""
+    return (cumulative <= rng.random((len(cumulative), 1)) * cumulative[:, -1:]).sum(-1)
+
+
+def _double(values: npt.NDArray[np.floating]) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.float64)

@@ -1,0 +1,271 @@
+"""What runs in the sandbox of the Python tool (docs/run/python_tool.md): `python python_child.py SETTINGS SOCKET`.
+
+Four processes take part in a call:
+
+    keeper   lives long: passes a call's code on, keeps the time, reads the output
+    zygote   its child, lives long, with the libraries imported; forks a program for each call (python_program.py)
+    init     process 1 of a PID namespace made for the call, which ends with it: `cat` on a pipe of the zygote's
+    program  without privileges, under limits and a system call filter: runs the code
+
+Code of the policy runs in the last alone. What the keeper says is therefore true, and what the program can say of
+itself (its output, and its notes: a cell has begun, memory ran out) is about its own call only. The zygote, whose
+memory every program inherits, sees neither code nor output: they pass between keeper and program.
+
+Standard library alone: this file goes into the sandbox with python_program.py and python_seccomp.py. `send` and
+`receive` are the other side's too (`rtpo.tools.python.pool`).
+"""
+
+import ctypes
+import fcntl
+import importlib
+import json
+import os
+import select
+import signal
+import socket
+import struct
+import sys
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+INIT = "/sandbox/cat"
+SCRATCH = "/tmp"
+SETUP_SECONDS = 60.0
+REPLAY_FACTOR = 2
+"""a replayed cell's limits of time, in those of a cell that is run: what was in time once is in time again"""
+CUT = "\n... (cut) ...\n"
+BEGUN, DONE, NO_MEMORY = b"b", b"d", b"m"
+"""notes: of a cell; of a cell; of the cell that runs"""
+ENDED = struct.Struct("!id?")
+"""the zygote's last word on a program: status, CPU seconds, whether its namespace ended before it"""
+PDEATHSIG = 1
+_DUMPABLE = 4
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Of a zygote. user: whom programs run as; null where the zygote has no right to change that."""
+
+    cpu_seconds: int
+    wall_seconds: float
+    memory_bytes: int
+    processes: int
+    output_characters: int
+    namespaces: bool
+    user: int | None
+    site: list[str]
+
+
+def ask_kernel(name: str, *args: Any) -> None:
+    """A call of libc that returns 0 where it succeeds. Raises OSError."""
+    if getattr(libc, name)(*args):
+        number = ctypes.get_errno()
+        raise OSError(number, f"{name}: {os.strerror(number)}")
+
+
+# messages: a length, then JSON
+
+
+def send(end: socket.socket, message: Any) -> None:
+    """Raises OSError where the other side has gone."""
+    data = json.dumps(message).encode()
+    end.sendall(struct.pack("!I", len(data)) + data)
+
+
+def receive(end: socket.socket) -> Any:
+    """The next message. Raises EOFError where the other side has gone."""
+    (length,) = struct.unpack("!I", _exactly(end, 4))
+    return json.loads(_exactly(end, length))
+
+
+def _exactly(end: socket.socket, length: int) -> bytes:
+    data = b""
+    while len(data) < length:
+        part = end.recv(length - len(data))
+        if not part:
+            raise EOFError
+        data += part
+    return data
+
+
+# the keeper
+
+
+class Output:
+    """The beginning and the end of what a pipe gave."""
+
+    def __init__(self, characters: int) -> None:
+        self._characters = characters
+        self._most = 4 * characters  # UTF-8 has no longer characters
+        self._begin = self._end = b""
+        self._is_whole = True
+
+    def add(self, part: bytes) -> None:
+        room = self._most - len(self._begin)
+        self._begin += part[:room]
+        self._end += part[room:]
+        if len(self._end) > self._most:
+            self._end = self._end[-self._most :]
+            self._is_whole = False
+
+    def text(self) -> str:
+        """Over the limit, three quarters of it from the beginning and one from the end."""
+        head = (self._begin + self._end).decode("utf-8", "replace").strip("\n")
+        if self._is_whole and len(head) <= self._characters:
+            return head
+        tail = (self._begin + self._end)[-self._most :].decode("utf-8", "replace").strip("\n")
+        last = self._characters // 4
+        return head[: self._characters - last] + CUT + tail[-last:]
+
+
+class Call:
+    """A call that runs, as the keeper sees it."""
+
+    def __init__(self, settings: Settings, cells: list[str], zygote: socket.socket) -> None:
+        """Has it started. Raises OSError where the zygote has gone."""
+        self._settings = settings
+        self._cells = len(cells)
+        self._zygote = zygote
+        self._output = Output(settings.output_characters)
+        self._report = bytearray()
+        self._begun = self._done = self._status = 0
+        self._is_out_of_memory = self._is_timed_out = self._is_given_up = False
+        self._failure = ""
+        self._cpu_seconds = 0.0
+        self._deadline = time.monotonic() + SETUP_SECONDS
+        code = os.memfd_create("cells")
+        with os.fdopen(os.dup(code), "w") as file:
+            json.dump(cells, file)
+        os.lseek(code, 0, os.SEEK_SET)
+        (output, output_in), (notes, notes_in), (report, report_in) = (os.pipe() for _ in range(3))
+        self._readers = {output: self._output.add, notes: self._read_notes, report: self._report.extend}
+        for end in self._readers:
+            os.set_blocking(end, False)
+        theirs = [code, output_in, notes_in, report_in]
+        socket.send_fds(zygote, [b"r"], theirs)
+        for end in theirs:
+            os.close(end)
+        _, handles, _, _ = socket.recv_fds(zygote, 1, 1, socket.MSG_CMSG_CLOEXEC)
+        if not handles:
+            raise BrokenPipeError
+        (self._handle,) = handles
+
+    def run(self, control: socket.socket) -> Any:
+        """The reply. A message, which can only mean that nobody waits, ends the call, as does the other side's end."""
+        poll = select.poll()
+        for end in (control.fileno(), self._handle, *self._readers):
+            poll.register(end, select.POLLIN)
+        try:
+            while True:
+                left = self._deadline - time.monotonic()
+                if left <= 0:
+                    self._is_timed_out = True
+                    break
+                ready = {end for end, _ in poll.poll(1000 * left)}
+                for end in ready & self._readers.keys():
+                    if not self._read(end):
+                        poll.unregister(end)
+                if control.fileno() in ready:
+                    receive(control)
+                    self._is_given_up = True
+                    break
+                if self._handle in ready:
+                    break
+        finally:
+            self._end()
+        return self._reply()
+
+    def _read(self, end: int) -> int:
+        """Bytes read; -1: none now."""
+        try:
+            part = os.read(end, 1 << 16)
+        except BlockingIOError:
+            return -1
+        self._readers[end](part)
+        return len(part)
+
+    def _read_notes(self, notes: bytes) -> None:
+        _, is_new, of_last = notes.rpartition(BEGUN)
+        self._is_out_of_memory = NO_MEMORY in of_last or (self._is_out_of_memory and not is_new)
+        self._done += notes.count(DONE)
+        begun = min(self._cells, self._begun + notes.count(BEGUN))
+        if begun > self._begun:
+            self._begun = begun
+            factor = 1 if begun == self._cells else REPLAY_FACTOR
+            self._deadline = time.monotonic() + factor * self._settings.wall_seconds
+
+    def _end(self) -> None:
+        """Have all processes of the call ended, and read what is still in the pipes: never wait for more, as what
+        could still write to them is not for this process to know."""
+        with suppress(OSError):
+            self._zygote.send(b"e")
+        try:
+            self._status, self._cpu_seconds, is_namespace_lost = ENDED.unpack(_exactly(self._zygote, ENDED.size))
+        except (EOFError, OSError):
+            self._failure = "it ended with the program"
+        else:
+            self._failure = "the program's namespace ended before it" if is_namespace_lost else ""
+        for end in self._readers:
+            while self._read(end) > 0:
+                pass
+            os.close(end)
+        os.close(self._handle)
+        self._failure = self._report.decode() or self._failure
+
+    def _reply(self) -> dict[str, Any]:
+        if not self._failure and not self._begun:
+            self._failure = f"it did not begin ({self._output.text() or self._status})"
+        return {
+            "is_given_up": self._is_given_up,
+            "failure": self._failure,
+            "begun": self._begun,
+            # a cell that forges notes and ends says nothing of those after it
+            "is_done": self._begun == self._cells and self._done >= self._cells,
+            "is_timed_out": self._is_timed_out,
+            "is_out_of_memory": self._is_out_of_memory,
+            "status": self._status,
+            "cpu_seconds": self._cpu_seconds,
+            "output": self._output.text(),
+        }
+
+
+def main() -> None:
+    settings = Settings(**json.loads(sys.argv[1]))
+    # it comes with the number that it has in the process that starts this one
+    given = int(sys.argv[2])
+    control = socket.socket(fileno=fcntl.fcntl(given, fcntl.F_DUPFD_CLOEXEC, 3))
+    os.close(given)
+    ask_kernel("prctl", PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    ask_kernel("prctl", _DUMPABLE, 0, 0, 0, 0)
+    zygote, keeper = socket.socketpair()
+    pid = os.getpid()
+    child = os.fork()
+    if not child:
+        for end in (control, zygote):
+            end.close()
+        sys.modules["python_child"] = sys.modules["__main__"]
+        folder = os.path.dirname(os.path.abspath(__file__))
+        sys.path.insert(0, folder)
+        importlib.import_module("python_seccomp")
+        program = importlib.import_module("python_program")
+        sys.path.remove(folder)
+        program.serve(settings, keeper, pid)
+    keeper.close()
+    with suppress(EOFError, BrokenPipeError, ConnectionResetError):
+        _exactly(zygote, 1)
+        send(control, "ready")
+        while True:
+            cells = receive(control)
+            if cells is not None:  # None: a call was given up after its reply was sent
+                send(control, Call(settings, cells, zygote).run(control))
+    zygote.close()
+    os.waitpid(child, 0)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

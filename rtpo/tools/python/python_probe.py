@@ -1,0 +1,70 @@
+"""A program that tries what a sandbox must not allow; `rtpo.tools.python.tool` sends its text into one.
+
+Standard library alone.
+"""
+
+import ctypes
+import os
+import resource
+import signal
+import socket
+import wave  # noqa: F401  nothing else imports it: the installation must be readable
+from contextlib import suppress
+from typing import Any
+
+
+def findings(secrets: list[str], folders: list[str], environment: list[str], limits: dict[str, Any]) -> list[str]:
+    """What is not as it should be, a clause each.
+
+    secrets: paths that must not be there. folders: where nothing may be written. environment: the variables there are.
+    limits: CPU seconds and processes.
+    """
+    found = []
+    if 0 in (*os.getresuid(), *os.getresgid()) or 0 in os.getgroups():
+        found.append("it is root")
+    if extra := sorted(set(os.environ) - {*environment}):
+        found.append(f"it has the variables {', '.join(extra)}")
+    found += [f"it sees {path}" for path in secrets if os.path.lexists(path)]
+    found += [f"it writes in {folder}" for folder in folders if _writes(folder)]
+    libc = ctypes.CDLL(None)
+    no_new_privileges, filtered = libc.prctl(39, 0, 0, 0, 0), libc.prctl(21, 0, 0, 0, 0)
+    if (no_new_privileges, filtered) != (1, 2):
+        found.append("it has no system call filter")
+    capabilities = (ctypes.c_uint32 * 6)()
+    libc.capget((ctypes.c_uint32 * 2)(0x20080522, 0), capabilities)
+    if any(capabilities):
+        found.append("it has capabilities")
+    if resource.getrlimit(resource.RLIMIT_CPU)[1] > limits["cpu_seconds"] + 1:
+        found.append("its CPU time is not limited")
+    for family in (socket.AF_INET, socket.AF_INET6, socket.AF_UNIX):
+        with suppress(OSError):
+            socket.socket(family).close()
+            found.append(f"it opens sockets ({family.name})")
+    if (started := _forks(limits["most_processes"])) > limits["most_processes"]:
+        found.append(f"it starts {started} processes")
+    return found
+
+
+def _writes(folder: str) -> bool:
+    path = os.path.join(folder, "written-by-a-program")
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+    except OSError:
+        return False
+    os.unlink(path)
+    return True
+
+
+def _forks(most: int) -> int:
+    """Processes beside this one that could be started, one more than `most` at most."""
+    children: list[int] = []
+    with suppress(OSError):
+        while len(children) <= most:
+            child = os.fork()
+            if not child:
+                signal.pause()
+            children.append(child)
+    for child in children:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    return len(children)

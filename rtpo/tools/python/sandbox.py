@@ -1,0 +1,176 @@
+"""How the Python tool's interpreters are started: in namespaces made by bubblewrap, or under limits alone."""
+
+import json
+import os
+import platform
+import shutil
+import site
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from socket import socket, socketpair
+from typing import IO, Final, Literal
+
+from rtpo.errors import MachineError
+from rtpo.tools.python.python_child import INIT, SCRATCH, Settings
+from rtpo.tools.python.python_seccomp import MACHINES
+
+Isolation = Literal["namespaces", "limits"]
+CHILD: Final = Path(__file__).with_name("python_child.py")
+PROGRAM: Final = Path(__file__).with_name("python_program.py")
+FILTER: Final = Path(__file__).with_name("python_seccomp.py")
+BUBBLEWRAP: Final = "bwrap"
+MESSAGE_SECONDS: Final = 30.0
+"""for a message that has begun to pass"""
+FIRST_USER, USERS = 60706, 478
+"""user numbers that distributions leave free; where root starts the interpreters, programs run as one of them"""
+ENVIRONMENT: Final = {
+    "HOME": SCRATCH,
+    "LANG": "C.UTF-8",
+    # threads with heaps of their own would take of the address space, which is limited
+    "MALLOC_ARENA_MAX": "1",
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "PATH": "/usr/bin:/bin",
+    "PYTHONHASHSEED": "0",
+}
+LESS = "or accept less isolation with task.settings.python.isolation=limits (docs/run/python_tool.md says what is lost)"
+_INSIDE: Final = "/sandbox"
+_ROOT_KEEPS = ("CAP_SYS_ADMIN", "CAP_SETUID", "CAP_SETGID")
+"""of the zygote: to make namespaces and mounts, and to become another user; in its own user namespace the first"""
+
+
+@dataclass(frozen=True)
+class Started:
+    """A zygote's process, the control socket's end and what it says of its own failures."""
+
+    process: subprocess.Popen[bytes]
+    control: socket
+    errors: IO[bytes]
+
+
+def program_user(number: int) -> int | None:
+    """Whom programs run as where root starts their interpreters; None: as the user who starts them.
+
+    Interpreters get different users as far as there are, so that each has processes of its own to count.
+    """
+    return None if os.getuid() else FIRST_USER + number % USERS
+
+
+def start(settings: Settings) -> Started:
+    """Start a zygote (`rtpo.tools.python.python_child`). It is ended when the thread that calls this ends.
+
+    Raises MachineError where the machine lacks what the isolation needs, OSError where the process cannot be started.
+    """
+    if platform.machine() not in MACHINES:
+        raise MachineError(
+            f"the Python tool has no system call filter for {platform.machine()} processors: use a machine of "
+            f"{' or '.join(MACHINES)}."
+        )
+    ours, theirs = socketpair()
+    ours.settimeout(MESSAGE_SECONDS)
+    errors = tempfile.TemporaryFile()  # noqa: SIM115  it lives with the process
+    sources = [os.open(path, os.O_RDONLY) for path in (CHILD, PROGRAM, FILTER)]
+    try:
+        if settings.namespaces:
+            command = [*_bubblewrap(sources), *_interpreter(f"{_INSIDE}/{CHILD.name}")]
+        else:
+            command = _interpreter(str(CHILD))
+        process = subprocess.Popen(
+            [*command, json.dumps(vars(settings)), str(theirs.fileno())],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+            cwd="/",
+            env=ENVIRONMENT,
+            pass_fds=[theirs.fileno(), *(sources if settings.namespaces else ())],
+            # Ctrl-C is for the run, which finishes its phase
+            start_new_session=True,
+        )
+    except BaseException:
+        ours.close()
+        errors.close()
+        raise
+    finally:
+        theirs.close()
+        for source in sources:
+            os.close(source)
+    return Started(process, ours, errors)
+
+
+def site_folders() -> list[str]:
+    """Where this interpreter's packages lie; path files in them are not followed."""
+    return [path for path in site.getsitepackages() if Path(path).is_dir()]
+
+
+def _interpreter(child: str) -> list[str]:
+    # with the environment above the isolation of -I, but for the fixed string hashes
+    return [str(Path(sys.executable).resolve()), "-s", "-P", "-B", "-u", child]
+
+
+def bubblewrap_version() -> str:
+    """Raises MachineError where there is no bubblewrap."""
+    found = shutil.which(BUBBLEWRAP)
+    if found is None:
+        raise MachineError(
+            f"the Python tool isolates programs with bubblewrap, and there is no {BUBBLEWRAP} on this machine: install "
+            f"it (Debian and Ubuntu: apt-get install -y bubblewrap), {LESS}."
+        )
+    return subprocess.run([found, "--version"], capture_output=True, text=True, check=True).stdout.split()[-1]
+
+
+def _bubblewrap(sources: Iterable[int]) -> list[str]:
+    """Namespaces of its own, and a file system of the interpreter, its packages and the system's libraries, read-only.
+
+    In it nothing can be written; each call mounts a scratch folder of its own. Root needs no user
+    namespace: programs become another user. Others get one, in which their own user is the only one.
+    """
+    bubblewrap_version()
+    flags = ["--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"]
+    if os.getuid():
+        flags += ["--unshare-user"]
+    flags += ["--hostname", "sandbox", "--die-with-parent", "--new-session", "--as-pid-1", "--cap-drop", "ALL"]
+    for capability in _ROOT_KEEPS:
+        flags += ["--cap-add", capability]
+    mounts = [("--ro-bind", str(path), str(path)) for path in _system_folders() if not path.is_symlink()]
+    mounts += [("--symlink", os.readlink(path), str(path)) for path in _system_folders() if path.is_symlink()]
+    mounts += [("--ro-bind", folder, folder) for folder in interpreter_folders()]
+    cat = shutil.which("cat", path=os.defpath)
+    if cat is None:
+        raise MachineError("the Python tool's sandbox needs the program cat, which every Linux system has in /usr/bin.")
+    mounts.append(("--ro-bind", os.path.realpath(cat), INIT))
+    for source, name in zip(sources, (CHILD.name, PROGRAM.name, FILTER.name), strict=True):
+        mounts.append(("--ro-bind-data", str(source), f"{_INSIDE}/{name}"))
+    mounts += [("--dev-bind", f"/dev/{name}", f"/dev/{name}") for name in ("null", "zero", "random", "urandom")]
+    # shared memory and named semaphores are then files of the scratch folder
+    mounts.append(("--symlink", SCRATCH, "/dev/shm"))
+    for folder in _parents(target for _, _, target in mounts):
+        flags += ["--dir", folder]
+    for kind, source_path, target in mounts:
+        flags += [*(["--perms", "0444"] if kind == "--ro-bind-data" else ()), kind, source_path, target]
+    return [BUBBLEWRAP, *flags, "--dir", SCRATCH, "--remount-ro", "/", "--chdir", "/", "--"]
+
+
+def _parents(targets: Iterable[str]) -> list[str]:
+    """Folders that mounts need, for all to pass through: those that bubblewrap makes itself are for their owner."""
+    found = {str(parent) for target in targets for parent in Path(target).parents}
+    return sorted(found - {"/"})
+
+
+def _system_folders() -> list[Path]:
+    """Libraries, and what finds them; time zones."""
+    libraries = [f"{above}/lib{kind}" for above in ("/usr", "") for kind in ("", "32", "64", "x32")]
+    names = [*libraries, "/usr/share/zoneinfo", "/etc/ld.so.cache"]
+    return [Path(name) for name in names if os.path.lexists(name)]
+
+
+def interpreter_folders() -> list[str]:
+    """Of the interpreter and its packages, without those inside another."""
+    found: list[str] = []
+    for folder in sorted({sys.base_prefix, str(Path(sys.executable).resolve().parent), *site_folders()}):
+        if not any(Path(folder).is_relative_to(other) for other in found):
+            found.append(folder)
+    return found

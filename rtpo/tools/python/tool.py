@@ -1,0 +1,281 @@
+"""The Python tool: model-written programs, run in a sandbox (docs/run/python_tool.md)."""
+
+import atexit
+import hashlib
+import json
+import os
+import platform
+import signal
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from rtpo.errors import InfrastructureError, MachineError
+from rtpo.tools.base import Arguments, ToolResult
+from rtpo.tools.python.pool import Pool, Reply
+from rtpo.tools.python.python_child import Settings
+from rtpo.tools.python.sandbox import ENVIRONMENT, LESS, bubblewrap_version, interpreter_folders, site_folders
+from rtpo.types import ToolOutcome
+
+LEAST_MEMORY: Final = 256 << 20
+LONGEST_PROGRAM: Final = 100_000
+"""characters"""
+PROBE: Final = Path(__file__).with_name("python_probe.py")
+OPEN_UNDER_LIMITS: Final = (
+    "reading files that the programs' user may read, and through /proc the variables and the memory of that user's "
+    "other processes"
+)
+REMEDY: Final = (
+    "Namespaces may be forbidden here. As an ordinary user: sysctl user.max_user_namespaces must be above 0, "
+    "kernel.unprivileged_userns_clone, where there is one, 1, and kernel.apparmor_restrict_unprivileged_userns, where "
+    "there is one, 0. As root in a container: give it CAP_SYS_ADMIN and a seccomp profile that allows unshare and "
+    f"mount. Do so, {LESS}."
+)
+
+
+@dataclass(frozen=True)
+class PythonSettings:
+    """Of the Python tool; the limits are those of one call.
+
+    cpu_seconds, wall_seconds: of processor time of a process, and in all. memory_bytes: of address space of a process,
+    the interpreter and its libraries included. processes: at once, threads counted; 1: one process, and a few threads.
+    output_characters: of what a call prints, given to the policy; what is over is cut out before the end. workers:
+    calls run at once; null: one a processor that this process may use. isolation: `namespaces`, or `limits`, which
+    accepts less where there are no namespaces (docs/run/python_tool.md). session: a call is run after the episode's
+    earlier ones, in one process; without, it knows nothing of them.
+    """
+
+    cpu_seconds: int = 10
+    wall_seconds: float = 20.0
+    memory_bytes: int = 512 << 20
+    processes: int = 1
+    output_characters: int = 4000
+    workers: int | None = None
+    isolation: Literal["namespaces", "limits"] = "namespaces"
+    session: bool = False
+
+    def problems(self, path: str) -> list[str]:
+        """One sentence for each value that cannot be; `path` is where these settings stand."""
+        found = [
+            f"{path}.{name} is {value}: use {least} or more."
+            for name, value, least in [
+                ("cpu_seconds", self.cpu_seconds, 1),
+                ("memory_bytes", self.memory_bytes, LEAST_MEMORY),
+                ("processes", self.processes, 1),
+                ("output_characters", self.output_characters, 100),
+                ("workers", 1 if self.workers is None else self.workers, 1),
+            ]
+            if value < least
+        ]
+        if not 0 < self.wall_seconds < 1e6:
+            found.append(f"{path}.wall_seconds is {self.wall_seconds:g}: use a number above 0, and below a million.")
+        if self.isolation == "limits" and self.processes > 1:
+            found.append(
+                f"{path}.processes is {self.processes} and {path}.isolation limits: what a program leaves running can "
+                "be ended for certain in namespaces alone; use 1, or isolation namespaces."
+            )
+        return found
+
+    def check(self) -> dict[str, str]:
+        """Run a program that tries to get out, and one that takes too much memory; facts of this machine's sandbox.
+
+        user: `reserved` where programs run as a user of their own number, `own` where they run as this process's.
+        Raises MachineError where no program can be run, or one can do what it should not.
+        """
+        return _check(self)
+
+
+class PythonTool:
+    """`rtpo.tools.base.Tool`: runs a Python program. Tools of the same settings share this process's interpreters."""
+
+    def __init__(self, settings: PythonSettings | None = None) -> None:
+        self.settings = settings or PythonSettings()
+
+    @property
+    def schema(self) -> Mapping[str, Any]:
+        settings = self.settings
+        kept = "Names of earlier calls are kept." if settings.session else "Nothing is kept between calls."
+        description = (
+            f"Run a Python program and see what it prints, the value of its last expression included. {kept} "
+            "sympy and numpy are installed. No network. "
+            f"Limits: {settings.cpu_seconds} s of CPU time, {settings.wall_seconds:g} s in all, "
+            f"{settings.memory_bytes >> 20} MiB of memory, {settings.output_characters} characters of output."
+        )
+        return {
+            "type": "function",
+            "function": {
+                "name": "python",
+                "description": description,
+                "parameters": {
+                    "type": "object",
+                    "properties": {"code": {"type": "string", "description": "The program."}},
+                    "required": ["code"],
+                },
+            },
+        }
+
+    async def call(self, arguments: Arguments, earlier: Sequence[Arguments]) -> ToolResult:
+        """Run `arguments["code"]`; with `session` after the code of the earlier calls, what they print discarded.
+
+        A call that ended its process (by a limit, a signal, `os._exit`) or its interpreter leaves nothing to a session:
+        it is left out when that is replayed. Raises InfrastructureError when the program could not be run,
+        MachineError where none can.
+        """
+        program = _program(arguments)
+        if not program.strip():
+            return ToolResult(ToolOutcome.REFUSED, "Error: the program is empty.")
+        if len(program) > LONGEST_PROGRAM:
+            sizes = f"{len(program)} characters, over {LONGEST_PROGRAM}"
+            return ToolResult(ToolOutcome.REFUSED, f"Error: the program has {sizes}.")
+        if not self.settings.session:
+            reply = await _pool(self.settings).run([program])
+            return _result(reply, self.settings)
+        replayed = [code for code in map(_program, earlier) if code.strip() and len(code) <= LONGEST_PROGRAM]
+        return await self._call_after(replayed, program)
+
+    async def _call_after(self, replayed: Sequence[str], program: str) -> ToolResult:
+        cells = [*replayed, program]
+        digests = _digests(cells)
+        ended = _ended.setdefault(self.settings, set())
+        while True:
+            kept = [place for place, digest in enumerate(digests) if digest not in ended]
+            # a program that ended its process is run again where it is called again
+            if kept[-1:] != [len(cells) - 1]:
+                kept.append(len(cells) - 1)
+            reply = await _pool(self.settings).run([cells[place] for place in kept])
+            if not reply.is_done:
+                ended.add(digests[kept[reply.begun - 1]])
+            if reply.begun == len(kept):
+                return _result(reply, self.settings)
+
+
+def _program(arguments: Arguments) -> str:
+    # half of a surrogate pair, which JSON can spell, becomes a question mark
+    return str(arguments["code"]).encode("utf-8", "replace").decode()
+
+
+def _digests(cells: Sequence[str]) -> list[bytes]:
+    """Of the cells up to each."""
+    digest = hashlib.blake2b(digest_size=16)
+    found = []
+    for cell in cells:
+        digest.update(f"{len(cell)} {cell}".encode())
+        found.append(digest.digest())
+    return found
+
+
+def _result(reply: Reply, settings: PythonSettings) -> ToolResult:
+    outcome, why = _outcome(reply, settings)
+    return ToolResult(outcome, "\n".join(part for part in (reply.output, why) if part))
+
+
+def _outcome(reply: Reply, settings: PythonSettings) -> tuple[ToolOutcome, str]:
+    """With what is said beside the output."""
+    if reply.is_interpreter_ended:
+        return ToolOutcome.INTERPRETER_ENDED, "the program ended the interpreter"
+    if reply.is_timed_out:
+        return ToolOutcome.TIMEOUT, f"TimeoutError: stopped after {settings.wall_seconds:g} s"
+    code = os.waitstatus_to_exitcode(reply.status)
+    # SIGKILL comes where a program ignores SIGXCPU
+    if -code == signal.SIGXCPU or (-code == signal.SIGKILL and reply.cpu_seconds >= settings.cpu_seconds):
+        return ToolOutcome.TIMEOUT, f"TimeoutError: {settings.cpu_seconds} s of CPU time used up"
+    if reply.is_out_of_memory:
+        return ToolOutcome.MEMORY, ""
+    if code < 0:
+        return ToolOutcome.PROGRAM_ERROR, f"ended by signal {-code}"
+    if code:
+        return ToolOutcome.PROGRAM_ERROR, "" if reply.is_done else f"ended with status {code}"
+    return ToolOutcome.OK, ""
+
+
+def _check(settings: PythonSettings) -> dict[str, str]:
+    is_isolated = settings.isolation == "namespaces"
+    facts = {
+        "isolation": settings.isolation,
+        "user": "own" if os.getuid() else "reserved",
+        "kernel": platform.release(),
+        "open": "nothing known" if is_isolated else OPEN_UNDER_LIMITS,
+    }
+    if is_isolated:
+        facts["bubblewrap"] = bubblewrap_version()
+    else:
+        print(f"the Python tool has task.settings.python.isolation=limits. Open to programs: {OPEN_UNDER_LIMITS}")
+    folders = ["/", "/dev", "/usr/lib", sys.base_prefix, *site_folders()] if is_isolated else ["/tmp", "/dev/shm"]
+    secrets = ["/proc", "/sys", "/etc/passwd", "/var", "/home"] if is_isolated else []
+    seen = interpreter_folders()
+    secrets = [path for path in secrets if not any(Path(folder).is_relative_to(path) for folder in seen)]
+    limits = {
+        "cpu_seconds": settings.cpu_seconds,
+        "most_processes": settings.processes - 1,
+    }
+    words = ", ".join(map(repr, (secrets, folders, [*ENVIRONMENT, "LC_CTYPE", "PWD"], limits)))
+    pool = _pool(settings)
+    try:
+        probe = _result(pool.run_now([f"{PROBE.read_text()}\nimport json\njson.dumps(findings({words}))"]), settings)
+        hog = _result(pool.run_now([f"len(bytearray({settings.memory_bytes}))"]), settings)
+    except InfrastructureError as error:
+        raise MachineError(f"{error}. {REMEDY if is_isolated else ''}".strip()) from error
+    if probe.outcome is ToolOutcome.MEMORY:
+        raise MachineError(
+            f"task.settings.python.memory_bytes is {settings.memory_bytes}: the interpreter and its libraries leave "
+            "nothing of that to a program; use more."
+        )
+    if probe.outcome is not ToolOutcome.OK:
+        raise MachineError(
+            f"a program that the Python tool ran to try its sandbox ended with: {probe.output} Programs run as a user "
+            f"without privileges, who must be able to read the interpreter at {sys.base_prefix} and its packages."
+        )
+    found = json.loads(probe.output)
+    if hog.outcome is not ToolOutcome.MEMORY:
+        found.append(f"it takes {settings.memory_bytes} bytes of memory")
+    if found:
+        raise MachineError(f"the Python tool's sandbox does not hold a program on this machine: {', '.join(found)}.")
+    return facts
+
+
+_ended: dict[PythonSettings, set[bytes]] = {}
+"""of sessions: digests of the calls up to one that ended its process"""
+_pools: dict[PythonSettings, Pool] = {}
+_pools_lock = threading.Lock()
+
+
+def _pool(settings: PythonSettings) -> Pool:
+    """This process's pool of these settings; what differs for programs alone makes another."""
+    with _pools_lock:
+        if settings not in _pools:
+            inner = Settings(
+                cpu_seconds=settings.cpu_seconds,
+                wall_seconds=settings.wall_seconds,
+                memory_bytes=settings.memory_bytes,
+                processes=settings.processes,
+                output_characters=settings.output_characters,
+                namespaces=settings.isolation == "namespaces",
+                user=None,
+                site=site_folders(),
+            )
+            _pools[settings] = Pool(inner, settings.workers or len(os.sched_getaffinity(0)))
+        return _pools[settings]
+
+
+def close_pools() -> None:
+    """End this process's interpreters, and the programs that run; another call starts new ones."""
+    with _pools_lock:
+        pools = list(_pools.values())
+        _pools.clear()
+    for pool in pools:
+        pool.close()
+
+
+def _forget_pools() -> None:
+    global _pools_lock
+    _pools_lock = threading.Lock()
+    for pool in _pools.values():
+        pool.forget()
+    _pools.clear()
+
+
+atexit.register(close_pools)
+os.register_at_fork(after_in_child=_forget_pools)

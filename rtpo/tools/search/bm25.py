@@ -1,0 +1,298 @@
+"""A local BM25 index: built once from JSONL passages, opened memory-mapped.
+
+A folder holds bm25s's arrays and vocabulary, the passages with their offsets, the order of their ids, and, written last
+of all, `manifest.json` with every file's size and SHA-256.
+"""
+
+import asyncio
+import fcntl
+import hashlib
+import itertools
+import json
+import os
+import re
+from array import array
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from bm25s import BM25
+from bm25s.stopwords import STOPWORDS_EN
+
+from rtpo.core.json_text import parse
+from rtpo.errors import DataError, Held
+from rtpo.run.records import disk_errors, sha256, write_whole
+from rtpo.tools.search.http import split_contents
+from rtpo.tools.search.text import Passage, render
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+PASSAGES, OFFSETS, ORDER = "passages.jsonl", "offsets.npy", "order.npy"
+ARRAYS = ("data.csc.index.npy", "indices.csc.index.npy", "indptr.csc.index.npy")
+FILES = (*ARRAYS, "vocab.index.json", "params.index.json", PASSAGES, OFFSETS, ORDER)
+WORD = r"\w+"
+METHOD = {"method": "lucene", "k1": 1.5, "b": 0.75, "dtype": "float32", "int_dtype": "int32"}
+_STOPWORDS = frozenset(STOPWORDS_EN)
+_words = re.compile(WORD).findall
+# bm25s holds the interpreter's lock for most of a search: more threads would only keep the event loop from it
+_searchers = ThreadPoolExecutor(2, thread_name_prefix="search-bm25")
+
+
+@dataclass(frozen=True)
+class Bm25Settings:
+    """index: the folder that experiments/build_index.py made."""
+
+    index: str | None = None
+
+    def problems(self, path: str) -> list[str]:
+        if self.index is None:
+            return [f"{path}.index is missing: name a folder that experiments/build_index.py made."]
+        return []
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    id: str
+    title: str
+    text: str
+
+
+def tokens(text: str) -> list[str]:
+    """Runs of letters, digits and underscores in lower case, without bm25s's English stop words."""
+    return [word for word in _words(text.lower()) if word not in _STOPWORDS]
+
+
+def tokenizer() -> dict[str, Any]:
+    """The settings of `tokens`, as a manifest has them."""
+    return {"pattern": WORD, "lower_case": True, "stop_words": sorted(_STOPWORDS)}
+
+
+def build_index(passages: Path, folder: Path) -> dict[str, Any]:
+    """Build an index of a JSONL file of passages, `{"id", "title", "text"}` or Search-R1's `{"id", "contents"}`, in
+    `folder`; returns its manifest.
+
+    The passages are read once, one line at a time. Until it is whole, the folder is called `<folder>.partial`; one that
+    a killed build left is built anew. The same passages give the same files.
+
+    Raises DataError for a line that cannot be, a repeated id and a folder that is there already, Held when another
+    process is building it, and MachineError when the disk is full.
+    """
+    if folder.exists():
+        raise DataError(f"{folder} is there already: delete it, or name another --output.")
+    with disk_errors(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with _alone_in(folder.with_name(folder.name + ".partial")) as partial:
+            manifest = _build(passages, partial)
+            write_whole(partial / MANIFEST, (json.dumps(manifest, indent=1) + "\n").encode())
+            partial.rename(folder)
+            _flush(folder.parent)
+    return manifest
+
+
+@contextmanager
+def _alone_in(partial: Path) -> Iterator[Path]:
+    """The empty folder, held by this process."""
+    partial.mkdir(exist_ok=True)
+    descriptor = os.open(partial, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # another process may have finished it, and moved it, in the meantime
+            is_there = partial.exists() and os.path.samestat(os.fstat(descriptor), partial.stat())
+        except BlockingIOError:
+            is_there = False
+        if not is_there:
+            raise Held(f"another process is building {partial}: wait for it, or stop it.")
+        for left in partial.iterdir():
+            left.unlink()
+        yield partial
+    finally:
+        os.close(descriptor)
+
+
+def _build(passages: Path, partial: Path) -> dict[str, Any]:
+    digest = hashlib.sha256()
+    offsets, lengths, words = array("q", [0]), array("q", [0]), array("i")
+    ids: list[str] = []
+    vocabulary: dict[str, int] = {}
+    with (partial / PASSAGES).open("wb") as out:
+        for row in _rows(passages, digest):
+            line = json.dumps(asdict(row), ensure_ascii=False).encode() + b"\n"
+            out.write(line)
+            offsets.append(offsets[-1] + len(line))
+            ids.append(row.id)
+            words.extend(vocabulary.setdefault(word, len(vocabulary)) for word in tokens(f"{row.title} {row.text}"))
+            lengths.append(len(words))
+    if not vocabulary:
+        raise DataError(f"{passages} holds no passage with a word to index.")
+    np.save(partial / OFFSETS, np.frombuffer(offsets, np.int64))
+    np.save(partial / ORDER, _order(ids, passages))
+    model = BM25(**METHOD, backend="numpy", csc_backend="numpy")
+    model.scores = model.build_index_from_ids(
+        list(range(len(vocabulary))), _Documents(words, lengths), show_progress=False
+    )
+    model.vocab_dict = vocabulary
+    model.save(partial, show_progress=False)
+    for file in FILES:
+        _flush(partial / file)
+    return {
+        "format": FORMAT,
+        "passages": {"file": passages.name, "rows": len(ids), "sha256": digest.hexdigest()},
+        "tokenizer": tokenizer(),
+        "bm25": METHOD | {"bm25s": version("bm25s"), "words": len(vocabulary)},
+        "files": {file: _facts(partial / file) for file in FILES},
+    }
+
+
+class _Documents:
+    """Each passage's word numbers, a list at a time: as lists, those of a large file would fill the memory."""
+
+    def __init__(self, words: "array[int]", ends: "array[int]") -> None:
+        self._words = words
+        self._ends = ends
+
+    def __len__(self) -> int:
+        return len(self._ends) - 1
+
+    def __iter__(self) -> Iterator[list[int]]:
+        for number in range(len(self)):
+            yield self._words[self._ends[number] : self._ends[number + 1]].tolist()
+
+
+def _rows(passages: Path, digest: Any) -> Iterator[_Row]:
+    try:
+        file = passages.open("rb")
+    except OSError as error:
+        raise DataError(f"the passages {passages} cannot be read: {error}.") from error
+    with file:
+        for number, line in enumerate(file, start=1):
+            digest.update(line)
+            if line.strip():
+                yield _row(line, f"{passages}, line {number}")
+
+
+def _row(line: bytes, place: str) -> _Row:
+    try:
+        row = parse(line)
+    except ValueError as error:
+        raise DataError(f"{place} is not JSON: {error}.") from error
+    match row:
+        case {"id": str() | int() as uid, "contents": str(contents)}:
+            passage = split_contents(contents)
+        case {"id": str() | int() as uid, "text": str(text)} if isinstance(row.get("title", ""), str):
+            passage = Passage(row.get("title", ""), text)
+        case _:
+            raise DataError(f"{place} is neither {{id, title, text}} nor {{id, contents}}.")
+    return _Row(str(uid), passage.title, passage.text)
+
+
+def _order(ids: list[str], passages: Path) -> "np.ndarray[Any, np.dtype[np.int32]]":
+    """Each passage's place among the ids in the order of their text."""
+    by_id = sorted(range(len(ids)), key=ids.__getitem__)
+    for first, second in itertools.pairwise(by_id):
+        if ids[first] == ids[second]:
+            raise DataError(
+                f"{passages}: the passages {first + 1} and {second + 1} have the same id {ids[first]!r}; give each "
+                "its own."
+            )
+    order = np.empty(len(ids), np.int32)
+    order[by_id] = np.arange(len(ids), dtype=np.int32)
+    return order
+
+
+class Bm25Index:
+    """A folder that `build_index` made, checked and memory-mapped; what it reads is the system's to keep in memory.
+
+    Raises DataError for a folder that is not whole, differs from its manifest, or was made for another tokenizer.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.manifest = _manifest(folder)
+        self.checksum = hashlib.sha256(json.dumps(self.manifest["files"], sort_keys=True).encode()).hexdigest()
+        self._model = BM25.load(folder, mmap=True, backend="numpy", show_progress=False)
+        self._offsets = np.load(folder / OFFSETS, mmap_mode="r")
+        self._order = np.load(folder / ORDER, mmap_mode="r")
+
+    def search(self, query: str, results: int) -> list[tuple[str, Passage, float]]:
+        """Id, passage and score of at most `results` passages that share a word with the query: by score, the largest
+        first, and those of one score by id, as text."""
+        words = self._model.get_tokens_ids(tokens(query))
+        if not words:
+            return []
+        scores = self._model.get_scores_from_ids(words)
+        found = np.flatnonzero(scores)  # first, since most are 0, of which np.partition is slow
+        if len(found) > results:
+            found = found[scores[found] >= np.partition(scores[found], -results)[-results]]
+        best = found[np.lexsort((self._order[found], -scores[found]))[:results]]
+        with (self._folder / PASSAGES).open("rb") as file:
+            return [(*self._passage(file.fileno(), number), float(scores[number])) for number in best]
+
+    def _passage(self, file: int, number: int) -> tuple[str, Passage]:
+        start, end = self._offsets[number], self._offsets[number + 1]
+        row = json.loads(os.pread(file, int(end - start), int(start)))
+        return row["id"], Passage(row["title"], row["text"])
+
+
+class Bm25Backend:
+    """`rtpo.tools.search.tool.Backend` on an index."""
+
+    is_fixed = True
+
+    def __init__(self, folder: Path, results: int, characters: int) -> None:
+        self._index = Bm25Index(folder)
+        self._results = results
+        self._characters = characters
+        self.identity = {
+            "backend": "bm25",
+            "index": self._index.checksum,
+            "passages": self._index.manifest["passages"]["sha256"],
+            "results": results,
+            "characters": characters,
+        }
+
+    def refusal(self, query: str) -> str:
+        return ""
+
+    async def answer(self, query: str) -> str:
+        loop = asyncio.get_running_loop()
+        found = await loop.run_in_executor(_searchers, self._index.search, query, self._results)
+        return render((passage for _, passage, _ in found), self._characters)
+
+
+def _manifest(folder: Path) -> Mapping[str, Any]:
+    if not (folder / MANIFEST).exists():
+        raise DataError(f"{folder} is no whole search index: build one with experiments/build_index.py.")
+    try:
+        manifest: dict[str, Any] = json.loads((folder / MANIFEST).read_bytes())
+    except ValueError as error:
+        raise DataError(f"{folder / MANIFEST} is not JSON ({error}): build the index again.") from error
+    if manifest.get("format") != FORMAT or manifest["tokenizer"] != tokenizer():
+        raise DataError(f"{folder} was built by another version of this project: build it again.")
+    for file, facts in manifest["files"].items():
+        found = _facts(folder / file) if (folder / file).exists() else None
+        if found is None:
+            raise DataError(f"the search index {folder} has lost {file}: build it again.")
+        if found != facts:
+            raise DataError(
+                f"{folder / file} has {found['bytes']} bytes and SHA-256 {found['sha256']}, and the index was built "
+                f"with {facts['bytes']} bytes and SHA-256 {facts['sha256']}: build it again."
+            )
+    return manifest
+
+
+def _facts(path: Path) -> dict[str, Any]:
+    return {"bytes": path.stat().st_size, "sha256": sha256(path)}
+
+
+def _flush(place: Path) -> None:
+    descriptor = os.open(place, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

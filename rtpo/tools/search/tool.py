@@ -1,0 +1,199 @@
+"""The search tool: one interface, four backends, one world for all paths of a run (docs/run/search.md)."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+from weakref import WeakKeyDictionary
+
+from rtpo.engines.http_client import RequestSettings
+from rtpo.errors import InfrastructureError, MachineError
+from rtpo.tools.base import Arguments, ToolResult
+from rtpo.tools.search.bm25 import Bm25Backend, Bm25Settings
+from rtpo.tools.search.http import HttpBackend, HttpSettings
+from rtpo.tools.search.replay import KEPT_IN_MEMORY, Backend, Memory, Recording, ReplayBackend, ReplaySettings, Store
+from rtpo.tools.search.text import TEXT_FORMAT, normalise_query
+from rtpo.tools.search.web import MOST_CHARACTERS, MOST_RESULTS, WebBackend, WebSettings
+from rtpo.types import ToolOutcome
+
+SCHEMA = {
+    "type": "function",
+    "function": {
+        "name": "search",
+        "description": "Searches for passages of text about a query. Returns the best of them.",
+        "parameters": {
+            "type": "object",
+            "properties": {"query": {"type": "string", "description": "What to search for."}},
+            "required": ["query"],
+        },
+    },
+}
+
+
+@dataclass(frozen=True)
+class SearchSettings:
+    """Of the search tool.
+
+    results: the most a query is given. characters: of each result's title and text. query_characters: of a query; a
+    longer one is refused. cache: the folder that answers are kept in and read from, one recording for each backend
+    with its settings; null keeps them for as long as the process lives. requests: of http and web. Only the fields of
+    the chosen backend are looked at.
+    """
+
+    backend: Literal["bm25", "http", "web", "replay"] = "bm25"
+    results: int = 3
+    characters: int = 1000
+    query_characters: int = MOST_CHARACTERS
+    cache: str | None = None
+    bm25: Bm25Settings = field(default_factory=Bm25Settings)
+    http: HttpSettings = field(default_factory=HttpSettings)
+    web: WebSettings = field(default_factory=WebSettings)
+    replay: ReplaySettings = field(default_factory=ReplaySettings)
+    requests: RequestSettings = field(default_factory=RequestSettings)
+
+    @property
+    def backends(self) -> tuple[str, ...]:
+        """All that may be asked."""
+        live = self.replay.live if self.backend == "replay" else None
+        return (self.backend,) if live is None else (self.backend, live)
+
+    def problems(self, path: str) -> list[str]:
+        problems = [
+            f"{path}.{name} is {getattr(self, name)}: use 1 or more."
+            for name in ("results", "characters", "query_characters")
+            if getattr(self, name) < 1
+        ]
+        for backend in self.backends:
+            problems += getattr(self, backend).problems(f"{path}.{backend}")
+        if {"http", "web"} & set(self.backends):
+            problems += self.requests.problems(f"{path}.requests")
+        if "web" in self.backends:
+            for name, most in (("results", MOST_RESULTS), ("query_characters", MOST_CHARACTERS)):
+                if getattr(self, name) > most:
+                    problems.append(
+                        f"{path}.{name} is {getattr(self, name)} and the web API takes {most}: use {most} or fewer."
+                    )
+        return problems
+
+    def check(self) -> dict[str, Any]:
+        """Open what answers and try it; returns facts for the manifest. A retriever is asked one query, a web API none.
+        Not for use within an event loop.
+
+        Raises DataError for an index or a recording that cannot be used, ConfigError for a missing key and
+        MachineError for a retriever that does not answer.
+        """
+        world = open_world(self)
+        if "http" in self.backends:
+            retriever = HttpBackend(str(self.http.url), self.requests, self.results, self.characters)
+            try:
+                asyncio.run(retriever.answer("Who wrote Hamlet?"))
+            except InfrastructureError as error:
+                raise MachineError(f"{error}. Start the retriever, or name another search.http.url.") from error
+        return {**world.identity, "cache": "memory" if self.cache is None else "folder"}
+
+
+class SearchTool:
+    """`rtpo.tools.base.Tool` that searches. Those with the same settings share the process's one world, so that a tool
+    costs nothing to make."""
+
+    def __init__(self, settings: SearchSettings) -> None:
+        self.world = open_world(settings)
+
+    @property
+    def schema(self) -> Mapping[str, Any]:
+        return SCHEMA
+
+    async def call(self, arguments: Arguments, earlier: Sequence[Arguments]) -> ToolResult:
+        """Raises InfrastructureError when the backend cannot answer, DataError for a query that a replayed recording
+        should have."""
+        return await self.world.call(arguments["query"])
+
+
+class SearchWorld:
+    """What is found, by query.
+
+    A query is normalised, and has one answer for as long as the cache lives: equal queries in flight make one request,
+    and of two answers the first that was kept is everyone's. An answer that was not had is not kept. Usable in any
+    event loop, one after another.
+
+    counts: of `calls`, those `refused`, those answered from what was `kept`, those the backend was `asked`, and those
+    a replayed recording `missed`.
+    """
+
+    def __init__(self, settings: SearchSettings) -> None:
+        self._settings = settings
+        self.counts: Counter[str] = Counter()
+        self._backend = _open_backend(settings, settings.backend, self.counts)
+        self.identity: Mapping[str, Any] = {"text_format": TEXT_FORMAT, **self._backend.identity}
+        self._store: Store
+        if settings.cache is None:
+            # a live backend may answer otherwise the second time: there, all is kept
+            self._store = Memory(KEPT_IN_MEMORY if self._backend.is_fixed else None)
+        else:
+            self._store = Recording(Path(settings.cache), self.identity)
+        self._asking: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, asyncio.Task[str]]] = WeakKeyDictionary()
+
+    async def call(self, query: str) -> ToolResult:
+        query = normalise_query(query)
+        self.counts["calls"] += 1
+        why = self._refusal(query)
+        if why:
+            self.counts["refused"] += 1
+            return ToolResult(ToolOutcome.REFUSED, why)
+        return ToolResult(ToolOutcome.OK, await self._shared(query))
+
+    def _refusal(self, query: str) -> str:
+        most = self._settings.query_characters
+        if not query:
+            return "The query is empty: give words to search for."
+        if len(query) > most:
+            return f"The query has {len(query)} characters: use {most} or fewer."
+        return self._backend.refusal(query)
+
+    async def _shared(self, query: str) -> str:
+        loop = asyncio.get_running_loop()
+        asking = self._asking.setdefault(loop, {})
+        if query in asking:
+            self.counts["kept"] += 1
+        else:
+            asking[query] = loop.create_task(self._ask(query))
+            asking[query].add_done_callback(lambda task: _forget(asking, query, task))
+        # a caller that is cancelled leaves the others their answer
+        return await asyncio.shield(asking[query])
+
+    async def _ask(self, query: str) -> str:
+        text = await self._store.get(query)
+        if text is not None:
+            self.counts["kept"] += 1
+            return text
+        self.counts["asked"] += 1
+        return await self._store.keep(query, await self._backend.answer(query))
+
+
+def _forget(asking: dict[str, asyncio.Task[str]], query: str, task: asyncio.Task[str]) -> None:
+    del asking[query]
+    if not task.cancelled():
+        task.exception()  # looked at, where no caller is left to
+
+
+@cache
+def open_world(settings: SearchSettings) -> SearchWorld:
+    """The process's one world with these settings. Raises as `SearchSettings.check` does for what is not there."""
+    return SearchWorld(settings)
+
+
+def _open_backend(settings: SearchSettings, name: str, counts: Counter[str]) -> Backend:
+    """Of settings without problems."""
+    if name == "bm25":
+        return Bm25Backend(Path(str(settings.bm25.index)), settings.results, settings.characters)
+    if name == "http":
+        return HttpBackend(str(settings.http.url), settings.requests, settings.results, settings.characters)
+    if name == "web":
+        return WebBackend(settings.web, settings.requests, settings.results, settings.characters)
+    replay = settings.replay
+    assert replay.on_miss is not None
+    live = None if replay.live is None else _open_backend(settings, replay.live, counts)
+    return ReplayBackend(Path(str(replay.file)), replay.on_miss, live, counts)
