@@ -1,6 +1,9 @@
-"""The protocol of an environment: reset, step, snapshot, restore, grade."""
+"""The protocol of an environment, and the descriptor that the file of each ends with."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from operator import attrgetter
+from pathlib import Path
 from typing import Any, Protocol
 
 from rtpo.types import Feedback, Grade, Opening, Snapshot, StopReason, Task
@@ -60,3 +63,17 @@ class Env(Protocol):
     async def grade(self) -> Grade:
         """The reward of the ended episode. An episode cut off at its turn limit is graded too."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """make: a fresh environment, from its settings and K. read: the tasks of a data file; raises DataError naming the
+    line. generate: `count` tasks of a split, (split, count, seed); None where tasks come from files alone. split_key:
+    what a task's split is a function of (`rtpo.core.splits`), wherever the task comes from. settings: the type of its
+    settings."""
+
+    make: Callable[[Any, int], Env]
+    read: Callable[[Path], list[Task]]
+    generate: Callable[[str, int, int], list[Task]] | None = None
+    split_key: Callable[[Task], str] = attrgetter("question")
+    settings: type[Settings] = NoSettings

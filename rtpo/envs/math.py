@@ -4,6 +4,8 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Any
 
+from rtpo.data.records import read_records
+from rtpo.envs.base import Environment
 from rtpo.envs.tool_env import ToolEnv
 from rtpo.rewards.grading import GRADER, MathGrader
 from rtpo.tools.python.tool import PythonSettings, PythonTool
@@ -45,3 +47,6 @@ class MathEnv(ToolEnv):
 
     async def _grade_answer(self, task: Task, answer: str) -> Grade:
         return await asyncio.to_thread(self._grader.grade, task.answer, answer)
+
+
+ENVIRONMENT = Environment(MathEnv, read_records, settings=MathSettings)

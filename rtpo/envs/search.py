@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from rtpo.data.records import read_records
+from rtpo.envs.base import Environment
 from rtpo.envs.math import calls_problems, limits_told
 from rtpo.envs.tool_env import ToolEnv
 from rtpo.rewards.qa_reward import QAReward, QASettings
@@ -49,3 +51,6 @@ class SearchEnv(ToolEnv):
 
     async def _grade_answer(self, task: Task, answer: str) -> Grade:
         return await self._reward.grade(task.question, task.answer, answer)
+
+
+ENVIRONMENT = Environment(SearchEnv, read_records, settings=SearchEnvSettings)

@@ -65,8 +65,8 @@ def check_splits(env: str, train: Sequence[Task], held_out: Sequence[Task], task
     if shared:
         raise DataError(
             f"task.train and task.held_out share {len(shared)} problem(s), such as {min(shared)!r}: take them out of "
-            f"one of the two, or choose another split or file. What tells problems of {env} apart is its split_key in "
-            "rtpo/envs/__init__.py."
+            f"one of the two, or choose another split or file. What tells problems of {env} apart is the split_key of "
+            "its ENVIRONMENT in rtpo/envs."
         )
     if len(train) < tasks_per_step:
         raise DataError(

@@ -18,6 +18,7 @@ from rtpo.envs.airline.package import load_package
 from rtpo.envs.airline.statistics import TOO_MANY_ERRORS
 from rtpo.envs.airline.tasks import read_splits, read_wanted
 from rtpo.envs.airline.users import Said, Scenario, ServerSettings, User, open_user
+from rtpo.envs.base import Environment
 from rtpo.errors import ConfigError, DataError
 from rtpo.tools.protocol import (
     CLOSE,
@@ -250,3 +251,8 @@ def official_tasks(split: str, count: int, seed: int) -> list[Task]:
     if count > len(ids):
         raise DataError(f"tau3-airline has {len(ids)} tasks in {split}, and {count} were asked for: ask for fewer")
     return [by_id[identity] for identity in ids[:count]]
+
+
+ENVIRONMENT = Environment(
+    lambda settings, max_turns: AirlineEnv(settings), read_airline, official_tasks, settings=AirlineSettings
+)

@@ -4,8 +4,9 @@ import hashlib
 import json
 from dataclasses import dataclass, replace
 
+from rtpo.envs.base import Environment
 from rtpo.envs.booking.database import Database, Record, base
-from rtpo.envs.booking.tasks import POLICY, gold, wish_of
+from rtpo.envs.booking.tasks import POLICY, generate, gold, read_tasks, split_key, wish_of
 from rtpo.envs.booking.tools import TOOLS, TRANSFER, ToolError
 from rtpo.envs.booking.user import answer
 from rtpo.tools.protocol import CUT, Call, Malformed, encodable, parse_calls, refusal, visible_text, whole_calls
@@ -136,3 +137,6 @@ class BookingEnv:
         if self._task is None:
             raise RuntimeError("the environment has no episode: reset or restore it first")
         return self._task
+
+
+ENVIRONMENT = Environment(lambda settings, max_turns: BookingEnv(), read_tasks, generate, split_key)

@@ -1,7 +1,8 @@
 """The toy knowledge environment: a search tool that answers one query a call, sometimes beside the point."""
 
+from rtpo.envs.base import Environment
 from rtpo.envs.toy.env import Exchange, ToyEnv
-from rtpo.envs.toy.knowledge_problems import ENTITIES, RELATIONS, parse_question
+from rtpo.envs.toy.knowledge_problems import ENTITIES, RELATIONS, parse_question, problems, read_problems
 from rtpo.types import Task
 
 Query = tuple[str, str]
@@ -34,3 +35,11 @@ class ToyKnowledgeEnv(ToyEnv):
     def _read_answer(self, boxed: str) -> str | None:
         words = boxed.split()
         return words[0] if len(words) == 1 and words[0] in ENTITIES else None
+
+
+ENVIRONMENT = Environment(
+    lambda settings, max_turns: ToyKnowledgeEnv(),
+    read_problems,
+    problems,
+    lambda task: parse_question(task.question).key,
+)

@@ -2,8 +2,9 @@
 
 import re
 
+from rtpo.envs.base import Environment
 from rtpo.envs.toy.env import Exchange, ToyEnv
-from rtpo.envs.toy.math_problems import calculate
+from rtpo.envs.toy.math_problems import calculate, parse_question, problems, read_problems
 from rtpo.types import Task
 
 _OPERATION = re.compile(r"\s*([0-9]{1,2})\s+([-+*])\s+([0-9]{1,2})\s*")
@@ -25,3 +26,11 @@ class ToyMathEnv(ToyEnv):
     def _read_answer(self, boxed: str) -> int | None:
         number = _NUMBER.fullmatch(boxed)
         return int(number[1]) if number else None
+
+
+ENVIRONMENT = Environment(
+    lambda settings, max_turns: ToyMathEnv(),
+    read_problems,
+    problems,
+    lambda task: parse_question(task.question).key,
+)
