@@ -17,50 +17,30 @@ from pathlib import Path
 
 from rtpo.run.command import Parser, command, whole
 
-from analysis import evaluations
-from analysis.evaluations import Sample, graded, load_evaluation
-from analysis.paper.quantities import part
+from analysis.evaluation import Sample, graded, graded_first_paths, held_out, load_evaluation, part
+from analysis.paper.quantities import EARLY_TURNS, ratio
 from analysis.records import Run, load_run, read_lines
-from analysis.tables import FORMATS, NO_VALUE, Table, number
-from rtpo.envs.airline.statistics import Episode, held_out, tool_use, trunks, writing
+from analysis.tables import FORMATS, Table, number
 from rtpo.envs.airline.tasks import read_wanted
 from rtpo.errors import DataError
 from rtpo.run import archives
 
-PATHS = "paths.jsonl"
+FAILED = tuple((f"Failed within {'turn 1' if k == 1 else f'{k} turns'}, %", f"failed_{k}") for k in EARLY_TURNS)
+"""title and quantity"""
 
 
-def first_paths(run: Run) -> list[Sample]:
-    """The graded ones: what could not be graded is no failure. Raises DataError for a run without them, and for one
-    whose version kept none."""
-    if PATHS not in run.manifest["files"]:
-        raise DataError(f"{run.folder} has no {PATHS}: it was made before runs kept it. Run it again.")
-    found = graded(evaluations.first_paths(run))
-    if not found:
-        raise DataError(f"{run.folder} has no graded path that began at a task: nothing was trained.")
-    return found
-
-
-def parts(found: Sequence[Sample], points: int) -> list[list[Episode]]:
-    """`points` parts as equal as can be, in order. Raises DataError for more parts than paths."""
+def _parts(folder: Path, points: int) -> list[Sequence[Sample]]:
+    """A run's first paths in `points` parts as equal as can be. Raises DataError for more parts than paths."""
+    found = graded_first_paths(_run(folder))
     if not 1 <= points <= len(found):
         raise DataError(f"--points is {points} and there are {len(found)} graded first paths: use 1 to {len(found)}.")
-    return [[_episode(one) for one in part(found, place, points)] for place in range(1, points + 1)]
+    return [part(found, place, points) for place in range(1, points + 1)]
 
 
-def _episode(one: Sample) -> Episode:
-    """Of a graded sample."""
-    return Episode(
-        task=one.unit,
-        success=bool(one.success),
-        turns=one.turns,
-        ended=one.ended,
-        cut=one.cut,
-        tokens=one.tokens,
-        executed=one.ok,
-        failed=one.attempted - one.ok,
-        writes=one.writes,
-    )
+def _value(samples: Sequence[Sample], quantity: str, digits: int | None) -> str:
+    """A share in percent; a mean with so many digits."""
+    found = ratio(quantity, samples)
+    return _percent(found) if digits is None else number(found, digits)
 
 
 def _run(folder: Path) -> Run:
@@ -79,49 +59,44 @@ def _check_finished(folder: Path, what: str) -> None:
 
 
 def trunk_table(folder: Path) -> Table:
-    outcome = trunks([_episode(one) for one in first_paths(_run(folder))])
+    found = graded_first_paths(_run(folder))
+    shown = (
+        ("Task success, %", "success", None),
+        *((title, quantity, None) for title, quantity in FAILED),
+        ("No terminal signal, %", "no_signal", None),
+        ("Length on average, turns", "turns", 2),
+    )
     rows = [
-        ("Paths", number(outcome.episodes, 0)),
-        ("Task success, %", _percent(outcome.success)),
-        *((f"Failed within {_turns(k)}, %", _percent(share)) for k, share in outcome.failed_within.items()),
-        ("No terminal signal, %", _percent(outcome.no_signal)),
-        ("Length on average, turns", number(outcome.turns, 2)),
+        ("Paths", number(len(found), 0)),
+        *((title, _value(found, quantity, digits)) for title, quantity, digits in shown),
     ]
     return _table("trunks", ("Of all first paths", "Result"), rows, f"How the first paths of {folder.name} ended.")
 
 
 def failure_table(folder: Path, points: int) -> Table:
-    columns = [trunks(episodes) for episodes in parts(first_paths(_run(folder)), points)]
-    within = [
-        (f"Failed within {_turns(k)}, %", [_percent(column.failed_within[k]) for column in columns])
-        for k in columns[0].failed_within
-    ]
+    columns = _parts(folder, points)
+    shown = (
+        ("Success, %", "success", None),
+        ("Ended normally and failed, %", "ended_failed", None),
+        ("No terminal signal, %", "no_signal", None),
+        *((title, quantity, None) for title, quantity in FAILED),
+        ("Turns of a success on average", "success_turns", 2),
+        ("Turns of a failure on average", "failed_turns", 2),
+    )
     rows = [
-        ("Paths", [number(column.episodes, 0) for column in columns]),
-        ("Success, %", [_percent(column.success) for column in columns]),
-        ("Ended normally and failed, %", [_percent(column.ended_failure) for column in columns]),
-        ("No terminal signal, %", [_percent(column.no_signal) for column in columns]),
-        *within,
-        ("Turns of a success on average", [_number(column.success_turns, 2) for column in columns]),
-        ("Turns of a failure on average", [_number(column.failure_turns, 2) for column in columns]),
+        ("Paths", *(number(len(column), 0) for column in columns)),
+        *((title, *(_value(column, quantity, digits) for column in columns)) for title, quantity, digits in shown),
     ]
     caption = f"How the first paths of {folder.name} ended, over training."
-    return _table("failures", ("", *_places(points)), [(title, *cells) for title, cells in rows], caption)
+    return _table("failures", ("", *_places(points)), rows, caption)
 
 
 def budget_table(folder: Path, points: int) -> Table:
-    rows = []
-    for place, episodes in zip(_places(points), parts(first_paths(_run(folder)), points), strict=True):
-        use = tool_use(episodes)
-        rows.append(
-            (
-                place,
-                _percent(sum(episode.success for episode in episodes) / len(episodes)),
-                number(use.calls_per_episode, 2),
-                _percent(use.execution),
-                number(sum(episode.tokens for episode in episodes) / len(episodes), 1),
-            )
-        )
+    shown = (("success", None), ("calls_each", 2), ("execution", None), ("tokens_each", 1))
+    rows = [
+        (place, *(_value(found, quantity, digits) for quantity, digits in shown))
+        for place, found in zip(_places(points), _parts(folder, points), strict=True)
+    ]
     header = ("Training", "Success, %", "Calls a path", "Calls executed well, %", "Tokens a path")
     return _table("budget", header, rows, f"Success, tool use and tokens of the first paths of {folder.name}.")
 
@@ -169,34 +144,38 @@ def _first_samples(folder: Path) -> list[Sample]:
 
 def airline_table(folder: Path, tasks: Path) -> Table:
     """The held-out episodes after training, beside an agent that does nothing."""
-    found = [_episode(one) for one in graded(evaluations.held_out(_run(folder)))]
+    found = graded(held_out(_run(folder)))
     wanted = read_wanted(tasks / "tasks.json")
-    ids = {episode.task: episode.task.rpartition("/")[2] for episode in found}
+    ids = {one.unit: one.unit.rpartition("/")[2] for one in found}
     unknown = [task for task, one in ids.items() if one not in wanted]
     if not found or unknown:
         raise DataError(
             f"{folder} has no held-out episode of the airline." * (not found)
             or f"{unknown[0]} of {folder} is no task of {tasks}: give the folder of the tasks that it was evaluated on."
         )
-    needs_write = frozenset(task for task, one in ids.items() if wanted[one].needs_write)
-    no_op = frozenset(task for task, one in ids.items() if wanted[one].no_op_scores)
-    score, use, shown = held_out(found), tool_use(found), writing(found, needs_write, no_op)
+    no_op = {task for task, one in ids.items() if wanted[one].no_op_scores}
+    writing = [one for one in found if wanted[ids[one.unit]].needs_write]
+    wins = [one for one in found if one.success]
+    attempted, executed = (sum(getattr(one, key) for one in found) for key in ("attempted", "ok"))
     rows = [
-        ("Pass@1, %", _percent(score.pass_at_1)),
-        ("Pass@1 of doing nothing, %", _percent(shown.no_op)),
-        ("Pass@1 on tasks that need a write, %", _percent(shown.write_required)),
-        ("Pass@4, %", _percent(score.pass_at_k)),
-        ("Pass^4, %", _percent(score.pass_hat_k)),
-        ("Normal termination, %", _percent(score.ended)),
-        ("Generation truncation, %", _percent(score.cut)),
-        ("Response tokens on average", number(score.tokens, 1)),
-        ("Attempted calls", number(use.attempted, 0)),
-        ("Executed calls", number(use.executed, 0)),
-        ("Calls with an error", number(use.failed, 0)),
-        ("Execution success, %", _percent(use.execution)),
-        ("Response tokens a success", _number(use.tokens_per_success, 1)),
-        ("Writes attempted an episode", number(shown.writes_per_episode, 2)),
-        ("Successes on tasks where doing nothing scores, %", _percent(shown.successes_by_no_op)),
+        ("Pass@1, %", _value(found, "pass_at_1", None)),
+        ("Pass@1 of doing nothing, %", _percent(len(no_op) / len(ids))),
+        ("Pass@1 on tasks that need a write, %", _value(writing, "success", None)),
+        ("Pass@4, %", _value(found, "pass_at_4", None)),
+        ("Pass^4, %", _value(found, "pass_all_4", None)),
+        ("Normal termination, %", _value(found, "ended", None)),
+        ("Generation truncation, %", _value(found, "cut", None)),
+        ("Response tokens on average", _value(found, "tokens_each", 1)),
+        ("Attempted calls", number(attempted, 0)),
+        ("Executed calls", number(executed, 0)),
+        ("Calls with an error", number(attempted - executed, 0)),
+        ("Execution success, %", _value(found, "execution", None)),
+        ("Response tokens a success", _value(found, "tokens_per_success", 1)),
+        ("Writes attempted an episode", _value(found, "writes_each", 2)),
+        (
+            "Successes on tasks where doing nothing scores, %",
+            _percent(sum(one.unit in no_op for one in wins) / len(wins) if wins else float("nan")),
+        ),
     ]
     return _table("airline", ("Held-out", "Result"), rows, f"The held-out airline episodes of {folder.name}.")
 
@@ -209,16 +188,8 @@ def _places(points: int) -> tuple[str, ...]:
     return tuple(f"{place}/{points}" for place in range(1, points + 1))
 
 
-def _turns(k: int) -> str:
-    return "turn 1" if k == 1 else f"{k} turns"
-
-
-def _percent(share: float | None) -> str:
-    return NO_VALUE if share is None else number(share, 2, scale=100)
-
-
-def _number(value: float | None, digits: int) -> str:
-    return NO_VALUE if value is None else number(value, digits)
+def _percent(share: float) -> str:
+    return number(share, 2, scale=100)
 
 
 def _of(count: int, total: int) -> str:

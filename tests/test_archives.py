@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from synthetic_runs import write_realistic_run
 
-from analysis.evaluations import load_evaluation
+from analysis.evaluation import load_evaluation
 from analysis.records import incomplete_runs, load_run, load_runs
 from experiments.maintenance import pack as command
 from experiments.maintenance.pack import main, pack, unpack

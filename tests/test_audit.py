@@ -11,8 +11,7 @@ from synthetic_runs import write_evaluation, write_manifest, write_run
 
 from analysis import audit
 from experiments.maintenance.pack import pack
-from rtpo.envs.airline.statistics import TOO_MANY_ERRORS
-from rtpo.envs.airline.tasks import WRITES
+from rtpo.envs.airline.tasks import TOO_MANY_ERRORS, WRITES
 from rtpo.run import archives
 
 AIRLINE_TASKS = Path(__file__).parent / "fixtures" / "airline"

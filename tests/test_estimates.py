@@ -18,12 +18,12 @@ from analysis.estimates import (
     mean,
     p_value,
 )
-from analysis.evaluations import Sample
+from analysis.evaluation import Sample, part
 from analysis.intervals import interval
 from analysis.paper import formulas
 from analysis.paper.comparisons import printed_differences
 from analysis.paper.numbers import load_paper
-from analysis.paper.quantities import QUANTITIES, cells_in_order, cells_of, part
+from analysis.paper.quantities import QUANTITIES, cells_in_order, cells_of
 from analysis.paper.reproduction import load_reproduction
 from rtpo.errors import DataError
 

@@ -1,10 +1,15 @@
 """An evaluation's figures, on lines made by hand."""
 
+from itertools import combinations
+from math import comb
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from analysis.evaluation import NO_VALUE, QA_SCORES, summarise, table
+from analysis.evaluation import NO_VALUE, QA_SCORES, pass_at_k, pass_hat_k, summarise, table
 from rtpo.rewards.alarm import MOST_UNGRADABLE
 
 
@@ -46,6 +51,21 @@ def test_pass_at_1_k_and_hat_k_on_a_table_made_by_hand() -> None:
     low, high = summary["pass@1_interval"]
     assert 0 <= low < summary["pass@1"] < high <= 1
     assert summary["notes"] == []
+
+
+@settings(deadline=None)
+@given(st.integers(1, 7).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n), st.integers(1, n))))
+def test_estimates_are_means_over_all_ways_to_take_k(case: tuple[int, int, int]) -> None:
+    n, c, k = case
+    draws = list(combinations([1] * c + [0] * (n - c), k))
+    assert pass_at_k(n, c, k) == pytest.approx(np.mean([max(draw) for draw in draws]))
+    assert pass_hat_k(n, c, k) == pytest.approx(np.mean([min(draw) for draw in draws]))
+
+
+def test_large_counts_are_exact() -> None:
+    """Binomials of hundreds of samples are beyond floating point; their quotient is not."""
+    assert pass_hat_k(2000, 700, 500) == pytest.approx(float(f"{comb(700, 500) * 10**400 // comb(2000, 500)}e-400"))
+    assert pass_at_k(2000, 1, 500) == pytest.approx(500 / 2000, rel=1e-9)
 
 
 def test_the_order_of_the_lines_does_not_matter() -> None:

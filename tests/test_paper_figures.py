@@ -278,8 +278,6 @@ def test_fewer_paths_than_fifths_are_not_drawn_and_named(
     assert figure.axes[0].lines[0].get_ydata().tolist() == [100] * 5
     assert footnote(figure).startswith("Profile toy; seeds: 1.")
     assert f"Left out, {why}." in footnote(figure)
-    with pytest.raises(DataError, match="there are 4 graded first paths"):
-        curves.over_first_paths(RunGroup("rtpo", found.left_out[0].short), curves.USE["tokens"])
 
 
 def test_group_sizes_are_set_side_by_side(tmp_path: Path) -> None:

@@ -7,10 +7,9 @@ import numpy as np
 import pandas as pd
 
 from analysis import measures
-from analysis.audit import first_paths, parts
-from analysis.paper.quantities import RUN_QUANTITIES, run_cells
+from analysis.evaluation import graded_first_paths, part
+from analysis.paper.quantities import RUN_QUANTITIES, ratio, run_cells
 from analysis.records import Run, RunGroup
-from rtpo.envs.airline.statistics import EARLY_TURNS, Episode, Trunks, tool_use, trunks
 
 FIFTHS = 5
 """parts of the training that first paths are counted in"""
@@ -55,38 +54,14 @@ def ratio_of(kl: pd.DataFrame) -> pd.DataFrame:
     return kl.assign(**{name: np.exp(-values) for name, values in swapped.items()})
 
 
-USE: Mapping[str, Callable[[Sequence[Episode]], float | None]] = {
-    "tokens": lambda paths: sum(path.tokens for path in paths) / len(paths),
-    "calls": lambda paths: tool_use(paths).calls_per_episode,
-    "execution": lambda paths: tool_use(paths).execution,
-}
-"""tokens and tool calls a path, and the share of calls that were executed well"""
-
-
-def _outcome(value: Callable[[Trunks], float]) -> Callable[[Sequence[Episode]], float | None]:
-    return lambda paths: value(trunks(paths))
-
-
-OUTCOMES: Mapping[str, Callable[[Sequence[Episode]], float | None]] = {
-    "success": _outcome(lambda found: found.success),
-    "ended_failure": _outcome(lambda found: found.ended_failure),
-    "no_signal": _outcome(lambda found: found.no_signal),
-}
-"""shares of the paths by how they ended"""
-FAILED_WITHIN: Mapping[int, Callable[[Sequence[Episode]], float | None]] = {
-    k: _outcome(lambda found, k=k: found.failed_within[k])  # type: ignore[misc]
-    for k in EARLY_TURNS
-}
-"""shares of the paths that failed within so many turns"""
-
-
-def over_first_paths(group: RunGroup, value: Callable[[Sequence[Episode]], float | None]) -> pd.DataFrame:
-    """What `value` gives for each fifth of a run's graded first paths, in the order of training: x, the fifth from 1;
-    mean, low and high over the runs.
-
-    Raises DataError for a run with fewer than five of them, or whose version kept none.
-    """
-    return over_runs([_fifths(run, value) for run in group.runs])
+def over_first_paths(group: RunGroup, quantity: str) -> pd.DataFrame:
+    """A quantity of each fifth of a run's graded first paths, in the order of training: x, the fifth from 1; mean, low
+    and high over the runs. Raises DataError for a run that has none, or whose version kept none."""
+    places = range(1, FIFTHS + 1)
+    return over_runs(
+        pd.Series([ratio(quantity, part(found, place, FIFTHS)) for place in places], places, dtype=float)
+        for found in map(graded_first_paths, group.runs)
+    )
 
 
 def over_runs(curves: Iterable[pd.Series]) -> pd.DataFrame:
@@ -131,8 +106,3 @@ def _ties(run: Run, k: int) -> pd.Series:
         tied = sum(update["rows"] * update["zero_advantage"][f"turn_{k}"] for update in updates)
         values[int(step["step"])] = tied / rows if rows else float("nan")
     return pd.Series(values, dtype=float)
-
-
-def _fifths(run: Run, value: Callable[[Sequence[Episode]], float | None]) -> pd.Series:
-    values = [value(paths) for paths in parts(first_paths(run), FIFTHS)]
-    return pd.Series([float("nan") if one is None else one for one in values], range(1, len(values) + 1), dtype=float)

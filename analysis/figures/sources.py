@@ -13,8 +13,7 @@ from pathlib import Path
 import yaml
 from hydra import compose, initialize_config_dir
 
-from analysis.audit import PATHS
-from analysis.evaluations import first_paths, graded
+from analysis.evaluation import PATHS, first_paths, graded
 from analysis.figures.curves import FIFTHS
 from analysis.labels import Style, styles
 from analysis.paper.launching import commands

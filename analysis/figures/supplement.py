@@ -30,6 +30,7 @@ from analysis.figures.shared import (
 )
 from analysis.figures.sources import Source
 from analysis.labels import BLACK, BLUE, GREEN, LINES, MARKERS, ORANGE, VERMILION, Line, Style
+from analysis.paper.quantities import EARLY_TURNS
 from analysis.plots import ONE_COLUMN, beside, draw_curve, letter, panels
 from analysis.records import Run, RunGroup
 
@@ -38,20 +39,20 @@ LEAST_SPAN = 0.1
 """of an axis that need not begin at 0, as a part of its greatest value"""
 OUTCOMES: dict[str, tuple[str, str, Line]] = {
     "success": ("success", BLUE, "-"),
-    "ended_failure": ("ended and failed", VERMILION, "--"),
+    "ended_failed": ("ended and failed", VERMILION, "--"),
     "no_signal": ("no terminal signal", BLACK, ":"),
 }
 
 
 def budget(rows: Rows, source: Source) -> Figure:
     """Tokens and calls a first path, and calls executed well, by fifth of the training: a row a task."""
-    shown = {"tokens": "tokens a path", "calls": "calls a path", "execution": "calls executed well, %"}
+    shown = {"tokens_each": "tokens a path", "calls_each": "calls a path", "execution": "calls executed well, %"}
     figure, axes = panels(len(rows.drawn), len(shown), height=1.9)
     for line, row in enumerate(rows.drawn.values()):
         for column, (key, what) in enumerate(shown.items()):
             panel = axes[line][column]
             for group, look, place in in_order(row):
-                curve = curves.over_first_paths(group, curves.USE[key])
+                curve = curves.over_first_paths(group, key)
                 x = curve["x"] + beside(place, len(row.groups))
                 values = percent(curve) if key == "execution" else curve
                 draw_curve(panel, x, values, look, range(len(curve)), width(group))
@@ -67,26 +68,21 @@ def budget(rows: Rows, source: Source) -> Figure:
 def failures(rows: Rows, source: Source) -> Figure:
     """How RTPO's trunks end, and how many failed early, by fifth of the training: a row a task."""
     figure, axes = panels(len(rows.drawn), 2, height=1.9)
-    early = _early_looks()
+    ends, early = _outcome_looks(), _early_looks()
     for line, row in enumerate(rows.drawn.values()):
         (group,) = row.groups
-        for column, (what, values) in enumerate(
-            (
-                ("how trunks end", {_outcome_look(key): value for key, value in curves.OUTCOMES.items()}),
-                ("failed early", {early[k]: value for k, value in curves.FAILED_WITHIN.items()}),
-            )
-        ):
+        for column, (what, quantities) in enumerate((("how trunks end", ends), ("failed early", early))):
             panel = axes[line][column]
-            for place, (look, value) in enumerate(values.items()):
-                curve = curves.over_first_paths(group, value)
-                x = curve["x"] + beside(place, len(values))
+            for place, (quantity, look) in enumerate(quantities.items()):
+                curve = curves.over_first_paths(group, quantity)
+                x = curve["x"] + beside(place, len(quantities))
                 draw_curve(panel, x, percent(curve), look, range(len(curve)))
             panel.set_title(f"{letter(2 * line + column)} {row.title}: {what}")
             # room for marks at 0
             panel.set_ylim(bottom=-0.04 * panel.get_ylim()[1])
             fifths(panel)
         axes[line][0].set_ylabel("Share of trunks, %")
-    shown = [*map(_outcome_look, OUTCOMES), *early.values()]
+    shown = [*ends.values(), *early.values()]
     entries: list[Entry] = [(handle(look, 1.1), look.title) for look in shown]
     # the fourth of the first row
     entries[len(OUTCOMES) : len(OUTCOMES)] = band(rows, SEEDS) or [(Line2D([], [], linestyle=""), "")]
@@ -153,15 +149,18 @@ def _times(scale: float, values: Range) -> Range:
     return mean, low, high
 
 
-def _outcome_look(key: str) -> Style:
-    title, colour, line = OUTCOMES[key]
-    place = list(OUTCOMES).index(key)
-    return Style(place, title, colour, MARKERS[place], line)
+def _outcome_looks() -> dict[str, Style]:
+    return {
+        quantity: Style(place, title, colour, MARKERS[place], line)
+        for place, (quantity, (title, colour, line)) in enumerate(OUTCOMES.items())
+    }
 
 
-def _early_looks() -> dict[int, Style]:
+def _early_looks() -> dict[str, Style]:
     colours = (BLUE, VERMILION, GREEN, ORANGE)
     return {
-        k: Style(k, f"failed within turn {k}" if k == 1 else f"failed within {k} turns", colour, marker, line)
-        for k, colour, marker, line in zip(curves.FAILED_WITHIN, colours, MARKERS[3:], LINES, strict=False)
+        f"failed_{k}": Style(
+            k, f"failed within turn {k}" if k == 1 else f"failed within {k} turns", colour, marker, line
+        )
+        for k, colour, marker, line in zip(EARLY_TURNS, colours, MARKERS[3:], LINES, strict=False)
     }

@@ -5,18 +5,20 @@ What could not be graded is left out of all of them, and counted.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import comb
 from typing import Any
 
 import numpy as np
 
 from analysis.estimates import Cells
-from analysis.evaluations import Sample, graded
+from analysis.evaluation import Sample, graded, pass_at_k, pass_hat_k
 from analysis.measures import training_seconds
 from analysis.records import Run
-from rtpo.envs.airline.statistics import EARLY_TURNS, SAMPLES
 from rtpo.errors import DataError
 
+EARLY_TURNS = (1, 2, 3, 5)
+"""turns within which failures are counted"""
+SAMPLES = 4
+"""episodes of an airline test task; k of P@k and Pass^k"""
 POINTS = 100.0
 HOUR = 3600.0
 Pair = tuple[float, float]
@@ -55,26 +57,13 @@ def _sum(value: Callable[[Sample], float]) -> Callable[[Sequence[Sample]], Pair]
     return lambda samples: (float(sum(map(value, samples))), 1.0)
 
 
-def _all_of(k: int, right: bool) -> Callable[[Sequence[Sample]], Pair]:
-    """Unbiased (rtpo/evaluation/estimators.py): of k samples all are right, or none is. No value with fewer than k."""
-
-    def of(samples: Sequence[Sample]) -> Pair:
-        if len(samples) < k:
-            return 0.0, 0.0
-        part = sum(bool(one.success) == right for one in samples)
-        return comb(part, k) / comb(len(samples), k), 1.0
-
-    return of
-
-
-def _one_of(k: int) -> Callable[[Sequence[Sample]], Pair]:
-    none = _all_of(k, right=False)
-
-    def of(samples: Sequence[Sample]) -> Pair:
-        above, below = none(samples)
-        return below - above, below
-
-    return of
+def _of_samples(estimator: Callable[[int, int, int], float], k: int) -> Callable[[Sequence[Sample]], Pair]:
+    """No value with fewer than k samples."""
+    return lambda samples: (
+        (estimator(len(samples), sum(bool(one.success) for one in samples), k), 1.0)
+        if len(samples) >= k
+        else (0.0, 0.0)
+    )
 
 
 def _qa(name: str) -> Callable[[Sequence[Sample]], Pair]:
@@ -109,8 +98,8 @@ def _count(title: str, unit: str, value: Callable[[Sample], float]) -> Quantity:
 
 QUANTITIES: Mapping[str, Quantity] = {
     "pass_at_1": _points("accuracy", _mean(_success)),
-    "pass_at_4": _points("P@4", _one_of(SAMPLES)),
-    "pass_all_4": _points("Pass^4", _all_of(SAMPLES, right=True)),
+    "pass_at_4": _points("P@4", _of_samples(pass_at_k, SAMPLES)),
+    "pass_all_4": _points("Pass^4", _of_samples(pass_hat_k, SAMPLES)),
     "f1": _points("F1", _qa("f1")),
     "span_f1": _points("span F1", _qa("span_f1")),
     "hit_rate": _points("hit rate", _qa("output_hit")),
@@ -216,10 +205,10 @@ def _table(
     return Cells(sums[0], sums[1], seeds, units, len(used), scale, quantity.share, ungraded)
 
 
-def part(samples: Sequence[Sample], place: int, of: int) -> Sequence[Sample]:
-    """The `place`-th, from 1, of `of` parts of the graded samples as equal as can be, in their order."""
-    there = graded(samples)
-    return there[round(len(there) * (place - 1) / of) : round(len(there) * place / of)]
+def ratio(name: str, samples: Sequence[Sample]) -> float:
+    """A quantity of one run's episodes, not scaled; NaN where there is none."""
+    cells = cells_of(QUANTITIES[name], [samples], (0,), "")
+    return float(cells.above.sum() / cells.below.sum()) if cells.below.any() else float("nan")
 
 
 # of a run

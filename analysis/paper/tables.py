@@ -20,7 +20,7 @@ from hydra import compose, initialize_config_dir
 
 from analysis import since
 from analysis.estimates import Cells, Estimate, estimate, exact
-from analysis.evaluations import (
+from analysis.evaluation import (
     Evaluation,
     Sample,
     check_alike,
@@ -29,6 +29,7 @@ from analysis.evaluations import (
     held_out,
     incomplete_evaluations,
     load_evaluation,
+    part,
 )
 from analysis.paper import formulas, launching
 from analysis.paper.numbers import TEXT
@@ -38,7 +39,6 @@ from analysis.paper.quantities import (
     Quantity,
     cells_in_order,
     cells_of,
-    part,
     run_cells,
     seeds_of,
 )

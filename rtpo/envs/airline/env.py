@@ -15,8 +15,7 @@ from typing import Any, Literal
 
 from rtpo.envs.airline.desk import Changes, Desk, open_desk
 from rtpo.envs.airline.package import load_package
-from rtpo.envs.airline.statistics import TOO_MANY_ERRORS
-from rtpo.envs.airline.tasks import read_splits, read_wanted
+from rtpo.envs.airline.tasks import TOO_MANY_ERRORS, read_splits, read_wanted
 from rtpo.envs.airline.users import Said, Scenario, ServerSettings, User, open_user
 from rtpo.envs.base import Environment
 from rtpo.errors import ConfigError, DataError

@@ -37,6 +37,8 @@ OTHERS = frozenset(
     }
 )
 """tools that do not"""
+TOO_MANY_ERRORS = "too many errors"
+"""detail of the grade of an episode that the environment broke off: nobody ended it"""
 REWARD_BASIS = frozenset({"DB", "COMMUNICATE"})
 
 
