@@ -130,6 +130,15 @@ def run(tmp_path: Path) -> Run:
     return Run(compose_config(), folder, harness, [Task("q", "?", 1)], [], None, StopRequest())
 
 
+def test_the_front_page_is_short() -> None:
+    assert len((PROJECT / "README.md").read_bytes()) <= 9_000
+
+
+def test_the_index_has_every_page() -> None:
+    linked = re.findall(r"\]\(([^)]+\.md)\)", (DOCS / "index.md").read_text(encoding="utf-8"))
+    assert {(DOCS / path).resolve() for path in linked} >= set(DOCS.rglob("*.md")) - {DOCS / "index.md"}
+
+
 def test_generated_blocks_are_what_the_records_give() -> None:
     assert readme.main(["--check"]) == 0
 
@@ -162,9 +171,14 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_reference_runs_become_a_table(project: Path) -> None:
     page = project / "README.md"
-    assert readme.quickstart(project, page) == readme.figure(project, page) == "not run\n"
+    assert readme.quickstart(project, page) == readme.front(project, page) == "not run\n"
+    assert readme.figure(project, page) == "not run\n"
     for seed in (0, 4, 1):
         write_realistic_run(project / "results", "rtpo", seed, questions=20)
+    front = readme.front(project, page)
+    assert "| RTPO | " in front
+    assert "3 runs, seeds 0, 1, 4, at equal budgets of rollouts" in front
+    assert "questions × samples 20 × " in front
     text = readme.quickstart(project, page)
     assert text.startswith(
         "`python experiments/quickstart.py experiment_name=quickstart seed=<seed>` for the seeds 0, 1, 4: 3 runs, "

@@ -1,6 +1,6 @@
 """The paper's claims with what was found of each: python -m analysis.claims [--check]
 
-Writes docs/results/claims.md, and the block of README.md that has the verdicts.
+Writes docs/results/claims.md.
 """
 
 import sys
@@ -10,10 +10,7 @@ from rtpo.run.command import Parser, command, folder
 
 from analysis.claims.evidence import load_evidence
 from analysis.claims.page import page
-from analysis.pages import blocks as readme
 from rtpo.run.config import PROJECT
-
-BLOCK = "paper_claims"
 
 
 @command
@@ -21,13 +18,11 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns its exit status."""
     parser = Parser(__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; fail when a page is stale")
-    parser.add_argument("--project", type=folder, default=str(PROJECT), help="folder of README.md, docs/ and results/")
+    parser.add_argument("--project", type=folder, default=str(PROJECT), help="folder of docs/ and results/")
     given = parser.parse_args(arguments)
-    front, claims = given.project / "README.md", given.project / "docs" / "results" / "claims.md"
-    front.stat()  # so that a folder that is no project is said before anything is written
+    claims = given.project / "docs" / "results" / "claims.md"
+    claims.parent.stat()  # so that a folder that is no project is said before anything is read
     stale = _settled(claims, page(load_evidence(given.project / "results")), given.check)
-    # its block is read from the page
-    stale += _settled(front, readme.filled(given.project, front, BLOCK), given.check)
     return int(given.check and stale > 0)
 
 

@@ -39,10 +39,10 @@ PROJECT = Path(__file__).resolve().parents[2]
 EXPERIMENT = "reference"
 FIGURE = Path("docs", "results", "reference.png")
 BENCH = Path("results", "reference_bench")
-CLAIMS = Path("docs", "results", "claims.md")
 STUDY = Path("configs", "study", "toy.yaml")
 STUDY_RESULTS = Path("results", "toy")
 STUDY_FIGURES = {name: Path("docs", "results", f"toy_study_{name}.png") for name in toy_figures.FIGURES}
+FRONT = ("Configuration", "Sampled, before", "Sampled, after", "Greedy", "Ratio", "Seconds")
 PAPER = {
     "task.max_turns": "3",
     "task.max_prompt_tokens": "8192",
@@ -70,6 +70,23 @@ def quickstart(project: Path, page: Path) -> str:
         return f"{NOT_RUN}\n"
     tables = [narrowest(table) for table in make_tables(project / "results", EXPERIMENT)]
     return "\n".join([_how_made(load_runs(project / "results", EXPERIMENT)), *tables])
+
+
+def front(project: Path, page: Path) -> str:
+    """The reference runs, in the columns that tell most."""
+    if not _manifests(project):
+        return f"{NOT_RUN}\n"
+    runs = load_runs(project / "results", EXPERIMENT)
+    (table,) = make_tables(project / "results", EXPERIMENT)
+    columns = [table.header.index(title) for title in FRONT]
+    seeds = sorted({run.manifest["seed"] for run in runs})
+    questions = sorted({row[table.header.index("Questions × samples")] for row in table.rows})
+    return _table(FRONT, [[row[column] for column in columns] for row in table.rows]) + (
+        f"\nToy scale, not the paper's results. {len(runs)} runs, seeds {', '.join(map(str, seeds))}, at equal budgets "
+        f"of rollouts. Success on held-out problems in percent, questions × samples {' or '.join(questions)}: sampled "
+        "at temperature 1, or greedy. Brackets: 95 % intervals over questions and seeds. Ratio: training over rollout "
+        "probability, a token. Seconds: of training.\n"
+    )
 
 
 def _how_made(runs: Sequence[Run]) -> str:
@@ -215,14 +232,8 @@ def study(project: Path, page: Path) -> str:
     return toy_study.page(_study(project), links)
 
 
-def study_made(project: Path, page: Path) -> str:
-    """By which code the toy study was made, and what has changed since."""
-    runs = _study(project).every_run
-    return f"{since.note(runs) or NOT_RUN}\n"
-
-
 def study_verdicts(project: Path, page: Path) -> str:
-    """The toy study's claims by verdict."""
+    """By which code the toy study was made, what has changed since, and its claims by verdict."""
     records = _study(project)
     made = since.note(records.every_run)
     return "\n".join([*([f"{made}\n"] if made else []), toy_study.verdicts(records)])
@@ -233,15 +244,6 @@ def study_settings(project: Path, page: Path) -> str:
     return toy_study.settings(project / STUDY)
 
 
-def paper_claims(project: Path, page: Path) -> str:
-    """The verdicts on the paper's claims, as on the page that has the evidence."""
-    claims = project / CLAIMS
-    if not claims.exists():
-        return f"{NOT_RUN}\n"
-    _, _, rest = claims.read_text(encoding="utf-8").partition("\n| Claim |")
-    return f"| Claim |{rest.partition(chr(10) * 2)[0]}\n"
-
-
 def experiments(project: Path, page: Path) -> str:
     """The paper's experiments."""
     return _with_header(settings.experiments_table())
@@ -250,11 +252,6 @@ def experiments(project: Path, page: Path) -> str:
 def ablations(project: Path, page: Path) -> str:
     """The ablations."""
     return _with_header(settings.ablations_table())
-
-
-def ablation_lines(project: Path, page: Path) -> str:
-    """The ablations, a line each."""
-    return settings.ablation_lines()
 
 
 def profiles(project: Path, page: Path) -> str:
@@ -280,6 +277,7 @@ def planned(project: Path, page: Path) -> str:
 
 BLOCKS: dict[str, Callable[[Path, Path], str]] = {
     "quickstart": quickstart,
+    "front": front,
     "figure": figure,
     "bench": bench,
     "warm_start": warm_start,
@@ -288,13 +286,10 @@ BLOCKS: dict[str, Callable[[Path, Path], str]] = {
     "methods": methods,
     "new_method": new_method,
     "toy_study": study,
-    "toy_study_made": study_made,
     "toy_study_verdicts": study_verdicts,
     "toy_study_settings": study_settings,
-    "paper_claims": paper_claims,
     "experiments": experiments,
     "ablations": ablations,
-    "ablation_lines": ablation_lines,
     "profiles": profiles,
     "paper_settings": paper_settings,
     "plan": planned,

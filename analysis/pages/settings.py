@@ -99,11 +99,6 @@ def ablations_table() -> list[tuple[str, ...]]:
     return [("Experiment", "What", "Algorithms", "Elements"), *rows]
 
 
-def ablation_lines() -> str:
-    """A line for each."""
-    return "".join(f"- {name}: {about}.\n" for name, about, *_ in ablations_table()[1:])
-
-
 def profiles_table() -> list[tuple[str, ...]]:
     """Header and rows: what stands for the paper's tasks and models, and what an element asks for."""
     header = ("Profile", "Math", "Search", "Airline", "Models: main, credit, airline", "An element asks for")

@@ -298,7 +298,7 @@ def page(records: StudyRecords, figures: Mapping[str, str]) -> str:
 
 
 def verdicts(records: StudyRecords) -> str:
-    """The claims by verdict, for the README."""
+    """The claims by verdict."""
     return verdict_lines(records, TASKS) if records.runs else f"{NOT_RUN}\n"
 
 
