@@ -8,7 +8,7 @@ VENV   := .venv
 RUN    := $(VENV)/bin/python
 WARM   := $(TASK:toy_%=warm_start_%)
 
-.PHONY: quickstart main-table test check bench warm-start vllm-conformance lock lock-gpu clean
+.PHONY: quickstart main-table test test-fast check bench warm-start vllm-conformance lock lock-gpu clean
 
 quickstart: $(VENV)/made
 	$(RUN) experiments/quickstart.py task=$(TASK)
@@ -20,6 +20,11 @@ main-table: $(VENV)/made
 test: $(VENV)/made check
 	$(RUN) -m pytest -n 2 --dist loadscope --no-loadscope-reorder
 
+# the edit loop: the core, the methods and the records, of which nothing starts Ray, a browser or a sandbox
+test-fast: $(VENV)/made
+	$(RUN) -m pytest -n 2 --fast -q
+
+# seconds where mypy has its cache, a minute where it has none
 check: $(VENV)/made
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .

@@ -4,9 +4,11 @@ for before the first test."""
 import os
 import signal
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import fast
 import machine
 import pytest
 from hydra import compose, initialize_config_dir
@@ -58,6 +60,15 @@ def pytest_report_header() -> str:
     return MISSING and f"some tests are skipped: {MISSING}"
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--fast", action="store_true", help="only the files of the edit loop: see tests/fast.py")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    skipped = config.getoption("--fast") and collection_path.suffix == ".py" and not fast.is_fast(collection_path)
+    return True if skipped else None
+
+
 def needed(item: pytest.Item) -> tuple[str, ...]:
     mark = item.get_closest_marker("needs")
     return mark.args if mark else ()
@@ -69,6 +80,12 @@ def _no_sandbox_unless_needed(request: pytest.FixtureRequest) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         if "bwrap" not in needed(request.node):
             patch.setattr(python_sandbox, "BUBBLEWRAP", 'bwrap for a test without pytest.mark.needs("bwrap")')
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _nothing_started_if_fast(request: pytest.FixtureRequest) -> Iterator[None]:
+    with fast.nothing_started() if fast.is_fast(request.path) else nullcontext():
         yield
 
 

@@ -3,6 +3,7 @@
 import ast
 import re
 import sys
+import tomllib
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
@@ -106,3 +107,16 @@ def test_a_set_that_pins_too_little_is_refused(monkeypatch: pytest.MonkeyPatch, 
     uv.write_text("#!/bin/sh\necho no such version >&2\nexit 1\n")
     with pytest.raises(DataError, match=r"does not resolve for Python 3\.12 .*\nno such version"):
         check(tmp_path / "some.txt")
+
+
+def test_the_newest_version_of_the_changelog_is_the_projects() -> None:
+    version = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["version"]
+    versions = re.findall(r"^## \[?([\d.]+)\b", (PROJECT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert versions[0] == version
+
+
+def test_hooks_and_make_check_run_the_same() -> None:
+    hooks = yaml.safe_load((PROJECT / ".pre-commit-config.yaml").read_text())["repos"][0]["hooks"]
+    hooked = {hook["entry"].removesuffix(" --force-exclude").removeprefix(".venv/bin/python") for hook in hooks}
+    checks = re.findall(r"^check:.*\n((?:\t.*\n)+)", (PROJECT / "Makefile").read_text(), re.MULTILINE)[0]
+    assert hooked == {line.removeprefix("\t$(RUN)").removesuffix(" .") for line in checks.splitlines()}
