@@ -6,7 +6,7 @@ The harness never sees which algorithm is running.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -33,6 +33,27 @@ def _clip_problems(low: float, high: float) -> list[str]:
     ]
 
 
+class Loss(Protocol):
+    """What an update minimises, as numbers; `rtpo.core.losses` computes it by its class.
+
+    rows_together: consecutive rows that the loss looks at as one. trains_ties: whether rows whose advantages are all 0
+    have a gradient. old_logprobs, kl: as in `TokenClip`.
+    """
+
+    rows_together: ClassVar[int]
+    trains_ties: ClassVar[bool]
+
+    @property
+    def old_logprobs(self) -> OldLogprobs: ...
+
+    @property
+    def kl(self) -> float: ...
+
+    def problems(self) -> list[str]:
+        """A sentence for each number that cannot be, naming the algorithm's field."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class TokenClip:
     """PPO's clipped token objective (eq. per-turn-obj): min(rho A, clip(rho, 1-low, 1+high) A) for each token.
@@ -43,6 +64,9 @@ class TokenClip:
     kl: coefficient of the k3 estimate of KL(policy || reference), in nats, added to the loss.
     """
 
+    rows_together: ClassVar[int] = 1
+    trains_ties: ClassVar[bool] = False
+
     low: float = 0.2
     high: float = 0.2
     dual_clip: float | None = None
@@ -50,7 +74,6 @@ class TokenClip:
     kl: float = 0.0
 
     def problems(self) -> list[str]:
-        """A sentence for each number that cannot be, naming the algorithm's field."""
         problems = _clip_problems(self.low, self.high)
         if self.dual_clip is not None and self.dual_clip <= 1:
             problems.append(f"algorithm.dual_clip is {self.dual_clip}: it bounds a ratio; use more than 1, or null.")
@@ -60,6 +83,9 @@ class TokenClip:
 @dataclass(frozen=True, slots=True)
 class SequenceClip:
     """GSPO's objective: one ratio a row, exp(mean log-ratio over its trained tokens), clipped like a token's."""
+
+    rows_together: ClassVar[int] = 1
+    trains_ties: ClassVar[bool] = False
 
     low: float = 0.2
     high: float = 0.2
@@ -77,6 +103,9 @@ class SquaredPair:
     Rows 2i and 2i+1 are a pair and stay in one micro-batch; `advantage` holds the return R.
     """
 
+    rows_together: ClassVar[int] = 2
+    trains_ties: ClassVar[bool] = True
+
     eta: float = 1.0
     old_logprobs: OldLogprobs = "recompute"
     kl: float = 0.0
@@ -85,9 +114,6 @@ class SquaredPair:
         if self.eta > 0:
             return []
         return [f"algorithm.eta is {self.eta}: it scales the return difference; use a number above 0."]
-
-
-Loss = TokenClip | SequenceClip | SquaredPair
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -239,5 +265,6 @@ class Algorithm:
     credit: str
     schedule: str
     contexts: str
-    loss: Literal["token clip", "sequence clip", "squared pair", "none"]
+    loss: str
+    """its class in words, such as `token clip`; none for what does not train"""
     trained: str

@@ -6,7 +6,9 @@ up to its loss. Arguments with one entry a trained token: `logprobs` (with gradi
 clipping").
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -31,17 +33,9 @@ class TokenBatch:
 
 def loss(batch: TokenBatch, spec: Loss) -> tuple[Tensor, dict[str, float]]:
     """The loss to minimise, and sums for the metrics: `tokens`, `clipped`, `policy_loss`, `kl_loss`, `residual`."""
-    if isinstance(spec, TokenClip):
-        per_token, clipped = _token_clip(batch, spec)
-        policy_loss, residual = (batch.weight * per_token).sum(), 0.0
-    elif isinstance(spec, SequenceClip):
-        per_token, clipped = _sequence_clip(batch, spec)
-        policy_loss, residual = (batch.weight * per_token).sum(), 0.0
-    elif isinstance(spec, SquaredPair):
-        policy_loss = _squared_pair(batch, spec)
-        clipped, residual = torch.zeros(()), float(policy_loss.detach())
-    else:
-        raise TypeError(f"loss {spec!r} is none of TokenClip, SequenceClip, SquaredPair")
+    if type(spec) not in LOSSES:
+        raise TypeError(f"loss {spec!r} is none of {', '.join(kind.__name__ for kind in LOSSES)}")
+    policy_loss, clipped = LOSSES[type(spec)](batch, spec)
     total, kl_loss = policy_loss, 0.0
     if batch.reference is not None:
         kl = (batch.weight * k3(batch.logprobs, batch.reference)).sum()
@@ -51,7 +45,7 @@ def loss(batch: TokenBatch, spec: Loss) -> tuple[Tensor, dict[str, float]]:
         "clipped": float(clipped),
         "policy_loss": float(policy_loss.detach()),
         "kl_loss": kl_loss,
-        "residual": residual,
+        "residual": float(policy_loss.detach()) if isinstance(spec, SquaredPair) else 0.0,
     }
 
 
@@ -77,7 +71,7 @@ def _token_clip(batch: TokenBatch, spec: TokenClip) -> tuple[Tensor, Tensor]:
     if spec.dual_clip is not None:
         bound = torch.minimum(per_token, -batch.advantage * spec.dual_clip)
         per_token = torch.where(batch.advantage < 0, bound, per_token)
-    return per_token, clipped
+    return (batch.weight * per_token).sum(), clipped
 
 
 def _row_sums(values: Tensor, batch: TokenBatch) -> Tensor:
@@ -90,13 +84,22 @@ def _sequence_clip(batch: TokenBatch, spec: SequenceClip) -> tuple[Tensor, Tenso
     mean = _row_sums(log_ratio, batch) / tokens
     # the sequence's ratio in value, each token's own gradient (GSPO-token), so that per-token advantages stay possible
     ratio = _ratio(mean[batch.row].detach() + batch.logprobs - batch.logprobs.detach())
-    return _clipped(ratio, batch.advantage, spec.low, spec.high)
+    per_token, clipped = _clipped(ratio, batch.advantage, spec.low, spec.high)
+    return (batch.weight * per_token).sum(), clipped
 
 
-def _squared_pair(batch: TokenBatch, spec: SquaredPair) -> Tensor:
+def _squared_pair(batch: TokenBatch, spec: SquaredPair) -> tuple[Tensor, Tensor]:
     tokens = _row_sums(torch.ones_like(batch.weight), batch).clamp(min=1)
     log_ratio = _row_sums(batch.logprobs - batch.old, batch).view(-1, 2)
     value = (_row_sums(batch.advantage, batch) / tokens).view(-1, 2)
     weight = _row_sums(batch.weight, batch).view(-1, 2).sum(1)
     error = (log_ratio[:, 0] - log_ratio[:, 1]) - spec.eta * (value[:, 0] - value[:, 1])
-    return (weight * error.square()).sum()
+    return (weight * error.square()).sum(), torch.zeros(())
+
+
+LOSSES: dict[type, Callable[[TokenBatch, Any], tuple[Tensor, Tensor]]] = {
+    TokenClip: _token_clip,
+    SequenceClip: _sequence_clip,
+    SquaredPair: _squared_pair,
+}
+"""each gives the sum over tokens of weight x loss, and how many tokens were clipped"""

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from rtpo.errors import NonFinite
 from rtpo.types import Floats, Ids, TrainRow
-from rtpo.verbs import Loss, SquaredPair
+from rtpo.verbs import Loss
 
 PADDING_LENGTH = 2
 
@@ -115,10 +115,10 @@ def training_batches(
     """The mini-batches of an update, `count` an epoch at most, each to be one optimizer step.
 
     Rows that cannot give a gradient are left out, and a mini-batch with no other. A row whose advantages are 0 gives
-    one under a KL term or SquaredPair alone.
+    one under a KL term alone, or where the loss `trains_ties`.
     """
-    # a pair must not be split between ranks
-    multiple *= 2 if isinstance(loss, SquaredPair) else 1
+    # what belongs together must not be split between ranks
+    multiple *= loss.rows_together
     parts = minibatches(rows, count)
     for _ in range(epochs):
         for part in parts:
@@ -126,7 +126,7 @@ def training_batches(
             kept = [
                 (rows[i], old_logprobs[i], weight)
                 for i, weight in zip(part, weights, strict=True)
-                if loss.kl or isinstance(loss, SquaredPair) or not rows[i].is_tied
+                if loss.kl or loss.trains_ties or not rows[i].is_tied
             ]
             if kept:
                 chosen, old, weights = (list(values) for values in zip(*kept, strict=True))

@@ -28,7 +28,7 @@ from rtpo.engines.backend import StepResult, TokenScores
 from rtpo.engines.base import Engine
 from rtpo.errors import DataError, MachineError, StaleEngine
 from rtpo.types import Floats
-from rtpo.verbs import Loss, SquaredPair
+from rtpo.verbs import Loss
 from rtpo.verl_harness import rollout_server
 from rtpo.verl_harness.engines import VllmEngine, embedded_engine, ray_failures, wait_for_weights
 from rtpo.verl_harness.worker import AgentWorker
@@ -217,7 +217,7 @@ class VerlBackend:
             seed=0,
             dataloader_kwargs={"shuffle": False},
             compute_loss=True,
-            force_group_size=2 if isinstance(loss, SquaredPair) else 1,
+            force_group_size=loss.rows_together,
         )
 
     def _batch(self, packed: Packed, fields: Mapping[str, np.ndarray] | None = None, **settings: Any) -> Any:
