@@ -29,13 +29,14 @@ from rtpo.run.command import Parser, command
 from analysis import make_tables
 from experiments.evaluate import evaluate
 from experiments.train import train
+from rtpo.core.files import write_whole
 from rtpo.errors import ConfigError, MachineError, Stopped
 from rtpo.evaluation.panel import EvaluateConfig, compose_evaluation
 from rtpo.planning import preflight
 from rtpo.run.composition import composed
 from rtpo.run.config import PROJECT
 from rtpo.run.elements import Element, Experiment, experiments, load_experiment
-from rtpo.run.records import RunFolder, write_whole
+from rtpo.run.records import RunFolder
 from rtpo.run.run import StopRequest
 
 EVALUATE = "evaluate."
@@ -229,12 +230,10 @@ def submit(pattern: str, launch: Launch, overrides: Sequence[str]) -> None:
 
     Everything is checked before the first job is submitted. Raises ConfigError, MachineError.
     """
-    from rtpo.verl_harness.session import required_cpus  # brings Ray
-
     check(launch)
     total, asked = len(launch.elements), launch.first.resources
     profile = launch.elements[0].run.profile
-    needed = required_cpus(profile.processes * profile.nodes)
+    needed = profile.required_cpus
     if asked.cpus * asked.nodes < needed:
         raise ConfigError(
             f"launch.resources.cpus is {asked.cpus} on each of {asked.nodes} node(s), and the training processes with "

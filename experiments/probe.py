@@ -19,6 +19,7 @@ from rtpo.run.command import Parser, command, whole
 
 import numpy as np
 
+from rtpo.core.files import utc_now
 from rtpo.core.packing import training_batches
 from rtpo.harness.budget import Budget, Ledger
 from rtpo.harness.diagnostics import zero_advantage
@@ -26,7 +27,7 @@ from rtpo.harness.episodes import EpisodeWorld
 from rtpo.harness.harness import AgentHarness
 from rtpo.run.composition import composed
 from rtpo.run.config import PROJECT, RunConfig, compose_run, rollout_sampling
-from rtpo.run.records import commit, machine, utc_now
+from rtpo.run.records import commit, machine
 from rtpo.run.tasks import load_tasks, take
 from rtpo.types import Floats, TrainRow
 from rtpo.verbs import Loss, Update

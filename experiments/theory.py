@@ -17,8 +17,9 @@ from typing import Any, TextIO
 
 from rtpo.run.command import Parser, command
 
+from rtpo.core.files import disk_errors, sha256, utc_now, write_whole
 from rtpo.errors import ConfigError
-from rtpo.run.records import RunFolder, commit, disk_errors, machine, packages, sha256, utc_now, write_whole
+from rtpo.run.records import RunFolder, commit, machine, packages
 from rtpo.theory import continuation as theory_continuation
 from rtpo.theory import credit as theory_credit
 from rtpo.theory import order as theory_order

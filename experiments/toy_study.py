@@ -29,10 +29,11 @@ import yaml
 from analysis.measures import HeldOut, held_out, mean_success
 from analysis.records import RunGroup, load_run
 from experiments.train import train
+from rtpo.core.files import write_whole
 from rtpo.errors import ConfigError, DataError, Held, Stopped
 from rtpo.run.composition import composed
 from rtpo.run.config import PROJECT, RunConfig, compose_run
-from rtpo.run.records import RunFolder, write_whole
+from rtpo.run.records import RunFolder
 from rtpo.run.run import StopRequest
 
 STUDY = PROJECT / "configs" / "study" / "toy.yaml"

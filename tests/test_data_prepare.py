@@ -17,6 +17,7 @@ import pytest
 from data_server import IMPATIENT, Server, part, serving, to_the_let_in, unannounced, whole
 
 from experiments import prepare_data as command
+from rtpo.core.files import sha256
 from rtpo.data.download import ENDPOINT, TOKEN
 from rtpo.data.overlaps import normalised
 from rtpo.data.prepare import DataFolder, sample
@@ -25,7 +26,7 @@ from rtpo.data.registry import REGISTRY, UNVERIFIED, DataSet
 from rtpo.data.sources import parse_file, read_rows
 from rtpo.errors import DataError, MachineError
 from rtpo.run.config import PROJECT
-from rtpo.run.records import RunFolder, sha256
+from rtpo.run.records import RunFolder
 
 DATA = os.environ.get("RTPO_DATA")
 FIXTURES = Path(__file__).parent / "fixtures" / "data"

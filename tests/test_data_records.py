@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rtpo.core.files import sha256
 from rtpo.data.records import Record, manifest_path, read_records, write_records
 from rtpo.errors import DataError, MachineError
-from rtpo.run.records import sha256
 from rtpo.types import Task
 
 RECORD = {"uid": "set/1", "question": "first", "answers": ["1"], "meta": {}}

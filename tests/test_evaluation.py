@@ -25,6 +25,7 @@ import rtpo.verl_harness.session as session
 from experiments import evaluate as command
 from experiments.evaluate import evaluate
 from rtpo.core.chat import ChatFormat
+from rtpo.core.files import sha256
 from rtpo.core.seeds import stream_seed
 from rtpo.data.registry import REGISTRY
 from rtpo.engines.base import Generation, Request
@@ -44,7 +45,7 @@ from rtpo.evaluation.panel import (
 from rtpo.evaluation.policies import Checkpoint
 from rtpo.harness.episodes import EpisodeLimits, EpisodeWorld, Plan, run_episodes
 from rtpo.run.config import PROJECT, RunConfig, TaskConfig
-from rtpo.run.records import RunFolder, sha256
+from rtpo.run.records import RunFolder
 from rtpo.tools.protocol import render_call
 from rtpo.tools.search.bm25 import Bm25Settings, build_index
 from rtpo.tools.search.tool import SearchSettings

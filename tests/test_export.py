@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3ForCausalLM
 import rtpo.run.export
 from experiments.evaluate import evaluate
 from experiments.export import export, main
-from rtpo.core.checksums import write_sums
+from rtpo.core.files import write_sums
 from rtpo.errors import DataError, Held
 from rtpo.evaluation.panel import compose_evaluation
 from rtpo.evaluation.policies import find_checkpoint

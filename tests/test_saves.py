@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from rtpo.core.files import sha256
 from rtpo.errors import DataError, Held
-from rtpo.run.records import LINE_FILES, RunFolder, sha256
+from rtpo.run.records import LINE_FILES, RunFolder
 
 
 def save(folder: RunFolder, name: str, keep: int) -> None:

@@ -23,6 +23,7 @@ import rtpo.toy.warm_start as toy
 from experiments import quickstart
 from experiments.maintenance.warm_start import main
 from rtpo.core.chat import ChatFormat
+from rtpo.core.files import sha256
 from rtpo.core.splits import split_of
 from rtpo.engines.base import Generation, Request
 from rtpo.envs.toy.knowledge import ToyKnowledgeEnv
@@ -39,7 +40,6 @@ from rtpo.envs.toy.knowledge_problems import (
 )
 from rtpo.errors import ConfigError, DataError
 from rtpo.harness.episodes import EpisodeLimits, EpisodeWorld, Plan, run_episodes
-from rtpo.run.records import sha256
 from rtpo.toy.demonstrator import Demonstration
 from rtpo.toy.knowledge_demonstrator import SlipRates, demonstrate
 from rtpo.toy.tokenizer import STOP, WORDS, build_tokenizer, encode_strict

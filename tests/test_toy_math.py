@@ -18,12 +18,12 @@ import rtpo.toy.warm_start as toy
 from experiments.maintenance.warm_start import main
 from rtpo.core.chat import ChatFormat
 from rtpo.core.contexts import next_context
+from rtpo.core.files import sha256
 from rtpo.core.splits import split_of
 from rtpo.envs.toy.knowledge_problems import ENTITIES, RELATIONS
 from rtpo.envs.toy.math import ToyMathEnv
 from rtpo.envs.toy.math_problems import Problem, parse_question, problems, read_problems
 from rtpo.errors import ConfigError, DataError
-from rtpo.run.records import sha256
 from rtpo.toy.math_demonstrator import SlipRates, demonstrate
 from rtpo.toy.tokenizer import MARKUP, NUMBERS, WORDS, build_tokenizer, encode_strict
 from rtpo.types import Feedback, Grade, Message, Opening, StopReason, Task, ToolOutcome, ToolUse, as_ids

@@ -37,6 +37,7 @@ from experiments.benchmarks import python as bench_python
 from experiments.benchmarks import search as bench_search
 from experiments.benchmarks.engine import hugging_face, make_requests
 from experiments.train import train
+from rtpo.core.files import utc_now
 from rtpo.engines.decoder import Decoder
 from rtpo.envs.base import Env
 from rtpo.envs.toy.math import ToyMathEnv
@@ -45,7 +46,7 @@ from rtpo.harness.episodes import EpisodeWorld
 from rtpo.harness.harness import AgentHarness
 from rtpo.run.composition import composed
 from rtpo.run.config import PROJECT, RunConfig, compose_run, rollout_sampling
-from rtpo.run.records import commit, machine, packages, utc_now
+from rtpo.run.records import commit, machine, packages
 from rtpo.run.run import StopRequest
 from rtpo.run.tasks import load_tasks
 from rtpo.toy.tokenizer import UNKNOWN

@@ -21,12 +21,13 @@ from rtpo.run.command import Parser, command, whole
 
 import numpy as np
 
+from rtpo.core.files import utc_now, write_whole
 from rtpo.envs.booking.database import base
 from rtpo.envs.booking.demonstrations import scripts
 from rtpo.envs.booking.env import BookingEnv
 from rtpo.envs.booking.tasks import generate, needs_write
 from rtpo.run.config import PROJECT
-from rtpo.run.records import commit, machine, packages, utc_now, write_whole
+from rtpo.run.records import commit, machine, packages
 from rtpo.types import StopReason
 
 LIMIT_MS = 1.0

@@ -19,11 +19,12 @@ from typing import Any
 
 from rtpo.run.command import Parser, command, positive, whole
 
+from rtpo.core.files import sha256, utc_now
 from rtpo.core.json_text import parse
 from rtpo.errors import DataError
 from rtpo.rewards.grading import MathGrader
 from rtpo.run.config import PROJECT
-from rtpo.run.records import commit, machine, packages, sha256, utc_now
+from rtpo.run.records import commit, machine, packages
 from rtpo.types import Grade
 
 ENDLESS = "9^{9^{9^9}}"

@@ -20,8 +20,9 @@ from rtpo.run.command import Parser, command, whole
 
 import numpy as np
 
+from rtpo.core.files import utc_now, write_whole
 from rtpo.run.config import PROJECT
-from rtpo.run.records import commit, machine, packages, utc_now, write_whole
+from rtpo.run.records import commit, machine, packages
 from rtpo.tools.python.tool import PythonSettings, PythonTool, close_pools
 from rtpo.types import ToolOutcome
 

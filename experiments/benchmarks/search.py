@@ -22,8 +22,9 @@ from rtpo.run.command import Parser, command, whole
 
 import numpy as np
 
+from rtpo.core.files import utc_now, write_whole
 from rtpo.run.config import PROJECT
-from rtpo.run.records import commit, machine, packages, utc_now, write_whole
+from rtpo.run.records import commit, machine, packages
 from rtpo.tools.search.bm25 import Bm25Index, Bm25Settings, build_index
 from rtpo.tools.search.tool import SearchSettings, SearchWorld
 

@@ -16,9 +16,10 @@ from pathlib import Path
 
 from rtpo.run.command import Parser, command
 
+from rtpo.core.files import write_whole
 from rtpo.errors import DataError
 from rtpo.run import archives
-from rtpo.run.records import SCHEMA, RunFolder, read_manifest, write_whole
+from rtpo.run.records import SCHEMA, RunFolder, read_manifest
 
 
 def pack(folder: Path) -> int:

@@ -11,9 +11,9 @@ from typing import TypeVar
 
 import httpx
 
+from rtpo.core.files import disk_errors
 from rtpo.data.registry import HUB
 from rtpo.errors import DataError
-from rtpo.run.records import disk_errors
 
 TOKEN = "HF_TOKEN"
 """environment variable with a Hugging Face token, which is sent to the Hub alone"""

@@ -17,13 +17,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from rtpo.core.files import disk_errors, sha256, utc_now, write_whole
 from rtpo.data.download import Changed, Patience, check_gate, download
 from rtpo.data.overlaps import overlaps
 from rtpo.data.records import Record, manifest_path, read_manifest, read_records, write_records
 from rtpo.data.registry import REGISTRY, UNVERIFIED, DataSet
 from rtpo.data.sources import Dropped, parse_file
 from rtpo.errors import DataError
-from rtpo.run.records import disk_errors, sha256, utc_now, write_whole
 
 SCHEMA = 1
 """of manifests"""

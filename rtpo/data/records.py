@@ -6,9 +6,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rtpo.core.files import disk_errors, sha256, write_whole
 from rtpo.core.json_text import parse
 from rtpo.errors import DataError
-from rtpo.run.records import disk_errors, sha256, write_whole
 from rtpo.types import Task
 
 _REMEDY = "python experiments/prepare_data.py makes such files (docs/run/data.md)"

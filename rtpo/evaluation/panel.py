@@ -16,7 +16,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from rtpo.core.chat import ChatFormat
-from rtpo.core.checksums import start_of
+from rtpo.core.files import disk_errors, sha256, start_of, utc_now, write_whole
 from rtpo.core.seeds import stream_seed
 from rtpo.engines.base import Sampling
 from rtpo.engines.endpoint import EndpointSettings
@@ -30,17 +30,7 @@ from rtpo.rewards.qa import output_hit, score
 from rtpo.rewards.qa_reward import QASettings
 from rtpo.run import archives
 from rtpo.run.config import PROJECT, Count, SamplingConfig, TaskConfig, portable, read_tree
-from rtpo.run.records import (
-    RunFolder,
-    commit,
-    disk_errors,
-    machine,
-    packages,
-    read_manifest,
-    sha256,
-    utc_now,
-    write_whole,
-)
+from rtpo.run.records import RunFolder, commit, machine, packages, read_manifest
 from rtpo.run.tasks import check_prompts, load_tasks
 from rtpo.tools.protocol import visible_text
 from rtpo.tools.search.tool import SearchSettings

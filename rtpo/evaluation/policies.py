@@ -15,13 +15,14 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from transformers import AutoTokenizer, Qwen3ForCausalLM
 
+from rtpo.core.files import sha256
 from rtpo.engines.base import Engine
 from rtpo.engines.endpoint import EndpointEngine
 from rtpo.errors import ConfigError, DataError
 from rtpo.evaluation.panel import EvaluateConfig
 from rtpo.run.config import PROJECT, RunConfig, TaskConfig, compose_run
 from rtpo.run.model_folder import check_model
-from rtpo.run.records import RunFolder, sha256
+from rtpo.run.records import RunFolder
 from rtpo.run.run import model_sha256
 from rtpo.toy.warm_start import local_engine
 from rtpo.types import RolloutContext

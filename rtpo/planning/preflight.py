@@ -211,14 +211,12 @@ def _package_problems(run: RunConfig) -> Iterator[str]:
 
 
 def _setting_problems(run: RunConfig, experiment: Experiment) -> Iterator[str]:
-    from rtpo.verl_harness.session import required_cpus  # brings Ray
-
     profile, asked = run.profile, experiment.resources
     processes = profile.processes * profile.nodes
-    if profile.logical_cpus < required_cpus(processes):
+    if profile.logical_cpus < profile.required_cpus:
         yield (
             f"profile.logical_cpus is {profile.logical_cpus}, and {processes} training process(es) with their engines "
-            f"need {required_cpus(processes)}: raise it."
+            f"need {profile.required_cpus}: raise it."
         )
     if profile.platform == "cuda" and asked.gpus < profile.processes:
         yield (
@@ -329,8 +327,6 @@ def _estimate_problems(run: RunConfig, there: Sequence[Gpu]) -> Iterator[str]:
 
 def _ray_problems(run: RunConfig) -> Iterator[str]:
     """Every port of a run is one that is free when it is asked for; what can be wrong is the address."""
-    from rtpo.verl_harness.session import required_cpus
-
     address = os.environ.get("RAY_ADDRESS")
     if address:
         host, _, port = address.rpartition(":")
@@ -345,7 +341,7 @@ def _ray_problems(run: RunConfig) -> Iterator[str]:
         except OSError as error:
             yield f"no port can be opened on this machine's own name {name} ({error}): Ray and verl need some."
     cpus = os.environ.get("SLURM_CPUS_ON_NODE")
-    needed = required_cpus(run.profile.processes * run.profile.nodes)
+    needed = run.profile.required_cpus
     if cpus is not None and int(cpus) * run.profile.nodes < needed:
         yield (
             f"this allocation has {cpus} CPUs on a node, and the training processes with their engines need {needed} "

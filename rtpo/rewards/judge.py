@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any, Final, Literal
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
+from rtpo.core.files import disk_errors, utc_now
 from rtpo.engines.http_client import Client, RequestSettings, key_problems, read_key, url_problems
 from rtpo.errors import DataError, InfrastructureError, MachineError
 from rtpo.rewards.qa import score
-from rtpo.run.records import disk_errors, utc_now
 from rtpo.types import Grade, GradeOutcome
 
 PROMPT: Final = """\

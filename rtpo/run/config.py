@@ -178,6 +178,12 @@ class ProfileConfig:
     engine_kl_limit: Positive
     track: tuple[str, ...] = ()
 
+    @property
+    def required_cpus(self) -> int:
+        """Logical CPUs: one for each training process, one for each engine, two to spare (verl's router, what starts
+        actors)."""
+        return 2 * self.processes * self.nodes + 2
+
 
 @dataclass(frozen=True)
 class RunConfig:

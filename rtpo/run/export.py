@@ -15,11 +15,12 @@ from safetensors.torch import save_file
 from torch.distributed.tensor import DTensor, Replicate, Shard
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from rtpo.core.files import disk_errors
 from rtpo.errors import DataError
 from rtpo.run import archives
 from rtpo.run.config import RunConfig, compose_run
 from rtpo.run.model_folder import check_model
-from rtpo.run.records import RunFolder, disk_errors
+from rtpo.run.records import RunFolder
 from rtpo.run.run import Progress, model_sha256
 
 DTYPES: Final = {"float32": torch.float32, "bfloat16": torch.bfloat16}

@@ -7,7 +7,6 @@ Nothing damaged passes: a save has the checksums of its files and of the lines t
 compared with what is on disk before a run goes on, as those of all lines are before there is a manifest.
 """
 
-import errno
 import fcntl
 import json
 import os
@@ -18,7 +17,6 @@ import subprocess
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from shlex import quote
@@ -26,8 +24,18 @@ from typing import Any
 
 import yaml
 
-from rtpo.core.checksums import Appended, checked_sums, sha256, start_of, write_sums
-from rtpo.errors import DataError, Held, MachineError
+from rtpo.core.files import (
+    Appended,
+    checked_sums,
+    disk_errors,
+    flush,
+    partial_of,
+    sha256,
+    start_of,
+    write_sums,
+    write_whole,
+)
+from rtpo.errors import DataError, Held
 from rtpo.run import archives
 
 SCHEMA = 1
@@ -133,7 +141,7 @@ class RunFolder:
         """A save under checkpoints/<name>. `write_weights(folder)` writes weights and returns its part of the state.
         Until all is on disk, and again while it is deleted, a save is called <name>.partial, which is never read.
         """
-        partial, final = _partial(self._saves / name), self._saves / name
+        partial, final = partial_of(self._saves / name), self._saves / name
         written = {file: (so_far.size, so_far.sha256) for file in LINE_FILES for so_far in [self.written(file)]}
         with disk_errors(final):
             shutil.rmtree(partial, ignore_errors=True)
@@ -143,9 +151,9 @@ class RunFolder:
                 (partial / "state.pkl").write_bytes(pickle.dumps(state))
                 write_sums(partial)
                 for place in (*self._line_files(), partial, *partial.rglob("*")):
-                    _flush(place)
+                    flush(place)
                 if final.exists():  # a crash came before `latest` named it
-                    shutil.rmtree(final.rename(_partial(self._saves / f"{name}.old")))
+                    shutil.rmtree(final.rename(partial_of(self._saves / f"{name}.old")))
                 partial.rename(final)
                 write_whole(self._saves / "latest", name.encode())
             except BaseException:
@@ -162,7 +170,7 @@ class RunFolder:
         names = self._names()
         place = names.index(latest)
         for name in (*names[: max(0, place - (keep - 1))], *names[place + 1 :]):
-            (self._saves / name).rename(_partial(self._saves / name))
+            (self._saves / name).rename(partial_of(self._saves / name))
         for left in self._saves.glob("*.partial"):
             shutil.rmtree(left) if left.is_dir() else left.unlink()
 
@@ -276,7 +284,7 @@ class RunFolder:
             if latest is not None:
                 self._tidy(latest, keep)
             for place in self._line_files():
-                _flush(place)
+                flush(place)
             write_whole(
                 self.path / "manifest.json", (json.dumps(manifest | {"files": files}, indent=1) + "\n").encode()
             )
@@ -333,20 +341,6 @@ def require(value: Mapping[str, Any], keys: Collection[str], place: str) -> None
         )
 
 
-@contextmanager
-def disk_errors(place: Path) -> Iterator[None]:
-    """A full or read-only disk in words. Raises MachineError."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES):
-            raise
-        raise MachineError(
-            f"cannot write {place}: {os.strerror(error.errno)}. What was saved before is intact; make room and run the "
-            "same command to go on."
-        ) from error
-
-
 def machine() -> dict[str, Any]:
     """What the run ran on."""
     return {
@@ -382,34 +376,6 @@ def commit(project: Path) -> tuple[str, bool | str]:
     except (OSError, subprocess.CalledProcessError):
         return "unknown", "unknown"
     return head, bool(changed)
-
-
-def utc_now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Beside its place, flushed, and moved there."""
-    beside = _partial(path)
-    with beside.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    beside.replace(path)
-    _flush(path.parent)
-
-
-def _flush(place: Path) -> None:
-    """A file or folder to disk."""
-    descriptor = os.open(place, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _partial(path: Path) -> Path:
-    return path.with_name(path.name + ".partial")
 
 
 def _size(path: Path) -> int:

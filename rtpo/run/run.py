@@ -15,6 +15,7 @@ from typing import Any
 
 from tqdm import tqdm
 
+from rtpo.core.files import sha256, utc_now
 from rtpo.envs.registry import environment_facts
 from rtpo.errors import Stopped
 from rtpo.harness.budget import Budget, Ledger
@@ -23,7 +24,7 @@ from rtpo.harness.durable import Done, DurableHarness
 from rtpo.harness.harness import AgentHarness, StepLog, Trained
 from rtpo.rewards.alarm import grading_alarm
 from rtpo.run.config import PROJECT, RunConfig
-from rtpo.run.records import JOURNAL, SCHEMA, RunFolder, commit, machine, packages, sha256, utc_now
+from rtpo.run.records import JOURNAL, SCHEMA, RunFolder, commit, machine, packages
 from rtpo.run.tasks import take
 from rtpo.run.tracking import Track, tracked_evaluation, tracked_step
 from rtpo.types import Grade, GradeOutcome, Group, Rollout, Task

@@ -22,6 +22,7 @@ from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from rtpo.core.chat import ChatFormat
 from rtpo.core.contexts import next_context
+from rtpo.core.files import sha256
 from rtpo.core.seeds import generator
 from rtpo.engines.base import BatchingEngine, Generation, Request, Sampling
 from rtpo.engines.decoder import Decoder
@@ -31,7 +32,6 @@ from rtpo.envs.toy import knowledge_problems, math_problems
 from rtpo.errors import ConfigError, DataError
 from rtpo.harness.episodes import EpisodeLimits, EpisodeWorld, Plan, run_episodes
 from rtpo.rows import trajectory_rows
-from rtpo.run.records import sha256
 from rtpo.toy import knowledge_demonstrator, math_demonstrator
 from rtpo.toy.demonstrator import Demonstration
 from rtpo.toy.tokenizer import build_tokenizer, encode_strict

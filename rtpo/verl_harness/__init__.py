@@ -7,7 +7,7 @@ rollout_server  the embedded rollout server, its replica and its weight-sync ada
 vllm_server     verl's vLLM server with what it leaves out of vLLM's answers
 vllm_in_process  the same on vLLM's engine in this process: tests on a CPU build
 worker          verl's actor-rollout worker with our loss
-settings        verl's own config tree, composed and checked
+settings        verl's own config tree, composed and checked; how its sockets are told apart
 engines         engine clients: the embedded servers, verl's vLLM servers
 backend         worker group and engine as `rtpo.harness.harness` drives them
 session         one Ray start and a live backend from a run's configuration

@@ -17,13 +17,11 @@ from transformers import AutoTokenizer
 from rtpo.core.chat import ChatFormat
 from rtpo.errors import MachineError
 from rtpo.run.config import ProfileConfig, RunConfig
+from rtpo.verl_harness.settings import SOCKETS
 
 if TYPE_CHECKING:
     from rtpo.verl_harness.backend import VerlBackend
 
-SOCKETS = "RTPO_SOCKETS"
-"""environment variable of a word in the names of the sockets that weights are sent through: verl names them after
-Ray's job id, which is the same in every new cluster, and several clusters may share a node"""
 NODES_JOIN = 120
 """seconds that the nodes of a Ray cluster have to join it"""
 
@@ -83,7 +81,7 @@ def start_ray(profile: ProfileConfig) -> None:
     counted first. Raises MachineError.
     """
     processes = profile.processes * profile.nodes
-    needed = required_cpus(processes)
+    needed = profile.required_cpus
     if profile.logical_cpus < needed:
         raise MachineError(
             f"profile.logical_cpus is {profile.logical_cpus}, and {processes} training process(es) with their engines "
@@ -154,17 +152,6 @@ def _wait_for_nodes(nodes: int) -> None:
                 "start says on the others, in the log."
             )
         time.sleep(1)
-
-
-def socket_word(job: str) -> str:
-    """Ray's job id made different for every start of Ray."""
-    return f"{job}-{os.environ[SOCKETS]}"
-
-
-def required_cpus(processes: int) -> int:
-    """Logical CPUs: one for each training process, one for each engine, two to spare (verl's router, what starts
-    actors)."""
-    return 2 * processes + 2
 
 
 def chat_format(config: RunConfig) -> ChatFormat:

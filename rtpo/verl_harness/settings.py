@@ -6,6 +6,7 @@ Ray.
 
 import dataclasses
 import importlib
+import os
 import traceback
 from copy import deepcopy
 from functools import cache
@@ -18,6 +19,10 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from rtpo.errors import ConfigError
 from rtpo.run.config import nearest
+
+SOCKETS = "RTPO_SOCKETS"
+"""environment variable of a word in the names of the sockets that weights are sent through: verl names them after
+Ray's job id, which is the same in every new cluster, and several clusters may share a node"""
 
 
 def verl_settings(overrides: DictConfig) -> DictConfig:
@@ -45,6 +50,11 @@ def check_settings(settings: DictConfig) -> None:
             raise ConfigError(
                 f"verl.actor_rollout_ref.{part} is refused by verl: {' '.join(why.split()).rstrip('.')}."
             ) from error
+
+
+def socket_word(job: str) -> str:
+    """Ray's job id made different for every start of Ray."""
+    return f"{job}-{os.environ[SOCKETS]}"
 
 
 @cache

@@ -10,8 +10,9 @@ from typing import Any
 
 import yaml
 
+from rtpo.core.files import write_whole
 from rtpo.run.config import RunConfig
-from rtpo.run.records import RunFolder, write_whole
+from rtpo.run.records import RunFolder
 from rtpo.run.tracking import check_backends, tracked_ledger, tracked_name
 
 PROJECT_NAME = "rtpo"

@@ -21,7 +21,7 @@ from vllm.v1.engine.async_llm import AsyncLLM
 
 from rtpo.errors import ConfigError, DataError, InfrastructureError, StaleEngine
 from rtpo.verl_harness.engines import largest_logprobs
-from rtpo.verl_harness.session import socket_word
+from rtpo.verl_harness.settings import socket_word
 
 
 @dataclass

@@ -15,7 +15,7 @@ from verl.utils.distributed import initialize_global_process_group_ray
 from verl.workers.engine_workers import ActorRolloutRefWorker
 
 from rtpo.core.losses import TokenBatch, loss
-from rtpo.verl_harness.session import socket_word
+from rtpo.verl_harness.settings import socket_word
 
 
 def row_loss(model_output: dict[str, Any], data: TensorDict, dp_group: Any = None) -> tuple[torch.Tensor, dict]:

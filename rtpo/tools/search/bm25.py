@@ -24,9 +24,9 @@ import numpy as np
 from bm25s import BM25
 from bm25s.stopwords import STOPWORDS_EN
 
+from rtpo.core.files import disk_errors, sha256, write_whole
 from rtpo.core.json_text import parse
 from rtpo.errors import DataError, Held
-from rtpo.run.records import disk_errors, sha256, write_whole
 from rtpo.tools.search.http import split_contents
 from rtpo.tools.search.text import Passage, render
 

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Literal, Protocol
 
+from rtpo.core.files import disk_errors, sha256
 from rtpo.errors import DataError
-from rtpo.run.records import disk_errors, sha256
 from rtpo.tools.search.text import NO_RESULTS, normalise_query
 
 KEPT_IN_MEMORY = 4096

@@ -1,15 +1,62 @@
-"""SHA-256 of what a run leaves: of whole files, of lines as they are appended, of all that a save holds."""
+"""What is written for good: whole files, the disk's refusals in words, and SHA-256 of files, of lines as they are
+appended, and of all that a save holds."""
 
+import errno
 import hashlib
+import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
-from rtpo.errors import DataError
+from rtpo.errors import DataError, MachineError
 
 SUMS = "SHA256SUMS"
 """the file beside others with their checksums, as `sha256sum --check` reads it"""
 _CHUNK = 1 << 20
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Beside its place, flushed, and moved there."""
+    beside = partial_of(path)
+    with beside.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(path)
+    flush(path.parent)
+
+
+def flush(place: Path) -> None:
+    """A file or folder to disk."""
+    descriptor = os.open(place, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def partial_of(path: Path) -> Path:
+    return path.with_name(path.name + ".partial")
+
+
+@contextmanager
+def disk_errors(place: Path) -> Iterator[None]:
+    """A full or read-only disk in words. Raises MachineError."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES):
+            raise
+        raise MachineError(
+            f"cannot write {place}: {os.strerror(error.errno)}. What was saved before is intact; make room and run the "
+            "same command to go on."
+        ) from error
+
+
+def utc_now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 class Appended:
