@@ -27,9 +27,21 @@ from rtpo.types import Grade, GradeOutcome
 from rtpo.verl_harness.tracking import Tracking
 
 
+@pytest.fixture(scope="module")
+def whole(
+    _live_backend: Any, toy_config: RunConfig, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[RunFolder, str]:
+    """A finished run, which no test changes, and the checksum of the weights that its engine ended with."""
+    from rtpo.verl_harness.session import open_backend
+
+    backend = open_backend(toy_config)
+    folder = train(config_in(tmp_path_factory.mktemp("whole") / "results"), StopRequest())
+    return folder, backend.engine_states()[0].checksum
+
+
 @pytest.fixture
-def finished(backend: Any, results: Path) -> RunFolder:
-    return train(config_in(results), StopRequest())
+def finished(whole: tuple[RunFolder, str]) -> RunFolder:
+    return whole[0]
 
 
 def test_a_run_leaves_its_records_and_stays_in_its_budget(finished: RunFolder) -> None:
@@ -118,13 +130,13 @@ def test_a_finished_run_says_so_and_does_not_train(finished: RunFolder, capsys: 
 
 @pytest.mark.parametrize("look", [1, 4, 5])
 def test_stopping_and_going_on_is_as_if_never_stopped(
-    finished: RunFolder, backend: Any, tmp_path: Path, look: int
+    whole: tuple[RunFolder, str], backend: Any, tmp_path: Path, look: int
 ) -> None:
     """Look 1 is after the first evaluation, look 4 between two reverse phases of the first step, look 5 at its end.
 
     After look 1 a new engine is given weights that the one before still had.
     """
-    uninterrupted = backend.engine_states()[0].checksum
+    finished, uninterrupted = whole
     config = config_in(tmp_path / "stopped")
     with pytest.raises(Stopped, match="Run the same command"):
         train(config, StopAt(look))
