@@ -1,32 +1,42 @@
 """Every algorithm of the registry that trains, on the scripted engine, and the token ids of its toy replies."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from scripted import RecordingHarness, scripted_harness, solver
 
 from rtpo.algorithms import MODULES, load_algorithm
+from rtpo.envs.toy.math import ToyMathEnv
 from rtpo.envs.toy.math_problems import problems
-from rtpo.types import Rollout, Termination, TrainRow
+from rtpo.types import Grade, GradeOutcome, Rollout, Task, Termination, TrainRow
 from rtpo.verbs import AlgorithmConfig
 
 TASKS = problems("train", 3, seed=5)
 NAMES = sorted(name for name in MODULES if load_algorithm(name).loss != "none")
 """those that train"""
 
-# 12 + 5 * 3 in ids: 1 start, 2 stop, 4 5 think, 6 7 call, 8 9 response, 10 11 box, 12 newline, 14 user, 15 assistant,
-# 16 compute, 17 +, 19 *, 26 first, 27 then, 30 so, 31 answer, and 38 + n for the number n
-QUESTION_IDS = [1, 14, 12, 16, 50, 17, 43, 19, 41, 2, 12, 1, 15, 12]
-CALL_FIRST_IDS = [4, 26, 43, 19, 41, 5, 6, 43, 19, 41, 7, 2]
-CALL_FIRST_STRIPPED = [6, 43, 19, 41, 7, 2]
-RESULT_FIRST_IDS = [12, 1, 14, 12, 8, 53, 9, 2, 12, 1, 15, 12]
-CALL_SECOND_IDS = [4, 27, 50, 17, 53, 5, 6, 50, 17, 53, 7, 2]
-CALL_SECOND_STRIPPED = [6, 50, 17, 53, 7, 2]
-RESULT_SECOND_IDS = [12, 1, 14, 12, 8, 65, 9, 2, 12, 1, 15, 12]
-RIGHT_IDS = [4, 30, 31, 65, 5, 31, 10, 65, 11, 2]
-WRONG_IDS = [4, 30, 5, 31, 10, 53, 11, 2]
 
-Part = tuple[list[int], float | None]
+class IDS:
+    """The question 12 + 5 * 3 and its replies in ids: 1 start, 2 stop, 4 5 think, 6 7 call, 8 9 response, 10 11 box,
+    12 newline, 14 user, 15 assistant, 16 compute, 17 +, 19 *, 26 first, 27 then, 30 so, 31 answer, and 38 + n for the
+    number n. `before_turn_1` and `before_turn_2` are the contexts of the turns after the first and the second call."""
+
+    question = (1, 14, 12, 16, 50, 17, 43, 19, 41, 2, 12, 1, 15, 12)
+    call_1 = (4, 26, 43, 19, 41, 5, 6, 43, 19, 41, 7, 2)
+    call_1_stripped = (6, 43, 19, 41, 7, 2)
+    result_1 = (12, 1, 14, 12, 8, 53, 9, 2, 12, 1, 15, 12)
+    call_2 = (4, 27, 50, 17, 53, 5, 6, 50, 17, 53, 7, 2)
+    call_2_stripped = (6, 50, 17, 53, 7, 2)
+    result_2 = (12, 1, 14, 12, 8, 65, 9, 2, 12, 1, 15, 12)
+    right = (4, 30, 31, 65, 5, 31, 10, 65, 11, 2)
+    wrong = (4, 30, 5, 31, 10, 53, 11, 2)
+    before_turn_1 = question + call_1_stripped + result_1
+    before_turn_2 = before_turn_1 + call_2_stripped + result_2
+
+
+Part = tuple[tuple[int, ...], float | None]
 """ids, and their advantage; None off the loss mask"""
 
 
@@ -35,13 +45,25 @@ def config_of(name: str, **fields_: Any) -> Any:
     return load_algorithm(name).config(name, name, **{"kl": 0.0} | fields_)
 
 
-def one_step(config: AlgorithmConfig, **settings: Any) -> RecordingHarness:
+class UngradableEnv(ToyMathEnv):
+    """A grader that cannot tell."""
+
+    async def grade(self) -> Grade:
+        return Grade(GradeOutcome.UNGRADABLE, None)
+
+
+def graded(rollout: Rollout, reward: float | None) -> Rollout:
+    """With that reward, or with none."""
+    return replace(rollout, grade=Grade(GradeOutcome.UNGRADABLE if reward is None else GradeOutcome.GRADED, reward))
+
+
+def one_step(config: AlgorithmConfig, tasks: Sequence[Task] = TASKS, **settings: Any) -> RecordingHarness:
     """A step that reserved the method's worst case: anything beyond raises BudgetExceeded."""
     method = load_algorithm(config.name)
-    worst = len(TASKS) * method.rollouts_per_task(config, settings.get("max_turns", 3))
+    worst = len(tasks) * method.rollouts_per_task(config, settings.get("max_turns", 3))
     script = settings.pop("script", solver(0.4))
     harness = scripted_harness(script, reserve=worst, rollout_context=config.rollout_context, **settings)
-    method.step(harness, TASKS, config)
+    method.step(harness, tasks, config)
     return harness
 
 

@@ -37,10 +37,10 @@ CHAT = ChatFormat(TOKENIZER)
 
 TASK = Task("t", " compute 12 + 5 * 3", 27)
 """12 + 5 * 3: first 5 * 3 is 15, then 12 + 15 is 27."""
-CALL_FIRST = "<think> first 5 * 3</think><tool_call> 5 * 3</tool_call>"
-CALL_SECOND = "<think> then 12 + 15</think><tool_call> 12 + 15</tool_call>"
-ANSWER_RIGHT = "<think> so answer 27</think> answer\\boxed{ 27}"
-ANSWER_WRONG = "<think> so</think> answer\\boxed{ 15}"
+CALL_1 = "<think> first 5 * 3</think><tool_call> 5 * 3</tool_call>"
+CALL_2 = "<think> then 12 + 15</think><tool_call> 12 + 15</tool_call>"
+RIGHT = "<think> so answer 27</think> answer\\boxed{ 27}"
+WRONG = "<think> so</think> answer\\boxed{ 15}"
 
 
 def ids(text: str) -> list[int]:

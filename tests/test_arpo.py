@@ -7,42 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from methods import (
-    CALL_FIRST_IDS,
-    CALL_FIRST_STRIPPED,
-    CALL_SECOND_IDS,
-    CALL_SECOND_STRIPPED,
-    QUESTION_IDS,
-    RESULT_FIRST_IDS,
-    RESULT_SECOND_IDS,
-    RIGHT_IDS,
-    TASKS,
-    WRONG_IDS,
-    advantage_of,
-    config_of,
-    finished,
-    one_step,
-    parts_of,
-    spelled,
-)
-from scripted import (
-    ANSWER_RIGHT,
-    ANSWER_WRONG,
-    CALL_FIRST,
-    CALL_SECOND,
-    TASK,
-    RecordingHarness,
-    in_turn,
-    scripted_harness,
-    solver,
-)
+from methods import IDS, TASKS, advantage_of, config_of, finished, graded, one_step, parts_of, spelled
+from scripted import CALL_1, CALL_2, RIGHT, TASK, WRONG, RecordingHarness, in_turn, scripted_harness, solver
 from test_tabular import harness_on, lure
 
 from baselines.arpo import ARPOConfig, Prompt, Start, entropy, next_starts, path_rows, step
 from rtpo.core.packing import normalised_weights
 from rtpo.credit import standardised
 from rtpo.theory.tabular import tasks
-from rtpo.types import Grade, GradeOutcome, Role, Rollout, Termination, TrainingContext, TrainRow
+from rtpo.types import Role, Rollout, Termination, TrainingContext, TrainRow
 
 CONFIG = ARPOConfig("arpo", "arpo", kl=0.0)
 THRESHOLD = replace(CONFIG, rule="threshold", tau=0.5)
@@ -94,17 +67,9 @@ def test_prompts_whose_roots_answer_at_once_are_topped_up_one_root_at_a_time() -
     assert all(path.start_k == 0 for path in harness.rollouts)
 
 
-def test_branches_share_their_past_and_go_their_own_way() -> None:
+def test_a_path_goes_on_alone_or_with_one_branch() -> None:
     harness = one_step(CONFIG, script=solver(0.5))
-    forked = Counter((r.parent_uid, r.start_k) for r in harness.rollouts if r.start_k)
-    assert set(forked.values()) == {1, 2}
-    for place in (place for place, count in forked.items() if count == 2):
-        one, other = (r for r in harness.rollouts if (r.parent_uid, r.start_k) == place)
-        k = one.start_k
-        assert one.turns[:k] == other.turns[:k]
-        assert one.turns[k - 1].feedback_ids.size > 0
-        assert one.turns[k].context_ids.tobytes() == other.turns[k].context_ids.tobytes()
-        assert one.turns[k].snapshot.digest == other.turns[k].snapshot.digest
+    assert {*Counter((r.parent_uid, r.start_k) for r in harness.rollouts if r.start_k).values()} == {1, 2}
 
 
 # where paths branch
@@ -198,7 +163,7 @@ def test_paths_go_on_in_their_order_and_then_branch_in_it_while_there_is_room() 
 
 
 def test_a_fresh_root_is_begun_only_when_no_path_is_open() -> None:
-    harness = scripted_harness(in_turn(ANSWER_RIGHT, ANSWER_WRONG))
+    harness = scripted_harness(in_turn(RIGHT, WRONG))
     (paths,) = harness.rollout([TASK], n=2, role=Role.CHAIN, turns=1, top_logprobs=4)
     prompt, rng = Prompt(paths[0].boundary(0), 2), np.random.default_rng(0)
     starts = next_starts(prompt, [(path, None) for path in paths], 1.0, rng, replace(CONFIG, paths=4))
@@ -298,16 +263,13 @@ def test_soft_and_hard_take_the_same_first_step() -> None:
 
 def test_paths_without_a_reward_are_left_out_of_every_mean() -> None:
     (chains,) = scripted_harness(solver(0.4)).rollout([TASK], n=3, role=Role.CHAIN)
-    graded = [
-        replace(chain, grade=Grade(GradeOutcome.UNGRADABLE if r is None else GradeOutcome.GRADED, r))
-        for chain, r in zip(chains, (1.0, None, 0.0), strict=True)
-    ]
-    rows = path_rows(graded, CONFIG)
+    paths = [graded(chain, reward) for chain, reward in zip(chains, (1.0, None, 0.0), strict=True)]
+    rows = path_rows(paths, CONFIG)
     assert [(row.rollout_uid, round(advantage_of(row), 4)) for row in rows] == [
         (chains[0].uid, 0.7071),
         (chains[2].uid, -0.7071),
     ]
-    assert path_rows(graded[1:2], CONFIG) == []
+    assert path_rows(paths[1:2], CONFIG) == []
 
 
 # GRPO
@@ -359,32 +321,30 @@ def described(harness: RecordingHarness) -> list[Any]:
 @pytest.mark.parametrize("context", ["recorded", "flattened"])
 def test_a_step_token_by_token(context: TrainingContext, advantage: Any) -> None:
     """12 + 5 * 3: one root calls and branches after the result: it calls again and is right; the branch is wrong."""
-    harness = scripted_harness(in_turn(CALL_FIRST, CALL_SECOND, ANSWER_WRONG, ANSWER_RIGHT))
+    harness = scripted_harness(in_turn(CALL_1, CALL_2, WRONG, RIGHT))
     config = replace(CONFIG, paths=2, roots=1, training_context=context, advantage=advantage, **GROWING)
     step(harness, [TASK], config)
     (rows,), z = harness.updated, 1 / 2**0.5
     shared_right, shared_wrong = (z, -z) if advantage == "soft" else (0.0, 0.0)
     if context == "flattened":
         expected = [
-            spelled((QUESTION_IDS, None), (CALL_FIRST_IDS, shared_wrong), (RESULT_FIRST_IDS, None), (WRONG_IDS, -z)),
+            spelled((IDS.question, None), (IDS.call_1, shared_wrong), (IDS.result_1, None), (IDS.wrong, -z)),
             spelled(
-                (QUESTION_IDS, None),
-                (CALL_FIRST_IDS, shared_right),
-                (RESULT_FIRST_IDS, None),
-                (CALL_SECOND_IDS, z),
-                (RESULT_SECOND_IDS, None),
-                (RIGHT_IDS, z),
+                (IDS.question, None),
+                (IDS.call_1, shared_right),
+                (IDS.result_1, None),
+                (IDS.call_2, z),
+                (IDS.result_2, None),
+                (IDS.right, z),
             ),
         ]
     else:
-        c_1 = QUESTION_IDS + CALL_FIRST_STRIPPED + RESULT_FIRST_IDS
-        c_2 = c_1 + CALL_SECOND_STRIPPED + RESULT_SECOND_IDS
         expected = [
-            spelled((QUESTION_IDS, None), (CALL_FIRST_IDS, shared_wrong)),
-            spelled((c_1, None), (WRONG_IDS, -z)),
-            spelled((QUESTION_IDS, None), (CALL_FIRST_IDS, shared_right)),
-            spelled((c_1, None), (CALL_SECOND_IDS, z)),
-            spelled((c_2, None), (RIGHT_IDS, z)),
+            spelled((IDS.question, None), (IDS.call_1, shared_wrong)),
+            spelled((IDS.before_turn_1, None), (IDS.wrong, -z)),
+            spelled((IDS.question, None), (IDS.call_1, shared_right)),
+            spelled((IDS.before_turn_1, None), (IDS.call_2, z)),
+            spelled((IDS.before_turn_2, None), (IDS.right, z)),
         ]
     assert [parts_of(row) for row in rows] == expected
     (packed,) = (taken.packed for taken in harness.backend.steps)

@@ -7,13 +7,12 @@ from dataclasses import fields
 import numpy as np
 import pytest
 from conftest import compose_config
-from methods import NAMES, TASKS, config_of, finished, one_step, parts_of
-from scripted import CALL_FIRST, always
+from methods import NAMES, TASKS, UngradableEnv, config_of, finished, one_step, parts_of
+from scripted import CALL_1, always, solver
 
 from rtpo.algorithms import load_algorithm
-from rtpo.envs.toy.math import ToyMathEnv
 from rtpo.errors import ConfigError
-from rtpo.types import Grade, GradeOutcome, Turn
+from rtpo.types import Rollout, Turn
 from rtpo.verbs import SequenceClip
 
 FIXED = {"arpo", "grpo", "gspo", "refuel", "seeupo", "tree_grpo"}
@@ -32,7 +31,7 @@ def test_a_step_stays_in_its_worst_case_and_trains(name: str, seed: int, max_tur
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_step_without_any_success_is_harmless(name: str) -> None:
-    harness = one_step(config_of(name), script=always(CALL_FIRST))
+    harness = one_step(config_of(name), script=always(CALL_1))
     assert (harness.policy_version, harness.backend.steps) == (0, [])
     assert len(harness.step_log.updates) > 0
 
@@ -40,13 +39,6 @@ def test_a_step_without_any_success_is_harmless(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_step_goes_on_after_training_has_moved_the_policy_far(name: str) -> None:
     assert one_step(config_of(name), learning_rate=0.3).policy_version > 0
-
-
-class UngradableEnv(ToyMathEnv):
-    """A grader that cannot tell."""
-
-    async def grade(self) -> Grade:
-        return Grade(GradeOutcome.UNGRADABLE, None)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -58,16 +50,35 @@ def test_paths_without_a_reward_are_not_trained(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_what_is_trained_is_what_was_sampled(name: str) -> None:
-    """Every trained turn is one of the step's, its ids and log-probs those of the engine, nothing else on the mask."""
+    """Every trained turn is one of the step's, after what the engine received, its ids and log-probs those of the
+    engine, nothing else on the mask."""
     harness = one_step(config_of(name))
+    received = {request.context_ids.tobytes() for request in harness.engine.requests}
     sampled = {id(turn) for path in harness.rollouts for turn in path.own_turns}
     for row in (row for rows in harness.updated for row in rows):
         assert {id(turn) for turn in row.turns} <= sampled
+        assert {turn.context_ids.tobytes() for turn in row.turns} <= received
         assert row.ids[row.mask].tolist() == [int(i) for turn in row.turns for i in turn.output_ids]
         assert row.rollout_logprobs[row.mask].tolist() == [float(p) for turn in row.turns for p in turn.logprobs]
         assert np.array_equal(row.rollout_logprobs != 0, row.mask)
         assert not row.advantage[~row.mask].any()
         assert not row.weight[~row.mask].any()
+
+
+@pytest.mark.parametrize("name", ["arpo", "refuel", "rtpo", "rtpo_tree", "tree_grpo"])
+def test_paths_from_a_boundary_share_its_past_its_context_and_its_environment(name: str) -> None:
+    harness = one_step(config_of(name), script=solver(0.5))
+    paths = {path.uid: path for path in harness.rollouts}
+    forked: dict[tuple[str, int], list[Rollout]] = {}
+    for path in harness.rollouts:
+        if path.parent_uid is not None:
+            forked.setdefault((path.parent_uid, path.start_k), []).append(path)
+    assert max(k for _, k in forked) == 2
+    for (parent, k), own in forked.items():
+        both = [path for path in (paths[parent], *own) if len(path.turns) > k]
+        assert all(path.turns[:k] == paths[parent].turns[:k] for path in own)
+        assert len({path.turns[k].context_ids.tobytes() for path in both}) == 1
+        assert len({path.turns[k].snapshot.digest for path in both}) == 1
 
 
 @pytest.mark.parametrize("name", ["arpo", "grpo", "gspo", "tree_grpo"])

@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 from scripted import (
-    ANSWER_RIGHT,
-    ANSWER_WRONG,
-    CALL_FIRST,
-    CALL_SECOND,
+    CALL_1,
+    CALL_2,
     CHAT,
+    RIGHT,
     TASK,
+    WRONG,
     Cut,
     Reply,
     Script,
@@ -87,12 +87,12 @@ def test_recorded_contexts_are_what_the_engine_received(rollout_context: Rollout
 
 
 def test_contexts_in_words() -> None:
-    replies = (CALL_FIRST, CALL_SECOND, ANSWER_RIGHT)
+    replies = (CALL_1, CALL_2, RIGHT)
     stripped, full = (path(in_turn(*replies), rollout_context=mode) for mode in ("strip_think", "full"))
     assert CHAT.decode(stripped.turns[0].context_ids) == CHAT.decode(full.turns[0].context_ids) == QUESTION
     without = QUESTION + "<tool_call> 5 * 3</tool_call><|im_end|>" + AFTER_FIRST
     assert CHAT.decode(stripped.turns[1].context_ids) == without
-    assert CHAT.decode(full.turns[1].context_ids) == QUESTION + CALL_FIRST + "<|im_end|>" + AFTER_FIRST
+    assert CHAT.decode(full.turns[1].context_ids) == QUESTION + CALL_1 + "<|im_end|>" + AFTER_FIRST
     assert CHAT.decode(stripped.turns[2].context_ids).count("think") == 0
     assert CHAT.decode(full.turns[2].context_ids).count("</think>") == 2
     for rollout in (stripped, full):
@@ -107,7 +107,7 @@ def test_contexts_in_words() -> None:
 def test_each_turn_has_its_own_seed_and_another_root_gives_others() -> None:
     seeds: list[list[int]] = []
     for root in (0, 0, 1):
-        world, engine = world_of(in_turn(*[CALL_FIRST, CALL_SECOND, ANSWER_RIGHT] * 2), seed=root)
+        world, engine = world_of(in_turn(*[CALL_1, CALL_2, RIGHT] * 2), seed=root)
         run(world, Plan("a", TASK, Role.CHAIN), Plan("b", TASK, Role.CHAIN))
         seeds.append([request.seed for request in engine.requests])
     assert seeds[0] == seeds[1]
@@ -118,7 +118,7 @@ def test_each_turn_has_its_own_seed_and_another_root_gives_others() -> None:
 
 
 def test_a_fork_from_every_boundary_starts_where_the_trunk_was() -> None:
-    trunk = path(in_turn(CALL_FIRST, CALL_SECOND, ANSWER_RIGHT))
+    trunk = path(in_turn(CALL_1, CALL_2, RIGHT))
     for k in range(3):
         boundary = trunk.boundary(k)
         world, engine = world_of(solver(0.5))
@@ -137,7 +137,7 @@ def test_a_fork_from_every_boundary_starts_where_the_trunk_was() -> None:
 
 @pytest.mark.parametrize("rollout_context", ["strip_think", "full"])
 def test_replaying_the_same_replies_from_a_boundary_gives_the_same_path(rollout_context: RolloutContext) -> None:
-    replies: list[Reply] = [CALL_FIRST, Cut("<think> then 12"), ANSWER_WRONG]
+    replies: list[Reply] = [CALL_1, Cut("<think> then 12"), WRONG]
     trunk = path(in_turn(*replies), rollout_context=rollout_context)
     for k in range(3):
         for _ in range(2):
@@ -147,24 +147,24 @@ def test_replaying_the_same_replies_from_a_boundary_gives_the_same_path(rollout_
 
 
 def test_a_fork_of_a_fork_carries_the_whole_history() -> None:
-    trunk = path(in_turn(CALL_FIRST, ANSWER_WRONG))
-    branch = path(in_turn(CALL_SECOND, ANSWER_WRONG), trunk.boundary(1))
-    twig = path(in_turn(ANSWER_RIGHT), branch.boundary(2))
+    trunk = path(in_turn(CALL_1, WRONG))
+    branch = path(in_turn(CALL_2, WRONG), trunk.boundary(1))
+    twig = path(in_turn(RIGHT), branch.boundary(2))
     assert twig.turns[:2] == (trunk.turns[0], branch.turns[1])
     assert [turn.k for turn in twig.turns] == [0, 1, 2]
     assert (len(twig.own_turns), twig.reward) == (1, 1.0)
 
 
 def test_a_sibling_may_end_before_its_trunk() -> None:
-    trunk = path(in_turn(CALL_FIRST, CALL_SECOND, ANSWER_RIGHT))
-    sibling = path(in_turn(ANSWER_RIGHT), trunk.boundary(1))
+    trunk = path(in_turn(CALL_1, CALL_2, RIGHT))
+    sibling = path(in_turn(RIGHT), trunk.boundary(1))
     assert (len(trunk.turns), len(sibling.turns)) == (3, 2)
     assert (sibling.termination, sibling.reward) == (Termination.ANSWERED, 1.0)
 
 
 def test_a_sibling_may_end_after_its_trunk() -> None:
-    trunk = path(in_turn(CALL_FIRST, ANSWER_WRONG))
-    sibling = path(in_turn(CALL_SECOND, ANSWER_RIGHT), trunk.boundary(1))
+    trunk = path(in_turn(CALL_1, WRONG))
+    sibling = path(in_turn(CALL_2, RIGHT), trunk.boundary(1))
     assert (len(trunk.turns), len(sibling.turns)) == (2, 3)
     assert (trunk.reward, sibling.reward) == (0.0, 1.0)
 
@@ -174,8 +174,8 @@ def test_a_sibling_may_end_after_its_trunk() -> None:
 
 @pytest.mark.parametrize("k", [0, 1, 2])
 def test_all_turns_of_a_path_count_towards_the_turn_limit(k: int) -> None:
-    trunk = path(in_turn(CALL_FIRST, CALL_SECOND, ANSWER_RIGHT))
-    sibling = path(always(CALL_FIRST), trunk.boundary(k))
+    trunk = path(in_turn(CALL_1, CALL_2, RIGHT))
+    sibling = path(always(CALL_1), trunk.boundary(k))
     assert (len(sibling.turns), len(sibling.own_turns)) == (3, 3 - k)
     assert sibling.termination is Termination.TURN_LIMIT
     assert (sibling.reward, sibling.tip) == (0.0, None)
@@ -195,7 +195,7 @@ def test_all_turns_of_a_path_count_towards_the_turn_limit(k: int) -> None:
 def test_a_truncated_turn_is_closed_in_the_next_context(
     cut: str, left_stripped: str, rollout_context: RolloutContext
 ) -> None:
-    rollout = path(in_turn(Cut(cut), ANSWER_RIGHT), rollout_context=rollout_context)
+    rollout = path(in_turn(Cut(cut), RIGHT), rollout_context=rollout_context)
     first, second = rollout.turns
     assert (first.stop, second.stop) == (StopReason.LENGTH, StopReason.STOP)
     assert CHAT.decode(first.output_ids) == cut
@@ -205,7 +205,7 @@ def test_a_truncated_turn_is_closed_in_the_next_context(
 
 
 def test_a_turn_over_its_token_limit_is_cut() -> None:
-    rollout = path(always(CALL_FIRST), max_turn_tokens=4)
+    rollout = path(always(CALL_1), max_turn_tokens=4)
     assert [len(turn.output_ids) for turn in rollout.turns] == [4, 4, 4]
     assert {turn.stop for turn in rollout.turns} == {StopReason.LENGTH}
     assert CHAT.decode(rollout.turns[0].output_ids) == "<think> first 5 *"
@@ -215,7 +215,7 @@ def test_a_turn_over_its_token_limit_is_cut() -> None:
 @pytest.mark.parametrize(("room", "turns", "last_length"), [(0, 1, 12), (1, 2, 1), (11, 2, 11), (12, 2, 12)])
 def test_a_path_ends_where_the_context_is_full(room: int, turns: int, last_length: int) -> None:
     """c_1 has 32 ids: 14 of the question, 6 of the first call and 12 of its feedback; each reply has 12."""
-    world, engine = world_of(in_turn(CALL_FIRST, CALL_SECOND), max_context_tokens=32 + room)
+    world, engine = world_of(in_turn(CALL_1, CALL_2), max_context_tokens=32 + room)
     (rollout,) = run(world, Plan("path", TASK, Role.CHAIN))
     assert (rollout.termination, rollout.reward) == (Termination.CONTEXT_LIMIT, 0.0)
     assert len(rollout.turns) == len(engine.requests) == turns
@@ -226,8 +226,8 @@ def test_a_path_ends_where_the_context_is_full(room: int, turns: int, last_lengt
 def test_a_prompt_over_its_limit_is_refused() -> None:
     sentence = r"task t: its prompt has 14 tokens and task\.max_prompt_tokens is 13; raise the limit"
     with pytest.raises(DataError, match=sentence):
-        path(always(ANSWER_RIGHT), max_prompt_tokens=13)
-    assert path(always(ANSWER_RIGHT), max_prompt_tokens=14).reward == 1.0
+        path(always(RIGHT), max_prompt_tokens=13)
+    assert path(always(RIGHT), max_prompt_tokens=14).reward == 1.0
 
 
 class UngradableEnv(ToyMathEnv):
@@ -238,7 +238,7 @@ class UngradableEnv(ToyMathEnv):
 
 
 def test_a_path_that_cannot_be_graded_has_no_reward() -> None:
-    rollout = path(always(ANSWER_RIGHT), make_env=UngradableEnv)
+    rollout = path(always(RIGHT), make_env=UngradableEnv)
     assert (rollout.termination, rollout.is_graded) == (Termination.ANSWERED, False)
     with pytest.raises(ValueError, match="path has no reward"):
         _ = rollout.reward
@@ -269,16 +269,16 @@ def test_a_path_taken_some_turns_at_a_time_is_the_uninterrupted_one(
 
 
 def test_an_open_path_can_still_be_forked_at_its_earlier_boundaries() -> None:
-    part = path(in_turn(CALL_FIRST), turns=1)
+    part = path(in_turn(CALL_1), turns=1)
     assert not part.boundary(0).is_tip
-    assert path(in_turn(ANSWER_WRONG), part.boundary(0)).reward == 0.0
-    assert path(in_turn(ANSWER_RIGHT), part.boundary(1)).reward == 1.0
+    assert path(in_turn(WRONG), part.boundary(0)).reward == 0.0
+    assert path(in_turn(RIGHT), part.boundary(1)).reward == 1.0
 
 
 def test_the_last_turn_leaves_nothing_open() -> None:
-    part = path(in_turn(CALL_FIRST, CALL_SECOND), turns=2)
+    part = path(in_turn(CALL_1, CALL_2), turns=2)
     assert part.tip is not None
-    last = path(always(CALL_FIRST), part.tip, turns=1)
+    last = path(always(CALL_1), part.tip, turns=1)
     assert (last.termination, last.tip, last.reward) == (Termination.TURN_LIMIT, None, 0.0)
 
 
@@ -306,7 +306,7 @@ def flaky(failures: int) -> Callable[[], ToyMathEnv]:
 
 def by_progress(context: str, rng: np.random.Generator) -> Reply:
     """The right reply, found from the context alone."""
-    return (CALL_FIRST, CALL_SECOND, ANSWER_RIGHT)[context.count("<tool_response>")]
+    return (CALL_1, CALL_2, RIGHT)[context.count("<tool_response>")]
 
 
 @pytest.mark.parametrize("failures", [1, 2])
@@ -330,7 +330,7 @@ def test_an_episode_that_stays_broken_is_given_up() -> None:
 
 
 def test_an_engine_that_fails_is_asked_again_from_the_fork() -> None:
-    trunk = path(in_turn(CALL_FIRST, CALL_SECOND, ANSWER_RIGHT))
+    trunk = path(in_turn(CALL_1, CALL_2, RIGHT))
     world, engine = world_of(by_progress)
     engine.failures = 2
     noted: list[str] = []

@@ -3,22 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+import methods
 import numpy as np
 import pytest
-from scripted import (
-    ANSWER_RIGHT,
-    ANSWER_WRONG,
-    CALL_FIRST,
-    CALL_SECOND,
-    TASK,
-    RecordingHarness,
-    always,
-    in_turn,
-    scripted_harness,
-    solver,
-)
+from methods import IDS
+from scripted import CALL_1, CALL_2, RIGHT, TASK, WRONG, RecordingHarness, always, in_turn, scripted_harness, solver
 
-from baselines.grpo import GRPOConfig, chain_rows, check, rollouts_per_task, step
+from baselines.grpo import GRPOConfig, chain_rows, check, step
 from rtpo.core.packing import normalised_weights
 from rtpo.envs.toy.math_problems import problems
 from rtpo.rtpo import sibling_rows
@@ -30,10 +21,7 @@ CONFIG = GRPOConfig("grpo", "grpo", kl=0.0, chains=6)
 
 
 def one_step(config: GRPOConfig = CONFIG, *, slips: float = 0.4, seed: int = 0) -> RecordingHarness:
-    reserve = len(TASKS) * rollouts_per_task(config, 3)
-    harness = scripted_harness(solver(slips), rollout_context=config.rollout_context, seed=seed, reserve=reserve)
-    step(harness, TASKS, config)
-    return harness
+    return methods.one_step(config, TASKS, script=solver(slips), seed=seed)
 
 
 def chains_of(harness: RecordingHarness) -> list[Group]:
@@ -58,54 +46,6 @@ def test_a_step_is_n_chains_and_one_update() -> None:
     assert {(r.role, r.start_k, r.parent_uid) for r in harness.rollouts} == {(Role.CHAIN, 0, None)}
     assert len(harness.step_log.updates) == 1
     assert harness.losses == [TokenClip(0.2, 0.2, 3.0, "rollout", 0.0)]
-
-
-@pytest.mark.parametrize("training_context", ["flattened", "recorded"])
-def test_every_model_token_of_every_chain_is_trained_once(training_context: str) -> None:
-    harness = one_step(replace(CONFIG, training_context=training_context))  # type: ignore[arg-type]
-    (rows,) = harness.updated
-    sampled = [
-        (chain.uid, turn.k, int(i)) for chain in harness.rollouts for turn in chain.turns for i in turn.output_ids
-    ]
-    assert [token[:3] for token in trained(rows)] == sampled
-
-
-def test_both_contexts_train_the_same_tokens_with_the_same_advantages_and_weights() -> None:
-    chains = chains_of(one_step())
-    flattened = chain_rows(chains, replace(CONFIG, training_context="flattened"))
-    recorded = chain_rows(chains, replace(CONFIG, training_context="recorded"))
-    assert trained(flattened) == trained(recorded)
-    assert len(flattened) == 24
-    assert len(recorded) == sum(len(chain.turns) for group in chains for chain in group) > 24
-    normalised = [
-        np.concatenate([weight[row.mask] for row, weight in zip(rows, normalised_weights(rows), strict=True)])
-        for rows in (flattened, recorded)
-    ]
-    np.testing.assert_allclose(*normalised, rtol=1e-6)
-
-
-def test_every_chain_weighs_the_same_whatever_its_length() -> None:
-    (rows,) = one_step(replace(CONFIG, training_context="recorded")).updated
-    weight: dict[str, float] = {}
-    for row in rows:
-        weight[row.rollout_uid] = weight.get(row.rollout_uid, 0.0) + float(row.weight.sum())
-    assert list(weight.values()) == pytest.approx([1.0] * 24)
-
-
-def test_flattened_and_recorded_prefixes_differ_exactly_where_earlier_thinking_was_stripped() -> None:
-    chains = chains_of(one_step())
-    think_open = 4
-    compared = set()
-    for group in chains:
-        for chain in group:
-            (flat,) = chain_rows([(chain, chain)], CONFIG)[:1]
-            starts = [int(np.flatnonzero(flat.mask & (flat.turn_index == turn.k))[0]) for turn in chain.turns]
-            for turn, start in zip(chain.turns, starts, strict=True):
-                thought = any(think_open in earlier.output_ids for earlier in chain.turns[: turn.k])
-                same = flat.ids[:start].tobytes() == turn.context_ids.tobytes()
-                assert same != thought
-                compared.add((turn.k, thought))
-    assert {(0, False), (1, True), (2, True)} <= compared
 
 
 @pytest.mark.parametrize("rollout_context", ["full", "strip_think"])
@@ -139,7 +79,7 @@ def test_advantages_of_a_prompt_have_mean_zero_and_std_one() -> None:
 
 
 def test_prompts_with_equal_rewards_have_exact_zeros() -> None:
-    harness = scripted_harness(always(ANSWER_RIGHT))
+    harness = scripted_harness(always(RIGHT))
     step(harness, [TASK], CONFIG)
     (rows,) = harness.updated
     assert {float(a) for row in rows for a in row.advantage} == {0.0}
@@ -147,14 +87,14 @@ def test_prompts_with_equal_rewards_have_exact_zeros() -> None:
 
 
 def test_without_std_advantages_are_returns_minus_the_mean() -> None:
-    harness = scripted_harness(in_turn(ANSWER_RIGHT, ANSWER_WRONG, ANSWER_WRONG, ANSWER_WRONG))
+    harness = scripted_harness(in_turn(RIGHT, WRONG, WRONG, WRONG))
     step(harness, [TASK], replace(CONFIG, chains=4, normalise_std=False))
     (rows,) = harness.updated
     assert [float(row.advantage[row.mask][0]) for row in rows] == [0.75, -0.25, -0.25, -0.25]
 
 
 def test_chains_without_a_reward_are_left_out() -> None:
-    chains = scripted_harness(always(ANSWER_RIGHT)).rollout([TASK], n=4, role=Role.CHAIN)[0]
+    chains = scripted_harness(always(RIGHT)).rollout([TASK], n=4, role=Role.CHAIN)[0]
     ungradable = Grade(GradeOutcome.UNGRADABLE, None)
     zero = Grade(GradeOutcome.GRADED, 0.0)
     group = (chains[0], replace(chains[1], grade=ungradable), replace(chains[2], grade=zero), chains[3])
@@ -185,7 +125,7 @@ def test_minibatches_split_prompts() -> None:
 
 
 def test_in_one_turn_pooled_rtpo_has_the_rows_of_grpo_without_std() -> None:
-    script = in_turn(*[ANSWER_RIGHT, ANSWER_WRONG, CALL_FIRST, ANSWER_WRONG] * 4)
+    script = in_turn(*[RIGHT, WRONG, CALL_1, WRONG] * 4)
     harness = scripted_harness(script, max_turns=1)
     trunks = harness.rollout([TASK], n=2, role=Role.TRUNK)[0]
     boundaries = [trunk.boundary(0) for trunk in trunks]
@@ -208,26 +148,19 @@ def test_one_chain_is_refused() -> None:
 
 def test_a_flattened_row_token_by_token() -> None:
     """12 + 5 * 3: call, call, answer, against a wrong answer at once (ids as in the test of RTPO's step)."""
-    script = in_turn(CALL_FIRST, CALL_SECOND, ANSWER_RIGHT, ANSWER_WRONG)
+    script = in_turn(CALL_1, CALL_2, RIGHT, WRONG)
     harness = scripted_harness(script)
     step(harness, [TASK], replace(CONFIG, chains=2, normalise_std=False))
-    question = [1, 14, 12, 16, 50, 17, 43, 19, 41, 2, 12, 1, 15, 12]
-    call_first = [4, 26, 43, 19, 41, 5, 6, 43, 19, 41, 7, 2]
-    result_first = [12, 1, 14, 12, 8, 53, 9, 2, 12, 1, 15, 12]
-    call_second = [4, 27, 50, 17, 53, 5, 6, 50, 17, 53, 7, 2]
-    result_second = [12, 1, 14, 12, 8, 65, 9, 2, 12, 1, 15, 12]
-    right = [4, 30, 31, 65, 5, 31, 10, 65, 11, 2]
-    wrong = [4, 30, 5, 31, 10, 53, 11, 2]
     (packed,) = (s.packed for s in harness.backend.steps)
     parts = [
-        (question, 0.0, 0.0),
-        (call_first, 0.5, 1 / 68),
-        (result_first, 0.0, 0.0),
-        (call_second, 0.5, 1 / 68),
-        (result_second, 0.0, 0.0),
-        (right, 0.5, 1 / 68),
-        (question, 0.0, 0.0),
-        (wrong, -0.5, 1 / 16),
+        (IDS.question, 0.0, 0.0),
+        (IDS.call_1, 0.5, 1 / 68),
+        (IDS.result_1, 0.0, 0.0),
+        (IDS.call_2, 0.5, 1 / 68),
+        (IDS.result_2, 0.0, 0.0),
+        (IDS.right, 0.5, 1 / 68),
+        (IDS.question, 0.0, 0.0),
+        (IDS.wrong, -0.5, 1 / 16),
     ]
     assert packed.ids.tolist() == [i for part, _, _ in parts for i in part]
     assert packed.advantage.tolist() == [a for part, a, _ in parts for _ in part]

@@ -6,18 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scripted import (
-    ANSWER_RIGHT,
-    ANSWER_WRONG,
-    CALL_FIRST,
-    CALL_SECOND,
-    TASK,
-    RecordingHarness,
-    always,
-    in_turn,
-    scripted_harness,
-    solver,
-)
+from scripted import CALL_1, CALL_2, RIGHT, TASK, WRONG, RecordingHarness, always, in_turn, scripted_harness, solver
 
 from rtpo.envs.toy.math_problems import problems
 from rtpo.errors import BudgetExceeded, InfrastructureError, NonFinite, StaleEngine
@@ -67,7 +56,7 @@ def test_groups_belong_to_their_starts_in_order() -> None:
 
 
 def test_every_rollout_is_charged_wherever_it_starts() -> None:
-    harness = scripted_harness(in_turn(CALL_FIRST, CALL_SECOND, ANSWER_RIGHT, *[ANSWER_WRONG] * 4))
+    harness = scripted_harness(in_turn(CALL_1, CALL_2, RIGHT, *[WRONG] * 4))
     ((trunk,),) = harness.rollout([TASK], n=1, role=Role.TRUNK)
     assert harness.ledger.rollouts == 1
     harness.rollout([trunk.boundary(2), trunk.boundary(0)], n=2, role=Role.SIBLING)
@@ -77,7 +66,7 @@ def test_every_rollout_is_charged_wherever_it_starts() -> None:
 
 
 def test_the_first_continuation_of_an_open_path_is_free_and_the_second_costs_one() -> None:
-    harness = scripted_harness(always(CALL_FIRST), max_turns=4)
+    harness = scripted_harness(always(CALL_1), max_turns=4)
     opened = harness.rollout([TASK], n=2, role=Role.CHAIN, turns=1)
     assert harness.ledger.rollouts == 2
     first, second = tips(opened)
@@ -87,13 +76,13 @@ def test_the_first_continuation_of_an_open_path_is_free_and_the_second_costs_one
 
 
 def test_an_open_path_named_twice_in_a_call_is_continued_once_and_forked_once() -> None:
-    harness = scripted_harness(always(CALL_FIRST), max_turns=4)
+    harness = scripted_harness(always(CALL_1), max_turns=4)
     first, second = tips(harness.rollout([TASK], n=2, role=Role.CHAIN, turns=1))
     assert counted(harness, lambda: harness.rollout([first, second, first], n=1, role=Role.BRANCH, turns=1)) == 1
 
 
 def test_a_continued_path_can_be_continued_for_free_once_more_at_its_new_tip() -> None:
-    harness = scripted_harness(always(CALL_FIRST), max_turns=4)
+    harness = scripted_harness(always(CALL_1), max_turns=4)
     groups = harness.rollout([TASK], n=1, role=Role.CHAIN, turns=1)
     for _ in range(3):
         groups = harness.rollout(tips(groups), n=1, role=Role.CHAIN, turns=1)
@@ -102,14 +91,14 @@ def test_a_continued_path_can_be_continued_for_free_once_more_at_its_new_tip() -
 
 
 def test_an_inner_boundary_of_an_open_path_costs_one() -> None:
-    harness = scripted_harness(always(CALL_FIRST), max_turns=4)
+    harness = scripted_harness(always(CALL_1), max_turns=4)
     ((opened,),) = harness.rollout([TASK], n=1, role=Role.CHAIN, turns=2)
     assert counted(harness, lambda: harness.rollout([opened.boundary(1)], n=1, role=Role.BRANCH)) == 1
     assert counted(harness, lambda: harness.rollout([opened.boundary(2)], n=1, role=Role.BRANCH)) == 0
 
 
 def test_nothing_is_dispatched_past_the_reservation() -> None:
-    harness = scripted_harness(always(ANSWER_RIGHT), reserve=5)
+    harness = scripted_harness(always(RIGHT), reserve=5)
     harness.rollout([TASK], n=4, role=Role.CHAIN)
     sent = len(harness.engine.requests)
     with pytest.raises(BudgetExceeded, match="asks for 2 rollouts and 1 are left"):
@@ -122,7 +111,7 @@ def test_nothing_is_dispatched_past_the_reservation() -> None:
 
 
 def test_what_a_step_reserved_and_did_not_use_is_given_back() -> None:
-    harness = scripted_harness(always(ANSWER_RIGHT), reserve=5, budget=8)
+    harness = scripted_harness(always(RIGHT), reserve=5, budget=8)
     harness.rollout([TASK], n=2, role=Role.CHAIN)
     assert harness.ledger.remaining == 3
     harness.end_step()
@@ -130,7 +119,7 @@ def test_what_a_step_reserved_and_did_not_use_is_given_back() -> None:
 
 
 def test_retries_are_noted_and_cost_nothing() -> None:
-    harness = scripted_harness(always(ANSWER_RIGHT))
+    harness = scripted_harness(always(RIGHT))
     harness.engine.failures = 2
     harness.rollout([TASK], n=1, role=Role.CHAIN)
     assert (harness.ledger.rollouts, harness.ledger.retries) == (1, 2)
@@ -155,7 +144,7 @@ def test_a_step_draws_the_same_again_and_another_step_does_not() -> None:
 
 def test_random_streams_are_named() -> None:
     def draw(name: str, step: int = 0, seed: int = 0) -> list[int]:
-        harness = scripted_harness(always(ANSWER_RIGHT), seed=seed)
+        harness = scripted_harness(always(RIGHT), seed=seed)
         harness.end_step()
         harness.begin_step(step, 1)
         return [int(n) for n in harness.random(name).integers(1 << 30, size=4)]
@@ -243,7 +232,7 @@ def test_scores_are_by_row_and_of_trained_tokens() -> None:
 
 
 def test_minibatches_are_whole_groups_and_each_is_one_step() -> None:
-    harness = scripted_harness(always(ANSWER_RIGHT))
+    harness = scripted_harness(always(RIGHT))
     rows = rows_of(harness.rollout(TASKS[:5], n=2, role=Role.CHAIN))
     update = harness.update(rows, TokenClip(), minibatches=2)
     assert update.optimizer_steps == 2
@@ -263,7 +252,7 @@ def test_epochs_pass_over_the_same_minibatches_again_with_the_first_log_probs() 
 
 
 def test_weights_of_a_minibatch_are_shares_of_all_its_rows_the_tied_included() -> None:
-    harness = scripted_harness(always(ANSWER_RIGHT))
+    harness = scripted_harness(always(RIGHT))
     groups = harness.rollout(TASKS[:4], n=1, role=Role.CHAIN)
     rows = [
         turn_row(chain.turns[0], chain, advantage, weight, chain.task.uid)
@@ -278,7 +267,7 @@ def test_weights_of_a_minibatch_are_shares_of_all_its_rows_the_tied_included() -
 
 def test_tied_rows_stay_where_they_have_a_gradient() -> None:
     for loss in (TokenClip(kl=0.02), SequenceClip(kl=0.02), SquaredPair()):
-        harness = scripted_harness(always(ANSWER_RIGHT))
+        harness = scripted_harness(always(RIGHT))
         groups = harness.rollout(TASKS[:2], n=2, role=Role.CHAIN)
         update = harness.update(rows_of(groups, [0.0] * 4), loss)
         (step,) = harness.backend.steps
@@ -291,7 +280,7 @@ def test_tied_rows_stay_where_they_have_a_gradient() -> None:
 def test_rows_are_padded_to_the_ranks_and_pairs_are_not_split(
     loss: TokenClip | SequenceClip | SquaredPair, rows: int
 ) -> None:
-    harness = scripted_harness(always(ANSWER_RIGHT), ranks=4)
+    harness = scripted_harness(always(RIGHT), ranks=4)
     harness.update(rows_of(harness.rollout([TASK], n=2, role=Role.CHAIN)), loss)
     (step,) = harness.backend.steps
     assert len(step.packed.lengths) == rows
@@ -300,7 +289,7 @@ def test_rows_are_padded_to_the_ranks_and_pairs_are_not_split(
 
 @pytest.mark.parametrize("source", ["rollout", "recompute"])
 def test_old_log_probs_come_from_the_engine_or_from_the_trainer(source: str) -> None:
-    harness = scripted_harness(in_turn(CALL_FIRST, CALL_SECOND, ANSWER_RIGHT))
+    harness = scripted_harness(in_turn(CALL_1, CALL_2, RIGHT))
     groups = harness.rollout([TASK], n=1, role=Role.CHAIN)
     (row,) = rows_of(groups, [1.0], "flattened")
     (recomputed,) = harness.score([row])
@@ -312,7 +301,7 @@ def test_old_log_probs_come_from_the_engine_or_from_the_trainer(source: str) -> 
 
 
 def test_the_mismatch_of_flattened_contexts_is_the_contexts() -> None:
-    harness = scripted_harness(in_turn(CALL_FIRST, CALL_SECOND, ANSWER_RIGHT))
+    harness = scripted_harness(in_turn(CALL_1, CALL_2, RIGHT))
     harness.update(rows_of(harness.rollout([TASK], n=1, role=Role.CHAIN), [1.0], "flattened"), TokenClip())
     (logged,) = harness.step_log.updates
     assert logged["mismatch/engine/kl_k3"] == pytest.approx(0, abs=1e-12)
@@ -323,7 +312,7 @@ def test_the_mismatch_of_flattened_contexts_is_the_contexts() -> None:
 
 def test_the_mismatch_of_a_single_flattened_turn_is_the_contexts() -> None:
     """A branch's last turn after its flattened history is one turn, but not in its recorded context."""
-    harness = scripted_harness(in_turn(CALL_FIRST, CALL_SECOND, ANSWER_RIGHT, ANSWER_WRONG))
+    harness = scripted_harness(in_turn(CALL_1, CALL_2, RIGHT, WRONG))
     ((chain,),) = harness.rollout([TASK], n=1, role=Role.CHAIN)
     ((branch,),) = harness.rollout([chain.boundary(2)], n=1, role=Role.BRANCH)
     (row,) = trajectory_rows(branch, "flattened", 1.0, 1.0, "t")
@@ -337,7 +326,7 @@ def test_the_mismatch_of_a_single_flattened_turn_is_the_contexts() -> None:
 
 def test_zero_advantage_rates_by_turn() -> None:
     """Groups a and b at turn 0, c at turns 0 and 1, d at turn 1; a and d are tied."""
-    harness = scripted_harness(in_turn(*[CALL_FIRST, ANSWER_RIGHT] * 4))
+    harness = scripted_harness(in_turn(*[CALL_1, RIGHT] * 4))
     chains = [chain for (chain,) in harness.rollout([TASK] * 4, n=1, role=Role.CHAIN)]
     table = {"a": ([0], 0.0), "b": ([0], 0.5), "c": ([0, 1], -0.5), "d": ([1], 0.0)}
     rows = [
@@ -352,7 +341,7 @@ def test_zero_advantage_rates_by_turn() -> None:
 
 
 def test_a_group_is_tied_only_when_all_its_rows_are() -> None:
-    harness = scripted_harness(always(ANSWER_RIGHT))
+    harness = scripted_harness(always(RIGHT))
     groups = harness.rollout(TASKS[:2], n=3, role=Role.CHAIN)
     harness.update(rows_of(groups, [0.0, 0.5, 0.0, 0.0, 0.0, 0.0]), TokenClip())
     assert harness.step_log.updates[0]["zero_advantage"] == {"all": 0.5, "turn_0": 0.5}
@@ -393,7 +382,7 @@ def test_a_small_disagreement_of_engine_and_trainer_is_let_through() -> None:
 
 def test_training_on_after_an_update_is_not_a_stale_engine() -> None:
     """Rows of one rollout phase may be trained turn by turn: the trainer then moves away from what sampled them."""
-    harness = scripted_harness(in_turn(*[CALL_FIRST, ANSWER_RIGHT] * 2), learning_rate=0.2)
+    harness = scripted_harness(in_turn(*[CALL_1, RIGHT] * 2), learning_rate=0.2)
     chains = [chain for (chain,) in harness.rollout([TASK] * 2, n=1, role=Role.CHAIN)]
     for k in (1, 0):
         rows = [turn_row(c.turns[k], c, a, 0.5, "t") for c, a in zip(chains, (1.0, -1.0), strict=True)]
@@ -404,7 +393,7 @@ def test_training_on_after_an_update_is_not_a_stale_engine() -> None:
 
 @pytest.mark.parametrize("broken", [float("nan"), float("-inf")])
 def test_broken_log_probs_of_the_engine_are_refused(broken: float) -> None:
-    harness = scripted_harness(always(ANSWER_RIGHT))
+    harness = scripted_harness(always(RIGHT))
     harness.engine.broken = broken
     with pytest.raises(NonFinite, match=r"rollout 0\.0\.0\.0, turn 0: the engine returned a log-prob"):
         harness.rollout([TASK], n=1, role=Role.CHAIN)
@@ -412,7 +401,7 @@ def test_broken_log_probs_of_the_engine_are_refused(broken: float) -> None:
 
 @pytest.mark.parametrize("broken", [float("nan"), float("inf")])
 def test_broken_log_probs_of_the_trainer_are_refused(broken: float) -> None:
-    harness = scripted_harness(always(ANSWER_RIGHT))
+    harness = scripted_harness(always(RIGHT))
     rows = rows_of(harness.rollout([TASK], n=2, role=Role.CHAIN))
     harness.backend.broken_logprob = broken
     for act in (lambda: harness.update(rows, TokenClip()), lambda: harness.score(rows)):
@@ -424,7 +413,7 @@ def test_broken_log_probs_of_the_trainer_are_refused(broken: float) -> None:
 @pytest.mark.parametrize("part", ["broken_loss", "broken_grad_norm"])
 @pytest.mark.parametrize("broken", [float("nan"), float("inf")])
 def test_a_broken_optimizer_step_is_refused(part: str, broken: float) -> None:
-    harness = scripted_harness(always(ANSWER_RIGHT))
+    harness = scripted_harness(always(RIGHT))
     rows = rows_of(harness.rollout([TASK], n=2, role=Role.CHAIN))
     setattr(harness.backend, part, broken)
     with pytest.raises(NonFinite, match=r"gradient norm .*: the update was not applied"):
@@ -450,10 +439,10 @@ def test_after_a_load_the_engine_is_given_the_weights_at_the_next_synchronisatio
 
 
 def test_a_loaded_harness_knows_which_paths_are_open(tmp_path: Path) -> None:
-    harness = scripted_harness(always(CALL_FIRST))
+    harness = scripted_harness(always(CALL_1))
     opened = harness.rollout([TASK], n=1, role=Role.CHAIN, turns=1)
     state = harness.save(tmp_path)
-    other = scripted_harness(always(CALL_FIRST))
+    other = scripted_harness(always(CALL_1))
     other.load(tmp_path, state)
     other.sync()
     assert counted(other, lambda: other.rollout(tips(opened), n=1, role=Role.CHAIN)) == 0
@@ -462,7 +451,7 @@ def test_a_loaded_harness_knows_which_paths_are_open(tmp_path: Path) -> None:
 
 
 def test_ungraded_rollouts_are_counted_apart() -> None:
-    harness = scripted_harness(in_turn(ANSWER_RIGHT, CALL_FIRST, ANSWER_WRONG))
+    harness = scripted_harness(in_turn(RIGHT, CALL_1, WRONG))
     harness.rollout([TASK] * 3, n=1, role=Role.CHAIN, turns=1)
     (logged,) = harness.step_log.rollouts
     assert (logged["rollouts"], logged["graded"], logged["success"]) == (3, 2, 0.5)
@@ -471,7 +460,7 @@ def test_ungraded_rollouts_are_counted_apart() -> None:
 
 
 def test_spoiled_answers_are_zeros_and_counted() -> None:
-    harness = scripted_harness(in_turn(ANSWER_RIGHT, ANSWER_WRONG))
+    harness = scripted_harness(in_turn(RIGHT, WRONG))
     right, wrong = (group[0] for group in harness.rollout([TASK] * 2, n=1, role=Role.CHAIN))
     spoiled = replace(wrong, grade=replace(wrong.grade, spoiled=True))
     logged = rollout_metrics([right, spoiled], Role.CHAIN)

@@ -5,29 +5,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from methods import (
-    CALL_FIRST_STRIPPED,
-    CALL_SECOND_IDS,
-    QUESTION_IDS,
-    RESULT_FIRST_IDS,
-    TASKS,
-    WRONG_IDS,
-    advantage_of,
-    one_step,
-    parts_of,
-    spelled,
-)
-from scripted import (
-    ANSWER_RIGHT,
-    ANSWER_WRONG,
-    CALL_FIRST,
-    CALL_SECOND,
-    TASK,
-    always,
-    in_turn,
-    scripted_harness,
-    solver,
-)
+from methods import IDS, TASKS, advantage_of, one_step, parts_of, spelled
+from scripted import CALL_1, CALL_2, RIGHT, TASK, WRONG, always, in_turn, scripted_harness, solver
 from test_tabular import RecordingHarness, harness_on, lure, random_logits, random_mdp
 
 from baselines.refuel import REFUELConfig, pair_rows, step
@@ -84,7 +63,7 @@ def test_the_pairs_of_a_step_stay_together() -> None:
 
 
 def test_pairs_of_the_same_reply_are_dropped_and_tied_ones_kept() -> None:
-    harness = one_step(CONFIG, script=always(CALL_FIRST))
+    harness = one_step(CONFIG, script=always(CALL_1))
     assert harness.updated == [[]]
     (rows,) = one_step(CONFIG).updated
     tied = [first for first, second in zip(rows[::2], rows[1::2], strict=True) if advantage_of(first) == 0]
@@ -92,7 +71,7 @@ def test_pairs_of_the_same_reply_are_dropped_and_tied_ones_kept() -> None:
 
 
 def test_pairs_with_a_member_without_a_reward_are_dropped() -> None:
-    harness = scripted_harness(in_turn(ANSWER_RIGHT, ANSWER_WRONG, ANSWER_WRONG, ANSWER_RIGHT))
+    harness = scripted_harness(in_turn(RIGHT, WRONG, WRONG, RIGHT))
     (chains,) = harness.rollout([TASK], n=2, role=Role.CHAIN)
     boundaries = [chain.boundary(0) for chain in chains]
     seconds = harness.rollout(boundaries, n=1, role=Role.BRANCH)
@@ -195,14 +174,13 @@ def test_tied_pairs_pull_the_log_ratios_together_again() -> None:
 
 def test_rows_token_by_token() -> None:
     """12 + 5 * 3: call, call, right, and from its second turn again: wrong."""
-    harness = scripted_harness(in_turn(CALL_FIRST, CALL_SECOND, ANSWER_RIGHT, ANSWER_WRONG))
+    harness = scripted_harness(in_turn(CALL_1, CALL_2, RIGHT, WRONG))
     ((chain,),) = harness.rollout([TASK], n=1, role=Role.CHAIN)
     boundary = chain.boundary(1)
     rows = pair_rows([chain], [boundary], harness.rollout([boundary], n=1, role=Role.BRANCH))
-    c_1 = QUESTION_IDS + CALL_FIRST_STRIPPED + RESULT_FIRST_IDS
     assert [parts_of(row) for row in rows] == [
-        spelled((c_1, None), (CALL_SECOND_IDS, 0.5)),
-        spelled((c_1, None), (WRONG_IDS, -0.5)),
+        spelled((IDS.before_turn_1, None), (IDS.call_2, 0.5)),
+        spelled((IDS.before_turn_1, None), (IDS.wrong, -0.5)),
     ]
     assert [float(row.weight.sum()) for row in rows] == pytest.approx([0.5, 0.5])
 

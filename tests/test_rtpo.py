@@ -4,14 +4,17 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
+import methods
 import numpy as np
 import pytest
+from methods import IDS, advantage_of, graded, parts_of, spelled
 from scripted import (
-    ANSWER_RIGHT,
-    ANSWER_WRONG,
-    CALL_FIRST,
+    CALL_1,
+    RIGHT,
     TASK,
+    WRONG,
     MemoryBackend,
     RecordingHarness,
     always,
@@ -23,26 +26,17 @@ from scripted import (
 
 from rtpo.core.packing import Packed
 from rtpo.engines.backend import StepResult
-from rtpo.envs.toy.math import ToyMathEnv
 from rtpo.envs.toy.math_problems import problems
 from rtpo.rtpo import RTPOConfig, check, rollouts_per_task, sibling_rows, step
-from rtpo.types import Boundary, Floats, Grade, GradeOutcome, Group, Role, Rollout, TrainRow
+from rtpo.types import Boundary, Floats, Group, Role, Rollout, TrainRow
 from rtpo.verbs import Loss, TokenClip
 
 TASKS = problems("train", 4, seed=2)
 CONFIG = RTPOConfig("rtpo", "rtpo", kl=0.0, trunks=2, group_size=4)
 
 
-def one_step(config: RTPOConfig = CONFIG, *, slips: float = 0.4, seed: int = 0, max_turns: int = 3) -> RecordingHarness:
-    harness = scripted_harness(
-        solver(slips),
-        seed=seed,
-        max_turns=max_turns,
-        max_context_tokens=1024,
-        reserve=len(TASKS) * rollouts_per_task(config, max_turns),
-    )
-    step(harness, TASKS, config)
-    return harness
+def one_step(config: RTPOConfig = CONFIG, *, slips: float = 0.4, **settings: Any) -> RecordingHarness:
+    return methods.one_step(config, TASKS, script=solver(slips), max_context_tokens=1024, **settings)
 
 
 def trunks(harness: RecordingHarness) -> list[Rollout]:
@@ -58,11 +52,6 @@ def by_group(rows: Sequence[TrainRow]) -> dict[str, list[TrainRow]]:
     for row in rows:
         groups.setdefault(row.group, []).append(row)
     return groups
-
-
-def advantage_of(row: TrainRow) -> float:
-    (value,) = set(row.advantage[row.mask].tolist())
-    return float(value)
 
 
 # phases
@@ -98,7 +87,7 @@ def test_a_phase_without_an_optimizer_step_needs_no_new_weights() -> None:
 
 
 def test_trunks_that_answer_at_once_take_part_in_the_last_phase_only() -> None:
-    harness = scripted_harness(always(ANSWER_RIGHT))
+    harness = scripted_harness(always(RIGHT))
     step(harness, [TASK], CONFIG)
     assert {len(trunk.turns) for trunk in trunks(harness)} == {1}
     assert [update["trained_turns"] for update in harness.step_log.updates] == [[0]]
@@ -107,7 +96,7 @@ def test_trunks_that_answer_at_once_take_part_in_the_last_phase_only() -> None:
 
 
 def test_a_trunk_takes_part_in_the_phases_of_the_turns_it_took() -> None:
-    script = in_turn(ANSWER_WRONG, CALL_FIRST, ANSWER_WRONG, *[ANSWER_RIGHT] * 100)
+    script = in_turn(WRONG, CALL_1, WRONG, *[RIGHT] * 100)
     harness = scripted_harness(script)
     step(harness, [TASK], CONFIG)
     short, long = trunks(harness)
@@ -139,18 +128,6 @@ def test_the_worst_case_is_reached_when_every_trunk_takes_all_turns() -> None:
     assert harness.ledger.rollouts == len(TASKS) * rollouts_per_task(CONFIG, 3) == 4 * 2 * (1 + 3 * 3)
 
 
-def test_siblings_of_a_boundary_share_its_context_and_environment() -> None:
-    harness = one_step()
-    paths = {trunk.uid: trunk for trunk in trunks(harness)}
-    for k in range(3):
-        for sibling in siblings(harness, k):
-            assert sibling.parent_uid is not None
-            anchor = paths[sibling.parent_uid].turns[k]
-            assert sibling.turns[k].context_ids.tobytes() == anchor.context_ids.tobytes()
-            assert sibling.turns[k].snapshot.digest == anchor.snapshot.digest
-            assert sibling.turns[:k] == paths[sibling.parent_uid].turns[:k]
-
-
 # what is trained
 
 
@@ -170,18 +147,6 @@ def test_siblings_are_trained_once_at_their_first_turn_and_trunks_never(seed: in
         for sibling in siblings(harness, k)
         for position in range(len(sibling.turns[k].output_ids))
     }
-
-
-def test_trained_ids_are_what_the_engine_received_and_sampled() -> None:
-    harness = one_step()
-    received = {(request.session, request.context_ids.tobytes()) for request in harness.engine.requests}
-    for rows in harness.updated:
-        for row in rows:
-            context, output = row.ids[~row.mask], row.ids[row.mask]
-            assert (row.rollout_uid, context.tobytes()) in received
-            assert output.tobytes() == row.turns[0].output_ids.tobytes()
-            assert not row.advantage[~row.mask].any()
-            assert not row.weight[~row.mask].any()
 
 
 def test_advantages_are_returns_minus_the_mean_of_the_boundary() -> None:
@@ -234,15 +199,10 @@ def test_pooling_compares_all_siblings_of_a_prompt_at_its_first_turn_only() -> N
     assert set(first) == {f"{task.uid}/0" for task in TASKS}
 
 
-def graded(rollout: Rollout, reward: float | None) -> Rollout:
-    outcome = GradeOutcome.UNGRADABLE if reward is None else GradeOutcome.GRADED
-    return replace(rollout, grade=Grade(outcome, reward))
-
-
 @pytest.fixture(scope="module")
 def forks() -> tuple[list[Boundary], list[Group]]:
     """Two boundaries of turn 0 with three siblings each."""
-    harness = scripted_harness(always(ANSWER_RIGHT))
+    harness = scripted_harness(always(RIGHT))
     roots = harness.rollout([TASK], n=2, role=Role.TRUNK)[0]
     boundaries = [root.boundary(0) for root in roots]
     return boundaries, harness.rollout(boundaries, n=3, role=Role.SIBLING)
@@ -268,20 +228,6 @@ def test_a_group_with_one_graded_sibling_is_left_out(forks: tuple[list[Boundary]
     assert [advantage_of(row) for row in pooled] == [0.5, 0.5, -0.5, -0.5]
 
 
-class UngradableEnv(ToyMathEnv):
-    """A grader that cannot tell."""
-
-    async def grade(self) -> Grade:
-        return Grade(GradeOutcome.UNGRADABLE, None)
-
-
-def test_a_step_whose_siblings_cannot_be_graded_trains_nothing() -> None:
-    harness = scripted_harness(solver(0.3), make_env=UngradableEnv)
-    step(harness, TASKS, CONFIG)
-    assert {update["rows"] for update in harness.step_log.updates} == {0}
-    assert (harness.policy_version, harness.backend.steps) == (0, [])
-
-
 @pytest.mark.parametrize(
     ("config", "words"),
     [
@@ -300,37 +246,28 @@ def test_settings_that_cannot_be_are_refused(config: RTPOConfig, words: str) -> 
 
 
 def test_a_whole_step_token_by_token() -> None:
-    """12 + 5 * 3 in two turns: one trunk, two siblings at each of its two boundaries.
-
-    Ids: 1 start, 2 stop, 4 5 think, 6 7 call, 8 9 response, 10 11 box, 12 newline, 14 user, 15 assistant, 16 compute,
-    17 +, 19 *, 26 first, 27 then, 30 so, 31 answer, and 38 + n for the number n.
-    """
-    question = [1, 14, 12, 16, 50, 17, 43, 19, 41, 2, 12, 1, 15, 12]
-    call = [4, 26, 43, 19, 41, 5, 6, 43, 19, 41, 7, 2]
-    result = [12, 1, 14, 12, 8, 53, 9, 2, 12, 1, 15, 12]
-    right = [4, 30, 31, 65, 5, 31, 10, 65, 11, 2]
-    wrong = [4, 30, 5, 31, 10, 53, 11, 2]
-    assert (ids(CALL_FIRST + "<|im_end|>"), ids(ANSWER_RIGHT + "<|im_end|>")) == (call, right)
-    trunk = (CALL_FIRST, ANSWER_WRONG)
-    phase_1 = (ANSWER_RIGHT, ANSWER_WRONG)
-    phase_0 = (ANSWER_WRONG, CALL_FIRST, ANSWER_RIGHT)
+    """12 + 5 * 3 in two turns: one trunk, two siblings at each of its two boundaries."""
+    end = "<|im_end|>"
+    assert (ids(CALL_1 + end), ids(RIGHT + end)) == ([*IDS.call_1], [*IDS.right])
+    trunk = (CALL_1, WRONG)
+    phase_1 = (RIGHT, WRONG)
+    phase_0 = (WRONG, CALL_1, RIGHT)
     harness = scripted_harness(in_turn(*trunk, *phase_1, *phase_0), max_turns=2)
     step(harness, [TASK], RTPOConfig("rtpo", "rtpo", kl=0.0, trunks=1, group_size=3))
 
-    first, second = (backend_step.packed for backend_step in harness.backend.steps)
-    stripped_call = [6, 43, 19, 41, 7, 2]
-    c_1 = question + stripped_call + result
-    assert first.ids.tolist() == [*c_1, *right, *c_1, *wrong]
-    assert first.lengths.tolist() == [42, 40]
-    assert first.mask.tolist() == [False] * 32 + [True] * 10 + [False] * 32 + [True] * 8
-    assert first.advantage.tolist() == [0.0] * 32 + [0.5] * 10 + [0.0] * 32 + [-0.5] * 8
-    expected = [0.0] * 32 + [1 / 20] * 10 + [0.0] * 32 + [1 / 16] * 8
-    assert first.weight.tolist() == pytest.approx(expected)
-
-    assert second.ids.tolist() == [*question, *wrong, *question, *call]
-    assert second.mask.tolist() == [False] * 14 + [True] * 8 + [False] * 14 + [True] * 12
-    assert second.advantage.tolist() == [0.0] * 14 + [-0.5] * 8 + [0.0] * 14 + [0.5] * 12
-    expected = [0.0] * 14 + [1 / 16] * 8 + [0.0] * 14 + [1 / 24] * 12
-    assert second.weight.tolist() == pytest.approx(expected)
+    assert [[parts_of(row) for row in rows] for rows in harness.updated] == [
+        [
+            spelled((IDS.before_turn_1, None), (IDS.right, 0.5)),
+            spelled((IDS.before_turn_1, None), (IDS.wrong, -0.5)),
+        ],
+        [spelled((IDS.question, None), (IDS.wrong, -0.5)), spelled((IDS.question, None), (IDS.call_1, 0.5))],
+    ]
+    for rows, taken in zip(harness.updated, harness.backend.steps, strict=True):
+        packed = taken.packed
+        for name in ("ids", "mask", "advantage"):
+            assert getattr(packed, name).tolist() == np.concatenate([getattr(row, name) for row in rows]).tolist()
+        assert packed.lengths.tolist() == [len(row.ids) for row in rows]
+        expected = [row.mask / row.mask.sum() / 2 for row in rows]
+        assert packed.weight == pytest.approx(np.concatenate(expected))
     assert [turn.policy_version for rollout in harness.rollouts[3:] for turn in rollout.own_turns] == [1, 1, 1]
     assert harness.ledger.rollouts == 5

@@ -5,39 +5,18 @@ from dataclasses import replace
 from itertools import count
 from typing import Any
 
+import methods
 import numpy as np
 import pytest
 from conftest import compose_config
-from methods import (
-    CALL_FIRST_IDS,
-    CALL_FIRST_STRIPPED,
-    CALL_SECOND_IDS,
-    CALL_SECOND_STRIPPED,
-    QUESTION_IDS,
-    RESULT_FIRST_IDS,
-    RESULT_SECOND_IDS,
-    RIGHT_IDS,
-    WRONG_IDS,
-    parts_of,
-    spelled,
-)
-from scripted import (
-    ANSWER_RIGHT,
-    ANSWER_WRONG,
-    CALL_FIRST,
-    CALL_SECOND,
-    TASK,
-    RecordingHarness,
-    in_turn,
-    scripted_harness,
-    solver,
-)
+from methods import IDS, parts_of, spelled
+from scripted import CALL_1, CALL_2, RIGHT, TASK, WRONG, RecordingHarness, in_turn, scripted_harness
 
 from rtpo.credit import group_advantages
 from rtpo.envs.toy.math import ToyMathEnv
 from rtpo.envs.toy.math_problems import problems
 from rtpo.errors import ConfigError
-from rtpo.rtpo_tree import RTPOTreeConfig, Tree, most_open, prompt_rewards, rollouts_per_task, spread, step
+from rtpo.rtpo_tree import RTPOTreeConfig, Tree, most_open, prompt_rewards, spread, step
 from rtpo.types import Grade, GradeOutcome, Role, Rollout, Termination
 from rtpo.verbs import TokenClip
 
@@ -46,10 +25,7 @@ CONFIG = RTPOTreeConfig("rtpo_tree", "rtpo_tree", kl=0.0)
 
 
 def one_step(config: RTPOTreeConfig = CONFIG, **settings: Any) -> RecordingHarness:
-    reserve = len(TASKS) * rollouts_per_task(config, 3)
-    harness = scripted_harness(solver(0.4), reserve=reserve, **settings)
-    step(harness, TASKS, config)
-    return harness
+    return methods.one_step(config, TASKS, **settings)
 
 
 def path(uid: str, reward: float, turns: int = 3, parent: str | None = None, start_k: int = 0) -> Rollout:
@@ -309,26 +285,22 @@ def test_one_trunk_needs_one_other_path(override: str) -> None:
 def test_a_step_token_by_token() -> None:
     """12 + 5 * 3: trunk a is wrong at once, trunk b calls and is right. Its fork calls again and is wrong; a sibling of
     S_0 is right at once. lambda .3, kappa 1."""
-    harness = scripted_harness(
-        in_turn(ANSWER_WRONG, *(CALL_FIRST, ANSWER_RIGHT), *(CALL_SECOND, ANSWER_WRONG), ANSWER_RIGHT)
-    )
+    harness = scripted_harness(in_turn(WRONG, *(CALL_1, RIGHT), *(CALL_2, WRONG), RIGHT))
     step(harness, [TASK], replace(CONFIG, trunks=2, forks=1, roots=1))
     forks, roots = harness.updated
-    c_1 = QUESTION_IDS + CALL_FIRST_STRIPPED + RESULT_FIRST_IDS
-    c_2 = c_1 + CALL_SECOND_STRIPPED + RESULT_SECOND_IDS
     # q(b, 0) = .3 + .7 x 1/2 = .65, so v = .65 / 2; B(b, 0) = q(a) = 0, so B(fork) = (1 + 0) / 2
     fork = -0.5 / (0.325 * 0.675) ** 0.5
     assert [parts_of(row) for row in forks] == [
-        spelled((c_1, None), (CALL_SECOND_IDS, fork)),
-        spelled((c_2, None), (WRONG_IDS, fork)),
+        spelled((IDS.before_turn_1, None), (IDS.call_2, fork)),
+        spelled((IDS.before_turn_2, None), (IDS.wrong, fork)),
     ]
     # with the sibling s: v = 1.65 / 3; B(a) = 1.65 / 2, B(b, 0) = 1 / 2, B(b, 1) = (0 + 1/2) / 2, B(s) = .65 / 2
     spread_of = (0.55 * 0.45) ** 0.5
     assert [parts_of(row) for row in roots] == [
-        spelled((QUESTION_IDS, None), (WRONG_IDS, -0.825 / spread_of)),
-        spelled((QUESTION_IDS, None), (CALL_FIRST_IDS, 0.15 / spread_of)),
-        spelled((c_1, None), (RIGHT_IDS, 0.75 / spread_of)),
-        spelled((QUESTION_IDS, None), (RIGHT_IDS, 0.675 / spread_of)),
+        spelled((IDS.question, None), (IDS.wrong, -0.825 / spread_of)),
+        spelled((IDS.question, None), (IDS.call_1, 0.15 / spread_of)),
+        spelled((IDS.before_turn_1, None), (IDS.right, 0.75 / spread_of)),
+        spelled((IDS.question, None), (IDS.right, 0.675 / spread_of)),
     ]
     # each of the three paths a third, shared by its tokens
     (packed,) = (taken.packed for taken in harness.backend.steps[1:])

@@ -4,35 +4,16 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+import methods
 import numpy as np
 import pytest
 from conftest import compose_config
-from methods import (
-    CALL_FIRST_IDS,
-    CALL_FIRST_STRIPPED,
-    CALL_SECOND_IDS,
-    QUESTION_IDS,
-    RESULT_FIRST_IDS,
-    RIGHT_IDS,
-    WRONG_IDS,
-    parts_of,
-    spelled,
-)
-from scripted import (
-    ANSWER_RIGHT,
-    ANSWER_WRONG,
-    CALL_FIRST,
-    CALL_SECOND,
-    TASK,
-    RecordingHarness,
-    in_turn,
-    scripted_harness,
-    solver,
-)
+from methods import IDS, parts_of, spelled
+from scripted import CALL_1, CALL_2, RIGHT, TASK, WRONG, RecordingHarness, in_turn, scripted_harness, solver
 
 from rtpo.envs.toy.math_problems import problems
 from rtpo.errors import ConfigError
-from rtpo.rtpo import RTPOConfig, rollouts_per_task, sibling_rows, stale_returns, step
+from rtpo.rtpo import RTPOConfig, sibling_rows, stale_returns, step
 from rtpo.types import Grade, GradeOutcome, Group, Role, Rollout, TrainRow
 from rtpo.verbs import TokenClip
 
@@ -43,15 +24,8 @@ OFF = RTPOConfig("rtpo", "rtpo", kl=0.0, trunks=2, group_size=4, sync_every=None
 def one_step(
     config: RTPOConfig, *, learning_rate: float = 1e-3, max_turns: int = 3, slips: float = 0.4
 ) -> RecordingHarness:
-    harness = scripted_harness(
-        solver(slips),
-        max_turns=max_turns,
-        max_context_tokens=1024,
-        learning_rate=learning_rate,
-        reserve=len(TASKS) * rollouts_per_task(config, max_turns),
-    )
-    step(harness, TASKS, config)
-    return harness
+    settings = {"learning_rate": learning_rate, "max_turns": max_turns, "max_context_tokens": 1024}
+    return methods.one_step(config, TASKS, script=solver(slips), **settings)
 
 
 def siblings_of(harness: RecordingHarness, k: int) -> list[Group]:
@@ -195,22 +169,21 @@ def test_an_off_policy_step_token_by_token(learning_rate: float, weight: float) 
     lowers all log-probs by the learning rate."""
     harness = scripted_harness(
         in_turn(
-            *(CALL_FIRST, ANSWER_WRONG),
-            *(CALL_SECOND, ANSWER_RIGHT, ANSWER_WRONG),
-            *(CALL_FIRST, ANSWER_RIGHT, ANSWER_RIGHT),
+            *(CALL_1, WRONG),
+            *(CALL_2, RIGHT, WRONG),
+            *(CALL_1, RIGHT, RIGHT),
         ),
         learning_rate=learning_rate,
     )
     step(harness, [TASK], replace(OFF, trunks=1, group_size=3))
     last, first = harness.updated
-    c_1 = QUESTION_IDS + CALL_FIRST_STRIPPED + RESULT_FIRST_IDS
     assert [parts_of(row) for row in last] == [
-        spelled((c_1, None), (CALL_SECOND_IDS, 0.5)),
-        spelled((c_1, None), (WRONG_IDS, -0.5)),
+        spelled((IDS.before_turn_1, None), (IDS.call_2, 0.5)),
+        spelled((IDS.before_turn_1, None), (IDS.wrong, -0.5)),
     ]
     assert [parts_of(row) for row in first] == [
-        spelled((QUESTION_IDS, None), (CALL_FIRST_IDS, (weight - 1) / 2)),
-        spelled((QUESTION_IDS, None), (RIGHT_IDS, (1 - weight) / 2)),
+        spelled((IDS.question, None), (IDS.call_1, (weight - 1) / 2)),
+        spelled((IDS.question, None), (IDS.right, (1 - weight) / 2)),
     ]
     for rows, taken in zip(harness.updated, harness.backend.steps, strict=True):
         packed = taken.packed

@@ -28,9 +28,7 @@ from rtpo.verl_harness.tracking import Tracking
 
 
 @pytest.fixture(scope="module")
-def whole(
-    _live_backend: Any, toy_config: RunConfig, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[RunFolder, str]:
+def whole(_live_backend: Any, toy_config: RunConfig, tmp_path_factory: pytest.TempPathFactory) -> tuple[RunFolder, str]:
     """A finished run, which no test changes, and the checksum of the weights that its engine ended with."""
     from rtpo.verl_harness.session import open_backend
 

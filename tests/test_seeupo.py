@@ -8,34 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from methods import (
-    CALL_FIRST_IDS,
-    CALL_FIRST_STRIPPED,
-    CALL_SECOND_IDS,
-    CALL_SECOND_STRIPPED,
-    QUESTION_IDS,
-    RESULT_FIRST_IDS,
-    RESULT_SECOND_IDS,
-    RIGHT_IDS,
-    TASKS,
-    WRONG_IDS,
-    advantage_of,
-    finished,
-    one_step,
-    parts_of,
-    spelled,
-)
-from scripted import (
-    ANSWER_RIGHT,
-    ANSWER_WRONG,
-    CALL_FIRST,
-    CALL_SECOND,
-    TASK,
-    RecordingHarness,
-    in_turn,
-    scripted_harness,
-    solver,
-)
+from methods import IDS, TASKS, advantage_of, finished, one_step, parts_of, spelled
+from scripted import CALL_1, CALL_2, RIGHT, TASK, WRONG, RecordingHarness, in_turn, scripted_harness, solver
 from test_tabular import harness_on, lure
 
 from baselines.seeupo import SeeUPOConfig, move, step
@@ -88,7 +62,7 @@ def test_advantages_are_standardised_once_over_all_chains() -> None:
     def one_tied(context: str, rng: np.random.Generator) -> Any:
         if TASKS[0].question not in context:
             return solver(0.4)(context, rng)
-        return ANSWER_WRONG if rng.random() < 0.4 else CALL_FIRST
+        return WRONG if rng.random() < 0.4 else CALL_1
 
     harness = one_step(replace(CONFIG, chains=12), script=one_tied, learning_rate=0.0)
     groups = finished(harness)
@@ -214,21 +188,21 @@ def test_an_update_leaves_the_other_turns_alone() -> None:
 @pytest.mark.parametrize("context", ["recorded", "flattened"])
 def test_rows_token_by_token(context: Any) -> None:
     """Three chains of 12 + 5 * 3: call, call, right; call, wrong; wrong. Each has one advantage at all its turns."""
-    script = in_turn(CALL_FIRST, CALL_SECOND, ANSWER_RIGHT, CALL_FIRST, ANSWER_WRONG, ANSWER_WRONG)
+    script = in_turn(CALL_1, CALL_2, RIGHT, CALL_1, WRONG, WRONG)
     harness = scripted_harness(script, learning_rate=0.0)
     step(harness, [TASK], replace(CONFIG, chains=3, training_context=context))
-    call_first = CALL_FIRST_STRIPPED if context == "recorded" else CALL_FIRST_IDS
-    call_second = CALL_SECOND_STRIPPED if context == "recorded" else CALL_SECOND_IDS
-    c_1 = QUESTION_IDS + call_first + RESULT_FIRST_IDS
-    c_2 = c_1 + call_second + RESULT_SECOND_IDS
+    call_first = IDS.call_1_stripped if context == "recorded" else IDS.call_1
+    call_second = IDS.call_2_stripped if context == "recorded" else IDS.call_2
+    c_1 = IDS.question + call_first + IDS.result_1
+    c_2 = c_1 + call_second + IDS.result_2
     right, wrong = 2 / 3**0.5, -1 / 3**0.5
     assert [[parts_of(row) for row in rows] for rows in harness.updated] == [
-        [spelled((c_2, None), (RIGHT_IDS, right))],
-        [spelled((c_1, None), (CALL_SECOND_IDS, right)), spelled((c_1, None), (WRONG_IDS, wrong))],
+        [spelled((c_2, None), (IDS.right, right))],
+        [spelled((c_1, None), (IDS.call_2, right)), spelled((c_1, None), (IDS.wrong, wrong))],
         [
-            spelled((QUESTION_IDS, None), (CALL_FIRST_IDS, right)),
-            spelled((QUESTION_IDS, None), (CALL_FIRST_IDS, wrong)),
-            spelled((QUESTION_IDS, None), (WRONG_IDS, wrong)),
+            spelled((IDS.question, None), (IDS.call_1, right)),
+            spelled((IDS.question, None), (IDS.call_1, wrong)),
+            spelled((IDS.question, None), (IDS.wrong, wrong)),
         ],
     ]
     weights = [[float(row.weight.sum()) for row in rows] for rows in harness.updated]

@@ -5,39 +5,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from methods import (
-    CALL_FIRST_IDS,
-    CALL_FIRST_STRIPPED,
-    CALL_SECOND_IDS,
-    CALL_SECOND_STRIPPED,
-    QUESTION_IDS,
-    RESULT_FIRST_IDS,
-    RESULT_SECOND_IDS,
-    RIGHT_IDS,
-    TASKS,
-    WRONG_IDS,
-    advantage_of,
-    config_of,
-    finished,
-    one_step,
-    parts_of,
-    spelled,
-)
-from scripted import (
-    ANSWER_RIGHT,
-    ANSWER_WRONG,
-    CALL_FIRST,
-    CALL_SECOND,
-    TASK,
-    RecordingHarness,
-    in_turn,
-    scripted_harness,
-    solver,
-)
+from methods import IDS, TASKS, advantage_of, config_of, finished, graded, one_step, parts_of, spelled
+from scripted import CALL_1, CALL_2, RIGHT, TASK, WRONG, RecordingHarness, in_turn, scripted_harness, solver
 
 from baselines.tree_grpo import TreeGRPOConfig, leaf_rows, nodes, z_scores
 from rtpo.credit import STD_EPSILON, standardised
-from rtpo.types import Grade, GradeOutcome, Role, Rollout, TrainingContext
+from rtpo.types import Role, Rollout, TrainingContext
 
 CONFIG = TreeGRPOConfig("tree_grpo", "tree_grpo", kl=0.0, expansions=2)
 
@@ -65,6 +38,9 @@ def test_there_are_m_times_one_plus_l_n_leaves(trees: int, expansions: int, bran
     assert [len(paths) for paths in finished(harness).values()] == [trees * leaves] * len(TASKS)
     assert [len(tree) for tree in trees_of(harness).values()] == [leaves] * trees * len(TASKS)
     assert len(harness.step_log.rollouts) == 1 + expansions
+    roles = {path.uid: path.role for path in harness.rollouts}
+    parents = {roles[path.parent_uid] for path in harness.rollouts if path.parent_uid}
+    assert parents == ({Role.CHAIN} if expansions == 1 else {Role.CHAIN, Role.BRANCH})
     (rows,) = harness.updated
     assert len({row.rollout_uid for row in rows}) == trees * leaves * len(TASKS)
 
@@ -93,18 +69,6 @@ def test_nodes_are_drawn_alike_and_with_replacement_the_root_included() -> None:
         assert abs(drawn[k] / 720 - 1 / 3) < 3.5 * (2 / 9 / 720) ** 0.5
     places = Counter((branch.parent_uid, branch.start_k) for branch in branches)
     assert abs(list(places.values()).count(2) / 360 - 1 / 3) < 3.5 * (2 / 9 / 360) ** 0.5
-
-
-def test_a_branch_shares_its_past_with_its_tree() -> None:
-    harness = one_step(CONFIG)
-    paths = {path.uid: path for path in harness.rollouts}
-    branches = [path for path in harness.rollouts if path.start_k]
-    assert {paths[str(branch.parent_uid)].role for branch in branches} == {Role.CHAIN, Role.BRANCH}
-    for branch in branches:
-        parent = paths[str(branch.parent_uid)]
-        assert branch.turns[: branch.start_k] == parent.turns[: branch.start_k]
-        context, sampled = branch.turns[branch.start_k].context_ids, parent.turns[branch.start_k].context_ids
-        assert context.tobytes() == sampled.tobytes()
 
 
 # advantages
@@ -156,19 +120,15 @@ def test_the_part_within_a_tree_is_of_returns_not_of_standardised_ones() -> None
     assert (standardised(standardised(coins)) != standardised(coins)).any()
     assert standardised(standardised(close)) / standardised(close) == pytest.approx([1.3536] * 2, abs=1e-3)
     chains = scripted_harness(solver(0.4)).rollout([TASK], n=2, role=Role.CHAIN)[0]
-    graded = [replace(c, grade=Grade(GradeOutcome.GRADED, r)) for c, r in zip(chains, close, strict=True)]
-    rows = leaf_rows([graded], CONFIG)
+    rows = leaf_rows([[graded(chain, reward) for chain, reward in zip(chains, close, strict=True)]], CONFIG)
     assert [advantage_of(row) for row in rows] == pytest.approx(2 * standardised(close))
 
 
 def test_leaves_without_a_reward_are_left_out_of_both_parts() -> None:
     chains = scripted_harness(solver(0.4)).rollout([TASK], n=5, role=Role.CHAIN)[0]
     rewards = [1.0, 0.0, None, None, 0.0]
-    graded = [
-        replace(chain, grade=Grade(GradeOutcome.UNGRADABLE if r is None else GradeOutcome.GRADED, r))
-        for chain, r in zip(chains, rewards, strict=True)
-    ]
-    rows = leaf_rows([graded[:3], graded[3:4], graded[4:]], CONFIG)
+    leaves = [graded(chain, reward) for chain, reward in zip(chains, rewards, strict=True)]
+    rows = leaf_rows([leaves[:3], leaves[3:4], leaves[4:]], CONFIG)
     inter, intra = standardised([1.0, 0.0, 0.0]), standardised([1.0, 0.0])
     assert [row.rollout_uid for row in rows] == [chains[i].uid for i in (0, 1, 4)]
     assert [advantage_of(row) for row in rows] == pytest.approx([inter[0] + intra[0], inter[1] + intra[1], inter[2]])
@@ -197,7 +157,7 @@ def test_without_expansions_it_is_grpo_with_the_mean_over_tokens(context: Traini
 @pytest.mark.parametrize("context", ["recorded", "flattened"])
 def test_rows_token_by_token(context: TrainingContext) -> None:
     """12 + 5 * 3: a chain of call, call, right, from whose first turn a branch goes wrong; and a tree of one leaf."""
-    harness = scripted_harness(in_turn(CALL_FIRST, CALL_SECOND, ANSWER_RIGHT, ANSWER_WRONG, ANSWER_WRONG))
+    harness = scripted_harness(in_turn(CALL_1, CALL_2, RIGHT, WRONG, WRONG))
     ((chain, lone),) = harness.rollout([TASK], n=2, role=Role.CHAIN)
     ((branch,),) = harness.rollout([chain.boundary(1)], n=1, role=Role.BRANCH)
     rows = leaf_rows([[chain, branch], [lone]], replace(CONFIG, training_context=context))
@@ -205,26 +165,24 @@ def test_rows_token_by_token(context: TrainingContext) -> None:
     if context == "flattened":
         expected = [
             spelled(
-                (QUESTION_IDS, None),
-                (CALL_FIRST_IDS, right),
-                (RESULT_FIRST_IDS, None),
-                (CALL_SECOND_IDS, right),
-                (RESULT_SECOND_IDS, None),
-                (RIGHT_IDS, right),
+                (IDS.question, None),
+                (IDS.call_1, right),
+                (IDS.result_1, None),
+                (IDS.call_2, right),
+                (IDS.result_2, None),
+                (IDS.right, right),
             ),
-            spelled((QUESTION_IDS, None), (CALL_FIRST_IDS, wrong), (RESULT_FIRST_IDS, None), (WRONG_IDS, wrong)),
-            spelled((QUESTION_IDS, None), (WRONG_IDS, alone)),
+            spelled((IDS.question, None), (IDS.call_1, wrong), (IDS.result_1, None), (IDS.wrong, wrong)),
+            spelled((IDS.question, None), (IDS.wrong, alone)),
         ]
     else:
-        c_1 = QUESTION_IDS + CALL_FIRST_STRIPPED + RESULT_FIRST_IDS
-        c_2 = c_1 + CALL_SECOND_STRIPPED + RESULT_SECOND_IDS
         expected = [
-            spelled((QUESTION_IDS, None), (CALL_FIRST_IDS, right)),
-            spelled((c_1, None), (CALL_SECOND_IDS, right)),
-            spelled((c_2, None), (RIGHT_IDS, right)),
-            spelled((QUESTION_IDS, None), (CALL_FIRST_IDS, wrong)),
-            spelled((c_1, None), (WRONG_IDS, wrong)),
-            spelled((QUESTION_IDS, None), (WRONG_IDS, alone)),
+            spelled((IDS.question, None), (IDS.call_1, right)),
+            spelled((IDS.before_turn_1, None), (IDS.call_2, right)),
+            spelled((IDS.before_turn_2, None), (IDS.right, right)),
+            spelled((IDS.question, None), (IDS.call_1, wrong)),
+            spelled((IDS.before_turn_1, None), (IDS.wrong, wrong)),
+            spelled((IDS.question, None), (IDS.wrong, alone)),
         ]
     assert [parts_of(row) for row in rows] == expected
     assert {float(w) for row in rows for w in np.unique(row.weight[row.mask])} == {1.0}
