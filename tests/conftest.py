@@ -5,6 +5,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ settings.register_profile("no clock", deadline=None)  # a busy machine is no fai
 settings.load_profile("no clock")
 
 
+@cache
 def compose_config(*overrides: str) -> RunConfig:
     """The checked configuration that experiments/train.py would run with these overrides."""
     with initialize_config_dir(str(PROJECT / "configs"), version_base=None):

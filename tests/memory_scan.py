@@ -103,7 +103,7 @@ def main() -> None:
     if run(f"# {code}\nprint(''.join(chr(letter ^ 1) for letter in {hidden}))") != output:
         raise RuntimeError("nothing was planted")
     scan = f"PIECE, WANTED = {PIECE}, {planted(code) + planted(output)}\n{SCAN}"
-    later = [[int(word) for word in run(scan).split()] for _ in range(2)]
+    later = [int(word) for word in run(scan).split()]
     own = base64.b64encode(secrets.token_bytes(48)).decode()
     control = run(f"PIECE, WANTED = {PIECE}, {planted(own)}\nkept = {own!r}\n{SCAN}")
     found = {"later": later, "control": [int(word) for word in control.split()], "user": os.getuid()}

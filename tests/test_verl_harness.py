@@ -10,14 +10,12 @@ import pytest
 from conftest import compose_config
 from local_backend import LocalBackend
 
-from baselines import grpo
-from rtpo import rtpo
 from rtpo.core.packing import Packed, normalised_weights, pack
 from rtpo.engines.base import Generation, Request
 from rtpo.envs.toy.math_problems import problems
 from rtpo.errors import NonFinite, StaleEngine
 from rtpo.harness.harness import AgentHarness
-from rtpo.rows import recorded_rows, trajectory_rows
+from rtpo.rows import trajectory_rows
 from rtpo.run.config import RunConfig
 from rtpo.types import Group, Role, TrainingContext, TrainRow
 from rtpo.verbs import Loss, SequenceClip, SquaredPair, TokenClip
@@ -183,71 +181,6 @@ def test_gradients_of_a_mini_batchs_parts_add_up(make_harness: MakeHarness) -> N
     np.testing.assert_allclose(parts[0] + parts[1], whole, atol=1e-6)
 
 
-def test_contexts_differ_in_conditioning_only(make_harness: MakeHarness) -> None:
-    """With nothing stripped, flattened and recorded rows have the same gradient; with stripping they have not."""
-    harness = make_harness("algorithm=grpo_full")
-    harness.sync()
-    full = harness.rollout(TASKS, n=4, role=Role.CHAIN)
-    gradients = [
-        harness._backend.gradient(packed_for_update(rows_of(full, context)), None, TokenClip())
-        for context in ("recorded", "flattened")
-    ]
-    np.testing.assert_allclose(*gradients, atol=2e-6)
-    stripped = make_harness("algorithm=grpo")
-    stripped.sync()
-    chains = stripped.rollout(TASKS, n=4, role=Role.CHAIN)
-    differing = [
-        harness._backend.gradient(packed_for_update(rows_of(chains, context)), None, TokenClip())
-        for context in ("recorded", "flattened")
-    ]
-    assert np.abs(differing[0] - differing[1]).max() > 1e-3
-
-
-def test_one_turn_rtpo_with_pooling_is_grpo_without_std(make_harness: MakeHarness) -> None:
-    """The same siblings from S_0 give the same gradient through either algorithm's rows."""
-    harness = make_harness("task.max_turns=1")
-    harness.sync()
-    siblings = harness.rollout(TASKS, n=8, role=Role.SIBLING)
-    boundaries = [group[0].boundary(0) for group in siblings]
-    config = compose_config("algorithm=grpo_exact", "algorithm.normalise_std=false").algorithm_config
-    assert isinstance(config, grpo.GRPOConfig)
-    by_rtpo = rtpo.sibling_rows(boundaries, siblings, 0, pool=True)
-    by_grpo = grpo.chain_rows(siblings, config)
-    gradients = [harness._backend.gradient(packed_for_update(rows), None, TokenClip()) for rows in (by_rtpo, by_grpo)]
-    np.testing.assert_allclose(*gradients, atol=1e-7)
-
-
-def test_rtpo_step_synchronises_before_each_phase(make_harness: MakeHarness, monkeypatch: pytest.MonkeyPatch) -> None:
-    harness = make_harness()
-    harness.sync()
-    rollout = harness.rollout
-    sampled: list[tuple[Role, set[int]]] = []
-
-    def record(*arguments: Any, role: Role, **settings: Any) -> list[Group]:
-        groups = rollout(*arguments, role=role, **settings)
-        sampled.append((role, {turn.policy_version for group in groups for path in group for turn in path.own_turns}))
-        return groups
-
-    monkeypatch.setattr(harness, "rollout", record)
-    before = harness._backend.engine_states()[0].checksum
-    config = compose_config("algorithm.trunks=2").algorithm_config
-    rtpo.step(harness, TASKS, config)  # type: ignore[arg-type]
-    phases = [update["trained_turns"] for update in harness.step_log.updates]
-    assert phases == sorted(phases, reverse=True)
-    assert sum(call["rollouts"] for call in harness.step_log.rollouts) == harness.ledger.rollouts
-    steps = sum(update["optimizer_steps"] for update in harness.step_log.updates)
-    assert harness.policy_version == sum(update["optimizer_steps"] > 0 for update in harness.step_log.updates)
-    assert steps == harness.policy_version > 1
-    taken = [update["optimizer_steps"] > 0 for update in harness.step_log.updates]
-    assert sampled == [
-        (Role.TRUNK, {0}),
-        *((Role.SIBLING, {sum(taken[:phase])}) for phase in range(len(taken))),
-    ]
-    assert harness.ledger.syncs == 1 + sum(taken[:-1])
-    harness.sync()
-    assert harness._backend.engine_states()[0].checksum != before
-
-
 def test_the_engine_changes_only_when_a_step_was_taken(make_harness: MakeHarness) -> None:
     harness = make_harness()
     harness.sync()
@@ -352,12 +285,3 @@ def test_saved_state_gives_the_same_weights_and_optimizer(make_harness: MakeHarn
         harness._backend.step(packed_for_update(rows), None, loss)
         scores.append(np.concatenate(harness.score(rows)))
     np.testing.assert_array_equal(*scores)
-
-
-def test_recorded_rows_score_what_the_engine_sampled(make_harness: MakeHarness) -> None:
-    harness = make_harness("algorithm=grpo")
-    harness.sync()
-    flattened = rows_of(harness.rollout(TASKS, n=2, role=Role.CHAIN), "flattened")
-    recorded = [row for flat in flattened for row in recorded_rows(flat)]
-    engine: Any = np.concatenate([row.rollout_logprobs[row.mask] for row in recorded])
-    np.testing.assert_allclose(np.concatenate(harness.score(recorded)), engine, atol=1e-4)
