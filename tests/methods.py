@@ -10,7 +10,7 @@ from scripted import RecordingHarness, scripted_harness, solver
 from rtpo.algorithms import MODULES, load_algorithm
 from rtpo.envs.toy.math import ToyMathEnv
 from rtpo.envs.toy.math_problems import problems
-from rtpo.types import Grade, GradeOutcome, Rollout, Task, Termination, TrainRow
+from rtpo.types import Grade, GradeOutcome, Rollout, Task, Termination, TrainingContext, TrainRow
 from rtpo.verbs import AlgorithmConfig
 
 TASKS = problems("train", 3, seed=5)
@@ -38,6 +38,8 @@ class IDS:
 
 Part = tuple[tuple[int, ...], float | None]
 """ids, and their advantage; None off the loss mask"""
+Spelled = tuple[list[int], list[bool], list[float]]
+"""a row's ids, mask and advantages"""
 
 
 def config_of(name: str, **fields_: Any) -> Any:
@@ -82,14 +84,28 @@ def advantage_of(row: TrainRow) -> float:
     return float(value)
 
 
-def parts_of(row: TrainRow) -> tuple[list[int], list[bool], list[float]]:
+def parts_of(row: TrainRow) -> Spelled:
     return row.ids.tolist(), row.mask.tolist(), row.advantage.round(3).tolist()
 
 
-def spelled(*parts: Part) -> tuple[list[int], list[bool], list[float]]:
-    """A row's ids, mask and advantages, as `parts_of`."""
+def spelled(*parts: Part) -> Spelled:
     return (
         [i for ids, _ in parts for i in ids],
         [advantage is not None for ids, advantage in parts for _ in ids],
         np.array([advantage or 0.0 for ids, advantage in parts for _ in ids], np.float32).round(3).tolist(),
     )
+
+
+def spelled_path(context: TrainingContext, *turns: tuple[str, float]) -> list[Spelled]:
+    """The rows of a whole path by its turns: what each says, as IDS names it, and its advantage."""
+    whole: list[Part] = [(IDS.question, None)]
+    before, rows = IDS.question, []
+    for reply, advantage in turns:
+        ids = getattr(IDS, reply)
+        whole.append((ids, advantage))
+        rows.append(spelled((before, None), (ids, advantage)))
+        if reply.startswith("call"):
+            result = getattr(IDS, reply.replace("call", "result"))
+            whole.append((result, None))
+            before += getattr(IDS, f"{reply}_stripped") + result
+    return [spelled(*whole)] if context == "flattened" else rows

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from methods import IDS, TASKS, advantage_of, config_of, finished, graded, one_step, parts_of, spelled
+from methods import TASKS, advantage_of, config_of, finished, graded, one_step, parts_of, spelled_path
 from scripted import CALL_1, CALL_2, RIGHT, TASK, WRONG, RecordingHarness, in_turn, scripted_harness, solver
 from test_tabular import harness_on, lure
 
@@ -326,26 +326,8 @@ def test_a_step_token_by_token(context: TrainingContext, advantage: Any) -> None
     step(harness, [TASK], config)
     (rows,), z = harness.updated, 1 / 2**0.5
     shared_right, shared_wrong = (z, -z) if advantage == "soft" else (0.0, 0.0)
-    if context == "flattened":
-        expected = [
-            spelled((IDS.question, None), (IDS.call_1, shared_wrong), (IDS.result_1, None), (IDS.wrong, -z)),
-            spelled(
-                (IDS.question, None),
-                (IDS.call_1, shared_right),
-                (IDS.result_1, None),
-                (IDS.call_2, z),
-                (IDS.result_2, None),
-                (IDS.right, z),
-            ),
-        ]
-    else:
-        expected = [
-            spelled((IDS.question, None), (IDS.call_1, shared_wrong)),
-            spelled((IDS.before_turn_1, None), (IDS.wrong, -z)),
-            spelled((IDS.question, None), (IDS.call_1, shared_right)),
-            spelled((IDS.before_turn_1, None), (IDS.call_2, z)),
-            spelled((IDS.before_turn_2, None), (IDS.right, z)),
-        ]
+    expected = spelled_path(context, ("call_1", shared_wrong), ("wrong", -z))
+    expected += spelled_path(context, ("call_1", shared_right), ("call_2", z), ("right", z))
     assert [parts_of(row) for row in rows] == expected
     (packed,) = (taken.packed for taken in harness.backend.steps)
     assert {float(w) for w in packed.weight[packed.mask]} == {float(np.float32(1 / 54))}

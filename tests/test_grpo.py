@@ -6,7 +6,7 @@ from dataclasses import replace
 import methods
 import numpy as np
 import pytest
-from methods import IDS
+from methods import parts_of, spelled_path
 from scripted import CALL_1, CALL_2, RIGHT, TASK, WRONG, RecordingHarness, always, in_turn, scripted_harness, solver
 
 from baselines.grpo import GRPOConfig, chain_rows, check, step
@@ -151,19 +151,10 @@ def test_a_flattened_row_token_by_token() -> None:
     script = in_turn(CALL_1, CALL_2, RIGHT, WRONG)
     harness = scripted_harness(script)
     step(harness, [TASK], replace(CONFIG, chains=2, normalise_std=False))
-    (packed,) = (s.packed for s in harness.backend.steps)
-    parts = [
-        (IDS.question, 0.0, 0.0),
-        (IDS.call_1, 0.5, 1 / 68),
-        (IDS.result_1, 0.0, 0.0),
-        (IDS.call_2, 0.5, 1 / 68),
-        (IDS.result_2, 0.0, 0.0),
-        (IDS.right, 0.5, 1 / 68),
-        (IDS.question, 0.0, 0.0),
-        (IDS.wrong, -0.5, 1 / 16),
+    assert [parts_of(row) for rows in harness.updated for row in rows] == [
+        *spelled_path("flattened", ("call_1", 0.5), ("call_2", 0.5), ("right", 0.5)),
+        *spelled_path("flattened", ("wrong", -0.5)),
     ]
-    assert packed.ids.tolist() == [i for part, _, _ in parts for i in part]
-    assert packed.advantage.tolist() == [a for part, a, _ in parts for _ in part]
-    assert packed.mask.tolist() == [a != 0 for part, a, _ in parts for _ in part]
-    assert packed.weight.tolist() == pytest.approx([w for part, _, w in parts for _ in part])
+    (packed,) = (s.packed for s in harness.backend.steps)
+    assert packed.weight[packed.mask] == pytest.approx(np.repeat([1 / 68, 1 / 16], [34, 8]))
     assert packed.lengths.tolist() == [14 + 12 + 12 + 12 + 12 + 10, 14 + 8]

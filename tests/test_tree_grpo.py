@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from methods import IDS, TASKS, advantage_of, config_of, finished, graded, one_step, parts_of, spelled
+from methods import TASKS, advantage_of, config_of, finished, graded, one_step, parts_of, spelled_path
 from scripted import CALL_1, CALL_2, RIGHT, TASK, WRONG, RecordingHarness, in_turn, scripted_harness, solver
 
 from baselines.tree_grpo import TreeGRPOConfig, leaf_rows, nodes, z_scores
@@ -162,27 +162,7 @@ def test_rows_token_by_token(context: TrainingContext) -> None:
     ((branch,),) = harness.rollout([chain.boundary(1)], n=1, role=Role.BRANCH)
     rows = leaf_rows([[chain, branch], [lone]], replace(CONFIG, training_context=context))
     right, wrong, alone = 2 / 3**0.5 + 1 / 2**0.5, -1 / 3**0.5 - 1 / 2**0.5, -1 / 3**0.5
-    if context == "flattened":
-        expected = [
-            spelled(
-                (IDS.question, None),
-                (IDS.call_1, right),
-                (IDS.result_1, None),
-                (IDS.call_2, right),
-                (IDS.result_2, None),
-                (IDS.right, right),
-            ),
-            spelled((IDS.question, None), (IDS.call_1, wrong), (IDS.result_1, None), (IDS.wrong, wrong)),
-            spelled((IDS.question, None), (IDS.wrong, alone)),
-        ]
-    else:
-        expected = [
-            spelled((IDS.question, None), (IDS.call_1, right)),
-            spelled((IDS.before_turn_1, None), (IDS.call_2, right)),
-            spelled((IDS.before_turn_2, None), (IDS.right, right)),
-            spelled((IDS.question, None), (IDS.call_1, wrong)),
-            spelled((IDS.before_turn_1, None), (IDS.wrong, wrong)),
-            spelled((IDS.question, None), (IDS.wrong, alone)),
-        ]
+    expected = spelled_path(context, ("call_1", right), ("call_2", right), ("right", right))
+    expected += spelled_path(context, ("call_1", wrong), ("wrong", wrong)) + spelled_path(context, ("wrong", alone))
     assert [parts_of(row) for row in rows] == expected
     assert {float(w) for row in rows for w in np.unique(row.weight[row.mask])} == {1.0}
