@@ -97,7 +97,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason=lack))
         if {"_live_backend", "live_backend"} & set(getattr(item, "fixturenames", ())) and item.path.stem not in ON_VERL:
             raise pytest.UsageError(f"{item.nodeid} is on real verl: name its file in ON_VERL of tests/conftest.py")
-    items.sort(key=lambda item: item.path.stem not in ON_VERL)
+    # what takes longest is begun first, so that no process is left with it in the end
+    items.sort(key=lambda item: (item.path.stem not in ON_VERL, item.path.stem != "test_slurm"))
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:

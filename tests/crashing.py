@@ -180,7 +180,6 @@ def _start_fork_server() -> None:
 def _run(config: RunConfig, kill: str | Call | None, full: str | None, damage: str | None, method: str | None) -> None:
     if method is not None:
         MODULES["rtpo"] = method
-    torch.set_num_threads(1)
     session.open_backend = _open_local  # type: ignore[assignment]
     sys.stdout = sys.stderr = io.StringIO()
     unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)

@@ -10,6 +10,10 @@ import shutil
 import subprocess
 from dataclasses import dataclass
 
+# the processes of a test run share the machine, and products of small models only lose by threads that wait for each
+# other; it counts before torch is imported alone, and a run's own processes have what their profile says
+os.environ |= {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
+
 
 @dataclass(frozen=True)
 class Part:

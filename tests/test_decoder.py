@@ -1,6 +1,6 @@
 """The decoder against transformers' own forward pass and `generate`, and its promises on seeds, stops and the cache."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,15 +18,6 @@ from rtpo.types import StopReason, as_ids
 
 VOCABULARY = 61
 STOP = 5
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    """Products this small lose by being shared between threads, by far on a busy machine."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def small_config(**changes: Any) -> Qwen3Config:
