@@ -16,30 +16,30 @@ import numpy as np
 
 from rtpo.credit import group_advantages
 from rtpo.rows import path_weight, trajectory_rows
-from rtpo.types import Aggregation, Boundary, Role, Rollout, Task, TrainRow
+from rtpo.types import Boundary, Role, Rollout, Task, TrainRow
 from rtpo.verbs import Algorithm, Harness, PathConfig
 
 
 @dataclass(frozen=True)
 class ARPOConfig(PathConfig):
-    """paths: finished paths of a prompt. roots: paths begun at once.
-    rule: see the module. alpha, beta: as there. tau: of the `threshold` rule.
+    """paths: finished paths of a prompt, 2 or more. roots: paths begun at once.
+    rule: when a path branches (see the module). alpha: its base. beta: weight of the rise in entropy.
+    tau: of the `threshold` rule, null for the other.
     entropy_tokens, top_logprobs: a turn's entropy is that of its first tokens, among the largest log-probs of each, in
         units of ln |V|: summed over the tokens (`probabilistic`) or their mean (`threshold`).
     advantage: `soft` gives every path its own z-score on all its tokens; `hard` gives a turn the mean z-score of the
         paths that share it.
     """
 
-    paths: int = 16
-    roots: int = 8
-    rule: Literal["probabilistic", "threshold"] = "probabilistic"
-    alpha: float = 0.5
-    beta: float = 0.2
-    tau: float | None = None
-    entropy_tokens: int = 20
-    top_logprobs: int = 10
-    advantage: Literal["soft", "hard"] = "soft"
-    aggregation: Aggregation = "token"
+    paths: int
+    roots: int
+    rule: Literal["probabilistic", "threshold"]
+    alpha: float
+    beta: float
+    tau: float | None
+    entropy_tokens: int
+    top_logprobs: int
+    advantage: Literal["soft", "hard"]
 
 
 @dataclass

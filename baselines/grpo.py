@@ -15,14 +15,12 @@ from rtpo.verbs import Algorithm, Harness, PathConfig
 
 @dataclass(frozen=True)
 class GRPOConfig(PathConfig):
-    """Defaults for the paper's scale; docs/method/grpo.md lists where each comes from: the paper does not give all.
-
-    chains: rollouts for each prompt.
+    """chains: rollouts for each prompt, 2 or more.
     normalise_std: divide by the group's standard deviation.
     """
 
-    chains: int = 16
-    normalise_std: bool = True
+    chains: int
+    normalise_std: bool
 
 
 def step(harness: Harness, tasks: Sequence[Task], config: GRPOConfig) -> None:

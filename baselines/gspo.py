@@ -3,22 +3,17 @@
 from dataclasses import dataclass
 
 from baselines import grpo
-from rtpo.types import OldLogprobs
 from rtpo.verbs import Algorithm, SequenceClip
 
 
 @dataclass(frozen=True)
 class GSPOConfig(grpo.GRPOConfig):
-    """As GRPO's; clip ranges are those of GSPO's paper, too narrow for ratios that do not begin at 1. There is no dual
-    clip of a sequence's ratio.
+    """dual_clip: null; there is none of a sequence's ratio.
+    old_logprobs: the ratio's denominator; clip ranges as narrow as those of GSPO's paper want ratios that begin at 1,
+        which the engine's log-probs (`rollout`) do not give under flattened history.
 
     A flattened chain is one row, hence one ratio; recorded contexts give one ratio a turn.
     """
-
-    old_logprobs: OldLogprobs = "recompute"
-    dual_clip: float | None = None
-    clip_low: float = 3e-4
-    clip_high: float = 4e-4
 
     @property
     def loss(self) -> SequenceClip:

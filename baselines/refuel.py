@@ -12,15 +12,14 @@ from rtpo.verbs import Algorithm, AlgorithmConfig, Harness, SquaredPair
 
 @dataclass(frozen=True)
 class REFUELConfig(AlgorithmConfig):
-    """pairs: for each prompt. eta: scale of the return difference.
+    """pairs: for each prompt, 1 or more. eta: scale of the return difference, above 0.
+    clip_low, clip_high: no part of this loss.
 
     With one epoch of one mini-batch the log-ratios are 0 at the only step, which is then a plain policy gradient.
     """
 
-    pairs: int = 8
-    eta: float = 1.0
-    epochs: int = 2
-    minibatches: int = 4
+    pairs: int
+    eta: float
 
     @property
     def loss(self) -> SquaredPair:

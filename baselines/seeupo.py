@@ -19,19 +19,19 @@ from rtpo.verbs import Algorithm, AlgorithmConfig, Harness, SequenceClip
 
 @dataclass(frozen=True)
 class SeeUPOConfig(AlgorithmConfig):
-    """chains: rollouts for each prompt.
+    """chains: rollouts for each prompt, 2 or more.
     advantage_limit: clamp of the advantages after standardisation over the batch's chains.
     factor_low, factor_high: clamp of a turn's sequence ratio, and of the product M of a chain's.
     order: of the turns; the method's is `reverse`.
-    old_logprobs: as for GRPO.
+    old_logprobs: the ratio's denominator: recomputed before each turn's update, or the engine's at `rollout`.
     """
 
-    chains: int = 16
-    advantage_limit: float = 3.0
-    factor_low: float = 0.8
-    factor_high: float = 1.2
-    order: Literal["reverse", "forward"] = "reverse"
-    old_logprobs: OldLogprobs = "recompute"
+    chains: int
+    advantage_limit: float
+    factor_low: float
+    factor_high: float
+    order: Literal["reverse", "forward"]
+    old_logprobs: OldLogprobs
 
     @property
     def loss(self) -> SequenceClip:

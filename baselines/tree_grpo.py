@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from rtpo.credit import group_advantages
 from rtpo.rows import path_weight, trajectory_rows
-from rtpo.types import Aggregation, Boundary, Role, Rollout, Task, TrainRow
+from rtpo.types import Boundary, Role, Rollout, Task, TrainRow
 from rtpo.verbs import Algorithm, Harness, PathConfig
 
 Tree = list[Rollout]
@@ -17,10 +17,9 @@ class TreeGRPOConfig(PathConfig):
     """trees: M for each prompt. expansions: L rounds. branches: N new leaves of each tree in a round, from nodes drawn
     with replacement."""
 
-    trees: int = 4
-    expansions: int = 1
-    branches: int = 3
-    aggregation: Aggregation = "token"
+    trees: int
+    expansions: int
+    branches: int
 
 
 def step(harness: Harness, tasks: Sequence[Task], config: TreeGRPOConfig) -> None:

@@ -23,9 +23,8 @@ from rtpo.run.model_folder import check_model
 from rtpo.run.records import RunFolder
 from rtpo.run.run import Run, StopRequest, open_ledger
 from rtpo.run.tasks import check_prompts, check_splits, load_tasks
-from rtpo.run.tracking import check_backends
+from rtpo.run.tracking import Tracking, check_backends
 from rtpo.types import Task
-from rtpo.verl_harness.tracking import Tracking
 
 
 def train(config: RunConfig, stop: StopRequest) -> RunFolder:
@@ -67,7 +66,7 @@ def _run(
     held_out: Sequence[Task],
     stop: StopRequest,
 ) -> None:
-    from rtpo.verl_harness.session import open_backend
+    from rtpo.verl_harness.session import open_backend, tracker
 
     with disk_errors(folder.path):
         save = folder.latest()
@@ -95,7 +94,7 @@ def _run(
         harness.load(save.folder, save.state["harness"])
         print(f"resuming {folder.path} after {harness.ledger.rollouts} rollouts")
     state = save.state if save else None
-    with closing(Tracking(config, folder, state["progress"].step if state else None)) as track:
+    with closing(Tracking(config, folder, tracker, state["progress"].step if state else None)) as track:
         with stop.listening(), disk_errors(folder.path):
             Run(config, folder, harness, train_tasks, held_out, state, stop, track).train()
         track.finish(folder.manifest)

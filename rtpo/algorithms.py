@@ -1,27 +1,49 @@
-"""The algorithms by name."""
+"""The algorithms by name: every module of rtpo/ and baselines/ that ends with an `ALGORITHM`, by its file's name.
+
+What a field's value is stands in configs/algorithm/<name>.yaml alone.
+"""
 
 from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
 
 from rtpo.errors import ConfigError
 from rtpo.verbs import Algorithm
 
-MODULES = {
-    "rtpo": "rtpo.rtpo",
-    "rtpo_tree": "rtpo.rtpo_tree",
-    "vanilla": "baselines.vanilla",
-    "grpo": "baselines.grpo",
-    "seeupo": "baselines.seeupo",
-    "arpo": "baselines.arpo",
-    "tree_grpo": "baselines.tree_grpo",
-    "refuel": "baselines.refuel",
-    "gspo": "baselines.gspo",
-}
+PROJECT = Path(__file__).resolve().parents[1]
+PACKAGES = ("rtpo", "baselines")
+
+
+def algorithms() -> dict[str, str]:
+    """Name to module. The files are read, none of them is imported."""
+    return {
+        file.stem: f"{package}.{file.stem}"
+        for package in PACKAGES
+        for file in sorted((PROJECT / package).glob("*.py"))
+        if "\nALGORITHM = " in file.read_text(encoding="utf-8")
+    }
 
 
 def load_algorithm(name: str) -> Algorithm:
     """The descriptor of an algorithm. Raises ConfigError for a name that does not exist."""
-    if name not in MODULES:
-        raise ConfigError(f"algorithm.name is {name!r}: no such algorithm; there are {', '.join(MODULES)}.")
-    algorithm = import_module(MODULES[name]).ALGORITHM
+    known = algorithms()
+    if name not in known:
+        raise ConfigError(f"algorithm.name is {name!r}: no such algorithm; there are {', '.join(known)}.")
+    algorithm = import_module(known[name]).ALGORITHM
     assert isinstance(algorithm, Algorithm)
     return algorithm
+
+
+def configured(name: str, **fields: Any) -> Any:
+    """The algorithm's configuration with the values of configs/algorithm/<name>.yaml, but for these fields."""
+    configs = PROJECT / "configs"
+    tree = OmegaConf.create(
+        {
+            "launch": OmegaConf.load(configs / "train.yaml").launch,
+            "algorithm": OmegaConf.load(configs / "algorithm" / f"{name}.yaml"),
+        }
+    )
+    values: Any = OmegaConf.to_container(tree.algorithm, resolve=True)
+    return load_algorithm(name).config(**values | fields)

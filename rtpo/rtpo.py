@@ -23,11 +23,8 @@ from rtpo.verbs import Algorithm, AlgorithmConfig, Harness, TokenClip
 
 @dataclass(frozen=True)
 class RTPOConfig(AlgorithmConfig):
-    """Defaults for mathematical reasoning at the paper's scale; docs/method/rtpo.md lists where each comes from, since
-    the paper does not give all.
-
-    trunks: M, anchors for each prompt.
-    group_size: G; G-1 siblings are forked from each boundary.
+    """trunks: M, anchors for each prompt.
+    group_size: G, 3 or more; G-1 siblings are forked from each boundary.
     pool_s0: compare all siblings of a prompt at k = 0, where its trunks share S_0, instead of each trunk's own.
     sync_every: phases between synchronisations; the siblings of all of them are sampled at once. null: one before the
         first phase (the off-policy variant).
@@ -36,13 +33,13 @@ class RTPOConfig(AlgorithmConfig):
     tail_low, tail_high: clamp of the weight of a stale continuation (rho_min, rho_max).
     """
 
-    trunks: int = 4
-    group_size: int = 3
-    pool_s0: bool = False
-    sync_every: int | None = 1
-    sync_kl: float | None = None
-    tail_low: float = 0.5
-    tail_high: float = 2.0
+    trunks: int
+    group_size: int
+    pool_s0: bool
+    sync_every: int | None
+    sync_kl: float | None
+    tail_low: float
+    tail_high: float
 
     @property
     def loss(self) -> TokenClip:

@@ -26,12 +26,12 @@ class RTPOTreeConfig(AlgorithmConfig):
     least_spread: the root value v is clipped to [this, 1 - this] before advantages are divided by sqrt(v(1-v)).
     """
 
-    trunks: int = 4
-    forks: int = 4
-    roots: int = 8
-    own_return: float = 0.3
-    shrinkage: float = 1.0
-    least_spread: float = 0.1
+    trunks: int
+    forks: int
+    roots: int
+    own_return: float
+    shrinkage: float
+    least_spread: float
 
     @property
     def loss(self) -> TokenClip:

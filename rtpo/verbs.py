@@ -201,26 +201,26 @@ class Harness(Protocol):
 
 @dataclass(frozen=True)
 class AlgorithmConfig:
-    """What every algorithm is configured with; each adds its own fields.
+    """What every algorithm is configured with; each adds its own fields. Values stand in configs/algorithm/ alone.
 
-    name: the algorithm's entry in `rtpo.algorithms`.
+    name: the algorithm's, that of its file in rtpo/ or baselines/.
     label: what this configuration of it is called in records and tables.
     rollout_context: what the policy sees of earlier turns, without their thinking (`strip_think`) or with it (`full`).
     training_context: what the update conditions on, the recorded c_k or the whole flattened history.
     clip_low, clip_high: the ratio's clip range (Algorithm 1's epsilon), of losses that have one.
-    epochs, minibatches: passes over the rows of an update, and optimizer steps in each.
+    epochs: passes over the rows of an update. minibatches: optimizer steps in each pass.
     kl: coefficient of the k3 loss against the initial policy.
     """
 
     name: str
     label: str
-    rollout_context: RolloutContext = "strip_think"
-    training_context: TrainingContext = "recorded"
-    clip_low: float = 0.2
-    clip_high: float = 0.2
-    epochs: int = 1
-    minibatches: int = 1
-    kl: float = 0.02
+    rollout_context: RolloutContext
+    training_context: TrainingContext
+    clip_low: float
+    clip_high: float
+    epochs: int
+    minibatches: int
+    kl: float
 
     @property
     def loss(self) -> Loss | None:
@@ -239,11 +239,9 @@ class PathConfig(AlgorithmConfig):
     dual_clip: verl's bound on the loss of tokens with negative advantage; null for none.
     """
 
-    aggregation: Aggregation = "path"
-    old_logprobs: OldLogprobs = "rollout"
-    dual_clip: float | None = 3.0
-    training_context: TrainingContext = "flattened"
-    minibatches: int = 4
+    aggregation: Aggregation
+    old_logprobs: OldLogprobs
+    dual_clip: float | None
 
     @property
     def loss(self) -> Loss:

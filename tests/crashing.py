@@ -22,9 +22,9 @@ import pytest
 import torch
 from local_backend import LocalBackend
 
+import rtpo.algorithms
 import rtpo.verl_harness.session as session
 from experiments.train import train
-from rtpo.algorithms import MODULES
 from rtpo.engines.decoder import Decoder
 from rtpo.errors import RTPOError
 from rtpo.harness.budget import ChargeJournal
@@ -179,7 +179,7 @@ def _start_fork_server() -> None:
 
 def _run(config: RunConfig, kill: str | Call | None, full: str | None, damage: str | None, method: str | None) -> None:
     if method is not None:
-        MODULES["rtpo"] = method
+        rtpo.algorithms.algorithms = lambda: {"rtpo": method}
     session.open_backend = _open_local  # type: ignore[assignment]
     sys.stdout = sys.stderr = io.StringIO()
     unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 from scripted import RecordingHarness, scripted_harness, solver
 
-from rtpo.algorithms import MODULES, load_algorithm
+from rtpo.algorithms import algorithms, configured, load_algorithm
 from rtpo.envs.toy.math import ToyMathEnv
 from rtpo.envs.toy.math_problems import problems
 from rtpo.types import Grade, GradeOutcome, Rollout, Task, Termination, TrainingContext, TrainRow
 from rtpo.verbs import AlgorithmConfig
 
 TASKS = problems("train", 3, seed=5)
-NAMES = sorted(name for name in MODULES if load_algorithm(name).loss != "none")
+NAMES = sorted(name for name in algorithms() if load_algorithm(name).loss != "none")
 """those that train"""
 
 
@@ -44,7 +44,7 @@ Spelled = tuple[list[int], list[bool], list[float]]
 
 def config_of(name: str, **fields_: Any) -> Any:
     """An algorithm's configuration, its defaults but without a KL."""
-    return load_algorithm(name).config(name, name, **{"kl": 0.0} | fields_)
+    return configured(name, **{"kl": 0.0} | fields_)
 
 
 class UngradableEnv(ToyMathEnv):

@@ -12,12 +12,13 @@ from scripted import CALL_1, CALL_2, RIGHT, TASK, WRONG, RecordingHarness, in_tu
 from test_tabular import harness_on, lure
 
 from baselines.arpo import ARPOConfig, Prompt, Start, entropy, next_starts, path_rows, step
+from rtpo.algorithms import configured
 from rtpo.core.packing import normalised_weights
 from rtpo.credit import standardised
 from rtpo.theory.tabular import tasks
 from rtpo.types import Role, Rollout, Termination, TrainingContext, TrainRow
 
-CONFIG = ARPOConfig("arpo", "arpo", kl=0.0)
+CONFIG = configured("arpo", kl=0.0)
 THRESHOLD = replace(CONFIG, rule="threshold", tau=0.5)
 GROWING = {"alpha": 1.0, "beta": 0.0}
 """branches at every chance"""

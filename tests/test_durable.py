@@ -10,6 +10,7 @@ import pytest
 from scripted import RecordingHarness, scripted_harness, solver
 
 from rtpo import rtpo
+from rtpo.algorithms import configured
 from rtpo.envs.toy.math_problems import problems
 from rtpo.errors import Stopped
 from rtpo.harness.budget import Ledger
@@ -24,7 +25,7 @@ Program = Callable[[Harness, Sequence[Task]], None]
 
 
 def reverse_turns(harness: Harness, tasks: Sequence[Task]) -> None:
-    rtpo.step(harness, tasks, rtpo.RTPOConfig("rtpo", "rtpo", trunks=2, kl=0.02))
+    rtpo.step(harness, tasks, configured("rtpo", trunks=2, kl=0.02))
 
 
 def every_verb(harness: Harness, tasks: Sequence[Task]) -> None:

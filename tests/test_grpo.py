@@ -10,6 +10,7 @@ from methods import parts_of, spelled_path
 from scripted import CALL_1, CALL_2, RIGHT, TASK, WRONG, RecordingHarness, always, in_turn, scripted_harness, solver
 
 from baselines.grpo import GRPOConfig, chain_rows, check, step
+from rtpo.algorithms import configured
 from rtpo.core.packing import normalised_weights
 from rtpo.envs.toy.math_problems import problems
 from rtpo.rtpo import sibling_rows
@@ -17,7 +18,7 @@ from rtpo.types import Grade, GradeOutcome, Group, Role, RolloutContext, TrainRo
 from rtpo.verbs import TokenClip
 
 TASKS = problems("train", 4, seed=2)
-CONFIG = GRPOConfig("grpo", "grpo", kl=0.0, chains=6)
+CONFIG = configured("grpo", kl=0.0, chains=6)
 
 
 def one_step(config: GRPOConfig = CONFIG, *, slips: float = 0.4, seed: int = 0) -> RecordingHarness:

@@ -13,19 +13,18 @@ from conftest import compose_config
 from scripted import TASK, RecordingHarness, scripted_harness, solver
 from test_tabular import random_mdp
 
-from rtpo.algorithms import MODULES
+from rtpo.algorithms import configured
 from rtpo.errors import AlgorithmError, DataError
 from rtpo.harness.budget import Budget, Ledger
 from rtpo.harness.durable import DurableHarness
 from rtpo.harness.notes import StepNotes
 from rtpo.planning.data import Episodes
 from rtpo.planning.sketch import SketchHarness, sketch
-from rtpo.rtpo import RTPOConfig
 from rtpo.theory.tabular import TabularHarness, tasks
 from rtpo.types import StopReason
 from rtpo.verbs import Harness
 
-CONFIG = RTPOConfig("rtpo", "rtpo", kl=0.02)
+CONFIG = configured("rtpo", kl=0.02)
 WORST = remembering.PHASES * remembering.CHAINS
 STEPS = 3
 Life = Callable[[], Iterator[tuple[Harness, StepNotes]]]
@@ -101,7 +100,7 @@ def test_a_plan_takes_its_shares_over_the_whole_budget(monkeypatch: pytest.Monke
         "log",
         lambda self, name, value: (seen.append(value) if name == "share" else None, log(self, name, value)),
     )
-    monkeypatch.setitem(MODULES, "rtpo", "remembering")
+    monkeypatch.setattr("rtpo.algorithms.algorithms", lambda: {"rtpo": "remembering"})
     counts = sketch(compose_config("algorithm=rtpo", "budget.tasks_per_step=4"), SHAPE)
     assert (counts.steps, counts.rollouts) == (4, 16 * WORST)
     assert seen == [0.125, 0.375, 0.625, 0.875]

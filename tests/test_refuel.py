@@ -9,12 +9,13 @@ from methods import IDS, TASKS, advantage_of, one_step, parts_of, spelled
 from scripted import CALL_1, CALL_2, RIGHT, TASK, WRONG, always, in_turn, scripted_harness, solver
 from test_tabular import RecordingHarness, harness_on, lure, random_logits, random_mdp
 
-from baselines.refuel import REFUELConfig, pair_rows, step
+from baselines.refuel import pair_rows, step
+from rtpo.algorithms import configured
 from rtpo.theory.tabular import tasks
 from rtpo.types import Grade, GradeOutcome, Role, TrainRow
 from rtpo.verbs import SquaredPair, TokenClip
 
-CONFIG = REFUELConfig("refuel", "refuel", kl=0.0)
+CONFIG = configured("refuel", kl=0.0)
 
 
 # pairs

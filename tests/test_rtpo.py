@@ -24,6 +24,7 @@ from scripted import (
     solver,
 )
 
+from rtpo.algorithms import configured
 from rtpo.core.packing import Packed
 from rtpo.engines.backend import StepResult
 from rtpo.envs.toy.math_problems import problems
@@ -32,7 +33,7 @@ from rtpo.types import Boundary, Floats, Group, Role, Rollout, TrainRow
 from rtpo.verbs import Loss, TokenClip
 
 TASKS = problems("train", 4, seed=2)
-CONFIG = RTPOConfig("rtpo", "rtpo", kl=0.0, trunks=2, group_size=4)
+CONFIG = configured("rtpo", kl=0.0, trunks=2, group_size=4)
 
 
 def one_step(config: RTPOConfig = CONFIG, *, slips: float = 0.4, **settings: Any) -> RecordingHarness:
@@ -253,7 +254,7 @@ def test_a_whole_step_token_by_token() -> None:
     phase_1 = (RIGHT, WRONG)
     phase_0 = (WRONG, CALL_1, RIGHT)
     harness = scripted_harness(in_turn(*trunk, *phase_1, *phase_0), max_turns=2)
-    step(harness, [TASK], RTPOConfig("rtpo", "rtpo", kl=0.0, trunks=1, group_size=3))
+    step(harness, [TASK], configured("rtpo", kl=0.0, trunks=1, group_size=3))
 
     assert [[parts_of(row) for row in rows] for rows in harness.updated] == [
         [

@@ -12,6 +12,7 @@ from conftest import compose_config
 from methods import IDS, parts_of, spelled
 from scripted import CALL_1, CALL_2, RIGHT, TASK, WRONG, RecordingHarness, in_turn, scripted_harness
 
+from rtpo.algorithms import configured
 from rtpo.credit import group_advantages
 from rtpo.envs.toy.math import ToyMathEnv
 from rtpo.envs.toy.math_problems import problems
@@ -21,7 +22,7 @@ from rtpo.types import Grade, GradeOutcome, Role, Rollout, Termination
 from rtpo.verbs import TokenClip
 
 TASKS = problems("train", 4, seed=2)
-CONFIG = RTPOTreeConfig("rtpo_tree", "rtpo_tree", kl=0.0)
+CONFIG = configured("rtpo_tree", kl=0.0)
 
 
 def one_step(config: RTPOTreeConfig = CONFIG, **settings: Any) -> RecordingHarness:

@@ -11,6 +11,7 @@ from conftest import compose_config
 from methods import IDS, parts_of, spelled
 from scripted import CALL_1, CALL_2, RIGHT, TASK, WRONG, RecordingHarness, in_turn, scripted_harness, solver
 
+from rtpo.algorithms import configured
 from rtpo.envs.toy.math_problems import problems
 from rtpo.errors import ConfigError
 from rtpo.rtpo import RTPOConfig, sibling_rows, stale_returns, step
@@ -18,7 +19,7 @@ from rtpo.types import Grade, GradeOutcome, Group, Role, Rollout, TrainRow
 from rtpo.verbs import TokenClip
 
 TASKS = problems("train", 4, seed=2)
-OFF = RTPOConfig("rtpo", "rtpo", kl=0.0, trunks=2, group_size=4, sync_every=None)
+OFF = configured("rtpo", kl=0.0, trunks=2, group_size=4, sync_every=None)
 
 
 def one_step(
@@ -118,7 +119,7 @@ def test_stale_advantages_of_a_boundary_sum_to_zero() -> None:
     ],
 )
 def test_synchronisations(settings: dict[str, float], pushes: list[int], versions: list[int]) -> None:
-    config = RTPOConfig("rtpo", "rtpo", kl=0.0, trunks=2, group_size=4, **settings)  # type: ignore[arg-type]
+    config = configured("rtpo", kl=0.0, trunks=2, group_size=4, **settings)  # type: ignore[arg-type]
     harness = one_step(config, learning_rate=0.01)
     assert harness.backend.pushes == pushes
     for k, version in zip((2, 1, 0), versions, strict=True):
@@ -128,7 +129,7 @@ def test_synchronisations(settings: dict[str, float], pushes: list[int], version
 
 def test_drift_is_looked_at_on_the_phase_before() -> None:
     """The policy moves by about the learning rate a phase: past 0.015 after two."""
-    config = RTPOConfig("rtpo", "rtpo", kl=0.0, trunks=2, group_size=4, sync_kl=0.015)
+    config = configured("rtpo", kl=0.0, trunks=2, group_size=4, sync_kl=0.015)
     harness = one_step(config, learning_rate=0.01, max_turns=6, slips=0.7)
     assert harness.backend.pushes == [0, 2, 4]
 

@@ -23,8 +23,8 @@ from rtpo.errors import DataError, MachineError, Stopped
 from rtpo.run.config import RunConfig
 from rtpo.run.records import LINE_FILES, RunFolder
 from rtpo.run.run import StopRequest
+from rtpo.run.tracking import Tracking
 from rtpo.types import Grade, GradeOutcome
-from rtpo.verl_harness.tracking import Tracking
 
 
 @pytest.fixture(scope="module")

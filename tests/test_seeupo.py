@@ -13,11 +13,12 @@ from scripted import CALL_1, CALL_2, RIGHT, TASK, WRONG, RecordingHarness, in_tu
 from test_tabular import harness_on, lure
 
 from baselines.seeupo import SeeUPOConfig, move, step
+from rtpo.algorithms import configured
 from rtpo.theory.tabular import tasks
 from rtpo.types import Floats, Role, Rollout, TrainRow
 from rtpo.verbs import Loss, SequenceClip
 
-CONFIG = SeeUPOConfig("seeupo", "seeupo", kl=0.0, chains=6)
+CONFIG = configured("seeupo", kl=0.0, chains=6)
 
 
 def chains_of(harness: RecordingHarness) -> dict[str, Any]:

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from rtpo.algorithms import MODULES
+from rtpo.algorithms import algorithms
 from rtpo.run.config import PROJECT
 from rtpo.tools.python.sandbox import PROGRAM
 
 PACKAGES = ("rtpo", "baselines", "analysis", "experiments")
+MODULES = algorithms()
 VERL = PROJECT / "rtpo" / "verl_harness"
 HEAVY = ("verl", "vllm", "ray")
 ALGORITHMS = tuple((PROJECT / Path(*module.split("."))).with_suffix(".py") for module in MODULES.values())

@@ -13,7 +13,7 @@ from methods import NAMES
 
 from baselines import grpo
 from rtpo import rtpo
-from rtpo.algorithms import load_algorithm
+from rtpo.algorithms import configured, load_algorithm
 from rtpo.core.losses import TokenBatch
 from rtpo.core.losses import loss as loss_of
 from rtpo.credit import sibling_advantages
@@ -185,7 +185,7 @@ def test_one_improvement_on_the_initial_policy_takes_the_lure() -> None:
 @pytest.mark.parametrize("seed", [0, 1])
 def test_rtpo_reaches_the_optimum_of_backward_induction(seed: int) -> None:
     mdp = lure()
-    config = rtpo.RTPOConfig("rtpo", "rtpo", kl=0.0, trunks=32, group_size=5)
+    config = configured("rtpo", kl=0.0, trunks=32, group_size=5)
     harness = train(rtpo, config, mdp, steps=60, learning_rate=6.0, seed=seed)
     best = backward_induction(mdp)
     chosen = greedy(harness.policy)
@@ -195,7 +195,7 @@ def test_rtpo_reaches_the_optimum_of_backward_induction(seed: int) -> None:
 
 def test_grpo_improves_the_return() -> None:
     mdp = lure()
-    config = grpo.GRPOConfig("grpo", "grpo", kl=0.0)
+    config = configured("grpo", kl=0.0)
     harness = train(grpo, config, mdp, steps=60, learning_rate=8.0, seed=0)
     assert value(mdp, harness.policy) > value(mdp, uniform(mdp)) + 0.3
 
@@ -212,7 +212,7 @@ LEARNING_RATES = {"refuel": 0.2}
 @pytest.mark.parametrize("name", NAMES)
 def test_every_method_learns_within_its_worst_case(name: str) -> None:
     method = load_algorithm(name)
-    config = method.config(name, name, **SETTINGS.get(name, {}))
+    config = configured(name, **SETTINGS.get(name, {}))
     mdp = lure()
     harness = train(method, config, mdp, steps=40, learning_rate=LEARNING_RATES.get(name, 4.0), seed=1)
     assert value(mdp, harness.policy) > value(mdp, uniform(mdp)) + 0.15
@@ -264,7 +264,7 @@ def test_siblings_tie_as_often_as_coins(siblings: int, p: float) -> None:
 def test_siblings_share_their_context_and_carry_the_version_after_the_later_phase() -> None:
     """M = 12 trunks of one task, some of which end early, and G = 4; every update of it moves the policy."""
     harness = harness_on(lure(), seed=2)
-    rtpo.step(harness, tasks(harness.mdp), rtpo.RTPOConfig("rtpo", "rtpo", kl=0.0, trunks=12, group_size=4))
+    rtpo.step(harness, tasks(harness.mdp), configured("rtpo", kl=0.0, trunks=12, group_size=4))
     (trunks,), *phases = harness.all_of("rollout")
     assert {len(trunk.turns) for trunk in trunks} == {1, 2, 3}
     assert harness.ledger.rollouts == 12 + 3 * sum(len(trunk.turns) for trunk in trunks)

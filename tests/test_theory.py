@@ -27,8 +27,8 @@ from analysis.theory.records import (
 )
 from experiments import theory as command
 from rtpo import rtpo
+from rtpo.algorithms import configured
 from rtpo.errors import DataError
-from rtpo.rtpo import RTPOConfig
 from rtpo.run.config import PROJECT
 from rtpo.theory import mdps as theory_mdps
 from rtpo.theory.continuation import ContinuationSettings, tail_weights, watched
@@ -52,7 +52,7 @@ from rtpo.theory.order import OrderSettings, Regime, forward, in_order
 from rtpo.theory.tabular import softmax, tasks
 from rtpo.types import Role
 
-CONFIG = RTPOConfig("rtpo", "rtpo", kl=0.0, trunks=12, group_size=4)
+CONFIG = configured("rtpo", kl=0.0, trunks=12, group_size=4)
 TINY = {
     1: OrderSettings(mdps=1, seeds=(0, 1), sweep=Regime(1, 20, 3, 1e4), training=Regime(2, 4, 3, 8.0), every=1),
     2: CreditSettings(

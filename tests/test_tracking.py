@@ -15,8 +15,8 @@ from rtpo.errors import ConfigError
 from rtpo.harness.budget import Budget, Ledger
 from rtpo.run.config import RunConfig
 from rtpo.run.records import RunFolder
-from rtpo.run.tracking import tracked_ledger, tracked_name, tracked_step
-from rtpo.verl_harness.tracking import Tracking
+from rtpo.run.tracking import Tracking, tracked_ledger, tracked_name, tracked_step
+from rtpo.verl_harness.session import tracker
 
 KEY = "0123456789" * 4
 LINE: dict[str, Any] = {
@@ -82,7 +82,7 @@ def manifest_of(folder: RunFolder, steps: int) -> dict[str, Any]:
 def whole_run(config: RunConfig) -> RunFolder:
     """Two steps and an end."""
     folder = folder_of(config)
-    track = Tracking(config, folder, None)
+    track = Tracking(config, folder, tracker, None)
     track.log({"evaluation/sampled/success": 0.25}, 0)
     for step in (1, 2):
         track.log(tracked_step(LINE), step)
@@ -179,7 +179,7 @@ def test_a_resumed_run_goes_on_where_its_save_was(tmp_path: Path, monkeypatch: p
     config = config_of(tmp_path, "wandb", "tensorboard", "file")
     folder = folder_of(config)
     for resumed_at, steps in ((None, (1, 2, 3)), (2, (3,)), (None, (1,))):
-        track = Tracking(config, folder, resumed_at)
+        track = Tracking(config, folder, tracker, resumed_at)
         for step in steps:
             track.log({"rollouts": 10.0 * step + (0 if resumed_at is None else 5)}, step)
         track.close()
@@ -225,7 +225,7 @@ def test_a_backend_that_fails_is_left_out_and_said_once(tmp_path: Path, capfd: p
     folder = folder_of(config)
     (tmp_path / "results" / "tracking").mkdir()
     (tmp_path / "results" / "tracking" / "tensorboard").write_text("a file where a folder should be")
-    track = Tracking(config, folder, None)
+    track = Tracking(config, folder, tracker, None)
     track.log({"rollouts": 1.0}, 1)
     track._backends["file"].logger["file"].fp.close()
     for step in (2, 3):
@@ -240,4 +240,4 @@ def test_a_backend_that_fails_is_left_out_and_said_once(tmp_path: Path, capfd: p
 def test_an_unknown_backend_is_refused_by_name(tmp_path: Path) -> None:
     config = config_of(tmp_path, "tensorboard", "abacus")
     with pytest.raises(ConfigError, match="no backend 'abacus'; there are wandb, tensorboard, file"):
-        Tracking(config, RunFolder(tmp_path), None)
+        Tracking(config, RunFolder(tmp_path), tracker, None)

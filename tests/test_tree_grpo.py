@@ -8,11 +8,12 @@ import pytest
 from methods import TASKS, advantage_of, config_of, finished, graded, one_step, parts_of, spelled_path
 from scripted import CALL_1, CALL_2, RIGHT, TASK, WRONG, RecordingHarness, in_turn, scripted_harness, solver
 
-from baselines.tree_grpo import TreeGRPOConfig, leaf_rows, nodes, z_scores
+from baselines.tree_grpo import leaf_rows, nodes, z_scores
+from rtpo.algorithms import configured
 from rtpo.credit import STD_EPSILON, standardised
 from rtpo.types import Role, Rollout, TrainingContext
 
-CONFIG = TreeGRPOConfig("tree_grpo", "tree_grpo", kl=0.0, expansions=2)
+CONFIG = configured("tree_grpo", kl=0.0, expansions=2)
 
 
 def trees_of(harness: RecordingHarness) -> dict[str, list[Rollout]]:

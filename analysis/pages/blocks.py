@@ -28,7 +28,7 @@ from analysis.tables import NOT_RUN, narrowest, number
 from analysis.toy_study import figures as toy_figures
 from analysis.toy_study import page as toy_study
 from analysis.toy_study.records import StudyRecords, core_manifests, load_study
-from rtpo.algorithms import MODULES, load_algorithm
+from rtpo.algorithms import algorithms, load_algorithm
 from rtpo.errors import DataError
 from rtpo.planning.plan import plan
 from rtpo.planning.text import render
@@ -195,7 +195,7 @@ def versions(project: Path, page: Path) -> str:
 def methods(project: Path, page: Path) -> str:
     """What every algorithm's descriptor says."""
     rows = []
-    for name in MODULES:
+    for name in algorithms():
         method = load_algorithm(name)
         shown = f"[`{name}`]({name}.md)" if page.with_name(f"{name}.md").exists() else f"`{name}`"
         texts = (method.plan, method.credit, method.schedule, method.contexts, method.loss, method.trained)
@@ -204,14 +204,17 @@ def methods(project: Path, page: Path) -> str:
     return _table(header, rows)
 
 
+def fields(project: Path, page: Path) -> str:
+    """The fields of the algorithm that the page is of."""
+    return _with_header(settings.fields_table(project, page.stem))
+
+
 def new_method(project: Path, page: Path) -> str:
     """The lines that the last method added took."""
     rows = [
         (f"`{path}`", str(len((project / path).read_text(encoding="utf-8").splitlines())))
         for path in ("baselines/gspo.py", "configs/algorithm/gspo.yaml")
     ]
-    registered = re.findall(r'^ +"gspo": .*$', (project / "rtpo" / "algorithms.py").read_text(), re.MULTILINE)
-    rows.append(("`rtpo/algorithms.py`", str(len(registered))))
     return _table(("File", "Lines"), [*rows, ("Total", str(sum(int(lines) for _, lines in rows)))])
 
 
@@ -284,6 +287,7 @@ BLOCKS: dict[str, Callable[[Path, Path], str]] = {
     "toy_settings": toy_settings,
     "versions": versions,
     "methods": methods,
+    "fields": fields,
     "new_method": new_method,
     "toy_study": study,
     "toy_study_verdicts": study_verdicts,

@@ -1,13 +1,13 @@
 """The tables of docs/run/experiments.md: what the experiments are, and where each setting's value comes from.
 
 A source stands where the value does, as the comment beside it under configs/: `# paper: SECTION OR TABLE`, `# ours: row
-N` (of docs/method/deviations.md), or both with a semicolon between, where the paper names the setting and leaves a part
-open.
+N` (of docs/method/deviations.md) or in words, or both with a semicolon between, where the paper names the setting and
+leaves a part open.
 """
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,10 @@ import yaml
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
+from rtpo.algorithms import load_algorithm
 from rtpo.run.config import portable
 from rtpo.run.elements import Outline, experiments, outline
+from rtpo.verbs import AlgorithmConfig
 
 PAPER_PROFILE = "profile=a100x8"
 TASKS = ("math_paper", "search_paper", "airline")
@@ -181,6 +183,36 @@ def methods_settings(project: Path) -> list[tuple[str, ...]]:
         ("Field", "Value", "Configurations", "Source"),
         *((f"`{field}`", value, _listed(names), source) for (field, value, source), names in ordered),
     ]
+
+
+def fields_table(project: Path, name: str) -> list[tuple[str, ...]]:
+    """Header and rows: an algorithm's fields, on the paper's math task."""
+    (tree,) = _composed(project, [[PAPER_PROFILE, "task=math_paper", f"algorithm={name}"]])
+    means = _meanings(load_algorithm(name).config)
+    rows = [
+        (
+            f"`{one.field.removeprefix('algorithm.')}`",
+            _shown(tree, one.field),
+            NOTHING if one.source is None else _linked(one.source),
+            means[one.field.removeprefix("algorithm.")],
+        )
+        for one in read_settings(project / "configs" / "algorithm" / f"{name}.yaml")
+    ]
+    return [("Field", "Value", "Source", "Meaning"), *rows]
+
+
+def _meanings(config: type[AlgorithmConfig]) -> dict[str, str]:
+    """By field, what the docstrings say of it (`name: text`, or `one, other: text`); a class's own come first."""
+    names = "|".join(field.name for field in fields(config))
+    start = re.compile(rf"(?:^|(?<=\. ))((?:{names})(?:, (?:{names}))*): ")
+    found: dict[str, str] = {}
+    for cls in config.__mro__:
+        for paragraph in (cls.__doc__ or "").split("\n\n"):
+            _, *parts = start.split(" ".join(paragraph.split()))
+            for named, text in zip(parts[::2], parts[1::2], strict=True):
+                for name in named.split(", "):
+                    found.setdefault(name, text.strip().rstrip(".").replace("|", r"\|"))
+    return found
 
 
 def evaluation_settings(project: Path) -> list[tuple[str, ...]]:

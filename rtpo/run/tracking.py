@@ -1,19 +1,33 @@
-"""What tracking backends are told of a run, by one set of names (docs/results/metrics.md), and what the run is
-called there."""
+"""A run's numbers on tracking backends, by one set of names (docs/results/metrics.md). Tracking never ends a run: what
+fails is said once and left out."""
 
-from collections.abc import Mapping, Sequence
+import json
+import os
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Protocol
 
+import yaml
+
+from rtpo.core.files import write_whole
 from rtpo.errors import ConfigError
 from rtpo.harness.diagnostics import outcome
 from rtpo.run.config import RunConfig
+from rtpo.run.records import RunFolder
 from rtpo.types import Group
 
+PROJECT_NAME = "rtpo"
 BACKENDS = ("wandb", "tensorboard", "file")
+INIT_SECONDS, FINISH_SECONDS = 30, 60
+"""how long W&B may take to be reached, and to send what is left; WANDB_INIT_TIMEOUT and WANDB_FINISH_TIMEOUT replace
+them"""
 _TOTALS = (
     *("success", "mean_reward"),
     *("rollouts", "generated_tokens", "trained_tokens", "optimizer_steps", "wall_seconds"),
 )
+Connect = Callable[[str, str, str], Any]
 
 
 class Track(Protocol):
@@ -66,3 +80,155 @@ def _flat(tree: Mapping[str, Any]) -> list[tuple[str, float]]:
         elif value is not None:
             flat.append((key, float(value)))
     return flat
+
+
+class Tracking:
+    """The backends that `profile.track` names, each on its own: one that fails is dropped.
+
+    connect: verl's tracking, given the project, the run and a backend (`rtpo.verl_harness.session.tracker`).
+    resumed_at: the step of the save that the run goes on from; None for a run from its start. What a backend writes
+    lies in `<results>/tracking`, unless WANDB_DIR, TENSORBOARD_DIR or VERL_FILE_LOGGER_ROOT say otherwise. Raises
+    ConfigError for a backend that there is none of.
+    """
+
+    def __init__(self, config: RunConfig, folder: RunFolder, connect: Connect, resumed_at: int | None) -> None:
+        check_backends(config)
+        self._config, self._folder, self._connect, self._resumed_at = config, folder, connect, resumed_at
+        self._name = tracked_name(config)
+        self._root = Path(config.results) / "tracking"
+        self._backends: dict[str, Any] = {}
+        openers: dict[str, Callable[[], Any]] = {
+            "wandb": self._open_wandb,
+            "tensorboard": self._open_tensorboard,
+            "file": self._open_file,
+        }
+        for name in config.profile.track:
+            try:
+                self._backends[name] = openers[name]()
+            except Exception as error:  # whatever a backend raises, the run goes on
+                _say(f"tracking with {name} is left out: {_first_line(error)}")
+
+    def log(self, data: dict[str, float], step: int) -> None:
+        self._each(lambda name, backend: backend.log(data, step))
+
+    def finish(self, manifest: Mapping[str, Any]) -> None:
+        """The ledger as last numbers, and the manifest as a file (W&B) or text (TensorBoard)."""
+        self.log(tracked_ledger(manifest["ledger"]), int(manifest["steps"]))
+        self._each(lambda name, backend: self._attach(name, backend, manifest))
+        self._close(0)
+
+    def close(self) -> None:
+        """After a stop or an error; nothing is left to do after `finish`."""
+        self._close(1)
+
+    def _each(self, do: Callable[[str, Any], None]) -> None:
+        for name, backend in list(self._backends.items()):
+            try:
+                do(name, backend)
+            except Exception as error:
+                del self._backends[name]
+                _say(f"tracking with {name} ends here, the run goes on: {_first_line(error)}")
+
+    def _close(self, exit_code: int) -> None:
+        self._each(lambda name, backend: backend.finish(exit_code=exit_code))
+        if "wandb" in self._backends:
+            import wandb
+
+            wandb.teardown()  # the next run of this process reads its own environment
+        self._backends.clear()
+
+    def _attach(self, name: str, backend: Any, manifest: Mapping[str, Any]) -> None:
+        if name == "wandb":
+            for file in ("config.yaml", "manifest.json"):
+                backend.logger[name].save(str(self._folder.path / file), str(self._folder.path), "now")
+        if name == "tensorboard":
+            text = json.dumps(manifest, indent=1)
+            backend.logger[name].writer.add_text("manifest", f"```\n{text}\n```", int(manifest["steps"]))
+
+    def _open_wandb(self) -> Any:
+        import wandb
+
+        directory = self._directory("WANDB_DIR", self._root)
+        Path(directory).mkdir(parents=True, exist_ok=True)
+        settings = {
+            "WANDB_DIR": directory,
+            "WANDB_RUN_GROUP": self._config.experiment_name,
+            "WANDB_RUN_ID": self._wandb_id(),
+            "WANDB_RESUME": "allow",
+            "WANDB_INIT_TIMEOUT": os.environ.get("WANDB_INIT_TIMEOUT", str(INIT_SECONDS)),
+            "WANDB_LOGIN_TIMEOUT": os.environ.get("WANDB_LOGIN_TIMEOUT", str(INIT_SECONDS)),
+            "WANDB_FINISH_TIMEOUT": os.environ.get("WANDB_FINISH_TIMEOUT", str(FINISH_SECONDS)),
+        }
+        try:
+            backend = self._verl("wandb", settings)
+        except Exception as error:
+            _say(
+                f"W&B cannot be reached ({_first_line(error)}): this run is tracked offline in {directory}/wandb; send "
+                "it later with `wandb sync`."
+            )
+            wandb.teardown()
+            backend = self._verl("wandb", settings | {"WANDB_MODE": "offline"})
+        wandb.config.update(self._config.as_dict(), allow_val_change=True)
+        return backend
+
+    def _wandb_id(self) -> str:
+        """Of this run from its start on: a run that begins again is another one."""
+        file = self._folder.path / "wandb_id"
+        if self._resumed_at is None or not file.exists():
+            write_whole(file, uuid.uuid4().hex.encode())
+        return file.read_text(encoding="utf-8")
+
+    def _open_tensorboard(self) -> Any:
+        from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+
+        board = Path(self._directory("TENSORBOARD_DIR", self._root / "tensorboard")) / self._name
+        backend = self._verl("tensorboard", {"TENSORBOARD_DIR": str(board)})
+        writer = backend.logger["tensorboard"].writer
+        if self._resumed_at is None:
+            writer.add_text("config", f"```\n{yaml.safe_dump(self._config.as_dict(), sort_keys=False)}\n```", 0)
+        # TensorBoard forgets what an earlier start wrote of steps from here on
+        first = 0 if self._resumed_at is None else self._resumed_at + 1
+        writer.file_writer.add_event(Event(step=first, session_log=SessionLog(status=SessionLog.START)))
+        return backend
+
+    def _open_file(self) -> Any:
+        path = Path(self._directory("VERL_FILE_LOGGER_ROOT", self._root / "file")) / f"{self._name}.jsonl"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        kept = b""
+        if self._resumed_at is not None and path.exists():
+            lines = path.read_bytes().splitlines(keepends=True)
+            whole = (line for line in lines if line.endswith(b"\n"))
+            kept = b"".join(line for line in whole if json.loads(line)["step"] <= self._resumed_at)
+        backend = self._verl("file", {"VERL_FILE_LOGGER_PATH": str(path)})  # which empties it
+        backend.logger["file"].fp.write(kept)
+        return backend
+
+    def _verl(self, name: str, settings: Mapping[str, str]) -> Any:
+        with _environment(settings):
+            return self._connect(PROJECT_NAME, self._name, name)
+
+    @staticmethod
+    def _directory(variable: str, otherwise: Path) -> str:
+        return os.path.abspath(os.environ.get(variable, otherwise))
+
+
+@contextmanager
+def _environment(settings: Mapping[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in settings}
+    os.environ.update(settings)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _say(sentence: str) -> None:
+    print(sentence, flush=True)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

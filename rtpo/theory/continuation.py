@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from rtpo import rtpo
+from rtpo.algorithms import configured
 from rtpo.harness.budget import Budget, Ledger
 from rtpo.rtpo import RTPOConfig
 from rtpo.theory.mdp import MDP, Table, action_values
@@ -92,8 +93,8 @@ def watched(mdp: MDP, config: RTPOConfig, steps: int, learning_rate: float, seed
 
 def lines(settings: ContinuationSettings) -> Iterator[dict[str, Any]]:
     """The weights of every phase, fresh and stale, and by state and action the returns of the fresh ones."""
-    fresh = RTPOConfig(
-        "rtpo", "rtpo", kl=0.0, trunks=settings.fresh_trunks, group_size=settings.fresh_group_size, sync_every=1
+    fresh: RTPOConfig = configured(
+        "rtpo", kl=0.0, trunks=settings.fresh_trunks, group_size=settings.fresh_group_size, sync_every=1
     )
     stale = replace(fresh, trunks=settings.stale_trunks, group_size=settings.stale_group_size, sync_every=None)
     for family, make in (("lock", lock), ("layered", layered)):

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from baselines import grpo
 from rtpo import rtpo
+from rtpo.algorithms import configured
 from rtpo.harness.budget import Budget, Ledger
 from rtpo.theory.mdp import MDP, Table, advantages, state_values
 from rtpo.theory.mdps import deviations, mixing, three_coins, visits
@@ -18,7 +19,7 @@ from rtpo.types import Role, TrainRow
 
 TURN = 1
 """the turn whose advantages are looked at: one before it makes the state, what comes after it the noise"""
-CHAINS = grpo.GRPOConfig("grpo", "grpo", training_context="recorded", normalise_std=False)
+CHAINS: grpo.GRPOConfig = configured("grpo", training_context="recorded", normalise_std=False)
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,11 @@ data steps of small updates, as a language model is trained.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from rtpo import rtpo
+from rtpo.algorithms import configured
 from rtpo.harness.budget import Budget, Ledger
 from rtpo.rtpo import RTPOConfig
 from rtpo.theory.mdp import MDP, action_values, backward_induction, value
@@ -86,8 +87,7 @@ def lines(settings: OrderSettings) -> Iterator[dict[str, Any]]:
 def trained(mdp: MDP, variant: str, regime: Regime, seed: int, every: int) -> dict[str, Any]:
     """Train from the uniform policy, and compare with backward induction. All successes are exact values."""
     step, changes = VARIANTS[variant]
-    config = RTPOConfig("rtpo", "rtpo", kl=0.0, trunks=regime.trunks, group_size=regime.group_size)
-    config = replace(config, **changes)
+    config: RTPOConfig = configured("rtpo", kl=0.0, trunks=regime.trunks, group_size=regime.group_size, **changes)
     starts = tasks(mdp)
     worst = len(starts) * rtpo.rollouts_per_task(config, mdp.horizon)
     ledger = Ledger(Budget(worst * regime.steps))

@@ -10,7 +10,6 @@ worker          verl's actor-rollout worker with our loss
 settings        verl's own config tree, composed and checked; how its sockets are told apart
 engines         engine clients: the embedded servers, verl's vLLM servers
 backend         worker group and engine as `rtpo.harness.harness` drives them
-session         one Ray start and a live backend from a run's configuration
-tracking        a run's numbers on verl's tracking backends
+session         one Ray start, a live backend and a tracker from a run's configuration
 stock           what stock verl needs on a CPU, for the benchmark against it
 """

@@ -159,6 +159,13 @@ def chat_format(config: RunConfig) -> ChatFormat:
     return ChatFormat(AutoTokenizer.from_pretrained(config.model.path))
 
 
+def tracker(project: str, run: str, backend: str) -> Any:
+    """verl's tracking of a run with one backend, opened."""
+    from verl.utils.tracking import Tracking
+
+    return Tracking(project, run, backend)
+
+
 def _without_optimizer(settings: DictConfig) -> dict[str, Any]:
     plain: Any = OmegaConf.to_container(settings)
     plain["actor_rollout_ref"]["actor"].pop("optim")
