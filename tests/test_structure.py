@@ -158,3 +158,42 @@ def test_algorithms_do_not_import_the_harness() -> None:
             *VOCABULARY,
             *MODULES.values(),
         }
+
+
+# docs/extend/rooms.md
+
+ROOMS = (PROJECT / "docs" / "extend" / "rooms.md").read_text(encoding="utf-8")
+USES = {
+    room: set(re.findall(r"`(\w+)`", used))
+    for room, used in re.findall(r"^\| \[`rtpo/(\w+)`\].*\| ([^|]*) \|$", ROOMS, re.MULTILINE)
+}
+"""each room of rtpo/, in the page's order, with the rooms that it names"""
+
+
+def room_of(name: str) -> str | None:
+    """That an import of rtpo reaches into; None for the root's modules, and for what is not of rtpo."""
+    parts = name.split(".")
+    return parts[1] if parts[0] == "rtpo" and len(parts) > 1 and (PROJECT / "rtpo" / parts[1]).is_dir() else None
+
+
+@pytest.mark.parametrize("room", USES)
+def test_a_room_uses_what_the_map_says_and_nothing_above_it(room: str) -> None:
+    names = {
+        name for path in (PROJECT / "rtpo" / room).rglob("*.py") for name in imports(ast.parse(path.read_text("utf-8")))
+    }
+    assert {room_of(name) for name in names} - {None, room} == USES[room]
+    assert USES[room] <= set(list(USES)[: list(USES).index(room)])
+    assert not {name.split(".")[0] for name in names} & {"analysis", "experiments"}
+    if room == "core":
+        root = {name for name in names if name.startswith("rtpo.") and room_of(name) is None}
+        assert {".".join(name.split(".")[:2]) for name in root} == {"rtpo.errors", "rtpo.types", "rtpo.verbs"}
+
+
+def test_every_folder_is_on_the_map() -> None:
+    there = {
+        f"{top}/{folder.name}"
+        for top in ("rtpo", "analysis", "experiments", "docs")
+        for folder in (PROJECT / top).iterdir()
+        if any(folder.glob("*.py")) or any(folder.glob("*.md"))
+    }
+    assert set(re.findall(r"^\| \[`(\S+?)`\]", ROOMS, re.MULTILINE)) == there
