@@ -23,11 +23,11 @@ from rtpo.core.files import utc_now
 from rtpo.core.packing import training_batches
 from rtpo.harness.budget import Budget, Ledger
 from rtpo.harness.diagnostics import zero_advantage
-from rtpo.harness.episodes import EpisodeWorld
 from rtpo.harness.harness import AgentHarness
 from rtpo.run.composition import composed
-from rtpo.run.config import PROJECT, RunConfig, compose_run, rollout_sampling
+from rtpo.run.config import PROJECT, RunConfig, compose_run
 from rtpo.run.records import commit, machine
+from rtpo.run.run import open_harness
 from rtpo.run.tasks import load_tasks, take
 from rtpo.types import Floats, TrainRow
 from rtpo.verbs import Loss, Update
@@ -97,23 +97,10 @@ def probe(config: RunConfig, batches: int) -> Estimator:
     from rtpo.verl_harness.session import chat_format, open_backend
 
     backend, algorithm = open_backend(config), config.algorithm_config
-    world = EpisodeWorld(
-        backend.engine,
-        chat_format(config),
-        config.task.make_env,
-        config.task.limits,
-        algorithm.rollout_context,
-        config.seed,
-    )
     count = config.budget.tasks_per_step
     worst = count * config.descriptor.rollouts_per_task(algorithm, config.task.max_turns)
-    harness = ProbeHarness(
-        backend,
-        world,
-        rollout_sampling(config),
-        Ledger(Budget(worst * batches)),
-        engine_kl_limit=config.profile.engine_kl_limit,
-    )
+    ledger = Ledger(Budget(worst * batches))
+    harness = open_harness(config, backend, chat_format(config), ledger, ProbeHarness)
     harness.sync()
     tasks, estimator = load_tasks(config.task, config.task.train), Estimator(config.label)
     for batch in range(batches):

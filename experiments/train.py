@@ -15,13 +15,12 @@ from omegaconf import DictConfig
 from rtpo.core.chat import ChatFormat
 from rtpo.core.files import disk_errors
 from rtpo.envs.registry import environment_facts
-from rtpo.harness.episodes import EpisodeWorld
 from rtpo.harness.harness import AgentHarness
 from rtpo.run.composition import in_words
-from rtpo.run.config import PROJECT, RunConfig, compose_run, rollout_sampling
+from rtpo.run.config import PROJECT, RunConfig, compose_run
 from rtpo.run.model_folder import check_model
 from rtpo.run.records import RunFolder
-from rtpo.run.run import Run, StopRequest, open_ledger
+from rtpo.run.run import Run, StopRequest, open_harness, open_ledger
 from rtpo.run.tasks import check_prompts, check_splits, load_tasks
 from rtpo.run.tracking import Tracking, check_backends
 from rtpo.types import Task
@@ -72,24 +71,7 @@ def _run(
         save = folder.latest()
         ledger = open_ledger(config, folder, save.state if save else None)
     backend = open_backend(config)
-    world = EpisodeWorld(
-        backend.engine,
-        chat,
-        config.task.make_env,
-        config.task.limits,
-        config.algorithm_config.rollout_context,
-        config.seed,
-        lock_step=config.deterministic,
-    )
-    harness = AgentHarness(
-        backend,
-        world,
-        rollout_sampling(config),
-        ledger,
-        engine_kl_limit=config.profile.engine_kl_limit,
-        samples_per_rollout=config.samples_per_rollout,
-        always_push=config.deterministic,
-    )
+    harness = open_harness(config, backend, chat, ledger, AgentHarness)
     if save:
         harness.load(save.folder, save.state["harness"])
         print(f"resuming {folder.path} after {harness.ledger.rollouts} rollouts")

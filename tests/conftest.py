@@ -5,6 +5,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,9 @@ from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
 from rtpo.harness.budget import Budget, Ledger
-from rtpo.harness.episodes import EpisodeWorld
 from rtpo.harness.harness import AgentHarness
-from rtpo.run.config import PROJECT, RunConfig, compose_run, rollout_sampling
+from rtpo.run.config import PROJECT, RunConfig, compose_run
+from rtpo.run.run import open_harness
 from rtpo.tools.python import sandbox as python_sandbox
 
 settings.register_profile("no clock", deadline=None)  # a busy machine is no failure
@@ -136,21 +137,8 @@ def harness_on(backend: Any, config: RunConfig, *, reserve: int = 10_000, seed: 
     """A harness on a live backend, in a step of `reserve` rollouts."""
     from rtpo.verl_harness.session import chat_format
 
-    world = EpisodeWorld(
-        backend.engine,
-        chat_format(config),
-        config.task.make_env,
-        config.task.limits,
-        config.algorithm_config.rollout_context,
-        seed,
-    )
-    harness = AgentHarness(
-        backend,
-        world,
-        rollout_sampling(config),
-        Ledger(Budget(100_000)),
-        engine_kl_limit=config.profile.engine_kl_limit,
-    )
+    ledger = Ledger(Budget(100_000))
+    harness = open_harness(replace(config, seed=seed), backend, chat_format(config), ledger, AgentHarness)
     harness.begin_step(0, reserve)
     return harness
 

@@ -43,17 +43,10 @@ WARM = PROJECT / "rtpo" / "toy" / "warm_start_math"
 SMALL = "--task toy_math --steps 1 --held-out 1"
 ROWS: dict[str, tuple[str, ...]] = {
     "experiments.maintenance.airline_no_op": ("FOLDER", "{}/of_FILE"),
-    "experiments.benchmarks.bench": ("NAME", "a --repeats WHOLE", "a --results OUT"),
-    "experiments.benchmarks.driver": ("--steps WHOLE", "--prompts WHOLE", "--thinking NUMBER"),
-    "experiments.benchmarks.engine": (
-        *("--model FOLDER", "--model {}/of_FILE", "--batch WHOLE", "--context WHOLE 3", "--context 9 3"),
-        *("--siblings WHOLE", "--new-tokens WHOLE", "--threads WHOLE", "--repeats WHOLE"),
+    "experiments.benchmarks.bench": (
+        *("NAME", "a --repeats WHOLE", "forks --results OUT", "forks nosuch=1", "forks forks=WHOLE", "grading"),
+        *("grading file=FILE", "overlap wait=NUMBER", "decoder model=FOLDER", "decoder model={}/of_FILE"),
     ),
-    "experiments.benchmarks.fork": ("--forks WHOLE", "--copies WHOLE", "--output OUT"),
-    "experiments.benchmarks.grading": ("FILE", "{}/answers --workers WHOLE", "{}/answers --seconds NUMBER"),
-    "experiments.benchmarks.overlap": ("--episodes WHOLE", "--wait NUMBER"),
-    "experiments.benchmarks.python": ("--rounds WHOLE", "--calls WHOLE", "--fresh WHOLE", "--results OUT"),
-    "experiments.benchmarks.search": ("--passages WHOLE", "--queries WHOLE", "--output OUT"),
     "experiments.build_index": ("FILE --output {}/index", "{}/passages --output OUT"),
     "experiments.maintenance.chat_example": ("--tokenizer FOLDER", "--tokenizer {}/of_FILE", "--template FILE"),
     "experiments.evaluate": (
@@ -256,7 +249,7 @@ def has_loaded(library: str) -> Callable[[int], bool]:
         ("analysis/make_figures.py", "_multiarray_umath"),
         ("experiments/train.py results={}", "_multiarray_umath"),
         ("experiments/train.py results={}", "libtorch_python"),
-        ("-m experiments.benchmarks.overlap", "libtorch_python"),
+        ("-m experiments.benchmarks.bench overlap", "libtorch_python"),
     ],
 )
 def test_ctrl_c_while_modules_are_imported_is_one_line(command: str, library: str, tmp_path: Path) -> None:
@@ -267,6 +260,6 @@ def test_ctrl_c_while_a_command_works_is_one_line(tmp_path: Path) -> None:
     """It makes its folder first, and works for minutes at this size."""
     output = tmp_path / "bench"
     at_work = interrupted(
-        f"experiments/benchmarks/fork.py --forks 10000000 --output {output}", lambda _: output.exists()
+        f"experiments/benchmarks/bench.py forks forks=10000000 --results {output}", lambda _: output.exists()
     )
     assert at_work == (130, "stopped by Ctrl-C\n")

@@ -2,8 +2,7 @@
 
 import math
 
-from experiments.benchmarks.bench import driver_cases
-from experiments.benchmarks.driver import driver_run
+from experiments.benchmarks.driver import driver_cases, driver_run
 
 
 def test_the_drivers_benchmark_makes_a_record_and_its_cases() -> None:

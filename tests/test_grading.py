@@ -462,8 +462,8 @@ def test_a_forked_process_grades_with_children_of_its_own() -> None:
 def test_a_benchmark_counts_and_times(grader: MathGrader) -> None:
     record = graded(grader, [("5", "5"), ("5", "6"), ("{", "5"), ("6", "6")])
     assert (record["right"], record["wrong"], record["ungradable"]) == (2, 1, 1)
-    assert 0 < record["median_seconds"] <= record["p99_seconds"]
-    assert record["grades_per_second"] == 4 / record["wall_seconds"]
+    assert 0 < record["p50_ms"] <= record["p99_ms"] <= record["worst_ms"]
+    assert record["grades_per_second"] > 0
 
 
 @pytest.mark.skipif(not DATA, reason="set RTPO_DATA to a folder of real maths files")

@@ -7,7 +7,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from statistics import median
@@ -127,8 +127,7 @@ def bench(project: Path, page: Path) -> str:
             case["part"],
             case["name"].replace("|", r"\|"),
             f"{case['value']:.3g} {case['unit']}",
-            f"{'≥' if case['more_is_better'] else '≤'} {case['limit']:g} {case['unit']}",
-            "within" if case["within"] else "not within",
+            *_verdict(case),
             f"{case['load_before']:.1f}",
             f"{record['machine']['processor']}, {record['machine']['logical_cpus']} logical CPUs",
         )
@@ -141,6 +140,14 @@ def bench(project: Path, page: Path) -> str:
         f"{' (changed)' if record['dirty'] else ''}.\n"
         for record in records
     )
+
+
+def _verdict(case: Mapping[str, Any]) -> tuple[str, str]:
+    """A case's limit, and whether it is within."""
+    if case["limit"] is None:
+        return "—", "—"
+    limit = f"{'≥' if case['more_is_better'] else '≤'} {case['limit']:g} {case['unit']}"
+    return limit, "within" if case["within"] else "not within"
 
 
 def warm_start(project: Path, page: Path) -> str:

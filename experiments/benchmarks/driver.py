@@ -1,41 +1,39 @@
-"""What the driver itself costs a rollout: a whole run, with its records, ledger and saves, on an engine and a trainer
-that cost almost nothing. What they do cost is timed and taken off.
+"""What the driver itself costs a rollout, and whether its memory grows: whole runs, with their records, ledger and
+saves, on an engine and a trainer that cost almost nothing. What they do cost is timed and taken off.
 
 RTPO on the toy math task; every path reaches the turn limit, so each task takes its worst case of rollouts.
-
-    python -m experiments.bench_driver --steps 100
 """
 
-import json
-import sys
+import signal
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
+from multiprocessing import get_context
 from pathlib import Path
+from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
-
-from rtpo.run.command import Parser, command, whole
 
 import numpy as np
 import psutil
 
+from experiments.benchmarks.shared import Case, configuration, spread
 from rtpo.core.chat import ChatFormat
 from rtpo.core.packing import Packed
 from rtpo.engines.backend import StepResult, TokenScores
 from rtpo.engines.base import BatchingEngine, Generation, Request
-from rtpo.harness.episodes import EpisodeWorld
 from rtpo.harness.harness import AgentHarness
-from rtpo.run.composition import composed
-from rtpo.run.config import RunConfig, compose_run, rollout_sampling
+from rtpo.run.config import RunConfig
 from rtpo.run.records import RunFolder
-from rtpo.run.run import Run, StopRequest, open_ledger
+from rtpo.run.run import Run, StopRequest, open_harness, open_ledger
 from rtpo.run.tasks import load_tasks
 from rtpo.toy.tokenizer import STOP, build_tokenizer, encode_strict
-from rtpo.types import Floats, Ids, StopReason, Task, as_ids
+from rtpo.types import Floats, Ids, StopReason, as_ids
 from rtpo.verbs import Loss
 
+STEPS = (10, 100, 1000)
 RIGHT, WRONG = 27, 15
 REPLIES = 2000
 MOST_TASKS = 20_000
@@ -136,14 +134,53 @@ class Memory:
             self.after_step.append(self._process.memory_info().rss / 2**20)
 
 
+def measure(repeats: int, prompts: int = 64, thinking: int = 0) -> Iterator[Case]:
+    """Runs of 10, 100 and 1,000 steps. The shortest is repeated; a longer one is made of many steps and is run once.
+
+    thinking: tokens of thinking put before each reply's own.
+    """
+    for steps in STEPS:
+        runs = []
+        for _ in range(repeats if steps == min(STEPS) else 1):
+            # memory is a process's, so each run has one of its own; Ctrl-C is for this one to hear
+            with ProcessPoolExecutor(1, get_context("spawn"), signal.signal, (signal.SIGINT, signal.SIG_IGN)) as alone:
+                runs.append(alone.submit(driver_run, steps, prompts, thinking).result())
+        yield from driver_cases(runs)
+
+
+def driver_cases(runs: Sequence[dict[str, Any]]) -> list[Case]:
+    """Time and memory of equal runs."""
+    steps, prompts, rollouts = (runs[0][size] for size in ("steps", "prompts", "rollouts"))
+    sizes = f"{prompts} x {rollouts // (steps * prompts)} x {steps} steps"
+    wall, cpu = ([1e3 * run[f"{kind}_seconds"] / run["rollouts"] for run in runs] for kind in ("wall", "cpu"))
+    grown = [run["grown_mib"] for run in runs]
+    return [
+        Case(
+            f"driver, wall-clock a rollout, {sizes}",
+            median(wall),
+            "ms",
+            1.0,
+            False,
+            f"{spread(wall)}; processor time {spread(cpu)}; runs: {len(runs)}",
+            {"runs": runs},
+        ),
+        Case(
+            f"driver, memory grown, {sizes}",
+            median(grown),
+            "MiB",
+            8.0,
+            False,
+            f"{spread(grown)} from the first tenth's end on; {runs[0]['memory_mib'][-1]:.0f} MiB in all",
+            {"grown_mib": grown},
+        ),
+    ]
+
+
 def driver_run(steps: int, prompts: int, thinking: int = 0) -> dict[str, Any]:
     """One run of `steps` steps of `prompts` tasks: its sizes, its seconds without the canned policy's, and its memory
-    after each tenth. The first tenth warms up: what memory has `grown` by is counted from its end on.
-
-    Memory is a process's, so give each run a process of its own.
-    """
+    after each tenth. The first tenth warms up: what memory has `grown` by is counted from its end on."""
     with TemporaryDirectory() as results:
-        config = configuration(steps, prompts, thinking, results)
+        config = driver_configuration(steps, prompts, thinking, results)
         clock, whole, memory = Clock(), Clock(), Memory()
         policy = CannedPolicy(clock, thinking)
         stop = StopRequest()
@@ -165,66 +202,27 @@ def driver_run(steps: int, prompts: int, thinking: int = 0) -> dict[str, Any]:
         }
 
 
-def configuration(steps: int, prompts: int, thinking: int, results: str) -> RunConfig:
+def driver_configuration(steps: int, prompts: int, thinking: int, results: str) -> RunConfig:
     """RTPO on toy math as the defaults have it. With a KL term no row is dropped before packing."""
-
-    def with_these(*overrides: str) -> RunConfig:
-        return compose_run(composed("train", ["algorithm=rtpo", "task=toy_math", *overrides]))
-
-    default = with_these()
+    given = ("algorithm=rtpo", "task=toy_math")
+    default = configuration(*given)
     worst = default.descriptor.rollouts_per_task(default.algorithm_config, default.task.max_turns)
-    tasks = min(steps * prompts, MOST_TASKS)
-    return with_these(
-        *(
-            f"results={results}",
-            "algorithm.kl=0.02",
-            f"task.train.count={tasks}",
-            "task.held_out.count=1",
-            "evaluation.greedy=false",
-        ),
+    return configuration(
+        *(*given, f"results={results}", "algorithm.kl=0.02", "evaluation.greedy=false", "task.held_out.count=1"),
+        f"task.train.count={min(steps * prompts, MOST_TASKS)}",
         *(f"task.max_turn_tokens={32 + thinking}", f"task.max_context_tokens={256 + thinking}"),
         *(f"budget.tasks_per_step={prompts}", f"budget.rollouts={steps * prompts * worst}"),
     )
 
 
 def open_run(config: RunConfig, policy: CannedPolicy, stop: StopRequest, track: Memory) -> tuple[Run, AgentHarness]:
-    """What experiments/train.py opens, on the canned policy."""
+    """What experiments/train.py opens, on the canned policy and tasks with the answer that it knows."""
     folder = RunFolder(config.folder)
     folder.open(config.as_dict())
-    world = EpisodeWorld(
-        policy.engine,
-        ChatFormat(policy.tokenizer),
-        config.task.make_env,
-        config.task.limits,
-        config.algorithm_config.rollout_context,
-        config.seed,
+    ledger = open_ledger(config, folder, None)
+    harness = open_harness(config, policy, ChatFormat(policy.tokenizer), ledger, AgentHarness)
+    train, held_out = (
+        [replace(task, answer=RIGHT) for task in load_tasks(config.task, data)]
+        for data in (config.task.train, config.task.held_out)
     )
-    harness = AgentHarness(
-        policy,
-        world,
-        rollout_sampling(config),
-        open_ledger(config, folder, None),
-        engine_kl_limit=config.profile.engine_kl_limit,
-        samples_per_rollout=config.samples_per_rollout,
-    )
-    train, held_out = (canned(load_tasks(config.task, data)) for data in (config.task.train, config.task.held_out))
     return Run(config, folder, harness, train, held_out, None, stop, track), harness
-
-
-def canned(tasks: Sequence[Task]) -> list[Task]:
-    """The tasks with the answer that the canned policy knows."""
-    return [replace(task, answer=RIGHT) for task in tasks]
-
-
-@command
-def main(arguments: Sequence[str] | None = None) -> None:
-    parser = Parser(__doc__)
-    parser.add_argument("--steps", type=whole(1), default=100)
-    parser.add_argument("--prompts", type=whole(1), default=64)
-    parser.add_argument("--thinking", type=whole(0), default=0, help="tokens of thinking put before each reply's own")
-    args = parser.parse_args(arguments)
-    print(json.dumps(driver_run(args.steps, args.prompts, args.thinking), indent=1))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

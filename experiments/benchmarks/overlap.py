@@ -1,22 +1,15 @@
-"""Do slow tools leave the rollout engine idle? Episodes at once, with a tool that takes its time:
-
-    python experiments/benchmarks/overlap.py
+"""Slow tools beside generation: do they leave the rollout engine idle?
 
 The model is an untrained byte-level one: its turns run to their token limit, so that every run generates the same. The
-environment answers each turn after a wait drawn around `--wait` seconds. Reported: wall-clock against the longer of the
-engine's busy time and the waits of one episode after another turn (what no order of work can go below), and how much of
-all waits is hidden.
+environment answers each turn after a wait. Wall-clock is set against the longer of the engine's busy time and the waits
+of one episode after another turn, which no order of work can go below.
 """
 
 import asyncio
-import json
-import sys
 import time
-from collections.abc import Sequence
-from typing import Any
+from statistics import median
 
-from rtpo.run.command import Parser, command, positive, whole
-
+from experiments.benchmarks.shared import Case
 from rtpo.core.chat import ChatFormat
 from rtpo.core.seeds import generator
 from rtpo.engines.base import BatchingEngine, Generation, Request, Sampling
@@ -26,8 +19,6 @@ from rtpo.harness.episodes import EpisodeLimits, EpisodeWorld, Plan, run_episode
 from rtpo.toy.byte_model import build_model, byte_tokenizer
 from rtpo.types import Feedback, Role, StopReason, Task
 
-LIMIT = 1.25
-"""wall-clock over the lower bound"""
 TURNS, TURN_TOKENS = 4, 256
 TASK = Task("overlap", "Go on.", 0)
 
@@ -38,11 +29,6 @@ class Clock:
     def __init__(self) -> None:
         self.busy = 0.0
         self.waits: dict[int, float] = {}
-
-    @property
-    def longest_wait(self) -> float:
-        """Of one episode, all its turns together."""
-        return max(self.waits.values())
 
 
 class SlowEnv(ToyMathEnv):
@@ -58,6 +44,26 @@ class SlowEnv(ToyMathEnv):
         self._clock.waits[self._number] = self._clock.waits.get(self._number, 0.0) + seconds
         await asyncio.sleep(seconds)
         return await super().step(reply, StopReason.LENGTH)
+
+
+def measure(repeats: int, episodes: int = 64, wait: float = 0.3) -> list[Case]:
+    """wait: seconds of each turn, from half to one and a half of it."""
+    play(2, 0.0)  # first calls are slower
+    runs = [play(episodes, wait) for _ in range(repeats)]
+    bounds = [max(run["engine_busy_seconds"], run["longest_wait_seconds"]) for run in runs]
+    ratios = [run["wall_seconds"] / bound for run, bound in zip(runs, bounds, strict=True)]
+    busy = median(run["engine_busy_seconds"] / run["wall_seconds"] for run in runs)
+    return [
+        Case(
+            f"{episodes} episodes with slow tools, wall-clock / lower bound",
+            median(ratios),
+            "x",
+            1.25,
+            False,
+            f"engine busy {100 * busy:.3g} % of it",
+            {"episodes": episodes, "wait_seconds": wait, "runs": runs},
+        )
+    ]
 
 
 def play(episodes: int, wait: float) -> dict[str, float]:
@@ -82,40 +88,8 @@ def play(episodes: int, wait: float) -> dict[str, float]:
     plans = [Plan(f"e{number}", TASK, Role.CHAIN) for number in range(episodes)]
     begun = time.perf_counter()
     run_episodes(world, plans, Sampling(), on_retry=print)
-    wall = time.perf_counter() - begun
     return {
-        "wall_seconds": wall,
+        "wall_seconds": time.perf_counter() - begun,
         "engine_busy_seconds": clock.busy,
-        "longest_wait_seconds": clock.longest_wait,
-        "all_waits_seconds": sum(clock.waits.values()),
+        "longest_wait_seconds": max(clock.waits.values()),
     }
-
-
-def measure(episodes: int, wait: float) -> dict[str, Any]:
-    """Runs without and with waits, and how the second compares with its lower bound."""
-    play(2, 0.0)  # first calls are slower
-    runs = {name: play(episodes, seconds) for name, seconds in (("without waits", 0.0), ("with waits", wait))}
-    slow = runs["with waits"]
-    bound = max(slow["engine_busy_seconds"], slow["longest_wait_seconds"])
-    return {
-        "episodes": episodes,
-        "wait_seconds": wait,
-        "runs": runs,
-        "engine_busy_share": slow["engine_busy_seconds"] / slow["wall_seconds"],
-        "hidden_share_of_waits": 1 - (slow["wall_seconds"] - bound) / slow["all_waits_seconds"],
-        "ratio": slow["wall_seconds"] / bound,
-        "limit": LIMIT,
-    }
-
-
-@command
-def main(arguments: Sequence[str] | None = None) -> None:
-    parser = Parser(__doc__)
-    parser.add_argument("--episodes", type=whole(1), default=64)
-    parser.add_argument("--wait", type=positive, default=0.3, help="seconds, about half to one and a half of it")
-    args = parser.parse_args(arguments)
-    print(json.dumps(measure(args.episodes, args.wait), indent=1))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -7,27 +7,33 @@ let the algorithm do one step, write it down.
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from tqdm import tqdm
 
+from rtpo.core.chat import ChatFormat
 from rtpo.core.files import sha256, utc_now
+from rtpo.engines.backend import Backend
+from rtpo.envs.base import Env
 from rtpo.envs.registry import environment_facts
 from rtpo.errors import Stopped
 from rtpo.harness.budget import Budget, Ledger
 from rtpo.harness.diagnostics import call_counts, cut_turns, first_outcome
 from rtpo.harness.durable import Done, DurableHarness
+from rtpo.harness.episodes import EpisodeWorld
 from rtpo.harness.harness import AgentHarness, StepLog, Trained
 from rtpo.rewards.alarm import grading_alarm
-from rtpo.run.config import PROJECT, RunConfig
+from rtpo.run.config import PROJECT, RunConfig, rollout_sampling
 from rtpo.run.records import JOURNAL, SCHEMA, RunFolder, commit, machine, packages
 from rtpo.run.tasks import take
 from rtpo.run.tracking import Track, tracked_evaluation, tracked_step
 from rtpo.types import Grade, GradeOutcome, Group, Rollout, Task
+
+H = TypeVar("H", bound=AgentHarness)
 
 
 @dataclass
@@ -74,6 +80,35 @@ def open_ledger(config: RunConfig, folder: RunFolder, state: dict[str, Any] | No
     """A new ledger, or the saved one with what was dispatched after the save counted as lost."""
     journal = folder.path / JOURNAL
     return Ledger.resume(state["ledger"] if state else Ledger(Budget(config.budget.rollouts)).as_dict(), journal)
+
+
+def open_harness(
+    config: RunConfig,
+    backend: Backend,
+    chat: ChatFormat,
+    ledger: Ledger,
+    kind: type[H],
+    make_env: Callable[[], Env] | None = None,
+) -> H:
+    """A run's harness on an open backend. make_env: for other environments than the task's."""
+    world = EpisodeWorld(
+        backend.engine,
+        chat,
+        make_env or config.task.make_env,
+        config.task.limits,
+        config.algorithm_config.rollout_context,
+        config.seed,
+        lock_step=config.deterministic,
+    )
+    return kind(
+        backend,
+        world,
+        rollout_sampling(config),
+        ledger,
+        engine_kl_limit=config.profile.engine_kl_limit,
+        samples_per_rollout=config.samples_per_rollout,
+        always_push=config.deterministic,
+    )
 
 
 class Run:
