@@ -159,7 +159,7 @@ def test_reading_problems(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("", "is empty: write one problem a line"),
+        ("", "is empty: write one task a line"),
         (line() + "\n{", "line 2 of .* is not JSON"),
         (line() + "\n\n", "line 2 of .* is not JSON"),
         ("[1]", "line 1 of .* must be an object with the fields question, answer and uid"),

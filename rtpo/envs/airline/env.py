@@ -4,7 +4,6 @@ A turn is one message of the agent: tool calls, or text to the user. What the to
 it earns are the package's; the database is followed copy-on-write.
 """
 
-import hashlib
 import json
 import re
 from collections.abc import Mapping
@@ -18,26 +17,15 @@ from rtpo.envs.airline.package import load_package
 from rtpo.envs.airline.tasks import TOO_MANY_ERRORS, read_splits, read_wanted
 from rtpo.envs.airline.users import Said, Scenario, ServerSettings, User, open_user
 from rtpo.envs.base import Environment
+from rtpo.envs.episode import Episode, text_and_calls
 from rtpo.errors import ConfigError, DataError
-from rtpo.tools.protocol import (
-    CLOSE,
-    CUT,
-    OPEN,
-    SHAPE,
-    Call,
-    Malformed,
-    encodable,
-    parse_calls,
-    visible_text,
-    whole_calls,
-)
+from rtpo.tools.protocol import CLOSE, CUT, OPEN, SHAPE, Call, Malformed, encodable
 from rtpo.types import (
     Feedback,
     Grade,
     GradeOutcome,
     Message,
     Opening,
-    Snapshot,
     StopReason,
     Task,
     ToolOutcome,
@@ -90,16 +78,15 @@ class State:
     ended: Literal["", "user", "errors"] = ""
 
 
-class AirlineEnv:
+class AirlineEnv(Episode[State]):
     """One dialogue of the official domain. Raises MachineError and DataError where the package cannot be used."""
 
     def __init__(self, settings: AirlineSettings) -> None:
+        super().__init__()
         self._desk: Desk = open_desk()
         self._package = load_package()
         self._user: User = open_user(settings.user, settings.server)
         self._max_errors = settings.max_errors
-        self._task: Task | None = None
-        self._state = State("")
 
     async def reset(self, task: Task) -> Opening:
         greeting = Said("agent", self._package.greeting)
@@ -114,32 +101,16 @@ class AirlineEnv:
 
     async def step(self, reply: str, stop: StopReason) -> Feedback:
         """See `rtpo.envs.base.Env`. Raises InfrastructureError when the user cannot be asked; nothing changes then."""
-        task = self._begun()
-        if self._state.ended:
-            raise RuntimeError("the episode has ended: reset the environment before another step")
-        text = visible_text(reply)
-        calls = parse_calls(text)
-        if stop is StopReason.LENGTH:
-            calls = whole_calls(calls)
-            if not calls:
-                return self._failed(CUT)
+        task = self._goes_on()
+        said = text_and_calls(reply, stop)
+        if said is None:
+            return self._failed(CUT)
+        text, calls = said
         if calls:
             return self._run(calls, _CALLS.sub("", text).strip())
         if not text.strip():
             return self._failed(_EMPTY)
         return await self._tell(task, text.strip())
-
-    def snapshot(self) -> Snapshot:
-        self._begun()
-        return Snapshot(self._state, hashlib.sha256(repr(self._state).encode()).hexdigest())
-
-    def restore(self, task: Task, snapshot: Snapshot) -> None:
-        state: State = snapshot.state
-        if state.uid != task.uid:
-            raise ValueError(
-                f"the snapshot is of task {state.uid!r}, not of {task.uid!r}: restore it with its own task"
-            )
-        self._task, self._state = task, state
 
     async def grade(self) -> Grade:
         """DB times COMMUNICATE of an episode that the user ended; 0 of any other."""
@@ -195,11 +166,6 @@ class AirlineEnv:
             return feedback
         self._state = replace(self._state, ended="errors")
         return replace(feedback, messages=(), done=True)
-
-    def _begun(self) -> Task:
-        if self._task is None:
-            raise RuntimeError("the environment has no episode: reset or restore it first")
-        return self._task
 
 
 @lru_cache(1024)

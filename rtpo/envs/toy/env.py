@@ -1,9 +1,10 @@
 """What the toy environments share: one call a reply to a tool that answers at once, and an answer in `\\boxed{}`."""
 
-import hashlib
 import re
 from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
 
+from rtpo.envs.episode import Episode
 from rtpo.rewards.boxes import last_box
 from rtpo.tools.protocol import CLOSE, OPEN, visible_text
 from rtpo.types import (
@@ -12,7 +13,6 @@ from rtpo.types import (
     GradeOutcome,
     Message,
     Opening,
-    Snapshot,
     StopReason,
     Task,
     ToolOutcome,
@@ -24,11 +24,22 @@ _ERROR = " error"
 
 Exchange = tuple[str, str]
 """A call that could be read (empty for none) and what answered it."""
-State = tuple[str, tuple[Exchange, ...], str | None]
-"""The task's uid, the exchanges so far, and the final reply's text after thinking once it is there."""
 
 
-class ToyEnv(ABC):
+@dataclass(frozen=True, slots=True)
+class State:
+    """final: the final reply's text after thinking once it is there."""
+
+    uid: str
+    exchanges: tuple[Exchange, ...] = ()
+    final: str | None = None
+
+    @property
+    def ended(self) -> bool:
+        return self.final is not None
+
+
+class ToyEnv(Episode[State], ABC):
     """One problem. Each reply makes one call between the tool tags, in the words of its task, or is final.
 
     A final reply is one that stopped by itself and makes no call; it is right when its last `\\boxed{}` holds the
@@ -39,11 +50,6 @@ class ToyEnv(ABC):
     tool: str
     """its name, for the records"""
 
-    def __init__(self) -> None:
-        self._task: Task | None = None
-        self._exchanges: tuple[Exchange, ...] = ()
-        self._final: str | None = None
-
     @abstractmethod
     def _use_tool(self, task: Task, call: str, earlier: tuple[Exchange, ...]) -> str | None:
         """The tool's answer to a call; None when the call cannot be read."""
@@ -53,40 +59,28 @@ class ToyEnv(ABC):
         """The answer a box holds; None when it holds none."""
 
     async def reset(self, task: Task) -> Opening:
-        self._task, self._exchanges, self._final = task, (), None
+        self._task, self._state = task, State(task.uid)
         return Opening((Message("user", task.question),))
 
     async def step(self, reply: str, stop: StopReason) -> Feedback:
-        task = self._begun()
-        if self._final is not None:
-            raise RuntimeError("the episode has ended: reset the environment before another step")
+        task = self._goes_on()
         text = visible_text(reply)
         calls, opened = _CALL.findall(text), text.count(OPEN)
         if stop is StopReason.LENGTH and not calls:
             return self._answer("", _ERROR)
         if not opened:
-            self._final = text
+            self._state = replace(self._state, final=text)
             return Feedback((), done=True)
-        result = self._use_tool(task, calls[0], self._exchanges) if len(calls) == opened == 1 else None
+        result = self._use_tool(task, calls[0], self._state.exchanges) if len(calls) == opened == 1 else None
         if result is None:
             return self._answer("", _ERROR, ToolUse("", ToolOutcome.MALFORMED))
         return self._answer(calls[0], result, ToolUse(self.tool, ToolOutcome.OK))
 
-    def snapshot(self) -> Snapshot:
-        state: State = (self._begun().uid, self._exchanges, self._final)
-        return Snapshot(state=state, digest=hashlib.sha256(repr(state).encode()).hexdigest())
-
-    def restore(self, task: Task, snapshot: Snapshot) -> None:
-        uid, exchanges, final = snapshot.state
-        if uid != task.uid:
-            raise ValueError(f"the snapshot is of task {uid!r}, not of {task.uid!r}: restore it with its own task")
-        self._task, self._exchanges, self._final = task, exchanges, final
-
     async def grade(self) -> Grade:
         task = self._begun()
-        if self._final is None:
+        if self._state.final is None:
             return Grade(GradeOutcome.GRADED, 0.0, "no final reply")
-        box = last_box(self._final)
+        box = last_box(self._state.final)
         answer = None if box is None else self._read_answer(box)
         if answer is None:
             return Grade(GradeOutcome.GRADED, 0.0, "no answer in a box")
@@ -94,10 +88,5 @@ class ToyEnv(ABC):
         return Grade(GradeOutcome.GRADED, float(right), "right" if right else "wrong answer")
 
     def _answer(self, call: str, content: str, *uses: ToolUse) -> Feedback:
-        self._exchanges = (*self._exchanges, (call, content))
+        self._state = replace(self._state, exchanges=(*self._state.exchanges, (call, content)))
         return Feedback((Message("tool", content),), done=False, calls=uses)
-
-    def _begun(self) -> Task:
-        if self._task is None:
-            raise RuntimeError("the environment has no episode: reset or restore it first")
-        return self._task
