@@ -190,7 +190,7 @@ def same(evidence: Evidence, claim: Same) -> list[Part]:
         assert isinstance(found, Estimate)
         return found
 
-    found = formulas.evaluate(claim.formula, value_of)
+    found = formulas.estimate(claim.formula, value_of)
     closed, slack, interval = claim.closed(evidence.paper), claim.slack(evidence.paper), _interval(found)
     unit = cells[names[0], claim.column][0].unit if claim.formula in names else "ratio"
     shown = f"{_shown(interval, 2, unit, found)}, claimed {number(closed, 2)} with slack {number(slack, 2)}"

@@ -4,14 +4,12 @@ A formula is arithmetic of cells and FUNCTIONS. Its inputs are rounded: a decima
 it, an integer for itself. A printed number agrees when some inputs give a number that rounds to it.
 """
 
-import ast
-import operator
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from analysis.paper import formulas
 from rtpo.errors import DataError
 
 if TYPE_CHECKING:
@@ -44,12 +42,6 @@ FUNCTIONS: Mapping[str, Callable[..., Fraction]] = {
     "grid": lambda points, whole: HUNDRED * nearest(points / HUNDRED, whole),
 }
 """share, relative: in %. count: of `whole`, from points of 100. grid: the nearest points of 100 that a count gives"""
-OPERATORS: Mapping[type, Callable[[Any, Any], Fraction]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-}
 
 
 @dataclass(frozen=True)
@@ -185,16 +177,15 @@ def _range(formula: str, scope: _Scope) -> tuple[Fraction, Fraction, Fraction]:
 
     It rises or falls with each input throughout so small a range.
     """
-    try:
-        tree = ast.parse(formula, mode="eval").body
-    except SyntaxError as error:
-        raise DataError(f"The formula {formula!r} cannot be read: {error.msg}.") from error
-    values = {name: scope.value(name) for name in _names(tree)}
+    values = {name: scope.value(name) for name in formulas.names(formula)}
     middle = {name: value.exact for name, value in values.items() if value.exact is not None}
     half = {name: _half_unit(value, integer=Fraction(0)) for name, value in values.items()} | {"this": Fraction(0)}
 
+    def deviation(name: str) -> Fraction:
+        return scope.value(name).deviation or Fraction(0)
+
     def at(inputs: Mapping[str, Fraction]) -> Fraction:
-        return _evaluate(tree, inputs, scope)
+        return formulas.evaluate(formula, inputs.__getitem__, FUNCTIONS, Fraction, {"deviation": deviation})
 
     low, high = dict(middle), dict(middle)
     for name in middle:
@@ -202,31 +193,6 @@ def _range(formula: str, scope: _Scope) -> tuple[Fraction, Fraction, Fraction]:
         rises = at({**middle, name: less}) <= at({**middle, name: more})
         low[name], high[name] = (less, more) if rises else (more, less)
     return at(middle), at(low), at(high)
-
-
-def _evaluate(node: ast.expr, inputs: Mapping[str, Fraction], scope: _Scope) -> Fraction:
-    match node:
-        case ast.Constant(value=int(number)):
-            return Fraction(number)
-        case ast.Name() | ast.Attribute():
-            return inputs[ast.unparse(node)]
-        case ast.UnaryOp(op=ast.USub(), operand=operand):
-            return -_evaluate(operand, inputs, scope)
-        case ast.BinOp(left=left, op=op, right=right) if type(op) in OPERATORS:
-            return OPERATORS[type(op)](_evaluate(left, inputs, scope), _evaluate(right, inputs, scope))
-        case ast.Call(func=ast.Name(id="deviation"), args=[ast.Name() as argument]):
-            return scope.value(argument.id).deviation or Fraction(0)
-        case ast.Call(func=ast.Name(id=name), args=arguments) if name in FUNCTIONS:
-            return FUNCTIONS[name](*(_evaluate(argument, inputs, scope) for argument in arguments))
-    raise DataError(f"A formula has {ast.unparse(node)!r}: only + - * / and {', '.join(FUNCTIONS)}, deviation.")
-
-
-def _names(node: ast.AST) -> list[str]:
-    """The inputs of a formula, once each."""
-    if isinstance(node, ast.Name | ast.Attribute):
-        return [ast.unparse(node)]
-    parts = node.args if isinstance(node, ast.Call) else list(ast.iter_child_nodes(node))
-    return list(dict.fromkeys(reduce(operator.iadd, map(_names, parts), [])))
 
 
 def _half_unit(value: "Value", integer: Fraction) -> Fraction:

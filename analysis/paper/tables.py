@@ -543,7 +543,7 @@ def _value(records: Records, by_key: Mapping[tuple[str, str], CellPlan], cell: C
         assert isinstance(found, Estimate)
         return found
 
-    return formulas.evaluate(formula, value_of)
+    return formulas.estimate(formula, value_of)
 
 
 def verdict(cell: CellPlan, outcome: Outcome, not_compared: str | None = None) -> str:
