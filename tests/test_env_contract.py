@@ -2,6 +2,8 @@
 
 import asyncio
 import pickle
+import subprocess
+import sys
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
@@ -13,6 +15,7 @@ from hypothesis import strategies as st
 from rtpo.envs.base import Env, NoSettings
 from rtpo.envs.registry import ENVIRONMENTS, make_env
 from rtpo.errors import ConfigError
+from rtpo.run.config import PROJECT
 from rtpo.types import Feedback, Grade, Snapshot, StopReason, Task
 
 MAX_TURNS = 4
@@ -146,3 +149,24 @@ def test_an_unpickled_snapshot_restores(name: str) -> None:
         assert await replay(name, copy, script) == await replay(name, snapshot, script)
 
     asyncio.run(check())
+
+
+def test_digests_are_equal_across_processes() -> None:
+    """Of every environment that asks nothing of the machine."""
+    names = [name for name in sorted(CASES) if not hasattr(CASES[name], "MARKS")]
+    assert {"toy_math", "toy_knowledge", "booking"} <= set(names)
+    program = f"import sys; sys.path.append('tests'); import test_env_contract as it; print(it.digests({names}))"
+    done = subprocess.run([sys.executable, "-c", program], cwd=PROJECT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == str(digests(names))
+
+
+def digests(names: Sequence[str]) -> list[str]:
+    """After the first reply to each."""
+
+    async def digest(name: str) -> str:
+        env = fresh(name)
+        await env.reset(task_of_case(name))
+        await env.step(CASES[name].REPLIES[0], StopReason.STOP)
+        return env.snapshot().digest
+
+    return [asyncio.run(digest(name)) for name in names]
