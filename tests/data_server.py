@@ -1,157 +1,87 @@
-"""A local HTTP server that does at each request what a test told it to, and a folder of sets whose sources it has."""
+"""A stand-in on this machine for the Hugging Face Hub and for a server of plain files."""
 
-import time
-from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Event, Thread
+from pathlib import Path
+from threading import Thread
 
-from rtpo.data.download import Patience
+import datasets
+import pytest
+from huggingface_hub import constants
 
-IMPATIENT = Patience(attempts=3, first_wait=0.01, timeout=20)
-
-Answer = Callable[["Handler"], None]
+COMMIT = "c" * 40
 
 
 class Handler(BaseHTTPRequestHandler):
-    server: "Server"
+    server: "Hub"
 
     def do_GET(self) -> None:
-        self.server.seen.append((self.path, {name.lower(): value for name, value in self.headers.items()}))
-        answers = self.server.answers[self.path]
-        answer = answers.pop(0) if len(answers) > 1 else answers[0] if answers else status(404)
-        answer(self)
+        token = self.headers.get("Authorization")
+        self.server.seen.append((self.command, self.path, token))
+        content = self.server.files.get(self.path)
+        if self.path.endswith("/auth-check"):
+            status = 200 if token == f"Bearer {self.server.let_in}" else 401 if token is None else 403
+        else:
+            status = 404 if content is None else content if isinstance(content, int) else 200
+        body = content if isinstance(content, bytes) else b""
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("ETag", f'"{sha256(body).hexdigest()}"')
+        self.send_header("X-Repo-Commit", self.server.commit)
+        if status in (401, 403):
+            self.send_header("X-Error-Code", "GatedRepo")
+        elif status == 404:
+            self.send_header("X-Error-Code", "EntryNotFound")
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(body[: self.server.cut])
+        self.close_connection = True
+
+    do_HEAD = do_GET
 
     def log_message(self, format: str, *args: object) -> None:
         pass
 
 
-class Server(ThreadingHTTPServer):
-    """answers: by path, one for each request, the last for all later ones. seen: path and headers of each request.
-    release: ends answers that hang."""
+class Hub(ThreadingHTTPServer):
+    """files: content by path, or the status that is answered instead. commit: of all files. let_in: the token that
+    opens gates. cut: where bodies break off. seen: method, path and authorization of each request."""
 
     daemon_threads = True
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
-        self.answers: defaultdict[str, list[Answer]] = defaultdict(list)
-        self.seen: list[tuple[str, dict[str, str]]] = []
-        self.release = Event()
+        self.url = f"http://127.0.0.1:{self.server_port}"
+        self.files: dict[str, bytes | int] = {}
+        self.commit = COMMIT
+        self.let_in = "mine"
+        self.cut: int | None = None
+        self.seen: list[tuple[str, str, str | None]] = []
 
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
-
-    def put(self, path: str, *answers: Answer) -> str:
-        """The URL that gives these answers."""
-        self.answers[path] = list(answers)
-        return f"{self.url}{path}"
-
-    def count(self, path: str) -> int:
-        return sum(seen == path for seen, _ in self.seen)
+    def fetched(self, path: str) -> int:
+        return sum((method, asked) == ("GET", path) for method, asked, _ in self.seen)
 
 
 @contextmanager
-def serving() -> Iterator[Server]:
-    with Server() as server:
-        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+def serving() -> Iterator[Hub]:
+    with Hub() as hub:
+        thread = Thread(target=hub.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
         thread.start()
         try:
-            yield server
+            yield hub
         finally:
-            server.release.set()
-            server.shutdown()
+            hub.shutdown()
             thread.join()
 
 
-def status(code: int) -> Answer:
-    def answer(handler: Handler) -> None:
-        handler.send_response(code)
-        handler.send_header("Content-Length", "0")
-        handler.end_headers()
-
-    return answer
-
-
-def whole(content: bytes, **headers: str) -> Answer:
-    return part(content, len(content), headers)
-
-
-def part(content: bytes, length: int, headers: dict[str, str] | None = None) -> Answer:
-    """`content`, announced as `length` bytes."""
-
-    def answer(handler: Handler) -> None:
-        handler.send_response(200)
-        handler.send_header("Content-Length", str(length))
-        for name, value in (headers or {}).items():
-            handler.send_header(name.replace("_", "-"), value)
-        handler.end_headers()
-        handler.wfile.write(content)
-        handler.close_connection = True
-
-    return answer
-
-
-def unannounced(content: bytes) -> Answer:
-    """Of no said length: the end of the connection ends it, wherever that is."""
-
-    def answer(handler: Handler) -> None:
-        handler.send_response(200)
-        handler.end_headers()
-        handler.wfile.write(content)
-        handler.close_connection = True
-
-    return answer
-
-
-def chunk_then_end(content: bytes) -> Answer:
-    """In chunks, of which the last never comes."""
-
-    def answer(handler: Handler) -> None:
-        handler.protocol_version = "HTTP/1.1"
-        handler.send_response(200)
-        handler.send_header("Transfer-Encoding", "chunked")
-        handler.end_headers()
-        handler.wfile.write(b"%x\r\n%s\r\n" % (len(content), content))
-        handler.close_connection = True
-
-    return answer
-
-
-def hang(content: bytes, length: int) -> Answer:
-    """`content`, and then nothing until the test ends."""
-
-    def answer(handler: Handler) -> None:
-        part(content, length)(handler)
-        handler.wfile.flush()
-        handler.server.release.wait(60)
-
-    return answer
-
-
-def redirect(url: str) -> Answer:
-    def answer(handler: Handler) -> None:
-        handler.send_response(302)
-        handler.send_header("Location", url)
-        handler.send_header("Content-Length", "0")
-        handler.end_headers()
-
-    return answer
-
-
-def to_the_let_in(token: str) -> Answer:
-    """200 with this token, 401 without one, 403 with another."""
-
-    def answer(handler: Handler) -> None:
-        given = handler.headers.get("Authorization")
-        status(200 if given == f"Bearer {token}" else 401 if given is None else 403)(handler)
-
-    return answer
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
+def point_to(hub: Hub, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As HF_ENDPOINT and HF_HOME do for a process that has not imported the libraries yet."""
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    monkeypatch.setattr(constants, "ENDPOINT", hub.url)
+    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", hub.url + "/{repo_id}/resolve/{revision}/{filename}")
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(cache / "hub"))
+    monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(cache / "token"))
+    monkeypatch.setattr(datasets.config, "DOWNLOADED_DATASETS_PATH", str(cache / "downloads"))

@@ -7,23 +7,21 @@ real files too.
 import hashlib
 import json
 import os
-import socket
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from data_server import IMPATIENT, Server, part, serving, to_the_let_in, unannounced, whole
+from data_server import COMMIT, Hub, point_to, serving
 
 from experiments import prepare_data as command
 from rtpo.core.files import sha256
-from rtpo.data.download import ENDPOINT, TOKEN
 from rtpo.data.overlaps import normalised
 from rtpo.data.prepare import DataFolder, sample
 from rtpo.data.records import Record, manifest_path, read_records
 from rtpo.data.registry import REGISTRY, UNVERIFIED, DataSet
-from rtpo.data.sources import parse_file, read_rows
+from rtpo.data.sources import parse_file
 from rtpo.errors import DataError, MachineError
 from rtpo.run.config import PROJECT
 from rtpo.run.records import RunFolder
@@ -45,26 +43,28 @@ WITH_FILES = [name for name, known in REGISTRY.items() if known.parse is not Non
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    """Which is the Hub too."""
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.delenv(TOKEN, raising=False)
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     with serving() as running:
-        monkeypatch.setenv(ENDPOINT, running.url)
+        point_to(running, tmp_path / "cache", monkeypatch)
         yield running
 
 
-def served(server: Server, name: str, **changes: object) -> DataSet:
-    """A set of the registry with its stand-in's rows and bytes, at the server."""
+def served(hub: Hub, name: str, **changes: object) -> DataSet:
+    """A set of the registry with its stand-in's rows and bytes, at a server of plain files."""
     content = FILES[name].read_bytes()
-    rows = content.count(b"\n")
-    source = server.put(f"/{name}", whole(content))
-    known = replace(REGISTRY[name], source=source, rows=rows, sha256=hashlib.sha256(content).hexdigest(), against=())
+    hub.files[f"/{COMMIT}/{name}"] = content
+    known = replace(
+        REGISTRY[name],
+        source=f"{hub.url}/{COMMIT}/{name}",
+        rows=content.count(b"\n"),
+        sha256=hashlib.sha256(content).hexdigest(),
+        against=(),
+    )
     return replace(known, **changes)  # type: ignore[arg-type]
 
 
 def folder(path: Path, *sets: DataSet) -> DataFolder:
-    return DataFolder(path, {one.name: one for one in sets}, IMPATIENT)
+    return DataFolder(path / "data", {one.name: one for one in sets})
 
 
 def stand_in(data: DataFolder, *names: str) -> None:
@@ -79,16 +79,13 @@ def stand_in(data: DataFolder, *names: str) -> None:
 def test_every_entry_is_whole(name: str) -> None:
     known = REGISTRY[name]
     assert known.name == name
-    assert known.source.startswith("https://")
+    assert known.source.startswith(("https://", "hf://datasets/"))
     assert known.licence
     assert known.rows > 0
     assert all(REGISTRY[other].role == "eval" for other in known.against)
-    for value, length in ((known.revision, 40), (known.sha256, 64)):
-        assert value == UNVERIFIED or (len(value) == length and set(value) <= set("0123456789abcdef"))
-    assert (known.revision == UNVERIFIED) or known.revision in known.source
     if known.parse is not None:
-        assert known.fields
         assert (known.revision == UNVERIFIED) == (known.sha256 == UNVERIFIED)
+        assert known.sha256 == UNVERIFIED or bytes.fromhex(known.sha256)
 
 
 def test_all_sets_of_the_paper_are_there() -> None:
@@ -100,165 +97,78 @@ def test_all_sets_of_the_paper_are_there() -> None:
     assert REGISTRY["math_train"].sample == 5000
 
 
-@pytest.mark.parametrize("name", REGISTRY)
-def test_a_set_that_cannot_be_had_says_what_to_do(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    with socket.socket() as closed:
-        closed.bind(("127.0.0.1", 0))
-        nowhere = f"http://127.0.0.1:{closed.getsockname()[1]}"
-        monkeypatch.setenv(ENDPOINT, nowhere)
-        known = replace(REGISTRY[name], source=f"{nowhere}/file", against=())
-        data = DataFolder(tmp_path, {name: known}, IMPATIENT)
-        with pytest.raises(DataError) as caught:
-            data.prepare(name)
-    assert name in str(caught.value)
-    assert "\n" not in str(caught.value)
-    if known.parse is None:
-        assert data.status(name) == "not a file"
-        assert "is no file but a part of a package: install" in str(caught.value)
-    else:
-        assert "cannot be reached" in str(caught.value)
-        assert str(caught.value).endswith(f"; give a file you have with --from {name}=FILE")
-        assert data.status(name) in ("missing", "gated", "unverified")
-    assert not list(tmp_path.glob("*.jsonl"))
-
-
-@pytest.mark.parametrize("name", WITH_FILES)
-def test_the_stand_ins_have_the_fields_of_the_registry(name: str) -> None:
-    content = FILES[name].read_text(encoding="utf-8")
-    lines = content.splitlines()
-    fields = set(lines[0].split(",")) if name == "xbench" else set(json.loads(lines[0]))
-    assert fields >= set(REGISTRY[name].fields)
-
-
 # a download
 
 
-def test_a_download_is_prepared_once(server: Server, tmp_path: Path) -> None:
-    data = folder(tmp_path, known := served(server, "gsm8k"))
+def test_a_download_is_prepared_once(hub: Hub, tmp_path: Path) -> None:
+    data = folder(tmp_path, known := served(hub, "gsm8k"))
     assert data.status("gsm8k") == "missing"
     manifest = data.prepare("gsm8k")
     assert data.status("gsm8k") == "ready"
     assert manifest["rows"] == known.rows == len(read_records(data.file("gsm8k")))
     assert manifest["sha256"] == sha256(data.file("gsm8k"))
     assert manifest["raw"]["sha256"] == known.sha256
-    assert (manifest["raw"]["source"], manifest["raw"]["revision"]) == (known.source, known.revision)
+    assert (manifest["raw"]["source"], manifest["raw"]["revision"]) == (known.source, COMMIT)
     assert (manifest["licence"], manifest["dropped"], manifest["against"]) == (known.licence, {}, {})
+    hub.files.clear()
     assert data.prepare("gsm8k") == manifest
-    assert server.count("/gsm8k") == 1
-    assert {path.name for path in tmp_path.rglob("*")} == {
-        "raw",
-        "gsm8k",
-        "gsm8k.dropped.jsonl",
-        "gsm8k.jsonl",
-        "gsm8k.manifest.json",
-    }
+    names = {"raw", "gsm8k", "gsm8k.dropped.jsonl", "gsm8k.jsonl", "gsm8k.manifest.json"}
+    assert {path.name for path in data.path.rglob("*")} == names
 
 
-def test_a_count_that_differs_stops_with_both_numbers(server: Server, tmp_path: Path) -> None:
-    data = folder(tmp_path, served(server, "gsm8k", rows=1319))
+def test_a_download_with_other_rows_or_bytes_stops_with_both_numbers(hub: Hub, tmp_path: Path) -> None:
+    data = folder(tmp_path, known := served(hub, "gsm8k", rows=1319))
     with pytest.raises(DataError, match=r"gsm8k has 12 rows in http.*/gsm8k, and 1319 were expected"):
         data.prepare("gsm8k")
-    assert data.status("gsm8k") == "missing"
-    assert not data.file("gsm8k").exists()
-
-
-def test_a_checksum_that_differs_stops_with_both(server: Server, tmp_path: Path) -> None:
-    data = folder(tmp_path, known := served(server, "gsm8k", sha256="0" * 64))
+    data = folder(tmp_path, replace(known, sha256="0" * 64))
     with pytest.raises(DataError) as caught:
         data.prepare("gsm8k")
-    assert "0" * 64 in str(caught.value)
-    assert sha256(FILES["gsm8k"]) in str(caught.value)
-    assert data.status(known.name) == "missing"
-
-
-def test_a_download_that_breaks_off_is_not_there(server: Server, tmp_path: Path) -> None:
-    data = folder(tmp_path, served(server, "gsm8k"))
-    server.put("/gsm8k", part(FILES["gsm8k"].read_bytes()[:500], FILES["gsm8k"].stat().st_size))
-    with pytest.raises(DataError, match=r"failed 3 times, the last time because .*received 500 bytes"):
-        data.prepare("gsm8k")
+    assert f"has the sha256 {known.sha256}, and {'0' * 64} was expected: remove it to download it" in str(caught.value)
     assert data.status("gsm8k") == "missing"
-    assert not data.file("gsm8k").exists()
-    served(server, "gsm8k")
-    data.prepare("gsm8k")
-    assert data.status("gsm8k") == "ready"
+    assert not data.path.exists()
 
 
-def test_what_the_first_download_has_is_recorded_and_later_ones_are_held_to_it(server: Server, tmp_path: Path) -> None:
-    unknown = served(server, "aime25", sha256=UNVERIFIED, revision=UNVERIFIED)
-    data = folder(tmp_path, unknown)
-    content = FILES["aime25"].read_bytes()
-    server.put("/aime25", whole(content, X_Repo_Commit="f" * 40))
+def test_later_downloads_are_held_to_the_first(hub: Hub, tmp_path: Path) -> None:
+    path = "/datasets/owner/set/resolve/refs%2Fconvert%2Fparquet/aime25"
+    hub.files[path] = content = FILES["aime25"].read_bytes()
+    source = "hf://datasets/owner/set@refs/convert/parquet/aime25"
+    data = folder(tmp_path, served(hub, "aime25", source=source, sha256=UNVERIFIED))
     assert data.status("aime25") == "unverified"
-    data.prepare("aime25")
-    lock = tmp_path / "raw" / "aime25.lock.json"
-    observed = json.loads(lock.read_text())
-    assert (observed["sha256"], observed["bytes"], observed["rows"]) == (sha256(FILES["aime25"]), len(content), 2)
-    assert (observed["revision"], observed["source"]) == ("f" * 40, unknown.source)
-    assert observed["date"][:4].isdigit()
+    first = data.prepare("aime25")["raw"]
+    assert (first["sha256"], first["bytes"]) == (sha256(FILES["aime25"]), len(content))
+    assert (first["revision"], first["source"]) == (COMMIT, source)
 
-    (tmp_path / "raw" / "aime25").unlink()
-    server.put("/aime25", whole(content.replace(b"16", b"17")))
+    (data.path / "raw" / "aime25").unlink()
+    hub.commit, hub.files[path] = "d" * 40, content.replace(b"16", b"17")
     assert data.status("aime25") == "stale"
-    with pytest.raises(DataError, match=rf"has the sha256 \w+ .* and {observed['sha256']} was expected.*remove {lock}"):
+    manifest = manifest_path(data.file("aime25"))
+    with pytest.raises(
+        DataError, match=rf"has the sha256 \w+, and {first['sha256']} was .*: remove {manifest} to take"
+    ):
         data.prepare("aime25")
-    assert json.loads(lock.read_text()) == observed
-    served(server, "aime25")
-    data.prepare("aime25")
-    assert server.count("/aime25") == 3
-    assert json.loads(lock.read_text()) == observed
-
-    lock.unlink()
-    (tmp_path / "raw" / "aime25").unlink()
-    server.put("/aime25", whole(content.replace(b"16", b"17")))
-    data.prepare("aime25")
-    assert json.loads(lock.read_text())["sha256"] != observed["sha256"]
+    manifest.unlink()
+    assert data.prepare("aime25")["raw"]["revision"] == "d" * 40
 
 
-def test_a_first_download_with_another_count_is_no_lock(server: Server, tmp_path: Path) -> None:
-    data = folder(tmp_path, served(server, "aime25", sha256=UNVERIFIED, rows=30))
-    with pytest.raises(DataError, match=r"has 2 rows in .* and 30 were expected"):
-        data.prepare("aime25")
-    assert not (tmp_path / "raw" / "aime25.lock.json").exists()
-
-
-def test_a_gated_set_is_for_those_let_in(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    data = folder(tmp_path, served(server, "gaia"))
-    server.put("/api/datasets/gaia-benchmark/GAIA/auth-check", to_the_let_in("mine"))
-    assert data.status("gaia") == "gated"
-    with pytest.raises(DataError) as caught:
+def test_a_set_that_cannot_be_had_says_what_to_do(hub: Hub, tmp_path: Path) -> None:
+    data = folder(tmp_path, served(hub, "gaia"), REGISTRY["tau3_airline"])
+    assert [data.status(name) for name in data.registry] == ["gated", "not a file"]
+    with pytest.raises(DataError, match=r"^gaia: gaia-benchmark/GAIA is gated.*--from gaia=FILE$"):
         data.prepare("gaia")
-    for words in ("gaia: ", "is gated", "huggingface.co/datasets/gaia-benchmark/GAIA", TOKEN, "--from gaia=FILE"):
-        assert words in str(caught.value)
-    assert server.count("/gaia") == 0
-    monkeypatch.setenv(TOKEN, "mine")
-    assert data.prepare("gaia")["rows"] == 2
-    # the rows are elsewhere: the token is not for them to see
-    assert "authorization" not in server.seen[-1][1]
+    with pytest.raises(DataError, match="tau3_airline is no file but a part of a package: install"):
+        data.prepare("tau3_airline")
+    assert not data.path.exists()
 
 
-def test_a_cut_that_nobody_announced_is_found_by_the_count(server: Server, tmp_path: Path) -> None:
-    data = folder(tmp_path, served(server, "math500", sha256=UNVERIFIED))
-    content = FILES["math500"].read_bytes()
-    for end in (content.rindex(b"\n", 0, -1) + 1, len(content) // 2, 1, 0):
-        server.put("/math500", unannounced(content[:end]))
-        with pytest.raises(DataError, match=r"math500"):
-            data.prepare("math500")
-        assert data.status("math500") == "unverified"
-    server.put("/math500", unannounced(content))
-    assert data.prepare("math500")["rows"] == 9
-
-
-@pytest.mark.parametrize("file", ["raw/aime25.part", "raw/aime25.lock.json", "aime25.jsonl", "aime25.manifest.json"])
-def test_a_disk_that_is_full_at_any_file_leaves_the_set_not_there(server: Server, tmp_path: Path, file: str) -> None:
-    data = folder(tmp_path, served(server, "aime25", sha256=UNVERIFIED))
-    (tmp_path / "raw").mkdir()
-    full = tmp_path / (file if file.endswith(".part") else f"{file}.partial")
+@pytest.mark.parametrize("file", ["raw/aime25", "aime25.jsonl", "aime25.manifest.json"])
+def test_a_disk_that_is_full_at_any_file_leaves_the_set_not_there(hub: Hub, tmp_path: Path, file: str) -> None:
+    data = folder(tmp_path, served(hub, "aime25"))
+    (data.path / "raw").mkdir(parents=True)
+    full = data.path / f"{file}.partial"
     full.symlink_to("/dev/full")
     with pytest.raises(MachineError, match="No space left"):
         data.prepare("aime25")
-    assert data.status("aime25") == "unverified"
-    assert not manifest_path(data.file("aime25")).exists()
+    assert data.status("aime25") == "missing"
     full.unlink()
     assert data.prepare("aime25")["rows"] == 2
     assert data.status("aime25") == "ready"
@@ -318,40 +228,29 @@ def test_a_stand_in_that_is_refused_leaves_what_was_there(tmp_path: Path) -> Non
     assert len(read_records(data.file("gsm8k"))) == 12
 
 
-def test_the_sets_own_bytes_need_no_word(server: Server, tmp_path: Path) -> None:
-    data = folder(tmp_path, served(server, "gsm8k"))
+def test_the_sets_own_bytes_need_no_word(hub: Hub, tmp_path: Path) -> None:
+    data = folder(tmp_path, served(hub, "gsm8k"))
     manifest = data.prepare("gsm8k", FILES["gsm8k"])
     assert data.status("gsm8k") == "ready"
-    assert manifest["raw"]["revision"] == REGISTRY["gsm8k"].revision
-    assert server.seen == []
+    assert manifest["raw"]["revision"] == COMMIT
+    assert hub.seen == []
 
 
 # what is there
 
 
-def test_what_was_changed_is_stale_and_made_again_without_the_network(server: Server, tmp_path: Path) -> None:
-    data = folder(tmp_path, served(server, "gsm8k"))
+def test_what_was_changed_is_stale_and_made_again_without_the_network(hub: Hub, tmp_path: Path) -> None:
+    data = folder(tmp_path, known := served(hub, "gsm8k"))
     data.prepare("gsm8k")
+    hub.files.clear()
     whole_file = data.file("gsm8k").read_bytes()
     data.file("gsm8k").write_bytes(whole_file[: len(whole_file) // 2])
     assert data.status("gsm8k") == "stale"
-    with pytest.raises(DataError, match="prepare it again"):
-        read_records(data.file("gsm8k"))
     data.prepare("gsm8k")
     assert data.file("gsm8k").read_bytes() == whole_file
     data.file("gsm8k").unlink()
     assert data.status("gsm8k") == "stale"
     data.prepare("gsm8k")
-    assert server.count("/gsm8k") == 1
-    manifest_path(data.file("gsm8k")).unlink()
-    assert data.status("gsm8k") == "missing"
-    data.prepare("gsm8k")
-    assert server.count("/gsm8k") == 2
-
-
-def test_a_registry_that_changed_makes_a_set_stale(server: Server, tmp_path: Path) -> None:
-    known = served(server, "gsm8k")
-    folder(tmp_path, known).prepare("gsm8k")
     assert folder(tmp_path, replace(known, sha256="0" * 64)).status("gsm8k") == "stale"
 
 
@@ -415,8 +314,8 @@ def test_samples_are_seeded_and_hold_still() -> None:
     assert sample(records, 2000, 0) == records
 
 
-def test_a_sample_of_too_few_is_refused(server: Server, tmp_path: Path) -> None:
-    known = served(server, "math_train", sample=5)
+def test_a_sample_of_too_few_is_refused(hub: Hub, tmp_path: Path) -> None:
+    known = served(hub, "math_train", sample=5)
     data = folder(tmp_path, known)
     assert data.prepare("math_train")["rows"] == 5
     assert json.loads(manifest_path(data.file("math_train")).read_text())["sample_seed"] == 0
@@ -518,8 +417,6 @@ needs_real = pytest.mark.skipif(not DATA, reason="set RTPO_DATA to a folder of r
 def test_real_files_are_those_of_the_registry(real: DataFolder, name: str) -> None:
     assert real.status(name) == "ready"
     known = REGISTRY[name]
-    fields = {field for _, row in read_rows(real.path / "raw" / name) for field in row}
-    assert fields == set(known.fields)
     manifest = json.loads(manifest_path(real.file(name)).read_text())
     assert (manifest["raw_rows"], manifest["raw"]["sha256"]) == (known.rows, known.sha256)
     assert manifest["dropped"].keys() <= {"overlap"}

@@ -4,8 +4,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+import datasets
+import pandas
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rtpo.core.files import sha256
@@ -37,6 +39,7 @@ def test_awkward_records_come_back_as_they_were(tmp_path: Path) -> None:
 TEXT = st.text(min_size=1).filter(str.strip)
 
 
+@settings(max_examples=30)
 @given(st.lists(st.builds(Record, TEXT, TEXT, st.lists(TEXT, min_size=1).map(tuple)), min_size=1))
 def test_any_text_comes_back(tmp_path_factory: pytest.TempPathFactory, records: list[Record]) -> None:
     path = tmp_path_factory.getbasetemp() / "any.jsonl"
@@ -54,7 +57,7 @@ def test_any_text_comes_back(tmp_path_factory: pytest.TempPathFactory, records: 
 @pytest.mark.parametrize(
     ("row", "sentence"),
     [
-        ("{oops", r"line 2 of .*problems\.jsonl is not JSON \(.*\): python experiments/prepare_data.py makes"),
+        ("{oops", r"line 2 of .*problems\.jsonl is not JSON \(.*\): check that it is whole"),
         ("", r"line 2 of .* is not JSON"),
         ("[" * 100_000, r"line 2 of .* is not JSON"),
         ("1" * 5_000, r"line 2 of .* is not JSON"),
@@ -82,7 +85,7 @@ def test_a_file_that_cannot_be_read_is_said(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"nowhere\.jsonl cannot be read \(No such file"):
         read_records(tmp_path / "nowhere.jsonl")
     (tmp_path / "latin.jsonl").write_bytes(b"\xe9")
-    with pytest.raises(DataError, match="not UTF-8"):
+    with pytest.raises(DataError, match="nor UTF-8"):
         read_records(tmp_path / "latin.jsonl")
 
 
@@ -110,3 +113,26 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     with pytest.raises(MachineError, match="No space left"):
         write_records(path, [Record("a", "b", ("c",))])
     assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("kind", ["json", "csv", "parquet"])
+def test_other_formats_of_the_same_shape_are_read(tmp_path: Path, kind: str) -> None:
+    rows = [RECORD | {"meta": {"level": "1"}}, {"uid": "007", "question": "2024-10-27", "answers": ["0.50", "a, b"]}]
+    path = tmp_path / f"problems.{kind}"
+    if kind == "json":
+        path.write_text(json.dumps(rows))
+    elif kind == "csv":
+        cells = [row | {name: json.dumps(row[name]) for name in ("answers", "meta") if name in row} for row in rows]
+        pandas.DataFrame(cells).to_csv(path, index=False)
+    else:
+        pandas.DataFrame(rows).to_parquet(path)
+    assert [(task.uid, task.question, task.answer, task.meta) for task in read_records(path)] == [
+        ("set/1", "first", ("1",), {"level": "1"}),
+        ("007", "2024-10-27", ("0.50", "a, b"), {}),
+    ]
+
+
+def test_a_cache_that_cannot_be_used_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", "/proc/nowhere")
+    with pytest.raises(MachineError, match="set HF_HOME to a folder that can be written"):
+        read_records(write(tmp_path, RECORD))

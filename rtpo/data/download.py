@@ -1,141 +1,57 @@
-"""One file over HTTP: whole and with the checksum expected, or not there."""
+"""Raw files, through Hugging Face's libraries: their cache, retries, token, mirror and offline mode.
 
-import hashlib
-import os
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+HF_HOME, HF_TOKEN, HF_ENDPOINT and HF_HUB_OFFLINE are theirs. They are imported where they are used: they are slow to.
+"""
+
 from pathlib import Path
-from typing import TypeVar
-
-import httpx
 
 from rtpo.core.files import disk_errors
-from rtpo.data.registry import HUB
+from rtpo.data.registry import UNVERIFIED, DataSet
 from rtpo.errors import DataError
 
-TOKEN = "HF_TOKEN"
-"""environment variable with a Hugging Face token, which is sent to the Hub alone"""
-ENDPOINT = "HF_ENDPOINT"
-"""environment variable with the address of a mirror of the Hub"""
 
-T = TypeVar("T")
+def fetch(known: DataSet) -> tuple[Path, str]:
+    """A set's raw file in Hugging Face's cache, and the commit it is of. Raises DataError saying what to do."""
+    import aiohttp
+    import httpx
+    from huggingface_hub.errors import EntryNotFoundError, RepositoryNotFoundError
 
-
-@dataclass(frozen=True, slots=True)
-class Patience:
-    """attempts: in all, where a server is slow, fails or breaks off. first_wait: seconds before the second one, doubled
-    before each later one. timeout: seconds to connect, and between two parts of an answer."""
-
-    attempts: int = 4
-    first_wait: float = 1.0
-    timeout: float = 30.0
-
-
-@dataclass(frozen=True, slots=True)
-class Fetched:
-    """revision: the commit that the Hub says it served; None elsewhere."""
-
-    sha256: str
-    bytes: int
-    revision: str | None
-
-
-class _Again(Exception):
-    """A failure that another attempt may not have."""
-
-
-class Changed(DataError):
-    """Other bytes than expected."""
-
-
-class _Refused(DataError):
-    def __init__(self, url: str, status: int) -> None:
-        reason = ", it may want a token" if status in (401, 403) else ", it may have moved" if status == 404 else ""
-        super().__init__(f"{url} answered {status}{reason}")
-        self.status = status
-
-
-def download(url: str, target: Path, expected: str | None, patience: Patience = Patience()) -> Fetched:
-    """Get `url` as `target`. expected: its sha256; None where none is known.
-
-    It is written to `<target>.part`, begun anew at each attempt, flushed, and moved last: what has the name `target` is
-    whole. Raises DataError saying what happened, with both checksums where they differ.
-    """
-    part = target.with_name(target.name + ".part")
-
-    def fetch() -> Fetched:
-        digest = hashlib.sha256()
-        with _answer(url, patience) as answer, disk_errors(part), part.open("wb") as file:
-            for piece in answer.iter_bytes():
-                digest.update(piece)
-                file.write(piece)
-            file.flush()
-            os.fsync(file.fileno())
-            return Fetched(digest.hexdigest(), file.tell(), answer.headers.get("x-repo-commit"))
-
-    fetched = _patiently(url, fetch, patience)
-    if expected is not None and fetched.sha256 != expected:
-        part.unlink()
-        raise Changed(f"{url} has the sha256 {fetched.sha256} ({fetched.bytes} bytes), and {expected} was expected")
-    with disk_errors(target):
-        part.replace(target)
-    return fetched
-
-
-def check_gate(data_set: str, patience: Patience = Patience()) -> None:
-    """Ask the Hub whether the user may read a data set. Raises DataError saying how to be let in."""
-    url = f"{HUB}/api/datasets/{data_set}/auth-check"
-
-    def ask() -> None:
-        with _answer(url, patience):
-            pass
-
+    remedy = f"give a file you have with --from {known.name}=FILE"
     try:
-        _patiently(url, ask, patience)
-    except _Refused as error:
-        if error.status not in (401, 403):
-            raise
+        with disk_errors(Path("the cache of Hugging Face (HF_HOME)")):
+            _check_gate(known)
+            return _from_hub(known) if known.source.startswith("hf://") else _from_elsewhere(known)
+    except RepositoryNotFoundError as error:
+        if known.gate is None:
+            raise DataError(f"{known.name}: the Hub has no {known.source}, or not for you; {remedy}") from error
         raise DataError(
-            f"{data_set} is gated, and the Hub answered {error.status}; accept its terms at {HUB}/datasets/{data_set} "
-            f"and put a token of yours into the environment variable {TOKEN}"
+            f"{known.name}: {known.gate} is gated; accept its terms at https://huggingface.co/datasets/{known.gate} "
+            f"and put a token of yours into HF_TOKEN, or {remedy}"
         ) from error
+    except (OSError, EntryNotFoundError, httpx.HTTPError, aiohttp.ClientError) as error:
+        said = " ".join(str(error).split()) or type(error).__name__
+        raise DataError(f"{known.name}: {known.source} cannot be had ({said}); {remedy}") from error
 
 
-def _patiently(url: str, act: Callable[[], T], patience: Patience) -> T:
-    failure = ""
-    for attempt in range(patience.attempts):
-        if attempt:
-            time.sleep(patience.first_wait * 2 ** (attempt - 1))
-        try:
-            return act()
-        except _Again as error:
-            failure = str(error)
-    raise DataError(f"{url} failed {patience.attempts} times, the last time because {failure}")
+def _check_gate(known: DataSet) -> None:
+    """Ask the Hub whether the user may read a set that it gates, wherever its rows are."""
+    from huggingface_hub import HfApi
+
+    if known.gate is not None:
+        HfApi().auth_check(known.gate, repo_type="dataset")
 
 
-@contextmanager
-def _answer(url: str, patience: Patience) -> Iterator[httpx.Response]:
-    """What a GET answers, with its body still to come; failures of the network until its end raise too."""
-    hub = os.environ.get(ENDPOINT, HUB).rstrip("/")
-    # as it is: the length of a compressed answer says nothing of the file's
-    headers = {"Accept-Encoding": "identity"}
-    if url.startswith(f"{HUB}/"):
-        url = hub + url.removeprefix(HUB)
-        if token := os.environ.get(TOKEN):
-            headers["Authorization"] = f"Bearer {token}"
-    try:
-        # at another host httpx does not repeat the token
-        with httpx.stream("GET", url, headers=headers, timeout=patience.timeout, follow_redirects=True) as response:
-            if response.status_code == 429 or response.status_code >= 500:
-                raise _Again(f"it answered {response.status_code}")
-            if not response.is_success:
-                raise _Refused(url, response.status_code)
-            yield response
-    except httpx.ConnectError as error:
-        raise DataError(f"{url} cannot be reached ({error}), there may be no network") from error
-    except (httpx.TimeoutException, httpx.NetworkError, httpx.RemoteProtocolError) as error:
-        raise _Again(f"of {type(error).__name__} ({error})") from error
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise DataError(f"{url} cannot be read: {error}") from error
+def _from_hub(known: DataSet) -> tuple[Path, str]:
+    from huggingface_hub import hf_hub_download, parse_hf_uri
+
+    uri = parse_hf_uri(known.source)
+    file = Path(hf_hub_download(uri.id, uri.path_in_repo, repo_type=uri.type, revision=uri.revision))
+    return file, file.parts[file.parts.index("snapshots") + 1]
+
+
+def _from_elsewhere(known: DataSet) -> tuple[Path, str]:
+    from datasets import DownloadConfig, DownloadManager
+
+    # what a commit's URL gives does not change: what is in the cache needs no network
+    settings = DownloadConfig(use_etag=known.revision == UNVERIFIED, disable_tqdm=True)
+    return Path(DownloadManager(download_config=settings).download(known.source)), known.revision

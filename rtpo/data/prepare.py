@@ -2,8 +2,7 @@
 
 In the data folder, written in this order:
 
-    raw/<name>              the raw file
-    raw/<name>.lock.json    what the first download observed, where the registry has no checksum
+    raw/<name>              a copy of the raw file
     <name>.dropped.jsonl    the problems left out, and why
     <name>.jsonl            the prepared file
     <name>.manifest.json    what it is: a set without one is not there
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from rtpo.core.files import disk_errors, sha256, utc_now, write_whole
-from rtpo.data.download import Changed, Patience, check_gate, download
+from rtpo.data.download import fetch
 from rtpo.data.overlaps import overlaps
 from rtpo.data.records import Record, manifest_path, read_manifest, read_records, write_records
 from rtpo.data.registry import REGISTRY, UNVERIFIED, DataSet
@@ -47,12 +46,9 @@ class Raw:
 class DataFolder:
     """A folder of prepared sets; one process at a time may prepare in it."""
 
-    def __init__(
-        self, path: Path, registry: Mapping[str, DataSet] = REGISTRY, patience: Patience | None = None
-    ) -> None:
+    def __init__(self, path: Path, registry: Mapping[str, DataSet] = REGISTRY) -> None:
         self.path = path
         self.registry = registry
-        self._patience = patience or Patience()
 
     def file(self, name: str) -> Path:
         """A set's prepared file."""
@@ -101,26 +97,25 @@ class DataFolder:
         for needed in known.against:
             if not self.is_ready(needed):
                 raise DataError(f"{name} may share no question with {needed}, which is not ready: prepare {needed} too")
-        with disk_errors(self.path):
-            self._raw(name).parent.mkdir(parents=True, exist_ok=True)
         if stand_in is not None:
-            raw = self._look_at(known, stand_in, may_differ)
+            file, raw = stand_in, self._given(known, stand_in, may_differ)
+        elif (kept := self._kept(name)) is not None:
+            file, raw = self._raw(name), kept
         else:
-            raw = self._kept(name) or self._fetch(known)
-        records, dropped = parse_file(name, stand_in or self._raw(name), known.parse)
+            file, raw = self._fetched(known)
+        records, dropped = parse_file(name, file, known.parse)
         rows = len(records) + len(dropped)
         if not records:
-            raise DataError(f"{name}: {stand_in or raw.source} has no row to keep: give the set's own file")
+            raise DataError(f"{name}: {file} has no row to keep: give the set's own file")
         if rows != known.rows and not raw.may_differ:
             raise DataError(
                 f"{name} has {rows} rows in {raw.source}, and {known.rows} were expected: give the right file with "
                 f"--from {name}=FILE, or add --accept-other to take one as it is"
             )
-        if stand_in is not None:
+        if file != self._raw(name):
             with disk_errors(self.path):
-                write_whole(self._raw(name), stand_in.read_bytes())
-        elif known.sha256 == UNVERIFIED and not self._lock(name).exists():
-            _write_json(self._lock(name), asdict(raw) | {"rows": rows})
+                self._raw(name).parent.mkdir(parents=True, exist_ok=True)
+                write_whole(self._raw(name), file.read_bytes())
         return self._write(known, raw, rows, records, dropped)
 
     def refresh(self) -> list[str]:
@@ -140,14 +135,11 @@ class DataFolder:
     def _raw(self, name: str) -> Path:
         return self.path / "raw" / name
 
-    def _lock(self, name: str) -> Path:
-        return self.path / "raw" / f"{name}.lock.json"
-
     def _manifest(self, name: str) -> dict[str, Any] | None:
         manifest = read_manifest(self.file(name))
         return manifest if manifest is not None and manifest.get("schema") == SCHEMA else None
 
-    def _look_at(self, known: DataSet, file: Path, may_differ: bool) -> Raw:
+    def _given(self, known: DataSet, file: Path, may_differ: bool) -> Raw:
         try:
             content = file.read_bytes()
         except OSError as error:
@@ -161,37 +153,26 @@ class DataFolder:
         revision = known.revision if known.sha256 == found else UNVERIFIED
         return Raw(found, len(content), file.name, revision, utc_now(), stands_in=True, may_differ=may_differ)
 
+    def _fetched(self, known: DataSet) -> tuple[Path, Raw]:
+        """Held to the registry's checksum, or else to that of the first download, which the manifest has."""
+        file, revision = fetch(known)
+        found, expected, manifest = sha256(file), known.sha256, self._manifest(known.name)
+        remedy = f"remove it to download it anew, or give a file you have with --from {known.name}=FILE"
+        if expected == UNVERIFIED and manifest is not None and not manifest["raw"]["stands_in"]:
+            expected = manifest["raw"]["sha256"]
+            remedy = f"remove {manifest_path(self.file(known.name))} to take it as it is now"
+        if expected not in (UNVERIFIED, found):
+            raise DataError(f"{known.name}: {file} has the sha256 {found}, and {expected} was expected: {remedy}")
+        return file, Raw(found, file.stat().st_size, known.source, revision, utc_now())
+
     def _kept(self, name: str) -> Raw | None:
         """The raw file of the last time, where it is still the one to use."""
         manifest = self._manifest(name)
         if manifest is None or not self._raw(name).exists():
             return None
-        raw, expected = Raw(**manifest["raw"]), self._expected(self.registry[name])
-        is_known = raw.stands_in or expected in (None, raw.sha256)
+        raw, known = Raw(**manifest["raw"]), self.registry[name]
+        is_known = raw.stands_in or known.sha256 in (UNVERIFIED, raw.sha256)
         return raw if is_known and sha256(self._raw(name)) == raw.sha256 else None
-
-    def _fetch(self, known: DataSet) -> Raw:
-        try:
-            if known.gate is not None:
-                check_gate(known.gate, self._patience)
-            fetched = download(known.source, self._raw(known.name), self._expected(known), self._patience)
-        except DataError as error:
-            lock = self._lock(known.name)
-            again = f", or remove {lock} to take it as it is now" * (isinstance(error, Changed) and lock.exists())
-            raise DataError(
-                f"{known.name}: {error}; give a file you have with --from {known.name}=FILE{again}"
-            ) from error
-        revision = fetched.revision or UNVERIFIED if known.revision == UNVERIFIED else known.revision
-        return Raw(fetched.sha256, fetched.bytes, known.source, revision, utc_now())
-
-    def _expected(self, known: DataSet) -> str | None:
-        """The checksum of the registry, or else of the first download; None before that."""
-        if known.sha256 != UNVERIFIED:
-            return known.sha256
-        try:
-            return str(json.loads(self._lock(known.name).read_text(encoding="utf-8"))["sha256"])
-        except FileNotFoundError:
-            return None
 
     # the prepared file
 

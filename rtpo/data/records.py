@@ -8,6 +8,7 @@ from typing import Any
 
 from rtpo.core.files import disk_errors, sha256, write_whole
 from rtpo.core.json_text import parse
+from rtpo.data.reading import read_rows
 from rtpo.errors import DataError
 from rtpo.types import Task
 
@@ -49,42 +50,32 @@ def write_records(path: Path, records: Iterable[Record]) -> None:
 
 
 def read_records(path: str | Path) -> list[Task]:
-    """The tasks of a prepared file; `answer` is the tuple of accepted answers.
+    """The tasks of a prepared file, or of another format in its shape; `answer` is the tuple of accepted answers.
 
     Raises DataError naming the line, for a repeated question or uid too, and for a file that is not the one which the
     manifest beside it describes.
     """
     path = Path(path)
-    try:
-        text = path.read_bytes().decode()
-    except OSError as error:
-        raise DataError(f"data file {path} cannot be read ({error.strerror}): check the path") from error
-    except UnicodeDecodeError as error:
-        raise DataError(f"data file {path} is not UTF-8 text: {_REMEDY}") from error
     tasks: list[Task] = []
-    lines: dict[tuple[str, str], int] = {}
-    # not splitlines(), which also cuts at characters that JSON leaves as they are
-    for number, line in enumerate(text.removesuffix("\n").split("\n"), start=1):
-        place = f"line {number} of {path}"
-        task = _read_line(place, line)
+    places: dict[tuple[str, str], str] = {}
+    for place, row in read_rows(path):
+        task = _read(place, row)
         for name, value in (("question", task.question), ("uid", task.uid)):
-            if before := lines.setdefault((name, value), number) - number:
-                raise DataError(f"{place} repeats the {name} of line {number + before} ({value[:60]!r}): remove one")
+            if (first := places.setdefault((name, value), place)) != place:
+                before = first.removesuffix(f" of {path}")
+                raise DataError(f"{place} repeats the {name} of {before} ({value[:60]!r}): remove one")
         tasks.append(task)
     _check_manifest(path, len(tasks))
     return tasks
 
 
-def _read_line(place: str, line: str) -> Task:
-    try:
-        row: Any = parse(line)
-    except ValueError as error:
-        raise DataError(f"{place} is not JSON ({error}): {_REMEDY}") from error
-    if not isinstance(row, dict):
-        raise DataError(f"{place} is not an object: {_REMEDY}")
-    uid, question, answers, meta = (row.pop(key, default) for key, default in _FIELDS)
-    if row:
-        raise DataError(f"{place} has the field {min(row)!r}, which prepared files have not: {_REMEDY}")
+def _read(place: str, row: dict[str, Any]) -> Task:
+    # tables have cells where lines leave a field out
+    given = {name: value for name, value in row.items() if value not in (None, "")}
+    uid, question, answers, meta = (given.pop(key, default) for key, default in _FIELDS)
+    answers, meta = _spelled(answers), _spelled(meta)
+    if given:
+        raise DataError(f"{place} has the field {min(given)!r}, which prepared files have not: {_REMEDY}")
     for name, value in (("uid", uid), ("question", question)):
         if not isinstance(value, str) or not value.strip():
             raise DataError(f"{place} has no {name}: give text; {_REMEDY}")
@@ -96,6 +87,14 @@ def _read_line(place: str, line: str) -> Task:
     if not isinstance(meta, dict):
         raise DataError(f"{place}: meta is {meta!r}: give an object, or leave it out")
     return Task(uid, question, tuple(answers), meta)
+
+
+def _spelled(value: Any) -> Any:
+    """What a cell of CSV says in JSON; anything else as it is."""
+    try:
+        return parse(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
 
 
 _FIELDS: tuple[tuple[str, Any], ...] = (("uid", None), ("question", None), ("answers", None), ("meta", {}))

@@ -1,9 +1,10 @@
 """The registry: every set of the paper, where it comes from and what is known of it.
 
-A revision or a checksum stands here only where the bytes were seen. Elsewhere it is `UNVERIFIED`: the first download
-records what it observed beside the data, and later ones are compared with that (docs/run/data.md).
+A commit or a checksum stands here only where the bytes were seen. Elsewhere it is `UNVERIFIED`: the manifest records
+what the first download had, and later ones are compared with that (docs/run/data.md).
 """
 
+import re
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -11,7 +12,6 @@ from rtpo.data import sources
 from rtpo.data.sources import Parser
 
 UNVERIFIED: Final = "unverified"
-HUB: Final = "https://huggingface.co"
 
 _ARPO = "a95cd0894b53e97595845bd680ed7e85524a2244"
 _QWEN = "a45202bd16f1ec06f433442dc1152d0074773465"
@@ -26,9 +26,9 @@ Kind = Literal["math", "search", "airline"]
 class DataSet:
     """One set.
 
-    source: URL of its raw file, or of where to get it from where it is no file (`parse` is None).
-    revision: the commit of `source`. sha256: of the raw file. Either may be UNVERIFIED.
-    rows: of the raw file. fields: of a raw row.
+    source: URL of its raw file, hf:// for one of the Hub, or of where to get it from where it is no file (`parse` is
+    None). sha256: of the raw file; it may be UNVERIFIED.
+    rows: of the raw file.
     gate: the Hugging Face data set whose terms a user must have accepted; None where there is none.
     sample: how many of its problems are taken, in a seeded order; None for all.
     against: evaluation sets that must be there first, since their questions are not to be trained on.
@@ -38,16 +38,20 @@ class DataSet:
     role: Role
     kind: Kind
     source: str
-    revision: str
     licence: str
     rows: int
-    fields: tuple[str, ...]
     sha256: str
     parse: Parser | None
     gate: str | None = None
     sample: int | None = None
     against: tuple[str, ...] = ()
     note: str = ""
+
+    @property
+    def revision(self) -> str:
+        """The commit that the source names, or UNVERIFIED."""
+        named = re.search(r"\b[0-9a-f]{40}\b", self.source)
+        return named[0] if named else UNVERIFIED
 
 
 def _github(repository: str, commit: str, path: str) -> str:
@@ -64,7 +68,7 @@ def _qwen(path: str) -> str:
 
 def _converted(data_set: str, config: str, split: str) -> str:
     """Where the Hub puts the Parquet it makes of a data set."""
-    return f"{HUB}/datasets/{data_set}/resolve/refs%2Fconvert%2Fparquet/{config}/{split}/0000.parquet"
+    return f"hf://datasets/{data_set}@refs/convert/parquet/{config}/{split}/0000.parquet"
 
 
 _SETS = (
@@ -73,10 +77,8 @@ _SETS = (
         role="train",
         kind="math",
         source=_converted("DigitalLearningGmbH/MATH-lighteval", "default", "train"),
-        revision=UNVERIFIED,
         licence="MIT (unverified)",
         rows=7500,
-        fields=("problem", "level", "solution", "type"),
         sha256=UNVERIFIED,
         parse=sources.boxed,
         sample=5000,
@@ -88,10 +90,8 @@ _SETS = (
         role="train",
         kind="search",
         source=_arpo("ARPO/rl_datasets/hard_search_1k.parquet"),
-        revision=_ARPO,
         licence="none stated; fetched by the user, never redistributed",
         rows=1071,
-        fields=("data_source", "prompt", "ability", "reward_model", "extra_info", "metadata"),
         sha256="a569566769376eb605872c769c137ff201a335c9f9d43dc0233834473899d239",
         parse=sources.hard_search,
         against=("hotpotqa",),
@@ -102,10 +102,8 @@ _SETS = (
         role="eval",
         kind="math",
         source=_qwen("evaluation/data/gsm8k/test.jsonl"),
-        revision=_QWEN,
         licence="MIT (unverified)",
         rows=1319,
-        fields=("question", "answer", "idx"),
         sha256="9f098df7ff4522078d6ccec27a5c38a454790fdb51131bedfaa0e490070d5394",
         parse=sources.gsm8k,
         note="The test set. ARPO's copy has the same bytes.",
@@ -115,10 +113,8 @@ _SETS = (
         role="eval",
         kind="math",
         source=_arpo("evaluation/data/math500/test.jsonl"),
-        revision=_ARPO,
         licence="MIT (unverified)",
         rows=500,
-        fields=("question", "answer"),
         sha256="fba7f0faf5593e5c29028190115672e36fe4bed72f535cea8c71d393bd03ba0f",
         parse=sources.mathematics,
     ),
@@ -127,10 +123,8 @@ _SETS = (
         role="eval",
         kind="math",
         source=_qwen("evaluation/data/amc23/test.jsonl"),
-        revision=_QWEN,
         licence="none clear; the problems are the MAA's",
         rows=40,
-        fields=("id", "problem", "answer", "url", "question"),
         sha256="43707e1ca784602d8479de24ee8ce36609dbebc46dd152b0b12a46611aa898a4",
         parse=sources.mathematics,
     ),
@@ -139,10 +133,8 @@ _SETS = (
         role="eval",
         kind="math",
         source=_arpo("evaluation/data/aime24/test.jsonl"),
-        revision=_ARPO,
         licence="none clear; the problems are the MAA's",
         rows=30,
-        fields=("id", "problem", "solution", "answer", "url", "question"),
         sha256="af2b8bd2aa911b6333ad0df32f3ca05c7ae8ed10f1731f4372c8ae26990bf7ac",
         parse=sources.mathematics,
     ),
@@ -151,10 +143,8 @@ _SETS = (
         role="eval",
         kind="math",
         source=_arpo("evaluation/data/aime25/test.jsonl"),
-        revision=_ARPO,
         licence="none clear; the problems are the MAA's",
         rows=30,
-        fields=("problem", "answer", "id"),
         sha256="b4e273c02d3e7fe1b74b59eae768fc8230bfb0f79539890cb56f4361caac0331",
         parse=sources.mathematics,
     ),
@@ -163,20 +153,8 @@ _SETS = (
         role="eval",
         kind="math",
         source=_converted("Hothan/OlympiadBench", "OE_TO_maths_en_COMP", "train"),
-        revision=UNVERIFIED,
         licence="Apache-2.0",
         rows=674,
-        fields=(
-            "id",
-            "question",
-            "solution",
-            "final_answer",
-            "context",
-            "is_multiple_answer",
-            "unit",
-            "answer_type",
-            "subfield",
-        ),
         sha256=UNVERIFIED,
         parse=sources.olympiad,
         note="OlympiadBench, open-ended, text only, English competitions; the file was not seen, and may have more "
@@ -187,10 +165,8 @@ _SETS = (
         role="eval",
         kind="search",
         source=_arpo("evaluation/data/hotpotqa/test.jsonl"),
-        revision=_ARPO,
         licence="CC BY-SA 4.0 (unverified)",
         rows=200,
-        fields=("question", "answer"),
         sha256="072c04637a2736f355e92ee77649d1de89112f873b21b97e50171ac33497ad98",
         parse=sources.aliases,
     ),
@@ -199,10 +175,8 @@ _SETS = (
         role="eval",
         kind="search",
         source=_arpo("evaluation/data/2wiki/test.jsonl"),
-        revision=_ARPO,
         licence="Apache-2.0 (unverified)",
         rows=200,
-        fields=("question", "answer"),
         sha256="f92e028caf038c0fd861111ce811f12a50fc17324933b9b723d169913dfa9884",
         parse=sources.aliases,
     ),
@@ -211,10 +185,8 @@ _SETS = (
         role="eval",
         kind="search",
         source=_arpo("evaluation/data/gaia/test.jsonl"),
-        revision=_ARPO,
         licence="gated; not to be reshared in a form that can be crawled",
         rows=103,
-        fields=("id", "task_id", "Question", "answer", "Level", "Annotator_Metadata"),
         sha256="4b631659cb2cd9957c865b0070958fc726c5705d1700c54e75c47359057959ca",
         parse=sources.gaia,
         gate="gaia-benchmark/GAIA",
@@ -225,10 +197,8 @@ _SETS = (
         role="eval",
         kind="search",
         source=_arpo("evaluation/data/webwalker/test.jsonl"),
-        revision=_ARPO,
         licence="Apache-2.0",
         rows=200,
-        fields=("question", "answer"),
         sha256="5aa737b433dfc1cfd882c4857c492490eba0cb7c990ab35c0f322c51c24db678",
         parse=sources.plain,
         note="200 of the 680 questions.",
@@ -238,23 +208,8 @@ _SETS = (
         role="eval",
         kind="search",
         source=_arpo("evaluation/data/hle/top.json"),
-        revision=_ARPO,
         licence="MIT, with a canary (unverified)",
         rows=500,
-        fields=(
-            "id",
-            "question",
-            "answer",
-            "answer_type",
-            "author_name",
-            "rationale",
-            "raw_subject",
-            "category",
-            "canary",
-            "has_image",
-            "has_image_preview",
-            "has_rationale_image",
-        ),
         sha256="da8a4a88feebeb412a7df2e67c79133c484c47889653c9934743236c42c9ee77",
         parse=sources.hle,
         gate="cais/hle",
@@ -266,10 +221,8 @@ _SETS = (
         role="eval",
         kind="search",
         source=_github("xbench-ai/xbench-evals", _XBENCH, "data/DeepSearch-2505.csv"),
-        revision=_XBENCH,
         licence="MIT (the repository's); decoded rows are not to be put online",
         rows=100,
-        fields=("id", "prompt", "answer", "reference_steps", "canary"),
         sha256="10bdb81321e3d919c052c2c9a7095868d8bc9036f719fb25d9223043aa28c118",
         parse=sources.xbench,
         note="DeepSearch of May 2025, in Chinese, released encrypted.",
@@ -279,10 +232,8 @@ _SETS = (
         role="eval",
         kind="airline",
         source=f"https://github.com/sierra-research/tau2-bench/tree/{_TAU2}",
-        revision=_TAU2,
         licence="MIT",
         rows=50,
-        fields=(),
         sha256=UNVERIFIED,
         parse=None,
         note="30 training and 20 test tasks, a part of the package. The package index's project named tau2 is "

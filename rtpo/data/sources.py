@@ -1,32 +1,25 @@
-"""Raw files to records: what formats there are, and for each schema what is the question and what are the answers.
+"""Raw files to records: for each schema, what is the question and what are the answers.
 
 A parser takes a row and gives a `Parsed`. It raises DataError with what is wrong; the caller names the row.
 """
 
 import ast
 import base64
-import csv
-import io
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
+from rtpo.data.reading import Row, read_rows
 from rtpo.data.records import Record
 from rtpo.errors import DataError
 from rtpo.rewards.boxes import last_box
 
-Row = Mapping[str, Any]
-
 _ANNOTATION = re.compile(r"<<([^<>=]+)=([^<>]+)>>")
 _DOLLAR = re.compile(r"(?<!\\)\$")
-_LFS = b"version https://git-lfs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,78 +63,17 @@ def parse_file(name: str, path: Path, parse: Parser) -> tuple[list[Record], list
             dropped.append(Dropped(f"{name}/{number}", "no answer"))
             continue
         except DataError as error:
-            raise DataError(f"{place} of {path} {error}") from error
+            raise DataError(f"{place} {error}") from error
         uid = f"{name}/{number if parsed.id is None else parsed.id}"
         if uid in places:
-            raise DataError(f"{place} of {path} repeats the id of {places[uid]} ({uid}): remove one")
-        places[uid] = place
+            raise DataError(f"{place} repeats the id of {places[uid]} ({uid}): remove one")
+        places[uid] = place.removesuffix(f" of {path}")
         if parsed.question in questions:
             dropped.append(Dropped(uid, "repeat", questions[parsed.question]))
             continue
         questions[parsed.question] = uid
         records.append(Record(uid, parsed.question, parsed.answers, parsed.meta))
     return records, dropped
-
-
-# formats
-
-
-def read_rows(path: Path) -> Iterator[tuple[str, Row]]:
-    """Each row of a raw file with its place in words. The format is told by the content: Parquet, a JSON array, JSONL
-    or CSV. Raises DataError for a file that is none of these, or not whole."""
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise DataError(f"{path} cannot be read ({error.strerror}): check the path") from error
-    if content.startswith(_LFS):
-        raise DataError(f"{path} is a pointer of Git LFS and not the file: get the file itself (git lfs pull)")
-    if content.startswith(b"PAR1"):
-        rows = enumerate(_parquet(path, content), start=1)
-        return ((f"row {number}", row) for number, row in rows)
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path} is neither Parquet nor UTF-8 text: check that it is the set's file") from error
-    start = text.lstrip()[:1]
-    if start == "<":
-        raise DataError(f"{path} is a web page and not data: get the file itself")
-    if start == "[":
-        array = _json(path.name, text)
-        return ((f"row {number}", _object(f"row {number} of {path}", row)) for number, row in enumerate(array, start=1))
-    if start == "{":
-        # not splitlines(), which also cuts at characters that JSON leaves as they are
-        lines = enumerate(text.removesuffix("\n").split("\n"), start=1)
-        return ((f"line {n}", _object(f"line {n} of {path}", _json(f"line {n} of {path}", line))) for n, line in lines)
-    table = csv.DictReader(io.StringIO(text, newline=""), strict=True)
-    return ((f"row {number}", row) for number, row in enumerate(_table(path, table), start=1))
-
-
-def _parquet(path: Path, content: bytes) -> list[Row]:
-    try:
-        rows: list[Row] = pq.read_table(pa.BufferReader(content)).to_pylist()
-    except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{path} is not whole Parquet ({str(error).splitlines()[0]}): get it again") from error
-    return rows
-
-
-def _json(place: str, text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{place} is not JSON ({getattr(error, 'msg', error)}): check that it is whole") from error
-
-
-def _object(place: str, row: Any) -> Row:
-    if not isinstance(row, dict):
-        raise DataError(f"{place} is not an object: check that it is the set's file")
-    return row
-
-
-def _table(path: Path, table: "csv.DictReader[str]") -> Iterator[Row]:
-    try:
-        yield from table
-    except csv.Error as error:
-        raise DataError(f"{path} is not CSV ({error}): check that it is the set's file") from error
 
 
 # fields
@@ -152,10 +84,6 @@ def _text(row: Row, *names: str) -> str:
     value = next((row[name] for name in names if row.get(name) is not None), None)
     if not isinstance(value, str) or not value.strip():
         raise DataError(f"has no {' or '.join(names)}: text was expected")
-    try:
-        value.encode()
-    except UnicodeEncodeError as error:
-        raise DataError(f"has a {names[0]} that is not Unicode text ({error.reason})") from error
     return value.strip()
 
 

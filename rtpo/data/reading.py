@@ -1,0 +1,83 @@
+"""Files of rows, read by `datasets`."""
+
+import codecs
+import glob
+import warnings
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from rtpo.core.json_text import parse
+from rtpo.errors import DataError, MachineError
+
+Row = Mapping[str, Any]
+
+
+def read_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each row of a file with its place in words. The format is told by the content: Parquet, a JSON array, JSONL, or
+    CSV, whose cells are all text. Raises DataError for a file that is none of these, not whole, or without a row, and
+    MachineError where the library's cache cannot be used."""
+    try:
+        with path.open("rb") as file:
+            start = file.read(1000).removeprefix(codecs.BOM_UTF8).lstrip()
+    except OSError as error:
+        raise DataError(f"data file {path} cannot be read ({error.strerror}): check the path") from error
+    for sign, what in ((b"version https://git-lfs", "a pointer of Git LFS"), (b"<", "a web page")):
+        if start.startswith(sign):
+            raise DataError(f"data file {path} is {what} and not data: get the file itself")
+    rows: Iterator[tuple[str, Any]]
+    if start.startswith(b"PAR1"):
+        rows = _numbered("row", path, _load(path, "parquet"))
+    elif start.startswith(b"["):
+        (document,) = _load(path, "text", encoding="utf-8-sig", sample_by="document")
+        rows = _numbered("row", path, _json(f"data file {path}", document["text"]))
+    elif start.startswith(b"{"):
+        lines = _numbered("line", path, _load(path, "text", encoding="utf-8-sig"))
+        rows = ((place, _json(place, line["text"])) for place, line in lines)
+    else:
+        rows = _numbered("row", path, _load(path, "csv"))
+    place = ""
+    for place, row in rows:
+        if not isinstance(row, dict):
+            raise DataError(f"{place} is not an object: check that it is the right file")
+        yield place, row
+    if not place:
+        raise DataError(f"data file {path} has no row: check that it is the right file")
+
+
+def _numbered(what: str, path: Path, rows: list[Any]) -> Iterator[tuple[str, Any]]:
+    return ((f"{what} {number} of {path}", row) for number, row in enumerate(rows, start=1))
+
+
+def _json(place: str, text: str) -> Any:
+    # not by the library, whose reader takes text for dates and numbers where a column looks like them
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise DataError(f"{place} is not JSON ({error}): check that it is whole") from error
+
+
+def _load(path: Path, kind: str, **settings: Any) -> list[Any]:
+    # here, since they are slow to import
+    import pandas
+    from datasets import Features, Value, load_dataset, logging
+
+    logging.set_verbosity(logging.CRITICAL)  # what fails is said here
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pandas.errors.ParserWarning)  # a row that is longer than the first
+            if kind == "csv":
+                columns = pandas.read_csv(path, nrows=0).columns
+                text = Features(dict.fromkeys(columns, Value("string")))
+                settings = {"features": text, "na_filter": False, "index_col": False}
+            given = load_dataset(kind, data_files=glob.escape(str(path)), split="train", streaming=True, **settings)
+            return list(given)
+    except OSError as error:
+        raise MachineError(
+            f"datasets cannot read {path} by way of its cache ({error}): set HF_HOME to a folder that can be written"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise DataError(f"data file {path} is neither Parquet nor UTF-8 text: check what it is") from error
+    except (ValueError, NotImplementedError, pandas.errors.ParserWarning) as error:
+        said = " ".join(str(error).split())
+        raise DataError(f"data file {path} is not whole Parquet, JSON or CSV ({said}): check what it is") from error
