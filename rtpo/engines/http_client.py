@@ -8,10 +8,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from functools import cache
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-import aiohttp
+import httpx
 
 from rtpo.core.seeds import generator
 from rtpo.errors import ConfigError, InfrastructureError
@@ -171,19 +172,16 @@ class Client:
         said = ""
         try:
             async with (
-                aiohttp.ClientSession(
-                    timeout=aiohttp.ClientTimeout(total=self._settings.timeout_seconds), trust_env=True
-                ) as session,
-                # a redirect would take the key elsewhere
-                session.request(
-                    method, self._url, params=params, json=body, headers=self._headers, allow_redirects=False
-                ) as response,
+                asyncio.timeout(self._settings.timeout_seconds),
+                httpx.AsyncClient(timeout=None, headers=self._headers, verify=_tls()) as client,
+                # not redirected, which would take the key elsewhere
+                client.stream(method, self._url, params=params, json=body) as response,
             ):
-                status, asked = response.status, _retry_after(response.headers.get("Retry-After"))
+                status, asked = response.status_code, _retry_after(response.headers.get("Retry-After"))
                 content = await _content(response)
         except TimeoutError:
             said = f"gave no reply within {self._settings.timeout_seconds:g} s"
-        except (aiohttp.ClientError, OSError) as error:
+        except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
             said = self._blank(f"could not be reached ({type(error).__name__}: {error})")
         if said:  # raised here, so that nothing of the request hangs on to it
             raise _Failed(said)
@@ -203,8 +201,7 @@ class Client:
     def _blank(self, text: str) -> str:
         """Without the key, should the server say it. A short one, such as the placeholder EMPTY, is no secret, and may
         be a word of the reply."""
-        is_secret = self._secret is not None and len(self._secret) >= LEAST_SECRET
-        return text.replace(str(self._secret), "***") if is_secret else text
+        return text.replace(self._secret, "***") if len(self._secret) >= LEAST_SECRET else text
 
 
 class _Failed(Exception):
@@ -214,9 +211,13 @@ class _Failed(Exception):
         self.may_pass = may_pass
 
 
-async def _content(response: aiohttp.ClientResponse) -> bytes:
+_tls = cache(httpx.create_ssl_context)
+"""made once: it takes longer than a request"""
+
+
+async def _content(response: httpx.Response) -> bytes:
     content = bytearray()
-    async for part in response.content.iter_chunked(1 << 16):
+    async for part in response.aiter_bytes():
         content += part
         if len(content) > MOST_BYTES:
             raise _Failed(f"gave a reply of more than {MOST_BYTES} bytes")
