@@ -46,10 +46,10 @@ def submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable
     heard = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     monkeypatch.setenv("LOGS", str(tmp_path / "logs"))
 
-    def command(*overrides: str, experiment: str = "main_table") -> int:
+    def command(*overrides: str) -> int:
         one = ("profile=toy", "task=toy_math", "algorithm=grpo", "seed=0", f"results={tmp_path / 'results'}")
         settings = {setting.partition("=")[0]: setting for setting in (*one, *overrides)}
-        return launch.main(["submit", experiment, *settings.values()])
+        return launch.main(["submit", "main_table", *settings.values()])
 
     yield command
     for number, handler in heard.items():
@@ -100,13 +100,6 @@ def test_what_cannot_be_is_refused_in_a_sentence(
     assert printed.err.startswith("error: ")
     assert printed.out == ""
     assert list(tmp_path.iterdir()) == []
-
-
-def test_an_experiment_that_does_not_exist_is_answered_with_those_that_do(
-    submit: Callable[..., int], capsys: pytest.CaptureFixture
-) -> None:
-    assert submit(experiment="nonesuch") == 1
-    assert "main_table" in capsys.readouterr().err
 
 
 def test_a_folder_of_another_run_is_refused(

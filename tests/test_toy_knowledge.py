@@ -140,12 +140,6 @@ def line(**changes: object) -> str:
     return json.dumps({"question": TASK.question, "answer": TASK.answer, "uid": TASK.uid} | changes)
 
 
-def test_reading_problems(tmp_path: Path) -> None:
-    path = tmp_path / "problems.jsonl"
-    path.write_text(line() + "\n" + line(uid="other") + "\n")
-    assert read_problems(path) == [TASK, replace(TASK, uid="other")]
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
