@@ -14,12 +14,13 @@ from pathlib import Path
 from rtpo.run.command import Parser, command
 
 from analysis.pages.model_card import model_card
-from rtpo.run.export import DTYPES, Trained, check_output, find_trained, write_model
+from rtpo.core.files import check_is_free
+from rtpo.run.export import DTYPES, Trained, find_trained, write_model
 
 
 def export(run: Path, output: Path, dtype: str | None = None) -> Trained:
     """The policy of `run` in the folder `output`. Raises an RTPOError with a sentence for the user."""
-    check_output(output)
+    check_is_free(output)
     trained = find_trained(run)
     write_model(trained, output, partial(model_card, trained), dtype)
     return trained

@@ -334,7 +334,7 @@ def test_fifty_steps_lower_the_loss(tmp_path: Path) -> None:
 def test_an_output_folder_in_use_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "notes").touch()
     assert main(["--task", "toy_math", "--output", str(tmp_path)]) == 1
-    assert "exists and is not an empty folder" in capsys.readouterr().err
+    assert "is there already, and not an empty folder" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,12 @@ def flush(place: Path) -> None:
         os.close(descriptor)
 
 
+def check_is_free(output: Path) -> None:
+    """Raises DataError for a place that holds something."""
+    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise DataError(f"{output} is there already, and not an empty folder: name a new folder.")
+
+
 def partial_of(path: Path) -> Path:
     return path.with_name(path.name + ".partial")
 

@@ -110,13 +110,7 @@ def compose_evaluation(tree: DictConfig) -> EvaluateConfig:
 def _task_problems(path: str, task: TaskConfig) -> list[str]:
     if task.env not in ENVIRONMENTS:
         return [f"{path}.env is {task.env!r}: no such environment; there are {', '.join(ENVIRONMENTS)}."]
-    problems = []
-    if task.max_context_tokens <= task.max_prompt_tokens:
-        problems.append(
-            f"{path}.max_context_tokens is {task.max_context_tokens} and {path}.max_prompt_tokens "
-            f"{task.max_prompt_tokens}: a longest prompt would leave no room for a turn; use more of the first, or "
-            "less of the second."
-        )
+    problems = task.limits_problems(path)
     if task.held_out.file is None and task.held_out.count is None:
         problems.append(f"{path}.held_out.file is missing, and held_out.count too: a panel is a file's, or generated.")
     return problems + task.settings_at(f"{path}.settings").problems(f"{path}.settings")

@@ -46,8 +46,8 @@ def outcome(rewards: Sequence[float]) -> dict[str, float | None]:
     return {"success": sum(r == 1 for r in rewards) / len(rewards), "mean_reward": float(np.mean(rewards))}
 
 
-def path_line(step: int, rollout: Rollout) -> dict[str, Any]:
-    """An ended path for the records; tokens, cut turns and calls are of the turns it sampled itself."""
+def path_facts(step: int, rollout: Rollout) -> dict[str, Any]:
+    """What every line of a path has: which it is, where it was forked, how it ended."""
     return {
         "step": step,
         "rollout": rollout.uid,
@@ -58,6 +58,12 @@ def path_line(step: int, rollout: Rollout) -> dict[str, Any]:
         "termination": rollout.termination.value,
         "grade": rollout.grade.outcome.value,
         "reward": rollout.grade.reward,
+    }
+
+
+def path_line(step: int, rollout: Rollout) -> dict[str, Any]:
+    """An ended path for the records; tokens, cut turns and calls are of the turns it sampled itself."""
+    return path_facts(step, rollout) | {
         "detail": rollout.grade.detail,
         "turns": len(rollout.turns),
         "cut_turns": cut_turns(rollout),

@@ -86,6 +86,16 @@ class TaskConfig:
     def make_env(self) -> Env:
         return make_env(self.env, self.env_settings, self.max_turns)
 
+    def limits_problems(self, path: str) -> list[str]:
+        """A sentence where a longest prompt would fill the context; `path` is where the task stands."""
+        if self.max_context_tokens > self.max_prompt_tokens:
+            return []
+        return [
+            f"{path}.max_context_tokens is {self.max_context_tokens} and {path}.max_prompt_tokens "
+            f"{self.max_prompt_tokens}: a longest prompt would leave no room for a turn; use more of the first, or "
+            "less of the second."
+        ]
+
     @property
     def limits(self) -> EpisodeLimits:
         return EpisodeLimits(self.max_turns, self.max_prompt_tokens, self.max_turn_tokens, self.max_context_tokens)
@@ -287,12 +297,7 @@ def _problems(run: RunConfig) -> list[str]:
         problems.append(f"task.env is {run.task.env!r}: no such environment; there are {', '.join(ENVIRONMENTS)}.")
     else:
         problems += run.task.env_settings.problems("task.settings")
-    if run.task.max_context_tokens <= run.task.max_prompt_tokens:
-        problems.append(
-            f"task.max_context_tokens is {run.task.max_context_tokens} and task.max_prompt_tokens "
-            f"{run.task.max_prompt_tokens}: a longest prompt would leave no room for a turn; use more of the first, "
-            "or less of the second."
-        )
+    problems += run.task.limits_problems("task")
     if config.loss is not None:
         problems += config.loss.problems()
     problems += _verl_problems(run)

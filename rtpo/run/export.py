@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 from torch.distributed.tensor import DTensor, Replicate, Shard
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from rtpo.core.files import disk_errors
+from rtpo.core.files import check_is_free, disk_errors
 from rtpo.errors import DataError
 from rtpo.run import archives
 from rtpo.run.config import RunConfig, compose_run
@@ -92,14 +92,6 @@ def check_same_model(config: RunConfig, manifest: Mapping[str, Any], there: Mapp
         )
 
 
-def check_output(output: Path) -> None:
-    """Raises DataError for a place that holds something."""
-    if output.is_dir() and not any(output.iterdir()):
-        return
-    if output.exists():
-        raise DataError(f"{output} is there already, and not an empty folder: name a new folder.")
-
-
 def write_model(trained: Trained, output: Path, card: Callable[[str], str], dtype: str | None = None) -> None:
     """The model folder `output`: weights, config.json, tokenizer, and README.md. It is made beside its place and moved
     there when it is whole.
@@ -107,7 +99,7 @@ def write_model(trained: Trained, output: Path, card: Callable[[str], str], dtyp
     card: README.md, given the name of the weights' type. dtype: of DTYPES; None leaves the weights as they were saved,
     the optimizer's own. Raises DataError and MachineError.
     """
-    check_output(output)
+    check_is_free(output)
     beside = output.with_name(output.name + ".partial")
     with disk_errors(output), RunFolder(trained.folder).held():  # a run that goes on may delete its save
         shutil.rmtree(beside, ignore_errors=True)

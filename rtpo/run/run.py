@@ -22,7 +22,7 @@ from rtpo.envs.base import Env
 from rtpo.envs.registry import environment_facts
 from rtpo.errors import Stopped
 from rtpo.harness.budget import Budget, Ledger
-from rtpo.harness.diagnostics import call_counts, cut_turns, first_outcome
+from rtpo.harness.diagnostics import call_counts, cut_turns, first_outcome, path_facts
 from rtpo.harness.durable import Done, DurableHarness
 from rtpo.harness.episodes import EpisodeWorld
 from rtpo.harness.harness import AgentHarness, StepLog, Trained
@@ -366,16 +366,7 @@ def model_sha256(folder: str) -> dict[str, str]:
 
 def sample_line(step: int, rollout: Rollout, trained: Sequence[Trained]) -> dict[str, Any]:
     """A rollout for the records: ids as they were, where it was forked, and what of `trained` is this path's."""
-    return {
-        "step": step,
-        "rollout": rollout.uid,
-        "parent": rollout.parent_uid,
-        "start_k": rollout.start_k,
-        "role": rollout.role.value,
-        "task": rollout.task.uid,
-        "termination": rollout.termination.value,
-        "grade": rollout.grade.outcome.value,
-        "reward": rollout.grade.reward,
+    return path_facts(step, rollout) | {
         "turns": [
             {
                 "k": turn.k,

@@ -14,18 +14,18 @@ from typing import Any
 import numpy as np
 import torch
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 from rtpo.core.chat import ChatFormat
+from rtpo.core.files import check_is_free
 from rtpo.core.seeds import generator
-from rtpo.engines.base import Sampling
 from rtpo.envs.base import Env
 from rtpo.errors import ConfigError, DataError
-from rtpo.harness.episodes import EpisodeWorld, Plan, run_episodes
+from rtpo.harness.episodes import Plan
 from rtpo.run.config import TaskConfig
 from rtpo.toy.demonstrator import DemonstratedTurn, Demonstration
 from rtpo.toy.traces import TRACES
-from rtpo.toy.warm_start import FineTuning, Sample, local_engine, train, turn_samples
+from rtpo.toy.warm_start import FineTuning, Sample, build_config, play_plans, train, turn_samples
 from rtpo.types import Role, RolloutContext, StopReason, Task
 
 PAD, START, STOP = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
@@ -153,27 +153,15 @@ def _samples_of(config: TaskConfig, tasks: Sequence[Task], tokenizer: PreTrained
 def build_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> Qwen3ForCausalLM:
     """An untrained model for the tokenizer."""
     torch.manual_seed(seed)
-    return Qwen3ForCausalLM(
-        Qwen3Config(
-            **ARCHITECTURE,
-            vocab_size=len(tokenizer),
-            bos_token_id=None,
-            eos_token_id=tokenizer.eos_token_id,
-            pad_token_id=tokenizer.pad_token_id,
-        )
-    )
+    return Qwen3ForCausalLM(build_config(tokenizer, ARCHITECTURE))
 
 
 def sampled_success(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, part: Part, how: Overfit) -> float:
     """Share of a part's rollouts at temperature 1, past thinking stripped, whose reward is 1."""
     config, tasks = part
-    chat = ChatFormat(tokenizer)
-    engine = local_engine(model, chat.tags.stop_id)
-    world = EpisodeWorld(engine, chat, config.make_env, config.limits, "strip_think", how.seed)
     plans = [Plan(f"{task.uid}.{j}", task, Role.EVAL) for task in tasks for j in range(how.samples)]
-    return float(
-        np.mean([r.reward == 1 for r in run_episodes(world, plans, Sampling(temperature=1.0), on_retry=print)])
-    )
+    played = play_plans(model, tokenizer, config.make_env, config.limits, plans, how.seed, temperature=1.0)
+    return float(np.mean([rollout.reward == 1 for rollout in played]))
 
 
 def overfit(parts: Sequence[Part], output: Path, settings: Overfit) -> dict[str, Any]:
@@ -181,8 +169,7 @@ def overfit(parts: Sequence[Part], output: Path, settings: Overfit) -> dict[str,
 
     Raises DataError for a task that no trace can be made of, and when `output` has something in it.
     """
-    if output.exists() and (not output.is_dir() or any(output.iterdir())):
-        raise DataError(f"output {output} exists and is not an empty folder: name another one or remove it")
+    check_is_free(output)
     begun = time.perf_counter()
     tokenizer = byte_tokenizer()
     samples = trace_samples(parts, tokenizer, settings.seed)

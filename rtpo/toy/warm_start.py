@@ -8,7 +8,7 @@ import asyncio
 import json
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -22,14 +22,14 @@ from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from rtpo.core.chat import ChatFormat
 from rtpo.core.contexts import next_context
-from rtpo.core.files import sha256
+from rtpo.core.files import check_is_free, sha256
 from rtpo.core.seeds import generator
 from rtpo.engines.base import BatchingEngine, Generation, Request, Sampling
 from rtpo.engines.decoder import Decoder
 from rtpo.envs.base import Env, NoSettings
 from rtpo.envs.registry import make_env
 from rtpo.envs.toy import knowledge_problems, math_problems
-from rtpo.errors import ConfigError, DataError
+from rtpo.errors import ConfigError
 from rtpo.harness.episodes import EpisodeLimits, EpisodeWorld, Plan, run_episodes
 from rtpo.rows import trajectory_rows
 from rtpo.toy import knowledge_demonstrator, math_demonstrator
@@ -149,10 +149,10 @@ class Sample:
     context: int
 
 
-def build_config(tokenizer: PreTrainedTokenizerFast) -> Qwen3Config:
-    """The toy model's configuration for a tokenizer."""
+def build_config(tokenizer: PreTrainedTokenizerFast, architecture: Mapping[str, Any] = ARCHITECTURE) -> Qwen3Config:
+    """A tiny model's configuration for a tokenizer."""
     return Qwen3Config(
-        **ARCHITECTURE,
+        **architecture,
         vocab_size=len(tokenizer),
         bos_token_id=None,
         eos_token_id=tokenizer.eos_token_id,
@@ -263,17 +263,28 @@ def play(
     """One episode of each held-out problem, past thinking stripped."""
     task = TASKS[settings.task]
     room = model.config.max_position_embeddings
-    chat = ChatFormat(tokenizer)
-    world = EpisodeWorld(
-        local_engine(model, chat.tags.stop_id),
-        chat,
-        lambda: make_env(settings.task, NoSettings(), task.max_turns),
-        EpisodeLimits(task.max_turns, room, MAX_TURN_TOKENS, room),
-        rollout_context="strip_think",
-        seed=settings.seed,
-    )
+    limits = EpisodeLimits(task.max_turns, room, MAX_TURN_TOKENS, room)
     held_out = task.problems("held_out", settings.held_out, settings.seed)
     plans = [Plan(problem.uid, problem, Role.EVAL) for problem in held_out]
+
+    def env() -> Env:
+        return make_env(settings.task, NoSettings(), task.max_turns)
+
+    return play_plans(model, tokenizer, env, limits, plans, settings.seed, temperature)
+
+
+def play_plans(
+    model: Qwen3ForCausalLM,
+    tokenizer: PreTrainedTokenizerFast,
+    env: Callable[[], Env],
+    limits: EpisodeLimits,
+    plans: Sequence[Plan],
+    seed: int,
+    temperature: float,
+) -> list[Rollout]:
+    """These episodes in this process, past thinking stripped."""
+    chat = ChatFormat(tokenizer)
+    world = EpisodeWorld(local_engine(model, chat.tags.stop_id), chat, env, limits, "strip_think", seed)
     return run_episodes(world, plans, Sampling(temperature=temperature), on_retry=print)
 
 
@@ -316,8 +327,7 @@ def warm_start(settings: WarmStart, output: Path) -> dict[str, Any]:
 
     Raises DataError when `output` has something in it.
     """
-    if output.exists() and (not output.is_dir() or any(output.iterdir())):
-        raise DataError(f"output {output} exists and is not an empty folder: name another one or remove it")
+    check_is_free(output)
     begun = time.process_time()
     tokenizer = build_tokenizer()
     # Episodes average more than two turns for each cycle, so that no sample is seen twice.

@@ -24,7 +24,7 @@ import numpy as np
 from bm25s import BM25
 from bm25s.stopwords import STOPWORDS_EN
 
-from rtpo.core.files import disk_errors, sha256, write_whole
+from rtpo.core.files import disk_errors, flush, sha256, write_whole
 from rtpo.core.json_text import parse
 from rtpo.errors import DataError, Held
 from rtpo.tools.search.http import split_contents
@@ -90,7 +90,7 @@ def build_index(passages: Path, folder: Path) -> dict[str, Any]:
             manifest = _build(passages, partial)
             write_whole(partial / MANIFEST, (json.dumps(manifest, indent=1) + "\n").encode())
             partial.rename(folder)
-            _flush(folder.parent)
+            flush(folder.parent)
     return manifest
 
 
@@ -139,7 +139,7 @@ def _build(passages: Path, partial: Path) -> dict[str, Any]:
     model.vocab_dict = vocabulary
     model.save(partial, show_progress=False)
     for file in FILES:
-        _flush(partial / file)
+        flush(partial / file)
     return {
         "format": FORMAT,
         "passages": {"file": passages.name, "rows": len(ids), "sha256": digest.hexdigest()},
@@ -288,11 +288,3 @@ def _manifest(folder: Path) -> Mapping[str, Any]:
 
 def _facts(path: Path) -> dict[str, Any]:
     return {"bytes": path.stat().st_size, "sha256": sha256(path)}
-
-
-def _flush(place: Path) -> None:
-    descriptor = os.open(place, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
