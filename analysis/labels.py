@@ -87,9 +87,14 @@ def styles(labels: Iterable[str]) -> dict[str, Style]:
     return {label: _style(rank, label) for rank, label in enumerate(order) if label in present}
 
 
+def title_of(label: str) -> str:
+    """A label in words."""
+    return TITLES.get(label, label)
+
+
 def _style(rank: int, label: str) -> Style:
     # 7 colours and 8 markers: no two of 56 ranks look the same
     colour, marker, line = LOOKS.get(
         label, (COLOURS[rank % len(COLOURS)], MARKERS[rank % len(MARKERS)], LINES[rank % len(LINES)])
     )
-    return Style(rank=rank, title=TITLES.get(label, label), colour=colour, marker=marker, line=line)
+    return Style(rank=rank, title=title_of(label), colour=colour, marker=marker, line=line)

@@ -3,10 +3,12 @@
 import csv
 import io
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from analysis.intervals import Interval
+from analysis.pages.markdown import changed, told_stale, write
 from analysis.records import RunGroup
 
 NOT_RUN = "not run"
@@ -60,15 +62,6 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Specification:
-    """A table with one row a configuration. `caption` gives its sentences."""
-
-    name: str
-    columns: tuple[Column, ...]
-    caption: Callable[[Sequence[RunGroup]], list[str]]
-
-
-@dataclass(frozen=True)
 class Table:
     """A table's text, ready for any format. `name` names its files and its LaTeX label."""
 
@@ -79,19 +72,15 @@ class Table:
     notes: tuple[str, ...]
 
 
-def build(specification: Specification, groups: Sequence[RunGroup], experiment: str, excluded: Sequence[str]) -> Table:
-    """The table of an experiment's configurations. `excluded` names its incomplete runs."""
-    rows = tuple(tuple(column.cell(group) for column in specification.columns) for group in groups)
+def build(
+    name: str, columns: Sequence[Column], groups: Sequence[RunGroup], caption: Sequence[str], excluded: Sequence[str]
+) -> Table:
+    """A table with a row for each configuration. caption: its sentences. excluded: names of incomplete runs."""
+    rows = tuple(tuple(column.cell(group) for column in columns) for group in groups)
     notes = [text for mark, text in LEGEND.items() if any(mark in cell for row in rows for cell in row)]
     if excluded:
         notes.append(f"Excluded, because incomplete: {', '.join(excluded)}.")
-    return Table(
-        name=f"{experiment}_{specification.name}",
-        header=tuple(column.title for column in specification.columns),
-        rows=rows,
-        caption=" ".join(specification.caption(groups)),
-        notes=tuple(notes),
-    )
+    return Table(name, tuple(column.title for column in columns), rows, " ".join(caption), tuple(notes))
 
 
 def markdown(table: Table) -> str:
@@ -161,6 +150,24 @@ def latex(table: Table) -> str:
 
 
 FORMATS: dict[str, Callable[[Table], str]] = {"md": markdown, "csv": csv_text, "tex": latex}
+
+
+def files_of(tables: Iterable[Table], output: Path) -> dict[Path, str]:
+    """Tables in every format."""
+    return {output / f"{table.name}.{suffix}": render(table) for table in tables for suffix, render in FORMATS.items()}
+
+
+def write_tables(tables: Sequence[Table], output: Path) -> None:
+    """Write tables in every format, and print them and their files."""
+    files = files_of(tables, output)
+    write(files)
+    for shown in (*map(narrowest, tables), *files):
+        print(shown)
+
+
+def check_tables(tables: Sequence[Table], output: Path, command: str) -> int:
+    """The exit status: 1 where a file is not what its table gives, named with the command that writes it."""
+    return told_stale(changed(files_of(tables, output)), command)
 
 
 def number(value: float, digits: int, scale: float = 1, sign: bool = False) -> str:

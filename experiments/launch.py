@@ -26,11 +26,13 @@ from typing import Any
 
 from rtpo.run.command import Parser, command
 
-from analysis import make_tables
+from analysis import tables
+from analysis.experiment import run_table
+from analysis.paper import table_page
 from experiments.evaluate import evaluate
 from experiments.train import train
 from rtpo.core.files import write_whole
-from rtpo.errors import ConfigError, MachineError, Stopped
+from rtpo.errors import ConfigError, DataError, MachineError, Stopped
 from rtpo.evaluation.panel import EvaluateConfig, compose_evaluation
 from rtpo.planning import preflight
 from rtpo.run.composition import composed
@@ -196,16 +198,18 @@ def write_tables(launch: Launch) -> int:
         if what:
             print(f"not complete: {element.run.folder}: {', '.join(what)}")
     places = dict.fromkeys((element.run.results, element.run.experiment_name) for element in launch.elements)
-    statuses = [
-        make_tables.main(["--results", results, "--experiment", name, "--output", str(Path(results) / "tables")])
-        for results, name in places
-    ]
-    for results in dict.fromkeys(results for results, _ in places):
-        tables = Path(results) / "tables"
-        beside = ["--results", results, "--output", str(tables), "--page", str(tables / "paper.md")]
-        statuses.append(make_tables.main(beside))
+    status = 0
+    for results, name in places:
+        try:
+            tables.write_tables([run_table(Path(results), name)], Path(results) / "tables")
+        except DataError as error:
+            print(f"error: {error}", file=sys.stderr)
+            status = 1
+    for folder in dict.fromkeys(Path(results) for results, _ in places):
+        beside = folder / "tables"
+        table_page.save(table_page.all_tables(folder), beside / "paper", beside / "paper.md")
     print(f"complete: {sum(not what for _, what in lacking)} of {len(lacking)} elements")
-    return max(statuses)
+    return status
 
 
 class Asked(StopRequest):

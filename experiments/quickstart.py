@@ -10,7 +10,8 @@ from pathlib import Path
 
 from rtpo.run.command import Parser, command
 
-from analysis import make_figures, make_tables
+from analysis.experiment import draw_training, run_table
+from analysis.tables import write_tables
 from experiments.train import train
 from rtpo.errors import ConfigError, Stopped
 from rtpo.run.composition import composed
@@ -41,13 +42,11 @@ def train_all(configs: list[RunConfig], stop: StopRequest) -> None:
         train(config, stop)
 
 
-def show(config: RunConfig) -> int:
-    """Tables and figures of the configuration's experiment, beside its records; returns an exit status."""
+def show(config: RunConfig) -> None:
+    """Tables and figures of the configuration's experiment, beside its records. Raises DataError without any."""
     results = Path(config.results)
-    records = ["--results", str(results), "--experiment", config.experiment_name]
-    return make_tables.main([*records, "--output", str(results / "tables")]) or make_figures.main(
-        [*records, "--output", str(results / "figures")]
-    )
+    write_tables([run_table(results, config.experiment_name)], results / "tables")
+    print(*draw_training(results, config.experiment_name, results / "figures"), sep="\n")
 
 
 @command
@@ -58,7 +57,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     stop = StopRequest()
     configs = configurations(parser.parse_args(arguments).overrides)
     train_all(configs, stop)
-    return show(configs[0])
+    show(configs[0])
+    return 0
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from analysis import make_figures, make_tables
-from analysis.toy_study import page as toy_study
+from analysis.toy_study import __main__ as toy_study
 from rtpo.run.config import PROJECT
 
 DAMAGED: dict[str, bytes | None] = {

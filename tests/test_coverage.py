@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from analysis.estimates import Cells, Estimate, estimate, improvement, interquartile_mean
 from analysis.intervals import interval
+from analysis.paper.estimates import Cells, Estimate, estimate, improvement, interquartile_mean
 from analysis.tables import FEW_RUNS
 
 TRIALS = 1000

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from analysis import audit, make_figures, make_tables
-from analysis.toy_study import page as toy_study
+from analysis.toy_study import __main__ as toy_study
 from analysis.view import __main__ as view
 from rtpo.run import archives
 from rtpo.run.config import PROJECT

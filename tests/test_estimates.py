@@ -7,7 +7,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from analysis.estimates import (
+from analysis.evaluation import Sample, part
+from analysis.intervals import interval
+from analysis.paper import formulas
+from analysis.paper.comparisons import printed_differences
+from analysis.paper.estimates import (
     Cells,
     Estimate,
     combined,
@@ -18,10 +22,6 @@ from analysis.estimates import (
     mean,
     p_value,
 )
-from analysis.evaluation import Sample, part
-from analysis.intervals import interval
-from analysis.paper import formulas
-from analysis.paper.comparisons import printed_differences
 from analysis.paper.numbers import load_paper
 from analysis.paper.quantities import QUANTITIES, cells_in_order, cells_of
 from analysis.paper.reproduction import load_reproduction

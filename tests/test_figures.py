@@ -9,8 +9,9 @@ from matplotlib.figure import Figure
 from synthetic_runs import answers, empty_update, step, update, write_realistic_run, write_run
 
 from analysis import measures
+from analysis.experiment import training_figure
 from analysis.labels import styles
-from analysis.make_figures import main, training_figure
+from analysis.make_figures import main
 from analysis.plots import STYLE
 from analysis.records import complete_groups
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from analysis.paper.numbers import SOURCE, Paper, load_paper, main, read_paper
+from analysis.paper.__main__ import main
+from analysis.paper.numbers import SOURCE, Paper, load_paper, read_paper
 from analysis.paper.slips import recomputed, slips
 from rtpo.errors import DataError
 from rtpo.run.records import SAFE_LOADER

@@ -21,15 +21,15 @@ from analysis.claims.page import Row, judged, page
 from analysis.claims.rule import BESIDE, OURS, Part, equality, order, verdict
 from analysis.claims.tests import Claim, by_tables
 from analysis.claims.toy import CONTRADICTED, SUPPORTED, UNDECIDED
-from analysis.estimates import Estimate
 from analysis.intervals import Interval
+from analysis.paper.estimates import Estimate
 from analysis.paper.numbers import Paper, Value
 from analysis.paper.reproduction import load_reproduction
 from analysis.paper.tables import Missing, Records
 from analysis.tables import FEW_RUNS, NOT_RUN
 from analysis.theory.page import CONSISTENT, Verdict
 from analysis.theory.records import THEOREMS
-from experiments.toy_study import PARTS
+from analysis.toy_study.plan import PARTS
 from rtpo.run.config import PROJECT
 from rtpo.run.elements import experiments, outline
 

@@ -11,11 +11,11 @@ import pytest
 import yaml
 from synthetic_runs import episode, held_out, path, step, update, write_evaluation, write_manifest, write_run
 
-from analysis.estimates import Cells, Estimate, estimate, exact
 from analysis.figures.page import KEPT
 from analysis.make_tables import main
 from analysis.paper import table_page
 from analysis.paper.comparisons import printed_table
+from analysis.paper.estimates import Cells, Estimate, estimate, exact
 from analysis.paper.numbers import Value, load_paper
 from analysis.paper.reproduction import SOURCE, CellPlan, Source, load_reproduction, read_reproduction
 from analysis.paper.tables import MadeTable, Records, make_table, verdict

@@ -9,7 +9,8 @@ import pytest
 from synthetic_runs import answers, empty_update, step, update, write_realistic_run, write_run
 
 from analysis import measures
-from analysis.make_tables import interval_sentences, main
+from analysis.experiment import interval_sentences
+from analysis.make_tables import main
 from analysis.records import RunGroup, complete_groups, load_runs
 from analysis.tables import NO_VALUE, Table, latex, narrowest, number, percent
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from analysis.theory import __main__ as theory_page
 from analysis.theory import claims as theory_claims
 from analysis.theory import page as theory
 from analysis.theory.records import (
@@ -322,16 +323,16 @@ def test_the_same_settings_give_the_same_lines(tiny: Path, tmp_path: Path) -> No
 
 def test_a_page_is_filled_and_checked(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page, arguments = project / "docs" / "results" / "theory.md", ["--project", str(project)]
-    assert theory.main([*arguments, "--check"]) == 1
-    assert theory.main(arguments) == 0
-    assert theory.main([*arguments, "--check"]) == 0
+    assert theory_page.main([*arguments, "--check"]) == 1
+    assert theory_page.main(arguments) == 0
+    assert theory_page.main([*arguments, "--check"]) == 0
     assert (project / "results" / "figures" / "theory_2.pdf").exists()
     text = page.read_text()
     page.write_text(text.replace("| 2 | 16 |", "| 2 | 17 |").replace("| 16 ", "| 17 "))
     assert page.read_text() != text
     (project / "docs" / "results" / "theory_3.png").unlink()
     capsys.readouterr()
-    assert theory.main([*arguments, "--check"]) == 1
+    assert theory_page.main([*arguments, "--check"]) == 1
     assert [line.partition(" is not")[0] for line in capsys.readouterr().err.splitlines()] == [
         str(page),
         str(project / "docs" / "results" / "theory_3.png"),
@@ -347,7 +348,7 @@ def test_few_returns_decide_nothing(tiny: Path) -> None:
 
 
 def test_the_committed_page_is_what_the_committed_records_give() -> None:
-    assert theory.main(["--check"]) == 0
+    assert theory_page.main(["--check"]) == 0
 
 
 # wrong input
@@ -365,7 +366,7 @@ def test_missing_and_unfinished_records_name_their_command(project: Path, capsys
     with pytest.raises(Missing, match=r"theorem_2\.jsonl was not finished: python experiments/theory\.py 2 makes it"):
         load(results, 2)
     (results / "theorem_2.jsonl").unlink()
-    assert theory.main(["--project", str(project)]) == 1
+    assert theory_page.main(["--project", str(project)]) == 1
     assert "theorem_2.json does not exist: python experiments/theory.py 2 makes it." in capsys.readouterr().err
     found = {v.claim: v.verdict for v in theory.verdicts(results)}
     assert found["theorem_2a_factor"] == "not run"
@@ -416,4 +417,4 @@ def test_other_manifests_are_refused(project: Path, change: dict[str, int], mess
 def test_a_block_that_cannot_be_is_refused(project: Path, page: str, message: str) -> None:
     (project / "docs" / "results" / "theory.md").write_text(page)
     with pytest.raises(DataError, match=message):
-        theory.filled(project / "docs" / "results" / "theory.md", project / "results" / "theory")
+        theory.filled(project)

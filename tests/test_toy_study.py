@@ -11,8 +11,9 @@ from synthetic_runs import answers, write_run
 from whole_runs import SMALL
 
 from analysis.records import load_run
+from analysis.toy_study.plan import PARTS, STUDY, Study
 from experiments.maintenance.pack import pack
-from experiments.toy_study import PARTS, STUDY, Study, missing, train_part
+from experiments.toy_study import missing, train_part
 from rtpo.errors import ConfigError, DataError
 from rtpo.run.records import LINE_FILES
 from rtpo.run.run import StopRequest

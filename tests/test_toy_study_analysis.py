@@ -14,13 +14,15 @@ from analysis import measures
 from analysis.claims.toy import CLAIMS, MEASURES, Claim, Finding, claims_table, finding, outcome, verdict, verdict_lines
 from analysis.intervals import Interval
 from analysis.labels import TITLES, styles
+from analysis.pages import __main__ as pages
 from analysis.pages import blocks as readme
 from analysis.records import RunGroup, load_runs, over_warm_starts
 from analysis.tables import NO_VALUE, NOT_RUN, Table
+from analysis.toy_study import __main__ as toy_study_command
 from analysis.toy_study import figures as toy_figures
 from analysis.toy_study import page as toy_study
+from analysis.toy_study.plan import Study
 from analysis.toy_study.records import TRAINED, StudyRecords, load_study, missing_lines
-from experiments.toy_study import Study
 from rtpo.errors import DataError
 
 PLAN: dict[str, Any] = {
@@ -157,7 +159,7 @@ def test_nothing_has_been_run(file: Path, results: Path, tmp_path: Path, capsys:
     assert toy_study.page(records, {}) == f"{NOT_RUN}\n"
     assert toy_study.tables(records) == []
     made = ["--results", str(results), "--study", str(file), "--output", str(tmp_path / "made")]
-    assert toy_study.main(made) == toy_study.main([*made, "--check"]) == 0
+    assert toy_study_command.main(made) == toy_study_command.main([*made, "--check"]) == 0
     assert "not run: core, toy_math: none of 4 runs" in capsys.readouterr().out
     assert [path for path in (tmp_path / "made").rglob("*") if path.is_file()] == []
     assert {row[-1] for row in claims_table(records, toy_study.TASKS).rows} == {NOT_RUN, NO_VALUE}
@@ -355,7 +357,7 @@ def test_files_are_made_and_made_alike(
     made = []
     for output in (tmp_path / "first", tmp_path / "second"):
         command = ["--results", str(results), "--study", str(file), "--output", str(output)]
-        assert toy_study.main(command) == toy_study.main([*command, "--check"]) == 0
+        assert toy_study_command.main(command) == toy_study_command.main([*command, "--check"]) == 0
         made.append({path.relative_to(output): path.read_bytes() for path in sorted(output.rglob("*.*"))})
     assert made[0] == made[1]
     names = {f"figures/toy_study_{name}.{suffix}" for name in toy_figures.FIGURES for suffix in ("png", "pdf")}
@@ -388,13 +390,13 @@ def test_the_page_and_its_figures_are_checked(tmp_path: Path, capsys: pytest.Cap
     )
     (tmp_path / "README.md").write_text("")
     check, write = ["--check", "--project", str(tmp_path)], ["--project", str(tmp_path)]
-    assert readme.main(write) == readme.main(check) == 0
+    assert pages.main(write) == pages.main(check) == 0
     assert page.read_text().endswith("<!-- generated:toy_study -->\nnot run\n<!-- end -->\n")
     assert "| `budget.rollouts` | `4096` |" in page.read_text()
     write_core(tmp_path / readme.STUDY_RESULTS)
-    assert readme.main(check) == 1
+    assert pages.main(check) == 1
     assert "docs/results/toy_study_success.png is not what the records give" in capsys.readouterr().err
-    assert readme.main(write) == readme.main(check) == 0
+    assert pages.main(write) == pages.main(check) == 0
     assert "](toy_study_success.png)" in page.read_text()
     assert {path.name for path in page.parent.glob("*.png")} == {
         f"toy_study_{name}.png" for name in toy_figures.FIGURES

@@ -12,13 +12,13 @@ import numpy as np
 
 from analysis.claims.rule import BESIDE, OURS, Part, equality, order
 from analysis.claims.toy import CONTRADICTED, SUPPORTED, UNDECIDED
-from analysis.estimates import Estimate, combined
 from analysis.intervals import Interval
 from analysis.paper import formulas
+from analysis.paper.estimates import Estimate, combined, evaluate
 from analysis.paper.numbers import Comparison, Paper, PaperTable, Side, load_paper
 from analysis.paper.reproduction import CellPlan, Reproduction, load_reproduction
 from analysis.paper.slips import ARITHMETIC, EXPECTATION, READING, recomputed
-from analysis.paper.tables import NOT_MEASURED, Made, Missing, Outcome, Records, commands, make_table
+from analysis.paper.tables import NOT_MEASURED, Made, Missing, Outcome, Records, make_table
 from analysis.records import RunGroup
 from analysis.tables import NOT_RUN, ONE_SEED, number
 from analysis.theory.page import Verdict, verdicts
@@ -95,10 +95,9 @@ class Evidence:
 
     def launch(self, tables: Sequence[str]) -> str:
         """What makes the runs of tables at the paper's scale."""
-        plans = [self.reproduction.tables[key] for key in tables]
-        profile = self.reproduction.profile
-        told = dict.fromkeys(commands(plan, profile, self.reproduction).removesuffix(".") for plan in plans)
-        return "; ".join(told)
+        plans, profile = [self.reproduction.tables[key] for key in tables], self.reproduction.profile
+        told = (self.reproduction.commands(plan.experiments, profile).removesuffix(".") for plan in plans)
+        return "; ".join(dict.fromkeys(told))
 
     def study_command(self, labels: Sequence[str]) -> str:
         """What makes the toy study's runs of some configurations."""
@@ -190,7 +189,7 @@ def same(evidence: Evidence, claim: Same) -> list[Part]:
         assert isinstance(found, Estimate)
         return found
 
-    found = formulas.estimate(claim.formula, value_of)
+    found = evaluate(claim.formula, value_of)
     closed, slack, interval = claim.closed(evidence.paper), claim.slack(evidence.paper), _interval(found)
     unit = cells[names[0], claim.column][0].unit if claim.formula in names else "ratio"
     shown = f"{_shown(interval, 2, unit, found)}, claimed {number(closed, 2)} with slack {number(slack, 2)}"

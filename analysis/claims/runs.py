@@ -10,7 +10,7 @@ from analysis.claims.evidence import TASKS, Evidence, many
 from analysis.claims.rule import OURS, Part, equality, order
 from analysis.claims.toy import MEASURES, PAPER, Claim, finding
 from analysis.intervals import Interval
-from analysis.labels import styles
+from analysis.labels import title_of
 from analysis.records import Run, RunGroup, read_lines
 from analysis.tables import NOT_RUN, number, percent
 from rtpo.harness.diagnostics import EXECUTED
@@ -132,7 +132,7 @@ def study_pair(
             found = finding(evidence.study, task, Claim("", PAPER, first, second, measure))
             if found is None:
                 continue
-            what = turned or f"{_name(first)} less {_name(second)}, {MEASURES[measure][0]}"
+            what = turned or f"{title_of(first)} less {title_of(second)}, {MEASURES[measure][0]}"
             what = f"{title}, {what}"
             if found.outcome == NOT_RUN:
                 made.append(Part(what, "", NOT_RUN, aside))
@@ -152,10 +152,6 @@ def _places(evidence: Evidence, task: str, *labels: str) -> str:
     planned = [{(one.experiment, one.seed) for one in evidence.study.places(task, label)} for label in labels]
     starts, seeds = ({place[i] for place in planned[0] & planned[1]} for i in (0, 1))
     return f"{many(len(seeds), 'seed')} × {many(len(starts), 'warm start')}"
-
-
-def _name(label: str) -> str:
-    return styles([label])[label].title
 
 
 def _negative(found: Interval | None) -> Interval | None:

@@ -5,10 +5,12 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from analysis.evaluation import PATHS
 from analysis.figures.curves import FIFTHS
 from analysis.figures.paper_figures import FIGURES, SCHEMATIC, PaperFigure, select
 from analysis.figures.shared import Rows
-from analysis.figures.sources import EXPERIMENTS, PAPER, PATHS, STUDY_NAME, Row, Source, sources
+from analysis.figures.sources import EXPERIMENTS, PAPER, STUDY_NAME, Row, Source, sources
+from analysis.pages.markdown import ruled
 from analysis.plots import METADATA, Files, drawn_from, png_from, records_checksum, save
 from analysis.tables import NOT_RUN
 
@@ -137,7 +139,7 @@ def page(found: Sequence[Drawing]) -> str:
             *(_section(name, [drawing for drawing in found if drawing.name == name]) for name in FIGURES),
             "## Not regenerated\n",
             "These figures of the paper show no measurement.\n",
-            _table(
+            ruled(
                 ("Figure", "What it shows", "Here"),
                 [(f"`{key}`", what, here) for key, (what, here) in SCHEMATIC.items()],
             ),
@@ -165,12 +167,12 @@ def _rule(found: Sequence[Drawing]) -> str:
 
 def _overview(found: Sequence[Drawing]) -> str:
     names = list(dict.fromkeys(drawing.source.name for drawing in found))
-    rows = []
+    lines = []
     for name, figure in FIGURES.items():
         drawn = {drawing.source.name: drawing for drawing in found if drawing.name == name}
         states = [_state(drawn[source]) for source in names]
-        rows.append((f"[{name}](#{_anchor(figure)})", figure.stands_for, *states))
-    return _table(("Figure", "In the paper", *(f"`{name}`" for name in names)), rows)
+        lines.append((f"[{name}](#{_anchor(figure)})", figure.stands_for, *states))
+    return ruled(("Figure", "In the paper", *(f"`{name}`" for name in names)), lines)
 
 
 def _state(drawing: Drawing) -> str:
@@ -197,7 +199,3 @@ def _section(name: str, found: Sequence[Drawing]) -> str:
 
 def _runs(row: Row) -> str:
     return ", ".join(f"`{group.label}` ({len(group.runs)})" for group in row.groups)
-
-
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    return "".join(f"| {' | '.join(line)} |\n" for line in (header, ["---"] * len(header), *rows))

@@ -16,10 +16,9 @@ from hydra import compose, initialize_config_dir
 from analysis.evaluation import PATHS, first_paths, graded
 from analysis.figures.curves import FIFTHS
 from analysis.labels import Style, styles
-from analysis.paper.launching import commands
 from analysis.paper.reproduction import load_reproduction
 from analysis.records import Run, RunGroup, by_label, load_run
-from experiments.toy_study import STUDY
+from analysis.toy_study.plan import STUDY
 from rtpo.errors import DataError
 from rtpo.run import archives
 from rtpo.run.config import PROJECT
@@ -118,9 +117,7 @@ class Source:
 
     def commands(self, missing: Sequence[str]) -> str:
         """What makes the runs that the source lacks, of these of EXPERIMENTS."""
-        reproduction = load_reproduction()
-        names = (EXPERIMENTS[experiment][0] for experiment in missing)
-        return commands(names, self.profile, reproduction.launchers, reproduction.profile)
+        return load_reproduction().commands((EXPERIMENTS[experiment][0] for experiment in missing), self.profile)
 
     def _runs(self, folder: Path, task: str, label: str) -> list[Run]:
         """The complete ones, by seed; each is read once."""

@@ -1,28 +1,22 @@
-"""Draw the figures of docs/ and fill the generated blocks of README.md and docs/: python -m analysis.pages [--check]
-
-All from records. A block stands between `<!-- generated:NAME -->` and `<!-- end -->`, each alone on its line.
-"""
+"""The generated blocks of README.md and docs/, and the figures that stand in them, from records."""
 
 import json
 import os
 import re
-import sys
-from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import lru_cache, partial
 from pathlib import Path
 from statistics import median
 from typing import Any
-
-from rtpo.run.command import Parser, command, folder
 
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from analysis import since
-from analysis.make_figures import save_figure
-from analysis.make_tables import make_tables
-from analysis.pages import settings
-from analysis.plots import drawn_from, png_from, records_checksum
+from analysis.experiment import run_table, training_figure
+from analysis.pages import markdown, settings
+from analysis.pages.markdown import ruled
+from analysis.plots import drawn_from, png_from, records_checksum, save
 from analysis.records import Run, complete_groups, load_runs
 from analysis.tables import NOT_RUN, narrowest, number
 from analysis.toy_study import figures as toy_figures
@@ -60,16 +54,14 @@ PAPER = {
     "evaluation.samples": "not applicable",
 }
 """what the paper states for math, beside the toy tasks' settings"""
-_BLOCK = re.compile(r"^<!-- generated:(\S+) -->\n(?:(?!<!-- generated:).*\n)*?<!-- end -->$", re.MULTILINE)
-_MARKER = re.compile(r"^<!-- (?:generated:\S+|end) -->$", re.MULTILINE)
 
 
 def quickstart(project: Path, page: Path) -> str:
     """How the committed reference runs were made, and their tables."""
     if not _manifests(project):
         return f"{NOT_RUN}\n"
-    tables = [narrowest(table) for table in make_tables(project / "results", EXPERIMENT)]
-    return "\n".join([_how_made(load_runs(project / "results", EXPERIMENT)), *tables])
+    results = project / "results"
+    return f"{_how_made(load_runs(results, EXPERIMENT))}\n{narrowest(run_table(results, EXPERIMENT))}"
 
 
 def front(project: Path, page: Path) -> str:
@@ -77,11 +69,11 @@ def front(project: Path, page: Path) -> str:
     if not _manifests(project):
         return f"{NOT_RUN}\n"
     runs = load_runs(project / "results", EXPERIMENT)
-    (table,) = make_tables(project / "results", EXPERIMENT)
+    table = run_table(project / "results", EXPERIMENT)
     columns = [table.header.index(title) for title in FRONT]
     seeds = sorted({run.manifest["seed"] for run in runs})
     questions = sorted({row[table.header.index("Questions × samples")] for row in table.rows})
-    return _table(FRONT, [[row[column] for column in columns] for row in table.rows]) + (
+    return ruled(FRONT, [[row[column] for column in columns] for row in table.rows]) + (
         f"\nToy scale, not the paper's results. {len(runs)} runs, seeds {', '.join(map(str, seeds))}, at equal budgets "
         f"of rollouts. Success on held-out problems in percent, questions × samples {' or '.join(questions)}: sampled "
         "at temperature 1, or greedy. Brackets: 95 % intervals over questions and seeds. Ratio: training over rollout "
@@ -125,7 +117,7 @@ def bench(project: Path, page: Path) -> str:
     rows = [
         (
             case["part"],
-            case["name"].replace("|", r"\|"),
+            case["name"],
             f"{case['value']:.3g} {case['unit']}",
             *_verdict(case),
             f"{case['load_before']:.1f}",
@@ -134,7 +126,7 @@ def bench(project: Path, page: Path) -> str:
         for record in records
         for case in record["cases"]
     ]
-    return _table(("Part", "What", "Measured", "Limit", "Verdict", "Load average", "Machine"), rows) + "".join(
+    return ruled(("Part", "What", "Measured", "Limit", "Verdict", "Load average", "Machine"), rows) + "".join(
         f"\nPart {', '.join(sorted({case['part'] for case in record['cases']}))}: medians of at most "
         f"{record['repeats']} timings; started {record['started']}, at commit {record['commit'][:12]}"
         f"{' (changed)' if record['dirty'] else ''}.\n"
@@ -153,7 +145,7 @@ def _verdict(case: Mapping[str, Any]) -> tuple[str, str]:
 def warm_start(project: Path, page: Path) -> str:
     """What the shipped toy models are and how well they do before training."""
     columns = [_warm_start(project / "rtpo" / "toy" / name) for name in ("warm_start_math", "warm_start_knowledge")]
-    return _table(
+    return ruled(
         ("What", "Toy math", "Toy knowledge"), [(what, *(column[what] for column in columns)) for what in columns[0]]
     )
 
@@ -184,7 +176,7 @@ def toy_settings(project: Path, page: Path) -> str:
     """What a run with the defaults uses on each toy task, beside what the paper states for math."""
     with initialize_config_dir(str(project / "configs"), version_base=None):
         runs = [compose("train", [f"task={task}"]) for task in ("toy_math", "toy_knowledge")]
-    return _table(
+    return ruled(
         ("Field", "Toy math", "Toy knowledge", "Paper (math)"),
         [(f"`{path}`", *(f"`{OmegaConf.select(run, path)}`" for run in runs), paper) for path, paper in PAPER.items()],
     )
@@ -196,7 +188,7 @@ def versions(project: Path, page: Path) -> str:
     python = [_found(project, "pyproject.toml", r'requires-python = "(.*)"')]
     python.append(_found(project, "environment.yml", r"- python=(\S+)"))
     rows = [("Python", *python), *((name, *(pins.get(name, "not listed") for pins in sets)) for name in PACKAGES)]
-    return _table(("Package", "CPU (`requirements/cpu.txt`)", "GPU (`requirements/gpu.txt`)"), rows)
+    return ruled(("Package", "CPU (`requirements/cpu.txt`)", "GPU (`requirements/gpu.txt`)"), rows)
 
 
 def methods(project: Path, page: Path) -> str:
@@ -208,7 +200,7 @@ def methods(project: Path, page: Path) -> str:
         texts = (method.plan, method.credit, method.schedule, method.contexts, method.loss, method.trained)
         rows.append((shown, *texts))
     header = ("Algorithm", "Rollout plan", "Credit", "Update schedule", "Training contexts", "Loss", "What is trained")
-    return _table(header, rows)
+    return ruled(header, rows)
 
 
 def fields(project: Path, page: Path) -> str:
@@ -222,7 +214,7 @@ def new_method(project: Path, page: Path) -> str:
         (f"`{path}`", str(len((project / path).read_text(encoding="utf-8").splitlines())))
         for path in ("baselines/gspo.py", "configs/algorithm/gspo.yaml")
     ]
-    return _table(("File", "Lines"), [*rows, ("Total", str(sum(int(lines) for _, lines in rows)))])
+    return ruled(("File", "Lines"), [*rows, ("Total", str(sum(int(lines) for _, lines in rows)))])
 
 
 def _study(project: Path) -> StudyRecords:
@@ -308,22 +300,10 @@ BLOCKS: dict[str, Callable[[Path, Path], str]] = {
 """name to text, given the project's folder and the page"""
 
 
-def filled(project: Path, page: Path, only: str | None = None) -> str:
-    """A page's text with every block as the records have it, or `only` the blocks of one name. Raises DataError for a
+def filled(project: Path, page: Path, only: Collection[str] = ()) -> str:
+    """A page's text with every block as the records have it, or `only` those of some names. Raises DataError for a
     block that is unknown or open."""
-
-    def fill(match: re.Match[str]) -> str:
-        name = match[1]
-        if name not in BLOCKS:
-            raise DataError(f"{page} has a block {name!r}: no such block; there are {', '.join(BLOCKS)}.")
-        if only not in (None, name):
-            return match[0]
-        return f"<!-- generated:{name} -->\n{BLOCKS[name](project, page)}<!-- end -->"
-
-    text = page.read_text(encoding="utf-8")
-    if len(_MARKER.findall(text)) != 2 * len(_BLOCK.findall(text)):
-        raise DataError(f"{page}: a generated block is not closed by its own <!-- end -->, or not opened.")
-    return _BLOCK.sub(fill, text)
+    return markdown.filled(page, {name: partial(block, project, page) for name, block in BLOCKS.items()}, only=only)
 
 
 def draw(project: Path) -> list[Path]:
@@ -334,7 +314,8 @@ def draw(project: Path) -> list[Path]:
         if manifests
     }
     if FIGURE in files:
-        save_figure(complete_groups(project / "results", EXPERIMENT), files[FIGURE])
+        groups = complete_groups(project / "results", EXPERIMENT)
+        save(lambda: training_figure(groups), files[FIGURE])
     named = {name: files[path] for name, path in STUDY_FIGURES.items() if path in files}
     if named:
         records = _study(project)
@@ -355,28 +336,13 @@ def pages(project: Path) -> list[Path]:
     return [project / "README.md", *sorted((project / "docs").rglob("*.md"))]
 
 
-@command
-def main(arguments: list[str] | None = None) -> int:
-    """Run the command; returns its exit status."""
-    parser = Parser(__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing; fail when a page or the figure is stale")
-    parser.add_argument("--project", type=folder, default=str(PROJECT), help="folder of README.md, docs/ and results/")
-    given = parser.parse_args(arguments)
-    texts = {page: filled(given.project, page) for page in pages(given.project)}
-    drawn = [] if given.check else draw(given.project)
-    stale = [page for page, text in texts.items() if page.read_text(encoding="utf-8") != text]
-    if given.check:
-        for figure, manifests in _figures(given.project).items():
-            if drawn_from(given.project / figure) != records_checksum(manifests):
-                stale.append(given.project / figure)
-        for path in stale:
-            print(f"{path} is not what the records give: python -m analysis.pages", file=sys.stderr)
-        return 1 if stale else 0
-    for page in stale:
-        page.write_text(texts[page], encoding="utf-8")
-    for path in [*stale, *drawn]:
-        print(path)
-    return 0
+def stale_figures(project: Path) -> list[Path]:
+    """Those of docs/ that are not drawn from the present records."""
+    return [
+        project / path
+        for path, manifests in _figures(project).items()
+        if drawn_from(project / path) != records_checksum(manifests)
+    ]
 
 
 def _link(path: Path, page: Path) -> str:
@@ -387,12 +353,8 @@ def _manifests(project: Path) -> list[Path]:
     return archives.find(project / "results" / EXPERIMENT, "*/manifest.json")
 
 
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    return "".join(f"| {' | '.join(line)} |\n" for line in (header, ["---"] * len(header), *rows))
-
-
 def _with_header(lines: Sequence[Sequence[str]]) -> str:
-    return _table(lines[0], lines[1:])
+    return ruled(lines[0], lines[1:])
 
 
 def _read_json(path: Path) -> Any:

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import isnan
 
-from analysis.estimates import Cells, Estimate, estimate, improvement, interquartile_mean, p_value
 from analysis.intervals import fisher, holm, newcombe, wilson
-from analysis.labels import styles
+from analysis.labels import title_of
+from analysis.paper.estimates import Cells, Estimate, estimate, improvement, interquartile_mean, p_value
 from analysis.paper.numbers import Paper, PaperTable
 from analysis.paper.reproduction import Methods, Printed, Source
 from analysis.paper.tables import TOY, TOY_RATE, Records
@@ -144,7 +144,7 @@ def methods_table(records: Records, methods: Methods) -> Table | None:
     without any."""
     rows: list[tuple[str, ...]] = []
     ungraded = 0
-    one_title = _title(methods.one)
+    one_title = title_of(methods.one)
     for other in methods.others:
         pairs = {name: pair for name, pair in _pairs(records, methods, other).items() if pair is not None}
         if not pairs:
@@ -158,7 +158,7 @@ def methods_table(records: Records, methods: Methods) -> Table | None:
             shown = _interval(difference, 1, sign=True)
             count = f"{sum(difference.units.values()):,}"
             p_shown = (_p(p_values[name]), _p(adjusted.get(name, float("nan"))))
-            rows.append((_title(other), name, "difference, points", *shown, str(difference.seeds), count, *p_shown))
+            rows.append((title_of(other), name, "difference, points", *shown, str(difference.seeds), count, *p_shown))
         ones, twos = [pair[0] for pair in pairs.values()], [pair[1] for pair in pairs.values()]
         over = (
             ("probability of improvement", improvement(ones, twos), 3, False),
@@ -168,7 +168,7 @@ def methods_table(records: Records, methods: Methods) -> Table | None:
         for what, found, digits, sign in over:
             count = f"{sum(found.units.values()):,}"
             shown = _interval(found, digits, sign)
-            rows.append((_title(other), "all of them", what, *shown, str(found.seeds), count, NO_VALUE, NO_VALUE))
+            rows.append((title_of(other), "all of them", what, *shown, str(found.seeds), count, NO_VALUE, NO_VALUE))
     if not rows:
         return None
     notes = [
@@ -211,10 +211,6 @@ def _pairs(records: Records, methods: Methods, other: str) -> dict[str, tuple[Ce
 def _cells(records: Records, source: Source) -> Cells | None:
     found = records.cells(source)
     return found if isinstance(found, Cells) else None
-
-
-def _title(label: str) -> str:
-    return styles([label])[label].title
 
 
 def _interval(found: Estimate, digits: int, sign: bool) -> tuple[str, str]:

@@ -1,12 +1,11 @@
-"""Arithmetic as a text: + - * /, integers, names and functions, of whatever kind of number its reader has."""
+"""Arithmetic as a text: + - * /, whole numbers, names such as row.column, and functions."""
 
 import ast
 import operator
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from functools import cache
 from typing import Any, TypeVar
 
-from analysis.estimates import Estimate, combined, exact, mean
 from rtpo.errors import DataError
 
 T = TypeVar("T")
@@ -16,47 +15,38 @@ OPERATORS: Mapping[type, Callable[[Any, Any], Any]] = {
     ast.Mult: operator.mul,
     ast.Div: operator.truediv,
 }
-ESTIMATES: Mapping[str, Callable[..., Estimate]] = {
-    "mean": mean,
-    "total": lambda *parts: combined(lambda *values: sum(values[1:], values[0]), *dict.fromkeys(parts)),
-    "relative": lambda new, old: combined(lambda one, other: 100 * (one / other - 1), new, old),
-}
-"""mean, total: of the different ones. relative: in %"""
 
 
 def evaluate(
     formula: str,
     value_of: Callable[[str], T],
+    whole: Callable[[int], T],
     functions: Mapping[str, Callable[..., T]],
-    number: Callable[[int], T],
-    of_names: Mapping[str, Callable[[str], T]] = MappingProxyType({}),
+    of_names: Mapping[str, Callable[[str], T]] | None = None,
 ) -> T:
-    """The formula with `value_of` for its names, `number` for its integers, and these functions; those `of_names` take
-    a name as it stands. Raises DataError for a text that is no formula, or has other parts."""
+    """The formula with `value_of` for its names and `whole` for its numbers. of_names: functions of a name, not of its
+    value. Raises DataError for a text that is none, or has other parts."""
+    named = of_names or {}
 
-    def of(node: ast.expr) -> T:
+    def value(node: ast.expr) -> T:
         match node:
-            case ast.Constant(value=int(given)):
-                return number(given)
+            case ast.Constant(value=int(number)):
+                return whole(number)
             case ast.Name() | ast.Attribute():
                 return value_of(ast.unparse(node))
             case ast.UnaryOp(op=ast.USub(), operand=operand):
-                return OPERATORS[ast.Sub](number(0), of(operand))
+                negative: T = operator.sub(whole(0), value(operand))
+                return negative
             case ast.BinOp(left=left, op=op, right=right) if type(op) in OPERATORS:
-                return OPERATORS[type(op)](of(left), of(right))
-            case ast.Call(func=ast.Name(id=name), args=[ast.Name() as argument]) if name in of_names:
-                return of_names[name](argument.id)
+                result: T = OPERATORS[type(op)](value(left), value(right))
+                return result
+            case ast.Call(func=ast.Name(id=name), args=[ast.Name(id=of)]) if name in named:
+                return named[name](of)
             case ast.Call(func=ast.Name(id=name), args=arguments) if name in functions:
-                return functions[name](*map(of, arguments))
-        known = ", ".join((*functions, *of_names))
-        raise DataError(f"A formula has {ast.unparse(node)!r}: only + - * / and {known}.")
+                return functions[name](*map(value, arguments))
+        raise DataError(f"A formula has {ast.unparse(node)!r}: only + - * / and {', '.join([*functions, *named])}.")
 
-    return of(_parsed(formula))
-
-
-def estimate(formula: str, value_of: Callable[[str], Estimate]) -> Estimate:
-    """A formula of estimates."""
-    return evaluate(formula, value_of, ESTIMATES, exact)
+    return value(_parsed(formula))
 
 
 def names(formula: str) -> list[str]:
@@ -72,6 +62,7 @@ def names(formula: str) -> list[str]:
     return list(dict.fromkeys(found))
 
 
+@cache
 def _parsed(formula: str) -> ast.expr:
     try:
         return ast.parse(formula, mode="eval").body

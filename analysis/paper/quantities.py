@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from analysis.estimates import Cells
 from analysis.evaluation import Sample, graded, pass_at_k, pass_hat_k
 from analysis.measures import training_seconds
+from analysis.paper.estimates import Cells
 from analysis.records import Run
 from rtpo.errors import DataError
 

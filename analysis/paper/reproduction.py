@@ -4,7 +4,7 @@ The head of reproduction.yaml says how it is written.
 """
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from fnmatch import fnmatchcase
 from functools import cache
@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import yaml
 
-from analysis.labels import styles
+from analysis.labels import title_of
 from analysis.paper.numbers import Line, Paper, PaperTable, Value, load_paper
 from analysis.paper.quantities import QUANTITIES, RUN_QUANTITIES
 from rtpo.errors import DataError
@@ -114,6 +114,19 @@ class Reproduction:
     tables: Mapping[str, TablePlan]
     comparisons: Mapping[str, Methods]
     printed: tuple[Printed, ...]
+
+    def commands(self, experiments: Iterable[str], profile: str) -> str:
+        """What makes the runs of experiments and their evaluations, with SLURM or without, in Markdown."""
+        names = list(dict.fromkeys(experiments))
+        chosen = "" if profile == self.profile else f"PROFILE={profile} "
+        submitted = dict.fromkeys(
+            f"`{chosen}sbatch slurm/{self.launchers[name]}.sh`"
+            if name in self.launchers
+            else f"`python experiments/launch.py submit {name} profile={profile}`"
+            for name in names
+        )
+        here = (f"`python experiments/launch.py run {name} profile={profile}`" for name in names)
+        return f"{' and '.join(submitted)}, or without SLURM {' and '.join(here)}."
 
 
 @cache
@@ -284,7 +297,7 @@ def _title(lines: Mapping[str, Line], key: str, given: Spec | None, source: Sour
     if key in lines:
         return lines[key].title
     label = str(source.label)
-    return ((given or {}).get("title") or styles([label])[label].title) + MARK
+    return ((given or {}).get("title") or title_of(label)) + MARK
 
 
 def _sentence(says: str) -> str:

@@ -7,13 +7,10 @@ it, an integer for itself. A printed number agrees when some inputs give a numbe
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 from analysis.paper import formulas
+from analysis.paper.numbers import Comparison, Paper, PaperTable, Stated, Value
 from rtpo.errors import DataError
-
-if TYPE_CHECKING:
-    from analysis.paper.numbers import Comparison, Paper, PaperTable, Stated, Value
 
 ARITHMETIC, READING, ORDER, EXPECTATION = "arithmetic", "reading", "order", "expectation"
 KINDS = {
@@ -68,13 +65,13 @@ Slip = Recomputed
 class _Scope:
     """Where a formula stands: at a cell of `table`. Its names are rows of the column, or without `by_row` columns."""
 
-    paper: "Paper"
-    table: "PaperTable | None" = None
+    paper: Paper
+    table: PaperTable | None = None
     row: str = ""
     column: str = ""
     by_row: bool = False
 
-    def value(self, name: str) -> "Value":
+    def value(self, name: str) -> Value:
         """What a name of a formula stands for. Raises DataError for one that the paper does not give."""
         parts = [{"ROW": self.row, "COLUMN": self.column}.get(part, part) for part in name.split(".")]
         value: Value | None
@@ -95,8 +92,12 @@ class _Scope:
             )
         return value
 
+    def deviation(self, name: str) -> Fraction:
+        """The standard deviation that is printed with a number; 0 without one."""
+        return self.value(name).deviation or Fraction(0)
 
-def recomputed(paper: "Paper") -> list[Recomputed]:
+
+def recomputed(paper: Paper) -> list[Recomputed]:
     """Everything of the paper that can be recomputed, in its order. Raises DataError for a formula that cannot be."""
     found: list[Recomputed] = []
     for table in paper.tables.values():
@@ -108,12 +109,12 @@ def recomputed(paper: "Paper") -> list[Recomputed]:
     return found
 
 
-def slips(paper: "Paper") -> list[Slip]:
+def slips(paper: Paper) -> list[Slip]:
     """What does not agree, in the paper's order. Raises DataError as `recomputed` does."""
     return [each for each in recomputed(paper) if not each.agrees]
 
 
-def _cells(paper: "Paper", table: "PaperTable") -> Iterator[Recomputed]:
+def _cells(paper: Paper, table: PaperTable) -> Iterator[Recomputed]:
     for check in table.checks:
         by_row = check.side == "rows"
         for target in check.targets:
@@ -129,7 +130,7 @@ def _cells(paper: "Paper", table: "PaperTable") -> Iterator[Recomputed]:
                     yield _number(scope, value, check.formula, check.assuming, place, table.section, title)
 
 
-def _stated(paper: "Paper", stated: "Stated") -> Iterator[Recomputed]:
+def _stated(paper: Paper, stated: Stated) -> Iterator[Recomputed]:
     scope, place = _Scope(paper), f"stated.{stated.key}"
     if stated.formula is not None:
         yield _number(scope, stated.value, stated.formula, stated.assuming, place, stated.where, stated.says)
@@ -140,7 +141,7 @@ def _stated(paper: "Paper", stated: "Stated") -> Iterator[Recomputed]:
 
 
 def _number(
-    scope: _Scope, value: "Value", formula: str, assuming: str | None, place: str, where: str, says: str
+    scope: _Scope, value: Value, formula: str, assuming: str | None, place: str, where: str, says: str
 ) -> Recomputed:
     printed = value.exact
     if printed is None:
@@ -153,7 +154,7 @@ def _number(
     return Recomputed(kind, place, where, value.mean_printed, _like(middle, value.mean_printed), sentence, agrees)
 
 
-def _compared(paper: "Paper", comparison: "Comparison") -> Iterator[Recomputed]:
+def _compared(paper: Paper, comparison: Comparison) -> Iterator[Recomputed]:
     table = paper.table(comparison.table)
     for line in comparison.lines:
         title = table.lines(comparison.side)[line].title
@@ -181,11 +182,8 @@ def _range(formula: str, scope: _Scope) -> tuple[Fraction, Fraction, Fraction]:
     middle = {name: value.exact for name, value in values.items() if value.exact is not None}
     half = {name: _half_unit(value, integer=Fraction(0)) for name, value in values.items()} | {"this": Fraction(0)}
 
-    def deviation(name: str) -> Fraction:
-        return scope.value(name).deviation or Fraction(0)
-
     def at(inputs: Mapping[str, Fraction]) -> Fraction:
-        return formulas.evaluate(formula, inputs.__getitem__, FUNCTIONS, Fraction, {"deviation": deviation})
+        return formulas.evaluate(formula, inputs.__getitem__, Fraction, FUNCTIONS, {"deviation": scope.deviation})
 
     low, high = dict(middle), dict(middle)
     for name in middle:
@@ -195,7 +193,7 @@ def _range(formula: str, scope: _Scope) -> tuple[Fraction, Fraction, Fraction]:
     return at(middle), at(low), at(high)
 
 
-def _half_unit(value: "Value", integer: Fraction) -> Fraction:
+def _half_unit(value: Value, integer: Fraction) -> Fraction:
     """Half a unit of the last decimal; `integer` for one without decimals; 0 for a printed fraction."""
     if "/" in value.printed:
         return Fraction(0)

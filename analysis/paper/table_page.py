@@ -2,10 +2,10 @@
 
 import os
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from analysis.pages.markdown import changed, ruled, told_stale, write
 from analysis.paper.comparisons import methods_table, printed_sentence, printed_table
 from analysis.paper.numbers import load_paper
 from analysis.paper.reproduction import load_reproduction
@@ -18,11 +18,11 @@ from analysis.paper.tables import (
     UNDECIDED,
     VERDICTS,
     MadeTable,
+    Missing,
     Records,
-    commands,
     make_table,
 )
-from analysis.tables import Table, markdown
+from analysis.tables import FORMATS, Table, files_of, markdown
 from rtpo.errors import DataError
 from rtpo.run.config import PROJECT
 
@@ -83,15 +83,38 @@ def one_table(results: Path, name: str) -> Table:
     plan, profile = known[name]
     made = make_table(Records(results, profile), plan, reproduction)
     if not made.has_data:
-        raise DataError(f"The table {name} has no complete run: {commands(plan, profile, reproduction)}")
+        raise DataError(f"The table {name} has no complete run: {reproduction.commands(plan.experiments, profile)}")
     return made.table
+
+
+def save(made: MadeTables, output: Path, page: Path) -> int:
+    """Write all tables and the page, delete those that no record gives any more, and print the overview; 0."""
+    files, extra = _files(made, output, page)
+    write(files)
+    for path in extra:
+        path.unlink()
+        print(f"{path} is deleted: no record gives it any more")
+    print(overview(made, output, page))
+    print(f"{len(files)} files: {output} and {page}")
+    return 0
+
+
+def check(made: MadeTables, output: Path, page: Path, command: str) -> int:
+    """The exit status: 1 where a file is not what the records give."""
+    files, extra = _files(made, output, page)
+    return told_stale([*changed(files), *extra], command)
+
+
+def _files(made: MadeTables, output: Path, page: Path) -> tuple[dict[Path, str], list[Path]]:
+    """All files, and those of tables that there are no more."""
+    files = files_of(made.tables, output) | {page: text(made, output, page)}
+    return files, [path for path in sorted(output.glob("*.*")) if path not in files and path.suffix[1:] in FORMATS]
 
 
 def overview(made: MadeTables, output: Path, page: Path) -> str:
     """A line a table."""
-    lines: list[tuple[str, ...]] = [
-        ("Table", "Section", "What", "Cells", "Agree", "Undecided", "Higher or lower", "Not run", "Other")
-    ]
+    header = ("Table", "Section", "What", "Cells", "Agree", "Undecided", "Higher or lower", "Not run", "Other")
+    lines: list[tuple[str, ...]] = []
     for table in made.paper:
         counts = Counter(table.counts)
         differ = counts[HIGHER] + counts[LOWER] + counts[DIFFERS]
@@ -101,8 +124,8 @@ def overview(made: MadeTables, output: Path, page: Path) -> str:
         lines.append(
             (_link(table.key, output, page), plan.section, plan.gist, *map(str, (sum(counts.values()), *told, rest)))
         )
-    total = [str(sum(int(line[place]) for line in lines[1:])) for place in range(3, 9)]
-    return _rows([*lines, ("All", "", "", *total)])
+    total = [str(sum(int(line[place]) for line in lines)) for place in range(3, 9)]
+    return ruled(header, [*lines, ("All", "", "", *total)])
 
 
 def text(made: MadeTables, output: Path, page: Path) -> str:
@@ -118,7 +141,14 @@ def text(made: MadeTables, output: Path, page: Path) -> str:
         "Cells are those that the paper prints. The verdict of each is by one rule:\n",
         "".join(f"- **{verdict}**: {meaning}.\n" for verdict, meaning in VERDICTS.items()),
         "## What would run them\n",
-        _rows([("Table", "Command"), *((f"`{t.key}`", _command(t)) for t in made.paper if t.plan.experiments)]),
+        ruled(
+            ("Table", "Command"),
+            [
+                (f"`{table.key}`", reproduction.commands(table.plan.experiments, table.profile))
+                for table in made.paper
+                if table.plan.experiments
+            ],
+        ),
         "## Other profiles\n",
         "Other tasks or models stand in for the paper's here: these are no reproduction of its numbers, and have no "
         "verdict.\n",
@@ -132,19 +162,18 @@ def text(made: MadeTables, output: Path, page: Path) -> str:
     return "\n".join(parts)
 
 
-def _command(made: MadeTable) -> str:
-    return commands(made.plan, made.profile, load_reproduction())
-
-
 def _others(made: MadeTables, output: Path, page: Path) -> str:
     if not made.others:
         return "None has a complete run.\n"
-    lines: list[tuple[str, ...]] = [("Table", "Profile", "What", "Cells", "With a number")]
-    for table in made.others:
-        numbers = sum(not hasattr(cell.outcome, "kind") for cell in table.cells)
-        count = (str(len(table.cells)), str(numbers))
-        lines.append((_link(table.key, output, page), table.profile, table.plan.gist, *count))
-    return _rows(lines)
+    lines = [
+        (
+            _link(table.key, output, page),
+            *(table.profile, table.plan.gist, str(len(table.cells))),
+            str(sum(not isinstance(cell.outcome, Missing) for cell in table.cells)),
+        )
+        for table in made.others
+    ]
+    return ruled(("Table", "Profile", "What", "Cells", "With a number"), lines)
 
 
 def _link(name: str, output: Path, page: Path) -> str:
@@ -153,8 +182,3 @@ def _link(name: str, output: Path, page: Path) -> str:
 
 def _list(items: list[str]) -> str:
     return "".join(f"- {item}\n" for item in items) or "None: there is no complete run.\n"
-
-
-def _rows(lines: Sequence[tuple[str, ...]]) -> str:
-    ruled = [lines[0], ("---",) * len(lines[0]), *lines[1:]]
-    return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |\n" for line in ruled)

@@ -19,7 +19,6 @@ import yaml
 from hydra import compose, initialize_config_dir
 
 from analysis import since
-from analysis.estimates import Cells, Estimate, estimate, exact
 from analysis.evaluation import (
     Evaluation,
     Sample,
@@ -31,7 +30,8 @@ from analysis.evaluation import (
     load_evaluation,
     part,
 )
-from analysis.paper import formulas, launching
+from analysis.paper import formulas
+from analysis.paper.estimates import Cells, Estimate, estimate, evaluate, exact
 from analysis.paper.numbers import TEXT
 from analysis.paper.quantities import (
     QUANTITIES,
@@ -543,7 +543,7 @@ def _value(records: Records, by_key: Mapping[tuple[str, str], CellPlan], cell: C
         assert isinstance(found, Estimate)
         return found
 
-    return formulas.estimate(formula, value_of)
+    return evaluate(formula, value_of)
 
 
 def verdict(cell: CellPlan, outcome: Outcome, not_compared: str | None = None) -> str:
@@ -673,7 +673,7 @@ def _notes(plan: TablePlan, records: Records, reproduction: Reproduction, made: 
         whys = dict.fromkeys(one.not_compared for one in made if one.verdict == NOT_COMPARED)
         yield f"Not compared: {'; '.join(str(why) for why in whys)}."
     if any(isinstance(one.outcome, Missing) and one.outcome.kind == NOT_RUN for one in made):
-        yield f"Not run: {commands(plan, records.profile, reproduction)}"
+        yield f"Not run: {reproduction.commands(plan.experiments, records.profile)}"
     conditions = list(_conditions(plan, records))
     if left_out := [folder for condition in conditions for folder in condition.left_out]:
         yield f"Left out, because incomplete: {', '.join(left_out)}."
@@ -692,8 +692,3 @@ def _conditions(plan: TablePlan, records: Records) -> Iterator[Condition]:
         condition = records.condition(str(experiment), str(task))
         if condition is not None:
             yield condition
-
-
-def commands(plan: TablePlan, profile: str, reproduction: Reproduction) -> str:
-    """What makes a table's runs and their evaluations, with SLURM or without."""
-    return launching.commands(plan.experiments, profile, reproduction.launchers, reproduction.profile)

@@ -1,22 +1,17 @@
-"""Tables, figures and verdicts of the paper's theorems from results/theory: python -m analysis.theory [--check]
+"""Verdicts on the paper's theorems, and the blocks of docs/results/theory.md, which stand between
+`<!-- theory:NAME -->` and `<!-- theory end -->`."""
 
-Fills the blocks of docs/results/theory.md, which stand between `<!-- theory:NAME -->` and `<!-- theory end -->`, each
-alone on its line, and draws docs/results/theory_<n>.png and results/figures/theory_<n>.pdf.
-"""
-
-import re
-import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from rtpo.run.command import Parser, command, folder
-
-from analysis.plots import drawn_from
-from analysis.tables import NOT_RUN, Table, markdown, number
+from analysis import tables
+from analysis.pages import markdown
+from analysis.tables import NOT_RUN, Table, number
 from analysis.theory import claims
 from analysis.theory.claims import order_table, over_runs
-from analysis.theory.figures import FIGURES, draw
+from analysis.theory.figures import FIGURES
 from analysis.theory.records import (
     COMMAND,
     CONTRADICTED,
@@ -26,17 +21,14 @@ from analysis.theory.records import (
     Comparison,
     Missing,
     Part,
-    checksum,
     compare,
     equal,
     larger,
     load,
     reached,
 )
-from rtpo.errors import DataError
 
-PROJECT = Path(__file__).resolve().parents[2]
-AGAIN = "python -m analysis.theory"
+RESULTS, PAGE = Path("results", "theory"), Path("docs", "results", "theory.md")
 CONSISTENT = {SUPPORTED: "consistent with", CONTRADICTED: "not consistent with"}
 """Theorem 1 is about tabular Q-learning, not clipped policy gradients: no run of these can support or contradict it"""
 VARIANTS = {
@@ -45,8 +37,6 @@ VARIANTS = {
     "forward_fresh": "forward order, fresh continuations",
 }
 FAMILIES = {"lock": "locks", "layered": "layers"}
-_BLOCK = re.compile(r"^<!-- theory:(\S+) -->\n(?:(?!<!-- theory).*\n)*?<!-- theory end -->$", re.MULTILINE)
-_MARKER = re.compile(r"^<!-- theory(?::\S+| end) -->$", re.MULTILINE)
 
 
 class Verdict(NamedTuple):
@@ -243,7 +233,7 @@ CLAIMS = (
 
 
 def _shown(title: str, header: Sequence[str], rows: Sequence[Sequence[str]], *notes: str) -> str:
-    return markdown(Table("", tuple(header), tuple(tuple(row) for row in rows), title, notes))
+    return tables.markdown(Table("", tuple(header), tuple(tuple(row) for row in rows), title, notes))
 
 
 def verdicts_block(results: Path) -> str:
@@ -431,45 +421,13 @@ BLOCKS: dict[str, Callable[[Path], str]] = {
 """name to text, given the folder of the records"""
 
 
-def filled(page: Path, results: Path) -> str:
+def filled(project: Path) -> str:
     """The page's text with every block as the records have it. Raises DataError for a block that is unknown or open,
     and as `load` does."""
-
-    def fill(match: re.Match[str]) -> str:
-        name = match[1]
-        if name not in BLOCKS:
-            raise DataError(f"{page} has a block {name!r}: no such block; there are {', '.join(BLOCKS)}.")
-        return f"<!-- theory:{name} -->\n{BLOCKS[name](results)}<!-- theory end -->"
-
-    text = page.read_text(encoding="utf-8")
-    if len(_MARKER.findall(text)) != 2 * len(_BLOCK.findall(text)):
-        raise DataError(f"{page}: a block is not closed by its own <!-- theory end -->, or not opened.")
-    return _BLOCK.sub(fill, text)
-
-
-@command
-def main(arguments: list[str] | None = None) -> int:
-    """Run the command; returns its exit status."""
-    parser = Parser(__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing; fail when the page or a figure is stale")
-    parser.add_argument("--project", type=folder, default=str(PROJECT), help="folder of docs/ and results/")
-    given = parser.parse_args(arguments)
-    results, page = given.project / "results" / "theory", given.project / "docs" / "results" / "theory.md"
-    text = filled(page, results)
-    if given.check:
-        stale = [page] if page.read_text(encoding="utf-8") != text else []
-        for theorem in THEOREMS:
-            figure = page.with_name(f"theory_{theorem}.png")
-            stale += [figure] if drawn_from(figure) != checksum(results) else []
-        for path in stale:
-            print(f"{path} is not what the records give: {AGAIN}", file=sys.stderr)
-        return 1 if stale else 0
-    page.write_text(text, encoding="utf-8")
-    drawn = [
-        path for theorem in THEOREMS for path in draw(load(results, theorem), theorem, given.project, checksum(results))
-    ]
-    print(*(page, *drawn), sep="\n")
-    return 0
+    results = project / RESULTS
+    return markdown.filled(
+        project / PAGE, {name: partial(block, results) for name, block in BLOCKS.items()}, ("theory", "theory end")
+    )
 
 
 def _percent(value: float) -> str:

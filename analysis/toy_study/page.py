@@ -1,29 +1,21 @@
-"""Tables and figures of the toy study from its run records: python -m analysis.toy_study
-
-docs/results/toy_study.md is made from the same records, by python -m analysis.pages.
-"""
+"""The toy study's tables and the generated part of its page, from its run records."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rtpo.run.command import Parser, command, folder
-
 import yaml
 
 from analysis import measures
 from analysis.claims.toy import claims_table, generated_tokens, mean_context_ratio, verdict_lines
-from analysis.labels import styles
-from analysis.make_tables import check_tables, toy_sentences, write_tables
-from analysis.measures import HeldOut
+from analysis.experiment import CONFIGURATION, gain, greedy, mean, sampled, toy_sentences
 from analysis.records import Run, RunGroup
 from analysis.tables import (
     INTERVALS,
     NO_VALUE,
     NOT_RUN,
     Column,
-    Specification,
     Table,
     bold,
     build,
@@ -31,9 +23,9 @@ from analysis.tables import (
     number,
     percent,
 )
-from analysis.toy_study.figures import FIGURES, has_figures, save_figures
-from analysis.toy_study.records import TRAINED, StudyRecords, learning_rate, load_study, missing_lines
-from experiments.toy_study import PARTS, RESULTS, STUDY
+from analysis.toy_study.figures import FIGURES, has_figures
+from analysis.toy_study.plan import PARTS
+from analysis.toy_study.records import TRAINED, StudyRecords, learning_rate, missing_lines
 
 NAME = "toy_study"
 CONTROL = "grpo_exact"
@@ -97,31 +89,7 @@ def _mean_after(group: RunGroup) -> float:
 
 
 def _difference(control: RunGroup, own: RunGroup) -> str:
-    evaluations = [measures.held_out(group, "after", "sampled") for group in (control, own)]
-    one, other = evaluations
-    if not (isinstance(one, HeldOut) and isinstance(other, HeldOut)):
-        return NOT_RUN
-    return percent(measures.difference(one, other), sign=True)
-
-
-def _success(when: str) -> Callable[[RunGroup], str]:
-    def cell(group: RunGroup) -> str:
-        evaluation = measures.held_out(group, when, "sampled")
-        return NOT_RUN if evaluation is None else percent(measures.success(evaluation))
-
-    return cell
-
-
-def _greedy(when: str) -> Callable[[RunGroup], str]:
-    def cell(group: RunGroup) -> str:
-        evaluation = measures.held_out(group, when, "greedy")
-        return NOT_RUN if evaluation is None else number(measures.mean_success(evaluation), 1, scale=100)
-
-    return cell
-
-
-def _mean(value: Callable[[Run], float], digits: int, scale: float = 1) -> Callable[[RunGroup], str]:
-    return lambda group: number(measures.mean_over_runs(group, value), digits, scale)
+    return gain(*(measures.held_out(group, "after", "sampled") for group in (control, own)))
 
 
 def _of_steps(key: str) -> Callable[[Run], float]:
@@ -133,7 +101,7 @@ def _has_residual(groups: Sequence[RunGroup]) -> bool:
 
 
 def _residual(group: RunGroup) -> str:
-    return _mean(_of_steps("residual"), 3)(group) if _has_residual([group]) else NO_VALUE
+    return mean(_of_steps("residual"), 3)(group) if _has_residual([group]) else NO_VALUE
 
 
 def task_table(records: StudyRecords, task: str) -> Table | None:
@@ -143,32 +111,30 @@ def task_table(records: StudyRecords, task: str) -> Table | None:
         return None
     cells = _TaskCells(records, task)
     columns = (
-        Column("Configuration", lambda group: styles([group.label])[group.label].title),
+        CONFIGURATION,
         Column("Part", cells.part),
         Column("Runs", cells.runs),
         Column("Learning rate", cells.rate),
-        Column("Rollouts", _mean(lambda run: float(run.ledger["rollouts"]), 0)),
-        Column("Optimizer steps / 1k rollouts", _mean(_steps_a_thousand, 1)),
-        Column("Tokens, k", _mean(generated_tokens, 1, scale=1e-3)),
-        Column("Seconds", _mean(measures.training_seconds, 0)),
+        Column("Rollouts", mean(lambda run: float(run.ledger["rollouts"]), 0)),
+        Column("Optimizer steps / 1k rollouts", mean(_steps_a_thousand, 1)),
+        Column("Tokens, k", mean(generated_tokens, 1, scale=1e-3)),
+        Column("Seconds", mean(measures.training_seconds, 0)),
         Column("Seconds / exact GRPO's", cells.seconds_ratio),
-        Column("Sampled, before", _success("before")),
-        Column("Sampled, after", _success("after")),
+        Column("Sampled, before", sampled("before")),
+        Column("Sampled, after", sampled("after")),
         Column("After, by warm start", cells.by_warm_start),
         Column("Difference to exact GRPO", cells.difference),
         Column("Pairs", cells.pairs),
-        Column("Greedy, before", _greedy("before")),
-        Column("Greedy, after", _greedy("after")),
-        Column("Context ratio", _mean(mean_context_ratio, 3)),
-        Column("KL", _mean(_of_steps("kl_k1"), 4)),
-        Column("Zero adv.", _mean(_of_steps("zero_advantage"), 1, scale=100)),
+        Column("Greedy, before", greedy("before")),
+        Column("Greedy, after", greedy("after")),
+        Column("Context ratio", mean(mean_context_ratio, 3)),
+        Column("KL", mean(_of_steps("kl_k1"), 4)),
+        Column("Zero adv.", mean(_of_steps("zero_advantage"), 1, scale=100)),
         *([Column("Residual", _residual)] if _has_residual(groups) else []),
     )
-    begun = [str(place) for part in TRAINED for place in records.unfinished(part) if records.is_begun(place)]
-    specification = Specification(task, columns, lambda _: _caption(records, task))
-    return build(
-        specification, groups, NAME, [name for name in begun if name.split("/")[0] in _experiments(records, task)]
-    )
+    unfinished = [place for part in TRAINED for place in records.unfinished(part) if records.is_begun(place)]
+    begun = [str(place) for place in unfinished if place.experiment in _experiments(records, task)]
+    return build(f"{NAME}_{task}", columns, groups, _caption(records, task), begun)
 
 
 def _experiments(records: StudyRecords, task: str) -> list[str]:
@@ -238,7 +204,7 @@ def rates_table(records: StudyRecords) -> Table | None:
     other = ", ".join(f"{rate:g}" for rate in rates if rate not in records.grid)
     columns = (
         Column("Task", lambda group: TASKS[str(group.first.manifest["task"])]),
-        Column("Configuration", lambda group: styles([group.label])[group.label].title),
+        CONFIGURATION,
         *(Column(f"{rate:g}", cell(rate)) for rate in rates),
     )
     of_questions = {run.evaluations["task"].nunique() for group in records.search for run in group.runs}
@@ -251,8 +217,7 @@ def rates_table(records: StudyRecords) -> Table | None:
     )
     groups = sorted(records.search, key=lambda group: records.tasks.index(str(group.first.manifest["task"])))
     begun = [str(place) for place in records.unfinished("rates") if records.is_begun(place)]
-    specification = Specification("rates", columns, lambda shown: [caption, *toy_sentences(shown)])
-    return build(specification, groups, NAME, begun)
+    return build(f"{NAME}_rates", columns, groups, [caption, *toy_sentences(groups)], begun)
 
 
 def tables(records: StudyRecords) -> list[Table]:
@@ -332,27 +297,3 @@ def _entry(entry: str | dict[str, Any]) -> str:
     if isinstance(entry, str):
         return f"`{entry}`"
     return f"`{entry['label']}` ({', '.join(f'`{setting}`' for setting in entry['settings'])})"
-
-
-@command
-def main(arguments: list[str] | None = None) -> int:
-    """Run the command; returns its exit status."""
-    parser = Parser(__doc__)
-    parser.add_argument("--results", type=folder, default=str(RESULTS), help="folder of the study's records")
-    parser.add_argument("--study", type=Path, default=STUDY, help="file of the study's plan")
-    parser.add_argument(
-        "--output", type=Path, help="tables/ and figures/ go there (default: results/; of other records, beside them)"
-    )
-    parser.add_argument("--check", action="store_true", help="write nothing; fail when the tables would change")
-    given = parser.parse_args(arguments)
-    output = given.output or (Path("results") if given.results.resolve() == RESULTS else given.results)
-    records = load_study(given.results, given.study)
-    made = tables(records)
-    if given.check:
-        return check_tables(made, output / "tables", "python -m analysis.toy_study")
-    write_tables(made, output / "tables")
-    for line in missing_lines(records):
-        print(f"{NOT_RUN}: {line}")
-    for path in save_figures(records, output / "figures"):
-        print(path)
-    return 0

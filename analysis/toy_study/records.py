@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from analysis.records import Run, RunGroup, load_run, over_warm_starts
-from experiments.toy_study import PARTS, STUDY, Place, Study
+from analysis.toy_study.plan import PARTS, STUDY, Place, Study
 from rtpo.errors import DataError
 from rtpo.run import archives
 

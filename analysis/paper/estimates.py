@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from analysis.intervals import LEVEL, SAME, half_width, wilson
+from analysis.paper import formulas
 
 Floats = npt.NDArray[np.float64]
 Parts = Mapping[tuple[str, int], pd.DataFrame]
@@ -137,6 +138,19 @@ def mean(*parts: Estimate) -> Estimate:
     """Of the different ones among `parts`."""
     different = list(dict.fromkeys(parts))
     return combined(lambda *values: sum(values[1:], values[0]) / len(values), *different)
+
+
+FUNCTIONS: Mapping[str, Callable[..., Estimate]] = {
+    "mean": mean,
+    "total": lambda *parts: combined(lambda *values: sum(values[1:], values[0]), *dict.fromkeys(parts)),
+    "relative": lambda new, old: combined(lambda one, other: 100 * (one / other - 1), new, old),
+}
+"""mean, total: of the different ones. relative: in %"""
+
+
+def evaluate(formula: str, value_of: Callable[[str], Estimate]) -> Estimate:
+    """A formula (`analysis.paper.formulas`) of estimates and FUNCTIONS. Raises DataError for a text that is none."""
+    return formulas.evaluate(formula, value_of, exact, FUNCTIONS)
 
 
 def estimate(cells: Cells) -> Estimate:

@@ -1,0 +1,298 @@
+"""The runs of one experiment: a table with a row for each configuration, and their training curves."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.container import ErrorbarContainer
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator
+
+from analysis import measures
+from analysis.intervals import Interval
+from analysis.labels import Style, styles, title_of
+from analysis.measures import HeldOut
+from analysis.plots import METADATA, by_row, footnote, make_room, save
+from analysis.records import Run, RunGroup, complete_groups, incomplete_runs
+from analysis.tables import INTERVALS, NOT_RUN, Column, Table, build, number, percent
+
+MARKS_PER_CURVE = 6
+LEGEND_COLUMNS = 3
+BAND_ALPHA = 0.15
+SIDE_STEP = 0.012
+"""between held-out marks of one place, as a share of the rollouts"""
+
+
+# the table
+
+
+Cell = Callable[[RunGroup], str]
+CONFIGURATION = Column("Configuration", lambda group: title_of(group.label))
+
+
+def _contexts(group: RunGroup) -> str:
+    manifest = group.first.manifest
+    return f"{manifest['rollout_context']} / {manifest['training_context']}"
+
+
+def mean(value: Callable[[Run], float], digits: int, scale: float = 1) -> Cell:
+    """Over the runs of a configuration."""
+    return lambda group: number(measures.mean_over_runs(group, value), digits, scale)
+
+
+def _rollouts(group: RunGroup) -> str:
+    charged = measures.mean_over_runs(group, lambda run: run.ledger["rollouts"])
+    return f"{number(charged, 0)} / {number(group.first.ledger['budget']['rollouts'], 0)}"
+
+
+def sampled(when: str) -> Cell:
+    """Success on the sampled evaluation `when`, with its interval."""
+
+    def cell(group: RunGroup) -> str:
+        evaluation = measures.held_out(group, when, "sampled")
+        return NOT_RUN if evaluation is None else percent(measures.success(evaluation))
+
+    return cell
+
+
+def greedy(when: str) -> Cell:
+    """Success on the greedy evaluation `when`."""
+
+    def cell(group: RunGroup) -> str:
+        evaluation = measures.held_out(group, when, "greedy")
+        return NOT_RUN if evaluation is None else number(measures.mean_success(evaluation), 1, scale=100)
+
+    return cell
+
+
+def gain(first: HeldOut | None, second: HeldOut | None) -> str:
+    """By how much the second is above the first."""
+    return NOT_RUN if first is None or second is None else percent(measures.difference(first, second), sign=True)
+
+
+def _questions(group: RunGroup) -> str:
+    evaluation = measures.held_out(group, "after", "sampled")
+    return NOT_RUN if evaluation is None else f"{evaluation.success.shape[1]:,} × {evaluation.samples}"
+
+
+def _both_greedy(group: RunGroup) -> str:
+    before, after = (greedy(when)(group) for when in ("before", "after"))
+    return NOT_RUN if before == after == NOT_RUN else f"{before} → {after}"
+
+
+def _kl(group: RunGroup) -> float:
+    return measures.mean_over_runs(group, lambda run: measures.mean_over_steps(run, "kl_k1"))
+
+
+def _caption(groups: Sequence[RunGroup]) -> list[str]:
+    experiment = groups[0].first.manifest["experiment"]
+    return [
+        f"Runs of the experiment {experiment}, by configuration.",
+        "Success is the share of held-out samples with reward 1, in percent: sampled at temperature 1, or greedy.",
+        *interval_sentences(groups),
+        *_without_interval(groups),
+        "KL (k1, nats a token, rollout to training) is measured before each update and averaged over steps; ratio "
+        "(training over rollout probability, a token) is exp(−KL) of that average; zero adv. is the share of groups "
+        "whose advantages are all 0, in percent (groups differ in size between algorithms); seconds are wall-clock, "
+        "evaluation apart. Where there are several seeds, these and the counts are means over them, and the ratio is "
+        "exp(−KL) of the mean KL.",
+        *_ungraded(groups),
+        *toy_sentences(groups),
+    ]
+
+
+def interval_sentences(groups: Sequence[RunGroup]) -> list[str]:
+    """What the intervals of these configurations cover."""
+    counts = sorted({len(group.runs) for group in groups})
+    kind = "Brackets: 95 % intervals (Wilson's where all answers are alike)"
+    if counts == [1]:
+        return [f"{kind} over questions alone; 1 seed, so they say nothing about other seeds."]
+    seeds = f"{' or '.join(str(count) for count in counts)} seeds"
+    over = "questions and, where there is more than 1 seed, seeds" if counts[0] == 1 else "questions and seeds"
+    return [f"{kind} over {over} ({seeds}). {INTERVALS}"]
+
+
+def _without_interval(groups: Sequence[RunGroup]) -> list[str]:
+    """What a value without brackets means, where there is one."""
+    values: list[Interval | None] = []
+    for group in groups:
+        before, after = (measures.held_out(group, when, "sampled") for when in ("before", "after"))
+        values += [measures.success(evaluation) for evaluation in (before, after) if evaluation is not None]
+        if before is not None and after is not None:
+            values.append(measures.difference(before, after))
+    if all(value is None or value.low == value.low for value in values):
+        return []
+    return ["No brackets: the value, or the change, is the same for every question, which gives no interval."]
+
+
+def toy_sentences(groups: Sequence[RunGroup]) -> list[str]:
+    """What must be said of toy runs."""
+    if all(group.first.profile != "toy" for group in groups):
+        return []
+    return ["Profile toy: toy-scale results, not the paper's."]
+
+
+def _ungraded(groups: Sequence[RunGroup]) -> list[str]:
+    evaluations = [
+        measures.held_out(group, when, mode)
+        for group in groups
+        for when in ("before", "after")
+        for mode in ("sampled", "greedy")
+    ]
+    count = sum(evaluation.ungraded for evaluation in evaluations if evaluation is not None)
+    return [f"{count:,} samples could not be graded and are left out."] if count else []
+
+
+COLUMNS = (
+    CONFIGURATION,
+    Column("Algorithm", lambda group: str(group.first.manifest["algorithm"])),
+    Column("Context, rollout / training", _contexts),
+    Column("Profile", lambda group: group.first.profile),
+    Column("Seeds", lambda group: str(len(group.runs))),
+    Column("Rollouts / budget", _rollouts),
+    Column("Optimizer steps", mean(lambda run: run.ledger["optimizer_steps"], 0)),
+    Column("Tokens, k", mean(lambda run: run.ledger["generated_tokens"], 1, scale=1e-3)),
+    Column("Questions × samples", _questions),
+    Column("Sampled, before", sampled("before")),
+    Column("Sampled, after", sampled("after")),
+    Column("Gain", lambda group: gain(*(measures.held_out(group, when, "sampled") for when in ("before", "after")))),
+    Column("Greedy", _both_greedy),
+    Column("Ratio", lambda group: number(float(np.exp(-_kl(group))), 3)),
+    Column("KL", lambda group: number(_kl(group), 4)),
+    Column("Zero adv.", mean(lambda run: measures.mean_over_steps(run, "zero_advantage"), 1, scale=100)),
+    Column("Seconds", mean(measures.training_seconds, 0)),
+)
+
+
+def run_table(results: Path, experiment: str) -> Table:
+    """A row for each configuration. Raises DataError for records that are missing, incomplete or changed."""
+    groups = complete_groups(results, experiment)
+    excluded = [folder.name for folder in incomplete_runs(results, experiment)]
+    return build(f"{experiment}_runs", COLUMNS, groups, _caption(groups), excluded)
+
+
+# the figure
+
+
+def training_figure(groups: Sequence[RunGroup]) -> Figure:
+    """Success, ratio and KL against rollouts, one curve a configuration."""
+    looks = styles(group.label for group in groups)
+    figure = Figure(figsize=(7.2, 3.1))
+    success, ratio, kl = figure.subplots(1, 3)
+    for place, group in enumerate(groups):
+        look = looks[group.label]
+        _draw_success(success, group, look, shift=place - (len(groups) - 1) / 2)
+        _draw_mismatch(ratio, group, "ratio_gm", look, place, len(groups))
+        _draw_mismatch(kl, group, "kl_k1", look, place, len(groups))
+    success.set_ylim(bottom=0)
+    make_room(ratio, 1.0, least=0.1)
+    make_room(kl, 0.0, least=0.05)
+    for axes, title in (
+        (success, "(a) Success, %"),
+        (ratio, "(b) Ratio, training / rollout"),
+        (kl, "(c) KL (k1), nats a token"),
+    ):
+        axes.set_title(title)
+        axes.set_xlabel("Training rollouts")
+        axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
+    _draw_legend(figure, success, groups, looks)
+    footnote(figure, _provenance(groups))
+    return figure
+
+
+def _draw_success(axes: Axes, group: RunGroup, style: Style, shift: float) -> None:
+    curve = measures.curve_over_runs(group, "success")
+    axes.plot(
+        curve["rollouts"], 100 * curve["mean"], color=style.colour, linestyle=style.line, linewidth=0.7, alpha=0.8
+    )
+    _draw_band(axes, group, curve["rollouts"], 100 * curve["low"], 100 * curve["high"], style)
+    end = measures.mean_over_runs(group, lambda run: run.ledger["rollouts"])
+    for when, rollouts in (("before", 0.0), ("after", end)):
+        evaluation = measures.held_out(group, when, "sampled")
+        interval = None if evaluation is None else measures.success(evaluation)
+        if interval is not None:
+            # beside each other where configurations share a place
+            _draw_interval(axes, rollouts + SIDE_STEP * end * shift, interval, style.colour, style.marker)
+
+
+def _draw_mismatch(axes: Axes, group: RunGroup, key: str, style: Style, place: int, of: int) -> None:
+    curve = measures.curve_over_runs(group, key)
+    every = max(1, len(curve) // MARKS_PER_CURVE)
+    _draw_band(axes, group, curve["rollouts"], curve["low"], curve["high"], style)
+    # later curves are thinner and their marks elsewhere, so that equal curves show each other
+    axes.plot(
+        curve["rollouts"],
+        curve["mean"],
+        color=style.colour,
+        linestyle=style.line,
+        linewidth=max(1.0, 2.6 - 0.7 * place),
+        marker=style.marker,
+        markeredgecolor="white",
+        markeredgewidth=0.4,
+        markevery=(place * every // of, every),
+        zorder=3,
+    )
+
+
+def _draw_band(axes: Axes, group: RunGroup, x: pd.Series, low: pd.Series, high: pd.Series, style: Style) -> None:
+    if len(group.runs) > 1:
+        axes.fill_between(x, low, high, color=style.colour, alpha=BAND_ALPHA, linewidth=0, zorder=2)
+
+
+def _draw_interval(axes: Axes, x: float, success: Interval, colour: str, marker: str) -> ErrorbarContainer:
+    return axes.errorbar(
+        [x],
+        [100 * success.mean],
+        yerr=[[100 * (success.mean - success.low)], [100 * (success.high - success.mean)]],
+        color=colour,
+        marker=marker,
+        linestyle="",
+        markersize=6,
+        markeredgecolor="white",
+        markeredgewidth=0.5,
+        capsize=2,
+        elinewidth=1,
+        zorder=4,
+    )
+
+
+def _draw_legend(figure: Figure, success: Axes, groups: Sequence[RunGroup], looks: Mapping[str, Style]) -> None:
+    """One legend for all panels, read row by row."""
+    entries: list[tuple[Artist | ErrorbarContainer, str]] = [
+        (Line2D([], [], color=style.colour, linestyle=style.line, marker=style.marker), style.title)
+        for style in looks.values()
+    ]
+    nowhere = Interval(float("nan"), float("nan"), float("nan"), 0, 0)
+    entries.append((Line2D([], [], color="0.4", linewidth=0.7), "(a) training batches"))
+    entries.append((_draw_interval(success, 0.0, nowhere, "0.4", "o"), "(a) held-out, 95 % interval"))
+    if any(len(group.runs) > 1 for group in groups):
+        entries.append((Patch(color="0.4", alpha=BAND_ALPHA, linewidth=0), "range over seeds"))
+    handles, titles = zip(*by_row(entries, LEGEND_COLUMNS), strict=True)
+    figure.legend(handles, titles, loc="outside upper center", ncols=LEGEND_COLUMNS)
+
+
+def _provenance(groups: Sequence[RunGroup]) -> str:
+    experiment = groups[0].first.manifest["experiment"]
+    profiles = sorted({group.first.profile for group in groups})
+    seeds = " or ".join(str(count) for count in sorted({len(group.runs) for group in groups}))
+    sentences = [f"{experiment}; profile {', '.join(profiles)}; seeds: {seeds}."]
+    if "toy" in profiles:
+        sentences.append("Toy-scale runs, not the paper's results.")
+    sentences.append("Held-out: marks set side by side.")
+    if any(len(group.runs) == 1 for group in groups):
+        sentences.append("With 1 seed intervals are over questions alone, other seeds unknown.")
+    where = "A step's training success, ratio and KL stand at the rollouts that trained the weights it began with."
+    return f"{' '.join(sentences)}\n{where}"
+
+
+def draw_training(results: Path, experiment: str, output: Path) -> list[Path]:
+    """The training figure in every format; returns the files. Raises DataError as `analysis.records` does."""
+    groups = complete_groups(results, experiment)
+    files = {output / f"{experiment}_training.{suffix}": metadata for suffix, metadata in METADATA.items()}
+    save(lambda: training_figure(groups), files)
+    return list(files)

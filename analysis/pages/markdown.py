@@ -1,0 +1,60 @@
+"""What generated pages share: Markdown tables, blocks that are filled, and files that are written or found stale."""
+
+import re
+import sys
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+
+from rtpo.errors import DataError
+
+
+def ruled(header: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    """A table."""
+    shown = [header, ["---"] * len(header), *lines]
+    return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |\n" for line in shown)
+
+
+def filled(
+    page: Path,
+    blocks: Mapping[str, Callable[[], str]],
+    marks: tuple[str, str] = ("generated", "end"),
+    only: Collection[str] = (),
+) -> str:
+    """A page's text with every block, or `only` those of some names, as the records have it. A block stands between
+    `<!-- generated:NAME -->` and `<!-- end -->`, or other `marks`, each alone on its line. Raises DataError for a block
+    that is unknown or open."""
+    begin, end = marks
+
+    def fill(match: re.Match[str]) -> str:
+        name = match[1]
+        if name not in blocks:
+            raise DataError(f"{page} has a block {name!r}: no such block; there are {', '.join(blocks)}.")
+        if only and name not in only:
+            return match[0]
+        return f"<!-- {begin}:{name} -->\n{blocks[name]()}<!-- {end} -->"
+
+    text = page.read_text(encoding="utf-8")
+    block = rf"^<!-- {begin}:(\S+) -->\n(?:(?!<!-- {begin}:).*\n)*?<!-- {end} -->$"
+    markers = re.findall(rf"^<!-- (?:{begin}:\S+|{end}) -->$", text, re.MULTILINE)
+    if len(markers) != 2 * len(re.findall(block, text, re.MULTILINE)):
+        raise DataError(f"{page}: a {begin} block is not closed by its own <!-- {end} -->, or not opened.")
+    return re.sub(block, fill, text, flags=re.MULTILINE)
+
+
+def changed(files: Mapping[Path, str]) -> list[Path]:
+    """Those that do not hold their text."""
+    return [path for path, text in files.items() if not path.exists() or path.read_bytes() != text.encode()]
+
+
+def told_stale(paths: Iterable[Path], command: str) -> int:
+    """Name each path with the command that makes it; the exit status, 1 where there is one."""
+    found = list(paths)
+    for path in found:
+        print(f"{path} is not what the records give: {command}", file=sys.stderr)
+    return int(bool(found))
+
+
+def write(files: Mapping[Path, str]) -> None:
+    for path, text in files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text.encode())
