@@ -15,12 +15,10 @@ from synthetic_runs import answers, episode, step, write_evaluation, write_run
 from synthetic_runs import update as alike
 
 from analysis.claims import __main__ as paper_claims
-from analysis.claims.claims import CLAIMS
-from analysis.claims.evidence import PAPER_SCALE, PRINTED, THEORY, TOY, Evidence, Lead, Same, load_evidence
+from analysis.claims.claims import CLAIMS, PAPER_SCALE, PRINTED, THEORY, TOY, Claim
+from analysis.claims.evidence import Evidence, Lead, Same, by_tables, load_evidence
 from analysis.claims.page import Row, judged, page
 from analysis.claims.rule import BESIDE, OURS, Part, equality, order, verdict
-from analysis.claims.tests import Claim, by_tables
-from analysis.claims.toy import CONTRADICTED, SUPPORTED, UNDECIDED
 from analysis.intervals import Interval
 from analysis.paper.estimates import Estimate
 from analysis.paper.numbers import Paper, Value
@@ -29,6 +27,7 @@ from analysis.paper.tables import Missing, Records
 from analysis.tables import FEW_RUNS, NOT_RUN
 from analysis.theory.page import CONSISTENT, Verdict
 from analysis.theory.records import THEOREMS
+from analysis.toy_study.claims import CONTRADICTED, SUPPORTED, UNDECIDED
 from analysis.toy_study.plan import PARTS
 from rtpo.run.config import PROJECT
 from rtpo.run.elements import experiments, outline

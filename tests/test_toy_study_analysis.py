@@ -11,7 +11,6 @@ from PIL import Image
 from synthetic_runs import answers, empty_update, step, update, write_realistic_run, write_run
 
 from analysis import measures
-from analysis.claims.toy import CLAIMS, MEASURES, Claim, Finding, claims_table, finding, outcome, verdict, verdict_lines
 from analysis.intervals import Interval
 from analysis.labels import TITLES, styles
 from analysis.pages import __main__ as pages
@@ -21,6 +20,17 @@ from analysis.tables import NO_VALUE, NOT_RUN, Table
 from analysis.toy_study import __main__ as toy_study_command
 from analysis.toy_study import figures as toy_figures
 from analysis.toy_study import page as toy_study
+from analysis.toy_study.claims import (
+    CLAIMS,
+    MEASURES,
+    Claim,
+    Finding,
+    claims_table,
+    finding,
+    outcome,
+    verdict,
+    verdict_lines,
+)
 from analysis.toy_study.plan import Study
 from analysis.toy_study.records import TRAINED, StudyRecords, load_study, missing_lines
 from rtpo.errors import DataError

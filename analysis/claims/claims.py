@@ -1,51 +1,183 @@
 """The paper's testable claims, each with what tests it at each scale."""
 
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 
-from analysis.claims.evidence import TASKS, TOY, Same, printed_ties
-from analysis.claims.runs import study_group, study_pair
-from analysis.claims.tests import (
-    BEST,
-    CLOCK,
-    CONTINUED,
-    CONTROLS,
-    CREDITED,
-    FEWER,
-    GROUP,
-    GROUPS,
-    HELD_OUT,
-    HITS,
-    IN_TRAINING,
-    MAIN,
-    MORE,
-    OVERALL,
+from analysis.claims.evidence import (
     ROLES,
-    Claim,
-    Maker,
-    Note,
-    Test,
+    TASKS,
+    Evidence,
+    Lead,
+    Same,
     at_one,
-    at_paper_scale,
     below,
-    cost,
-    headline,
-    hle,
-    near,
-    negligible,
-    no_op,
+    by_tables,
     paper_group,
-    printed,
-    read,
+    printed_leads,
+    printed_part,
+    printed_statements,
+    printed_ties,
     rising,
-    stated,
     study_calls,
-    theory,
+    study_group,
+    study_pair,
     ties,
 )
+from analysis.claims.rule import OURS, Part
+from analysis.paper.numbers import Paper
+from analysis.paper.slips import ARITHMETIC, READING
+from analysis.tables import MINUS
+
+PAPER_SCALE, TOY, THEORY, PRINTED = "paper scale", "toy", "tables of theory", "the paper's printed numbers"
+Maker = Callable[[Evidence], list[Part]]
+Note = str | Callable[[Evidence], str]
+MAIN, CREDIT, HITS = "math_knowledge_toolcall_results", "math_results", "on_off_policy_hit"
+AIRLINE, GROUPS, CLOCK = "supp_airline_test", "supp_group_sensitivity", "supp_wall_clock"
+ALL_EIGHT = (
+    *("aime24_acc", "aime25_acc", "amc23_acc", "math500_acc", "gsm8k_acc", "oe_math_acc", "hotpotqa_acc"),
+    "two_wiki_acc",
+)
+NEAR = 0.1
+"""slack of a printed number that the paper calls approximate, as a share of it"""
+ONLINE = ("step_20", "step_30", "step_40", "step_50")
+
+
+@dataclass(frozen=True)
+class Test:
+    """What tests a claim at a scale. needs: the paper's tables, the toy study's configurations, or the prefixes of the
+    theorems' claims."""
+
+    scale: str
+    makers: tuple[Maker, ...]
+    needs: tuple[str, ...] = ()
+    note: Note = ""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim in our words; {key} in them stands for a number that the paper states, {table.row.column} for a cell's.
+    where: its sections. untestable: why there is no test. every: it says “all”, so that one part can contradict it."""
+
+    key: str
+    title: str
+    text: str
+    where: str
+    tests: tuple[Test, ...] = ()
+    untestable: str = ""
+    every: bool = False
+
+    def filled(self, paper: Paper) -> tuple[str, str]:
+        """Title and text."""
+        first, second = (
+            re.sub(r"\{([\w.]+)\}", lambda match: printed_number(paper, match[1]), text)
+            for text in (self.title, self.text)
+        )
+        return first, second
+
+
+def printed_number(paper: Paper, key: str) -> str:
+    """As printed, of a statement or of table.row.column. Raises DataError for one that there is none of."""
+    parts = key.split(".")
+    value = paper.value(*parts) if len(parts) == 3 else paper.statement(key).value
+    assert value is not None
+    return value.printed.replace("-", MINUS)
+
+
+def _at_paper_scale(
+    *parts: Lead | Same, also: Sequence[Maker] = (), note: Note = "", needs: Sequence[str] = ()
+) -> Test:
+    makers = [partial(by_tables, of=part) for part in parts]
+    return Test(PAPER_SCALE, (*makers, *also), (*dict.fromkeys(part.table for part in parts), *needs), note)
 
 
 def _toy(*makers: Maker, needs: tuple[str, ...], note: Note = "") -> Test:
     return Test(TOY, makers, needs, note)
+
+
+def _printed(*leads: Lead, also: Sequence[Maker] = (), note: Note = "") -> Test:
+    orders: list[Maker] = [partial(printed_leads, leads=leads)] if leads else []
+    return Test(PRINTED, (*orders, *also), note=note)
+
+
+def _stated(*keys: str) -> Maker:
+    return partial(printed_statements, keys=keys, kinds={ARITHMETIC: True})
+
+
+def _theory(*prefixes: str, ours: Sequence[str] = ()) -> Test:
+    def parts(evidence: Evidence) -> list[Part]:
+        chosen = [one for one in evidence.theory if one.claim.startswith(prefixes)]
+        return [Part(one.text, one.evidence, one.verdict, OURS if one.claim in ours else "") for one in chosen]
+
+    return Test(THEORY, (parts,), prefixes)
+
+
+def _no_op(evidence: Evidence) -> str:
+    """What the project's notes say of an agent that does nothing."""
+    told = [note for note in evidence.reproduction.tables[AIRLINE].notes if "oing nothing" in note]
+    sentences = [sentence for note in told for sentence in note.split(". ") if "oing nothing" in sentence]
+    return (
+        f"{' '.join(sentences) or 'What doing nothing earns is `unknown`.'} `python "
+        "experiments/maintenance/airline_no_op.py FOLDER` counts that in the official task files, which are not in "
+        "this repository."
+    )
+
+
+def _number(paper: Paper, key: str) -> float:
+    """Of a statement or of table.row.column."""
+    parts = key.split(".")
+    value = paper.value(*parts) if len(parts) == 3 else paper.statement(key).value
+    assert value is not None
+    assert value.number is not None
+    return value.number
+
+
+def _negligible(paper: Paper) -> float:
+    """Half of the least gain that the paper counts as one."""
+    return min(_number(paper, f"{HITS}.{row}.delta") for row in CONTINUED.lines) / 2
+
+
+def _hle(evidence: Evidence) -> list[Part]:
+    value, slack = _number(evidence.paper, f"{HITS}.hle.delta"), _negligible(evidence.paper)
+    shown = f"{printed_number(evidence.paper, f'{HITS}.hle.delta')} points, slack {slack:.2f}"
+    return [printed_part("HLE about equal", shown, abs(value) <= slack)]
+
+
+def _near(what: str, table: str, column: str, formula: str, key: str) -> Same:
+    """That it is about what the paper prints."""
+    return Same(
+        *(what, table, column, formula),
+        lambda paper: _number(paper, key),
+        lambda paper: NEAR * abs(_number(paper, key)),
+    )
+
+
+OVERALL = Lead(MAIN, ("overall_acc",), "rtpo", ("grpo",)), Lead(MAIN, ("overall_acc",), "rtpo", ("seeupo",))
+CONTROLS = tuple(Lead(MAIN, ("overall_acc",), "rtpo", (one,), ours=True) for one in ("grpo_exact", "seeupo_official"))
+BEST = Lead(MAIN, ALL_EIGHT, "rtpo", ("vanilla", "grpo", "seeupo"))
+CREDITED = (
+    Lead(CREDIT, ("overall_p1", "overall_p4"), "rtpo_ca", ("arpo", "tree_grpo", "seeupo")),
+    Lead(CREDIT, ("overall_p1", "overall_p4"), "rtpo_ca", ("grpo",), ours=True),
+)
+CONTINUED = Lead(HITS, ("gaia", "webwalker", "xbench"), "delta", by_row=False)
+FEWER = Lead(MAIN, ("aime24_calls", "aime25_calls", "oe_math_calls"), "rtpo", ("vanilla", "grpo", "seeupo"), lower=True)
+MORE = Lead(MAIN, ("hotpotqa_calls", "two_wiki_calls"), "rtpo", ("vanilla", "grpo", "seeupo"))
+GROUP = (Lead(GROUPS, ("zero_advantage",), "g3", ("g4",)), Lead(GROUPS, ("pass_at_1",), "g4", ("g3",)))
+OTHERS = ("grpo", "seeupo", "tree_grpo", "refuel")
+IN_TRAINING = Lead("supp_airline_training", ONLINE, "rtpo", OTHERS)
+HELD_OUT = (
+    Lead(AIRLINE, ("pass_at_1", "pass_at_4", "normal_termination"), "rtpo", OTHERS),
+    Lead(AIRLINE, ("response_tokens",), "rtpo", OTHERS, lower=True),
+)
+OVER = tuple(
+    _near(f"RTPO over {title}, %", MAIN, "overall_acc", f"relative(rtpo, {other})", f"abstract_over_{other}")
+    for other, title in (("grpo", "GRPO"), ("seeupo", "SeeUPO"))
+)
+# what the sentence says, beside how its number comes about
+HEADLINE: Maker = partial(
+    printed_statements, keys=("abstract_over_grpo", "abstract_over_seeupo"), kinds={ARITHMETIC: False, READING: True}
+)
 
 
 CLAIMS: tuple[Claim, ...] = (
@@ -56,7 +188,7 @@ CLAIMS: tuple[Claim, ...] = (
         "{ratio_rtpo_math} in math and {ratio_rtpo_knowledge} in knowledge",
         "4.2",
         (
-            at_paper_scale(also=(partial(at_one, groups=paper_group, places=ROLES),), needs=(MAIN,)),
+            _at_paper_scale(also=(partial(at_one, groups=paper_group, places=ROLES),), needs=(MAIN,)),
             _toy(partial(at_one, groups=study_group, places=TASKS), needs=("rtpo",)),
         ),
     ),
@@ -66,7 +198,7 @@ CLAIMS: tuple[Claim, ...] = (
         "GRPO and SeeUPO on the flattened history have a ratio below RTPO's, as far as the training context makes it",
         "4.2",
         (
-            at_paper_scale(also=(below,), needs=(MAIN,)),
+            _at_paper_scale(also=(below,), needs=(MAIN,)),
             _toy(
                 study_pair("rtpo", "grpo", "ratio"),
                 study_pair("rtpo", "seeupo_flat", "ratio"),
@@ -80,7 +212,7 @@ CLAIMS: tuple[Claim, ...] = (
         "Their ratio rises over training",
         "4.2 and F.2",
         (
-            at_paper_scale(also=(partial(rising, groups=paper_group, places=ROLES),), needs=(MAIN,)),
+            _at_paper_scale(also=(partial(rising, groups=paper_group, places=ROLES),), needs=(MAIN,)),
             _toy(partial(rising, groups=study_group, places=TASKS), needs=("grpo", "seeupo_flat")),
         ),
     ),
@@ -90,7 +222,7 @@ CLAIMS: tuple[Claim, ...] = (
         "Over all benchmarks RTPO is above GRPO and above SeeUPO, both on the flattened history",
         "4.1",
         (
-            at_paper_scale(*OVERALL, *CONTROLS, note="GRPO with exact contexts separates contexts from credit."),
+            _at_paper_scale(*OVERALL, *CONTROLS, note="GRPO with exact contexts separates contexts from credit."),
             _toy(
                 study_pair("rtpo", "grpo"),
                 study_pair("rtpo", "seeupo_flat"),
@@ -98,7 +230,7 @@ CLAIMS: tuple[Claim, ...] = (
                 study_pair("rtpo", "seeupo", ours=True),
                 needs=("rtpo", "grpo", "seeupo_flat", "grpo_exact", "seeupo"),
             ),
-            printed(*OVERALL),
+            _printed(*OVERALL),
         ),
     ),
     Claim(
@@ -106,7 +238,7 @@ CLAIMS: tuple[Claim, ...] = (
         "RTPO is the best on all {benchmarks} benchmarks",
         "On each of the {benchmarks} benchmarks RTPO is above the best of the untuned model, GRPO and SeeUPO",
         "4.1",
-        (at_paper_scale(BEST), printed(BEST)),
+        (_at_paper_scale(BEST), _printed(BEST)),
         every=True,
     ),
     Claim(
@@ -115,13 +247,13 @@ CLAIMS: tuple[Claim, ...] = (
         "With the full history for every method, RTPO-CA is the best overall",
         "4.3",
         (
-            at_paper_scale(*CREDITED),
+            _at_paper_scale(*CREDITED),
             _toy(
                 study_pair("rtpo_full", "grpo_full"),
                 needs=("rtpo_full", "grpo_full"),
                 note="The study has trajectory credit alone to compare with, GRPO's.",
             ),
-            printed(CREDITED[0]),
+            _printed(CREDITED[0]),
         ),
     ),
     Claim(
@@ -130,13 +262,13 @@ CLAIMS: tuple[Claim, ...] = (
         "Continuations sampled anew beat stale ones on long-horizon search, and are about equal on HLE",
         "4.4 and G.6",
         (
-            at_paper_scale(
+            _at_paper_scale(
                 CONTINUED,
-                Same("HLE about equal", HITS, "delta", "hle", lambda _: 0.0, negligible),
+                Same("HLE about equal", HITS, "delta", "hle", lambda _: 0.0, _negligible),
                 note="The slack on HLE is half of the least gain that the paper counts as one.",
             ),
             _toy(study_pair("rtpo", "rtpo_off"), needs=("rtpo", "rtpo_off"), note="No toy task stands for HLE."),
-            printed(CONTINUED, also=(hle,)),
+            _printed(CONTINUED, also=(_hle,)),
         ),
     ),
     Claim(
@@ -145,8 +277,8 @@ CLAIMS: tuple[Claim, ...] = (
         "RTPO takes about {supp_wall_clock.rtpo.cost} times GRPO's GPU-hours at equal trunks (airline)",
         "G.4",
         (
-            at_paper_scale(
-                Same("RTPO's wall-clock time over GRPO's", CLOCK, "cost", "rtpo", cost, near(cost)),
+            _at_paper_scale(
+                _near("RTPO's wall-clock time over GRPO's", CLOCK, "cost", "rtpo", f"{CLOCK}.rtpo.cost"),
                 note="Ours is at equal rollouts: the paper does not say how many a trunk of GRPO has.",
             ),
             _toy(
@@ -156,7 +288,7 @@ CLAIMS: tuple[Claim, ...] = (
                 note="At equal rollouts, whose siblings do not play the turns before their own again. The paper counts "
                 "at equal trunks, so this tests that RTPO is dearer at all, on another count than the paper's.",
             ),
-            printed(also=(partial(stated, keys=("hours_over_grpo",)),)),
+            _printed(also=(_stated("hours_over_grpo"),)),
         ),
     ),
     Claim(
@@ -165,13 +297,13 @@ CLAIMS: tuple[Claim, ...] = (
         "RTPO makes the fewest calls on hard math and the most on knowledge",
         "F.1",
         (
-            at_paper_scale(FEWER, MORE, note="Calls that a tool ran, in one pass over the questions."),
+            _at_paper_scale(FEWER, MORE, note="Calls that a tool ran, in one pass over the questions."),
             _toy(
                 study_calls,
                 needs=("rtpo", "grpo", "seeupo_flat"),
                 note="Toy math is not hard math: each of its problems takes a fixed number of calls.",
             ),
-            printed(FEWER, MORE),
+            _printed(FEWER, MORE),
         ),
     ),
     Claim(
@@ -179,7 +311,7 @@ CLAIMS: tuple[Claim, ...] = (
         "The coefficient of a group",
         "A sibling's advantage is (G−2)/(G−1) of the true one on average",
         "3.2 and G.2",
-        (theory("theorem_2a_factor"),),
+        (_theory("theorem_2a_factor"),),
     ),
     Claim(
         "group_size",
@@ -187,13 +319,13 @@ CLAIMS: tuple[Claim, ...] = (
         "From G = 3 to G = 4 the zero-advantage rate falls and Pass@1 rises (by {g4_pass_1} points)",
         "G.2",
         (
-            at_paper_scale(*GROUP),
+            _at_paper_scale(*GROUP),
             _toy(
                 study_pair("rtpo_g4", "rtpo", "ties"),
                 study_pair("rtpo_g4", "rtpo"),
                 needs=("rtpo", "rtpo_g4"),
             ),
-            printed(*GROUP, also=(partial(stated, keys=("g4_pass_1",)),)),
+            _printed(*GROUP, also=(_stated("g4_pass_1"),)),
         ),
     ),
     Claim(
@@ -202,7 +334,7 @@ CLAIMS: tuple[Claim, ...] = (
         "Siblings tie with the chance 1 − 2p(1−p) at G = 3 and 1 − 3p(1−p) at G = 4 (which binary rewards imply)",
         "G.2",
         (
-            at_paper_scale(
+            _at_paper_scale(
                 also=(partial(ties, groups=paper_group, place="airline", title="airline"),), needs=(GROUPS,)
             ),
             _toy(
@@ -210,7 +342,7 @@ CLAIMS: tuple[Claim, ...] = (
                 needs=("rtpo", "rtpo_g4"),
                 note="Of the first data step, before which both have the same weights.",
             ),
-            printed(also=(printed_ties,), note="These are rates of two whole trainings, whose policies differ."),
+            _printed(also=(printed_ties,), note="These are rates of two whole trainings, whose policies differ."),
         ),
     ),
     Claim(
@@ -218,21 +350,21 @@ CLAIMS: tuple[Claim, ...] = (
         "Airline, in training",
         "RTPO has the highest online success from step 20 on",
         "G.1",
-        (at_paper_scale(IN_TRAINING, note=no_op), printed(IN_TRAINING, note=no_op)),
+        (_at_paper_scale(IN_TRAINING, note=_no_op), _printed(IN_TRAINING, note=_no_op)),
     ),
     Claim(
         "airline_test",
         "Airline, held out",
         "RTPO has the highest Pass@1, Pass@4 and normal termination, and the shortest responses",
         "G.1",
-        (at_paper_scale(*HELD_OUT, note=no_op), printed(*HELD_OUT, note=no_op)),
+        (_at_paper_scale(*HELD_OUT, note=_no_op), _printed(*HELD_OUT, note=_no_op)),
     ),
     Claim(
         "theorem_1",
         "Theorem 1",
         "Turns trained in reverse order, on fresh continuations, converge to recursive optimality",
         "3.1 and C.2",
-        (theory("theorem_1"),),
+        (_theory("theorem_1"),),
     ),
     Claim(
         "theorem_1_neural",
@@ -247,14 +379,14 @@ CLAIMS: tuple[Claim, ...] = (
         "Theorem 2a",
         "A sibling's advantage is proportional to the true one, without the value of the state that a trajectory's has",
         "3.2 and C.3",
-        (theory("theorem_2a"),),
+        (_theory("theorem_2a"),),
     ),
     Claim(
         "theorem_2b",
         "Theorem 2b",
         "Its mean squared error is lower than that of a trajectory's wherever the values of states differ",
         "3.2 and C.3",
-        (theory("theorem_2b", ours=("theorem_2b_general",)),),
+        (_theory("theorem_2b", ours=("theorem_2b_general",)),),
     ),
     Claim(
         "theorem_2c",
@@ -269,21 +401,21 @@ CLAIMS: tuple[Claim, ...] = (
         "Theorem 3a",
         "Continuations sampled anew need no weights and give unbiased returns",
         "3.3 and C.4",
-        (theory("theorem_3a"),),
+        (_theory("theorem_3a"),),
     ),
     Claim(
         "theorem_3b",
         "Theorem 3b",
         "A return's variance is p(1−p), so it falls as p leaves one half",
         "3.3 and C.4",
-        (theory("theorem_3b"),),
+        (_theory("theorem_3b"),),
     ),
     Claim(
         "theorem_3_stale",
         "Stale weights",
         "The variance of a stale continuation's product weight grows with the turns left",
         "3.3 and C.4",
-        (theory("theorem_3_"),),
+        (_theory("theorem_3_"),),
     ),
     Claim(
         "headline",
@@ -291,9 +423,9 @@ CLAIMS: tuple[Claim, ...] = (
         "RTPO improves on GRPO by {abstract_over_grpo} % and on SeeUPO by {abstract_over_seeupo} %",
         "abstract and 4.1",
         (
-            at_paper_scale(headline("abstract_over_grpo", "grpo"), headline("abstract_over_seeupo", "seeupo")),
-            printed(
-                also=(partial(read, keys=("abstract_over_grpo", "abstract_over_seeupo")),),
+            _at_paper_scale(*OVER),
+            _printed(
+                also=(HEADLINE,),
                 note="The numbers are differences of two relative gains over the untuned model.",
             ),
         ),

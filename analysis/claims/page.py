@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from analysis import since
-from analysis.claims.claims import CLAIMS
-from analysis.claims.evidence import PAPER_SCALE, PRINTED, THEORY, TOY, Evidence
+from analysis.claims.claims import CLAIMS, PAPER_SCALE, PRINTED, THEORY, TOY, Claim, Test
+from analysis.claims.evidence import Evidence
 from analysis.claims.rule import MANY, NOT_TESTABLE, RULE, Part, verdict
-from analysis.claims.tests import Claim, Test
+from analysis.pages.markdown import ruled
 from analysis.paper.comparisons import printed_sentence
 from analysis.paper.numbers import Paper
 from analysis.tables import NO_VALUE, NOT_RUN, bold
@@ -99,19 +99,15 @@ def page(evidence: Evidence) -> str:
 
 def _section(claim: Claim, found: Sequence[Row], paper: Paper) -> str:
     title, text = claim.filled(paper)
-    lines: list[tuple[str, ...]] = [("Scale", "Verdict", "Evidence", "Command"), ("---",) * 4]
-    lines += [(row.scale, bold(row.verdict), row.evidence, row.command) for row in found if row.claim is claim]
-    return f"### {title}\n\n{text}. Section {claim.where}.\n\n{_rows(lines)}"
-
-
-def _rows(lines: Sequence[Sequence[str]]) -> str:
-    return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |\n" for line in lines)
+    lines = [(row.scale, bold(row.verdict), row.evidence, row.command) for row in found if row.claim is claim]
+    table = ruled(("Scale", "Verdict", "Evidence", "Command"), lines)
+    return f"### {title}\n\n{text}. Section {claim.where}.\n\n{table}"
 
 
 def overview(found: Sequence[Row], paper: Paper) -> str:
     """A line a claim, a verdict a scale."""
-    lines = [["Claim", *COLUMNS.values()], ["---"] * (1 + len(COLUMNS))]
+    lines = []
     for claim in dict.fromkeys(row.claim for row in found):
         by_scale = {row.scale: row.verdict for row in found if row.claim is claim}
         lines.append([claim.filled(paper)[0], *(by_scale.get(scale, NO_VALUE) for scale in COLUMNS)])
-    return _rows(lines)
+    return ruled(("Claim", *COLUMNS.values()), lines)

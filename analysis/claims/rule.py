@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isnan
 
-from analysis.claims.toy import CONTRADICTED, LEAST_PAIRS, SUPPORTED, UNDECIDED, outcome
 from analysis.intervals import Interval
 from analysis.tables import FEW_RUNS, INTERVALS, NOT_RUN, said
 from analysis.theory.page import CONSISTENT
 from analysis.theory.records import RESOLUTION, Comparison, equal
+from analysis.toy_study.claims import CONTRADICTED, LEAST_PAIRS, SUPPORTED, UNDECIDED, outcome
 
 OURS, BESIDE = "ours", "beside"
 _ORDER = (SUPPORTED, *CONSISTENT.values(), CONTRADICTED, UNDECIDED)

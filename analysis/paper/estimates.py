@@ -143,6 +143,8 @@ def mean(*parts: Estimate) -> Estimate:
 FUNCTIONS: Mapping[str, Callable[..., Estimate]] = {
     "mean": mean,
     "total": lambda *parts: combined(lambda *values: sum(values[1:], values[0]), *dict.fromkeys(parts)),
+    "max": lambda *parts: combined(lambda *values: np.maximum.reduce(np.broadcast_arrays(*values)), *parts),
+    "min": lambda *parts: combined(lambda *values: np.minimum.reduce(np.broadcast_arrays(*values)), *parts),
     "relative": lambda new, old: combined(lambda one, other: 100 * (one / other - 1), new, old),
 }
 """mean, total: of the different ones. relative: in %"""

@@ -8,7 +8,6 @@ from typing import Any
 import yaml
 
 from analysis import measures
-from analysis.claims.toy import claims_table, generated_tokens, mean_context_ratio, verdict_lines
 from analysis.experiment import CONFIGURATION, gain, greedy, mean, sampled, toy_sentences
 from analysis.records import Run, RunGroup
 from analysis.tables import (
@@ -23,6 +22,7 @@ from analysis.tables import (
     number,
     percent,
 )
+from analysis.toy_study.claims import claims_table, generated_tokens, mean_context_ratio, verdict_lines
 from analysis.toy_study.figures import FIGURES, has_figures
 from analysis.toy_study.plan import PARTS
 from analysis.toy_study.records import TRAINED, StudyRecords, learning_rate, missing_lines
