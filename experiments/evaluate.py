@@ -10,105 +10,24 @@ evaluation goes on where it was left when the same command is run again.
 """
 
 import sys
-from collections.abc import Mapping
-from contextlib import ExitStack
-from pathlib import Path
-from typing import Any
 
 from rtpo.run.command import command
 
 import hydra
 from omegaconf import DictConfig
-from tqdm import tqdm
 
-from analysis.evaluation import Summary, summarise, table
-from rtpo.core.chat import ChatFormat
-from rtpo.errors import ConfigError, InfrastructureError, Stopped
-from rtpo.evaluation.panel import (
-    FOLDER_NAME,
-    FOLDER_RULE,
-    EvaluateConfig,
-    EvaluationFolder,
-    Line,
-    Panel,
-    benchmark_named,
-    compose_evaluation,
-    identity,
-    load_panel,
-    manifest,
-    play,
-)
-from rtpo.evaluation.policies import Checkpoint, check_positions, find_checkpoint
-from rtpo.harness.episodes import EpisodeWorld
+from analysis.evaluation import summarise, table
+from rtpo.errors import InfrastructureError, Stopped
+from rtpo.evaluation.evaluate import evaluate
+from rtpo.evaluation.panel import compose_evaluation
 from rtpo.run.composition import in_words
 from rtpo.run.config import PROJECT
-
-
-def evaluate(config: EvaluateConfig) -> dict[str, Summary]:
-    """Evaluate what is not evaluated yet; returns every benchmark's summary.
-
-    All panels, folders and environments are looked at before the first question is played. Raises an RTPOError with a
-    sentence for the user.
-    """
-    checkpoint = find_checkpoint(config)
-    check_positions(checkpoint, config.benchmarks)
-    if checkpoint.rollout_context not in (None, config.rollout_context):
-        print(f"trained with rollout_context {checkpoint.rollout_context}, evaluated with {config.rollout_context}")
-    chat = ChatFormat(checkpoint.tokenizer)
-    label = config.label or checkpoint.label
-    if not FOLDER_NAME.fullmatch(label):
-        raise ConfigError(f"label is {label!r}: {FOLDER_RULE}.")
-    panels = [load_panel(name, task, chat, config.limit) for name, task in config.benchmarks.items()]
-    folders = {panel.name: folder_of(config, label, panel) for panel in panels}
-    with ExitStack() as stack:
-        for panel in panels:
-            folders[panel.name].run.open(identity(config, panel, checkpoint.identity))
-            stack.enter_context(folders[panel.name].run.held())
-        waiting = [panel for panel in panels if not folders[panel.name].run.is_finished]
-        for panel in panels:
-            if panel not in waiting:
-                folders[panel.name].check_finished()
-        if waiting:
-            _play(config, checkpoint, chat, waiting, folders, label)
-        return {name: summarise(folder.recover(config.samples), config.ks) for name, folder in folders.items()}
-
-
-def folder_of(config: EvaluateConfig, label: str, panel: Panel) -> EvaluationFolder:
-    return EvaluationFolder(Path(config.results) / config.experiment_name / label / panel.name)
-
-
-def _play(
-    config: EvaluateConfig,
-    checkpoint: Checkpoint,
-    chat: ChatFormat,
-    panels: list[Panel],
-    folders: Mapping[str, EvaluationFolder],
-    label: str,
-) -> None:
-    engine, version = checkpoint.open()
-    for panel in panels:
-        folder = folders[panel.name]
-        lines = folder.recover(config.samples)
-        world = EpisodeWorld(engine, chat, panel.task.make_env, panel.task.limits, config.rollout_context, config.seed)
-        done = {line["position"] for line in lines}
-        with (
-            benchmark_named(panel.name),
-            tqdm(total=len(panel.tasks), initial=len(done), unit="question", desc=panel.name) as bar,
-        ):
-
-            def write(of_question: list[Line], folder: Any = folder, lines: Any = lines, bar: Any = bar) -> None:
-                folder.append(of_question)
-                lines += of_question
-                bar.update()
-
-            play(world, panel, config, version, done, write)
-        folder.finish(summarise(lines, config.ks), manifest(config, panel, label, checkpoint.identity))
 
 
 @command
 def run(tree: DictConfig) -> None:
     try:
-        summaries = evaluate(compose_evaluation(tree))
+        summaries = evaluate(compose_evaluation(tree), summarise)
     except InfrastructureError as error:
         raise InfrastructureError(f"{error} What was played is kept: run the same command to go on.") from error
     except KeyboardInterrupt as stopped:

@@ -27,12 +27,13 @@ from typing import Any
 from rtpo.run.command import Parser, command
 
 from analysis import tables
+from analysis.evaluation import summarise
 from analysis.experiment import run_table
 from analysis.paper import table_page
-from experiments.evaluate import evaluate
 from experiments.train import train
 from rtpo.core.files import write_whole
 from rtpo.errors import ConfigError, DataError, MachineError, Stopped
+from rtpo.evaluation.evaluate import evaluate
 from rtpo.evaluation.panel import EvaluateConfig, compose_evaluation
 from rtpo.planning import preflight
 from rtpo.run.composition import composed
@@ -127,7 +128,7 @@ def run_element(launch: Launch, element: Element, stop: StopRequest) -> None:
         raise Stopped(f"stopped by {stop.reason} after {element.run.folder}. Run the same command to go on.")
     evaluation = evaluation_of(launch, element)
     if evaluation is not None:
-        evaluate(evaluation)
+        evaluate(evaluation, summarise)
 
 
 def missing(element: Element) -> list[str]:

@@ -7,7 +7,7 @@ import os
 import signal
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +22,8 @@ from scripted import TOKENIZER, ScriptedEngine, solver
 from transformers import Qwen3ForCausalLM
 
 import rtpo.verl_harness.session as session
+from analysis.evaluation import summarise
 from experiments import evaluate as command
-from experiments.evaluate import evaluate
 from rtpo.core.chat import ChatFormat
 from rtpo.core.files import sha256
 from rtpo.core.seeds import stream_seed
@@ -33,6 +33,7 @@ from rtpo.envs.math import MathEnv, MathSettings
 from rtpo.envs.search import SearchEnv, SearchEnvSettings
 from rtpo.envs.toy.math_problems import problems
 from rtpo.errors import ConfigError, DataError, Held, InfrastructureError, MachineError, StaleEngine
+from rtpo.evaluation import evaluate as evaluation
 from rtpo.evaluation import policies as checkpoints
 from rtpo.evaluation.panel import (
     EvaluateConfig,
@@ -52,6 +53,7 @@ from rtpo.tools.search.tool import SearchSettings
 from rtpo.toy.byte_model import byte_tokenizer
 from rtpo.types import Role, Rollout, StopReason, Task, as_ids
 
+evaluate = partial(evaluation.evaluate, summarise=summarise)
 WARM_START = PROJECT / "rtpo" / "toy" / "warm_start_math"
 PASSAGES = Path(__file__).parent / "fixtures" / "passages.jsonl"
 COMMAND = ("evaluate.py", "--config-path", str(PROJECT / "configs"))
@@ -111,7 +113,7 @@ class Policy:
 @pytest.fixture
 def policy(monkeypatch: pytest.MonkeyPatch) -> Policy:
     policy = Policy()
-    monkeypatch.setattr(command, "find_checkpoint", policy.find)
+    monkeypatch.setattr(evaluation, "find_checkpoint", policy.find)
     return policy
 
 
@@ -968,7 +970,7 @@ def test_how_the_command_ends(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    def fail(config: EvaluateConfig) -> Any:
+    def fail(config: EvaluateConfig, summarise: object) -> Any:
         raise error
 
     monkeypatch.setattr(command, "evaluate", fail)

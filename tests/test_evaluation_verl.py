@@ -10,8 +10,9 @@ import pytest
 from conftest import compose_config, harness_on
 from hydra import compose, initialize_config_dir
 
-from experiments.evaluate import evaluate
+from analysis.evaluation import summarise
 from rtpo.envs.toy.math_problems import problems
+from rtpo.evaluation.evaluate import evaluate
 from rtpo.evaluation.panel import EvaluateConfig, compose_evaluation, episode_facts
 from rtpo.rows import trajectory_rows
 from rtpo.run.config import PROJECT, RunConfig
@@ -69,8 +70,8 @@ def test_the_saved_weights_are_those_that_answer(
     folder.open(run.as_dict())
     folder.save("step00003", {"name": "step00003"}, harness.save, keep=1)
 
-    evaluate(replace(config, checkpoint=str(run.folder)))
-    evaluate(replace(config, checkpoint=run.model.path, label="initial"))
+    evaluate(replace(config, checkpoint=str(run.folder)), summarise)
+    evaluate(replace(config, checkpoint=run.model.path, label="initial"), summarise)
     of_run, of_model = lines_of(config, "rtpo-seed0"), lines_of(config, "initial")
     assert [{key: line[key] for key in expected[0]} for line in of_run] == expected
     assert [line["uid"] for line in of_run] == [line["uid"] for line in of_model] == [task.uid for task in TASKS]

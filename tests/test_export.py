@@ -15,10 +15,11 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3ForCausalLM
 
 import rtpo.run.export
-from experiments.evaluate import evaluate
+from analysis.evaluation import summarise
 from experiments.export import export, main
 from rtpo.core.files import write_sums
 from rtpo.errors import DataError, Held
+from rtpo.evaluation.evaluate import evaluate
 from rtpo.evaluation.panel import compose_evaluation
 from rtpo.evaluation.policies import find_checkpoint
 from rtpo.harness.budget import Budget, Ledger
@@ -121,7 +122,7 @@ def test_an_exported_policy_is_evaluated(run: RunFolder, tmp_path: Path) -> None
     overrides = [f"checkpoint={tmp_path / 'out'}", f"results={tmp_path}", "benchmarks=[toy_math]", "limit=2"]
     with initialize_config_dir(str(PROJECT / "configs"), version_base=None):
         evaluation = compose_evaluation(compose("evaluate", [*overrides, "samples=1", "ks=[1]"]))
-    assert evaluate(evaluation)["toy_math"]["questions"] == 2
+    assert evaluate(evaluation, summarise)["toy_math"]["questions"] == 2
     identity = find_checkpoint(replace(evaluation, checkpoint=str(tmp_path / "out"))).identity
     assert identity["model_sha256"] == model_sha256(str(tmp_path / "out")) != model_sha256(str(WARM_START))
 

@@ -4,7 +4,8 @@ import ast
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,20 @@ def imports(tree: ast.AST) -> Iterator[str]:
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module is not None:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def project_imports(path: Path, known: Collection[str]) -> set[str]:
+    """The modules of the project that one imports, in functions too, but for what types alone need."""
+    tree = ast.parse(path.read_text())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            node.body = []
+    found = set()
+    for name in imports(tree):
+        while name and name not in known:
+            name = name.rpartition(".")[0]
+        found.add(name)
+    return found - {"", module_name(path)}
 
 
 def algorithm_imports(tree: ast.AST) -> list[str]:
@@ -158,6 +173,24 @@ def test_algorithms_do_not_import_the_harness() -> None:
             *VOCABULARY,
             *MODULES.values(),
         }
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    paths = {module_name(path): path for path in sources()}
+    graph = {name: project_imports(path, paths) for name, path in paths.items()}
+    tuple(TopologicalSorter(graph).static_order())  # raises CycleError, which names the circle
+
+
+def test_a_circle_would_be_found(tmp_path: Path) -> None:
+    assert "rtpo.run.run" in project_imports(PROJECT / "experiments" / "train.py", {"rtpo.run.run", "rtpo"})
+    with pytest.raises(CycleError):
+        tuple(TopologicalSorter({"a": {"b"}, "b": {"c"}, "c": {"a"}}).static_order())
+
+
+def test_nothing_else_imports_experiments() -> None:
+    paths = {module_name(path): path for path in sources() if path.relative_to(PROJECT).parts[0] != "experiments"}
+    found = {name: set(imports(ast.parse(path.read_text()))) for name, path in paths.items()}
+    assert [name for name, used in found.items() if any(one.startswith("experiments") for one in used)] == []
 
 
 # docs/extend/rooms.md
