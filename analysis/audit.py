@@ -1,18 +1,17 @@
 """The supplement's audits over any run: how trunks end, what they cost, which tools they call.
 
     python analysis/audit.py tools RUN/BENCHMARK [--first 100]   tool calls of an evaluation (tab:supp_gsm8k_audit)
-    python analysis/audit.py trunks RUN                          how its first paths ended (tab:supp_trunk_distribution)
-    python analysis/audit.py failures RUN [--points 5]           the same over training (tab:supp_failure_dynamics)
-    python analysis/audit.py budget RUN [--points 5]             calls and tokens over training (tab:supp_budget)
+    python analysis/audit.py trunks RUN [--points 5]             how its first paths ended and what they cost, in all
+                                                                 and over training (tab:supp_trunk_distribution,
+                                                                 tab:supp_failure_dynamics, tab:supp_budget)
     python analysis/audit.py airline RUN --tasks FOLDER          held-out airline episodes, and what doing nothing earns
 
 RUN is a finished run's folder. First paths are those that began at a task: RTPO's trunks, other methods' chains. They
 are taken in the order of training and split into --points equal parts. --format gives Markdown, CSV or LaTeX.
 """
 
-import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from rtpo.run.command import Parser, command, whole
@@ -25,20 +24,33 @@ from rtpo.envs.airline.tasks import read_wanted
 from rtpo.errors import DataError
 from rtpo.run import archives
 
-FAILED = tuple((f"Failed within {'turn 1' if k == 1 else f'{k} turns'}, %", f"failed_{k}") for k in EARLY_TURNS)
-"""title and quantity"""
-
-
-def _parts(folder: Path, points: int) -> list[Sequence[Sample]]:
-    """A run's first paths in `points` parts as equal as can be. Raises DataError for more parts than paths."""
-    found = graded_first_paths(_run(folder))
-    if not 1 <= points <= len(found):
-        raise DataError(f"--points is {points} and there are {len(found)} graded first paths: use 1 to {len(found)}.")
-    return [part(found, place, points) for place in range(1, points + 1)]
+TRUNKS: tuple[tuple[str, str, int | None], ...] = (
+    ("Success, %", "success", None),
+    ("Ended normally and failed, %", "ended_failed", None),
+    ("No terminal signal, %", "no_signal", None),
+    *((f"Failed within {'turn 1' if k == 1 else f'{k} turns'}, %", f"failed_{k}", None) for k in EARLY_TURNS),
+    ("Length on average, turns", "turns", 2),
+    ("Turns of a success on average", "success_turns", 2),
+    ("Turns of a failure on average", "failed_turns", 2),
+    ("Calls a path", "calls_each", 2),
+    ("Calls executed well, %", "execution", None),
+    ("Tokens a path", "tokens_each", 1),
+)
+AIRLINE: tuple[tuple[str, str, int | None], ...] = (
+    ("Pass@1, %", "pass_at_1", None),
+    ("Pass@4, %", "pass_at_4", None),
+    ("Pass^4, %", "pass_all_4", None),
+    ("Normal termination, %", "ended", None),
+    ("Generation truncation, %", "cut", None),
+    ("Response tokens on average", "tokens_each", 1),
+    ("Execution success, %", "execution", None),
+    ("Response tokens a success", "tokens_per_success", 1),
+    ("Writes attempted an episode", "writes_each", 2),
+)
+"""title, quantity, and digits of a mean; a share is in percent"""
 
 
 def _value(samples: Sequence[Sample], quantity: str, digits: int | None) -> str:
-    """A share in percent; a mean with so many digits."""
     found = ratio(quantity, samples)
     return _percent(found) if digits is None else number(found, digits)
 
@@ -58,47 +70,18 @@ def _check_finished(folder: Path, what: str) -> None:
         raise DataError(f"{folder} is a run: give one of its evaluations, RUN/BENCHMARK.")
 
 
-def trunk_table(folder: Path) -> Table:
+def trunk_table(folder: Path, points: int) -> Table:
+    """Raises DataError for more parts than paths."""
     found = graded_first_paths(_run(folder))
-    shown = (
-        ("Task success, %", "success", None),
-        *((title, quantity, None) for title, quantity in FAILED),
-        ("No terminal signal, %", "no_signal", None),
-        ("Length on average, turns", "turns", 2),
-    )
+    if not 1 <= points <= len(found):
+        raise DataError(f"--points is {points} and there are {len(found)} graded first paths: use 1 to {len(found)}.")
+    columns = {"All": found} | {f"{place}/{points}": part(found, place, points) for place in range(1, points + 1)}
     rows = [
-        ("Paths", number(len(found), 0)),
-        *((title, _value(found, quantity, digits)) for title, quantity, digits in shown),
+        ("Paths", *(number(len(column), 0) for column in columns.values())),
+        *((title, *(_value(one, quantity, digits) for one in columns.values())) for title, quantity, digits in TRUNKS),
     ]
-    return _table("trunks", ("Of all first paths", "Result"), rows, f"How the first paths of {folder.name} ended.")
-
-
-def failure_table(folder: Path, points: int) -> Table:
-    columns = _parts(folder, points)
-    shown = (
-        ("Success, %", "success", None),
-        ("Ended normally and failed, %", "ended_failed", None),
-        ("No terminal signal, %", "no_signal", None),
-        *((title, quantity, None) for title, quantity in FAILED),
-        ("Turns of a success on average", "success_turns", 2),
-        ("Turns of a failure on average", "failed_turns", 2),
-    )
-    rows = [
-        ("Paths", *(number(len(column), 0) for column in columns)),
-        *((title, *(_value(column, quantity, digits) for column in columns)) for title, quantity, digits in shown),
-    ]
-    caption = f"How the first paths of {folder.name} ended, over training."
-    return _table("failures", ("", *_places(points)), rows, caption)
-
-
-def budget_table(folder: Path, points: int) -> Table:
-    shown = (("success", None), ("calls_each", 2), ("execution", None), ("tokens_each", 1))
-    rows = [
-        (place, *(_value(found, quantity, digits) for quantity, digits in shown))
-        for place, found in zip(_places(points), _parts(folder, points), strict=True)
-    ]
-    header = ("Training", "Success, %", "Calls a path", "Calls executed well, %", "Tokens a path")
-    return _table("budget", header, rows, f"Success, tool use and tokens of the first paths of {folder.name}.")
+    caption = f"How the first paths of {folder.name} ended and what they cost, in all and over training."
+    return _table("trunks", ("", *columns), rows, caption)
 
 
 def tool_table(folder: Path, first: int) -> Table:
@@ -156,22 +139,13 @@ def airline_table(folder: Path, tasks: Path) -> Table:
     no_op = {task for task, one in ids.items() if wanted[one].no_op_scores}
     writing = [one for one in found if wanted[ids[one.unit]].needs_write]
     wins = [one for one in found if one.success]
-    attempted, executed = (sum(getattr(one, key) for one in found) for key in ("attempted", "ok"))
     rows = [
-        ("Pass@1, %", _value(found, "pass_at_1", None)),
+        *((title, _value(found, quantity, digits)) for title, quantity, digits in AIRLINE),
+        ("Attempted calls", number(sum(one.attempted for one in found), 0)),
+        ("Executed calls", number(sum(one.ok for one in found), 0)),
+        ("Calls with an error", number(sum(one.attempted - one.ok for one in found), 0)),
         ("Pass@1 of doing nothing, %", _percent(len(no_op) / len(ids))),
         ("Pass@1 on tasks that need a write, %", _value(writing, "success", None)),
-        ("Pass@4, %", _value(found, "pass_at_4", None)),
-        ("Pass^4, %", _value(found, "pass_all_4", None)),
-        ("Normal termination, %", _value(found, "ended", None)),
-        ("Generation truncation, %", _value(found, "cut", None)),
-        ("Response tokens on average", _value(found, "tokens_each", 1)),
-        ("Attempted calls", number(attempted, 0)),
-        ("Executed calls", number(executed, 0)),
-        ("Calls with an error", number(attempted - executed, 0)),
-        ("Execution success, %", _value(found, "execution", None)),
-        ("Response tokens a success", _value(found, "tokens_per_success", 1)),
-        ("Writes attempted an episode", _value(found, "writes_each", 2)),
         (
             "Successes on tasks where doing nothing scores, %",
             _percent(sum(one.unit in no_op for one in wins) / len(wins) if wins else float("nan")),
@@ -182,10 +156,6 @@ def airline_table(folder: Path, tasks: Path) -> Table:
 
 def _table(name: str, header: tuple[str, ...], rows: Sequence[tuple[str, ...]], caption: str) -> Table:
     return Table(f"audit_{name}", header, tuple(rows), caption, ())
-
-
-def _places(points: int) -> tuple[str, ...]:
-    return tuple(f"{place}/{points}" for place in range(1, points + 1))
 
 
 def _percent(share: float) -> str:
@@ -201,26 +171,27 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns its exit status."""
     parser = Parser(__doc__)
     kinds = parser.add_subparsers(dest="kind", required=True)
-    audits: dict[str, Callable[[argparse.Namespace], Table]] = {
-        "tools": lambda given: tool_table(given.folder, given.first),
-        "trunks": lambda given: trunk_table(given.folder),
-        "failures": lambda given: failure_table(given.folder, given.points),
-        "budget": lambda given: budget_table(given.folder, given.points),
-        "airline": lambda given: airline_table(given.folder, given.tasks),
-    }
-    for kind in audits:
+    for kind in ("tools", "trunks", "airline"):
         command = kinds.add_parser(kind)
         # a record knows the folders it lies in by name, which a relative path may lack
         command.add_argument("folder", type=lambda given: Path(given).absolute())
         command.add_argument("--format", choices=sorted(FORMATS), default="md")
-        if kind == "tools":
-            command.add_argument("--first", type=whole(0), default=100)
-        if kind in ("failures", "budget"):
-            command.add_argument("--points", type=whole(1), default=5)
-        if kind == "airline":
-            command.add_argument("--tasks", type=Path, required=True)
+        match kind:
+            case "tools":
+                command.add_argument("--first", type=whole(0), default=100)
+            case "trunks":
+                command.add_argument("--points", type=whole(1), default=5)
+            case "airline":
+                command.add_argument("--tasks", type=Path, required=True)
     given = parser.parse_args(arguments)
-    print(FORMATS[given.format](audits[given.kind](given)), end="")
+    match given.kind:
+        case "tools":
+            table = tool_table(given.folder, given.first)
+        case "trunks":
+            table = trunk_table(given.folder, given.points)
+        case _:
+            table = airline_table(given.folder, given.tasks)
+    print(FORMATS[given.format](table), end="")
     return 0
 
 

@@ -101,8 +101,8 @@ ROWS: dict[str, tuple[str, ...]] = {
         "--task toy_math --output {}/out --lr NUMBER",
     ),
     "analysis.audit": (
-        *("NAME", "tools FOLDER", "trunks FOLDER", "failures FOLDER", "budget FOLDER", "airline FOLDER --tasks FILE"),
-        *("tools FOLDER --first WHOLE", f"budget {RUN} --points WHOLE"),
+        *("NAME", "tools FOLDER", "trunks FOLDER", "airline FOLDER --tasks FILE"),
+        *("tools FOLDER --first WHOLE", f"trunks {RUN} --points WHOLE"),
     ),
     "analysis.make_figures": (
         *("--results {}/missing", "--results {}/file", "--figure NAME", "--experiment NAME"),
@@ -114,7 +114,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     ),
     "analysis.paper.__main__": ("--page OUT", "--check --page OUT", "--check --page FILE"),
     "analysis.claims.__main__": ("--project FOLDER", "--check --project FOLDER"),
-    "analysis.pages.__main__": ("--project FOLDER", "--check --project FOLDER"),
+    "analysis.pages.__main__": ("--project FOLDER", "--check --project FOLDER", "NAME", "--check NAME"),
     "analysis.theory.__main__": ("--project FOLDER", "--check --project FOLDER"),
     "analysis.toy_study.__main__": (
         *("--results {}/missing", "--results {}/file", "--results {}/missing --check", "--study FILE"),
