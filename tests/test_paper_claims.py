@@ -22,8 +22,8 @@ from analysis.claims.rule import BESIDE, OURS, Part, equality, order, verdict
 from analysis.intervals import Interval
 from analysis.paper.estimates import Estimate
 from analysis.paper.numbers import Paper, Value
+from analysis.paper.records import Missing, Records
 from analysis.paper.reproduction import load_reproduction
-from analysis.paper.tables import Missing, Records
 from analysis.tables import FEW_RUNS, NOT_RUN
 from analysis.theory.page import CONSISTENT, Verdict
 from analysis.theory.records import THEOREMS

@@ -17,8 +17,9 @@ from analysis.paper import table_page
 from analysis.paper.comparisons import printed_table
 from analysis.paper.estimates import Cells, Estimate, estimate, exact
 from analysis.paper.numbers import Value, load_paper
+from analysis.paper.records import Records
 from analysis.paper.reproduction import SOURCE, CellPlan, Source, load_reproduction, read_reproduction
-from analysis.paper.tables import MadeTable, Records, make_table, verdict
+from analysis.paper.tables import MadeTable, make_table, verdict
 from analysis.tables import NO_VALUE, markdown, said
 from rtpo.errors import DataError
 from rtpo.run.config import PROJECT

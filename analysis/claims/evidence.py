@@ -17,9 +17,10 @@ from analysis.labels import title_of
 from analysis.paper import formulas
 from analysis.paper.estimates import Estimate, evaluate
 from analysis.paper.numbers import Comparison, Paper, Side, load_paper
+from analysis.paper.records import NOT_MEASURED, Missing, Outcome, Records
 from analysis.paper.reproduction import CellPlan, Reproduction, load_reproduction
 from analysis.paper.slips import ARITHMETIC, EXPECTATION, READING, recomputed
-from analysis.paper.tables import NOT_MEASURED, Made, Missing, Outcome, Records, make_table
+from analysis.paper.tables import Made, make_table
 from analysis.records import Run, RunGroup, read_lines
 from analysis.tables import MINUS, NOT_RUN, ONE_SEED, number, percent
 from analysis.theory.page import Verdict, verdicts

@@ -7,22 +7,20 @@ figure.
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 
 import yaml
-from hydra import compose, initialize_config_dir
 
 from analysis.evaluation import PATHS, first_paths, graded
 from analysis.figures.curves import FIFTHS
 from analysis.labels import Style, styles
+from analysis.paper.records import stand_ins
 from analysis.paper.reproduction import load_reproduction
 from analysis.records import Run, RunGroup, by_label, load_run
 from analysis.toy_study.plan import STUDY
 from rtpo.errors import DataError
 from rtpo.run import archives
 from rtpo.run.config import PROJECT
-from rtpo.run.elements import read_launch
 
 TOY, PAPER = "toy", "a100x8"
 """the profiles of the toy tasks, and of the paper's machine and models"""
@@ -156,14 +154,7 @@ def _profiles(results: Path, kept: Collection[str] | None) -> Iterator[Source]:
     for name in sorted(names, key=lambda name: (name != TOY, name != PAPER, name)):
         runs = (run for first in EXPERIMENTS for run in archives.find(results, f"{first}_{name}_*/*/manifest.json"))
         if name in (TOY, PAPER) or any(_is_kept(run, results, kept) for run in runs):
-            yield Source(name, name, results, _tasks(name), kept=kept)
-
-
-@cache
-def _tasks(profile: str) -> Mapping[str, str]:
-    """By role in the paper, the task that stands for it."""
-    with initialize_config_dir(str(PROJECT / "configs"), version_base=None):
-        return read_launch(compose("train", [f"profile={profile}"])).tasks
+            yield Source(name, name, results, stand_ins(name), kept=kept)
 
 
 def _check_place(run: Run, wanted: Mapping[str, str]) -> None:

@@ -8,8 +8,9 @@ from analysis.intervals import fisher, holm, newcombe, wilson
 from analysis.labels import title_of
 from analysis.paper.estimates import Cells, Estimate, estimate, improvement, interquartile_mean, p_value
 from analysis.paper.numbers import Paper, PaperTable
+from analysis.paper.records import Records
 from analysis.paper.reproduction import Methods, Printed, Source
-from analysis.paper.tables import TOY, TOY_RATE, Records
+from analysis.paper.tables import TOY, TOY_RATE
 from analysis.tables import INTERVALS, NO_VALUE, ONE_SEED, Table, number
 from rtpo.data.registry import REGISTRY
 from rtpo.errors import DataError

@@ -5,7 +5,7 @@ The head of reproduction.yaml says how it is written.
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
@@ -40,7 +40,7 @@ class Source:
     label: str | None = None
     task: str | None = None
     benchmark: str | None = None
-    where: Mapping[str, str] = field(default_factory=dict)
+    where: tuple[tuple[str, str], ...] = ()
     episodes: str | None = None
     part: int | None = None
     quantity: str | None = None
@@ -249,6 +249,8 @@ def _source(merged: Spec, keys: Mapping[str, str], place: str, names: _Names) ->
     given = {key: _filled(value, keys) for key, value in merged.items() if value is not None}
     if "part" in given:
         given["part"] = int(given["part"])
+    if "where" in given:
+        given["where"] = tuple(given["where"].items())
     if isinstance(given.get("composed"), list):
         given["composed"] = tuple(given["composed"])
     source = Source(**given)

@@ -8,6 +8,7 @@ from pathlib import Path
 from analysis.pages.markdown import changed, ruled, told_stale, write
 from analysis.paper.comparisons import methods_table, printed_sentence, printed_table
 from analysis.paper.numbers import load_paper
+from analysis.paper.records import Missing, Records
 from analysis.paper.reproduction import load_reproduction
 from analysis.paper.tables import (
     AGREES,
@@ -18,8 +19,6 @@ from analysis.paper.tables import (
     UNDECIDED,
     VERDICTS,
     MadeTable,
-    Missing,
-    Records,
     make_table,
 )
 from analysis.tables import FORMATS, Table, files_of, markdown
