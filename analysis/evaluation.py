@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from analysis.intervals import interval, wilson
+from analysis.pages.markdown import ruled
 from analysis.records import EPISODE_KEYS, Run, read_lines, unchanged, without_manifest
 from analysis.tables import NO_VALUE
 from rtpo.envs.airline.tasks import TOO_MANY_ERRORS, WRITES
@@ -321,9 +322,7 @@ def table(summaries: Mapping[str, Summary]) -> str:
         row(f"Ended by {end.value}", lambda s, end=end: _share(s, end.value))  # type: ignore[misc]
     row("With a cut turn", lambda s: _percent(s["cut"]))
     row("Seconds a sample", lambda s: f"{s['seconds']:.1f}")
-    head = ["", *summaries]
-    body = [[title, *cells] for title, cells in rows.items()]
-    return "\n".join("| " + " | ".join(line) + " |" for line in [head, ["---"] * len(head), *body])
+    return ruled(("", *summaries), ([title, *cells] for title, cells in rows.items())).removesuffix("\n")
 
 
 def _pass_at_1(summary: Summary) -> str:

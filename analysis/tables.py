@@ -13,6 +13,7 @@ from analysis.records import RunGroup
 
 NOT_RUN = "not run"
 NO_VALUE = "—"
+SUPPORTED, CONTRADICTED, UNDECIDED = "supported", "contradicted", "undecided"
 FEW_RUNS = 5
 """a verdict on fewer runs, or pairs of runs, than these says on how many"""
 ONE_SEED = " (other seeds unknown)"

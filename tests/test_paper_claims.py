@@ -18,16 +18,16 @@ from analysis.claims import __main__ as paper_claims
 from analysis.claims.claims import CLAIMS, PAPER_SCALE, PRINTED, THEORY, TOY, Claim
 from analysis.claims.evidence import Evidence, Lead, Same, by_tables, load_evidence
 from analysis.claims.page import Row, judged, page
-from analysis.claims.rule import BESIDE, OURS, Part, equality, order, verdict
+from analysis.claims.rule import BESIDE, OURS, Part, equality, verdict
 from analysis.intervals import Interval
 from analysis.paper.estimates import Estimate
 from analysis.paper.numbers import Paper, Value
 from analysis.paper.records import Missing, Records
 from analysis.paper.reproduction import load_reproduction
-from analysis.tables import FEW_RUNS, NOT_RUN
+from analysis.tables import CONTRADICTED, FEW_RUNS, NOT_RUN, SUPPORTED, UNDECIDED
 from analysis.theory.page import CONSISTENT, Verdict
 from analysis.theory.records import THEOREMS
-from analysis.toy_study.claims import CONTRADICTED, SUPPORTED, UNDECIDED
+from analysis.toy_study.claims import outcome
 from analysis.toy_study.plan import PARTS
 from rtpo.run.config import PROJECT
 from rtpo.run.elements import experiments, outline
@@ -67,7 +67,7 @@ def at(evidence: Evidence, key: str, scale: str) -> Row:
     ],
 )
 def test_an_order_is_decided_by_its_whole_interval(low: float, high: float, pairs: int, said: str) -> None:
-    assert order(Interval(0.2, low, high, pairs, 10), pairs) == said
+    assert outcome(Interval(0.2, low, high, pairs, 10), pairs) == said
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from analysis import measures
-from analysis.claims.rule import BESIDE, OURS, Part, equality, order
+from analysis.claims.rule import BESIDE, OURS, Part, equality
 from analysis.intervals import Interval
 from analysis.labels import title_of
 from analysis.paper import formulas
@@ -22,10 +22,10 @@ from analysis.paper.reproduction import CellPlan, Reproduction, load_reproductio
 from analysis.paper.slips import ARITHMETIC, EXPECTATION, READING, recomputed
 from analysis.paper.tables import Made, make_table
 from analysis.records import Run, RunGroup, read_lines
-from analysis.tables import MINUS, NOT_RUN, ONE_SEED, number, percent
+from analysis.tables import CONTRADICTED, MINUS, NOT_RUN, ONE_SEED, SUPPORTED, UNDECIDED, number, percent
 from analysis.theory.page import Verdict, verdicts
 from analysis.toy_study import claims as toy
-from analysis.toy_study.claims import CONTRADICTED, MEASURES, SUPPORTED, UNDECIDED, mean_context_ratio
+from analysis.toy_study.claims import MEASURES, mean_context_ratio, outcome
 from analysis.toy_study.records import TRAINED, StudyRecords, load_study
 from rtpo.harness.diagnostics import EXECUTED
 
@@ -178,7 +178,7 @@ def _of_line(evidence: Evidence, of: Lead | Same, line: str, by_row: bool) -> Pa
     interval, seeds, unit = _interval(margin), margin.seeds, found[names[0]][0].unit
     if isinstance(of, Lead):
         shown = _estimated(interval, DIGITS.get(unit, 0), unit, margin)
-        return Part(what, shown, order(interval, seeds), aside, seeds, "seeds")
+        return Part(what, shown, outcome(interval, seeds), aside, seeds, "seeds")
     closed, slack = of.closed(evidence.paper), of.slack(evidence.paper)
     shown = _estimated(interval, 2, unit if of.formula in names else "ratio", margin)
     shown += f", claimed {number(closed, 2)} with slack {number(slack, 2)}"
@@ -233,7 +233,7 @@ def of_pairs(
     what: str,
     groups: Sequence[RunGroup | None],
     value: Callable[[Run, Run], float],
-    judge: Judge = order,
+    judge: Judge = outcome,
 ) -> Part:
     """What a number of each pair of runs of one seed says."""
     first, second = groups
@@ -288,7 +288,7 @@ def rising(evidence: Evidence, groups: Groups, places: Mapping[str, str]) -> lis
             f"{title}, {name}'s ratio, last fifth of the steps less the first",
             groups(evidence, place, label),
             _gained,
-            order,
+            outcome,
             4,
             sign=True,
         )
@@ -348,7 +348,7 @@ def study_pair(
             if measure == "success" and difference is not None:
                 each += f", {difference.questions} questions"
             shown = f"{percent(difference, sign=True)}, {each}"
-            made.append(Part(what, shown, order(difference, found.pairs), aside, found.pairs))
+            made.append(Part(what, shown, outcome(difference, found.pairs), aside, found.pairs))
         return made
 
     return parts

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from math import isnan
 
 from analysis.intervals import Interval
-from analysis.tables import FEW_RUNS, INTERVALS, NOT_RUN, said
+from analysis.tables import CONTRADICTED, FEW_RUNS, INTERVALS, NOT_RUN, SUPPORTED, UNDECIDED, said
 from analysis.theory.page import CONSISTENT
 from analysis.theory.records import RESOLUTION, Comparison, equal
-from analysis.toy_study.claims import CONTRADICTED, LEAST_PAIRS, SUPPORTED, UNDECIDED, outcome
+from analysis.toy_study.claims import LEAST_PAIRS
 
 OURS, BESIDE = "ours", "beside"
 _ORDER = (SUPPORTED, *CONSISTENT.values(), CONTRADICTED, UNDECIDED)
@@ -51,11 +51,6 @@ class Part:
         ours = f" ({self.aside})" if self.aside else ""
         shown = f": {self.shown}" if self.shown else ""
         return f"*{said(self.outcome, [self.count], self.of)}*{ours}, {self.what}{shown}"
-
-
-def order(difference: Interval | None, pairs: int) -> str:
-    """What a difference says of the claim that it is above 0: the toy study's rule."""
-    return outcome(difference, pairs)
 
 
 def equality(found: Interval | None, pairs: int, closed: float, slack: float) -> str:

@@ -10,6 +10,7 @@ import yaml
 
 from analysis.evaluation import table as benchmark_table
 from analysis.measures import held_out, success
+from analysis.pages.markdown import ruled
 from analysis.records import RunGroup, load_run
 from rtpo.data.registry import REGISTRY
 from rtpo.run import archives
@@ -174,8 +175,7 @@ def _pairs(values: Mapping[str, Any]) -> str:
 
 
 def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
-    lines = [head, ("---",) * len(head), *rows]
-    return "\n".join("| " + " | ".join(cell.replace("|", r"\|") for cell in line) + " |" for line in lines)
+    return ruled(head, rows).removesuffix("\n")
 
 
 def _words(value: Any) -> str:

@@ -8,15 +8,13 @@ from typing import NamedTuple
 
 from analysis import tables
 from analysis.pages import markdown
-from analysis.tables import NOT_RUN, Table, number
+from analysis.tables import CONTRADICTED, NOT_RUN, SUPPORTED, Table, number
 from analysis.theory import claims
 from analysis.theory.claims import order_table, over_runs
 from analysis.theory.figures import FIGURES
 from analysis.theory.records import (
     COMMAND,
-    CONTRADICTED,
     RULE,
-    SUPPORTED,
     THEOREMS,
     Comparison,
     Missing,

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from analysis.intervals import LEVEL
 from analysis.plots import records_checksum
+from analysis.tables import CONTRADICTED, SUPPORTED, UNDECIDED
 from rtpo.errors import DataError
 
 SCHEMA = 1
@@ -20,7 +21,6 @@ MANIFEST_KEYS = (
 )
 RESOLUTION = 0.1
 """half of an interval's width, as a share of the comparison's scale, above which nothing is decided"""
-SUPPORTED, CONTRADICTED, UNDECIDED = "supported", "contradicted", "undecided"
 RULE = (
     f"The rule is the same for every claim. Its intervals hold together at {100 * LEVEL:g} %: each has the level that "
     "Bonferroni's correction over the claim's comparisons gives it. A claim that a quantity equals a closed form is "

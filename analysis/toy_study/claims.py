@@ -11,12 +11,23 @@ from analysis import measures
 from analysis.intervals import Interval
 from analysis.measures import HeldOut
 from analysis.records import Run, RunGroup
-from analysis.tables import FEW_RUNS, INTERVALS, NO_VALUE, NOT_RUN, Table, number, percent, said
+from analysis.tables import (
+    CONTRADICTED,
+    FEW_RUNS,
+    INTERVALS,
+    NO_VALUE,
+    NOT_RUN,
+    SUPPORTED,
+    UNDECIDED,
+    Table,
+    number,
+    percent,
+    said,
+)
 from analysis.toy_study.records import StudyRecords
 
 LEAST_PAIRS = 3
 """fewer pairs of runs than these decide nothing"""
-SUPPORTED, CONTRADICTED, UNDECIDED = "supported", "contradicted", "undecided"
 RULE = (
     "The rule is the same for every claim. A task supports it where the whole interval lies above 0, contradicts it "
     f"where it lies below 0, and leaves it undecided otherwise or with fewer than {LEAST_PAIRS} pairs. Supported, "

@@ -9,6 +9,7 @@ import yaml
 
 from analysis import measures
 from analysis.experiment import CONFIGURATION, gain, greedy, mean, sampled, toy_sentences
+from analysis.pages.markdown import ruled
 from analysis.records import Run, RunGroup
 from analysis.tables import (
     INTERVALS,
@@ -24,7 +25,6 @@ from analysis.tables import (
 )
 from analysis.toy_study.claims import claims_table, generated_tokens, mean_context_ratio, verdict_lines
 from analysis.toy_study.figures import FIGURES, has_figures
-from analysis.toy_study.plan import PARTS
 from analysis.toy_study.records import TRAINED, StudyRecords, learning_rate, missing_lines
 
 NAME = "toy_study"
@@ -228,16 +228,15 @@ def tables(records: StudyRecords) -> list[Table]:
 
 def summary(records: StudyRecords) -> str:
     """How many runs there are, and how they were made."""
-    lines = ["| Part | Runs finished | Of |", "| --- | --- | --- |"]
-    for part in PARTS:
-        planned = len(records.planned[part])
-        lines.append(f"| {part} | {number(planned - len(records.unfinished(part)), 0)} | {number(planned, 0)} |")
-    runs = records.every_run
+    counts = [
+        (part, *(number(count, 0) for count in (len(planned) - len(records.unfinished(part)), len(planned))))
+        for part, planned in records.planned.items()
+    ]
+    table, runs = ruled(("Part", "Runs finished", "Of"), counts), records.every_run
     if not runs:
-        return "\n".join([*lines, ""])
+        return table
     hours = sum(float(run.manifest["wall_seconds"]) for run in runs) / 3600
-    made = f"Training and evaluation took {number(hours, 1)} h, run by run."
-    return "\n".join([*lines, "", made, ""])
+    return f"{table}\nTraining and evaluation took {number(hours, 1)} h, run by run.\n"
 
 
 def page(records: StudyRecords, figures: Mapping[str, str]) -> str:
@@ -279,14 +278,15 @@ def settings(file: Path) -> str:
     rows.append(("learning rates searched", ", ".join(f"`{rate:g}`" for rate in study["learning_rates"])))
     rows.append(("searched with, besides", ", ".join(f"`{entry}`" for entry in study["validation"])))
     rows += [(f"warm starts of `{task}`", _names(names)) for task, names in study["warm_starts"].items()]
-    lines = ["| Setting | Value |", "| --- | --- |", *(f"| {' | '.join(row)} |" for row in rows), ""]
-    lines += ["| Part | Tasks | Warm starts | Seeds | Configurations |", "| --- | --- | --- | --- | --- |"]
-    for part in TRAINED:
-        plan = study[part]
-        seeds = ", ".join(str(seed) for seed in plan["seeds"])
-        labels = ", ".join(_entry(entry) for entry in plan["configurations"])
-        lines.append(f"| {part} | {_names(plan['tasks'])} | {plan['warm_starts']} | {seeds} | {labels} |")
-    return "\n".join([*lines, ""])
+    parts = [
+        (
+            *(part, _names(plan["tasks"]), str(plan["warm_starts"]), ", ".join(map(str, plan["seeds"]))),
+            ", ".join(map(_entry, plan["configurations"])),
+        )
+        for part, plan in ((part, study[part]) for part in TRAINED)
+    ]
+    header = ("Part", "Tasks", "Warm starts", "Seeds", "Configurations")
+    return f"{ruled(('Setting', 'Value'), rows)}\n{ruled(header, parts)}"
 
 
 def _names(names: Sequence[str]) -> str:
