@@ -161,6 +161,17 @@ def test_generated_blocks_are_filled_checked_and_refused(tmp_path: Path, monkeyp
         readme.filled(tmp_path, page)
 
 
+def test_one_block_is_redrawn_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page, block = tmp_path / "README.md", "<!-- generated:{} -->\n{}<!-- end -->\n"
+    page.write_text(block.format("figure", "stale\n") + block.format("bench", "stale\n"))
+    assert pages.main(["bench", "--check", "--project", str(tmp_path)]) == 1
+    assert pages.main(["bench", "--project", str(tmp_path)]) == 0
+    assert page.read_text() == block.format("figure", "stale\n") + block.format("bench", "not run\n")
+    assert pages.main(["bench", "--check", "--project", str(tmp_path)]) == 0
+    assert pages.main(["bench", "weather", "--project", str(tmp_path)]) == 1
+    assert "error: weather: no such block; there are quickstart, " in capsys.readouterr().err
+
+
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A project whose README has all blocks of the reference runs, which are called quickstart and not there yet."""
