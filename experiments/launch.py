@@ -30,7 +30,7 @@ from analysis import tables
 from analysis.evaluation import summarise
 from analysis.experiment import run_table
 from analysis.paper import table_page
-from experiments.train import train
+from experiments.training import train
 from rtpo.core.files import write_whole
 from rtpo.errors import ConfigError, DataError, MachineError, Stopped
 from rtpo.evaluation.evaluate import evaluate

@@ -12,7 +12,7 @@ from rtpo.run.command import Parser, command
 
 from analysis.experiment import draw_training, run_table
 from analysis.tables import write_tables
-from experiments.train import train
+from experiments.training import train
 from rtpo.errors import ConfigError, Stopped
 from rtpo.run.composition import composed
 from rtpo.run.config import RunConfig, compose_run

@@ -20,7 +20,7 @@ from contextlib import suppress
 from rtpo.run.command import Parser, command, positive
 
 from analysis.toy_study.plan import PARTS, Planned, Study
-from experiments.train import train
+from experiments.training import train
 from rtpo.errors import ConfigError, Held, Stopped
 from rtpo.run.run import StopRequest
 

@@ -4,82 +4,16 @@ Hydra's own command line (`-m` for several runs, `--cfg job` to print the config
 """
 
 import sys
-from collections.abc import Sequence
-from contextlib import closing
 
 from rtpo.run.command import command
 
 import hydra
 from omegaconf import DictConfig
 
-from rtpo.core.chat import ChatFormat
-from rtpo.core.files import disk_errors
-from rtpo.envs.registry import environment_facts
-from rtpo.harness.harness import AgentHarness
+from experiments.training import train
 from rtpo.run.composition import in_words
-from rtpo.run.config import PROJECT, RunConfig, compose_run
-from rtpo.run.model_folder import check_model
-from rtpo.run.records import RunFolder
-from rtpo.run.run import Run, StopRequest, open_harness, open_ledger
-from rtpo.run.tasks import check_prompts, check_splits, load_tasks
-from rtpo.run.tracking import Tracking, check_backends
-from rtpo.types import Task
-
-
-def train(config: RunConfig, stop: StopRequest) -> RunFolder:
-    """Run `config` from its last save, or from the start, to its end; a finished run is left as it is.
-
-    Raises an RTPOError with a sentence for the user; Stopped when `stop` was heard and the run was saved.
-    """
-    folder = RunFolder(config.folder)
-    if folder.is_finished:
-        folder.open(config.as_dict())
-        print(
-            f"{folder.path} is finished: nothing to train. Delete it, or choose another experiment_name=<name> or seed."
-        )
-        return folder
-
-    from rtpo.verl_harness.session import chat_format, settings_of
-
-    check_backends(config)
-    check_model(config.model.path, config.top_logprobs, embedded=config.profile.platform == "cpu")
-    train_tasks = load_tasks(config.task, config.task.train)
-    held_out = load_tasks(config.task, config.task.held_out)
-    check_splits(config.task.env, train_tasks, held_out, config.budget.tasks_per_step)
-    chat = chat_format(config)
-    environment_facts(config.task.env, config.task.env_settings)
-    check_prompts([*train_tasks, *held_out], config.task, chat)
-    settings_of(config)
-    folder.open(config.as_dict())
-    with folder.held():
-        if not folder.is_finished:  # by another process, since the first look
-            _run(config, folder, chat, train_tasks, held_out, stop)
-    return folder
-
-
-def _run(
-    config: RunConfig,
-    folder: RunFolder,
-    chat: ChatFormat,
-    train_tasks: Sequence[Task],
-    held_out: Sequence[Task],
-    stop: StopRequest,
-) -> None:
-    from rtpo.verl_harness.session import open_backend, tracker
-
-    with disk_errors(folder.path):
-        save = folder.latest()
-        ledger = open_ledger(config, folder, save.state if save else None)
-    backend = open_backend(config)
-    harness = open_harness(config, backend, chat, ledger, AgentHarness)
-    if save:
-        harness.load(save.folder, save.state["harness"])
-        print(f"resuming {folder.path} after {harness.ledger.rollouts} rollouts")
-    state = save.state if save else None
-    with closing(Tracking(config, folder, tracker, state["progress"].step if state else None)) as track:
-        with stop.listening(), disk_errors(folder.path):
-            Run(config, folder, harness, train_tasks, held_out, state, stop, track).train()
-        track.finish(folder.manifest)
+from rtpo.run.config import PROJECT, compose_run
+from rtpo.run.run import StopRequest
 
 
 @command

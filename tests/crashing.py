@@ -24,7 +24,7 @@ from local_backend import LocalBackend
 
 import rtpo.algorithms
 import rtpo.verl_harness.session as session
-from experiments.train import train
+from experiments.training import train
 from rtpo.engines.decoder import Decoder
 from rtpo.errors import RTPOError
 from rtpo.harness.budget import ChargeJournal

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from whole_runs import config_in
 
-from experiments.train import train
+from experiments.training import train
 from rtpo.errors import ConfigError, DataError
 from rtpo.run.run import StopRequest
 from rtpo.verl_harness import session

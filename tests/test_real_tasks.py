@@ -14,7 +14,7 @@ import pytest
 from conftest import compose_config, harness_on
 from methods import NAMES
 
-from experiments.train import train
+from experiments.training import train
 from rtpo.data.prepare import DataFolder
 from rtpo.data.records import Record, write_records
 from rtpo.envs.booking.tasks import needs_write

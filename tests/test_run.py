@@ -16,7 +16,7 @@ from whole_runs import GRPO, StopAt, assert_same_run, config_in, lines
 
 from analysis.measures import training_curve
 from analysis.records import load_run
-from experiments.train import train
+from experiments.training import train
 from rtpo.envs.registry import ENVIRONMENTS
 from rtpo.envs.toy.math import ToyMathEnv
 from rtpo.errors import DataError, MachineError, Stopped

@@ -64,6 +64,11 @@ def project_imports(path: Path, known: Collection[str]) -> set[str]:
     return found - {"", module_name(path)}
 
 
+def is_command(path: Path) -> bool:
+    """Whether it is one that a user runs; the sandbox's programs are none."""
+    return path.relative_to(PROJECT).parts[0] in ("analysis", "experiments") and "if __name__ ==" in path.read_text()
+
+
 def algorithm_imports(tree: ast.AST) -> list[str]:
     modules = tuple(MODULES.values())
     return [name for name in imports(tree) if name.startswith(("baselines", *modules))]
@@ -191,6 +196,13 @@ def test_nothing_else_imports_experiments() -> None:
     paths = {module_name(path): path for path in sources() if path.relative_to(PROJECT).parts[0] != "experiments"}
     found = {name: set(imports(ast.parse(path.read_text()))) for name, path in paths.items()}
     assert [name for name, used in found.items() if any(one.startswith("experiments") for one in used)] == []
+
+
+def test_commands_are_no_libraries() -> None:
+    paths = {module_name(path): path for path in sources()}
+    commands = {name for name, path in paths.items() if is_command(path)}
+    assert {"experiments.train", "analysis.make_tables", "analysis.theory.__main__"} <= commands
+    assert {name: used for name, path in paths.items() if (used := project_imports(path, paths) & commands)} == {}
 
 
 # docs/extend/rooms.md

@@ -394,7 +394,7 @@ def test_the_page_and_its_figures_are_checked(tmp_path: Path, capsys: pytest.Cap
     plan.parent.mkdir(parents=True)
     plan.write_text(yaml.safe_dump(PLAN))
     page = tmp_path / "docs" / "results" / "toy_study.md"
-    page.parent.mkdir()
+    page.parent.mkdir(parents=True)
     page.write_text(
         "<!-- generated:toy_study_settings -->\n<!-- end -->\n\n<!-- generated:toy_study -->\n<!-- end -->\n"
     )

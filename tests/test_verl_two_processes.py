@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from whole_runs import StopAt, assert_same_run, config_in, lines
 
 from experiments.export import export
-from experiments.train import train
+from experiments.training import train
 from rtpo.core.chat import ChatFormat
 from rtpo.core.packing import Packed
 from rtpo.engines.base import Sampling

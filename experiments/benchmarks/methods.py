@@ -6,7 +6,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from experiments.benchmarks.shared import Case, configuration, endless_harness, spread, step_lines
-from experiments.train import train
+from experiments.training import train
 from rtpo.run.run import StopRequest
 
 ROLLOUTS = 2048
