@@ -1,8 +1,8 @@
 """The tables of docs/run/experiments.md: what the experiments are, and where each setting's value comes from.
 
 A source stands where the value does, as the comment beside it under configs/: `# paper: SECTION OR TABLE`, `# ours: row
-N` (of docs/method/deviations.md) or in words, or both with a semicolon between, where the paper names the setting and
-leaves a part open.
+N` (of docs/method/deviations.md), or both with a semicolon between, where the paper names the setting and leaves a part
+open; `# other: WORDS` where a method is not among the paper's.
 """
 
 import re
@@ -25,7 +25,7 @@ TASKS = ("math_paper", "search_paper", "airline")
 METHODS = ("rtpo", "grpo", "seeupo", "seeupo_flat_recompute", "seeupo_flat", "arpo", "tree_grpo", "refuel")
 PROFILES = ("a100x8", "a100x1", "toy")
 NOTHING = "-"
-_SOURCE = re.compile(r"\s+# ((?:paper|ours): .*)$")
+_SOURCE = re.compile(r"\s+# ((?:paper|ours|other): .*)$")
 
 
 @dataclass(frozen=True)
@@ -266,4 +266,5 @@ def _shown(tree: DictConfig, field: str) -> str:
 
 
 def _linked(source: str) -> str:
-    return re.sub(r"ours: row (\w+)", r"ours ([row \1](../method/deviations.md))", source.replace("paper: ", ""))
+    plain = source.replace("paper: ", "").replace("other: ", "")
+    return re.sub(r"ours: row (\w+)", r"ours ([row \1](../method/deviations.md))", plain)
