@@ -321,13 +321,14 @@ def test_demonstrations_are_canonical_and_slip_in_each_way() -> None:
 # Warm start
 
 
-def test_fifty_steps_lower_the_loss(tmp_path: Path) -> None:
+def test_thirty_steps_lower_the_loss(tmp_path: Path) -> None:
     output = tmp_path / "checkpoint"
-    assert main(["--task", "toy_math", "--output", str(output), "--steps", "50", "--held-out", "20"]) == 0
+    small = ["--steps", "30", "--batch-size", "32", "--held-out", "20"]
+    assert main(["--task", "toy_math", "--output", str(output), *small]) == 0
     record = json.loads((output / "warm_start.json").read_text())
     (first_step, first), *_, (last_step, last) = record["loss"]
-    assert (first_step, last_step) == (10, 50)
-    assert last < 0.75 * first
+    assert (first_step, last_step) == (10, 30)
+    assert last < 0.8 * first
     assert record["held_out"]["problems"] == 20
 
 
