@@ -347,11 +347,11 @@ def test_a_replay_tells_what_it_replays(recording: Path) -> None:
         ("r.jsonl", None, "cannot be read"),
         ("r.jsonl", "{]\n", "line 1 of the recording .* is not JSON"),
         ("r.jsonl", '{"query": "q"}\n', "line 1 of the recording .* has no query and text"),
-        ("r.jsonl", '{"query": "q", "text": 3}\n', "a query and its text must be text"),
+        ("r.jsonl", '{"query": "q", "text": 3}\n', "line 1 .* has no query and text that are text"),
         ("r.jsonl", '{"query": "q", "text": "a"}\n{"query": " q", "text": "b"}\n', "line 2 .* ' q' has another text"),
-        ("r.json", "[]", "is no dictionary"),
+        ("r.json", "[]", "is no JSON object"),
         ("r.json", "{", "is not JSON"),
-        ("r.json", '{"q": ["a"]}', "must be text"),
+        ("r.json", '{"q": ["a"]}', "has no query and text"),
     ],
 )
 def test_recordings_that_cannot_be_are_named(tmp_path: Path, name: str, content: str | None, said: str) -> None:

@@ -10,15 +10,15 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from email.utils import formatdate
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from json_server import Asked, Reply, Server
 
 from rtpo.engines import http_client
 from rtpo.engines.http_client import Pace, RequestSettings
@@ -38,91 +38,12 @@ ONCE = replace(QUICK, tries=1)
 KEY = "BSA-very-secret"
 
 
-@dataclass(frozen=True)
-class Reply:
-    status: int = 200
-    body: bytes = b""
-    headers: dict[str, str] = field(default_factory=dict)
-    declared: int | None = None
-    """bytes that the header says there are"""
-
-
-@dataclass(frozen=True)
-class Asked:
-    method: str
-    path: str
-    headers: dict[str, str]
-    body: Any
-    at: float
-
-    @property
-    def query(self) -> str:
-        """Of either protocol."""
-        query: str = self.body["queries"][0] if self.body else parse_qs(urlsplit(self.path).query)["q"][0]
-        return query
-
-
-class Server:
-    """A real HTTP server in threads. `answer(asked)` makes each reply; `asked` keeps every request."""
-
-    def __init__(self) -> None:
-        self.asked: list[Asked] = []
-        self.answer: Callable[[Asked], Reply] = lambda asked: found(asked.query)
-        self.released = threading.Event()
-        outer = self
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def _serve(self) -> None:
-                content = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-                body = json.loads(content) if content else None
-                asked = Asked(self.command, self.path, dict(self.headers), body, time.monotonic())
-                outer.asked.append(asked)
-                reply = outer.answer(asked)
-                self.send_response(reply.status)
-                declared = len(reply.body) if reply.declared is None else reply.declared
-                for name, value in {"Content-Length": str(declared), **reply.headers}.items():
-                    self.send_header(name, value)
-                self.end_headers()
-                self.wfile.write(reply.body)
-                if declared != len(reply.body):
-                    self.close_connection = True
-
-            do_GET = do_POST = _serve
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        class Quiet(ThreadingHTTPServer):
-            request_queue_size = 128
-
-            def handle_error(self, *_: object) -> None:
-                """Clients that left."""
-
-        self._server = Quiet(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}/retrieve"
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
-        self._thread.start()
-
-    def in_turn(self, *replies: Reply) -> None:
-        """These, then what is there."""
-        left = list(replies)
-        self.answer = lambda asked: left.pop(0) if left else found(asked.query)
-
-    def close(self) -> None:
-        self.released.set()
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
-
-
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     for name in list(os.environ):
         if name.lower().endswith("_proxy"):
             monkeypatch.delenv(name)
-    server = Server()
+    server = Server("/retrieve", lambda asked: found(asked.query))
     yield server
     server.close()
 
@@ -232,7 +153,7 @@ def test_the_key_is_nowhere_but_in_its_header(
 
 
 def test_a_key_is_not_taken_elsewhere(server: Server, web: SearchSettings) -> None:
-    other = Server()
+    other = Server("/retrieve", lambda asked: found())
     try:
         server.answer = lambda asked: Reply(302, headers={"Location": other.url})
         assert "answered status 302" in fails(SearchWorld(web))

@@ -125,36 +125,26 @@ def read_recording(path: Path) -> dict[str, str]:
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"the recording {path} cannot be read: {error}.") from error
     texts: dict[str, str] = {}
-    for place, query, text in _dictionary(path, content) if path.suffix == ".json" else _lines(path, content):
-        if not isinstance(query, str) or not isinstance(text, str):
-            raise DataError(f"{place}: a query and its text must be text.")
+    for place, row in _dictionary(path, content) if path.suffix == ".json" else _lines(path, content):
+        query, text = _entry(row, place)
         text = text.encode("utf-8", "replace").decode()  # half surrogate pairs, which JSON can spell
         if texts.setdefault(normalise_query(query), text) != text:
             raise DataError(f"{place}: {query!r} has another text before it; delete one of them.")
     return texts
 
 
-def _dictionary(path: Path, content: str) -> list[tuple[str, Any, Any]]:
-    try:
-        table = json.loads(content)
-    except ValueError as error:
-        raise DataError(f"the recording {path} is not JSON: {error}.") from error
-    if not isinstance(table, dict):
-        raise DataError(f"the recording {path} is no dictionary of query to text.")
-    return [(f"the recording {path}", query, text) for query, text in table.items()]
+def _dictionary(path: Path, content: str) -> Iterator[tuple[str, Any]]:
+    place = f"the recording {path}"
+    for query, text in _row(content, place).items():
+        yield place, {"query": query, "text": text}
 
 
-def _lines(path: Path, content: str) -> list[tuple[str, Any, Any]]:
-    found = []
+def _lines(path: Path, content: str) -> Iterator[tuple[str, Any]]:
     for number, line in enumerate(content.split("\n")[:-1], start=1):
         place = f"line {number} of the recording {path}"
         row = _row(line, place)
-        if number == 1 and "recording" in row:
-            continue
-        if not {"query", "text"} <= row.keys():
-            raise DataError(f"{place} has no query and text.")
-        found.append((place, row["query"], row["text"]))
-    return found
+        if number > 1 or "recording" not in row:
+            yield place, row
 
 
 def _row(line: str | bytes, place: str) -> dict[str, Any]:
@@ -165,6 +155,13 @@ def _row(line: str | bytes, place: str) -> dict[str, Any]:
     if not isinstance(row, dict):
         raise DataError(f"{place} is no JSON object; delete it.")
     return row
+
+
+def _entry(row: dict[str, Any], place: str) -> tuple[str, str]:
+    query, text = row.get("query"), row.get("text")
+    if not isinstance(query, str) or not isinstance(text, str):
+        raise DataError(f"{place} has no query and text that are text; delete it.")
+    return query, text
 
 
 class Store(Protocol):
@@ -203,7 +200,7 @@ class Recording:
     def __init__(self, folder: Path, identity: Mapping[str, Any]) -> None:
         header = json.dumps({"recording": 1, "backend": dict(identity)}, sort_keys=True).encode() + b"\n"
         self.path = folder / f"{hashlib.sha256(header).hexdigest()}.jsonl"
-        self._places: dict[bytes, tuple[int, int]] = {}
+        self._texts: dict[str, str] = {}
         self._read_to = len(header)
         self._lock = threading.Lock()
         with disk_errors(self.path):
@@ -224,23 +221,21 @@ class Recording:
         return await asyncio.to_thread(self._keep, query, text)
 
     def _get(self, query: str) -> str | None:
-        key = _key(query)
-        with self._lock, self.path.open("rb") as file:
-            if key not in self._places:
-                with _locked(file, fcntl.LOCK_SH):
+        with self._lock:
+            if query not in self._texts:
+                with self.path.open("rb") as file, _locked(file, fcntl.LOCK_SH):
                     self._read_on(file)
-            return self._text(file, key) if key in self._places else None
+            return self._texts.get(query)
 
     def _keep(self, query: str, text: str) -> str:
-        key = _key(query)
         with self._lock, disk_errors(self.path), self.path.open("r+b") as file, _locked(file, fcntl.LOCK_EX):
             self._read_on(file)
-            if key in self._places:
-                return self._text(file, key)
-            line = json.dumps({"query": query, "text": text}).encode() + b"\n"
-            _write(file, self._read_to, line)
-            self._add(key, len(line))
-            return text
+            if query not in self._texts:
+                line = json.dumps({"query": query, "text": text}).encode() + b"\n"
+                _write(file, self._read_to, line)
+                self._read_to += len(line)
+                self._texts[query] = text
+            return self._texts[query]
 
     def _read_on(self, file: IO[bytes]) -> None:
         """What has been added since. A line without its end was left by a killed writer."""
@@ -250,27 +245,10 @@ class Recording:
         for line in file:
             if not line.endswith(b"\n"):
                 break
-            row = _row(line, self._place(self._read_to))
-            if not isinstance(row.get("query"), str) or not isinstance(row.get("text"), str):
-                raise DataError(f"{self._place(self._read_to)} has no query and text; delete it.")
-            self._add(_key(row["query"]), len(line))
-
-    def _add(self, key: bytes, size: int) -> None:
-        self._places.setdefault(key, (self._read_to, size))
-        self._read_to += size
-
-    def _text(self, file: IO[bytes], key: bytes) -> str:
-        start, size = self._places[key]
-        file.seek(start)
-        return str(_row(file.read(size), self._place(start))["text"])
-
-    def _place(self, start: int) -> str:
-        return f"the line at byte {start} of the recording {self.path}"
-
-
-def _key(query: str) -> bytes:
-    """In place of the query, which may be long."""
-    return hashlib.sha256(query.encode()).digest()
+            place = f"the line at byte {self._read_to} of the recording {self.path}"
+            query, text = _entry(_row(line, place), place)
+            self._texts.setdefault(query, text)
+            self._read_to += len(line)
 
 
 def _write(file: IO[bytes], start: int, line: bytes) -> None:
