@@ -17,7 +17,7 @@ from analysis import measures
 from analysis.intervals import Interval
 from analysis.labels import Style, styles, title_of
 from analysis.measures import HeldOut
-from analysis.plots import METADATA, by_row, footnote, make_room, save
+from analysis.plots import by_row, every_format, footnote, make_room, save
 from analysis.records import Run, RunGroup, complete_groups, incomplete_runs
 from analysis.tables import INTERVALS, NOT_RUN, Column, Table, build, number, percent
 
@@ -293,6 +293,6 @@ def _provenance(groups: Sequence[RunGroup]) -> str:
 def draw_training(results: Path, experiment: str, output: Path) -> list[Path]:
     """The training figure in every format; returns the files. Raises DataError as `analysis.records` does."""
     groups = complete_groups(results, experiment)
-    files = {output / f"{experiment}_training.{suffix}": metadata for suffix, metadata in METADATA.items()}
+    files = every_format(output, f"{experiment}_training")
     save(lambda: training_figure(groups), files)
     return list(files)

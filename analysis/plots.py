@@ -43,6 +43,11 @@ def save(drawn: Callable[[], Figure], files: Files) -> None:
             figure.savefig(path, metadata=dict(metadata))
 
 
+def every_format(folder: Path, stem: str) -> Files:
+    """The files of a figure, with their metadata."""
+    return {folder / f"{stem}.{suffix}": metadata for suffix, metadata in METADATA.items()}
+
+
 def png_from(checksum: str | None) -> dict[str, str | None]:
     """The metadata of a PNG drawn from records of this checksum."""
     return {**METADATA["png"], RECORDS: checksum}

@@ -27,7 +27,6 @@ from analysis.paper.reproduction import load_reproduction
 from analysis.tables import CONTRADICTED, FEW_RUNS, NOT_RUN, SUPPORTED, UNDECIDED
 from analysis.theory.page import CONSISTENT, Verdict
 from analysis.theory.records import THEOREMS
-from analysis.toy_study.claims import outcome
 from analysis.toy_study.plan import PARTS
 from rtpo.run.config import PROJECT
 from rtpo.run.elements import experiments, outline
@@ -54,20 +53,6 @@ def at(evidence: Evidence, key: str, scale: str) -> Row:
 
 
 # the rule
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "pairs", "said"),
-    [
-        (0.1, 0.3, 3, SUPPORTED),
-        (-0.3, -0.1, 3, CONTRADICTED),
-        (-0.1, 0.3, 3, UNDECIDED),
-        (0.1, 0.3, 2, UNDECIDED),
-        (float("nan"), float("nan"), 3, UNDECIDED),
-    ],
-)
-def test_an_order_is_decided_by_its_whole_interval(low: float, high: float, pairs: int, said: str) -> None:
-    assert outcome(Interval(0.2, low, high, pairs, 10), pairs) == said
 
 
 @pytest.mark.parametrize(

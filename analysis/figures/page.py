@@ -11,7 +11,7 @@ from analysis.figures.paper_figures import FIGURES, SCHEMATIC, PaperFigure, sele
 from analysis.figures.shared import Rows
 from analysis.figures.sources import EXPERIMENTS, PAPER, STUDY_NAME, Row, Source, sources
 from analysis.pages.markdown import ruled
-from analysis.plots import METADATA, Files, drawn_from, png_from, records_checksum, save
+from analysis.plots import Files, drawn_from, every_format, png_from, records_checksum, save
 from analysis.tables import NOT_RUN
 
 DOCS = Path("docs", "results")
@@ -87,7 +87,7 @@ def save_figures(found: Iterable[Drawing], output: Path) -> list[Path]:
     made: list[Path] = []
     for drawing in found:
         if drawing.is_drawn:
-            files = {output / f"paper_{drawing.stem}.{suffix}": metadata for suffix, metadata in METADATA.items()}
+            files = every_format(output, f"paper_{drawing.stem}")
             drawing.draw(files)
             made += files
     return made

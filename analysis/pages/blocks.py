@@ -203,11 +203,6 @@ def methods(project: Path, page: Path) -> str:
     return ruled(header, rows)
 
 
-def fields(project: Path, page: Path) -> str:
-    """The fields of the algorithm that the page is of."""
-    return _with_header(settings.fields_table(project, page.stem))
-
-
 def new_method(project: Path, page: Path) -> str:
     """The lines that the last method added took."""
     rows = [
@@ -241,26 +236,6 @@ def study_verdicts(project: Path, page: Path) -> str:
     return "\n".join([*([f"{made}\n"] if made else []), toy_study.verdicts(records)])
 
 
-def study_settings(project: Path, page: Path) -> str:
-    """The toy study's plan."""
-    return toy_study.settings(project / STUDY)
-
-
-def experiments(project: Path, page: Path) -> str:
-    """The paper's experiments."""
-    return _with_header(settings.experiments_table())
-
-
-def ablations(project: Path, page: Path) -> str:
-    """The ablations."""
-    return _with_header(settings.ablations_table())
-
-
-def profiles(project: Path, page: Path) -> str:
-    """What stands for the paper's tasks on each machine."""
-    return _with_header(settings.profiles_table())
-
-
 def paper_settings(project: Path, page: Path) -> str:
     """Every setting with its source."""
     tables = [
@@ -272,11 +247,6 @@ def paper_settings(project: Path, page: Path) -> str:
     return "\n".join(_with_header(table) for table in tables)
 
 
-def planned(project: Path, page: Path) -> str:
-    """What one task of the main table would cost."""
-    return render(plan("main_table", ["profile=a100x8", "task=math_paper", "seed=0"]))
-
-
 BLOCKS: dict[str, Callable[[Path, Path], str]] = {
     "quickstart": quickstart,
     "front": front,
@@ -286,16 +256,16 @@ BLOCKS: dict[str, Callable[[Path, Path], str]] = {
     "toy_settings": toy_settings,
     "versions": versions,
     "methods": methods,
-    "fields": fields,
+    "fields": lambda project, page: _with_header(settings.fields_table(project, page.stem)),
     "new_method": new_method,
     "toy_study": study,
     "toy_study_verdicts": study_verdicts,
-    "toy_study_settings": study_settings,
-    "experiments": experiments,
-    "ablations": ablations,
-    "profiles": profiles,
+    "toy_study_settings": lambda project, page: toy_study.settings(project / STUDY),
+    "experiments": lambda project, page: _with_header(settings.experiments_table()),
+    "ablations": lambda project, page: _with_header(settings.ablations_table()),
+    "profiles": lambda project, page: _with_header(settings.profiles_table()),
     "paper_settings": paper_settings,
-    "plan": planned,
+    "plan": lambda project, page: render(plan("main_table", ["profile=a100x8", "task=math_paper", "seed=0"])),
 }
 """name to text, given the project's folder and the page"""
 

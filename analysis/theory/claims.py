@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
 from analysis.intervals import Interval, interval
 from analysis.theory.records import Comparison, Estimate, Part, compare
@@ -23,17 +24,10 @@ BINS = 8
 
 def order_table(part: Part, kind: str, variant: str, key: str, family: str | None = None) -> npt.NDArray[np.float64]:
     """A number of each run, [seeds, MDPs]. key: one of the lines', `below` the optimum, or `agreeing_share`."""
-    lines = [x for x in part.of(kind, variant=variant) if family in (None, x["family"])]
-    seeds, mdps = ({x["seed"] for x in lines}, {(x["family"], x["mdp"]) for x in lines})
-    table = {
-        (x["seed"], x["family"], x["mdp"]): {
-            **x,
-            "below": x["optimum"] - x["success"],
-            "agreeing_share": x["agreeing"] / x["decisions"],
-        }[key]
-        for x in lines
-    }
-    return np.array([[table[seed, *mdp] for mdp in sorted(mdps)] for seed in sorted(seeds)], np.float64)
+    lines = pd.DataFrame([x for x in part.of(kind, variant=variant) if family in (None, x["family"])])
+    lines["below"] = lines["optimum"] - lines["success"]
+    lines["agreeing_share"] = lines["agreeing"] / lines["decisions"]
+    return lines.pivot(index="seed", columns=["family", "mdp"], values=key).sort_index(axis=1).to_numpy(np.float64)
 
 
 def over_runs(values: npt.NDArray[np.float64]) -> Interval:

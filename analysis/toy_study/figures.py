@@ -13,12 +13,12 @@ from matplotlib.ticker import MaxNLocator
 from analysis import measures
 from analysis.labels import Style, styles
 from analysis.plots import (
-    METADATA,
     Files,
     beside,
     by_row,
     draw_curve,
     draw_places,
+    every_format,
     footnote,
     make_room,
     mark,
@@ -149,7 +149,7 @@ def save_figures(records: StudyRecords, output: Path) -> list[Path]:
         return []
     made: list[Path] = []
     for name in FIGURES:
-        files = {output / f"toy_study_{name}.{suffix}": metadata for suffix, metadata in METADATA.items()}
+        files = every_format(output, f"toy_study_{name}")
         draw(records, name, files)
         made += files
     return made
