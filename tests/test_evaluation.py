@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from completion_server import send, serving, status
+from completion_server import serving
 from conftest import compose_config
 from hydra import compose, initialize_config_dir
 from local_backend import LocalBackend
@@ -780,31 +780,6 @@ def test_a_folder_a_server_and_a_run_with_the_same_weights_give_the_same_answers
         "dialect": "vllm",
         "ids": "server",
     }
-
-
-def test_a_servers_outage_is_no_score(greedy: EvaluateConfig, model: Qwen3ForCausalLM) -> None:
-    with serving(model, TOKENIZER) as server:
-        requests = replace(greedy.endpoint.requests, tries=2, first_wait_seconds=0.01)
-        served = replace(greedy.endpoint, model="served", tokenizer=str(WARM_START), requests=requests)
-        config = replace(greedy, checkpoint=server.url, endpoint=served, batch=1)
-        evaluate(replace(config, experiment_name="whole"))
-        asked = len(server.seen)
-        server.seen.clear()
-
-        def down_later(handler: Any, body: bytes) -> None:
-            if len(server.seen) > asked // 2:
-                status(503)(handler, body)
-            else:
-                send(handler, body)
-
-        server.always = down_later
-        with pytest.raises(InfrastructureError, match="status 503"):
-            evaluate(config)
-        kept = lines_of(config, "served")
-        assert 0 < len(kept) < 6
-        server.always = None
-        evaluate(config)
-    assert lines_of(config, "served") == lines_of(replace(config, experiment_name="whole"), "served")
 
 
 def test_a_run_without_a_checkpoint_is_refused(greedy: EvaluateConfig, run: tuple[Path, RunConfig]) -> None:

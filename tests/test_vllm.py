@@ -10,7 +10,6 @@ from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, TypeVar
-from uuid import uuid4
 
 import numpy as np
 import pytest
@@ -282,12 +281,6 @@ class Served:
 
         return self.run(together())
 
-    def cached_tokens(self, context: Ids) -> int:
-        """Of the context, as vLLM found them in its cache."""
-        parameters = {"temperature": 1.0, "max_tokens": 1}
-        output = self.run(self.server.generate(context.tolist(), parameters, uuid4().hex))
-        return int(output.extra_fields["num_cached_tokens"])
-
 
 @pytest.fixture(scope="module")
 def served(model: Path, ended_by: int) -> Iterator[Served]:
@@ -324,21 +317,6 @@ def test_a_stop_in_the_last_place_is_a_stop_and_no_other_token_ends_a_turn(
     (goes_on,) = served.generate(request(context, temperature=0.0, max_tokens=8))
     assert goes_on.output_ids[4] == ended_by
     assert (len(goes_on.output_ids), goes_on.stop) == (8, StopReason.LENGTH)
-
-
-def test_siblings_share_their_prefix_and_a_reset_empties_it(served: Served) -> None:
-    context = as_ids(np.random.default_rng(9).integers(3, 200, 100))
-    assert served.cached_tokens(context) == 0
-    asked = [request(context, seed, max_tokens=4, top_logprobs=10) for seed in range(8)]
-    siblings = served.generate(*asked)
-    assert len({generation.output_ids.tobytes() for generation in siblings}) > 1
-    for generation in siblings:
-        assert generation.top_logprobs is not None
-        assert siblings[0].top_logprobs is not None
-        np.testing.assert_allclose(generation.top_logprobs[0], siblings[0].top_logprobs[0], atol=1e-5)
-    assert served.cached_tokens(context) == 96
-    served.run(served.server.clear_kv_cache())
-    assert served.cached_tokens(context) == 0
 
 
 def test_a_cache_that_vllm_cannot_empty_is_an_error(served: Served) -> None:
