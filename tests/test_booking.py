@@ -3,8 +3,6 @@
 import asyncio
 import json
 import pickle
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -24,7 +22,6 @@ from rtpo.envs.booking.tasks import KINDS, generate, gold, needs_write, read_tas
 from rtpo.envs.booking.tools import TOOLS, ToolError
 from rtpo.envs.booking.user import MOST_MESSAGES, answer
 from rtpo.errors import ConfigError, DataError
-from rtpo.run.config import PROJECT
 from rtpo.tools.protocol import render_call
 from rtpo.types import Feedback, Grade, StopReason, Task, ToolOutcome
 
@@ -93,22 +90,6 @@ def test_an_episode_that_the_user_has_not_ended_earns_nothing() -> None:
     heard, grade, _ = play(task, [NO_OP])
     assert not heard[-1].done
     assert (grade.reward, grade.detail) == (0.0, "the user has not ended the dialogue")
-
-
-def test_a_step_after_the_end_is_refused() -> None:
-    task = one("cancel", writes=False)
-    _, _, env = play(task, [NO_OP, NO_OP])
-    with pytest.raises(RuntimeError, match="has ended"):
-        play(task, [NO_OP], env)
-
-
-def test_an_episode_must_begin_and_snapshots_keep_to_their_task() -> None:
-    env = BookingEnv()
-    with pytest.raises(RuntimeError, match="no episode"):
-        env.snapshot()
-    _, _, played = play(TASKS[0], [NO_OP])
-    with pytest.raises(ValueError, match="restore it with its own task"):
-        env.restore(TASKS[1], played.snapshot())
 
 
 def test_the_opening_is_short_and_names_the_tools_and_the_wish() -> None:
@@ -242,6 +223,7 @@ def test_a_write_in_one_fork_never_shows_in_another(data: st.DataObject) -> None
     _, _, env = play(task, right[:1])
     fork = env.snapshot()
     kept = pickle.dumps(fork)
+    assert len(kept) < 3000
     writer, reader = BookingEnv(), BookingEnv()
     writer.restore(task, fork)
     reader.restore(task, fork)
@@ -252,28 +234,6 @@ def test_a_write_in_one_fork_never_shows_in_another(data: st.DataObject) -> None
     assert pickle.dumps(fork) == kept
     _, grade, _ = play(task, [NO_OP, NO_OP], reader)
     assert grade.reward == 0
-
-
-def test_a_snapshot_is_small_and_restores_in_another_process() -> None:
-    task = one("book")
-    _, _, env = play(task, scripts(task)[0][:2])
-    snapshot = env.snapshot()
-    stored = pickle.dumps((snapshot, wish_of(task).key, task.uid, scripts(task)[0][2]))
-    assert len(pickle.dumps(snapshot)) < 3000
-    program = (
-        "import asyncio, pickle, sys\n"
-        "from rtpo.envs.booking.tasks import task_of\n"
-        "from rtpo.envs.booking.env import BookingEnv\n"
-        "from rtpo.types import StopReason\n"
-        "snapshot, key, uid, reply = pickle.load(sys.stdin.buffer)\n"
-        "env = BookingEnv()\n"
-        "env.restore(task_of(key, uid), snapshot)\n"
-        "same = env.snapshot().digest == snapshot.digest\n"
-        "done = asyncio.run(env.step(reply, StopReason.STOP)).done\n"
-        "print(same, done, asyncio.run(env.grade()).reward)\n"
-    )
-    ran = subprocess.run([sys.executable, "-c", program], input=stored, capture_output=True, cwd=PROJECT, check=True)
-    assert ran.stdout.decode().split() == ["True", "True", "1.0"]
 
 
 PIECES = (

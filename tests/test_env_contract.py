@@ -5,6 +5,7 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
@@ -147,6 +148,24 @@ def test_an_unpickled_snapshot_restores(name: str) -> None:
         copy = pickle.loads(pickle.dumps(snapshot))
         script = [(reply, StopReason.STOP) for reply in CASES[name].REPLIES[1:]]
         assert await replay(name, copy, script) == await replay(name, snapshot, script)
+
+    asyncio.run(check())
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_misuse_is_refused(name: str) -> None:
+    async def check() -> None:
+        env, task = fresh(name), task_of_case(name)
+        with pytest.raises(RuntimeError, match="no episode"):
+            env.snapshot()
+        await env.reset(task)
+        with pytest.raises(ValueError, match=r"is of task .* restore it with its own task"):
+            env.restore(replace(task, uid="another"), env.snapshot())
+        script = [(reply, StopReason.STOP) for reply in CASES[name].REPLIES[-2:] * MAX_TURNS]
+        trace, _ = await play(env, script)
+        assert trace[-1][0].done
+        with pytest.raises(RuntimeError, match="has ended"):
+            await env.step("", StopReason.STOP)
 
     asyncio.run(check())
 

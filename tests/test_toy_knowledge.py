@@ -21,8 +21,6 @@ import rtpo.toy.warm_start as toy
 from experiments import quickstart
 from experiments.maintenance.warm_start import main
 from rtpo.core.chat import ChatFormat
-from rtpo.core.files import sha256
-from rtpo.core.splits import split_of
 from rtpo.engines.base import Generation, Request
 from rtpo.envs.toy.knowledge import ToyKnowledgeEnv
 from rtpo.envs.toy.knowledge_problems import (
@@ -67,24 +65,6 @@ def test_every_problem_is_written_in_the_tokenizer_s_words() -> None:
     for task in problems("train", 300, seed=0):
         assert len(encode_strict(TOKENIZER, task.question)) == len(task.question.split())
         assert len(encode_strict(TOKENIZER, f" {task.answer}")) == 1
-
-
-def test_splits_are_disjoint_and_hold_no_problem_twice() -> None:
-    splits = {split: problems(split, 400, seed=3) for split in ("train", "validation", "held_out")}
-    questions = [task.question for tasks in splits.values() for task in tasks]
-    assert len(set(questions)) == len(questions) == 1200
-    for split, tasks in splits.items():
-        for task in tasks:
-            problem = parse_question(task.question)
-            assert split_of(problem.key) == split
-            assert task == Task(f"toy_knowledge/{split}/{problem.key}", problem.question, problem.answer)
-
-
-def test_problems_depend_on_the_seed_alone() -> None:
-    assert problems("train", 20, seed=1) == problems("train", 30, seed=1)[:20]
-    assert problems("train", 20, seed=1) != problems("train", 20, seed=2)
-    with pytest.raises(ConfigError, match="split 'test' does not exist"):
-        problems("test", 1, seed=0)
 
 
 def test_chains_of_each_length_are_equally_frequent() -> None:
@@ -236,26 +216,6 @@ def test_a_malformed_call_is_answered_with_an_error(call: str) -> None:
     assert feedback == Feedback((Message("tool", " error"),), False, (ToolUse("", ToolOutcome.MALFORMED),))
     assert after == found(" e40 boss e13")
     assert grade.reward == 0.0
-
-
-@pytest.mark.parametrize(
-    ("reply", "reward"),
-    [
-        (ANSWER, 1.0),
-        ("\\boxed{ e3} then\\boxed{ e30}", 1.0),
-        ("\\boxed{ e30} then\\boxed{ e3}", 0.0),
-        ("\\boxed{ e30 e30}", 0.0),
-        ("\\boxed{ 30}", 0.0),
-        ("\\boxed{ e60}", 0.0),
-        (" answer e30", 0.0),
-        ("<think>\\boxed{ e30}</think> answer", 0.0),
-        ("", 0.0),
-    ],
-)
-def test_a_final_reply_is_graded_by_its_last_box_after_thinking(reply: str, reward: float) -> None:
-    feedback, grade = episode(reply)
-    assert feedback == [Feedback((), True)]
-    assert grade.reward == reward
 
 
 # Demonstrator
@@ -422,34 +382,13 @@ def test_a_second_cycle_goes_on_from_the_first(tmp_path: Path) -> None:
     assert losses[40] < losses[30] < losses[20] < losses[10]
 
 
-def shipped_record() -> dict[str, Any]:
-    record: dict[str, Any] = json.loads((SHIPPED / "warm_start.json").read_text())
-    return record
-
-
-def test_shipped_checkpoint_is_the_one_recorded() -> None:
-    record = shipped_record()
-    files = {path.name for path in SHIPPED.iterdir()} - {"warm_start.json"}
-    assert record["sha256"] == {name: sha256(SHIPPED / name) for name in files}
-    assert sum(path.stat().st_size for path in SHIPPED.iterdir()) < 1_000_000
-    assert record["settings"] == toy.asdict(settings())
-    math = SHIPPED.with_name("warm_start_math")
-    for name in ("tokenizer.json", "chat_template.jinja", "config.json"):
-        assert (SHIPPED / name).read_bytes() == (math / name).read_bytes()
-
-
-def test_shipped_checkpoint_can_learn_and_be_taught() -> None:
-    held_out = shipped_record()["held_out"]
-    assert held_out["problems"] >= 300
-    assert 0.2 <= held_out["sampled_success"] <= 0.35
-    assert 0.55 <= held_out["greedy_success"] <= 0.8
-    assert 0.9 <= held_out["flattened_ratio"] <= 0.99
-
-
 def test_shipped_checkpoint_does_as_recorded() -> None:
     """On fewer problems: four standard errors of a share of 200 are at most 0.14."""
     model = Qwen3ForCausalLM.from_pretrained(SHIPPED)
-    recorded, measured = shipped_record()["held_out"], toy.measure(model, TOKENIZER, settings(held_out=200))
+    recorded, measured = (
+        json.loads((SHIPPED / "warm_start.json").read_text())["held_out"],
+        toy.measure(model, TOKENIZER, settings(held_out=200)),
+    )
     for name in ("sampled_success", "greedy_success"):
         assert measured[name] == pytest.approx(recorded[name], abs=0.14)
     assert measured["flattened_ratio"] == pytest.approx(recorded["flattened_ratio"], abs=0.02)

@@ -17,7 +17,6 @@ from experiments.maintenance.warm_start import main
 from rtpo.core.chat import ChatFormat
 from rtpo.core.contexts import next_context
 from rtpo.core.files import sha256
-from rtpo.core.splits import split_of
 from rtpo.envs.toy.knowledge_problems import ENTITIES, RELATIONS
 from rtpo.envs.toy.math import ToyMathEnv
 from rtpo.envs.toy.math_problems import Problem, parse_question, problems, read_problems
@@ -113,35 +112,12 @@ def test_contexts_on_ids_are_the_rendered_conversation(mode: Any, keep_think: bo
 # Problems
 
 
-def test_splits_are_disjoint_and_hold_no_problem_twice() -> None:
-    splits = {split: problems(split, 400, seed=3) for split in ("train", "validation", "held_out")}
-    keys = [parse_question(task.question).key for tasks in splits.values() for task in tasks]
-    assert len(set(keys)) == len(keys) == 1200
-    for split, tasks in splits.items():
-        for task in tasks:
-            problem = parse_question(task.question)
-            assert split_of(problem.key) == split
-            assert task.uid == f"toy_math/{split}/{problem.key}"
-
-
-def test_problems_depend_on_the_seed_alone() -> None:
-    assert problems("train", 20, seed=1) == problems("train", 30, seed=1)[:20]
-    assert problems("train", 20, seed=1) != problems("train", 20, seed=2)
-
-
 @given(st.integers(0, 3), *[st.integers(0, 99)] * 3, st.sampled_from("+-"))
 def test_answers_are_python_s_modulo_100(template: int, a: int, b: int, c: int, sign: str) -> None:
     problem = Problem(template, a, b, c, sign)
     assert problem.answer == eval(problem.key) % 100
     assert parse_question(problem.question) == problem
     encode_strict(TOKENIZER, problem.question)
-
-
-def test_a_split_or_count_that_cannot_be_is_refused() -> None:
-    with pytest.raises(ConfigError, match="split 'test' does not exist: use one of held_out, validation, train"):
-        problems("test", 1, seed=0)  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="count of problems is 0"):
-        problems("train", 0, seed=0)
 
 
 def line(**changes: object) -> str:
@@ -241,47 +217,9 @@ def test_a_reply_cut_off_before_its_call_is_answered_with_an_error() -> None:
     assert feedback == Feedback((Message("tool", " 15"),), False, (CALCULATED,))
 
 
-@pytest.mark.parametrize(
-    ("reply", "reward"),
-    [
-        (ANSWER, 1.0),
-        (ANSWER + "<|im_end|>", 1.0),
-        ("\\boxed{ 27}", 1.0),
-        ("\\boxed{ 3} then\\boxed{ 27}", 1.0),
-        ("\\boxed{ 27} then\\boxed{ 3}", 0.0),
-        ("\\boxed{ 27 27}", 0.0),
-        ("\\boxed{ 27", 0.0),
-        (" answer 27", 0.0),
-        ("<think>\\boxed{ 27}</think> answer", 0.0),
-        ("<think> so\\boxed{ 27}", 0.0),
-        ("<think><tool_call> 5 * 3</tool_call>", 0.0),
-        ("", 0.0),
-    ],
-)
-def test_a_final_reply_is_graded_by_its_last_box_after_thinking(reply: str, reward: float) -> None:
-    feedback, grade = episode(reply)
-    assert feedback == [Feedback((), True)]
-    assert grade.reward == reward
-
-
 def test_no_final_reply_grades_zero() -> None:
     _, grade = episode(CALL, CALL, CALL)
     assert grade.reward == 0.0
-
-
-def test_misuse_is_refused() -> None:
-    async def check() -> None:
-        env = ToyMathEnv()
-        with pytest.raises(RuntimeError, match="no episode"):
-            env.snapshot()
-        await env.reset(TASK)
-        with pytest.raises(ValueError, match="is of task"):
-            env.restore(Task("another", "", 0), env.snapshot())
-        await env.step(ANSWER, StopReason.STOP)
-        with pytest.raises(RuntimeError, match="has ended"):
-            await env.step(ANSWER, StopReason.STOP)
-
-    asyncio.run(check())
 
 
 # Demonstrator
@@ -352,18 +290,6 @@ def test_settings_that_cannot_be_are_refused(changes: dict[str, Any], message: s
         toy.settings_of(**({"task": "toy_math"} | changes))
 
 
-def shipped_record() -> dict[str, Any]:
-    record: dict[str, Any] = json.loads((SHIPPED / "warm_start.json").read_text())
-    return record
-
-
-def test_shipped_checkpoint_is_the_one_recorded() -> None:
-    recorded = shipped_record()["sha256"]
-    files = {path.name for path in SHIPPED.iterdir()} - {"warm_start.json"}
-    assert recorded == {name: sha256(SHIPPED / name) for name in files}
-    assert sum(path.stat().st_size for path in SHIPPED.iterdir()) < 1_000_000
-
-
 @pytest.mark.parametrize("first", ["warm_start_math", "warm_start_knowledge"])
 def test_second_warm_starts_differ_from_the_first_in_their_seed(first: str) -> None:
     one, two = SHIPPED.with_name(first), SHIPPED.with_name(f"{first}_1")
@@ -390,11 +316,3 @@ def test_shipped_checkpoint_is_what_the_code_builds(tmp_path: Path) -> None:
         return {name: value for name, value in config.to_dict().items() if name not in names}
 
     assert fields(AutoConfig.from_pretrained(SHIPPED)) == fields(toy.build_config(TOKENIZER))
-
-
-def test_shipped_checkpoint_can_learn_and_be_taught() -> None:
-    held_out = shipped_record()["held_out"]
-    assert held_out["problems"] >= 300
-    assert 0.25 <= held_out["sampled_success"] <= 0.35
-    assert 0.7 <= held_out["greedy_success"] <= 0.85
-    assert 0.4 <= held_out["flattened_ratio"] <= 0.97

@@ -2,10 +2,15 @@
 a reference to it and a fork sees nothing of another's."""
 
 import hashlib
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
 
+from rtpo.rewards.boxes import last_box
 from rtpo.tools.protocol import Call, Malformed, parse_calls, visible_text, whole_calls
-from rtpo.types import Snapshot, StopReason, Task
+from rtpo.types import Feedback, Grade, GradeOutcome, Snapshot, StopReason, Task
+
+NO_ANSWER = Grade(GradeOutcome.GRADED, 0.0, "no answer in a box")
 
 
 class State(Protocol):
@@ -51,6 +56,40 @@ class Episode(Generic[S]):
         if self._state.ended:
             raise RuntimeError("the episode has ended: reset the environment before another step")
         return task
+
+
+@dataclass(frozen=True, slots=True)
+class Answering:
+    """past: calls, each with what goes with it. final: the final reply's visible text once it is there."""
+
+    uid: str
+    past: tuple[tuple[str, str], ...] = ()
+    final: str | None = None
+
+    @property
+    def ended(self) -> bool:
+        return self.final is not None
+
+
+class AnswerEpisode(Episode[Answering], ABC):
+    """One that ends with a final reply, whose last `\\boxed{}` has the answer."""
+
+    @abstractmethod
+    async def _grade_answer(self, task: Task, answer: str) -> Grade:
+        """The grade of what the box holds."""
+
+    async def grade(self) -> Grade:
+        task = self._begun()
+        if self._state.final is None:
+            return Grade(GradeOutcome.GRADED, 0.0, "no final reply")
+        answer = last_box(self._state.final)
+        if answer is None:
+            return NO_ANSWER
+        return await self._grade_answer(task, answer)
+
+    def _end(self, text: str) -> Feedback:
+        self._state = replace(self._state, final=text)
+        return Feedback((), done=True)
 
 
 def text_and_calls(reply: str, stop: StopReason) -> tuple[str, tuple[Call | Malformed, ...]] | None:

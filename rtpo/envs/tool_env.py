@@ -1,18 +1,14 @@
 """Questions with tools, in Qwen3's tool protocol, and a final reply with the answer in `\\boxed{}`."""
 
 import json
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from rtpo.envs.episode import Episode, text_and_calls
-from rtpo.rewards.boxes import last_box
+from rtpo.envs.episode import AnswerEpisode, Answering, text_and_calls
 from rtpo.tools.base import Tool
 from rtpo.tools.protocol import CUT, Call, Malformed, encodable, refusal
 from rtpo.types import (
     Feedback,
-    Grade,
-    GradeOutcome,
     Message,
     Opening,
     StopReason,
@@ -20,24 +16,8 @@ from rtpo.types import (
     ToolUse,
 )
 
-Past = tuple[str, str]
-"""A call that was run: its tool, and its arguments as JSON."""
 
-
-@dataclass(frozen=True, slots=True)
-class State:
-    """past: the calls that were run. final: the final reply's visible text once it is there."""
-
-    uid: str
-    past: tuple[Past, ...] = ()
-    final: str | None = None
-
-    @property
-    def ended(self) -> bool:
-        return self.final is not None
-
-
-class ToolEnv(Episode[State], ABC):
+class ToolEnv(AnswerEpisode):
     """One question. A reply makes one or more calls, each answered in order, or is final.
 
     A final reply is one that stopped by itself and makes no call. What cannot be read as a call, names no tool, does
@@ -52,12 +32,8 @@ class ToolEnv(Episode[State], ABC):
         self._tools = {str(tool.schema["function"]["name"]): tool for tool in tools}
         self._calls_per_reply = calls_per_reply
 
-    @abstractmethod
-    async def _grade_answer(self, task: Task, answer: str) -> Grade:
-        """The grade of what the box holds."""
-
     async def reset(self, task: Task) -> Opening:
-        self._task, self._state = task, State(task.uid)
+        self._task, self._state = task, Answering(task.uid)
         messages = (Message("system", self._instructions), Message("user", task.question))
         return Opening(messages, tuple(json.dumps(tool.schema) for tool in self._tools.values()))
 
@@ -68,20 +44,10 @@ class ToolEnv(Episode[State], ABC):
             return Feedback((CUT,), done=False)
         text, calls = said
         if not calls:
-            self._state = replace(self._state, final=text)
-            return Feedback((), done=True)
+            return self._end(text)
         answers = [await self._answer(call, number) for number, call in enumerate(calls)]
         messages = tuple(Message("tool", encodable(content)) for content, _ in answers)
         return Feedback(messages, done=False, calls=tuple(use for _, use in answers))
-
-    async def grade(self) -> Grade:
-        task = self._begun()
-        if self._state.final is None:
-            return Grade(GradeOutcome.GRADED, 0.0, "no final reply")
-        answer = last_box(self._state.final)
-        if answer is None:
-            return Grade(GradeOutcome.GRADED, 0.0, "no answer in a box")
-        return await self._grade_answer(task, answer)
 
     async def _answer(self, call: Call | Malformed, number: int) -> tuple[str, ToolUse]:
         """What the policy is told of the reply's call `number`, and what became of it."""

@@ -1,11 +1,10 @@
 """What the toy environments share: one call a reply to a tool that answers at once, and an answer in `\\boxed{}`."""
 
 import re
-from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from abc import abstractmethod
+from dataclasses import replace
 
-from rtpo.envs.episode import Episode
-from rtpo.rewards.boxes import last_box
+from rtpo.envs.episode import NO_ANSWER, AnswerEpisode, Answering
 from rtpo.tools.protocol import CLOSE, OPEN, visible_text
 from rtpo.types import (
     Feedback,
@@ -26,20 +25,7 @@ Exchange = tuple[str, str]
 """A call that could be read (empty for none) and what answered it."""
 
 
-@dataclass(frozen=True, slots=True)
-class State:
-    """final: the final reply's text after thinking once it is there."""
-
-    uid: str
-    exchanges: tuple[Exchange, ...] = ()
-    final: str | None = None
-
-    @property
-    def ended(self) -> bool:
-        return self.final is not None
-
-
-class ToyEnv(Episode[State], ABC):
+class ToyEnv(AnswerEpisode):
     """One problem. Each reply makes one call between the tool tags, in the words of its task, or is final.
 
     A final reply is one that stopped by itself and makes no call; it is right when its last `\\boxed{}` holds the
@@ -59,7 +45,7 @@ class ToyEnv(Episode[State], ABC):
         """The answer a box holds; None when it holds none."""
 
     async def reset(self, task: Task) -> Opening:
-        self._task, self._state = task, State(task.uid)
+        self._task, self._state = task, Answering(task.uid)
         return Opening((Message("user", task.question),))
 
     async def step(self, reply: str, stop: StopReason) -> Feedback:
@@ -69,24 +55,20 @@ class ToyEnv(Episode[State], ABC):
         if stop is StopReason.LENGTH and not calls:
             return self._answer("", _ERROR)
         if not opened:
-            self._state = replace(self._state, final=text)
-            return Feedback((), done=True)
-        result = self._use_tool(task, calls[0], self._state.exchanges) if len(calls) == opened == 1 else None
+            return self._end(text)
+        result = self._use_tool(task, calls[0], self._state.past) if len(calls) == opened == 1 else None
         if result is None:
             return self._answer("", _ERROR, ToolUse("", ToolOutcome.MALFORMED))
         return self._answer(calls[0], result, ToolUse(self.tool, ToolOutcome.OK))
 
-    async def grade(self) -> Grade:
-        task = self._begun()
-        if self._state.final is None:
-            return Grade(GradeOutcome.GRADED, 0.0, "no final reply")
-        box = last_box(self._state.final)
-        answer = None if box is None else self._read_answer(box)
-        if answer is None:
-            return Grade(GradeOutcome.GRADED, 0.0, "no answer in a box")
-        right = answer == task.answer
-        return Grade(GradeOutcome.GRADED, float(right), "right" if right else "wrong answer")
+    async def _grade_answer(self, task: Task, answer: str) -> Grade:
+        read = self._read_answer(answer)
+        if read is None:
+            return NO_ANSWER
+        return Grade(
+            GradeOutcome.GRADED, float(read == task.answer), "right" if read == task.answer else "wrong answer"
+        )
 
     def _answer(self, call: str, content: str, *uses: ToolUse) -> Feedback:
-        self._state = replace(self._state, exchanges=(*self._state.exchanges, (call, content)))
+        self._state = replace(self._state, past=(*self._state.past, (call, content)))
         return Feedback((Message("tool", content),), done=False, calls=uses)

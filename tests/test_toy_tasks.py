@@ -1,0 +1,131 @@
+"""What holds for both toy tasks: their problems, their grades, and the models that are warm-started on them."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rtpo.toy.warm_start as toy
+from rtpo.core.files import sha256
+from rtpo.core.splits import split_of
+from rtpo.envs.base import NoSettings
+from rtpo.envs.registry import make_env
+from rtpo.envs.toy import knowledge_problems, math_problems
+from rtpo.errors import ConfigError
+from rtpo.types import Feedback, Grade, StopReason, Task
+
+Share = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Toy:
+    """wrong: another answer. sampled, greedy, flattened: between what the shipped model's measures lie."""
+
+    name: str
+    problems: Callable[[str, int, int], list[Task]]
+    parse: Callable[[str], Any]
+    question: str
+    answer: str
+    wrong: str
+    sampled: Share
+    greedy: Share
+    flattened: Share
+
+    @property
+    def shipped(self) -> Path:
+        return Path(toy.__file__).parent / self.name.replace("toy", "warm_start")
+
+    @property
+    def record(self) -> dict[str, Any]:
+        record: dict[str, Any] = json.loads((self.shipped / "warm_start.json").read_text())
+        return record
+
+
+TOYS = [
+    Toy(
+        *("toy_math", math_problems.problems, math_problems.parse_question, " compute 12 + 5 * 3", "27", "3"),
+        *((0.25, 0.35), (0.7, 0.85), (0.4, 0.97)),
+    ),
+    Toy(
+        *("toy_knowledge", knowledge_problems.problems, knowledge_problems.parse_question),
+        *(" find e53 boss rival friend from 37", "e30", "e3"),
+        *((0.2, 0.35), (0.55, 0.8), (0.9, 0.99)),
+    ),
+]
+both = pytest.mark.parametrize("one", TOYS, ids=lambda one: one.name)
+
+
+@both
+def test_splits_are_disjoint_and_hold_no_problem_twice(one: Toy) -> None:
+    splits = {split: one.problems(split, 400, 3) for split in ("train", "validation", "held_out")}
+    questions = [task.question for tasks in splits.values() for task in tasks]
+    assert len(set(questions)) == len(questions) == 1200
+    for split, tasks in splits.items():
+        for task in tasks:
+            problem = one.parse(task.question)
+            assert split_of(problem.key) == split
+            assert task == Task(f"{one.name}/{split}/{problem.key}", problem.question, problem.answer)
+
+
+@both
+def test_problems_depend_on_the_seed_alone(one: Toy) -> None:
+    assert one.problems("train", 20, 1) == one.problems("train", 30, 1)[:20]
+    assert one.problems("train", 20, 1) != one.problems("train", 20, 2)
+    with pytest.raises(ConfigError, match="split 'test' does not exist: use one of held_out, validation, train"):
+        one.problems("test", 1, 0)
+    with pytest.raises(ConfigError, match="count of problems is 0"):
+        one.problems("train", 0, 0)
+
+
+@both
+@pytest.mark.parametrize(
+    ("reply", "reward"),
+    [
+        ("<think> so answer RIGHT</think> answer\\boxed{ RIGHT}", 1.0),
+        (" answer\\boxed{ RIGHT}<|im_end|>", 1.0),
+        ("\\boxed{ WRONG} then\\boxed{ RIGHT}", 1.0),
+        ("\\boxed{ RIGHT} then\\boxed{ WRONG}", 0.0),
+        ("\\boxed{ RIGHT RIGHT}", 0.0),
+        ("\\boxed{ 30}", 0.0),
+        ("\\boxed{ e60}", 0.0),
+        ("\\boxed{ RIGHT", 0.0),
+        (" answer RIGHT", 0.0),
+        ("<think>\\boxed{ RIGHT}</think> answer", 0.0),
+        ("<think> so\\boxed{ RIGHT}", 0.0),
+        ("<think><tool_call> 5 * 3</tool_call>", 0.0),
+        ("", 0.0),
+    ],
+)
+def test_a_final_reply_is_graded_by_its_last_box_after_thinking(one: Toy, reply: str, reward: float) -> None:
+    async def run() -> tuple[Feedback, Grade]:
+        env = make_env(one.name, NoSettings(), 3)
+        await env.reset(Task("t", one.question, one.parse(one.question).answer))
+        said = reply.replace("RIGHT", one.answer).replace("WRONG", one.wrong)
+        return await env.step(said, StopReason.STOP), await env.grade()
+
+    feedback, grade = asyncio.run(run())
+    assert feedback == Feedback((), True)
+    assert grade.reward == reward
+
+
+@both
+def test_a_shipped_checkpoint_is_the_one_recorded(one: Toy) -> None:
+    files = {path.name for path in one.shipped.iterdir()} - {"warm_start.json"}
+    assert one.record["sha256"] == {name: sha256(one.shipped / name) for name in files}
+    assert sum(path.stat().st_size for path in one.shipped.iterdir()) < 1_000_000
+    assert one.record["settings"] == toy.asdict(toy.settings_of(one.name))
+    for name in ("tokenizer.json", "chat_template.jinja", "config.json"):
+        assert (one.shipped / name).read_bytes() == (TOYS[0].shipped / name).read_bytes()
+
+
+@both
+def test_a_shipped_checkpoint_can_learn_and_be_taught(one: Toy) -> None:
+    held_out = one.record["held_out"]
+    assert held_out["problems"] >= 300
+    assert one.sampled[0] <= held_out["sampled_success"] <= one.sampled[1]
+    assert one.greedy[0] <= held_out["greedy_success"] <= one.greedy[1]
+    assert one.flattened[0] <= held_out["flattened_ratio"] <= one.flattened[1]
