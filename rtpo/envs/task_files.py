@@ -30,12 +30,12 @@ def read_task_file(path: str | Path, fields: tuple[str, ...], make: Callable[[Ma
             raise DataError(f"{place} must be an object with the fields {names}, and no others")
         if not isinstance(row["uid"], str) or not row["uid"]:
             raise DataError(f"{place}: uid must be text that is not empty")
-        if row["uid"] in tasks:
-            raise DataError(f"{place} repeats uid {row['uid']!r}: give each task its own uid")
         try:
-            tasks[row["uid"]] = make(row)
+            task = make(row)
         except DataError as error:
             raise DataError(f"{place}: {error}") from error
+        if tasks.setdefault(task.uid, task) is not task:
+            raise DataError(f"{place} repeats uid {task.uid!r}: give each task its own uid")
     if not tasks:
         raise DataError(f"data file {path} is empty: write one task a line, with {names}")
     return list(tasks.values())
