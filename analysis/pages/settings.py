@@ -211,7 +211,7 @@ def _meanings(config: type[AlgorithmConfig]) -> dict[str, str]:
             _, *parts = start.split(" ".join(paragraph.split()))
             for named, text in zip(parts[::2], parts[1::2], strict=True):
                 for name in named.split(", "):
-                    found.setdefault(name, text.strip().rstrip(".").replace("|", r"\|"))
+                    found.setdefault(name, text.strip().rstrip("."))
     return found
 
 
