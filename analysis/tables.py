@@ -161,6 +161,7 @@ def files_of(tables: Iterable[Table], output: Path) -> dict[Path, str]:
 def write_tables(tables: Sequence[Table], output: Path) -> None:
     """Write tables in every format, and print them and their files."""
     files = files_of(tables, output)
+    output.mkdir(parents=True, exist_ok=True)
     write(files)
     for shown in (*map(narrowest, tables), *files):
         print(shown)
