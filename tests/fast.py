@@ -34,7 +34,9 @@ def imported(file: Path) -> frozenset[str]:
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             names |= {f"{node.module}.{alias.name}" for alias in node.names}
-    helpers = {TESTS / f"{name.partition('.')[0]}.py" for name in names} - {TESTS / "conftest.py", file}
+    parts = [name.split(".") for name in names]
+    helpers = {TESTS.joinpath(*name[:deep]).with_suffix(".py") for name in parts for deep in (1, 2)}
+    helpers -= {TESTS / "conftest.py", file}
     return frozenset(names).union(*(imported(helper) for helper in helpers if helper.exists()))
 
 

@@ -46,7 +46,7 @@ def imported() -> set[str]:
                 found |= {alias.name.split(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module is not None:
                 found.add(node.module.split(".")[0])
-    own = {path.stem for folder in ("tests", "rtpo/tools/python") for path in (PROJECT / folder).glob("*.py")}
+    own = {path.stem for folder in ("tests", "rtpo/tools/python") for path in (PROJECT / folder).iterdir()}
     return found - own - set(FOLDERS) - set(sys.stdlib_module_names)
 
 
