@@ -14,13 +14,13 @@ from typing import Any
 import fast
 import machine
 import pytest
-from hydra import compose, initialize_config_dir
 from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
 from rtpo.harness.budget import Budget, Ledger
 from rtpo.harness.harness import AgentHarness
-from rtpo.run.config import PROJECT, RunConfig, compose_run
+from rtpo.run.composition import composed
+from rtpo.run.config import RunConfig, compose_run
 from rtpo.run.run import open_harness
 from rtpo.tools.python import sandbox as python_sandbox
 
@@ -31,8 +31,7 @@ settings.load_profile("no clock")
 @cache
 def compose_config(*overrides: str) -> RunConfig:
     """The checked configuration that experiments/train.py would run with these overrides."""
-    with initialize_config_dir(str(PROJECT / "configs"), version_base=None):
-        return compose_run(compose("train", list(overrides)))
+    return compose_run(composed("train", overrides))
 
 
 ON_VERL = (

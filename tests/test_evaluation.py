@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 from completion_server import serving
 from conftest import compose_config
-from hydra import compose, initialize_config_dir
 from local_backend import LocalBackend
 from omegaconf import OmegaConf
 from scripted import TOKENIZER, ScriptedEngine, solver
@@ -45,6 +44,7 @@ from rtpo.evaluation.panel import (
 )
 from rtpo.evaluation.policies import Checkpoint
 from rtpo.harness.episodes import EpisodeLimits, EpisodeWorld, Plan, run_episodes
+from rtpo.run import composition
 from rtpo.run.config import PROJECT, RunConfig, TaskConfig
 from rtpo.run.records import RunFolder
 from rtpo.tools.protocol import render_call
@@ -65,8 +65,7 @@ OTHERS = ("gsm8k_audit", "toy_math", "toy_knowledge")
 
 @cache
 def composed(*overrides: str) -> EvaluateConfig:
-    with initialize_config_dir(str(PROJECT / "configs"), version_base=None):
-        return compose_evaluation(compose("evaluate", ["checkpoint=somewhere", *overrides]))
+    return compose_evaluation(composition.composed("evaluate", ["checkpoint=somewhere", *overrides]))
 
 
 @cache
@@ -891,7 +890,7 @@ def test_a_profile_serves_a_model_folder_through_verl(greedy: EvaluateConfig, mo
     rollout = OmegaConf.create(run.verl).actor_rollout_ref.rollout
     assert (run.profile.platform, rollout.name, run.model.path) == ("cuda", "vllm", str(WARM_START))
     assert (rollout.prompt_length, rollout.response_length, rollout.max_model_len) == (32, 32, 256)
-    with pytest.raises(ConfigError, match="profile is nonesuch"):
+    with pytest.raises(ConfigError, match="profile is 'nonesuch': no such profile"):
         evaluate(replace(greedy, profile="nonesuch", label="other"))
 
 

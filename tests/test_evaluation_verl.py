@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 from conftest import compose_config, harness_on
-from hydra import compose, initialize_config_dir
 
 from analysis.evaluation import summarise
 from rtpo.envs.toy.math_problems import problems
 from rtpo.evaluation.evaluate import evaluate
 from rtpo.evaluation.panel import EvaluateConfig, compose_evaluation, episode_facts
 from rtpo.rows import trajectory_rows
-from rtpo.run.config import PROJECT, RunConfig
+from rtpo.run.composition import composed
+from rtpo.run.config import RunConfig
 from rtpo.run.records import RunFolder
 from rtpo.types import Role, Task, TrainRow
 from rtpo.verbs import TokenClip
@@ -41,8 +41,7 @@ def config(tmp_path: Path) -> EvaluateConfig:
     task = compose_config("task=toy_math").task
     task = replace(task, held_out=replace(task.held_out, split="all", count=None, file=str(file)))
     overrides = ["checkpoint=x", f"results={tmp_path}", "benchmarks=[math500]", "samples=1", "ks=[1]"]
-    with initialize_config_dir(str(PROJECT / "configs"), version_base=None):
-        config = compose_evaluation(compose("evaluate", [*overrides, "decoding.temperature=0"]))
+    config = compose_evaluation(composed("evaluate", [*overrides, "decoding.temperature=0"]))
     return replace(config, benchmarks={"toy": task})
 
 

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 from conftest import compose_config
-from hydra import compose, initialize_config_dir
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3ForCausalLM
 
@@ -23,6 +22,7 @@ from rtpo.evaluation.evaluate import evaluate
 from rtpo.evaluation.panel import compose_evaluation
 from rtpo.evaluation.policies import find_checkpoint
 from rtpo.harness.budget import Budget, Ledger
+from rtpo.run.composition import composed
 from rtpo.run.config import PROJECT, RunConfig
 from rtpo.run.export import check_same_model
 from rtpo.run.records import RunFolder
@@ -120,8 +120,7 @@ def test_the_weights_can_be_halved(run: RunFolder, model: Any, tmp_path: Path) -
 def test_an_exported_policy_is_evaluated(run: RunFolder, tmp_path: Path) -> None:
     export(run.path, tmp_path / "out")
     overrides = [f"checkpoint={tmp_path / 'out'}", f"results={tmp_path}", "benchmarks=[toy_math]", "limit=2"]
-    with initialize_config_dir(str(PROJECT / "configs"), version_base=None):
-        evaluation = compose_evaluation(compose("evaluate", [*overrides, "samples=1", "ks=[1]"]))
+    evaluation = compose_evaluation(composed("evaluate", [*overrides, "samples=1", "ks=[1]"]))
     assert evaluate(evaluation, summarise)["toy_math"]["questions"] == 2
     identity = find_checkpoint(replace(evaluation, checkpoint=str(tmp_path / "out"))).identity
     assert identity["model_sha256"] == model_sha256(str(tmp_path / "out")) != model_sha256(str(WARM_START))

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from hydra import compose, initialize_config_dir
 
 from analysis.evaluation import (
     Evaluation,
@@ -37,6 +36,7 @@ from analysis.tables import NOT_RUN
 from rtpo.data.registry import REGISTRY
 from rtpo.errors import DataError
 from rtpo.run import archives
+from rtpo.run.composition import composed
 from rtpo.run.config import PROJECT, RunConfig
 from rtpo.run.elements import Element, load_experiment, outline, read_launch
 from rtpo.run.records import SAFE_LOADER
@@ -282,8 +282,7 @@ def _is_of(one: Sample, where: Sequence[tuple[str, str]]) -> bool:
 @cache
 def stand_ins(profile: str) -> Mapping[str, str]:
     """The tasks of a profile by their role in the paper. Raises ConfigError."""
-    with initialize_config_dir(str(PROJECT / "configs"), version_base=None):
-        return read_launch(compose("train", [f"profile={profile}"])).tasks
+    return read_launch(composed("train", [f"profile={profile}"])).tasks
 
 
 @cache

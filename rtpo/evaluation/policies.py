@@ -9,9 +9,6 @@ from urllib.parse import urlsplit
 
 import torch
 from huggingface_hub.errors import StrictDataclassError
-from hydra import compose, initialize_config_dir
-from hydra.core.global_hydra import GlobalHydra
-from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from transformers import AutoTokenizer, Qwen3ForCausalLM
 
@@ -20,7 +17,8 @@ from rtpo.engines.base import Engine
 from rtpo.engines.endpoint import EndpointEngine
 from rtpo.errors import ConfigError, DataError
 from rtpo.evaluation.panel import EvaluateConfig
-from rtpo.run.config import PROJECT, RunConfig, TaskConfig, compose_run
+from rtpo.run.composition import composed
+from rtpo.run.config import RunConfig, TaskConfig, compose_run
 from rtpo.run.model_folder import check_model
 from rtpo.run.records import RunFolder
 from rtpo.run.run import model_sha256
@@ -145,15 +143,7 @@ def _weights(path: Path) -> Qwen3ForCausalLM:
 
 def _as_run(path: Path, profile: str) -> RunConfig:
     """A run that would start from this model; no step of it is taken."""
-    overrides = ["task=math_paper", f"profile={profile}"]
-    try:
-        if GlobalHydra.instance().is_initialized():  # by the command
-            tree = compose("train", overrides)
-        else:
-            with initialize_config_dir(str(PROJECT / "configs"), version_base=None):
-                tree = compose("train", overrides)
-    except HydraException as error:
-        raise ConfigError(f"profile is {profile}: {error}") from error
+    tree = composed("train", ["task=math_paper", f"profile={profile}"])
     tree.model = {"name": path.resolve().name, "path": str(path)}
     return compose_run(tree)
 

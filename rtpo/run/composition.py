@@ -4,9 +4,10 @@ import os
 import re
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
@@ -23,8 +24,9 @@ def composed(name: str, overrides: Sequence[str]) -> DictConfig:
 
 @contextmanager
 def configurations() -> Iterator[None]:
-    """`hydra.compose` knows configs/ inside. Raises ConfigError."""
-    with in_words(), initialize_config_dir(str(PROJECT / "configs"), version_base=None):
+    """`hydra.compose` knows configs/ inside, as it does in a command of `hydra.main`. Raises ConfigError."""
+    is_known = GlobalHydra.instance().is_initialized()
+    with in_words(), nullcontext() if is_known else initialize_config_dir(str(PROJECT / "configs"), version_base=None):
         yield
 
 
