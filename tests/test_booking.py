@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 
 from rtpo.core.splits import split_of
 from rtpo.envs.booking.database import Database, Departure, Reservation, base
-from rtpo.envs.booking.demonstrations import NO_OP, RIGHT_SHARE, scripts
 from rtpo.envs.booking.env import BookingEnv
 from rtpo.envs.booking.tasks import KINDS, generate, gold, needs_write, read_tasks, split_key, task_of, wish_of
 from rtpo.envs.booking.tools import TOOLS, ToolError
 from rtpo.envs.booking.user import MOST_MESSAGES, answer
 from rtpo.errors import ConfigError, DataError
 from rtpo.tools.protocol import render_call
+from rtpo.toy.traces import NO_OP, RIGHT_SHARE, booking_traces
 from rtpo.types import Feedback, Grade, StopReason, Task, ToolOutcome
 
 TASKS = generate("train", 40, 0)
@@ -54,7 +54,7 @@ def one(kind: str, *, writes: bool | None = None) -> Task:
 def test_right_runs_score_and_wrong_ones_do_not(kind: str) -> None:
     for task in TASKS:
         if wish_of(task).kind == kind:
-            for number, script in enumerate(scripts(task)):
+            for number, script in enumerate(booking_traces(task)):
                 heard, grade, _ = play(task, script)
                 assert len(heard) == len(script) <= 4
                 assert heard[-1].done
@@ -75,7 +75,7 @@ def test_doing_nothing_scores_where_nothing_is_to_be_written_or_told() -> None:
 
 def test_a_figure_must_be_told_to_the_user() -> None:
     task = one("cancel", writes=True)
-    read, cancel, _ = scripts(task)[0]
+    read, cancel, _ = booking_traces(task)[0]
     figure = wish_of(task).figures[0]
     assert play(task, [read, cancel, f"<think>{figure}</think>It is done for 7 dollars."])[1].detail == (
         f"the user was not told {figure}"
@@ -219,7 +219,7 @@ def test_a_line_that_cannot_be_is_named(tmp_path: Path, line: str, why: str) -> 
 @given(data=st.data())
 def test_a_write_in_one_fork_never_shows_in_another(data: st.DataObject) -> None:
     task = data.draw(st.sampled_from([t for t in TASKS if needs_write(t)]))
-    right = scripts(task)[0]
+    right = booking_traces(task)[0]
     _, _, env = play(task, right[:1])
     fork = env.snapshot()
     kept = pickle.dumps(fork)

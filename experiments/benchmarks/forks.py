@@ -5,9 +5,9 @@ import time
 from collections.abc import Callable, Iterator
 
 from experiments.benchmarks.shared import Case, milliseconds
-from rtpo.envs.booking.demonstrations import scripts
 from rtpo.envs.booking.env import BookingEnv
 from rtpo.envs.booking.tasks import generate, needs_write
+from rtpo.toy.traces import booking_traces
 from rtpo.types import StopReason
 
 LIMIT_MS = 1.0
@@ -16,7 +16,7 @@ LIMIT_MS = 1.0
 def measure(repeats: int, forks: int = 1000) -> Iterator[Case]:
     """forks: of each kind, in each repeat."""
     task = next(task for task in generate("train", 20, 0) if needs_write(task))
-    read, write = scripts(task)[0][:2]
+    read, write = booking_traces(task)[0][:2]
 
     def fork(env: BookingEnv) -> BookingEnv:
         sibling = BookingEnv()
