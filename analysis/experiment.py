@@ -1,6 +1,7 @@
 """The runs of one experiment: a table with a row for each configuration, and their training curves."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,8 @@ LEGEND_COLUMNS = 3
 BAND_ALPHA = 0.15
 SIDE_STEP = 0.012
 """between held-out marks of one place, as a share of the rollouts"""
+RECORDED_DIGITS = 4
+"""of numbers whose size is not known here"""
 
 
 # the table
@@ -170,10 +173,14 @@ COLUMNS = (
 
 
 def run_table(results: Path, experiment: str) -> Table:
-    """A row for each configuration. Raises DataError for records that are missing, incomplete or changed."""
+    """A row for each configuration, and a column for each number that an algorithm recorded. Raises DataError for
+    records that are missing, incomplete or changed."""
     groups = complete_groups(results, experiment)
     excluded = [folder.name for folder in incomplete_runs(results, experiment)]
-    return build(f"{experiment}_runs", COLUMNS, groups, _caption(groups), excluded)
+    keys = measures.recorded(run for group in groups for run in group.runs)
+    columns = [Column(key, mean(partial(measures.mean_over_steps, key=key), RECORDED_DIGITS)) for key in keys]
+    said = [f"{measures.RECORDED}…: recorded by the algorithm, means over steps."] if keys else []
+    return build(f"{experiment}_runs", (*COLUMNS, *columns), groups, [*_caption(groups), *said], excluded)
 
 
 # the figure

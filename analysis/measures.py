@@ -14,6 +14,8 @@ from analysis.intervals import Interval, interval
 from analysis.records import WHEN, Run, RunGroup
 from rtpo.errors import DataError
 
+RECORDED = "algorithm/"
+"""before the name of a number that an algorithm recorded (`harness.log`), as in tracking"""
 NO_ANSWERS = pd.DataFrame({"samples": [], "graded": [], "success": []})
 
 
@@ -125,8 +127,8 @@ def median_ratio(first: RunGroup, second: RunGroup, value: Callable[[Run], float
 
 
 def training_curve(run: Run) -> pd.DataFrame:
-    """One row a step: rollouts, success, kl_k1, ratio_gm, context_kl_k1, zero_advantage and residual; NaN where a step
-    has no value.
+    """One row a step: rollouts, success, kl_k1, ratio_gm, context_kl_k1, zero_advantage, residual, and what the
+    algorithm recorded by its names after RECORDED; NaN where a step has no value.
 
     `rollouts` are those charged before the step, with which its first weights were trained: 0 for the first step.
     A step with several updates weighs their KL by trained tokens and their zero-advantage rates by rows. The ratio is
@@ -146,7 +148,25 @@ def training_curve(run: Run) -> pd.DataFrame:
             "zero_advantage": [_weighted((u["zero_advantage"]["all"], u["rows"]) for u in step) for step in updates],
             "residual": [_mean(u["residual"] for u in step if u.get("residual") is not None) for step in updates],
         }
+        | {key: [_recorded(step).get(key, float("nan")) for step in run.steps] for key in recorded([run])}
     )
+
+
+def recorded(runs: Iterable[Run]) -> list[str]:
+    """The columns of `training_curve` that an algorithm of any of these runs recorded."""
+    return sorted({key for run in runs for step in run.steps for key in _recorded(step)})
+
+
+def _recorded(step: Mapping[str, Any]) -> dict[str, float]:
+    return {RECORDED + name: float(value) for name, value in step.get("algorithm", {}).items()}
+
+
+def _column(run: Run, key: str) -> pd.DataFrame:
+    """`rollouts` and another column of `training_curve` where it has values. A run may have recorded none."""
+    curve = training_curve(run)
+    if key.startswith(RECORDED) and key not in curve:
+        curve[key] = float("nan")
+    return curve[["rollouts", key]].dropna()
 
 
 def mean_over_runs(group: RunGroup, value: Callable[[Run], float]) -> float:
@@ -156,7 +176,7 @@ def mean_over_runs(group: RunGroup, value: Callable[[Run], float]) -> float:
 
 def mean_over_steps(run: Run, key: str) -> float:
     """The mean of a column of `training_curve`."""
-    return _mean(training_curve(run)[key])
+    return _mean(_column(run, key)[key])
 
 
 def training_seconds(run: Run) -> float:
@@ -169,7 +189,7 @@ def curve_over_runs(group: RunGroup, key: str) -> pd.DataFrame:
 
     One run keeps its own points. Several are interpolated to common points, where all of them have values.
     """
-    curves = [training_curve(run)[["rollouts", key]].dropna() for run in group.runs]
+    curves = [_column(run, key) for run in group.runs]
     curves = [curve for curve in curves if len(curve)]
     if not curves:
         return pd.DataFrame({"rollouts": [], "mean": [], "low": [], "high": []})

@@ -182,7 +182,7 @@ def test_a_loss_knows_its_own_range(name: str) -> None:
     """Of clip ranges those say nothing whose loss has none."""
     assert re.sub(r"\B([A-Z])", r" \1", type(config_of(name).loss).__name__).lower() == load_algorithm(name).loss
     overrides = f"algorithm={name}", "algorithm.clip_low=1.5"
-    if name == "refuel":
+    if not hasattr(config_of(name).loss, "low"):
         assert compose_config(*overrides).algorithm_config.clip_low == 1.5
         return
     with pytest.raises(ConfigError, match=r"algorithm\.clip_low is 1\.5 .*use 0 < clip_low < 1 and clip_high > 0"):

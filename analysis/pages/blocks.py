@@ -203,15 +203,6 @@ def methods(project: Path, page: Path) -> str:
     return ruled(header, rows)
 
 
-def new_method(project: Path, page: Path) -> str:
-    """The lines that the last method added took."""
-    rows = [
-        (f"`{path}`", str(len((project / path).read_text(encoding="utf-8").splitlines())))
-        for path in ("baselines/gspo.py", "configs/algorithm/gspo.yaml")
-    ]
-    return ruled(("File", "Lines"), [*rows, ("Total", str(sum(int(lines) for _, lines in rows)))])
-
-
 def _study(project: Path) -> StudyRecords:
     files = [path for path in sorted((project / STUDY_RESULTS).rglob("*")) if path.is_file()]
     return _read_study(project, tuple((path, path.stat().st_mtime_ns) for path in files))
@@ -257,7 +248,6 @@ BLOCKS: dict[str, Callable[[Path, Path], str]] = {
     "versions": versions,
     "methods": methods,
     "fields": lambda project, page: _with_header(settings.fields_table(project, page.stem)),
-    "new_method": new_method,
     "toy_study": study,
     "toy_study_verdicts": study_verdicts,
     "toy_study_settings": lambda project, page: toy_study.settings(project / STUDY),

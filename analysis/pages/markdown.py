@@ -7,6 +7,9 @@ from pathlib import Path
 
 from rtpo.errors import DataError
 
+EXAMPLE = re.compile(r"^(```markdown\n(?:.*\n)*?```)$", re.MULTILINE)
+"""of a page's text, whose blocks are not those of the page that shows it"""
+
 
 def ruled(header: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
     """A table."""
@@ -33,12 +36,13 @@ def filled(
             return match[0]
         return f"<!-- {begin}:{name} -->\n{blocks[name]()}<!-- {end} -->"
 
-    text = page.read_text(encoding="utf-8")
+    parts = EXAMPLE.split(page.read_text(encoding="utf-8"))
     block = rf"^<!-- {begin}:(\S+) -->\n(?:(?!<!-- {begin}:).*\n)*?<!-- {end} -->$"
-    markers = re.findall(rf"^<!-- (?:{begin}:\S+|{end}) -->$", text, re.MULTILINE)
-    if len(markers) != 2 * len(re.findall(block, text, re.MULTILINE)):
+    marker = rf"^<!-- (?:{begin}:\S+|{end}) -->$"
+    if any(len(re.findall(marker, part, re.M)) != 2 * len(re.findall(block, part, re.M)) for part in parts[::2]):
         raise DataError(f"{page}: a {begin} block is not closed by its own <!-- {end} -->, or not opened.")
-    return re.sub(block, fill, text, flags=re.MULTILINE)
+    whole = [part if place % 2 else re.sub(block, fill, part, flags=re.M) for place, part in enumerate(parts)]
+    return "".join(whole)
 
 
 def changed(files: Mapping[Path, str]) -> list[Path]:

@@ -1,0 +1,79 @@
+"""The page Extending: its files and patches laid over a copy of the project, and what it says run there."""
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rtpo.run.config import PROJECT
+
+PAGE = PROJECT / "docs" / "extend" / "extending.md"
+COPIED = ("analysis", "baselines", "configs", "docs", "experiments", "rtpo", "tests", "pyproject.toml", "README.md")
+BLOCK = re.compile(r"(?:^`(?P<path>[\w./]+)`\n\n)?^```(?P<kind>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def blocks() -> list[re.Match[str]]:
+    """What stands between fences: a file with its `path`, a patch (`kind` diff), or commands (no kind)."""
+    return list(BLOCK.finditer(PAGE.read_text(encoding="utf-8")))
+
+
+def commands() -> list[list[str]]:
+    """Those that the page tells to type, in order, as words."""
+    return [shlex.split(line) for block in blocks() if not block["kind"] for line in block["text"].splitlines()]
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the project with all that the page adds."""
+    folder = tmp_path_factory.mktemp("extended") / "project"
+    folder.mkdir()
+    for name in COPIED:
+        if (PROJECT / name).is_dir():
+            shutil.copytree(PROJECT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(PROJECT / name, folder / name)
+    (folder / "results").mkdir()
+    for block in blocks():
+        if block["path"]:
+            assert not (folder / block["path"]).exists(), f"{block['path']} would be written over: give a patch"
+            (folder / block["path"]).write_text(block["text"])
+        elif block["kind"] == "diff":
+            subprocess.run(["git", "apply", "-"], cwd=folder, input=block["text"], text=True, check=True)
+    return folder
+
+
+def python(project: Path, *words: str) -> str:
+    done = subprocess.run(
+        [sys.executable, *words],
+        cwd=project,
+        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(project), "HOME": str(project)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-3000:]
+    return done.stdout
+
+
+def test_what_the_page_claims_holds(project: Path) -> None:
+    """The commands of the page that train, plan, tabulate and draw, and what they leave."""
+    assert "all that the page says was run" in python(project, "tests/extended.py")
+
+
+def test_the_projects_own_tests_take_what_was_added(project: Path) -> None:
+    """The page's pytest commands, in one."""
+    given = [words[3:] for words in commands() if words[:3] == ["python", "-m", "pytest"]]
+    files = sorted({word for words in given for word in words if word.startswith("tests/")})
+    names = [words[words.index("-k") + 1] for words in given if "-k" in words]
+    out = python(project, "-m", "pytest", "-q", "-p", "no:cacheprovider", *files, "-k", " or ".join(names))
+    assert int(re.search(r"(\d+) passed", out)[1]) > 40  # type: ignore[index]
+
+
+def test_what_was_added_is_written_as_the_project_is(project: Path) -> None:
+    paths = [block["path"] for block in blocks() if block["kind"] == "python"]
+    python(project, "-m", "ruff", "check", *paths, "rtpo", "tests/test_bad_input.py")
+    python(project, "-m", "ruff", "format", "--check", *paths, "rtpo", "tests/test_bad_input.py")
