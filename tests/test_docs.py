@@ -323,7 +323,7 @@ def test_every_value_that_is_counted_is_named(enum: Any) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_field_has_a_value_and_a_meaning(name: str) -> None:
-    shown = table(readme.fields(PROJECT, DOCS / "method" / f"{name}.md"), "Field", "Value")
+    shown = table(readme.BLOCKS["fields"](PROJECT, DOCS / "method" / f"{name}.md"), "Field", "Value")
     assert set(shown) == {field.name for field in fields(load_algorithm(name).config)}
     assert "<!-- generated:fields -->" in (DOCS / "method" / f"{name}.md").read_text(encoding="utf-8")
 
