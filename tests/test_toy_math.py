@@ -133,10 +133,11 @@ def test_reading_problems(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("", "is empty: write one task a line"),
+        ("", "is empty"),
         (line() + "\n{", "line 2 of .* is not JSON"),
         (line() + "\n\n", "line 2 of .* is not JSON"),
-        ("[1]", "line 1 of .* must be an object with the fields question, answer and uid"),
+        ("[1]", "row 1 of .* is not an object"),
+        ('{"uid": "u"}', "line 1 of .* must be an object with the fields question, answer and uid"),
         (line(hint=1), "line 1 of .* and no others"),
         (line(question=3), "line 1 of .*: question must be text"),
         (line(question=" compute 12 / 5 * 3"), "line 1 of .*: question .* is in none of the toy math templates"),
@@ -145,7 +146,7 @@ def test_reading_problems(tmp_path: Path) -> None:
         (line(answer=26), "line 1 of .*: answer is 26, but the question's answer is 27"),
         (line(answer="27"), "line 1 of .*: answer is '27'"),
         (line() + "\n" + line(), "line 2 of .* repeats uid"),
-        ("\xff", "is not UTF-8"),
+        ("\xff", "nor UTF-8"),
     ],
 )
 def test_malformed_problem_files_are_refused(tmp_path: Path, content: str, message: str) -> None:

@@ -25,6 +25,8 @@ def read_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     for sign, what in ((b"version https://git-lfs", "a pointer of Git LFS"), (b"<", "a web page")):
         if start.startswith(sign):
             raise DataError(f"data file {path} is {what} and not data: get the file itself")
+    if not start:
+        raise DataError(f"data file {path} is empty: check that it is the right file")
     rows: Iterator[tuple[str, Any]]
     if start.startswith(b"PAR1"):
         rows = _numbered("row", path, _load(path, "parquet"))
