@@ -31,7 +31,7 @@ check: $(VENV)/made
 	$(RUN) -m mypy
 
 bench: $(VENV)/made
-	$(RUN) experiments/benchmarks/bench.py
+	$(RUN) experiments/speed/bench.py
 
 warm-start: $(VENV)/made
 	$(RUN) experiments/maintenance/warm_start.py --task $(TASK) --output outputs/$(WARM) --compare rtpo/toy/$(WARM)

@@ -16,7 +16,7 @@ from matplotlib.ticker import MaxNLocator
 
 from analysis import measures
 from analysis.intervals import Interval
-from analysis.labels import Style, styles, title_of
+from analysis.looks import Style, styles, title_of
 from analysis.measures import HeldOut
 from analysis.plots import by_row, every_format, footnote, make_room, save
 from analysis.records import Run, RunGroup, complete_groups, incomplete_runs

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from PIL import Image
 
-from analysis.labels import Style
+from analysis.looks import Style
 from rtpo.run import archives
 
 STYLE = Path(__file__).with_name("style.mplstyle")

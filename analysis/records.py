@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.labels import styles
+from analysis.looks import styles
 from rtpo.errors import DataError
 from rtpo.run import archives
 from rtpo.run.records import SCHEMA, json_object, read_config, read_manifest, require
@@ -148,7 +148,7 @@ def complete_groups(results: Path, experiment: str) -> list[RunGroup]:
 
 
 def by_label(runs: Iterable[Run], own: Collection[str] = OWN_SETTINGS) -> list[RunGroup]:
-    """Runs grouped by label, in the order of `analysis.labels`.
+    """Runs grouped by label, in the order of `analysis.looks`.
 
     Raises DataError when a label's runs differ in a setting that is not in `own`, or in the model's weights, or when
     two of an experiment share a seed.

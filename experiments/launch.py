@@ -38,7 +38,7 @@ from rtpo.evaluation.panel import EvaluateConfig, compose_evaluation
 from rtpo.planning import preflight
 from rtpo.run.composition import composed
 from rtpo.run.config import PROJECT
-from rtpo.run.elements import Element, Experiment, experiments, load_experiment
+from rtpo.run.experiments import Element, Experiment, experiments, load_experiment
 from rtpo.run.records import RunFolder
 from rtpo.run.run import StopRequest
 

@@ -15,7 +15,7 @@ from rtpo.run.command import Parser, command
 from rtpo.errors import ConfigError
 from rtpo.planning.plan import plan
 from rtpo.planning.text import render
-from rtpo.run.elements import experiments
+from rtpo.run.experiments import experiments
 
 
 @command

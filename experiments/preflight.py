@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from rtpo.run.command import Parser, command
 
 from rtpo.planning.preflight import problems
-from rtpo.run.elements import load_experiment
+from rtpo.run.experiments import load_experiment
 
 EXPERIMENT, EVALUATE = "experiment=", "evaluate."
 

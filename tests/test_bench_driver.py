@@ -2,7 +2,7 @@
 
 import math
 
-from experiments.benchmarks.driver import driver_cases, driver_run
+from experiments.speed.driver import driver_cases, driver_run
 
 
 def test_the_drivers_benchmark_makes_a_record_and_its_cases() -> None:

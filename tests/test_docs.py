@@ -17,7 +17,7 @@ from synthetic_runs import write_realistic_run
 from analysis.pages import __main__ as pages
 from analysis.pages import blocks as readme
 from experiments import quickstart
-from experiments.benchmarks.shared import Case
+from experiments.speed.shared import Case
 from rtpo.algorithms import algorithms, load_algorithm
 from rtpo.engines.backend import StepResult, TokenScores
 from rtpo.errors import DataError, Stopped

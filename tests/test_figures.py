@@ -10,7 +10,7 @@ from synthetic_runs import answers, empty_update, step, update, write_realistic_
 
 from analysis import measures
 from analysis.experiment import training_figure
-from analysis.labels import styles
+from analysis.looks import styles
 from analysis.make_figures import main
 from analysis.plots import STYLE
 from analysis.records import complete_groups

@@ -15,7 +15,7 @@ import math_verify
 import pytest
 from sympy.core.random import rng
 
-from experiments.benchmarks.grading import graded
+from experiments.speed.grading import graded
 from rtpo.errors import InfrastructureError
 from rtpo.rewards import grading, grading_child
 from rtpo.rewards.grading import MathGrader

@@ -17,7 +17,7 @@ from trees import differences
 from rtpo.data.registry import REGISTRY
 from rtpo.errors import ConfigError
 from rtpo.run.config import PROJECT, RunConfig, compose_run
-from rtpo.run.elements import Experiment, experiments, load_experiment, outline
+from rtpo.run.experiments import Experiment, experiments, load_experiment, outline
 
 PROFILES = ("toy", "a100x8", "a100x1")
 SERVER = ("task.settings.server.base_url=http://127.0.0.1:1/v1", "task.settings.server.model=user")

@@ -29,7 +29,7 @@ from analysis.theory.page import CONSISTENT, Verdict
 from analysis.theory.records import THEOREMS
 from analysis.toy_study.plan import PARTS
 from rtpo.run.config import PROJECT
-from rtpo.run.elements import experiments, outline
+from rtpo.run.experiments import experiments, outline
 
 BY_KEY = {claim.key: claim for claim in CLAIMS}
 FROM_TABLES = [

@@ -20,14 +20,14 @@ from analysis.figures import page as figure_page
 from analysis.figures.paper_figures import FIGURES, SCHEMATIC, select
 from analysis.figures.shared import Rows
 from analysis.figures.sources import EXPERIMENTS, PAPER, Source, sources
-from analysis.labels import styles
+from analysis.looks import styles
 from analysis.paper.quantities import RUN_QUANTITIES, run_cells
 from analysis.paper.reproduction import load_reproduction
 from analysis.plots import STYLE
 from analysis.records import RunGroup, load_run
 from rtpo.errors import DataError
 from rtpo.run.config import PROJECT
-from rtpo.run.elements import load_experiment
+from rtpo.run.experiments import load_experiment
 
 TASKS = {
     "toy": {"math": "toy_math", "search": "toy_knowledge", "airline": "toy_knowledge"},

@@ -20,7 +20,7 @@ from rtpo.planning.plan import Plan, plan
 from rtpo.planning.sketch import chance_of_ending, course, expected_turns, sketch
 from rtpo.planning.text import render
 from rtpo.run.config import PROJECT, RunConfig
-from rtpo.run.elements import load_experiment
+from rtpo.run.experiments import load_experiment
 
 A100X8, ONE_H200, ONE_A100 = (find_hardware(name) for name in ("a100x8", "h200x1", "a100x1"))
 PAPER = ("profile=a100x8", "seed=0")

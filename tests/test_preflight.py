@@ -15,7 +15,7 @@ from rtpo.errors import MachineError
 from rtpo.planning import preflight
 from rtpo.planning.preflight import Gpu, gpus, memory_gib, problems
 from rtpo.run.config import PROJECT
-from rtpo.run.elements import Experiment, load_experiment
+from rtpo.run.experiments import Experiment, load_experiment
 from rtpo.run.records import RunFolder
 from rtpo.run.run import Progress, model_sha256
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from synthetic_runs import answers, empty_update, step, update, write_manifest, write_run
 
-from analysis.labels import styles
+from analysis.looks import styles
 from analysis.records import by_label, complete_groups, incomplete_runs, load_run, load_runs
 from rtpo.errors import DataError
 

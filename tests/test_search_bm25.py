@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from experiments.benchmarks.search import measure
 from experiments.build_index import main
+from experiments.speed.search import measure
 from rtpo.errors import DataError, Held
 from rtpo.run.config import PROJECT
 from rtpo.tools.search.bm25 import FILES, MANIFEST, Bm25Backend, Bm25Index, _alone_in, build_index, tokens

@@ -20,7 +20,7 @@ from hydra import compose, initialize_config_dir
 from experiments import launch
 from rtpo.errors import ConfigError, MachineError
 from rtpo.run.config import PROJECT
-from rtpo.run.elements import experiments
+from rtpo.run.experiments import experiments
 from rtpo.run.records import RunFolder
 
 CLUSTER = os.environ.get("RTPO_SLURM")

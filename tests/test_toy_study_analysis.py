@@ -12,7 +12,7 @@ from synthetic_runs import answers, empty_update, step, update, write_realistic_
 
 from analysis import measures
 from analysis.intervals import Interval
-from analysis.labels import TITLES, styles
+from analysis.looks import TITLES, styles
 from analysis.pages import __main__ as pages
 from analysis.pages import blocks as readme
 from analysis.records import RunGroup, load_runs, over_warm_starts

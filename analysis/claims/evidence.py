@@ -13,7 +13,7 @@ import numpy as np
 from analysis import measures
 from analysis.claims.rule import BESIDE, OURS, Part, equality
 from analysis.intervals import Interval
-from analysis.labels import title_of
+from analysis.looks import title_of
 from analysis.paper import formulas
 from analysis.paper.estimates import Estimate, evaluate
 from analysis.paper.numbers import Comparison, Paper, Side, load_paper

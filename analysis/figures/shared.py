@@ -14,7 +14,7 @@ from matplotlib.ticker import MaxNLocator
 
 from analysis.figures.curves import FIFTHS
 from analysis.figures.sources import Row, Source, looks
-from analysis.labels import Style
+from analysis.looks import Style
 from analysis.plots import BAND_ALPHA, by_row, draw_places, footnote, mark
 from analysis.records import RunGroup
 

@@ -13,7 +13,7 @@ import yaml
 
 from analysis.evaluation import PATHS, first_paths, graded
 from analysis.figures.curves import FIFTHS
-from analysis.labels import Style, styles
+from analysis.looks import Style, styles
 from analysis.paper.records import stand_ins
 from analysis.paper.reproduction import load_reproduction
 from analysis.records import Run, RunGroup, by_label, load_run

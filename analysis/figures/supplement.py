@@ -29,7 +29,7 @@ from analysis.figures.shared import (
     width,
 )
 from analysis.figures.sources import Source
-from analysis.labels import BLACK, BLUE, GREEN, LINES, MARKERS, ORANGE, VERMILION, Line, Style
+from analysis.looks import BLACK, BLUE, GREEN, LINES, MARKERS, ORANGE, VERMILION, Line, Style
 from analysis.paper.quantities import EARLY_TURNS
 from analysis.plots import ONE_COLUMN, beside, draw_curve, letter, panels
 from analysis.records import Run, RunGroup

@@ -30,7 +30,7 @@ from analysis.figures.shared import (
     width,
 )
 from analysis.figures.sources import PAPER, Source, looks
-from analysis.labels import MARKERS, Style
+from analysis.looks import MARKERS, Style
 from analysis.paper.numbers import load_paper
 from analysis.plots import beside, draw_curve, draw_places, letter, make_room, mark, panels, spread_marks
 

@@ -17,7 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from rtpo.algorithms import load_algorithm
 from rtpo.run.config import portable
-from rtpo.run.elements import Outline, experiments, outline
+from rtpo.run.experiments import Outline, experiments, outline
 from rtpo.verbs import AlgorithmConfig
 
 PAPER_PROFILE = "profile=a100x8"

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from math import isnan
 
 from analysis.intervals import fisher, holm, newcombe, wilson
-from analysis.labels import title_of
+from analysis.looks import title_of
 from analysis.paper.estimates import Cells, Estimate, estimate, improvement, interquartile_mean, p_value
 from analysis.paper.numbers import Paper, PaperTable
 from analysis.paper.records import Records

@@ -38,7 +38,7 @@ from rtpo.errors import DataError
 from rtpo.run import archives
 from rtpo.run.composition import composed
 from rtpo.run.config import PROJECT, RunConfig
-from rtpo.run.elements import Element, load_experiment, outline, read_launch
+from rtpo.run.experiments import Element, load_experiment, outline, read_launch
 from rtpo.run.records import SAFE_LOADER
 
 PARTS = 5

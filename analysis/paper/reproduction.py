@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import yaml
 
-from analysis.labels import title_of
+from analysis.looks import title_of
 from analysis.paper.numbers import Line, Paper, PaperTable, Value, load_paper
 from analysis.paper.quantities import QUANTITIES, RUN_QUANTITIES
 from rtpo.errors import DataError

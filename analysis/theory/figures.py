@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from analysis.labels import BLACK, BLUE, GREEN, ORANGE, PURPLE, VERMILION
+from analysis.looks import BLACK, BLUE, GREEN, ORANGE, PURPLE, VERMILION
 from analysis.plots import BAND_ALPHA, METADATA, TWO_COLUMNS, Files, footnote, png_from, save
 from analysis.theory import claims
 from analysis.theory.claims import over_runs

@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from analysis import measures
-from analysis.labels import Style, styles
+from analysis.looks import Style, styles
 from analysis.plots import (
     Files,
     beside,

@@ -25,7 +25,7 @@ from rtpo.planning.memory import (
 from rtpo.planning.sketch import course, expected_turns, sketch
 from rtpo.run.composition import composed
 from rtpo.run.config import DataConfig, RunConfig
-from rtpo.run.elements import Element, load_experiment
+from rtpo.run.experiments import Element, load_experiment
 
 
 @dataclass(frozen=True)

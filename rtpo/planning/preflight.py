@@ -31,7 +31,7 @@ from rtpo.planning.memory import (
 from rtpo.run import archives
 from rtpo.run.composition import composed
 from rtpo.run.config import DataConfig, RunConfig, TaskConfig
-from rtpo.run.elements import Element, Experiment
+from rtpo.run.experiments import Element, Experiment
 from rtpo.run.export import check_same_model
 from rtpo.run.model_folder import check_model
 from rtpo.run.records import RunFolder

@@ -29,7 +29,7 @@ from rtpo.verbs import Algorithm, AlgorithmConfig
 T = TypeVar("T")
 PROJECT = Path(__file__).resolve().parents[2]
 LAUNCH = "launch"
-"""the part of the tree that is no part of a run (`rtpo.run.elements`)"""
+"""the part of the tree that is no part of a run (`rtpo.run.experiments`)"""
 
 Count = Annotated[int, Field(ge=1)]
 Natural = Annotated[int, Field(ge=0)]

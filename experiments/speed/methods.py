@@ -5,7 +5,7 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from experiments.benchmarks.shared import Case, configuration, endless_harness, spread, step_lines
+from experiments.speed.shared import Case, configuration, endless_harness, spread, step_lines
 from experiments.training import train
 from rtpo.run.run import StopRequest
 

@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator
 
-from experiments.benchmarks.shared import Case, milliseconds
+from experiments.speed.shared import Case, milliseconds
 from rtpo.envs.booking.env import BookingEnv
 from rtpo.envs.booking.tasks import generate, needs_write
 from rtpo.toy.traces import booking_traces

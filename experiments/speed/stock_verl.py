@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from transformers import AutoTokenizer
 
-from experiments.benchmarks.shared import Case, configuration, endless_harness, spread
+from experiments.speed.shared import Case, configuration, endless_harness, spread
 from rtpo.envs.toy.math import ToyMathEnv
 from rtpo.run.config import RunConfig
 from rtpo.run.tasks import load_tasks

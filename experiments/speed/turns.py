@@ -6,7 +6,7 @@ from dataclasses import replace
 from statistics import median
 from typing import Any
 
-from experiments.benchmarks.shared import Case, configuration, endless_harness, spread
+from experiments.speed.shared import Case, configuration, endless_harness, spread
 from rtpo.harness.harness import AgentHarness
 from rtpo.run.tasks import load_tasks
 from rtpo.types import Role, Task

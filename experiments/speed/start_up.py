@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
-from experiments.benchmarks.shared import Case, configuration, spread, step_lines
+from experiments.speed.shared import Case, configuration, spread, step_lines
 from rtpo.run.config import PROJECT
 
 

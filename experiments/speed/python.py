@@ -11,7 +11,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from experiments.benchmarks.shared import Case, milliseconds
+from experiments.speed.shared import Case, milliseconds
 from rtpo.tools.python.tool import PythonSettings, PythonTool, close_pools
 from rtpo.types import ToolOutcome
 

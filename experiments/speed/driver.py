@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import psutil
 
-from experiments.benchmarks.shared import Case, configuration, spread
+from experiments.speed.shared import Case, configuration, spread
 from rtpo.core.chat import ChatFormat
 from rtpo.core.packing import Packed
 from rtpo.engines.backend import StepResult, TokenScores

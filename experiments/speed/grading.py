@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from experiments.benchmarks.shared import Case, milliseconds
+from experiments.speed.shared import Case, milliseconds
 from rtpo.core.json_text import parse
 from rtpo.errors import DataError
 from rtpo.rewards.grading import MathGrader

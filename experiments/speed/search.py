@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.benchmarks.shared import Case, milliseconds
+from experiments.speed.shared import Case, milliseconds
 from rtpo.tools.search.bm25 import Bm25Index, Bm25Settings, build_index
 from rtpo.tools.search.tool import SearchSettings, SearchWorld
 

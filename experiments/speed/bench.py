@@ -1,12 +1,12 @@
 """Benchmarks beside their limits: `make bench` for all that need no file, or some of them, by name or by part:
 
-    python experiments/benchmarks/bench.py decoder methods --repeats 3
-    python experiments/benchmarks/bench.py search passages=100000
-    python experiments/benchmarks/bench.py grading file=data/raw/math500.jsonl
+    python experiments/speed/bench.py decoder methods --repeats 3
+    python experiments/speed/bench.py search passages=100000
+    python experiments/speed/bench.py grading file=data/raw/math500.jsonl
 
 Every timing is kept in results/bench/<date>.json. Nothing here is a test: a limit that is missed is only reported.
 A benchmark is a module beside this one: a function of the number of timings behind each median, and of settings of its
-own, that returns cases (experiments/benchmarks/shared.py), and a line in BENCHMARKS.
+own, that returns cases (experiments/speed/shared.py), and a line in BENCHMARKS.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from typing import Any, get_type_hints
 
 from rtpo.run.command import Parser, command, positive, whole
 
-from experiments.benchmarks import (
+from experiments.speed import (
     decoder,
     driver,
     forks,
@@ -34,7 +34,7 @@ from experiments.benchmarks import (
     stock_verl,
     turns,
 )
-from experiments.benchmarks.shared import HEADER, Case
+from experiments.speed.shared import HEADER, Case
 from rtpo.core.files import utc_now, write_whole
 from rtpo.errors import ConfigError
 from rtpo.run.config import PROJECT

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from transformers import Qwen3ForCausalLM
 
-from experiments.benchmarks.shared import Case, configuration, in_turns, spread
+from experiments.speed.shared import Case, configuration, in_turns, spread
 from rtpo.engines.base import Request, Sampling
 from rtpo.engines.decoder import Decoder
 from rtpo.run.model_folder import check_model

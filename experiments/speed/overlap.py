@@ -9,7 +9,7 @@ import asyncio
 import time
 from statistics import median
 
-from experiments.benchmarks.shared import Case
+from experiments.speed.shared import Case
 from rtpo.core.chat import ChatFormat
 from rtpo.core.seeds import generator
 from rtpo.engines.base import BatchingEngine, Generation, Request, Sampling
