@@ -1,5 +1,6 @@
 """The runs of one experiment: a table with a row for each configuration, and their training curves."""
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -105,8 +106,15 @@ def _caption(groups: Sequence[RunGroup]) -> list[str]:
         "evaluation apart. Where there are several seeds, these and the counts are means over them, and the ratio is "
         "exp(−KL) of the mean KL.",
         *_ungraded(groups),
+        *_budgets(groups),
         *toy_sentences(groups),
     ]
+
+
+def _budgets(groups: Sequence[RunGroup]) -> list[str]:
+    """That configurations may have used different amounts, where they may."""
+    budgets = {json.dumps(run.ledger["budget"], sort_keys=True) for group in groups for run in group.runs}
+    return ["The configurations' budgets differ."] if len(budgets) > 1 else []
 
 
 def interval_sentences(groups: Sequence[RunGroup]) -> list[str]:

@@ -1,4 +1,5 @@
-"""How configuration labels look: their order, names, colours, markers and lines, the same in every table and figure."""
+"""How configuration labels look: their order, names, colours, markers, lines and their widths, the same in every
+table and figure. Fonts, axes and grid are in style.mplstyle."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -50,6 +51,10 @@ BLUE, VERMILION, GREEN, PURPLE, SKY, ORANGE, BLACK = (
 COLOURS = (BLUE, VERMILION, GREEN, PURPLE, SKY, ORANGE, BLACK)
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 LINES: tuple[Line, ...] = ("-", (0, (4, 1.5)), (0, (2, 2)), "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
+WIDTH = 1.1
+"""of a configuration's line, in points"""
+THICK, THIN = 1.5, 0.8
+"""in the paper's figures: of its methods, and of controls"""
 
 # those that share a figure with all of the core, or are the paper's: RTPO's are blue, flattened contexts have long
 # dashes

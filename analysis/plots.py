@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from PIL import Image
 
-from analysis.looks import Style
+from analysis.looks import WIDTH, Style
 from rtpo.run import archives
 
 STYLE = Path(__file__).with_name("style.mplstyle")
@@ -78,7 +78,7 @@ def letter(place: int) -> str:
     return f"({chr(97 + place)})"
 
 
-def mark(look: Style, width: float = 1.1) -> dict[str, Any]:
+def mark(look: Style, width: float = WIDTH) -> dict[str, Any]:
     """How matplotlib draws a configuration's line and marks."""
     return {
         "color": look.colour,
@@ -92,14 +92,14 @@ def mark(look: Style, width: float = 1.1) -> dict[str, Any]:
 
 
 def draw_curve(
-    axes: Axes, x: pd.Series, curve: pd.DataFrame, look: Style, marks: Iterable[int], width: float = 1.1
+    axes: Axes, x: pd.Series, curve: pd.DataFrame, look: Style, marks: Iterable[int], width: float = WIDTH
 ) -> None:
     """`mean` of a curve with marks at these points, and a band from `low` to `high`."""
     axes.fill_between(x, curve["low"], curve["high"], color=look.colour, alpha=BAND_ALPHA, linewidth=0, zorder=2)
     axes.plot(x, curve["mean"], **mark(look, width), markevery=list(marks), zorder=3)
 
 
-def draw_places(axes: Axes, x: pd.Series, values: pd.DataFrame, look: Style, width: float = 1.1) -> None:
+def draw_places(axes: Axes, x: pd.Series, values: pd.DataFrame, look: Style, width: float = WIDTH) -> None:
     """`mean` at each place, and a bar from `low` to `high`."""
     axes.vlines(x, values["low"], values["high"], color=look.colour, linewidth=1.0, zorder=2)
     axes.plot(x, values["mean"], **mark(look, width), zorder=3)

@@ -1,9 +1,9 @@
 """Evaluate a checkpoint on benchmarks (docs/run/evaluation.md):
 
-    python experiments/evaluate.py checkpoint=results/EXPERIMENT/RUN benchmarks=[math500,aime24]
-    python experiments/evaluate.py checkpoint=/models/Qwen3-8B profile=a100x8 benchmarks=[hotpotqa]
+    python experiments/evaluate.py checkpoint=results/EXPERIMENT/RUN 'benchmarks=[math500,aime24]'
+    python experiments/evaluate.py checkpoint=/models/Qwen3-8B profile=a100x8 'benchmarks=[hotpotqa]'
     python experiments/evaluate.py checkpoint=http://127.0.0.1:8000/v1 endpoint.model=Qwen3-8B \\
-        endpoint.tokenizer=/models/Qwen3-8B benchmarks=[math500]
+        endpoint.tokenizer=/models/Qwen3-8B 'benchmarks=[math500]'
 
 Benchmarks are those of configs/benchmarks/. Records go to <results>/<experiment_name>/<label>/<benchmark>/; a killed
 evaluation goes on where it was left when the same command is run again.

@@ -14,14 +14,13 @@ from matplotlib.ticker import MaxNLocator
 
 from analysis.figures.curves import FIFTHS
 from analysis.figures.sources import Row, Source, looks
-from analysis.looks import Style
+from analysis.looks import THICK, THIN, Style
 from analysis.plots import BAND_ALPHA, by_row, draw_places, footnote, mark
 from analysis.records import RunGroup
 
 IN_PAPER = ("rtpo", "grpo", "seeupo_flat")
 CONTROLS = ("grpo_exact", "seeupo")
 """beside the paper's methods, in thin lines"""
-THICK, THIN = 1.5, 0.8
 SEEDS = "range over seeds"
 INTERVAL = "95 % interval over runs and questions"
 ONE_RUN = "An interval of one run is over questions alone: other seeds unknown."

@@ -36,7 +36,10 @@ BENCH = Path("results", "reference_bench")
 STUDY = Path("configs", "study", "toy.yaml")
 STUDY_RESULTS = Path("results", "toy")
 STUDY_FIGURES = {name: Path("docs", "results", f"toy_study_{name}.png") for name in toy_figures.FIGURES}
-FRONT = ("Configuration", "Sampled, before", "Sampled, after", "Greedy", "Ratio", "Seconds")
+FRONT = (
+    *("Configuration", "Rollouts / budget", "Optimizer steps", "Tokens, k", "Sampled, before", "Sampled, after"),
+    *("Greedy", "Ratio", "Seconds"),
+)
 PAPER = {
     "task.max_turns": "3",
     "task.max_prompt_tokens": "8192",
@@ -72,12 +75,14 @@ def front(project: Path, page: Path) -> str:
     table = run_table(project / "results", EXPERIMENT)
     columns = [table.header.index(title) for title in FRONT]
     seeds = sorted({run.manifest["seed"] for run in runs})
+    budgets = sorted({number(run.ledger["budget"]["rollouts"], 0) for run in runs})
     questions = sorted({row[table.header.index("Questions × samples")] for row in table.rows})
     return ruled(FRONT, [[row[column] for column in columns] for row in table.rows]) + (
-        f"\nToy scale, not the paper's results. {len(runs)} runs, seeds {', '.join(map(str, seeds))}, at equal budgets "
-        f"of rollouts. Success on held-out problems in percent, questions × samples {' or '.join(questions)}: sampled "
-        "at temperature 1, or greedy. Brackets: 95 % intervals over questions and seeds. Ratio: training over rollout "
-        "probability, a token. Seconds: of training.\n"
+        f"\nToy scale, not the paper's results. {len(runs)} runs, seeds {', '.join(map(str, seeds))}; budget "
+        f"{' or '.join(budgets)} rollouts a run, of which the last fraction of a step is left; at a learning rate that "
+        "was chosen for RTPO alone. Success on held-out problems in percent, questions × samples "
+        f"{' or '.join(questions)}: sampled at temperature 1, or greedy. Brackets: 95 % intervals over questions and "
+        "seeds. Ratio: training over rollout probability, a token. Tokens: generated in training. Seconds: of training.\n"
     )
 
 

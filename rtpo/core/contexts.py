@@ -1,4 +1,5 @@
 """psi on token ids: from the sampled turns to the contexts c_k (Sec. 3.1 of the paper).
+`rtpo.harness.episodes` makes c_0 and asks for each next one here.
 
 Two context choices, never implicit. What the policy sees of its earlier turns is `rollout_context`: without their
 thinking (`strip_think`, Qwen3's rule) or with it (`full`). What an update conditions on is `training_context`: the

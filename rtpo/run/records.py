@@ -10,13 +10,11 @@ compared with what is on disk before a run goes on, as those of all lines are be
 import fcntl
 import json
 import os
-import pickle
 import platform
 import shutil
 import subprocess
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from shlex import quote
@@ -26,17 +24,15 @@ import yaml
 
 from rtpo.core.files import (
     Appended,
-    checked_sums,
     disk_errors,
     flush,
-    partial_of,
     sha256,
     start_of,
-    write_sums,
     write_whole,
 )
 from rtpo.errors import DataError, Held
 from rtpo.run import archives
+from rtpo.run.checkpoints import Save, Saves
 
 SCHEMA = 1
 MANIFEST_KEYS = ("ledger", "model_sha256", "files")
@@ -51,21 +47,12 @@ _AGAIN = "restore it, or delete it and give the command again, which writes the 
 SAFE_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-@dataclass(frozen=True)
-class Save:
-    """A place to go on from: weights in `folder`, everything else in `state`. weights_sha256: by file in `folder`."""
-
-    folder: Path
-    state: dict[str, Any]
-    weights_sha256: Mapping[str, str]
-
-
 class RunFolder:
     """results/<experiment>/<run>/."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._saves = path / "checkpoints"
+        self._saves = Saves(path / "checkpoints")
         self._written: dict[str, Appended] = {}
 
     @property
@@ -137,42 +124,15 @@ class RunFolder:
                 raise DataError(f"{self.path / file} is damaged: its sha256 is not that of what was written.")
         return {file: self.written(file).sha256 for file in files}
 
-    def save(self, name: str, state: dict[str, Any], write_weights: Any, keep: int) -> None:
-        """A save under checkpoints/<name>. `write_weights(folder)` writes weights and returns its part of the state.
-        Until all is on disk, and again while it is deleted, a save is called <name>.partial, which is never read.
-        """
-        partial, final = partial_of(self._saves / name), self._saves / name
+    def save(self, name: str, state: dict[str, Any], write_weights: Callable[[Path], Any], keep: int) -> None:
+        """A save of this name; the lines that are before it are on disk first. Raises MachineError for a disk that
+        cannot take it: what was saved before is then as it was."""
         written = {file: (so_far.size, so_far.sha256) for file in LINE_FILES for so_far in [self.written(file)]}
-        with disk_errors(final):
-            shutil.rmtree(partial, ignore_errors=True)
-            partial.mkdir(parents=True)
-            try:
-                state = state | {"harness": write_weights(partial / "weights"), "written": written}
-                (partial / "state.pkl").write_bytes(pickle.dumps(state))
-                write_sums(partial)
-                for place in (*self._line_files(), partial, *partial.rglob("*")):
-                    flush(place)
-                if final.exists():  # a crash came before `latest` named it
-                    shutil.rmtree(final.rename(partial_of(self._saves / f"{name}.old")))
-                partial.rename(final)
-                write_whole(self._saves / "latest", name.encode())
-            except BaseException:
-                shutil.rmtree(partial, ignore_errors=True)
-                raise
-            self._tidy(name, keep)
-
-    def _names(self) -> list[str]:
-        """Of whole saves, by age: the names tell their order whatever the clock did."""
-        return sorted(save.name for save in self._saves.glob("step*") if save.suffix != ".partial")
-
-    def _tidy(self, latest: str, keep: int) -> None:
-        """Delete saves that are not whole, and all whole ones but the latest and the `keep` - 1 before it."""
-        names = self._names()
-        place = names.index(latest)
-        for name in (*names[: max(0, place - (keep - 1))], *names[place + 1 :]):
-            (self._saves / name).rename(partial_of(self._saves / name))
-        for left in self._saves.glob("*.partial"):
-            shutil.rmtree(left) if left.is_dir() else left.unlink()
+        with disk_errors(self._saves.path / name):
+            for place in self._line_files():
+                flush(place)
+            self._saves.write(name, state | {"written": written}, write_weights)
+            self._saves.keep(name, keep)
 
     def latest(self) -> Save | None:
         """The last save, with the line files cut back to it; None for a run that never saved, whose lines are put aside
@@ -194,38 +154,14 @@ class RunFolder:
     def latest_save(self) -> Save | None:
         """The last save; nothing in the folder is changed. Raises DataError for damage in it, with the way back."""
         with self._naming_the_way_back():
-            return self._read(self.latest_name) if self.latest_name is not None else None
-
-    @property
-    def latest_name(self) -> str | None:
-        """Of the last save, which is not read. Raises DataError where there is none of this name."""
-        pointer = self._saves / "latest"
-        if not pointer.exists():  # it was lost, or a crash came before it
-            return next(reversed(self._names()), None)
-        name = pointer.read_text(errors="replace").strip()
-        if name not in self._names():
-            raise DataError(f"{pointer} is damaged: there is no save {name!r}.")
-        return name
+            return self._saves.read(name) if (name := self._saves.latest_name) is not None else None
 
     @property
     def latest_weights(self) -> Path | None:
-        """Of the last save, not read: whether they are whole is not known. Raises DataError as `latest_name`."""
-        name = self.latest_name
-        return None if name is None else self._saves / name / "weights"
-
-    def _read(self, name: str) -> Save:
-        """Raises DataError naming a file of the save that is not as it was written."""
-        folder = self._saves / name
-        sums = checked_sums(folder)
-        try:
-            state = pickle.loads((folder / "state.pkl").read_bytes())
-        except Exception as error:  # whatever another version's classes say
-            raise DataError(
-                f"{folder / 'state.pkl'} is whole and cannot be read ({error}): it is another version's."
-            ) from error
-        place, inside = folder / "weights", "weights/"
-        weights = {name.removeprefix(inside): found for name, found in sums.items() if name.startswith(inside)}
-        return Save(place, state, weights)
+        """Of the last save, not read: whether they are whole is not known. Raises DataError as
+        `Saves.latest_name`."""
+        name = self._saves.latest_name
+        return None if name is None else self._saves.path / name / "weights"
 
     def _lines_before(self, save: Save) -> dict[str, Appended]:
         """By file, the lines written before the save. Raises DataError naming a file without them."""
@@ -254,18 +190,18 @@ class RunFolder:
 
     def _way_back(self) -> str:
         """The newest save that is whole, with all lines before it."""
-        for name in reversed(self._names()):
+        for name in reversed(self._saves.names()):
             try:
-                self._lines_before(self._read(name))
+                self._lines_before(self._saves.read(name))
             except DataError:
                 continue
-            pointer = self._saves / "latest"
+            pointer = self._saves.pointer
             if pointer.exists() and pointer.read_text(errors="replace").strip() == name:
                 return f"Run the same command to go on from the save {name}."
             return f"Go back to the save {name} by `echo {name} > {quote(str(pointer))}`, and run the same command."
         return (
-            f"No save is left to go back to: restore the file, or start afresh by `rm -r {quote(str(self._saves))}` "
-            "and the same command."
+            "No save is left to go back to: restore the file, or start afresh by "
+            f"`rm -r {quote(str(self._saves.path))}` and the same command."
         )
 
     def finish(self, manifest: dict[str, Any], keep: int) -> None:
@@ -277,12 +213,12 @@ class RunFolder:
             self.append(file, [])
         with self._naming_the_way_back():
             files = self.checksums("config.yaml", *LINE_FILES)
-            latest = self.latest_name
+            latest = self._saves.latest_name
         if (self.path / JOURNAL).exists():
             files[JOURNAL] = sha256(self.path / JOURNAL)
         with disk_errors(self.path):
             if latest is not None:
-                self._tidy(latest, keep)
+                self._saves.keep(latest, keep)
             for place in self._line_files():
                 flush(place)
             write_whole(
@@ -291,7 +227,7 @@ class RunFolder:
 
     def delete_saves(self) -> None:
         """Of a finished run that nothing goes on from."""
-        shutil.rmtree(self._saves, ignore_errors=True)
+        shutil.rmtree(self._saves.path, ignore_errors=True)
 
     def _line_files(self) -> list[Path]:
         return [self.path / file for file in LINE_FILES if (self.path / file).exists()]
