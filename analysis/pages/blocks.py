@@ -81,8 +81,8 @@ def front(project: Path, page: Path) -> str:
         f"\nToy scale, not the paper's results. {len(runs)} runs, seeds {', '.join(map(str, seeds))}; budget "
         f"{' or '.join(budgets)} rollouts a run, of which the last fraction of a step is left; at a learning rate that "
         "was chosen for RTPO alone. Success on held-out problems in percent, questions × samples "
-        f"{' or '.join(questions)}: sampled at temperature 1, or greedy. Brackets: 95 % intervals over questions and "
-        "seeds. Ratio: training over rollout probability, a token. Tokens: generated in training. Seconds: of training.\n"
+        f"{' or '.join(questions)}: sampled at temperature 1, or greedy. Brackets: 95 % intervals over questions "
+        "and seeds. Ratio: training over rollout probability, a token. Tokens, seconds: of training.\n"
     )
 
 
