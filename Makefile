@@ -1,5 +1,5 @@
 # make quickstart | make test    each makes .venv from requirements/cpu.txt once and runs; what pip does not bring, such
-# as bubblewrap, is for you to install (README.md): tests that need it are skipped without
+# as bubblewrap, is for you to install (docs/run/install.md): tests that need it are skipped without
 # make quickstart TASK=toy_knowledge    the other toy task; the same for make warm-start
 
 PYTHON ?= python3

@@ -24,9 +24,8 @@ def train(config: RunConfig, stop: StopRequest) -> RunFolder:
     folder = RunFolder(config.folder)
     if folder.is_finished:
         folder.open(config.as_dict())
-        print(
-            f"{folder.path} is finished: nothing to train. Delete it, or choose another experiment_name=<name> or seed."
-        )
+        again = "Delete it, or choose" if folder.path.exists() else "It is packed; choose"
+        print(f"{folder.path} is finished: nothing to train. {again} another experiment_name=<name> or seed.")
         return folder
 
     from rtpo.verl_harness.session import chat_format, settings_of

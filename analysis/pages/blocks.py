@@ -29,7 +29,6 @@ from rtpo.planning.text import render
 from rtpo.run import archives
 from rtpo.run.records import PACKAGES
 
-PROJECT = Path(__file__).resolve().parents[2]
 EXPERIMENT = "reference"
 FIGURE = Path("docs", "results", "reference.png")
 BENCH = Path("results", "reference_bench")

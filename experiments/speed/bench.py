@@ -2,7 +2,7 @@
 
     python experiments/speed/bench.py decoder methods --repeats 3
     python experiments/speed/bench.py search passages=100000
-    python experiments/speed/bench.py grading file=data/raw/math500.jsonl
+    python experiments/speed/bench.py grading file=data/raw/math500
 
 Every timing is kept in results/bench/<date>.json. Nothing here is a test: a limit that is missed is only reported.
 A benchmark is a module beside this one: a function of the number of timings behind each median, and of settings of its

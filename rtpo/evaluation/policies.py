@@ -17,6 +17,7 @@ from rtpo.engines.base import Engine
 from rtpo.engines.endpoint import EndpointEngine
 from rtpo.errors import ConfigError, DataError
 from rtpo.evaluation.panel import EvaluateConfig
+from rtpo.run import archives
 from rtpo.run.composition import composed
 from rtpo.run.config import RunConfig, TaskConfig, compose_run
 from rtpo.run.model_folder import check_model
@@ -50,7 +51,7 @@ def find_checkpoint(config: EvaluateConfig) -> Checkpoint:
     evaluate."""
     is_served = config.checkpoint.startswith(("http://", "https://"))
     path = Path(config.checkpoint)
-    is_run = not is_served and (path / "config.yaml").exists()
+    is_run = not is_served and archives.exists(path / "config.yaml")
     if config.profile is not None and (is_served or is_run):
         raise ConfigError(
             f"profile is {config.profile} and checkpoint {'a server' if is_served else 'a run, which has its own'}: a "

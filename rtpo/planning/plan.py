@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from rtpo.data.reading import read_rows
 from rtpo.data.registry import REGISTRY
 from rtpo.planning.data import Episodes, Hardware, episodes, find_hardware
 from rtpo.planning.memory import (
@@ -209,7 +210,7 @@ def _task_count(data: DataConfig) -> int | None:
         return data.count
     file, known = Path(data.file), REGISTRY.get(Path(data.file).stem)
     if file.exists():
-        rows = len(file.read_text(encoding="utf-8").splitlines())
+        rows = sum(1 for _ in read_rows(file))
     elif known is not None:
         rows = known.sample or known.rows
     else:

@@ -108,7 +108,7 @@ def _check_model(run: RunConfig) -> None:
 def _check_folder(run: RunConfig) -> None:
     """Raises DataError for a folder of another configuration, or whose weights are another model's."""
     folder = RunFolder(run.folder)
-    if not (run.folder / "config.yaml").exists():
+    if not archives.exists(run.folder / "config.yaml"):
         return
     folder.open(run.as_dict())  # which is there, so that nothing is made
     if not Path(run.model.path).is_dir():

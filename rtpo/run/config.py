@@ -140,9 +140,9 @@ class BudgetConfig:
 
     rollouts: Natural
     tasks_per_step: Count
-    generated_tokens: Count | None = None
-    optimizer_steps: Count | None = None
-    seconds: Positive | None = None
+    generated_tokens: Count | None
+    optimizer_steps: Count | None
+    seconds: Positive | None
 
 
 @dataclass(frozen=True)
@@ -153,9 +153,9 @@ class EvaluationConfig:
     samples: sampled rollouts a task, at temperature 1; greedy: one greedy rollout a task as well, before and after.
     """
 
-    samples: Count = 1
-    greedy: bool = True
-    every_rollouts: Natural = 0
+    samples: Count
+    greedy: bool
+    every_rollouts: Natural
 
 
 @dataclass(frozen=True)
@@ -164,9 +164,9 @@ class SaveConfig:
     synchronisations between saves inside a step, where each also writes the step's rollouts so far; 0 for none. keep:
     saves kept."""
 
-    every_steps: Natural = 0
-    every_phases: Natural = 0
-    keep: Count = 1
+    every_steps: Natural
+    every_phases: Natural
+    keep: Count
 
 
 @dataclass(frozen=True)
@@ -175,8 +175,8 @@ class ProfileConfig:
 
     platform: `cpu` (embedded engine) or `cuda` (vLLM). processes: training processes on each of `nodes` nodes.
     logical_cpus: what Ray may schedule. threads: of each process. engine_kl_limit: see
-    `rtpo.harness.harness.AgentHarness`. track: verl tracking backends (`tensorboard`, `wandb`) beside the run's own
-    records.
+    `rtpo.harness.harness.AgentHarness`. track: verl tracking backends (`rtpo.run.tracking.BACKENDS`) beside the run's
+    own records.
     """
 
     name: str
@@ -186,7 +186,7 @@ class ProfileConfig:
     logical_cpus: Count
     threads: Count
     engine_kl_limit: Positive
-    track: tuple[str, ...] = ()
+    track: tuple[str, ...]
 
     @property
     def required_cpus(self) -> int:

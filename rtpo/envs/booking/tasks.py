@@ -164,7 +164,7 @@ def _reservations() -> list[Reservation]:
 
 
 def read_tasks(path: str | Path) -> list[Task]:
-    """The tasks of a JSONL file with the fields wish (a key) and uid. Raises DataError, naming the line."""
+    """The tasks of a file with the fields wish (a key) and uid. Raises DataError, naming the line."""
 
     def make(row: Mapping[str, Any]) -> Task:
         if not isinstance(row["wish"], str):

@@ -130,5 +130,5 @@ def problems(split: str, count: int, seed: int) -> list[Task]:
 
 
 def read_problems(path: str | Path) -> list[Task]:
-    """The tasks of a JSONL file with the fields question, answer and uid. Raises DataError, naming the line."""
+    """The tasks of a file with the fields question, answer and uid. Raises DataError, naming the line."""
     return read_tasks(path, parse_question, EXAMPLE)

@@ -42,7 +42,7 @@ def draw_tasks(task: str, split: str, count: int, draw: Callable[[], Problem]) -
 
 
 def read_tasks(path: str | Path, parse: Callable[[str], Problem], example: str) -> list[Task]:
-    """The tasks of a JSONL file with the fields question, answer and uid. Raises DataError, naming the line.
+    """The tasks of a file with the fields question, answer and uid. Raises DataError, naming the line.
 
     parse: from a question to its problem; raises DataError. example: a question, for messages.
     """
@@ -51,7 +51,10 @@ def read_tasks(path: str | Path, parse: Callable[[str], Problem], example: str) 
         if not isinstance(row["question"], str):
             raise DataError(f"question must be text like {example!r}")
         answer = parse(row["question"]).answer
-        if type(row["answer"]) is not type(answer) or row["answer"] != answer:
+        given = row["answer"]
+        if isinstance(given, str) and given == str(answer):  # a cell of CSV
+            given = answer
+        if type(given) is not type(answer) or given != answer:
             raise DataError(f"answer is {row['answer']!r}, but the question's answer is {answer!r}")
         return Task(uid=row["uid"], question=row["question"], answer=answer)
 

@@ -12,13 +12,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from socket import socket, socketpair
-from typing import IO, Final, Literal
+from typing import IO, Final
 
 from rtpo.errors import MachineError
 from rtpo.tools.python.python_child import INIT, SCRATCH, Settings
 from rtpo.tools.python.python_seccomp import MACHINES
 
-Isolation = Literal["namespaces", "limits"]
 CHILD: Final = Path(__file__).with_name("python_child.py")
 PROGRAM: Final = Path(__file__).with_name("python_program.py")
 FILTER: Final = Path(__file__).with_name("python_seccomp.py")
