@@ -16,7 +16,10 @@ from analysis.records import incomplete_runs, load_run, load_runs
 from experiments.maintenance import pack as command
 from experiments.maintenance.pack import main, pack, unpack
 from rtpo.errors import DataError, Held
+from rtpo.evaluation.panel import compose_evaluation
+from rtpo.evaluation.policies import find_checkpoint
 from rtpo.run import archives
+from rtpo.run.composition import composed
 from rtpo.run.config import PROJECT
 from rtpo.run.records import RunFolder
 
@@ -54,6 +57,12 @@ def test_packed_runs_read_as_their_folders_and_come_back_byte_for_byte(
     assert files(study) == before
     pack(study)
     assert files(study) == made
+
+
+def test_a_packed_run_is_a_run_to_evaluation() -> None:
+    asked = composed("evaluate", [f"checkpoint={PROJECT}/results/reference/rtpo-seed0", "benchmarks=[toy_math]"])
+    with pytest.raises(DataError, match="its saves were deleted"):
+        find_checkpoint(compose_evaluation(asked))
 
 
 def test_runs_that_come_later_are_packed_beside_the_others(study: Path) -> None:

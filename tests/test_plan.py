@@ -4,8 +4,10 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from statistics import median
 
+import pandas as pd
 import pytest
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
@@ -16,7 +18,7 @@ from rtpo.errors import ConfigError, DataError
 from rtpo.harness.budget import Budget, Ledger
 from rtpo.planning.data import GIB, episodes, find_hardware, model_shape
 from rtpo.planning.memory import checkpoint_bytes, gpu_memory, gpu_problems, host_memory, longest_row, total
-from rtpo.planning.plan import Plan, plan
+from rtpo.planning.plan import Plan, plan, task_count
 from rtpo.planning.sketch import chance_of_ending, course, expected_turns, sketch
 from rtpo.planning.text import render
 from rtpo.run.config import PROJECT, RunConfig
@@ -293,3 +295,16 @@ def test_the_command_prints_words_or_json(capsys: pytest.CaptureFixture[str]) ->
     made = json.loads(capsys.readouterr().out)
     assert made["hardware"]["gpus"] == 4
     assert made["rows"][0]["counts"]["rows"] == 0
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "json", "csv", "parquet"])
+def test_a_files_tasks_are_counted_in_every_format(tmp_path: Path, kind: str) -> None:
+    rows = pd.DataFrame({"uid": ["a", "b"], "question": ["1 + 1 = ?", "two\nlines"], "answers": ['["2"]', '["3"]']})
+    file = tmp_path / f"tasks.{kind}"
+    text = {"jsonl": rows.to_json(orient="records", lines=True), "json": rows.to_json(orient="records")}
+    if kind == "parquet":
+        rows.to_parquet(file)
+    else:
+        file.write_text(text.get(kind) or rows.to_csv(index=False))
+    task = element("rtpo", "math_paper", f"task.train.file={file}", "task.train.count=null").task
+    assert task_count(task.train) == 2

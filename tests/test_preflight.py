@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from experiments.maintenance.pack import pack
 from experiments.preflight import main
 from rtpo.errors import MachineError
 from rtpo.planning import preflight
@@ -199,6 +200,10 @@ def test_a_checkpoint_of_another_model_is_refused(results: Path, tmp_path: Path)
     preflight._weights_sha256.cache_clear()
     (sentence,) = problems(experiment)
     assert "model.safetensors differs from the manifest" in sentence
+    folder.delete_saves()
+    pack(results)
+    assert not run.folder.exists()
+    assert problems(experiment) == [sentence]
 
 
 def test_room_on_disk_is_that_of_all_elements_or_of_one_here(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -128,6 +128,8 @@ def test_reading_problems(tmp_path: Path) -> None:
     path = tmp_path / "problems.jsonl"
     path.write_text(line() + "\n" + line(uid="other") + "\n")
     assert read_problems(path) == [TASK, Task("other", TASK.question, TASK.answer)]
+    path.write_text(f"uid,question,answer\n{TASK.uid},{TASK.question},{TASK.answer}\n")  # all text, in CSV
+    assert read_problems(path) == [TASK]
 
 
 @pytest.mark.parametrize(
@@ -144,7 +146,7 @@ def test_reading_problems(tmp_path: Path) -> None:
         (line(question=" compute 05 + 5 * 3"), "line 1 of .*: question .* is in none of the toy math templates"),
         (line(uid=""), "line 1 of .*: uid must be text"),
         (line(answer=26), "line 1 of .*: answer is 26, but the question's answer is 27"),
-        (line(answer="27"), "line 1 of .*: answer is '27'"),
+        (line(answer="26"), "line 1 of .*: answer is '26'"),
         (line() + "\n" + line(), "line 2 of .* repeats uid"),
         ("\xff", "nor UTF-8"),
     ],

@@ -138,7 +138,7 @@ def _row(group: Sequence[Element], hardware: Hardware | None, asked: int) -> Pla
         count=len(group),
         rollouts=run.budget.rollouts if trains(run) else 0,
         worst=run.descriptor.rollouts_per_task(run.algorithm_config, run.task.max_turns),
-        data=_task_count(run.task.train),
+        data=task_count(run.task.train),
         counts=_counts(run),
         evaluation_rollouts=played,
         evaluation_tokens=_played_tokens(run, played),
@@ -182,11 +182,11 @@ def _evaluation_rollouts(element: Element) -> int | None:
     run, settings = element.run, _evaluate_settings(())
     samples, every = run.evaluation.samples, run.evaluation.every_rollouts
     during = run.budget.rollouts // every if every and trains(run) else 0
-    sizes = [(_task_count(run.task.held_out), 2 * (samples + run.evaluation.greedy) + during * samples)]
+    sizes = [(task_count(run.task.held_out), 2 * (samples + run.evaluation.greedy) + during * samples)]
     for name in element.benchmarks:
         held_out = _evaluate_settings((f"benchmarks=[{name}]",))["benchmarks"][name]["held_out"]
         data = DataConfig(held_out["split"], held_out["count"], file=held_out["file"])
-        sizes.append((_task_count(data), int(settings["samples"])))
+        sizes.append((task_count(data), int(settings["samples"])))
     known = [tasks * each for tasks, each in sizes if tasks is not None]
     return sum(known) if len(known) == len(sizes) else None
 
@@ -203,7 +203,7 @@ def _evaluate_settings(overrides: tuple[str, ...]) -> Any:
     return composed("evaluate", overrides)
 
 
-def _task_count(data: DataConfig) -> int | None:
+def task_count(data: DataConfig) -> int | None:
     """Tasks of a data set: of its file, or, before it is prepared, of the registry's set of that name, `count` at
     most."""
     if data.file is None:
