@@ -95,7 +95,7 @@ def test_files_that_are_missing_are_each_named_once(results: Path, tmp_path: Pat
 
 
 def test_a_damaged_data_file_is_named_by_its_line(results: Path, tmp_path: Path) -> None:
-    (tmp_path / "math500.jsonl").write_text("no JSON\n")
+    (tmp_path / "math500.jsonl").write_text("{no JSON\n")
     experiment = paper(results)
     experiment = replace(
         experiment, elements=tuple(replace(one, benchmarks=("math500",)) for one in experiment.elements)

@@ -38,7 +38,7 @@ STEPS = {
     "arpo": ("algorithm=arpo", "algorithm.roots=4", "algorithm.paths=12", ONE),
     "tree_grpo": ("algorithm=tree_grpo", "algorithm.trees=3", ONE),
     "seeupo": ("algorithm=seeupo", "algorithm.chains=12"),
-    "refuel": ("algorithm=refuel", "algorithm.pairs=16", ONE),
+    "refuel": ("algorithm=refuel", "algorithm.pairs=24", ONE),
     "rtpo_tree": ("algorithm=rtpo_tree",),
     "gspo": ("algorithm=gspo", "algorithm.chains=12", ONE),
 }
