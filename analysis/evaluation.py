@@ -306,7 +306,7 @@ def table(summaries: Mapping[str, Summary]) -> str:
             rows[title] = cells
 
     row("Questions × samples", lambda s: f"{s['questions']:,} × {s['samples'] // s['questions']}")
-    row("pass@1 (avg@n)", _pass_at_1, always=True)
+    row("pass@1 (avg@n) [95 % over questions]", _pass_at_1, always=True)
     for kind in ("pass@k", "pass^k"):
         for k in dict.fromkeys(k for summary in summaries.values() for k in summary[kind] if k != "1"):
             row(kind[:-1] + k, lambda s, kind=kind, k=k: _percent(s[kind].get(k)))  # type: ignore[misc]

@@ -15,10 +15,10 @@ from rtpo.run.command import Parser, command
 
 from analysis.pages.model_card import model_card
 from rtpo.core.files import check_is_free
-from rtpo.run.export import DTYPES, Trained, find_trained, write_model
+from rtpo.run.export import DTYPES, TrainedPolicy, find_trained, write_model
 
 
-def export(run: Path, output: Path, dtype: str | None = None) -> Trained:
+def export(run: Path, output: Path, dtype: str | None = None) -> TrainedPolicy:
     """The policy of `run` in the folder `output`. Raises an RTPOError with a sentence for the user."""
     check_is_free(output)
     trained = find_trained(run)

@@ -49,7 +49,7 @@ TABLES_MINUTES = 30
 
 
 @dataclass(frozen=True)
-class Launch:
+class Launched:
     """The elements of one or several experiments, in the order of their indices. name: of jobs and logs.
     evaluation: overrides of experiments/evaluate.py for each."""
 
@@ -71,14 +71,14 @@ class Launch:
         return Path(os.environ.get("LOGS", PROJECT / "outputs" / "slurm")).absolute() / self.name
 
 
-def load(pattern: str, overrides: Sequence[str]) -> Launch:
+def load(pattern: str, overrides: Sequence[str]) -> Launched:
     """Composed and checked, the evaluations too. Raises ConfigError, also for two elements of one folder."""
     names = [name for name in experiments() if fnmatch(name, pattern)]
     if not names:
         raise ConfigError(f"experiment is {pattern!r}: there is none; there are {', '.join(experiments())}.")
     ours = [one for one in overrides if not one.startswith(EVALUATE)]
     evaluation = tuple(one.removeprefix(EVALUATE) for one in overrides if one.startswith(EVALUATE))
-    launch = Launch(pattern.strip("*_"), tuple(load_experiment(name, ours) for name in names), evaluation)
+    launch = Launched(pattern.strip("*_"), tuple(load_experiment(name, ours) for name in names), evaluation)
     folders = [element.run.folder for element in launch.elements]
     for folder in folders:
         if folders.count(folder) > 1:
@@ -86,7 +86,7 @@ def load(pattern: str, overrides: Sequence[str]) -> Launch:
     return launch
 
 
-def evaluation_of(launch: Launch, element: Element) -> EvaluateConfig | None:
+def evaluation_of(launch: Launched, element: Element) -> EvaluateConfig | None:
     """Of the trained element on its benchmarks, in the contexts it was trained with. Raises ConfigError."""
     if not element.benchmarks:
         return None
@@ -108,7 +108,7 @@ def _quoted(text: object) -> str:
     return "'" + str(text).replace("'", r"\'") + "'"
 
 
-def check(launch: Launch, *, here: bool = False) -> None:
+def check(launch: Launched, *, here: bool = False) -> None:
     """Raises ConfigError with a sentence for each thing that is missing or cannot be (`rtpo.planning.preflight`). here:
     on the machine that is to run them."""
     found = [
@@ -120,7 +120,7 @@ def check(launch: Launch, *, here: bool = False) -> None:
         raise ConfigError("\n".join(dict.fromkeys(found)))
 
 
-def run_element(launch: Launch, element: Element, stop: StopRequest) -> None:
+def run_element(launch: Launched, element: Element, stop: StopRequest) -> None:
     """Train and evaluate what is not done yet. Raises Stopped when `stop` was heard and the run was saved, and
     KeyboardInterrupt where that was outside of training."""
     train(element.run, stop)
@@ -165,7 +165,7 @@ def check_gain(file: Path, now: str) -> None:
 # on this machine
 
 
-def run_one(launch: Launch, index: int) -> None:
+def run_one(launch: Launched, index: int) -> None:
     """An array job's element. Raises ConfigError for an index that there is none of."""
     count = len(launch.elements)
     if not 0 <= index < count:
@@ -180,7 +180,7 @@ def run_one(launch: Launch, index: int) -> None:
     print(f"records: {element.run.folder}")
 
 
-def run_all(launch: Launch) -> int:
+def run_all(launch: Launched) -> int:
     """Every element, one after another, then the tables; returns an exit status."""
     check(launch, here=True)
     stop = Asked()
@@ -191,7 +191,7 @@ def run_all(launch: Launch) -> int:
     return write_tables(launch)
 
 
-def write_tables(launch: Launch) -> int:
+def write_tables(launch: Launched) -> int:
     """The tables of the runs that are complete, what is not by name, and the paper's tables beside ours; returns an
     exit status, 1 where a table could not be made."""
     lacking = [(element, missing(element)) for element in launch.elements]
@@ -230,7 +230,7 @@ def _end(number: int, frame: Any) -> None:
 # with SLURM
 
 
-def submit(pattern: str, launch: Launch, overrides: Sequence[str]) -> None:
+def submit(pattern: str, launch: Launched, overrides: Sequence[str]) -> None:
     """Submit the elements that are not complete as an array job, and the job of their tables after it.
 
     Everything is checked before the first job is submitted. Raises ConfigError, MachineError.

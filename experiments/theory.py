@@ -17,6 +17,7 @@ from typing import Any, TextIO
 
 from rtpo.run.command import Parser, command
 
+from rtpo.algorithms import PROJECT
 from rtpo.core.files import disk_errors, sha256, utc_now, write_whole
 from rtpo.errors import ConfigError
 from rtpo.run.records import RunFolder, commit, machine, packages
@@ -27,7 +28,6 @@ from rtpo.theory.continuation import ContinuationSettings
 from rtpo.theory.credit import CreditSettings
 from rtpo.theory.order import OrderSettings
 
-PROJECT = Path(__file__).resolve().parents[1]
 RESULTS = PROJECT / "results" / "theory"
 SCHEMA = 1
 PARTS: dict[int, tuple[Callable[[Any], Iterator[dict[str, Any]]], Any]] = {

@@ -15,14 +15,14 @@ from analysis.records import RunGroup, load_run
 from rtpo.data.registry import REGISTRY
 from rtpo.run import archives
 from rtpo.run.config import DataConfig
-from rtpo.run.export import Trained
+from rtpo.run.export import TrainedPolicy
 
 TOY = "toy"
 """the profile, and the beginning of its tasks' names"""
 UNKNOWN = "unknown"
 
 
-def model_card(trained: Trained, dtype: str) -> str:
+def model_card(trained: TrainedPolicy, dtype: str) -> str:
     """Markdown with a Hugging Face head. dtype: of the exported weights. Raises DataError for a finished run
     whose records were changed."""
     run, manifest = trained.config, trained.manifest or {}
@@ -89,7 +89,7 @@ def model_card(trained: Trained, dtype: str) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _state(trained: Trained) -> str:
+def _state(trained: TrainedPolicy) -> str:
     if trained.manifest is not None:
         return "The run is finished."
     used, budget = trained.ledger["rollouts"], trained.ledger["budget"]["rollouts"]
@@ -121,7 +121,7 @@ def _settings(config: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
         yield f"`task.{key}`", config["task"][key]
 
 
-def _evaluation(trained: Trained) -> list[str]:
+def _evaluation(trained: TrainedPolicy) -> list[str]:
     if trained.manifest is None:
         return ["Not evaluated: the run is not finished."]
     return [*_held_out(trained.folder), *_benchmarks(trained)]
@@ -150,7 +150,7 @@ def _held_out(folder: Path) -> list[str]:
     ]
 
 
-def _benchmarks(trained: Trained) -> list[str]:
+def _benchmarks(trained: TrainedPolicy) -> list[str]:
     """Those that were evaluated at this save; their folders lie in the run's."""
     summaries = {}
     for file in archives.find(trained.folder, "*/manifest.json"):

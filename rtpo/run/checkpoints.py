@@ -45,9 +45,8 @@ class Saves:
                 shutil.rmtree(final.rename(partial_of(self.path / f"{name}.old")))
             partial.rename(final)
             write_whole(self.pointer, name.encode())
-        except BaseException:
+        finally:  # whatever ended it; a save that is whole has its own name by then
             shutil.rmtree(partial, ignore_errors=True)
-            raise
 
     def names(self) -> list[str]:
         """Of whole saves, by age: the names tell their order whatever the clock did."""

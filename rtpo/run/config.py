@@ -17,7 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
-from rtpo.algorithms import load_algorithm
+from rtpo.algorithms import PROJECT, load_algorithm
 from rtpo.core.splits import SPLITS
 from rtpo.engines.base import Sampling
 from rtpo.envs.base import Env, Settings
@@ -27,7 +27,6 @@ from rtpo.harness.episodes import EpisodeLimits
 from rtpo.verbs import Algorithm, AlgorithmConfig
 
 T = TypeVar("T")
-PROJECT = Path(__file__).resolve().parents[2]
 LAUNCH = "launch"
 """the part of the tree that is no part of a run (`rtpo.run.experiments`)"""
 

@@ -44,7 +44,7 @@ logging.getLogger("torch.distributed.device_mesh").setLevel(logging.ERROR)
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainedPolicy:
     """A run with the save that is its policy. weights: verl's folder. policy_version: optimizer steps' updates.
     manifest: None for a run that is not finished. ledger: at the end,
     or at the save."""
@@ -59,7 +59,7 @@ class Trained:
     manifest: Mapping[str, Any] | None
 
 
-def find_trained(path: Path) -> Trained:
+def find_trained(path: Path) -> TrainedPolicy:
     """The policy of the run in `path`. Raises DataError where there is none, and for a run whose initial model is not
     there or is another one now."""
     if not archives.exists(path / "config.yaml"):
@@ -77,7 +77,7 @@ def find_trained(path: Path) -> Trained:
     state = save.state
     progress: Progress = state["progress"]
     version, ledger = int(state["harness"]["policy_version"]), (manifest or state)["ledger"]
-    return Trained(path, config, save.folder, state["name"], progress.step, version, ledger, manifest)
+    return TrainedPolicy(path, config, save.folder, state["name"], progress.step, version, ledger, manifest)
 
 
 def check_same_model(config: RunConfig, manifest: Mapping[str, Any], there: Mapping[str, str]) -> None:
@@ -92,7 +92,7 @@ def check_same_model(config: RunConfig, manifest: Mapping[str, Any], there: Mapp
         )
 
 
-def write_model(trained: Trained, output: Path, card: Callable[[str], str], dtype: str | None = None) -> None:
+def write_model(trained: TrainedPolicy, output: Path, card: Callable[[str], str], dtype: str | None = None) -> None:
     """The model folder `output`: weights, config.json, tokenizer, and README.md. It is made beside its place and moved
     there when it is whole.
 
@@ -126,7 +126,7 @@ def write_model(trained: Trained, output: Path, card: Callable[[str], str], dtyp
             raise
 
 
-def _write_weights(trained: Trained, output: Path, dtype: str | None) -> torch.dtype:
+def _write_weights(trained: TrainedPolicy, output: Path, dtype: str | None) -> torch.dtype:
     """Weight files of at most FILE_BYTES, and their index where there are several; returns the weights' type."""
     shards = load_shards(trained.weights)
     names = _names(shards[0], Path(trained.config.model.path), trained.weights)
