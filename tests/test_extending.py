@@ -11,6 +11,7 @@ import pytest
 
 from rtpo.run.config import PROJECT
 
+pytestmark = pytest.mark.needs("git")  # whose patches the page has
 PAGE = PROJECT / "docs" / "extend" / "extending.md"
 COPIED = ("analysis", "baselines", "configs", "docs", "experiments", "rtpo", "tests", "pyproject.toml", "README.md")
 BLOCK = re.compile(r"(?:^`(?P<path>[\w./]+)`\n\n)?^```(?P<kind>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
