@@ -17,7 +17,7 @@ from crashing import run
 from transformers import AutoTokenizer
 
 from analysis.view.__main__ import main, view
-from analysis.view.html import element, text
+from analysis.view.page import visible
 from analysis.view.records import load_source
 from analysis.view.text import TextReader, pieces
 from experiments.maintenance.pack import pack
@@ -41,7 +41,6 @@ from rtpo.types import (
     as_ids,
 )
 
-REFERENCE = PROJECT / "results" / "reference"
 SMALL = ("deterministic=true", "task.held_out.count=2", "task.train.count=24", "budget.tasks_per_step=2")
 RUNS = {
     "rtpo": ("algorithm=rtpo", "algorithm.trunks=2", "budget.rollouts=60", "samples_per_rollout=2"),
@@ -150,8 +149,12 @@ def records(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "rollouts.jsonl").read_text().splitlines()]
 
 
-def page_of(*folders: Path, step: int | None = None, question: str | None = None, ids: bool = False) -> Node:
-    return parse(view([load_source(folder) for folder in folders], step, question, ids=ids))
+def page_of(*folders: Path, step: int | None = None, question: str | None = None, trees: int = 20) -> Node:
+    return parse(view([load_source(folder) for folder in folders], step, question, ids=False, trees=trees))
+
+
+def question_of(page: Node) -> str:
+    return page.all("h1")[0].text.removeprefix("Rollouts of ")
 
 
 @pytest.fixture(scope="module")
@@ -192,8 +195,8 @@ def test_a_run_keeps_whole_trees_and_what_was_trained(rtpo: Path) -> None:
 def test_the_page_shows_the_tree_with_advantages_and_what_was_trained(rtpo: Path) -> None:
     lines = records(rtpo)
     chosen = next(line for line in lines if any(one["advantage"] for one in line["trained"]))
-    page = page_of(rtpo)
-    assert page.all("h1")[0].text == f"Rollouts of {chosen['task']}"
+    page = page_of(rtpo, step=chosen["step"], question=chosen["task"])
+    assert question_of(page) == chosen["task"]
     tree = [line for line in lines if (line["step"], line["task"]) == (chosen["step"], chosen["task"])]
     assert len(page.all("details", "path")) == len(tree)
     decode = ChatFormat(AutoTokenizer.from_pretrained(PROJECT / "rtpo" / "toy" / "warm_start_math")).decode
@@ -247,8 +250,9 @@ def test_the_page_shows_the_tree_with_advantages_and_what_was_trained(rtpo: Path
 def test_turns_that_other_paths_inherited_show_those_that_trained_them(results: Path) -> None:
     """In ARPO a path is sampled in pieces, and the last piece is trained as a whole."""
     lines = records(results / "arpo-seed0")
-    page = page_of(results / "arpo-seed0")
-    shown = [line for line in lines if line["step"] == 1 and line["task"] == page.all("code")[0].text]
+    chosen = next(line for line in lines if line["trained"])
+    shown = [line for line in lines if (line["step"], line["task"]) == (chosen["step"], chosen["task"])]
+    page = page_of(results / "arpo-seed0", step=chosen["step"], question=chosen["task"])
     by_uid = {line["rollout"]: line for line in shown}
 
     def owner(line: dict[str, Any], k: int) -> str:
@@ -276,12 +280,12 @@ def test_turns_that_other_paths_inherited_show_those_that_trained_them(results: 
 
 
 def test_several_runs_stand_side_by_side_on_one_question(results: Path, rtpo: Path) -> None:
-    page = page_of(rtpo, results / "grpo-seed0")
+    question = records(rtpo)[0]["task"]
+    page = page_of(rtpo, results / "grpo-seed0", step=1, question=question)
     one, other = page.all("section", "run")
-    assert (one.all("h2")[0].text, other.all("h2")[0].text) == ("rtpo", "grpo")
+    assert [column.all("h2")[0].text[:4] for column in (one, other)] == ["rtpo", "grpo"]
     assert len(one.all("details", "trunk")) == 2
     assert len(other.all("details", "chain")) == 4
-    question = page.all("code")[0].text
     for column, folder in ((one, rtpo), (other, results / "grpo-seed0")):
         held = [line for line in records(folder) if line["task"] == question and line["step"] == 1]
         assert len(column.all("details", "path")) == len(held)
@@ -293,24 +297,69 @@ def test_several_runs_stand_side_by_side_on_one_question(results: Path, rtpo: Pa
     assert len(set(ids)) == len(ids)
 
 
-def test_a_step_and_a_question_can_be_asked_for(rtpo: Path) -> None:
+def test_the_page_opens_on_an_index_with_the_most_unequal_trees_first(rtpo: Path) -> None:
     lines = records(rtpo)
-    last = lines[-1]
-    page = page_of(rtpo, step=last["step"])
-    assert page.all("code")[0].text in {line["task"] for line in lines if line["step"] == last["step"]}
-    page = page_of(rtpo, question=last["task"])
-    assert "as asked for" in page.text
-    assert page.all("code")[0].text == last["task"]
+    rewards: dict[tuple[str, str], list[float]] = {}
+    for line in lines:
+        rewards.setdefault((line["task"], str(line["step"])), []).append(line["reward"])
+    page = page_of(rtpo, trees=1)
+    (index,) = page.all("table", "index")
+    rows = [[cell.text for cell in row.all("td")] for row in index.all("tr")[1:]]
+    assert {(row[0], row[1]) for row in rows} == set(rewards)
+    spreads = [float(np.std(rewards[row[0], row[1]])) for row in rows]
+    assert spreads == sorted(spreads, reverse=True)
+    for row, spread in zip(rows, spreads, strict=True):
+        held = [line for line in lines if (line["task"], str(line["step"])) == (row[0], row[1])]
+        trained = [one["advantage"] for line in held for one in line["trained"]]
+        mean = float(np.mean(rewards[row[0], row[1]]))
+        assert row[2:5] == [str(len(held)), f"{mean:.3f}", f"{spread:.3f}"]
+        assert row[5:] == [str(len(trained)), str(sum(one != 0 for one in trained))]
+    trees = page.all("section", "tree")
+    assert [str(link.attributes["href"])[1:] for link in index.all("a")] == [tree.attributes["id"] for tree in trees]
+    assert len(trees) == 1 < len(rows)
+    assert "the first 1 stand on this page" in index.all("caption")[0].text
+    for tree, row in zip(trees, rows, strict=False):
+        assert tree.own("h2")[0].text.startswith(row[0])
+        assert len(tree.all("details", "path")) == int(row[2])
+
+
+def test_of_several_folders_the_index_has_the_questions_of_all(results: Path, rtpo: Path) -> None:
+    page = page_of(rtpo, results / "grpo-seed0")
+    both = {line["task"] for line in records(rtpo)} & {line["task"] for line in records(results / "grpo-seed0")}
+    (index,) = page.all("table", "index")
+    assert {row.all("td")[0].text for row in index.all("tr")[2:]} == both
+    assert all(len(tree.all("section", "run")) == 2 for tree in page.all("section", "tree"))
+    ids = [node.attributes["id"] for node in page.all("details", "path")]
+    assert len(set(ids)) == len(ids)
+
+
+def test_a_step_can_be_asked_for(rtpo: Path) -> None:
+    lines = records(rtpo)
+    step = lines[-1]["step"]
+    assert {question_of(page_of(rtpo, step=step))} == {line["task"] for line in lines if line["step"] == step}
 
 
 # records of earlier versions, and without the model
 
 
-def test_what_older_records_do_not_say_is_unknown() -> None:
-    page = page_of(REFERENCE / "rtpo-seed0", REFERENCE / "grpo-seed0")
-    assert "no advantage other than 0 is in the records" in page.text
+def older(folder: Path, beside: Path) -> Path:
+    """A run as an earlier version left it."""
+    copied = beside / folder.name
+    shutil.copytree(folder, copied)
+    (copied / "manifest.json").unlink()
+    lines = records(folder)
+    for line in lines:
+        del line["trained"]
+        for turn in line["turns"]:
+            del turn["logprobs"], turn["calls"], turn["feedback_ids"]
+    (copied / "rollouts.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return copied
+
+
+def test_what_older_records_do_not_say_is_unknown(results: Path, rtpo: Path, tmp_path: Path) -> None:
+    folders = [older(rtpo, tmp_path), older(results / "grpo-seed0", tmp_path)]
+    page = page_of(*folders, step=1, question=records(rtpo)[0]["task"])
     one, other = page.all("section", "run")
-    assert (len(one.all("details", "path")), len(other.all("details", "path"))) == (16, 4)
     assert not page.all("div", "reply", "trained")
     for section in (one, other):
         for path in section.all("details", "path"):
@@ -363,7 +412,11 @@ def test_what_cannot_be_shown_is_said_in_a_sentence(
     assert "holds no run: give a folder with config.yaml" in refuse(tmp_path / "nothing")
     assert f"has no rollouts of question nope: choose from {task}" in refuse(rtpo, "--question", "nope")
     assert "has no sampled rollouts of step 99: choose from 1, 2" in refuse(rtpo, "--step", "99")
-    assert "no question is in all of the folders in step 2" in refuse(rtpo, REFERENCE / "rtpo-seed0", "--step", "2")
+    other = tmp_path / "other"
+    shutil.copytree(copied, other)
+    (other / "manifest.json").unlink()
+    (other / "rollouts.jsonl").write_text((copied / "rollouts.jsonl").read_text().replace('"task": "', '"task": "x'))
+    assert "no question is in all of the folders in step 2" in refuse(rtpo, other, "--step", "2")
     manifest = json.loads((copied / "manifest.json").read_text())
     (copied / "rollouts.jsonl").write_bytes((rtpo / "rollouts.jsonl").read_bytes().replace(b"0.5", b"0.6"))
     assert "rollouts.jsonl is not the file the run left: its sha256 differs" in refuse(copied)
@@ -414,7 +467,7 @@ def test_damaged_lines_are_named_counted_and_left_out(
     assert said in told
     page = parse((tmp_path / "page.html").read_text())
     (finished,), (damaged,) = page.all("p", "warning"), page.all("div", "warning")
-    assert finished.text == "Not finished: this folder has no manifest."
+    assert finished.text == f"{copied} is not finished: it has no manifest."
     assert damaged.text.startswith(f"Damaged lines, left out: 1{file} line 3")
 
 
@@ -422,9 +475,7 @@ def test_a_packed_run_is_read(copied: Path, rtpo: Path) -> None:
     shutil.rmtree(copied / "checkpoints", ignore_errors=True)
     pack(copied.parent)
     assert not copied.exists()
-    assert page_of(copied).all("main")[0].text.replace(str(copied), "") == page_of(rtpo).all("main")[0].text.replace(
-        str(rtpo), ""
-    )
+    assert [tree.text for tree in page_of(copied).all("main")] == [tree.text for tree in page_of(rtpo).all("main")]
 
 
 def test_a_path_whose_parent_is_not_there_is_shown_apart(copied: Path) -> None:
@@ -436,7 +487,7 @@ def test_a_path_whose_parent_is_not_there_is_shown_apart(copied: Path) -> None:
     lines[0]["parent"] = lines[0]["rollout"]
     lines[1]["parent"] = "0.9.9.9"
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    page = page_of(copied, question=task)
+    page = page_of(copied, step=1, question=task)
     assert len(page.all("details", "path")) == len(lines)
     (section,) = page.all("section", "run")
     apart = section.own("details", "path")
@@ -467,7 +518,7 @@ def test_an_evaluation_shows_its_lines(tmp_path: Path, rtpo: Path) -> None:
     }
     no_reward = line | {"sample": 1, "grade": "ungradable", "reward": None, "answer": None, "extracted": None}
     (folder / "samples.jsonl").write_text("".join(json.dumps(one) + "\n" for one in (line, no_reward)))
-    page = page_of(rtpo, folder, question=task)
+    page = page_of(rtpo, folder, question=task, trees=1)
     _, evaluation = page.all("section", "run")
     assert [part.text for part in evaluation.all("div", "text")] == [
         "27",
@@ -486,13 +537,9 @@ def test_an_evaluation_shows_its_lines(tmp_path: Path, rtpo: Path) -> None:
 # text
 
 
-def test_text_is_escaped_and_what_cannot_be_seen_is_spelled() -> None:
-    assert text("<b>&\"'") == "&lt;b&gt;&amp;&quot;&#x27;"
-    assert text("a\u202eb\u2028\x00\r\ud800\u200b") == "a⟨U+202E⟩b⟨U+2028⟩⟨U+0000⟩⟨U+000D⟩⟨U+D800⟩⟨U+200B⟩"
-    assert text("é 日\n\tx") == "é 日\n\tx"
-    assert element("p", "<", element("b", "x"), title='"', open=True, id=False) == (
-        '<p title="&quot;" open>&lt;<b>x</b></p>'
-    )
+def test_what_cannot_be_seen_is_spelled() -> None:
+    assert visible("a\u202eb\u2028\x00\r\ud800\u200b") == "a⟨U+202E⟩b⟨U+2028⟩⟨U+0000⟩⟨U+000D⟩⟨U+D800⟩⟨U+200B⟩"
+    assert visible("é 日\n\tx") == "é 日\n\tx"
 
 
 @pytest.mark.parametrize("words", ["plain", "é日🙂é", "a\x00\u2028b", "<think>x</think>"])
@@ -579,7 +626,7 @@ TAGS = (
     "html head meta title style body main section h1 h2 h4 h5 p div span strong code details summary table caption "
     "tr th td a ul li"
 )
-ATTRIBUTES = {"lang", "charset", "http-equiv", "content", "name", "class", "id", "href", "open", "title"}
+ATTRIBUTES = {"lang", "charset", "http-equiv", "content", "name", "class", "id", "href", "open", "title", "colspan"}
 
 
 def test_a_page_holds_nothing_but_its_own_elements(hostile: Path) -> None:

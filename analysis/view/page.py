@@ -1,18 +1,23 @@
-"""The page of one question: a column for each folder, a tree in each column. No script, nothing from outside."""
+"""The page of rollouts: an index of trees, then each tree with a column for each folder, as page.html lays it out. No
+script, nothing from outside."""
 
 import base64
 import hashlib
 import math
 import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from analysis.view.html import Html, element, joined, text
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
 from analysis.view.records import (
     UNKNOWN,
     AnySource,
+    Entry,
     EvaluationSource,
     PathRecord,
     RunSource,
@@ -20,13 +25,18 @@ from analysis.view.records import (
     Tree,
     TurnRecord,
 )
-from analysis.view.text import Passage, Piece, Reader
+from analysis.view.text import Passage, Reader
 
-STYLE = Path(__file__).with_name("view.css")
+HERE = Path(__file__).parent
+HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+"""categories of characters that show nothing, or change how others are shown"""
 SHADES = (0.9, 0.5, 0.1, 0.01)
 """a token's shade is the number of these that its probability is below"""
 CALL = re.compile(r"<tool_call>.*?(?:</tool_call>|\Z)", re.DOTALL)
+INDEX = ("step", "paths", "mean reward", "spread", "turns trained", "with A ≠ 0")
+"""what the index has of a tree"""
 FACTS = (
+    ("configuration", "algorithm.label"),
     ("experiment", "experiment_name"),
     ("seed", "seed"),
     ("task", "task.name"),
@@ -38,96 +48,203 @@ FACTS = (
 SHOWN_DAMAGE = 10
 
 
-def page(question: str, why: str, columns: Sequence[Html]) -> str:
-    """The whole page, one self-contained file. Its policy lets no script run and nothing be loaded."""
-    style = STYLE.read_text(encoding="utf-8")
-    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
-    head = element(
-        "head",
-        element("meta", charset="utf-8"),
-        element("meta", **{"http-equiv": "Content-Security-Policy"}, content=policy),
-        element("meta", name="viewport", content="width=device-width"),
-        element("title", f"Rollouts of {question}"),
-        Html(f"<style>{style}</style>"),
+def page(sources: Sequence[AnySource], entries: Sequence[Entry], readers: Sequence[Reader | None], shown: int) -> str:
+    """The whole page, one self-contained file: an index of all entries where there are several, and the trees of the
+    first `shown`. readers: of each run's ids, in the order of the sources. Its policy lets no script run and nothing be
+    loaded."""
+    style = (HERE / "view.css").read_text(encoding="utf-8")
+    trees = []
+    for i, entry in enumerate(entries[:shown]):
+        columns = [
+            Column(source, entry, reader, f"tree{i}-run{number}-path")
+            for number, (source, reader) in enumerate(zip(sources, readers, strict=True))
+        ]
+        trees.append({"anchor": f"tree{i}", "question": entry.question, "columns": columns})
+    cells = [
+        {"question": one.question, "anchor": f"tree{i}" if i < shown else "", "cells": _cells(one, sources)}
+        for i, one in enumerate(entries)
+    ]
+    several = len(entries) > 1
+    rest = (
+        f" Of these the first {shown} stand on this page; --question shows another, --trees shows more."
+        if len(entries) > shown
+        else ""
     )
-    body = element(
-        "body",
-        element("h1", "Rollouts of ", element("code", question)),
-        element("p", f"This question: {why}."),
-        _legend(),
-        element("main", *columns),
-    )
-    return f"<!DOCTYPE html>\n{element('html', head, body, lang='en')}\n"
-
-
-def column(number: int, source: AnySource, question: str, step: int | None, reader: Reader | None) -> Html:
-    """A folder's part of the page. reader: of a run's ids."""
-    if isinstance(source, EvaluationSource):
-        return _evaluation(source, question)
-    assert reader is not None
-    return _run(number, source, source.tree(question, step), reader)
-
-
-def _legend() -> Html:
-    labels = [f"p ≥ {SHADES[0]}", *(f"< {shade}" for shade in SHADES)]
-    shades = [element("span", label, class_=f"t p{i}") for i, label in enumerate(labels)]
-    return element(
-        "p",
-        "A token's shade is its probability when it was sampled: ",
-        joined(shades, " "),
-        " (point at it for the log-prob in nats). ",
-        element("span", element("span", "Underlined", class_="t"), class_="trained"),
-        " tokens were trained, those ",
-        element("span", element("span", "underlined with dots", class_="t"), class_="trained tied"),
-        " with advantage 0. Thinking, contexts and paths open with a click. Characters that cannot be seen are "
-        "spelled ⟨U+…⟩.",
-        class_="legend",
+    return _template().render(
+        title=", ".join(source.name for source in sources) if several else entries[0].question,
+        style=style,
+        digest=base64.b64encode(hashlib.sha256(style.encode()).digest()).decode(),
+        shades=[f"p ≥ {SHADES[0]}", *(f"< {shade}" for shade in SHADES)],
+        index=cells if several else [],
+        headings=INDEX,
+        sources=sources,
+        folders=_folders(sources),
+        caption="The most unequal first: by the spread (standard deviation) of a tree's rewards." + rest,
+        trees=trees,
+        shown_damage=SHOWN_DAMAGE,
     )
 
 
-# a run
+def visible(value: object) -> object:
+    """Text whose characters that cannot be seen, but for spaces and line ends, are spelled: ⟨U+202E⟩."""
+    if type(value) is not str or value.isprintable():
+        return value
+    return "".join(f"⟨U+{ord(one):04X}⟩" if _is_hidden(one) else one for one in value)
+
+
+def _is_hidden(character: str) -> bool:
+    return character not in "\n\t" and unicodedata.category(character) in HIDDEN
+
+
+def _template() -> Any:
+    environment = Environment(
+        loader=FileSystemLoader(HERE),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
+        finalize=visible,
+    )
+    names = {"tokens_of": tokens, "calls": calls, "reward": reward, "advantages": advantages}
+    environment.globals.update(names, sample_facts=sample_facts)
+    return environment.get_template("page.html")
+
+
+def _folders(sources: Sequence[AnySource]) -> list[tuple[str, list[object]]]:
+    """What is said of the folders, once for all trees."""
+    shown: list[tuple[str, list[object]]] = [("folder", [source.folder for source in sources])]
+    shown += [(name, [_setting(source.config, key) for source in sources]) for name, key in FACTS]
+    return [(name, values) for name, values in shown if set(values) != {UNKNOWN}]
+
+
+def _cells(entry: Entry, sources: Sequence[AnySource]) -> list[object]:
+    """Of the index, in the order of INDEX for each folder."""
+    cells: list[object] = []
+    for source in sources:
+        rewards = source.rewards(entry)
+        mean = f"{sum(rewards) / len(rewards):.3f}" if rewards else UNKNOWN
+        if isinstance(source, RunSource):
+            tree = source.tree(entry)
+            trained = [one for path in tree.paths for one in path.trained or ()]
+            known = all(path.trained is not None for path in tree.paths)
+            turns = [len(trained), sum(one.advantage != 0 for one in trained)] if known else [UNKNOWN, UNKNOWN]
+            cells += [tree.paths[0].step, len(tree.paths), mean, f"{entry.spread(source):.3f}", *turns]
+        else:
+            cells += ["–", len(source.of(entry)), mean, f"{entry.spread(source):.3f}", "–", "–"]
+    return cells
+
+
+# a column
 
 
 @dataclass(frozen=True)
-class _View:
-    """What a tree's parts are shown with. anchors: an id on the page for each path's uid."""
+class Boundary:
+    """What stands at S_k of a path: its own turn, if it sampled one there, and what was forked."""
 
-    tree: Tree
-    reader: Reader
-    anchors: Mapping[str, str]
-
-
-def _run(number: int, source: RunSource, tree: Tree, reader: Reader) -> Html:
-    first = tree.paths[0]
-    others = [step for step in source.steps_of(first.task) if step != first.step]
-    anchors = {path.uid: f"run{number}-path{i}" for i, path in enumerate(tree.paths)}
-    view = _View(tree, reader, anchors)
-    facts = [("step", f"{first.step}" + (f" (also in {', '.join(map(str, others))})" if others else ""))]
-    facts.append(("paths here", str(len(tree.paths))))
-    facts += [(name, _setting(source.config, key)) for name, key in FACTS]
-    return element(
-        "section",
-        element("h2", _setting(source.config, "algorithm.label")),
-        _facts(source, facts),
-        _overview(view),
-        *(_path(path, view) for path in tree.roots),
-        class_="run",
-    )
+    k: int
+    place: str
+    turn: TurnRecord | None
+    forked: Sequence[PathRecord]
 
 
-def _facts(source: AnySource, facts: Sequence[tuple[str, str]]) -> Html:
-    rows = [element("tr", element("th", name), element("td", value)) for name, value in facts]
-    parts = [element("p", element("code", str(source.folder))), element("table", *rows, class_="facts")]
-    if not source.is_finished:
-        parts.append(element("p", "Not finished: this folder has no manifest.", class_="warning"))
-    if source.damaged:
-        shown = [element("li", sentence) for sentence in source.damaged[:SHOWN_DAMAGE]]
-        if len(source.damaged) > SHOWN_DAMAGE:
-            shown.append(element("li", f"and {len(source.damaged) - SHOWN_DAMAGE} more"))
-        title = f"Damaged lines, left out: {len(source.damaged)}"
-        parts.append(element("div", title, element("ul", *shown), class_="warning"))
-    return joined(parts)
+@dataclass(frozen=True)
+class Column:
+    """A folder's part of a tree. reader: of a run's ids. prefix: of the ids of its paths on the page."""
+
+    source: AnySource
+    entry: Entry
+    reader: Reader | None
+    prefix: str
+
+    @cached_property
+    def tree(self) -> Tree | None:
+        """None for an evaluation."""
+        return self.source.tree(self.entry) if isinstance(self.source, RunSource) else None
+
+    @property
+    def lines(self) -> Sequence[Mapping[str, Any]]:
+        """An evaluation's samples."""
+        return self.source.of(self.entry) if isinstance(self.source, EvaluationSource) else ()
+
+    @property
+    def title(self) -> str:
+        if self.tree is None:
+            return f"Evaluation {self.source.folder.parent.name}, {self.source.folder.name}"
+        return _setting(self.source.config, "algorithm.label")
+
+    @property
+    def facts(self) -> list[str]:
+        if not isinstance(self.source, RunSource) or self.tree is None:
+            return [f"{len(self.lines)} samples here"]
+        first = self.tree.paths[0]
+        others = [str(step) for step in self.source.steps_of(first.task) if step != first.step]
+        also = f" (also in {', '.join(others)})" if others else ""
+        return [f"step {first.step}{also}", f"{len(self.tree.paths)} paths here"]
+
+    @property
+    def last(self) -> int:
+        """The largest k that something was forked at."""
+        return max(path.start_k for path in self._tree.paths)
+
+    def anchor(self, path: PathRecord) -> str:
+        return f"{self.prefix}{self._tree.paths.index(path)}"
+
+    def is_open(self, path: PathRecord) -> bool:
+        return self._tree.parent(path) is None or self._matters(path)
+
+    def path_facts(self, path: PathRecord) -> list[str]:
+        versions = sorted({turn.version for turn in path.turns})
+        facts = [
+            f"reward {reward(path)}",
+            advantages(path, name="A "),
+            path.termination,
+            "policy " + ", ".join(f"v{version}" for version in versions) if versions else "no turns of its own",
+        ]
+        if self._tree.parent(path) is None and path.parent is not None:
+            facts.append(f"forked from S_{path.start_k} of {path.parent}, which is not in the records")
+        return facts
+
+    def boundaries(self, path: PathRecord) -> list[Boundary]:
+        own = {turn.k: turn for turn in path.turns}
+        forked = self._tree.forked(path)
+        found = []
+        for k in sorted(own.keys() | forked.keys()):
+            place = "" if k in own else "inherited" if k < path.start_k else "others go on from here"
+            found.append(Boundary(k, place, own.get(k), forked.get(k, ())))
+        return found
+
+    def inherits(self, path: PathRecord, turn: TurnRecord) -> bool:
+        """Whether a fork's first context has the ids of the boundary's."""
+        parent = self._tree.parent(path)
+        if parent is None or turn.k != path.start_k:
+            return False
+        return self._tree.context(parent, turn.k) == turn.context_ids
+
+    def turn_facts(self, path: PathRecord, turn: TurnRecord) -> list[str]:
+        total = UNKNOWN if turn.logprobs is None else _signed(sum(turn.logprobs))
+        return [
+            f"{len(turn.output_ids)} tokens",
+            f"policy v{turn.version}",
+            {"stop": "stopped", "length": "cut at its limit"}.get(turn.stop, turn.stop),
+            f"log-prob {total}",
+            _trained(path, self._tree.trainings(path, turn.k)),
+        ]
+
+    def marks(self, path: PathRecord, turn: TurnRecord) -> str:
+        trainings = self._tree.trainings(path, turn.k)
+        if not trainings:
+            return "reply"
+        return "reply trained" if any(one.advantage for one in trainings) else "reply trained tied"
+
+    @property
+    def _tree(self) -> Tree:
+        assert self.tree is not None
+        return self.tree
+
+    def _matters(self, path: PathRecord) -> bool:
+        """Whether it, or a path forked from it, was trained with an advantage that is not 0."""
+        forked = self._tree.forked(path)
+        return path.is_unequal or any(self._matters(one) for found in forked.values() for one in found)
 
 
 def _setting(config: Mapping[str, Any], key: str) -> str:
@@ -137,135 +254,70 @@ def _setting(config: Mapping[str, Any], key: str) -> str:
     return UNKNOWN if value is None else str(value)
 
 
-def _overview(view: _View) -> Html:
-    """The tree at a glance: a row for each path from the question, with what was forked from it."""
-    last = max(path.start_k for path in view.tree.paths)
-    head = [element("th", name) for name in ("path", "reward", "A", *(f"forked at S_{k}" for k in range(last + 1)))]
-    rows = []
-    for path in view.tree.roots:
-        forked = view.tree.forked(path)
-        cells = [_link(path, view, f"{path.role} {path.uid}"), text(_reward(path)), text(_advantages(path, short=True))]
-        for k in range(last + 1):
-            links = [_link(one, view, f"{_reward(one)} ({_advantages(one, short=True)})") for one in forked.get(k, [])]
-            cells.append(joined(links, ", ") if links else text("–"))
-        rows.append(element("tr", *(element("td", cell) for cell in cells)))
-    caption = element("caption", "At a glance: reward (advantage A) of each path")
-    return element("table", caption, element("tr", *head), *rows, class_="overview")
+# words
 
 
-def _link(path: PathRecord, view: _View, words: str) -> Html:
-    return element("a", words, href=f"#{view.anchors[path.uid]}")
+@dataclass(frozen=True)
+class Token:
+    """A piece of a reply, as it is shown."""
+
+    text: str
+    marks: str
+    title: str
 
 
-def _path(path: PathRecord, view: _View) -> Html:
-    """A path with its turns and, at each S_k, what was forked there."""
-    is_root = view.tree.parent(path) is None
-    versions = sorted({turn.version for turn in path.turns})
-    facts = [
-        f"reward {_reward(path)}",
-        _advantages(path),
-        path.termination,
-        "policy " + ", ".join(f"v{version}" for version in versions) if versions else "no turns of its own",
-    ]
-    if is_root and path.parent is not None:
-        facts.append(f"forked from S_{path.start_k} of {path.parent}, which is not in the records")
-    summary = element("summary", element("strong", f"{path.role} {path.uid}"), " ", *(_fact(fact) for fact in facts))
-    parts = []
-    own = {turn.k: turn for turn in path.turns}
-    forked = view.tree.forked(path)
-    for k in sorted(own.keys() | forked.keys()):
-        place = "" if k in own else "inherited" if k < path.start_k else "others go on from here"
-        parts.append(element("h4", f"S_{k}", _fact(place)))
-        if k in own:
-            parts += [_context(path, own[k], view), _turn(path, own[k], view)]
-        if k in forked:
-            title = element("h5", f"Forked from S_{k}: {len(forked[k])}")
-            parts.append(element("div", title, *(_path(one, view) for one in forked[k]), class_="forked"))
-    is_open = is_root or _matters(path, view)
-    return element(
-        "details", summary, *parts, id=view.anchors[path.uid], class_=f"path {_word(path.role)}", open=is_open
-    )
-
-
-def _matters(path: PathRecord, view: _View) -> bool:
-    """Whether it, or a path forked from it, was trained with an advantage that is not 0."""
-    forked = view.tree.forked(path)
-    return path.is_unequal or any(_matters(one, view) for found in forked.values() for one in found)
-
-
-def _context(path: PathRecord, turn: TurnRecord, view: _View) -> Html:
-    title = f"c_{turn.k} as the policy saw it, {len(turn.context_ids)} tokens"
-    parent = view.tree.parent(path)
-    if turn.k == path.start_k and parent is not None and view.tree.context(parent, turn.k) == turn.context_ids:
-        return element("p", f"c_{turn.k}: the same {len(turn.context_ids)} tokens as above", class_="same")
-    return element(
-        "details",
-        element("summary", title),
-        element("div", view.reader.whole(turn.context_ids), class_="text"),
-        class_="context",
-    )
-
-
-def _turn(path: PathRecord, turn: TurnRecord, view: _View) -> Html:
-    trainings = view.tree.trainings(path, turn.k)
-    total = None if turn.logprobs is None else sum(turn.logprobs)
-    facts = [
-        f"{len(turn.output_ids)} tokens",
-        f"policy v{turn.version}",
-        {"stop": "stopped", "length": "cut at its limit"}.get(turn.stop, turn.stop),
-        f"log-prob {UNKNOWN if total is None else _signed(total)}",
-        _trained(path, trainings),
-    ]
-    said = [_passage(passage, turn) for passage in view.reader.passages(turn.output_ids)]
-    marked = "reply"
-    if trainings:
-        marked += " trained" if any(one.advantage for one in trainings) else " trained tied"
-    return joined(
-        [
-            element("h5", f"u_{turn.k}", *(_fact(fact) for fact in facts)),
-            element("div", *said, class_=marked),
-            *_answer(turn, view),
-        ]
-    )
-
-
-def _answer(turn: TurnRecord, view: _View) -> list[Html]:
-    """What became of the tool calls, and f_k."""
-    if turn.calls is None:
-        calls = f"tool calls: {UNKNOWN}"
-    elif turn.calls:
-        calls = "tool calls: " + ", ".join(f"{tool or 'no such tool'}, {outcome}" for tool, outcome in turn.calls)
-    else:
-        calls = "no tool call"
-    if turn.feedback_ids is None:
-        return [element("p", f"{calls}; f_{turn.k}: {UNKNOWN}", class_="same")]
-    if not turn.feedback_ids:
-        return [element("p", f"{calls}; nothing follows", class_="same")]
-    shown = element("div", view.reader.whole(turn.feedback_ids), class_="text feedback")
-    return [element("h5", f"f_{turn.k}", _fact(calls)), shown]
-
-
-def _passage(passage: Passage, turn: TurnRecord) -> Html:
-    if passage.is_thinking:
-        title = element("summary", f"thinking, {passage.tokens} tokens")
-        return element("details", title, *(_token(piece, turn) for piece in passage.pieces), class_="thinking")
-    calls, shown, place = [match.span() for match in CALL.finditer(passage.text)], [], 0
+def tokens(passage: Passage, turn: TurnRecord) -> list[Token]:
+    """A passage's pieces, those of tool calls marked unless it is thinking."""
+    found = [] if passage.is_thinking else [match.span() for match in CALL.finditer(passage.text)]
+    shown, place = [], 0
     for piece in passage.pieces:
-        is_call = any(start <= place < end for start, end in calls)
-        shown.append(_token(piece, turn, " call" if is_call else ""))
+        call = " call" if any(start <= place < end for start, end in found) else ""
         place += len(piece.text)
-    return joined(shown)
+        ids = " ".join(str(one) for one in turn.output_ids[piece.first : piece.last])
+        words = piece.text or f"⟨{ids}⟩"
+        if turn.logprobs is None:
+            shown.append(Token(words, f"t{call}", f"log-prob {UNKNOWN}; id {ids}"))
+            continue
+        logprobs = turn.logprobs[piece.first : piece.last]
+        shade = sum(math.exp(min(logprobs)) < limit for limit in SHADES)
+        odds = ", ".join(f"{_signed(one, 4)} (p {math.exp(one):.3f})" for one in logprobs)
+        shown.append(Token(words, f"t p{shade}{call}", f"log-prob {odds}; id {ids}"))
+    return shown
 
 
-def _token(piece: Piece, turn: TurnRecord, marks: str = "") -> Html:
-    ids = " ".join(str(one) for one in turn.output_ids[piece.first : piece.last])
-    shown = piece.text or f"⟨{ids}⟩"
-    if turn.logprobs is None:
-        return element("span", shown, class_=f"t{marks}", title=f"log-prob {UNKNOWN}; id {ids}")
-    logprobs = turn.logprobs[piece.first : piece.last]
-    shade = sum(math.exp(min(logprobs)) < limit for limit in SHADES)
-    odds = ", ".join(f"{_signed(one, 4)} (p {math.exp(one):.3f})" for one in logprobs)
-    return element("span", shown, class_=f"t p{shade}{marks}", title=f"log-prob {odds}; id {ids}")
+def calls(turn: TurnRecord) -> str:
+    """What became of the tool calls."""
+    if turn.calls is None:
+        return f"tool calls: {UNKNOWN}"
+    if not turn.calls:
+        return "no tool call"
+    return "tool calls: " + ", ".join(f"{tool or 'no such tool'}, {outcome}" for tool, outcome in turn.calls)
+
+
+def reward(path: PathRecord) -> str:
+    return path.grade if path.reward is None else f"{path.reward:g}"
+
+
+def advantages(path: PathRecord, name: str = "") -> str:
+    """A path's own, by turn where they differ."""
+    if path.trained is None:
+        return f"{name}{UNKNOWN}"
+    if not path.trained:
+        return "not trained"
+    if len({one.advantage for one in path.trained}) == 1:
+        return f"{name}{_signed(path.trained[0].advantage)}"
+    return name + ", ".join(f"{_signed(one.advantage)} on u_{one.k}" for one in path.trained)
+
+
+def sample_facts(line: Mapping[str, Any]) -> list[str]:
+    """Of an evaluation's sample."""
+    return [
+        f"reward {line['grade'] if line['reward'] is None else format(line['reward'], 'g')}",
+        str(line["termination"]),
+        f"{line['turns']} turns",
+        f"{line['generated_tokens']} tokens",
+        f"calls {line.get('calls', UNKNOWN)}",
+    ]
 
 
 def _trained(path: PathRecord, trainings: Sequence[Training] | None) -> str:
@@ -280,67 +332,7 @@ def _trained(path: PathRecord, trainings: Sequence[Training] | None) -> str:
     return f"trained: {'; '.join(each)}"
 
 
-def _advantages(path: PathRecord, *, short: bool = False) -> str:
-    """A path's own, by turn where they differ."""
-    name = "" if short else "A "
-    if path.trained is None:
-        return f"{name}{UNKNOWN}"
-    if not path.trained:
-        return "not trained"
-    if len({one.advantage for one in path.trained}) == 1:
-        return f"{name}{_signed(path.trained[0].advantage)}"
-    return name + ", ".join(f"{_signed(one.advantage)} on u_{one.k}" for one in path.trained)
-
-
-def _reward(path: PathRecord) -> str:
-    return path.grade if path.reward is None else f"{path.reward:g}"
-
-
 def _signed(value: float, digits: int = 3) -> str:
     if value == 0:
         return "0"
     return f"{value:+.{digits}f}".replace("-", "−")
-
-
-def _fact(words: str) -> Html:
-    return element("span", words, class_="fact") if words else Html()
-
-
-def _word(role: str) -> str:
-    return role if role.isalpha() else ""
-
-
-# an evaluation
-
-
-def _evaluation(source: EvaluationSource, question: str) -> Html:
-    lines = [line for line in source.lines if line["uid"] == question]
-    facts = [("experiment", _setting(source.config, "experiment_name")), ("samples here", str(len(lines)))]
-    return element(
-        "section",
-        element("h2", f"Evaluation {source.folder.parent.name}, {source.folder.name}"),
-        _facts(source, facts),
-        *(_sample(line) for line in lines),
-        class_="run",
-    )
-
-
-def _sample(line: Mapping[str, Any]) -> Html:
-    reward = str(line["grade"]) if line["reward"] is None else f"{line['reward']:g}"
-    facts = [
-        f"reward {reward}",
-        str(line["termination"]),
-        f"{line['turns']} turns",
-        f"{line['generated_tokens']} tokens",
-        f"calls {line.get('calls', UNKNOWN)}",
-    ]
-    summary = element("summary", element("strong", f"sample {line['sample']}"), " ", *(_fact(fact) for fact in facts))
-    parts = [
-        element("h5", "extracted answer"),
-        element("div", "none" if line["extracted"] is None else str(line["extracted"]), class_="text"),
-        element("h5", "final reply, its thinking left out"),
-        element("div", "none" if line["answer"] is None else str(line["answer"]), class_="text"),
-    ]
-    if line.get("detail"):
-        parts += [element("h5", "grading"), element("div", str(line["detail"]), class_="text")]
-    return element("details", summary, *parts, class_="path", open=True)

@@ -6,10 +6,11 @@ and named with its file and number in `damaged`.
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from statistics import pstdev
 from typing import Any, TypeVar
 
 from analysis.records import unchanged
@@ -131,6 +132,19 @@ class Tree:
 
 
 @dataclass(frozen=True)
+class Entry:
+    """What a row of the index stands for: a question, in one step of a run or in each folder's own."""
+
+    question: str
+    step: int | None = None
+
+    def spread(self, source: "AnySource") -> float:
+        """How unequal a folder's rewards are: their standard deviation, 0 without any."""
+        rewards = source.rewards(self)
+        return pstdev(rewards) if rewards else 0.0
+
+
+@dataclass(frozen=True)
 class Source:
     """A folder that can be shown. is_finished: whether it has a manifest."""
 
@@ -139,6 +153,10 @@ class Source:
     is_finished: bool
     damaged: list[str] = field(default_factory=list)
 
+    @property
+    def name(self) -> str:
+        return f"{self.folder.parent.name}/{self.folder.name}"
+
 
 @dataclass(frozen=True)
 class RunSource(Source):
@@ -146,27 +164,33 @@ class RunSource(Source):
 
     paths: tuple[PathRecord, ...] = ()
 
-    def at(self, step: int | None) -> list[PathRecord]:
-        """Those of a step, or of all. Raises DataError for a step that has none."""
-        found = [path for path in self.paths if step in (None, path.step)]
+    def entries(self, step: int | None) -> list[Entry]:
+        """A row for each question of each step, or of one. Raises DataError for a step that has none."""
+        found = [Entry(path.task, path.step) for path in self.paths if step in (None, path.step)]
         if not found:
             steps = sorted({path.step for path in self.paths})
             raise DataError(f"{self.folder} has no sampled rollouts of step {step}: choose from {_some(steps)}.")
-        return found
+        return list(dict.fromkeys(found))
 
-    def questions(self, step: int | None) -> list[str]:
-        return _unique(path.task for path in self.at(step))
+    def tree(self, entry: Entry) -> Tree:
+        """Of the question in the entry's step; without one, in the first step that has an advantage other than 0 for
+        it, or else the first that has it at all."""
+        return self._trees[entry]
 
-    def unequal(self, step: int | None) -> list[str]:
-        """Questions with a path trained with an advantage that is not 0."""
-        return _unique(path.task for path in self.at(step) if path.is_unequal)
+    def rewards(self, entry: Entry) -> list[float]:
+        return [path.reward for path in self.tree(entry).paths if path.reward is not None]
 
-    def tree(self, question: str, step: int | None) -> Tree:
-        """Of the question in this step; without one, in the first step that has an advantage other than 0 for it, or
-        else the first that has it at all."""
-        held = [path for path in self.at(step) if path.task == question]
-        first = next((path.step for path in held if path.is_unequal), held[0].step)
-        return Tree(tuple(path for path in held if path.step == first))
+    @cached_property
+    def _trees(self) -> Mapping[Entry, Tree]:
+        held: dict[Entry, list[PathRecord]] = {}
+        for path in self.paths:
+            held.setdefault(Entry(path.task, path.step), []).append(path)
+        trees = {entry: Tree(tuple(paths)) for entry, paths in held.items()}
+        for question in dict.fromkeys(entry.question for entry in held):
+            own = [tree for entry, tree in trees.items() if entry.question == question]
+            unequal = (tree for tree in own if any(path.is_unequal for path in tree.paths))
+            trees[Entry(question)] = next(unequal, own[0])
+        return trees
 
     def steps_of(self, question: str) -> list[int]:
         return sorted({path.step for path in self.paths if path.task == question})
@@ -182,14 +206,17 @@ class EvaluationSource(Source):
 
     lines: tuple[Mapping[str, Any], ...] = ()
 
-    def questions(self, step: int | None) -> list[str]:
+    def entries(self, step: int | None) -> list[Entry]:
+        """A row for each question. Raises DataError for a step."""
         if step is not None:
             raise DataError(f"{self.folder} is an evaluation and has no steps: leave --step out.")
-        return _unique(str(line["uid"]) for line in self.lines)
+        return list(dict.fromkeys(Entry(str(line["uid"])) for line in self.lines))
 
-    def unequal(self, step: int | None) -> list[str]:
-        """None: nothing is trained."""
-        return []
+    def of(self, entry: Entry) -> list[Mapping[str, Any]]:
+        return [line for line in self.lines if str(line["uid"]) == entry.question]
+
+    def rewards(self, entry: Entry) -> list[float]:
+        return [float(line["reward"]) for line in self.of(entry) if line["reward"] is not None]
 
 
 AnySource = RunSource | EvaluationSource
@@ -217,28 +244,30 @@ def load_source(folder: Path) -> AnySource:
     return RunSource(folder, config, is_finished, damaged, tuple(paths))
 
 
-def choose(sources: Sequence[AnySource], step: int | None, question: str | None) -> tuple[str, str]:
-    """The question to show, and a sentence on why: the one asked for, or the first in all folders that some path was
-    trained on with an advantage other than 0, or else the first in all.
+def entries(sources: Sequence[AnySource], step: int | None, question: str | None) -> list[Entry]:
+    """The rows of the index, the most unequal first: of one folder its questions by step, of several the questions
+    that all have, each in one step.
 
-    Raises DataError for one that a folder does not have, and where the folders have none in common.
+    Raises DataError for a question or step that a folder does not have, and where the folders have none in common.
     """
-    held = {source.folder: source.questions(step) for source in sources}
+    held = [source.entries(step) for source in sources]
     where = "" if step is None else f" in step {step}"
-    if question is not None:
-        for folder, known in held.items():
-            if question not in known:
-                raise DataError(f"{folder} has no rollouts of question {question}{where}: choose from {_some(known)}.")
-        return question, "as asked for"
-    common = [one for one in sources[0].questions(step) if all(one in known for known in held.values())]
-    if not common:
-        each = "; ".join(f"{folder}: {_some(known)}" for folder, known in held.items())
-        raise DataError(f"no question is in all of the folders{where} ({each}): show them one by one.")
-    unequal = {one for source in sources for one in source.unequal(step)}
-    for one in common:
-        if one in unequal:
-            return one, "the first with an advantage that is not 0"
-    return common[0], "the first; no advantage other than 0 is in the records"
+    for source, known in zip(sources, held, strict=True):
+        if question is not None and all(one.question != question for one in known):
+            names = _some(list(dict.fromkeys(one.question for one in known)))
+            raise DataError(f"{source.folder} has no rollouts of question {question}{where}: choose from {names}.")
+    if len(sources) > 1:
+        common = set.intersection(*({one.question for one in known} for known in held))
+        if not common:
+            names = "; ".join(
+                f"{s.folder}: {_some([e.question for e in es])}" for s, es in zip(sources, held, strict=True)
+            )
+            raise DataError(f"no question is in all of the folders{where} ({names}): show them one by one.")
+        found = list(dict.fromkeys(Entry(one.question, step) for one in held[0] if one.question in common))
+    else:
+        found = held[0]
+    asked = [one for one in found if question in (None, one.question)]
+    return sorted(asked, key=lambda one: -sum(one.spread(source) for source in sources))
 
 
 def _nothing(file: Path, damaged: Sequence[str], remedy: str) -> str:
@@ -249,10 +278,6 @@ def _nothing(file: Path, damaged: Sequence[str], remedy: str) -> str:
 def _some(values: Sequence[Any]) -> str:
     more = f" and {len(values) - SOME} more" if len(values) > SOME else ""
     return ", ".join(map(str, values[:SOME])) + more
-
-
-def _unique(values: Iterable[str]) -> list[str]:
-    return list(dict.fromkeys(values))
 
 
 # files
