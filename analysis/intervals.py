@@ -7,7 +7,7 @@ and never narrower than that of the questions alone (`half_width`).
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from math import atan, comb, cos, pi, sin, sqrt
+from math import atan, cos, pi, sin, sqrt
 
 import numpy as np
 import numpy.typing as npt
@@ -140,32 +140,6 @@ def _table(values: npt.ArrayLike) -> npt.NDArray[np.float64]:
     return table
 
 
-def newcombe(one: int, of_one: int, other: int, of_other: int) -> tuple[float, float]:
-    """The 95 % interval of the difference of two independent shares, one/of_one - other/of_other: Newcombe's hybrid of
-    Wilson's intervals (1998, method 10). Raises ValueError for counts that cannot be."""
-    _counts(one, of_one)
-    _counts(other, of_other)
-    first, second = one / of_one, other / of_other
-    (low_one, high_one), (low_other, high_other) = wilson(first, of_one), wilson(second, of_other)
-    below = np.hypot(first - low_one, high_other - second)
-    above = np.hypot(high_one - first, second - low_other)
-    return float(first - second - below), float(first - second + above)
-
-
-def fisher(one: int, of_one: int, other: int, of_other: int) -> float:
-    """The two-sided p-value of Fisher's exact test that two independent shares are equal: how likely tables of these
-    margins are that are no more likely than this one. Raises ValueError for counts that cannot be."""
-    _counts(one, of_one)
-    _counts(other, of_other)
-    right, everything = one + other, of_one + of_other
-    ways = [
-        comb(of_one, count) * comb(of_other, right - count)
-        for count in range(max(0, right - of_other), min(right, of_one) + 1)
-    ]
-    here = comb(of_one, one) * comb(of_other, other)
-    return sum(count for count in ways if count <= here) / comb(everything, right)
-
-
 def holm(p_values: Sequence[float]) -> list[float]:
     """The p-values of one family, adjusted by Holm's step-down method, in their order."""
     adjusted, highest = [0.0] * len(p_values), 0.0
@@ -173,8 +147,3 @@ def holm(p_values: Sequence[float]) -> list[float]:
         highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[place]))
         adjusted[place] = highest
     return adjusted
-
-
-def _counts(part: int, whole: int) -> None:
-    if not 0 <= part <= whole or whole < 1:
-        raise ValueError(f"{part} of {whole} is no share: give counts with 0 <= part <= whole, whole >= 1")

@@ -10,7 +10,6 @@ import pytest
 from analysis.evaluation import Sample, part
 from analysis.intervals import interval
 from analysis.paper import formulas
-from analysis.paper.comparisons import printed_differences
 from analysis.paper.estimates import (
     Cells,
     Estimate,
@@ -23,9 +22,7 @@ from analysis.paper.estimates import (
     mean,
     p_value,
 )
-from analysis.paper.numbers import load_paper
 from analysis.paper.quantities import QUANTITIES, cells_in_order, cells_of
-from analysis.paper.reproduction import load_reproduction
 from rtpo.errors import DataError
 
 
@@ -206,20 +203,3 @@ def test_exact_numbers_stay_exact_until_they_meet_a_random_one() -> None:
     assert not combined(np.multiply, exact(2), estimate(shares([[0.0, 1.0]]))).is_exact
     half: Estimate = exact(1) / exact(2)
     assert (half.value, np.isnan(half.interval).all()) == (0.5, True)
-
-
-def test_the_papers_own_comparisons() -> None:
-    found = printed_differences(load_paper(), load_reproduction().printed)
-    by_name = {(one.family, one.what, one.other_title): one for one in found}
-    aime = by_name["Main table", "AIME24 accuracy", "SeeUPO"]
-    assert (aime.one, aime.other, aime.of) == (10, 6, 30)
-    assert (round(aime.p, 2), aime.holm) == (0.38, 1.0)
-    gaia = by_name["On-policy continuation", "GAIA", "Off-policy hits"]
-    assert (gaia.one, gaia.other, gaia.of, round(gaia.p, 2)) == (30, 24, 103, 0.43)
-    airline = by_name["Airline test", "Pass@1", "Tree-GRPO"]
-    assert (airline.one, airline.other, airline.of) == (14, 13, 80)
-    # of the main table's 18, the smallest p-value is multiplied by 18
-    main = [one for one in found if one.family == "Main table"]
-    least = min(main, key=lambda one: one.p)
-    assert least.holm == pytest.approx(len(main) * least.p)
-    assert len(main) == 18

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from analysis.intervals import fisher, holm, interval, newcombe, student, wilson
+from analysis.intervals import holm, interval, student, wilson
 
 
 @pytest.mark.parametrize(
@@ -115,48 +115,6 @@ def test_what_is_not_a_full_table_is_refused() -> None:
         interval(np.zeros((2, 0)))
     with pytest.raises(ValueError, match="1 values are missing"):
         interval([[1.0, float("nan")]])
-
-
-@pytest.mark.parametrize(
-    ("counts", "p"),
-    [
-        ((10, 30, 6, 30), 0.3817),
-        ((10, 30, 3, 30), 0.0575),
-        ((30, 103, 24, 103), 0.4285),
-        ((15, 100, 8, 100), 0.1827),
-        ((3, 4, 1, 4), 34 / 70),  # the lady tasting tea, two-sided
-        ((4, 4, 0, 4), 2 / 70),
-        ((5, 10, 5, 10), 1.0),
-        ((0, 7, 0, 3), 1.0),
-    ],
-)
-def test_fisher(counts: tuple[int, int, int, int], p: float) -> None:
-    assert fisher(*counts) == pytest.approx(p, abs=1e-4)
-    assert fisher(counts[2], counts[3], counts[0], counts[1]) == pytest.approx(fisher(*counts))
-
-
-@pytest.mark.parametrize(
-    ("counts", "low", "high"),
-    # Newcombe 1998, table II, method 10
-    [
-        ((56, 70, 48, 80), 0.0524, 0.3339),
-        ((9, 10, 3, 10), 0.1705, 0.8090),
-        ((6, 7, 2, 7), 0.0582, 0.8062),
-        ((5, 56, 0, 29), -0.0381, 0.1926),
-        ((0, 10, 0, 20), -0.1611, 0.2775),
-        ((10, 10, 0, 20), 0.6791, 1.0),
-    ],
-)
-def test_newcombe(counts: tuple[int, int, int, int], low: float, high: float) -> None:
-    assert newcombe(*counts) == pytest.approx((low, high), abs=1e-4)
-
-
-def test_counts_that_cannot_be_are_refused() -> None:
-    for function in (fisher, newcombe):
-        with pytest.raises(ValueError, match="11 of 10 is no share"):
-            function(1, 10, 11, 10)
-        with pytest.raises(ValueError, match="0 of 0 is no share"):
-            function(0, 0, 1, 10)
 
 
 def test_holm() -> None:

@@ -14,13 +14,12 @@ from synthetic_runs import episode, held_out, path, step, update, write_evaluati
 from analysis.figures.page import KEPT
 from analysis.make_tables import main
 from analysis.paper import table_page
-from analysis.paper.comparisons import printed_table
 from analysis.paper.estimates import Cells, Estimate, estimate, exact
 from analysis.paper.numbers import Value, load_paper
 from analysis.paper.records import Records
 from analysis.paper.reproduction import SOURCE, CellPlan, Source, load_reproduction, read_reproduction
 from analysis.paper.tables import MadeTable, make_table, verdict
-from analysis.tables import NO_VALUE, markdown, said
+from analysis.tables import NO_VALUE, said
 from rtpo.errors import DataError
 from rtpo.run.config import PROJECT
 
@@ -735,8 +734,3 @@ def test_what_is_not_there_is_refused(old: str, new: str, message: str) -> None:
     assert old in text
     with pytest.raises(DataError, match=message.replace("(", r"\(")):
         read_reproduction(text.replace(old, new, 1), load_paper())
-
-
-def test_the_committed_page_has_the_papers_own_comparisons() -> None:
-    page = (PROJECT / "docs" / "results" / "tables.md").read_text(encoding="utf-8")
-    assert page.endswith(markdown(printed_table(load_paper(), load_reproduction().printed)))

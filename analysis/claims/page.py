@@ -8,7 +8,6 @@ from analysis.claims.claims import CLAIMS, PAPER_SCALE, PRINTED, THEORY, TOY, Cl
 from analysis.claims.evidence import Evidence
 from analysis.claims.rule import MANY, NOT_TESTABLE, RULE, Part, verdict
 from analysis.pages.markdown import ruled
-from analysis.paper.comparisons import printed_sentence
 from analysis.paper.numbers import Paper
 from analysis.tables import NO_VALUE, NOT_RUN, bold
 
@@ -73,7 +72,7 @@ def command(evidence: Evidence, test: Test) -> str:
 def page(evidence: Evidence) -> str:
     """docs/results/claims.md."""
     found = judged(evidence)
-    profile, printed = evidence.reproduction.profile, evidence.reproduction.printed
+    profile = evidence.reproduction.profile
     made = {TOY: f" {since.note(evidence.study.every_run)}".rstrip()}
     meanings = "".join(
         f"- **{COLUMNS[scale]}**: {meaning.format(profile=profile)}.{made.get(scale, '')}\n"
@@ -90,7 +89,7 @@ def page(evidence: Evidence) -> str:
             meanings,
             "## The rule\n",
             f"{RULE}\n",
-            f"{MANY} {printed_sentence(evidence.paper, printed).replace(' below', ' in tables.md')}\n",
+            f"{MANY}\n",
             "## Evidence\n",
             *(_section(claim, found, evidence.paper) for claim in dict.fromkeys(row.claim for row in found)),
         ]

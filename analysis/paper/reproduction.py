@@ -93,19 +93,6 @@ class Methods:
 
 
 @dataclass(frozen=True)
-class Printed:
-    """A family of the paper's own comparisons: `one` against each of `others`, lines of `side`, over lines of the other
-    side, each with what its percentage is of and how often."""
-
-    name: str
-    table: str
-    side: Literal["rows", "columns"]
-    one: str
-    others: tuple[str, ...]
-    over: Mapping[str, tuple[str, int]]
-
-
-@dataclass(frozen=True)
 class Reproduction:
     """All of it. launchers: of slurm/, by experiment. profile: of the paper's scale."""
 
@@ -113,7 +100,6 @@ class Reproduction:
     launchers: Mapping[str, str]
     tables: Mapping[str, TablePlan]
     comparisons: Mapping[str, Methods]
-    printed: tuple[Printed, ...]
 
     def commands(self, experiments: Iterable[str], profile: str) -> str:
         """What makes the runs of experiments and their evaluations, with SLURM or without, in Markdown."""
@@ -149,7 +135,6 @@ def read_reproduction(text: str, paper: Paper) -> Reproduction:
         given["launchers"],
         tables,
         {key: _methods(key, source, names) for key, source in given["comparisons"].items()},
-        tuple(_printed(name, source, paper) for name, source in given["printed"].items()),
     )
 
 
@@ -319,17 +304,6 @@ def _methods(experiment: str, given: Spec, names: _Names) -> Methods:
     common = {"experiment": experiment, "label": given["one"]}
     sources = {name: _source({**common, **spec}, {}, place, names) for name, spec in specs.items()}
     return Methods(experiment, given["one"], tuple(given["others"]), sources)
-
-
-def _printed(name: str, given: Spec, paper: Paper) -> Printed:
-    _known(given, ("table", "rows", "columns", "over", "times"), f"Printed {name!r}")
-    side: Literal["rows", "columns"] = "rows" if "rows" in given else "columns"
-    lines, table = given[side], paper.table(given["table"])
-    _known((lines["one"], *lines["others"]), table.lines(side), f"Printed {name!r}")
-    _known(given["over"], table.lines("columns" if side == "rows" else "rows"), f"Printed {name!r}")
-    times = given.get("times", {})
-    over = {line: (of, int(times.get(line, 1))) for line, of in given["over"].items()}
-    return Printed(name, table.key, side, lines["one"], tuple(lines["others"]), over)
 
 
 def _known(given: Collection[str], known: Collection[str], what: str) -> None:
