@@ -44,8 +44,9 @@ SMALL = "--task toy_math --steps 1 --held-out 1"
 ROWS: dict[str, tuple[str, ...]] = {
     "experiments.maintenance.airline_no_op": ("FOLDER", "{}/of_FILE"),
     "experiments.speed.bench": (
-        *("NAME", "a --repeats WHOLE", "forks --results OUT", "forks nosuch=1", "forks forks=WHOLE", "grading"),
-        *("grading file=FILE", "overlap wait=NUMBER", "decoder model=FOLDER", "decoder model={}/of_FILE"),
+        *("NAME", "a --repeats WHOLE", "search --results OUT", "search nosuch=1", "search passages=WHOLE", "grading"),
+        *("grading file=FILE", "grading file={}/answers seconds=NUMBER"),
+        *("decoder model=FOLDER", "decoder model={}/of_FILE"),
     ),
     "experiments.build_index": ("FILE --output {}/index", "{}/passages --output OUT"),
     "experiments.maintenance.chat_example": ("--tokenizer FOLDER", "--tokenizer {}/of_FILE", "--template FILE"),
@@ -249,7 +250,7 @@ def has_loaded(library: str) -> Callable[[int], bool]:
         ("analysis/make_figures.py", "_multiarray_umath"),
         ("experiments/train.py results={}", "_multiarray_umath"),
         ("experiments/train.py results={}", "libtorch_python"),
-        ("-m experiments.speed.bench overlap", "libtorch_python"),
+        ("-m experiments.speed.bench decoder", "libtorch_python"),
     ],
 )
 def test_ctrl_c_while_modules_are_imported_is_one_line(command: str, library: str, tmp_path: Path) -> None:
@@ -260,6 +261,6 @@ def test_ctrl_c_while_a_command_works_is_one_line(tmp_path: Path) -> None:
     """It makes its folder first, and works for minutes at this size."""
     output = tmp_path / "bench"
     at_work = interrupted(
-        f"experiments/speed/bench.py forks forks=10000000 --results {output}", lambda _: output.exists()
+        f"experiments/speed/bench.py search passages=10000000 --results {output}", lambda _: output.exists()
     )
     assert at_work == (130, "stopped by Ctrl-C\n")

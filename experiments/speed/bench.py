@@ -21,19 +21,7 @@ from typing import Any, get_type_hints
 
 from rtpo.run.command import Parser, command, positive, whole
 
-from experiments.speed import (
-    decoder,
-    driver,
-    forks,
-    grading,
-    methods,
-    overlap,
-    python,
-    search,
-    start_up,
-    stock_verl,
-    turns,
-)
+from experiments.speed import decoder, driver, grading, methods, python, search, stock_verl
 from experiments.speed.shared import HEADER, Case
 from rtpo.core.files import utc_now, write_whole
 from rtpo.errors import ConfigError
@@ -63,13 +51,9 @@ BENCHMARKS = {
     "stock_verl": Benchmark("a", stock_verl.measure),
     "decoder": Benchmark("b", decoder.measure),
     "methods": Benchmark("c", methods.measure),
-    "start_up": Benchmark("d", start_up.measure),
-    "turns": Benchmark("e", turns.measure),
     "driver": Benchmark("f", driver.measure),
     "python": Benchmark("g", python.measure),
     "search": Benchmark("g", search.measure),
-    "forks": Benchmark("g", forks.measure),
-    "overlap": Benchmark("g", overlap.measure),
     "grading": Benchmark("h", grading.measure),
 }
 
