@@ -58,8 +58,12 @@ lock:
 	.lock/bin/python -m pip freeze | sed 's/^torch==.*/torch==2.13.0/' > requirements/cpu.txt
 	rm -rf .lock
 
-lock-gpu: $(VENV)/made
-	$(RUN) experiments/maintenance/resolve_packages.py --write
+# the same for GPUs, by uv (`pip install uv`), without installing: wheels alone, for a glibc that vLLM's llguidance has some
+# for, but for antlr4, which is plain Python that pip builds in seconds
+lock-gpu:
+	uv pip compile requirements/gpu.in --upgrade --output-file requirements/gpu.txt --no-header --no-annotate --quiet \
+		--python-version 3.12 --python-platform x86_64-manylinux_2_31 --no-python-downloads \
+		--only-binary :all: --no-binary antlr4-python3-runtime
 
 clean:
 	rm -rf $(VENV) .venv-vllm

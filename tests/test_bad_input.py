@@ -77,7 +77,6 @@ ROWS: dict[str, tuple[str, ...]] = {
         "rtpo --override nosuch=1",
     ),
     "experiments.quickstart": ("nosuch=1", "NAME", "task=nosuch", "results=OUT"),
-    "experiments.maintenance.resolve_packages": ("NAME",),
     "experiments.theory": ("NAME", "WHOLE", "1 --results OUT"),
     "experiments.toy_study": (
         *("NAME", "missing --task NAME", "missing --only nosuch", "missing --minutes NUMBER", "freeze --task toy_math"),
