@@ -14,11 +14,11 @@ from experiments.maintenance.pack import pack
 from experiments.preflight import main
 from rtpo.errors import MachineError
 from rtpo.planning import preflight
-from rtpo.planning.preflight import Gpu, gpus, memory_gib, problems
+from rtpo.planning.preflight import Gpu, gpus, problems
 from rtpo.run.config import PROJECT
 from rtpo.run.experiments import Experiment, load_experiment
 from rtpo.run.records import RunFolder
-from rtpo.run.run import Progress, model_sha256
+from rtpo.run.run import model_sha256
 
 ONE = ("algorithm=rtpo", "seed=0")
 TOY = ("profile=toy", "task=toy_math", *ONE)
@@ -137,17 +137,13 @@ def test_what_does_not_fit_the_profiles_machine_is_said_before_it_is_asked_for(r
     batch = "verl.actor_rollout_ref.actor.ppo_max_token_len_per_gpu"
     (sentence,) = said("profile=a100x8", f"{batch}=262144")
     assert sentence.startswith("Qwen3-8B on 8 GPU(s) is estimated to need ")
-    assert f"and one of 8xA100-80G has 79 GiB: take more or larger GPUs, or set {batch}=" in sentence
-    assert said("profile=a100x8", f"{batch}={sentence.rpartition('=')[2].rstrip('.')}") == []
-    (sentence,) = said(
-        "profile=a100x8", "task.max_context_tokens=262144", "algorithm.training_context=recorded", "task.max_turns=60"
-    )
-    assert "or lower the limits of task (the longest row may have 259," in sentence
+    assert f"and one of 8xA100-80G has 79 GiB: take more or larger GPUs, or lower {batch} and the limits of" in sentence
+    assert sentence.endswith("task (a row may have 20,680 tokens).")
     (sentence,) = said("profile=a100x8", "verl.actor_rollout_ref.rollout.gpu_memory_utilization=0.99")
     assert sentence.endswith("or lower verl.actor_rollout_ref.rollout.gpu_memory_utilization.")
     gpu, host = said("profile=a100x1", "launch.models.main=Qwen3-8B")
     assert gpu.startswith("Qwen3-8B on 1 GPU(s) is estimated to need ")
-    assert gpu.endswith("and one of 1xA100-80G has 79 GiB: take more or larger GPUs.")
+    assert "and one of 1xA100-80G has 79 GiB: take more or larger GPUs, or lower " in gpu
     assert host.startswith("launch.resources.memory_gb is 96, and Qwen3-8B is estimated to need 159 GiB of a node's ")
     (sentence,) = said("profile=a100x8", "launch.resources.memory_gb=100")
     assert sentence.startswith("launch.resources.memory_gb is 100, and Qwen3-8B is estimated to need 201 GiB of a ")
@@ -172,27 +168,13 @@ def test_a_folder_of_another_configuration_is_refused(results: Path) -> None:
     assert "different: optimizer.lr was" in sentence
 
 
-def test_a_checkpoint_of_another_model_is_refused(results: Path, tmp_path: Path) -> None:
+def test_a_finished_run_of_another_model_is_refused(results: Path, tmp_path: Path) -> None:
     model = tmp_path / "model"
     shutil.copytree(WARM_START, model)
     experiment = toy(results, f"model.path={model}")
     run = experiment.elements[0].run
     folder = RunFolder(run.folder)
     folder.open(run.as_dict())
-
-    def write(place: Path) -> dict[str, Any]:
-        (place / "huggingface").mkdir(parents=True)
-        shutil.copyfile(model / "config.json", place / "huggingface" / "config.json")
-        return {}
-
-    folder.save("step00001", {"name": "step00001", "progress": Progress()}, write, keep=1)
-    assert problems(experiment) == []
-    whole = (model / "config.json").read_text()
-    (model / "config.json").write_text(json.dumps({**json.loads(whole), "hidden_size": 128}))
-    (sentence,) = problems(experiment)
-    assert f"{run.folder} has a checkpoint of another model than model.path {model}: hidden_size is 64" in sentence
-
-    (model / "config.json").write_text(whole)
     folder.finish({"schema": 1, "ledger": {}, "model_sha256": model_sha256(str(model))}, keep=1)
     preflight._weights_sha256.cache_clear()
     assert problems(experiment) == []
@@ -213,7 +195,7 @@ def test_room_on_disk_is_that_of_all_elements_or_of_one_here(results: Path, monk
     (sentence,) = problems(experiment)
     assert "save.keep saves of each of 2 element(s) that are not finished, and one being written, are " in sentence
     # of 600 at most 300 are kept
-    assert "(1,200 GiB with all of them at once) estimated at 900 GiB and " in sentence
+    assert "estimated at 900 GiB and " in sentence
     assert "has 800 GiB free" in sentence
     assert problems(experiment, here=True) == []
     monkeypatch.setattr(shutil, "disk_usage", lambda place: shutil._ntuple_diskusage(2 << 40, 1 << 40, 900 << 30))
@@ -231,7 +213,6 @@ def test_gpus_are_counted_and_measured(results: Path, smi: Any, monkeypatch: pyt
     def said(*words: str) -> bool:
         return any(all(word in one for word in words) for one in problems(experiment, here=True))
 
-    monkeypatch.setattr(preflight, "memory_gib", lambda: 4096.0)
     monkeypatch.setattr(preflight, "environment_facts", lambda env, settings: {})
     monkeypatch.setenv("PATH", "/nowhere")
     assert said("trains with 8 process(es)", "and 0 can be seen here")
@@ -245,8 +226,6 @@ def test_gpus_are_counted_and_measured(results: Path, smi: Any, monkeypatch: pyt
     assert said("nvidia-smi fails")
     smi(*((index, 81920, 4) for index in range(8)))
     assert [one for one in problems(experiment, here=True) if "requirements/gpu.txt" not in one] == []
-    monkeypatch.setattr(preflight, "memory_gib", lambda: 16.0)
-    assert said("GiB of this machine's memory and 16 GiB can be used here")
 
 
 def test_only_visible_gpus_count(smi: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -287,8 +266,3 @@ def test_a_sandbox_that_cannot_be_made_is_said_here_alone(results: Path, monkeyp
     preflight.environment_facts.cache_clear()
     assert not any("bubblewrap" in one or "bwrap" in one for one in problems(experiment))
     assert any("bubblewrap" in one or "bwrap" in one for one in problems(experiment, here=True))
-
-
-def test_the_memory_of_this_machine_is_known() -> None:
-    total = int(next(line for line in Path("/proc/meminfo").read_text().splitlines()).split()[1]) / 2**20
-    assert 0 < memory_gib() <= total * 1.01

@@ -9,6 +9,7 @@ from rtpo.planning.data import GIB, Hardware, Shape, assumptions, episodes, mode
 from rtpo.run.config import RunConfig
 
 BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
+VERL = "verl.actor_rollout_ref."
 ADAM_BYTES = 8
 """two fp32 moments a parameter"""
 
@@ -31,15 +32,11 @@ class GpuMemory:
     generated.
 
     cache_tokens: that vLLM's keys and values have room for; below 0 its weights do not fit its share.
-    batch: tokens of the largest micro-batch, actor.ppo_max_token_len_per_gpu or a longer row alone; 0 for none.
-    longest_batch: that with which an update would fit; 0 for none.
     """
 
     update: tuple[Part, ...]
     generation: tuple[Part, ...]
     cache_tokens: int
-    batch: int
-    longest_batch: int
 
     @property
     def update_bytes(self) -> float:
@@ -106,7 +103,7 @@ def gpu_memory(run: RunConfig, hardware: Hardware) -> GpuMemory:
     if not verl_setting(run, "actor.fsdp_config.optimizer_offload", False):
         stays += [Part("Adam's states", adam)]
     if not trains(run):
-        return GpuMemory((), (engine, *stays, overhead), int(cache), 0, 0)
+        return GpuMemory((), (engine, *stays, overhead), int(cache))
     fixed = [
         Part("parameter shards", shard),
         Part("gradient shards", shard),
@@ -125,12 +122,9 @@ def gpu_memory(run: RunConfig, hardware: Hardware) -> GpuMemory:
     # each layer's input, or all that each keeps
     kept = shape.num_hidden_layers * (2.0 * shape.hidden_size + (0 if is_recomputed else layer))
     again = Part("a layer computed again", tokens * layer if is_recomputed else 0.0)
-    room = hardware.memory_bytes - total(fixed)
     # logits are gone when the first layer is computed again
-    with_logits = (room - logits.bytes) / kept if is_fused else room / (kept + assumed.logit_bytes * shape.vocab_size)
-    longest = min(with_logits, room / (kept + layer)) if is_recomputed else with_logits
     update = (*fixed, Part("activations", tokens * kept), max(logits, again, key=lambda part: part.bytes))
-    return GpuMemory(update, (engine, *stays, overhead), int(cache), tokens, max(0, int(longest) // 1024 * 1024))
+    return GpuMemory(update, (engine, *stays, overhead), int(cache))
 
 
 def _layer_bytes(shape: Shape) -> float:
@@ -171,33 +165,22 @@ def gpu_problems(run: RunConfig, hardware: Hardware) -> list[str]:
     known."""
     memory, gpus = gpu_memory(run, hardware), hardware.gpus * run.profile.nodes
     if memory.peak_bytes > hardware.memory_bytes:
+        too_large = "rollout.gpu_memory_utilization"
+        if memory.update_bytes > hardware.memory_bytes:
+            row = longest_row(run)
+            too_large = f"actor.ppo_max_token_len_per_gpu and the limits of task (a row may have {row:,} tokens)"
         return [
             f"{run.model.name} on {gpus} GPU(s) is estimated to need {memory.peak_bytes / GIB:.0f} GiB on each, and "
-            f"one of {hardware.title} has {hardware.memory_gib:.0f} GiB: {_remedy(run, memory, hardware)}."
+            f"one of {hardware.title} has {hardware.memory_gib:.0f} GiB: take more or larger GPUs, or lower "
+            f"{VERL}{too_large}."
         ]
     if memory.cache_tokens < run.task.max_context_tokens:
         return [
             f"vLLM's share of {hardware.title} with {run.model.name} has room for {max(0, memory.cache_tokens):,} "
             f"cached tokens, below task.max_context_tokens {run.task.max_context_tokens:,}: raise "
-            "verl.actor_rollout_ref.rollout.gpu_memory_utilization, or take larger GPUs."
+            f"{VERL}rollout.gpu_memory_utilization, or take larger GPUs."
         ]
     return []
-
-
-def _remedy(run: RunConfig, memory: GpuMemory, hardware: Hardware) -> str:
-    """By what is too large: the update, which a shorter micro-batch may mend, or generation."""
-    prefix, remedies = "verl.actor_rollout_ref.", ["take more or larger GPUs"]
-    stays_awake = not verl_setting(run, "rollout.free_cache_engine", True)
-    if memory.update_bytes > hardware.memory_bytes and memory.longest_batch >= longest_row(run):
-        remedies.append(f"set {prefix}actor.ppo_max_token_len_per_gpu={memory.longest_batch}")
-    elif memory.update_bytes > hardware.memory_bytes and memory.longest_batch:
-        remedies.append(
-            f"lower the limits of task (the longest row may have {longest_row(run):,} tokens, and "
-            f"{memory.longest_batch:,} fit)"
-        )
-    if memory.generation_bytes > hardware.memory_bytes or stays_awake:
-        remedies.append(f"lower {prefix}rollout.gpu_memory_utilization")
-    return ", or ".join(remedies)
 
 
 def host_problems(run: RunConfig, hardware: Hardware, asked_gib: float) -> list[str]:
@@ -217,19 +200,14 @@ def host_problems(run: RunConfig, hardware: Hardware, asked_gib: float) -> list[
     return [f"{said}: ask for that or more, or {less}."] if needed > asked_gib else []
 
 
-def save_bytes(run: RunConfig, shape: Shape) -> int:
-    """One save: the parameters, and Adam's states where the run trains."""
-    contents = verl_setting(run, "actor.checkpoint.save_contents", ["model", "optimizer", "extra"])
-    size = BYTES[verl_setting(run, "actor.fsdp_config.model_dtype", "fp32")] if "model" in contents else 0
-    size += ADAM_BYTES if "optimizer" in contents and trains(run) else 0
-    return shape.parameters * size
-
-
 def checkpoint_bytes(run: RunConfig) -> int | None:
-    """The most a run's saves take on disk: `save.keep` of them, and the one that is being written. A run that does not
-    train saves once. None for a model whose shape is not known."""
+    """The most a run's saves take on disk: `save.keep` of them, and the one that is being written, each with the
+    parameters and Adam's states. A run that does not train saves once. None for a model whose shape is not known."""
     try:
         shape = model_shape(run.model.name, run.model.path)
     except DataError:
         return None
-    return save_bytes(run, shape) * (run.save.keep + 1 if trains(run) else 1)
+    contents = verl_setting(run, "actor.checkpoint.save_contents", ["model", "optimizer", "extra"])
+    size = BYTES[verl_setting(run, "actor.fsdp_config.model_dtype", "fp32")] if "model" in contents else 0
+    size += ADAM_BYTES if "optimizer" in contents and trains(run) else 0
+    return shape.parameters * size * (run.save.keep + 1 if trains(run) else 1)

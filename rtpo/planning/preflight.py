@@ -1,6 +1,5 @@
 """What an experiment lacks, in sentences, before a place in a queue is spent on it (docs/cluster/paper_scale.md)."""
 
-import json
 import os
 import shutil
 import socket
@@ -22,9 +21,7 @@ from rtpo.planning.data import GIB, Hardware, all_hardware
 from rtpo.planning.memory import (
     checkpoint_bytes,
     gpu_problems,
-    host_memory,
     host_problems,
-    total,
     trains,
     verl_setting,
 )
@@ -41,8 +38,6 @@ from rtpo.tools.search.bm25 import Bm25Index
 
 USED_GIB = 1.0
 """what may be taken of a GPU's memory by others before it counts as in use"""
-SHAPE = ("model_type", "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
-"""of a config.json, where two models differ"""
 
 
 @dataclass(frozen=True)
@@ -59,7 +54,7 @@ def problems(experiment: Experiment, *, here: bool = False, evaluation: Sequence
 
     Files, packages, settings, whether an element fits the profile's machine where that is known
     (rtpo/planning/hardware.yaml) and the memory that is asked for, and room for all elements' saves. here: also whether
-    this machine is one that an element can run on (GPUs, memory, sandbox, servers), and room for one element's saves
+    this machine is one that an element can run on (GPUs, sandbox, servers), and room for one element's saves
     alone. evaluation: overrides of experiments/evaluate.py for the benchmarks.
     """
     from rtpo.verl_harness.session import settings_of  # brings Ray
@@ -106,27 +101,13 @@ def _check_model(run: RunConfig) -> None:
 
 
 def _check_folder(run: RunConfig) -> None:
-    """Raises DataError for a folder of another configuration, or whose weights are another model's."""
+    """Raises DataError for a folder of another configuration, and for a finished one of another model's weights."""
     folder = RunFolder(run.folder)
     if not archives.exists(run.folder / "config.yaml"):
         return
     folder.open(run.as_dict())  # which is there, so that nothing is made
-    if not Path(run.model.path).is_dir():
-        return
-    if folder.is_finished:
+    if Path(run.model.path).is_dir() and folder.is_finished:
         check_same_model(run, folder.manifest, _weights_sha256(run.model.path))
-        return
-    save = folder.latest_weights
-    saved, model = (
-        _shape(place / "config.json") for place in ((save or run.folder) / "huggingface", Path(run.model.path))
-    )
-    different = [key for key in SHAPE if saved and model and saved[key] != model[key]]
-    if different:
-        raise DataError(
-            f"{run.folder} has a checkpoint of another model than model.path {run.model.path}: {different[0]} is "
-            f"{saved[different[0]]} there and {model[different[0]]} here. Put back the model that the run began from, "
-            "or choose another experiment_name."
-        )
 
 
 def _check_beside(run: RunConfig) -> None:
@@ -144,15 +125,6 @@ def _check_beside(run: RunConfig) -> None:
                 f"{file.parent} is of the same label and experiment, and tables would take both together; different: "
                 f"{different}. Change them back, or choose another experiment_name for a trial."
             ) from error
-
-
-def _shape(file: Path) -> dict[str, object]:
-    """Empty where there is none to be read; a model's is checked by `check_model`."""
-    try:
-        config = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return {key: config.get(key) for key in SHAPE}
 
 
 @cache
@@ -247,34 +219,26 @@ def _memory_problems(run: RunConfig, experiment: Experiment) -> Iterator[str]:
 
 
 def _disk_problems(runs: Sequence[RunConfig], here: bool) -> Iterator[str]:
-    by_place: dict[Path, list[tuple[int, int, int]]] = {}
+    """However few run at a time, one save is being written beside those that are kept."""
+    kept, writing, most = 0, 0, 0
     for run in runs:
-        most = checkpoint_bytes(run)
-        if most is not None:
-            there = sum(file.stat().st_size for file in (run.folder / "checkpoints").rglob("*") if file.is_file())
-            by_place.setdefault(_existing(Path(run.results)), []).append((most, _kept_bytes(run, most), there))
-    for place, sizes in by_place.items():
-        at_once = [max(0, most - there) for most, _, there in sizes]
-        kept = sum(max(0, kept - there) for _, kept, there in sizes)
-        # however few run at a time, one save is being written beside those that are kept
-        needed = max(at_once) if here else kept + max(most - kept for most, kept, _ in sizes)
-        free = shutil.disk_usage(place).free
-        if needed > free:
-            whose = (
-                "the saves of an element are"
-                if here
-                else f"save.keep saves of each of {len(sizes)} element(s) that are not finished, and one being "
-                f"written, are ({sum(at_once) / GIB:,.0f} GiB with all of them at once)"
-            )
-            yield (
-                f"{whose} estimated at {needed / GIB:,.0f} GiB and {place} has {free / GIB:,.0f} GiB free: lower "
-                "save.keep, name another results folder, launch fewer seeds at a time, or make room."
-            )
-
-
-def _kept_bytes(run: RunConfig, most: int) -> int:
-    """Of the most that a run's saves take, what stays when none is being written."""
-    return most // (run.save.keep + 1) * run.save.keep if trains(run) else most
+        size = checkpoint_bytes(run) or 0
+        one = size // (run.save.keep + 1) if trains(run) else 0
+        there = sum(file.stat().st_size for file in (run.folder / "checkpoints").rglob("*") if file.is_file())
+        kept += max(0, size - one - there)
+        writing, most = max(writing, one), max(most, size - there)
+    place = _existing(Path(runs[0].results)) if runs else Path()
+    needed, free = most if here else kept + writing, shutil.disk_usage(place).free
+    if needed > free:
+        whose = (
+            "the saves of an element are"
+            if here
+            else f"save.keep saves of each of {len(runs)} element(s) that are not finished, and one being written, are"
+        )
+        yield (
+            f"{whose} estimated at {needed / GIB:,.0f} GiB and {place} has {free / GIB:,.0f} GiB free: lower "
+            "save.keep, name another results folder, launch fewer seeds at a time, or make room."
+        )
 
 
 def _existing(path: Path) -> Path:
@@ -295,8 +259,6 @@ def _machine_problems(runs: Sequence[RunConfig]) -> Iterator[str]:
         return
     for run in runs:
         yield from _gpu_problems(run, there)
-        with suppress(DataError):  # of a model whose shape is not known, which `check_model` says
-            yield from _estimate_problems(run, there)
 
 
 def _gpu_problems(run: RunConfig, there: Sequence[Gpu]) -> Iterator[str]:
@@ -310,23 +272,12 @@ def _gpu_problems(run: RunConfig, there: Sequence[Gpu]) -> Iterator[str]:
     for gpu in there[: profile.processes]:
         if gpu.used_gib > USED_GIB:
             yield f"GPU {gpu.index} is in use: {gpu.used_gib:.1f} of {gpu.memory_gib:.0f} GiB are taken; free it."
-
-
-def _estimate_problems(run: RunConfig, there: Sequence[Gpu]) -> Iterator[str]:
-    processes, smallest = run.profile.processes, min((gpu.memory_gib for gpu in there), default=0.0)
-    here = Hardware("here", "this machine", processes, smallest)
-    if len(there) >= processes:
+    here = Hardware("here", "this machine", profile.processes, min(gpu.memory_gib for gpu in there))
+    with suppress(DataError):  # of a model whose shape is not known, which `check_model` says
         yield from gpu_problems(run, here)
-    needed = total(host_memory(run, here)) / GIB
-    if needed > memory_gib():
-        yield (
-            f"{run.model.name} is estimated to need {needed:.0f} GiB of this machine's memory and {memory_gib():.0f} "
-            "GiB can be used here: ask for more (launch.resources.memory_gb), or offload less."
-        )
 
 
 def _ray_problems(run: RunConfig) -> Iterator[str]:
-    """Every port of a run is one that is free when it is asked for; what can be wrong is the address."""
     address = os.environ.get("RAY_ADDRESS")
     if address:
         host, _, port = address.rpartition(":")
@@ -334,12 +285,6 @@ def _ray_problems(run: RunConfig) -> Iterator[str]:
             socket.create_connection((host, int(port)), timeout=5).close()
         except (OSError, ValueError) as error:
             yield f"RAY_ADDRESS is {address}, and nothing can be reached there ({error}): start Ray, or unset it."
-    else:
-        name = socket.gethostname()
-        try:
-            socket.create_server((socket.gethostbyname(name), 0)).close()
-        except OSError as error:
-            yield f"no port can be opened on this machine's own name {name} ({error}): Ray and verl need some."
     cpus = os.environ.get("SLURM_CPUS_ON_NODE")
     needed = run.profile.required_cpus
     if cpus is not None and int(cpus) * run.profile.nodes < needed:
@@ -377,18 +322,3 @@ def _gpu(line: str) -> Gpu:
             "mode or one that is lost is not measured so; turn MIG off, or have the driver looked at."
         ) from None
     return Gpu(index, total / 1024, used / 1024)
-
-
-def memory_gib() -> float:
-    """Of this machine, or less where this process's group is given less."""
-    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
-    group = Path("/proc/self/cgroup")
-    own = group.read_text().splitlines()[-1].rpartition(":")[2].strip("/") if group.exists() else ""
-    place = Path("/sys/fs/cgroup")
-    for folder in (place / own, *(place / own).parents):
-        limit = folder / "memory.max"
-        if limit.exists() and limit.read_text().strip().isdigit():
-            limits.append(int(limit.read_text()))
-        if folder == place:
-            break
-    return min(limits) / GIB
