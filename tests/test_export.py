@@ -24,7 +24,7 @@ from rtpo.evaluation.policies import find_checkpoint
 from rtpo.harness.budget import Budget, Ledger
 from rtpo.run.composition import composed
 from rtpo.run.config import PROJECT, RunConfig
-from rtpo.run.export import check_same_model
+from rtpo.run.model_folder import check_same_model
 from rtpo.run.records import RunFolder
 from rtpo.run.run import Progress, model_sha256
 

@@ -1,4 +1,7 @@
-"""What can be evaluated: a run's last save, a Hugging Face model folder, a server. Each gives an engine."""
+"""What can be evaluated: a run's last save, a Hugging Face model folder, a server. Each gives an engine.
+
+torch and transformers are imported where they are used, so that a command's refusals do not wait for them.
+"""
 
 import json
 from collections.abc import Callable, Mapping
@@ -7,10 +10,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import torch
 from huggingface_hub.errors import StrictDataclassError
 from omegaconf import OmegaConf
-from transformers import AutoTokenizer, Qwen3ForCausalLM
 
 from rtpo.core.files import sha256
 from rtpo.engines.base import Engine
@@ -23,7 +24,6 @@ from rtpo.run.config import RunConfig, TaskConfig, compose_run
 from rtpo.run.model_folder import check_model
 from rtpo.run.records import RunFolder
 from rtpo.run.run import model_sha256
-from rtpo.toy.warm_start import local_engine
 from rtpo.types import RolloutContext
 
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
@@ -114,6 +114,8 @@ def _model(path: Path, config: EvaluateConfig) -> Checkpoint:
 
     def opened() -> Opened:
         if run is None:
+            from rtpo.toy.warm_start import local_engine
+
             return local_engine(_weights(path), int(tokenizer.eos_token_id)), 0
         return _through_verl(run, None, config.benchmarks)
 
@@ -128,8 +130,11 @@ def _model(path: Path, config: EvaluateConfig) -> Checkpoint:
     return Checkpoint(path.resolve().name, identity, tokenizer, opened, positions=positions)
 
 
-def _weights(path: Path) -> Qwen3ForCausalLM:
-    """All of them: a missing one would be drawn at random. Raises DataError."""
+def _weights(path: Path) -> Any:
+    """transformers' model with all of them: a missing one would be drawn at random. Raises DataError."""
+    import torch
+    from transformers import Qwen3ForCausalLM
+
     try:
         loaded: Any = Qwen3ForCausalLM.from_pretrained(path, dtype=torch.float32, output_loading_info=True)
     except (RuntimeError, ValueError, StrictDataclassError) as error:
@@ -138,7 +143,6 @@ def _weights(path: Path) -> Qwen3ForCausalLM:
     wrong = sorted(map(str, (*report["missing_keys"], *report["unexpected_keys"], *report["mismatched_keys"])))
     if wrong:
         raise DataError(f"the weights in {path} are not those of its config.json ({wrong[0]}): copy the folder again.")
-    assert isinstance(model, Qwen3ForCausalLM)
     return model
 
 
@@ -218,6 +222,8 @@ def with_room(run: RunConfig, benchmarks: Mapping[str, TaskConfig]) -> RunConfig
 
 
 def _tokenizer(folder: Path) -> Any:
+    from transformers import AutoTokenizer
+
     try:
         return AutoTokenizer.from_pretrained(folder)
     except (OSError, ValueError, StrictDataclassError) as error:

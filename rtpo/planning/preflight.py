@@ -29,8 +29,7 @@ from rtpo.run import archives
 from rtpo.run.composition import composed
 from rtpo.run.config import DataConfig, RunConfig, TaskConfig
 from rtpo.run.experiments import Element, Experiment
-from rtpo.run.export import check_same_model
-from rtpo.run.model_folder import check_model
+from rtpo.run.model_folder import check_model, check_same_model
 from rtpo.run.records import RunFolder
 from rtpo.run.run import model_sha256
 from rtpo.run.tasks import load_tasks

@@ -19,7 +19,7 @@ from rtpo.core.files import check_is_free, disk_errors
 from rtpo.errors import DataError
 from rtpo.run import archives
 from rtpo.run.config import RunConfig, compose_run
-from rtpo.run.model_folder import check_model
+from rtpo.run.model_folder import check_model, check_same_model
 from rtpo.run.records import RunFolder
 from rtpo.run.run import Progress, model_sha256
 
@@ -78,18 +78,6 @@ def find_trained(path: Path) -> TrainedPolicy:
     progress: Progress = state["progress"]
     version, ledger = int(state["harness"]["policy_version"]), (manifest or state)["ledger"]
     return TrainedPolicy(path, config, save.folder, state["name"], progress.step, version, ledger, manifest)
-
-
-def check_same_model(config: RunConfig, manifest: Mapping[str, Any], there: Mapping[str, str]) -> None:
-    """Raises DataError where the initial model, with these checksums, is not the one that the finished run began
-    from."""
-    known = manifest["model_sha256"]
-    different = sorted(name for name in there.keys() | known.keys() if there.get(name) != known.get(name))
-    if different:
-        raise DataError(
-            f"{config.model.path} is not the model that the run began from ({different[0]} differs from the manifest): "
-            "put that model there."
-        )
 
 
 def write_model(trained: TrainedPolicy, output: Path, card: Callable[[str], str], dtype: str | None = None) -> None:

@@ -1,14 +1,15 @@
 """Checks of a Hugging Face model folder, before any process is started for it."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError, safe_open
-from transformers import Qwen3Config
 
 from rtpo.core.json_text import parse
-from rtpo.engines.qwen3 import check_architecture
 from rtpo.errors import ConfigError, DataError
+from rtpo.run.config import RunConfig
 
 
 def check_model(folder: str | Path, top_logprobs: int = 0, *, embedded: bool = False) -> None:
@@ -56,6 +57,18 @@ def check_model(folder: str | Path, top_logprobs: int = 0, *, embedded: bool = F
             raise DataError(f"{file} holds no tensors: copy it again.")
 
 
+def check_same_model(config: RunConfig, manifest: Mapping[str, Any], there: Mapping[str, str]) -> None:
+    """Raises DataError where the initial model, with these checksums, is not the one that the finished run began
+    from."""
+    known = manifest["model_sha256"]
+    different = sorted(name for name in there.keys() | known.keys() if there.get(name) != known.get(name))
+    if different:
+        raise DataError(
+            f"{config.model.path} is not the model that the run began from ({different[0]} differs from the manifest): "
+            "put that model there."
+        )
+
+
 def _check_embedded(path: Path, model_type: str | None) -> None:
     if model_type is None:
         raise DataError(f"{path / 'config.json'} names no model_type: copy the model folder again.")
@@ -64,6 +77,11 @@ def _check_embedded(path: Path, model_type: str | None) -> None:
             f"{path} is a {model_type} model, and the embedded engine (profile.platform cpu) computes qwen3 alone: use "
             "a Qwen3 model, or a profile with vLLM; an evaluation can be given a server's address too."
         )
+    # seconds to import, which no command takes to say what is wrong with its arguments
+    from transformers import Qwen3Config
+
+    from rtpo.engines.qwen3 import check_architecture
+
     try:
         check_architecture(Qwen3Config.from_pretrained(path))
     except ConfigError as error:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 NODES_JOIN = 120
 """seconds that the nodes of a Ray cluster have to join it"""
 
-_started: ProfileConfig | None = None
+_started: tuple[Any, ...] | None = None
 _open: "tuple[dict[str, Any], VerlBackend] | None" = None
 
 
@@ -89,11 +89,12 @@ def start_ray(profile: ProfileConfig) -> None:
             "machine has is fine)."
         )
     global _started
+    machine = (profile.platform, profile.processes, profile.nodes, profile.logical_cpus, profile.threads)
     if ray.is_initialized():
-        if _started == profile:
+        if _started == machine:
             return
         close_session()
-    _started = profile
+    _started = machine
     print("starting Ray, the trainer and the rollout engine", flush=True)
     is_cpu = profile.platform == "cpu"
     environment = (
