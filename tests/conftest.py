@@ -38,13 +38,14 @@ ON_VERL = (
     "test_engine_conformance",
     "test_evaluation_verl",
     "test_probe",
-    "test_real_tasks",
     "test_run",
-    "test_toy_study",
+    "test_verl_crashes",
     "test_verl_harness",
     "test_verl_two_processes",
+    "test_real_tasks",
 )
-"""files with tests on the one worker group: they go to one process of the test run, first of all; others go to any"""
+"""files with tests on the one worker group: they go to one process of the test run, first of all and in this order, in
+which the group is put up three times; others go to any"""
 
 
 LACKS = {name: part.lack for name, part in machine.PARTS.items()}
@@ -101,7 +102,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if {"_live_backend", "live_backend"} & set(getattr(item, "fixturenames", ())) and item.path.stem not in ON_VERL:
             raise pytest.UsageError(f"{item.nodeid} is on real verl: name its file in ON_VERL of tests/conftest.py")
     # what takes longest is begun first, so that no process is left with it in the end
-    items.sort(key=lambda item: (item.path.stem not in ON_VERL, item.path.stem != "test_slurm"))
+    order = {name: place for place, name in enumerate((*ON_VERL, "test_slurm"))}
+    items.sort(key=lambda item: order.get(item.path.stem, len(order)))
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:

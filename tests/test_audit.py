@@ -1,18 +1,15 @@
 """The supplement's audits, on records whose answers are known by hand."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import synthetic_runs
-from synthetic_runs import write_evaluation, write_manifest, write_run
+from synthetic_runs import write_evaluation, write_run
 
 from analysis import audit
-from experiments.maintenance.pack import pack
 from rtpo.envs.airline.tasks import TOO_MANY_ERRORS, WRITES
-from rtpo.run import archives
 
 AIRLINE_TASKS = Path(__file__).parent / "fixtures" / "airline"
 
@@ -135,75 +132,12 @@ def test_the_airline_stands_beside_doing_nothing(tmp_path: Path, capsys: pytest.
     assert "Response tokens a success,80.0" in capsys.readouterr().out
 
 
-def changed(manifest: dict[str, Any]) -> Callable[[Path], None]:
-    """The manifest with these entries."""
-
-    def change(folder: Path) -> None:
-        file = folder / "manifest.json"
-        file.write_text(json.dumps(json.loads(file.read_text()) | manifest))
-
-    return change
-
-
-def cut(folder: Path) -> None:
-    file = folder / "paths.jsonl"
-    file.write_text(file.read_text()[: file.read_text().index("\n") + 1])
-
-
-def cut_packed(folder: Path) -> None:
-    pack(folder.parent)
-    archive = archives.archive_of(folder.parent, "paths.jsonl")
-    archive.write_bytes(archive.read_bytes()[:-20])
-
-
-def short_line(folder: Path) -> None:
-    (folder / "paths.jsonl").write_text('{"task": "x"}\n')
-    write_manifest(folder, json.loads((folder / "manifest.json").read_text()))
-
-
-@pytest.mark.parametrize(
-    ("damage", "words"),
-    [
-        (cut, "paths.jsonl is not the file the run left: its sha256 differs"),
-        (cut_packed, "paths.jsonl.gz is damaged"),
-        (short_line, "paths.jsonl line 1 lacks step, parent, start_k, grade"),
-        (changed({"schema": 999}), "has schema 999 and this version reads schema 1"),
-        (lambda folder: (folder / "manifest.json").unlink(), "has no manifest.json: give the folder of a finished run"),
-    ],
-)
-def test_a_damaged_run_is_refused_in_a_sentence(
-    run: Path, capsys: pytest.CaptureFixture[str], damage: Callable[[Path], None], words: str
-) -> None:
-    damage(run)
-    assert audit.main(["trunks", str(run)]) == 1
-    told = capsys.readouterr()
-    assert (told.out, words in told.err) == ("", True)
-
-
 def test_a_run_and_its_evaluation_are_told_apart(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = write_evaluation(run, "gsm8k", [sample(0, 1.0)])
     assert audit.main(["trunks", str(folder)]) == 1
     assert f"{folder} is an evaluation: give its run, {run}." in capsys.readouterr().err
     assert audit.main(["tools", str(run)]) == 1
     assert f"{run} is a run: give one of its evaluations" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("damage", "words"),
-    [
-        (lambda folder: (folder / "manifest.json").unlink(), "give the folder of a finished evaluation"),
-        (changed({"schema": 999}), "has schema 999 and this version reads schema 1"),
-        (lambda folder: (folder / "samples.jsonl").write_text(""), "its sha256 differs from the manifest's"),
-    ],
-)
-def test_a_damaged_evaluation_is_refused_in_a_sentence(
-    run: Path, capsys: pytest.CaptureFixture[str], damage: Callable[[Path], None], words: str
-) -> None:
-    folder = write_evaluation(run, "gsm8k", [sample(0, 1.0)])
-    assert audit.main(["tools", str(folder), "--first", "1"]) == 0
-    damage(folder)
-    assert audit.main(["tools", str(folder), "--first", "1"]) == 1
-    assert words in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

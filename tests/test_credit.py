@@ -3,29 +3,13 @@
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rtpo.credit import group_advantages, sibling_advantages
 from rtpo.errors import NonFinite
-from rtpo.harness.diagnostics import first_outcome, outcome, zero_advantage
-from rtpo.rtpo import sibling_rows
-from rtpo.types import (
-    Boundary,
-    Grade,
-    GradeOutcome,
-    Group,
-    Role,
-    Rollout,
-    Snapshot,
-    StopReason,
-    Task,
-    Termination,
-    Turn,
-    as_ids,
-)
+from rtpo.harness.diagnostics import first_outcome, outcome
 
 rewards = st.lists(st.floats(-10, 10, width=32), min_size=2, max_size=8)
 
@@ -85,42 +69,6 @@ def test_group_of_one_learns_nothing() -> None:
 def test_grpo_golden() -> None:
     np.testing.assert_allclose(group_advantages([1, 0, 0, 1], normalise_std=True), [0.866, -0.866, -0.866, 0.866], 1e-3)
     assert group_advantages([1, 0, 0, 1], normalise_std=False).tolist() == [0.5, -0.5, -0.5, 0.5]
-
-
-TASK = Task("t", "q", None)
-TURN = Turn(0, as_ids([1, 2]), as_ids([3]), np.zeros(1, np.float32), 0, StopReason.STOP, Snapshot(0, "0"), as_ids([]))
-
-
-def fork(trunk: str, rewards: npt.NDArray[np.float64]) -> tuple[Boundary, Group]:
-    """The first boundary of a trunk and its siblings, with these rewards."""
-    siblings = tuple(
-        Rollout(
-            f"{trunk}.{j}",
-            TASK,
-            Role.SIBLING,
-            0,
-            trunk,
-            (TURN,),
-            Termination.ANSWERED,
-            Grade(GradeOutcome.GRADED, float(reward)),
-        )
-        for j, reward in enumerate(rewards)
-    )
-    return Boundary(TASK, 0, TURN.context_ids, (), TURN.snapshot, trunk), siblings
-
-
-@pytest.mark.parametrize("siblings", [2, 3])
-@pytest.mark.parametrize("p", [0.1, 0.5, 0.8])
-def test_zero_advantage_of_bernoulli_rewards(siblings: int, p: float) -> None:
-    """1 - 2p(1-p) of the boundaries with two siblings teach nothing, 1 - 3p(1-p) of those with three."""
-    groups = 2_000
-    outcomes = (np.random.default_rng(7).random((groups, siblings)) < p).astype(float)
-    boundaries, forks = zip(*(fork(str(i), rewards) for i, rewards in enumerate(outcomes)), strict=True)
-    rates = zero_advantage(sibling_rows(boundaries, forks, 0, pool=False))
-    expected = 1 - siblings * p * (1 - p)
-    assert set(rates) == {"all", "turn_0"}
-    assert rates["all"] == rates["turn_0"] == np.mean([len(set(rewards)) == 1 for rewards in outcomes])
-    assert abs(rates["all"] - expected) < 3 * np.sqrt(expected * (1 - expected) / groups)
 
 
 def test_bad_rewards_are_refused() -> None:

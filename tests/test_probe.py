@@ -50,7 +50,7 @@ def test_too_few_batches_are_refused_before_anything_starts(capsys: pytest.Captu
 def test_the_command_probes_without_training(backend: Any, tmp_path: Path) -> None:
     backend.push(0)
     before = backend.engine_states()[0].checksum
-    settings = ["algorithm.kl=0.02", "budget.tasks_per_step=8"]
+    settings = ["algorithm.kl=0.02", "budget.tasks_per_step=2"]
     arguments = ["rtpo", "grpo_exact", "--batches", "3", "--output", str(tmp_path)]
     assert main(arguments + [f"--override={setting}" for setting in settings]) == 0
     (file,) = tmp_path.glob("toy_math-*.json")
@@ -60,6 +60,6 @@ def test_the_command_probes_without_training(backend: Any, tmp_path: Path) -> No
         assert -1 <= line["mean_cosine"] <= 1
         assert line["jackknife_error"] > 0
         assert line["batches"] == 3
-    assert record["estimators"][1]["rollouts"] == 8 * 16
+    assert record["estimators"][1]["rollouts"] == 2 * 16
     backend.push(1)
     assert backend.engine_states()[0].checksum == before

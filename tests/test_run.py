@@ -3,7 +3,6 @@
 import math
 import os
 import re
-import shutil
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -79,8 +78,10 @@ def test_a_run_leaves_its_records_and_stays_in_its_budget(finished: RunFolder) -
     ],
 )
 def test_a_run_ends_after_the_step_that_reaches_a_limit(
-    backend: Any, results: Path, override: str, ended_by: str, steps: int
+    results: Path, monkeypatch: pytest.MonkeyPatch, override: str, ended_by: str, steps: int
 ) -> None:
+    """The trainer is the plain one."""
+    monkeypatch.setattr("rtpo.verl_harness.session.open_backend", LocalBackend)
     folder = train(config_in(results, override, algorithm=GRPO), StopRequest())
     ledger = folder.manifest["ledger"]
     assert (folder.manifest["ended_by"], folder.manifest["steps"]) == (ended_by, steps)
@@ -145,20 +146,6 @@ def test_stopping_and_going_on_is_as_if_never_stopped(
     assert resumed.manifest["resumed"] == 1
 
 
-def test_grpo_stopped_between_steps_goes_on_as_if_never_stopped(backend: Any, tmp_path: Path) -> None:
-    """It has no phases: the second look is after the first of its three steps."""
-    whole = train(config_in(tmp_path / "whole", algorithm=GRPO), StopRequest())
-    uninterrupted = backend.engine_states()[0].checksum
-    config = config_in(tmp_path / "stopped", algorithm=GRPO)
-    with pytest.raises(Stopped, match="Run the same command"):
-        train(config, StopAt(2))
-    assert len(lines(config.folder, "steps.jsonl")) == 1
-    resumed = train(config, StopRequest())
-    assert backend.engine_states()[0].checksum == uninterrupted
-    assert_same_run(resumed, whole)
-    assert (resumed.manifest["steps"], resumed.manifest["resumed"]) == (3, 1)
-
-
 def test_sigterm_ends_the_phase_and_saves(backend: Any, results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     push, pushed = backend.push, []
 
@@ -179,30 +166,6 @@ def test_sigterm_ends_the_phase_and_saves(backend: Any, results: Path, monkeypat
     assert [done.verb for done in saved.state["progress"].done][-1] == "update"
 
 
-def test_a_crash_loses_no_count(backend: Any, results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run that dies without a save begins again; what it had dispatched is lost, not charged."""
-    config = config_in(results)
-    push = backend.push
-
-    def die(version: int) -> None:
-        if version == 2:
-            raise RuntimeError("power cut")
-        push(version)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(backend, "push", die)
-        with pytest.raises(RuntimeError, match="power cut"):
-            train(config, StopRequest())
-    journal = lines(config.folder, "charges.jsonl")
-    folder = train(config, StopRequest())
-    ledger = folder.manifest["ledger"]
-    assert ledger["lost"] == journal[-1]["total"] > 0
-    assert ledger["rollouts"] <= 150
-    assert lines(folder.path, "charges.jsonl")[-1]["total"] == ledger["rollouts"] + ledger["lost"]
-    steps = lines(folder.path, "steps.jsonl")
-    assert [step["step"] for step in steps] == list(range(1, len(steps) + 1))
-
-
 def test_verls_tracking_mirrors_the_records(
     backend: Any, results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -218,14 +181,6 @@ def test_verls_tracking_mirrors_the_records(
 def test_another_configuration_is_refused_by_its_fields(finished: RunFolder) -> None:
     with pytest.raises(DataError, match=r"algorithm\.clip_low was 0\.2 and is 0\.1"):
         train(config_in(finished.path.parents[1], "algorithm.clip_low=0.1"), StopRequest())
-
-
-def test_a_full_disk_is_said(results: Path) -> None:
-    folder = RunFolder(results / "run")
-    folder.open({"seed": 0})
-    (folder.path / "steps.jsonl").symlink_to("/dev/full")
-    with pytest.raises(MachineError, match=r"cannot write .*steps\.jsonl: No space left on device"):
-        folder.append("steps.jsonl", [{"step": 1}])
 
 
 def test_a_save_that_fails_leaves_the_one_before(backend: Any, results: Path) -> None:
@@ -253,34 +208,6 @@ def test_a_save_that_fails_leaves_the_one_before(backend: Any, results: Path) ->
 def test_a_missing_model_is_said(results: Path) -> None:
     with pytest.raises(DataError, match=r"model\.path is .*nowhere"):
         train(config_in(results, "model.path=/nowhere"), StopRequest())
-
-
-def test_a_damaged_model_is_said_before_anything_starts(results: Path, toy_config: RunConfig, tmp_path: Path) -> None:
-    copy = tmp_path / "model"
-    shutil.copytree(toy_config.model.path, copy)
-    weights = copy / "model.safetensors"
-    whole = weights.read_bytes()
-    weights.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(DataError, match=r"model\.safetensors is damaged"):
-        train(config_in(results, f"model.path={copy}"), StopRequest())
-    weights.write_bytes(whole)
-    (copy / "config.json").write_text("{")
-    with pytest.raises(DataError, match=r"config\.json is not JSON"):
-        train(config_in(results, f"model.path={copy}"), StopRequest())
-    for text, said in [("[]", "is no JSON object"), ("{}", "names no model_type")]:
-        (copy / "config.json").write_text(text)
-        with pytest.raises(DataError, match=said):
-            train(config_in(results, f"model.path={copy}"), StopRequest())
-    weights.unlink()
-    with pytest.raises(DataError, match="has no weights"):
-        train(config_in(results, f"model.path={copy}"), StopRequest())
-
-
-def test_a_malformed_line_is_named(results: Path, tmp_path: Path) -> None:
-    data = tmp_path / "problems.jsonl"
-    data.write_text('{"question": " compute 2 + 3 * 4", "answer": 14, "uid": "a"}\n{"question": oops}\n')
-    with pytest.raises(DataError, match="line 2 of"):
-        train(config_in(results, f"task.train.file={data}", "budget.tasks_per_step=1"), StopRequest())
 
 
 def test_a_prompt_over_the_limit_is_refused_before_anything_starts(backend: Any, results: Path) -> None:

@@ -1,4 +1,4 @@
-"""The toy study's command: on real verl with a study of two configurations, and what it plans."""
+"""The toy study's command: a study of two configurations, whose trainer is the plain one, and what it plans."""
 
 import json
 from itertools import pairwise
@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
+from local_backend import LocalBackend
 from synthetic_runs import answers, write_run
 from whole_runs import SMALL
 
@@ -41,8 +42,9 @@ def study_of(tmp_path: Path, **changed: Any) -> Study:
 
 
 def test_a_study_is_run_part_by_part_and_goes_on(
-    backend: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setattr("rtpo.verl_harness.session.open_backend", LocalBackend)
     study = study_of(tmp_path)
     assert len(list(missing(study))) == 5
     with pytest.raises(DataError, match="no configuration has run at every rate yet"):
