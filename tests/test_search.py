@@ -19,7 +19,7 @@ from rtpo.errors import DataError
 from rtpo.tools.base import Tool, ToolResult
 from rtpo.tools.search.bm25 import Bm25Settings, build_index
 from rtpo.tools.search.http import HttpSettings
-from rtpo.tools.search.replay import Memory, Recording, ReplaySettings, read_recording
+from rtpo.tools.search.replay import Recording, ReplaySettings, read_recording
 from rtpo.tools.search.text import NO_RESULTS, Passage, normalise_query, render
 from rtpo.tools.search.tool import SearchSettings, SearchTool, SearchWorld
 from rtpo.tools.search.web import WebSettings
@@ -185,19 +185,6 @@ def test_tools_of_a_process_share_a_world(index: str) -> None:
 
 
 # what is kept
-
-
-def test_memory_forgets_the_longest_unused() -> None:
-    async def scenario() -> list[str | None]:
-        memory = Memory(most=2)
-        assert await memory.keep("a", "1") == "1"
-        assert await memory.keep("a", "2") == "1"
-        await memory.keep("b", "2")
-        await memory.get("a")
-        await memory.keep("c", "3")
-        return [await memory.get(query) for query in "abc"]
-
-    assert asyncio.run(scenario()) == ["1", None, "3"]
 
 
 IDENTITY = {"backend": "http", "url": "http://host/"}

@@ -16,7 +16,7 @@ from typing import Any, Literal, Protocol
 from rtpo.engines.http_client import Client, RequestSettings, key_problems, read_key, url_problems
 from rtpo.errors import InfrastructureError, MachineError
 from rtpo.tools.protocol import visible_text
-from rtpo.tools.search.replay import Memory, Recording, Store
+from rtpo.tools.search.replay import Memory, Recording
 
 TEMPERATURE = 0.0
 MOST_STATEMENTS = 2
@@ -110,9 +110,8 @@ class ServedUser:
             "seed": settings.seed,
             "max_tokens": settings.max_tokens,
         }
-        self._store: Store = Memory(None)
-        if settings.cache is not None:
-            self._store = Recording(Path(settings.cache), {"user": settings.base_url, **self._fixed})
+        whose = {"user": settings.base_url, **self._fixed}
+        self._store = Memory() if settings.cache is None else Recording(Path(settings.cache), whose)
 
     async def answer(self, scenario: Scenario, dialogue: Sequence[Said]) -> str:
         request = self._fixed | {"messages": messages(scenario, dialogue)}

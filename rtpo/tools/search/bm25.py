@@ -1,23 +1,22 @@
 """A local BM25 index: built once from JSONL passages, opened memory-mapped.
 
-A folder holds bm25s's arrays and vocabulary, the passages with their offsets, the order of their ids, and, written last
-of all, `manifest.json` with every file's size and SHA-256.
+A folder holds bm25s's arrays and vocabulary, the passages with their offsets, and, written last of all,
+`manifest.json` with every file's size and SHA-256.
 """
 
 import asyncio
-import fcntl
 import hashlib
-import itertools
 import json
 import os
 import re
 from array import array
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
+from shutil import rmtree
+from tempfile import mkdtemp
 from typing import Any
 
 import numpy as np
@@ -26,15 +25,15 @@ from bm25s.stopwords import STOPWORDS_EN
 
 from rtpo.core.files import disk_errors, flush, sha256, write_whole
 from rtpo.core.json_text import parse
-from rtpo.errors import DataError, Held
+from rtpo.errors import DataError
 from rtpo.tools.search.http import split_contents
 from rtpo.tools.search.text import Passage, render
 
-FORMAT = 1
+FORMAT = 2
 MANIFEST = "manifest.json"
-PASSAGES, OFFSETS, ORDER = "passages.jsonl", "offsets.npy", "order.npy"
+PASSAGES, OFFSETS = "passages.jsonl", "offsets.npy"
 ARRAYS = ("data.csc.index.npy", "indices.csc.index.npy", "indptr.csc.index.npy")
-FILES = (*ARRAYS, "vocab.index.json", "params.index.json", PASSAGES, OFFSETS, ORDER)
+FILES = (*ARRAYS, "vocab.index.json", "params.index.json", PASSAGES, OFFSETS)
 WORD = r"\w+"
 METHOD = {"method": "lucene", "k1": 1.5, "b": 0.75, "dtype": "float32", "int_dtype": "int32"}
 _STOPWORDS = frozenset(STOPWORDS_EN)
@@ -76,66 +75,48 @@ def build_index(passages: Path, folder: Path) -> dict[str, Any]:
     """Build an index of a JSONL file of passages, `{"id", "title", "text"}` or Search-R1's `{"id", "contents"}`, in
     `folder`; returns its manifest.
 
-    The passages are read once, one line at a time. Until it is whole, the folder is called `<folder>.partial`; one that
-    a killed build left is built anew. The same passages give the same files.
+    The passages are read once, one line at a time. Until it is whole, the folder is called `<folder>.partial-…`; one
+    that a killed build left is nobody's any more. The same passages give the same files.
 
-    Raises DataError for a line that cannot be, a repeated id and a folder that is there already, Held when another
-    process is building it, and MachineError when the disk is full.
+    Raises DataError for a line that cannot be, a repeated id and a folder that is there already, and MachineError when
+    the disk is full.
     """
     if folder.exists():
         raise DataError(f"{folder} is there already: delete it, or name another --output.")
     with disk_errors(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with _alone_in(folder.with_name(folder.name + ".partial")) as partial:
+        partial = Path(mkdtemp(prefix=f"{folder.name}.partial-", dir=folder.parent))
+        try:
             manifest = _build(passages, partial)
             write_whole(partial / MANIFEST, (json.dumps(manifest, indent=1) + "\n").encode())
+            partial.chmod(0o755)
             partial.rename(folder)
-            flush(folder.parent)
+        except BaseException:
+            rmtree(partial)
+            raise
+        flush(folder.parent)
     return manifest
-
-
-@contextmanager
-def _alone_in(partial: Path) -> Iterator[Path]:
-    """The empty folder, held by this process."""
-    partial.mkdir(exist_ok=True)
-    descriptor = os.open(partial, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # another process may have finished it, and moved it, in the meantime
-            is_there = partial.exists() and os.path.samestat(os.fstat(descriptor), partial.stat())
-        except BlockingIOError:
-            is_there = False
-        if not is_there:
-            raise Held(f"another process is building {partial}: wait for it, or stop it.")
-        for left in partial.iterdir():
-            left.unlink()
-        yield partial
-    finally:
-        os.close(descriptor)
 
 
 def _build(passages: Path, partial: Path) -> dict[str, Any]:
     digest = hashlib.sha256()
-    offsets, lengths, words = array("q", [0]), array("q", [0]), array("i")
-    ids: list[str] = []
+    offsets, documents, ids = array("q", [0]), [], set()
     vocabulary: dict[str, int] = {}
     with (partial / PASSAGES).open("wb") as out:
-        for row in _rows(passages, digest):
+        for row, place in _rows(passages, digest):
+            if row.id in ids:
+                raise DataError(f"{place} has the id {row.id!r} of a passage before it: give each its own.")
+            ids.add(row.id)
             line = json.dumps(asdict(row), ensure_ascii=False).encode() + b"\n"
             out.write(line)
             offsets.append(offsets[-1] + len(line))
-            ids.append(row.id)
-            words.extend(vocabulary.setdefault(word, len(vocabulary)) for word in tokens(f"{row.title} {row.text}"))
-            lengths.append(len(words))
+            words = tokens(f"{row.title} {row.text}")
+            documents.append(array("i", [vocabulary.setdefault(word, len(vocabulary)) for word in words]))
     if not vocabulary:
         raise DataError(f"{passages} holds no passage with a word to index.")
     np.save(partial / OFFSETS, np.frombuffer(offsets, np.int64))
-    np.save(partial / ORDER, _order(ids, passages))
     model = BM25(**METHOD, backend="numpy", csc_backend="numpy")
-    model.scores = model.build_index_from_ids(
-        list(range(len(vocabulary))), _Documents(words, lengths), show_progress=False
-    )
+    model.scores = model.build_index_from_ids(list(range(len(vocabulary))), documents, show_progress=False)
     model.vocab_dict = vocabulary
     model.save(partial, show_progress=False)
     for file in FILES:
@@ -149,22 +130,7 @@ def _build(passages: Path, partial: Path) -> dict[str, Any]:
     }
 
 
-class _Documents:
-    """Each passage's word numbers, a list at a time: as lists, those of a large file would fill the memory."""
-
-    def __init__(self, words: "array[int]", ends: "array[int]") -> None:
-        self._words = words
-        self._ends = ends
-
-    def __len__(self) -> int:
-        return len(self._ends) - 1
-
-    def __iter__(self) -> Iterator[list[int]]:
-        for number in range(len(self)):
-            yield self._words[self._ends[number] : self._ends[number + 1]].tolist()
-
-
-def _rows(passages: Path, digest: Any) -> Iterator[_Row]:
+def _rows(passages: Path, digest: Any) -> Iterator[tuple[_Row, str]]:
     try:
         file = passages.open("rb")
     except OSError as error:
@@ -173,7 +139,8 @@ def _rows(passages: Path, digest: Any) -> Iterator[_Row]:
         for number, line in enumerate(file, start=1):
             digest.update(line)
             if line.strip():
-                yield _row(line, f"{passages}, line {number}")
+                place = f"{passages}, line {number}"
+                yield _row(line, place), place
 
 
 def _row(line: bytes, place: str) -> _Row:
@@ -191,20 +158,6 @@ def _row(line: bytes, place: str) -> _Row:
     return _Row(str(uid), passage.title, passage.text)
 
 
-def _order(ids: list[str], passages: Path) -> "np.ndarray[Any, np.dtype[np.int32]]":
-    """Each passage's place among the ids in the order of their text."""
-    by_id = sorted(range(len(ids)), key=ids.__getitem__)
-    for first, second in itertools.pairwise(by_id):
-        if ids[first] == ids[second]:
-            raise DataError(
-                f"{passages}: the passages {first + 1} and {second + 1} have the same id {ids[first]!r}; give each "
-                "its own."
-            )
-    order = np.empty(len(ids), np.int32)
-    order[by_id] = np.arange(len(ids), dtype=np.int32)
-    return order
-
-
 class Bm25Index:
     """A folder that `build_index` made, checked and memory-mapped; what it reads is the system's to keep in memory.
 
@@ -217,11 +170,10 @@ class Bm25Index:
         self.checksum = hashlib.sha256(json.dumps(self.manifest["files"], sort_keys=True).encode()).hexdigest()
         self._model = BM25.load(folder, mmap=True, backend="numpy", show_progress=False)
         self._offsets = np.load(folder / OFFSETS, mmap_mode="r")
-        self._order = np.load(folder / ORDER, mmap_mode="r")
 
     def search(self, query: str, results: int) -> list[tuple[str, Passage, float]]:
         """Id, passage and score of at most `results` passages that share a word with the query: by score, the largest
-        first, and those of one score by id, as text."""
+        first, and those of one score as they stand in the file."""
         words = self._model.get_tokens_ids(tokens(query))
         if not words:
             return []
@@ -229,7 +181,7 @@ class Bm25Index:
         found = np.flatnonzero(scores)  # first, since most are 0, of which np.partition is slow
         if len(found) > results:
             found = found[scores[found] >= np.partition(scores[found], -results)[-results]]
-        best = found[np.lexsort((self._order[found], -scores[found]))[:results]]
+        best = found[np.argsort(-scores[found], kind="stable")[:results]]
         with (self._folder / PASSAGES).open("rb") as file:
             return [(*self._passage(file.fileno(), number), float(scores[number])) for number in best]
 
@@ -241,8 +193,6 @@ class Bm25Index:
 
 class Bm25Backend:
     """`rtpo.tools.search.tool.Backend` on an index."""
-
-    is_fixed = True
 
     def __init__(self, folder: Path, results: int, characters: int) -> None:
         self._index = Bm25Index(folder)

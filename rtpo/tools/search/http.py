@@ -24,8 +24,6 @@ class HttpSettings:
 class HttpBackend:
     """`rtpo.tools.search.tool.Backend` on a retriever."""
 
-    is_fixed = False
-
     def __init__(self, url: str, requests: RequestSettings, results: int, characters: int) -> None:
         self._client = Client(url, requests, {})
         self._results = results

@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 import threading
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,21 +21,12 @@ from rtpo.core.files import disk_errors, sha256
 from rtpo.errors import DataError
 from rtpo.tools.search.text import NO_RESULTS, normalise_query
 
-KEPT_IN_MEMORY = 4096
-
 
 class Backend(Protocol):
-    """What answers a normalised query.
-
-    identity: all that its answers depend on, as plain JSON; no key. is_fixed: whether the same identity gives the same
-    answer at any time.
-    """
+    """What answers a normalised query. identity: all that its answers depend on, as plain JSON; no key."""
 
     @property
     def identity(self) -> Mapping[str, Any]: ...
-
-    @property
-    def is_fixed(self) -> bool: ...
 
     def refusal(self, query: str) -> str:
         """Why the policy may not ask this, in a sentence to it; empty when it may."""
@@ -89,7 +80,6 @@ class ReplayBackend:
         self._on_miss = on_miss
         self._live = live
         self._counts = counts
-        self.is_fixed = live is None or live.is_fixed
         self.identity = {
             "backend": "replay",
             "sha256": sha256(file),
@@ -124,118 +114,103 @@ def read_recording(path: Path) -> dict[str, str]:
         content = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"the recording {path} cannot be read: {error}.") from error
+    found = _dictionary(content, path) if path.suffix == ".json" else _lines(content, path)
     texts: dict[str, str] = {}
-    for place, row in _dictionary(path, content) if path.suffix == ".json" else _lines(path, content):
-        query, text = _entry(row, place)
+    for place, query, text in found:
         text = text.encode("utf-8", "replace").decode()  # half surrogate pairs, which JSON can spell
         if texts.setdefault(normalise_query(query), text) != text:
             raise DataError(f"{place}: {query!r} has another text before it; delete one of them.")
     return texts
 
 
-def _dictionary(path: Path, content: str) -> Iterator[tuple[str, Any]]:
+def _dictionary(content: str, path: Path) -> Iterator[tuple[str, str, str]]:
     place = f"the recording {path}"
-    for query, text in _row(content, place).items():
-        yield place, {"query": query, "text": text}
+    for query, text in _object(content, place).items():
+        yield place, *_entry({"query": query, "text": text}, place)
 
 
-def _lines(path: Path, content: str) -> Iterator[tuple[str, Any]]:
+def _lines(content: str, path: Path) -> Iterator[tuple[str, str, str]]:
     for number, line in enumerate(content.split("\n")[:-1], start=1):
         place = f"line {number} of the recording {path}"
-        row = _row(line, place)
+        row = _object(line, place)
         if number > 1 or "recording" not in row:
-            yield place, row
+            yield place, *_entry(row, place)
 
 
-def _row(line: str | bytes, place: str) -> dict[str, Any]:
+def _object(text: str | bytes, place: str) -> dict[str, Any]:
     try:
-        row = json.loads(line)
+        found = json.loads(text)
     except ValueError as error:
         raise DataError(f"{place} is not JSON ({error}); delete it.") from error
-    if not isinstance(row, dict):
+    if not isinstance(found, dict):
         raise DataError(f"{place} is no JSON object; delete it.")
-    return row
+    return found
 
 
 def _entry(row: dict[str, Any], place: str) -> tuple[str, str]:
-    query, text = row.get("query"), row.get("text")
-    if not isinstance(query, str) or not isinstance(text, str):
-        raise DataError(f"{place} has no query and text that are text; delete it.")
-    return query, text
-
-
-class Store(Protocol):
-    """Texts by query. The first text of a query is its text from then on."""
-
-    async def get(self, query: str) -> str | None: ...
-
-    async def keep(self, query: str, text: str) -> str:
-        """The text of the query: this one, or the one that was kept before."""
-        ...
+    match row:
+        case {"query": str(query), "text": str(text)}:
+            return query, text
+    raise DataError(f"{place} has no query and text that are text; delete it.")
 
 
 class Memory:
-    """`Store` for as long as the process lives; `most`: texts kept, the longest unused going first."""
+    """Texts by query, for as long as the process lives. The first text of a query is its text from then on."""
 
-    def __init__(self, most: int | None) -> None:
-        self._texts: OrderedDict[str, str] = OrderedDict()
-        self._most = most
+    def __init__(self) -> None:
+        self._texts: dict[str, str] = {}
 
     async def get(self, query: str) -> str | None:
-        if query in self._texts:
-            self._texts.move_to_end(query)
         return self._texts.get(query)
 
     async def keep(self, query: str, text: str) -> str:
-        text = self._texts.setdefault(query, text)
-        if self._most is not None and len(self._texts) > self._most:
-            self._texts.popitem(last=False)
-        return text
+        """The text of the query: this one, or the one that was kept before."""
+        return self._texts.setdefault(query, text)
 
 
-class Recording:
-    """`Store` in a recording, `<folder>/<checksum of the identity>.jsonl`, which any number of processes may read and
+class Recording(Memory):
+    """Kept in a recording too, `<folder>/<checksum of the identity>.jsonl`, which any number of processes may read and
     extend at once. A line is on disk before its text is given out."""
 
     def __init__(self, folder: Path, identity: Mapping[str, Any]) -> None:
+        super().__init__()
         header = json.dumps({"recording": 1, "backend": dict(identity)}, sort_keys=True).encode() + b"\n"
         self.path = folder / f"{hashlib.sha256(header).hexdigest()}.jsonl"
-        self._texts: dict[str, str] = {}
         self._read_to = len(header)
         self._lock = threading.Lock()
-        with disk_errors(self.path):
-            folder.mkdir(parents=True, exist_ok=True)
-            with self.path.open("ab"):
-                pass
-            with self.path.open("r+b") as file, _locked(file, fcntl.LOCK_EX):
-                first = file.readline()
-                if not first.endswith(b"\n"):
-                    _write(file, 0, header)
-                elif first != header:
-                    raise DataError(f"the recording {self.path} begins with another line than its own: delete it.")
+        folder.mkdir(parents=True, exist_ok=True)
+        self.path.touch()
+        with self._alone() as file:
+            first = file.readline()
+            if not first.endswith(b"\n"):
+                _write(file, 0, header)
+            elif first != header:
+                raise DataError(f"the recording {self.path} begins with another line than its own: delete it.")
 
     async def get(self, query: str) -> str | None:
-        return await asyncio.to_thread(self._get, query)
+        return self._texts.get(query) or await asyncio.to_thread(self._keep, query, None)
 
     async def keep(self, query: str, text: str) -> str:
-        return await asyncio.to_thread(self._keep, query, text)
+        kept = await asyncio.to_thread(self._keep, query, text)
+        assert kept is not None
+        return kept
 
-    def _get(self, query: str) -> str | None:
-        with self._lock:
-            if query not in self._texts:
-                with self.path.open("rb") as file, _locked(file, fcntl.LOCK_SH):
-                    self._read_on(file)
-            return self._texts.get(query)
-
-    def _keep(self, query: str, text: str) -> str:
-        with self._lock, disk_errors(self.path), self.path.open("r+b") as file, _locked(file, fcntl.LOCK_EX):
+    def _keep(self, query: str, text: str | None) -> str | None:
+        with self._lock, self._alone() as file:
             self._read_on(file)
-            if query not in self._texts:
+            if text is not None and query not in self._texts:
                 line = json.dumps({"query": query, "text": text}).encode() + b"\n"
                 _write(file, self._read_to, line)
                 self._read_to += len(line)
                 self._texts[query] = text
-            return self._texts[query]
+            return self._texts.get(query)
+
+    @contextmanager
+    def _alone(self) -> Iterator[IO[bytes]]:
+        """The file, held against other processes until it is closed."""
+        with disk_errors(self.path), self.path.open("r+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield file
 
     def _read_on(self, file: IO[bytes]) -> None:
         """What has been added since. A line without its end was left by a killed writer."""
@@ -246,7 +221,7 @@ class Recording:
             if not line.endswith(b"\n"):
                 break
             place = f"the line at byte {self._read_to} of the recording {self.path}"
-            query, text = _entry(_row(line, place), place)
+            query, text = _entry(_object(line, place), place)
             self._texts.setdefault(query, text)
             self._read_to += len(line)
 
@@ -258,13 +233,3 @@ def _write(file: IO[bytes], start: int, line: bytes) -> None:
     file.write(line)
     file.flush()
     os.fsync(file.fileno())
-
-
-@contextmanager
-def _locked(file: IO[bytes], how: int) -> Iterator[None]:
-    """Against other processes."""
-    fcntl.flock(file, how)
-    try:
-        yield
-    finally:
-        fcntl.flock(file, fcntl.LOCK_UN)

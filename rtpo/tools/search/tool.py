@@ -14,7 +14,7 @@ from rtpo.errors import InfrastructureError, MachineError
 from rtpo.tools.base import Arguments, ToolResult
 from rtpo.tools.search.bm25 import Bm25Backend, Bm25Settings
 from rtpo.tools.search.http import HttpBackend, HttpSettings
-from rtpo.tools.search.replay import KEPT_IN_MEMORY, Backend, Memory, Recording, ReplayBackend, ReplaySettings, Store
+from rtpo.tools.search.replay import Backend, Memory, Recording, ReplayBackend, ReplaySettings
 from rtpo.tools.search.text import TEXT_FORMAT, normalise_query
 from rtpo.tools.search.web import MOST_CHARACTERS, MOST_RESULTS, WebBackend, WebSettings
 from rtpo.types import ToolOutcome
@@ -128,12 +128,7 @@ class SearchWorld:
         self.counts: Counter[str] = Counter()
         self._backend = _open_backend(settings, settings.backend, self.counts)
         self.identity: Mapping[str, Any] = {"text_format": TEXT_FORMAT, **self._backend.identity}
-        self._store: Store
-        if settings.cache is None:
-            # a live backend may answer otherwise the second time: there, all is kept
-            self._store = Memory(KEPT_IN_MEMORY if self._backend.is_fixed else None)
-        else:
-            self._store = Recording(Path(settings.cache), self.identity)
+        self._store = Memory() if settings.cache is None else Recording(Path(settings.cache), self.identity)
         self._asking: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, asyncio.Task[str]]] = WeakKeyDictionary()
 
     async def call(self, query: str) -> ToolResult:

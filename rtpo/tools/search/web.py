@@ -31,8 +31,6 @@ class WebSettings:
 class WebBackend:
     """`rtpo.tools.search.tool.Backend` on a web search API. Raises ConfigError without a key."""
 
-    is_fixed = False
-
     def __init__(self, settings: WebSettings, requests: RequestSettings, results: int, characters: int) -> None:
         assert settings.url is not None
         key = read_key(settings.key_variable, "the search API's")
