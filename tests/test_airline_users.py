@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rtpo.engines.http_client import RequestSettings
+from rtpo.core.http_client import RequestSettings
 from rtpo.envs.airline.users import (
     MOST_MESSAGES,
     Said,

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from completion_server import Fault, Server, broken_off, hang, serving, status, truncated
 
+from rtpo.core.http_client import RequestSettings
 from rtpo.engines.base import Generation, Request, Sampling
 from rtpo.engines.endpoint import EndpointEngine, EndpointSettings
-from rtpo.engines.http_client import RequestSettings
 from rtpo.errors import ConfigError, InfrastructureError, MachineError
 from rtpo.toy.byte_model import build_model, byte_tokenizer
 from rtpo.toy.warm_start import local_engine

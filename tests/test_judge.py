@@ -14,7 +14,7 @@ import pytest
 from json_server import Asked, Reply, Server
 from pydantic import TypeAdapter
 
-from rtpo.engines.http_client import RequestSettings
+from rtpo.core.http_client import RequestSettings
 from rtpo.errors import ConfigError, DataError, InfrastructureError, MachineError
 from rtpo.rewards import judge as module
 from rtpo.rewards.judge import ASKS, MOST_CHARACTERS, PROMPT, PROMPT_SHA256, Judge, JudgeSettings, read_verdict

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from rtpo.engines.http_client import RequestSettings
+from rtpo.core.http_client import RequestSettings
 from rtpo.errors import DataError
 from rtpo.tools.base import Tool, ToolResult
 from rtpo.tools.search.bm25 import Bm25Settings, build_index

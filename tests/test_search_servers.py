@@ -20,8 +20,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from json_server import Asked, Reply, Server
 
-from rtpo.engines import http_client
-from rtpo.engines.http_client import Pace, RequestSettings
+from rtpo.core.http_client import Pace, RequestSettings
 from rtpo.errors import ConfigError, InfrastructureError, MachineError
 from rtpo.run.config import PROJECT
 from rtpo.tools.base import ToolResult
@@ -198,11 +197,9 @@ def test_a_key_does_not_change_the_world(web: SearchSettings, monkeypatch: pytes
         Reply(200, b'{"result": [[{"document": "text"}]]}'),
         Reply(200, b'{"result": [[{"document": {"contents": 3}}]]}'),
         Reply(200, b'{"result"', declared=100),
-        Reply(200, b'{"result": [[]], "more": "%s"}' % (b"x" * 2000)),
     ],
 )
-def test_what_may_pass_is_tried_again(server: Server, reply: Reply, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_client, "MOST_BYTES", 300_000 if reply.body[:1] == b"[" else 1000)
+def test_what_may_pass_is_tried_again(server: Server, reply: Reply) -> None:
     server.in_turn(reply, reply)
     world = SearchWorld(retriever(server))
     assert ask(world) == "Page 1: who"
@@ -298,13 +295,11 @@ def test_a_longer_retry_after_than_may_be_waited_ends_the_tries(server: Server) 
         assert "was asked once" in fails(SearchWorld(retriever(server)))
 
 
-def test_waits_double_and_are_drawn_from_the_seed() -> None:
+def test_waits_double() -> None:
     settings = RequestSettings(first_wait_seconds=1, longest_wait_seconds=4)
-    waits = [settings.wait("query", tries) for tries in range(1, 6)]
+    waits = [settings.wait(tries) for tries in range(1, 6)]
     for wait, whole in zip(waits, [1, 2, 4, 4, 4], strict=True):
         assert whole / 2 <= wait <= whole
-    assert waits == [settings.wait("query", tries) for tries in range(1, 6)]
-    assert waits[0] != settings.wait("another", 1) != replace(settings, seed=1).wait("another", 1)
 
 
 def test_requests_begin_evenly_apart_and_not_while_held() -> None:

@@ -10,8 +10,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from rtpo.core.http_client import Client, RequestSettings, key_problems, read_key, url_problems
 from rtpo.engines.base import Generation, Request, Sampling
-from rtpo.engines.http_client import Client, RequestSettings, key_problems, read_key, url_problems
 from rtpo.errors import InfrastructureError, MachineError
 from rtpo.types import StopReason, as_ids
 
@@ -93,7 +93,7 @@ class EndpointEngine:
             return {"ids": ids, "stop": stop, "token_ids": choice.get("token_ids")}
 
         try:
-            return await self._client.ask("POST", read, body=self._body(request), stream=request.session)
+            return await self._client.ask("POST", read, body=self._body(request))
         except InfrastructureError as error:
             raise InfrastructureError(f"the endpoint of {self._settings.model} cannot be had: {error}") from error
 

@@ -18,7 +18,7 @@ from typing import Any, Final, Literal
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from rtpo.core.files import disk_errors, utc_now
-from rtpo.engines.http_client import Client, RequestSettings, key_problems, read_key, url_problems
+from rtpo.core.http_client import Client, RequestSettings, key_problems, read_key, url_problems
 from rtpo.errors import DataError, InfrastructureError, MachineError
 from rtpo.rewards.qa import score
 from rtpo.types import Grade, GradeOutcome
@@ -147,7 +147,7 @@ class Judge:
         verdict = None
         while verdict is None and len(replies) < ASKS:
             try:
-                replies.append(await self._client.ask("POST", _checked, body=body, stream="judge"))
+                replies.append(await self._client.ask("POST", _checked, body=body))
             except InfrastructureError as error:
                 raise InfrastructureError(f"the judge {self._settings.model} cannot be had: {error}") from error
             verdict = read_verdict(_content(replies[-1]))

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from rtpo.engines.http_client import Client, RequestSettings, key_problems, read_key, url_problems
+from rtpo.core.http_client import Client, RequestSettings, key_problems, read_key, url_problems
 from rtpo.errors import InfrastructureError, MachineError
 from rtpo.tools.protocol import visible_text
 from rtpo.tools.search.replay import Memory, Recording
@@ -119,7 +119,7 @@ class ServedUser:
         reply = await self._store.get(key)
         if reply is None:
             try:
-                raw = await self._client.ask("POST", _checked, body=request, stream=key)
+                raw = await self._client.ask("POST", _checked, body=request)
             except InfrastructureError as error:
                 raise InfrastructureError(f"the simulated user did not answer: {error}") from error
             reply = await self._store.keep(key, json.dumps(raw))

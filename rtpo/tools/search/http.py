@@ -7,7 +7,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from rtpo.engines.http_client import Client, RequestSettings, url_problems
+from rtpo.core.http_client import Client, RequestSettings, url_problems
 from rtpo.tools.search.text import Passage, render
 
 
@@ -35,7 +35,7 @@ class HttpBackend:
 
     async def answer(self, query: str) -> str:
         body = {"queries": [query], "topk": self._results, "return_scores": True}
-        passages = await self._client.ask("POST", _read, body=body, stream=query)
+        passages = await self._client.ask("POST", _read, body=body)
         return render(passages[: self._results], self._characters)
 
 

@@ -9,7 +9,7 @@ import html
 from dataclasses import dataclass
 from typing import Any
 
-from rtpo.engines.http_client import Client, RequestSettings, key_problems, read_key, url_problems
+from rtpo.core.http_client import Client, RequestSettings, key_problems, read_key, url_problems
 from rtpo.tools.search.text import Passage, render
 
 MOST_CHARACTERS = 400
@@ -46,7 +46,7 @@ class WebBackend:
 
     async def answer(self, query: str) -> str:
         params = {"q": query, "count": str(self._results), "text_decorations": "false", "result_filter": "web"}
-        passages = await self._client.ask("GET", _read, params=params, stream=query)
+        passages = await self._client.ask("GET", _read, params=params)
         return render(passages[: self._results], self._characters)
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import random
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,11 +15,8 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from rtpo.core.seeds import generator
 from rtpo.errors import ConfigError, InfrastructureError
 
-MOST_BYTES = 16 << 20
-"""of a reply"""
 _PASSING = (408, 425, 429)
 """client errors that may be gone at the next try"""
 
@@ -36,7 +34,7 @@ class RequestSettings:
     before the second try; each further wait is twice as long, up to longest_wait_seconds, and all are drawn between
     half and the whole of that. A server's Retry-After is waited for instead where it is longer; one above
     longest_wait_seconds ends the tries. per_second: the most requests begun in a second, of this process (null: no
-    limit). seed: of the waits.
+    limit).
     """
 
     timeout_seconds: float = 30.0
@@ -44,7 +42,6 @@ class RequestSettings:
     first_wait_seconds: float = 1.0
     longest_wait_seconds: float = 60.0
     per_second: float | None = None
-    seed: int = 0
 
     def problems(self, path: str) -> list[str]:
         problems = []
@@ -61,10 +58,9 @@ class RequestSettings:
             )
         return problems
 
-    def wait(self, stream: str, tries: int) -> float:
-        """Seconds after that many failed tries; `stream` names the random stream."""
-        whole = min(self.first_wait_seconds * 2.0 ** (tries - 1), self.longest_wait_seconds)
-        return whole * float(generator(self.seed, "request wait", stream, tries).uniform(0.5, 1))
+    def wait(self, tries: int) -> float:
+        """Seconds after that many failed tries."""
+        return random.uniform(0.5, 1) * min(self.first_wait_seconds * 2.0 ** (tries - 1), self.longest_wait_seconds)
 
 
 def url_problems(url: str | None, path: str) -> list[str]:
@@ -145,10 +141,8 @@ class Client:
         *,
         params: Mapping[str, str] | None = None,
         body: Any = None,
-        stream: str,
     ) -> T:
         """The reply to one request, as `read` takes it from its JSON; `read` raises ValueError for one that cannot be.
-        `stream` names the random stream of the waits.
 
         Raises InfrastructureError after the last try.
         """
@@ -164,7 +158,7 @@ class Client:
                 self._pace.hold(min(asked, settings.longest_wait_seconds))
             if not may_pass or number == settings.tries or asked > settings.longest_wait_seconds:
                 break
-            await asyncio.sleep(settings.wait(stream, number))
+            await asyncio.sleep(settings.wait(number))
         times = "once" if number == 1 else f"{number} times"
         raise InfrastructureError(f"the server {self._url} was asked {times} and failed; it last {said}")
 
@@ -174,22 +168,20 @@ class Client:
             async with (
                 asyncio.timeout(self._settings.timeout_seconds),
                 httpx.AsyncClient(timeout=None, headers=self._headers, verify=_tls()) as client,
-                # not redirected, which would take the key elsewhere
-                client.stream(method, self._url, params=params, json=body) as response,
             ):
-                status, asked = response.status_code, _retry_after(response.headers.get("Retry-After"))
-                content = await _content(response)
+                # not redirected, which would take the key elsewhere
+                response = await client.request(method, self._url, params=params, json=body)
         except TimeoutError:
             said = f"gave no reply within {self._settings.timeout_seconds:g} s"
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
             said = self._blank(f"could not be reached ({type(error).__name__}: {error})")
         if said:  # raised here, so that nothing of the request hangs on to it
             raise _Failed(said)
-        text = self._blank(content.decode("utf-8", "replace"))
+        status, text = response.status_code, self._blank(response.content.decode("utf-8", "replace"))
         if status != 200:
             raise _Failed(
                 f"answered status {status}: {text[:300]}",
-                retry_after=asked,
+                retry_after=_retry_after(response.headers.get("Retry-After", "")),
                 may_pass=status >= 500 or status in _PASSING,
             )
         try:
@@ -215,19 +207,8 @@ _tls = cache(httpx.create_ssl_context)
 """made once: it takes longer than a request"""
 
 
-async def _content(response: httpx.Response) -> bytes:
-    content = bytearray()
-    async for part in response.aiter_bytes():
-        content += part
-        if len(content) > MOST_BYTES:
-            raise _Failed(f"gave a reply of more than {MOST_BYTES} bytes")
-    return bytes(content)
-
-
-def _retry_after(value: str | None) -> float:
-    """Seconds, from seconds or a date; 0 for none and for what is neither."""
-    if value is None:
-        return 0.0
+def _retry_after(value: str) -> float:
+    """Seconds, from seconds or a date; 0 for what is neither."""
     if value.strip().isdecimal():
         return float(value)
     try:
