@@ -41,7 +41,7 @@ TITLES = {
     "tree_grpo_full": "Tree-GRPO, full history",
 }
 
-Line = Literal["-", "--", "-.", ":"] | tuple[float, tuple[float, ...]]
+Line = Literal["-", "--", "-.", ":", ""] | tuple[float, tuple[float, ...]]
 
 # Okabe and Ito's palette, without its yellow, which vanishes on paper
 BLUE, VERMILION, GREEN, PURPLE, SKY, ORANGE, BLACK = (

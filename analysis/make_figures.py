@@ -3,6 +3,7 @@
     python analysis/make_figures.py                          every figure of the paper that has complete runs
     python analysis/make_figures.py --figure consistency     one of them
     python analysis/make_figures.py --experiment quickstart  the training curves of one experiment
+    python analysis/make_figures.py --run FOLDER             one run on a sheet, finished or not
     python analysis/make_figures.py --page                   docs/results/figures.md; --check tells whether it is stale
 
 What was not run is printed with the command that would.
@@ -13,9 +14,9 @@ from pathlib import Path
 
 from rtpo.run.command import Parser, command, folder
 
-from analysis.experiment import draw_training
 from analysis.figures import page as figure_page
 from analysis.figures.paper_figures import FIGURES
+from analysis.figures.runs import draw_run, draw_training
 from analysis.pages.markdown import told_stale
 from rtpo.run.config import PROJECT
 
@@ -25,12 +26,13 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns its exit status."""
     parser = Parser(__doc__)
     parser.add_argument("--results", type=folder, default="results", help="folder of the run records")
-    parser.add_argument("--output", type=Path, help="folder of the figures (default: figures/ under --results)")
+    parser.add_argument("--output", type=Path, help="folder of the figures (default: figures/ beside the runs)")
     parser.add_argument(
         "--project", type=folder, default=str(PROJECT), help="folder of docs/ and results/ for the next two"
     )
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--experiment", help="the training curves of this folder under --results instead")
+    what.add_argument("--run", type=Path, help="the sheet of the run in this folder instead")
     what.add_argument("--figure", choices=FIGURES, help="one figure of the paper; fails where nothing of it was run")
     what.add_argument("--page", action="store_true", help="write docs/results/figures.md and its pictures")
     what.add_argument("--check", action="store_true", help="write nothing; fail when one of these is stale")
@@ -41,6 +43,8 @@ def main(arguments: list[str] | None = None) -> int:
     missing: list[str] = []
     if given.page:
         files = figure_page.save_page(given.project)
+    elif given.run:
+        files = draw_run(given.run, given.output or given.run.absolute().parents[1] / "figures")
     elif given.experiment:
         files = draw_training(given.results, given.experiment, output)
     else:

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from statistics import median
 from typing import Any
 
@@ -16,6 +17,8 @@ from rtpo.errors import DataError
 
 RECORDED = "algorithm/"
 """before the name of a number that an algorithm recorded (`harness.log`), as in tracking"""
+SECONDS = "seconds/"
+"""before the name of a phase"""
 NO_ANSWERS = pd.DataFrame({"samples": [], "graded": [], "success": []})
 
 
@@ -126,14 +129,17 @@ def median_ratio(first: RunGroup, second: RunGroup, value: Callable[[Run], float
     return median(ratios) if ratios else float("nan")
 
 
+@lru_cache(maxsize=512)
 def training_curve(run: Run) -> pd.DataFrame:
-    """One row a step: rollouts, success, kl_k1, ratio_gm, context_kl_k1, zero_advantage, residual, and what the
-    algorithm recorded by its names after RECORDED; NaN where a step has no value.
+    """One row a step: rollouts, success, mean_reward, kl_k1, ratio_gm, context_kl_k1, entropy, zero_advantage,
+    residual, rollout_tokens, turn_tokens, seconds of its phases by their names after SECONDS, and what the algorithm
+    recorded by its names after RECORDED; NaN where a step has no value.
 
     `rollouts` are those charged before the step, with which its first weights were trained: 0 for the first step.
-    A step with several updates weighs their KL by trained tokens and their zero-advantage rates by rows. The ratio is
-    exp(-kl_k1), the geometric mean over the same tokens. `context_kl_k1` is the part of the KL that the training
-    context makes. `residual` is the mean over the updates that took an optimizer step.
+    A step with several updates weighs their KL and entropy by trained tokens and their zero-advantage rates by rows.
+    The ratio is exp(-kl_k1), the geometric mean over the same tokens. `context_kl_k1` is the part of the KL that the
+    training context makes. `residual` is the mean over the updates that took an optimizer step. Tokens are those
+    sampled for a path and for a turn. It is computed once a run, and not to be changed.
     """
     updates = [_trained(step) for step in run.steps]
     kl = [_weighted((u["mismatch/kl_k1"], u["trained_tokens"]) for u in step) for step in updates]
@@ -141,13 +147,19 @@ def training_curve(run: Run) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "rollouts": [0.0, *(float(step["rollouts"]) for step in run.steps)][: len(run.steps)],
-            "success": [float("nan") if step["success"] is None else float(step["success"]) for step in run.steps],
+            "success": [_number(step["success"]) for step in run.steps],
+            # one number in lines of an earlier version
+            "mean_reward": [_number(step.get("mean_reward", step["success"])) for step in run.steps],
             "kl_k1": kl,
             "ratio_gm": np.exp(-np.array(kl)),
             "context_kl_k1": context,
+            "entropy": [_weighted((_number(u.get("entropy")), u["trained_tokens"]) for u in step) for step in updates],
             "zero_advantage": [_weighted((u["zero_advantage"]["all"], u["rows"]) for u in step) for step in updates],
             "residual": [_mean(u["residual"] for u in step if u.get("residual") is not None) for step in updates],
+            "rollout_tokens": [_tokens_each(step, "rollouts") for step in run.steps],
+            "turn_tokens": [_tokens_each(step, "turns") for step in run.steps],
         }
+        | _seconds(run)
         | {key: [_recorded(step).get(key, float("nan")) for step in run.steps] for key in recorded([run])}
     )
 
@@ -157,16 +169,33 @@ def recorded(runs: Iterable[Run]) -> list[str]:
     return sorted({key for run in runs for step in run.steps for key in _recorded(step)})
 
 
+def _tokens_each(step: Mapping[str, Any], what: str) -> float:
+    calls = step.get("rollout_calls", ())
+    count = sum(call[what] for call in calls)
+    return sum(call["generated_tokens"] for call in calls) / count if count else float("nan")
+
+
+def _seconds(run: Run) -> dict[str, npt.NDArray[np.float64]]:
+    """Of each step, by phase."""
+    totals = pd.DataFrame([step["seconds"] for step in run.steps]).fillna(0.0)
+    return {f"{SECONDS}{phase}": np.diff(totals[phase], prepend=0.0) for phase in totals}
+
+
 def _recorded(step: Mapping[str, Any]) -> dict[str, float]:
     return {RECORDED + name: float(value) for name, value in step.get("algorithm", {}).items()}
 
 
 def _column(run: Run, key: str) -> pd.DataFrame:
-    """`rollouts` and another column of `training_curve` where it has values. A run may have recorded none."""
-    curve = training_curve(run)
-    if key.startswith(RECORDED) and key not in curve:
-        curve[key] = float("nan")
-    return curve[["rollouts", key]].dropna()
+    """`rollouts` and another column of `training_curve`. A run may have recorded none."""
+    curve, columns = training_curve(run), ["rollouts", key]
+    return curve.reindex(columns=columns) if key.startswith(RECORDED) else curve[columns]
+
+
+def whole_steps(run: Run) -> list[bool]:
+    """Which steps had as many tasks as the run's fullest. The last has fewer where the budget was nearly used up: a
+    mean over a few tasks, which curves over training leave out."""
+    tasks = [int(step.get("tasks", 0)) for step in run.steps]
+    return [count == max(tasks) for count in tasks]
 
 
 def mean_over_runs(group: RunGroup, value: Callable[[Run], float]) -> float:
@@ -175,7 +204,7 @@ def mean_over_runs(group: RunGroup, value: Callable[[Run], float]) -> float:
 
 
 def mean_over_steps(run: Run, key: str) -> float:
-    """The mean of a column of `training_curve`."""
+    """The mean of a column of `training_curve`, over all steps."""
     return _mean(_column(run, key)[key])
 
 
@@ -185,23 +214,23 @@ def training_seconds(run: Run) -> float:
 
 
 def curve_over_runs(group: RunGroup, key: str) -> pd.DataFrame:
-    """A column of `training_curve` against rollouts: mean, low and high over the runs.
+    """A column of `training_curve` against rollouts, over whole steps: x, mean, low and high over the runs.
 
     One run keeps its own points. Several are interpolated to common points, where all of them have values.
     """
-    curves = [_column(run, key) for run in group.runs]
+    curves = [_column(run, key)[whole_steps(run)].dropna() for run in group.runs]
     curves = [curve for curve in curves if len(curve)]
     if not curves:
-        return pd.DataFrame({"rollouts": [], "mean": [], "low": [], "high": []})
+        return pd.DataFrame({"x": [], "mean": [], "low": [], "high": []})
     points = _common_points([curve["rollouts"].to_numpy() for curve in curves])
     values = np.stack([np.interp(points, curve["rollouts"], curve[key]) for curve in curves])
     return pd.DataFrame(
-        {"rollouts": points, "mean": values.mean(axis=0), "low": values.min(axis=0), "high": values.max(axis=0)}
+        {"x": points, "mean": values.mean(axis=0), "low": values.min(axis=0), "high": values.max(axis=0)}
     )
 
 
 def by_turn(group: RunGroup, value: Callable[[Mapping[str, Any], int], float | None]) -> pd.DataFrame:
-    """What `value` gives for an update and turn k, by k: mean, low and high over the runs.
+    """What `value` gives for an update and turn k: x, which is k; mean, low and high over the runs.
 
     A run's value is the mean over its steps, and a step's over its updates that train turn k.
     """
@@ -210,7 +239,7 @@ def by_turn(group: RunGroup, value: Callable[[Mapping[str, Any], int], float | N
     values = [[means[k] for means in of_runs if k in means] for k in turns]
     return pd.DataFrame(
         {
-            "turn": turns,
+            "x": turns,
             "mean": [float(np.mean(part)) for part in values],
             "low": [min(part) for part in values],
             "high": [max(part) for part in values],
@@ -221,12 +250,6 @@ def by_turn(group: RunGroup, value: Callable[[Mapping[str, Any], int], float | N
 def turn_kl(update: Mapping[str, Any], k: int) -> float | None:
     """K1 over the tokens of turn k, nats a token; None without any."""
     value: float | None = update.get(f"mismatch/turn_{k}/kl_k1")
-    return value
-
-
-def turn_zero_advantage(update: Mapping[str, Any], k: int) -> float | None:
-    """Share of the groups training turn k whose advantages are all 0; None without any."""
-    value: float | None = update["zero_advantage"].get(f"turn_{k}")
     return value
 
 
@@ -244,12 +267,12 @@ def held_out_curve(group: RunGroup) -> pd.DataFrame:
 
     Each run's success on each question, and what it had used, are interpolated between its evaluations to common
     rollouts: as many points as the run with the fewest evaluations has, from 0 to where the first run ends. Tokens and
-    seconds are means over runs. No rows where a run has less than two evaluations. Raises DataError unless all
+    seconds are means over runs. No rows where a run has no evaluation. Raises DataError unless all
     evaluations have the same questions.
     """
     columns = [*PROGRESS, "mean", "low", "high"]
     curves = [_evaluations(run) for run in group.runs]
-    if not curves or min(len(used) for used, _ in curves) < 2:
+    if not curves or not min(len(used) for used, _ in curves):
         return pd.DataFrame({column: [] for column in columns})
     if any(not success.columns.equals(curves[0][1].columns) for _, success in curves):
         raise DataError(
@@ -324,6 +347,10 @@ def _warm_starts(places: Iterable[tuple[str, int]]) -> list[str]:
 def _weighted(pairs: Iterable[tuple[float, float]]) -> float:
     table = np.array(list(pairs))
     return float(np.average(table[:, 0], weights=table[:, 1])) if table.size else float("nan")
+
+
+def _number(value: float | None) -> float:
+    return float("nan") if value is None else float(value)
 
 
 def _mean(values: Iterable[float]) -> float:

@@ -1,15 +1,21 @@
-"""What all figures share: the style, how a configuration is drawn, legends, and files that name their records."""
+"""What all figures share: panels of lines with bands or bars and marks, in one style; files that name their records."""
 
 import hashlib
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import matplotlib.style
 import pandas as pd
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator
 from PIL import Image
 
 from analysis.looks import WIDTH, Style
@@ -27,11 +33,93 @@ LETTERS_AN_INCH = 20
 """of the lines under a figure"""
 MARK_SIZES = {"*": 7.0, "P": 5.2, "X": 5.2}
 MARK_SIZE = 4.2
+MARKS = 4
+"""about so many on a curve"""
 SIDE_STEP = 0.05
 """between the marks of one place, as a share of the distance between places"""
-Entry = TypeVar("Entry")
+Entry = tuple[Artist, str]
+"""of a legend"""
 Files = Mapping[Path, Mapping[str, str | None]]
 """each with its metadata"""
+Framed = Callable[[Axes], object]
+"""what is done to a panel once its lines are drawn"""
+
+
+@dataclass(frozen=True, eq=False)
+class Line:
+    """`mean` against `x`, with a band from `low` to `high`, or with bars; bars along x too where there are `left` and
+    `right`. marks: at which points; all unless said. label: in the panel's own legend."""
+
+    values: pd.DataFrame
+    look: Style
+    width: float = WIDTH
+    bars: bool = False
+    marks: Sequence[int] | None = None
+    label: str = ""
+
+    def draw(self, axes: Axes) -> None:
+        x, mean, low, high = (self.values[name] for name in ("x", "mean", "low", "high"))
+        if self.bars:
+            axes.vlines(x, low, high, color=self.look.colour, linewidth=1.0, zorder=2)
+            if "left" in self.values:
+                ends = self.values["left"], self.values["right"]
+                axes.hlines(mean, *ends, color=self.look.colour, linewidth=1.0, zorder=2)
+        elif (low < high).any():
+            axes.fill_between(x, low, high, color=self.look.colour, alpha=BAND_ALPHA, linewidth=0, zorder=2)
+        drawn = mark(self.look, self.width) | ({} if self.marks is None else {"markevery": list(self.marks)})
+        if self.marks is not None and not len(self.marks):
+            drawn["marker"] = "None"
+        axes.plot(x, mean, **drawn, label=self.label or None, zorder=3)
+
+
+@dataclass(frozen=True, eq=False)
+class Panel:
+    """x, y: what stands along the axes. framed: limits, and what else is drawn, in this order. What has a label is
+    named in a legend of its own."""
+
+    title: str
+    lines: Sequence[Line]
+    x: str = ""
+    y: str = ""
+    framed: Sequence[Framed] = ()
+
+    def draw(self, axes: Axes) -> None:
+        axes.set_xlabel(self.x)
+        axes.set_ylabel(self.y)
+        for line in self.lines:
+            line.draw(axes)
+        for frame in self.framed:
+            frame(axes)
+        if axes.get_legend_handles_labels()[1]:
+            axes.legend(handlelength=1.8)
+
+
+def sheet(
+    rows: Sequence[Sequence[Panel]],
+    height: float,
+    note: str,
+    entries: Sequence[Entry] = (),
+    *,
+    columns: int = 3,
+    width: float = TWO_COLUMNS,
+) -> Figure:
+    """A figure of lettered panels, above them one legend of `entries` in so many columns, read row by row, under them
+    what the runs are. `height` of a row and `width` of all are in inches."""
+    figure = Figure(figsize=(width, height * len(rows) + 0.7))
+    all_axes = figure.subplots(len(rows), len(rows[0]), squeeze=False)
+    panels = [panel for row in rows for panel in row]
+    for place, (axes, panel) in enumerate(zip(all_axes.flat, panels, strict=True)):
+        axes.xaxis.set_major_locator(MaxNLocator(5 if len(rows[0]) < 4 else 3, integer=True, min_n_ticks=3))
+        panel.draw(axes)
+        axes.set_title(f"({chr(97 + place)}) {panel.title}")
+    if entries:
+        # matplotlib fills columns
+        handles, titles = zip(*(one for column in range(columns) for one in entries[column::columns]), strict=True)
+        figure.legend(handles, titles, loc="outside upper center", ncols=columns)
+    letters = int(LETTERS_AN_INCH * width)
+    lines = [textwrap.fill(line, letters, break_on_hyphens=False) for line in note.splitlines()]
+    figure.supxlabel("\n".join(lines), fontsize=6.5, color="0.35")
+    return figure
 
 
 def save(drawn: Callable[[], Figure], files: Files) -> None:
@@ -67,17 +155,6 @@ def drawn_from(figure: Path) -> str | None:
         return image.info.get(RECORDS)
 
 
-def panels(rows: int, columns: int, height: float, width: float = TWO_COLUMNS) -> tuple[Figure, list[list[Axes]]]:
-    """A figure with room above for a legend; `height` of a row and `width` of all are in inches."""
-    figure = Figure(figsize=(width, height * rows + 0.7))
-    return figure, figure.subplots(rows, columns, squeeze=False).tolist()
-
-
-def letter(place: int) -> str:
-    """(a) for 0."""
-    return f"({chr(97 + place)})"
-
-
 def mark(look: Style, width: float = WIDTH) -> dict[str, Any]:
     """How matplotlib draws a configuration's line and marks."""
     return {
@@ -91,47 +168,53 @@ def mark(look: Style, width: float = WIDTH) -> dict[str, Any]:
     }
 
 
-def draw_curve(
-    axes: Axes, x: pd.Series, curve: pd.DataFrame, look: Style, marks: Iterable[int], width: float = WIDTH
-) -> None:
-    """`mean` of a curve with marks at these points, and a band from `low` to `high`."""
-    axes.fill_between(x, curve["low"], curve["high"], color=look.colour, alpha=BAND_ALPHA, linewidth=0, zorder=2)
-    axes.plot(x, curve["mean"], **mark(look, width), markevery=list(marks), zorder=3)
+def handle(look: Style, width: float = WIDTH, title: str = "") -> Entry:
+    """A legend's entry of a configuration."""
+    return Line2D([], [], **mark(look, width)), title or look.title
 
 
-def draw_places(axes: Axes, x: pd.Series, values: pd.DataFrame, look: Style, width: float = WIDTH) -> None:
-    """`mean` at each place, and a bar from `low` to `high`."""
-    axes.vlines(x, values["low"], values["high"], color=look.colour, linewidth=1.0, zorder=2)
-    axes.plot(x, values["mean"], **mark(look, width), zorder=3)
+def band(title: str) -> Entry:
+    """A legend's entry of bands."""
+    return Patch(color="0.4", alpha=2 * BAND_ALPHA, linewidth=0), title
 
 
-def beside(place: int, of: int) -> float:
-    """How far to move the marks of one of several configurations, so that they stand side by side."""
-    return SIDE_STEP * (place - (of - 1) / 2)
+def points(x: Iterable[float], mean: Iterable[float], low: Any = None, high: Any = None) -> pd.DataFrame:
+    """For a `Line`; without `low` and `high` the means alone."""
+    table = pd.DataFrame({"x": list(x), "mean": list(mean)}, dtype=float)
+    return table.assign(low=table["mean"] if low is None else low, high=table["mean"] if high is None else high)
 
 
-def spread_marks(points: int, place: int, of: int, marks: int = 4) -> range:
-    """About so many of a curve's points, other ones for each of several curves."""
-    every = max(1, points // marks)
-    return range(min(place * every // of, max(points - 1, 0)), points, every)
+def scaled(values: pd.DataFrame, by: float) -> pd.DataFrame:
+    """The same with mean, low and high in another unit."""
+    return values.assign(**{name: by * values[name] for name in ("mean", "low", "high")})
 
 
-def make_room(axes: Axes, matched: float, least: float) -> None:
-    """Mark the value without mismatch, keep it off the frame, and span at least `least`."""
+def beside(values: pd.DataFrame, place: int, of: int) -> pd.DataFrame:
+    """The same, moved along x so that the marks of several configurations stand side by side."""
+    return values.assign(x=values["x"] + SIDE_STEP * (place - (of - 1) / 2))
+
+
+def spread_marks(count: int, place: int, of: int) -> range:
+    """About MARKS of a curve's points, other ones for each of several curves."""
+    every = max(1, count // MARKS)
+    return range(min(place * every // of, max(count - 1, 0)), count, every)
+
+
+def around(matched: float, least: float, values: Sequence[pd.DataFrame] = ()) -> Framed:
+    """Mark the value without mismatch, keep it off the frame, and span at least `least`, and all of `values`."""
+    ends = [float(end) for table in values for end in (table["low"].min(), table["high"].max())]
+    return partial(_make_room, matched=matched, least=least, ends=ends)
+
+
+def _make_room(axes: Axes, matched: float, least: float, ends: Sequence[float]) -> None:
     axes.axhline(matched, color="0.6", linewidth=0.6, zorder=1)
-    low, high = min(axes.dataLim.y0, matched), max(axes.dataLim.y1, matched)
+    low, high = min(axes.dataLim.y0, matched, *ends), max(axes.dataLim.y1, matched, *ends)
     missing = max(0.0, least - (high - low)) / 2
     margin = 0.08 * max(least, high - low)
     axes.set_ylim(low - missing - margin, high + missing + margin)
 
 
-def by_row(entries: Sequence[Entry], columns: int) -> list[Entry]:
-    """Entries of a legend in the order in which matplotlib, which fills columns, shows them row by row."""
-    return [entry for column in range(columns) for entry in entries[column::columns]]
-
-
-def footnote(figure: Figure, text: str) -> None:
-    """What the runs are, under the panels, in lines that the figure has room for."""
-    letters = int(LETTERS_AN_INCH * figure.get_figwidth())
-    lines = [textwrap.fill(line, letters, break_on_hyphens=False) for line in text.splitlines()]
-    figure.supxlabel("\n".join(lines), fontsize=6.5, color="0.35")
+def from_zero(axes: Axes) -> None:
+    """Values along y from 0, with room for marks at both ends."""
+    top = axes.dataLim.y1
+    axes.set_ylim(-0.05 * top, 1.07 * top)

@@ -54,6 +54,8 @@ WARM_START = (
     "verl.actor_rollout_ref.model.path",
 )
 """those that say where a run started from"""
+Check = Callable[[str, Mapping[str, Any]], None]
+"""raises DataError for a line, given its place"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -230,19 +232,48 @@ def load_run(folder: Path) -> Run:
     return Run(folder, manifest, config, steps, pd.DataFrame(evaluations, columns=pd.Index(EVALUATION_KEYS)))
 
 
+def is_finished(folder: Path) -> bool:
+    """Whether a run has its manifest."""
+    return archives.exists(folder / "manifest.json")
+
+
+def load_begun(folder: Path) -> Run:
+    """A run, finished or not: one that is not with the whole lines that it has written, and of its manifest what its
+    configuration says. Raises DataError for a folder that is no run's, and for damaged lines."""
+    folder = folder.absolute()
+    if is_finished(folder):
+        return load_run(folder)
+    file = folder / "config.yaml"
+    if not archives.exists(file):
+        raise DataError(f"{folder} is no run's folder: it has no config.yaml. Give results/<experiment>/<run>.")
+    config = read_config(file, file.read_bytes())
+    require(config, ("algorithm", "seed", "budget"), f"{file}, which is no run's,")
+
+    def lines(name: str, keys: Collection[str], check: Check) -> list[Mapping[str, Any]]:
+        path = folder / name
+        written = path.read_bytes() if path.exists() else b""
+        return _lines(path, written[: written.rfind(b"\n") + 1], keys, check)
+
+    steps = lines("steps.jsonl", STEP_KEYS, _check_step)
+    evaluations = lines("evaluations.jsonl", EVALUATION_KEYS, _check_evaluation)
+    manifest = {"experiment": folder.parent.name, "label": config["algorithm"]["label"], "seed": config["seed"]}
+    return Run(folder, manifest, config, steps, pd.DataFrame(evaluations, columns=pd.Index(EVALUATION_KEYS)))
+
+
 def read_lines(
-    path: Path,
-    checksums: Mapping[str, str],
-    keys: Collection[str],
-    check: Callable[[str, Mapping[str, Any]], None] = lambda place, line: None,
+    path: Path, checksums: Mapping[str, str], keys: Collection[str], check: Check = lambda place, line: None
 ) -> list[Mapping[str, Any]]:
     """The lines of a file that is as its manifest's checksum says, each with `keys` and passing `check`.
 
     Raises DataError for another file, and for damaged lines: the first is named, all are counted.
     """
+    return _lines(path, unchanged(path, checksums), keys, check)
+
+
+def _lines(path: Path, data: bytes, keys: Collection[str], check: Check) -> list[Mapping[str, Any]]:
     lines: list[Mapping[str, Any]] = []
     damaged: list[str] = []
-    text = unchanged(path, checksums).splitlines()
+    text = data.splitlines()
     for number, given in enumerate(text, start=1):
         place = f"{path} line {number}"
         try:

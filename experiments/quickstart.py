@@ -10,7 +10,8 @@ from pathlib import Path
 
 from rtpo.run.command import Parser, command
 
-from analysis.experiment import draw_training, run_table
+from analysis.experiment import run_table
+from analysis.figures.runs import draw_training
 from analysis.tables import write_tables
 from experiments.training import train
 from rtpo.errors import ConfigError, Stopped

@@ -105,7 +105,13 @@ ROWS: dict[str, tuple[str, ...]] = {
         *("tools FOLDER --first WHOLE", f"trunks {RUN} --points WHOLE"),
     ),
     "analysis.make_figures": (
-        *("--results {}/missing", "--results {}/file", "--figure NAME", "--experiment NAME"),
+        *(
+            "--results {}/missing",
+            "--results {}/file",
+            "--figure NAME",
+            "--experiment NAME",
+            "--results {} --run FOLDER",
+        ),
         *("--check --project FOLDER", "--page --project FOLDER"),
     ),
     "analysis.make_tables": (

@@ -1,4 +1,4 @@
-"""Figures: what is drawn, and that it is drawn twice alike."""
+"""Curves of runs: what is drawn of an experiment and of one run, and that it is drawn twice alike."""
 
 from pathlib import Path
 
@@ -9,11 +9,11 @@ from matplotlib.figure import Figure
 from synthetic_runs import answers, empty_update, step, update, write_realistic_run, write_run
 
 from analysis import measures
-from analysis.experiment import training_figure
+from analysis.figures.runs import run_figure, training_figure
 from analysis.looks import styles
 from analysis.make_figures import main
 from analysis.plots import STYLE
-from analysis.records import complete_groups
+from analysis.records import complete_groups, load_begun
 
 
 def draw(results: Path) -> Figure:
@@ -55,26 +55,14 @@ def test_equal_curves_stay_inside_the_panel_and_apart(tmp_path: Path) -> None:
         assert rtpo.get_linestyle() != exact.get_linestyle()
         assert rtpo.get_linewidth() > exact.get_linewidth()
         assert rtpo.get_markevery() != exact.get_markevery()
-
-
-def test_the_success_panel_holds_all_intervals(tmp_path: Path) -> None:
-    for label in ("rtpo", "grpo", "grpo_exact"):
-        write_realistic_run(tmp_path, label, 0, questions=40)
-    success = draw(tmp_path).axes[0]
-    bottom, top = success.get_ylim()
-    assert bottom == 0
-    assert top >= success.dataLim.y1
-
-
-def test_held_out_marks_stay_close_to_their_place(tmp_path: Path) -> None:
-    for label in ("rtpo", "grpo", "grpo_exact"):
-        write_realistic_run(tmp_path, label, 0, questions=40)
-    success = draw(tmp_path).axes[0]
-    end = max(run.ledger["rollouts"] for group in complete_groups(tmp_path, "quickstart") for run in group.runs)
-    points = [line.get_xydata()[0] for line in success.lines if line.get_marker() in {"o", "s", "^"}]
-    marks = [x for x, y in points if np.isfinite(y)]
-    assert len(set(marks)) == len(marks) == 6
-    assert all(min(abs(x), abs(x - end)) < 0.02 * end for x in marks)
+    success = figure.axes[0]
+    assert success.get_ylim()[0] < 0 <= success.dataLim.y1 < success.get_ylim()[1]
+    held_out = [line for line in success.lines if line.get_linestyle() == "None"]
+    places = [np.asarray(line.get_xdata()) for line in held_out]
+    assert not set(places[0]) & set(places[1])
+    for group, x in zip(complete_groups(tmp_path, "quickstart"), places, strict=True):
+        end = group.first.steps[-1]["rollouts"]
+        assert max(abs(x[0]), abs(x[-1] - end)) < 0.02 * end
 
 
 def test_bands_and_legend_say_how_many_seeds(tmp_path: Path) -> None:
@@ -87,16 +75,15 @@ def test_bands_and_legend_say_how_many_seeds(tmp_path: Path) -> None:
     three = draw(tmp_path)
     assert "range over seeds" in legend(three)
     assert [len(axes.collections) for axes in three.axes[1:]] == [1, 1]
-    assert three.get_supxlabel().splitlines() == [
-        "quickstart; profile toy; seeds: 3. Toy-scale runs, not the paper's results. Held-out: marks set side by side.",
-        "A step's training success, ratio and KL stand at the rollouts that trained the weights it began with.",
-    ]
+    under = three.get_supxlabel().replace("\n", " ")
+    assert under.startswith("quickstart; profile toy; seeds: 3. Toy-scale runs, not the paper's results. Sampled at ")
+    assert "temperature unknown in training and 1 on held-out questions" in under
 
 
 def test_what_stands_under_the_panels_stays_inside_the_figure(tmp_path: Path) -> None:
     write_realistic_run(tmp_path, "rtpo", 0, questions=40)
     figure = draw(tmp_path)
-    assert "With 1 seed" in figure.get_supxlabel()
+    assert "other seeds unknown" in figure.get_supxlabel()
     figure.draw_without_rendering()
     (under,) = (text for text in figure.texts if text.get_text() == figure.get_supxlabel())
     place = under.get_window_extent()
@@ -125,7 +112,7 @@ def test_a_step_is_the_token_mean_of_its_updates(tmp_path: Path) -> None:
     assert curve["ratio_gm"].tolist() == pytest.approx([np.exp(-0.2), float("nan"), 1.0], nan_ok=True)
     assert curve["zero_advantage"].tolist() == pytest.approx([0.75, float("nan"), 0.0], nan_ok=True)
     assert curve["rollouts"].tolist() == [0, 28, 56]
-    assert measures.curve_over_runs(group, "kl_k1")["rollouts"].tolist() == [0, 56]
+    assert measures.curve_over_runs(group, "kl_k1")["x"].tolist() == [0, 56]
 
 
 def test_seeds_meet_at_common_rollouts(tmp_path: Path) -> None:
@@ -136,12 +123,94 @@ def test_seeds_meet_at_common_rollouts(tmp_path: Path) -> None:
         write_run(tmp_path, "rtpo", seed, steps, answers("after", "sampled", {"a": [1.0]}))
     (group,) = complete_groups(tmp_path, "quickstart")
     curve = measures.curve_over_runs(group, "success")
-    assert curve["rollouts"].tolist() == [40, 70, 100]
+    assert curve["x"].tolist() == [40, 70, 100]
     assert curve["mean"].tolist() == pytest.approx([0.4, 0.7, 1.0])
 
 
+def test_a_last_step_of_fewer_tasks_is_in_no_curve(tmp_path: Path) -> None:
+    steps = [
+        step(i, 10 * i, 0.5, [update(1, kl, 0.0)]) | {"tasks": tasks}
+        for i, kl, tasks in ((1, 0.1, 4), (2, 0.3, 4), (3, 9.0, 1))
+    ]
+    write_run(tmp_path, "rtpo", 0, steps, answers("after", "sampled", {"a": [1.0]}, 3))
+    (group,) = complete_groups(tmp_path, "quickstart")
+    assert measures.curve_over_runs(group, "kl_k1")["mean"].tolist() == pytest.approx([0.1, 0.3])
+    assert measures.mean_over_steps(group.first, "kl_k1") == pytest.approx(9.4 / 3)
+
+
+PHASES = {"evaluate": 1.0, "generate": 2.0, "save": 0.0}
+
+
+def begun(results: Path) -> Path:
+    """A run that goes on: of its third step half a line is written."""
+    calls = [
+        {"rollouts": 10, "turns": 20, "generated_tokens": 400},
+        {"rollouts": 10, "turns": 10, "generated_tokens": 200},
+    ]
+    steps = [
+        step(i, 10 * i, 0.5, [update(10, 0.1, 0.5) | {"entropy": 0.5 / i}])
+        | {
+            "mean_reward": 0.25 * i,
+            "rollout_calls": calls,
+            "seconds": {phase: i * time for phase, time in PHASES.items()},
+        }
+        for i in (1, 2)
+    ]
+    lines = answers("before", "sampled", {"a": [1.0], "b": [0.0]})
+    folder = write_run(results, "rtpo", 0, steps, lines, complete=False, config={"sampling": {"temperature": 0.9}})
+    with (folder / "steps.jsonl").open("a") as file:
+        file.write('{"step": 3, "rollo')
+    return folder
+
+
+def test_a_run_is_on_one_sheet_while_it_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = begun(tmp_path)
+    with matplotlib.style.context(STYLE):
+        figure = run_figure(load_begun(folder))
+    drawn = {
+        axes.get_title(loc="left")[4:]: [
+            line.get_ydata().tolist()
+            for line in axes.lines
+            if len(line.get_xdata()) < 3 and line.get_marker() != "None"
+        ]
+        for axes in figure.axes
+    }
+    assert drawn["Mean reward"] == [[0.25, 0.5]]
+    assert drawn["KL (k1), nats"][:2] == [pytest.approx([0.1, 0.1])] * 2
+    assert drawn["Entropy, nats"] == [[0.5, 0.25]]
+    assert drawn["Tokens sampled"] == [[30.0, 30.0], [20.0, 20.0]]
+    assert drawn["Zero advantages, %"] == [[50.0, 50.0]]
+    assert drawn["Seconds a step"] == [[2.0, 2.0], [1.0, 1.0]]
+    assert drawn["Success, %"] == [[50.0]]
+    assert len(drawn["Ratio, train / rollout"]) == 1
+    under = figure.get_supxlabel().replace("\n", " ")
+    assert under.startswith("quickstart/rtpo-seed0; RTPO; not finished: 2 steps, 20 of 1,024 rollouts. Sampled at ")
+    assert "temperature 0.9 in training and 1 on held-out questions" in under
+    given = ["--results", str(tmp_path), "--run", str(folder)]
+    assert main(given) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        f"{tmp_path}/figures/quickstart_rtpo-seed0.{kind}" for kind in ("pdf", "png")
+    ]
+
+
+def test_an_old_finished_run_is_drawn_as_far_as_it_is_known(tmp_path: Path) -> None:
+    figure = run_figure(load_begun(write_realistic_run(tmp_path, "rtpo", 0, questions=10)))
+    assert [[text.get_text() for text in axes.texts] for axes in figure.axes if axes.texts] == [["not recorded"]] * 2
+    assert "; finished: 14 steps" in figure.get_supxlabel()
+
+
 def test_nothing_to_draw_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    given = ["--results", str(tmp_path), "--experiment", "quickstart", "--output", str(tmp_path / "figures")]
-    assert main(given) == 1
-    assert "holds no complete run" in capsys.readouterr().err
+    given = ["--results", str(tmp_path), "--output", str(tmp_path / "figures")]
+    started = write_run(tmp_path, "rtpo", 0, [], [], complete=False, experiment="started")
+    evaluated = tmp_path / "evaluated"
+    evaluated.mkdir()
+    (evaluated / "config.yaml").write_text("{}")
+    for row, said in (
+        (["--experiment", "quickstart"], "holds no complete run"),
+        (["--run", str(tmp_path)], "is no run's folder: it has no config.yaml"),
+        (["--run", str(evaluated)], "which is no run's"),
+        (["--run", str(started)], "has no finished step yet"),
+    ):
+        assert main([*given, *row]) == 1
+        assert said in capsys.readouterr().err
     assert not (tmp_path / "figures").exists()

@@ -170,9 +170,9 @@ def test_the_mismatch_of_a_turn_is_the_sum_of_its_parts(tmp_path: Path) -> None:
 
 
 def test_a_greater_kl_is_a_smaller_ratio() -> None:
-    kl = pd.DataFrame({"turn": [0], "mean": [0.2], "low": [0.1], "high": [0.5]})
+    kl = pd.DataFrame({"x": [0], "mean": [0.2], "low": [0.1], "high": [0.5]})
     (ratio,) = curves.ratio_of(kl).to_dict("records")
-    assert ratio == pytest.approx({"turn": 0, "mean": np.exp(-0.2), "low": np.exp(-0.5), "high": np.exp(-0.1)})
+    assert ratio == pytest.approx({"x": 0, "mean": np.exp(-0.2), "low": np.exp(-0.5), "high": np.exp(-0.1)})
 
 
 def test_success_stands_at_what_it_cost(tmp_path: Path) -> None:
@@ -427,7 +427,7 @@ def test_folders_and_configurations_are_those_of_the_experiments(first: str) -> 
         for figure in FIGURES.values()
         for parts in figure.rows.values()
         for part in parts
-        if part.experiment == first
+        if part.experiment == first and part.needed
         for label in part.labels
     }
     assert shown <= swept

@@ -1,4 +1,4 @@
-"""The toy study's tables, verdicts and figures: pairs, what is missing, and the rule, on made-up runs."""
+"""The toy study's tables and verdicts: pairs, what is missing, and the rule, on made-up runs."""
 
 import json
 from pathlib import Path
@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from PIL import Image
 from synthetic_runs import answers, empty_update, step, update, write_realistic_run, write_run
 
 from analysis import measures
@@ -18,7 +17,6 @@ from analysis.pages import blocks as readme
 from analysis.records import RunGroup, load_runs, over_warm_starts
 from analysis.tables import NO_VALUE, NOT_RUN, Table
 from analysis.toy_study import __main__ as toy_study_command
-from analysis.toy_study import figures as toy_figures
 from analysis.toy_study import page as toy_study
 from analysis.toy_study.claims import (
     CLAIMS,
@@ -161,12 +159,12 @@ def test_what_is_missing_is_listed(file: Path, results: Path) -> None:
     assert table is not None
     assert [row[0] for row in table.rows] == ["RTPO"]
     assert table.notes[-1] == "Excluded, because incomplete: toy_math/grpo_exact-seed1."
-    assert "- core, toy_math: 3 of 4 runs, by seed: " in toy_study.page(records, {n: n for n in toy_figures.FIGURES})
+    assert "- core, toy_math: 3 of 4 runs, by seed: " in toy_study.page(records)
 
 
 def test_nothing_has_been_run(file: Path, results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     records = load_study(results, file)
-    assert toy_study.page(records, {}) == f"{NOT_RUN}\n"
+    assert toy_study.page(records) == f"{NOT_RUN}\n"
     assert toy_study.tables(records) == []
     made = ["--results", str(results), "--study", str(file), "--output", str(tmp_path / "made")]
     assert toy_study_command.main(made) == toy_study_command.main([*made, "--check"]) == 0
@@ -346,11 +344,10 @@ def test_a_turn_is_the_mean_over_steps_of_its_updates(tmp_path: Path) -> None:
         answers("after", "sampled", {"a": [1.0]}),
     )
     (group,) = over_warm_starts(load_runs(tmp_path))
-    kl, ties = (measures.by_turn(group, value) for value in (measures.turn_kl, measures.turn_zero_advantage))
-    assert kl["turn"].tolist() == [0, 1]
+    kl = measures.by_turn(group, measures.turn_kl)
+    assert kl["x"].tolist() == [0, 1]
     assert kl["mean"].tolist() == pytest.approx([(0.3 + 1.0) / 2, (0.2 + 0.6) / 2])
     assert kl[["low", "high"]].loc[0].tolist() == pytest.approx([0.3, 1.0])
-    assert ties["mean"].tolist() == pytest.approx([0.2, (0.3 + 1.0) / 2])
 
 
 def write_core(results: Path) -> None:
@@ -370,26 +367,12 @@ def test_files_are_made_and_made_alike(
         assert toy_study_command.main(command) == toy_study_command.main([*command, "--check"]) == 0
         made.append({path.relative_to(output): path.read_bytes() for path in sorted(output.rglob("*.*"))})
     assert made[0] == made[1]
-    names = {f"figures/toy_study_{name}.{suffix}" for name in toy_figures.FIGURES for suffix in ("png", "pdf")}
-    names |= {f"tables/toy_study_{name}.{suffix}" for name in ("claims", "toy_math") for suffix in ("md", "csv", "tex")}
+    names = {f"tables/toy_study_{name}.{suffix}" for name in ("claims", "toy_math") for suffix in ("md", "csv", "tex")}
     assert {path.as_posix() for path in made[0]} == names
     assert "toy-scale results, not the paper's" in capsys.readouterr().out
 
 
-def test_every_core_configuration_is_drawn_in_every_panel(file: Path, results: Path) -> None:
-    write_core(results)
-    records = load_study(results, file)
-    colours = {style.colour for style in styles(["rtpo", "grpo_exact"]).values()}
-    for figure in toy_figures.FIGURES.values():
-        drawn = figure.drawn(records)
-        for axes in drawn.axes:
-            assert {line.get_color() for line in axes.lines if line.get_marker() != "None"} == colours
-            assert axes.collections
-        assert [text.get_text() for text in drawn.legends[0].get_texts()] == [TITLES["rtpo"], TITLES["grpo_exact"]]
-        assert "not the paper's results" in drawn.get_supxlabel()
-
-
-def test_the_page_and_its_figures_are_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_page_is_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plan = tmp_path / readme.STUDY
     plan.parent.mkdir(parents=True)
     plan.write_text(yaml.safe_dump(PLAN))
@@ -405,14 +388,9 @@ def test_the_page_and_its_figures_are_checked(tmp_path: Path, capsys: pytest.Cap
     assert "| `budget.rollouts` | `4096` |" in page.read_text()
     write_core(tmp_path / readme.STUDY_RESULTS)
     assert pages.main(check) == 1
-    assert "docs/results/toy_study_success.png is not what the records give" in capsys.readouterr().err
+    assert "docs/results/toy_study.md is not what the records give" in capsys.readouterr().err
     assert pages.main(write) == pages.main(check) == 0
-    assert "](toy_study_success.png)" in page.read_text()
-    assert {path.name for path in page.parent.glob("*.png")} == {
-        f"toy_study_{name}.png" for name in toy_figures.FIGURES
-    }
-    with Image.open(page.with_name("toy_study_success.png")) as image:
-        assert image.width > 1000
+    assert "](figure_success_toy_study.png)" in page.read_text()
 
 
 def test_claims_and_titles_are_of_the_study() -> None:

@@ -14,17 +14,19 @@ from analysis.records import Run, RunGroup
 FIFTHS = 5
 """parts of the training that first paths are counted in"""
 COLUMNS = ("x", "mean", "low", "high")
+Range = tuple[float, float, float]
+"""mean, low and high"""
 
 
 def by_step(group: RunGroup, key: str) -> pd.DataFrame:
-    """A column of `measures.training_curve` by data step, from 1: x, mean, low and high over the runs, at the steps
-    where all runs have a value."""
+    """A column of `measures.training_curve` by data step, from 1: x, mean, low and high over the runs, at the whole
+    steps where all runs have a value."""
     return over_runs([_numbered(run)[key] for run in group.runs])
 
 
 def ties_over_training(group: RunGroup, k: int) -> pd.DataFrame:
-    """Share of the groups training turn k whose advantages are all 0, at the steps where all runs have one: x, the
-    rollouts charged before the step in the mean over the runs; mean, low and high.
+    """Share of the groups training turn k whose advantages are all 0, at the whole steps where all runs have one: x,
+    the rollouts charged before the step in the mean over the runs; mean, low and high.
 
     A step's value is over the rows of its updates that train turn k.
     """
@@ -71,7 +73,7 @@ def over_runs(curves: Iterable[pd.Series]) -> pd.DataFrame:
     return pd.DataFrame({name: np.asarray(part, float) for name, part in zip(COLUMNS, parts_of, strict=True)})
 
 
-def spread(group: RunGroup, value: Callable[[Run], float]) -> tuple[float, float, float]:
+def spread(group: RunGroup, value: Callable[[Run], float]) -> Range:
     """Mean, least and greatest over the runs of what `value` gives."""
     found = [value(run) for run in group.runs]
     return float(np.mean(found)), min(found), max(found)
@@ -82,7 +84,7 @@ def group_size(run: Run) -> int:
     return int(run.config["algorithm"]["group_size"])
 
 
-def zero_advantage(group: RunGroup) -> tuple[float, float, float]:
+def zero_advantage(group: RunGroup) -> Range:
     """Share of groups whose advantages are all 0, over all steps of all runs as in the tables, and the least and
     greatest of a run. NaN where nothing was trained."""
 
@@ -95,7 +97,9 @@ def zero_advantage(group: RunGroup) -> tuple[float, float, float]:
 
 
 def _numbered(run: Run) -> pd.DataFrame:
-    return measures.training_curve(run).set_axis([int(step["step"]) for step in run.steps])
+    """The whole steps by their numbers."""
+    numbers = [int(step["step"]) for step in run.steps]
+    return measures.training_curve(run).set_axis(numbers)[measures.whole_steps(run)]
 
 
 def _ties(run: Run, k: int) -> pd.Series:
@@ -105,4 +109,4 @@ def _ties(run: Run, k: int) -> pd.Series:
         rows = sum(update["rows"] for update in updates)
         tied = sum(update["rows"] * update["zero_advantage"][f"turn_{k}"] for update in updates)
         values[int(step["step"])] = tied / rows if rows else float("nan")
-    return pd.Series(values, dtype=float)
+    return pd.Series(values, dtype=float)[measures.whole_steps(run)]

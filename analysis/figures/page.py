@@ -131,7 +131,7 @@ def page(found: Sequence[Drawing]) -> str:
             f"`{COMMAND}` draws every figure that has complete runs, as PDF and PNG, to `results/figures/`, and says "
             f"what was not run and which command would. `--figure NAME` draws one, and fails where nothing of it was "
             f"run; `--check` fails where this page or its pictures are not what the kept records give; `--experiment "
-            f"NAME` draws the training curves of one experiment instead.\n",
+            f"NAME` draws the training curves of one experiment instead, and `--run FOLDER` those of one run.\n",
             "## Which runs feed a figure\n",
             _rule(found),
             "## What was drawn\n",
@@ -160,6 +160,8 @@ def _rule(found: Sequence[Drawing]) -> str:
         "ones. A configuration without any is left out and named on the figure, and so is a task with too few "
         f"configurations, and for fifths of the training a run with fewer than {FIFTHS} graded first paths. "
         "The profile stands on every figure. Bands and bars are the range over seeds unless a figure says otherwise. "
+        "A run's last step is left out of curves over training where it has fewer tasks than the others, since the "
+        "budget was nearly used up. "
         f"Readings of the paper's text are marked in figures of profile `{PAPER}` alone: beside toy "
         "tasks they would mislead.\n"
     )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from matplotlib.figure import Figure
 
-from analysis.figures.shared import CONTROLS, IN_PAPER, Rows
+from analysis.figures.shared import CONTROLS, IN_PAPER, OTHERS, Rows
 from analysis.figures.sources import Part, Source
 from analysis.figures.supplement import budget, failures, group_size, synchronisation
 from analysis.figures.training import consistency, mismatch_by_turn, success_and_cost, ties
@@ -30,9 +30,11 @@ class PaperFigure:
 
 
 _MAIN = tuple(Part("main_table", labels) for labels in (IN_PAPER, CONTROLS))
+_WITH_OTHERS = (*_MAIN, Part("main_table", OTHERS, needed=False))
 _BOTH = {"math": _MAIN, "search": _MAIN}
 _AIRLINE = Part("airline", ("rtpo", "grpo", "seeupo_flat", "tree_grpo", "refuel"))
 _MISMATCH = "Measured before each update; all of the difference, also what weights have moved since they sampled. "
+DECODING = "sampled at temperature 1 (the tables beside the paper's: at its decoding)"
 _CONTROLS = "Thin lines are controls that the paper does not have. "
 FIGURES: Mapping[str, PaperFigure] = {
     "consistency": PaperFigure(
@@ -57,10 +59,11 @@ FIGURES: Mapping[str, PaperFigure] = {
     "success": PaperFigure(
         "Success against cost",
         "none; beside tab:supp_training_tokens and tab:supp_wall_clock",
-        "Sampled success on the run's own held-out questions against training rollouts, generated tokens and training "
-        "seconds. Between a run's evaluations a question's success, tokens and seconds are interpolated linearly to "
-        f"common rollouts. {_CONTROLS}",
-        _BOTH,
+        f"Success on the run's own held-out questions, {DECODING}, against training rollouts, generated tokens and "
+        "training seconds. Between a run's evaluations a question's success, tokens and seconds are interpolated "
+        "linearly to common rollouts. Thin lines are controls that the paper does not have, and of the toy study the "
+        "rest of its core.",
+        {"math": _WITH_OTHERS, "search": _WITH_OTHERS},
         success_and_cost,
     ),
     "ties": PaperFigure(
@@ -93,9 +96,9 @@ FIGURES: Mapping[str, PaperFigure] = {
     "group_size": PaperFigure(
         "Group size",
         "tab:supp_group_sensitivity and tab:supp_group_cost",
-        "RTPO with G = 3 and G = 4 at equal rollouts: sampled held-out success after training, the share of groups "
-        "whose advantages are all 0 over all steps of all seeds, an update weighing as its rows, and "
-        "generated tokens.",
+        f"RTPO with G = 3 and G = 4 at equal rollouts: held-out success after training, {DECODING}, the share of "
+        "groups whose advantages are all 0 over all steps of all seeds, an update weighing as its rows, and generated "
+        "tokens.",
         {
             **{role: (Part("main_table", ("rtpo",)), Part("ablations", ("rtpo_g4",))) for role in _BOTH},
             "airline": (Part("airline", ("rtpo", "rtpo_g4")),),
@@ -107,8 +110,8 @@ FIGURES: Mapping[str, PaperFigure] = {
         "Synchronisation",
         "tab:supp_sync_results",
         "RTPO synchronised after every turn, every 2 turns, by KL, and not at all within a step (off-policy "
-        "continuations): sampled held-out success after training against synchronisations and training seconds. The "
-        "paper has the two endpoints.",
+        f"continuations): held-out success after training, {DECODING}, against synchronisations and training seconds. "
+        "The paper has the two endpoints.",
         {role: (Part("sync", ("rtpo", "rtpo_sync_2", "rtpo_sync_kl", "rtpo_off")),) for role in _BOTH},
         synchronisation,
         least=2,

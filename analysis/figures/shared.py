@@ -1,33 +1,29 @@
-"""What the paper's figures have in common: widths, axes, legends, and what stands under them."""
+"""What the paper's figures have in common: which lines are thin, axes, legends, and what stands under them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import isfinite
 
 import pandas as pd
-from matplotlib.artist import Artist
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
-from matplotlib.ticker import MaxNLocator
 
 from analysis.figures.curves import FIFTHS
 from analysis.figures.sources import Row, Source, looks
-from analysis.looks import THICK, THIN, Style
-from analysis.plots import BAND_ALPHA, by_row, draw_places, footnote, mark
+from analysis.looks import THICK, THIN
+from analysis.plots import Entry, Framed, Line, band, beside, handle, spread_marks
 from analysis.records import RunGroup
 
 IN_PAPER = ("rtpo", "grpo", "seeupo_flat")
 CONTROLS = ("grpo_exact", "seeupo")
 """beside the paper's methods, in thin lines"""
+OTHERS = ("rtpo_tree", "rtpo_off", "arpo_exact", "tree_grpo_exact")
+"""of the toy study's core, in thin lines"""
 SEEDS = "range over seeds"
-INTERVAL = "95 % interval over runs and questions"
+INTERVALS = "95 % intervals over runs and questions"
 ONE_RUN = "An interval of one run is over questions alone: other seeds unknown."
-Entry = tuple[Artist, str]
-"""of a legend"""
-Range = tuple[float, float, float]
-"""mean, low and high"""
+HELD_OUT = "Held-out success, % (T = 1)"
+"""along an axis: a run's own evaluations, sampled at temperature 1"""
 
 
 @dataclass(frozen=True)
@@ -56,43 +52,42 @@ class Rows:
         return f"fewer than {FIFTHS} graded first paths: {', '.join(self.short)}" if self.short else ""
 
 
-def in_order(row: Row) -> list[tuple[RunGroup, Style, int]]:
-    """The configurations of a row with their places. Thin ones come last, over what they may be equal to."""
-    found = looks([row])
-    listed = [(group, found[group.label], place) for place, group in enumerate(row.groups)]
-    return sorted(listed, key=lambda one: one[0].label in CONTROLS)
+def lines(
+    row: Row, values: Callable[[RunGroup], pd.DataFrame], *, bars: bool = False, apart: bool = False, few: bool = False
+) -> list[Line]:
+    """The configurations of a row, thin ones last, over what they may be equal to. apart: side by side where they share
+    their places. few: with few marks, each at other points."""
+    found, made = looks([row]), []
+    for place, group in enumerate(row.groups):
+        table, of = values(group), len(row.groups)
+        marks = spread_marks(len(table), place, of) if few else None
+        table = beside(table, place, of) if apart else table
+        made.append(Line(table, found[group.label], _width(group.label), bars, marks))
+    return sorted(made, key=lambda line: line.width == THIN)
 
 
-def width(group: RunGroup) -> float:
-    """Of a configuration's line."""
-    return THIN if group.label in CONTROLS else THICK
+def _width(label: str) -> float:
+    return THIN if label in (*CONTROLS, *OTHERS) else THICK
 
 
-def percent(curve: pd.DataFrame) -> pd.DataFrame:
-    """Shares as percent."""
-    return 100 * curve[["mean", "low", "high"]]
-
-
-def steps(panel: Axes, label: str) -> None:
-    """Whole numbers along x."""
-    panel.set_xlabel(label)
-    panel.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-
-
-def fifths(panel: Axes) -> None:
+def fifths(axes: Axes) -> None:
     """The fifths of the training along x."""
-    panel.set_xlim(0.7, FIFTHS + 0.3)
-    panel.set_xticks(range(1, FIFTHS + 1))
-    panel.set_xlabel("Fifth of the training")
+    axes.set_xlim(0.7, FIFTHS + 0.3)
+    axes.set_xticks(range(1, FIFTHS + 1))
+    axes.set_xlabel("Fifth of the training")
 
 
-def fit(panel: Axes, least: float) -> None:
+def fit(least: float) -> Framed:
     """The values along y, off the frame; `least`: the least span, as a part of the greatest value."""
-    low, high = panel.dataLim.y0, panel.dataLim.y1
+    return partial(_fit, least=least)
+
+
+def _fit(axes: Axes, least: float) -> None:
+    low, high = axes.dataLim.y0, axes.dataLim.y1
     if isfinite(high) and high > 0:
         span = max(high - low, least * high)
         middle = (low + high) / 2
-        panel.set_ylim(middle - 0.6 * span, middle + 0.6 * span)
+        axes.set_ylim(middle - 0.6 * span, middle + 0.6 * span)
 
 
 def tokens_of(source: Source) -> tuple[str, float]:
@@ -105,58 +100,42 @@ def time_of(source: Source) -> tuple[str, float]:
     return ("seconds", 1.0) if source.is_toy else ("hours", 1 / 3600)
 
 
-def not_run(panel: Axes) -> None:
-    """Say so in place of a panel."""
-    panel.set_axis_off()
-    panel.text(0.5, 0.5, "not run", transform=panel.transAxes, ha="center", color="0.35")
+def empty(why: str) -> Framed:
+    """Says why in place of lines."""
+    return partial(_empty, why=why)
 
 
-def draw_point(panel: Axes, x: float, found: Range, look: Style) -> None:
-    """A configuration's mark with a bar."""
-    draw_places(panel, pd.Series([x]), pd.DataFrame([found], columns=pd.Index(["mean", "low", "high"])), look)
-
-
-def handle(look: Style, of_width: float = THICK) -> Line2D:
-    """For a legend."""
-    return Line2D([], [], **mark(look, of_width))
+def _empty(axes: Axes, why: str) -> None:
+    axes.set_axis_off()
+    axes.text(0.5, 0.5, why, transform=axes.transAxes, ha="center", color="0.35")
 
 
 def configurations(rows: Rows) -> list[Entry]:
     """A legend's entries, the paper's methods first."""
     found = looks(list(rows.drawn.values()))
-    ordered = sorted(found, key=lambda label: label in CONTROLS)
-    return [(handle(found[label], THIN if label in CONTROLS else THICK), _title(label, found)) for label in ordered]
+    made = []
+    for label in sorted(found, key=lambda label: _width(label) == THIN):
+        title = found[label].title
+        named = f"{title} (control)" if label in CONTROLS and "control" not in title else title
+        made.append(handle(found[label], _width(label), named))
+    return made
 
 
-def band(rows: Rows, what: str) -> list[Entry]:
-    """A legend's entry for bands; none where every configuration has one run."""
+def bands(rows: Rows) -> list[Entry]:
+    """A legend's entry for ranges over seeds; none where every configuration has one run."""
     several = any(len(group.runs) > 1 for row in rows.drawn.values() for group in row.groups)
-    return [(Patch(color="0.4", alpha=2 * BAND_ALPHA, linewidth=0), what)] if several else []
+    return [band(SEEDS)] if several else []
 
 
-def finish(
-    figure: Figure, rows: Rows, source: Source, entries: Sequence[Entry], note: str = "", columns: int = 3
-) -> None:
-    """One legend for all panels, read row by row, and what the runs are."""
-    handles, titles = zip(*by_row(entries, columns), strict=True)
-    figure.legend(handles, titles, loc="outside upper center", ncols=columns)
-    footnote(figure, provenance(rows, source, note))
-
-
-def provenance(rows: Rows, source: Source, note: str) -> str:
+def provenance(rows: Rows, source: Source, notes: Sequence[str] = ()) -> str:
     """What the runs of a figure are, and which it lacks."""
     counts = sorted({len(group.runs) for row in rows.drawn.values() for group in row.groups})
     seeds = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else f"{counts[0]}"
     sentences = (
         f"{source.title}; seeds: {seeds}.",
         "Toy-scale runs, not the paper's results." if source.is_toy else "",
-        note,
+        *notes,
         f"Not run: {', '.join(rows.missing)}." if rows.missing else "",
         f"Left out, {rows.too_short}." if rows.short else "",
     )
     return " ".join(filter(None, sentences))
-
-
-def _title(label: str, found: Mapping[str, Style]) -> str:
-    title = found[label].title
-    return f"{title} (control)" if label in CONTROLS and "control" not in title else title

@@ -44,10 +44,11 @@ TITLES = {
 
 @dataclass(frozen=True)
 class Part:
-    """Configurations of one of EXPERIMENTS."""
+    """Configurations of one of EXPERIMENTS. needed: whether one without runs is named as missing."""
 
     experiment: str
     labels: tuple[str, ...]
+    needed: bool = True
 
 
 @dataclass(frozen=True)
@@ -105,13 +106,14 @@ class Source:
         """
         task = self.tasks[role]
         title = f"{TITLES[task]}, for the airline" if role == "airline" != task else TITLES[task]
-        wanted = [(part.experiment, label) for part in parts for label in part.labels]
-        runs = [run for experiment, label in wanted for run in self._runs(self.folder(experiment, role), task, label)]
+        wanted = [(part, label) for part in parts for label in part.labels]
+        runs = [run for part, label in wanted for run in self._runs(self.folder(part.experiment, role), task, label)]
         runs = [run for run in runs if not needs_paths or PATHS in run.manifest["files"]]
         found = {run.label for run in runs}
         short = tuple(run for run in runs if needs_paths and len(graded(first_paths(run))) < FIFTHS)
         groups = by_label(run for run in runs if run not in short)
-        return Row(title, tuple(groups), {label: name for name, label in wanted if label not in found}, short)
+        missing = {label: part.experiment for part, label in wanted if part.needed and label not in found}
+        return Row(title, tuple(groups), missing, short)
 
     def commands(self, missing: Sequence[str]) -> str:
         """What makes the runs that the source lacks, of these of EXPERIMENTS."""

@@ -13,15 +13,15 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from analysis import since
-from analysis.experiment import run_table, training_figure
+from analysis.experiment import run_table
+from analysis.figures.runs import training_figure
 from analysis.pages import markdown, settings
 from analysis.pages.markdown import ruled
 from analysis.plots import drawn_from, png_from, records_checksum, save
 from analysis.records import Run, complete_groups, load_runs
 from analysis.tables import NOT_RUN, narrowest, number
-from analysis.toy_study import figures as toy_figures
 from analysis.toy_study import page as toy_study
-from analysis.toy_study.records import StudyRecords, core_manifests, load_study
+from analysis.toy_study.records import StudyRecords, load_study
 from rtpo.algorithms import algorithms, load_algorithm
 from rtpo.errors import DataError
 from rtpo.planning.plan import plan
@@ -34,7 +34,6 @@ FIGURE = Path("docs", "results", "reference.png")
 BENCH = Path("results", "reference_bench")
 STUDY = Path("configs", "study", "toy.yaml")
 STUDY_RESULTS = Path("results", "toy")
-STUDY_FIGURES = {name: Path("docs", "results", f"toy_study_{name}.png") for name in toy_figures.FIGURES}
 FRONT = (
     *("Configuration", "Rollouts / budget", "Optimizer steps", "Tokens, k", "Sampled, before", "Sampled, after"),
     *("Greedy", "Ratio", "Seconds"),
@@ -220,8 +219,7 @@ def _read_study(project: Path, files: tuple[tuple[Path, int], ...]) -> StudyReco
 
 def study(project: Path, page: Path) -> str:
     """The toy study: verdicts, tables, figures and what is missing."""
-    links = {name: _link(project / path, page) for name, path in STUDY_FIGURES.items()}
-    return toy_study.page(_study(project), links)
+    return toy_study.page(_study(project))
 
 
 def study_verdicts(project: Path, page: Path) -> str:
@@ -271,28 +269,12 @@ def filled(project: Path, page: Path, only: Collection[str] = ()) -> str:
 
 
 def draw(project: Path) -> list[Path]:
-    """Draw the figures that have records, each with the checksum of its records in it."""
-    files: dict[Path, dict[Path, dict[str, str | None]]] = {
-        path: {project / path: png_from(records_checksum(manifests))}
-        for path, manifests in _figures(project).items()
-        if manifests
-    }
-    if FIGURE in files:
-        groups = complete_groups(project / "results", EXPERIMENT)
-        save(lambda: training_figure(groups), files[FIGURE])
-    named = {name: files[path] for name, path in STUDY_FIGURES.items() if path in files}
-    if named:
-        records = _study(project)
-        for name, file in named.items():
-            toy_figures.draw(records, name, file)
-    return [project / path for path in files]
-
-
-def _figures(project: Path) -> dict[Path, list[Path]]:
-    """The manifests of the runs that each figure of docs/ shows."""
-    study_plan = project / STUDY
-    core = core_manifests(project / STUDY_RESULTS, study_plan) if study_plan.exists() else []
-    return {FIGURE: _manifests(project), **dict.fromkeys(STUDY_FIGURES.values(), core)}
+    """Draw the figure of the reference runs, where there are some, with the checksum of their records in it."""
+    if not (manifests := _manifests(project)):
+        return []
+    groups = complete_groups(project / "results", EXPERIMENT)
+    save(partial(training_figure, groups), {project / FIGURE: png_from(records_checksum(manifests))})
+    return [project / FIGURE]
 
 
 def pages(project: Path) -> list[Path]:
@@ -301,12 +283,8 @@ def pages(project: Path) -> list[Path]:
 
 
 def stale_figures(project: Path) -> list[Path]:
-    """Those of docs/ that are not drawn from the present records."""
-    return [
-        project / path
-        for path, manifests in _figures(project).items()
-        if drawn_from(project / path) != records_checksum(manifests)
-    ]
+    """The figure where it is not drawn from the present records."""
+    return [project / FIGURE] * (drawn_from(project / FIGURE) != records_checksum(_manifests(project)))
 
 
 def _link(path: Path, page: Path) -> str:

@@ -1,6 +1,7 @@
-"""Tables and figures of the toy study from its run records: python -m analysis.toy_study [--check]
+"""Tables of the toy study from its run records: python -m analysis.toy_study [--check]
 
-docs/results/toy_study.md is made from the same records, by python -m analysis.pages.
+docs/results/toy_study.md is made from the same records, by python -m analysis.pages, and its figures by
+python analysis/make_figures.py --page.
 """
 
 import sys
@@ -9,7 +10,6 @@ from pathlib import Path
 from rtpo.run.command import Parser, command, folder
 
 from analysis.tables import NOT_RUN, check_tables, write_tables
-from analysis.toy_study.figures import save_figures
 from analysis.toy_study.page import tables
 from analysis.toy_study.plan import RESULTS, STUDY
 from analysis.toy_study.records import load_study, missing_lines
@@ -21,9 +21,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = Parser(__doc__)
     parser.add_argument("--results", type=folder, default=str(RESULTS), help="folder of the study's records")
     parser.add_argument("--study", type=Path, default=STUDY, help="file of the study's plan")
-    parser.add_argument(
-        "--output", type=Path, help="tables/ and figures/ go there (default: results/; of other records, beside them)"
-    )
+    parser.add_argument("--output", type=Path, help="tables/ goes there (default: results/; of others, beside them)")
     parser.add_argument("--check", action="store_true", help="write nothing; fail when the tables would change")
     given = parser.parse_args(arguments)
     output = given.output or (Path("results") if given.results.resolve() == RESULTS else given.results)
@@ -34,8 +32,6 @@ def main(arguments: list[str] | None = None) -> int:
     write_tables(made, output / "tables")
     for line in missing_lines(records):
         print(f"{NOT_RUN}: {line}")
-    for path in save_figures(records, output / "figures"):
-        print(path)
     return 0
 
 

@@ -1,6 +1,6 @@
 """The toy study's tables and the generated part of its page, from its run records."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,6 +9,8 @@ import yaml
 
 from analysis import measures
 from analysis.experiment import CONFIGURATION, gain, greedy, mean, sampled, toy_sentences
+from analysis.figures.paper_figures import FIGURES
+from analysis.figures.sources import STUDY_NAME
 from analysis.pages.markdown import ruled
 from analysis.records import Run, RunGroup
 from analysis.tables import (
@@ -24,12 +26,17 @@ from analysis.tables import (
     percent,
 )
 from analysis.toy_study.claims import claims_table, generated_tokens, mean_context_ratio, verdict_lines
-from analysis.toy_study.figures import FIGURES, has_figures
 from analysis.toy_study.records import TRAINED, StudyRecords, learning_rate, missing_lines
 
 NAME = "toy_study"
 CONTROL = "grpo_exact"
 EDGE = "†"
+SHOWN = ("success", "consistency", "mismatch_by_turn", "ties")
+OTHER_FIGURES = (
+    "Of the runs from the first warm start of each task, which the tables have beside those from the second. Group "
+    "sizes and synchronisation are on the [page of all figures](figures.md)."
+)
+"""under the title of the study's figures"""
 TASKS = {"toy_math": "Toy math", "toy_knowledge": "Toy knowledge"}
 
 
@@ -239,22 +246,22 @@ def summary(records: StudyRecords) -> str:
     return f"{table}\nTraining and evaluation took {number(hours, 1)} h, run by run.\n"
 
 
-def page(records: StudyRecords, figures: Mapping[str, str]) -> str:
-    """The generated part of docs/results/toy_study.md. `figures`: the path of each, by its name in FIGURES."""
+def page(records: StudyRecords) -> str:
+    """The generated part of docs/results/toy_study.md, which shows figures of docs/results/figures.md."""
     if not records.runs and not records.search:
         return f"{NOT_RUN}\n"
     by_task = [(f"## {TASKS[task]}", task_table(records, task)) for task in records.tasks]
     verdicts = claims_table(records, TASKS) if records.runs else None
-    shown = "\n".join(
-        f"![{figure.summary} Toy scale, not the paper's results.]({figures[name]})\n\n{figure.caption}\n"
-        for name, figure in FIGURES.items()
-        if has_figures(records)
+    figures = "\n".join(
+        f"![{FIGURES[name].title}. Toy scale, not the paper's results.](figure_{name}_{STUDY_NAME}.png)\n\n"
+        f"{FIGURES[name].caption.strip()}\n"
+        for name in SHOWN
     )
     sections = [
         ("## Runs", summary(records)),
         ("## Verdicts", _shown(verdicts)),
         *((title, _shown(table)) for title, table in by_task),
-        ("## Figures", shown or f"{NOT_RUN}\n"),
+        ("## Figures", f"{OTHER_FIGURES}\n\n{figures}" if records.runs else f"{NOT_RUN}\n"),
         ("## Learning rates", _shown(rates_table(records))),
         ("## Not run", "".join(f"- {line}\n" for line in missing_lines(records)) or "Nothing is missing.\n"),
     ]

@@ -50,11 +50,6 @@ class StudyRecords:
         """The finished runs of a configuration; None without any."""
         return next((group for group in self.groups[task] if group.label == label), None)
 
-    def of_part(self, part: str, task: str) -> list[RunGroup]:
-        """The configurations of a part that have finished runs."""
-        labels = {place.label for place in self.planned[part]}
-        return [group for group in self.groups[task] if group.label in labels]
-
     def tried(self, task: str, label: str) -> list[float]:
         """The learning rates of the search for a configuration: those that were run, and the grid."""
         algorithms = {place.configuration.algorithm for place in self.places(task, label)}
@@ -113,13 +108,6 @@ def _checked(run: Run, rate: float | None) -> Run:
             "learning_rates.json, or delete the run."
         )
     return run
-
-
-def core_manifests(results: Path, file: Path = STUDY) -> list[Path]:
-    """Those of the core's finished runs, in the plan's order."""
-    study = Study(file, results)
-    folders = [study.folder(place) for place in study.places("core")]
-    return [folder.path / "manifest.json" for folder in folders if folder.is_finished]
 
 
 def learning_rate(run: Run) -> float:
