@@ -65,7 +65,9 @@ def _run(
         harness.load(save.folder, save.state["harness"])
         print(f"resuming {folder.path} after {harness.ledger.rollouts} rollouts")
     state = save.state if save else None
-    with closing(Tracking(config, folder, tracker, state["progress"].step if state else None)) as track:
+    # a step that was saved between two phases has not been tracked
+    kept = ledger.rollouts - (state["progress"].span is not None) if state else None
+    with closing(Tracking(config, folder, tracker, kept)) as track:
         with stop.listening(), disk_errors(folder.path):
             Run(config, folder, harness, train_tasks, held_out, state, stop, track).train()
         track.finish(folder.manifest)

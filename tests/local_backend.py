@@ -63,7 +63,8 @@ class LocalBackend:
         value.backward()  # type: ignore[no-untyped-call]
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self._clip_grad)
         self._optimizer.step()
-        return StepResult(float(norm), float(value.detach()), sums, float(self._optimizer.param_groups[0]["lr"]))
+        lr = float(self._optimizer.param_groups[0]["lr"])
+        return StepResult(float(norm), float(value.detach()), sums, lr, len(packed.ids))
 
     def gradient(self, packed: Packed, reference: Floats | None, loss_of: Loss) -> Floats:
         value, _ = self._loss(packed, reference, loss_of)

@@ -217,6 +217,7 @@ class MemoryBackend:
             loss_value if self.broken_loss is None else self.broken_loss,
             sums,
             self.learning_rate,
+            len(packed.ids),
         )
 
     def push(self, version: int) -> None:

@@ -119,7 +119,7 @@ def update(rollouts: list[Rollout]) -> dict[str, Any]:
     tokens = np.full(sum(int(row.mask.sum()) for row in rows), -0.5, np.float32)
     sums = {"tokens": 8.0, "clipped": 0.0, "policy_loss": 0.0, "kl_loss": 0.0, "residual": 0.0}
     return diagnostics.update_metrics(rows, TokenScores(tokens, -tokens), tokens) | diagnostics.step_metrics(
-        [StepResult(1.0, 0.0, sums, 1e-6)]
+        [StepResult(1.0, 0.0, sums, 1e-6, 40)]
     )
 
 
@@ -297,7 +297,7 @@ def test_every_rollout_metric_is_documented(rollouts: list[Rollout]) -> None:
 
 
 def test_every_update_metric_is_documented(update: dict[str, Any]) -> None:
-    assert flat(update, ("zero_advantage",)) == documented("Entries of `updates`")
+    assert flat(update, ("zero_advantage", "groups", "turn_tokens")) == documented("Entries of `updates`")
 
 
 def test_the_keys_of_an_empty_update_are_marked() -> None:

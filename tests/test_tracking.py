@@ -1,5 +1,6 @@
-"""Tracking: the same names on every backend, and no backend that can end a run."""
+"""Tracking: the same curves on every backend, and no backend that can end a run."""
 
+import html
 import json
 import struct
 from collections.abc import Iterator
@@ -8,47 +9,24 @@ from typing import Any
 
 import pytest
 from conftest import compose_config
+from local_backend import LocalBackend
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from wandb.proto.wandb_internal_pb2 import Record
+from whole_runs import GRPO, RTPO, config_in, lines
 
+from experiments.training import train
 from rtpo.errors import ConfigError
-from rtpo.harness.budget import Budget, Ledger
+from rtpo.harness.curves import step_curves
 from rtpo.run.config import RunConfig
 from rtpo.run.records import RunFolder
-from rtpo.run.tracking import Tracking, tracked_ledger, tracked_name, tracked_step
+from rtpo.run.run import StopRequest
+from rtpo.run.tracking import Tracking, tracked_name
 from rtpo.verl_harness.session import tracker
 
 KEY = "0123456789" * 4
-LINE: dict[str, Any] = {
-    "success": 0.5,
-    "mean_reward": 0.75,
-    "rollouts": 64,
-    "generated_tokens": 640,
-    "trained_tokens": 320,
-    "optimizer_steps": 2,
-    "wall_seconds": 1.5,
-    "seconds": {"generate": 1.0, "update": 0.25},
-    "updates": [
-        {"trained_turns": [2], "rows": 8, "mismatch/kl_k1": 0.125, "residual": None, "zero_advantage": {"all": 0.5}},
-        {"trained_turns": [], "rows": 0, "residual": None},
-    ],
-    "algorithm": {"baseline/turn_0": -0.5},
-}
-NUMBERS = {
-    "success": 0.5,
-    "mean_reward": 0.75,
-    "rollouts": 64,
-    "generated_tokens": 640,
-    "trained_tokens": 320,
-    "optimizer_steps": 2,
-    "wall_seconds": 1.5,
-    "seconds/generate": 1.0,
-    "seconds/update": 0.25,
-    "update_2/rows": 8,
-    "update_2/mismatch/kl_k1": 0.125,
-    "update_empty/rows": 0,
-    "algorithm/baseline/turn_0": -0.5,
-}
+STEP = {"train/rollouts": 64.0, "train/success": 0.5, "parts/turn_02/kl": 0.125}
+AGAIN = {name: 2 * value for name, value in STEP.items()}
+TABLE = [{"rollouts": 0, "task": "t", "reward": None, "text": "<think> 1 | 2\nno"}]
 
 
 @pytest.fixture(autouse=True)
@@ -74,18 +52,19 @@ def folder_of(config: RunConfig) -> RunFolder:
 
 
 def manifest_of(folder: RunFolder, steps: int) -> dict[str, Any]:
-    manifest = {"steps": steps, "ledger": Ledger(Budget(100)).as_dict()}
+    manifest = {"steps": steps}
     (folder.path / "manifest.json").write_text(json.dumps(manifest))
     return manifest
 
 
 def whole_run(config: RunConfig) -> RunFolder:
-    """Two steps and an end."""
+    """An evaluation, two steps and an end."""
     folder = folder_of(config)
     track = Tracking(config, folder, tracker, None)
     track.log({"evaluation/sampled/success": 0.25}, 0)
-    for step in (1, 2):
-        track.log(tracked_step(LINE), step)
+    track.show("evaluation/sampled/rollouts", TABLE, 0)
+    track.log(STEP, 64)
+    track.log(AGAIN, 128)
     track.finish(manifest_of(folder, 2))
     track.close()
     return folder
@@ -114,13 +93,19 @@ def log_entries(log: bytes) -> Iterator[bytes]:
             entry = b""
 
 
-def wandb_history(records: list[Record]) -> dict[int, dict[str, float]]:
+def wandb_history(records: list[Record]) -> dict[int, dict[str, Any]]:
     lines = {}
     for record in records:
         if record.WhichOneof("record_type") == "history":
             items = {item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in record.history.item}
             lines[int(items["_step"])] = {key: value for key, value in items.items() if not key.startswith("_")}
     return lines
+
+
+def step_metrics(records: list[Record]) -> dict[str, str]:
+    """What names of numbers are drawn against."""
+    metrics = [record.metric for record in records if record.WhichOneof("record_type") == "metric"]
+    return {metric.glob_name or metric.name: metric.step_metric for metric in metrics if metric.step_metric}
 
 
 def board_of(folder: Path) -> dict[int, dict[str, float]]:
@@ -132,16 +117,23 @@ def board_of(folder: Path) -> dict[int, dict[str, float]]:
     return lines
 
 
-def file_of(path: Path) -> dict[int, dict[str, float]]:
-    lines: dict[int, dict[str, float]] = {}
+def board_text(folder: Path) -> dict[str, dict[int, str]]:
+    """By name, and by step."""
+    board = EventAccumulator(str(folder)).Reload()
+    return {
+        tag.removesuffix("/text_summary"): {
+            event.step: event.tensor_proto.string_val[0].decode() for event in board.Tensors(tag)
+        }
+        for tag in board.Tags()["tensors"]
+    }
+
+
+def file_of(path: Path) -> dict[int, dict[str, Any]]:
+    lines: dict[int, dict[str, Any]] = {}
     for text in path.read_text().splitlines():
         line = json.loads(text)
         lines.setdefault(line["step"], {}).update(line["data"])
     return lines
-
-
-def test_a_step_is_flat_numbers() -> None:
-    assert tracked_step(LINE) == NUMBERS
 
 
 def test_names_sort_by_seed() -> None:
@@ -149,48 +141,61 @@ def test_names_sort_by_seed() -> None:
     assert names == ["default/rtpo-seed02", "default/rtpo-seed10"] == sorted(names)
 
 
-def test_every_backend_has_the_same_names_and_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_backend_has_the_same_names_and_numbers_against_rollouts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("WANDB_MODE", "offline")
     config = config_of(tmp_path, "wandb", "tensorboard", "file")
     folder = whole_run(config)
-    ledger = tracked_ledger(Ledger(Budget(100)).as_dict())
-    assert ledger["ledger/budget/rollouts"] == 100
-    assert "ledger/tool_calls/ok" in ledger
-    expected = {0: {"evaluation/sampled/success": 0.25}, 1: NUMBERS, 2: NUMBERS | ledger}
+    evaluation = {"evaluation/sampled/success": 0.25}
     root = tmp_path / "results" / "tracking"
-    assert file_of(root / "file" / "e" / "rtpo-seed00.jsonl") == expected
-    assert board_of(root / "tensorboard" / "e" / "rtpo-seed00") == expected
+    shown = {"evaluation/sampled/rollouts": TABLE}
+    assert file_of(root / "file" / "e" / "rtpo-seed00.jsonl") == {0: evaluation | shown, 64: STEP, 128: AGAIN}
+    assert board_of(root / "tensorboard" / "e" / "rtpo-seed00") == {0: evaluation, 64: STEP, 128: AGAIN}
     (records,) = wandb_records(root)
-    assert wandb_history(records) == expected
+    history = wandb_history(records)
+    table = "evaluation/sampled/rollouts"
+    numbers = {x: {name: value for name, value in line.items() if table not in name} for x, line in history.items()}
+    assert numbers == {0: evaluation | {"train/rollouts": 0}, 64: STEP, 128: AGAIN}
+    assert step_metrics(records) == {"*": "train/rollouts"}
 
+    (file,) = root.glob(f"wandb/offline-run-*/files/{history[0][f'{table}/path']}")
+    assert json.loads(file.read_text()) == {
+        "columns": ["rollouts", "task", "reward", "text"],
+        "data": [[0, "t", None, "<think> 1 | 2\nno"]],
+    }
     (run,) = [record.run for record in records if record.WhichOneof("record_type") == "run"][:1]
-    assert (run.project, run.display_name, run.run_group) == ("rtpo", "e/rtpo-seed00", "e")
+    assert (run.project, run.display_name, run.run_group) == ("rtpo", "e/rtpo-seed00", "e/rtpo")
     assert run.run_id == (folder.path / "wandb_id").read_text()
     configured = {update.key: update.value_json for r in records for update in r.config.update}
     assert json.loads(configured["algorithm"])["name"] == "rtpo"
     saved = {item.path for record in records for item in record.files.files}
     assert {"config.yaml", "manifest.json"} <= saved
-    text = EventAccumulator(str(root / "tensorboard" / "e" / "rtpo-seed00")).Reload().Tags()["tensors"]
-    assert {"config/text_summary", "manifest/text_summary"} == set(text)
+    text = board_text(root / "tensorboard" / "e" / "rtpo-seed00")
+    assert {"config", "manifest", "evaluation/sampled/rollouts"} == set(text)
+    assert text["evaluation/sampled/rollouts"] == {
+        0: "| rollouts | task | reward | text |\n| --- | --- | --- | --- |\n"
+        "| 0 | t | None | &lt;think&gt; 1 &#124; 2<br>no |"
+    }
 
 
 def test_a_resumed_run_goes_on_where_its_save_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WANDB_MODE", "offline")
     config = config_of(tmp_path, "wandb", "tensorboard", "file")
     folder = folder_of(config)
-    for resumed_at, steps in ((None, (1, 2, 3)), (2, (3,)), (None, (1,))):
+    for resumed_at, used in ((None, (10, 20, 30)), (20, (30,)), (None, (10,))):
         track = Tracking(config, folder, tracker, resumed_at)
-        for step in steps:
-            track.log({"rollouts": 10.0 * step + (0 if resumed_at is None else 5)}, step)
+        for rollouts in used:
+            track.log({"train/steps": rollouts / 10 + (0 if resumed_at is None else 5)}, rollouts)
         track.close()
         root = tmp_path / "results" / "tracking"
         if resumed_at is not None:
-            expected = {1: {"rollouts": 10.0}, 2: {"rollouts": 20.0}, 3: {"rollouts": 35.0}}
+            expected = {10: {"train/steps": 1.0}, 20: {"train/steps": 2.0}, 30: {"train/steps": 8.0}}
             assert file_of(root / "file" / "e" / "rtpo-seed00.jsonl") == expected
             assert board_of(root / "tensorboard" / "e" / "rtpo-seed00") == expected
     first, second, anew = (next(r.run.run_id for r in records if r.run.run_id) for records in wandb_records(root))
     assert first == second != anew == (folder.path / "wandb_id").read_text()
-    assert file_of(root / "file" / "e" / "rtpo-seed00.jsonl") == {1: {"rollouts": 10.0}}
+    assert file_of(root / "file" / "e" / "rtpo-seed00.jsonl") == {10: {"train/steps": 1.0}}
 
 
 def test_disabled_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,7 +219,7 @@ def test_without_key_or_network_the_run_is_tracked_offline(
         monkeypatch.setenv("WANDB_API_KEY", key)
     whole_run(config_of(tmp_path, "wandb"))
     (records,) = wandb_records(tmp_path / "results" / "tracking")
-    assert wandb_history(records)[1] == NUMBERS
+    assert wandb_history(records)[64] == STEP
     said = capfd.readouterr().out
     assert said.count("W&B cannot be reached (") == 1
     assert "is tracked offline in" in said
@@ -241,3 +246,59 @@ def test_an_unknown_backend_is_refused_by_name(tmp_path: Path) -> None:
     config = config_of(tmp_path, "tensorboard", "abacus")
     with pytest.raises(ConfigError, match="no backend 'abacus'; there are wandb, tensorboard, file"):
         Tracking(config, RunFolder(tmp_path), tracker, None)
+
+
+@pytest.fixture(scope="module")
+def tracked(tmp_path_factory: pytest.TempPathFactory) -> dict[str, RunFolder]:
+    """A run each of two methods, tracked offline, by what the backends call it; the trainer is the plain one."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("WANDB_MODE", "offline")
+        patch.setattr("rtpo.verl_harness.session.open_backend", LocalBackend)
+        runs = {}
+        for algorithm in (RTPO, GRPO):
+            results = tmp_path_factory.mktemp("tracked")
+            settings = ("profile.track=[wandb,tensorboard]", "budget.rollouts=60")
+            config = config_in(results, *settings, algorithm=algorithm)
+            runs[tracked_name(config)] = train(config, StopRequest())
+        return runs
+
+
+def test_two_methods_have_the_same_curves_against_rollouts(tracked: dict[str, RunFolder]) -> None:
+    """In what the offline backends left, and as the records have them."""
+    names = set()
+    for name, folder in tracked.items():
+        root = folder.path.parents[1] / "tracking"
+        (records,) = wandb_records(root)
+        history, board = wandb_history(records), board_of(root / "tensorboard" / name)
+        assert step_metrics(records) == {"*": "train/rollouts"}
+        steps = {line["rollouts"]: step_curves(line) for line in lines(folder.path, "steps.jsonl")}
+        for rollouts, curves in steps.items():
+            assert curves["train/rollouts"] == rollouts
+            assert {key: board[rollouts][key] for key in curves} == pytest.approx(curves)
+            assert {key: history[rollouts][key] for key in curves} == pytest.approx(curves)
+            names.add(frozenset(key for key in board[rollouts] if key.startswith("train/")))
+        evaluated = [rollouts for rollouts in sorted(history) if "evaluation/sampled/success" in history[rollouts]]
+        assert evaluated == [0, max(steps)]
+        assert all(history[rollouts]["train/rollouts"] == rollouts for rollouts in history)
+    assert len(names) == 1
+
+
+def test_rollouts_of_each_evaluation_can_be_read(tracked: dict[str, RunFolder]) -> None:
+    for name, folder in tracked.items():
+        root = folder.path.parents[1] / "tracking"
+        shown = board_text(root / "tensorboard" / name)["evaluation/sampled/rollouts"]
+        assert list(shown) == [0, folder.manifest["ledger"]["rollouts"]]
+        files = {json.loads(file.read_text())["data"][0][0]: file for file in root.rglob("sampled/*.table.json")}
+        for rollouts, file in files.items():
+            table = json.loads(file.read_text())
+            assert table["columns"] == ["rollouts", "task", "reward", "ended", "turns", "text"]
+            assert [(row[1], row[2]) for row in table["data"]] == [
+                (line["task"], line["reward"])
+                for line in lines(folder.path, "evaluations.jsonl")
+                if (line["mode"], line["rollouts"]) == ("sampled", rollouts)
+            ]
+            for row in table["data"]:
+                assert row[5].startswith("<|im_start|> user\n compute ")
+                assert row[5].count("<|im_start|> assistant\n") == row[4]
+                assert row[5].splitlines()[-1] in html.unescape(shown[rollouts])
+        assert set(files) == set(shown)

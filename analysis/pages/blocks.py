@@ -24,6 +24,7 @@ from analysis.toy_study import page as toy_study
 from analysis.toy_study.records import StudyRecords, load_study
 from rtpo.algorithms import algorithms, load_algorithm
 from rtpo.errors import DataError
+from rtpo.harness.curves import CURVES
 from rtpo.planning.plan import plan
 from rtpo.planning.text import render
 from rtpo.run import archives
@@ -206,6 +207,12 @@ def methods(project: Path, page: Path) -> str:
     return ruled(header, rows)
 
 
+def curves(project: Path, page: Path) -> str:
+    """Every key that is tracked of a step."""
+    lines = [(f"`{one.key}`", one.unit, one.meaning, one.weighed_by or "-") for one in CURVES]
+    return ruled(("Key", "Unit", "Meaning", "Weighed by"), lines)
+
+
 def _study(project: Path) -> StudyRecords:
     files = [path for path in sorted((project / STUDY_RESULTS).rglob("*")) if path.is_file()]
     return _read_study(project, tuple((path, path.stat().st_mtime_ns) for path in files))
@@ -249,6 +256,7 @@ BLOCKS: dict[str, Callable[[Path, Path], str]] = {
     "toy_settings": toy_settings,
     "versions": versions,
     "methods": methods,
+    "curves": curves,
     "fields": lambda project, page: _with_header(settings.fields_table(project, page.stem)),
     "toy_study": study,
     "toy_study_verdicts": study_verdicts,

@@ -6,7 +6,7 @@ RTPO on the toy math task; every path reaches the turn limit, so each task takes
 
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from multiprocessing import get_context
@@ -23,10 +23,12 @@ from rtpo.core.chat import ChatFormat
 from rtpo.core.packing import Packed
 from rtpo.engines.backend import StepResult, TokenScores
 from rtpo.engines.base import BatchingEngine, Generation, Request
+from rtpo.harness.curves import X
 from rtpo.harness.harness import AgentHarness
 from rtpo.run.records import RunFolder
 from rtpo.run.run import Run, StopRequest, open_harness, open_ledger
 from rtpo.run.tasks import load_tasks
+from rtpo.run.tracking import Shown
 from rtpo.toy.tokenizer import STOP, build_tokenizer, encode_strict
 from rtpo.types import Floats, StopReason, as_ids
 from rtpo.verbs import Loss
@@ -73,7 +75,7 @@ class CannedPolicy:
 
     def step(self, packed: Packed, reference: Floats | None, loss: Loss) -> StepResult:
         sums = {"tokens": 1.0, "clipped": 0.0, "policy_loss": 0.0, "kl_loss": 0.0, "residual": 0.0}
-        return StepResult(grad_norm=1.0, loss=0.0, sums=sums, lr=0.0)
+        return StepResult(grad_norm=1.0, loss=0.0, sums=sums, lr=0.0, computed_tokens=len(packed.ids))
 
     def push(self, version: int) -> None:
         self._version = version
@@ -91,9 +93,12 @@ class Memory:
     def __init__(self) -> None:
         self.after_step: list[float] = []
 
-    def log(self, data: dict[str, float], step: int) -> None:
-        if "rollouts" in data:  # a step's numbers, not an evaluation's
+    def log(self, data: dict[str, float], rollouts: int) -> None:
+        if X in data:  # a step's numbers, not an evaluation's
             self.after_step.append(psutil.Process().memory_info().rss / 2**20)
+
+    def show(self, name: str, table: Sequence[Shown], rollouts: int) -> None:
+        """Nothing of an evaluation."""
 
 
 def measure(repeats: int, prompts: int = 64) -> Iterator[Case]:

@@ -21,13 +21,15 @@ class TokenScores:
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """One optimizer step: the gradient's norm before clipping, the loss, the sums `rtpo.core.losses` reports, and the
-    learning rate that the optimizer had."""
+    """One optimizer step: the gradient's norm before clipping, the loss, the sums `rtpo.core.losses` reports, the
+    learning rate that the optimizer had, and the tokens that it computed: a trainer that computes a prefix once for
+    several rows says so here."""
 
     grad_norm: float
     loss: float
     sums: Mapping[str, float]
     lr: float
+    computed_tokens: int
 
 
 class Backend(Protocol):

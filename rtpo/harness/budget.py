@@ -101,6 +101,7 @@ class Ledger:
     evaluation_rollouts: not charged. retries: episodes begun again after a failure that was not the
     policy's.
     generated_tokens, trained_tokens: sampled ids, and ids given to updates (once each, whatever the epochs).
+    computed_tokens: ids that optimizer steps computed, contexts included, each time that they were.
     turn_generations: turns sampled. tool_calls: number by outcome. seconds: wall-clock by phase.
     tasks_seen: tasks given to steps, repeats included. epochs: times the data were read to their end.
     """
@@ -113,6 +114,7 @@ class Ledger:
     retries: int = 0
     generated_tokens: int = 0
     trained_tokens: int = 0
+    computed_tokens: int = 0
     turn_generations: int = 0
     optimizer_steps: int = 0
     syncs: int = 0
@@ -193,8 +195,9 @@ class Ledger:
         """Add evaluation rollouts; their turns and tokens are not training's and are not added."""
         self.evaluation_rollouts += len(rollouts)
 
-    def count_update(self, rows: Iterable[TrainRow], optimizer_steps: int) -> None:
+    def count_update(self, rows: Iterable[TrainRow], optimizer_steps: int, computed_tokens: int) -> None:
         self.trained_tokens += sum(int(row.mask.sum()) for row in rows)
+        self.computed_tokens += computed_tokens
         self.optimizer_steps += optimizer_steps
 
     def count_sync(self) -> None:

@@ -33,6 +33,7 @@ def rollout_metrics(rollouts: Sequence[Rollout], role: Role) -> dict[str, Any]:
         "tools": dict(Counter(use.outcome.value for turn in turns for use in turn.calls)),
         "stops": dict(Counter(turn.stop.value for turn in turns)),
         "turns": len(turns),
+        "path_turns": sum(len(rollout.turns) for rollout in rollouts if rollout.termination is not Termination.OPEN),
         "generated_tokens": int(sum(len(turn.output_ids) for turn in turns)),
         "context_tokens": int(sum(len(turn.context_ids) for turn in turns)),
     }
@@ -92,10 +93,15 @@ def call_counts(rollout: Rollout) -> dict[str, dict[str, int]]:
 
 def first_outcome(calls: Sequence[dict[str, Any]]) -> dict[str, float | None]:
     """`outcome` of the step's first paths: over its first rollout calls, up to the one that leaves none open."""
-    last = next((i for i, call in enumerate(calls) if Termination.OPEN.value not in call["terminations"]), len(calls))
-    first = [call for call in calls[: last + 1] if call["graded"]]
+    first = [call for call in first_calls(calls) if call["graded"]]
     graded = sum(call["graded"] for call in first)
     return {key: sum(call["graded"] * call[key] for call in first) / graded if graded else None for key in outcome([])}
+
+
+def first_calls(calls: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
+    """Of a step's rollout calls those that its first paths are sampled in."""
+    last = next((i for i, call in enumerate(calls) if Termination.OPEN.value not in call["terminations"]), len(calls))
+    return calls[: last + 1]
 
 
 def update_metrics(rows: Sequence[TrainRow], scores: TokenScores, recorded: Floats) -> dict[str, Any]:
@@ -106,7 +112,9 @@ def update_metrics(rows: Sequence[TrainRow], scores: TokenScores, recorded: Floa
         "rows": len(rows),
         "trained_turns": np.unique(turn_index).tolist(),
         "trained_tokens": len(turn_index),
+        "turn_tokens": {f"turn_{k}": n for k, n in sorted(Counter(turn_index.tolist()).items())},
         "tied_rows": sum(row.is_tied for row in rows),
+        "groups": {name: len(tied) for name, tied in ties(rows).items()},
         "zero_advantage": zero_advantage(rows),
         "entropy": float(scores.entropy.mean()),
         **mismatch(scores.logprobs, recorded, engine, turn_index),
@@ -115,26 +123,33 @@ def update_metrics(rows: Sequence[TrainRow], scores: TokenScores, recorded: Floa
 
 def zero_advantage(rows: Sequence[TrainRow]) -> dict[str, float]:
     """Share of groups all of whose advantages are 0: `all`, and by turn over the groups that train that turn."""
+    return {name: float(np.mean(tied)) for name, tied in ties(rows).items()}
+
+
+def ties(rows: Sequence[TrainRow]) -> dict[str, list[bool]]:
+    """Of each group whether all its advantages are 0: `all`, and by turn those that train that turn."""
     tied: dict[str, bool] = {}
     turns: dict[str, set[int]] = defaultdict(set)
     for row in rows:
         tied[row.group] = tied.get(row.group, True) and row.is_tied
         turns[row.group] |= {turn.k for turn in row.turns}
-    rates = {"all": float(np.mean(list(tied.values())))}
+    by_turn = {"all": list(tied.values())}
     for k in sorted(set().union(*turns.values())):
-        rates[f"turn_{k}"] = float(np.mean([tied[group] for group in tied if k in turns[group]]))
-    return rates
+        by_turn[f"turn_{k}"] = [tied[group] for group in tied if k in turns[group]]
+    return by_turn
 
 
 def step_metrics(results: Sequence[StepResult]) -> dict[str, Any]:
     """The optimizer steps of one `update` call; what has no value without a step is None."""
     if not results:
-        return {"optimizer_steps": 0} | dict.fromkeys(
+        return {"optimizer_steps": 0, "computed_tokens": 0, "loss_tokens": 0} | dict.fromkeys(
             ("loss", "grad_norm", "clip_fraction", "kl_loss", "residual", "lr")
         )
     tokens = sum(result.sums["tokens"] for result in results)
     return {
         "optimizer_steps": len(results),
+        "computed_tokens": sum(result.computed_tokens for result in results),
+        "loss_tokens": int(tokens),
         "loss": float(np.mean([result.loss for result in results])),
         "grad_norm": float(np.mean([result.grad_norm for result in results])),
         "clip_fraction": sum(result.sums["clipped"] for result in results) / tokens,

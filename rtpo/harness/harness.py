@@ -187,9 +187,10 @@ class AgentHarness(StepNotes):
             results = list(self._train(rows, old, loss, epochs, minibatches))
         if results:
             self.policy_version += 1
-        self.ledger.count_update(rows, len(results))
+        metrics |= diagnostics.step_metrics(results)
+        self.ledger.count_update(rows, len(results), metrics["computed_tokens"])
         self.step_log.note_training(rows)
-        self.step_log.updates.append(metrics | diagnostics.step_metrics(results))
+        self.step_log.updates.append(metrics)
         return Update(len(results), self.policy_version, before)
 
     def sync(self) -> int:
@@ -213,6 +214,12 @@ class AgentHarness(StepNotes):
         rollouts = self._sample(plans, 0, sampling, phase="evaluate")
         self.ledger.count_evaluation(rollouts)
         return [tuple(rollouts[i * samples : (i + 1) * samples]) for i in range(len(tasks))]
+
+    def text(self, rollout: Rollout) -> str:
+        """A path to be read: its opening, and what was said and answered in turn, thinking included."""
+        opening = [turn.context_ids for turn in rollout.turns[:1]]
+        said = [ids for turn in rollout.turns for ids in (turn.output_ids, turn.feedback_ids)]
+        return self._world.chat.decode([token for ids in (*opening, *said) for token in ids.tolist()])
 
     def save(self, folder: Path) -> dict[str, Any]:
         """Weights and optimizer into `folder`; the rest of the harness's state comes back, for `load`."""

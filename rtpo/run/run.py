@@ -22,6 +22,7 @@ from rtpo.envs.base import Env
 from rtpo.envs.registry import environment_facts
 from rtpo.errors import Stopped
 from rtpo.harness.budget import Budget, Ledger
+from rtpo.harness.curves import evaluation_curves, step_curves
 from rtpo.harness.diagnostics import call_counts, cut_turns, first_outcome, path_facts
 from rtpo.harness.durable import Done, DurableHarness
 from rtpo.harness.episodes import EpisodeWorld
@@ -30,10 +31,12 @@ from rtpo.rewards.alarm import grading_alarm
 from rtpo.run.config import PROJECT, RunConfig, rollout_sampling
 from rtpo.run.records import JOURNAL, SCHEMA, RunFolder, commit, machine, packages
 from rtpo.run.tasks import take
-from rtpo.run.tracking import Track, tracked_evaluation, tracked_step
+from rtpo.run.tracking import Shown, Track
 from rtpo.types import Grade, GradeOutcome, Group, Rollout, Task
 
 H = TypeVar("H", bound=AgentHarness)
+SHOWN = 4
+"""questions of an evaluation, the first ones, whose first rollout is tracked to be read"""
 
 
 @dataclass
@@ -224,6 +227,7 @@ class Run:
             "rollouts": ledger.rollouts,
             "generated_tokens": ledger.generated_tokens,
             "trained_tokens": ledger.trained_tokens,
+            "computed_tokens": ledger.computed_tokens,
             "optimizer_steps": ledger.optimizer_steps,
             "seconds": dict(ledger.seconds),
             "wall_seconds": self._wall_seconds(),
@@ -238,7 +242,7 @@ class Run:
         self._folder.append("rollouts.jsonl", samples)
         self._folder.append("paths.jsonl", log.paths)
         if self._track is not None:
-            self._track.log(tracked_step(line), step=self._progress.step)
+            self._track.log(step_curves(line), self._ledger.rollouts)
         return line
 
     def _alarm(self, grades: Sequence[Grade], where: str) -> str | None:
@@ -267,7 +271,20 @@ class Run:
             self._alarm([rollout.grade for group in groups for rollout in group], f"evaluation {when} training")
             self._folder.append("evaluations.jsonl", self._evaluation_lines(when, mode, groups))
             if self._track is not None:
-                self._track.log(tracked_evaluation(mode, groups), step=self._progress.step)
+                self._track.log(evaluation_curves(mode, groups), self._ledger.rollouts)
+                table = [self._shown(group[0]) for group in groups[:SHOWN]]
+                self._track.show(f"evaluation/{mode}/rollouts", table, self._ledger.rollouts)
+
+    def _shown(self, rollout: Rollout) -> Shown:
+        """To be read beside those of other evaluations."""
+        return {
+            "rollouts": self._ledger.rollouts,
+            "task": rollout.task.uid,
+            "reward": rollout.grade.reward,
+            "ended": rollout.termination.value,
+            "turns": len(rollout.turns),
+            "text": self._harness.text(rollout),
+        }
 
     def _evaluation_lines(self, when: str, mode: str, groups: Sequence[Group]) -> list[dict[str, Any]]:
         return [

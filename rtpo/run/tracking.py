@@ -1,6 +1,7 @@
-"""A run's numbers on tracking backends, by one set of names (docs/results/metrics.md). Tracking never ends a run: what
-fails is said once and left out."""
+"""A run's curves and some of its rollouts on tracking backends, against rollouts (docs/run/curves.md). Tracking never
+ends a run: what fails is said once and left out."""
 
+import html
 import json
 import os
 import uuid
@@ -13,27 +14,26 @@ import yaml
 
 from rtpo.core.files import write_whole
 from rtpo.errors import ConfigError
-from rtpo.harness.diagnostics import outcome
+from rtpo.harness.curves import X
 from rtpo.run.config import RunConfig
 from rtpo.run.records import RunFolder
-from rtpo.types import Group
 
 PROJECT_NAME = "rtpo"
 BACKENDS = ("wandb", "tensorboard", "file")
 INIT_SECONDS, FINISH_SECONDS = 30, 60
 """how long W&B may take to be reached, and to send what is left; WANDB_INIT_TIMEOUT and WANDB_FINISH_TIMEOUT replace
 them"""
-_TOTALS = (
-    *("success", "mean_reward"),
-    *("rollouts", "generated_tokens", "trained_tokens", "optimizer_steps", "wall_seconds"),
-)
 Connect = Callable[[str, str, str], Any]
+Shown = Mapping[str, str | int | float | None]
+"""a row of a table, by its columns"""
 
 
 class Track(Protocol):
-    """Where a run's numbers are mirrored."""
+    """Where a run is mirrored, at the rollouts that it has used."""
 
-    def log(self, data: dict[str, float], step: int) -> None: ...
+    def log(self, data: dict[str, float], rollouts: int) -> None: ...
+
+    def show(self, name: str, table: Sequence[Shown], rollouts: int) -> None: ...
 
 
 def check_backends(config: RunConfig) -> None:
@@ -46,49 +46,23 @@ def check_backends(config: RunConfig) -> None:
         )
 
 
+def tracked_group(config: RunConfig) -> str:
+    """What the seeds of a method have in common."""
+    return f"{config.experiment_name}/{config.label}"
+
+
 def tracked_name(config: RunConfig) -> str:
-    """`<experiment>/<label>-seed<two digits or more>`, so that runs sort by seed."""
-    return f"{config.experiment_name}/{config.label}-seed{config.seed:02d}"
-
-
-def tracked_step(line: Mapping[str, Any]) -> dict[str, float]:
-    """A line of steps.jsonl as flat numbers."""
-    flat = {key: line[key] for key in _TOTALS} | {f"seconds/{phase}": s for phase, s in line["seconds"].items()}
-    for update in line["updates"]:
-        place = "_".join(str(k) for k in update["trained_turns"]) or "empty"
-        flat |= {f"update_{place}/{key}": value for key, value in update.items() if isinstance(value, int | float)}
-    flat |= {f"algorithm/{name}": value for name, value in line["algorithm"].items()}
-    return {key: float(value) for key, value in flat.items() if value is not None}
-
-
-def tracked_evaluation(mode: str, groups: Sequence[Group]) -> dict[str, float]:
-    """Success and mean reward of a held-out evaluation's graded rollouts; nothing where none was graded."""
-    found = outcome([rollout.reward for group in groups for rollout in group if rollout.is_graded])
-    return {f"evaluation/{mode}/{key}": value for key, value in found.items() if value is not None}
-
-
-def tracked_ledger(ledger: Mapping[str, Any]) -> dict[str, float]:
-    """A ledger's totals, `ledger/<key>`, with nested keys below."""
-    return {f"ledger/{key}": value for key, value in _flat(ledger)}
-
-
-def _flat(tree: Mapping[str, Any]) -> list[tuple[str, float]]:
-    flat = []
-    for key, value in tree.items():
-        if isinstance(value, Mapping):
-            flat += [(f"{key}/{below}", number) for below, number in _flat(value)]
-        elif value is not None:
-            flat.append((key, float(value)))
-    return flat
+    """The group and the seed, with two digits or more, so that runs sort by it."""
+    return f"{tracked_group(config)}-seed{config.seed:02d}"
 
 
 class Tracking:
     """The backends that `profile.track` names, each on its own: one that fails is dropped.
 
     connect: verl's tracking, given the project, the run and a backend (`rtpo.verl_harness.session.tracker`).
-    resumed_at: the step of the save that the run goes on from; None for a run from its start. What a backend writes
-    lies in `<results>/tracking`, unless WANDB_DIR, TENSORBOARD_DIR or VERL_FILE_LOGGER_ROOT say otherwise. Raises
-    ConfigError for a backend that there is none of.
+    resumed_at: the rollouts up to which what was tracked before is kept; None for a run from its start. What a backend
+    writes lies in `<results>/tracking`, unless WANDB_DIR, TENSORBOARD_DIR or VERL_FILE_LOGGER_ROOT say otherwise.
+    Raises ConfigError for a backend that there is none of.
     """
 
     def __init__(self, config: RunConfig, folder: RunFolder, connect: Connect, resumed_at: int | None) -> None:
@@ -108,12 +82,26 @@ class Tracking:
             except Exception as error:  # whatever a backend raises, the run goes on
                 _say(f"tracking with {name} is left out: {_first_line(error)}")
 
-    def log(self, data: dict[str, float], step: int) -> None:
-        self._each(lambda name, backend: backend.log(data, step))
+    def log(self, data: dict[str, float], rollouts: int) -> None:
+        def log(name: str, backend: Any) -> None:
+            # W&B has what a curve is drawn against in the same line
+            backend.log({X: float(rollouts)} | data if name == "wandb" else data, rollouts)
+
+        self._each(log)
+
+    def show(self, name: str, table: Sequence[Shown], rollouts: int) -> None:
+        """A table of W&B, a text of TensorBoard; the file has the rows as they are."""
+
+        def show(kind: str, backend: Any) -> None:
+            if kind == "tensorboard":
+                backend.logger[kind].writer.add_text(name, _markdown(table), rollouts)
+            else:
+                backend.log({name: _wandb_table(table) if kind == "wandb" else table}, rollouts)
+
+        self._each(show)
 
     def finish(self, manifest: Mapping[str, Any]) -> None:
-        """The ledger as last numbers, and the manifest as a file (W&B) or text (TensorBoard)."""
-        self.log(tracked_ledger(manifest["ledger"]), int(manifest["steps"]))
+        """The manifest as a file (W&B) or text (TensorBoard)."""
         self._each(lambda name, backend: self._attach(name, backend, manifest))
         self._close(0)
 
@@ -143,7 +131,7 @@ class Tracking:
                 backend.logger[name].save(str(self._folder.path / file), str(self._folder.path), "now")
         if name == "tensorboard":
             text = json.dumps(manifest, indent=1)
-            backend.logger[name].writer.add_text("manifest", f"```\n{text}\n```", int(manifest["steps"]))
+            backend.logger[name].writer.add_text("manifest", f"```\n{text}\n```", 0)
 
     def _open_wandb(self) -> Any:
         import wandb
@@ -152,7 +140,7 @@ class Tracking:
         Path(directory).mkdir(parents=True, exist_ok=True)
         settings = {
             "WANDB_DIR": directory,
-            "WANDB_RUN_GROUP": self._config.experiment_name,
+            "WANDB_RUN_GROUP": tracked_group(self._config),
             "WANDB_RUN_ID": self._wandb_id(),
             "WANDB_RESUME": "allow",
             "WANDB_INIT_TIMEOUT": os.environ.get("WANDB_INIT_TIMEOUT", str(INIT_SECONDS)),
@@ -169,6 +157,7 @@ class Tracking:
             wandb.teardown()
             backend = self._verl("wandb", settings | {"WANDB_MODE": "offline"})
         wandb.config.update(self._config.as_dict(), allow_val_change=True)
+        wandb.define_metric("*", step_metric=X)
         return backend
 
     def _wandb_id(self) -> str:
@@ -186,7 +175,7 @@ class Tracking:
         writer = backend.logger["tensorboard"].writer
         if self._resumed_at is None:
             writer.add_text("config", f"```\n{yaml.safe_dump(self._config.as_dict(), sort_keys=False)}\n```", 0)
-        # TensorBoard forgets what an earlier start wrote of steps from here on
+        # TensorBoard forgets what an earlier start wrote from here on
         first = 0 if self._resumed_at is None else self._resumed_at + 1
         writer.file_writer.add_event(Event(step=first, session_log=SessionLog(status=SessionLog.START)))
         return backend
@@ -224,6 +213,19 @@ def _environment(settings: Mapping[str, str]) -> Iterator[None]:
                 del os.environ[name]
             else:
                 os.environ[name] = value
+
+
+def _wandb_table(table: Sequence[Shown]) -> Any:
+    import wandb
+
+    return wandb.Table(columns=list(table[0]), data=[list(row.values()) for row in table])
+
+
+def _markdown(table: Sequence[Shown]) -> str:
+    """A table whose cells are shown as they are."""
+    escaped = {ord("|"): "&#124;", ord("\n"): "<br>"}
+    cells = [[html.escape(str(cell)).translate(escaped) for cell in row.values()] for row in table]
+    return "\n".join(f"| {' | '.join(row)} |" for row in [list(table[0]), ["---"] * len(table[0]), *cells])
 
 
 def _say(sentence: str) -> None:

@@ -173,13 +173,13 @@ class TabularHarness(StepNotes):
             return Update(0, self.policy_version, [])
         before = self.score(rows)
         old = before if loss.old_logprobs == "recompute" else [row.rollout_logprobs[row.mask] for row in rows]
-        steps = 0
+        steps = computed = 0
         for packed in training_batches(rows, old, loss, epochs=epochs, count=minibatches):
             self._descend(packed, loss)
-            steps += 1
+            steps, computed = steps + 1, computed + len(packed.ids)
         if steps:
             self.policy_version += 1
-        self.ledger.count_update(rows, steps)
+        self.ledger.count_update(rows, steps, computed)
         return Update(steps, self.policy_version, before)
 
     def sync(self) -> int:

@@ -122,6 +122,7 @@ class VerlBackend:
             loss=sums["policy_loss"] + loss.kl * sums["kl_loss"],
             sums=sums,
             lr=float(_flat(metrics["lr"])[0]),
+            computed_tokens=len(packed.ids),
         )
 
     def gradient(self, packed: Packed, reference: Floats | None, loss: Loss) -> Floats:
