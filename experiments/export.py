@@ -2,8 +2,10 @@
 
     python experiments/export.py results/EXPERIMENT/RUN OUTPUT
     python experiments/export.py results/EXPERIMENT/RUN OUTPUT --dtype bfloat16
+    python experiments/export.py results/EXPERIMENT/RUN OUTPUT --push OWNER/NAME
 
-OUTPUT must be new or empty. A run that is not finished is exported from its last save, and its card says so.
+OUTPUT must be new or empty. A run that is not finished is exported from its last save, and its card says so. With
+--push the folder goes to a repository of the Hugging Face Hub, too, a private one where there is none of the name.
 """
 
 import sys
@@ -15,14 +17,19 @@ from rtpo.run.command import Parser, command
 
 from analysis.pages.model_card import model_card
 from rtpo.core.files import check_is_free
-from rtpo.run.export import DTYPES, TrainedPolicy, find_trained, write_model
+from rtpo.run.export import DTYPES, TrainedPolicy, check_push, find_trained, push, write_model
 
 
-def export(run: Path, output: Path, dtype: str | None = None) -> TrainedPolicy:
-    """The policy of `run` in the folder `output`. Raises an RTPOError with a sentence for the user."""
+def export(run: Path, output: Path, dtype: str | None = None, repository: str | None = None) -> TrainedPolicy:
+    """The policy of `run` in the folder `output`, and in a repository of the Hub if one is named. Raises an RTPOError
+    with a sentence for the user."""
     check_is_free(output)
+    if repository is not None:
+        check_push(repository)
     trained = find_trained(run)
-    write_model(trained, output, partial(model_card, trained), dtype)
+    write_model(trained, output, partial(model_card, trained, repository), dtype)
+    if repository is not None:
+        print(f"pushed: {push(output, repository)}")
     return trained
 
 
@@ -32,8 +39,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("run", type=Path, help="a run's folder, results/<experiment>/<run>")
     parser.add_argument("output", type=Path, help="a new folder")
     parser.add_argument("--dtype", choices=DTYPES, help="of the weights; without it, as they were saved")
+    parser.add_argument(
+        "--push", metavar="OWNER/NAME", help="a repository of the Hugging Face Hub that it goes to, too"
+    )
     options = parser.parse_args(arguments)
-    trained = export(options.run, options.output, options.dtype)
+    trained = export(options.run, options.output, options.dtype, options.push)
     state = "finished" if trained.manifest is not None else "not finished"
     print(f"{options.output}: {trained.save} of {trained.folder} ({state})")
     return 0

@@ -1,11 +1,15 @@
-"""A stand-in on this machine for the Hugging Face Hub and for a server of plain files."""
+"""A stand-in on this machine for the Hugging Face Hub and for a server of plain files: what of the Hub's HTTP interface
+downloads of files and pushes of models ask for."""
 
+import json
+from base64 import b64decode
 from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import datasets
 import pytest
@@ -21,7 +25,10 @@ class Handler(BaseHTTPRequestHandler):
         token = self.headers.get("Authorization")
         self.server.seen.append((self.command, self.path, token))
         content = self.server.files.get(self.path)
-        if self.path.endswith("/auth-check"):
+        if self.path == "/api/whoami-v2":
+            known = token == f"Bearer {self.server.let_in}"
+            status, content = 200 if known else 401, json.dumps({"name": "me", "orgs": [{"name": "lab"}]}).encode()
+        elif self.path.endswith("/auth-check"):
             status = 200 if token == f"Bearer {self.server.let_in}" else 401 if token is None else 403
         else:
             status = 404 if content is None else content if isinstance(content, int) else 200
@@ -33,7 +40,9 @@ class Handler(BaseHTTPRequestHandler):
         if status in (401, 403):
             self.send_header("X-Error-Code", "GatedRepo")
         elif status == 404:
-            self.send_header("X-Error-Code", "EntryNotFound")
+            self.send_header(
+                "X-Error-Code", "EntryNotFound" if "/tree/" in self.path or "/resolve/" in self.path else "RepoNotFound"
+            )
         self.end_headers()
         if self.command == "GET":
             self.wfile.write(body[: self.server.cut])
@@ -41,13 +50,27 @@ class Handler(BaseHTTPRequestHandler):
 
     do_HEAD = do_GET
 
+    def do_POST(self) -> None:
+        self.server.seen.append((self.command, self.path, self.headers.get("Authorization")))
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        status = self.server.refuses.get(self.path.rpartition("/")[2], 200)
+        reply = json.dumps(self.server.pushed(self.path, body) if status == 200 else {}).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(reply)))
+        self.end_headers()
+        self.wfile.write(reply)
+        self.close_connection = True
+
+    do_PUT = do_POST
+
     def log_message(self, format: str, *args: object) -> None:
         pass
 
 
 class Hub(ThreadingHTTPServer):
     """files: content by path, or the status that is answered instead. commit: of all files. let_in: the token that
-    opens gates. cut: where bodies break off. seen: method, path and authorization of each request."""
+    opens gates and pushes. cut: where bodies break off. seen: method, path and authorization of each request. refuses:
+    a status by the last part of the path of what is pushed. made: what repositories were asked for."""
 
     daemon_threads = True
 
@@ -59,9 +82,47 @@ class Hub(ThreadingHTTPServer):
         self.let_in = "mine"
         self.cut: int | None = None
         self.seen: list[tuple[str, str, str | None]] = []
+        self.refuses: dict[str, int] = {}
+        self.made: list[dict[str, Any]] = []
+        self._large: dict[str, bytes] = {}
 
     def fetched(self, path: str) -> int:
         return sum((method, asked) == ("GET", path) for method, asked, _ in self.seen)
+
+    def pushed(self, path: str, body: bytes) -> Any:
+        """A step of a push: weights go to a place of their own first, all else is in the commit."""
+        if path.startswith("/large/"):
+            self._large[path.removeprefix("/large/")] = body
+            return {}
+        lines = [json.loads(line) for line in body.splitlines()]
+        if path == "/api/repos/create":
+            self.made += lines
+            return {"url": f"{self.url}/{lines[0].get('organization', 'me')}/{lines[0]['name']}"}
+        if path == "/api/validate-yaml":
+            return {"errors": [], "warnings": []}
+        if "/preupload/" in path:
+            modes = {True: "lfs", False: "regular"}
+            names = [file["path"] for file in lines[0]["files"]]
+            files = [{"path": p, "uploadMode": modes[p.endswith(".safetensors")], "shouldIgnore": False} for p in names]
+            return {"files": files}
+        if path.endswith("/info/lfs/objects/batch"):
+            return {
+                "objects": [
+                    one | {"actions": {"upload": {"href": f"{self.url}/large/{one['oid']}"}}}
+                    for one in lines[0]["objects"]
+                ]
+            }
+        repository = path.removeprefix("/api/models/").partition("/commit/")[0]
+        for line in lines[1:]:
+            value = line["value"]
+            content = b64decode(value["content"]) if line["key"] == "file" else self._large[value["oid"]]
+            self.files[f"/{repository}/resolve/main/{value['path']}"] = content
+        siblings = [{"rfilename": line["value"]["path"]} for line in lines[1:]]
+        self.files[f"/api/models/{repository}"] = json.dumps({"id": repository, "siblings": siblings}).encode()
+        self.files[f"/api/models/{repository}/tree/main?recursive=true&expand=false"] = json.dumps(
+            [{"type": "file", "path": one["rfilename"], "size": 1, "oid": "0"} for one in siblings]
+        ).encode()
+        return {"commitUrl": f"{self.url}/{repository}/commit/{COMMIT}", "commitOid": COMMIT, "success": True}
 
 
 @contextmanager

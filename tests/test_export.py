@@ -2,7 +2,12 @@
 from runs of one and of two processes is in test_verl_two_processes.py."""
 
 import json
+import os
+import re
 import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,14 +15,17 @@ from typing import Any
 import pytest
 import torch
 from conftest import compose_config
+from data_server import Hub, point_to, serving
+from huggingface_hub import constants
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3ForCausalLM
 
 import rtpo.run.export
 from analysis.evaluation import summarise
 from experiments.export import export, main
+from rtpo.core.chat import ChatFormat
 from rtpo.core.files import write_sums
-from rtpo.errors import DataError, Held
+from rtpo.errors import DataError, Held, MachineError
 from rtpo.evaluation.evaluate import evaluate
 from rtpo.evaluation.panel import compose_evaluation
 from rtpo.evaluation.policies import find_checkpoint
@@ -27,7 +35,9 @@ from rtpo.run.config import PROJECT, RunConfig
 from rtpo.run.model_folder import check_same_model
 from rtpo.run.records import RunFolder
 from rtpo.run.run import Progress, model_sha256
+from rtpo.types import Message, Opening
 
+QUESTION = Opening((Message("user", " compute 12 + 5 * 3"),))
 WARM_START = PROJECT / "rtpo" / "toy" / "warm_start_math"
 
 
@@ -65,6 +75,8 @@ def run(config: RunConfig, model: Any) -> RunFolder:
     """A run that has saved and is not finished."""
     folder = RunFolder(config.folder)
     folder.open(config.as_dict())
+    asked = ChatFormat(AutoTokenizer.from_pretrained(WARM_START)).opening(QUESTION)
+    folder.append("rollouts.jsonl", [{"turns": [{"context_ids": asked.tolist()}]}])
     save(folder, model.state_dict())
     return folder
 
@@ -195,3 +207,130 @@ def test_nothing_half_written_is_left(run: RunFolder, tmp_path: Path, monkeypatc
     export(run.path, tmp_path / "out")
     assert not (tmp_path / "out.partial").exists()
     assert len(list((tmp_path / "out").glob("*.safetensors"))) == 1
+
+
+def example_of(folder: Path) -> str:
+    """What the card shows, as written."""
+    (example,) = re.findall(r"^````python\n(.*?)^````$", (folder / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    return str(example)
+
+
+def generated(example: str, folder: Path, **environment: str) -> str:
+    """What it prints in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-c", example],
+        cwd=folder,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_cards_example_generates(run: RunFolder, tmp_path: Path) -> None:
+    export(run.path, tmp_path / "out")
+    example = example_of(tmp_path / "out")
+    assert "place = '.'  # this folder\n" in example
+    assert "max_new_tokens=32, do_sample=True, temperature=1.0, top_p=1.0, top_k=0)" in example
+    said = generated(example, tmp_path / "out", HF_HUB_OFFLINE="1").removesuffix("\n")
+    assert 1 <= len(AutoTokenizer.from_pretrained(WARM_START).encode(said, add_special_tokens=False)) <= 32
+    tokenizer, first = AutoTokenizer.from_pretrained(WARM_START), json.loads((run.path / "rollouts.jsonl").read_text())
+    (prompt,) = re.findall(r"^prompt = (\(.*?^\))$", example, re.MULTILINE | re.DOTALL)
+    asked = tokenizer(eval(prompt), add_special_tokens=False)["input_ids"]
+    assert asked == first["turns"][0]["context_ids"]
+
+
+def test_without_a_recorded_rollout_the_example_is_unknown(run: RunFolder, tmp_path: Path) -> None:
+    (run.path / "rollouts.jsonl").unlink()
+    export(run.path, tmp_path / "out")
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert "The run recorded no rollout: what the policy was asked is `unknown`." in card
+    assert "```" not in card
+
+
+# to the Hub, of which tests/data_server.py is a stand-in
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    """Which takes weights by Git LFS alone."""
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+    monkeypatch.setenv("HF_TOKEN", "mine")
+    with serving() as running:
+        point_to(running, tmp_path / "cache", monkeypatch)
+        monkeypatch.setenv("HF_TOKEN", running.let_in)
+        yield running
+
+
+def test_a_pushed_policy_is_the_folder_and_its_example_generates(hub: Hub, run: RunFolder, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert main([str(run.path), str(out), "--push", "me/policy"]) == 0
+    assert [(one["organization"], one["name"], one["visibility"]) for one in hub.made] == [("me", "policy", "private")]
+    files = {path: content for path, content in hub.files.items() if path.startswith("/me/policy/resolve/main/")}
+    assert files == {f"/me/policy/resolve/main/{file.name}": file.read_bytes() for file in out.iterdir()}
+    assert {token for _, path, token in hub.seen if "me/policy" in path} == {"Bearer mine"}
+    example = example_of(out)
+    assert "place = 'me/policy'\n" in example
+    there = {"HF_ENDPOINT": hub.url, "HF_HOME": str(tmp_path / "home"), "HF_HUB_DISABLE_XET": "1"}
+    assert generated(example, tmp_path, **there).strip()
+    assert hub.fetched("/me/policy/resolve/main/model.safetensors") == 1
+
+
+def test_nothing_is_pushed_without_being_asked_for(hub: Hub, run: RunFolder, tmp_path: Path) -> None:
+    assert main([str(run.path), str(tmp_path / "out")]) == 0
+    assert hub.seen == []
+
+
+@pytest.mark.parametrize(
+    ("repository", "token", "said"),
+    [
+        ("policy", "mine", "a repository of the Hub is named OWNER/NAME"),
+        ("me/policy", "", "there is no token: put one that may write into HF_TOKEN"),
+        ("me/policy", "another", "the Hub does not take the token"),
+        ("you/policy", "mine", "the token is of me, lab: push to one of these"),
+        ("me/full", "mine", "the repository holds files already: choose another name"),
+    ],
+)
+def test_what_cannot_be_pushed_is_said_before_anything_is_written(
+    hub: Hub,
+    run: RunFolder,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    repository: str,
+    token: str,
+    said: str,
+) -> None:
+    hub.pushed("/api/models/me/full/commit/main", b'{}\n{"key": "file", "value": {"path": "a", "content": ""}}\n')
+    monkeypatch.setenv("HF_TOKEN", token)
+    with pytest.raises(DataError, match=said) as caught:
+        export(run.path, tmp_path / "out", repository=repository)
+    assert str(caught.value).startswith(f"--push {repository}: ")
+    assert not (tmp_path / "out").exists()
+    assert hub.made == []
+
+
+def test_without_a_network_it_is_said(
+    hub: Hub, run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises(MachineError, match=r"the Hub cannot be reached \("):
+        export(run.path, tmp_path / "out", repository="me/policy")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("part", "status", "said"), [("create", 403, "the token may not write there"), ("main", 400, "the Hub refuses it")]
+)
+def test_a_push_that_fails_leaves_the_folder_and_says_how_to_go_on(
+    hub: Hub, run: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str], part: str, status: int, said: str
+) -> None:
+    hub.refuses[part] = status
+    out = tmp_path / "out"
+    assert main([str(run.path), str(out), "--push", "me/policy"]) == 1
+    sentence = capsys.readouterr().err.strip().splitlines()[-1]
+    assert sentence.startswith(f"error: --push me/policy: {said}")
+    assert sentence.endswith(f"{out} is whole: `hf upload me/policy {out}` goes on.")
+    assert AutoModelForCausalLM.from_pretrained(out)
+    assert not any("/resolve/" in path for path in hub.files)

@@ -88,10 +88,11 @@ def test_the_conda_environment_is_the_gpu_set() -> None:
     assert pip == {"pip": ["-r requirements/gpu.txt", "-e ."]}
 
 
-def test_the_newest_version_of_the_changelog_is_the_projects() -> None:
+def test_the_version_is_one_in_the_project_the_changelog_and_the_citation() -> None:
     version = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["version"]
     versions = re.findall(r"^## \[?([\d.]+)\b", (PROJECT / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert versions[0] == version
+    assert yaml.safe_load((PROJECT / "CITATION.cff").read_text())["version"] == version
 
 
 def test_hooks_and_make_check_run_the_same() -> None:

@@ -3,15 +3,18 @@
 import json
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import yaml
+from transformers import AutoTokenizer
 
 from analysis.evaluation import table as benchmark_table
 from analysis.measures import held_out, success
 from analysis.pages.markdown import ruled
 from analysis.records import RunGroup, load_run
+from rtpo.core.chat import ChatFormat
 from rtpo.data.registry import REGISTRY
 from rtpo.run import archives
 from rtpo.run.config import DataConfig
@@ -22,9 +25,9 @@ TOY = "toy"
 UNKNOWN = "unknown"
 
 
-def model_card(trained: TrainedPolicy, dtype: str) -> str:
-    """Markdown with a Hugging Face head. dtype: of the exported weights. Raises DataError for a finished run
-    whose records were changed."""
+def model_card(trained: TrainedPolicy, repository: str | None, dtype: str) -> str:
+    """Markdown with a Hugging Face head. repository: of the Hub, if it goes to one. dtype: of the exported weights.
+    Raises DataError for a finished run whose records were changed."""
     run, manifest = trained.config, trained.manifest or {}
     name = f"{run.experiment_name}/{trained.folder.resolve().name}"
     is_toy = run.profile.name == TOY or run.task.name.startswith(TOY)
@@ -78,15 +81,37 @@ def model_card(trained: TrainedPolicy, dtype: str) -> str:
         "## Evaluation",
         *_evaluation(trained),
         "## Use",
-        "```python\n"
-        "from transformers import AutoModelForCausalLM, AutoTokenizer\n\n"
-        "folder = '.'  # this folder\n"
-        "model, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)\n"
-        "```",
+        *_use(trained, repository),
         "The policy was trained in turns with tools or an environment, with the rollout context above: other contexts, "
         "tasks and tools were not tested.",
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _use(trained: TrainedPolicy, repository: str | None) -> list[str]:
+    """An example that generates a turn, as the run did at the first context that it recorded."""
+    file = trained.folder / "rollouts.jsonl"
+    first = archives.read(file).partition(b"\n")[0] if archives.exists(file) else b""
+    if not first:
+        return [f"The run recorded no rollout: what the policy was asked is `{UNKNOWN}`."]
+    run = trained.config
+    ids = json.loads(first)["turns"][0]["context_ids"]
+    prompt = ChatFormat(AutoTokenizer.from_pretrained(run.model.path)).decode(ids)
+    settings = {"max_new_tokens": run.task.max_turn_tokens, "do_sample": True, **asdict(run.sampling)}
+    settings["top_k"] = max(0, settings["top_k"])  # which is -1 for none elsewhere
+    example = f"""from transformers import AutoModelForCausalLM, AutoTokenizer
+
+place = {(repository or ".")!r}{"" if repository else "  # this folder"}
+model, tokenizer = AutoModelForCausalLM.from_pretrained(place), AutoTokenizer.from_pretrained(place)
+prompt = (
+{"".join(f"    {line!r}" + chr(10) for line in prompt.splitlines(keepends=True))})
+asked = tokenizer(prompt, add_special_tokens=False, return_token_type_ids=False, return_tensors="pt")
+said = model.generate(**asked, {", ".join(f"{name}={value!r}" for name, value in settings.items())})
+print(tokenizer.decode(said[0, asked["input_ids"].shape[1] :]))"""
+    return [
+        "One turn, sampled as in training, at the first context of the run's records:",
+        f"````python\n{example}\n````",
+    ]
 
 
 def _state(trained: TrainedPolicy) -> str:

@@ -1,22 +1,28 @@
-"""A run's trained policy as a Hugging Face model folder: verl's FSDP2 shards put together, without verl or a GPU."""
+"""A run's trained policy as a Hugging Face model folder: verl's FSDP2 shards put together, without verl or a GPU; and
+the folder as a repository of the Hub."""
 
 import json
 import logging
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import httpx
 import torch
+from huggingface_hub import HfApi
+from huggingface_hub.errors import HfHubHTTPError, LocalTokenNotFoundError
 from omegaconf import OmegaConf
 from safetensors.torch import save_file
 from torch.distributed.tensor import DTensor, Replicate, Shard
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from rtpo.core.files import check_is_free, disk_errors
-from rtpo.errors import DataError
+from rtpo.errors import DataError, MachineError
 from rtpo.run import archives
 from rtpo.run.config import RunConfig, compose_run
 from rtpo.run.model_folder import check_model, check_same_model
@@ -38,6 +44,8 @@ COPIED = (
     "chat_template.jinja",
 )
 """what of the initial model's folder goes along as it is, where it is there"""
+
+REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 # it says that process groups are missing, which nothing here needs
 logging.getLogger("torch.distributed.device_mesh").setLevel(logging.ERROR)
@@ -198,3 +206,51 @@ def _groups(names: Sequence[str], sizes: Mapping[str, int]) -> Iterator[list[str
             group = []
         group.append(name)
     yield group
+
+
+def check_push(repository: str) -> None:
+    """Whether the user's token can make a repository of this name, before anything is written. Raises DataError and
+    MachineError."""
+    if not REPOSITORY.fullmatch(repository):
+        raise DataError(f"--push {repository}: a repository of the Hub is named OWNER/NAME.")
+    with _hub_in_words(repository):
+        hub = HfApi()
+        user = hub.whoami()
+        owners = [user["name"], *(of["name"] for of in user.get("orgs", []))]
+        if repository.partition("/")[0] not in owners:
+            raise DataError(f"--push {repository}: the token is of {', '.join(owners)}: push to one of these.")
+        if hub.repo_exists(repository) and set(hub.list_repo_files(repository)) - {".gitattributes"}:
+            raise DataError(f"--push {repository}: the repository holds files already: choose another name.")
+
+
+def push(folder: Path, repository: str) -> str:
+    """A model folder as one commit of a repository, which is made, and is private, where there is none; returns its
+    address. Raises DataError and MachineError, with the way to go on."""
+    with _hub_in_words(repository, f" {folder} is whole: `hf upload {repository} {folder}` goes on."):
+        hub = HfApi()
+        url = hub.create_repo(repository, private=True, exist_ok=True)
+        hub.upload_folder(repo_id=repository, folder_path=folder, commit_message="Made by experiments/export.py")
+    return str(url)
+
+
+@contextmanager
+def _hub_in_words(repository: str, then: str = "") -> Iterator[None]:
+    """What the Hub refuses, as a sentence."""
+    place = f"--push {repository}"
+    try:
+        yield
+    except LocalTokenNotFoundError as error:
+        raise DataError(f"{place}: there is no token: put one that may write into HF_TOKEN.{then}") from error
+    except HfHubHTTPError as error:
+        status = error.response.status_code
+        if status == 401:
+            raise DataError(f"{place}: the Hub does not take the token: put another into HF_TOKEN.{then}") from error
+        if status == 403:
+            raise DataError(f"{place}: the token may not write there: put one that may into HF_TOKEN.{then}") from error
+        raise MachineError(f"{place}: the Hub refuses it ({_one_line(error)}).{then}") from error
+    except (OSError, httpx.HTTPError) as error:
+        raise MachineError(f"{place}: the Hub cannot be reached ({_one_line(error)}).{then}") from error
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
