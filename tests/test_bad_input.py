@@ -55,7 +55,12 @@ ROWS: dict[str, tuple[str, ...]] = {
         *("checkpoint={}/of_FILE benchmarks=[math500]", f"checkpoint={WARM} benchmarks=[nosuch]"),
         f"checkpoint={WARM} benchmarks=[math500] temperature=NUMBER",
     ),
-    "experiments.export": ("FOLDER {}/out", f"{RUN} OUT", f"{RUN} {{}}/out --dtype NAME"),
+    "experiments.export": (
+        "FOLDER {}/out",
+        f"{RUN} OUT",
+        f"{RUN} {{}}/out --dtype NAME",
+        f"{RUN} {{}}/out --push NAME",
+    ),
     "experiments.launch": (
         *("NAME", "run NAME", "tables NAME", "submit NAME", "element main_table WHOLE profile=nosuch"),
         *("run main_table profile=toy nosuch=1", "run main_table profile=toy seed=0 algorithm=rtpo results=OUT"),
@@ -95,6 +100,7 @@ ROWS: dict[str, tuple[str, ...]] = {
         ),
         *("task=airline data=FILE", "model.path=FOLDER", "model.path={}/of_FILE", "seed=NUMBER", "budget.rollouts=x"),
     ),
+    "experiments.maintenance.wandb_report": ("''", "a/b", "\udcff"),
     "experiments.maintenance.warm_start": (
         *("--task NAME --output {}/out", f"{SMALL} --output OUT", "--task toy_math --output {}/out --steps WHOLE"),
         *("--task toy_math --output {}/out --compare FOLDER", "--task toy_math --output {}/out --compare {}/of_FILE"),

@@ -1,0 +1,84 @@
+"""Make a W&B report of an experiment whose runs were tracked there, by wandb_workspaces:
+
+    python experiments/maintenance/wandb_report.py EXPERIMENT
+    python experiments/maintenance/wandb_report.py EXPERIMENT --entity TEAM
+
+The paper's two panels first, log-prob ratio and KL, then success and what explains it. A line is a method, the mean
+over its seeds with their range, against the rollouts used (docs/run/curves.md). Needs W&B's server and a key of yours.
+"""
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from rtpo.run.command import Parser, command
+
+import wandb
+import wandb_workspaces.reports.v2 as reports
+
+from rtpo.errors import ConfigError, MachineError
+from rtpo.evaluation.panel import FOLDER_NAME
+from rtpo.harness.curves import X
+from rtpo.run.tracking import PROJECT_NAME
+
+PAPER = {"Log-prob ratio": "train/ratio", "KL, rollout to training policy": "train/kl"}
+OTHERS = {
+    "Held-out success, sampled": "evaluation/sampled/success",
+    "Success in training": "train/success",
+    "Reward in training": "train/reward",
+    "Groups without an advantage": "train/zero_advantage",
+    "Entropy": "train/entropy",
+    "Gradient norm": "train/grad_norm",
+    "Tokens computed": "train/tokens/computed",
+    "Seconds": "train/wall_seconds",
+}
+"""titles and keys of the two grids"""
+
+
+def report(experiment: str, entity: str) -> reports.Report:
+    """A line of a panel is a group, which are the seeds of a method (`rtpo.run.tracking.tracked_group`)."""
+    runs = reports.Runset(
+        entity=entity,
+        project=PROJECT_NAME,
+        name=experiment,
+        filters=f"Config('experiment_name') == '{experiment}'",
+        groupby=["Group"],
+    )
+    blocks: list[Any] = []
+    for heading, panels in (("The paper's panels", PAPER), ("Success, and what explains it", OTHERS)):
+        lines: list[Any] = [
+            reports.LinePlot(
+                title=title,
+                x=X,
+                y=[key],
+                title_x="rollouts used",
+                groupby="Group",
+                groupby_aggfunc="mean",
+                groupby_rangefunc="minmax",
+                layout=reports.Layout(x=12 * (place % 2), y=8 * (place // 2), w=12, h=8),
+            )
+            for place, (title, key) in enumerate(panels.items())
+        ]
+        blocks += [reports.H2(text=heading), reports.PanelGrid(runsets=[runs], panels=lines)]
+    return reports.Report(project=PROJECT_NAME, entity=entity, title=experiment, blocks=blocks, width="fluid")
+
+
+@command
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = Parser(__doc__)
+    parser.add_argument("experiment", help="experiment_name of the runs")
+    parser.add_argument("--entity", help="of W&B, whose project it is; without it, your default one")
+    given = parser.parse_args(arguments)
+    if not FOLDER_NAME.fullmatch(given.experiment):
+        raise ConfigError(f"EXPERIMENT is {given.experiment!r}: give the experiment_name of tracked runs.")
+    try:
+        made = report(given.experiment, given.entity or str(wandb.Api().default_entity))
+        made.save()
+        print(made.url)
+    except Exception as error:  # whatever W&B and its packages raise
+        raise MachineError(f"W&B makes no report: {' '.join(str(error).split())}") from error
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
