@@ -4,7 +4,19 @@ there are limits alone."""
 
 from dataclasses import replace
 
-from hostile_programs import BRIEF, ERROR, MEMORY, OK, ONE, TIMEOUT, Hostile, tries
+from hostile_programs import (
+    BRIEF,
+    ERROR,
+    LIBC,
+    LIBC_CHANGES,
+    MEMORY,
+    OK,
+    ONE,
+    TIMEOUT,
+    Hostile,
+    denied,
+    tries,
+)
 
 WEAK = replace(ONE, isolation="limits")
 IN_FLIGHT = """
@@ -14,23 +26,6 @@ for s in (a, b):
     ends = array.array("i", [1, a.fileno(), b.fileno()])
     s.sendmsg([b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, ends)])
 print("ESCAPED")
-"""
-SENT_OTHERWISE = """
-import socket
-ends = [end.detach() for _ in range(4) for end in socket.socketpair()]
-header = ctypes.create_string_buffer(64)
-attempt("sendmsg", lambda: by_number("sendmsg", ends[0], header, 0))
-attempt("sendmmsg", lambda: by_number("sendmmsg", ends[0], header, 1, 0))
-attempt("send_fds", lambda: socket.send_fds(socket.socket(fileno=ends[2]), [b"x"], [1]))
-"""
-BUFFERS = """
-import fcntl, socket
-a, b = socket.socketpair()
-for option in (socket.SO_SNDBUF, socket.SO_RCVBUF, 32, 33, socket.SO_PASSCRED, 42):
-    attempt("buffer", lambda: a.setsockopt(socket.SOL_SOCKET, option, 1 << 22))
-attempt("setsockopt", lambda: by_number("setsockopt", b.fileno(), 1, 7, ctypes.byref(ctypes.c_int(1 << 22)), 4))
-reader, writer = os.pipe()
-attempt("pipe", lambda: fcntl.fcntl(writer, 1031, 1 << 20))
 """
 LASTING_MARKS = """
 import fcntl, sympy
@@ -56,16 +51,8 @@ def held(program: str, says: str = "held") -> Hostile:
 LEFTOVERS = {
     # kernel objects that outlive a process
     "descriptors in flight": Hostile(IN_FLIGHT, (ERROR,), "PermissionError"),
-    "descriptors sent otherwise": tries(SENT_OTHERWISE),
     "marks that stay on files": tries(f"PATHS = []\n{LASTING_MARKS}"),
     "system calls without a name here": tries(WITHOUT_A_NAME),
-    "events that nobody reads": tries(
-        """
-        attempt("inotify", lambda: call("inotify_init1", 0))
-        attempt("by number", lambda: by_number("inotify_init1", 0))
-        attempt("fanotify", lambda: call("fanotify_init", 0, 0))
-        """
-    ),
     "a semaphore with a name": Hostile(
         "import ctypes\nlibc = ctypes.CDLL(None)\nlibc.sem_open(b'/left', 0o100, 0o666, 1)\nprint('made')",
         (OK, ERROR),
@@ -121,7 +108,6 @@ print("held")
 """
     ),
     # memory that is nobody's
-    "buffers made larger": tries(BUFFERS),
     "sockets filled": held(
         """
 import socket
@@ -151,16 +137,6 @@ try:
 except OSError:
     print("ESCAPED" if total > 16 << 20 else "held", len(kept))
 """
-    ),
-    "pages left in a pipe": tries(
-        """
-        reader, writer = os.pipe()
-        page = ctypes.create_string_buffer(1 << 12)
-        part = (ctypes.c_size_t * 2)(ctypes.addressof(page), len(page))
-        attempt("vmsplice", lambda: call("vmsplice", writer, part, 1, 8))
-        attempt("splice", lambda: call("splice", os.open("/dev/zero", 0), None, writer, None, 4096, 0))
-        attempt("tee", lambda: call("tee", reader, os.pipe()[1], 4096, 2))
-        """
     ),
     "memory that is locked": tries(
         """
@@ -305,20 +281,7 @@ def message(program: str) -> Hostile:
 
 
 MESSAGES = {
-    "descriptors in flight": Hostile(IN_FLIGHT, (ERROR,), "PermissionError", WEAK),
-    "descriptors sent otherwise": message(SENT_OTHERWISE),
-    "buffers made larger": message(BUFFERS),
-    "marks that stay on files": message(f"PATHS = [SECRET, FOLDER]\n{LASTING_MARKS}"),
-    "system calls without a name here": message(WITHOUT_A_NAME),
-    "bytes beyond the end": message(
-        """
-        file = os.open(SECRET, os.O_RDONLY)
-        attempt("writable", lambda: os.open(SECRET, os.O_RDWR))
-        for descriptor in (file, 1, 3):
-            for mode in (0, 1, 3):
-                attempt("fallocate", lambda: call("fallocate", descriptor, mode, ctypes.c_long(0), ctypes.c_long(1)))
-        """
-    ),
+    "every denied system call": denied("[*ALWAYS, *ALONE, *CHANGES]", LIBC + LIBC_CHANGES, WEAK),
     "a shared mapping": message(
         """
         import mmap
@@ -340,78 +303,6 @@ MESSAGES = {
         for kind in (stat.S_IFREG, stat.S_IFIFO, stat.S_IFSOCK):
             attempt("mknod", lambda: os.mknod(path, kind | 0o666))
         attempt("temporary", lambda: tempfile.mkstemp())
-        """
-    ),
-    "a socket with a name": message(
-        """
-        import socket
-        for end, name in zip(socket.socketpair(), (FOLDER + "/left", "\\0left")):
-            attempt("bind", lambda: end.bind(name))
-        """
-    ),
-    "a file opened by another call": message(
-        """
-        how = (ctypes.c_uint64 * 3)(os.O_RDWR | os.O_CREAT, 0o666, 0)
-        attempt("openat2", lambda: call("syscall", ctypes.c_long(437), -100, (FOLDER + "/left").encode(), how, 24))
-        """
-    ),
-    "emptied": message(
-        """
-        for flags in (os.O_TRUNC, os.O_WRONLY | os.O_TRUNC, 3, 3 | os.O_TRUNC):
-            attempt("open", lambda: os.open(SECRET, flags))
-        attempt("truncate", lambda: os.truncate(SECRET, 0))
-        attempt("ftruncate", lambda: os.ftruncate(os.open(SECRET, os.O_RDONLY), 0))
-        """
-    ),
-    "a name": message(
-        """
-        path = FOLDER + "/left"
-        folder = os.open(FOLDER, os.O_RDONLY)
-        attempt("mkdir", lambda: os.mkdir(path))
-        attempt("mkdirat", lambda: os.mkdir("left", dir_fd=folder))
-        attempt("symlink", lambda: os.symlink("any text at all", path))
-        attempt("symlinkat", lambda: os.symlink("any text at all", "left", dir_fd=folder))
-        attempt("link", lambda: os.link(SECRET, path))
-        attempt("rename", lambda: os.rename(SECRET, path))
-        attempt("renameat2", lambda: call("renameat2", -100, SECRET.encode(), -100, path.encode(), 1))
-        """
-    ),
-    "a name that is gone": message(
-        """
-        attempt("unlink", lambda: os.unlink(SECRET))
-        attempt("unlinkat", lambda: os.unlink("secret", dir_fd=os.open(FOLDER, os.O_RDONLY)))
-        attempt("rmdir", lambda: os.rmdir(FOLDER))
-        """
-    ),
-    "a file's times": message(
-        """
-        file = os.open(SECRET, os.O_RDONLY)
-        for place in (SECRET, FOLDER, file):
-            attempt("utime", lambda: os.utime(place, ns=(0, 0)))
-        """
-    ),
-    "a file's rights": message(
-        """
-        file = os.open(SECRET, os.O_RDONLY)
-        for place in (SECRET, FOLDER, file):
-            attempt("chmod", lambda: os.chmod(place, 0o700))
-            attempt("chown", lambda: os.chown(place, os.getuid(), os.getgid()))
-        """
-    ),
-    "a file's attributes": message(
-        """
-        file = os.open(SECRET, os.O_RDONLY)
-        for place in (SECRET, FOLDER, file):
-            attempt("setxattr", lambda: os.setxattr(place, "user.left", b"any text at all"))
-            attempt("removexattr", lambda: os.removexattr(place, "user.left"))
-        """
-    ),
-    "shared memory": message(
-        """
-        from multiprocessing.shared_memory import SharedMemory
-        attempt("shared", lambda: SharedMemory("left", create=True, size=4096))
-        attempt("semaphore", lambda: os.open("/dev/shm/left", os.O_CREAT | os.O_RDWR))
-        attempt("memfd", lambda: os.memfd_create("left"))
         """
     ),
     "other processes by their files": message(

@@ -79,6 +79,40 @@ def tries(program: str, settings: PythonSettings = ONE) -> Hostile:
     return Hostile(trying(program), (OK,), "tried", settings)
 
 
+DENIED_CALLS = """
+def expect_denial(name, action):
+    try:
+        print("ESCAPED", name, action())
+    except OSError as error:
+        if error.errno not in (1, 38):
+            print("ESCAPED", name, error.errno)
+for name in {tables}:
+    if name in NUMBERS:
+        expect_denial(name, lambda: by_number(name, 1, 0, 0, 0, 0, 0))
+for name in {libc}:
+    expect_denial(name, lambda: call(name, 0, 0, 0, 0, 0, 0))
+for flag in (0x10000000, 0x00020000, 0x20000000, 0x40000000, 0x08000000, 0x04000000):
+    expect_denial("clone", lambda: by_number("clone", flag | 17, 0, 0, 0, 0))
+"""
+"""by the tool's own numbers for them, and by libc's functions, which have theirs"""
+LIBC = """
+ptrace process_vm_readv process_vm_writev setpriority sched_setaffinity sched_setscheduler sched_setparam
+unshare setns mount umount2 chroot memfd_create shmget shmat shmctl msgget msgsnd msgrcv msgctl semget semop semctl
+vmsplice splice tee inotify_init inotify_init1 sendmsg sendmmsg setsockopt bind socket
+fanotify_init name_to_handle_at open_by_handle_at personality
+"""
+LIBC_CHANGES = """
+truncate ftruncate fallocate mkdir mkdirat mknod mknodat link linkat symlink symlinkat rename renameat unlink unlinkat
+rmdir chmod fchmod fchmodat chown lchown fchown fchownat futimens setxattr lsetxattr fsetxattr removexattr
+lremovexattr fremovexattr
+"""
+
+
+def denied(tables: str, libc: str, settings: PythonSettings) -> Hostile:
+    """Every system call of these tables of `World.names`, and these functions of libc."""
+    return tries(DENIED_CALLS.format(tables=tables, libc=libc.split()), settings)
+
+
 HOSTILE = {
     # processes
     "fork bomb": Hostile("import os\nwhile True: os.fork()", (ERROR,), "PermissionError"),
@@ -116,13 +150,6 @@ HOSTILE = {
     ),
     "subprocess": Hostile("import subprocess\nsubprocess.run(['/bin/true'])", (ERROR,), "PermissionError"),
     "shell": Hostile("import os\nos.system('echo ESCAPED')", (OK,)),
-    "clone by number": tries(
-        """
-        attempt("fork", lambda: by_number("fork"))
-        attempt("vfork by clone", lambda: by_number("clone", 0x4111, 0, 0, 0, 0))
-        attempt("clone3", lambda: by_number("clone3", ctypes.create_string_buffer(88), 88))
-        """
-    ),
     "orphan daemon": Hostile(
         """
         import os, time
@@ -188,15 +215,6 @@ HOSTILE = {
         (OK,),
         "MemoryError",
     ),
-    "memory files": tries("attempt('memfd', lambda: os.memfd_create('left'))"),
-    "System V shared memory": tries(
-        """
-        attempt("segment", lambda: call("shmget", 0x1234, 1 << 30, 0o1666))
-        attempt("queue", lambda: call("msgget", 0x1234, 0o1666))
-        attempt("semaphores", lambda: call("semget", 0x1234, 1, 0o1666))
-        attempt("POSIX queue", lambda: call("mq_open", b"/left", os.O_CREAT | os.O_RDWR, 0o666, None))
-        """
-    ),
     "limits raised": tries(
         """
         import resource
@@ -256,13 +274,6 @@ HOSTILE = {
         attempt("http", lambda: urllib.request.urlopen(f"http://127.0.0.1:{PORT}", timeout=1).read())
         """
     ),
-    "sockets by number": tries(
-        """
-        attempt("socket", lambda: call("socket", 2, 1, 0))
-        attempt("x32", lambda: call("syscall", ctypes.c_long(0x40000000 + 41), 2, 1, 0))
-        attempt("ring", lambda: by_number("io_uring_setup", 8, ctypes.create_string_buffer(120)))
-        """
-    ),
     # reading
     "environment of others": Hostile(
         """
@@ -305,13 +316,6 @@ HOSTILE = {
         attempt("symlinked folder", lambda: open("folder/written", "w"))
         for path in (SECRET, "/sandbox/python_child.py", "/etc/ld.so.cache"):
             attempt("hard link", lambda: os.link(path, "hard"))
-        """
-    ),
-    "file handles": tries(
-        """
-        attempt("handle", lambda: call("open_by_handle_at", -100, ctypes.create_string_buffer(64), 0))
-        attempt("handle of", lambda: call("name_to_handle_at", -100, b"/", ctypes.create_string_buffer(256),
-                                          ctypes.create_string_buffer(8), 0))
         """
     ),
     "memory of the zygote": Hostile(
@@ -385,27 +389,6 @@ HOSTILE = {
             attempt("rename", lambda: os.rename(path, path + "2"))
             attempt("truncate", lambda: os.truncate(path, 0))
         """
-    ),
-    "mounts": tries(
-        """
-        attempt("tmpfs", lambda: call("mount", b"none", b"/tmp", b"tmpfs", 0, None))
-        attempt("proc", lambda: call("mount", b"proc", b"/tmp", b"proc", 0, None))
-        attempt("remount", lambda: call("mount", b"none", b"/", None, 0x1020, None))
-        attempt("bind", lambda: call("mount", b"/", b"/tmp", None, 0x1000, None))
-        attempt("umount", lambda: call("umount2", b"/tmp", 2))
-        attempt("chroot", lambda: os.chroot("/tmp"))
-        attempt("pivot_root", lambda: by_number("pivot_root", b"/", b"/tmp"))
-        attempt("fsopen", lambda: by_number("fsopen", b"tmpfs", 0))
-        """
-    ),
-    "namespaces": tries(
-        """
-        for flag in (0x10000000, 0x00020000, 0x20000000, 0x40000000, 0x08000000, 0x04000000):
-            attempt("unshare", lambda: call("unshare", flag))
-            attempt("clone", lambda: by_number("clone", flag | 17, 0, 0, 0, 0))
-            attempt("setns", lambda: call("setns", 0, flag))
-        """,
-        MANY,
     ),
     "devices": tries(
         """
@@ -520,29 +503,6 @@ HOSTILE = {
         (OK, ERROR),
         settings=MANY,
     ),
-    "other ways to signal": tries(
-        """
-        import fcntl, signal
-        attempt("tgkill", lambda: by_number("tgkill", 1, 1, 9))
-        attempt("tkill", lambda: by_number("tkill", 1, 9))
-        attempt("sigqueue", lambda: call("sigqueue", 1, 9, None))
-        attempt("pidfd", lambda: os.pidfd_open(1))
-        reader, writer = os.pipe()
-        attempt("owner", lambda: fcntl.fcntl(reader, fcntl.F_SETOWN, 1))
-        attempt("terminal", lambda: fcntl.ioctl(0, 0x5412, b"x"))
-        """
-    ),
-    "ptrace": tries(
-        """
-        for pid in (1, os.getppid(), HARNESS):
-            attempt("attach", lambda: call("ptrace", 16, pid, None, None))
-            attempt("seize", lambda: call("ptrace", 0x4206, pid, None, None))
-            attempt("read", lambda: call("process_vm_readv", pid, None, 0, None, 0, 0))
-            attempt("write", lambda: call("process_vm_writev", pid, None, 0, None, 0, 0))
-        attempt("traced", lambda: call("ptrace", 0, 0, None, None))
-        """,
-        MANY,
-    ),
     "limits of others": tries(
         """
         import resource
@@ -553,22 +513,8 @@ HOSTILE = {
         attempt("outliving", lambda: call("prctl", 1, 0, 0, 0, 0))
         """
     ),
-    "keys that stay": tries(
-        """
-        attempt("add", lambda: by_number("add_key", b"user", b"left", b"x", 1, -4))
-        attempt("keyctl", lambda: by_number("keyctl", 0, -4, 1))
-        """
-    ),
-    "every denied system call": tries(
-        """
-        for name in NUMBERS:
-            try:
-                print("ESCAPED", name, by_number(name, 1, 0, 0, 0, 0, 0))
-            except OSError as error:
-                if error.errno not in (1, 38):
-                    print("ESCAPED", name, error.errno)
-        """
-    ),
+    "every denied system call": denied("[*ALWAYS, *ALONE]", LIBC, ONE),
+    "every denied system call where processes are allowed": denied("ALWAYS", LIBC, MANY),
     # time
     "sleeping": Hostile("import time\nprint('here', flush=True)\ntime.sleep(600)", (TIMEOUT,), "here", BRIEF),
     "busy": Hostile("while True: pass", (TIMEOUT,), "TimeoutError"),
@@ -640,12 +586,16 @@ HOSTILE = {
 }
 
 
-def denied_numbers() -> dict[str, int]:
-    """Of the calls that a program which may not start others is denied whatever it gives them."""
+def tables() -> dict[str, object]:
+    """Of denied calls: their numbers here, and the names of those denied always, to a program that may not start
+    others, and to one that may change no file."""
     _, column = python_seccomp.MACHINES[platform.machine()]
-    table = python_seccomp.NUMBERS | python_seccomp.FORKS | python_seccomp.SIGNALS
-    table |= {"clone": python_seccomp.CLONE, "clone3": python_seccomp.CLONE3}
-    return {name: number for name, numbers in table.items() if (number := numbers[column]) is not None}
+    alone = python_seccomp.FORKS | python_seccomp.SIGNALS
+    alone |= {"clone": python_seccomp.CLONE, "clone3": python_seccomp.CLONE3}
+    both = {"ALWAYS": python_seccomp.NUMBERS, "ALONE": alone, "CHANGES": python_seccomp.CHANGES}
+    numbers = {name: columns[column] for table in both.values() for name, columns in table.items()}
+    known = {name: number for name, number in numbers.items() if number is not None}
+    return {"NUMBERS": known} | {name: list(table) for name, table in both.items()}
 
 
 class World:
@@ -687,8 +637,7 @@ class World:
                 "PROJECT": str(Path(python.__file__).parents[2]),
                 "HOME": os.path.expanduser("~"),
                 "HARNESS": os.getpid(),
-                "NUMBERS": denied_numbers(),
-            }
+            } | tables()
             self._state = self._folder_state()
             self._plain: dict[PythonSettings, ToolResult] = {}
             self._stack = stack.pop_all()
