@@ -136,20 +136,6 @@ def test_how_a_turn_ended(server: Server, change: dict[str, Any], ids: list[int]
 
 
 @pytest.mark.parametrize(
-    "faults",
-    [[status(503), status(429)], [broken_off], [truncated, hang]],
-    ids=["503-429", "broken off", "truncated-hang"],
-)
-def test_a_failure_that_passes_is_tried_again(server: Server, faults: list[Fault]) -> None:
-    server.faults = list(faults)
-    settings = replace(QUICK, timeout_seconds=1.0) if hang in faults else QUICK
-    (found,) = ask(engine_of(server, requests=settings), asked(1))
-    (expected,) = ask(local_engine(MODEL, STOP), asked(1))
-    assert found.output_ids.tolist() == expected.output_ids.tolist()
-    assert len(server.seen) == len(faults) + 1
-
-
-@pytest.mark.parametrize(
     ("fault", "tries", "why"),
     [
         (status(500, b"no room"), 3, "failed; it last answered status 500: no room"),
@@ -209,10 +195,9 @@ def test_the_key_is_sent_and_shown_nowhere(server: Server, monkeypatch: pytest.M
     server.always = status(401, b"sesame-123 is not a key")
     with pytest.raises(InfrastructureError, match=r"\*\*\* is not a key"):
         ask(engine, asked(0))
-    for key, why in [("", "put it into the environment variable ENDPOINT_KEY"), ("ü", "cannot carry")]:
-        monkeypatch.setenv("ENDPOINT_KEY", key)
-        with pytest.raises(ConfigError, match=why):
-            engine_of(server, key_variable="ENDPOINT_KEY")
+    monkeypatch.setenv("ENDPOINT_KEY", "")
+    with pytest.raises(ConfigError, match="put it into the environment variable ENDPOINT_KEY"):
+        engine_of(server, key_variable="ENDPOINT_KEY")
 
 
 def test_a_server_that_is_not_there_is_told_before_anything_starts(server: Server) -> None:

@@ -5,8 +5,6 @@ import gc
 import json
 import os
 import socket
-import subprocess
-import sys
 import threading
 import time
 import traceback
@@ -22,7 +20,6 @@ from json_server import Asked, Reply, Server
 
 from rtpo.core.http_client import Pace, RequestSettings
 from rtpo.errors import ConfigError, InfrastructureError, MachineError
-from rtpo.run.config import PROJECT
 from rtpo.tools.base import ToolResult
 from rtpo.tools.search.http import HttpSettings
 from rtpo.tools.search.replay import ReplaySettings
@@ -325,17 +322,6 @@ def test_requests_begin_evenly_apart_and_not_while_held() -> None:
 # one world
 
 
-def test_equal_queries_at_once_make_one_request(server: Server) -> None:
-    world = SearchWorld(retriever(server))
-
-    async def together() -> list[ToolResult]:
-        return await asyncio.gather(*(world.call(f"{' ' * n}who") for n in range(50)))
-
-    assert set(asyncio.run(together())) == {ToolResult(ToolOutcome.OK, "Page 1: who")}
-    assert len(server.asked) == 1
-    assert world.counts == {"calls": 50, "asked": 1, "kept": 49}
-
-
 def test_equal_queries_at_once_fail_together_and_are_asked_again(server: Server) -> None:
     world = SearchWorld(retriever(server, ONCE))
     server.in_turn(Reply(500))
@@ -429,52 +415,6 @@ def test_a_query_has_one_answer_in_every_event_loop(server: Server, tmp_path: Pa
     # a resumed run
     later = [ask(SearchWorld(settings), str(query)) for query in range(5)]
     assert (later == first) is kept_on_disk
-
-
-def test_processes_with_one_cache_see_one_world(server: Server, tmp_path: Path) -> None:
-    """They ask at the same time, and the server never says the same thing twice."""
-    changing(server)
-    program = (
-        "import asyncio, sys\n"
-        "from rtpo.tools.search.tool import SearchSettings, SearchWorld\n"
-        "from rtpo.tools.search.http import HttpSettings\n"
-        "world = SearchWorld(SearchSettings('http', http=HttpSettings(sys.argv[1]), cache=sys.argv[2]))\n"
-        "print('ready', flush=True)\n"
-        "input()\n"
-        "async def main():\n"
-        "    return [r.output for r in await asyncio.gather(*(world.call(str(n)) for n in range(20)))]\n"
-        "print(asyncio.run(main()))\n"
-    )
-    command = [sys.executable, "-c", program, server.url, str(tmp_path)]
-    processes = [
-        subprocess.Popen(command, cwd=PROJECT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        for _ in range(2)
-    ]
-    for process in processes:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-    for process in processes:
-        assert process.stdin is not None
-        process.stdin.write("\n")
-        process.stdin.flush()
-    seen = [process.communicate()[0] for process in processes]
-    assert [process.returncode for process in processes] == [0, 0]
-    assert seen[0] == seen[1] != ""
-    assert len(server.asked) >= 20
-    (recording,) = tmp_path.iterdir()
-    assert len(recording.read_text().splitlines()) == 1 + 20
-
-
-def test_a_recording_of_a_server_replays_without_it(server: Server, tmp_path: Path) -> None:
-    changing(server)
-    world = SearchWorld(retriever(server, cache=str(tmp_path)))
-    queries = ["\u00e9t\u00e9", "who", "line\nbreak"]
-    recorded = [ask(world, query) for query in queries]
-    (file,) = tmp_path.iterdir()
-    server.answer = lambda asked: Reply(500)
-    replay = SearchWorld(SearchSettings("replay", replay=ReplaySettings(str(file), "error")))
-    assert [ask(replay, query) for query in queries] == recorded
-    assert len(server.asked) == 3
 
 
 def test_a_live_miss_is_kept_and_its_outage_is_not(server: Server, tmp_path: Path) -> None:
