@@ -167,7 +167,7 @@ class Step:
 class MemoryBackend:
     """`rtpo.engines.backend.Backend` in memory: the weights are one number that each step moves.
 
-    loses_syncs: a push reaches nothing. mislabels_syncs: a push gives the engine the version but not the weights.
+    mislabels_syncs: a push gives the engine the version but not the weights.
     broken_*: values to return instead.
     """
 
@@ -176,7 +176,6 @@ class MemoryBackend:
     is_serving: bool = True
     learning_rate: float = 1e-3
     weights: float = 0.0
-    loses_syncs: bool = False
     mislabels_syncs: bool = False
     broken_logprob: float | None = None
     broken_loss: float | None = None
@@ -223,8 +222,6 @@ class MemoryBackend:
     def push(self, version: int) -> None:
         self.pushes.append(version)
         self.is_serving = True
-        if self.loses_syncs:
-            return
         self.engine.version = version
         if not self.mislabels_syncs:
             self.engine.weights = self.weights

@@ -1,10 +1,8 @@
-"""The printed example of the chat format: what is shown is what the template renders.
+"""The printed example of the chat format: what is shown of it, and with which tokenizer and template.
 
 With RTPO_DATA set, with Qwen3's own template as well as with the byte-level tokenizer's.
 """
 
-import asyncio
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -12,9 +10,7 @@ from typing import Any
 import pytest
 
 from experiments.maintenance import chat_example
-from experiments.maintenance.chat_example import COMMENTARY, REPLIES, TASK, example, removed_thinking
-from rtpo.core.contexts import flattened_context
-from rtpo.envs.math import MathEnv, MathSettings
+from experiments.maintenance.chat_example import COMMENTARY, REPLIES, example
 from rtpo.toy.byte_model import byte_tokenizer
 from rtpo.types import ToolOutcome, ToolUse
 
@@ -42,40 +38,6 @@ def tokenizer(request: pytest.FixtureRequest) -> Any:
 @pytest.fixture(scope="module")
 def shown(tokenizer: Any) -> chat_example.Example:
     return example(tokenizer)
-
-
-async def opening_of() -> tuple[list[dict[str, str]], list[Any]]:
-    opening = await MathEnv(MathSettings(), chat_example.LIMITS.max_turns).reset(TASK)
-    return [{"role": m.role, "content": m.content} for m in opening.messages], [json.loads(t) for t in opening.tools]
-
-
-def rendered(tokenizer: Any, *history: dict[str, str]) -> str:
-    messages, tools = asyncio.run(opening_of())
-    text = tokenizer.apply_chat_template([*messages, *history], tools=tools, tokenize=False, add_generation_prompt=True)
-    return str(text)
-
-
-@pytest.mark.needs("bwrap")
-def test_contexts_read_as_the_template_renders_the_messages_without_thinking(
-    shown: chat_example.Example, tokenizer: Any
-) -> None:
-    first, second = shown.stripped.turns
-    assert shown.chat.decode(first.context_ids) == rendered(tokenizer)
-    history = ({"role": "assistant", "content": COMMENTARY}, {"role": "tool", "content": "391"})
-    assert shown.chat.decode(second.context_ids) == rendered(tokenizer, *history)
-    assert "<think>" not in shown.chat.decode(second.context_ids)
-
-
-@pytest.mark.needs("bwrap")
-def test_the_full_and_the_flattened_context_keep_the_sampled_ids(shown: chat_example.Example) -> None:
-    first, second = shown.stripped.turns
-    whole = shown.full.turns[1].context_ids.tolist()
-    assert whole == [*first.context_ids, *first.output_ids, *first.feedback_ids]
-    assert flattened_context(shown.stripped.turns, 1).tolist() == whole
-    removed = removed_thinking(first.output_ids, shown.chat)
-    assert shown.chat.decode(removed) == REPLIES[0].removesuffix(COMMENTARY)
-    begin = len(first.context_ids)
-    assert second.context_ids.tolist() == whole[:begin] + whole[begin + len(removed) :]
 
 
 @pytest.mark.needs("bwrap")

@@ -39,21 +39,6 @@ def test_a_setting_that_cannot_be_ends_with_a_sentence(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("override", ["algorithm=nonesuch", "algorithm.name=nonesuch"])
-def test_an_algorithm_that_does_not_exist_is_answered_with_those_that_do(
-    tmp_path: Path, override: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["train.py", "--config-path", str(PROJECT / "configs"), override])
-    try:
-        status = train_command.main()
-    except SystemExit as ended:
-        status = ended.code
-    (said,) = capsys.readouterr().err.splitlines()
-    assert status == 1
-    assert "nonesuch" in said
-    assert {"rtpo", "grpo"} <= set(said.replace(",", " ").replace(".", " ").split())
-
-
 @pytest.mark.parametrize(
     ("error", "status", "words"),
     [

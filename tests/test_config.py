@@ -45,18 +45,6 @@ def test_training_samples_from_the_whole_distribution() -> None:
     assert rollout_sampling(compose_config()) == Sampling(1.0, 1.0, -1)
 
 
-def test_exact_contexts_are_the_only_difference_between_grpo_and_grpo_exact() -> None:
-    grpo, exact = (compose_config(f"algorithm={name}").as_dict() for name in ("grpo", "grpo_exact"))
-    assert list(differences(grpo, exact)) == ["algorithm.label", "algorithm.training_context"]
-    contexts = [config["algorithm"]["training_context"] for config in (grpo, exact)]
-    assert contexts == ["flattened", "recorded"]
-
-
-def test_full_contexts_are_the_only_difference_between_grpo_and_grpo_full() -> None:
-    grpo, full = (compose_config(f"algorithm={name}").as_dict() for name in ("grpo", "grpo_full"))
-    assert list(differences(grpo, full)) == ["algorithm.label", "algorithm.rollout_context"]
-
-
 def test_an_override_changes_that_field_only() -> None:
     config = compose_config("algorithm.trunks=2", "save.keep=3").as_dict()
     assert list(differences(compose_config().as_dict(), config)) == ["algorithm.trunks", "save.keep"]

@@ -9,7 +9,6 @@ from trees import differences
 
 from rtpo.run.config import PROJECT
 
-ALGORITHMS = sorted(path.stem for path in (PROJECT / "configs" / "algorithm").glob("*.yaml"))
 PAIRS = {
     "grpo_exact": ("grpo", "training_context"),
     "grpo_full": ("grpo", "rollout_context"),
@@ -31,14 +30,6 @@ PAIRS = {
     "rtpo_one_trunk": ("rtpo", "trunks"),
     "rtpo_g4": ("rtpo", "group_size"),
 }
-FLATTENED = ("grpo", "arpo", "tree_grpo", "seeupo_flat")
-LIMITS = (
-    "budget.rollouts=0",
-    "budget.optimizer_steps=64",
-    "budget.generated_tokens=100000",
-    "budget.seconds=60",
-)
-"""no training, and equal optimizer steps, tokens or seconds"""
 SCHEDULE = "verl.actor_rollout_ref.actor.optim.total_training_steps"
 """the length of a learning rate's schedule, which follows a limit on optimizer steps; a constant rate has none"""
 
@@ -59,14 +50,6 @@ def test_a_control_differs_from_its_partner_in_one_field(name: str) -> None:
     assert control["algorithm"]["label"] == name
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_every_method_has_controls_of_one_value(algorithm: str) -> None:
-    whole = composed(f"algorithm={algorithm}")
-    assert whole["algorithm"]["label"] == algorithm
-    limited = composed(f"algorithm={algorithm}", *LIMITS)
-    assert differing(whole, limited) == {limit.partition("=")[0] for limit in LIMITS}
-
-
 def test_the_studys_controls_differ_in_what_they_name() -> None:
     """Those given more have a rollout budget that does not bind beside the limit that does."""
     study = yaml.safe_load((PROJECT / "configs" / "study" / "toy.yaml").read_text())
@@ -75,9 +58,3 @@ def test_the_studys_controls_differ_in_what_they_name() -> None:
         whole, settings = f"algorithm={control['algorithm']}", study["settings"]
         assert differing(composed(whole, *settings), composed(whole, *settings, *control["settings"])) == set(named)
         assert len(set(named) - {"budget.rollouts"}) == 1
-
-
-@pytest.mark.parametrize("algorithm", FLATTENED)
-def test_flattened_methods_have_exact_contexts_as_a_control(algorithm: str) -> None:
-    exact = composed(f"algorithm={algorithm}", "algorithm.training_context=recorded")
-    assert differing(composed(f"algorithm={algorithm}"), exact) == {"algorithm.training_context"}

@@ -9,7 +9,7 @@ import pytest
 from methods import parts_of, spelled_path
 from scripted import CALL_1, CALL_2, RIGHT, TASK, WRONG, RecordingHarness, always, in_turn, scripted_harness, solver
 
-from baselines.grpo import GRPOConfig, chain_rows, check, step
+from baselines.grpo import GRPOConfig, chain_rows, step
 from rtpo.algorithms import configured
 from rtpo.core.packing import normalised_weights
 from rtpo.envs.toy.math_problems import problems
@@ -139,12 +139,6 @@ def test_in_one_turn_pooled_rtpo_has_the_rows_of_grpo_without_std() -> None:
     assert len({token[3] for token in trained(by_rtpo)}) == 2
     for one, other in zip(normalised_weights(by_rtpo), normalised_weights(by_grpo), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-6)
-
-
-def test_one_chain_is_refused() -> None:
-    (problem,) = check(replace(CONFIG, chains=1))
-    assert problem.startswith("algorithm.chains is 1")
-    assert check(CONFIG) == []
 
 
 def test_a_flattened_row_token_by_token() -> None:

@@ -9,7 +9,7 @@ import pytest
 from scripted import CALL_1, CALL_2, RIGHT, TASK, WRONG, RecordingHarness, always, in_turn, scripted_harness, solver
 
 from rtpo.envs.toy.math_problems import problems
-from rtpo.errors import BudgetExceeded, InfrastructureError, NonFinite, StaleEngine
+from rtpo.errors import BudgetExceeded, InfrastructureError, NonFinite
 from rtpo.harness.diagnostics import rollout_metrics
 from rtpo.rows import trajectory_rows, turn_row
 from rtpo.types import Boundary, Group, Role, TrainingContext, TrainRow
@@ -348,27 +348,6 @@ def test_a_group_is_tied_only_when_all_its_rows_are() -> None:
 
 
 # what is refused
-
-
-def test_a_lost_synchronisation_is_found_at_the_next_rollout() -> None:
-    harness = scripted_harness(solver(0.3))
-    harness.update(rows_of(harness.rollout(TASKS, n=2, role=Role.CHAIN)), TokenClip())
-    harness.backend.loses_syncs = True
-    harness.sync()
-    with pytest.raises(StaleEngine, match="version 0 after it was given version 1"):
-        harness.rollout(TASKS, n=1, role=Role.CHAIN)
-
-
-def test_stale_weights_under_a_new_version_are_found_at_the_next_update() -> None:
-    harness = scripted_harness(solver(0.3), learning_rate=0.2)
-    harness.update(rows_of(harness.rollout(TASKS, n=2, role=Role.CHAIN)), TokenClip())
-    harness.backend.mislabels_syncs = True
-    harness.sync()
-    rows = rows_of(harness.rollout(TASKS, n=2, role=Role.CHAIN))
-    steps = len(harness.backend.steps)
-    with pytest.raises(StaleEngine, match=r"differ by 0\.\d+ nats a token; profile\.engine_kl_limit is 0\.001"):
-        harness.update(rows, TokenClip())
-    assert len(harness.backend.steps) == steps
 
 
 def test_a_small_disagreement_of_engine_and_trainer_is_let_through() -> None:

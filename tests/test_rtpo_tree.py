@@ -16,7 +16,6 @@ from rtpo.algorithms import configured
 from rtpo.credit import group_advantages
 from rtpo.envs.toy.math import ToyMathEnv
 from rtpo.envs.toy.math_problems import problems
-from rtpo.errors import ConfigError
 from rtpo.rtpo_tree import RTPOTreeConfig, Tree, most_open, prompt_rewards, spread, step
 from rtpo.types import Grade, GradeOutcome, Role, Rollout, Termination
 from rtpo.verbs import TokenClip
@@ -252,26 +251,6 @@ def test_without_forks_and_root_siblings_a_step_is_grpo_with_leave_one_out_basel
             ]
             values = np.concatenate([row.advantage[row.mask] for row in own])
             np.testing.assert_allclose(values, advantage, rtol=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("override", "word"),
-    [
-        ("algorithm.trunks=0", "algorithm.trunks is 0"),
-        ("algorithm.forks=-1", "algorithm.forks is -1"),
-        ("algorithm.own_return=1.5", "algorithm.own_return is 1.5"),
-        ("algorithm.shrinkage=-1", "algorithm.shrinkage is -1"),
-        ("algorithm.least_spread=0.5", "algorithm.least_spread is 0.5"),
-        ("algorithm.training_context=flattened", "algorithm.training_context is flattened"),
-        (
-            "algorithm.trunks=1 algorithm.forks=0 algorithm.roots=0",
-            "algorithm.trunks is 1, algorithm.forks 0 and algorithm.roots 0",
-        ),
-    ],
-)
-def test_what_cannot_be_is_refused(override: str, word: str) -> None:
-    with pytest.raises(ConfigError, match=word):
-        compose_config("algorithm=rtpo_tree", *override.split())
 
 
 @pytest.mark.parametrize("override", ["forks=1 algorithm.roots=0", "forks=0 algorithm.roots=1"])

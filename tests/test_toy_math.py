@@ -262,17 +262,6 @@ def test_demonstrations_are_canonical_and_slip_in_each_way() -> None:
 # Warm start
 
 
-def test_thirty_steps_lower_the_loss(tmp_path: Path) -> None:
-    output = tmp_path / "checkpoint"
-    small = ["--steps", "30", "--batch-size", "32", "--held-out", "20"]
-    assert main(["--task", "toy_math", "--output", str(output), *small]) == 0
-    record = json.loads((output / "warm_start.json").read_text())
-    (first_step, first), *_, (last_step, last) = record["loss"]
-    assert (first_step, last_step) == (10, 30)
-    assert last < 0.8 * first
-    assert record["held_out"]["problems"] == 20
-
-
 def test_an_output_folder_in_use_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "notes").touch()
     assert main(["--task", "toy_math", "--output", str(tmp_path)]) == 1
