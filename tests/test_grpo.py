@@ -106,15 +106,6 @@ def test_chains_without_a_reward_are_left_out() -> None:
     assert chain_rows([(replace(chains[0], grade=ungradable),)], CONFIG) == []
 
 
-def test_the_ratio_of_recorded_contexts_is_one_and_of_flattened_is_not() -> None:
-    (recorded,) = one_step(replace(CONFIG, training_context="recorded")).step_log.updates
-    (flattened,) = one_step().step_log.updates
-    assert recorded["mismatch/kl_k3"] == pytest.approx(0, abs=1e-12)
-    assert flattened["mismatch/kl_k3"] > 1e-3
-    assert flattened["mismatch/turn_0/kl_k3"] == pytest.approx(0, abs=1e-12)
-    assert flattened["mismatch/engine/kl_k3"] == pytest.approx(0, abs=1e-12)
-
-
 def test_minibatches_split_prompts() -> None:
     harness = one_step(replace(CONFIG, minibatches=4))
     assert [len(s.packed.lengths) for s in harness.backend.steps] == [

@@ -1,11 +1,10 @@
 """REFUEL on the scripted engine and on a table: what a pair is, and what regressing its log-ratios comes to."""
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
-from methods import IDS, TASKS, advantage_of, one_step, parts_of, spelled
+from methods import IDS, advantage_of, one_step, parts_of, spelled
 from scripted import CALL_1, CALL_2, RIGHT, TASK, WRONG, always, in_turn, scripted_harness, solver
 from test_tabular import RecordingHarness, harness_on, lure, random_logits, random_mdp
 
@@ -13,7 +12,7 @@ from baselines.refuel import pair_rows, step
 from rtpo.algorithms import configured
 from rtpo.theory.tabular import tasks
 from rtpo.types import Grade, GradeOutcome, Role, TrainRow
-from rtpo.verbs import SquaredPair, TokenClip
+from rtpo.verbs import SquaredPair
 
 CONFIG = configured("refuel", kl=0.0)
 
@@ -141,35 +140,6 @@ def test_only_the_turn_of_a_pair_is_trained() -> None:
     assert {k for k, _ in trained} == {0, 1, 2}
 
 
-def test_a_single_step_is_a_policy_gradient() -> None:
-    """Of the pair's mean as the baseline, for turns of one token 8 eta times as large."""
-    ends: list[Any] = []
-    for loss, learning_rate in ((SquaredPair(0.5), 0.1), (TokenClip(), 0.1 * 8 * 0.5)):
-        harness = harness_on(random_mdp(2), learning_rate=learning_rate)
-        (chains, *_) = harness.rollout(tasks(harness.mdp), n=40, role=Role.CHAIN)
-        boundaries = [chain.boundary(0) for chain in chains]
-        rows = pair_rows(chains, boundaries, harness.rollout(boundaries, n=1, role=Role.BRANCH))
-        harness.update(rows, loss)
-        ends.append(harness.logits)
-    assert ends[0] == pytest.approx(ends[1], abs=1e-6)
-    assert np.abs(ends[0]).max() > 1e-3
-
-
-def test_tied_pairs_pull_the_log_ratios_together_again() -> None:
-    harness = harness_on(random_mdp(2), learning_rate=0.1)
-    pair, _ = one_pair(harness)
-    tied = [replace(row, advantage=np.zeros_like(row.advantage)) for row in pair]
-    harness.update(tied, SquaredPair(), epochs=5)
-    assert not harness.logits.any()
-    (first,) = pair[0].turns
-    harness.logits[1, first.snapshot.state, first.output_ids[0]] = 1.0
-    harness.update(tied, SquaredPair(old_logprobs="rollout"), epochs=200)
-    one, other = (
-        float(new[0] - row.rollout_logprobs[row.mask][0]) for new, row in zip(harness.score(pair), pair, strict=True)
-    )
-    assert one - other == pytest.approx(0, abs=1e-4)
-
-
 # token by token
 
 
@@ -184,8 +154,3 @@ def test_rows_token_by_token() -> None:
         spelled((IDS.before_turn_1, None), (IDS.wrong, -0.5)),
     ]
     assert [float(row.weight.sum()) for row in rows] == pytest.approx([0.5, 0.5])
-
-
-def test_a_step_takes_two_rollouts_a_pair() -> None:
-    harness = one_step(replace(CONFIG, pairs=5))
-    assert [call["rollouts"] for call in harness.step_log.rollouts] == [5 * len(TASKS)] * 2

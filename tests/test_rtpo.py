@@ -27,7 +27,7 @@ from rtpo.algorithms import configured
 from rtpo.core.packing import Packed
 from rtpo.engines.backend import StepResult
 from rtpo.envs.toy.math_problems import problems
-from rtpo.rtpo import RTPOConfig, rollouts_per_task, sibling_rows, step
+from rtpo.rtpo import RTPOConfig, sibling_rows, step
 from rtpo.types import Boundary, Floats, Group, Role, Rollout, TrainRow
 from rtpo.verbs import Loss, TokenClip
 
@@ -78,23 +78,6 @@ def test_siblings_are_sampled_by_the_weights_after_the_phase_before(seed: int) -
     assert version == harness.policy_version == 3
 
 
-def test_a_phase_without_an_optimizer_step_needs_no_new_weights() -> None:
-    harness = one_step(slips=0.0)
-    assert [update["optimizer_steps"] for update in harness.step_log.updates] == [0, 0, 0]
-    assert {row.is_tied for rows in harness.updated for row in rows} == {True}
-    assert harness.backend.pushes == [0]
-    assert len(siblings(harness, 0)) == len(siblings(harness, 2)) == 4 * 2 * 3
-
-
-def test_trunks_that_answer_at_once_take_part_in_the_last_phase_only() -> None:
-    harness = scripted_harness(always(RIGHT))
-    step(harness, [TASK], CONFIG)
-    assert {len(trunk.turns) for trunk in trunks(harness)} == {1}
-    assert [update["trained_turns"] for update in harness.step_log.updates] == [[0]]
-    assert {rollout.start_k for rollout in harness.rollouts} == {0}
-    assert harness.ledger.rollouts == 2 * (1 + 3)
-
-
 def test_a_trunk_takes_part_in_the_phases_of_the_turns_it_took() -> None:
     script = in_turn(WRONG, CALL_1, WRONG, *[RIGHT] * 100)
     harness = scripted_harness(script)
@@ -121,11 +104,6 @@ def test_every_realised_boundary_has_g_minus_one_siblings(seed: int, group_size:
     forked = [rollout for rollout in harness.rollouts if rollout.role is Role.SIBLING]
     assert len(forked) == (group_size - 1) * sum(lengths)
     assert harness.ledger.rollouts == len(lengths) + len(forked)
-
-
-def test_the_worst_case_is_reached_when_every_trunk_takes_all_turns() -> None:
-    harness = one_step(slips=0.0)
-    assert harness.ledger.rollouts == len(TASKS) * rollouts_per_task(CONFIG, 3) == 4 * 2 * (1 + 3 * 3)
 
 
 # what is trained

@@ -192,11 +192,6 @@ def test_a_save_that_fails_leaves_the_one_before(backend: Any, results: Path) ->
     backend.load(saved.folder)
 
 
-def test_a_missing_model_is_said(results: Path) -> None:
-    with pytest.raises(DataError, match=r"model\.path is .*nowhere"):
-        train(config_in(results, "model.path=/nowhere"), StopRequest())
-
-
 def test_a_prompt_over_the_limit_is_refused_before_anything_starts(backend: Any, results: Path) -> None:
     config = config_in(results, "task.max_prompt_tokens=5")
     with pytest.raises(DataError, match=r"task\.max_prompt_tokens is 5"):

@@ -196,15 +196,6 @@ def test_a_damaged_manifest_is_refused(saved: RunFolder, damage: bytes) -> None:
         _ = saved.manifest
 
 
-def test_a_save_that_was_cut_off_is_never_read(saved: RunFolder) -> None:
-    partial = saved.path / "checkpoints" / "step00002.partial"
-    partial.mkdir()
-    (partial / "state.pkl").write_bytes(b"half")
-    save = saved.latest()
-    assert save is not None
-    assert save.folder.parent.name == "step00001"
-
-
 def names(folder: RunFolder) -> list[str]:
     return sorted(path.name for path in (folder.path / "checkpoints").iterdir())
 

@@ -3,7 +3,6 @@
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise
@@ -395,16 +394,6 @@ def test_shipped_checkpoint_does_as_recorded() -> None:
     assert measured["turns_per_episode"] == pytest.approx(recorded["turns_per_episode"], abs=0.4)
 
 
-def test_replies_of_the_demonstrator_are_what_the_environment_reads() -> None:
-    """A call that the demonstrator means well is never malformed, and a problem's chain is found in order."""
-    for problem, shown in demonstrations(SlipRates(0.0, 0.0, 0.0, 0.0), 300):
-        results: Sequence[str] = [result for _, result in calls_and_results(shown)]
-        assert " error" not in results
-        assert [result for result in results if result in {fact.text for fact in problem.chain}][-1:] == [
-            problem.chain[-1].text
-        ]
-
-
 # Quickstart
 
 
@@ -414,10 +403,3 @@ def test_the_quickstart_of_this_task_keeps_apart_from_the_default_one() -> None:
     assert [config.task.name for config in knowledge] == ["toy_knowledge"] * 3
     assert {Path(config.model.path) for config in knowledge} == {SHIPPED}
     assert {config.folder.parent for config in default}.isdisjoint(config.folder.parent for config in knowledge)
-
-
-def test_a_task_without_a_quickstart_is_refused() -> None:
-    with pytest.raises(
-        ConfigError, match=r"task\.name is 'chess', which has no quickstart: use one of toy_math, toy_knowledge"
-    ):
-        quickstart.configurations(["task.name=chess"])
