@@ -148,17 +148,6 @@ def test_stripping_ids_reads_as_the_templates_rule_on_text(thought: str, reply: 
     assert CHAT.decode(strip_think(encode(text), CHAT.tags)) == text.split("</think>")[-1].lstrip("\n")
 
 
-def test_toy_tokenizer() -> None:
-    chat = ChatFormat(build_tokenizer())
-    opening = chat.opening(Opening((Message("user", " compute 12 + 5"),)))
-    assert chat.decode(opening) == "<|im_start|> user\n compute 12 + 5<|im_end|>\n<|im_start|> assistant\n"
-    feedback = chat.feedback([Message("tool", " 17")], LENGTH)
-    assert chat.decode(feedback) == (
-        "<|im_end|>\n<|im_start|> user\n<tool_response> 17</tool_response><|im_end|>\n<|im_start|> assistant\n"
-    )
-    assert {chat.decode([i]) for i in chat.tags.newline_ids} == {"\n"}
-
-
 def without_template() -> Any:
     tokenizer = byte_tokenizer()
     tokenizer.chat_template = None

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from methods import UngradableEnv
 from scripted import (
     CALL_1,
     CALL_2,
@@ -30,7 +31,6 @@ from rtpo.harness.episodes import EpisodeWorld, Plan, run_episodes
 from rtpo.types import (
     Boundary,
     Feedback,
-    Grade,
     GradeOutcome,
     Role,
     Rollout,
@@ -228,13 +228,6 @@ def test_a_prompt_over_its_limit_is_refused() -> None:
     with pytest.raises(DataError, match=sentence):
         path(always(RIGHT), max_prompt_tokens=13)
     assert path(always(RIGHT), max_prompt_tokens=14).reward == 1.0
-
-
-class UngradableEnv(ToyMathEnv):
-    """A grader that cannot tell."""
-
-    async def grade(self) -> Grade:
-        return Grade(GradeOutcome.UNGRADABLE, None, "the judge gave no verdict")
 
 
 def test_a_path_that_cannot_be_graded_has_no_reward() -> None:
