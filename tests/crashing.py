@@ -1,7 +1,7 @@
 """Runs in processes of their own that are killed, really, at a chosen moment.
 
-The run is that of experiments/train.py on `LocalBackend`. Processes are forked from one that has imported everything,
-so that a run takes a second.
+The run is that of experiments/train.py on `LocalBackend`. Processes are forked from one that has imported everything
+and has read verl's settings, so that a run takes a second.
 """
 
 import functools
@@ -29,10 +29,12 @@ from rtpo.engines.decoder import Decoder
 from rtpo.errors import RTPOError
 from rtpo.harness.budget import ChargeJournal
 from rtpo.run import checkpoints, records
-from rtpo.run.config import RunConfig
+from rtpo.run.composition import composed
+from rtpo.run.config import RunConfig, compose_run
 from rtpo.run.records import RunFolder
 from rtpo.run.run import StopRequest
 
+session.settings_of(compose_run(composed("train", ())))  # which a process does once for all its runs
 FORKS = multiprocessing.get_context("forkserver")
 REFUSED = 1
 
