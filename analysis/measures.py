@@ -36,8 +36,10 @@ class HeldOut:
     ungraded: int
 
 
+@lru_cache(maxsize=512)
 def held_out(group: RunGroup, when: str, mode: str) -> HeldOut | None:
-    """The evaluation `when` and `mode` of a configuration; None where none of its runs has it.
+    """The evaluation `when` and `mode` of a configuration; None where none of its runs has it. It is computed once a
+    group, and not to be changed.
 
     Raises DataError unless its runs have the same questions and as many samples of each.
     """

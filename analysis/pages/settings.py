@@ -8,6 +8,7 @@ open; `# other: WORDS` where a method is not among the paper's.
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +121,7 @@ def profiles_table() -> list[tuple[str, ...]]:
     return [header, *rows]
 
 
+@cache
 def _outlines() -> list[Outline]:
     return [outline(name, [PAPER_PROFILE]) for name in experiments()]
 
