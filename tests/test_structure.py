@@ -105,6 +105,14 @@ def test_all_but_the_verl_package_imports_without_verl_ray_and_vllm() -> None:
     assert done.stdout.splitlines()[-1] == "[]"
 
 
+def test_commands_can_refuse_before_they_import_torch() -> None:
+    names = ("evaluate", "launch", "preflight", "quickstart", "toy_study", "train")
+    modules = ", ".join(f"experiments.{name}" for name in names)
+    program = f"import sys, {modules}\nprint({{'torch', 'ray'}} & {{*sys.modules}})"
+    done = subprocess.run([sys.executable, "-c", program], cwd=PROJECT, capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
+
+
 @pytest.mark.parametrize("path", sources(), ids=module_name)
 def test_verl_ray_and_vllm_are_imported_in_one_package(path: Path) -> None:
     """Imports inside functions included."""
