@@ -10,22 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from analysis.claims.rule import Comparison, Estimate, compare, equal, larger, quantile
+from analysis.tables import CONTRADICTED, SUPPORTED, UNDECIDED
 from analysis.theory import __main__ as theory_page
 from analysis.theory import claims as theory_claims
 from analysis.theory import page as theory
-from analysis.theory.records import (
-    CONTRADICTED,
-    SUPPORTED,
-    UNDECIDED,
-    Comparison,
-    Estimate,
-    Missing,
-    compare,
-    equal,
-    larger,
-    load,
-    quantile,
-)
+from analysis.theory.records import Missing, load
 from experiments import theory as command
 from rtpo import rtpo
 from rtpo.algorithms import configured
@@ -271,9 +261,9 @@ COMMITTED = PROJECT / "results" / "theory"
     ],
 )
 def test_a_wrong_closed_form_is_rejected(claim: str, form: str, wrong: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert {v.claim: v.verdict for v in theory.verdicts(COMMITTED)}[claim] == SUPPORTED
+    assert theory.verdicts(COMMITTED)[claim].part.outcome == SUPPORTED
     monkeypatch.setattr(theory_claims, form, wrong)
-    assert {v.claim: v.verdict for v in theory.verdicts(COMMITTED)}[claim] == CONTRADICTED
+    assert theory.verdicts(COMMITTED)[claim].part.outcome == CONTRADICTED
 
 
 # records and back
@@ -340,10 +330,10 @@ def test_a_page_is_filled_and_checked(project: Path, capsys: pytest.CaptureFixtu
 
 
 def test_few_returns_decide_nothing(tiny: Path) -> None:
-    found = {v.claim: v for v in theory.verdicts(tiny / "results" / "theory")}
-    assert found["theorem_2b_general"].verdict == UNDECIDED
-    assert found["theorem_3a_weights"].verdict == SUPPORTED
-    assert found["theorem_1"].verdict not in (SUPPORTED, CONTRADICTED)
+    found = theory.verdicts(tiny / "results" / "theory")
+    assert found["theorem_2b_general"].part.outcome == UNDECIDED
+    assert found["theorem_3a_weights"].part.outcome == SUPPORTED
+    assert found["theorem_1"].part.outcome not in (SUPPORTED, CONTRADICTED)
     assert found["theorem_1"].command == "python experiments/theory.py 1"
 
 
@@ -368,53 +358,30 @@ def test_missing_and_unfinished_records_name_their_command(project: Path, capsys
     (results / "theorem_2.jsonl").unlink()
     assert theory_page.main(["--project", str(project)]) == 1
     assert "theorem_2.json does not exist: python experiments/theory.py 2 makes it." in capsys.readouterr().err
-    found = {v.claim: v.verdict for v in theory.verdicts(results)}
-    assert found["theorem_2a_factor"] == "not run"
-    assert found["theorem_3a_weights"] == SUPPORTED
+    found = theory.verdicts(results)
+    assert found["theorem_2a_factor"].part.outcome == "not run"
+    assert found["theorem_3a_weights"].part.outcome == SUPPORTED
 
 
 @pytest.mark.parametrize(
-    ("damage", "message"),
+    ("file", "damage", "message"),
     [
+        ("jsonl", ("{", ""), r"theorem_1\.jsonl line 1 is not JSON.*python experiments/theory\.py 1"),
+        ("jsonl", ('{"kind"', '1\n{"kind"'), "line 1 is not a JSON object"),
+        ("jsonl", ("}\n{", "}\n"), "is not JSON"),
         (
-            lambda text: text.replace("{", "", 1),
-            r"theorem_1\.jsonl line 1 is not JSON.*python experiments/theory\.py 1",
+            "json",
+            ('"schema": 1', '"schema": 0'),
+            "has schema 0 and this version reads 1: python",
         ),
-        (lambda text: text[: text.rindex("\n{")] + "\n", "is not the file that its manifest describes"),
-        (lambda text: "1\n" + text, "line 1 is not a JSON object"),
+        ("json", ('"theorem": 1', '"theorem": 2'), "is of theorem 2"),
+        ("json", ('"lines": ', '"lines": 9'), "is not the file that its manifest describes"),
     ],
 )
-def test_damaged_records_are_named(project: Path, damage: object, message: str) -> None:
-    records = project / "results" / "theory" / "theorem_1.jsonl"
-    assert callable(damage)
-    records.write_text(damage(records.read_text()))
+def test_damaged_records_are_named(project: Path, file: str, damage: tuple[str, str], message: str) -> None:
+    records = project / "results" / "theory" / f"theorem_1.{file}"
+    text = records.read_text()
+    records.write_text(text.replace(*damage, 1))
+    assert records.read_text() != text
     with pytest.raises(DataError, match=message):
         theory.verdicts(records.parent)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"schema": 0}, "has schema 0 and this version reads 1: python experiments/theory.py 1"),
-        ({"theorem": 2}, "is of theorem 2"),
-        ({"lines": 0}, "is not the file that its manifest describes"),
-    ],
-)
-def test_other_manifests_are_refused(project: Path, change: dict[str, int], message: str) -> None:
-    path = project / "results" / "theory" / "theorem_1.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | change))
-    with pytest.raises(DataError, match=message):
-        load(path.parent, 1)
-
-
-@pytest.mark.parametrize(
-    ("page", "message"),
-    [
-        ("<!-- theory:nonesuch -->\n<!-- theory end -->\n", "no such block"),
-        ("<!-- theory:order -->\n", "not closed"),
-    ],
-)
-def test_a_block_that_cannot_be_is_refused(project: Path, page: str, message: str) -> None:
-    (project / "docs" / "results" / "theory.md").write_text(page)
-    with pytest.raises(DataError, match=message):
-        theory.filled(project)

@@ -10,6 +10,7 @@ import yaml
 from synthetic_runs import answers, empty_update, step, update, write_realistic_run, write_run
 
 from analysis import measures
+from analysis.claims.rule import order
 from analysis.intervals import Interval
 from analysis.looks import TITLES, styles
 from analysis.pages import __main__ as pages
@@ -25,7 +26,6 @@ from analysis.toy_study.claims import (
     Finding,
     claims_table,
     finding,
-    outcome,
     verdict,
     verdict_lines,
 )
@@ -185,8 +185,8 @@ def test_nothing_has_been_run(file: Path, results: Path, tmp_path: Path, capsys:
     ],
 )
 def test_a_task_speaks_by_its_interval(interval: tuple[float, float], pairs: int, expected: str) -> None:
-    assert outcome(Interval(0.1, *interval, pairs, 300), pairs) == expected
-    assert outcome(None, pairs) == "undecided"
+    assert order(Interval(0.1, *interval, pairs, 300), pairs) == expected
+    assert order(None, pairs) == "undecided"
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from analysis import measures
-from analysis.claims.rule import BESIDE, OURS, Part, equality
+from analysis.claims.claims import PAPER_SCALE, PRINTED, TOY, Lead, Pair, Same, Test, printed_number
+from analysis.claims.claims import number as stated
+from analysis.claims.rule import BESIDE, OURS, Part, equality, order
 from analysis.intervals import Interval
 from analysis.looks import title_of
 from analysis.paper import formulas
@@ -25,12 +27,14 @@ from analysis.records import Run, RunGroup, read_lines
 from analysis.tables import CONTRADICTED, MINUS, NOT_RUN, ONE_SEED, SUPPORTED, UNDECIDED, number, percent
 from analysis.theory.page import Verdict, verdicts
 from analysis.toy_study import claims as toy
-from analysis.toy_study.claims import MEASURES, mean_context_ratio, outcome
+from analysis.toy_study.claims import MEASURES, mean_context_ratio
 from analysis.toy_study.records import TRAINED, StudyRecords, load_study
 from rtpo.harness.diagnostics import EXECUTED
 
 TASKS = {"toy_math": "toy math", "toy_knowledge": "toy knowledge"}
-ROLES = {"math": "math", "search": "search"}
+PLACES = {PAPER_SCALE: {"math": "math", "search": "search"}, TOY: TASKS}
+TIES_AT = {PAPER_SCALE: ("airline", "airline"), TOY: ("toy_math", TASKS["toy_math"])}
+AIRLINE = "supp_airline_test"
 BASELINES = {"grpo": "GRPO", "seeupo_flat": "SeeUPO, flattened"}
 DIGITS = {"points": 1, "percent": 1, "ratio": 2}
 KINDS = {ARITHMETIC: "as it comes about", READING: "as the sentence reads"}
@@ -50,7 +54,7 @@ class Evidence:
 
     study: StudyRecords
     records: Records
-    theory: Sequence[Verdict]
+    theory: Mapping[str, Verdict]
     paper: Paper
     reproduction: Reproduction
 
@@ -65,9 +69,12 @@ class Evidence:
             self._tables[key] = {(one.plan.row, one.plan.column): (one.plan, _of_scale(one)) for one in made.cells}
         return self._tables[key]
 
-    def of_paper(self, role: str, label: str) -> RunGroup | None:
-        """The complete runs of the main table at the paper's scale; of the airline with that role."""
-        condition = self.records.condition("airline" if role == "airline" else "main_table", role)
+    def group(self, scale: str, place: str, label: str) -> RunGroup | None:
+        """The complete runs of a configuration: on a task of the toy study, or of a role in the paper's main table and
+        on its airline."""
+        if scale == TOY:
+            return self.study.group(place, label)
+        condition = self.records.condition("airline" if place == "airline" else "main_table", place)
         return condition.groups.get(label) if condition else None
 
     def launch(self, tables: Sequence[str]) -> str:
@@ -109,49 +116,6 @@ def many(count: int, what: str) -> str:
 # the paper's scale, from the cells of its tables
 
 
-@dataclass(frozen=True)
-class Lead:
-    """That line `one` is above the best of `others` on each of `lines` of the other side of the paper's table; below
-    the least of them where `lower`; above 0 without others. ours: not the paper's claim."""
-
-    table: str
-    lines: tuple[str, ...]
-    one: str
-    others: tuple[str, ...] = ()
-    lower: bool = False
-    by_row: bool = True
-    ours: bool = False
-
-    @property
-    def formula(self) -> str:
-        """The margin."""
-        if not self.others:
-            return self.one
-        many_of = f"({', '.join(self.others)})"
-        best = self.others[0] if len(self.others) == 1 else f"{'min' if self.lower else 'max'}{many_of}"
-        return f"{best} - {self.one}" if self.lower else f"{self.one} - {best}"
-
-    def title(self, paper: Paper, line: str, other: str = "") -> str:
-        """A line's name, and what it is against where that is one thing alone. other: in our table's words."""
-        table = paper.table(self.table)
-        title = table.lines("columns" if self.by_row else "rows")[line].title
-        if len(self.others) != 1:
-            return title
-        return f"{title}, against {other or table.rows[self.others[0]].title}"
-
-
-@dataclass(frozen=True)
-class Same:
-    """That a formula of a table's rows, in `column`, is `closed`, up to `slack`."""
-
-    what: str
-    table: str
-    column: str
-    formula: str
-    closed: Callable[[Paper], float]
-    slack: Callable[[Paper], float]
-
-
 def by_tables(evidence: Evidence, of: Lead | Same) -> list[Part]:
     """A lead or an equality on our own runs, a part a line."""
     if isinstance(of, Same):
@@ -178,7 +142,7 @@ def _of_line(evidence: Evidence, of: Lead | Same, line: str, by_row: bool) -> Pa
     interval, seeds, unit = _interval(margin), margin.seeds, found[names[0]][0].unit
     if isinstance(of, Lead):
         shown = _estimated(interval, DIGITS.get(unit, 0), unit, margin)
-        return Part(what, shown, outcome(interval, seeds), aside, seeds, "seeds")
+        return Part(what, shown, order(interval, seeds), aside, seeds, "seeds")
     closed, slack = of.closed(evidence.paper), of.slack(evidence.paper)
     shown = _estimated(interval, 2, unit if of.formula in names else "ratio", margin)
     shown += f", claimed {number(closed, 2)} with slack {number(slack, 2)}"
@@ -206,17 +170,7 @@ def _estimated(interval: Interval | None, digits: int, unit: str, found: Estimat
 
 # whole runs, at either scale
 
-Groups = Callable[[Evidence, str, str], RunGroup | None]
-"""the runs of a configuration, given a place and its label"""
 Judge = Callable[[Interval | None, int], str]
-
-
-def paper_group(evidence: Evidence, place: str, label: str) -> RunGroup | None:
-    return evidence.of_paper(place, label)
-
-
-def study_group(evidence: Evidence, place: str, label: str) -> RunGroup | None:
-    return evidence.study.group(place, label)
 
 
 def of_runs(
@@ -233,7 +187,7 @@ def of_pairs(
     what: str,
     groups: Sequence[RunGroup | None],
     value: Callable[[Run, Run], float],
-    judge: Judge = outcome,
+    judge: Judge = order,
 ) -> Part:
     """What a number of each pair of runs of one seed says."""
     first, second = groups
@@ -253,48 +207,48 @@ def _plain(found: Interval | None, digits: int, sign: bool, runs: str) -> str:
     return f"{mean} [{low}, {high}], {runs}" if found.low == found.low else f"{mean} in all, {runs}"
 
 
-def at_one(evidence: Evidence, groups: Groups, places: Mapping[str, str]) -> list[Part]:
+def at_one(evidence: Evidence, scale: str) -> list[Part]:
     """That RTPO trains at a ratio of 1."""
     return [
         of_runs(
             f"{title}, RTPO's ratio, claimed 1 with slack {RATIO_SLACK:g}",
-            groups(evidence, place, "rtpo"),
+            evidence.group(scale, place, "rtpo"),
             # in the geometric mean over tokens and steps
             lambda run: float(np.exp(-measures.mean_over_steps(run, "kl_k1"))),
             lambda found, runs: equality(found, runs, 1.0, RATIO_SLACK),
             3,
         )
-        for place, title in places.items()
+        for place, title in PLACES[scale].items()
     ]
 
 
-def below(evidence: Evidence) -> list[Part]:
-    """RTPO's context ratio above the baselines' at the paper's scale, measured as in the toy study."""
+def below(evidence: Evidence, scale: str) -> list[Part]:
+    """RTPO's context ratio above the baselines', measured as in the toy study."""
     return [
         of_pairs(
             f"{role}, {title}'s ratio below RTPO's",
-            [evidence.of_paper(role, one) for one in ("rtpo", label)],
+            [evidence.group(scale, role, one) for one in ("rtpo", label)],
             lambda one, other: mean_context_ratio(one) - mean_context_ratio(other),
         )
-        for role in ROLES
+        for role in PLACES[scale]
         for label, title in BASELINES.items()
     ]
 
 
-def rising(evidence: Evidence, groups: Groups, places: Mapping[str, str]) -> list[Part]:
+def rising(evidence: Evidence, scale: str) -> list[Part]:
     """The baselines' ratio of the last fifth of the steps less that of the first."""
     return [
         of_runs(
             f"{title}, {name}'s ratio, last fifth of the steps less the first",
-            groups(evidence, place, label),
+            evidence.group(scale, place, label),
             _gained,
-            outcome,
+            order,
             4,
             sign=True,
         )
-        for place, title in places.items()
+        for place, title in PLACES[scale].items()
         for label, name in BASELINES.items()
-        if groups is not study_group or evidence.study.places(place, label)
+        if scale != TOY or evidence.study.places(place, label)
     ]
 
 
@@ -304,7 +258,7 @@ def _gained(run: Run) -> float:
     return float(values[-part:].mean() - values[:part].mean()) if len(values) > 1 else float("nan")
 
 
-def ties(evidence: Evidence, groups: Groups, place: str, title: str) -> list[Part]:
+def ties(evidence: Evidence, scale: str) -> list[Part]:
     """That the zero-advantage rates of G = 3 and of G = 4 are 1 - 2 E[p(1-p)] and 1 - 3 E[p(1-p)] of one p, in the
     first data step, before which both have the same weights."""
 
@@ -312,46 +266,40 @@ def ties(evidence: Evidence, groups: Groups, place: str, title: str) -> list[Par
         small, large = (float(measures.training_curve(run)["zero_advantage"].iloc[0]) for run in (three, four))
         return large - (1 - 1.5 * (1 - small))
 
+    place, title = TIES_AT[scale]
     what = (
         f"{title}, rate at G = 4 less what 1 − 2p(1−p) at G = 3 gives for 1 − 3p(1−p), first step, claimed 0 with "
         f"slack {TIES_SLACK:g}"
     )
-    both = [groups(evidence, place, label) for label in ("rtpo", "rtpo_g4")]
+    both = [evidence.group(scale, place, label) for label in ("rtpo", "rtpo_g4")]
     return [of_pairs(what, both, beyond, lambda found, pairs: equality(found, pairs, 0.0, TIES_SLACK))]
 
 
 # the toy study
 
 
-def study_pair(
-    first: str, second: str, measure: str = "success", *, ours: bool = False, turned: str = ""
-) -> Callable[[Evidence], list[Part]]:
-    """The toy study's finding on two configurations, a part a task on which it plans both. `turned`: the claim is that
-    the first does worse, in these words."""
-    aside = OURS if ours else ""
-    compared = turned or f"{title_of(first)} less {title_of(second)}, {MEASURES[measure][0]}"
-
-    def parts(evidence: Evidence) -> list[Part]:
-        made = []
-        for task, title in TASKS.items():
-            found = toy.finding(evidence.study, task, toy.Claim("", toy.PAPER, first, second, measure))
-            if found is None:
-                continue
-            what = f"{title}, {compared}"
-            if found.outcome == NOT_RUN:
-                made.append(Part(what, "", NOT_RUN, aside))
-                continue
-            difference = found.difference
-            if turned and difference is not None:
-                difference = replace(difference, mean=-difference.mean, low=-difference.high, high=-difference.low)
-            each = f"{found.pairs} of {found.planned} planned pairs ({_places(evidence, task, first, second)})"
-            if measure == "success" and difference is not None:
-                each += f", {difference.questions} questions"
-            shown = f"{percent(difference, sign=True)}, {each}"
-            made.append(Part(what, shown, outcome(difference, found.pairs), aside, found.pairs))
-        return made
-
-    return parts
+def study_pair(evidence: Evidence, pair: Pair) -> list[Part]:
+    """The toy study's finding on two configurations, a part a task on which it plans both."""
+    one = toy.Claim("", toy.PAPER, pair.first, pair.second, pair.measure)
+    compared = pair.turned or f"{title_of(pair.first)} less {title_of(pair.second)}, {MEASURES[pair.measure][0]}"
+    aside, made = OURS if pair.ours else "", []
+    for task, title in TASKS.items():
+        found, what = toy.finding(evidence.study, task, one), f"{title}, {compared}"
+        if found is None:
+            continue
+        if found.outcome == NOT_RUN:
+            made.append(Part(what, "", NOT_RUN, aside))
+            continue
+        difference = found.difference
+        if pair.turned and difference is not None:
+            difference = replace(difference, mean=-difference.mean, low=-difference.high, high=-difference.low)
+        places = _places(evidence, task, pair.first, pair.second)
+        each = f"{found.pairs} of {found.planned} planned pairs ({places})"
+        if pair.measure == "success" and difference is not None:
+            each += f", {difference.questions} questions"
+        shown = f"{percent(difference, sign=True)}, {each}"
+        made.append(Part(what, shown, order(difference, found.pairs), aside, found.pairs))
+    return made
 
 
 def _places(evidence: Evidence, task: str, *labels: str) -> str:
@@ -360,12 +308,12 @@ def _places(evidence: Evidence, task: str, *labels: str) -> str:
     return f"{many(len(seeds), 'seed')} × {many(len(starts), 'warm start')}"
 
 
-def study_calls(evidence: Evidence) -> list[Part]:
+def calls(evidence: Evidence, scale: str) -> list[Part]:
     """RTPO's calls an episode against the baselines'."""
     return [
         of_pairs(
             f"{TASKS[task]}, calls an episode, {claim} than {BASELINES[other]}",
-            [study_group(evidence, task, label) for label in ("rtpo", other)],
+            [evidence.group(scale, task, label) for label in ("rtpo", other)],
             lambda one, two, sign=sign: sign * (_calls_each(one) - _calls_each(two)),  # type: ignore[misc]
         )
         for task, sign, claim in (("toy_math", -1, "fewer"), ("toy_knowledge", 1, "more"))
@@ -386,17 +334,21 @@ def _calls_each(run: Run) -> float:
 # the paper's own numbers
 
 
-def printed_leads(evidence: Evidence, leads: Sequence[Lead]) -> list[Part]:
-    """Leads on the paper's printed numbers, a part a line."""
-    paper, parts = evidence.paper, []
+def printed_tables(evidence: Evidence, of: Lead | Same) -> list[Part]:
+    """A lead or an equality on the paper's printed numbers, a part a line."""
+    paper = evidence.paper
+    if isinstance(of, Same):
+        cell, slack = f"{of.table}.{of.formula}.{of.column}", of.slack(paper)
+        shown = f"{printed_number(paper, cell)} points, slack {slack:.2f}"
+        return [printed_part(of.what, shown, abs(stated(paper, cell) - of.closed(paper)) <= slack)]
     bare = {key: replace(table, checks=()) for key, table in paper.tables.items()}
-    for lead in leads:
-        side: Side = "columns" if lead.by_row else "rows"
-        one = Comparison("lead", "", "", lead.table, side, lead.lines, lead.formula)
-        alone = replace(paper, tables=bare, stated={}, comparisons={"lead": one})
-        for line, found in zip(lead.lines, recomputed(alone), strict=True):
-            parts.append(printed_part(lead.title(paper, line), found.recomputed, found.agrees))
-    return parts
+    side: Side = "columns" if of.by_row else "rows"
+    one = Comparison("lead", "", "", of.table, side, of.lines, of.formula)
+    found = recomputed(replace(paper, tables=bare, stated={}, comparisons={"lead": one}))
+    return [
+        printed_part(of.title(paper, line), margin.recomputed, margin.agrees)
+        for line, margin in zip(of.lines, found, strict=True)
+    ]
 
 
 def printed_statements(evidence: Evidence, keys: Sequence[str], kinds: Mapping[str, bool]) -> list[Part]:
@@ -414,7 +366,7 @@ def printed_statements(evidence: Evidence, keys: Sequence[str], kinds: Mapping[s
     ]
 
 
-def printed_ties(evidence: Evidence) -> list[Part]:
+def printed_ties(evidence: Evidence, scale: str) -> list[Part]:
     """The printed zero-advantage rate at G = 4 beside what that at G = 3 would give with the same policy."""
     return [
         printed_part(
@@ -430,3 +382,56 @@ def printed_ties(evidence: Evidence) -> list[Part]:
 
 def printed_part(what: str, shown: str, agrees: bool, aside: str = "") -> Part:
     return Part(what, shown.replace("-", MINUS), SUPPORTED if agrees else CONTRADICTED, aside)
+
+
+# all of them
+
+RUNS: Mapping[str, Callable[[Evidence, str], list[Part]]] = {
+    one.__name__: one for one in (at_one, below, rising, ties, calls, printed_ties)
+}
+"""by their names in claims.yaml, given the scale"""
+
+
+def parts(evidence: Evidence, test: Test) -> list[Part]:
+    """What a test says, a part a thing that it compares."""
+    of_tables = printed_tables if test.scale == PRINTED else by_tables
+    found = [
+        *(of_tables(evidence, one) for one in test.tables),
+        *(RUNS[name](evidence, test.scale) for name in test.runs),
+        *(study_pair(evidence, pair) for pair in test.pairs),
+        printed_statements(evidence, test.statements, {ARITHMETIC: True}),
+        printed_statements(evidence, test.sentences, {ARITHMETIC: False, READING: True}),
+    ]
+    of_theorems = [
+        replace(one.part, aside=OURS if key in test.ours else "")
+        for key, one in evidence.theory.items()
+        if key.startswith(test.theorems)
+    ]
+    return [part for made in (*found, of_theorems) for part in made]
+
+
+def note(evidence: Evidence, test: Test) -> str:
+    """A test's note; {no_op} stands for what an agent earns that does nothing."""
+    return test.note.replace("{no_op}", _no_op(evidence))
+
+
+def _no_op(evidence: Evidence) -> str:
+    told = [note for note in evidence.reproduction.tables[AIRLINE].notes if "oing nothing" in note]
+    sentences = [sentence for note in told for sentence in note.split(". ") if "oing nothing" in sentence]
+    return (
+        f"{' '.join(sentences) or 'What doing nothing earns is `unknown`.'} `python "
+        "experiments/maintenance/airline_no_op.py FOLDER` counts that in the official task files, which are not in "
+        "this repository."
+    )
+
+
+def command(evidence: Evidence, test: Test) -> str:
+    """What makes a test's records, or shows the numbers that it reads."""
+    if test.scale == PAPER_SCALE:
+        return evidence.launch(test.needs)
+    if test.scale == TOY:
+        return evidence.study_command(test.needs)
+    if test.scale == PRINTED:
+        return "`python -m analysis.paper`"
+    given = dict.fromkeys(one.command for key, one in evidence.theory.items() if key.startswith(test.theorems))
+    return "; ".join(f"`{one}`" for one in given)

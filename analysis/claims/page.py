@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from analysis import since
-from analysis.claims.claims import CLAIMS, PAPER_SCALE, PRINTED, THEORY, TOY, Claim, Test
-from analysis.claims.evidence import Evidence
+from analysis.claims.claims import CLAIMS, PAPER_SCALE, PRINTED, THEORY, TOY, Claim
+from analysis.claims.evidence import Evidence, command, note, parts
 from analysis.claims.rule import MANY, NOT_TESTABLE, RULE, Part, verdict
 from analysis.pages.markdown import ruled
 from analysis.paper.numbers import Paper
@@ -44,10 +44,9 @@ def _of(evidence: Evidence, claim: Claim) -> list[Row]:
         return [Row(claim, THEORY, NOT_TESTABLE, claim.untestable, NO_VALUE)]
     found = []
     for test in claim.tests:
-        parts = [part for maker in test.makers for part in maker(evidence)]
-        note = test.note if isinstance(test.note, str) else test.note(evidence)
-        told = "<br>".join(text for text in (_told(parts), note) if text)
-        found.append(Row(claim, test.scale, verdict(parts, claim.every), told, command(evidence, test)))
+        made = parts(evidence, test)
+        told = "<br>".join(text for text in (_told(made), note(evidence, test)) if text)
+        found.append(Row(claim, test.scale, verdict(made, claim.every), told, command(evidence, test)))
     return found
 
 
@@ -55,18 +54,6 @@ def _told(parts: Sequence[Part]) -> str:
     if all(part.outcome == NOT_RUN for part in parts):
         return "There is no complete run."
     return "<br>".join(part.text for part in parts)
-
-
-def command(evidence: Evidence, test: Test) -> str:
-    """What makes a test's records, or shows the numbers that it reads."""
-    if test.scale == PAPER_SCALE:
-        return evidence.launch(test.needs)
-    if test.scale == TOY:
-        return evidence.study_command(test.needs)
-    if test.scale == THEORY:
-        given = dict.fromkeys(one.command for one in evidence.theory if one.claim.startswith(test.needs))
-        return "; ".join(f"`{one}`" for one in given)
-    return "`python -m analysis.paper`"
 
 
 def page(evidence: Evidence) -> str:

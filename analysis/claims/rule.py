@@ -1,16 +1,21 @@
-"""The one rule by which the paper's claims get their verdicts, at every scale."""
+"""The one rule by which claims get their verdicts: the paper's at every scale, the toy study's and the theorems'."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isnan
+from statistics import NormalDist
+from typing import NamedTuple
 
-from analysis.intervals import Interval
+from analysis.intervals import LEVEL, Interval
 from analysis.tables import CONTRADICTED, FEW_RUNS, INTERVALS, NOT_RUN, SUPPORTED, UNDECIDED, said
-from analysis.theory.page import CONSISTENT
-from analysis.theory.records import RESOLUTION, Comparison, equal
-from analysis.toy_study.claims import LEAST_PAIRS
 
+LEAST_PAIRS = 3
+"""fewer runs, or pairs of runs, than these decide nothing"""
+RESOLUTION = 0.1
+"""half of an interval's width, as a share of the comparison's scale, above which nothing is decided"""
 OURS, BESIDE = "ours", "beside"
+CONSISTENT = {SUPPORTED: "consistent with", CONTRADICTED: "not consistent with"}
+"""Theorem 1 is about tabular Q-learning, not clipped policy gradients: no run of these can support or contradict it"""
 _ORDER = (SUPPORTED, *CONSISTENT.values(), CONTRADICTED, UNDECIDED)
 MIXED, NOT_TESTABLE = "mixed", "not testable"
 RULE = (
@@ -51,6 +56,81 @@ class Part:
         ours = f" ({self.aside})" if self.aside else ""
         shown = f": {self.shown}" if self.shown else ""
         return f"*{said(self.outcome, [self.count], self.of)}*{ours}, {self.what}{shown}"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A measured mean with its interval beside its closed form. `scale`: what the width is measured against. `slack`:
+    how far from the closed form counts as reaching it."""
+
+    what: str
+    closed: float
+    mean: float
+    low: float
+    high: float
+    scale: float
+    slack: float = 0.0
+
+    @property
+    def reaches(self) -> bool:
+        return self.low - self.slack <= self.closed <= self.high + self.slack
+
+    @property
+    def is_sharp(self) -> bool:
+        return max(self.high - self.mean, self.mean - self.low) <= RESOLUTION * self.scale
+
+
+class Estimate(NamedTuple):
+    """What is measured, its closed form, mean, standard error and scale."""
+
+    what: str
+    closed: float
+    mean: float
+    error: float
+    scale: float
+
+
+def compare(estimates: Sequence[Estimate]) -> list[Comparison]:
+    """With normal intervals that hold together."""
+    z = quantile(len(estimates))
+    return [
+        Comparison(e.what, e.closed, e.mean, e.mean - z * e.error, e.mean + z * e.error, e.scale) for e in estimates
+    ]
+
+
+def quantile(comparisons: int) -> float:
+    """The normal quantile of two-sided intervals, so many of which hold together at LEVEL."""
+    return NormalDist().inv_cdf(1 - (1 - LEVEL) / (2 * max(1, comparisons)))
+
+
+def equal(comparisons: Sequence[Comparison]) -> str:
+    """The verdict on a claim that all closed forms hold, by RULE."""
+    if any(not comparison.reaches for comparison in comparisons):
+        return CONTRADICTED
+    return SUPPORTED if comparisons and all(comparison.is_sharp for comparison in comparisons) else UNDECIDED
+
+
+def larger(comparisons: Sequence[Comparison]) -> str:
+    """The verdict on a claim that all means are above 0, by RULE."""
+    if any(comparison.high < 0 for comparison in comparisons):
+        return CONTRADICTED
+    return SUPPORTED if comparisons and all(comparison.low > 0 for comparison in comparisons) else UNDECIDED
+
+
+def reached(comparisons: Sequence[Comparison]) -> str:
+    """How many intervals reach their closed form, in words, and how many are too wide."""
+    wide = sum(not comparison.is_sharp for comparison in comparisons)
+    found = f"{sum(comparison.reaches for comparison in comparisons)} of {len(comparisons)} intervals reach it"
+    return f"{found}, {wide} too wide to decide" if wide else found
+
+
+def order(difference: Interval | None, pairs: int) -> str:
+    """What a difference says of the claim that it is above 0."""
+    if difference is None or pairs < LEAST_PAIRS:
+        return UNDECIDED
+    if difference.low > 0:
+        return SUPPORTED
+    return CONTRADICTED if difference.high < 0 else UNDECIDED
 
 
 def equality(found: Interval | None, pairs: int, closed: float, slack: float) -> str:

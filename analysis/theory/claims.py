@@ -8,8 +8,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from analysis.claims.rule import Comparison, Estimate, compare
 from analysis.intervals import Interval, interval
-from analysis.theory.records import Comparison, Estimate, Part, compare
+from analysis.theory.records import Part
 
 SLACK = 0.02
 """of success: how far below the optimum still counts as reaching it after a finite training (Theorem 1)"""

@@ -1,7 +1,7 @@
 """The figures of the theorems, one each."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -9,12 +9,13 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from analysis.claims.rule import Comparison, compare
 from analysis.looks import BLACK, BLUE, GREEN, ORANGE, PURPLE, VERMILION, Style
 from analysis.looks import Line as LineStyle
 from analysis.plots import METADATA, Files, Framed, Line, Panel, handle, png_from, points, save, sheet
 from analysis.theory import claims
 from analysis.theory.claims import over_runs
-from analysis.theory.records import Comparison, Part, compare
+from analysis.theory.records import Part
 
 SCALE = "Tables, not language models."
 LOOKS = {
@@ -160,39 +161,7 @@ def _measured(x: Iterable[float], found: Sequence[Comparison], colour: str, mark
     return Line(values, _look(colour, marker), bars=True, label=label)
 
 
-@dataclass(frozen=True)
-class TheoryFigure:
-    """How a figure is drawn, what it shows in a few words, and its caption."""
-
-    drawn: Callable[[Part], Figure]
-    summary: str
-    caption: str
-
-
-FIGURES: Mapping[int, TheoryFigure] = {
-    1: TheoryFigure(
-        order_figure,
-        "Success against the optimum after a sweep and along training.",
-        "Success as a share of the optimum of backward induction. (a) After a sweep: means over seeds and their range. "
-        "(b, c) Along training in small steps: means and 95 % intervals over seeds and MDPs.",
-    ),
-    2: TheoryFigure(
-        credit_figure,
-        "The factor by group size, the contamination by state, and differences of errors.",
-        "(a) The sibling estimator's factor. (b) Mean estimate of the chains that are in a state, against how far its "
-        "value is above the mean return, with bars of two standard errors; lines are (N−1)/N times it. (c) Measured "
-        "difference of mean squared errors against the general formula, and for unequal sizes against the printed "
-        "leading term too; on the diagonal they are equal. Bars in (a) and (c) are the intervals of the tables.",
-    ),
-    3: TheoryFigure(
-        continuation_figure,
-        "Variance of returns against p(1−p), and of weights against the number of later turns.",
-        "(a) Squared distance of siblings' returns from the exact action value p of the policy that they are trained "
-        "from. The mean p(1−p) of a bin lies below the curve where the bin is wide. (b) Variance of the weight of a "
-        "continuation, logarithmic above 0.01: grey marks are seeds and grey lines their exact values. Bars are the "
-        "intervals of the tables.",
-    ),
-}
+FIGURES: Mapping[int, Callable[[Part], Figure]] = {1: order_figure, 2: credit_figure, 3: continuation_figure}
 
 
 def draw(part: Part, theorem: int, project: Path, records: str | None) -> list[Path]:
@@ -202,5 +171,5 @@ def draw(part: Part, theorem: int, project: Path, records: str | None) -> list[P
         project / "docs" / "results" / f"theory_{theorem}.png": png_from(records),
         project / "results" / "figures" / f"theory_{theorem}.pdf": METADATA["pdf"],
     }
-    save(lambda: FIGURES[theorem].drawn(part), files)
+    save(partial(FIGURES[theorem], part), files)
     return list(files)

@@ -1,34 +1,22 @@
 """Verdicts on the paper's theorems, and the blocks of docs/results/theory.md, which stand between
 `<!-- theory:NAME -->` and `<!-- theory end -->`."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from analysis import tables
+from analysis.claims.rule import CONSISTENT, Comparison, compare, equal, larger, reached
+from analysis.claims.rule import Part as Judgement
+from analysis.intervals import Interval
 from analysis.pages import markdown
-from analysis.tables import CONTRADICTED, NOT_RUN, SUPPORTED, Table, number
+from analysis.tables import NOT_RUN, Table, number
 from analysis.theory import claims
 from analysis.theory.claims import order_table, over_runs
-from analysis.theory.figures import FIGURES
-from analysis.theory.records import (
-    COMMAND,
-    RULE,
-    THEOREMS,
-    Comparison,
-    Missing,
-    Part,
-    compare,
-    equal,
-    larger,
-    load,
-    reached,
-)
+from analysis.theory.records import COMMAND, RULE, THEOREMS, Missing, Part, load
 
 RESULTS, PAGE = Path("results", "theory"), Path("docs", "results", "theory.md")
-CONSISTENT = {SUPPORTED: "consistent with", CONTRADICTED: "not consistent with"}
-"""Theorem 1 is about tabular Q-learning, not clipped policy gradients: no run of these can support or contradict it"""
 VARIANTS = {
     "reverse_fresh": "RTPO: reverse order, fresh continuations",
     "reverse_stale": "reverse order, stale continuations",
@@ -38,41 +26,30 @@ FAMILIES = {"lock": "locks", "layered": "layers"}
 
 
 class Verdict(NamedTuple):
-    """What the records say of a claim. `command` makes the records."""
+    """What the records say of a claim, and the command that makes them."""
 
-    claim: str
-    text: str
-    verdict: str
-    evidence: str
+    part: Judgement
     command: str
 
 
 class _Claim(NamedTuple):
-    claim: str
     theorem: int
     text: str
     judged: Callable[[Part], tuple[str, str]]
     """verdict and evidence"""
 
 
-def verdicts(results: Path) -> list[Verdict]:
-    """Every claim with its verdict, from the records in the folder `results`. A claim whose records are missing or
-    unfinished is not run. Raises DataError for damaged records."""
-    parts: dict[int, Part | Missing] = {}
-    for theorem in THEOREMS:
-        try:
-            parts[theorem] = load(results, theorem)
-        except Missing as missing:
-            parts[theorem] = missing
-    found = []
-    for claim in CLAIMS:
-        part = parts[claim.theorem]
+def verdicts(results: Path) -> dict[str, Verdict]:
+    """Every claim with its verdict, by key, from the records in the folder `results`. A claim whose records are missing
+    or unfinished is not run. Raises DataError for damaged records."""
+    found = {}
+    for key, claim in CLAIMS.items():
         command = f"{COMMAND} {claim.theorem}"
-        if isinstance(part, Missing):
+        try:
+            verdict, evidence = claim.judged(load(results, claim.theorem))
+        except Missing:
             verdict, evidence = NOT_RUN, f"There are no finished records: {command} makes them."
-        else:
-            verdict, evidence = claim.judged(part)
-        found.append(Verdict(claim.claim, claim.text, verdict, evidence, command))
+        found[key] = Verdict(Judgement(claim.text, evidence, verdict), command)
     return found
 
 
@@ -174,247 +151,247 @@ def _growth(part: Part) -> tuple[str, str]:
     )
 
 
-CLAIMS = (
-    _Claim(
-        "theorem_1",
+CLAIMS = {
+    "theorem_1": _Claim(
         1,
         "Theorem 1: turns trained in reverse order, on fresh continuations, reach the optimum of backward induction",
         _optimum,
     ),
-    _Claim("theorem_1_order", 1, "Theorem 1: without reverse order success is lower", _ablation("forward_fresh")),
-    _Claim("theorem_1_fresh", 1, "Theorem 1: without fresh continuations success is lower", _ablation("reverse_stale")),
-    _Claim("theorem_2a_factor", 2, "Theorem 2a: E[A | S, u] is (G−2)/(G−1) of the true advantage", _factor),
-    _Claim(
-        "theorem_2a_contamination",
+    "theorem_1_order": _Claim(1, "Theorem 1: without reverse order success is lower", _ablation("forward_fresh")),
+    "theorem_1_fresh": _Claim(1, "Theorem 1: without fresh continuations success is lower", _ablation("reverse_stale")),
+    "theorem_2a_factor": _Claim(2, "Theorem 2a: E[A | S, u] is (G−2)/(G−1) of the true advantage", _factor),
+    "theorem_2a_contamination": _Claim(
         2,
         "Theorem 2a: a trajectory's advantage has the value of its state in it, (N−1)/N (V(S) − mean R)",
         _contamination,
     ),
-    _Claim(
-        "theorem_2b_general",
+    "theorem_2b_general": _Claim(
         2,
         "Theorem 2b, worked out for any group sizes n and N: (N−1)/N σ_V² + (1/N − 1/n)(σ_A² − σ_ξ²) is the difference "
         "of the mean squared errors",
         _differences("general", equal),
     ),
-    _Claim(
-        "theorem_2b_printed",
+    "theorem_2b_printed": _Claim(
         2,
         "Theorem 2b as printed, its leading term taken alone: (N−1)/N σ_V² is the difference",
         _differences("printed", equal),
     ),
-    _Claim(
-        "theorem_2b_lower",
+    "theorem_2b_lower": _Claim(
         2,
         "Theorem 2b as printed: the sibling estimator's mean squared error is lower wherever σ_V > 0",
         _differences("zero", larger),
     ),
-    _Claim("theorem_3a_weights", 3, "Theorem 3a: the weights of continuations sampled anew are 1", _unit_weights),
-    _Claim(
-        "theorem_3a_unbiased",
+    "theorem_3a_weights": _Claim(3, "Theorem 3a: the weights of continuations sampled anew are 1", _unit_weights),
+    "theorem_3a_unbiased": _Claim(
         3,
         "Theorem 3a: a sibling's return is on average the present policy's action value",
         _unbiased,
     ),
-    _Claim("theorem_3b_variance", 3, "Theorem 3b: its variance is p(1−p)", _variance),
-    _Claim(
-        "theorem_3_stale_variance",
+    "theorem_3b_variance": _Claim(3, "Theorem 3b: its variance is p(1−p)", _variance),
+    "theorem_3_stale_variance": _Claim(
         3,
         "Theorem 3, comparison: the variance of a stale weight is the product of its turns' second moments, less 1",
         _weight_variance,
     ),
-    _Claim("theorem_3_growth", 3, "Theorem 3, comparison: that variance grows with the later turns", _growth),
-)
+    "theorem_3_growth": _Claim(3, "Theorem 3, comparison: that variance grows with the later turns", _growth),
+}
 
 
 # docs/results/theory.md
 
 
-def _shown(title: str, header: Sequence[str], rows: Sequence[Sequence[str]], *notes: str) -> str:
-    return tables.markdown(Table("", tuple(header), tuple(tuple(row) for row in rows), title, notes))
+Column = tuple[str, Callable[[Any], str]]
+"""its title, and what it shows of a row"""
+
+
+def _table(columns: Sequence[Column], of: Iterable[Any], caption: str = "") -> str:
+    """A table with a row for each of these. The page itself has the caption that needs no records."""
+    rows = tuple(tuple(cell(one) for _, cell in columns) for one in of)
+    table = Table("", tuple(title for title, _ in columns), rows, caption, ())
+    return tables.markdown(table).lstrip("\n")
 
 
 def verdicts_block(results: Path) -> str:
     """The claims, and the rule."""
-    found = verdicts(results)
-    rows = [(v.text, f"**{v.verdict}**", v.evidence, f"`{v.command}`") for v in found]
-    return _shown(RULE, ("Claim", "Verdict", "Evidence", "Records made by"), rows)
+    columns: list[Column] = [
+        ("Claim", lambda one: one.part.what),
+        ("Verdict", lambda one: f"**{one.part.outcome}**"),
+        ("Evidence", lambda one: one.part.shown),
+        ("Records made by", lambda one: f"`{one.command}`"),
+    ]
+    return _table(columns, verdicts(results).values(), RULE)
 
 
 def runs_block(results: Path) -> str:
     """How the records were made."""
-    rows, settings = [], []
-    for theorem in THEOREMS:
-        manifest = load(results, theorem).manifest
-        rows.append(
-            (
-                f"{theorem}",
-                str(manifest["started"]),
-                f"{manifest['commit'][:12]}{' (changed)' if manifest['dirty'] else ''}",
-                number(manifest["cpu_seconds"], 0),
-                number(manifest["wall_seconds"], 0),
-                f"{manifest['lines']:,}",
-            )
-        )
-        settings += [(f"{theorem}", f"`{name}`", f"`{value}`") for name, value in manifest["settings"].items()]
-    total = sum(load(results, theorem).manifest["cpu_seconds"] for theorem in THEOREMS)
-    runs = _shown(
-        f"The records of the tables above. All three took {number(total, 0)} s of one processor.",
-        ("Theorem", "Started", "Commit", "Processor seconds", "Wall-clock seconds", "Lines"),
-        rows,
-    )
-    return f"{runs}\n{_shown('Their settings.', ('Theorem', 'Setting', 'Value'), settings)}"
+    manifests = {theorem: load(results, theorem).manifest for theorem in THEOREMS}
+    columns: list[Column] = [
+        ("Theorem", lambda one: f"{one['theorem']}"),
+        ("Started", lambda one: f"{one['started']}"),
+        ("Commit", lambda one: f"{one['commit'][:12]}{' (changed)' if one['dirty'] else ''}"),
+        ("Processor seconds", lambda one: number(one["cpu_seconds"], 0)),
+        ("Wall-clock seconds", lambda one: number(one["wall_seconds"], 0)),
+        ("Lines", lambda one: f"{one['lines']:,}"),
+    ]
+    total = sum(one["cpu_seconds"] for one in manifests.values())
+    title = f"The records of the tables above. All three took {number(total, 0)} s of one processor."
+    settings = [(theorem, *item) for theorem, one in manifests.items() for item in one["settings"].items()]
+    of_settings: list[Column] = [
+        ("Theorem", lambda row: f"{row[0]}"),
+        ("Setting", lambda row: f"`{row[1]}`"),
+        ("Value", lambda row: f"`{row[2]}`"),
+    ]
+    return f"{_table(columns, manifests.values(), title)}\n{_table(of_settings, settings, 'Their settings.')}"
 
 
 def order_block(results: Path) -> str:
     """Theorem 1."""
     part = load(results, 1)
-    rows = []
-    for kind, steps in (("sweep", "a sweep"), ("training", "training")):
-        for family, name in FAMILIES.items():
-            for variant, title in VARIANTS.items():
-                numbers = {
-                    key: over_runs(order_table(part, kind, variant, key, family))
-                    for key in ("success", "optimum", "below", "agreeing_share", "one_improvement")
-                }
-                success, below = numbers["success"], numbers["below"]
-                rows.append(
-                    (
-                        *(steps, name, title),
-                        number(success.mean, 1, scale=100),
-                        number(numbers["optimum"].mean, 1, scale=100),
-                        f"{_percent(below.mean)} [{_percent(max(0.0, below.low))}, {_percent(below.high)}]",
-                        number(numbers["agreeing_share"].mean, 1, scale=100),
-                        number(numbers["one_improvement"].mean, 1, scale=100),
-                    )
-                )
+    places = [(kind, family, variant) for kind in ("sweep", "training") for family in FAMILIES for variant in VARIANTS]
+
+    def of(place: tuple[str, str, str], key: str) -> Interval:
+        kind, family, variant = place
+        return over_runs(order_table(part, kind, variant, key, family))
+
+    def below(place: tuple[str, str, str]) -> str:
+        found = of(place, "below")
+        return f"{_percent(found.mean)} [{_percent(max(0.0, found.low))}, {_percent(found.high)}]"
+
     title = (
         f"Success of learned policies, in %: exact values, means over {_runs(part)}. Brackets: 95 % "
         "intervals over seeds and MDPs. “Optimal decisions”: the share of the stages and states the uniform policy can "
         "be in whose best action is that of backward induction. “One improvement”: the policy that is greedy on the "
         "exact action values of the uniform one, to which a sweep in forward order tends."
     )
-    header = (
-        *("Setting", "MDPs", "What is trained", "Success", "Optimum", "Below it", "Optimal decisions, %"),
-        "One improvement",
-    )
-    return _shown(title, header, rows)
+    columns: list[Column] = [
+        ("Setting", lambda place: "a sweep" if place[0] == "sweep" else place[0]),
+        ("MDPs", lambda place: FAMILIES[place[1]]),
+        ("What is trained", lambda place: VARIANTS[place[2]]),
+        ("Success", lambda place: _percent(of(place, "success").mean)),
+        ("Optimum", lambda place: _percent(of(place, "optimum").mean)),
+        ("Below it", below),
+        ("Optimal decisions, %", lambda place: _percent(of(place, "agreeing_share").mean)),
+        ("One improvement", lambda place: _percent(of(place, "one_improvement").mean)),
+    ]
+    return _table(columns, places, title)
 
 
-def credit_block(results: Path) -> str:
-    """Theorem 2."""
+def factor_block(results: Path) -> str:
+    """Theorem 2a, the sibling estimator."""
     part = load(results, 2)
-    factors, slopes = claims.factors(part), claims.contamination(part)
-    cells, states = claims.factor_cells(part), claims.contamination_cells(part)
-    # the intervals are those of the verdicts, which hold together with the means of cells and states
-    shown = compare([*factors, *cells])
-    by_size = [
-        (c.what, f"{c.closed:.3f}", _interval(c), _yes(c), _reached_of(shown[len(factors) :], f"{c.what},"))
-        for c in shown[: len(factors)]
+    factors, cells = claims.factors(part), claims.factor_cells(part)
+    # the intervals are those of the verdicts, which hold together with the means of cells
+    found = compare([*factors, *cells])
+    columns: list[Column] = [
+        ("Group", lambda c: c.what),
+        ("(G−2)/(G−1)", lambda c: f"{c.closed:.3f}"),
+        ("Measured", _interval),
+        ("Reached", _yes),
+        ("Means that reach it", lambda c: _reached_of(found[len(factors) :], f"{c.what},")),
     ]
-    first = _shown(
-        "The sibling estimator: E[A | S, u] over the true advantage, over MDPs by precision, and how many means by "
-        "state and action reach the factor times the true advantage.",
-        ("Group", "(G−2)/(G−1)", "Measured", "Reached", "Means that reach it"),
-        by_size,
-    )
-    shown = compare([*slopes, *states])
-    by_chains = [
-        (
-            *(c.what, f"{x['variance'] ** 0.5:.3f}", f"{c.closed:.3f}", _interval(c), _yes(c)),
-            *(f"{c.closed**2 * x['variance']:.4f}", f"{c.mean**2 * x['variance']:.4f}"),
-            _reached_of(shown[len(slopes) :], f"{c.what},"),
-        )
-        for c, x in zip(shown[: len(slopes)], part.of("contamination"), strict=True)
+    return _table(columns, found[: len(factors)])
+
+
+def contamination_block(results: Path) -> str:
+    """Theorem 2a, the trajectory estimator."""
+    part = load(results, 2)
+    slopes, states = claims.contamination(part), claims.contamination_cells(part)
+    found = compare([*slopes, *states])
+    rows = [(c, x["variance"]) for c, x in zip(found[: len(slopes)], part.of("contamination"), strict=True)]
+    columns: list[Column] = [
+        ("Group", lambda row: row[0].what),
+        ("σ_V", lambda row: f"{row[1] ** 0.5:.3f}"),
+        ("(N−1)/N", lambda row: f"{row[0].closed:.3f}"),
+        ("Measured", lambda row: _interval(row[0])),
+        ("Reached", lambda row: _yes(row[0])),
+        ("Variance", lambda row: f"{row[0].closed ** 2 * row[1]:.4f}"),
+        ("Measured", lambda row: f"{row[0].mean ** 2 * row[1]:.4f}"),
+        ("Means that reach it", lambda row: _reached_of(found[len(slopes) :], f"{row[0].what},")),
     ]
-    second = _shown(
-        "The trajectory estimator: the slope of a chain's estimate on V(S) − mean R, the variance that this gives the "
-        "estimate, ((N−1)/N)² σ_V², and how many means by state reach their closed form. The sibling estimator's slope "
-        "is 0 by construction: the advantages of a group sum to 0.",
-        ("Group", "σ_V", "(N−1)/N", "Measured", "Reached", "Variance", "Measured", "Means that reach it"),
-        by_chains,
-    )
+    return _table(columns, rows)
+
+
+def error_block(results: Path) -> str:
+    """Theorem 2b."""
+    part = load(results, 2)
     general, printed = (compare(claims.differences(part, closed)) for closed in ("general", "printed"))
-    by_point = [
-        (
-            *(f"{x['siblings']}", f"{x['chains']}", f"{x['sigma_v']:.2g}", f"{x['sigma_a']:.2g}"),
-            *(f"{x['sigma_xi']:.2g}", _interval(g), _signed(g.closed), _yes(g), _signed(p.closed), _yes(p)),
-        )
-        for x, g, p in zip(part.of("error"), general, printed, strict=True)
+    columns: list[Column] = [
+        ("n", lambda row: f"{row[0]['siblings']}"),
+        ("N", lambda row: f"{row[0]['chains']}"),
+        ("σ_V", lambda row: f"{row[0]['sigma_v']:.2g}"),
+        ("σ_A", lambda row: f"{row[0]['sigma_a']:.2g}"),
+        ("σ_ξ", lambda row: f"{row[0]['sigma_xi']:.2g}"),
+        ("Measured", lambda row: _interval(row[1])),
+        ("General", lambda row: number(row[1].closed, 3)),
+        ("Reached", lambda row: _yes(row[1])),
+        ("Printed", lambda row: number(row[2].closed, 3)),
+        ("Reached", lambda row: _yes(row[2])),
     ]
-    third = _shown(
-        "Mean squared error of the trajectory estimator (N chains) less that of the sibling estimator (n siblings). "
-        "General: (N−1)/N σ_V² + (1/N − 1/n)(σ_A² − σ_ξ²). Printed: (N−1)/N σ_V², the same where n = N. Below 0 the "
-        "trajectory estimator has the lower error.",
-        ("n", "N", "σ_V", "σ_A", "σ_ξ", "Measured", "General", "Reached", "Printed", "Reached"),
-        by_point,
-    )
-    return f"{first}\n{second}\n{third}"
+    return _table(columns, zip(part.of("error"), general, printed, strict=True))
 
 
-def continuation_block(results: Path) -> str:
-    """Theorem 3."""
+def weights_block(results: Path) -> str:
+    """Theorem 3a, what RTPO trained on."""
     part = load(results, 3)
     names = {"fresh": "a synchronisation before every turn", "stale": "none within the step"}
-    rows = []
-    for variant, name in names.items():
-        lines = part.of("weights", variant=variant)
-        turns, newest = (sum(x[key] for x in lines) for key in ("turns", "newest"))
-        siblings = sum(x["n"] for x in lines)
-        farthest = max(x["farthest"] for x in lines)
-        rows.append((name, f"{siblings:,}", f"{turns:,}", _percent(newest / turns), f"{farthest:.2g}"))
-    first = _shown(
-        "What RTPO trained on: the turns after the trained one, the share of them that the newest weights sampled, and "
-        "the weight farthest from 1 that RTPO's own code gives a continuation, unclamped.",
-        ("Synchronisation", "Siblings", "Later turns", "Of the newest weights, %", "Farthest from 1"),
-        rows,
-    )
+
+    def total(variant: str, key: str) -> int:
+        return sum(x[key] for x in part.of("weights", variant=variant))
+
+    columns: list[Column] = [
+        ("Synchronisation", names.__getitem__),
+        ("Siblings", lambda variant: f"{total(variant, 'n'):,}"),
+        ("Later turns", lambda variant: f"{total(variant, 'turns'):,}"),
+        ("Of the newest weights, %", lambda variant: _percent(total(variant, "newest") / total(variant, "turns"))),
+        ("Farthest from 1", lambda one: f"{max(x['farthest'] for x in part.of('weights', variant=one)):.2g}"),
+    ]
+    return _table(columns, names)
+
+
+def returns_block(results: Path) -> str:
+    """Theorems 3a and 3b, returns of siblings."""
+    part = load(results, 3)
     means, variances = compare(claims.unbiased(part)), compare(claims.return_variances(part))
-    bins = [
-        (
-            *(f"{x['exact']:.3f}", f"{x['n']:,.0f}", _interval(m), _yes(m)),
-            *(f"{v.closed:.4f}", _interval(v, 4), _yes(v)),
-        )
-        for x, m, v in zip(claims.return_bins(part), means, variances, strict=True)
+    columns: list[Column] = [
+        ("p", lambda row: f"{row[0]['exact']:.3f}"),
+        ("Returns", lambda row: f"{row[0]['n']:,.0f}"),
+        ("Return − p", lambda row: _interval(row[1])),
+        ("Reaches 0", lambda row: _yes(row[1])),
+        ("p(1−p)", lambda row: f"{row[2].closed:.4f}"),
+        ("Measured", lambda row: _interval(row[2], 4)),
+        ("Reached", lambda row: _yes(row[2])),
     ]
-    second = _shown(
-        "Returns of siblings sampled anew, by the exact action value p of the present policy: mean return less p, and "
-        "mean squared distance from p beside the mean of p(1−p).",
-        ("p", "Returns", "Return − p", "Reaches 0", "p(1−p)", "Measured", "Reached"),
-        bins,
-    )
-    weights = compare(claims.weight_variances(part))
-    seeds = len(part.manifest["settings"]["stale_seeds"])
-    by_turns = [
-        (c.what, f"{c.closed:.3f}", _interval(c), _yes(c), f"{(1 + c.closed) ** (1 / int(c.what)):.3f}")
-        for c in weights
-    ]
-    third = _shown(
+    return _table(columns, zip(claims.return_bins(part), means, variances, strict=True))
+
+
+def stale_block(results: Path) -> str:
+    """Theorem 3, weights of stale continuations."""
+    part = load(results, 3)
+    title = (
         f"Variance of the weight of a stale continuation, unclamped, by the turns after the trained one: exact and "
-        f"measured, means over {seeds} seeds. “A turn”: the factor by which the exact second moment grows with a turn, "
-        "in the geometric mean.",
-        ("Later turns", "Exact", "Measured", "Reached", "A turn"),
-        by_turns,
+        f"measured, means over {len(part.manifest['settings']['stale_seeds'])} seeds. “A turn”: the factor by which "
+        "the exact second moment grows with a turn, in the geometric mean."
     )
-    return f"{first}\n{second}\n{third}"
-
-
-def _figure_block(theorem: int) -> Callable[[Path], str]:
-    def block(results: Path) -> str:
-        load(results, theorem)
-        figure = FIGURES[theorem]
-        return f"![{figure.summary}](theory_{theorem}.png)\n\n{figure.caption}\n"
-
-    return block
+    columns: list[Column] = [
+        ("Later turns", lambda c: c.what),
+        ("Exact", lambda c: f"{c.closed:.3f}"),
+        ("Measured", _interval),
+        ("Reached", _yes),
+        ("A turn", lambda c: f"{(1 + c.closed) ** (1 / int(c.what)):.3f}"),
+    ]
+    return _table(columns, compare(claims.weight_variances(part)), title)
 
 
 BLOCKS: dict[str, Callable[[Path], str]] = {
     "verdicts": verdicts_block,
-    "runs": runs_block,
     "order": order_block,
-    "credit": credit_block,
-    "continuation": continuation_block,
-    **{f"figure_{theorem}": _figure_block(theorem) for theorem in THEOREMS},
+    "factor": factor_block,
+    "contamination": contamination_block,
+    "error": error_block,
+    "weights": weights_block,
+    "returns": returns_block,
+    "stale": stale_block,
+    "runs": runs_block,
 }
 """name to text, given the folder of the records"""
 
@@ -434,10 +411,6 @@ def _percent(value: float) -> str:
 
 def _points(comparison: Comparison) -> str:
     return f"{_percent(comparison.mean)} [{_percent(comparison.low)}, {_percent(comparison.high)}]"
-
-
-def _signed(value: float) -> str:
-    return number(value, 3)
 
 
 def _interval(comparison: Comparison, digits: int = 3) -> str:

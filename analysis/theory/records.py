@@ -1,16 +1,15 @@
-"""The records of `experiments/theory.py`, and the comparisons and verdicts made from them by one rule."""
+"""The records of `experiments/theory.py`, and by which rule they are judged."""
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import NormalDist
-from typing import Any, NamedTuple
+from typing import Any
 
+from analysis.claims.rule import RESOLUTION
 from analysis.intervals import LEVEL
 from analysis.plots import records_checksum
-from analysis.tables import CONTRADICTED, SUPPORTED, UNDECIDED
 from rtpo.errors import DataError
 
 SCHEMA = 1
@@ -19,8 +18,6 @@ THEOREMS = (1, 2, 3)
 MANIFEST_KEYS = (
     *("theorem", "settings", "started", "wall_seconds", "cpu_seconds", "commit", "dirty", "machine", "lines", "sha256"),
 )
-RESOLUTION = 0.1
-"""half of an interval's width, as a share of the comparison's scale, above which nothing is decided"""
 RULE = (
     f"The rule is the same for every claim. Its intervals hold together at {100 * LEVEL:g} %: each has the level that "
     "Bonferroni's correction over the claim's comparisons gives it. A claim that a quantity equals a closed form is "
@@ -78,72 +75,6 @@ def _object(text: bytes, place: str, again: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise DataError(f"{place} is not a JSON object: restore it, or {again}.")
     return value
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """A measured mean with its interval beside its closed form. `scale`: what the width is measured against. `slack`:
-    how far from the closed form counts as reaching it."""
-
-    what: str
-    closed: float
-    mean: float
-    low: float
-    high: float
-    scale: float
-    slack: float = 0.0
-
-    @property
-    def reaches(self) -> bool:
-        return self.low - self.slack <= self.closed <= self.high + self.slack
-
-    @property
-    def is_sharp(self) -> bool:
-        return max(self.high - self.mean, self.mean - self.low) <= RESOLUTION * self.scale
-
-
-class Estimate(NamedTuple):
-    """What is measured, its closed form, mean, standard error and scale."""
-
-    what: str
-    closed: float
-    mean: float
-    error: float
-    scale: float
-
-
-def compare(estimates: Sequence[Estimate]) -> list[Comparison]:
-    """With normal intervals that hold together."""
-    z = quantile(len(estimates))
-    return [
-        Comparison(e.what, e.closed, e.mean, e.mean - z * e.error, e.mean + z * e.error, e.scale) for e in estimates
-    ]
-
-
-def quantile(comparisons: int) -> float:
-    """The normal quantile of two-sided intervals, so many of which hold together at LEVEL."""
-    return NormalDist().inv_cdf(1 - (1 - LEVEL) / (2 * max(1, comparisons)))
-
-
-def equal(comparisons: Sequence[Comparison]) -> str:
-    """The verdict on a claim that all closed forms hold, by RULE."""
-    if any(not comparison.reaches for comparison in comparisons):
-        return CONTRADICTED
-    return SUPPORTED if comparisons and all(comparison.is_sharp for comparison in comparisons) else UNDECIDED
-
-
-def larger(comparisons: Sequence[Comparison]) -> str:
-    """The verdict on a claim that all means are above 0, by RULE."""
-    if any(comparison.high < 0 for comparison in comparisons):
-        return CONTRADICTED
-    return SUPPORTED if comparisons and all(comparison.low > 0 for comparison in comparisons) else UNDECIDED
-
-
-def reached(comparisons: Sequence[Comparison]) -> str:
-    """How many intervals reach their closed form, in words, and how many are too wide."""
-    wide = sum(not comparison.is_sharp for comparison in comparisons)
-    found = f"{sum(comparison.reaches for comparison in comparisons)} of {len(comparisons)} intervals reach it"
-    return f"{found}, {wide} too wide to decide" if wide else found
 
 
 def checksum(folder: Path) -> str | None:

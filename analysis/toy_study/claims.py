@@ -8,6 +8,7 @@ from functools import partial
 import numpy as np
 
 from analysis import measures
+from analysis.claims.rule import LEAST_PAIRS, order
 from analysis.intervals import Interval
 from analysis.measures import HeldOut
 from analysis.records import Run, RunGroup
@@ -26,8 +27,6 @@ from analysis.tables import (
 )
 from analysis.toy_study.records import StudyRecords
 
-LEAST_PAIRS = 3
-"""fewer pairs of runs than these decide nothing"""
 RULE = (
     "The rule is the same for every claim. A task supports it where the whole interval lies above 0, contradicts it "
     f"where it lies below 0, and leaves it undecided otherwise or with fewer than {LEAST_PAIRS} pairs. Supported, "
@@ -147,7 +146,7 @@ def finding(records: StudyRecords, task: str, claim: Claim) -> Finding | None:
     difference = compare(first, second)
     of_each = [compare(*pair) for pair in zip(_by_warm_start(first), _by_warm_start(second), strict=True)]
     means = tuple(each.mean for each in of_each if each is not None)
-    return Finding(difference, means, len(first.runs), planned, outcome(difference, len(first.runs)))
+    return Finding(difference, means, len(first.runs), planned, order(difference, len(first.runs)))
 
 
 def _by_warm_start(group: RunGroup) -> list[RunGroup]:
@@ -155,15 +154,6 @@ def _by_warm_start(group: RunGroup) -> list[RunGroup]:
     for run in group.runs:
         runs[str(run.manifest["experiment"])].append(run)
     return [RunGroup(group.label, tuple(part)) for part in runs.values()]
-
-
-def outcome(difference: Interval | None, pairs: int) -> str:
-    """What one task says, by RULE."""
-    if difference is None or pairs < LEAST_PAIRS:
-        return UNDECIDED
-    if difference.low > 0:
-        return SUPPORTED
-    return CONTRADICTED if difference.high < 0 else UNDECIDED
 
 
 def verdict(findings: Mapping[str, Finding]) -> str:
