@@ -23,6 +23,7 @@ COMMANDS: dict[str, tuple[str, Command]] = {
     "figures": (RUN, lambda at, to: make_figures.main(_flags(results=at, output=to))),
     "curves": (RUN, lambda at, to: make_figures.main(_flags(results=at, output=to, experiment=RUN.partition("/")[0]))),
     "study": (STUDY, lambda at, to: toy_study.main(_flags(results=at / "toy", output=to))),
+    "run": (RUN, lambda at, to: make_figures.main(["--results", str(at), "--run", str(at / RUN), "--output", str(to)])),
     "trunks": (RUN, lambda at, to: audit.main(["trunks", str(at / RUN)])),
     "tools": (f"{RUN}/toy_math", lambda at, to: audit.main(["tools", str(at / RUN / "toy_math"), "--first", "1"])),
     "view": (RUN, lambda at, to: view.main([str(at / RUN), "--output", str(to / "page.html")])),

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from paper_runs import calls, path, update, write_paper_run, write_whole_profile
 from analysis import make_figures
 from analysis.figures import curves
 from analysis.figures import page as figure_page
-from analysis.figures.paper_figures import FIGURES, SCHEMATIC, select
+from analysis.figures.paper_figures import FIGURES, select
 from analysis.figures.shared import Rows
 from analysis.figures.sources import EXPERIMENTS, PAPER, Source, sources
 from analysis.looks import styles
@@ -166,13 +167,10 @@ def test_the_mismatch_of_a_turn_is_the_sum_of_its_parts(tmp_path: Path) -> None:
         pytest.approx([0.0, 0.2]),
     ]
     assert plotted(ratio, "grpo") == points((0, 1.0), (1, np.exp(-0.4)))
+    assert curves.ratio_of(pd.DataFrame({"mean": [0.2], "low": [0.1], "high": [0.5]})).loc[0].tolist() == pytest.approx(
+        [np.exp(-0.2), np.exp(-0.5), np.exp(-0.1)]
+    )
     assert len({panel.get_ylim() for panel in kl}) == 1
-
-
-def test_a_greater_kl_is_a_smaller_ratio() -> None:
-    kl = pd.DataFrame({"x": [0], "mean": [0.2], "low": [0.1], "high": [0.5]})
-    (ratio,) = curves.ratio_of(kl).to_dict("records")
-    assert ratio == pytest.approx({"x": 0, "mean": np.exp(-0.2), "low": np.exp(-0.5), "high": np.exp(-0.1)})
 
 
 def test_success_stands_at_what_it_cost(tmp_path: Path) -> None:
@@ -343,15 +341,6 @@ def test_a_run_in_the_folder_of_others_is_refused(tmp_path: Path, key: str, name
         rows(tmp_path, "consistency")
 
 
-def test_a_damaged_run_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = write_paper_run(tmp_path, "main_table", "rtpo")
-    (folder / "steps.jsonl").write_text("{}\n")
-    with pytest.raises(DataError, match="sha256 differs"):
-        rows(tmp_path, "consistency")
-    assert make_figures.main(["--results", str(tmp_path), "--output", str(tmp_path / "figures")]) == 1
-    assert str(folder / "steps.jsonl") in capsys.readouterr().err
-
-
 def test_what_was_not_run_is_said_with_its_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["--results", str(tmp_path), "--output", str(tmp_path / "figures")]
     assert make_figures.main(command) == 0
@@ -375,16 +364,11 @@ def test_what_was_not_run_is_said_with_its_command(tmp_path: Path, capsys: pytes
     assert (told.out, len(told.err.splitlines())) == ("", 3)
 
 
-def test_one_figure_is_made_and_made_alike(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for seed in (0, 1):
-        write_paper_run(tmp_path, "main_table", "grpo", seed, updates=[[update(0.1 + seed)]] * 3)
-    made = []
-    for output in (tmp_path / "first", tmp_path / "second"):
-        given = ["--results", str(tmp_path), "--output", str(output), "--figure", "consistency"]
-        assert make_figures.main(given) == 0
-        made.append({file.name: file.read_bytes() for file in output.iterdir()})
-    assert set(made[0]) == {"paper_consistency_toy.pdf", "paper_consistency_toy.png"}
-    assert made[0] == made[1]
+def test_one_figure_is_made_and_what_it_lacks_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_paper_run(tmp_path, "main_table", "grpo", updates=[[update(0.1)]] * 3)
+    output = tmp_path / "figures"
+    assert make_figures.main(["--results", str(tmp_path), "--output", str(output), "--figure", "consistency"]) == 0
+    assert {file.name for file in output.iterdir()} == {"paper_consistency_toy.pdf", "paper_consistency_toy.png"}
     assert (
         "consistency, toy: not run: rtpo (Toy math), seeupo_flat (Toy math), grpo_exact (Toy math), seeupo (Toy math), "
         "Toy knowledge; `PROFILE=toy sbatch slurm/main_table.sh`, or without SLURM `python experiments/launch.py run "
@@ -437,6 +421,7 @@ def test_folders_and_configurations_are_those_of_the_experiments(first: str) -> 
 def project(tmp_path: Path) -> Path:
     """A folder with kept records and their page."""
     (tmp_path / "docs" / "results").mkdir(parents=True)
+    shutil.copy(PROJECT / figure_page.PAGE, tmp_path / figure_page.PAGE)
     write_paper_run(tmp_path / "results" / "toy", "", "grpo", folder="toy_math", updates=[[update(0.2)]])
     assert make_figures.main(["--page", "--project", str(tmp_path)]) == 0
     return tmp_path
@@ -471,9 +456,8 @@ def test_the_page_shows_what_the_kept_records_give(project: Path, capsys: pytest
 def test_the_check_tells_stale_pictures_and_pages(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_paper_run(project / "results" / "toy", "", "rtpo", folder="toy_math")
     assert checked(project, capsys) == [*sorted(PICTURES), "figures.md"]
-    (project / "docs" / "results" / "figures.md").write_text(
-        figure_page.page(figure_page.drawings(project / "results", kept=("toy",)))
-    )
+    page = project / figure_page.PAGE
+    page.write_text(figure_page.page(project, figure_page.drawings(project / "results", kept=("toy",))))
     assert checked(project, capsys) == sorted(PICTURES)
     (project / "docs" / "results" / PICTURES[0]).unlink()
     (project / "docs" / "results" / "figure_left_over.png").write_bytes(
@@ -491,13 +475,3 @@ def test_the_committed_page_is_what_the_records_give() -> None:
 def test_what_the_page_shows_is_kept_in_the_repository() -> None:
     ignored = (PROJECT / ".gitignore").read_text().splitlines()
     assert [name for name in figure_page.KEPT if f"!/results/{name}/" not in ignored] == []
-
-
-def test_every_figure_of_the_paper_is_drawn_or_named_as_not_regenerated() -> None:
-    drawn_ones = {figure.stands_for for figure in FIGURES.values() if figure.stands_for.startswith("fig:")}
-    assert drawn_ones == {"fig:two_results"}
-    assert set(SCHEMATIC) == {"fig:1", "fig:2", "fig:chat message", "fig:mathcase", "fig:searchcase"}
-    text = (PROJECT / "docs" / "results" / "figures.md").read_text()
-    assert [key for key in SCHEMATIC if f"`{key}`" not in text] == []
-    for command in re.findall(r"`python ([\w/.]+)", text):
-        assert (PROJECT / command).exists()

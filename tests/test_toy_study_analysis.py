@@ -385,7 +385,7 @@ def test_the_page_is_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     check, write = ["--check", "--project", str(tmp_path)], ["--project", str(tmp_path)]
     assert pages.main(write) == pages.main(check) == 0
     assert page.read_text().endswith("<!-- generated:toy_study -->\nnot run\n<!-- end -->\n")
-    assert "| `budget.rollouts` | `4096` |" in page.read_text()
+    assert "- budget.rollouts=4096\n" in page.read_text()
     write_core(tmp_path / readme.STUDY_RESULTS)
     assert pages.main(check) == 1
     assert "docs/results/toy_study.md is not what the records give" in capsys.readouterr().err

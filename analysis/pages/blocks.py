@@ -21,6 +21,7 @@ from analysis.plots import drawn_from, png_from, records_checksum, save
 from analysis.records import Run, complete_groups, load_runs
 from analysis.tables import NOT_RUN, narrowest, number
 from analysis.toy_study import page as toy_study
+from analysis.toy_study import plan as plan_of_study
 from analysis.toy_study.records import StudyRecords, load_study
 from rtpo.algorithms import algorithms, load_algorithm
 from rtpo.errors import DataError
@@ -28,13 +29,13 @@ from rtpo.harness.curves import CURVES
 from rtpo.planning.plan import plan
 from rtpo.planning.text import render
 from rtpo.run import archives
+from rtpo.run.config import PROJECT
 from rtpo.run.records import PACKAGES
 
 EXPERIMENT = "reference"
 FIGURE = Path("docs", "results", "reference.png")
 BENCH = Path("results", "reference_bench")
-STUDY = Path("configs", "study", "toy.yaml")
-STUDY_RESULTS = Path("results", "toy")
+STUDY, STUDY_RESULTS = (path.relative_to(PROJECT) for path in (plan_of_study.STUDY, plan_of_study.RESULTS))
 FRONT = (
     *("Configuration", "Rollouts / budget", "Optimizer steps", "Tokens, k", "Sampled, before", "Sampled, after"),
     *("Greedy", "Ratio", "Seconds"),

@@ -3,9 +3,6 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import yaml
 
 from analysis import measures
 from analysis.experiment import CONFIGURATION, gain, greedy, mean, sampled, toy_sentences
@@ -33,8 +30,8 @@ CONTROL = "grpo_exact"
 EDGE = "†"
 SHOWN = ("success", "consistency", "mismatch_by_turn", "ties")
 OTHER_FIGURES = (
-    "Of the runs from the first warm start of each task, which the tables have beside those from the second. Group "
-    "sizes and synchronisation are on the [page of all figures](figures.md)."
+    "Of the runs from the first warm start of each task, which the tables have beside those from the second. What each "
+    "shows is said on the [page of all figures](figures.md), which has group sizes and synchronisation, too."
 )
 """under the title of the study's figures"""
 TASKS = {"toy_math": "Toy math", "toy_knowledge": "Toy knowledge"}
@@ -253,8 +250,7 @@ def page(records: StudyRecords) -> str:
     by_task = [(f"## {TASKS[task]}", task_table(records, task)) for task in records.tasks]
     verdicts = claims_table(records, TASKS) if records.runs else None
     figures = "\n".join(
-        f"![{FIGURES[name].title}. Toy scale, not the paper's results.](figure_{name}_{STUDY_NAME}.png)\n\n"
-        f"{FIGURES[name].caption.strip()}\n"
+        f"![{FIGURES[name].title}. Toy scale, not the paper's results.](figure_{name}_{STUDY_NAME}.png)\n"
         for name in SHOWN
     )
     sections = [
@@ -278,29 +274,5 @@ def _shown(table: Table | None) -> str:
 
 
 def settings(file: Path) -> str:
-    """The numbers of the study file."""
-    study: dict[str, Any] = yaml.safe_load(file.read_text())
-    pairs = [entry.split("=", 1) for entry in study["settings"]]
-    rows = [(f"`{name}`", f"`{value}`") for name, value in pairs]
-    rows.append(("learning rates searched", ", ".join(f"`{rate:g}`" for rate in study["learning_rates"])))
-    rows.append(("searched with, besides", ", ".join(f"`{entry}`" for entry in study["validation"])))
-    rows += [(f"warm starts of `{task}`", _names(names)) for task, names in study["warm_starts"].items()]
-    parts = [
-        (
-            *(part, _names(plan["tasks"]), str(plan["warm_starts"]), ", ".join(map(str, plan["seeds"]))),
-            ", ".join(map(_entry, plan["configurations"])),
-        )
-        for part, plan in ((part, study[part]) for part in TRAINED)
-    ]
-    header = ("Part", "Tasks", "Warm starts", "Seeds", "Configurations")
-    return f"{ruled(('Setting', 'Value'), rows)}\n{ruled(header, parts)}"
-
-
-def _names(names: Sequence[str]) -> str:
-    return ", ".join(f"`{name}`" for name in names)
-
-
-def _entry(entry: str | dict[str, Any]) -> str:
-    if isinstance(entry, str):
-        return f"`{entry}`"
-    return f"`{entry['label']}` ({', '.join(f'`{setting}`' for setting in entry['settings'])})"
+    """The study file."""
+    return f"```yaml\n{file.read_text(encoding='utf-8')}```\n"
