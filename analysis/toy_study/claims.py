@@ -46,11 +46,6 @@ class Claim:
     second: str
     measure: str = "success"
 
-    @property
-    def plain(self) -> str:
-        """With its source where that is not the paper."""
-        return self.text if self.source == PAPER else f"{self.text} ({self.source})"
-
 
 PAPER, OURS = "paper", "ours"
 CLAIMS = (
@@ -200,13 +195,12 @@ def claims_table(records: StudyRecords, titles: Mapping[str, str]) -> Table:
 def verdict_lines(records: StudyRecords, titles: Mapping[str, str]) -> str:
     """The claims that the study plans runs for, a line a verdict, those that decide something first."""
     by_verdict: dict[str, list[str]] = defaultdict(list)
-    for claim in CLAIMS:
-        found = {task: each for task in records.tasks if (each := finding(records, task, claim)) is not None}
-        by_verdict[verdict({titles[task].lower(): each for task, each in found.items()})].append(claim.plain)
+    for text, source, *_, said_of_it in claims_table(records, titles).rows:
+        by_verdict[said_of_it].append(text if source == PAPER else f"{text} ({source})")
     first = [SUPPORTED, CONTRADICTED, "mixed", UNDECIDED, NOT_RUN]
     by_verdict.pop(NO_VALUE, None)
-    order = sorted(by_verdict, key=lambda text: next(i for i, kind in enumerate(first) if text.startswith(kind)))
-    return "".join(f"- **{text.capitalize()}**: {'; '.join(by_verdict[text])}.\n" for text in order)
+    ranked = sorted(by_verdict, key=lambda text: next(i for i, kind in enumerate(first) if text.startswith(kind)))
+    return "".join(f"- **{text.capitalize()}**: {'; '.join(by_verdict[text])}.\n" for text in ranked)
 
 
 def _cell(found: Finding | None) -> str:

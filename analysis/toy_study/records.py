@@ -1,6 +1,6 @@
 """The toy study's plan (configs/study/toy.yaml) beside those of its runs that are finished."""
 
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -115,24 +115,13 @@ def learning_rate(run: Run) -> float:
 
 
 def missing_lines(records: StudyRecords) -> list[str]:
-    """What has not been run, a line for each part and experiment: by configuration its seeds, or rates."""
+    """How many runs of each part and experiment have not been run; `experiments/toy_study.py missing` names them."""
     lines = []
     for part in PARTS:
-        left = set(records.unfinished(part))
-        for experiment in dict.fromkeys(place.experiment for place in records.planned[part]):
-            places = [place for place in records.planned[part] if place.experiment == experiment]
-            absent = [place for place in places if place in left]
-            if not absent:
-                continue
-            if len(absent) == len(places) and not any(records.is_begun(place) for place in absent):
-                lines.append(f"{part}, {experiment}: none of {len(places)} runs")
-                continue
-            found: dict[str, list[str]] = defaultdict(list)
-            for place in absent:
-                label = place.configuration.label
-                which = place.label.removeprefix(f"{label}_lr") if part == "rates" else f"{place.seed}"
-                found[label].append(f"{which}{' (begun)' if records.is_begun(place) else ''}")
-            by_label = "; ".join(f"`{label}` {', '.join(sorted(each))}" for label, each in found.items())
-            what = "learning rate" if part == "rates" else "seed"
-            lines.append(f"{part}, {experiment}: {len(absent)} of {len(places)} runs, by {what}: {by_label}")
+        left = Counter(place.experiment for place in records.unfinished(part))
+        planned = Counter(place.experiment for place in records.planned[part])
+        begun = Counter(place.experiment for place in records.unfinished(part) if records.is_begun(place))
+        for experiment, count in left.items():
+            note = f" ({begun[experiment]} begun)" if begun[experiment] else ""
+            lines.append(f"{part}, {experiment}: {count} of {planned[experiment]} runs{note}")
     return lines
