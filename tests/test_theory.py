@@ -366,16 +366,11 @@ def test_missing_and_unfinished_records_name_their_command(project: Path, capsys
 @pytest.mark.parametrize(
     ("file", "damage", "message"),
     [
-        ("jsonl", ("{", ""), r"theorem_1\.jsonl line 1 is not JSON.*python experiments/theory\.py 1"),
-        ("jsonl", ('{"kind"', '1\n{"kind"'), "line 1 is not a JSON object"),
-        ("jsonl", ("}\n{", "}\n"), "is not JSON"),
-        (
-            "json",
-            ('"schema": 1', '"schema": 0'),
-            "has schema 0 and this version reads 1: python",
-        ),
+        ("jsonl", ("{", ""), r"theorem_1\.jsonl is not the file the run left"),
+        ("json", ("{", ""), "is not JSON"),
+        ("json", ('"schema": 1', '"schema": 0'), "has schema 0 and this version reads schema 1"),
         ("json", ('"theorem": 1', '"theorem": 2'), "is of theorem 2"),
-        ("json", ('"lines": ', '"lines": 9'), "is not the file that its manifest describes"),
+        ("json", ('"sha256"', '"sha"'), "lacks sha256"),
     ],
 )
 def test_damaged_records_are_named(project: Path, file: str, damage: tuple[str, str], message: str) -> None:

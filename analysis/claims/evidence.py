@@ -174,37 +174,27 @@ Judge = Callable[[Interval | None, int], str]
 
 
 def of_runs(
-    what: str, group: RunGroup | None, value: Callable[[Run], float], judge: Judge, digits: int, sign: bool = False
-) -> Part:
-    """What a number of each run says."""
-    if group is None:
-        return Part(what, "", NOT_RUN)
-    found, runs = measures.run_difference(group, group, lambda run, _: value(run)), len(group.runs)
-    return Part(what, _plain(found, digits, sign, many(runs, "run")), judge(found, runs), count=runs, of="runs")
-
-
-def of_pairs(
     what: str,
     groups: Sequence[RunGroup | None],
     value: Callable[[Run, Run], float],
     judge: Judge = order,
+    digits: int = 3,
+    sign: bool = True,
 ) -> Part:
-    """What a number of each pair of runs of one seed says."""
+    """What a number of each pair of runs of one seed says; of each run, given one configuration twice."""
     first, second = groups
     if first is None or second is None:
         return Part(what, "", NOT_RUN)
+    of = "runs" if first is second else "pairs"
     first, second = measures.paired(first, second)
-    if not first.runs:
+    if not (count := len(first.runs)):
         return Part(what, "", NOT_RUN)
-    found, pairs = measures.run_difference(first, second, value), len(first.runs)
-    return Part(what, _plain(found, 3, True, many(pairs, "pair")), judge(found, pairs), count=pairs)
-
-
-def _plain(found: Interval | None, digits: int, sign: bool, runs: str) -> str:
-    if found is None:
-        return f"no value, {runs}"
-    mean, low, high = (number(part, digits, sign=sign) for part in (found.mean, found.low, found.high))
-    return f"{mean} [{low}, {high}], {runs}" if found.low == found.low else f"{mean} in all, {runs}"
+    found = measures.run_difference(first, second, value)
+    shown = "no value"
+    if found is not None:
+        mean, low, high = (number(part, digits, sign=sign) for part in (found.mean, found.low, found.high))
+        shown = f"{mean} [{low}, {high}]" if found.low == found.low else f"{mean} in all"
+    return Part(what, f"{shown}, {many(count, of[:-1])}", judge(found, count), count=count, of=of)
 
 
 def at_one(evidence: Evidence, scale: str) -> list[Part]:
@@ -212,11 +202,11 @@ def at_one(evidence: Evidence, scale: str) -> list[Part]:
     return [
         of_runs(
             f"{title}, RTPO's ratio, claimed 1 with slack {RATIO_SLACK:g}",
-            evidence.group(scale, place, "rtpo"),
+            2 * [evidence.group(scale, place, "rtpo")],
             # in the geometric mean over tokens and steps
-            lambda run: float(np.exp(-measures.mean_over_steps(run, "kl_k1"))),
+            lambda run, _: float(np.exp(-measures.mean_over_steps(run, "kl_k1"))),
             lambda found, runs: equality(found, runs, 1.0, RATIO_SLACK),
-            3,
+            sign=False,
         )
         for place, title in PLACES[scale].items()
     ]
@@ -225,7 +215,7 @@ def at_one(evidence: Evidence, scale: str) -> list[Part]:
 def below(evidence: Evidence, scale: str) -> list[Part]:
     """RTPO's context ratio above the baselines', measured as in the toy study."""
     return [
-        of_pairs(
+        of_runs(
             f"{role}, {title}'s ratio below RTPO's",
             [evidence.group(scale, role, one) for one in ("rtpo", label)],
             lambda one, other: mean_context_ratio(one) - mean_context_ratio(other),
@@ -240,11 +230,9 @@ def rising(evidence: Evidence, scale: str) -> list[Part]:
     return [
         of_runs(
             f"{title}, {name}'s ratio, last fifth of the steps less the first",
-            evidence.group(scale, place, label),
+            2 * [evidence.group(scale, place, label)],
             _gained,
-            order,
-            4,
-            sign=True,
+            digits=4,
         )
         for place, title in PLACES[scale].items()
         for label, name in BASELINES.items()
@@ -252,7 +240,7 @@ def rising(evidence: Evidence, scale: str) -> list[Part]:
     ]
 
 
-def _gained(run: Run) -> float:
+def _gained(run: Run, _: Run) -> float:
     values = measures.training_curve(run)["ratio_gm"].dropna().to_numpy()
     part = max(1, len(values) // LATE)
     return float(values[-part:].mean() - values[:part].mean()) if len(values) > 1 else float("nan")
@@ -272,7 +260,7 @@ def ties(evidence: Evidence, scale: str) -> list[Part]:
         f"slack {TIES_SLACK:g}"
     )
     both = [evidence.group(scale, place, label) for label in ("rtpo", "rtpo_g4")]
-    return [of_pairs(what, both, beyond, lambda found, pairs: equality(found, pairs, 0.0, TIES_SLACK))]
+    return [of_runs(what, both, beyond, lambda found, pairs: equality(found, pairs, 0.0, TIES_SLACK))]
 
 
 # the toy study
@@ -311,7 +299,7 @@ def _places(evidence: Evidence, task: str, *labels: str) -> str:
 def calls(evidence: Evidence, scale: str) -> list[Part]:
     """RTPO's calls an episode against the baselines'."""
     return [
-        of_pairs(
+        of_runs(
             f"{TASKS[task]}, calls an episode, {claim} than {BASELINES[other]}",
             [evidence.group(scale, task, label) for label in ("rtpo", other)],
             lambda one, two, sign=sign: sign * (_calls_each(one) - _calls_each(two)),  # type: ignore[misc]

@@ -1,7 +1,5 @@
 """The records of `experiments/theory.py`, and by which rule they are judged."""
 
-import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +8,9 @@ from typing import Any
 from analysis.claims.rule import RESOLUTION
 from analysis.intervals import LEVEL
 from analysis.plots import records_checksum
+from analysis.records import read_lines
 from rtpo.errors import DataError
+from rtpo.run.records import read_manifest
 
 SCHEMA = 1
 COMMAND = "python experiments/theory.py"
@@ -44,37 +44,19 @@ class Missing(DataError):
 
 
 def load(folder: Path, theorem: int) -> Part:
-    """A theorem's records. Raises Missing for none or unfinished ones, DataError for damaged ones or those of another
-    schema; all name the command that makes them."""
+    """A theorem's records. Raises Missing for none or unfinished ones, naming the command that makes them, DataError
+    for damaged ones or those of another schema or theorem."""
     again = f"{COMMAND} {theorem}"
     path, records = folder / f"theorem_{theorem}.json", folder / f"theorem_{theorem}.jsonl"
     if not path.exists():
         state = f"{records} was not finished" if records.exists() else f"{path} does not exist"
         raise Missing(f"{state}: {again} makes it.")
-    manifest = _object(path.read_bytes(), str(path), again)
-    if manifest.get("schema") != SCHEMA:
-        raise DataError(f"{path} has schema {manifest.get('schema')!r} and this version reads {SCHEMA}: {again}.")
-    absent = [key for key in MANIFEST_KEYS if key not in manifest]
-    if absent or manifest["theorem"] != theorem:
-        what = f"lacks {', '.join(absent)}" if absent else f"is of theorem {manifest['theorem']}"
-        raise DataError(f"{path} {what}: it was not written by this version; {again}.")
+    manifest = read_manifest(path, SCHEMA, MANIFEST_KEYS)
+    if manifest["theorem"] != theorem:
+        raise DataError(f"{path} is of theorem {manifest['theorem']}: restore it, or {again}.")
     if not records.exists():
         raise Missing(f"{records} does not exist: {again} makes it.")
-    data = records.read_bytes()
-    lines = [_object(line, f"{records} line {n}", again) for n, line in enumerate(data.splitlines(), start=1)]
-    if hashlib.sha256(data).hexdigest() != manifest["sha256"] or len(lines) != manifest["lines"]:
-        raise DataError(f"{records} is not the file that its manifest describes: restore it, or {again}.")
-    return Part(manifest, tuple(lines))
-
-
-def _object(text: bytes, place: str, again: str) -> dict[str, Any]:
-    try:
-        value = json.loads(text)
-    except ValueError as error:
-        raise DataError(f"{place} is not JSON ({error}): restore it, or {again}.") from error
-    if not isinstance(value, dict):
-        raise DataError(f"{place} is not a JSON object: restore it, or {again}.")
-    return value
+    return Part(manifest, tuple(read_lines(records, {records.name: manifest["sha256"]}, ("kind",))))
 
 
 def checksum(folder: Path) -> str | None:
