@@ -36,6 +36,8 @@ QA_SCORES = {
     "output_hit": "Output-hit, all it wrote",
 }
 PATHS = "paths.jsonl"
+HELD_OUT = "temperature 1"
+"""how a run's own sampled evaluations are decoded"""
 Line = Mapping[str, Any]
 Summary = dict[str, Any]
 
@@ -132,6 +134,13 @@ def check_alike(evaluations: Sequence[Evaluation]) -> None:
             raise DataError(
                 f"{evaluations[0].folder} and {other.folder} differ in {', '.join(different)}: evaluate them alike."
             )
+
+
+def decoded(given: Mapping[str, Any]) -> str:
+    """How tokens were drawn, in words."""
+    words = f"temperature {given['temperature']:g}"
+    words += f", top-p {given['top_p']:g}" if given["top_p"] < 1 else ""
+    return words + (f", top-k {given['top_k']}" if given["top_k"] > 0 else "")
 
 
 def incomplete_evaluations(run: Path) -> list[Path]:
@@ -296,8 +305,8 @@ def _mean(values: Sequence[float | None]) -> float | None:
 # the table
 
 
-def table(summaries: Mapping[str, Summary]) -> str:
-    """Markdown: a row a figure, a column a benchmark. Shares in percent."""
+def table(summaries: Mapping[str, Summary], decoding: Mapping[str, str]) -> str:
+    """Markdown: a row a figure, a column a benchmark. Shares in percent. decoding: of each, in words."""
     rows: dict[str, list[str]] = {}
 
     def row(title: str, cell: Callable[[Summary], str], *, always: bool = False) -> None:
@@ -305,6 +314,7 @@ def table(summaries: Mapping[str, Summary]) -> str:
         if always or any(cell != NO_VALUE for cell in cells):
             rows[title] = cells
 
+    rows["Decoding"] = [decoding[name] for name in summaries]
     row("Questions × samples", lambda s: f"{s['questions']:,} × {s['samples'] // s['questions']}")
     row("pass@1 (avg@n) [95 % over questions]", _pass_at_1, always=True)
     for kind in ("pass@k", "pass^k"):

@@ -1,18 +1,33 @@
 """The runs of one experiment: a table with a row for each configuration."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from analysis import measures
+from analysis.evaluation import HELD_OUT, Evaluation, check_alike, decoded, load_evaluation
 from analysis.intervals import Interval
-from analysis.looks import title_of
+from analysis.looks import base_of, title_of
 from analysis.measures import HeldOut
-from analysis.records import Run, RunGroup, complete_groups, incomplete_runs
+from analysis.paper.estimates import estimate
+from analysis.paper.quantities import QUANTITIES, cells_of, seeds_of
+from analysis.records import (
+    Run,
+    RunGroup,
+    by_label,
+    complete_groups,
+    incomplete_runs,
+    load_run,
+    load_runs,
+    without_manifest,
+)
 from analysis.tables import INTERVALS, NOT_RUN, Column, Table, build, number, percent
+from rtpo.errors import DataError
+from rtpo.run import archives
 
 RECORDED_DIGITS = 4
 """of numbers whose size is not known here"""
@@ -77,10 +92,8 @@ def _kl(group: RunGroup) -> float:
 
 
 def _caption(groups: Sequence[RunGroup]) -> list[str]:
-    experiment = groups[0].first.manifest["experiment"]
     return [
-        f"Runs of the experiment {experiment}, by configuration.",
-        "Success is the share of held-out samples with reward 1, in percent: sampled at temperature 1, or greedy.",
+        f"Success is the share of held-out samples with reward 1, in percent: sampled at {HELD_OUT}, or greedy.",
         *interval_sentences(groups),
         *_without_interval(groups),
         "KL (k1, nats a token, rollout to training) is measured before each update and averaged over steps; ratio "
@@ -163,12 +176,108 @@ COLUMNS = (
 )
 
 
+ABLATIONS, BASES = "ablations_", ("main_table_", "drift_")
+"""before <profile>_<task>: the experiment of all ablations, and those whose configurations they change"""
+
+
 def run_table(results: Path, experiment: str) -> Table:
-    """A row for each configuration, and a column for each number that an algorithm recorded. Raises DataError for
+    """A row for each configuration of an experiment, of ablations below those that they change. Raises DataError for
     records that are missing, incomplete or changed."""
     groups = complete_groups(results, experiment)
+    notes, bases = [], {}
+    if experiment.startswith(ABLATIONS):
+        names = [base + experiment.removeprefix(ABLATIONS) for base in BASES]
+        found = {one.label: one for name in reversed(names) for one in by_label(load_runs(results, name))}
+        wanted = dict.fromkeys(base for group in groups if (base := base_of(group.label)) is not None)
+        bases = {label: found[label] for label in wanted if label in found}
+        if lacking := [title_of(label) for label in wanted if label not in found]:
+            notes.append(f"No complete run of what is changed, in {' or '.join(names)}: {'; '.join(lacking)}.")
+    rows = [*bases.values(), *(group for group in groups if group.label not in bases)]
     excluded = [folder.name for folder in incomplete_runs(results, experiment)]
-    keys = measures.recorded(run for group in groups for run in group.runs)
-    columns = [Column(key, mean(partial(measures.mean_over_steps, key=key), RECORDED_DIGITS)) for key in keys]
-    said = [f"{measures.RECORDED}…: recorded by the algorithm, means over steps."] if keys else []
-    return build(f"{experiment}_runs", (*COLUMNS, *columns), groups, [*_caption(groups), *said], excluded)
+    return _table(
+        f"{experiment}_runs", f"Runs of the experiment {experiment}, by configuration.", rows, excluded, notes
+    )
+
+
+def folder_table(folders: Sequence[Path]) -> Table:
+    """A row for each configuration of any runs, of folders of runs or of experiments, in the order of the folders.
+    Raises DataError for a folder that is neither, and as `run_table` does."""
+    runs, excluded = [], []
+    for folder in folders:
+        results, experiment, name = folder.parent, folder.name, "*"
+        if archives.exists(folder / "config.yaml"):
+            results, experiment, name = folder.parents[1], folder.parent.name, folder.name
+        if not (begun := archives.find(results, f"{experiment}/{name}/config.yaml")):
+            raise DataError(f"{folder} holds no run: give a run's folder, or that of an experiment.")
+        lacking = without_manifest(begun)
+        runs += [load_run(file.parent) for file in begun if file.parent not in lacking]
+        excluded += [f"{experiment}/{one.name}" for one in lacking]
+    if not runs:
+        raise DataError(f"{', '.join(map(str, folders))} hold no complete run: finish one of {', '.join(excluded)}.")
+    experiments = dict.fromkeys(str(run.manifest["experiment"]) for run in runs)
+    groups = [
+        group for name in experiments for group in by_label(run for run in runs if run.manifest["experiment"] == name)
+    ]
+    title = f"Runs of {', '.join(experiments)}, by configuration."
+    return _table("runs", title, groups, excluded, [], named=len(experiments) > 1)
+
+
+def _table(
+    name: str,
+    title: str,
+    groups: Sequence[RunGroup],
+    excluded: Sequence[str],
+    notes: Sequence[str],
+    named: bool = False,
+) -> Table:
+    """named: a column says of which experiment a row is."""
+    keys, benchmarks = measures.recorded(run for group in groups for run in group.runs), _benchmarks(groups)
+    columns = [
+        CONFIGURATION,
+        *([Column("Experiment", lambda group: str(group.first.manifest["experiment"]))] if named else []),
+        *COLUMNS[1:],
+        *benchmarks,
+        *(Column(key, mean(partial(measures.mean_over_steps, key=key), RECORDED_DIGITS)) for key in keys),
+    ]
+    told = [f"{measures.RECORDED}…: recorded by the algorithm, means over steps."] if keys else []
+    if benchmarks:
+        told.append("pass@1: of a benchmark, in percent, at the decoding that the column names, questions × samples.")
+    table = build(name, columns, groups, [title, *_caption(groups), *told], excluded)
+    return replace(table, notes=(*table.notes, *notes), labels=1 + named)
+
+
+def _benchmarks(groups: Sequence[RunGroup]) -> list[Column]:
+    """A column for each benchmark and decoding that final policies were evaluated with, wherever the evaluation lies:
+    in the run's folder, or elsewhere under its results."""
+    found: dict[str, dict[Path, Evaluation]] = {}
+    for results in dict.fromkeys(run.folder.parents[1] for group in groups for run in group.runs):
+        runs = {
+            f"{run.folder.parent.name}/{run.folder.name}": run
+            for group in groups
+            for run in group.runs
+            if run.folder.parents[1] == results
+        }
+        for file in archives.find(results, "*/*/*/samples.jsonl"):
+            if not archives.exists(file.with_name("manifest.json")):
+                continue
+            one = load_evaluation(file.parent)
+            made_of, panel = one.manifest["checkpoint"], one.manifest["panel"]
+            run = runs.get(made_of.get("run"))
+            if run is not None and made_of["policy_version"] == run.manifest["policy_version"]:
+                size = f"{panel['questions']:,} × {one.manifest['samples']}"
+                title = f"{one.manifest['benchmark']} pass@1, {decoded(one.manifest['decoding'])}, {size}"
+                found.setdefault(title, {}).setdefault(run.folder, one)
+    return [Column(title, partial(_pass_at_1, of_run=of_run)) for title, of_run in sorted(found.items())]
+
+
+def _pass_at_1(group: RunGroup, of_run: Mapping[Path, Evaluation]) -> str:
+    there = [run for run in group.runs if run.folder in of_run]
+    if not there:
+        return NOT_RUN
+    check_alike([of_run[run.folder] for run in there])
+    cells = cells_of(
+        QUANTITIES["pass_at_1"], [of_run[run.folder].samples for run in there], seeds_of(there), "questions"
+    )
+    made = replace(cells, scale=1.0)
+    low, high = (value := estimate(made)).interval
+    return percent(Interval(value.value, low, high, len(there), made.count, len(there) == 1))

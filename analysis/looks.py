@@ -92,9 +92,17 @@ def styles(labels: Iterable[str]) -> dict[str, Style]:
     return {label: _style(rank, label) for rank, label in enumerate(order) if label in present}
 
 
+def base_of(label: str) -> str | None:
+    """The configuration that a label says what is changed of: the longest of TITLES that it begins with."""
+    return max((base for base in TITLES if label.startswith(f"{base}_")), key=len, default=None)
+
+
 def title_of(label: str) -> str:
     """A label in words."""
-    return TITLES.get(label, label)
+    base = base_of(label)
+    if label in TITLES or base is None:
+        return TITLES.get(label, label)
+    return f"{TITLES[base]}, {label.removeprefix(base).replace('_', ' ').strip()}"
 
 
 def _style(rank: int, label: str) -> Style:

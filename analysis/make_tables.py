@@ -3,8 +3,11 @@
     python analysis/make_tables.py                          the paper's tables beside ours; docs/results/tables.md
     python analysis/make_tables.py --table supp_budget      one of them; supp_budget_toy: that of the profile toy
     python analysis/make_tables.py --experiment quickstart  the runs of one experiment, one row a configuration
+    python analysis/make_tables.py results/trial results/default/rtpo-seed0
+                                                            any runs, and those of any experiments, in one table
 
-What the cells of the paper's tables are made of stands in analysis/paper/reproduction.yaml.
+What the cells of the paper's tables are made of stands in analysis/paper/reproduction.yaml. Tables of runs have a
+column for each benchmark that their policies were evaluated on, with its decoding.
 """
 
 import sys
@@ -12,9 +15,10 @@ from pathlib import Path
 
 from rtpo.run.command import Parser, command, folder
 
-from analysis.experiment import run_table
+from analysis.experiment import folder_table, run_table
+from analysis.pages.markdown import changed, told_stale
 from analysis.paper import table_page
-from analysis.tables import check_tables, write_tables
+from analysis.tables import files_of, told
 
 RESULTS, PAGE = Path("results"), Path("docs", "results", "tables.md")
 COMMAND = "python analysis/make_tables.py"
@@ -24,10 +28,10 @@ COMMAND = "python analysis/make_tables.py"
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns its exit status."""
     parser = Parser(__doc__)
+    parser.add_argument("folders", nargs="*", type=Path, metavar="FOLDER", help="of a run, or of an experiment's runs")
     parser.add_argument("--results", type=folder, default=str(RESULTS), help="folder of the run records")
-    chosen = parser.add_mutually_exclusive_group()
-    chosen.add_argument("--experiment", help="folder under it, for the table of its runs")
-    chosen.add_argument("--table", help="one table of the paper, by its name")
+    parser.add_argument("--experiment", help="folder under it, for the table of its runs")
+    parser.add_argument("--table", help="one table of the paper, by its name")
     parser.add_argument("--output", type=Path, help="folder of the tables (default: tables/ under --results)")
     parser.add_argument(
         "--page",
@@ -36,20 +40,25 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--check", action="store_true", help="write nothing; fail when the files would change")
     given = parser.parse_args(arguments)
+    chosen = [bool(given.folders), given.experiment is not None, given.table is not None]
+    if sum(chosen) > 1:
+        parser.error("FOLDER, --experiment and --table are of different tables: give one of them")
     output = given.output or given.results / "tables"
     page = given.page or (PAGE if output == RESULTS / "tables" == given.results / "tables" else output / "paper.md")
-    paper = output / "paper"
-    if given.experiment is None and given.table is None:
-        made = table_page.all_tables(given.results)
-        return table_page.check(made, paper, page, COMMAND) if given.check else table_page.save(made, paper, page)
-    if given.table is None:
-        table, again = run_table(given.results, given.experiment), f"{COMMAND} --experiment {given.experiment}"
+    if not any(chosen):
+        pages = table_page.all_pages(given.results)
+        paper = output / "paper"
+        return table_page.check(pages, paper, page, COMMAND) if given.check else table_page.save(pages, paper, page)
+    if given.table is not None:
+        pages, again = table_page.one_table(given.results, given.table), f"{COMMAND} --table {given.table}"
+        tables, files = [one.table for one in pages], table_page.files_of(pages, output / "paper")
     else:
-        table, again = table_page.one_table(given.results, given.table), f"{COMMAND} --table {given.table}"
-        output = paper
+        again = f"{COMMAND} {' '.join(map(str, given.folders)) or f'--experiment {given.experiment}'}"
+        tables = [folder_table(given.folders) if given.folders else run_table(given.results, given.experiment)]
+        files = files_of(tables, output)
     if given.check:
-        return check_tables([table], output, again)
-    write_tables([table], output)
+        return told_stale(changed(files), again)
+    told(tables, files)
     return 0
 
 

@@ -3,12 +3,12 @@
 import csv
 import io
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from analysis.intervals import Interval
-from analysis.pages.markdown import changed, told_stale, write
+from analysis.pages.markdown import changed, ruled, told_stale, write
 from analysis.records import RunGroup
 
 NOT_RUN = "not run"
@@ -29,9 +29,27 @@ LEGEND = {
     NOT_RUN: f"“{NOT_RUN}”: the runs have no such evaluation.",
     NO_VALUE: f"“{NO_VALUE}”: the runs give this no value.",
 }
-PAGE_ROWS = 40
-"""that fit on a page of LaTeX"""
 BOLD = re.compile(r"\*\*(.+?)\*\*")
+CODE = re.compile(r"`(.+?)`")
+NUMBER = r"[+-]?[\d,]*\d(?:\.\d+)?"
+MEASURED = re.compile(rf"({NUMBER})(?: \[({NUMBER}), ({NUMBER})\](?: \(.*\))?)?")
+"""a number, with its interval or without"""
+PACKAGES = ("array", "booktabs")
+LINE, PAGE = 43.0, 52.0
+"""of LaTeX's article at \\scriptsize: a line's width in em, and lines on a page"""
+HEAD = 6.0
+"""lines of a header, and of a short caption"""
+BETWEEN = 0.8
+"""of columns, in em"""
+WIDEST = 12.0
+"""of a column that says what a row is, in em"""
+EMS = {
+    **dict.fromkeys("ijl.,:;'|![]\0 ", 0.34),
+    **dict.fromkeys("frst()-–", 0.41),
+    **dict.fromkeys("aceogz0123456789", 0.51),
+    **dict.fromkeys("mwMW%@=+<>→×−±∞", 1.03),
+}
+"""how wide letters are in the font of LaTeX, in em"""
 LATEX = {
     "\\": r"\textbackslash{}",
     "&": r"\&",
@@ -42,11 +60,17 @@ LATEX = {
     "{": r"\{",
     "}": r"\}",
     "~": r"\textasciitilde{}",
+    "\0": "~",
     "^": r"\textasciicircum{}",
+    "[": "{[}",
+    "<": "$<$",
+    ">": "$>$",
     "†": r"\dag{}",
     "→": r"$\rightarrow$",
     "×": r"$\times$",
+    "±": r"$\pm$",
     "∞": r"$\infty$",
+    "α": r"$\alpha$",
     MINUS: "$-$",
     "—": "---",
     "“": "``",
@@ -64,13 +88,15 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """A table's text, ready for any format. `name` names its files and its LaTeX label."""
+    """A table's text, ready for any format. `name` names its files and its LaTeX label. labels: how many columns say
+    what a row is."""
 
     name: str
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     caption: str
     notes: tuple[str, ...]
+    labels: int = 1
 
 
 def build(
@@ -86,11 +112,8 @@ def build(
 
 def markdown(table: Table) -> str:
     """Caption, the table with aligned columns, notes."""
-    lines = [tuple(cell.replace("|", r"\|") for cell in line) for line in (table.header, *table.rows)]
-    widths = [max(len(cell) for cell in column) for column in zip(*lines, strict=True)]
-    ruled = [lines[0], tuple("-" * width for width in widths), *lines[1:]]
-    body = [f"| {' | '.join(cell.ljust(width) for cell, width in zip(line, widths, strict=True))} |" for line in ruled]
-    return "\n\n".join([table.caption, "\n".join(body), *table.notes]) + "\n"
+    body = ruled(table.header, table.rows, aligned=True).removesuffix("\n")
+    return "\n\n".join([table.caption, body, *table.notes]) + "\n"
 
 
 def narrowest(table: Table) -> str:
@@ -101,53 +124,98 @@ def narrowest(table: Table) -> str:
 
 
 def csv_text(table: Table) -> str:
-    """Header and rows, the cells as in the other formats but for an ASCII minus and without bold."""
+    """Header and rows. Numbers are plain, and an interval stands in two columns of its own after its number; what is
+    not there is empty."""
+    cells = [[_measured(cell) for cell in column] for column in zip(*table.rows, strict=True)]
+    columns: list[Sequence[str]] = []
+    for title, column in zip(table.header, cells, strict=True):
+        names = [title, f"{title}, low", f"{title}, high"] if any(len(cell) > 1 for cell in column) else [title]
+        columns += zip(names, *((*cell, "", "")[: len(names)] for cell in column), strict=True)
+    return csv_lines(zip(*columns, strict=True))
+
+
+def _measured(cell: str) -> tuple[str, ...]:
+    plain = BOLD.sub(r"\1", cell.replace(MINUS, "-"))
+    if match := MEASURED.fullmatch(plain):
+        return tuple(part.replace(",", "") for part in match.groups() if part is not None)
+    return ("" if plain in (NO_VALUE, NOT_RUN) else plain,)
+
+
+def csv_lines(lines: Iterable[Iterable[object]]) -> str:
     out = io.StringIO()
-    rows = ([BOLD.sub(r"\1", cell.replace(MINUS, "-")) for cell in row] for row in (table.header, *table.rows))
-    csv.writer(out, lineterminator="\n").writerows(rows)
+    csv.writer(out, lineterminator="\n").writerows(lines)
     return out.getvalue()
 
 
 def latex(table: Table) -> str:
-    """A float, with booktabs and graphicx, scaled to the width of the line; with more rows than a page has, a longtable
-    of the package of that name."""
-    lines = [" & ".join(_latex(cell) for cell in line) + r" \\" for line in (table.header, *table.rows)]
-    layout, caption = "l" * len(table.header), _latex(" ".join([table.caption, *table.notes]))
-    if len(table.rows) > PAGE_ROWS:
-        return "\n".join(
-            [
-                r"{\scriptsize",
-                rf"\begin{{longtable}}{{{layout}}}",
-                rf"\caption{{{caption}}}",
-                rf"\label{{tab:{table.name}}}\\",
-                r"\toprule",
-                lines[0],
-                r"\midrule",
-                r"\endhead",
-                *lines[1:],
-                r"\bottomrule",
-                r"\end{longtable}}",
-                "",
-            ]
+    """Floats that fit an article's page: as many columns side by side as its line holds, and as many rows as a page;
+    the columns that say what a row is come again in each. Its first line loads what it needs."""
+    columns = list(zip(table.header, *table.rows, strict=True))
+    widths = [_width(cells, place < table.labels) for place, cells in enumerate(columns)]
+    notes = " ".join(table.notes)
+    used = HEAD + 1.4 * _ems(table.caption + notes) / LINE
+    parts = [(rows, chosen) for rows in _pages(table, widths, used) for chosen in _bands(widths, table.labels)]
+    lines = [rf"% needs \usepackage{{{','.join(PACKAGES)}}}"]
+    for number, (rows, chosen) in enumerate(parts, start=1):
+        part = f" Part {number} of {len(parts)}." if len(parts) > 1 else ""
+        caption = _latex(table.caption) + rf"\label{{tab:{table.name}}}" if number == 1 else "Continued."
+        layout = "".join(rf">{{\raggedright\arraybackslash}}p{{{widths[place]:.1f}em}}" for place in chosen)
+        head, first, *body = (
+            " & ".join(_latex(line[place]) for place in chosen) + r" \\" for line in (table.header, *rows)
         )
-    return "\n".join(
-        [
-            r"\begin{table*}[t]",
-            r"\centering",
-            rf"\caption{{{caption}}}",
-            rf"\label{{tab:{table.name}}}",
-            r"\resizebox{\linewidth}{!}{%",
-            rf"\begin{{tabular}}{{{layout}}}",
-            r"\toprule",
-            lines[0],
-            r"\midrule",
-            *lines[1:],
-            r"\bottomrule",
-            r"\end{tabular}}",
+        apart = [r"\addlinespace[2pt] " * bool(row[0]) for row in rows[1:]]
+        body = [before + line for before, line in zip(apart, body, strict=True)]
+        lines += [
+            r"\begin{table*}[tp]" + r"\addtocounter{table}{-1}" * (number > 1),
+            rf"\caption{{\footnotesize {caption}{part}}}",
+            r"\smallskip\centering\scriptsize\setlength{\tabcolsep}{0.4em}",
+            rf"\begin{{tabular}}{{@{{}}{layout}@{{}}}}",
+            *(r"\toprule", head, r"\midrule", first, *body, r"\bottomrule"),
+            r"\end{tabular}",
+            *([rf"\par\smallskip\raggedright {_latex(notes)}\par"] if number == len(parts) and notes else []),
             r"\end{table*}",
-            "",
         ]
-    )
+    return "\n".join([*lines, ""])
+
+
+def _width(cells: Sequence[str], label: bool) -> float:
+    """Of a column, in em: of its longest word, and of one that says what a row is of its widest cell within reason."""
+    words = max((_ems(word) for cell in cells for word in _whole(cell).split()), default=0.0)
+    return max(words, min(WIDEST, max(map(_ems, cells))) if label else 0.0, 2.0)
+
+
+def _whole(cell: str) -> str:
+    """With intervals whole: no line is broken in them."""
+    return re.sub(r"\[[^\]]*\]", lambda match: match[0].replace(" ", "\0"), cell)
+
+
+def _ems(text: str) -> float:
+    """How wide a text is set, in em, rather more than less."""
+    return sum(EMS.get(letter, 0.8 if letter.isupper() else 0.57) for letter in text)
+
+
+def _bands(widths: Sequence[float], labels: int) -> Iterator[list[int]]:
+    """The places of the columns that a line holds, the first `labels` always among them."""
+    first = list(range(labels))
+    chosen = list(first)
+    for place in range(labels, len(widths)):
+        if len(chosen) > labels and sum(widths[one] + BETWEEN for one in [*chosen, place]) > LINE:
+            yield chosen
+            chosen = list(first)
+        chosen.append(place)
+    yield chosen
+
+
+def _pages(table: Table, widths: Sequence[float], used: float) -> Iterator[Sequence[tuple[str, ...]]]:
+    """The rows that a page holds of which so many lines are used."""
+    start, lines = 0, used
+    for place, row in enumerate(table.rows):
+        height = max(1.2 + int(1.1 * _ems(cell) / width) for cell, width in zip(row, widths, strict=True))
+        if lines + height > PAGE and place > start and row[0]:
+            yield table.rows[start:place]
+            start, lines = place, HEAD
+        lines += height
+    yield table.rows[start:]
 
 
 FORMATS: dict[str, Callable[[Table], str]] = {"md": markdown, "csv": csv_text, "tex": latex}
@@ -160,8 +228,11 @@ def files_of(tables: Iterable[Table], output: Path) -> dict[Path, str]:
 
 def write_tables(tables: Sequence[Table], output: Path) -> None:
     """Write tables in every format, and print them and their files."""
-    files = files_of(tables, output)
-    output.mkdir(parents=True, exist_ok=True)
+    told(tables, files_of(tables, output))
+
+
+def told(tables: Iterable[Table], files: Mapping[Path, str]) -> None:
+    """Write the files of tables, and print both."""
     write(files)
     for shown in (*map(narrowest, tables), *files):
         print(shown)
@@ -205,4 +276,5 @@ def bold(text: str) -> str:
 
 
 def _latex(text: str) -> str:
-    return BOLD.sub(r"\\textbf{\1}", "".join(LATEX.get(letter, letter) for letter in text))
+    kept = "".join(LATEX.get(letter, letter) for letter in _whole(text))
+    return CODE.sub(r"\\texttt{\1}", BOLD.sub(r"\\textbf{\1}", kept))

@@ -10,13 +10,14 @@ evaluation goes on where it was left when the same command is run again.
 """
 
 import sys
+from dataclasses import asdict
 
 from rtpo.run.command import command
 
 import hydra
 from omegaconf import DictConfig
 
-from analysis.evaluation import summarise, table
+from analysis.evaluation import decoded, summarise, table
 from rtpo.errors import InfrastructureError, Stopped
 from rtpo.evaluation.evaluate import evaluate
 from rtpo.evaluation.panel import compose_evaluation
@@ -27,12 +28,13 @@ from rtpo.run.config import PROJECT
 @command
 def run(tree: DictConfig) -> None:
     try:
-        summaries = evaluate(compose_evaluation(tree), summarise)
+        config = compose_evaluation(tree)
+        summaries = evaluate(config, summarise)
     except InfrastructureError as error:
         raise InfrastructureError(f"{error} What was played is kept: run the same command to go on.") from error
     except KeyboardInterrupt as stopped:
         raise Stopped("stopped: run the same command to go on") from stopped
-    print(table(summaries))
+    print(table(summaries, dict.fromkeys(summaries, decoded(asdict(config.decoding)))))
     for name, summary in summaries.items():
         for sentence in (summary["alarm"], *summary["notes"]):
             if sentence:

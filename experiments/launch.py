@@ -208,7 +208,7 @@ def write_tables(launch: Launched) -> int:
             status = 1
     for folder in dict.fromkeys(Path(results) for results, _ in places):
         beside = folder / "tables"
-        table_page.save(table_page.all_tables(folder), beside / "paper", beside / "paper.md")
+        table_page.save(table_page.all_pages(folder), beside / "paper", beside / "paper.md")
     print(f"complete: {sum(not what for _, what in lacking)} of {len(lacking)} elements")
     return status
 

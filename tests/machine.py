@@ -53,6 +53,7 @@ PARTS = {
     ),
     "chromium": Part(("chromium",), ("chromium",)),
     "git": Part(("git",), ("git",)),
+    "pdflatex": Part(("pdflatex",), ("texlive-latex-base", "texlive-latex-recommended")),
     "ordinary user": Part(
         ("unshare", "setpriv"),
         ("util-linux",),

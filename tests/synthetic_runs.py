@@ -129,7 +129,7 @@ def write_evaluation(
             "checkpoint": {"run": f"{run.parent.name}/{run.name}", "policy_version": 9},
             "panel": {"questions": questions},
             "samples": len(lines) // questions,
-            "decoding": {"temperature": 0.6},
+            "decoding": {"temperature": 0.6, "top_p": 0.95, "top_k": -1},
             "limits": {},
             "settings": {},
         }

@@ -17,12 +17,10 @@ from analysis.paper.estimates import (
     estimate,
     evaluate,
     exact,
-    improvement,
-    interquartile_mean,
     mean,
     p_value,
 )
-from analysis.paper.quantities import QUANTITIES, cells_in_order, cells_of
+from analysis.paper.quantities import QUANTITIES, by_order, cells_of
 from rtpo.errors import DataError
 
 
@@ -111,7 +109,7 @@ def test_samples_without_a_grade_are_left_out_and_counted() -> None:
 
 def test_runs_with_units_of_their_own_go_by_order() -> None:
     runs = [[sample("x", True), sample("y", False)], [sample("z", True)]]
-    cells = cells_in_order(QUANTITIES["success"], runs, (0, 1), "prompts")
+    cells = cells_of(QUANTITIES["success"], [by_order(run) for run in runs], (0, 1), "prompts")
     assert cells.above.tolist() == [[1, 0], [1, 0]]
     assert cells.below.tolist() == [[1, 1], [1, 0]]
 
@@ -134,27 +132,6 @@ def test_a_formula() -> None:
             evaluate(formula, lambda name: exact(1))
     with pytest.raises(DataError, match="cannot be read"):
         formulas.names("a +")
-
-
-def test_the_interquartile_mean_leaves_out_a_quarter_at_either_end() -> None:
-    cells = [shares([[value], [value + 1]], f"questions {value}") for value in (0, 10, 20, 90)]
-    # of 0 1 10 11 20 21 90 91
-    assert interquartile_mean(cells).value == pytest.approx((10 + 11 + 20 + 21) / 4)
-    random = np.random.default_rng(0)
-    alone = shares(random.random((1, 40)))
-    assert interquartile_mean([alone]).interval == pytest.approx(estimate(alone).interval)
-
-
-def test_the_probability_of_improvement_is_over_pairs_of_runs() -> None:
-    one, other = shares([[0.5], [0.7]]), shares([[0.5], [0.6]])
-    # .5 ties with .5 and is below .6; .7 is above both
-    assert improvement([one], [other]).value == pytest.approx((0.5 + 0 + 1 + 1) / 4)
-    assert improvement([one, one], [other, one]).value == pytest.approx((0.625 + 0.5) / 2)
-    random = np.random.default_rng(0)
-    tables = [random.random((5, 40)) for _ in range(2)]
-    found = improvement([shares(tables[0] + 0.1)], [shares(tables[1])])
-    low, high = found.interval
-    assert 0.5 < low < found.value <= high <= 1
 
 
 def test_a_p_value_is_where_the_interval_begins_to_hold_0() -> None:
@@ -184,7 +161,7 @@ def test_seeds_that_all_differ_alike_have_the_sign_test() -> None:
 def test_a_seed_that_one_method_lacks_counts_for_the_other() -> None:
     random = np.random.default_rng(0)
     table = random.random((3, 40))
-    one, other = estimate(shares(table)), estimate(shares(table).of((0, 1)))
+    one, other = estimate(shares(table)), estimate(shares(table[:2]))
     assert (one - other).seeds == 2
     assert (one - other).interval[0] < 0 < (one - other).interval[1]
 

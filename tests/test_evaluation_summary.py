@@ -99,7 +99,7 @@ def test_a_question_without_a_grade_is_left_out() -> None:
     assert "leave out 1 of 2 questions, such as q0" in summary["notes"][0]
     nothing = summarise(panel([None, None]), (1,))
     assert nothing["pass@1"] is nothing["pass@1_interval"] is nothing["reward"] is None
-    assert f"| pass@1 (avg@n) [95 % over questions] | {NO_VALUE} |" in table({"set": nothing})
+    assert f"| pass@1 (avg@n) [95 % over questions] | {NO_VALUE} |" in table({"set": nothing}, {"set": "temperature 1"})
 
 
 def test_fractional_rewards_have_a_mean_and_no_pass_at_k() -> None:
@@ -108,7 +108,9 @@ def test_fractional_rewards_have_a_mean_and_no_pass_at_k() -> None:
     assert summary["pass@1"] is None
     assert "rewards are 0, 1 or none" in summary["notes"][0]
     assert len(summary["notes"]) == 1
-    assert f"| pass@1 (avg@n) [95 % over questions] | {NO_VALUE} |\n| Mean reward | 43.8 |" in table({"set": summary})
+    assert f"| pass@1 (avg@n) [95 % over questions] | {NO_VALUE} |\n| Mean reward | 43.8 |" in table(
+        {"set": summary}, {"set": "temperature 1"}
+    )
 
 
 def test_scores_of_short_answers_are_means_over_questions() -> None:
@@ -145,9 +147,10 @@ def test_the_table_has_a_column_a_benchmark_and_only_rows_with_values() -> None:
         (1, 2),
     )
     search = summarise([line(0, s, 1, qa=dict.fromkeys(QA_SCORES, 0.5)) for s in range(2)], (1, 2))
-    assert table({"maths": maths, "search": search}).splitlines() == [
+    assert table({"maths": maths, "search": search}, {"maths": "temperature 1", "search": "greedy"}).splitlines() == [
         "|  | maths | search |",
         "| --- | --- | --- |",
+        "| Decoding | temperature 1 | greedy |",
         "| Questions × samples | 2 × 2 | 1 × 2 |",
         "| pass@1 (avg@n) [95 % over questions] "
         f"| 25.0 [{100 * maths['pass@1_interval'][0]:.1f}, {100 * maths['pass@1_interval'][1]:.1f}] "

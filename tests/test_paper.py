@@ -220,7 +220,6 @@ def test_a_mistyped_number_is_seen(printed: str, mistyped: str, place: str) -> N
         ('"97.50", "73.33"', '"97.50"', "row 'arpo' has 9 cells and 10 columns"),
         ('"97.50", "73.33"', '"97,5 %", "73.33"', "is '97,5 %': not a number"),
         ("  tokens: tokens\n", "", "has the unit 'tokens': no such unit"),
-        ("where: F.4, says: K of", "where: F.4, say: K of", "Stated number 'example_turns' has say: no such entry"),
     ],
 )
 def test_a_file_that_cannot_be(old: str, new: str, message: str) -> None:

@@ -1,25 +1,30 @@
 """The paper's tables from made-up runs of every experiment: each cell as computed by hand from the records."""
 
+import io
+import itertools
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import yaml
+from latex import compile_latex
 from synthetic_runs import episode, held_out, path, step, update, write_evaluation, write_manifest, write_run
 
 from analysis.figures.page import KEPT
 from analysis.make_tables import main
 from analysis.paper import table_page
 from analysis.paper.estimates import Cells, Estimate, estimate, exact
+from analysis.paper.grid import grid, long_form
 from analysis.paper.numbers import Value, load_paper
 from analysis.paper.records import Records
 from analysis.paper.reproduction import SOURCE, CellPlan, Source, load_reproduction, read_reproduction
-from analysis.paper.tables import MadeTable, make_table, verdict
-from analysis.tables import NO_VALUE, said
+from analysis.paper.tables import make_table, verdict
+from analysis.tables import NO_VALUE
 from rtpo.errors import DataError
 from rtpo.run.config import PROJECT
 
@@ -155,6 +160,7 @@ def run(results: Path, experiment: str, label: str, seed: int = 0, profile: str 
     rollouts, seconds, model = SCALE.get(experiment, (1024, None, "toy"))
     config = {
         "profile": platform,
+        "sampling": {"temperature": 0.9, "top_p": 1.0, "top_k": -1},
         "algorithm": algorithm,
         "results": "r",
         "budget": {"rollouts": rollouts, "seconds": seconds},
@@ -221,21 +227,27 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def made(results: Path) -> table_page.MadeTables:
-    return table_page.all_tables(results)
+def pages(results: Path) -> dict[str, table_page.Page]:
+    return {page.table.name: page for page in table_page.all_pages(results)}
 
 
-Find = Callable[[str, str, str], tuple[str, ...]]
+def long(page: table_page.Page) -> pd.DataFrame:
+    """The CSV, as anybody reads it."""
+    return pd.read_csv(io.StringIO(page.formats["csv"]))
+
+
+Find = Callable[[str, str, str], pd.Series]
 
 
 @pytest.fixture(scope="module")
-def find(made: table_page.MadeTables) -> Find:
-    """A line of a table by its row's and column's keys."""
-    tables = {table.key: table for table in (*made.paper, *made.others)}
+def find(pages: dict[str, table_page.Page]) -> Find:
+    """A line of a table's long form by its row's and column's keys."""
 
-    def of(table: str, row: str, column: str) -> tuple[str, ...]:
-        places = [(one.plan.row, one.plan.column) for one in tables[table].cells]
-        return tables[table].table.rows[places.index((row, column))]
+    def of(table: str, row: str, column: str) -> pd.Series:
+        made = pages[table].made
+        assert made is not None
+        places = [(one.plan.row, one.plan.column) for one in made.cells]
+        return long(pages[table]).iloc[places.index((row, column))]
 
     return of
 
@@ -329,96 +341,137 @@ CELLS = [
 
 @pytest.mark.parametrize(("table", "row", "column", "ours", "seeds", "number", "verdict"), CELLS)
 def test_cells(find: Find, table: str, row: str, column: str, ours: str, seeds: str, number: str, verdict: str) -> None:
-    line = find(table, row, column)
-    assert (line[4], line[6], line[7]) == (ours, seeds, number)
-    judged = verdict in ("agrees", "higher", "lower", "undecided") and seeds != NO_VALUE
-    assert line[8] == (said(verdict, [int(seeds)], "seeds") if judged else verdict), line
+    line = find(table, row, column).fillna(NO_VALUE)
+    if ours != "not measured":
+        digits = len(ours.partition(".")[2])
+        assert f"{line['value']:,.{digits}f}" == ours.removeprefix("+")
+    units = "" if line["of"] in ("questions", NO_VALUE) else f" {line['of']}"
+    told = [f"{line[key]:.0f}" if line[key] != NO_VALUE else NO_VALUE for key in ("seeds", "n")]
+    assert (told[0], told[1] + units, line["verdict"]) == (seeds, number, verdict), line
 
 
-def test_every_cell_of_every_table_is_made(made: table_page.MadeTables) -> None:
+def test_every_cell_of_every_table_is_made(pages: dict[str, table_page.Page]) -> None:
     paper = load_paper()
-    assert [table.key for table in made.paper] == list(paper.tables)
-    for table in made.paper:
+    made = [page.made for page in pages.values() if page.made is not None and page.made.profile == PAPER]
+    assert {table.key for table in made} == {*paper.tables, "settings"}
+    for table in made:
         printed = {(one.plan.row, one.plan.column) for one in table.cells if one.plan.paper is not None}
-        assert printed >= set(paper.table(table.key).cells)
+        assert printed >= set(paper.tables[table.key].cells if table.key in paper.tables else ())
         assert "not run" not in table.counts, table.key
-        assert sum(table.counts.values()) == sum(line[3] != "—" for line in table.table.rows)
+
+
+def test_pandas_reads_numbers_as_numbers(pages: dict[str, table_page.Page]) -> None:
+    for page in pages.values():
+        frame = long(page)
+        for column in {"value", "low", "high", "n", "seeds", "paper", "p", "holm"} & {*frame}:
+            assert pd.api.types.is_numeric_dtype(frame[column]), (page.table.name, column)
+    by_method = long(pages["math_results"]).pivot(index="row", columns="column", values="value")
+    assert by_method.loc["RTPO-CA", "AIME24 P@1"] == pytest.approx(40)
 
 
 def test_a_relative_gain_keeps_its_pairing(find: Find) -> None:
     # mean(46.667, 5 x 43.75, 2 x 75) = 51.927 against mean(6 x 0, 2 x 25) = 6.25
-    assert find("math_knowledge_toolcall_results", "rtpo", "over_vanilla")[4] == "+730.83"
-    assert find("math_knowledge_toolcall_results", "vanilla", "over_vanilla")[4:6] == ("+0.00", "no interval")
+    assert find("math_knowledge_toolcall_results", "rtpo", "over_vanilla")["value"] == pytest.approx(730.83, abs=0.01)
+    vanilla = find("math_knowledge_toolcall_results", "vanilla", "over_vanilla")
+    assert (vanilla["value"], np.isnan(vanilla["low"])) == (pytest.approx(0), True)
 
 
 def test_settings_stand_beside_the_papers(find: Find) -> None:
-    assert find("supp_group_sensitivity", "g4", "coefficient")[3:6] == ("2/3", "0.6667", "exact")
-    assert find("supp_group_sensitivity", "g3", "group_size")[4:] == ("3", "exact", "—", "—", "agrees")
-    assert find("all-hparams", "tree_grpo", "leaves")[3:6] == ("4", "4", "exact")
-    assert find("all-hparams", "All methods", "learning_rate")[3:5] == ("1e−6", "1e−6")
-    assert find("all-hparams", "ARPO", "arpo_tau")[8] == "not measured"
+    keys = ["value", "low", "paper", "printed", "verdict"]
+    third = pytest.approx(2 / 3)
+    assert list(find("supp_group_sensitivity", "g4", "coefficient")[keys]) == [third, third, third, "2/3", "agrees"]
+    assert list(find("supp_group_sensitivity", "g3", "group_size")[keys]) == [3, 3, 3, "3", "agrees"]
+    assert list(find("all-hparams", "tree_grpo", "leaves")[["value", "paper"]]) == [4, 4]
+    assert list(find("settings", "learning_rate", "value")[["value", "printed"]]) == [1e-6, "1e-6"]
+    assert find("settings", "eval_top_p", "value")["value"] == 0.95
+    assert find("settings", "arpo_tau", "value")["why"] == "the setting is off"
 
 
 def test_a_share_of_nothing_has_wilsons_interval(find: Find) -> None:
     # 0 of 30 questions
     line = find("math_knowledge_toolcall_results", "vanilla", "aime24_acc")
-    assert (line[4], line[5], line[8]) == ("0.00", "[0.00, 11.35] (other seeds unknown)", "agrees (1 seed)")
+    assert (line["value"], line["low"], round(line["high"], 2), line["seeds"]) == (0, 0, 11.35, 1)
 
 
 def test_what_is_a_mean_of_nothing_has_no_value(find: Find) -> None:
     # both trunks of the third fifth succeed
-    assert find("supp_failure_dynamics", "failed_turns", "step_30")[4:] == ("—", "no interval", "1", "2 prompts", "—")
+    line = find("supp_failure_dynamics", "failed_turns", "step_30")
+    assert line[["value", "low", "verdict"]].isna().all()
+    assert (line["n"], line["of"]) == (2, "prompts")
 
 
-def test_rows_that_the_paper_does_not_have_follow_and_are_marked(made: table_page.MadeTables) -> None:
-    table = made.paper[0].table
-    assert [row[0] for row in table.rows[::23]][4] == "GRPO, exact contexts (control) †"
-    assert {row[3] for row in table.rows[4 * 23 :]} == {"—"}
-    assert [row[1] for row in table.rows[21:23]] == ["HotpotQA span F1 †", "2Wiki span F1 †"]
-    assert {row[0] for row in table.rows[5 * 23 : 6 * 23]} == {"SeeUPO, as published †"}
+def test_a_table_is_laid_out_as_in_the_paper(pages: dict[str, table_page.Page]) -> None:
+    table = pages["supp_sync_results"].table
+    assert table.header[:5] == ("", "", "Off-policy", "On-policy", "Difference")
+    rows = {row[0]: (row, below) for row, below in itertools.pairwise(table.rows)}
+    assert rows["XBench"][0] == ("XBench", "paper", "8.00", "15.00", "+7.00", "", "")
+    shown = ["0.00 [0.00, 3.70] lower", "25.00 [16.36, 33.64] higher", "+25.00 [+16.36, +33.64] higher"]
+    assert rows["XBench"][1][:5] == ("", "ours, 1 seed, 100 questions", *shown)
+    assert "The paper's numbers are at temperature 0.6, top-p 0.95." in table.notes
+    assert "Ours are at temperature 0.6, top-p 0.95." in table.notes
+
+
+def test_facts_stand_with_the_lines_that_share_them(pages: dict[str, table_page.Page]) -> None:
+    table = pages["math_knowledge_toolcall_results"].table
+    assert [row[1] for row in table.rows[:8]] == [*["paper", "ours, 1 seed"] * 3, "paper", "ours, 2 seeds"]
+    assert table.rows[-1][:5] == ("n", "", "30 questions", "30 questions", "4 questions")
+    cost = pages["supp_group_cost"].table
+    assert (
+        "Ours are at temperature 1 (Pass@1, Pass@4, Tool calls on average, Response tokens on average)."
+        not in cost.notes
+    )
+    assert "Ours are at temperature 1." in cost.notes
+    assert "Ours are at temperature 0.9, in training." in pages["supp_budget"].table.notes
+
+
+def test_rows_that_the_paper_does_not_have_follow_and_are_marked(pages: dict[str, table_page.Page]) -> None:
+    table = pages["math_knowledge_toolcall_results"].table
+    assert [row[0] for row in table.rows[8:10]] == ["GRPO, exact contexts (control) †", "SeeUPO, as published †"]
+    assert table.header[-2:] == ("HotpotQA span F1 †", "2Wiki span F1 †")
     assert "†: not in the paper's table." in table.notes
 
 
-def test_toy_runs_never_stand_in_a_column_of_the_paper(made: table_page.MadeTables) -> None:
-    table = next(table for table in made.others if table.key == "math_knowledge_toolcall_results_toy")
-    assert table.table.header == ("Row", "Column", "Unit", "Ours", "95 % interval", "Seeds", "Questions")
-    rtpo = {line[1]: line[3] for line in table.table.rows if line[0] == "RTPO"}
-    assert rtpo == {
-        "toy_math accuracy": "37.50",
-        "toy_math calls": "4.0",
-        "toy_knowledge accuracy": "37.50",
-        "toy_knowledge calls": "4.0",
-        "Overall accuracy": "37.50",
-        "Overall against vanilla": "∞",
-        "All calls": "8.0",
-        "Math calls": "4.0",
-        "Knowledge calls": "4.0",
+def test_toy_runs_never_stand_beside_the_papers_numbers(pages: dict[str, table_page.Page]) -> None:
+    page = pages["math_knowledge_toolcall_results_toy"]
+    frame = long(page).set_index(["row", "column"])
+    assert frame["printed"].isna().all()
+    assert not any("paper" in row for row in page.table.rows)
+    assert dict(frame.loc["RTPO", "value"]) == {
+        "toy_math accuracy": 37.5,
+        "toy_math calls": 4,
+        "toy_knowledge accuracy": 37.5,
+        "toy_knowledge calls": 4,
+        "Overall accuracy": 37.5,
+        "Overall against vanilla": np.inf,
+        "All calls": 8,
+        "Math calls": 4,
+        "Knowledge calls": 4,
     }
-    assert "toy_math stands for math and toy_knowledge stands for search" in table.table.caption
+    assert "toy_math stands for math and toy_knowledge stands for search" in page.table.caption
     # the calls of math and those of three benchmarks there is one of
-    audit = next(table for table in made.others if table.key == "supp_math_tool_calls_toy")
-    assert [line[0] for line in audit.table.rows] == ["toy_math"] * 4
-    assert {table.profile for table in made.others} == {"toy"}
+    assert set(long(pages["supp_math_tool_calls_toy"])["row"]) == {"toy_math"}
+    assert {page.made.profile for page in pages.values() if page.made is not None} == {PAPER, TOY}
     # two rows of one method stay two
-    assert {"SeeUPO", "SeeUPO, as published †"} <= {line[0] for line in table.table.rows}
+    assert {"SeeUPO", "SeeUPO, as published"} <= set(frame.index.get_level_values("row"))
 
 
-def test_methods_are_compared_in_pairs(made: table_page.MadeTables) -> None:
-    tables = {table.name: table for table in made.comparisons}
-    rows = {row[:3]: row[3:] for row in tables["comparisons_main_table_a100x8"].rows}
-    title = "GRPO, flattened history (the paper's contexts)"
-    # both have seed 0 alone: of 30 questions 8 and 4 right against 4
-    assert rows[title, "aime24", "difference, points"][0] == "+26.7"
-    # one seed has no p-value, and says so of its interval
-    assert rows[title, "aime24", "difference, points"][-2:] == (NO_VALUE, NO_VALUE)
-    assert rows[title, "aime24", "difference, points"][1].endswith("] (other seeds unknown)")
-    assert rows[title, "all of them", "probability of improvement"][0] == "1.000"
-    # of 13.33, 5 x 12.5 and 2 x 50 without two at either end
-    assert rows[title, "all of them", "interquartile mean, its own"][0] == "12.7"
-    assert set(tables) == {
-        *(f"comparisons_{name}_a100x8" for name in ("main_table", "credit", "drift", "sync", "airline")),
-        "comparisons_main_table_toy",
-    }
+def test_rows_are_compared_in_pairs(pages: dict[str, table_page.Page]) -> None:
+    assert {name for name in pages if name.endswith("_compared")} == {
+        f"{name}_compared" for name in ("math_knowledge_toolcall_results", "math_results", "supp_airline_test")
+    } | {"math_knowledge_toolcall_results_toy_compared"}
+    page = pages["math_knowledge_toolcall_results_compared"]
+    grpo = long(page).set_index(["row", "column"]).loc["GRPO", "AIME24 accuracy"]
+    # of 30 questions 8 and 8 with samples right in RTPO's two seeds' mean 46.67, and 16 of 120 samples
+    assert (grpo["value"], grpo["seeds"], np.isnan(grpo["p"])) == (pytest.approx(46.667 - 13.333, abs=0.01), 1, True)
+    assert [row[:2] for row in page.table.rows][:2] == [("Vanilla", "1"), ("GRPO", "1")]
+
+
+@pytest.mark.needs("pdflatex")
+def test_every_table_compiles_and_stays_within_the_line(
+    pages: dict[str, table_page.Page], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    empty = table_page.all_pages(tmp_path_factory.mktemp("none"))
+    compile_latex([page.formats["tex"] for page in (*pages.values(), *empty)], tmp_path_factory.mktemp("tex"))
 
 
 # the command
@@ -443,7 +496,7 @@ def test_stale_tables_are_named_with_the_command(tmp_path: Path, capsys: pytest.
     made = files(tmp_path / "made")
     assert make(tmp_path, tmp_path / "made", "--check") == 0
     stale = tmp_path / "made" / "paper" / "supp_budget.csv"
-    stale.write_text(stale.read_text().replace("not run", "12.3", 1))
+    stale.write_text(stale.read_text().replace("not run", "agrees", 1))
     left = tmp_path / "made" / "paper" / "supp_budget_gone.md"
     left.write_text("")
     capsys.readouterr()
@@ -482,9 +535,12 @@ def test_the_committed_tables_are_those_of_the_committed_records(tmp_path: Path)
 # what is not there, not whole, or not alike
 
 
-def one(results: Path, key: str, profile: str = PAPER) -> MadeTable:
-    reproduction = load_reproduction()
-    return make_table(Records(results, profile), reproduction.tables[key], reproduction)
+def one(results: Path, key: str) -> tuple[pd.DataFrame, Sequence[str]]:
+    """A table's long form by row and column, and its notes."""
+    reproduction, records = load_reproduction(), Records(results, PAPER)
+    made = make_table(records, reproduction.tables[key], reproduction)
+    page = table_page.Page(grid(made, records, load_paper(), reproduction), long_form(made), made)
+    return long(page).set_index(["row", "column"]), page.table.notes
 
 
 @pytest.fixture
@@ -497,9 +553,9 @@ def sync(tmp_path: Path) -> Path:
 
 
 def test_without_records_every_cell_says_so_and_what_to_run(tmp_path: Path) -> None:
-    table = one(tmp_path, "supp_sync_results")
-    assert {row[4] for row in table.table.rows} == {row[8] for row in table.table.rows} == {"not run"}
-    assert table.table.notes[-1] == (
+    lines, notes = one(tmp_path, "supp_sync_results")
+    assert (set(lines["verdict"]), lines["value"].isna().all()) == ({"not run"}, True)
+    assert notes[-1] == (
         "Not run: `sbatch slurm/sync.sh`, or without SLURM `python experiments/launch.py run sync profile=a100x8`."
     )
 
@@ -507,12 +563,12 @@ def test_without_records_every_cell_says_so_and_what_to_run(tmp_path: Path) -> N
 def test_incomplete_runs_and_evaluations_are_named_and_left_out(sync: Path) -> None:
     (sync / "gaia" / "manifest.json").unlink()
     other = run(sync.parents[1], "sync_a100x8_search_paper", "rtpo_off", complete=False)
-    table = one(sync.parents[1], "supp_sync_results")
-    lines = {row[:2]: row for row in table.table.rows}
-    assert lines["GAIA", "On-policy"][8] == lines["WebWalkerQA", "Off-policy"][8] == "not run"
-    assert lines["GAIA", "Difference"][8] == lines["WebWalkerQA", "Difference"][8] == "not run"
-    assert lines["WebWalkerQA", "On-policy"][4] == "25.00"
-    assert table.table.notes[-1] == (
+    lines, notes = one(sync.parents[1], "supp_sync_results")
+    for row, column in itertools.product(("GAIA", "WebWalkerQA"), ("Off-policy", "Difference")):
+        assert lines.loc[(row, column), "verdict"] == "not run"
+    assert lines.loc[("GAIA", "On-policy"), "verdict"] == "not run"
+    assert lines.loc[("WebWalkerQA", "On-policy"), "value"] == 25
+    assert notes[-1] == (
         f"Left out, because incomplete: {sync.parent.name}/{other.name}, {sync.parent.name}/{sync.name}/gaia."
     )
 
@@ -520,7 +576,7 @@ def test_incomplete_runs_and_evaluations_are_named_and_left_out(sync: Path) -> N
 def test_an_evaluation_that_another_seed_has_is_missed(sync: Path) -> None:
     other = run(sync.parents[1], "sync_a100x8_search_paper", "rtpo", 1)
     write_evaluation(other, "hle", hits("hle", "rtpo"))
-    notes = one(sync.parents[1], "supp_sync_results").table.notes
+    _, notes = one(sync.parents[1], "supp_sync_results")
     missed = ", ".join(f"{other.parent.name}/{other.name}/{name}" for name in sorted({*DEEP} - {"hle"}))
     assert notes[-1] == f"Left out, because incomplete: {missed}."
 
@@ -529,9 +585,9 @@ def test_an_evaluation_before_the_end_of_training_is_left_out_and_named(sync: Pa
     manifest = json.loads((sync / "xbench" / "manifest.json").read_text())
     manifest["checkpoint"]["policy_version"] = 4
     write_manifest(sync / "xbench", manifest)
-    table = one(sync.parents[1], "supp_sync_results").table
-    assert {row[:2]: row[8] for row in table.rows}["XBench", "On-policy"] == "not run"
-    assert table.notes[-1] == (
+    lines, notes = one(sync.parents[1], "supp_sync_results")
+    assert lines.loc[("XBench", "On-policy"), "verdict"] == "not run"
+    assert notes[-1] == (
         f"Left out, because not of the trained policy: {sync.parent.name}/{sync.name}/xbench (version 4 of 9)."
     )
 
@@ -555,27 +611,25 @@ def test_runs_of_another_scale_are_not_compared(sync: Path, change: Mapping[str,
     config = yaml.safe_load((sync / "config.yaml").read_text()) | dict(change)
     (sync / "config.yaml").write_text(yaml.safe_dump(config))
     write_manifest(sync, json.loads((sync / "manifest.json").read_text()))
-    table = one(sync.parents[1], "supp_sync_results").table
-    lines = {row[:2]: row for row in table.rows}
-    assert (lines["XBench", "On-policy"][4], lines["XBench", "On-policy"][8]) == ("25.00", "not compared")
-    assert f"Not compared: {told.format('sync_a100x8_search_paper/rtpo')}." in table.notes
+    lines, notes = one(sync.parents[1], "supp_sync_results")
+    assert list(lines.loc[("XBench", "On-policy"), ["value", "verdict"]]) == [25, "not compared"]
+    assert f"Not compared: {told.format('sync_a100x8_search_paper/rtpo')}." in notes
 
 
 def test_panels_that_are_cut_down_are_not_compared(sync: Path) -> None:
-    table = one(sync.parents[1], "supp_sync_results").table
-    verdicts = {row[0]: row[8] for row in table.rows if row[1] == "On-policy"}
-    assert (verdicts["XBench"], verdicts["WebWalkerQA"]) == ("higher (1 seed)", "not compared")
+    lines, notes = one(sync.parents[1], "supp_sync_results")
+    verdicts = lines.xs("On-policy", level="column")["verdict"]
+    assert (verdicts["XBench"], verdicts["WebWalkerQA"]) == ("higher", "not compared")
     assert (
-        "Not compared: 4 of 103 questions of gaia; 4 of 200 questions of webwalker; 8 of 500 questions of hle."
-        in table.notes
+        "Not compared: 4 of 103 questions of gaia; 4 of 200 questions of webwalker; 8 of 500 questions of hle." in notes
     )
 
 
 def test_fewer_held_out_tasks_are_not_compared(tmp_path: Path) -> None:
     run(tmp_path, "airline_a100x8_airline", "rtpo", evaluations=airline_answers()[:16], paths=airline_paths())
-    table = one(tmp_path, "supp_airline_test").table
-    assert {row[1]: row[8] for row in table.rows if row[0] == "RTPO (G=3)"}["Pass@1"] == "not compared"
-    assert "Not compared: 4 of 20 questions of airline." in table.notes
+    lines, notes = one(tmp_path, "supp_airline_test")
+    assert lines.loc[("RTPO (G=3)", "Pass@1"), "verdict"] == "not compared"
+    assert "Not compared: 4 of 20 questions of airline." in notes
 
 
 # verdicts
@@ -683,11 +737,11 @@ def test_what_could_not_be_graded_is_left_out_and_counted(tmp_path: Path) -> Non
     # two of the second task's three failures
     answers[6:8] = [held_out("t1", sample, episode(None)) for sample in (2, 3)]
     run(tmp_path, "airline_a100x8_airline", "rtpo", evaluations=answers, paths=airline_paths())
-    table = one(tmp_path, "supp_airline_test")
-    rtpo = {row[1]: row for row in table.table.rows if row[0] == "RTPO (G=3)"}
+    lines, notes = one(tmp_path, "supp_airline_test")
     # 5 of 1, 4 of .25 and 1 of .5 of 20; of the second task no four are graded, and 5 of 19 are always solved
-    assert (rtpo["Pass@1"][4], rtpo["Pass^4"][4]) == ("32.50", "26.32")
-    assert any("could not be graded and are left out" in note for note in table.table.notes)
+    rtpo = lines.loc["RTPO (G=3)", "value"]
+    assert (rtpo["Pass@1"], round(rtpo["Pass^4"], 2)) == (32.5, 26.32)
+    assert any("could not be graded and are left out" in note for note in notes)
 
 
 def test_a_run_without_paths_is_refused_by_name(tmp_path: Path) -> None:
@@ -724,9 +778,9 @@ def test_the_rows_of_experiments_are_those_of_the_tables() -> None:
         ("episodes: held_out}", "episodes: held}", "episodes: there is no 'held'"),
         ("  supp_budget:", "  supp_budgets:", "reproduction.yaml has no table supp_budget"),
         ("trunk_tokens: {quantity: tokens_each}", "trunk_tokens: {quantity: turns}", "is in tokens and the quantity"),
-        ("notes: [fifths]", "notes: [fifth]", "note: there is no 'fifth'"),
+        ("notes: [fifths]", "notes: [fifth]", "there is no 'fifth'"),
         ('"hle*.questions"', '"hl.questions"', "single: no cell is hl.questions"),
-        ("      trunk_calls: {quantity: calls_each}\n", "", "says nothing of step_10.trunk_calls"),
+        ("      trunk_calls: {quantity: calls_each}\n", "", "step_10.trunk_calls: nothing is said of it"),
     ],
 )
 def test_what_is_not_there_is_refused(old: str, new: str, message: str) -> None:

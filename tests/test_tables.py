@@ -1,12 +1,22 @@
 """Tables: what they say, that they say it twice alike, and what they leave out."""
 
-import csv
 import subprocess
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
-from synthetic_runs import answers, empty_update, step, update, write_realistic_run, write_run
+from latex import compile_latex
+from synthetic_runs import (
+    answers,
+    empty_update,
+    episode,
+    step,
+    update,
+    write_evaluation,
+    write_realistic_run,
+    write_run,
+)
 
 from analysis import measures
 from analysis.experiment import interval_sentences
@@ -93,28 +103,26 @@ def test_golden(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ]
 
 
-def test_csv_holds_the_same_cells(tmp_path: Path) -> None:
+def test_pandas_reads_the_numbers_of_csv(tmp_path: Path) -> None:
     write_small(tmp_path)
     make(tmp_path)
-    with (tmp_path / "tables" / "quickstart_runs.csv").open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert [row["Configuration"] for row in rows] == ["RTPO", "GRPO, flattened history (the paper's contexts)"]
-    assert (rows[0]["Profile"], rows[0]["Sampled, after"], rows[1]["Greedy"]) == (
-        "toy",
-        "75.0 [29.1, 100.0] (other seeds unknown)",
-        "not run",
-    )
+    rows = pd.read_csv(tmp_path / "tables" / "quickstart_runs.csv")
+    assert list(rows["Configuration"]) == ["RTPO", "GRPO, flattened history (the paper's contexts)"]
+    after = ["Sampled, after", "Sampled, after, low", "Sampled, after, high"]
+    assert list(rows.loc[0, after]) == [75.0, 29.1, 100.0]
+    assert rows.loc[1, "Gain, low":"Gain, high"].isna().all()
+    assert [rows[key].dtype.kind for key in (*after, "Zero adv.", "Optimizer steps")] == [*"ffffi"]
 
 
 def test_latex_escapes_what_it_must() -> None:
     table = Table("small_runs", ("A & B", "C"), (("strip_think", "1 × 2"), ("a → b", "−3 %")), "50 % — “x”", ("Note.",))
     text = latex(table)
-    assert r"\caption{50 \% --- ``x'' Note.}" in text
-    assert r"\label{tab:small_runs}" in text
+    assert text.startswith("% needs \\usepackage{array,booktabs}\n")
+    assert r"50 \% --- ``x''\label{tab:small_runs}" in text
+    assert "Note." in text
     assert r"A \& B & C \\" in text
     assert r"strip\_think & 1 $\times$ 2 \\" in text
     assert r"a $\rightarrow$ b & $-$3 \% \\" in text
-    assert r"\begin{tabular}{ll}" in text
 
 
 def test_a_wide_table_is_printed_sideways() -> None:
@@ -251,3 +259,76 @@ def test_the_command_says_when_there_is_nothing(tmp_path: Path) -> None:
     assert "quickstart holds no complete run" in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert not (tmp_path / "tables").exists()
+
+
+# runs of any experiments, with their benchmarks
+
+
+BENCHMARK = "toy_math pass@1, temperature 0.6, top-p 0.95, 4 × 2"
+
+
+def evaluated(results: Path, experiment: str, label: str, right: int, folder: Path | None = None) -> Path:
+    """A run and its evaluation on four questions with two samples each, of which so many questions are right."""
+    sampled = [*answers("before", "sampled", QUESTIONS), *answers("after", "sampled", BETTER)]
+    steps = [step(1, 1000, 0.5, [update(10, 0.3, 0.5)])]
+    run = write_run(results, label, 0, steps, sampled, experiment=experiment)
+    lines = [{"uid": f"q{i}", "sample": s, "qa": None, **episode(float(i < right))} for i in range(4) for s in range(2)]
+    write_evaluation(run, "toy_math", lines)
+    if folder is not None:
+        folder.mkdir(parents=True)
+        (run / "toy_math").rename(folder / "toy_math")
+    return run
+
+
+def table_of(results: Path, *given: str | Path) -> pd.DataFrame:
+    assert main(["--results", str(results), "--output", str(results / "tables"), *map(str, given)]) == 0
+    return pd.read_csv(max((results / "tables").glob("*.csv"), key=lambda file: file.stat().st_mtime_ns))
+
+
+def test_any_runs_stand_in_one_table_with_their_benchmarks(tmp_path: Path) -> None:
+    evaluated(tmp_path, "trial", "rtpo", 3)
+    # where evaluate.py puts one that is given no experiment
+    single = evaluated(tmp_path, "other", "rtpo", 1, tmp_path / "evaluation" / "other_rtpo-seed0")
+    evaluated(tmp_path, "other", "grpo", 2)
+    rows = table_of(tmp_path, tmp_path / "trial", single)
+    assert list(rows["Experiment"]) == ["trial", "other"]
+    assert list(rows[BENCHMARK]) == [75.0, 25.0]
+    assert (rows[f"{BENCHMARK}, low"] < rows[BENCHMARK]).all()
+    alone = table_of(tmp_path, single)
+    assert ("Experiment" in alone, list(alone[BENCHMARK])) == (False, [25.0])
+
+
+def test_a_folder_without_runs_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(tmp_path)]) == 1
+    assert capsys.readouterr().err == (
+        f"error: {tmp_path} holds no run: give a run's folder, or that of an experiment.\n"
+    )
+
+
+def test_ablations_stand_below_what_they_change(tmp_path: Path) -> None:
+    for label in ("rtpo_minibatches_4", "rtpo_clip_high_0.28", "rtpo_off_clamp_tight"):
+        evaluated(tmp_path, "ablations_toy_toy_math", label, 2)
+    for label in ("grpo", "rtpo"):
+        evaluated(tmp_path, "main_table_toy_toy_math", label, 1)
+    rows = table_of(tmp_path, "--experiment", "ablations_toy_toy_math")
+    assert list(rows["Configuration"]) == [
+        "RTPO",
+        "RTPO, clip high 0.28",
+        "RTPO, minibatches 4",
+        "RTPO, off-policy, clamp tight",
+    ]
+    assert list(rows[BENCHMARK]) == [25.0, 50.0, 50.0, 50.0]
+    assert (
+        "No complete run of what is changed, in main_table_toy_toy_math or drift_toy_toy_math: RTPO, off-policy."
+        in (tmp_path / "tables" / "ablations_toy_toy_math_runs.md").read_text()
+    )
+
+
+@pytest.mark.needs("pdflatex")
+def test_tables_of_runs_compile_and_stay_within_the_line(tmp_path: Path) -> None:
+    write_small(tmp_path)
+    for one in range(12):
+        evaluated(tmp_path, "trial", f"rtpo_of_a_long_name_{one}", 2)
+    make(tmp_path)
+    table_of(tmp_path, tmp_path / "trial", "--output", tmp_path / "tables")
+    compile_latex([file.read_text() for file in (tmp_path / "tables").glob("*.tex")], tmp_path)

@@ -11,10 +11,12 @@ EXAMPLE = re.compile(r"^(```markdown\n(?:.*\n)*?```)$", re.MULTILINE)
 """of a page's text, whose blocks are not those of the page that shows it"""
 
 
-def ruled(header: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    """A table."""
-    shown = [header, ["---"] * len(header), *lines]
-    return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |\n" for line in shown)
+def ruled(header: Sequence[str], lines: Iterable[Sequence[str]], aligned: bool = False) -> str:
+    """A table; `aligned`, every column as wide as its widest cell, for those that are read as text."""
+    shown = [[cell.replace("|", r"\|") for cell in line] for line in (header, *lines)]
+    widths = [max(map(len, column)) if aligned else 0 for column in zip(*shown, strict=True)]
+    shown.insert(1, ["-" * (width or 3) for width in widths])
+    return "".join(f"| {' | '.join(map(str.ljust, line, widths))} |\n" for line in shown)
 
 
 def filled(

@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 from transformers import AutoTokenizer
 
+from analysis.evaluation import HELD_OUT, decoded
 from analysis.evaluation import table as benchmark_table
 from analysis.measures import held_out, success
 from analysis.pages.markdown import ruled
@@ -165,7 +166,8 @@ def _held_out(folder: Path) -> list[str]:
             if found is not None and not math.isnan(found.low):
                 value += f" [{100 * found.low:.1f}, {100 * found.high:.1f}]"
             size = f"{evaluation.success.shape[1]:,} × {evaluation.samples}"
-            rows.append((f"{when} training, {mode}", size, value, str(evaluation.ungraded)))
+            how = f"sampled at {HELD_OUT}" if mode == "sampled" else mode
+            rows.append((f"{when} training, {how}", size, value, str(evaluation.ungraded)))
     if not rows:
         return ["Held-out tasks: not evaluated."]
     return [
@@ -177,14 +179,15 @@ def _held_out(folder: Path) -> list[str]:
 
 def _benchmarks(trained: TrainedPolicy) -> list[str]:
     """Those that were evaluated at this save; their folders lie in the run's."""
-    summaries = {}
+    summaries, decoding = {}, {}
     for file in archives.find(trained.folder, "*/manifest.json"):
         manifest = json.loads(archives.read(file))
         if manifest.get("checkpoint", {}).get("save") == trained.save:
             summaries[file.parent.name] = json.loads(archives.read(file.parent / "summary.json"))
+            decoding[file.parent.name] = decoded(manifest["decoding"])
     if not summaries:
         return ["Benchmarks: not evaluated."]
-    return ["Benchmarks: shares in percent, with 95 % intervals over questions.", benchmark_table(summaries)]
+    return ["Benchmarks: shares in percent, with 95 % intervals over questions.", benchmark_table(summaries, decoding)]
 
 
 def _flat(tree: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:

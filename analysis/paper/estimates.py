@@ -8,8 +8,8 @@ common so cancels in their difference. With one seed the interval is over questi
 seeds.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from math import inf, isfinite, isnan
 
 import numpy as np
@@ -44,18 +44,14 @@ class Cells:
     share: bool = False
     ungraded: int = 0
 
-    def of(self, seeds: Sequence[int]) -> "Cells":
-        """Those of some seeds, in their order."""
-        rows = [self.seeds.index(seed) for seed in seeds]
-        return replace(self, above=self.above[rows], below=self.below[rows], seeds=tuple(seeds))
-
 
 @dataclass(frozen=True, eq=False)
 class Estimate:
     """A number with its parts; None for one that is known exactly, such as a setting.
 
     seeds: the fewest that one of its parts has. units: of what is random beside seeds, how many by name. fixed: an
-    interval that is not the parts'. bounds: what the interval stays within. NaN where there is no value.
+    interval that is not the parts'. bounds: what the interval stays within. decoding: of the episodes it is of. NaN
+    where there is no value.
     """
 
     value: float
@@ -65,6 +61,7 @@ class Estimate:
     ungraded: int = 0
     fixed: tuple[float, float] | None = None
     bounds: tuple[float, float] = (-inf, inf)
+    decoding: tuple[str, ...] = ()
 
     @property
     def is_exact(self) -> bool:
@@ -123,15 +120,14 @@ def combined(function: Callable[..., npt.ArrayLike], *parts: Estimate) -> Estima
         slopes = {place: (at(place, step) - at(place, -step)) / (2 * step) for place, step in steps.items()}
         summed: dict[tuple[str, int], pd.DataFrame] = {}
         for place, slope in slopes.items():
-            _add(summed, parts[place].parts or {}, slope)
+            for name, part in (parts[place].parts or {}).items():
+                own = slope * part
+                summed[name] = summed[name].add(own, fill_value=0.0) if name in summed else own
     units = {name: count for part in parts for name, count in part.units.items()}
     ungraded = sum(part.ungraded for part in dict.fromkeys(parts))
-    return Estimate(value, summed, min(parts[place].seeds for place in random), units, ungraded)
-
-
-def _add(summed: dict[tuple[str, int], pd.DataFrame], parts: Parts, times: float = 1.0) -> None:
-    for name, part in parts.items():
-        summed[name] = summed[name].add(times * part, fill_value=0.0) if name in summed else times * part
+    decoding = dict.fromkeys(each for part in parts for each in part.decoding)
+    seeds = min(parts[place].seeds for place in random)
+    return Estimate(value, summed, seeds, units, ungraded, decoding=tuple(decoding))
 
 
 def mean(*parts: Estimate) -> Estimate:
@@ -166,55 +162,8 @@ def estimate(cells: Cells) -> Estimate:
         low, high = wilson(value / cells.scale, there)
         fixed = (cells.scale * low, cells.scale * high)
     bounds = (0.0, cells.scale) if cells.share else (-inf, inf)
-    units = {cells.units: cells.count}
-    return Estimate(value, _parts(cells, table), len(cells.seeds), units, cells.ungraded, fixed, bounds)
-
-
-def _parts(cells: Cells, table: Floats) -> Parts:
-    return {(cells.units, table.shape[1]): pd.DataFrame(table, index=pd.Index(cells.seeds))}
-
-
-# over runs and benchmarks together
-
-
-def interquartile_mean(benchmarks: Sequence[Cells]) -> Estimate:
-    """The mean of the middle half of the scores of all seeds on all benchmarks (Agarwal et al. 2021): a quarter of
-    them, rounded down, is left out at either end. Seeds add to it what leaving them out takes away."""
-    scores = [_scores(cells) for cells in benchmarks]
-    middle = _middle(scores)
-    parts: dict[tuple[str, int], pd.DataFrame] = {}
-    for cells, score in zip(benchmarks, scores, strict=True):
-        with np.errstate(divide="ignore", invalid="ignore"):
-            own = cells.scale * cells.above - score.to_numpy()[:, None] * cells.below
-            own = own / cells.below.sum(axis=1, keepdims=True)
-        within = score.between(middle[0], middle[-1]).to_numpy()[:, None]
-        _add(parts, _parts(cells, own * within / len(middle)))
-    _add(parts, _of_seeds(lambda out: float(np.mean(_middle([_but(score, out) for score in scores]))), scores))
-    return _over(benchmarks, float(np.mean(middle)), parts)
-
-
-def improvement(one: Sequence[Cells], other: Sequence[Cells]) -> Estimate:
-    """The probability of improvement (Agarwal et al. 2021): that a run of `one` scores more than a run of `other` on a
-    benchmark, both runs and the benchmark taken at random, a tie counting half. Benchmark by benchmark alike in both.
-    The interval is over seeds alone, each of which adds to it what leaving it out takes away."""
-    pairs = [(_scores(first), _scores(second)) for first, second in zip(one, other, strict=True)]
-
-    def won(out: int | None) -> float:
-        there = [(_but(first, out), _but(second, out)) for first, second in pairs]
-        return float(np.mean([_above(*pair) for pair in there if len(pair[0]) and len(pair[1])]))
-
-    parts = _of_seeds(won, [score for pair in pairs for score in pair])
-    return replace(_over([*one, *other], won(None), parts), bounds=(0.0, 1.0))
-
-
-def _of_seeds(value: Callable[[int], float], scores: Sequence[pd.Series]) -> Parts:
-    """What each seed adds to a number that `value` gives without it: the jackknife."""
-    seeds = sorted({seed for score in scores for seed in score.index})
-    if len(seeds) < 2:
-        return {}
-    without = np.array([value(seed) for seed in seeds])
-    adds = (len(seeds) - 1) / len(seeds) * (without.mean() - without)
-    return {("seeds", 1): pd.DataFrame(adds[:, None], index=pd.Index(seeds))}
+    parts = {(cells.units, table.shape[1]): pd.DataFrame(table, index=pd.Index(cells.seeds))}
+    return Estimate(value, parts, len(cells.seeds), {cells.units: cells.count}, cells.ungraded, fixed, bounds)
 
 
 def p_value(difference: Estimate) -> float:
@@ -231,31 +180,3 @@ def p_value(difference: Estimate) -> float:
         level = (low + high) / 2
         low, high = (level, high) if difference.half_width(level) < size else (low, level)
     return 1 - low
-
-
-def _scores(cells: Cells) -> pd.Series:
-    """Of each run, by seed."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return pd.Series(cells.scale * cells.above.sum(axis=1) / cells.below.sum(axis=1), pd.Index(cells.seeds))
-
-
-def _but(score: pd.Series, out: int | None) -> pd.Series:
-    return score[score.index != out]
-
-
-def _middle(scores: Sequence[pd.Series]) -> list[float]:
-    """In order, without the lowest and the highest quarter."""
-    ordered = sorted(value for score in scores for value in score)
-    return ordered[len(ordered) // 4 : len(ordered) - len(ordered) // 4]
-
-
-def _above(one: pd.Series, other: pd.Series) -> float:
-    """The share of the pairs of which that of `one` is more."""
-    first, second = one.to_numpy()[:, None], other.to_numpy()[None]
-    return float(((first > second) + 0.5 * (first == second)).mean())
-
-
-def _over(benchmarks: Sequence[Cells], value: float, parts: Parts) -> Estimate:
-    units = {cells.units: cells.count for cells in benchmarks}
-    seeds = min(len(cells.seeds) for cells in benchmarks)
-    return Estimate(value, parts, seeds, units, sum(cells.ungraded for cells in benchmarks))

@@ -1,7 +1,7 @@
 """The paper's numbers as data: paper.yaml beside this file, whose head says how it is written."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
@@ -183,7 +183,6 @@ def _table(key: str, source: Mapping[str, Any], units: Collection[str]) -> Paper
 
 
 def _line(key: str, source: Mapping[str, Any]) -> Line:
-    _entries(f"Line {key!r}", source, ("title", "unit", "better", "cells"))
     return Line(key, source["title"], source.get("unit"), BETTER[source.get("better")])
 
 
@@ -206,10 +205,8 @@ def _fraction(printed: str) -> Fraction:
 
 
 def _check(source: Mapping[str, Any]) -> Check:
-    _entries("A check", source, ("rows", "columns", "only", "formula", "assuming"))
     side = _side(source)
-    only = tuple(source.get("only", ()))
-    return Check(side, tuple(source[side]), only, source["formula"], source.get("assuming"))
+    return Check(side, tuple(source[side]), tuple(source.get("only", ())), source["formula"], source.get("assuming"))
 
 
 def _side(source: Mapping[str, Any]) -> Side:
@@ -217,21 +214,13 @@ def _side(source: Mapping[str, Any]) -> Side:
 
 
 def _stated(key: str, source: dict[str, Any], units: Collection[str]) -> Stated:
-    _entries(f"Stated number {key!r}", source, ("unit", *(field.name for field in fields(Stated))))
     value = _value(f"Stated number {key!r}", source.pop("value"), source.pop("unit"), units)
     return Stated(key, value, **source)
 
 
 def _comparison(key: str, source: dict[str, Any]) -> Comparison:
-    _entries(f"Comparison {key!r}", source, ("rows", "columns", *(field.name for field in fields(Comparison))))
     side = _side(source)
     return Comparison(key, side=side, lines=tuple(source.pop(side)), **source)
-
-
-def _entries(what: str, source: Mapping[str, Any], known: Collection[str]) -> None:
-    unknown = [name for name in source if name not in known]
-    if unknown:
-        raise DataError(f"{what} has {', '.join(unknown)}: no such entry; there are {', '.join(known)}. Quote commas.")
 
 
 def _known(known: Mapping[str, T], key: str, what: str) -> T:

@@ -3,8 +3,9 @@
 What could not be graded is left out of all of them, and counted.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -165,44 +166,27 @@ QUANTITIES: Mapping[str, Quantity] = {
 
 def cells_of(quantity: Quantity, episodes: Sequence[Sequence[Sample]], seeds: tuple[int, ...], units: str) -> Cells:
     """A quantity of each run's episodes. Units go by name, so that runs on one panel share them."""
-    named = [[(one.unit, one) for one in run] for run in episodes]
-    return _table(quantity, named, seeds, units, sorted({name for run in named for name, _ in run}))
-
-
-def cells_in_order(
-    quantity: Quantity, episodes: Sequence[Sequence[Sample]], seeds: tuple[int, ...], units: str
-) -> Cells:
-    """As `cells_of`, of units that are each run's own: they go by their order in it."""
-    renamed = []
-    for run in episodes:
-        places = {unit: place for place, unit in enumerate(dict.fromkeys(one.unit for one in run))}
-        renamed.append([(str(places[one.unit]), one) for one in run])
-    most = max((len({name for name, _ in run}) for run in renamed), default=0)
-    return _table(quantity, renamed, seeds, units, [str(place) for place in range(most)])
-
-
-def _table(
-    quantity: Quantity,
-    episodes: Sequence[Sequence[tuple[str, Sample]]],
-    seeds: tuple[int, ...],
-    units: str,
-    names: Sequence[str],
-) -> Cells:
+    names = {name: column for column, name in enumerate(sorted({one.unit for run in episodes for one in run}))}
     sums = np.zeros((2, len(episodes), len(names)))
     ungraded, used = 0, set()
     for row, run in enumerate(episodes):
-        by_unit: dict[str, list[Sample]] = {name: [] for name in names}
-        for name, one in run:
-            by_unit[name].append(one)
-        for column, name in enumerate(names):
-            if by_unit[name]:
-                there = graded(by_unit[name])
-                ungraded += len(by_unit[name]) - len(there)
-                if there:
-                    sums[:, row, column] = quantity.of(there)
-                    used.add(name)
+        by_unit: dict[str, list[Sample]] = defaultdict(list)
+        for one in run:
+            by_unit[one.unit].append(one)
+        for name, samples in by_unit.items():
+            there = graded(samples)
+            ungraded += len(samples) - len(there)
+            if there:
+                sums[:, row, names[name]] = quantity.of(there)
+                used.add(name)
     scale = quantity.scale * (len(names) if quantity.total else 1)
     return Cells(sums[0], sums[1], seeds, units, len(used), scale, quantity.share, ungraded)
+
+
+def by_order(run: Sequence[Sample]) -> list[Sample]:
+    """Episodes of units that are their run's own, which go by their order in it to be set beside another run's."""
+    places = {unit: str(place) for place, unit in enumerate(dict.fromkeys(one.unit for one in run))}
+    return [replace(one, unit=places[one.unit]) for one in run]
 
 
 def ratio(name: str, samples: Sequence[Sample]) -> float:

@@ -10,9 +10,11 @@ from typing import Any
 import yaml
 
 from analysis.evaluation import (
+    HELD_OUT,
     Evaluation,
     Sample,
     check_alike,
+    decoded,
     first_paths,
     graded,
     held_out,
@@ -21,15 +23,7 @@ from analysis.evaluation import (
     part,
 )
 from analysis.paper.estimates import Cells, Estimate, estimate, exact
-from analysis.paper.quantities import (
-    QUANTITIES,
-    RUN_QUANTITIES,
-    Quantity,
-    cells_in_order,
-    cells_of,
-    run_cells,
-    seeds_of,
-)
+from analysis.paper.quantities import QUANTITIES, RUN_QUANTITIES, by_order, cells_of, run_cells, seeds_of
 from analysis.paper.reproduction import Source, load_reproduction
 from analysis.records import Run, RunGroup, by_label, incomplete_runs, load_runs
 from analysis.tables import NOT_RUN
@@ -38,7 +32,7 @@ from rtpo.errors import DataError
 from rtpo.run import archives
 from rtpo.run.composition import composed
 from rtpo.run.config import PROJECT, RunConfig
-from rtpo.run.experiments import Element, load_experiment, outline, read_launch
+from rtpo.run.experiments import load_experiment, outline, read_launch
 from rtpo.run.records import SAFE_LOADER
 
 PARTS = 5
@@ -62,7 +56,7 @@ class Missing:
     why: str = ""
 
 
-Outcome = Estimate | str | Missing
+Outcome = Estimate | Missing
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,23 +133,18 @@ class Records:
     def __init__(self, results: Path, profile: str) -> None:
         self.results, self.profile = results, profile
         self._conditions: dict[tuple[str, str], Condition | None] = {}
-        self._samples: dict[Any, Any] = {}
+        self._samples: dict[Any, list[Sample]] = {}
         self._estimates: dict[Source, Outcome] = {}
 
-    def has_runs(self, experiments: Sequence[str]) -> bool:
-        """Whether there is a complete run of one of the experiments."""
-        return any(
-            archives.find(self.results, f"{experiment}_{self.profile}_*/*/manifest.json") for experiment in experiments
-        )
-
-    def started(self, experiment: str) -> bool:
-        return bool(archives.find(self.results, f"{experiment}_{self.profile}_*/*/config.yaml"))
+    def started(self, experiments: Sequence[str], file: str = "config.yaml") -> bool:
+        """Whether a run of one of the experiments has the file, which every run begins with."""
+        return any(archives.find(self.results, f"{name}_{self.profile}_*/*/{file}") for name in experiments)
 
     def condition(self, experiment: str, role: str) -> Condition | None:
         """The runs of an experiment on the task that stands for a role in the paper; None where none was started."""
         key = (experiment, role)
         if key not in self._conditions:
-            self._conditions[key] = self._load(*key) if self.started(experiment) else None
+            self._conditions[key] = self._load(*key) if self.started([experiment]) else None
         return self._conditions[key]
 
     def _load(self, experiment: str, role: str) -> Condition:
@@ -172,56 +161,9 @@ class Records:
         groups = {group.label: group for group in by_label(runs)}
         return Condition(self.results / name, task, groups, tuple(incomplete_runs(self.results, name)))
 
-    def stand_in(self, source: Source) -> Source:
-        """The source with the benchmark that stands for its own with this profile. Raises DataError."""
-        if source.experiment is None or not self.started(source.experiment):
-            return source
-        return standing_in(source, stand_in(source, self.profile))
-
-    def cells(self, source: Source) -> Cells | Missing:
-        """What a quantity is a ratio of, over the complete runs of its label."""
-        condition, group = self._group(source)
-        if condition is None or group is None:
-            return Missing(NOT_RUN)
-        if source.quantity in RUN_QUANTITIES:
-            return run_cells(RUN_QUANTITIES[str(source.quantity)], group.runs)
-        quantity = QUANTITIES[str(source.quantity)]
-        if source.benchmark:
-            return self._of_benchmark(condition, source, quantity)
-        read = first_paths if source.episodes == "first_paths" else held_out
-        runs = [self._read((source.episodes, run.folder), lambda run=run: read(run)) for run in group.runs]
-        seeds = seeds_of(group.runs)
-        if not any(runs):
-            return Missing(NOT_RUN)
-        if source.episodes == "first_paths":
-            ungraded = sum(len(run) - len(graded(run)) for run in runs)
-            chosen = [part(run, source.part, PARTS) if source.part else run for run in runs]
-            units = f"{PROMPTS} {condition.task} {source.part or ''}"
-            return replace(cells_in_order(quantity, chosen, seeds, units), ungraded=ungraded)
-        return cells_of(quantity, runs, seeds, f"{QUESTIONS} {condition.task} held out")
-
-    def _of_benchmark(self, condition: Condition, source: Source, quantity: Quantity) -> Cells | Missing:
-        found = condition.evaluations.get(str(source.benchmark), {})
-        made = {seed: one for (label, seed), one in found.items() if label == source.label}
-        if not made:
-            return Missing(NOT_RUN)
-        runs = [self._read(one.folder, lambda one=one: one.samples) for one in made.values()]
-        chosen = [[one for one in run if _is_of(one, source.where)] for run in runs]
-        if not any(chosen):
-            wanted = ", ".join(f"{key} {value}" for key, value in source.where)
-            raise DataError(f"{next(iter(made.values())).folder} has no question of {wanted}: evaluate again.")
-        units = " ".join([QUESTIONS, str(source.benchmark), *(value for _, value in source.where)])
-        return cells_of(quantity, chosen, tuple(made), units)
-
-    def _read(self, key: Any, read: Any) -> list[Sample]:
-        if key not in self._samples:
-            self._samples[key] = read()
-        samples: list[Sample] = self._samples[key]
-        return samples
-
     def outcome(self, source: Source) -> Outcome:
         """What a source gives; not for a formula."""
-        key = replace(source, benchmark_of=None, not_compared=None, title=None)
+        key = replace(source, names=None, not_compared=None, title=None)
         if key not in self._estimates:
             self._estimates[key] = self._outcome(source)
         return self._estimates[key]
@@ -229,18 +171,51 @@ class Records:
     def _outcome(self, source: Source) -> Outcome:
         if source.not_measured:
             return Missing(NOT_MEASURED, source.not_measured)
-        if source.evaluate:
-            return exact(_evaluation_setting(source.evaluate))
-        if source.composed:
-            return _composed(source, self.profile)
         if source.setting:
-            return self._setting(source)
-        cells = self.cells(source)
-        if isinstance(cells, Missing):
-            return cells
-        found = estimate(cells)
-        quantity = QUANTITIES.get(source.quantity or "")
-        return exact(found.value) if quantity is not None and quantity.certain else found
+            return _setting(source, self.profile)
+        found = self._cells(source)
+        if isinstance(found, Missing):
+            return found
+        cells, decoding = found
+        number, quantity = estimate(cells), QUANTITIES.get(source.quantity or "")
+        certain = quantity is not None and quantity.certain
+        return exact(number.value) if certain else replace(number, decoding=decoding)
+
+    def _cells(self, source: Source) -> tuple[Cells, tuple[str, ...]] | Missing:
+        """What a quantity is a ratio of, over the complete runs of its label, and how its episodes were decoded."""
+        condition, group = self._group(source)
+        if condition is None or group is None:
+            return Missing(NOT_RUN)
+        if source.quantity in RUN_QUANTITIES:
+            return run_cells(RUN_QUANTITIES[str(source.quantity)], group.runs), ()
+        quantity, seeds = QUANTITIES[str(source.quantity)], seeds_of(group.runs)
+        if source.benchmark:
+            found = condition.evaluations.get(source.benchmark, {})
+            made = {seed: one for (label, seed), one in found.items() if label == source.label}
+            runs = [self._read(one.folder, lambda one=one: one.samples) for one in made.values()]
+            chosen = [[one for one in run if _is_of(one, source.where)] for run in runs]
+            if runs and not any(chosen):
+                wanted = ", ".join(f"{key} {value}" for key, value in source.where)
+                raise DataError(f"{next(iter(made.values())).folder} has no question of {wanted}: evaluate again.")
+            units = " ".join([QUESTIONS, source.benchmark, *(value for _, value in source.where)])
+            decoding = tuple(dict.fromkeys(decoded(one.manifest["decoding"]) for one in made.values()))
+            return (cells_of(quantity, chosen, tuple(made), units), decoding) if runs else Missing(NOT_RUN)
+        read = first_paths if source.episodes == "first_paths" else held_out
+        runs = [self._read((source.episodes, run.folder), lambda run=run: read(run)) for run in group.runs]
+        if not any(runs):
+            return Missing(NOT_RUN)
+        if read is held_out:
+            return cells_of(quantity, runs, seeds, f"{QUESTIONS} {condition.task} held out"), (HELD_OUT,)
+        ungraded = sum(len(run) - len(graded(run)) for run in runs)
+        chosen = [by_order(part(run, int(source.part), PARTS) if source.part else run) for run in runs]
+        cells = cells_of(quantity, chosen, seeds, f"{PROMPTS} {condition.task} {source.part or ''}")
+        decoding = (f"{decoded(group.first.config['sampling'])}, in training",)
+        return replace(cells, ungraded=ungraded), decoding
+
+    def _read(self, key: Any, read: Any) -> list[Sample]:
+        if key not in self._samples:
+            self._samples[key] = read()
+        return self._samples[key]
 
     def shortfall(self, source: Source) -> str | None:
         """In what the runs of a quantity, or their questions, are not of the experiment's scale; None in nothing."""
@@ -265,10 +240,6 @@ class Records:
         short = [count for count in counts if count != whole]
         return f"{short[0]:,} of {whole:,} questions of {source.benchmark or condition.task}" if short else None
 
-    def _setting(self, source: Source) -> Outcome:
-        _, group = self._group(source)
-        return Missing(NOT_RUN) if group is None else _setting_value(_walk(group.first.config, str(source.setting)))
-
     def _group(self, source: Source) -> tuple[Condition | None, RunGroup | None]:
         condition = self.condition(str(source.experiment), str(source.task))
         return condition, condition.groups.get(str(source.label)) if condition else None
@@ -283,6 +254,24 @@ def _is_of(one: Sample, where: Sequence[tuple[str, str]]) -> bool:
 def stand_ins(profile: str) -> Mapping[str, str]:
     """The tasks of a profile by their role in the paper. Raises ConfigError."""
     return read_launch(composed("train", [f"profile={profile}"])).tasks
+
+
+def stand_in(source: Source, profile: str) -> Source:
+    """The source with the benchmark that stands for its own with a profile, and accuracy where a toy one has no scores
+    of short answers. Raises DataError."""
+    task = stand_ins(profile)[str(source.task)] if source.benchmark else ""
+    if not task or task == stand_ins(load_reproduction().profile)[str(source.task)]:
+        return source
+    there = _benchmarks(str(source.experiment), profile).get(task, ())
+    if source.benchmark in there:
+        return source
+    if len(there) != 1:
+        raise DataError(
+            f"configs/experiment/{source.experiment}.yaml evaluates {task} on {len(there)} benchmarks "
+            f"and none is {source.benchmark}: leave one, which stands in for it, or name it."
+        )
+    lacks = source.quantity in SHORT_ANSWERS and there[0].startswith("toy_")
+    return replace(source, benchmark=there[0], quantity="pass_at_1" if lacks else source.quantity)
 
 
 @cache
@@ -302,80 +291,40 @@ def _yaml(file: str) -> Any:
     return yaml.load((PROJECT / "configs" / file).read_text(encoding="utf-8"), Loader=SAFE_LOADER)
 
 
-@cache
-def _elements(experiment: str, profile: str, role: str, labels: tuple[str, ...]) -> Mapping[str, Element]:
-    task = stand_ins(profile)[role]
-    server = SERVER if role == AIRLINE else ()
-    chosen = [f"profile={profile}", f"task={task}", "seed=0", f"algorithm={','.join(labels)}", *server]
-    return {one.run.label: one for one in load_experiment(experiment, chosen).elements}
+# the configurations that the launchers would run
 
 
 @cache
 def _planned(experiment: str, profile: str, role: str) -> RunConfig:
     """Of an experiment's runs the first: all have one scale."""
     first = outline(experiment, [f"profile={profile}"]).sweep["algorithm"][0]
-    (element,) = _elements(experiment, profile, role, (first,)).values()
-    return element.run
+    return _elements(experiment, profile, role, (first,))[first]
 
 
-def _composed_labels(source: Source) -> tuple[str, ...]:
-    """All that the tables ask of one experiment and role, so that it is composed once."""
-    plans = load_reproduction().tables.values()
-    sources = [cell.source for plan in plans for cell in plan.cells if cell.source.composed]
-    same = [one for one in sources if (one.experiment, one.task) == (source.experiment, source.task)]
-    return tuple(sorted({str(one.label) for one in same}))
+@cache
+def _elements(experiment: str, profile: str, role: str, labels: tuple[str, ...]) -> Mapping[str, RunConfig]:
+    task = stand_ins(profile)[role]
+    server = SERVER if role == AIRLINE else ()
+    chosen = [f"profile={profile}", f"task={task}", "seed=0", f"algorithm={','.join(labels)}", *server]
+    return {one.run.label: one.run for one in load_experiment(experiment, chosen).elements}
 
 
-def _composed(source: Source, profile: str) -> Outcome:
-    """Of the configuration that the launchers would run."""
-    element = _elements(str(source.experiment), profile, str(source.task), _composed_labels(source))[str(source.label)]
-    run = element.run
-    if isinstance(source.composed, tuple):
-        return ", ".join(f"{path.rpartition('.')[2]}={_walk(run, path)}" for path in source.composed)
-    if source.composed == "plan":
-        return run.descriptor.plan
-    if source.composed == "rollouts_per_prompt":
+def _setting(source: Source, profile: str) -> Outcome:
+    path = str(source.setting)
+    if path.startswith("evaluate."):
+        return exact(float(_walk(_yaml("evaluate.yaml"), path.removeprefix("evaluate."))))
+    # all that the tables ask of one experiment and role, so that it is composed once
+    sources = [cell.source for plan in load_reproduction().tables.values() for cell in plan.cells]
+    place = (source.experiment, source.task)
+    labels = {str(one.label) for one in sources if one.setting and (one.experiment, one.task) == place}
+    run = _elements(str(source.experiment), profile, str(source.task), tuple(sorted(labels)))[str(source.label)]
+    if path == "rollouts_per_prompt":
         return exact(run.descriptor.rollouts_per_task(run.algorithm_config, run.task.max_turns))
-    return _setting_value(_walk(run, str(source.composed)))
-
-
-def _setting_value(value: Any) -> Outcome:
+    value = _walk(run, path)
     return Missing(NOT_MEASURED, "the setting is off") if value is None else exact(float(value))
-
-
-def _evaluation_setting(path: str) -> float:
-    return float(_walk(_yaml("evaluate.yaml"), path))
 
 
 def _walk(tree: Any, path: str) -> Any:
     for name in path.split("."):
         tree = tree[name] if isinstance(tree, Mapping) else getattr(tree, name)
     return tree
-
-
-# tasks and benchmarks that stand in
-
-
-def standing_in(source: Source, benchmark: str | None) -> Source:
-    """With the benchmark that stands in, and accuracy where a toy one has no scores of short answers."""
-    quantity = source.quantity
-    if benchmark != source.benchmark and quantity in SHORT_ANSWERS and str(benchmark).startswith("toy_"):
-        quantity = "pass_at_1"
-    return replace(source, benchmark=benchmark, quantity=quantity)
-
-
-def stand_in(source: Source, profile: str) -> str | None:
-    if source.benchmark is None:
-        return None
-    task = stand_ins(profile)[str(source.task)]
-    if task == stand_ins(load_reproduction().profile)[str(source.task)]:
-        return source.benchmark
-    there = _benchmarks(str(source.experiment), profile).get(task, ())
-    if source.benchmark in there:
-        return source.benchmark
-    if len(there) != 1:
-        raise DataError(
-            f"configs/experiment/{source.experiment}.yaml evaluates {task} on {len(there)} benchmarks "
-            f"and none is {source.benchmark}: leave one, which stands in for it, or name it."
-        )
-    return there[0]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields, replace
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import yaml
 
@@ -22,19 +22,16 @@ from rtpo.run.records import SAFE_LOADER
 SOURCE = Path(__file__).with_name("reproduction.yaml")
 MARK = " †"
 """of a line that the paper does not have"""
-KINDS = ("quantity", "formula", "setting", "composed", "evaluate", "not_measured")
+KINDS = ("quantity", "formula", "setting", "not_measured")
 EPISODES = ("held_out", "first_paths")
-TABLE_KEYS = ("cells", "notes", "rows", "columns", "single", "not_in_paper", "stated")
 _NAME = re.compile(r"\{(\w+)\}")
 Spec = Mapping[str, Any]
-Origin = Literal["row", "column"]
 
 
 @dataclass(frozen=True)
 class Source:
     """Where a cell's number comes from; exactly one of KINDS is given. title: of a line that the paper does not have,
-    where it is not the label's; unit: of one that is
-    not measured. benchmark_of: the line that says which benchmark it is."""
+    where it is not the label's. names: the line that is named after the benchmark."""
 
     experiment: str | None = None
     label: str | None = None
@@ -42,17 +39,14 @@ class Source:
     benchmark: str | None = None
     where: tuple[tuple[str, str], ...] = ()
     episodes: str | None = None
-    part: int | None = None
+    part: str | None = None
     quantity: str | None = None
     formula: str | None = None
     setting: str | None = None
-    composed: str | tuple[str, ...] | None = None
-    evaluate: str | None = None
     not_measured: str | None = None
     not_compared: str | None = None
     title: str | None = None
-    unit: str | None = None
-    benchmark_of: Origin | None = None
+    names: str | None = None
 
 
 @dataclass(frozen=True)
@@ -72,24 +66,17 @@ class CellPlan:
 
 @dataclass(frozen=True)
 class TablePlan:
-    """A table of the paper. experiments: whose runs it needs, in the order of its cells."""
+    """A table of the paper. columns: their keys, in order. experiments: whose runs it needs, in the order of its cells.
+    compared: a row, and the columns on which the others are compared with it."""
 
     key: str
     section: str
     gist: str
     notes: tuple[str, ...]
+    columns: tuple[str, ...]
     cells: tuple[CellPlan, ...]
     experiments: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Methods:
-    """Methods to set against one another: `one` and each of `others`, on each benchmark's source."""
-
-    experiment: str
-    one: str
-    others: tuple[str, ...]
-    sources: Mapping[str, Source]
+    compared: tuple[str, tuple[str, ...]] | None
 
 
 @dataclass(frozen=True)
@@ -99,7 +86,6 @@ class Reproduction:
     profile: str
     launchers: Mapping[str, str]
     tables: Mapping[str, TablePlan]
-    comparisons: Mapping[str, Methods]
 
     def commands(self, experiments: Iterable[str], profile: str) -> str:
         """What makes the runs of experiments and their evaluations, with SLURM or without, in Markdown."""
@@ -128,190 +114,119 @@ def read_reproduction(text: str, paper: Paper) -> Reproduction:
     missing = [key for key in paper.tables if key not in given["tables"]]
     if missing:
         raise DataError(f"reproduction.yaml has no table {', '.join(missing)}: say what its cells are made of.")
-    names = _Names(given["benchmarks"], given["launchers"], given["notes"])
-    tables = {key: _table(paper, paper.table(key), source, names) for key, source in given["tables"].items()}
+    tables = {key: paper.tables.get(key) or _of_prose(paper, key, spec) for key, spec in given["tables"].items()}
     return Reproduction(
         given["profile"],
         given["launchers"],
-        tables,
-        {key: _methods(key, source, names) for key, source in given["comparisons"].items()},
+        {key: _table(table, given["tables"][key], given) for key, table in tables.items()},
     )
 
 
-@dataclass(frozen=True)
-class _Names:
-    benchmarks: Mapping[str, str]
-    experiments: Collection[str]
-    notes: Mapping[str, str]
+def _of_prose(paper: Paper, key: str, spec: Spec) -> PaperTable:
+    """A table of numbers that stand in the paper's text."""
+    stated = {name: paper.statement(name) for name in spec["rows"]}
+    rows = {name: Line(name, one.says[:1].upper() + one.says[1:], one.value.unit, None) for name, one in stated.items()}
+    cells = {(name, "value"): one.value for name, one in stated.items()}
+    columns = {"value": Line("value", "Value", None, None)}
+    return PaperTable(key, spec["section"], spec["gist"], columns, rows, cells, ())
 
 
-def _table(paper: Paper, table: PaperTable, given: Spec, names: _Names) -> TablePlan:
-    _known(given, TABLE_KEYS, f"Table {table.key!r}")
-    cells = list(_cells(table, given, names))
-    for row, stated in given.get("stated", {}).items():
-        for key, spec in stated.items():
-            one = paper.statement(key)
-            source = _source({**given["cells"], **_own(given["cells"], spec)}, {}, f"{table.key}, {key}", names)
-            cells.append(CellPlan(row, key, row, _sentence(one.says), one.value.unit, one.value, True, source))
-    needed = [cell.source for cell in cells if cell.source.quantity or cell.source.setting]
-    experiments = dict.fromkeys(source.experiment for source in needed if source.experiment and source.label)
-    notes = tuple(_get(names.notes, note, "note") for note in given.get("notes", ()))
-    return TablePlan(table.key, table.section, table.gist, notes, tuple(cells), tuple(experiments))
+def _table(table: PaperTable, spec: Spec, given: Spec) -> TablePlan:
+    known = ("section", "gist", "cells", "notes", "rows", "columns", "single", "not_in_paper", "compared")
+    _known(spec, known, f"Table {table.key!r}")
+    cells = tuple(_cells(table, spec, given))
+    experiments = dict.fromkeys(one.source.experiment for one in cells if one.source.quantity and one.source.experiment)
+    _known(spec.get("notes", ()), given["notes"], f"Table {table.key!r}, note")
+    notes = tuple(given["notes"][note] for note in spec.get("notes", ()))
+    compared = None
+    if "compared" in spec:
+        ((row, columns),) = spec["compared"].items()
+        compared = (row, tuple(columns))
+    columns = (*table.columns, *spec.get("not_in_paper", {}).get("columns", {}))
+    return TablePlan(table.key, table.section, table.gist, notes, columns, cells, tuple(experiments), compared)
 
 
-def _cells(table: PaperTable, given: Spec, names: _Names) -> Iterator[CellPlan]:
-    rows, columns = _matched(given.get("rows", {}), table.rows), _matched(given.get("columns", {}), table.columns)
-    more = given.get("not_in_paper", {})
-    _known(more, ("rows", "columns"), f"Table {table.key!r}, not_in_paper")
-    extra_rows, extra_columns = more.get("rows", {}), more.get("columns", {})
-    single: Spec = given.get("single", {})
+def _cells(table: PaperTable, spec: Spec, given: Spec) -> Iterator[CellPlan]:
+    of_all, more, single = spec.get("cells", {}), spec.get("not_in_paper", {}), spec.get("single", {})
+    rows = {**_matched(spec.get("rows", {}), table.rows), **more.get("rows", {})}
+    columns = {**_matched(spec.get("columns", {}), table.columns), **more.get("columns", {})}
     unused = set(single)
-    for row, of_row in {**rows, **extra_rows}.items():
-        for column, of_column in {**columns, **extra_columns}.items():
-            place = f"{row}.{column}"
-            matching = [pattern for pattern in single if fnmatchcase(place, pattern)]
-            unused.difference_update(matching[:1])
-            alone = [single[pattern] for pattern in matching[:1]]
-            levels = (given.get("cells", {}), of_row or {}, of_column or {}, *alone)
+    for row, of_row in rows.items():
+        for column, of_column in columns.items():
+            place, what = f"{row}.{column}", f"Table {table.key!r}, {row}.{column}"
+            alone = next((pattern for pattern in single if fnmatchcase(place, pattern)), "")
+            unused.discard(alone)
             merged: dict[str, Any] = {}
-            for level in levels:
-                merged = {**merged, **_own(merged, level)}
-            in_paper = row in table.rows and column in table.columns
-            paper = table.value(row, column) if in_paper else None
-            said = any(kind in merged for kind in KINDS) and (alone or None not in (of_row, of_column))
-            if not said and paper is not None:
-                raise DataError(f"Table {table.key!r} says nothing of {place}: give it one of {', '.join(KINDS)}.")
-            if not said:
+            for level in (of_all, of_row, of_column, single.get(alone, {})):
+                kept = {key: one for key, one in merged.items() if key not in KINDS or not {*KINDS} & {*level}}
+                merged = kept | level
+            paper, in_paper = table.cells.get((row, column)), row in table.rows and column in table.columns
+            if not {*KINDS} & {*merged}:
+                if paper is not None:
+                    raise DataError(f"{what}: nothing is said of it; give it one of {', '.join(KINDS)}.")
                 continue
-            origin = _origin(of_row or {}, of_column or {}, str(merged.get("benchmark")))
-            keys = {"row": row, "column": column}
-            source = _source(merged, keys, f"table {table.key!r}, {place}", names)
-            source = replace(source, benchmark_of=origin if source.benchmark else None)
+            source = _source(merged, {"row": row, "column": column}, what, given)
+            if source.benchmark is not None:
+                by_row = "benchmark" in of_row or "{row}" in str(of_all.get("benchmark"))
+                by_column = "benchmark" in of_column or "{column}" in str(of_all.get("benchmark"))
+                source = replace(source, names="row" if by_row else "column" if by_column else None)
             titles = _title(table.rows, row, of_row, source), _title(table.columns, column, of_column, source)
-            yield CellPlan(row, column, *titles, _unit(table, row, column, paper, source), paper, in_paper, source)
+            yield CellPlan(row, column, *titles, _unit(table, row, column, source, what), paper, in_paper, source)
     if unused:
         raise DataError(f"Table {table.key!r}, single: no cell is {', '.join(sorted(unused))}.")
 
 
-def _origin(of_row: Spec, of_column: Spec, benchmark: str) -> Origin | None:
-    if "benchmark" in of_row or "{row}" in benchmark:
-        return "row"
-    return "column" if "benchmark" in of_column or "{column}" in benchmark else None
-
-
-def _matched(given: Spec, lines: Mapping[str, Line]) -> dict[str, Spec | None]:
-    """What each of the paper's lines is given: by its key, or else by the first pattern of keys that it matches. None:
-    it has the cells of `single` alone."""
-    found: dict[str, Spec | None] = {}
-    used: set[str] = set()
+def _matched(given: Spec, lines: Mapping[str, Line]) -> dict[str, Spec]:
+    """What each of the paper's lines is given, by the first key or pattern of keys that it matches."""
+    found: dict[str, Spec] = {key: {} for key in lines}
+    unused = set(given)
     for key in lines:
-        if key in given:
-            found[key] = given[key]
-            used.add(key)
-            continue
-        found[key] = {}
-        for pattern in (pattern for pattern in given if "{" in pattern):
-            match = re.fullmatch(_NAME.sub(r"(?P<\1>.+)", pattern), key)
-            if match:
-                found[key] = {**given[pattern], **match.groupdict()}
-                used.add(pattern)
+        for pattern, spec in given.items():
+            if match := re.fullmatch(_NAME.sub(r"(?P<\1>.+)", pattern), key):
+                found[key] = {**spec, **match.groupdict()}
+                unused.discard(pattern)
                 break
-    unknown = [key for key in given if key not in used]
-    if unknown:
-        raise DataError(f"The paper's table has no line {', '.join(unknown)}; there are {', '.join(lines)}.")
+    if unused:
+        raise DataError(f"The paper's table has no line {', '.join(sorted(unused))}; there are {', '.join(lines)}.")
     return found
 
 
-def _own(merged: Spec, level: Spec) -> Spec:
-    """A level's entries, which put away the kind of the levels before it."""
-    if any(kind in level for kind in KINDS):
-        return {**{kind: None for kind in KINDS if kind in merged}, **level}
-    return level
+def _source(merged: Spec, keys: Mapping[str, str], what: str, given: Spec) -> Source:
+    _known(merged, [one.name for one in fields(Source)], what)
+    filled: dict[str, Any] = {
+        key: _NAME.sub(lambda match: keys[match[1]], value) if isinstance(value, str) else value
+        for key, value in merged.items()
+    }
+    if "where" in filled:
+        filled["where"] = tuple(filled["where"].items())
+    if (benchmark := filled.get("benchmark")) is not None:
+        _known([benchmark], given["benchmarks"], f"{what}, benchmark")
+        filled["task"] = given["benchmarks"][benchmark]
+    for key, known in (("quantity", [*QUANTITIES, *RUN_QUANTITIES]), ("episodes", EPISODES)):
+        _known([filled[key]] if key in filled else [], known, f"{what}, {key}")
+    _known([filled["experiment"]] if "experiment" in filled else [], given["launchers"], f"{what}, experiment")
+    return Source(**filled)
 
 
-def _source(merged: Spec, keys: Mapping[str, str], place: str, names: _Names) -> Source:
-    _known(merged, [one.name for one in fields(Source)], place)
-    given = {key: _filled(value, keys) for key, value in merged.items() if value is not None}
-    if "part" in given:
-        given["part"] = int(given["part"])
-    if "where" in given:
-        given["where"] = tuple(given["where"].items())
-    if isinstance(given.get("composed"), list):
-        given["composed"] = tuple(given["composed"])
-    source = Source(**given)
-    kinds = [kind for kind in KINDS if getattr(source, kind) is not None]
-    if len(kinds) != 1:
-        raise DataError(f"{place} has {' and '.join(kinds) or 'none'} of {', '.join(KINDS)}: give one.")
-    if source.benchmark is not None:
-        source = replace(source, task=_get(names.benchmarks, source.benchmark, f"{place}: benchmark"))
-    if source.experiment is not None:
-        _known((source.experiment,), names.experiments, f"{place}: experiment")
-    if source.episodes is not None:
-        _known((source.episodes,), EPISODES, f"{place}: episodes")
-    if source.quantity is not None:
-        _known((source.quantity,), [*QUANTITIES, *RUN_QUANTITIES], f"{place}: quantity")
-        short = [name for name in ("experiment", "label", "task") if getattr(source, name) is None]
-        if source.quantity in QUANTITIES and not (source.benchmark or source.episodes):
-            short.append("benchmark or episodes")
-        if short:
-            raise DataError(f"{place} lacks {', '.join(short)}.")
-    return source
-
-
-def _filled(value: Any, keys: Mapping[str, str]) -> Any:
-    if isinstance(value, str):
-        return _NAME.sub(lambda match: keys.get(match[1], match[0]), value)
-    if isinstance(value, Mapping):
-        return {key: _filled(one, keys) for key, one in value.items()}
-    return value
-
-
-def _unit(table: PaperTable, row: str, column: str, paper: Value | None, source: Source) -> str:
-    quantity = QUANTITIES.get(source.quantity or "") or RUN_QUANTITIES.get(source.quantity or "")
+def _unit(table: PaperTable, row: str, column: str, source: Source, what: str) -> str:
+    """Of the paper's lines, or else of our quantity, with which it must agree."""
     lines = [line for line in (table.rows.get(row), table.columns.get(column)) if line is not None]
-    units = [paper.unit] if paper is not None else [line.unit for line in lines if line.unit is not None]
-    if quantity is None:
-        return source.unit or units[0]
-    if units and quantity.unit != units[0]:
+    paper = next((line.unit for line in lines if line.unit is not None), None)
+    quantity = QUANTITIES.get(source.quantity or "") or RUN_QUANTITIES.get(source.quantity or "")
+    if quantity is not None and paper not in (None, quantity.unit):
         raise DataError(
-            f"Table {table.key!r}, {row}.{column} is in {units[0]} and the quantity {source.quantity!r} in "
-            f"{quantity.unit}: choose another quantity."
+            f"{what} is in {paper} and the quantity {source.quantity!r} in {quantity.unit}: choose another."
         )
-    return quantity.unit
+    return quantity.unit if quantity is not None else paper or "points"
 
 
-def _title(lines: Mapping[str, Line], key: str, given: Spec | None, source: Source) -> str:
+def _title(lines: Mapping[str, Line], key: str, given: Spec, source: Source) -> str:
     if key in lines:
         return lines[key].title
-    label = str(source.label)
-    return ((given or {}).get("title") or title_of(label)) + MARK
-
-
-def _sentence(says: str) -> str:
-    return says[:1].upper() + says[1:]
-
-
-def _methods(experiment: str, given: Spec, names: _Names) -> Methods:
-    place = f"Comparison {experiment!r}"
-    _known(given, ("one", "others", "quantity", "benchmarks", "with", "episodes", "task"), place)
-    specs: dict[str, dict[str, Any]] = {}
-    for benchmark in given.get("benchmarks", ()):
-        specs[benchmark] = {"benchmark": benchmark, "quantity": given["quantity"]}
-    for benchmark, quantity in given.get("with", {}).items():
-        specs[benchmark] = {"benchmark": benchmark, "quantity": quantity}
-    if "episodes" in given:
-        specs[given["task"]] = {key: given[key] for key in ("episodes", "task", "quantity")}
-    common = {"experiment": experiment, "label": given["one"]}
-    sources = {name: _source({**common, **spec}, {}, place, names) for name, spec in specs.items()}
-    return Methods(experiment, given["one"], tuple(given["others"]), sources)
+    return (given.get("title") or title_of(str(source.label))) + MARK
 
 
 def _known(given: Collection[str], known: Collection[str], what: str) -> None:
     unknown = [name for name in given if name not in known]
     if unknown:
         raise DataError(f"{what}: there is no {', '.join(map(repr, unknown))}; there are {', '.join(known)}.")
-
-
-def _get(known: Mapping[str, str], name: str, what: str) -> str:
-    _known((name,), known, what)
-    return known[name]

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from analysis.pages.markdown import changed, ruled, told_stale, write
-from analysis.paper.comparisons import methods_table
-from analysis.paper.records import Missing, Records
+from analysis.paper.grid import compared, grid, long_form
+from analysis.paper.numbers import load_paper
+from analysis.paper.records import Records
 from analysis.paper.reproduction import load_reproduction
 from analysis.paper.tables import (
     AGREES,
@@ -20,23 +21,22 @@ from analysis.paper.tables import (
     MadeTable,
     make_table,
 )
-from analysis.tables import FORMATS, Table, files_of
+from analysis.tables import FORMATS, Table, latex, markdown
 from rtpo.errors import DataError
 from rtpo.run.config import PROJECT
 
 
 @dataclass(frozen=True)
-class MadeTables:
-    """paper: of the paper's profile, in its order. others: of the other profiles that have complete runs. comparisons:
-    of methods on our records."""
+class Page:
+    """A table in the paper's layout, its long form, and of what it is made; None for one that compares rows."""
 
-    paper: tuple[MadeTable, ...]
-    others: tuple[MadeTable, ...]
-    comparisons: tuple[Table, ...]
+    table: Table
+    long: str
+    made: MadeTable | None
 
     @property
-    def tables(self) -> list[Table]:
-        return [*(made.table for made in (*self.paper, *self.others)), *self.comparisons]
+    def formats(self) -> dict[str, str]:
+        return {"md": markdown(self.table), "csv": self.long, "tex": latex(self.table)}
 
 
 def profiles() -> list[str]:
@@ -45,23 +45,28 @@ def profiles() -> list[str]:
     return sorted(names, key=lambda name: name != load_reproduction().profile)
 
 
-def all_tables(results: Path) -> MadeTables:
-    """Raises DataError for records that are damaged, changed, of another schema, or not alike."""
+def all_pages(results: Path) -> list[Page]:
+    """The tables of the paper's profile, in its order, and of the others those that have complete runs; below each what
+    compares its rows. Raises DataError for records that are damaged, changed, of another schema, or not alike."""
     reproduction = load_reproduction()
-    records = [Records(results, profile) for profile in profiles()]
-    plans = reproduction.tables.values()
-    others = [
-        make_table(one, plan, reproduction) for one in records[1:] for plan in plans if one.has_runs(plan.experiments)
-    ]
-    compared = [methods_table(one, methods) for one in records for methods in reproduction.comparisons.values()]
-    return MadeTables(
-        tuple(make_table(records[0], plan, reproduction) for plan in plans),
-        tuple(made for made in others if made.has_data),
-        tuple(table for table in compared if table is not None),
-    )
+    found = []
+    for profile in profiles():
+        records = Records(results, profile)
+        for plan in reproduction.tables.values():
+            if profile == reproduction.profile or records.started(plan.experiments, "manifest.json"):
+                found += _pages(make_table(records, plan, reproduction), records)
+    return found
 
 
-def one_table(results: Path, name: str) -> Table:
+def _pages(made: MadeTable, records: Records) -> list[Page]:
+    reproduction = load_reproduction()
+    if not made.has_data and made.profile != reproduction.profile:
+        return []
+    pages = [Page(grid(made, records, load_paper(), reproduction), long_form(made), made)]
+    return pages + [Page(*one, None) for one in [compared(made)] if one is not None]
+
+
+def one_table(results: Path, name: str) -> list[Page]:
     """A table of the paper, with _<profile> after its name that of another profile. Raises DataError for an unknown
     name, and for one without any data, saying which command would make them."""
     reproduction = load_reproduction()
@@ -77,101 +82,90 @@ def one_table(results: Path, name: str) -> Table:
             "with _<profile> after it."
         )
     plan, profile = known[name]
-    made = make_table(Records(results, profile), plan, reproduction)
+    records = Records(results, profile)
+    made = make_table(records, plan, reproduction)
     if not made.has_data:
         raise DataError(f"The table {name} has no complete run: {reproduction.commands(plan.experiments, profile)}")
-    return made.table
+    return _pages(made, records)
 
 
-def save(made: MadeTables, output: Path, page: Path) -> int:
+def files_of(pages: list[Page], output: Path) -> dict[Path, str]:
+    """In every format."""
+    return {output / f"{one.table.name}.{suffix}": text for one in pages for suffix, text in one.formats.items()}
+
+
+def save(pages: list[Page], output: Path, page: Path) -> int:
     """Write all tables and the page, delete those that no record gives any more, and print the overview; 0."""
-    files, extra = _files(made, output, page)
+    files, extra = _files(pages, output, page)
     write(files)
     for path in extra:
         path.unlink()
         print(f"{path} is deleted: no record gives it any more")
-    print(overview(made, output, page))
+    print(overview(pages, output, page))
     print(f"{len(files)} files: {output} and {page}")
     return 0
 
 
-def check(made: MadeTables, output: Path, page: Path, command: str) -> int:
+def check(pages: list[Page], output: Path, page: Path, command: str) -> int:
     """The exit status: 1 where a file is not what the records give."""
-    files, extra = _files(made, output, page)
+    files, extra = _files(pages, output, page)
     return told_stale([*changed(files), *extra], command)
 
 
-def _files(made: MadeTables, output: Path, page: Path) -> tuple[dict[Path, str], list[Path]]:
+def _files(pages: list[Page], output: Path, page: Path) -> tuple[dict[Path, str], list[Path]]:
     """All files, and those of tables that there are no more."""
-    files = files_of(made.tables, output) | {page: text(made, output, page)}
+    files = files_of(pages, output) | {page: text(pages, output, page)}
     return files, [path for path in sorted(output.glob("*.*")) if path not in files and path.suffix[1:] in FORMATS]
 
 
-def overview(made: MadeTables, output: Path, page: Path) -> str:
-    """A line a table."""
+def overview(pages: list[Page], output: Path, page: Path) -> str:
+    """A line a table of the paper's profile."""
     header = ("Table", "Section", "What", "Cells", "Agree", "Undecided", "Higher or lower", "Not run", "Other")
     lines: list[tuple[str, ...]] = []
-    for table in made.paper:
-        counts = Counter(table.counts)
-        differ = counts[HIGHER] + counts[LOWER] + counts[DIFFERS]
-        told = (counts[AGREES], counts[UNDECIDED], differ, counts[NOT_RUN])
-        rest = sum(counts.values()) - sum(told)
-        plan = table.plan
-        lines.append(
-            (_link(table.key, output, page), plan.section, plan.gist, *map(str, (sum(counts.values()), *told, rest)))
-        )
+    for made in (one.made for one in pages if one.made is not None):
+        if made.profile == load_reproduction().profile:
+            counts = Counter(made.counts)
+            differ = counts[HIGHER] + counts[LOWER] + counts[DIFFERS]
+            told = (counts.total(), counts[AGREES], counts[UNDECIDED], differ, counts[NOT_RUN])
+            rest = 2 * told[0] - sum(told)
+            lines.append((_link(made.key, output, page), made.plan.section, made.plan.gist, *map(str, (*told, rest))))
     total = [str(sum(int(line[place]) for line in lines)) for place in range(3, 9)]
     return ruled(header, [*lines, ("All", "", "", *total)])
 
 
-def text(made: MadeTables, output: Path, page: Path) -> str:
+def text(pages: list[Page], output: Path, page: Path) -> str:
     """docs/results/tables.md."""
     reproduction = load_reproduction()
+    made = [one.made for one in pages if one.made is not None]
+    paper = [one for one in made if one.profile == reproduction.profile]
+    others = [one for one in pages if one.made is None or one.made.profile != reproduction.profile]
     parts = [
         "# The paper's tables beside ours\n",
         "Generated by `python analysis/make_tables.py` from `results/`, `analysis/paper/paper.yaml` (what the paper "
         "prints) and `analysis/paper/reproduction.yaml` (what each of our cells is made of). Do not edit. Each table "
-        "is there as Markdown, CSV and LaTeX. The paper's column is compared with runs of the profile "
+        "is there as the paper lays it out, as Markdown and as LaTeX (its first line names the packages), and as CSV "
+        "with a line a cell for programs. The paper's numbers are compared with runs of the profile "
         f"{reproduction.profile} alone; what other profiles gave stands in tables of their own, below.\n",
-        overview(made, output, page),
+        overview(pages, output, page),
         "Cells are those that the paper prints. The verdict of each is by one rule:\n",
         "".join(f"- **{verdict}**: {meaning}.\n" for verdict, meaning in VERDICTS.items()),
         "## What would run them\n",
         ruled(
             ("Table", "Command"),
             [
-                (f"`{table.key}`", reproduction.commands(table.plan.experiments, table.profile))
-                for table in made.paper
-                if table.plan.experiments
+                (f"`{one.key}`", reproduction.commands(one.plan.experiments, one.profile))
+                for one in paper
+                if one.plan.experiments
             ],
         ),
-        "## Other profiles\n",
-        "Other tasks or models stand in for the paper's here: these are no reproduction of its numbers, and have no "
-        "verdict.\n",
-        _others(made, output, page),
-        "## Methods against one another\n",
-        _list([_link(table.name, output, page) for table in made.comparisons]),
+        "## Other profiles, and rows against one another\n",
+        "Where a profile is named, other tasks or models stand in for the paper's: these are no reproduction of its "
+        "numbers, and have no verdict.\n",
+        *(f"### {_link(one.table.name, output, page)}\n\n{markdown(one.table)}" for one in others),
+        *([] if others else ["There is no complete run.\n"]),
     ]
     return "\n".join(parts)
 
 
-def _others(made: MadeTables, output: Path, page: Path) -> str:
-    if not made.others:
-        return "None has a complete run.\n"
-    lines = [
-        (
-            _link(table.key, output, page),
-            *(table.profile, table.plan.gist, str(len(table.cells))),
-            str(sum(not isinstance(cell.outcome, Missing) for cell in table.cells)),
-        )
-        for table in made.others
-    ]
-    return ruled(("Table", "Profile", "What", "Cells", "With a number"), lines)
-
-
 def _link(name: str, output: Path, page: Path) -> str:
     return f"[`{name}`]({Path(os.path.relpath(output / f'{name}.md', page.parent)).as_posix()})"
-
-
-def _list(items: list[str]) -> str:
-    return "".join(f"- {item}\n" for item in items) or "None: there is no complete run.\n"
