@@ -2,6 +2,7 @@
 
 import html
 import json
+import re
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,10 +13,10 @@ from conftest import compose_config
 from local_backend import LocalBackend
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from wandb.proto.wandb_internal_pb2 import Record
-from whole_runs import GRPO, RTPO, config_in, lines
+from whole_runs import GRPO, RTPO, StopAt, config_in, lines
 
 from experiments.training import train
-from rtpo.errors import ConfigError
+from rtpo.errors import ConfigError, Stopped
 from rtpo.harness.curves import step_curves
 from rtpo.run.config import RunConfig
 from rtpo.run.records import RunFolder
@@ -302,3 +303,22 @@ def test_rollouts_of_each_evaluation_can_be_read(tracked: dict[str, RunFolder]) 
                 assert row[5].count("<|im_start|> assistant\n") == row[4]
                 assert row[5].splitlines()[-1] in html.unescape(shown[rollouts])
         assert set(files) == set(shown)
+
+
+def test_a_run_that_stopped_within_a_step_is_tracked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look 4 is between two phases of the first step: nothing of it was tracked before its save."""
+    monkeypatch.setattr("rtpo.verl_harness.session.open_backend", LocalBackend)
+    config = config_in(tmp_path, "profile.track=[file]", "budget.rollouts=60")
+    with pytest.raises(Stopped) as stopped:
+        train(config, StopAt(4))
+    (used,) = re.findall(r"after (\d+) of 60 rollouts", str(stopped.value))
+    file = tmp_path / "tracking" / "file" / f"{tracked_name(config)}.jsonl"
+    with file.open("a") as out:
+        out.write(json.dumps({"step": int(used), "data": {"train/steps": 1.0, "lost": 1.0}}) + "\n")
+    folder = train(config, StopRequest())
+    told = [json.loads(line) for line in file.read_text().splitlines()]
+    steps = [line["rollouts"] for line in lines(folder.path, "steps.jsonl")]
+    assert [line["step"] for line in told if "train/steps" in line["data"]] == steps
+    assert not any("lost" in line["data"] for line in told)
+    evaluated = [line["step"] for line in told if any("success" in name for name in line["data"])]
+    assert sorted(evaluated) == sorted([0, 0, *steps, steps[-1], steps[-1]])
