@@ -34,7 +34,7 @@ bench: $(VENV)/made
 	$(RUN) experiments/speed/bench.py
 
 warm-start: $(VENV)/made
-	$(RUN) experiments/maintenance/warm_start.py --task $(TASK) --output outputs/$(WARM) --compare rtpo/toy/$(WARM)
+	$(RUN) experiments/maintenance/warm_start.py --task $(TASK) --output outputs/$(WARM)
 
 # every engine, vLLM's CPU build among them, in an environment of its own
 vllm-conformance: .venv-vllm/made

@@ -103,8 +103,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "experiments.maintenance.wandb_report": ("''", "a/b", "\udcff"),
     "experiments.maintenance.warm_start": (
         *("--task NAME --output {}/out", f"{SMALL} --output OUT", "--task toy_math --output {}/out --steps WHOLE"),
-        *("--task toy_math --output {}/out --compare FOLDER", "--task toy_math --output {}/out --compare {}/of_FILE"),
-        "--task toy_math --output {}/out --lr NUMBER",
+        "--task toy_math --output {}/out --learning-rate NUMBER",
     ),
     "analysis.audit": (
         *("NAME", "tools FOLDER", "trunks FOLDER", "airline FOLDER --tasks FILE"),

@@ -36,7 +36,7 @@ from rtpo.envs.toy.knowledge_problems import (
 from rtpo.errors import ConfigError, DataError
 from rtpo.harness.episodes import EpisodeLimits, EpisodeWorld, Plan, run_episodes
 from rtpo.toy.demonstrator import Demonstration
-from rtpo.toy.knowledge_demonstrator import SlipRates, demonstrate
+from rtpo.toy.knowledge_demonstrator import demonstrate
 from rtpo.toy.tokenizer import STOP, WORDS, build_tokenizer, encode_strict
 from rtpo.types import Feedback, Grade, Message, Opening, Role, StopReason, Task, ToolOutcome, ToolUse, as_ids
 
@@ -223,36 +223,17 @@ Shown = list[tuple[Problem, Demonstration]]
 
 
 @cache
-def demonstrations(rates: SlipRates, count: int) -> Shown:
+def demonstrations(count: int) -> Shown:
     rng = np.random.default_rng(0)
 
     async def run() -> Shown:
         tasks = problems("train", count, seed=0)
         return [
-            (parse_question(task.question), await demonstrate(task, ToyKnowledgeEnv(), rng, rates=rates))
+            (parse_question(task.question), await demonstrate(task, ToyKnowledgeEnv(), rng, MAX_TURNS))
             for task in tasks
         ]
 
     return asyncio.run(run())
-
-
-def test_a_demonstrator_that_never_slips_solves_all_in_the_turns_needed() -> None:
-    for problem, shown in demonstrations(SlipRates(0.0, 0.0, 0.0, 0.0), 300):
-        assert shown.reward == 1.0
-        assert len(shown.turns) == problem.turns_needed <= MAX_TURNS
-
-
-def test_a_distractor_taken_ends_badly_and_another_relation_s_is_taken_more_often_than_not() -> None:
-    """Where it is the only slip, failures are the problems whose chain meets such a distractor."""
-    failed = {shown.reward == 0.0 for _, shown in demonstrations(SlipRates(0.0, 0.0, 1.0, 1.0), 300)}
-    assert failed == {True, False}
-    for rates, is_taken in [(SlipRates(0.0, 0.0, 1.0, 0.0), "relation"), (SlipRates(0.0, 0.0, 0.0, 1.0), "entity")]:
-        for problem, shown in demonstrations(rates, 300):
-            met = [(fact, problem.distractor(fact.subject, fact.relation)) for fact in problem.chain]
-            kinds = {"relation" if d.subject == fact.subject else "entity" for fact, d in met if d is not None}
-            if is_taken not in kinds:
-                assert shown.reward == 1.0
-    assert SlipRates().other_relation > 0.5 > SlipRates().other_entity
 
 
 def calls_and_results(shown: Demonstration) -> list[tuple[str, str]]:
@@ -266,7 +247,7 @@ def calls_and_results(shown: Demonstration) -> list[tuple[str, str]]:
 
 def test_demonstrations_are_canonical_and_err_in_each_way() -> None:
     ways: Counter[str] = Counter()
-    for problem, shown in demonstrations(SlipRates(), 600):
+    for problem, shown in demonstrations(600):
         entities, at, done = [problem.start], problem.start, 0
         for turn in shown.turns:
             encode_strict(TOKENIZER, turn.reply)
@@ -309,22 +290,13 @@ def test_demonstrations_are_canonical_and_err_in_each_way() -> None:
 
 
 def test_slips_happen_at_every_turn() -> None:
-    shown = [demonstration for _, demonstration in demonstrations(SlipRates(), 600)]
+    shown = [demonstration for _, demonstration in demonstrations(600)]
     malformed = {k for d in shown for k, (_, result) in enumerate(calls_and_results(d)) if result == " error"}
     assert malformed >= set(range(MAX_TURNS - 1))
     assert {len(demonstration.turns) for demonstration in shown} == set(range(1, MAX_TURNS + 1))
 
 
-@pytest.mark.parametrize("rates", [SlipRates(1.0, 0.0, 0.0, 0.0), SlipRates(0.0, 1.0, 0.0, 0.0)])
-def test_a_demonstrator_that_always_slips_seldom_ends_well(rates: SlipRates) -> None:
-    assert np.mean([shown.reward for _, shown in demonstrations(rates, 200)]) < 0.1
-
-
 # Warm start
-
-
-def settings(**changes: Any) -> toy.WarmStart:
-    return toy.settings_of("toy_knowledge", **changes)
 
 
 class Replayed:
@@ -342,7 +314,7 @@ class Replayed:
 def test_samples_have_the_contexts_of_rollouts(mode: Any) -> None:
     tasks = problems("train", 40, seed=0)
     limits = compose_config("task=toy_knowledge").task.limits
-    for task, (_, shown) in zip(tasks, demonstrations(SlipRates(), 40), strict=True):
+    for task, (_, shown) in zip(tasks, demonstrations(40), strict=True):
         world = EpisodeWorld(Replayed(shown), CHAT, ToyKnowledgeEnv, limits, mode, 0)
         (rollout,) = run_episodes(world, [Plan("t", task, Role.EVAL)], toy.Sampling(), on_retry=pytest.fail)
         assert rollout.grade == shown.grade
@@ -354,22 +326,14 @@ def test_samples_have_the_contexts_of_rollouts(mode: Any) -> None:
 def test_the_task_s_limits_fit_the_longest_episode_with_all_its_thinking() -> None:
     config = compose_config("task=toy_knowledge")
     limits: EpisodeLimits = config.task.limits
-    assert limits.max_turns == MAX_TURNS == toy.TASKS["toy_knowledge"].max_turns
+    assert limits.max_turns == MAX_TURNS == toy.TASKS["toy_knowledge"][2]
     opening = len(CHAT.opening(Opening((Message("user", " find e53 boss rival friend parent from 37"),))))
     feedback = len(CHAT.feedback([Message("tool", " e53 boss e36")], StopReason.LENGTH))
     assert opening <= limits.max_prompt_tokens
     longest = opening + MAX_TURNS * limits.max_turn_tokens + (MAX_TURNS - 1) * feedback
     assert longest <= limits.max_context_tokens <= toy.ARCHITECTURE["max_position_embeddings"]
-    replies = [turn.reply for _, shown in demonstrations(SlipRates(), 600) for turn in shown.turns]
+    replies = [turn.reply for _, shown in demonstrations(600) for turn in shown.turns]
     assert max(len(encode_strict(TOKENIZER, reply)) for reply in replies) <= limits.max_turn_tokens
-
-
-def test_settings_that_are_not_given_are_the_task_s_own() -> None:
-    own = toy.TASKS["toy_knowledge"]
-    assert settings(steps=7) == replace(settings(), steps=7)
-    assert (settings().steps, settings().cycles, settings().full_history) == (own.steps, own.cycles, own.full_history)
-    with pytest.raises(ConfigError, match="cycles is 0: give at least 1"):
-        settings(cycles=0)
 
 
 def test_a_second_cycle_goes_on_from_the_first(tmp_path: Path) -> None:
@@ -386,7 +350,7 @@ def test_shipped_checkpoint_does_as_recorded() -> None:
     model = Qwen3ForCausalLM.from_pretrained(SHIPPED)
     recorded, measured = (
         json.loads((SHIPPED / "warm_start.json").read_text())["held_out"],
-        toy.measure(model, TOKENIZER, settings(held_out=200)),
+        toy.measure(model, TOKENIZER, replace(toy.SETTINGS["toy_knowledge"], held_out=200)),
     )
     for name in ("sampled_success", "greedy_success"):
         assert measured[name] == pytest.approx(recorded[name], abs=0.14)

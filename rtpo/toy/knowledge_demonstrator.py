@@ -9,25 +9,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from rtpo.envs.base import Env
-from rtpo.envs.toy.knowledge_problems import ENTITIES, MAX_TURNS, RELATIONS, Problem, parse_question
+from rtpo.envs.toy.knowledge_problems import ENTITIES, RELATIONS, Problem, parse_question
 from rtpo.toy.demonstrator import Demonstration, play_out
 from rtpo.toy.tokenizer import STOP
 from rtpo.types import Task
 
-
-@dataclass(frozen=True, slots=True)
-class SlipRates:
-    """How often the demonstrator slips at a turn, by what the turn should do, and how often it takes a distractor.
-
-    other_relation: how often it takes a fact of another relation for the one it asked for. Above one half, so that its
-    most likely reply is wrong there: a model has more to learn than to sharpen. other_entity: the same for a fact of
-    another entity.
-    """
-
-    search: float = 0.2
-    answer: float = 0.17
-    other_relation: float = 0.7
-    other_entity: float = 0.3
+SEARCH, ANSWER = 0.2, 0.17
+"""how often the demonstrator slips at a turn, by what the turn should do"""
+OTHER_RELATION, OTHER_ENTITY = 0.7, 0.3
+"""how often it takes a fact of another relation, or of another entity, for the one it asked for; the first above one
+half, so that its most likely reply is wrong there: a model has more to learn than to sharpen"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,40 +112,37 @@ def _slip_in_answer(belief: _Belief, rng: np.random.Generator) -> tuple[str, _Be
     return _repeat(belief)
 
 
-def _reply(belief: _Belief, rates: SlipRates, rng: np.random.Generator) -> tuple[str, _Belief]:
+def _reply(belief: _Belief, rng: np.random.Generator) -> tuple[str, _Belief]:
     relation = belief.next_relation
     if relation is None:
-        slips = rng.random() < rates.answer
+        slips = rng.random() < ANSWER
         return _slip_in_answer(belief, rng) if slips else (_answer(belief, belief.at), belief)
     belief = replace(belief, following=belief.done + 1)
-    if rng.random() < rates.search:
+    if rng.random() < SEARCH:
         return _slip_in_search(belief, relation, rng)
     return _call(belief, relation), belief
 
 
-def _learn(belief: _Belief, reply: str, content: str, rates: SlipRates, rng: np.random.Generator) -> _Belief:
+def _learn(belief: _Belief, reply: str, content: str, rng: np.random.Generator) -> _Belief:
     if content == " error":
         return replace(belief, failed=True, doubted=False)
     query = reply.partition("<tool_call> search")[2].partition("</tool_call>")[0]
     subject, relation, found = content.split()
     if (subject, relation) != tuple(query.split()):
-        taken = rates.other_entity if query.endswith(f" {relation}") else rates.other_relation
+        taken = OTHER_ENTITY if query.endswith(f" {relation}") else OTHER_RELATION
         if rng.random() >= taken:
             return replace(belief, failed=False, doubted=True)
     return replace(belief, at=found, done=belief.following, asked=query, failed=False, doubted=False)
 
 
-async def demonstrate(
-    task: Task, env: Env, rng: np.random.Generator, *, max_turns: int = MAX_TURNS, rates: SlipRates | None = None
-) -> Demonstration:
+async def demonstrate(task: Task, env: Env, rng: np.random.Generator, max_turns: int) -> Demonstration:
     """One episode of `task` in `env`. The same state of `rng` gives the same episode."""
-    used = rates or SlipRates()
     problem = parse_question(task.question)
     return await play_out(
         task,
         env,
         _Belief(problem, at=problem.start),
-        lambda belief: _reply(belief, used, rng),
-        lambda belief, reply, content: _learn(belief, reply, content, used, rng),
+        lambda belief: _reply(belief, rng),
+        lambda belief, reply, content: _learn(belief, reply, content, rng),
         max_turns,
     )

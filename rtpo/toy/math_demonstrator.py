@@ -17,18 +17,11 @@ from rtpo.types import Task
 LEFT_TO_RIGHT = next(index for index, template in enumerate(TEMPLATES) if template.question == "a s b * c")
 
 
-@dataclass(frozen=True, slots=True)
-class SlipRates:
-    """How often the demonstrator slips at a turn, by what the turn should do.
-
-    left_to_right: how often it takes a sum or difference before the product to its right. Above one half, so that its
-    most likely reply is wrong there: a model has more to learn than to sharpen.
-    """
-
-    first: float = 0.25
-    second: float = 0.25
-    answer: float = 0.17
-    left_to_right: float = 0.6
+FIRST, SECOND, ANSWER = 0.25, 0.25, 0.17
+"""how often the demonstrator slips at a turn, by what the turn should do"""
+MISREADS = 0.6
+"""how often it takes a sum or difference before the product to its right; above one half, so that its most likely reply
+is wrong there: a model has more to learn than to sharpen"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +60,9 @@ def _answer(belief: _Belief, number: int) -> str:
     return f"<think>{belief.recalled} {number}</think> answer\\boxed{{ {number}}}{STOP}"
 
 
-def _number(rng: np.random.Generator) -> int:
-    return int(rng.integers(MODULUS))
-
-
 def _wrong_operand(operation: str, rng: np.random.Generator) -> str:
     words = operation.split()
-    words[2 * int(rng.integers(2))] = str(_number(rng))
+    words[2 * int(rng.integers(2))] = str(rng.integers(MODULUS))
     return "".join(f" {word}" for word in words)
 
 
@@ -109,7 +98,7 @@ def _slip_in_call(belief: _Belief, operation: str, rng: np.random.Generator) -> 
         return _call(belief, operation, _malformed(belief, operation, rng)), belief
     if slip == "repeat":
         return _call(belief, belief.done[-1][0]), belief
-    return _answer(belief, belief.done[-1][1] if belief.done else _number(rng)), belief
+    return _answer(belief, belief.done[-1][1] if belief.done else int(rng.integers(MODULUS))), belief
 
 
 def _slip_in_answer(belief: _Belief, rng: np.random.Generator) -> str:
@@ -117,7 +106,7 @@ def _slip_in_answer(belief: _Belief, rng: np.random.Generator) -> str:
     (_, early), (operation, result) = belief.done
     slip = rng.choice(["number", "early result", "no box", "repeat"])
     if slip == "number":
-        return _answer(belief, _number(rng))
+        return _answer(belief, int(rng.integers(MODULUS)))
     if slip == "early result":
         return _answer(belief, early)
     if slip == "no box":
@@ -125,12 +114,12 @@ def _slip_in_answer(belief: _Belief, rng: np.random.Generator) -> str:
     return _call(belief, operation)
 
 
-def _reply(belief: _Belief, rates: SlipRates, rng: np.random.Generator) -> tuple[str, _Belief]:
+def _reply(belief: _Belief, rng: np.random.Generator) -> tuple[str, _Belief]:
     operation = belief.next_operation
     if operation is None:
-        slips = rng.random() < rates.answer
+        slips = rng.random() < ANSWER
         return _slip_in_answer(belief, rng) if slips else _answer(belief, belief.done[-1][1]), belief
-    if rng.random() < (rates.second if belief.done else rates.first):
+    if rng.random() < (SECOND if belief.done else FIRST):
         return _slip_in_call(belief, operation, rng)
     return _call(belief, operation), belief
 
@@ -142,12 +131,9 @@ def _learn(belief: _Belief, reply: str, content: str) -> _Belief:
     return replace(belief, done=(*belief.done[:1], (operation, int(content))), failed=False)
 
 
-async def demonstrate(
-    task: Task, env: Env, rng: np.random.Generator, *, max_turns: int = 3, rates: SlipRates | None = None
-) -> Demonstration:
+async def demonstrate(task: Task, env: Env, rng: np.random.Generator, max_turns: int) -> Demonstration:
     """One episode of `task` in `env`. The same state of `rng` gives the same episode."""
-    rates = rates or SlipRates()
     problem = parse_question(task.question)
-    if problem.template == LEFT_TO_RIGHT and rng.random() < rates.left_to_right:
+    if problem.template == LEFT_TO_RIGHT and rng.random() < MISREADS:
         problem = _misread(problem)
-    return await play_out(task, env, _Belief(problem), lambda belief: _reply(belief, rates, rng), _learn, max_turns)
+    return await play_out(task, env, _Belief(problem), lambda belief: _reply(belief, rng), _learn, max_turns)

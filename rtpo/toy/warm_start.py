@@ -6,12 +6,11 @@ model under the whole history is a mild mismatch and not nonsense.
 
 import asyncio
 import json
-import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import tokenizers
@@ -29,7 +28,6 @@ from rtpo.engines.decoder import Decoder
 from rtpo.envs.base import Env, NoSettings
 from rtpo.envs.registry import make_env
 from rtpo.envs.toy import knowledge_problems, math_problems
-from rtpo.errors import ConfigError
 from rtpo.harness.episodes import EpisodeLimits, EpisodeWorld, Plan, run_episodes
 from rtpo.rows import trajectory_rows
 from rtpo.toy import knowledge_demonstrator, math_demonstrator
@@ -39,6 +37,7 @@ from rtpo.types import Ids, Role, Rollout, RolloutContext, StopReason, Task, as_
 
 MAX_TURN_TOKENS = 32
 RECORD_EVERY = 10
+CHUNK = 128
 ARCHITECTURE: dict[str, Any] = {
     "hidden_size": 64,
     "num_hidden_layers": 3,
@@ -48,39 +47,6 @@ ARCHITECTURE: dict[str, Any] = {
     "intermediate_size": 192,
     "max_position_embeddings": 512,
     "tie_word_embeddings": True,
-}
-
-
-class Demonstrator(Protocol):
-    """Writes one episode of a task in an environment."""
-
-    async def __call__(self, task: Task, env: Env, rng: np.random.Generator, *, max_turns: int) -> Demonstration: ...
-
-
-@dataclass(frozen=True, slots=True)
-class WarmStartTask:
-    """What a task's warm start needs: its problems by split, its demonstrator and K, and its own settings."""
-
-    problems: Callable[[str, int, int], list[Task]]
-    demonstrate: Demonstrator
-    max_turns: int
-    steps: int
-    cycles: int
-    full_history: float
-
-
-TASKS = {
-    "toy_math": WarmStartTask(
-        math_problems.problems, math_demonstrator.demonstrate, max_turns=3, steps=1400, cycles=1, full_history=0.01
-    ),
-    "toy_knowledge": WarmStartTask(
-        knowledge_problems.problems,
-        knowledge_demonstrator.demonstrate,
-        max_turns=knowledge_problems.MAX_TURNS,
-        steps=800,
-        cycles=2,
-        full_history=0.03,
-    ),
 }
 
 
@@ -98,16 +64,10 @@ class FineTuning:
     batch_size: int
     learning_rate: float
 
-    def __post_init__(self) -> None:
-        for name in ("steps", "cycles", "batch_size"):
-            _check_count(name, getattr(self, name))
-        if not 0 < self.learning_rate < math.inf:
-            raise ConfigError(f"learning_rate is {self.learning_rate}: give a finite number above 0")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarmStart(FineTuning):
-    """The settings of one warm start; `settings_of` gives a task's own.
+    """The settings of one warm start.
 
     full_history: share of the episodes whose contexts keep past thinking.
     held_out: number of held-out problems the result is measured on.
@@ -120,25 +80,23 @@ class WarmStart(FineTuning):
     full_history: float
     held_out: int = 1000
 
-    def __post_init__(self) -> None:
-        FineTuning.__post_init__(self)
-        _check_count("held_out", self.held_out)
-        if not 0 <= self.full_history <= 1:
-            raise ConfigError(f"full_history is {self.full_history}: give a share from 0 to 1")
 
-
-def _check_count(name: str, count: int) -> None:
-    if count < 1:
-        raise ConfigError(f"{name} is {count}: give at least 1")
-
-
-def settings_of(task: str, **changes: int | float) -> WarmStart:
-    """A task's settings, with `changes`. Raises ConfigError for a task without a warm start and values that cannot
-    be."""
-    if task not in TASKS:
-        raise ConfigError(f"task {task!r} has no warm start: use one of {', '.join(sorted(TASKS))}")
-    own: dict[str, Any] = {name: getattr(TASKS[task], name) for name in ("steps", "cycles", "full_history")}
-    return WarmStart(task=task, **(own | changes))
+SETTINGS = {
+    one.task: one
+    for one in (
+        WarmStart(task="toy_math", steps=1400, cycles=1, full_history=0.01),
+        WarmStart(task="toy_knowledge", steps=800, cycles=2, full_history=0.03),
+    )
+}
+TASKS: dict[str, tuple[Callable[[str, int, int], list[Task]], Callable[..., Awaitable[Demonstration]], int]] = {
+    "toy_math": (math_problems.problems, math_demonstrator.demonstrate, 3),
+    "toy_knowledge": (
+        knowledge_problems.problems,
+        knowledge_demonstrator.demonstrate,
+        knowledge_problems.MAX_TURNS,
+    ),
+}
+"""a task's problems by split, its demonstrator and K"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -175,15 +133,13 @@ def turn_samples(
 
 def demonstrations(settings: WarmStart, count: int) -> list[Demonstration]:
     """Demonstrations on `count` training problems."""
-    task = TASKS[settings.task]
+    problems, demonstrate, max_turns = TASKS[settings.task]
     rng = generator(settings.seed, "demonstrations")
 
     async def demonstrate_all() -> list[Demonstration]:
         return [
-            await task.demonstrate(
-                problem, make_env(settings.task, NoSettings(), task.max_turns), rng, max_turns=task.max_turns
-            )
-            for problem in task.problems("train", count, settings.seed)
+            await demonstrate(problem, make_env(settings.task, NoSettings(), max_turns), rng, max_turns)
+            for problem in problems("train", count, settings.seed)
         ]
 
     return asyncio.run(demonstrate_all())
@@ -214,36 +170,31 @@ def _padded(sequences: Sequence[Ids]) -> torch.Tensor:
 def train(model: Qwen3ForCausalLM, samples: Sequence[Sample], settings: FineTuning) -> list[tuple[int, float]]:
     """Fine-tune in place; returns (step, mean loss over the steps since the last record), loss in nats a token."""
     model.train()
-    losses = [loss for cycle in range(settings.cycles) for loss in train_cycle(model, samples, settings, cycle)]
+    losses: list[float] = []
+    warm_up = max(1, settings.steps // 20)
+    for _ in range(settings.cycles):
+        optimizer = torch.optim.AdamW(model.parameters(), lr=settings.learning_rate)
+        schedule = torch.optim.lr_scheduler.LambdaLR(
+            optimizer, lambda step: min((step + 1) / warm_up, (settings.steps - step) / settings.steps)
+        )
+        for _ in range(settings.steps):
+            start = len(losses) * settings.batch_size
+            batch = [samples[place % len(samples)] for place in range(start, start + settings.batch_size)]
+            ids = _padded([sample.ids for sample in batch])
+            trained = torch.zeros_like(ids, dtype=torch.bool)
+            for row, sample in enumerate(batch):
+                trained[row, sample.context : len(sample.ids)] = True
+            logits = model(input_ids=ids).logits[:, :-1][trained[:, 1:]]
+            loss = F.cross_entropy(logits, ids[trained])
+            optimizer.zero_grad()
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            schedule.step()
+            losses.append(loss.item())
     model.eval()
     parts = [losses[start : start + RECORD_EVERY] for start in range(0, len(losses), RECORD_EVERY)]
     return [(RECORD_EVERY * i + len(part), round(_mean(part), 4)) for i, part in enumerate(parts)]
-
-
-def train_cycle(
-    model: Qwen3ForCausalLM, samples: Sequence[Sample], settings: FineTuning, cycle: int
-) -> Iterator[float]:
-    """One cycle, on the samples that follow those of the cycles before it; gives each step's loss."""
-    optimizer = torch.optim.AdamW(model.parameters(), lr=settings.learning_rate)
-    warm_up = max(1, settings.steps // 20)
-    schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda step: min((step + 1) / warm_up, (settings.steps - step) / settings.steps)
-    )
-    for step in range(settings.steps):
-        start = (cycle * settings.steps + step) * settings.batch_size
-        batch = [samples[place % len(samples)] for place in range(start, start + settings.batch_size)]
-        ids = _padded([sample.ids for sample in batch])
-        trained = torch.zeros_like(ids, dtype=torch.bool)
-        for row, sample in enumerate(batch):
-            trained[row, sample.context : len(sample.ids)] = True
-        logits = model(input_ids=ids).logits[:, :-1][trained[:, 1:]]
-        loss = F.cross_entropy(logits, ids[trained])
-        optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        schedule.step()
-        yield loss.item()
 
 
 def local_engine(model: Qwen3ForCausalLM, stop_id: int) -> BatchingEngine:
@@ -261,14 +212,14 @@ def play(
     model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, settings: WarmStart, temperature: float
 ) -> list[Rollout]:
     """One episode of each held-out problem, past thinking stripped."""
-    task = TASKS[settings.task]
+    problems, _, max_turns = TASKS[settings.task]
     room = model.config.max_position_embeddings
-    limits = EpisodeLimits(task.max_turns, room, MAX_TURN_TOKENS, room)
-    held_out = task.problems("held_out", settings.held_out, settings.seed)
+    limits = EpisodeLimits(max_turns, room, MAX_TURN_TOKENS, room)
+    held_out = problems("held_out", settings.held_out, settings.seed)
     plans = [Plan(problem.uid, problem, Role.EVAL) for problem in held_out]
 
     def env() -> Env:
-        return make_env(settings.task, NoSettings(), task.max_turns)
+        return make_env(settings.task, NoSettings(), max_turns)
 
     return play_plans(model, tokenizer, env, limits, plans, settings.seed, temperature)
 
@@ -289,12 +240,12 @@ def play_plans(
 
 
 @torch.no_grad()
-def flattened_ratio(model: Qwen3ForCausalLM, rollouts: Sequence[Rollout], chunk: int = 128) -> float:
+def flattened_ratio(model: Qwen3ForCausalLM, rollouts: Sequence[Rollout]) -> float:
     """Geometric mean, over sampled tokens, of pi(u | flattened history) / pi(u | c_k)."""
     rows = [row for rollout in rollouts for row in trajectory_rows(rollout, "flattened", 0.0, 1.0, rollout.uid)]
     differences = []
-    for start in range(0, len(rows), chunk):
-        part = rows[start : start + chunk]
+    for start in range(0, len(rows), CHUNK):
+        part = rows[start : start + CHUNK]
         ids = _padded([row.ids for row in part])
         logprobs = model(input_ids=ids).logits[:, :-1].log_softmax(-1).gather(-1, ids[:, 1:, None])[..., 0].numpy()
         for row, scored in zip(part, logprobs, strict=True):
