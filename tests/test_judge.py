@@ -56,8 +56,10 @@ def grade(settings: JudgeSettings, prediction: str = "the Bard of Avon", answers
     return asyncio.run(Judge(settings).grade(QUESTION, answers, prediction))
 
 
-def entries(settings: JudgeSettings, kind: str = "json") -> list[dict[str, Any]]:
-    return [json.loads(path.read_text()) for path in sorted(Path(settings.cache).glob(f"??/*.{kind}"))]
+def entries(settings: JudgeSettings) -> list[dict[str, Any]]:
+    """What is kept, after the first line of the recording."""
+    (path,) = Path(settings.cache).iterdir()
+    return [json.loads(line) for line in path.read_text().splitlines()[1:]]
 
 
 @pytest.mark.parametrize(
@@ -74,21 +76,18 @@ def test_a_word_is_a_reward(server: Server, settings: JudgeSettings, reply: str,
     ["", "Yes", "Not correct", "Correct, since it is a name for him.", "Correct Incorrect", "Incorrectly", "正确"],
 )
 def test_other_replies_are_no_verdict(server: Server, settings: JudgeSettings, reply: str) -> None:
-    """Asked again, and then there is no reward; what was said is kept, and is asked for anew another time."""
+    """Asked again, and then there is no reward; it is asked anew another time."""
     assert read_verdict(reply) is None
     says(server, completion(reply))
     result = grade(settings)
     assert (result.outcome, result.reward) == (GradeOutcome.UNGRADABLE, None)
     assert repr(reply) in result.detail
     assert len(server.asked) == ASKS
-    (kept,) = entries(settings, "failed")
-    assert kept["verdict"] is None
-    assert [each["choices"][0]["message"]["content"] for each in kept["replies"]] == [reply] * ASKS
     assert entries(settings) == []
     says(server, completion("Hm."), completion("Correct"))
     assert grade(settings).reward == 1
     (kept,) = entries(settings)
-    assert len(kept["replies"]) == 2
+    assert len(json.loads(kept["text"])["replies"]) == 2
 
 
 def test_what_it_is_asked(server: Server, settings: JudgeSettings) -> None:
@@ -144,27 +143,23 @@ def test_another_prompt_is_another_question(
 def test_what_is_kept_of_a_verdict(server: Server, settings: JudgeSettings) -> None:
     grade(settings)
     (kept,) = entries(settings)
-    assert kept.pop("time").endswith("+00:00")
-    assert kept == {
-        "model": "Qwen2.5-72B-Instruct",
-        "base_url": server.url,
-        "prompt_sha256": PROMPT_SHA256,
-        "question": QUESTION,
-        "golds": sorted(ANSWERS),
-        "prediction": "the Bard of Avon",
-        "messages": server.asked[0].body["messages"],
-        "replies": [json.loads(completion("Correct").body)],
+    assert json.loads(kept["query"]) == [QUESTION, sorted(ANSWERS), "the Bard of Avon"]
+    text = json.loads(kept["text"])
+    assert text.pop("time").endswith("+00:00")
+    assert text == {
         "verdict": "correct",
+        "base_url": server.url,
+        "replies": [json.loads(completion("Correct").body)],
     }
-    assert [path.suffix for path in Path(settings.cache).rglob("*") if path.is_file()] == [".json"]
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"verdict": null}', '{"verdict": "perhaps"}'])
-def test_a_verdict_that_cannot_be_read_is_said(server: Server, settings: JudgeSettings, content: str) -> None:
+@pytest.mark.parametrize("text", ["[]", '{"verdict": null}', '{"verdict": "perhaps"}'])
+def test_a_verdict_that_cannot_be_read_is_said(server: Server, settings: JudgeSettings, text: str) -> None:
     grade(settings)
-    (path,) = Path(settings.cache).glob("??/*.json")
-    path.write_text(content)
-    with pytest.raises(DataError, match=f"{path.name} .*delete the file"):
+    (path,) = Path(settings.cache).iterdir()
+    first, kept = path.read_text().splitlines()
+    path.write_text(f"{first}\n{json.dumps(json.loads(kept) | {'text': text})}\n")
+    with pytest.raises(DataError, match=f"{path.name} has no verdict on 'the Bard of Avon': delete that line"):
         grade(settings)
 
 
@@ -211,7 +206,7 @@ def test_an_outage_is_no_zero(server: Server, settings: JudgeSettings, reply: Re
     with pytest.raises(InfrastructureError, match=r"the judge Qwen2\.5-72B-Instruct cannot be had"):
         grade(settings)
     assert len(server.asked) == asked
-    assert entries(settings) == entries(settings, "failed") == []
+    assert entries(settings) == []
 
 
 def test_many_at_once_within_the_limit_and_equal_ones_once(server: Server, settings: JudgeSettings) -> None:

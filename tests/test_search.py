@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
 from rtpo.core.http_client import RequestSettings
+from rtpo.core.recording import Recording
 from rtpo.errors import DataError
 from rtpo.tools.base import Tool, ToolResult
 from rtpo.tools.search.bm25 import Bm25Settings, build_index
 from rtpo.tools.search.http import HttpSettings
-from rtpo.tools.search.replay import Recording, ReplaySettings, read_recording
+from rtpo.tools.search.replay import ReplaySettings, read_recording
 from rtpo.tools.search.text import NO_RESULTS, Passage, normalise_query, render
 from rtpo.tools.search.tool import SearchSettings, SearchTool, SearchWorld
 from rtpo.tools.search.web import WebSettings

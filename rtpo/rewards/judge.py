@@ -1,24 +1,23 @@
 """An LLM that judges answers, on any server with OpenAI's chat completions (docs/run/rewards.md).
 
-It is asked at temperature 0 and must reply with one word, Correct or Incorrect. Its verdicts are kept on disk by what
-was asked, with all that was said, so that a verdict is bought once and can be looked at later.
+It is asked at temperature 0 and must reply with one word, Correct or Incorrect. Its verdicts are kept in a recording
+(`rtpo.core.recording`) by what was asked, with all that was said, so that a verdict is bought once and can be looked at
+later.
 """
 
 import asyncio
 import hashlib
 import json
-import os
-import tempfile
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, Literal
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
-from rtpo.core.files import disk_errors, utc_now
+from rtpo.core.files import utc_now
 from rtpo.core.http_client import Client, RequestSettings, key_problems, read_key, url_problems
+from rtpo.core.recording import Recording
 from rtpo.errors import DataError, InfrastructureError, MachineError
 from rtpo.rewards.qa import score
 from rtpo.types import Grade, GradeOutcome
@@ -104,14 +103,14 @@ class Judge:
         self._client = Client(url, settings.requests, headers, secret=key)
         self._places: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
         self._asking: WeakValueDictionary[tuple[asyncio.AbstractEventLoop, str], asyncio.Lock] = WeakValueDictionary()
-        self._folder = Path(settings.cache)
+        self._kept = Recording(Path(settings.cache), {"judge": settings.model, "prompt_sha256": PROMPT_SHA256})
 
     async def grade(self, question: str, answers: Sequence[str], prediction: str) -> Grade:
         """1 where the prediction is correct, 0 where it is not.
 
         An exact match (`rtpo.rewards.qa`) is correct, and an empty prediction is not, without the judge being asked.
-        UNGRADABLE where it gave no verdict, which its replies in the cache's folder show. Raises ValueError where no
-        accepted answer has a token, and InfrastructureError when the server cannot be had.
+        UNGRADABLE where it gave no verdict. Raises ValueError where no accepted answer has a token, and
+        InfrastructureError when the server cannot be had.
         """
         if score(answers, prediction).exact:
             return Grade(GradeOutcome.GRADED, 1.0, "exact match")
@@ -119,19 +118,24 @@ class Judge:
             return Grade(GradeOutcome.GRADED, 0.0, "no answer")
         question, prediction = _clean(question), _clean(prediction)[:MOST_CHARACTERS]
         golds = tuple(sorted({_clean(answer) for answer in answers}))
-        key = self._cache_key(question, golds, prediction)
+        key = json.dumps([question, golds, prediction])
         loop = asyncio.get_running_loop()
         # siblings often say the same at the same time
         async with self._asking.setdefault((loop, key), asyncio.Lock()):
-            verdict = self._kept(key)
-            if verdict is None:
+            said = await self._kept.get(key)
+            if said is None:
                 async with self._places.setdefault(loop, asyncio.Semaphore(self._settings.at_once)):
                     verdict, replies = await self.ask(question, golds, prediction)
-                verdict = self._keep(key, question, golds, prediction, verdict, replies)
-        if verdict is None:
-            said = _content(replies[-1])[:_KEPT_CHARACTERS]
-            return Grade(GradeOutcome.UNGRADABLE, None, f"the judge said neither Correct nor Incorrect: {said!r}")
-        return Grade(GradeOutcome.GRADED, float(verdict == "correct"), f"judged {verdict}")
+                if verdict is None:
+                    last = _content(replies[-1])[:_KEPT_CHARACTERS]
+                    why = f"the judge said neither Correct nor Incorrect: {last!r}"
+                    return Grade(GradeOutcome.UNGRADABLE, None, why)
+                entry = {"verdict": verdict, "time": utc_now(), "base_url": self._settings.base_url, "replies": replies}
+                said = await self._kept.keep(key, json.dumps(entry))
+        match json.loads(said):
+            case {"verdict": "correct" | "incorrect" as verdict}:
+                return Grade(GradeOutcome.GRADED, float(verdict == "correct"), f"judged {verdict}")
+        raise DataError(f"the judge's recording {self._kept.path} has no verdict on {prediction!r}: delete that line.")
 
     async def ask(
         self, question: str, golds: tuple[str, ...], prediction: str
@@ -152,64 +156,6 @@ class Judge:
                 raise InfrastructureError(f"the judge {self._settings.model} cannot be had: {error}") from error
             verdict = read_verdict(_content(replies[-1]))
         return verdict, replies
-
-    def _cache_key(self, question: str, golds: tuple[str, ...], prediction: str) -> str:
-        asked = [self._settings.model, PROMPT_SHA256, question, golds, prediction]
-        return hashlib.sha256(json.dumps(asked).encode()).hexdigest()
-
-    def _place(self, key: str) -> Path:
-        return self._folder / key[:2] / f"{key}.json"
-
-    def _kept(self, key: str) -> Verdict | None:
-        place = self._place(key)
-        try:
-            verdict = json.loads(place.read_bytes())["verdict"]
-        except FileNotFoundError:
-            return None
-        except (ValueError, KeyError, TypeError) as error:
-            raise DataError(f"the judge's verdict {place} cannot be read: delete the file.") from error
-        if verdict not in ("correct", "incorrect"):
-            raise DataError(f"the judge's verdict {place} is {verdict!r}: delete the file.")
-        return "correct" if verdict == "correct" else "incorrect"
-
-    def _keep(
-        self,
-        key: str,
-        question: str,
-        golds: tuple[str, ...],
-        prediction: str,
-        verdict: Verdict | None,
-        replies: list[dict[str, Any]],
-    ) -> Verdict | None:
-        """The verdict from now on: this one, or the one that was kept before. Replies without one are kept beside, and
-        the judge is asked again another time."""
-        place = self._place(key)
-        entry = {
-            "time": utc_now(),
-            "model": self._settings.model,
-            "base_url": self._settings.base_url,
-            "prompt_sha256": PROMPT_SHA256,
-            "question": question,
-            "golds": golds,
-            "prediction": prediction,
-            "messages": messages(question, golds, prediction),
-            "replies": replies,
-            "verdict": verdict,
-        }
-        with disk_errors(place):
-            place.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile(dir=place.parent, suffix=".partial") as file:
-                file.write(json.dumps(entry, indent=1).encode() + b"\n")
-                file.flush()
-                os.fsync(file.fileno())
-                os.chmod(file.name, 0o644)
-                if verdict is None:
-                    place.with_suffix(".failed").unlink(missing_ok=True)
-                    os.link(file.name, place.with_suffix(".failed"))
-                    return None
-                with suppress(FileExistsError):
-                    os.link(file.name, place)
-        return self._kept(key)
 
 
 @cache

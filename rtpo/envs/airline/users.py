@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from rtpo.core.http_client import Client, RequestSettings, key_problems, read_key, url_problems
+from rtpo.core.recording import Memory, Recording
 from rtpo.errors import InfrastructureError, MachineError
 from rtpo.tools.protocol import visible_text
-from rtpo.tools.search.replay import Memory, Recording
 
 TEMPERATURE = 0.0
 MOST_STATEMENTS = 2

@@ -10,11 +10,12 @@ from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
 from rtpo.core.http_client import RequestSettings
+from rtpo.core.recording import Memory, Recording
 from rtpo.errors import InfrastructureError, MachineError
 from rtpo.tools.base import Arguments, ToolResult
 from rtpo.tools.search.bm25 import Bm25Backend, Bm25Settings
 from rtpo.tools.search.http import HttpBackend, HttpSettings
-from rtpo.tools.search.replay import Backend, Memory, Recording, ReplayBackend, ReplaySettings
+from rtpo.tools.search.replay import Backend, ReplayBackend, ReplaySettings
 from rtpo.tools.search.text import TEXT_FORMAT, normalise_query
 from rtpo.tools.search.web import MOST_CHARACTERS, MOST_RESULTS, WebBackend, WebSettings
 from rtpo.types import ToolOutcome
