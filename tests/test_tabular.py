@@ -21,7 +21,8 @@ from rtpo.harness.budget import Budget, Ledger
 from rtpo.harness.diagnostics import zero_advantage
 from rtpo.rows import trajectory_rows
 from rtpo.theory.mdp import MDP, Table, action_values, advantages, backward_induction, state_values, value
-from rtpo.theory.tabular import TabularHarness, log_softmax, softmax, start_task, tasks
+from rtpo.theory.mdps import greedy, uniform
+from rtpo.theory.tabular import TabularHarness, log_softmax, softmax, start_task, tasks, train
 from rtpo.types import Group, OldLogprobs, Role, Task, Termination, TrainRow
 from rtpo.verbs import AlgorithmConfig, Harness, Loss, SequenceClip, SquaredPair, TokenClip, Update
 
@@ -95,26 +96,13 @@ def harness_on(mdp: MDP, *, reserve: int = 1_000_000, learning_rate: float = 1.0
     return harness
 
 
-def train(
+def trained(
     method: Any, config: AlgorithmConfig, mdp: MDP, steps: int, learning_rate: float, seed: int
 ) -> TabularHarness:
-    """A run as rtpo.run.run's: reserve the worst case, synchronise, let the algorithm do a step."""
     harness = TabularHarness(mdp, Ledger(Budget(1_000_000)), learning_rate=learning_rate, seed=seed)
-    taken = tasks(mdp)
-    for step in range(steps):
-        harness.begin_step(step, len(taken) * method.rollouts_per_task(config, mdp.horizon))
-        harness.sync()
-        method.step(harness, taken, config)
-        harness.end_step()
+    for _ in train(harness, method.step, config, method.rollouts_per_task, steps):
+        pass
     return harness
-
-
-def greedy(table: Table) -> Table:
-    return np.eye(table.shape[-1])[table.argmax(-1)]
-
-
-def uniform(mdp: MDP) -> Table:
-    return np.full(mdp.shape, 1 / mdp.shape[2])
 
 
 # exact values
@@ -185,7 +173,7 @@ def test_one_improvement_on_the_initial_policy_takes_the_lure() -> None:
 def test_rtpo_reaches_the_optimum_of_backward_induction(seed: int) -> None:
     mdp = lure()
     config = configured("rtpo", kl=0.0, trunks=32, group_size=5)
-    harness = train(rtpo, config, mdp, steps=60, learning_rate=6.0, seed=seed)
+    harness = trained(rtpo, config, mdp, steps=60, learning_rate=6.0, seed=seed)
     best = backward_induction(mdp)
     chosen = greedy(harness.policy)
     assert [chosen[place].tolist() for place in GOING] == [best[place].tolist() for place in GOING]
@@ -206,7 +194,7 @@ def test_every_method_learns_within_its_worst_case(name: str) -> None:
     method = load_algorithm(name)
     config = configured(name, **SETTINGS.get(name, {}))
     mdp = lure()
-    harness = train(method, config, mdp, steps=40, learning_rate=LEARNING_RATES.get(name, 4.0), seed=1)
+    harness = trained(method, config, mdp, steps=40, learning_rate=LEARNING_RATES.get(name, 4.0), seed=1)
     assert value(mdp, harness.policy) > value(mdp, uniform(mdp)) + 0.15
     assert harness.ledger.optimizer_steps >= harness.policy_version > 0
 

@@ -245,55 +245,19 @@ def calls_and_results(shown: Demonstration) -> list[tuple[str, str]]:
     ]
 
 
-def test_demonstrations_are_canonical_and_err_in_each_way() -> None:
-    ways: Counter[str] = Counter()
-    for problem, shown in demonstrations(600):
-        entities, at, done = [problem.start], problem.start, 0
-        for turn in shown.turns:
+def test_demonstrations_are_canonical_and_err() -> None:
+    shown = [demonstration for _, demonstration in demonstrations(600)]
+    for demonstration in shown:
+        for turn in demonstration.turns:
             encode_strict(TOKENIZER, turn.reply)
             assert turn.reply.endswith(STOP)
-        calls = calls_and_results(shown)
-        for place, (call, result) in enumerate(calls):
-            words = call.split()
-            if result == " error":
-                ways["malformed call"] += 1
-                continue
-            subject, relation = words[1:]
-            asked_before = call in [earlier for earlier, _ in calls[:place]]
-            if asked_before and result == f" {subject} {relation} {at}":
-                ways["repeated query"] += 1
-                continue
-            ways["wrong copy"] += subject not in entities
-            ways["wrong relation"] += done < len(problem.relations) and relation != problem.relations[done]
-            met = result.split()
-            if met[:2] != [subject, relation]:
-                following = calls[place + 1][0] if place + 1 < len(calls) else ""
-                ways["distractor taken"] += following.split()[1:2] == [met[2]]
-                ways["distractor refused"] += following == call
-                if following == call:
-                    continue
-            at, done = met[2], done + 1
-            entities.append(at)
-        last = shown.turns[-1]
-        ways["no answer"] += bool(last.feedback)
-        ways["early stop"] += not last.feedback and done < len(problem.relations)
-        ways["no box"] += not last.feedback and "\\boxed{" not in last.reply
-        ways["wrong answer"] += not last.feedback and done == len(problem.relations) and shown.reward == 0.0
-    expected = {"malformed call", "repeated query", "wrong copy", "wrong relation", "distractor taken", "early stop"}
-    assert {way for way, count in ways.items() if count >= 5} >= expected | {
-        "distractor refused",
-        "no answer",
-        "no box",
-        "wrong answer",
-    }
-    assert ways["distractor taken"] > 0.6 * ways["distractor refused"]
-
-
-def test_slips_happen_at_every_turn() -> None:
-    shown = [demonstration for _, demonstration in demonstrations(600)]
     malformed = {k for d in shown for k, (_, result) in enumerate(calls_and_results(d)) if result == " error"}
     assert malformed >= set(range(MAX_TURNS - 1))
     assert {len(demonstration.turns) for demonstration in shown} == set(range(1, MAX_TURNS + 1))
+    lasts = [demonstration.turns[-1] for demonstration in shown]
+    assert any(last.feedback for last in lasts)
+    assert any("\\boxed{" not in last.reply and not last.feedback for last in lasts)
+    assert 0.1 < np.mean([demonstration.reward for demonstration in shown]) < 0.6
 
 
 # Warm start

@@ -213,7 +213,9 @@ class DataFolder:
             "sample_seed": None if known.sample is None else SAMPLE_SEED,
             "date": utc_now(),
         }
-        _write_json(manifest_path(self.file(name)), manifest)
+        with disk_errors(self.path):
+            text = json.dumps(manifest, indent=1, ensure_ascii=False) + "\n"
+            write_whole(manifest_path(self.file(name)), text.encode())
         return manifest
 
 
@@ -225,8 +227,3 @@ def sample(records: Sequence[Record], count: int, seed: int) -> list[Record]:
     order = sorted(records, key=lambda one: hashlib.sha256(f"{seed}:{one.question}".encode()).digest())
     taken = {record.uid for record in order[:count]}
     return [record for record in records if record.uid in taken]
-
-
-def _write_json(path: Path, value: Mapping[str, Any]) -> None:
-    with disk_errors(path):
-        write_whole(path, (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode())

@@ -156,13 +156,6 @@ class RunFolder:
         with self._naming_the_way_back():
             return self._saves.read(name) if (name := self._saves.latest_name) is not None else None
 
-    @property
-    def latest_weights(self) -> Path | None:
-        """Of the last save, not read: whether they are whole is not known. Raises DataError as
-        `Saves.latest_name`."""
-        name = self._saves.latest_name
-        return None if name is None else self._saves.path / name / "weights"
-
     def _lines_before(self, save: Save) -> dict[str, Appended]:
         """By file, the lines written before the save. Raises DataError naming a file without them."""
         found = {}

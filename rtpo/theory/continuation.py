@@ -13,7 +13,7 @@ from rtpo.harness.budget import Budget, Ledger
 from rtpo.rtpo import RTPOConfig
 from rtpo.theory.mdp import MDP, Table, action_values
 from rtpo.theory.mdps import ladder, layered, lock, weight_moments
-from rtpo.theory.tabular import TabularHarness, tasks
+from rtpo.theory.tabular import TabularHarness, train
 from rtpo.types import Grade, GradeOutcome, Group, Role, Rollout, TrainRow
 from rtpo.verbs import Loss, Update
 
@@ -82,12 +82,8 @@ def tail_weights(harness: TabularHarness, siblings: Sequence[Rollout], k: int, c
 def watched(mdp: MDP, config: RTPOConfig, steps: int, learning_rate: float, seed: int) -> list[Phase]:
     """The phases of a training from the uniform policy."""
     harness = WatchedHarness(mdp, config, learning_rate=learning_rate, seed=seed)
-    starts = tasks(mdp)
-    for step in range(steps):
-        harness.begin_step(step, len(starts) * rtpo.rollouts_per_task(config, mdp.horizon))
-        harness.sync()
-        rtpo.step(harness, starts, config)
-        harness.end_step()
+    for _ in train(harness, rtpo.step, config, rtpo.rollouts_per_task, steps):
+        pass
     return harness.phases
 
 

@@ -15,7 +15,7 @@ from rtpo.harness.budget import Budget, Ledger
 from rtpo.rtpo import RTPOConfig
 from rtpo.theory.mdp import MDP, action_values, backward_induction, value
 from rtpo.theory.mdps import decisions, greedy, layered, lock, uniform
-from rtpo.theory.tabular import TabularHarness, tasks
+from rtpo.theory.tabular import TabularHarness, tasks, train
 from rtpo.types import Role, Task
 from rtpo.verbs import Harness
 
@@ -88,16 +88,11 @@ def trained(mdp: MDP, variant: str, regime: Regime, seed: int, every: int) -> di
     """Train from the uniform policy, and compare with backward induction. All successes are exact values."""
     step, changes = VARIANTS[variant]
     config: RTPOConfig = configured("rtpo", kl=0.0, trunks=regime.trunks, group_size=regime.group_size, **changes)
-    starts = tasks(mdp)
-    worst = len(starts) * rtpo.rollouts_per_task(config, mdp.horizon)
+    worst = len(tasks(mdp)) * rtpo.rollouts_per_task(config, mdp.horizon)
     ledger = Ledger(Budget(worst * regime.steps))
     harness = TabularHarness(mdp, ledger, learning_rate=regime.learning_rate, seed=seed)
     curve = [[0, value(mdp, harness.policy)]]
-    for number in range(regime.steps):
-        harness.begin_step(number, worst)
-        harness.sync()
-        step(harness, starts, config)
-        harness.end_step()
+    for number in train(harness, step, config, rtpo.rollouts_per_task, regime.steps):
         if (number + 1) % every == 0 or number + 1 == regime.steps:
             curve.append([number + 1, value(mdp, harness.policy)])
     best, chosen, places = backward_induction(mdp), greedy(harness.policy), decisions(mdp)

@@ -10,8 +10,9 @@ A context's last id is the state and its length gives the stage, so a context na
 strip: recorded and flattened contexts are the same ids. State ids are never sampled and come after the actions'.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -293,6 +294,23 @@ class TabularHarness(StepNotes):
         stage = (trained - first[row] - 1) // 2
         ids = packed.ids.astype(np.int64)
         return stage, ids[trained - 1] - self.vocabulary_size, ids[trained], row
+
+
+def train(
+    harness: TabularHarness,
+    step: Callable[[Any, list[Task], Any], None],
+    config: Any,
+    rollouts_per_task: Callable[[Any, int], int],
+    steps: int,
+) -> Iterator[int]:
+    """Data steps of an algorithm, each with its worst case reserved; gives each step's number once it is done."""
+    starts = tasks(harness.mdp)
+    for number in range(steps):
+        harness.begin_step(number, len(starts) * rollouts_per_task(config, harness.max_turns))
+        harness.sync()
+        step(harness, starts, config)
+        harness.end_step()
+        yield number
 
 
 def _first_state(task: Task, mdp: MDP) -> int:

@@ -65,10 +65,6 @@ def _entity(rng: np.random.Generator) -> str:
     return ENTITIES[rng.integers(len(ENTITIES))]
 
 
-def _other_relation(relation: str, rng: np.random.Generator) -> str:
-    return str(rng.choice([other for other in RELATIONS if other != relation]))
-
-
 def _malformed(belief: _Belief, relation: str, rng: np.random.Generator) -> str:
     at = belief.at
     calls = [f" search {at}", f" {at} {relation}", f" search {relation} {at}", f" search {at} {relation} {relation}"]
@@ -85,7 +81,8 @@ def _slip_in_search(belief: _Belief, relation: str, rng: np.random.Generator) ->
     if slip == "copy":
         return _call(belief, relation, f" search {_entity(rng)} {relation}"), belief
     if slip == "relation":
-        return _call(belief, _other_relation(relation, rng)), belief
+        other = str(rng.choice([one for one in RELATIONS if one != relation]))
+        return _call(belief, other), belief
     if slip == "malformed":
         return _call(belief, relation, _malformed(belief, relation, rng)), belief
     if slip == "repeat":

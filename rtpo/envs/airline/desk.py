@@ -77,36 +77,19 @@ class _Copied(dict[str, Any]):
     def items(self) -> Iterator[tuple[str, Any]]:  # type: ignore[override]
         return ((key, self[key]) for key in self)
 
-    def _refuse(self, name: str) -> NoReturn:
-        self.unfollowed = name
-        raise NotImplementedError(f"{name} of a table is not followed")
 
-    def __delitem__(self, key: str) -> None:
-        self._refuse("del")
+def _refuse(method: str, shown: str) -> None:
+    def refused(self: _Copied, *arguments: Any, **named: Any) -> NoReturn:
+        self.unfollowed = shown
+        raise NotImplementedError(f"{shown} of a table is not followed")
 
-    def __or__(self, other: Any) -> NoReturn:
-        self._refuse("|")
+    setattr(_Copied, method, refused)
 
-    def __ior__(self, other: Any) -> NoReturn:
-        self._refuse("|=")
 
-    def clear(self) -> None:
-        self._refuse("clear")
-
-    def copy(self) -> NoReturn:
-        self._refuse("copy")
-
-    def pop(self, *args: Any) -> NoReturn:
-        self._refuse("pop")
-
-    def popitem(self) -> NoReturn:
-        self._refuse("popitem")
-
-    def setdefault(self, *args: Any) -> NoReturn:
-        self._refuse("setdefault")
-
-    def update(self, *args: Any, **kwargs: Any) -> None:
-        self._refuse("update")
+for _method, _shown in {"__delitem__": "del", "__or__": "|", "__ior__": "|="}.items():
+    _refuse(_method, _shown)
+for _method in ("clear", "copy", "pop", "popitem", "setdefault", "update"):
+    _refuse(_method, _method)
 
 
 class Desk:
