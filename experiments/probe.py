@@ -26,7 +26,7 @@ from rtpo.harness.diagnostics import zero_advantage
 from rtpo.harness.harness import AgentHarness
 from rtpo.run.composition import composed
 from rtpo.run.config import PROJECT, RunConfig, compose_run
-from rtpo.run.records import commit, machine
+from rtpo.run.records import provenance
 from rtpo.run.run import open_harness
 from rtpo.run.tasks import load_tasks, take
 from rtpo.types import Floats, TrainRow
@@ -131,12 +131,9 @@ def main(arguments: list[str] | None = None) -> int:
         for name in given.algorithms
     ]
     lines = [probe(config, given.batches).line() for config in configs]
-    head, dirty = commit(PROJECT)
     record = {
         "started": utc_now(),
-        "commit": head,
-        "dirty": dirty,
-        "machine": machine(),
+        **provenance(),
         "task": given.task,
         "model": configs[0].model.name,
         "tasks_per_batch": configs[0].budget.tasks_per_step,

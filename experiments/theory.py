@@ -10,17 +10,17 @@ are made anew. `python -m analysis.theory` makes docs/results/theory.md and its 
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from rtpo.run.command import Parser, command
 
 from rtpo.algorithms import PROJECT
 from rtpo.core.files import disk_errors, sha256, utc_now, write_whole
 from rtpo.errors import ConfigError
-from rtpo.run.records import RunFolder, commit, machine, packages
+from rtpo.run.records import RunFolder, provenance
 from rtpo.theory import continuation as theory_continuation
 from rtpo.theory import credit as theory_credit
 from rtpo.theory import order as theory_order
@@ -43,14 +43,13 @@ def measure(theorem: int, folder: Path, settings: Any = None) -> None:
     make, full = PARTS[theorem]
     used = full if settings is None else settings
     started, wall, cpu = utc_now(), time.monotonic(), time.process_time()
-    head, dirty = commit(PROJECT)
     records, manifest = folder / f"theorem_{theorem}.jsonl", folder / f"theorem_{theorem}.json"
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         with RunFolder(folder).held():
             manifest.unlink(missing_ok=True)
             with records.open("w", encoding="utf-8") as out:
-                count = sum(_write(out, line) for line in make(used))
+                count = sum(out.write(json.dumps(line) + "\n") > 0 for line in make(used))
             described = {
                 "schema": SCHEMA,
                 "theorem": theorem,
@@ -59,19 +58,11 @@ def measure(theorem: int, folder: Path, settings: Any = None) -> None:
                 "ended": utc_now(),
                 "wall_seconds": time.monotonic() - wall,
                 "cpu_seconds": time.process_time() - cpu,
-                "commit": head,
-                "dirty": dirty,
-                "machine": machine(),
-                "packages": packages(),
+                **provenance(),
                 "lines": count,
                 "sha256": sha256(records),
             }
             write_whole(manifest, (json.dumps(described, indent=1) + "\n").encode())
-
-
-def _write(out: TextIO, line: Mapping[str, Any]) -> int:
-    out.write(json.dumps(line) + "\n")
-    return 1
 
 
 def chosen(given: Sequence[str]) -> list[int]:

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from rtpo.run.command import Parser, command
 
-from rtpo.envs.airline.tasks import read_splits, read_wanted, split_counts
+from rtpo.envs.airline.tasks import read_splits, read_wanted
+from rtpo.errors import DataError
 
 
 @command
@@ -19,11 +20,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser = Parser(__doc__)
     parser.add_argument("folder", type=Path)
     folder = parser.parse_args(arguments).folder
-    found = split_counts(read_wanted(folder / "tasks.json"), read_splits(folder / "split_tasks.json"))
+    tasks, splits = read_wanted(folder / "tasks.json"), read_splits(folder / "split_tasks.json")
     print(f"{'split':8} {'tasks':>5} {'doing nothing scores':>20} {'need a write':>12} {'need a figure alone':>19}")
-    for split, counts in found.items():
-        no_op = f"{counts.no_op} ({100 * counts.no_op_rate:.1f} %)"
-        print(f"{split:8} {counts.tasks:5} {no_op:>20} {counts.write:12} {counts.figure_alone:19}")
+    for split, ids in splits.items():
+        if missing := [one for one in ids if one not in tasks]:
+            raise DataError(f"split {split!r} names task {missing[0]!r}, which the task file does not have")
+        found = [tasks[one] for one in ids]
+        idle, write = sum(task.no_op_scores for task in found), sum(task.needs_write for task in found)
+        share = f"{idle} ({100 * idle / len(found):.1f} %)"
+        print(f"{split:8} {len(found):5} {share:>20} {write:12} {len(found) - idle - write:19}")
     return 0
 
 

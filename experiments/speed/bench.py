@@ -26,7 +26,7 @@ from experiments.speed.shared import HEADER, Case
 from rtpo.core.files import utc_now, write_whole
 from rtpo.errors import ConfigError
 from rtpo.run.config import PROJECT
-from rtpo.run.records import commit, machine, packages
+from rtpo.run.records import provenance
 
 READERS: dict[Any, Callable[[str], Any]] = {int: whole(1), float: positive, Path: Path, Path | None: Path}
 
@@ -94,16 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = [word for word in args.words if "=" in word]
     settings = {name: settings_of(name, given) for name in chosen([word for word in args.words if "=" not in word])}
     args.results.mkdir(parents=True, exist_ok=True)
-    head, dirty = commit(PROJECT)
-    record: dict[str, Any] = {
-        "started": utc_now(),
-        "commit": head,
-        "dirty": dirty,
-        "machine": machine(),
-        "packages": packages(),
-        "repeats": args.repeats,
-        "cases": [],
-    }
+    record: dict[str, Any] = {"started": utc_now(), **provenance(), "repeats": args.repeats, "cases": []}
     file = args.results / f"{record['started'].replace(':', '')}.json"
     print(HEADER)
     for name in settings:

@@ -29,8 +29,8 @@ from rtpo.rewards.boxes import BOX, last_box
 from rtpo.rewards.qa import output_hit, score
 from rtpo.rewards.qa_reward import QASettings
 from rtpo.run import archives
-from rtpo.run.config import PROJECT, Count, SamplingConfig, TaskConfig, portable, read_tree
-from rtpo.run.records import RunFolder, commit, machine, packages, read_manifest
+from rtpo.run.config import Count, SamplingConfig, TaskConfig, portable, read_tree
+from rtpo.run.records import RunFolder, provenance, read_manifest
 from rtpo.run.tasks import check_prompts, load_tasks
 from rtpo.tools.protocol import visible_text
 from rtpo.tools.search.tool import SearchSettings
@@ -390,17 +390,13 @@ def identity(config: EvaluateConfig, panel: Panel, checkpoint: dict[str, Any]) -
 
 
 def manifest(config: EvaluateConfig, panel: Panel, label: str, checkpoint: dict[str, Any]) -> dict[str, Any]:
-    head, dirty = commit(PROJECT)
     return identity(config, panel, checkpoint) | {
         "environment": panel.facts,
         "experiment": config.experiment_name,
         "label": label,
         "ks": list(config.ks),
         "ended": utc_now(),
-        "commit": head,
-        "dirty": dirty,
-        "machine": machine(),
-        "packages": packages(),
+        **provenance(),
     }
 
 

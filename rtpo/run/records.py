@@ -22,6 +22,7 @@ from typing import Any
 
 import yaml
 
+from rtpo.algorithms import PROJECT
 from rtpo.core.files import (
     Appended,
     disk_errors,
@@ -288,6 +289,12 @@ def packages() -> dict[str, str]:
         except PackageNotFoundError:
             found[name] = "not installed"
     return found
+
+
+def provenance() -> dict[str, Any]:
+    """What a record was made with: the project's commit, the machine and the packages."""
+    head, dirty = commit(PROJECT)
+    return {"commit": head, "dirty": dirty, "machine": machine(), "packages": packages()}
 
 
 def commit(project: Path) -> tuple[str, bool | str]:

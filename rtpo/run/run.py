@@ -28,8 +28,8 @@ from rtpo.harness.durable import Done, DurableHarness
 from rtpo.harness.episodes import EpisodeWorld
 from rtpo.harness.harness import AgentHarness, StepLog, Trained
 from rtpo.rewards.alarm import grading_alarm
-from rtpo.run.config import PROJECT, RunConfig, rollout_sampling
-from rtpo.run.records import JOURNAL, SCHEMA, RunFolder, commit, machine, packages
+from rtpo.run.config import RunConfig, rollout_sampling
+from rtpo.run.records import JOURNAL, SCHEMA, RunFolder, provenance
 from rtpo.run.tasks import take
 from rtpo.run.tracking import Shown, Track
 from rtpo.types import Grade, GradeOutcome, Group, Rollout, Task
@@ -339,7 +339,6 @@ class Run:
 
     def _manifest(self) -> dict[str, Any]:
         config, algorithm = self.config, self._algorithm_config
-        head, dirty = commit(PROJECT)
         weights = self.config.model.path
         return {
             "schema": SCHEMA,
@@ -354,14 +353,11 @@ class Run:
             "training_context": algorithm.training_context,
             "started": self._progress.started,
             "ended": utc_now(),
-            "commit": head,
-            "dirty": dirty,
             "config_sha256": sha256(self._folder.path / "config.yaml"),
             "model": config.model.name,
             "model_sha256": model_sha256(weights),
             "environment": environment_facts(config.task.env, config.task.env_settings),
-            "machine": machine(),
-            "packages": packages(),
+            **provenance(),
             "steps": self._progress.step,
             "policy_version": self._harness.policy_version,
             "resumed": self._progress.resumed,

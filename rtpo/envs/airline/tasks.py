@@ -5,7 +5,6 @@ said each required string). An agent that neither writes nor says a required str
 therefore scores on every task without a gold write and without a required string.
 """
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,38 +58,6 @@ class Wanted:
     def no_op_scores(self) -> bool:
         """Whether an agent that does nothing is rewarded."""
         return not self.writes and not self.figures
-
-
-@dataclass(frozen=True, slots=True)
-class SplitCounts:
-    """A split by what its rewards ask for. figure_alone: no gold write, but a string to be said."""
-
-    tasks: int
-    no_op: int
-    write: int
-    figure_alone: int
-
-    @property
-    def no_op_rate(self) -> float:
-        """Pass@1 of the agent that does nothing."""
-        return self.no_op / self.tasks
-
-
-def counts(tasks: Sequence[Wanted]) -> SplitCounts:
-    return SplitCounts(
-        tasks=len(tasks),
-        no_op=sum(task.no_op_scores for task in tasks),
-        write=sum(task.needs_write for task in tasks),
-        figure_alone=sum(bool(task.figures) and not task.needs_write for task in tasks),
-    )
-
-
-def split_counts(tasks: Mapping[str, Wanted], splits: Mapping[str, Sequence[str]]) -> dict[str, SplitCounts]:
-    """The counts of each split. Raises DataError for a split that names a task which is not there."""
-    for split, ids in splits.items():
-        if missing := [identity for identity in ids if identity not in tasks]:
-            raise DataError(f"split {split!r} names task {missing[0]!r}, which the task file does not have")
-    return {split: counts([tasks[identity] for identity in ids]) for split, ids in splits.items()}
 
 
 def read_wanted(path: str | Path) -> dict[str, Wanted]:
