@@ -33,7 +33,7 @@ from rtpo.envs.toy.knowledge_problems import (
     problems,
     read_problems,
 )
-from rtpo.errors import ConfigError, DataError
+from rtpo.errors import DataError
 from rtpo.harness.episodes import EpisodeLimits, EpisodeWorld, Plan, run_episodes
 from rtpo.toy.demonstrator import Demonstration
 from rtpo.toy.knowledge_demonstrator import demonstrate
