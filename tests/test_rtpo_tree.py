@@ -39,14 +39,6 @@ def path(uid: str, reward: float, turns: int = 3, parent: str | None = None, sta
 # values by hand
 
 
-def test_without_forks_it_is_leave_one_out_over_the_root() -> None:
-    rewards = [1.0, 0.0, 0.0, 1.0, 1.0]
-    tree = Tree([path(str(i), reward) for i, reward in enumerate(rewards)])
-    v = np.mean(rewards)
-    expected = group_advantages(rewards, False) * 5 / 4 / np.sqrt(v * (1 - v))
-    assert [tree.advantages(p, CONFIG) for p in tree.roots] == [[pytest.approx(a)] * 3 for a in expected]
-
-
 def test_a_forked_trunk_has_an_advantage_for_each_branch() -> None:
     """Trunk a fails, its fork at turn 2 succeeds; trunk b succeeds. lambda .3, kappa 1."""
     a, b, fork = path("a", 0.0), path("b", 1.0), path("f", 1.0, parent="a", start_k=2)
