@@ -251,31 +251,6 @@ def test_epochs_pass_over_the_same_minibatches_again_with_the_first_log_probs() 
         np.testing.assert_array_equal(before.old_logprobs, after.old_logprobs)
 
 
-def test_weights_of_a_minibatch_are_shares_of_all_its_rows_the_tied_included() -> None:
-    harness = scripted_harness(always(RIGHT))
-    groups = harness.rollout(TASKS[:4], n=1, role=Role.CHAIN)
-    rows = [
-        turn_row(chain.turns[0], chain, advantage, weight, chain.task.uid)
-        for (chain,), advantage, weight in zip(groups, [1.0, 0.0, -1.0, 0.0], [1.0, 2.0, 5.0, 2.0], strict=True)
-    ]
-    harness.update(rows, TokenClip())
-    (step,) = harness.backend.steps
-    assert len(step.packed.lengths) == 2
-    per_row = [w.sum() for w in np.split(step.packed.weight, np.cumsum(step.packed.lengths)[:-1])]
-    assert per_row == pytest.approx([0.1, 0.5])
-
-
-def test_tied_rows_stay_where_they_have_a_gradient() -> None:
-    for loss in (TokenClip(kl=0.02), SequenceClip(kl=0.02), SquaredPair()):
-        harness = scripted_harness(always(RIGHT))
-        groups = harness.rollout(TASKS[:2], n=2, role=Role.CHAIN)
-        update = harness.update(rows_of(groups, [0.0] * 4), loss)
-        (step,) = harness.backend.steps
-        assert (update.optimizer_steps, len(step.packed.lengths)) == (1, 4)
-        assert float(step.packed.weight.sum()) == pytest.approx(1)
-        assert (step.reference is None) == (loss.kl == 0)
-
-
 @pytest.mark.parametrize(("loss", "rows"), [(TokenClip(), 4), (SequenceClip(), 4), (SquaredPair(), 8)])
 def test_rows_are_padded_to_the_ranks_and_pairs_are_not_split(
     loss: TokenClip | SequenceClip | SquaredPair, rows: int
