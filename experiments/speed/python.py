@@ -7,42 +7,39 @@ other load. A pool's start is no part of its calls.
 import asyncio
 import os
 import sys
-import time
-from collections.abc import Awaitable, Callable
-from typing import Any
+from statistics import median
 
-from experiments.speed.shared import Case, milliseconds
+from experiments.speed.shared import Case, latencies
 from rtpo.tools.python.tool import PythonSettings, PythonTool, close_pools
 from rtpo.types import ToolOutcome
 
 PROGRAM = "import sympy\nprint(sympy.sqrt(8))"
 CALLERS = len(os.sched_getaffinity(0))
-Call = Callable[[str], Awaitable[None]]
 
 
 def measure(repeats: int, calls: int = 200, fresh_calls: int = 6) -> list[Case]:
     """calls, fresh_calls: of the pool and of fresh interpreters, in each repeat."""
-    found: dict[str, list[tuple[list[float], float]]] = {"pool": [], "fresh": []}
+    found: dict[str, list[dict[str, float]]] = {"pool": [], "fresh": []}
     for _ in range(repeats):
         found["pool"].append(asyncio.run(pooled(calls)))
         close_pools()
-        found["fresh"].append(asyncio.run(latencies(fresh, fresh_calls)))
-    sides = {side: summary(rounds) for side, rounds in found.items()}
-    pool = sides["pool"]
+        found["fresh"].append(asyncio.run(latencies(fresh, [PROGRAM] * fresh_calls, CALLERS)))
+    pool = median(one["calls_per_second"] for one in found["pool"])
+    p50, p99 = (median(one[f"{name}_ms"] for one in found["pool"]) for name in ("p50", "p99"))
     return [
         Case(
             "Python tool / fresh interpreter with sympy, calls a second",
-            pool["calls_per_second"] / sides["fresh"]["calls_per_second"],
+            pool / median(one["calls_per_second"] for one in found["fresh"]),
             "x",
             20.0,
             True,
-            f"{pool['calls_per_second']:.3g} a second; p50 {pool['p50_ms']:.3g} ms, p99 {pool['p99_ms']:.3g} ms",
-            {"callers": CALLERS, "sandbox": PythonSettings(workers=CALLERS).check(), **sides},
+            f"{pool:.3g} a second; p50 {p50:.3g} ms, p99 {p99:.3g} ms",
+            {"callers": CALLERS, "sandbox": PythonSettings(workers=CALLERS).check(), **found},
         )
     ]
 
 
-async def pooled(count: int) -> tuple[list[float], float]:
+async def pooled(count: int) -> dict[str, float]:
     """`latencies` of a pool that is started for them; calls to warm it up are not timed."""
     tool = PythonTool(PythonSettings(workers=CALLERS))
 
@@ -51,8 +48,8 @@ async def pooled(count: int) -> tuple[list[float], float]:
         if result.outcome is not ToolOutcome.OK:
             raise RuntimeError(f"a program of the benchmark ended with {result}")
 
-    await latencies(call, CALLERS)
-    return await latencies(call, count)
+    await latencies(call, [PROGRAM] * CALLERS, CALLERS)
+    return await latencies(call, [PROGRAM] * count, CALLERS)
 
 
 async def fresh(program: str) -> None:
@@ -61,24 +58,3 @@ async def fresh(program: str) -> None:
     await process.communicate()
     if process.returncode:
         raise RuntimeError(f"a program of the benchmark ended with status {process.returncode}")
-
-
-async def latencies(call: Call, count: int) -> tuple[list[float], float]:
-    """Seconds of each of `count` calls, or a few more, and of all, by `CALLERS` callers."""
-    found: list[float] = []
-
-    async def caller() -> None:
-        for _ in range(-(-count // CALLERS)):
-            begin = time.perf_counter()
-            await call(PROGRAM)
-            found.append(time.perf_counter() - begin)
-
-    begin = time.perf_counter()
-    await asyncio.gather(*[caller() for _ in range(CALLERS)])
-    return found, time.perf_counter() - begin
-
-
-def summary(rounds: list[tuple[list[float], float]]) -> dict[str, Any]:
-    times = [second for seconds, _ in rounds for second in seconds]
-    each = {"calls": len(times), "calls_per_second": len(times) / sum(whole for _, whole in rounds)}
-    return each | milliseconds(times)

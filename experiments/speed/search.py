@@ -7,14 +7,13 @@ of the most frequent words alone, whose lists are the longest.
 import asyncio
 import json
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
-from experiments.speed.shared import Case, milliseconds
+from experiments.speed.shared import Case, latencies, milliseconds
 from rtpo.tools.search.bm25 import Bm25Index, Bm25Settings, build_index
 from rtpo.tools.search.tool import SearchSettings, SearchWorld
 
@@ -57,7 +56,7 @@ def measure(repeats: int, passages: int = 50_000, queries: int = 400) -> list[Ca
         record["search"] = milliseconds([seconds_of(index, query) for query in asked])
         record["search_frequent"] = milliseconds([seconds_of(index, query) for query in drawn(len(asked), FREQUENT)])
         settings = SearchSettings("bm25", results=RESULTS, bm25=Bm25Settings(str(folder)))
-        record["calls"] = asyncio.run(calls(SearchWorld(settings), asked))
+        record["calls"] = asyncio.run(latencies(SearchWorld(settings).call, asked, AT_ONCE)) | {"at_once": AT_ONCE}
     search = record["search"]
     detail = f"p50 {search['p50_ms']:.3g} ms; built in {record['build_seconds']:.3g} s"
     return [Case(f"BM25 search of {passages:,} passages, p99", search["p99_ms"], "ms", 20.0, False, detail, record)]
@@ -80,22 +79,3 @@ def seconds_of(index: Bm25Index, query: str) -> float:
     before = time.perf_counter()
     index.search(query, RESULTS)
     return time.perf_counter() - before
-
-
-async def calls(world: SearchWorld, asked: Sequence[str]) -> dict[str, float]:
-    """Latency and calls a second of a world, `AT_ONCE` in flight."""
-    seconds: list[float] = []
-    left = iter(asked)
-
-    async def caller() -> None:
-        for query in left:
-            before = time.perf_counter()
-            await world.call(query)
-            seconds.append(time.perf_counter() - before)
-
-    start = time.perf_counter()
-    await asyncio.gather(*(caller() for _ in range(AT_ONCE)))
-    return milliseconds(seconds) | {
-        "at_once": AT_ONCE,
-        "calls_per_second": len(seconds) / (time.perf_counter() - start),
-    }

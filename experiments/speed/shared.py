@@ -1,8 +1,9 @@
 """What a benchmark says, and what several are made with."""
 
+import asyncio
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -54,6 +55,22 @@ def milliseconds(seconds: Sequence[float]) -> dict[str, float]:
     """The median, the 99th percentile and the longest."""
     p50, p99 = np.quantile(seconds, [0.5, 0.99])
     return {"p50_ms": 1e3 * float(p50), "p99_ms": 1e3 * float(p99), "worst_ms": 1e3 * max(seconds)}
+
+
+async def latencies(call: Callable[[str], Awaitable[object]], given: Sequence[str], callers: int) -> dict[str, float]:
+    """Of calls with each of `given`, so many in flight; and how many were done a second."""
+    seconds: list[float] = []
+    left = iter(given)
+
+    async def caller() -> None:
+        for one in left:
+            begun = time.perf_counter()
+            await call(one)
+            seconds.append(time.perf_counter() - begun)
+
+    begun = time.perf_counter()
+    await asyncio.gather(*(caller() for _ in range(callers)))
+    return milliseconds(seconds) | {"calls_per_second": len(seconds) / (time.perf_counter() - begun)}
 
 
 def in_turns(runs: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, list[float]]:
