@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.speed.shared import Case, milliseconds
-from rtpo.core.json_text import parse
+from rtpo.data.reading import read_rows
 from rtpo.errors import DataError
 from rtpo.rewards.grading import MathGrader
 from rtpo.types import Grade
@@ -43,18 +43,11 @@ def measure(repeats: int, file: Path, workers: int = 2, seconds: float = 10.0) -
 
 def read_answers(file: Path) -> list[str]:
     """Raises DataError, naming the line."""
-    found = []
-    for number, line in enumerate(file.read_bytes().splitlines(), start=1):
-        try:
-            row = parse(line)
-        except ValueError as error:
-            raise DataError(f"line {number} of {file} is not JSON ({error}): give JSONL with `answer`.") from error
-        if not isinstance(row, dict) or "answer" not in row:
-            raise DataError(f"line {number} of {file} has no `answer`: give JSONL such as MATH-500's.")
-        found.append(str(row["answer"]))
-    if not found:
-        raise DataError(f"{file} is empty: give JSONL with `answer`.")
-    return found
+    rows = list(read_rows(file))
+    for place, row in rows:
+        if "answer" not in row:
+            raise DataError(f"{place} has no `answer`: give JSONL such as MATH-500's.")
+    return [str(row["answer"]) for _, row in rows]
 
 
 def warm_up(grader: MathGrader) -> None:
