@@ -76,8 +76,8 @@ def test_bands_and_legend_say_how_many_seeds(tmp_path: Path) -> None:
     assert "range over seeds" in legend(three)
     assert [len(axes.collections) for axes in three.axes[1:]] == [1, 1]
     under = three.get_supxlabel().replace("\n", " ")
-    assert under.startswith("quickstart; profile toy; seeds: 3. Toy-scale runs, not the paper's results. Sampled at ")
-    assert "temperature unknown in training and 1 on held-out questions" in under
+    assert under.startswith("quickstart; profile toy; seeds: 3. Toy-scale runs, not the paper's results. ")
+    assert "Training: sampled at an unknown temperature; held out: at temperature 1." in under
 
 
 def test_what_stands_under_the_panels_stays_inside_the_figure(tmp_path: Path) -> None:
@@ -138,6 +138,7 @@ def test_a_last_step_of_fewer_tasks_is_in_no_curve(tmp_path: Path) -> None:
     assert measures.mean_over_steps(group.first, "kl_k1") == pytest.approx(9.4 / 3)
 
 
+SAMPLING = {"temperature": 0.9, "top_p": 0.95, "top_k": -1}
 PHASES = {"evaluate": 1.0, "generate": 2.0, "save": 0.0}
 
 
@@ -157,7 +158,7 @@ def begun(results: Path) -> Path:
         for i in (1, 2)
     ]
     lines = answers("before", "sampled", {"a": [1.0], "b": [0.0]})
-    folder = write_run(results, "rtpo", 0, steps, lines, complete=False, config={"sampling": {"temperature": 0.9}})
+    folder = write_run(results, "rtpo", 0, steps, lines, complete=False, config={"sampling": SAMPLING})
     with (folder / "steps.jsonl").open("a") as file:
         file.write('{"step": 3, "rollo')
     return folder
@@ -184,8 +185,8 @@ def test_a_run_is_on_one_sheet_while_it_goes_on(tmp_path: Path, capsys: pytest.C
     assert drawn["Success, %"] == [[50.0]]
     assert len(drawn["Ratio, train / rollout"]) == 1
     under = figure.get_supxlabel().replace("\n", " ")
-    assert under.startswith("quickstart/rtpo-seed0; RTPO; not finished: 2 steps, 20 of 1,024 rollouts. Sampled at ")
-    assert "temperature 0.9 in training and 1 on held-out questions" in under
+    assert under.startswith("quickstart/rtpo-seed0; RTPO; not finished: 2 steps, 20 of 1,024 rollouts. ")
+    assert "Training: sampled at temperature 0.9, top-p 0.95; held out: at temperature 1." in under
     given = ["--results", str(tmp_path), "--run", str(folder)]
     assert main(given) == 0
     assert capsys.readouterr().out.splitlines() == [

@@ -23,7 +23,6 @@ from analysis.figures.shared import Rows
 from analysis.figures.sources import EXPERIMENTS, PAPER, Source, sources
 from analysis.looks import styles
 from analysis.paper.quantities import RUN_QUANTITIES, run_cells
-from analysis.paper.reproduction import load_reproduction
 from analysis.plots import STYLE
 from analysis.records import RunGroup, load_run
 from rtpo.errors import DataError
@@ -374,11 +373,6 @@ def test_one_figure_is_made_and_what_it_lacks_is_said(tmp_path: Path, capsys: py
         "Toy knowledge; `PROFILE=toy sbatch slurm/main_table.sh`, or without SLURM `python experiments/launch.py run "
         "main_table profile=toy`."
     ) in capsys.readouterr().out.splitlines()
-
-
-def test_every_launcher_has_its_script() -> None:
-    launchers = load_reproduction().launchers.values()
-    assert [name for name in launchers if not (PROJECT / "slurm" / f"{name}.sh").exists()] == []
 
 
 def test_other_profiles_are_sources_once_they_have_runs(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from analysis import measures
+from analysis.evaluation import HELD_OUT, decoded
 from analysis.figures.shared import ONE_RUN, SEEDS, empty
 from analysis.looks import COLOURS, LINES, MARKERS, THIN, WIDTH, Style, styles, title_of
 from analysis.measures import SECONDS
@@ -84,10 +85,10 @@ def _provenance(groups: Sequence[RunGroup]) -> str:
 
 
 def decoding(groups: Sequence[RunGroup]) -> str:
-    """At which temperatures success was sampled."""
-    found = {run.config.get("sampling", {}).get("temperature") for group in groups for run in group.runs}
-    training = " or ".join(sorted("unknown" if one is None else f"{one:g}" for one in found))
-    return f"Sampled at temperature {training} in training and 1 on held-out questions."
+    """How success was sampled."""
+    given = (run.config.get("sampling") for group in groups for run in group.runs)
+    training = " or ".join(sorted({decoded(one) if one else "an unknown temperature" for one in given}))
+    return f"Training: sampled at {training}; held out: at {HELD_OUT}."
 
 
 def draw_training(results: Path, experiment: str, output: Path) -> list[Path]:

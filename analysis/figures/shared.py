@@ -22,7 +22,7 @@ OTHERS = ("rtpo_tree", "rtpo_off", "arpo_exact", "tree_grpo_exact")
 SEEDS = "range over seeds"
 INTERVALS = "95 % intervals over runs and questions"
 ONE_RUN = "An interval of one run is over questions alone: other seeds unknown."
-HELD_OUT = "Held-out success, % (T = 1)"
+SUCCESS = "Held-out success, % (T = 1)"
 """along an axis: a run's own evaluations, sampled at temperature 1"""
 
 

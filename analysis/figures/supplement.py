@@ -11,9 +11,9 @@ from matplotlib.lines import Line2D
 from analysis import measures
 from analysis.figures import curves
 from analysis.figures.shared import (
-    HELD_OUT,
     INTERVALS,
     ONE_RUN,
+    SUCCESS,
     Rows,
     bands,
     configurations,
@@ -136,7 +136,7 @@ def synchronisation(rows: Rows, source: Source) -> Figure:
     panels = [
         [
             Panel(row.title, lines(row, partial(against, label=label), bars=True), label, y, [_margins])
-            for label, y in zip(shown, (HELD_OUT, ""), strict=True)
+            for label, y in zip(shown, (SUCCESS, ""), strict=True)
         ]
         for row in rows.drawn.values()
     ]

@@ -14,9 +14,9 @@ from matplotlib.lines import Line2D
 from analysis import measures
 from analysis.figures import curves
 from analysis.figures.shared import (
-    HELD_OUT,
     INTERVALS,
     ONE_RUN,
+    SUCCESS,
     Rows,
     bands,
     configurations,
@@ -123,7 +123,7 @@ def success_and_cost(rows: Rows, source: Source) -> Figure:
                 row.title,
                 lines(row, partial(against, key=key)),
                 label,
-                HELD_OUT if key == "rollouts" else "",
+                SUCCESS if key == "rollouts" else "",
                 [partial(Axes.set, xlim=(0, None))],
             )
             for key, (label, _) in cost.items()

@@ -6,12 +6,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from analysis import tables
 from analysis.claims.rule import CONSISTENT, Comparison, compare, equal, larger, reached
 from analysis.claims.rule import Part as Judgement
 from analysis.intervals import Interval
 from analysis.pages import markdown
-from analysis.tables import NOT_RUN, Table, number
+from analysis.tables import NOT_RUN, number
 from analysis.theory import claims
 from analysis.theory.claims import order_table, over_runs
 from analysis.theory.records import COMMAND, RULE, THEOREMS, Missing, Part, load
@@ -206,9 +205,8 @@ Column = tuple[str, Callable[[Any], str]]
 
 def _table(columns: Sequence[Column], of: Iterable[Any], caption: str = "") -> str:
     """A table with a row for each of these. The page itself has the caption that needs no records."""
-    rows = tuple(tuple(cell(one) for _, cell in columns) for one in of)
-    table = Table("", tuple(title for title, _ in columns), rows, caption, ())
-    return tables.markdown(table).lstrip("\n")
+    table = markdown.ruled([title for title, _ in columns], [[cell(one) for _, cell in columns] for one in of], True)
+    return f"{caption}\n\n{table}" if caption else table
 
 
 def verdicts_block(results: Path) -> str:
