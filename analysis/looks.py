@@ -41,6 +41,15 @@ TITLES = {
     "tree_grpo_full": "Tree-GRPO, full history",
 }
 
+TASKS = {
+    "math_paper": "Math",
+    "search_paper": "Knowledge",
+    "airline": "Airline",
+    "toy_math": "Toy math",
+    "toy_knowledge": "Toy knowledge",
+}
+"""titles of tasks"""
+
 Line = Literal["-", "--", "-.", ":", ""] | tuple[float, tuple[float, ...]]
 
 # Okabe and Ito's palette, without its yellow, which vanishes on paper

@@ -164,7 +164,7 @@ def test_nothing_has_been_run(file: Path, results: Path, tmp_path: Path, capsys:
     assert toy_study_command.main(made) == toy_study_command.main([*made, "--check"]) == 0
     assert "not run: core, toy_math: 4 of 4 runs" in capsys.readouterr().out
     assert [path for path in (tmp_path / "made").rglob("*") if path.is_file()] == []
-    assert {row[-1] for row in claims_table(records, toy_study.TASKS).rows} == {NOT_RUN, NO_VALUE}
+    assert {row[-1] for row in claims_table(records).rows} == {NOT_RUN, NO_VALUE}
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_a_claim_is_judged_on_its_runs(file: Path, results: Path) -> None:
         for seed in (0, 1):
             write_small(results, experiment, "grpo_exact", seed, "a")
             write_small(results, experiment, "rtpo", seed, "abcd" if experiment == "toy_math" else "abd")
-    table = claims_table(load_study(results, file), toy_study.TASKS)
+    table = claims_table(load_study(results, file))
     rows = {row[0]: row for row in table.rows}
     found = rows["RTPO beats GRPO with exact contexts"]
     assert found[3].startswith("+62.5 [")
@@ -217,7 +217,7 @@ def test_a_claim_is_judged_on_its_runs(file: Path, results: Path) -> None:
     assert found[-1] == "undecided on toy math (4 pairs)"
     assert rows["RTPO beats SeeUPO"][3:] == (NO_VALUE, NO_VALUE)
     assert rows["RTPO beats exact GRPO at equal optimizer steps, RTPO given more"][3:] == (NOT_RUN, NOT_RUN)
-    lines = verdict_lines(load_study(results, file), toy_study.TASKS).splitlines()
+    lines = verdict_lines(load_study(results, file)).splitlines()
     assert lines[0].startswith(
         "- **Undecided on toy math (4 pairs)**: RTPO beats GRPO with exact contexts (ours, control)"
     )

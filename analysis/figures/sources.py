@@ -13,7 +13,7 @@ import yaml
 
 from analysis.evaluation import PATHS, first_paths, graded
 from analysis.figures.curves import FIFTHS
-from analysis.looks import Style, styles
+from analysis.looks import TASKS, Style, styles
 from analysis.paper.records import stand_ins
 from analysis.paper.reproduction import load_reproduction
 from analysis.records import Run, RunGroup, by_label, load_run
@@ -32,14 +32,6 @@ EXPERIMENTS = {
     "sync": ("sync", ("search",)),
 }
 """by what a folder's name begins with: the experiment that fills it, and the roles of its tasks"""
-TITLES = {
-    "math_paper": "Math",
-    "search_paper": "Knowledge",
-    "airline": "Airline",
-    "toy_math": "Toy math",
-    "toy_knowledge": "Toy knowledge",
-}
-"""of tasks"""
 
 
 @dataclass(frozen=True)
@@ -105,7 +97,7 @@ class Source:
         Raises DataError as `analysis.records` does, and for a run of another profile or task than its folder's.
         """
         task = self.tasks[role]
-        title = f"{TITLES[task]}, for the airline" if role == "airline" != task else TITLES[task]
+        title = f"{TASKS[task]}, for the airline" if role == "airline" != task else TASKS[task]
         wanted = [(part, label) for part in parts for label in part.labels]
         runs = [run for part, label in wanted for run in self._runs(self.folder(part.experiment, role), task, label)]
         runs = [run for run in runs if not needs_paths or PATHS in run.manifest["files"]]

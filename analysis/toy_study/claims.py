@@ -10,6 +10,7 @@ import numpy as np
 from analysis import measures
 from analysis.claims.rule import LEAST_PAIRS, order
 from analysis.intervals import Interval
+from analysis.looks import TASKS
 from analysis.measures import HeldOut
 from analysis.records import Run, RunGroup
 from analysis.tables import (
@@ -164,8 +165,8 @@ def verdict(findings: Mapping[str, Finding]) -> str:
     return each if NOT_RUN in kinds else f"mixed: {each}"
 
 
-def claims_table(records: StudyRecords, titles: Mapping[str, str]) -> Table:
-    """A row a claim. `titles`: of the tasks."""
+def claims_table(records: StudyRecords) -> Table:
+    """A row a claim."""
     rows = []
     for claim in CLAIMS:
         findings = {task: found for task in records.tasks if (found := finding(records, task, claim)) is not None}
@@ -175,7 +176,7 @@ def claims_table(records: StudyRecords, titles: Mapping[str, str]) -> Table:
                 claim.source,
                 MEASURES[claim.measure][0],
                 *(_cell(findings.get(task)) for task in records.tasks),
-                verdict({titles[task].lower(): found for task, found in findings.items()}),
+                verdict({TASKS[task].lower(): found for task, found in findings.items()}),
             )
         )
     caption = (
@@ -187,15 +188,15 @@ def claims_table(records: StudyRecords, titles: Mapping[str, str]) -> Table:
         "project's toy tasks; the others are this project's own questions. On cost the paper counts at equal trunks "
         f"and reports RTPO as the dearer. {RULE}"
     )
-    header = ("Claim", "Source", "Difference in", *(titles[task] for task in records.tasks), "Verdict")
+    header = ("Claim", "Source", "Difference in", *(TASKS[task] for task in records.tasks), "Verdict")
     notes = [f"“{NO_VALUE}”: the study does not run this pair on the task."]
     return Table("toy_study_claims", header, tuple(rows), caption, tuple(notes))
 
 
-def verdict_lines(records: StudyRecords, titles: Mapping[str, str]) -> str:
+def verdict_lines(records: StudyRecords) -> str:
     """The claims that the study plans runs for, a line a verdict, those that decide something first."""
     by_verdict: dict[str, list[str]] = defaultdict(list)
-    for text, source, *_, said_of_it in claims_table(records, titles).rows:
+    for text, source, *_, said_of_it in claims_table(records).rows:
         by_verdict[said_of_it].append(text if source == PAPER else f"{text} ({source})")
     first = [SUPPORTED, CONTRADICTED, "mixed", UNDECIDED, NOT_RUN]
     by_verdict.pop(NO_VALUE, None)

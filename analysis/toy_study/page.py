@@ -8,6 +8,7 @@ from analysis import measures
 from analysis.experiment import CONFIGURATION, gain, greedy, mean, sampled, toy_sentences
 from analysis.figures.paper_figures import FIGURES
 from analysis.figures.sources import STUDY_NAME
+from analysis.looks import TASKS
 from analysis.pages.markdown import ruled
 from analysis.records import Run, RunGroup
 from analysis.tables import (
@@ -34,7 +35,6 @@ OTHER_FIGURES = (
     "shows is said on the [page of all figures](figures.md), which has group sizes and synchronisation, too."
 )
 """under the title of the study's figures"""
-TASKS = {"toy_math": "Toy math", "toy_knowledge": "Toy knowledge"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -227,7 +227,7 @@ def rates_table(records: StudyRecords) -> Table | None:
 def tables(records: StudyRecords) -> list[Table]:
     """Every table of the study that has records."""
     made = [*(task_table(records, task) for task in records.tasks), rates_table(records)]
-    return [*([claims_table(records, TASKS)] if records.runs else []), *(table for table in made if table is not None)]
+    return [*([claims_table(records)] if records.runs else []), *(table for table in made if table is not None)]
 
 
 def summary(records: StudyRecords) -> str:
@@ -248,7 +248,7 @@ def page(records: StudyRecords) -> str:
     if not records.runs and not records.search:
         return f"{NOT_RUN}\n"
     by_task = [(f"## {TASKS[task]}", task_table(records, task)) for task in records.tasks]
-    verdicts = claims_table(records, TASKS) if records.runs else None
+    verdicts = claims_table(records) if records.runs else None
     figures = "\n".join(
         f"![{FIGURES[name].title}. Toy scale, not the paper's results.](figure_{name}_{STUDY_NAME}.png)\n"
         for name in SHOWN
@@ -266,7 +266,7 @@ def page(records: StudyRecords) -> str:
 
 def verdicts(records: StudyRecords) -> str:
     """The claims by verdict."""
-    return verdict_lines(records, TASKS) if records.runs else f"{NOT_RUN}\n"
+    return verdict_lines(records) if records.runs else f"{NOT_RUN}\n"
 
 
 def _shown(table: Table | None) -> str:
