@@ -97,29 +97,27 @@ def test_the_papers_tables_are_all_there(paper: Paper) -> None:
 
 
 @pytest.mark.parametrize(
-    ("table", "row", "column", "printed", "number", "unit", "better"),
+    ("table", "row", "column", "printed", "number", "unit"),
     [
-        ("math_knowledge_toolcall_results", "rtpo", "overall_acc", "61.66", 61.66, "points", True),
-        ("math_knowledge_toolcall_results", "rtpo", "knowledge_calls", "1480", 1480, "calls", None),
-        ("math_knowledge_toolcall_results", "vanilla", "over_vanilla", "+00.00", 0, "percent", True),
-        ("math_results", "rtpo_ca", "amc23_p4", "100.0", 100, "points", True),
-        ("math_results", "tree_grpo", "amc23_p4", "96.67", 96.67, "points", True),
-        ("recheck_output_hit", "hle_humanities", "delta", "-4.69", -4.69, "points", True),
-        ("all-hparams", "tree_grpo", "parameters", "M=4, N=3, L=1", None, "text", None),
-        ("supp_airline_test", "seeupo", "truncation", "98.75", 98.75, "points", False),
-        ("supp_group_sensitivity", "g4", "coefficient", "2/3", 2 / 3, "ratio", None),
-        ("supp_group_cost", "g4", "training_tokens", "2,139,039", 2139039, "tokens", False),
-        ("supp_trunk_distribution", "length", "trunks", "5.39", 5.39, "turns", None),
-        ("supp_failure_dynamics", "no_signal", "step_50", "0.00", 0, "points", False),
-        ("supp_gsm8k_audit", "correct", "out_of", "36", 36, "count", True),
+        ("math_knowledge_toolcall_results", "rtpo", "overall_acc", "61.66", 61.66, "points"),
+        ("math_knowledge_toolcall_results", "rtpo", "knowledge_calls", "1480", 1480, "calls"),
+        ("math_knowledge_toolcall_results", "vanilla", "over_vanilla", "+00.00", 0, "percent"),
+        ("math_results", "rtpo_ca", "amc23_p4", "100.0", 100, "points"),
+        ("math_results", "tree_grpo", "amc23_p4", "96.67", 96.67, "points"),
+        ("recheck_output_hit", "hle_humanities", "delta", "-4.69", -4.69, "points"),
+        ("all-hparams", "tree_grpo", "parameters", "M=4, N=3, L=1", None, "text"),
+        ("supp_airline_test", "seeupo", "truncation", "98.75", 98.75, "points"),
+        ("supp_group_sensitivity", "g4", "coefficient", "2/3", 2 / 3, "ratio"),
+        ("supp_group_cost", "g4", "training_tokens", "2,139,039", 2139039, "tokens"),
+        ("supp_trunk_distribution", "length", "trunks", "5.39", 5.39, "turns"),
+        ("supp_failure_dynamics", "no_signal", "step_50", "0.00", 0, "points"),
+        ("supp_gsm8k_audit", "correct", "out_of", "36", 36, "count"),
     ],
 )
-def test_cells(
-    paper: Paper, table: str, row: str, column: str, printed: str, number: float | None, unit: str, better: bool | None
-) -> None:
+def test_cells(paper: Paper, table: str, row: str, column: str, printed: str, number: float | None, unit: str) -> None:
     value = paper.value(table, row, column)
     assert value is not None
-    assert (value.printed, value.number, value.unit, value.larger_is_better) == (printed, number, unit, better)
+    assert (value.printed, value.number, value.unit) == (printed, number, unit)
 
 
 def test_deviations_and_decimals(paper: Paper) -> None:

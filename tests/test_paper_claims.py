@@ -339,7 +339,7 @@ def test_what_cannot_be_tested_says_why() -> None:
 def edited(paper: Paper, table: str, row: str, column: str, printed: str) -> Paper:
     one = paper.table(table)
     value = one.cells[row, column]
-    cells = {**one.cells, (row, column): Value(printed, value.unit, value.larger_is_better)}
+    cells = {**one.cells, (row, column): Value(printed, value.unit)}
     return replace(paper, tables={**paper.tables, table: replace(one, cells=cells)})
 
 

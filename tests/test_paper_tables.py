@@ -24,7 +24,7 @@ from analysis.paper.numbers import Value, load_paper
 from analysis.paper.records import Records
 from analysis.paper.reproduction import SOURCE, CellPlan, Source, load_reproduction, read_reproduction
 from analysis.paper.tables import make_table, verdict
-from analysis.tables import NO_VALUE
+from analysis.tables import NO_VALUE, markdown
 from rtpo.errors import DataError
 from rtpo.run.config import PROJECT
 
@@ -363,7 +363,7 @@ def test_every_cell_of_every_table_is_made(pages: dict[str, table_page.Page]) ->
 def test_pandas_reads_numbers_as_numbers(pages: dict[str, table_page.Page]) -> None:
     for page in pages.values():
         frame = long(page)
-        for column in {"value", "low", "high", "n", "seeds", "paper", "p", "holm"} & {*frame}:
+        for column in {"value", "low", "high", "n", "seeds", "paper"} & {*frame}:
             assert pd.api.types.is_numeric_dtype(frame[column]), (page.table.name, column)
     by_method = long(pages["math_results"]).pivot(index="row", columns="column", values="value")
     assert by_method.loc["RTPO-CA", "AIME24 P@1"] == pytest.approx(40)
@@ -460,10 +460,27 @@ def test_rows_are_compared_in_pairs(pages: dict[str, table_page.Page]) -> None:
         f"{name}_compared" for name in ("math_knowledge_toolcall_results", "math_results", "supp_airline_test")
     } | {"math_knowledge_toolcall_results_toy_compared"}
     page = pages["math_knowledge_toolcall_results_compared"]
-    grpo = long(page).set_index(["row", "column"]).loc["GRPO", "AIME24 accuracy"]
-    # of 30 questions 8 and 8 with samples right in RTPO's two seeds' mean 46.67, and 16 of 120 samples
-    assert (grpo["value"], grpo["seeds"], np.isnan(grpo["p"])) == (pytest.approx(46.667 - 13.333, abs=0.01), 1, True)
     assert [row[:2] for row in page.table.rows][:2] == [("Vanilla", "1"), ("GRPO", "1")]
+    # RTPO's 46.67 less 16 of 120 samples, in pairs; one seed has no p-value, and so is not bold
+    frame = long(page).set_index("Against")
+    low, value, high = frame.loc["GRPO", [f"AIME24 accuracy{end}" for end in (", low", "", ", high")]]
+    assert (value, low < value < high) == (pytest.approx(33.33), True)
+    assert "**" not in markdown(page.table)
+
+
+def test_a_difference_that_seeds_agree_on_is_bold(tmp_path: Path) -> None:
+    for label, right in (("rtpo_full", 4), ("grpo_full", 0)):
+        for seed in range(4):
+            folder = run(tmp_path, "credit_a100x8_math_paper", label, seed)
+            for benchmark in ("amc23", "aime24", "aime25", "math500"):
+                lines = questions(benchmark, "", (0, 0, 0))
+                for line in lines:
+                    line["reward"] = float(line["sample"] < right and (int(line["uid"][1:]) + seed) % 3 > 0)
+                write_evaluation(folder, benchmark, lines)
+    pages = {page.table.name: page for page in table_page.one_table(tmp_path, "math_results")}
+    (row,) = pages["math_results_compared"].table.rows
+    assert row[:2] == ("GRPO, full history †", "4")
+    assert all(cell.startswith("**+") for cell in row[2:])
 
 
 @pytest.mark.needs("pdflatex")
@@ -588,7 +605,7 @@ def test_an_evaluation_before_the_end_of_training_is_left_out_and_named(sync: Pa
     lines, notes = one(sync.parents[1], "supp_sync_results")
     assert lines.loc[("XBench", "On-policy"), "verdict"] == "not run"
     assert notes[-1] == (
-        f"Left out, because not of the trained policy: {sync.parent.name}/{sync.name}/xbench (version 4 of 9)."
+        f"Left out, because incomplete: {sync.parent.name}/{sync.name}/xbench (not of the trained policy)."
     )
 
 

@@ -22,11 +22,9 @@ def evaluate(
     value_of: Callable[[str], T],
     whole: Callable[[int], T],
     functions: Mapping[str, Callable[..., T]],
-    of_names: Mapping[str, Callable[[str], T]] | None = None,
 ) -> T:
-    """The formula with `value_of` for its names and `whole` for its numbers. of_names: functions of a name, not of its
-    value. Raises DataError for a text that is none, or has other parts."""
-    named = of_names or {}
+    """The formula with `value_of` for its names and `whole` for its numbers. Raises DataError for a text that is none,
+    or has other parts."""
 
     def value(node: ast.expr) -> T:
         match node:
@@ -40,11 +38,9 @@ def evaluate(
             case ast.BinOp(left=left, op=op, right=right) if type(op) in OPERATORS:
                 result: T = OPERATORS[type(op)](value(left), value(right))
                 return result
-            case ast.Call(func=ast.Name(id=name), args=[ast.Name(id=of)]) if name in named:
-                return named[name](of)
             case ast.Call(func=ast.Name(id=name), args=arguments) if name in functions:
                 return functions[name](*map(value, arguments))
-        raise DataError(f"A formula has {ast.unparse(node)!r}: only + - * / and {', '.join([*functions, *named])}.")
+        raise DataError(f"A formula has {ast.unparse(node)!r}: only + - * / and {', '.join(functions)}.")
 
     return value(_parsed(formula))
 

@@ -1,17 +1,17 @@
 """A table as the paper lays it out, with ours below what the paper prints, and the same in long form for programs."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import isfinite, isnan
 
 from analysis import since
-from analysis.intervals import holm
+from analysis.intervals import LEVEL, holm
 from analysis.paper.estimates import Estimate, p_value
 from analysis.paper.numbers import TEXT, Paper
 from analysis.paper.records import NOT_MEASURED, Condition, Missing, Records, stand_ins
 from analysis.paper.reproduction import MARK, CellPlan, Reproduction, TablePlan
 from analysis.paper.tables import NOT_COMPARED, Made, MadeTable
-from analysis.tables import MINUS, NO_VALUE, NOT_RUN, Table, csv_lines, number
+from analysis.tables import MINUS, NO_VALUE, NOT_RUN, Table, bold, csv_lines, number
 
 TOY = "toy"
 TOY_RATE = (
@@ -27,9 +27,10 @@ INTERVALS = (
     "counts as certain."
 )
 ALONE = "Those of 1 seed are over questions alone and say nothing about other seeds."
-MEASURED = ("row", "column", "unit", "value", "low", "high", "n", "of", "seeds", "decoding")
-LONG = (*MEASURED, "paper", "printed", "verdict", "why")
-COMPARED = (*MEASURED, "p", "holm")
+LONG = (
+    *("row", "column", "unit", "value", "low", "high", "n", "of", "seeds", "decoding"),
+    *("paper", "printed", "verdict", "why"),
+)
 
 
 def grid(made: MadeTable, records: Records, paper: Paper, reproduction: Reproduction) -> Table:
@@ -69,18 +70,15 @@ def _common(
     cells: Mapping[tuple[str, str], Made], fact: Callable[[Made], str], sides: Sequence[int]
 ) -> tuple[int, dict[str, str]]:
     """The side, rows (0) or columns (1), whose lines say best what a fact of their cells is, and what they say."""
-    best: tuple[int, int, dict[str, str]] | None = None
+    choices = []
     for side in sides:
-        by_line: dict[str, Counter[str]] = {}
+        by_line: dict[str, Counter[str]] = defaultdict(Counter)
         for place, one in cells.items():
             if text := fact(one):
-                by_line.setdefault(place[side], Counter())[text] += 1
+                by_line[place[side]][text] += 1
         found = {line: counts.most_common(1)[0][0] for line, counts in by_line.items()}
-        apart = sum(counts.total() - counts[found[line]] for line, counts in by_line.items())
-        if best is None or apart < best[0]:
-            best = (apart, side, found)
-    assert best is not None
-    return best[1:]
+        choices.append((sum(counts.total() - counts[found[line]] for line, counts in by_line.items()), side, found))
+    return min(choices, key=lambda choice: choice[0])[1:]
 
 
 def _estimate(made: Made) -> Estimate | None:
@@ -179,19 +177,13 @@ def _notes(made: MadeTable, records: Records, paper: Paper, reproduction: Reprod
         yield f"Not run: {reproduction.commands(plan.experiments, made.profile)}"
     if left_out := [folder for one in conditions for folder in one.left_out]:
         yield f"Left out, because incomplete: {', '.join(left_out)}."
-    if not_final := [folder for one in conditions for folder in one.not_final]:
-        yield f"Left out, because not of the trained policy: {', '.join(not_final)}."
 
 
 def decoding_notes(cells: Sequence[Made]) -> Iterator[str]:
-    """At which decoding our numbers are; by column where they differ."""
-    columns: dict[tuple[str, ...], dict[str, None]] = {}
-    for one in cells:
-        if isinstance(one.outcome, Estimate) and one.outcome.decoding:
-            columns.setdefault(one.outcome.decoding, {})[one.plan.column_title] = None
-    told = {" and ".join(decoding): f" ({', '.join(titles)})" for decoding, titles in columns.items()}
-    if told:
-        yield f"Ours are at {'; '.join(one + titles * (len(told) > 1) for one, titles in told.items())}."
+    """At which decoding our numbers are."""
+    found = [one.outcome for one in cells if isinstance(one.outcome, Estimate)]
+    if told := dict.fromkeys(decoding for one in found for decoding in one.decoding):
+        yield f"Ours are at {' and '.join(told)}."
 
 
 def _conditions(plan: TablePlan, records: Records) -> Iterator[Condition]:
@@ -206,37 +198,27 @@ def _conditions(plan: TablePlan, records: Records) -> Iterator[Condition]:
 # one row against the others
 
 
-def compared(made: MadeTable) -> tuple[Table, str] | None:
-    """The differences of one row from the others, paired by seed and question, and their long form; None without."""
+def compared(made: MadeTable) -> Table | None:
+    """The differences of one row from the others, paired by seed and question; None without any."""
     if made.plan.compared is None:
         return None
-    one, columns = made.plan.compared
+    one, wanted = made.plan.compared
     cells = {(cell.plan.row, cell.plan.column): cell for cell in made.cells}
-    columns = tuple(column for column in columns if (one, column) in cells)
+    columns = [column for column in wanted if (one, column) in cells]
     lines: list[tuple[str, ...]] = []
-    long: list[tuple[object, ...]] = [COMPARED]
     for other in dict.fromkeys(row for row, _ in cells if row != one):
-        found = {}
-        for column in columns:
-            pair = [_estimate(cells[row, column]) for row in (one, other)]
-            if pair[0] is not None and pair[1] is not None:
-                found[column] = pair[0] - pair[1]
-        if not found:
-            continue
-        p_values = {column: p_value(difference) for column, difference in found.items()}
-        tested = [column for column, p in p_values.items() if not isnan(p)]
-        adjusted = dict(zip(tested, holm([p_values[column] for column in tested]), strict=True))
-        shown = []
-        for column in columns:
-            if column not in found:
-                shown.append(NOT_RUN)
-                continue
-            plan, p = cells[other, column].plan, (p_values[column], adjusted.get(column, float("nan")))
-            tell = "" if isnan(p[0]) else f", p {_p(p[0])} ({_p(p[1])})"
-            shown.append(_with_interval(found[column], DECIMALS.get(plan.unit, 1), True) + tell)
-            long.append((*_measured(plan, found[column]), *map(_plain, p)))
-        seeds = sorted({difference.seeds for difference in found.values()})
-        lines.append((cells[other, columns[0]].plan.row_title, " or ".join(map(str, seeds)), *shown))
+        pairs = {column: (_estimate(cells[one, column]), _estimate(cells[other, column])) for column in columns}
+        found = {column: pair[0] - pair[1] for column, pair in pairs.items() if pair[0] and pair[1]}
+        p_values = {column: p for column, each in found.items() if not isnan(p := p_value(each))}
+        adjusted = dict(zip(p_values, holm(list(p_values.values())), strict=True))
+        shown = {
+            column: _with_interval(each, DECIMALS.get(cells[other, column].plan.unit, 1), True)
+            for column, each in found.items()
+        }
+        told = [bold(text) if adjusted.get(column, 1.0) < 1 - LEVEL else text for column, text in shown.items()]
+        if len(told) == len(columns):
+            seeds = sorted({each.seeds for each in found.values()})
+            lines.append((cells[other, columns[0]].plan.row_title, " or ".join(map(str, seeds)), *told))
     if not lines:
         return None
     title = cells[one, columns[0]].plan.row_title
@@ -245,15 +227,11 @@ def compared(made: MadeTable) -> tuple[Table, str] | None:
     notes = (
         *decoding_notes([cells[one, column] for column in columns]),
         f"{INTERVALS} {ALONE}",
-        "p: one less the level of the widest interval that leaves no difference out, and where seeds and questions all "
-        "differ alike the sign test's over seeds; with 1 seed there is none. In parentheses: by Holm's correction over "
-        "a row.",
+        "Bold: p < 0.05 by Holm's correction over a row, p being one less the level of the widest interval that leaves "
+        "no difference out, and where seeds and questions all differ alike the sign test's over seeds; with 1 seed "
+        "there is none.",
     )
-    return Table(f"{made.key}_compared", header, tuple(lines), caption, notes, labels=2), csv_lines(long)
-
-
-def _p(value: float) -> str:
-    return "< 0.001" if value < 0.001 else number(value, 3)
+    return Table(f"{made.key}_compared", header, tuple(lines), caption, notes, labels=2)
 
 
 # the long form
@@ -275,7 +253,7 @@ def long_form(made: MadeTable) -> str:
 def _measured(plan: CellPlan, found: Estimate | None) -> tuple[object, ...]:
     place = (plan.row_title.removesuffix(MARK), plan.column_title.removesuffix(MARK), plan.unit)
     if found is None:
-        return (*place, *[""] * (len(MEASURED) - len(place)))
+        return (*place, *[""] * 7)
     interval = (found.value, found.value) if found.is_exact else found.interval
     counts = _counts(found)
     seeds = "" if found.is_exact else found.seeds

@@ -15,7 +15,6 @@ from rtpo.run.records import SAFE_LOADER
 SOURCE = Path(__file__).with_name("paper.yaml")
 TEXT = "text"
 PLUS_MINUS = " ± "
-BETTER = {"higher": True, "lower": False, None: None}
 Side = Literal["rows", "columns"]
 T = TypeVar("T")
 
@@ -26,7 +25,6 @@ class Value:
 
     printed: str
     unit: str
-    larger_is_better: bool | None = None
 
     @property
     def mean_printed(self) -> str:
@@ -62,7 +60,6 @@ class Line:
     key: str
     title: str
     unit: str | None
-    larger_is_better: bool | None
 
 
 @dataclass(frozen=True)
@@ -174,24 +171,23 @@ def _table(key: str, source: Mapping[str, Any], units: Collection[str]) -> Paper
             raise DataError(f"Table {key!r}, row {row.key!r} has {len(given)} cells and {len(columns)} columns.")
         for column, cell in zip(columns.values(), given, strict=True):
             if cell is not None:
-                better = row.larger_is_better if column.larger_is_better is None else column.larger_is_better
                 place = f"Table {key!r}, row {row.key!r}, column {column.key!r}"
-                cells[row.key, column.key] = _value(place, cell, row.unit or column.unit, units, better)
+                cells[row.key, column.key] = _value(place, cell, row.unit or column.unit, units)
     return PaperTable(
         key, source["section"], source["gist"], columns, rows, cells, tuple(map(_check, source.get("checks", ())))
     )
 
 
 def _line(key: str, source: Mapping[str, Any]) -> Line:
-    return Line(key, source["title"], source.get("unit"), BETTER[source.get("better")])
+    return Line(key, source["title"], source.get("unit"))
 
 
-def _value(place: str, printed: Any, unit: str | None, units: Collection[str], better: bool | None = None) -> Value:
+def _value(place: str, printed: Any, unit: str | None, units: Collection[str]) -> Value:
     if not isinstance(printed, str):
         raise DataError(f"{place} is {printed!r}: quote it, so that it stays as printed.")
     if unit is None or unit not in units:
         raise DataError(f"{place} has the unit {unit!r}: no such unit; there are {', '.join(units)}.")
-    value = Value(printed, unit, better)
+    value = Value(printed, unit)
     try:
         _ = value.exact, value.deviation
     except ValueError as error:

@@ -28,13 +28,12 @@ Pair = tuple[float, float]
 @dataclass(frozen=True)
 class Quantity:
     """Of the graded samples of one unit, `of` gives what is summed above and below the line; both 0 where the unit has
-    none. title: of a table's column; {benchmark} in it stands for one. unit: one of the paper's.
+    none. unit: one of the paper's.
 
     total: the ratio is a mean over units and is shown times their number, so that it is a count over the panel.
     certain: it is known without an interval.
     """
 
-    title: str
     unit: str
     of: Callable[[Sequence[Sample]], Pair]
     scale: float = 1.0
@@ -88,51 +87,44 @@ def _one(sample: Sample) -> float:
     return 1.0
 
 
-def _points(title: str, of: Callable[[Sequence[Sample]], Pair]) -> Quantity:
-    return Quantity(title, "points", of, POINTS, share=True)
+def _points(of: Callable[[Sequence[Sample]], Pair]) -> Quantity:
+    return Quantity("points", of, POINTS, share=True)
 
 
-def _count(title: str, unit: str, value: Callable[[Sample], float]) -> Quantity:
+def _count(unit: str, value: Callable[[Sample], float]) -> Quantity:
     """Once through the panel: the mean over a question's samples, over all questions."""
-    return Quantity(title, unit, _mean(value), total=True)
+    return Quantity(unit, _mean(value), total=True)
 
 
 QUANTITIES: Mapping[str, Quantity] = {
-    "pass_at_1": _points("accuracy", _mean(_success)),
-    "pass_at_4": _points("P@4", _of_samples(pass_at_k, SAMPLES)),
-    "pass_all_4": _points("Pass^4", _of_samples(pass_hat_k, SAMPLES)),
-    "f1": _points("F1", _qa("f1")),
-    "span_f1": _points("span F1", _qa("span_f1")),
-    "hit_rate": _points("hit rate", _qa("output_hit")),
-    "hits": Quantity("hits", "questions", _qa("output_hit"), total=True),
-    "questions": Quantity("questions", "questions", lambda samples: (1.0, 1.0), total=True, certain=True),
-    "calls": _count("calls", "calls", lambda one: one.executed),
-    "calls_attempted": _count("attempted calls", "calls", lambda one: one.attempted),
-    "calls_ok": _count("calls executed well", "calls", lambda one: one.ok),
-    "all_attempted": Quantity("attempted calls", "calls", _sum(lambda one: one.attempted), total=True),
-    "all_ok": Quantity("calls executed well", "calls", _sum(lambda one: one.ok), total=True),
-    "all_errors": Quantity("calls with an error", "calls", _sum(lambda one: one.attempted - one.ok), total=True),
-    "execution": Quantity(
-        "execution success", "points", _pooled(lambda one: one.ok, lambda one: one.attempted), POINTS, share=True
-    ),
-    "calls_each": Quantity("calls on average", "calls", _pooled(lambda one: one.attempted, _one)),
-    "writes_each": Quantity("writes attempted an episode", "ratio", _pooled(lambda one: one.writes, _one)),
-    "tokens_each": Quantity("tokens on average", "tokens", _pooled(lambda one: one.tokens, _one)),
-    "tokens_per_success": Quantity("tokens a success", "tokens", _pooled(lambda one: one.tokens, _success)),
-    "successes_per_1k": Quantity(
-        "successes for 1,000 tokens", "ratio", _pooled(_success, lambda one: one.tokens), 1000
-    ),
-    "ended": _points("normal termination", _mean(lambda one: one.ended)),
-    "cut": _points("generation truncation", _mean(lambda one: one.cut)),
+    "pass_at_1": _points(_mean(_success)),
+    "pass_at_4": _points(_of_samples(pass_at_k, SAMPLES)),
+    "pass_all_4": _points(_of_samples(pass_hat_k, SAMPLES)),
+    "f1": _points(_qa("f1")),
+    "span_f1": _points(_qa("span_f1")),
+    "hit_rate": _points(_qa("output_hit")),
+    "hits": Quantity("questions", _qa("output_hit"), total=True),
+    "questions": Quantity("questions", lambda samples: (1.0, 1.0), total=True, certain=True),
+    "calls": _count("calls", lambda one: one.executed),
+    "calls_attempted": _count("calls", lambda one: one.attempted),
+    "calls_ok": _count("calls", lambda one: one.ok),
+    "all_attempted": Quantity("calls", _sum(lambda one: one.attempted), total=True),
+    "all_ok": Quantity("calls", _sum(lambda one: one.ok), total=True),
+    "all_errors": Quantity("calls", _sum(lambda one: one.attempted - one.ok), total=True),
+    "execution": Quantity("points", _pooled(lambda one: one.ok, lambda one: one.attempted), POINTS, share=True),
+    "calls_each": Quantity("calls", _pooled(lambda one: one.attempted, _one)),
+    "writes_each": Quantity("ratio", _pooled(lambda one: one.writes, _one)),
+    "tokens_each": Quantity("tokens", _pooled(lambda one: one.tokens, _one)),
+    "tokens_per_success": Quantity("tokens", _pooled(lambda one: one.tokens, _success)),
+    "successes_per_1k": Quantity("ratio", _pooled(_success, lambda one: one.tokens), 1000),
+    "ended": _points(_mean(lambda one: one.ended)),
+    "cut": _points(_mean(lambda one: one.cut)),
     # of first paths
-    "success": Quantity("success", "points", _pooled(_success, _one), POINTS, share=True),
-    "ended_failed": Quantity(
-        "ended and failed", "points", _pooled(lambda one: one.ended and not one.success, _one), POINTS, share=True
-    ),
-    "no_signal": Quantity("no terminal signal", "points", _pooled(lambda one: not one.ended, _one), POINTS, share=True),
+    "success": Quantity("points", _pooled(_success, _one), POINTS, share=True),
+    "ended_failed": Quantity("points", _pooled(lambda one: one.ended and not one.success, _one), POINTS, share=True),
+    "no_signal": Quantity("points", _pooled(lambda one: not one.ended, _one), POINTS, share=True),
     **{
         f"failed_{k}": Quantity(
-            f"failed within {k} turns",
             "points",
             _pooled(lambda one, k=k: not one.success and one.turns <= k, _one),  # type: ignore[misc]
             POINTS,
@@ -140,26 +132,23 @@ QUANTITIES: Mapping[str, Quantity] = {
         )
         for k in EARLY_TURNS
     },
-    "turns": Quantity("turns on average", "turns", _pooled(lambda one: one.turns, _one)),
-    "success_turns": Quantity("turns of a success", "turns", _pooled(lambda one: one.turns * _success(one), _success)),
+    "turns": Quantity("turns", _pooled(lambda one: one.turns, _one)),
+    "success_turns": Quantity("turns", _pooled(lambda one: one.turns * _success(one), _success)),
     "failed_turns": Quantity(
-        "turns of a failure",
         "turns",
         _pooled(lambda one: one.turns * (1 - _success(one)), lambda one: 1 - _success(one)),
     ),
     # of an audit
-    "audited": Quantity("trajectories", "count", _mean(_one), total=True, certain=True),
-    "using": _points("trajectories with a call", _mean(lambda one: one.attempted > 0)),
-    "zero_calls": _count("trajectories without a call", "count", lambda one: one.attempted == 0),
-    "one_call": _count("trajectories with one call", "count", lambda one: one.attempted == 1),
-    "more_calls": _count("trajectories with two or more calls", "count", lambda one: one.attempted > 1),
-    "with_calls": _count("trajectories with a call", "count", lambda one: one.attempted > 0),
-    "correct_with_calls": _count(
-        "correct trajectories with a call", "count", lambda one: one.attempted * _success(one) > 0
-    ),
-    "programs": _count("Python programs", "calls", _audit("programs")),
-    "valid_programs": _count("programs of valid syntax", "calls", _audit("valid_programs")),
-    "repeated": _count("trajectories with a repeated call", "count", lambda one: _audit("repeated")(one) > 0),
+    "audited": Quantity("count", _mean(_one), total=True, certain=True),
+    "using": _points(_mean(lambda one: one.attempted > 0)),
+    "zero_calls": _count("count", lambda one: one.attempted == 0),
+    "one_call": _count("count", lambda one: one.attempted == 1),
+    "more_calls": _count("count", lambda one: one.attempted > 1),
+    "with_calls": _count("count", lambda one: one.attempted > 0),
+    "correct_with_calls": _count("count", lambda one: one.attempted * _success(one) > 0),
+    "programs": _count("calls", _audit("programs")),
+    "valid_programs": _count("calls", _audit("valid_programs")),
+    "repeated": _count("count", lambda one: _audit("repeated")(one) > 0),
 }
 """of episodes"""
 
@@ -203,7 +192,6 @@ class RunQuantity:
     """Of a run, what is summed above and below the line for each of its `units`: the run itself, which only other seeds
     can tell about, or its steps."""
 
-    title: str
     unit: str
     of: Callable[[Run], Sequence[Pair]]
     units: str = "runs"
@@ -234,12 +222,10 @@ def _zero_advantage(run: Run) -> list[Pair]:
 
 
 RUN_QUANTITIES: Mapping[str, RunQuantity] = {
-    "training_tokens": RunQuantity(
-        "training tokens", "tokens", lambda run: [(float(run.ledger["generated_tokens"]), 1.0)]
-    ),
-    "hours": RunQuantity("wall-clock", "hours", lambda run: [(training_seconds(run) / HOUR, 1.0)]),
-    "gpu_hours": RunQuantity("GPU-hours", "gpu_hours", _gpu_hours),
-    "zero_advantage": RunQuantity("zero-advantage rate", "points", _zero_advantage, "steps", POINTS),
+    "training_tokens": RunQuantity("tokens", lambda run: [(float(run.ledger["generated_tokens"]), 1.0)]),
+    "hours": RunQuantity("hours", lambda run: [(training_seconds(run) / HOUR, 1.0)]),
+    "gpu_hours": RunQuantity("gpu_hours", _gpu_hours),
+    "zero_advantage": RunQuantity("points", _zero_advantage, "steps", POINTS),
 }
 
 

@@ -98,7 +98,8 @@ class Condition:
 
     @property
     def left_out(self) -> list[str]:
-        """Incomplete runs and evaluations, and evaluations that a complete run lacks and another of its label has."""
+        """Runs and evaluations that are not complete, evaluations that a run lacks and another of its label has, and
+        those of a policy before the last."""
         folders = list(self.incomplete)
         there = {one.folder for _, one in self._complete}
         for group in self.groups.values():
@@ -107,20 +108,9 @@ class Condition:
             for run in runs:
                 lacking = {run / name for name in names} - there
                 folders += sorted(lacking | set(incomplete_evaluations(run)))
-        return [self._place(folder) for folder in folders]
-
-    @property
-    def not_final(self) -> list[str]:
-        """Evaluations of a run's policy before its last."""
-        return [
-            f"{self._place(one.folder)} (version {one.manifest['checkpoint']['policy_version']} of "
-            f"{run.manifest['policy_version']})"
-            for run, one in self._complete
-            if not _is_final(run, one)
-        ]
-
-    def _place(self, folder: Path) -> str:
-        return folder.relative_to(self.folder.parent).as_posix()
+        told = dict.fromkeys(folders, "")
+        told |= {one.folder: " (not of the trained policy)" for run, one in self._complete if not _is_final(run, one)}
+        return [folder.relative_to(self.folder.parent).as_posix() + why for folder, why in told.items()]
 
 
 def _is_final(run: Run, one: Evaluation) -> bool:

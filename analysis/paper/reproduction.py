@@ -125,9 +125,9 @@ def read_reproduction(text: str, paper: Paper) -> Reproduction:
 def _of_prose(paper: Paper, key: str, spec: Spec) -> PaperTable:
     """A table of numbers that stand in the paper's text."""
     stated = {name: paper.statement(name) for name in spec["rows"]}
-    rows = {name: Line(name, one.says[:1].upper() + one.says[1:], one.value.unit, None) for name, one in stated.items()}
+    rows = {name: Line(name, one.says[:1].upper() + one.says[1:], one.value.unit) for name, one in stated.items()}
     cells = {(name, "value"): one.value for name, one in stated.items()}
-    columns = {"value": Line("value", "Value", None, None)}
+    columns = {"value": Line("value", "Value", None)}
     return PaperTable(key, spec["section"], spec["gist"], columns, rows, cells, ())
 
 

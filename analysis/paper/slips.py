@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from analysis.paper import formulas
-from analysis.paper.numbers import Comparison, Paper, PaperTable, Stated, Value
+from analysis.paper.numbers import PLUS_MINUS, Comparison, Paper, PaperTable, Stated, Value
 from rtpo.errors import DataError
 
 ARITHMETIC, READING, ORDER, EXPECTATION = "arithmetic", "reading", "order", "expectation"
@@ -57,10 +57,6 @@ class Recomputed:
     agrees: bool
 
 
-Slip = Recomputed
-"""one that does not agree"""
-
-
 @dataclass(frozen=True)
 class _Scope:
     """Where a formula stands: at a cell of `table`. Its names are rows of the column, or without `by_row` columns."""
@@ -73,6 +69,9 @@ class _Scope:
 
     def value(self, name: str) -> Value:
         """What a name of a formula stands for. Raises DataError for one that the paper does not give."""
+        if name.endswith(".deviation"):
+            number = self.value(name.removesuffix(".deviation"))
+            return Value(number.printed.partition(PLUS_MINUS)[2] or "0", number.unit)
         parts = [{"ROW": self.row, "COLUMN": self.column}.get(part, part) for part in name.split(".")]
         value: Value | None
         if len(parts) == 3:
@@ -92,10 +91,6 @@ class _Scope:
             )
         return value
 
-    def deviation(self, name: str) -> Fraction:
-        """The standard deviation that is printed with a number; 0 without one."""
-        return self.value(name).deviation or Fraction(0)
-
 
 def recomputed(paper: Paper) -> list[Recomputed]:
     """Everything of the paper that can be recomputed, in its order. Raises DataError for a formula that cannot be."""
@@ -109,7 +104,7 @@ def recomputed(paper: Paper) -> list[Recomputed]:
     return found
 
 
-def slips(paper: Paper) -> list[Slip]:
+def slips(paper: Paper) -> list[Recomputed]:
     """What does not agree, in the paper's order. Raises DataError as `recomputed` does."""
     return [each for each in recomputed(paper) if not each.agrees]
 
@@ -183,7 +178,7 @@ def _range(formula: str, scope: _Scope) -> tuple[Fraction, Fraction, Fraction]:
     half = {name: _half_unit(value, integer=Fraction(0)) for name, value in values.items()} | {"this": Fraction(0)}
 
     def at(inputs: Mapping[str, Fraction]) -> Fraction:
-        return formulas.evaluate(formula, inputs.__getitem__, Fraction, FUNCTIONS, {"deviation": scope.deviation})
+        return formulas.evaluate(formula, inputs.__getitem__, Fraction, FUNCTIONS)
 
     low, high = dict(middle), dict(middle)
     for name in middle:

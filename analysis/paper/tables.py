@@ -14,7 +14,6 @@ from math import isfinite, isnan
 
 from analysis.paper import formulas
 from analysis.paper.estimates import Estimate, evaluate
-from analysis.paper.quantities import QUANTITIES
 from analysis.paper.records import NOT_MEASURED, Missing, Outcome, Records, stand_in
 from analysis.paper.reproduction import CellPlan, Reproduction, Source, TablePlan
 from analysis.tables import NO_VALUE, NOT_RUN
@@ -22,6 +21,8 @@ from rtpo.errors import DataError
 
 NOT_COMPARED, NO_INTERVAL, AGREES = "not compared", "no interval", "agrees"
 HIGHER, LOWER, DIFFERS, UNDECIDED = "higher", "lower", "differs", "undecided"
+TITLES = {"pass_at_1": "accuracy", "pass_at_4": "P@4"}
+"""of quantities, in columns of a benchmark that stands in"""
 COUNTS = ("count", "questions", "setting")
 """units of what is printed without rounding"""
 POINTS_WIDTH, RELATIVE_WIDTH = 10.0, 0.25
@@ -96,7 +97,7 @@ def _standing_in(cells: Sequence[CellPlan], profile: str) -> Iterator[CellPlan]:
         if cell.row not in gone:
             title = cell.column_title
             if there != cell.source and there.names == "column":
-                title = f"{there.benchmark} {QUANTITIES[str(there.quantity)].title}"
+                title = f"{there.benchmark} {TITLES.get(str(there.quantity), there.quantity)}"
             row_title = rows.get(cell.row, cell.row_title)
             yield replace(cell, source=there, row_title=row_title, column_title=title, paper=None)
 
