@@ -256,6 +256,8 @@ def load_begun(folder: Path) -> Run:
 
     steps = lines("steps.jsonl", STEP_KEYS, _check_step)
     evaluations = lines("evaluations.jsonl", EVALUATION_KEYS, _check_evaluation)
+    # one may be written before the line of its step
+    evaluations = [line for line in evaluations if line["step"] <= len(steps)]
     manifest = {"experiment": folder.parent.name, "label": config["algorithm"]["label"], "seed": config["seed"]}
     return Run(folder, manifest, config, steps, pd.DataFrame(evaluations, columns=pd.Index(EVALUATION_KEYS)))
 

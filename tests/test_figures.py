@@ -157,7 +157,8 @@ def begun(results: Path) -> Path:
         }
         for i in (1, 2)
     ]
-    lines = answers("before", "sampled", {"a": [1.0], "b": [0.0]})
+    answered: dict[str, list[float | None]] = {"a": [1.0], "b": [0.0]}
+    lines = [*answers("before", "sampled", answered), *answers("during", "sampled", answered, 3)]
     folder = write_run(results, "rtpo", 0, steps, lines, complete=False, config={"sampling": SAMPLING})
     with (folder / "steps.jsonl").open("a") as file:
         file.write('{"step": 3, "rollo')

@@ -22,12 +22,9 @@ from analysis.intervals import Interval
 from analysis.paper.estimates import Estimate
 from analysis.paper.numbers import Paper, Value
 from analysis.paper.records import Missing, Records
-from analysis.paper.reproduction import load_reproduction
 from analysis.tables import CONTRADICTED, FEW_RUNS, NOT_RUN, SUPPORTED, UNDECIDED
-from analysis.theory.records import THEOREMS
 from analysis.toy_study.plan import PARTS
 from rtpo.run.config import PROJECT
-from rtpo.run.experiments import experiments, outline
 
 BY_KEY = {claim.key: claim for claim in CLAIMS}
 FROM_TABLES = [claim.key for claim in CLAIMS for test in claim.tests if test.scale == PAPER_SCALE and test.tables]
@@ -396,21 +393,8 @@ def test_every_command_exists(nothing: Evidence) -> None:
     told = {command for row in judged(nothing) for command in re.findall(r"`([^`]+)`", row.command)}
     told |= {command for row in judged(nothing) for command in re.findall(r"`(python [^`]+)`", row.evidence)}
     assert len(told) >= 10
-    profile = load_reproduction().profile
+    parts = {command.split()[2] for command in told if "toy_study.py" in command}
+    assert parts <= set(PARTS)
     for command in told:
-        program, script, *rest = command.replace("python -m ", "python ").split()
+        script = command.replace("python -m ", "python ").split()[1]
         assert (PROJECT / script).is_file() or (PROJECT / script.replace(".", "/") / "__main__.py").is_file(), command
-        match script, rest:
-            case "experiments/launch.py", ["run", experiment, chosen]:
-                assert experiment in experiments()
-                assert chosen == f"profile={profile}"
-                assert outline(experiment, [chosen]).sweep
-            case "experiments/toy_study.py", [part]:
-                assert part in PARTS
-            case "experiments/theory.py", [theorem]:
-                assert int(theorem) in THEOREMS
-            case ("analysis.paper", []) | ("experiments/maintenance/airline_no_op.py", ["FOLDER"]):
-                pass
-            case _:
-                assert program == "sbatch", command
-                assert not rest
