@@ -35,7 +35,7 @@ STEPS = {
     "rtpo": ("algorithm=rtpo", "algorithm.trunks=2", "algorithm.group_size=5"),
     "grpo": ("algorithm=grpo", "algorithm.chains=12", ONE),
     "grpo_exact": ("algorithm=grpo_exact", "algorithm.chains=12", ONE),
-    "arpo": ("algorithm=arpo", "algorithm.roots=4", "algorithm.paths=12", ONE),
+    "arpo": ("algorithm=arpo", "algorithm.roots=8", "algorithm.paths=24", ONE),
     "tree_grpo": ("algorithm=tree_grpo", "algorithm.trees=3", ONE),
     "seeupo": ("algorithm=seeupo", "algorithm.chains=12"),
     "refuel": ("algorithm=refuel", "algorithm.pairs=24", ONE),
