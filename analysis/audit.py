@@ -1,10 +1,9 @@
-"""The supplement's audits over any run: how trunks end, what they cost, which tools they call.
+"""The supplement's audits over any run: how trunks end, what they cost, which tools they call
+(docs/run/runs.md).
 
-    python analysis/audit.py tools RUN/BENCHMARK [--first 100]   tool calls of an evaluation (tab:supp_gsm8k_audit)
-    python analysis/audit.py trunks RUN [--points 5]             how its first paths ended and what they cost, in all
-                                                                 and over training (tab:supp_trunk_distribution,
-                                                                 tab:supp_failure_dynamics, tab:supp_budget)
-    python analysis/audit.py airline RUN --tasks FOLDER          held-out airline episodes, and what doing nothing earns
+    python analysis/audit.py tools RUN/BENCHMARK --first 100   tool calls of an evaluation
+    python analysis/audit.py trunks RUN --points 5             how first paths ended, what they cost
+    python analysis/audit.py airline RUN --tasks FOLDER        held-out airline episodes
 
 RUN is a finished run's folder. First paths are those that began at a task: RTPO's trunks, other methods' chains. They
 are taken in the order of training and split into --points equal parts. --format gives Markdown, CSV or LaTeX.

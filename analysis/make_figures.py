@@ -1,12 +1,12 @@
-"""Draw figures from run records.
+"""Draw figures from run records (docs/results/figures.md).
 
-    python analysis/make_figures.py                          every figure of the paper that has complete runs
+    python analysis/make_figures.py                          every figure of the paper
     python analysis/make_figures.py --figure consistency     one of them
     python analysis/make_figures.py --experiment quickstart  the training curves of one experiment
     python analysis/make_figures.py --run FOLDER             one run on a sheet, finished or not
-    python analysis/make_figures.py --page                   docs/results/figures.md; --check tells whether it is stale
+    python analysis/make_figures.py --page                   docs/results/figures.md
 
-What was not run is printed with the command that would.
+--check tells whether the page is stale. What was not run is printed with the command that would.
 """
 
 import sys
@@ -31,9 +31,9 @@ def main(arguments: list[str] | None = None) -> int:
         "--project", type=folder, default=str(PROJECT), help="folder of docs/ and results/ for the next two"
     )
     what = parser.add_mutually_exclusive_group()
-    what.add_argument("--experiment", help="the training curves of this folder under --results instead")
+    what.add_argument("--experiment", metavar="NAME", help="the training curves of this folder under --results instead")
     what.add_argument("--run", type=Path, help="the sheet of the run in this folder instead")
-    what.add_argument("--figure", choices=FIGURES, help="one figure of the paper; fails where nothing of it was run")
+    what.add_argument("--figure", choices=FIGURES, metavar="NAME", help=f"one of {', '.join(FIGURES)}")
     what.add_argument("--page", action="store_true", help="write docs/results/figures.md and its pictures")
     what.add_argument("--check", action="store_true", help="write nothing; fail when one of these is stale")
     given = parser.parse_args(arguments)

@@ -1,10 +1,10 @@
-"""Tables from run records.
+"""Tables from run records (docs/results/tables.md).
 
-    python analysis/make_tables.py                          the paper's tables beside ours; docs/results/tables.md
-    python analysis/make_tables.py --table supp_budget      one of them; supp_budget_toy: that of the profile toy
-    python analysis/make_tables.py --experiment quickstart  the runs of one experiment, one row a configuration
+    python analysis/make_tables.py                          the paper's tables beside ours
+    python analysis/make_tables.py --table supp_budget      one; supp_budget_toy: of the profile toy
+    python analysis/make_tables.py --experiment quickstart  a row a configuration of an experiment
     python analysis/make_tables.py results/trial results/default/rtpo-seed0
-                                                            any runs, and those of any experiments, in one table
+                                                            any runs in one table
 
 What the cells of the paper's tables are made of stands in analysis/paper/reproduction.yaml. Tables of runs have a
 column for each benchmark that their policies were evaluated on, with its decoding.

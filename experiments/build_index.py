@@ -1,4 +1,4 @@
-"""Build the search tool's BM25 index from a JSONL file of passages:
+"""Build the search tool's BM25 index from a JSONL file of passages (docs/run/search.md):
 
     python experiments/build_index.py passages.jsonl --output FOLDER
 

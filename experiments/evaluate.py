@@ -1,12 +1,24 @@
 """Evaluate a checkpoint on benchmarks (docs/run/evaluation.md):
 
     python experiments/evaluate.py checkpoint=results/EXPERIMENT/RUN 'benchmarks=[math500,aime24]'
-    python experiments/evaluate.py checkpoint=/models/Qwen3-8B profile=a100x8 'benchmarks=[hotpotqa]'
+    python experiments/evaluate.py checkpoint=models/Qwen3-8B profile=a100x8 'benchmarks=[2wiki]'
     python experiments/evaluate.py checkpoint=http://127.0.0.1:8000/v1 endpoint.model=Qwen3-8B \\
         endpoint.tokenizer=/models/Qwen3-8B 'benchmarks=[math500]'
 
-Benchmarks are those of configs/benchmarks/. Records go to <results>/<experiment_name>/<label>/<benchmark>/; a killed
-evaluation goes on where it was left when the same command is run again.
+Every field can be set so. The common ones, with their defaults:
+
+    checkpoint=???               must be given: a run's folder, a model's folder, a server's address
+    experiment_name=evaluation   records are in results/<experiment_name>/<label>/<benchmark>/
+    data=data                    the folder of prepared files
+    limit=null                   the first questions of each benchmark alone
+    samples=4                    rollouts a question
+    decoding.temperature=0.6     0 is greedy
+    decoding.top_p=0.95          the most likely tokens with this share of the probability
+    rollout_context=strip_think  full for policies that were trained with full history
+    profile=null                 the machine, for a model's folder: a file of configs/profile/
+
+benchmarks are files of configs/benchmarks/. --cfg job prints all fields with their values, and
+plays nothing. A stopped evaluation goes on where it was when the same command is given again.
 """
 
 import sys
@@ -21,7 +33,7 @@ from analysis.evaluation import decoded, summarise, table
 from rtpo.errors import InfrastructureError, Stopped
 from rtpo.evaluation.evaluate import evaluate
 from rtpo.evaluation.panel import compose_evaluation
-from rtpo.run.composition import in_words
+from rtpo.run.composition import in_words, read_options
 from rtpo.run.config import PROJECT
 
 
@@ -41,12 +53,17 @@ def run(tree: DictConfig) -> None:
                 print(f"{name}: {sentence}", file=sys.stderr)
 
 
-@command
-@in_words()
+@in_words("evaluate")
 @hydra.main(version_base=None, config_path=str(PROJECT / "configs"), config_name="evaluate")
-def main(tree: DictConfig) -> None:
+def compose(tree: DictConfig) -> None:
     if status := run(tree):
         sys.exit(status)  # which Hydra lets pass
+
+
+@command
+def main() -> None:
+    read_options(__doc__)
+    compose()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""Make a Hugging Face model folder of a run's trained policy, with a model card:
+"""Make a Hugging Face model folder of a run's trained policy, with a model card
+(docs/cluster/paper_scale.md):
 
     python experiments/export.py results/EXPERIMENT/RUN OUTPUT
     python experiments/export.py results/EXPERIMENT/RUN OUTPUT --dtype bfloat16

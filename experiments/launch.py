@@ -1,14 +1,23 @@
-"""An experiment's elements, run by SLURM or one after another on this machine (docs/cluster/slurm.md).
+"""An experiment's elements, run by SLURM or one after another on this machine
+(docs/run/runs.md, docs/cluster/slurm.md).
 
-    python experiments/launch.py list
-    python experiments/launch.py submit main_table profile=a100x8     an array job and its tables' job, as slurm/*.sh do
-    python experiments/launch.py run main_table profile=toy           all elements here, then the tables
-    python experiments/launch.py element main_table 3 profile=toy     one element: trains it and evaluates it
-    python experiments/launch.py tables main_table profile=toy        tables of what is complete
+    python experiments/launch.py run main_table task=toy_math seed=1    here, then the tables
+    python experiments/launch.py submit main_table profile=a100x8       by SLURM, as slurm/*.sh do
+    python experiments/launch.py status                                 how far every run is
+    python experiments/launch.py status main_table profile=a100x8       how far these elements are
+    python experiments/launch.py stop main_table seed=1                 they save and end
+    python experiments/launch.py tables main_table                      of what is complete
+    python experiments/launch.py element main_table 3                   the fourth alone
+    python experiments/launch.py list                                   the experiments
 
-Experiments are those of configs/experiment/; a pattern such as 'ablate_*' takes several. Overrides are those of
-experiments/train.py, for every element; what begins with `evaluate.` is an override of experiments/evaluate.py, such as
-evaluate.samples=8.
+Experiments are files of configs/experiment/; a pattern such as 'ablate_*' takes several. status and
+stop take what the elements were started with, or a run's folder. What follows is set for every
+element, and replaces what the experiment varies:
+
+    profile=toy                  the machine: a file of configs/profile/
+    experiment_name=trial        for runs of your own; 'trial_${task.name}' where tasks vary
+    budget.rollouts=512          whatever experiments/train.py --help says
+    evaluate.samples=8           whatever experiments/evaluate.py --help says
 """
 
 import json
@@ -30,8 +39,10 @@ from analysis import tables
 from analysis.evaluation import summarise
 from analysis.experiment import run_table
 from analysis.paper import table_page
+from experiments import following
 from experiments.training import train
 from rtpo.core.files import write_whole
+from rtpo.core.names import nearest
 from rtpo.errors import ConfigError, DataError, MachineError, Stopped
 from rtpo.evaluation.evaluate import evaluate
 from rtpo.evaluation.panel import EvaluateConfig, compose_evaluation
@@ -68,14 +79,18 @@ class Launched:
 
     @property
     def logs(self) -> Path:
-        return Path(os.environ.get("LOGS", PROJECT / "outputs" / "slurm")).absolute() / self.name
+        return all_logs() / self.name
+
+
+def all_logs() -> Path:
+    return Path(os.environ.get("LOGS", PROJECT / "outputs" / "slurm")).absolute()
 
 
 def load(pattern: str, overrides: Sequence[str]) -> Launched:
     """Composed and checked, the evaluations too. Raises ConfigError, also for two elements of one folder."""
     names = [name for name in experiments() if fnmatch(name, pattern)]
     if not names:
-        raise ConfigError(f"experiment is {pattern!r}: there is none; there are {', '.join(experiments())}.")
+        raise ConfigError(f"experiment is {pattern!r}: no such experiment; {nearest(pattern, experiments())}.")
     ours = [one for one in overrides if not one.startswith(EVALUATE)]
     evaluation = tuple(one.removeprefix(EVALUATE) for one in overrides if one.startswith(EVALUATE))
     launch = Launched(pattern.strip("*_"), tuple(load_experiment(name, ours) for name in names), evaluation)
@@ -160,6 +175,26 @@ def check_gain(file: Path, now: str) -> None:
             "element gets. Raise launch.resources.minutes, or choose a partition that is not preempted so soon, and "
             "launch it again."
         )
+
+
+def chosen(experiment: str | None, overrides: Sequence[str]) -> dict[Path, tuple[str, ...]]:
+    """Run folders, each with the benchmarks that it is evaluated on: of an experiment's elements, the one folder that
+    is named, or, with neither, all that were submitted and all that lie in the results. Raises ConfigError."""
+    if experiment is not None and "=" not in experiment:
+        if (Path(experiment) / "config.yaml").exists():
+            return {Path(experiment): ()}
+        return {element.run.folder: element.benchmarks for element in load(experiment, overrides).elements}
+    results = composed("train", [*([experiment] if experiment else []), *overrides]).results
+    there = sorted(file.parent for file in Path(results).glob("*/*/config.yaml"))
+    return dict.fromkeys([*there, *(folder for folder in following.jobs(all_logs()) if folder not in there)], ())
+
+
+def stop(experiment: str, overrides: Sequence[str]) -> int:
+    """Ask what works on these runs to save and end; returns an exit status, 1 where nothing does."""
+    submitted = following.jobs(all_logs())
+    said = [following.stop(folder, submitted.get(folder.absolute())) for folder in chosen(experiment, overrides)]
+    print("\n".join(filter(None, said)) or "nothing to stop: no element of it runs or waits in a queue")
+    return 0 if any(said) else 1
 
 
 # on this machine
@@ -273,6 +308,7 @@ def submit(pattern: str, launch: Launched, overrides: Sequence[str]) -> None:
         *job,
         ray_gpus=profile.processes,
     )
+    following.note_jobs(launch.logs, array, {index: launch.elements[int(index)].run.folder for index in waiting})
     tables = [sys.executable, str(PROJECT / "experiments" / "launch.py"), "tables", pattern, *overrides]
     after = sbatch(
         f"--job-name={launch.name}_tables",
@@ -359,9 +395,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = Parser(__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("list", help="the experiments")
-    for name in ("submit", "run", "element", "tables"):
+    for name in ("submit", "run", "element", "tables", "status", "stop"):
         command = commands.add_parser(name)
-        command.add_argument("experiment")
+        command.add_argument("experiment", nargs="?" if name == "status" else None)
         if name == "element":
             command.add_argument("index", type=int)
         command.add_argument("overrides", nargs="*", help="Hydra overrides for every element")
@@ -369,6 +405,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.command == "list":
         print("\n".join(experiments()))
         return 0
+    if given.command == "status":
+        print(following.status(chosen(given.experiment, given.overrides), following.jobs(all_logs())))
+        return 0
+    if given.command == "stop":
+        return stop(given.experiment, given.overrides)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, _end)
     try:

@@ -1,9 +1,12 @@
-"""What an experiment will cost, before it runs: `python experiments/plan.py experiment=main_table profile=a100x8`.
+"""What an experiment will cost, before it runs (docs/cluster/planning.md):
 
-    --hardware NAME   the machine that memory is held against (rtpo/planning/hardware.yaml); default: the profile's own
-    --json            the plan as JSON, null for what is unknown
+    python experiments/plan.py experiment=main_table profile=a100x8
+    python experiments/plan.py experiment=drift profile=a100x8 seed=0 --hardware a100x4 --full
 
-Other arguments are overrides, as of experiments/train.py.
+What else is given is set for every element, as with experiments/train.py:
+
+    profile=toy                  the machine: a file of configs/profile/
+    seed=0                       one instead of all that the experiment varies
 """
 
 import json
@@ -14,7 +17,8 @@ from rtpo.run.command import Parser, command
 
 from rtpo.errors import ConfigError
 from rtpo.planning.plan import plan
-from rtpo.planning.text import render
+from rtpo.planning.text import render, summary
+from rtpo.run.config import PROJECT
 from rtpo.run.experiments import experiments
 
 
@@ -22,12 +26,14 @@ from rtpo.run.experiments import experiments
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = Parser(__doc__)
     parser.add_argument("overrides", nargs="*", metavar="experiment=NAME [OVERRIDE ...]")
-    parser.add_argument("--hardware")
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--hardware", metavar="NAME", help="of rtpo/planning/hardware.yaml; default: the profile's")
+    parser.add_argument("--full", action="store_true", help="every element, but for seeds, in a line")
+    parser.add_argument("--json", action="store_true", help="all of it as JSON, null for what is unknown")
     options = parser.parse_args(arguments)
     name, overrides = _experiment(options.overrides)
     made = plan(name, overrides, options.hardware)
-    print(json.dumps(made.as_dict(), indent=1) if options.json else render(made), end="\n" if options.json else "")
+    text = render(made) if options.full else summary(made, PROJECT / "results")
+    print(json.dumps(made.as_dict(), indent=1) + "\n" if options.json else text, end="")
 
 
 def _experiment(overrides: Sequence[str]) -> tuple[str, list[str]]:

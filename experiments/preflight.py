@@ -1,7 +1,7 @@
 """Say what an experiment lacks, before it is launched (docs/cluster/paper_scale.md):
 
-    python experiments/preflight.py experiment=main_table profile=a100x8           files, packages, room on disk
-    python experiments/preflight.py experiment=main_table profile=a100x8 --here    the machine that this is run on, too
+    python experiments/preflight.py experiment=main_table profile=a100x8           files, room
+    python experiments/preflight.py experiment=main_table profile=a100x8 --here    this machine, too
 
 What else is given is an override of experiments/train.py for every element; what begins with `evaluate.` is one of
 experiments/evaluate.py.

@@ -1,4 +1,4 @@
-"""Bring the paper's training and evaluation sets into files of one shape:
+"""Bring the paper's training and evaluation sets into files of one shape (docs/run/data.md):
 
     python experiments/prepare_data.py                         all of them
     python experiments/prepare_data.py math_train math500      these

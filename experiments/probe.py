@@ -1,4 +1,5 @@
-"""How well estimators agree with themselves: gradients of independent batches, at fixed weights.
+"""How well estimators agree with themselves: gradients of independent batches, at fixed weights
+(docs/run/runs.md).
 
     python experiments/probe.py rtpo rtpo_tree grpo_exact --task toy_math
 

@@ -1,6 +1,7 @@
-"""The toy study (configs/study/toy.yaml): many configurations at equal rollouts, each at a learning rate of its own.
+"""The toy study (configs/study/toy.yaml): many configurations at equal rollouts, each at a learning rate of its own
+(docs/results/toy_study.md).
 
-    python experiments/toy_study.py rates       every configuration at every rate, one seed, validation split
+    python experiments/toy_study.py rates       every configuration at every rate, one seed
     python experiments/toy_study.py freeze      choose each configuration's rate and write it down
     python experiments/toy_study.py core        the main configurations
     python experiments/toy_study.py rest        the others

@@ -1,6 +1,25 @@
-"""Train one configuration: `python experiments/train.py algorithm=rtpo task=toy_math seed=0`.
+"""Train one configuration (docs/run/runs.md):
 
-Hydra's own command line (`-m` for several runs, `--cfg job` to print the configuration) works as usual.
+    python experiments/train.py algorithm=rtpo task=toy_math seed=0
+    python experiments/train.py -m algorithm=rtpo,grpo seed=0,1,2     several, one after another
+
+Every field can be set so. The common ones, with their defaults:
+
+    algorithm=rtpo               the method: a file of configs/algorithm/
+    task=toy_math                a file of configs/task/
+    profile=toy                  the machine: a file of configs/profile/; toy is any CPU
+    experiment=null              a file of configs/experiment/, whose elements are runs of tables
+    experiment_name=default      records are in results/<experiment_name>/<label>-seed<seed>/
+    seed=0                       of everything that is drawn
+    data=null                    a file of tasks, where the task is not generated
+    budget.rollouts=8192         the run ends where fewer are left than one task may need
+    budget.tasks_per_step=16     tasks in a data step
+    optimizer.lr=0.0005          constant, unless verl's own fields have a schedule
+    evaluation.every_rollouts=0  held-out tasks are played before and after, and so often between
+    save.every_steps=5           steps between saves
+
+--cfg job prints all fields with their values, and runs nothing. Ctrl-C saves the run; the same
+command goes on from there.
 """
 
 import sys
@@ -8,28 +27,36 @@ import sys
 from rtpo.run.command import command
 
 import hydra
+from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from experiments.training import train
-from rtpo.run.composition import in_words
+from rtpo.run.composition import in_words, read_options
 from rtpo.run.config import PROJECT, compose_run
+from rtpo.run.experiments import check_one_run
 from rtpo.run.run import StopRequest
 
 
 @command
 def run(tree: DictConfig) -> None:
+    check_one_run(HydraConfig.get())
     folder = train(compose_run(tree), StopRequest())
     ledger = folder.manifest["ledger"]
     print(f"rollouts: {ledger['rollouts']} of {ledger['budget']['rollouts']}")
     print(f"records: {folder.path}")
 
 
-@command
-@in_words()
+@in_words("train")
 @hydra.main(version_base=None, config_path=str(PROJECT / "configs"), config_name="train")
-def main(tree: DictConfig) -> None:
+def compose(tree: DictConfig) -> None:
     if status := run(tree):
         sys.exit(status)  # which Hydra lets pass
+
+
+@command
+def main() -> None:
+    read_options(__doc__)
+    compose()
 
 
 if __name__ == "__main__":

@@ -39,8 +39,10 @@ def train(config: RunConfig, stop: StopRequest) -> RunFolder:
     environment_facts(config.task.env, config.task.env_settings)
     check_prompts([*train_tasks, *held_out], config.task, chat)
     settings_of(config)
-    folder.open(config.as_dict())
+    with disk_errors(folder.path):
+        folder.path.mkdir(parents=True, exist_ok=True)
     with folder.held():
+        folder.begin(config.as_dict())
         if not folder.is_finished:  # by another process, since the first look
             _run(config, folder, chat, train_tasks, held_out, stop)
     return folder

@@ -9,6 +9,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
+from rtpo.core.names import nearest
 from rtpo.errors import ConfigError
 from rtpo.verbs import Algorithm
 
@@ -30,7 +31,7 @@ def load_algorithm(name: str) -> Algorithm:
     """The descriptor of an algorithm. Raises ConfigError for a name that does not exist."""
     known = algorithms()
     if name not in known:
-        raise ConfigError(f"algorithm.name is {name!r}: no such algorithm; there are {', '.join(known)}.")
+        raise ConfigError(f"algorithm.name is {name!r}: no such algorithm; {nearest(name, known)}.")
     algorithm = import_module(known[name]).ALGORITHM
     assert isinstance(algorithm, Algorithm)
     return algorithm

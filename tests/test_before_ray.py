@@ -8,7 +8,8 @@ import pytest
 from whole_runs import config_in
 
 from experiments.training import train
-from rtpo.errors import ConfigError, DataError
+from rtpo.errors import ConfigError, DataError, MachineError
+from rtpo.run.records import JOURNAL, RunFolder
 from rtpo.run.run import StopRequest
 from rtpo.verl_harness import session
 
@@ -36,6 +37,21 @@ def test_a_model_that_the_embedded_engine_does_not_compute_is_refused(
     with pytest.raises(DataError, match=r"config\.json is no Qwen3's"):
         train(config, StopRequest())
     assert not config.folder.exists()
+
+
+def test_a_start_that_failed_binds_the_next_to_nothing(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: object) -> None:
+        raise MachineError("no Ray.")
+
+    monkeypatch.setattr(session, "start_ray", fail)
+    for steps in (4, 5):
+        config = config_in(results, f"budget.optimizer_steps={steps}")
+        with pytest.raises(MachineError, match="no Ray"):
+            train(config, StopRequest())
+        assert RunFolder(config.folder).config["budget"]["optimizer_steps"] == steps
+    (config.folder / JOURNAL).write_text("a charge\n")
+    with pytest.raises(DataError, match=r"budget\.optimizer_steps was 5 and is 6; .* Change them back"):
+        train(config_in(results, "budget.optimizer_steps=6"), StopRequest())
 
 
 @pytest.mark.parametrize(

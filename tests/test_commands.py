@@ -39,6 +39,39 @@ def test_a_setting_that_cannot_be_ends_with_a_sentence(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def refused(command: str, *arguments: str) -> str:
+    """The one line that the command ends with."""
+    script = [sys.executable, str(PROJECT / "experiments" / f"{command}.py"), *arguments]
+    done = subprocess.run(script, cwd=PROJECT, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert done.stdout == ""
+    (sentence,) = done.stderr.splitlines()
+    return sentence
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments", "words"),
+    [
+        ("train", ["budget.rolouts=5"], "budget.rolouts is no field of a run: the nearest is budget.rollouts;"),
+        ("train", ["--cgf", "job"], "'--cgf' cannot be given; the nearest is --cfg"),
+        ("train", ["model.path=rtpo/toy/warm_start_mat"], "rtpo/toy/warm_start_math. Give"),
+        (
+            "train",
+            ["experiment=ablate_kl", "task=toy_math"],
+            "experiment is ablate_kl, which varies algorithm=rtpo, seed=0,1,2, algorithm.kl=0,0.001: name one",
+        ),
+        ("evaluate", ["benchmark=[gsm8k]"], "benchmark is no field of an evaluation: the nearest is benchmarks;"),
+        ("evaluate", ["benchmarks=[math50]"], "no such file in configs/benchmarks/; the nearest is math500."),
+        ("launch", ["runn", "main_table"], "'runn' cannot be given; the nearest is run "),
+        ("quickstart", ["sed=3"], "the nearest is seed;"),
+        ("plan", ["experiment=main_tabel"], "the nearest is main_table."),
+        ("plan", ["experiment=drift", "--hardwear", "x"], "'--hardwear' cannot be given; the nearest is --hardware"),
+    ],
+)
+def test_what_is_mistyped_is_answered_with_the_nearest(command: str, arguments: list[str], words: str) -> None:
+    assert words in refused(command, *arguments)
+
+
 @pytest.mark.parametrize(
     ("error", "status", "words"),
     [

@@ -1,6 +1,8 @@
 """Experiments: every one composes on every profile, says what it differs in, and is refused in a sentence if it cannot
 be. Seeds are left at one where they do not matter."""
 
+import re
+import shlex
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -14,6 +16,7 @@ from hydra._internal.utils import create_config_search_path
 from hydra.core.global_hydra import GlobalHydra
 from trees import differences
 
+from experiments import launch
 from rtpo.data.registry import REGISTRY
 from rtpo.errors import ConfigError
 from rtpo.run.config import PROJECT, RunConfig, compose_run
@@ -269,12 +272,16 @@ def test_the_untrained_model_takes_any_budget(rollouts: int) -> None:
     ("name", "overrides", "words"),
     [
         ("main", [], ["experiment is 'main'", "main_table", "drift"]),
-        ("_ablation", [], ["experiment is '_ablation'", "ablate_kl"]),
-        ("drift", ["profile=a100"], ["profile is 'a100'", "a100x1, a100x8, toy"]),
-        ("drift", ["algorithm=ppo"], ["algorithm is 'ppo'", "rtpo, rtpo_full"]),
+        ("_ablation", [], ["experiment is '_ablation'", "the nearest is ablate_"]),
+        ("main_tabel", [], ["experiment is 'main_tabel'", "the nearest is main_table."]),
+        ("drift", ["profile=a100x"], ["profile is 'a100x'", "configs/profile/; the nearest is a100x8."]),
+        ("drift", ["algorithm=chess"], ["algorithm is 'chess'", "rtpo, rtpo_full"]),
         ("drift", ["task=chess"], ["task is 'chess'", "toy_math"]),
         ("drift", ["experiment=sync"], ["experiment=sync", "'drift'"]),
-        ("drift", ["budget.rollout=300"], ["budget.rollout is no field", "--cfg job"]),
+        ("drift", ["budget.rollout=300"], ["budget.rollout is no field", "nearest is budget.rollouts;", "--cfg job"]),
+        ("drift", ["algoritm=rtpo"], ["algoritm is no field of a run: the nearest is algorithm;"]),
+        ("drift", ["lr=1"], ["lr is no field of a run: the nearest is optimizer.lr;"]),
+        ("drift", ["~algorithm.kk"], ["algorithm.kk is no field of a run: the nearest is algorithm.kl;"]),
         ("drift", ["seed=0,,"], ["'seed=0,,' is no override"]),
         ("drift", ["budget.rollouts=51"], ["algorithm=rtpo", "budget.rollouts is 51", "one task can take"]),
         ("drift", ["algorithm.group_size=2"], ["algorithm=rtpo", "algorithm.group_size is 2"]),
@@ -306,6 +313,35 @@ def test_only_an_engine_that_stays_awake_may_skip_synchronisations() -> None:
     assert [element.run.algorithm["sync_kl"] for element in elements] == [None, None, 0.01, None]
     sleeping = "verl.actor_rollout_ref.rollout.free_cache_engine=true"
     assert "algorithm.sync_kl is 0.01" in refusal("sync", ["profile=a100x8", "seed=0", sleeping])
+
+
+# the lines of the pages
+
+LINE = re.compile(r"^python experiments/launch\.py (?:run|submit) .+?  +# (?:one|a) .+$", re.MULTILINE)
+PARTS = {
+    "one ablation": lambda runs: {(run.label, run.task.name) for run in runs} >= {("rtpo_kl_0", runs[0].task.name)},
+    "one method": lambda runs: {run.label for run in runs} == {"grpo"},
+    "one seed": lambda runs: {run.seed for run in runs} == {1},
+    "a small budget": lambda runs: all(run.budget.rollouts <= 2048 for run in runs),
+}
+"""what its comment promises of a line's runs"""
+
+
+@pytest.mark.parametrize(
+    ("page", "profile"), [("docs/run/runs.md", "toy"), ("docs/cluster/slurm.md", "a100x8")], ids=["toy", "cluster"]
+)
+def test_the_lines_of_the_pages_are_what_they_say(page: str, profile: str) -> None:
+    lines = LINE.findall((PROJECT / page).read_text())
+    assert {line.partition("# ")[2].partition(",")[0] for line in lines} == set(PARTS)
+    for line in lines:
+        _, _, _, experiment, *overrides = shlex.split(line, comments=True)
+        loaded = launch.load(experiment, overrides)
+        runs = [element.run for element in loaded.elements]
+        assert PARTS[line.partition("# ")[2].partition(",")[0]](runs)
+        assert {run.profile.name for run in runs} == {profile}
+        assert len({run.folder for run in runs}) == len(runs)
+        if profile == "toy":
+            launch.check(loaded)  # nothing that is committed is in the way
 
 
 # Hydra's own multirun

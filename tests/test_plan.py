@@ -20,9 +20,10 @@ from rtpo.planning.data import GIB, episodes, find_hardware, model_shape
 from rtpo.planning.memory import checkpoint_bytes, gpu_memory, gpu_problems, host_memory, longest_row, total
 from rtpo.planning.plan import Plan, plan, task_count
 from rtpo.planning.sketch import chance_of_ending, course, expected_turns, sketch
-from rtpo.planning.text import render
+from rtpo.planning.text import render, summary
 from rtpo.run.config import PROJECT, RunConfig
 from rtpo.run.experiments import load_experiment
+from rtpo.run.records import RunFolder
 
 A100X8, ONE_H200, ONE_A100 = (find_hardware(name) for name in ("a100x8", "h200x1", "a100x1"))
 PAPER = ("profile=a100x8", "seed=0")
@@ -243,7 +244,8 @@ def test_what_is_not_known_is_unknown_and_so_is_its_total() -> None:
     assert made.sum(lambda row: row.counts.generated) is None
     said = render(made)
     assert "tokens of a turn unknown" in said
-    assert said.endswith("Hours: unknown.\n")
+    assert said.endswith("GPU-hours of training: unknown.\n")
+    assert "GPU-hours: unknown of training" in summary(made, PROJECT)
     assert made.as_dict()["rows"][0]["counts"]["generated"] is None
 
 
@@ -259,11 +261,25 @@ def test_a_machine_that_does_not_hold_an_element_is_a_sentence() -> None:
     assert said.count("Does not fit (grpo, math_paper; rtpo, math_paper): Qwen3-8B on 1 GPU(s) is estimated") == 1
 
 
+def test_hours_are_the_papers_in_proportion_to_the_rollouts() -> None:
+    overrides = [*PAPER, "algorithm=rtpo,vanilla", "budget.rollouts=40000"]
+    made = plan("main_table", [*overrides, "task=math_paper"])
+    assert [row.hours for row in made.rows] == [60, 0]
+    said = summary(made, PROJECT)
+    assert "GPU-hours: 60 of training" in said
+    assert "Days on 8xA100-80G: 0.3" in said
+    assert "the disk (save.keep" in summary(plan("main_table", [*PAPER, "save.keep=1000000"]), PROJECT)
+    assert plan("main_table", [*overrides, "task=math_paper"], "h200x1").rows[0].hours is None
+    (toy,) = plan("main_table", [*TOY, "algorithm=grpo"]).rows
+    seconds = RunFolder(toy_runs()["grpo"].folder).manifest["wall_seconds"]
+    assert toy.hours == pytest.approx(seconds / 3600)
+
+
 # the command
 
 
 def test_wrong_input_is_a_sentence() -> None:
-    with pytest.raises(ConfigError, match=r"^experiment is 'maintable': no such experiment; there are "):
+    with pytest.raises(ConfigError, match=r"^experiment is 'maintable': .*; the nearest is main_table\.$"):
         plan("maintable")
     with pytest.raises(ConfigError, match=r"^hardware is 'tpu': no such machine in hardware.yaml; there are a100x8, "):
         plan("gsm8k_audit", ["profile=a100x8"], "tpu")
@@ -276,6 +292,10 @@ def test_wrong_input_is_a_sentence() -> None:
 def test_the_command_prints_words_or_json(capsys: pytest.CaptureFixture[str]) -> None:
     chosen = ["experiment=main_table", "profile=a100x8", "task=math_paper", "algorithm=vanilla", "seed=0"]
     command.main(chosen)
+    short = capsys.readouterr().out.splitlines()
+    assert len(short) <= 10
+    assert short[1].startswith("GPU-hours: 0 of training")
+    command.main([*chosen, "--full"])
     assert capsys.readouterr().out.startswith("Plan of main_table, profile a100x8, on 8xA100-80G; Qwen3-8B.")
     command.main([*chosen, "--json", "--hardware", "a100x4"])
     made = json.loads(capsys.readouterr().out)

@@ -17,7 +17,7 @@ from rtpo.planning import preflight
 from rtpo.planning.preflight import Gpu, gpus, problems
 from rtpo.run.config import PROJECT
 from rtpo.run.experiments import Experiment, load_experiment
-from rtpo.run.records import RunFolder
+from rtpo.run.records import JOURNAL, RunFolder
 from rtpo.run.run import model_sha256
 
 ONE = ("algorithm=rtpo", "seed=0")
@@ -69,7 +69,7 @@ def test_the_command_says_what_it_found(results: Path, capsys: pytest.CaptureFix
     assert said.startswith("main_table, profile toy, 1 elements: nothing is missing:")
     assert said.rstrip().endswith("this machine")
     assert main([*given, f"model.path={results}"]) == 1
-    assert f"model.path is {results}: there is no such folder." in capsys.readouterr().err
+    assert f"model.path is {results}: there is no {results}" in capsys.readouterr().err
     assert main(["experiment=main_table", "profile=a100"]) == 1
     assert "a100" in capsys.readouterr().err
     with pytest.raises(SystemExit):
@@ -83,7 +83,7 @@ def test_files_that_are_missing_are_each_named_once(results: Path, tmp_path: Pat
     )
     assert len(experiment.elements) == 4
     found = problems(experiment, evaluation=[f"data={tmp_path}"])
-    assert sum(f"model.path is {PROJECT / 'models' / 'Qwen3-8B'}: there is no such folder" in one for one in found) == 1
+    assert sum(f"model.path is {PROJECT / 'models' / 'Qwen3-8B'}: there is no " in one for one in found) == 1
     assert any(f"hf download Qwen/Qwen3-8B --local-dir {PROJECT / 'models' / 'Qwen3-8B'}." in one for one in found)
     for folder, names in ((PROJECT / "data", ("math_train", "hard_search")), (tmp_path, ("aime24", "2wiki"))):
         elsewhere = f" --folder {tmp_path}" if folder == tmp_path else ""
@@ -156,6 +156,8 @@ def test_a_folder_of_another_configuration_is_refused(results: Path) -> None:
     experiment = toy(results)
     run = experiment.elements[0].run
     RunFolder(run.folder).open(run.as_dict())
+    assert problems(toy(results, "optimizer.lr=0.25")) == []  # nothing was trained
+    (run.folder / JOURNAL).write_text("a charge\n")
     before = {file: file.read_bytes() for file in results.rglob("*") if file.is_file()}
     assert problems(experiment) == []
     (sentence,) = problems(toy(results, "optimizer.lr=0.25"))

@@ -19,10 +19,15 @@ from rtpo.envs.registry import ENVIRONMENTS
 from rtpo.envs.toy.math import ToyMathEnv
 from rtpo.errors import DataError, MachineError, Stopped
 from rtpo.run.config import RunConfig
-from rtpo.run.records import LINE_FILES, RunFolder
+from rtpo.run.records import LINE_FILES, LOG, RunFolder
 from rtpo.run.run import StopRequest
 from rtpo.run.tracking import Tracking
 from rtpo.types import Grade, GradeOutcome
+
+STEP_LOGGED = re.compile(
+    r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d  step (?P<step>\d+)  rollouts (?P<rollouts>\d+)/150  success \d+\.\d %  "
+    r"KL -?\d\.\d{5}  \d+\.\d s"
+)
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +67,11 @@ def test_a_run_leaves_its_records_and_stays_in_its_budget(finished: RunFolder) -
     assert all(sample["parent"] for sample in samples if sample["role"] == "sibling")
     assert {"trunk", "sibling"} == {sample["role"] for sample in samples}
     assert len(known) == len(samples)
+    log = (finished.path / LOG).read_text().splitlines()
+    of_steps = [STEP_LOGGED.fullmatch(line) for line in log if "  step " in line]
+    assert [int(found["step"]) for found in of_steps if found] == [step["step"] for step in steps]
+    assert [int(found["rollouts"]) for found in of_steps if found] == [step["rollouts"] for step in steps]
+    assert sum("held-out tasks" in line and "sampled at temperature 1: success" in line for line in log) == 2
     first, *later = [update["kl_loss"] for step in steps for update in step["updates"]]
     assert abs(first) < 1e-7
     assert min(later) > 1e-7

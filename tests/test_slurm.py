@@ -21,7 +21,7 @@ from experiments import launch
 from rtpo.errors import ConfigError, MachineError
 from rtpo.run.config import PROJECT
 from rtpo.run.experiments import experiments
-from rtpo.run.records import RunFolder
+from rtpo.run.records import JOURNAL, RunFolder
 
 CLUSTER = os.environ.get("RTPO_SLURM")
 on_slurm = pytest.mark.needs("slurm")
@@ -108,6 +108,7 @@ def test_a_folder_of_another_run_is_refused(
     overrides = ("profile=toy", "task=toy_math", "algorithm=grpo", "seed=0", f"results={tmp_path / 'results'}")
     (element,) = launch.load("main_table", overrides).elements
     RunFolder(element.run.folder).open(element.run.as_dict())
+    (element.run.folder / JOURNAL).write_text("a charge\n")
     assert submit("optimizer.lr=0.1") == 1
     assert "holds a run with another configuration; different: optimizer.lr" in capsys.readouterr().err
 

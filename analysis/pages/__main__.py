@@ -1,8 +1,9 @@
-"""Draw the figures of docs/ and fill the generated blocks of README.md and docs/, all from records:
+"""Draw the figures of docs/ and fill the generated blocks of README.md and docs/, all from records
+(docs/extend/extending.md):
 
-python -m analysis.pages               every block, and the figures
-python -m analysis.pages BLOCK ...     the blocks of these names alone
-python -m analysis.pages --check       write nothing; fail where a page or a figure is stale
+    python -m analysis.pages               every block, and the figures
+    python -m analysis.pages BLOCK ...     the blocks of these names alone
+    python -m analysis.pages --check       write nothing; fail where a page or a figure is stale
 """
 
 import sys

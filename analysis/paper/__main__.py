@@ -1,4 +1,6 @@
-"""The page of the paper's numbers, and of those that do not agree: python -m analysis.paper [--check]"""
+"""The page of the paper's numbers, and of those that do not agree: python -m analysis.paper [--check]
+
+Writes docs/results/paper_numbers.md."""
 
 import sys
 from pathlib import Path

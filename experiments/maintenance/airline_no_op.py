@@ -1,4 +1,5 @@
-"""What an agent that does nothing earns on the airline's tasks, and what the others ask for:
+"""What an agent that does nothing earns on the airline's tasks, and what the others ask for
+(docs/run/airline.md):
 
     python experiments/maintenance/airline_no_op.py FOLDER
 

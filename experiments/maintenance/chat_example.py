@@ -1,8 +1,9 @@
-"""Print the worked example of the paper's figure of Qwen3's chat template: what the second turn of an episode sees.
+"""Print the worked example of the paper's figure of Qwen3's chat template: what the second turn of an episode sees
+(docs/run/real_tasks.md).
 
     python experiments/maintenance/chat_example.py                       the byte-level tokenizer
     python experiments/maintenance/chat_example.py --tokenizer FOLDER    a model's own
-    python experiments/maintenance/chat_example.py --template FILE       another template over the byte-level one
+    python experiments/maintenance/chat_example.py --template FILE       another template
 
 Two turns, a real tool call and a real grade, by the code that training and evaluation run. What a context leaves out of
 the history stands between `[-` and `-]`.

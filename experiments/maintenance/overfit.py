@@ -1,4 +1,4 @@
-"""Make a byte-level model that has a few problems of a real task by heart:
+"""Make a byte-level model that has a few problems of a real task by heart (docs/run/real_tasks.md):
 
     python experiments/maintenance/overfit.py task=math data=FILE
     python experiments/train.py task=math data=FILE

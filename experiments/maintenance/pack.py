@@ -1,7 +1,8 @@
-"""Pack the finished runs below a folder into a few files, which everything that reads runs reads like their folders.
+"""Pack the finished runs below a folder into a few files, which everything that reads runs reads like their folders
+(results/README.md).
 
-    python experiments/maintenance/pack.py results/toy            into results/toy/packed/, a file a kind of record
-    python experiments/maintenance/pack.py results/toy --unpack   back into folders, each file as it was
+    python experiments/maintenance/pack.py results/toy            into results/toy/packed/
+    python experiments/maintenance/pack.py results/toy --unpack   back into folders
 
 Every file is compared with its checksum in the run's manifest before, and what was packed is read back and compared
 before anything is deleted. Nothing is packed while one of the runs is unfinished, damaged, or has saves.

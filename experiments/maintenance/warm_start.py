@@ -1,6 +1,6 @@
 """Make a toy task's warm-started model: python experiments/maintenance/warm_start.py --task toy_math --output DIR
 
-Settings that are not given are the task's own (`rtpo.toy.warm_start.SETTINGS`).
+Settings that are not given are the task's own (docs/run/toy.md).
 """
 
 import argparse

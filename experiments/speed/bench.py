@@ -1,4 +1,5 @@
-"""Benchmarks beside their limits: `make bench` for all that need no file, or some of them, by name or by part:
+"""Benchmarks beside their limits: `make bench` for all that need no file, or some of them, by name or by part
+(docs/results/speed.md):
 
     python experiments/speed/bench.py decoder methods --repeats 3
     python experiments/speed/bench.py search passages=100000

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rtpo.core.json_text import parse
+from rtpo.core.names import missing_file
 from rtpo.errors import DataError, MachineError
 
 Row = Mapping[str, Any]
@@ -21,7 +22,8 @@ def read_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         with path.open("rb") as file:
             start = file.read(1000).removeprefix(codecs.BOM_UTF8).lstrip()
     except OSError as error:
-        raise DataError(f"data file {path} cannot be read ({error.strerror}): check the path") from error
+        why = error.strerror if path.exists() else missing_file(path)
+        raise DataError(f"data file {path} cannot be read ({why}): check the path") from error
     for sign, what in ((b"version https://git-lfs", "a pointer of Git LFS"), (b"<", "a web page")):
         if start.startswith(sign):
             raise DataError(f"data file {path} is {what} and not data: get the file itself")

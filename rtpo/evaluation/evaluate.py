@@ -80,7 +80,7 @@ def _play(
         done = {line["position"] for line in lines}
         with (
             benchmark_named(panel.name),
-            tqdm(total=len(panel.tasks), initial=len(done), unit="question", desc=panel.name) as bar,
+            tqdm(total=len(panel.tasks), initial=len(done), unit="question", desc=panel.name, disable=None) as bar,
         ):
 
             def write(of_question: list[Line], folder: Any = folder, lines: Any = lines, bar: Any = bar) -> None:
@@ -89,4 +89,6 @@ def _play(
                 bar.update()
 
             play(world, panel, config, version, done, write)
+            if bar.disable:
+                print(f"{panel.name}: {len(panel.tasks)} questions played", flush=True)
         folder.finish(summarise(lines, config.ks), manifest(config, panel, label, checkpoint.identity))

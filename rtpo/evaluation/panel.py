@@ -17,6 +17,7 @@ from omegaconf import DictConfig
 
 from rtpo.core.chat import ChatFormat
 from rtpo.core.files import disk_errors, sha256, start_of, utc_now, write_whole
+from rtpo.core.names import nearest
 from rtpo.core.seeds import stream_seed
 from rtpo.engines.base import Sampling
 from rtpo.engines.endpoint import EndpointSettings
@@ -109,7 +110,7 @@ def compose_evaluation(tree: DictConfig) -> EvaluateConfig:
 
 def _task_problems(path: str, task: TaskConfig) -> list[str]:
     if task.env not in ENVIRONMENTS:
-        return [f"{path}.env is {task.env!r}: no such environment; there are {', '.join(ENVIRONMENTS)}."]
+        return [f"{path}.env is {task.env!r}: no such environment; {nearest(task.env, ENVIRONMENTS)}."]
     problems = task.limits_problems(path)
     if task.held_out.file is None and task.held_out.count is None:
         problems.append(f"{path}.held_out.file is missing, and held_out.count too: a panel is a file's, or generated.")

@@ -14,6 +14,7 @@ from huggingface_hub.errors import StrictDataclassError
 from omegaconf import OmegaConf
 
 from rtpo.core.files import sha256
+from rtpo.core.names import missing_file
 from rtpo.engines.base import Engine
 from rtpo.engines.endpoint import EndpointEngine
 from rtpo.errors import ConfigError, DataError
@@ -64,9 +65,13 @@ def find_checkpoint(config: EvaluateConfig) -> Checkpoint:
     if (path / "config.json").exists():
         return _model(path, config)
     raise DataError(
-        f"checkpoint is {path}: no run (config.yaml) and no model (config.json) is there. Give a run's folder, a "
-        "Hugging Face model folder, or a server's address that begins with http:// or https://."
+        f"checkpoint is {path}: {_why_none(path)}. Give a run's folder, a Hugging Face model folder, or a server's "
+        "address that begins with http:// or https://."
     )
+
+
+def _why_none(path: Path) -> str:
+    return "no run (config.yaml) and no model (config.json) is there" if path.exists() else missing_file(path)
 
 
 def check_positions(checkpoint: Checkpoint, benchmarks: Mapping[str, TaskConfig]) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from rtpo.core.names import nearest
 from rtpo.errors import ConfigError, DataError
 from rtpo.run.config import RunConfig, build
 
@@ -105,11 +106,20 @@ def all_hardware() -> dict[str, Hardware]:
     return {name: build(Hardware, {"name": name, **one}, name) for name, one in _data()["hardware"].items()}
 
 
+def gpu_hours(run: RunConfig, hardware: Hardware) -> float | None:
+    """Of training, in proportion to the paper's for the same model on the same GPU; None for any other."""
+    paper = _data()["trained"]
+    known = paper.get(run.task.name)
+    if known is None or paper["gpu"] not in hardware.title or run.model.name != known["model"]:
+        return None
+    return float(known["gpu_hours"] * run.budget.rollouts / known["rollouts"])
+
+
 def find_hardware(name: str) -> Hardware:
     """Raises ConfigError for a name that there is none of."""
     known = all_hardware()
     if name not in known:
-        raise ConfigError(f"hardware is {name!r}: no such machine in {FILE.name}; there are {', '.join(known)}.")
+        raise ConfigError(f"hardware is {name!r}: no such machine in {FILE.name}; {nearest(name, known)}.")
     return known[name]
 
 

@@ -1,7 +1,7 @@
 """What an experiment will cost: rollouts, tokens, rows, steps, synchronisations, memory and disk.
 
 Counts come from the algorithms' own steps (`rtpo.planning.sketch`), memory from the model's shape
-(`rtpo.planning.memory`). None is unknown; hours are, and have no field.
+(`rtpo.planning.memory`). None is unknown.
 """
 
 from collections import defaultdict
@@ -13,7 +13,7 @@ from typing import Any
 
 from rtpo.data.reading import read_rows
 from rtpo.data.registry import REGISTRY
-from rtpo.planning.data import Episodes, Hardware, episodes, find_hardware
+from rtpo.planning.data import Episodes, Hardware, episodes, find_hardware, gpu_hours
 from rtpo.planning.memory import (
     checkpoint_bytes,
     gpu_memory,
@@ -24,9 +24,11 @@ from rtpo.planning.memory import (
     trains,
 )
 from rtpo.planning.sketch import course, expected_turns, sketch
+from rtpo.run import archives
 from rtpo.run.composition import composed
 from rtpo.run.config import DataConfig, RunConfig
 from rtpo.run.experiments import Element, load_experiment
+from rtpo.run.records import RunFolder
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,8 @@ class PlanRow:
     """`count` elements that differ in seed alone; every number is of one of them.
 
     rollouts: its budget. worst: rollouts of a task at most. data: tasks there are. evaluation_rollouts: of the run's
-    own evaluations and of its benchmarks. gpu, host, disk: bytes, of each GPU and of a node. problems: why it does not
+    own evaluations and of its benchmarks. hours: of training, of a GPU, or of a machine without GPUs as the records
+    beside its own have it. gpu, host, disk: bytes, of each GPU and of a node. problems: why it does not
     fit.
     """
 
@@ -66,6 +69,7 @@ class PlanRow:
     counts: Counts
     evaluation_rollouts: int | None
     evaluation_tokens: float | None
+    hours: float | None
     gpu: float | None
     host: float | None
     disk: int | None
@@ -142,11 +146,23 @@ def _row(group: Sequence[Element], hardware: Hardware | None, asked: int) -> Pla
         counts=_counts(run),
         evaluation_rollouts=played,
         evaluation_tokens=_played_tokens(run, played),
+        hours=_hours(run, hardware),
         gpu=gpu_memory(run, hardware).peak_bytes if hardware else None,
         host=total(host_memory(run, hardware)) if hardware else None,
         disk=checkpoint_bytes(run),
         problems=(*gpu_problems(run, hardware), *host_problems(run, hardware, asked)) if hardware else (),
     )
+
+
+def _hours(run: RunConfig, hardware: Hardware | None) -> float | None:
+    if not trains(run):
+        return 0.0
+    if hardware is not None:
+        return gpu_hours(run, hardware)
+    for file in archives.find(run.folder.parent, f"{run.label}-seed*/manifest.json"):
+        done = RunFolder(file.parent).manifest
+        return float(done["wall_seconds"] / 3600 * run.budget.rollouts / done["ledger"]["rollouts"])
+    return None
 
 
 def _counts(run: RunConfig) -> Counts:

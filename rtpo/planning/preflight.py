@@ -102,7 +102,7 @@ def _check_model(run: RunConfig) -> None:
 def _check_folder(run: RunConfig) -> None:
     """Raises DataError for a folder of another configuration, and for a finished one of another model's weights."""
     folder = RunFolder(run.folder)
-    if not archives.exists(run.folder / "config.yaml"):
+    if not archives.exists(run.folder / "config.yaml") or not folder.has_trained:
         return
     folder.open(run.as_dict())  # which is there, so that nothing is made
     if Path(run.model.path).is_dir() and folder.is_finished:
@@ -112,7 +112,7 @@ def _check_folder(run: RunConfig) -> None:
 def _check_beside(run: RunConfig) -> None:
     """Raises DataError where a run of the same label in the same experiment has other settings: no table takes both."""
     for file in archives.find(run.folder.parent, f"{run.label}-seed*/config.yaml"):
-        if file.parent == run.folder:
+        if file.parent == run.folder or not RunFolder(file.parent).has_trained:
             continue
         known = RunFolder(file.parent).config
         own = {"seed": known.get("seed"), "results": known.get("results")}

@@ -1,7 +1,9 @@
-"""A plan in words and one table."""
+"""A plan in ten lines, or in words and one table."""
 
+import shutil
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from rtpo.planning.data import GIB
 from rtpo.planning.plan import Plan, PlanRow
@@ -14,6 +16,55 @@ HEADER = (
 )
 
 
+def summary(plan: Plan, results: Path) -> str:
+    """What it costs in all, and what does not fit. results: where the saves will be."""
+    rows, count = plan.rows, sum(row.count for row in plan.rows)
+    hours = plan.sum(lambda row: row.hours)
+    tokens = plan.sum(lambda row: row.counts.generated), plan.sum(lambda row: row.evaluation_tokens)
+    played = _number(plan.sum(lambda row: row.evaluation_rollouts))
+    if plan.hardware is None:
+        time = f"GPU-hours: none. Days on a CPU: {_days(hours)} (as the records in results/ took, where they are)"
+        memory = f"Memory: {plan.memory_gb} GiB are asked for"
+    else:
+        days = _days(None if hours is None else hours / plan.hardware.gpus)
+        gpus = f"{plan.hardware.gpus} x {plan.hardware.memory_gib:.0f}"
+        time = f"GPU-hours: {_number(hours)} of training (as the paper reports it for its own), of evaluation unknown\n"
+        time += f"Days on {plan.hardware.title}: {days}, one element after another"
+        memory = f"Memory: {_gib(_most(row.gpu for row in rows))} GiB a GPU at most, of {gpus}; "
+        memory += f"{_gib(_most(row.host for row in rows))} GiB of the node, of {plan.memory_gb} asked for"
+    misfits = [f"{row.label}, {row.task}" for row in rows if row.problems]
+    disk = plan.sum(lambda row: row.disk)
+    free = shutil.disk_usage(next(place for place in (results, *results.parents) if place.exists())).free
+    if disk is not None and disk > free:
+        misfits.append("the disk (save.keep, another results folder, fewer elements at a time)")
+    if plan.hardware is None:
+        misfits.append("memory was not looked at")
+    lines = [
+        f"Plan of {plan.experiment}, profile {plan.profile}: {count} elements of {', '.join(_models(plan))}",
+        time,
+        f"Rollouts: {_number(plan.sum(lambda row: row.rollouts))} in training, {played} in evaluation",
+        f"Generated tokens, M: {_millions(tokens[0])} in training, {_millions(tokens[1])} in evaluation",
+        memory,
+        f"Disk: {_gib(disk)} GiB for all saves at once; {_gib(free)} GiB are free there",
+        f"Does not fit: {'; '.join(misfits) or 'nothing'}",
+        "An estimate, not a measurement (docs/cluster/planning.md); --full has every element and why it does not fit.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _days(hours: float | None) -> str:
+    return UNKNOWN if hours is None else f"{hours / 24:,.1f}" if hours >= 2.4 else f"{hours / 24:.3f}"
+
+
+def _most(values: Iterable[float | None]) -> float | None:
+    found = list(values)
+    return None if None in found else max(value for value in found if value is not None)
+
+
+def _models(plan: Plan) -> Sequence[str]:
+    return list(dict.fromkeys(row.model for row in plan.rows))
+
+
 def render(plan: Plan) -> str:
     """All of a plan. Numbers are of one element; elements that differ in seed are one line with their count."""
     lines = [HEADER, *(_line(row) for row in plan.rows), _total(plan)]
@@ -24,8 +75,8 @@ def render(plan: Plan) -> str:
 
 
 def _title(plan: Plan) -> str:
-    models = ", ".join(dict.fromkeys(row.model for row in plan.rows))
     where = f", on {plan.hardware.title}" if plan.hardware else ""
+    models = ", ".join(_models(plan))
     return (
         f"Plan of {plan.experiment}, profile {plan.profile}{where}; {models}. Of one element; M is millions of tokens."
     )
@@ -96,7 +147,7 @@ def _assumed(plan: Plan) -> str:
         lines.append(f"{task}: episodes are taken to have, in the mean, {', '.join(named)}.")
     lines.append(
         f"Asked of a node: {plan.memory_gb} GiB of memory. Disk is that of all saves at once. An estimate, not a "
-        "measurement (docs/cluster/planning.md). Hours: unknown."
+        f"measurement (docs/cluster/planning.md). GPU-hours of training: {_number(plan.sum(lambda row: row.hours))}."
     )
     return "\n".join(lines)
 

@@ -6,13 +6,17 @@ Commands import it before what is slow to import (`isort` in pyproject.toml), so
 import argparse
 import math
 import os
+import re
+import shutil
 import signal
 import sys
+import textwrap
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
 from typing import Any, NoReturn, ParamSpec
 
+from rtpo.core.names import missing_file, nearest
 from rtpo.errors import RTPOError, Stopped
 
 STOPPED = 75
@@ -20,6 +24,8 @@ STOPPED = 75
 INTERRUPTED = 130
 """that of what Ctrl-C ended, as shells have it"""
 LARGEST = 2**31 - 1
+WIDTH = 100
+"""of a help text at most, in columns"""
 _INTERRUPTED = "stopped by Ctrl-C"
 _FOLDERS = [Path(__file__).resolve().parents[2] / name for name in ("experiments", "analysis")]
 P = ParamSpec("P")
@@ -74,6 +80,8 @@ def _say(sentence: str, status: int = 1) -> int:
 def _in_words(error: OSError) -> str:
     if error.filename is None:
         return f"the machine refuses what was asked of it: {error.strerror or error}."
+    if isinstance(error, FileNotFoundError):
+        return f"{missing_file(error.filename)}."
     return f"{error.filename}: {error.strerror}. Check the path, and that it can be read or written."
 
 
@@ -85,14 +93,34 @@ def _settle_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+class _Help(argparse.HelpFormatter):
+    """Prose is wrapped, and indented lines are as they are."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=32, width=min(WIDTH, shutil.get_terminal_size().columns))
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return "\n\n".join(
+            part if part.startswith("  ") else textwrap.fill(part, width, break_on_hyphens=False)
+            for part in text.strip("\n").split("\n\n")
+        )
+
+
 class Parser(argparse.ArgumentParser):
     """Of a command's own docstring. What is wrong with its arguments is one line."""
 
     def __init__(self, description: str | None = None, **settings: Any) -> None:
-        settings.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        settings.setdefault("formatter_class", _Help)
         super().__init__(description=description, **settings)
 
     def error(self, message: str) -> NoReturn:
+        for pattern, known in (
+            (r"invalid choice: '(.*)' \(choose from (.*)\)", None),
+            (r"unrecognized arguments: (-\S+)", list(self._option_string_actions)),
+        ):
+            if found := re.search(pattern, message):
+                near = nearest(found[1], known or found[2].replace("'", "").split(", "))
+                message = f"{message[: found.start()]}{found[1]!r} cannot be given; {near}"
         self.exit(2, f"error: {message} (--help says what can be given)\n")
 
 
@@ -125,5 +153,5 @@ def positive(text: str) -> float:
 def folder(text: str) -> Path:
     """The type of an argument that is a folder which is there."""
     if not os.path.isdir(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is no folder: check the path")
+        raise argparse.ArgumentTypeError(f"{text!r} is a file" if os.path.exists(text) else missing_file(text))
     return Path(text)

@@ -6,9 +6,8 @@ in its file.
 
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
-from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, cast, get_args, get_type_hints
@@ -18,6 +17,7 @@ from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from rtpo.algorithms import PROJECT, load_algorithm
+from rtpo.core.names import nearest
 from rtpo.core.splits import SPLITS
 from rtpo.engines.base import Sampling
 from rtpo.envs.base import Env, Settings
@@ -293,7 +293,7 @@ def _problems(run: RunConfig) -> list[str]:
     if problems:
         return problems
     if run.task.env not in ENVIRONMENTS:
-        problems.append(f"task.env is {run.task.env!r}: no such environment; there are {', '.join(ENVIRONMENTS)}.")
+        problems.append(f"task.env is {run.task.env!r}: no such environment; {nearest(run.task.env, ENVIRONMENTS)}.")
     else:
         problems += run.task.env_settings.problems("task.settings")
     problems += run.task.limits_problems("task")
@@ -426,12 +426,6 @@ def build(cls: type[Any], values: Mapping[str, Any], path: str) -> Any:
     for problem in _numbers(asdict(built), path):  # the first: others may be written from its value
         raise ConfigError(problem)
     return built
-
-
-def nearest(name: str, known: Collection[str]) -> str:
-    """What to write instead of an unknown name."""
-    close = get_close_matches(name, known, 1)
-    return f"the nearest is {close[0]}" if close else f"there are {', '.join(known)}" if known else "it has none"
 
 
 RANGES = {

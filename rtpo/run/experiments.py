@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hydra import compose
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
 
+from rtpo.core.names import nearest
 from rtpo.errors import ConfigError
-from rtpo.run.composition import configurations
+from rtpo.run.composition import composed, configurations, in_words
 from rtpo.run.config import LAUNCH, PROJECT, Count, Natural, Positive, RunConfig, build, compose_run
 
 
@@ -90,7 +90,7 @@ def load_experiment(name: str, overrides: Sequence[str] = ()) -> Experiment:
     `algorithm=rtpo,rtpo_off`, replaces the sweep's. Raises ConfigError for a name that there is none of, for what
     experiments/train.py would refuse, naming the element, and for two elements that would write to one place.
     """
-    with configurations():
+    with in_words("train", overrides), configurations():
         elements = [_element(name, chosen) for chosen in _sweep(name, overrides)]
     _check_places([element.run for element, _ in elements])
     launch = elements[0][1]
@@ -101,10 +101,23 @@ def load_experiment(name: str, overrides: Sequence[str] = ()) -> Experiment:
 
 def outline(name: str, overrides: Sequence[str] = ()) -> Outline:
     """What an experiment is, without composing its elements. overrides: as of `load_experiment`. Raises ConfigError."""
-    with configurations():
+    with in_words("train", overrides), configurations():
         tree, overridden = _swept(name, overrides)
         sweep = {one.get_key_element(): _values(one) for one in overridden}
         return Outline(name, read_launch(tree), sweep)
+
+
+def check_one_run(hydra: Any) -> None:
+    """Raises ConfigError for an experiment without a value for each field that it varies: a run would take those of
+    configs/train.yaml. hydra: Hydra's tree of the run."""
+    name = hydra.runtime.choices.get("experiment")
+    given = {one.partition("=")[0].lstrip("+") for one in hydra.overrides.task}
+    varied: Any = OmegaConf.to_container(hydra.sweeper.params or OmegaConf.create(), resolve=True)
+    missing = [f"{field}={values}" for field, values in varied.items() if field not in given]
+    if name is not None and missing:
+        raise ConfigError(
+            f"experiment is {name}, which varies {', '.join(missing)}: name one value of each, or train all with -m."
+        )
 
 
 def experiments() -> list[str]:
@@ -120,7 +133,7 @@ def _sweep(name: str, overrides: Sequence[str]) -> list[list[str]]:
 def _swept(name: str, overrides: Sequence[str]) -> tuple[DictConfig, list[Override]]:
     """The tree that the sweep is drawn from, and the overrides that Hydra's own sweeper would make elements of."""
     if name not in experiments():
-        raise ConfigError(f"experiment is {name!r}: no such experiment; there are {', '.join(experiments())}.")
+        raise ConfigError(f"experiment is {name!r}: no such experiment; {nearest(name, experiments())}.")
     parser = OverridesParser.create()
     given = parser.parse_overrides(list(overrides))
     for one in given:
@@ -128,7 +141,7 @@ def _swept(name: str, overrides: Sequence[str]) -> tuple[DictConfig, list[Overri
             raise ConfigError(f"{one.input_line}: the experiment is {name!r} already; leave one of them out.")
     # the sweep is drawn from these; others may name fields that only a swept task has
     drawn = [str(one.input_line) for one in given if _decides_the_sweep(one)]
-    tree = compose("train", [f"experiment={name}", *drawn], return_hydra_config=True)
+    tree = composed("train", [f"experiment={name}", *drawn], with_hydra=True)
     params: Any = OmegaConf.to_container(tree.hydra.sweeper.params or OmegaConf.create(), resolve=True)
     lines = [f"{key}={value}" for key, value in params.items()]
     return tree, parser.parse_overrides([*lines, *overrides])
@@ -144,7 +157,7 @@ def _decides_the_sweep(override: Override) -> bool:
 
 def _element(name: str, chosen: Sequence[str]) -> tuple[Element, Launch]:
     overrides = (f"experiment={name}", *chosen)
-    tree = compose("train", list(overrides))
+    tree = composed("train", overrides)
     try:
         run, launch = compose_run(tree), read_launch(tree)
     except ConfigError as error:

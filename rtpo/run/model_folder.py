@@ -8,6 +8,7 @@ from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError, safe_open
 
 from rtpo.core.json_text import parse
+from rtpo.core.names import missing_file
 from rtpo.errors import ConfigError, DataError
 from rtpo.run.config import RunConfig
 
@@ -24,7 +25,7 @@ def check_model(folder: str | Path, top_logprobs: int = 0, *, embedded: bool = F
             else "experiments/maintenance/overfit.py makes those of math, search, booking"
         )
         raise DataError(
-            f"model.path is {path}: there is no such folder. Give a Hugging Face model folder with config.json, "
+            f"model.path is {path}: {missing_file(path)}. Give a Hugging Face model folder with config.json, "
             f"weights (*.safetensors) and tokenizer; {remedy}."
         )
     contents = {}

@@ -40,9 +40,12 @@ MANIFEST_KEYS = ("ledger", "model_sha256", "files")
 """of a run's manifest, that whoever goes on with the run reads"""
 LINE_FILES = ("steps.jsonl", "evaluations.jsonl", "paths.jsonl", "rollouts.jsonl")
 JOURNAL = "charges.jsonl"
+LOG = "log.txt"
 PACKAGES = ("torch", "verl", "ray", "transformers", "tensordict", "vllm", "numpy", "hydra-core", "math-verify")
 
 
+SHOWN = 5
+"""differences of two configurations that are named"""
 _AGAIN = "restore it, or delete it and give the command again, which writes the configuration anew."
 # libyaml's, where PyYAML has it, is ten times as fast
 SAFE_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -79,13 +82,26 @@ class RunFolder:
             if not archives.exists(file):
                 self.path.mkdir(parents=True, exist_ok=True)
                 write_whole(file, yaml.safe_dump(plain, sort_keys=False).encode())
-        different = sorted(_differences(self.config, plain))
+        different = sorted(_differences(self.config, plain, self.is_finished))
         if different:
+            more = f"; and {len(different) - SHOWN} more" if len(different) > SHOWN else ""
             raise DataError(
-                f"{self.path} holds a run with another configuration; different: {'; '.join(different)}. Change them "
-                "back to resume it, or choose another experiment_name=<name>."
+                f"{self.path} holds a run with another configuration; different: {'; '.join(different[:SHOWN])}{more}. "
+                "Change them back to resume it, or choose another experiment_name=<name>."
             )
         self.written("config.yaml")
+
+    def begin(self, config: Mapping[str, Any]) -> None:
+        """`open`, for who holds the folder: a start that failed before anything was trained binds nobody to its
+        configuration."""
+        if not self.has_trained:
+            (self.path / "config.yaml").unlink(missing_ok=True)
+        self.open(config)
+
+    @property
+    def has_trained(self) -> bool:
+        """Whether rollouts were dispatched for training, or the run is finished."""
+        return self.is_finished or _size(self.path / JOURNAL) > 0 or self._saves.pointer.exists()
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -318,9 +334,10 @@ def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
-def _differences(known: Any, wanted: Any, path: str = "") -> Iterator[str]:
+def _differences(known: Any, wanted: Any, is_finished: bool, path: str = "") -> Iterator[str]:
+    """A finished run did without the fields that it does not have."""
     if isinstance(known, dict) and isinstance(wanted, dict):
-        for key in known.keys() | wanted.keys():
-            yield from _differences(known.get(key), wanted.get(key), f"{path}.{key}".lstrip("."))
+        for key in known.keys() if is_finished else known.keys() | wanted.keys():
+            yield from _differences(known.get(key), wanted.get(key), is_finished, f"{path}.{key}".lstrip("."))
     elif known != wanted:
         yield f"{path} was {known!r} and is {wanted!r}"

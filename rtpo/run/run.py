@@ -5,11 +5,13 @@ let the algorithm do one step, write it down.
 """
 
 import signal
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -29,7 +31,7 @@ from rtpo.harness.episodes import EpisodeWorld
 from rtpo.harness.harness import AgentHarness, StepLog, Trained
 from rtpo.rewards.alarm import grading_alarm
 from rtpo.run.config import RunConfig, rollout_sampling
-from rtpo.run.records import JOURNAL, SCHEMA, RunFolder, provenance
+from rtpo.run.records import JOURNAL, LOG, SCHEMA, RunFolder, provenance
 from rtpo.run.tasks import take
 from rtpo.run.tracking import Shown, Track
 from rtpo.types import Grade, GradeOutcome, Group, Rollout, Task
@@ -37,6 +39,8 @@ from rtpo.types import Grade, GradeOutcome, Group, Rollout, Task
 H = TypeVar("H", bound=AgentHarness)
 SHOWN = 4
 """questions of an evaluation, the first ones, whose first rollout is tracked to be read"""
+DECODED = {"sampled": "sampled at temperature 1", "greedy": "greedy"}
+"""by the mode of a run's own evaluation"""
 
 
 @dataclass
@@ -149,7 +153,9 @@ class Run:
 
     def train(self) -> None:
         progress, ledger = self._progress, self._ledger
-        with tqdm(total=ledger.budget.rollouts, initial=ledger.rollouts, unit="rollout", desc=self.config.label) as bar:
+        total = ledger.budget.rollouts
+        # None: there is a bar where there is a terminal
+        with tqdm(total=total, initial=ledger.rollouts, unit="rollout", desc=self.config.label, disable=None) as bar:
             if not progress.evaluated_before:
                 self._evaluate("before")
                 progress.evaluated_before = True
@@ -191,7 +197,7 @@ class Run:
         return None
 
     def _step(self) -> dict[str, Any]:
-        progress, ledger = self._progress, self._ledger
+        progress, ledger, since = self._progress, self._ledger, self._wall_seconds()
         if progress.span is None:
             count = self._tasks_that_fit
             progress.span = (ledger.tasks_seen, count)
@@ -206,7 +212,7 @@ class Run:
         log = self._harness.end_step()
         progress.step += 1
         ledger.epochs = ledger.tasks_seen // len(self._train_tasks)
-        return self._write(log, count)
+        return self._write(log, count, since)
 
     def _between_phases(self, done: list[Done]) -> None:
         self._progress.done = done
@@ -216,9 +222,9 @@ class Run:
         if every and _phases(done) % every == 0:
             self._save()
 
-    def _write(self, log: StepLog, tasks: int) -> dict[str, Any]:
+    def _write(self, log: StepLog, tasks: int, since: float) -> dict[str, Any]:
         ledger = self._ledger
-        line = {
+        line: dict[str, Any] = {
             "step": self._progress.step,
             "epoch": ledger.epochs,
             "tasks": tasks,
@@ -241,9 +247,23 @@ class Run:
         samples = [sample_line(self._progress.step, sample, log.trained) for sample in log.samples]
         self._folder.append("rollouts.jsonl", samples)
         self._folder.append("paths.jsonl", log.paths)
+        curves = step_curves(line)
         if self._track is not None:
-            self._track.log(step_curves(line), self._ledger.rollouts)
+            self._track.log(curves, self._ledger.rollouts)
+        kl = f"{curves['train/kl']:.5f}" if "train/kl" in curves else "unknown"
+        self._log(
+            f"step {self._progress.step}  rollouts {ledger.rollouts}/{ledger.budget.rollouts}  "
+            f"success {percent(line['success'])}  KL {kl}  {line['wall_seconds'] - since:.1f} s"
+        )
         return line
+
+    def _log(self, text: str) -> None:
+        """A line of the run's log, and of what is printed where that is no terminal."""
+        line = f"{datetime.now():%Y-%m-%d %H:%M:%S}  {text}"
+        with (self._folder.path / LOG).open("a", encoding="utf-8") as log:
+            log.write(f"{line}\n")
+        if not sys.stderr.isatty():
+            print(line, flush=True)
 
     def _alarm(self, grades: Sequence[Grade], where: str) -> str | None:
         """Say aloud that too many rewards are missing, where they are."""
@@ -270,10 +290,13 @@ class Run:
             groups = self._harness.evaluate(self._held_out, samples, temperature, name=f"{when}.{mode}")
             self._alarm([rollout.grade for group in groups for rollout in group], f"evaluation {when} training")
             self._folder.append("evaluations.jsonl", self._evaluation_lines(when, mode, groups))
+            curves = evaluation_curves(mode, groups)
             if self._track is not None:
-                self._track.log(evaluation_curves(mode, groups), self._ledger.rollouts)
+                self._track.log(curves, self._ledger.rollouts)
                 table = [self._shown(group[0]) for group in groups[:SHOWN]]
                 self._track.show(f"evaluation/{mode}/rollouts", table, self._ledger.rollouts)
+            success = percent(curves.get(f"evaluation/{mode}/success"))
+            self._log(f"held-out tasks {when} training, {DECODED[mode]}: success {success}")
 
     def _shown(self, rollout: Rollout) -> Shown:
         """To be read beside those of other evaluations."""
@@ -320,6 +343,7 @@ class Run:
         if name == self._saved:
             return
         self._saved = name
+        self._log(f"saving {name}")
         self._folder.save(
             name,
             {"name": name, "progress": progress, "ledger": self._ledger.as_dict()},
@@ -365,6 +389,10 @@ class Run:
             "wall_seconds": self._wall_seconds(),
             "ledger": self._ledger.as_dict(),
         }
+
+
+def percent(share: float | None) -> str:
+    return "unknown" if share is None else f"{100 * share:.1f} %"
 
 
 def _phases(done: Sequence[Done]) -> int:

@@ -17,8 +17,8 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import InstantiationException
 from omegaconf import DictConfig, OmegaConf, open_dict
 
+from rtpo.core.names import nearest
 from rtpo.errors import ConfigError
-from rtpo.run.config import nearest
 
 SOCKETS = "RTPO_SOCKETS"
 """environment variable of a word in the names of the sockets that weights are sent through: verl names them after

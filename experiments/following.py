@@ -1,0 +1,166 @@
+"""How far runs are, from their records and from SLURM's queue, and how they are asked to end, for `launch.py`."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from rtpo.core.files import write_whole
+from rtpo.errors import MachineError
+from rtpo.run import archives
+from rtpo.run.records import LOG, RunFolder
+from rtpo.run.run import percent
+
+HEADER = ("Run", "State", "Rollouts", "Success", "Last save", "Left", "Log")
+QUEUED = ("PENDING", "REQUEUED", "REQUEUE_HOLD", "SUSPENDED", "CONFIGURING")
+"""SLURM's states of a job that has no process"""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A place in an array job. state: in SLURM's words; empty where SLURM does not know it any more."""
+
+    name: str
+    state: str
+    log: Path
+
+
+def note_jobs(logs: Path, array: str, folders: Mapping[str, Path]) -> None:
+    """Write down which run each of an array job's indices is."""
+    named = {index: str(folder.absolute()) for index, folder in folders.items()}
+    write_whole(logs / f"{array}.json", json.dumps(named).encode())
+
+
+def jobs(logs: Path) -> dict[Path, Job]:
+    """The last job of each run that was submitted with its log below a folder."""
+    found: dict[Path, tuple[str, Path]] = {}
+    for file in sorted(logs.glob("*/*.json"), key=lambda file: file.stat().st_mtime):
+        for index, folder in json.loads(file.read_text()).items():
+            found[Path(folder)] = (f"{file.stem}_{index}", file.with_name(f"{file.stem}_{index}.log"))
+    states = _states([name for name, _ in found.values()])
+    return {folder: Job(name, states.get(name, ""), log) for folder, (name, log) in found.items()}
+
+
+def _states(names: Sequence[str]) -> dict[str, str]:
+    """By squeue, and by sacct of jobs that have left the queue, where the cluster keeps accounts."""
+    if not names or shutil.which("squeue") is None:
+        return {}
+    old = ["sacct", "--noheader", "--parsable2", "--allocations", "--format=JobID,State", f"--jobs={','.join(names)}"]
+    now = ["squeue", "--noheader", "--array", f"--user={os.getuid()}", "--format=%i|%T"]
+    found: dict[str, str] = {}
+    for asked in (old, now) if shutil.which("sacct") else (now,):
+        done = subprocess.run(asked, capture_output=True, text=True, check=False)
+        found |= {name: state for name, _, state in (line.partition("|") for line in done.stdout.splitlines())}
+    return found
+
+
+def holder(folder: Path) -> int | None:
+    """The process of this machine that holds a run's folder (`RunFolder.held`)."""
+    if not folder.exists():
+        return None
+    inode = folder.stat().st_ino
+    for line in Path("/proc/locks").read_text().splitlines():
+        words = line.split()
+        if "FLOCK" in words and "->" not in words and words[-3].endswith(f":{inode}"):
+            process = int(words[-4])
+            opened = Path(f"/proc/{process}/fd")
+            if os.access(opened, os.R_OK) and any(file.exists() and file.samefile(folder) for file in opened.iterdir()):
+                return process
+    return None
+
+
+def at_work(folder: Path) -> int | None:
+    """The process of this machine that trains a run or evaluates it."""
+    places = [folder, *(file.parent for file in folder.glob("*/config.yaml"))]
+    return next((process for place in places if (process := holder(place)) is not None), None)
+
+
+def status(runs: Mapping[Path, Sequence[str]], submitted: Mapping[Path, Job]) -> str:
+    """A table with a line a run. runs: the benchmarks of each that its element has."""
+    lines = [HEADER, *(_line(folder, names, submitted.get(folder.absolute())) for folder, names in runs.items())]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
+    )
+
+
+def _line(folder: Path, benchmarks: Sequence[str], job: Job | None) -> tuple[str, ...]:
+    run, pointer = RunFolder(folder), folder / "checkpoints" / "latest"
+    config = run.config if archives.exists(folder / "config.yaml") else None
+    steps = _lines(folder / "steps.jsonl")
+    state = _state(run, benchmarks, job)
+    log = next((file for file in (*([job.log] if job else []), folder / LOG) if file.exists()), None)
+    saved = datetime.fromtimestamp(pointer.stat().st_mtime) if pointer.exists() else None
+    budget = config["budget"]["rollouts"] if config else None
+    return (
+        f"{folder.parent.name}/{folder.name}",
+        state,
+        f"{steps[-1]['rollouts'] if steps else 0}/{budget}" if budget is not None else "-",
+        _success(folder, steps, config) if config else "-",
+        f"{saved:%m-%d %H:%M:%S}" if saved else "-",
+        _left(steps, budget) if state == "running" and steps and budget is not None else "-",
+        os.path.relpath(log) if log else "-",
+    )
+
+
+def _state(run: RunFolder, benchmarks: Sequence[str], job: Job | None) -> str:
+    is_trained = run.is_finished
+    working = "evaluating" if is_trained else "running"
+    if is_trained and all(RunFolder(run.path / name).is_finished for name in benchmarks):
+        return "complete"
+    if job is not None and job.state in QUEUED:
+        return "queued"
+    if at_work(run.path) is not None or (job is not None and job.state in ("RUNNING", "COMPLETING")):
+        return working
+    if is_trained:
+        return "trained"
+    if (run.path / "checkpoints" / "latest").exists():
+        return "stopped"
+    if job is not None and job.state:
+        return job.state.lower()
+    return "not saved" if run.has_trained else "not started"
+
+
+def _success(folder: Path, steps: Sequence[Mapping[str, Any]], config: Mapping[str, Any]) -> str:
+    """Of held-out tasks once they were played after training, else of the last step's first paths."""
+    after = [one for one in _lines(folder / "evaluations.jsonl") if (one["when"], one["mode"]) == ("after", "sampled")]
+    if after:
+        graded = [one["reward"] for one in after if one["reward"] is not None]
+        return f"{percent(sum(r == 1 for r in graded) / len(graded) if graded else None)} held-out, temperature 1"
+    temperature = config["sampling"]["temperature"]
+    return f"{percent(steps[-1]['success'])} training, temperature {temperature:g}" if steps else "-"
+
+
+def _left(steps: Sequence[Mapping[str, Any]], budget: int) -> str:
+    """Seconds, at the pace of training so far."""
+    last = steps[-1]
+    seconds = sum(value for phase, value in last["seconds"].items() if phase != "evaluate")
+    return f"{seconds / last['rollouts'] * (budget - last['rollouts']):.0f} s"
+
+
+def _lines(file: Path) -> list[dict[str, Any]]:
+    """Whole ones: the last may be being written."""
+    whole = archives.read(file).decode().rpartition("\n")[0] if archives.exists(file) else ""
+    return [json.loads(line) for line in whole.splitlines()]
+
+
+def stop(folder: Path, job: Job | None) -> str | None:
+    """Ask a run to save and end, and say so; None where nothing works on it."""
+    if job is not None and job.state in QUEUED:
+        subprocess.run(["scancel", job.name], check=False)
+        return f"{folder}: job {job.name} is taken out of the queue"
+    if job is not None and job.state == "RUNNING":
+        raise MachineError(
+            f"{folder} is at work as job {job.name}: SLURM alone ends it, and its saves are kept (scancel {job.name})."
+        )
+    process = at_work(folder)
+    if process is None:
+        return None
+    os.kill(process, signal.SIGTERM)
+    return f"{folder}: process {process} ends its phase, saves and ends"

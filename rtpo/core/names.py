@@ -1,0 +1,20 @@
+"""What to write instead of a name that there is none of."""
+
+import os
+from collections.abc import Collection
+from difflib import get_close_matches
+
+
+def nearest(name: str, known: Collection[str]) -> str:
+    """The known name that is nearest to an unknown one, or all of them where none is near."""
+    close = get_close_matches(name, known, 1)
+    return f"the nearest is {close[0]}" if close else f"there are {', '.join(known)}" if known else "it has none"
+
+
+def missing_file(path: str | os.PathLike[str]) -> str:
+    """That nothing is at the path, and what in its folder has the nearest name."""
+    whole = os.path.abspath(path)
+    while not os.path.isdir(folder := os.path.dirname(whole)):  # the first part that is missing
+        whole = folder
+    close = get_close_matches(os.path.basename(whole), os.listdir(folder), 1) if os.access(folder, os.R_OK) else []
+    return f"there is no {os.fspath(path)}" + (f"; the nearest is {os.path.join(folder, close[0])}" if close else "")

@@ -1,0 +1,56 @@
+"""What every command says of itself: on one screen, with an example, defaults that hold, and a page to read on."""
+
+import importlib
+import re
+import sys
+
+import pytest
+from omegaconf import OmegaConf
+from test_bad_input import ROWS
+
+from rtpo.run.composition import composed
+from rtpo.run.config import PROJECT, portable
+
+FIELDS = re.compile(r"^    ([a-z_.]+)=(\S+)  +\S", re.MULTILINE)
+
+
+def said(command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
+    monkeypatch.setenv("COLUMNS", "300")
+    monkeypatch.setattr(sys, "argv", [command, "--help"])
+    main = importlib.import_module(command).main
+    with pytest.raises(SystemExit) as ended:
+        main() if command in ("experiments.train", "experiments.evaluate") else main(["--help"])
+    assert not ended.value.code
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", ROWS)
+def test_help_fits_a_screen_and_leads_on(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = said(command, monkeypatch, capsys)
+    lines = text.splitlines()
+    assert len(lines) <= 40
+    assert max(map(len, lines)) <= 100
+    name = command.removesuffix(".__main__")
+    assert f"python -m {name}" in text or f"python {name.replace('.', '/')}.py" in text
+    pages = re.findall(r"(?:docs|results)/[a-z_/0-9]+\.md|results/README\.md", text)
+    assert pages
+    assert all((PROJECT / page).exists() for page in pages)
+
+
+@pytest.mark.parametrize("name", ["train", "evaluate"])
+def test_defaults_in_a_help_text_are_those_of_the_configuration(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    named = FIELDS.findall(said(f"experiments.{name}", monkeypatch, capsys))
+    assert len(named) >= 9
+    tree = composed(name, [])
+    for field, value in named:
+        if field == "checkpoint":
+            assert OmegaConf.is_missing(tree, field)
+            continue
+        found = OmegaConf.select(tree, field)
+        found = found.name if field in ("algorithm", "task", "profile") and found is not None else found
+        plain = portable(found)
+        assert value == ("null" if plain is None else str(plain).removeprefix("${project:}/")), field
