@@ -178,11 +178,12 @@ def check_gain(file: Path, now: str) -> None:
 
 
 def chosen(experiment: str | None, overrides: Sequence[str]) -> dict[Path, tuple[str, ...]]:
-    """Run folders, each with the benchmarks that it is evaluated on: of an experiment's elements, the one folder that
-    is named, or, with neither, all that were submitted and all that lie in the results. Raises ConfigError."""
+    """Run folders, each with the benchmarks that it is evaluated on: of an experiment's elements, at or below the
+    folder that is named, or, with neither, all that were submitted and all in the results. Raises ConfigError."""
     if experiment is not None and "=" not in experiment:
-        if (Path(experiment) / "config.yaml").exists():
-            return {Path(experiment): ()}
+        place = Path(experiment)
+        if there := sorted(place.glob("config.yaml")) or sorted(place.glob("*/config.yaml")):
+            return {file.parent: () for file in there}
         return {element.run.folder: element.benchmarks for element in load(experiment, overrides).elements}
     results = composed("train", [*([experiment] if experiment else []), *overrides]).results
     there = sorted(file.parent for file in Path(results).glob("*/*/config.yaml"))

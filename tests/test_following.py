@@ -53,6 +53,7 @@ def status(capsys: pytest.CaptureFixture[str], *words: str) -> list[list[str]]:
 
 def test_a_run_is_followed_and_stopped(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ((name, state, rollouts, success, saved, left, log),) = status(capsys, str(folder))
+    assert status(capsys, str(folder.parent)) == status(capsys, str(folder))
     assert (name, state, rollouts, saved, left) == ("default/rtpo-seed0", "not saved", "100/400", "-", "-")
     assert success == "25.0 % training, temperature 0.9"
     assert Path(log).samefile(folder / LOG)
