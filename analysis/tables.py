@@ -35,10 +35,12 @@ NUMBER = r"[+-]?[\d,]*\d(?:\.\d+)?"
 MEASURED = re.compile(rf"({NUMBER})(?: \[({NUMBER}), ({NUMBER})\](?: \(.*\))?)?")
 """a number, with its interval or without"""
 PACKAGES = ("array", "booktabs")
-LINE, PAGE = 43.0, 52.0
+LINE, PAGE = 43.0, 58.0
 """of LaTeX's article at \\scriptsize: a line's width in em, and lines on a page"""
 HEAD = 6.0
 """lines of a header, and of a short caption"""
+APART = 0.25
+"""lines between two rows"""
 BETWEEN = 0.8
 """of columns, in em"""
 WIDEST = 12.0
@@ -194,6 +196,16 @@ def _ems(text: str) -> float:
     return sum(EMS.get(letter, 0.8 if letter.isupper() else 0.57) for letter in text)
 
 
+def _lines(cell: str, width: float) -> int:
+    """How many lines a cell takes."""
+    lines, used = 1, 0.0
+    for word in map(_ems, _whole(cell).split()):
+        if used and used + word > width:
+            lines, used = lines + 1, 0.0
+        used += word + EMS[" "]
+    return lines
+
+
 def _bands(widths: Sequence[float], labels: int) -> Iterator[list[int]]:
     """The places of the columns that a line holds, the first `labels` always among them."""
     first = list(range(labels))
@@ -210,7 +222,7 @@ def _pages(table: Table, widths: Sequence[float], used: float) -> Iterator[Seque
     """The rows that a page holds of which so many lines are used."""
     start, lines = 0, used
     for place, row in enumerate(table.rows):
-        height = max(1.2 + int(1.1 * _ems(cell) / width) for cell, width in zip(row, widths, strict=True))
+        height = APART + max(_lines(cell, width) for cell, width in zip(row, widths, strict=True))
         if lines + height > PAGE and place > start and row[0]:
             yield table.rows[start:place]
             start, lines = place, HEAD

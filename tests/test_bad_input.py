@@ -122,6 +122,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "analysis.make_tables": (
         *("", "--results {}/missing", "--results {}/file", "--results {}/missing --check", "--table NAME"),
         *("--results {} --experiment nosuch", "--results {}/nothing --output OUT", "--results {}/nothing --page OUT"),
+        *("FOLDER", "FOLDER --table supp_budget"),
     ),
     "analysis.paper.__main__": ("--page OUT", "--check --page OUT", "--check --page FILE"),
     "analysis.claims.__main__": ("--project FOLDER", "--check --project FOLDER"),
