@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rtpo.core.files import write_whole
+from rtpo.errors import MachineError
 from rtpo.run import archives
 from rtpo.run.records import LOG, RunFolder
 from rtpo.run.run import percent
@@ -94,8 +95,7 @@ def _line(folder: Path, benchmarks: Sequence[str], job: Job | None) -> tuple[str
     config = run.config if archives.exists(folder / "config.yaml") else None
     steps = _lines(folder / "steps.jsonl")
     state = _state(run, benchmarks, job)
-    logs = [file for file in (*([job.log] if job else []), folder / LOG) if file.exists()]
-    log = max(logs, key=lambda file: file.stat().st_mtime, default=None)
+    log = next((file for file in (*([job.log] if job else []), folder / LOG) if file.exists()), None)
     saved = datetime.fromtimestamp(pointer.stat().st_mtime) if pointer.exists() else None
     budget = config["budget"]["rollouts"] if config else None
     return (
@@ -156,8 +156,9 @@ def stop(folder: Path, job: Job | None) -> str | None:
         subprocess.run(["scancel", job.name], check=False)
         return f"{folder}: job {job.name} is taken out of the queue"
     if job is not None and job.state == "RUNNING":
-        subprocess.run(["scancel", "--batch", "--signal=TERM", job.name], check=False)  # element.sh tells the element
-        return f"{folder}: job {job.name} ends its phase, saves and ends"
+        raise MachineError(
+            f"{folder} is at work as job {job.name}: SLURM alone ends it, and its saves are kept (scancel {job.name})."
+        )
     process = at_work(folder)
     if process is None:
         return None

@@ -2,10 +2,8 @@
 # One element of an experiment on its allocation: Ray on every node, then training and evaluation in a job step.
 # Submitted by experiments/launch.py, with what `launch.py element` takes but for the index.
 #
-# On preemption and some time before the time limit SLURM sends SIGTERM to job steps alone: one that does nothing else
-# tells the element, which ends its phase, saves and ends with status 75, and the job goes back to the queue. `scancel`
-# sends it to all processes of this script, and `launch.py stop` to the script alone: the element saves, and the job
-# ends. Ray, and the element's own workers, must live on meanwhile.
+# SLURM sends SIGTERM to job steps alone, some time before the time limit and on preemption. The element's step ends its
+# phase, saves and ends with status 75; the job then goes back to the queue. Ray's steps must live on meanwhile.
 set -euo pipefail
 ray=/tmp/rtpo-$SLURM_JOB_ID # short: the paths of sockets have a limit
 export RAY_AUTH_MODE=token RAY_AUTH_TOKEN # others on these nodes may not use this Ray
@@ -18,7 +16,7 @@ node=(--num-cpus="$SLURM_CPUS_ON_NODE" --num-gpus="$RAY_GPUS" --min-worker-port=
 start_ray() {
     local client
     client=$(python -c 'import socket; print(socket.create_server(("", 0)).getsockname()[1])')
-    setpriv --pdeathsig=KILL env --block-signal=TERM ray start --head --port=0 --ray-client-server-port="$client" --temp-dir="$ray" \
+    setpriv --pdeathsig=KILL ray start --head --port=0 --ray-client-server-port="$client" --temp-dir="$ray" \
         --include-dashboard=false --no-monitor --disable-usage-stats "${node[@]}" >"$ray.log" 2>&1 &
     head=$!
     until [ -s "$ray/ray_current_cluster" ]; do
@@ -35,38 +33,19 @@ start_ray() {
 }
 
 stop_ray() {
-    { kill -KILL "$head" && wait "$head"; } 2>/dev/null || true
     [ -z "$(jobs -pr)" ] || kill $(jobs -pr) || true
     wait
     rm -rf "$ray" "$ray.log"
     [ "$SLURM_NNODES" = 1 ] || srun --overlap rm -rf "$ray"
 }
-clear_up() { # after jobs that SIGKILL ended
-    local known left id
-    known=$(squeue --noheader --format=%A) || return 0
-    for left in /tmp/rtpo-[0-9]*; do
-        id=${left#/tmp/rtpo-}
-        [ ! -O "$left" ] || grep --quiet --line-regexp "${id%.log}" <<<"$known" || rm -rf "$left"
-    done
-}
-
-head=
-clear_up
 trap stop_ray EXIT
-start_ray
 
-is_ended=
-python experiments/launch.py element "$1" "$SLURM_ARRAY_TASK_ID" "${@:2}" &
-element=$!
-trap 'is_ended=yes; kill -TERM "$element" || true' TERM
-srun --quiet --export=ALL --overlap --nodes=1 --ntasks=1 --nodelist="$SLURMD_NODENAME" \
-    bash -c "trap 'kill -TERM $element' TERM; sleep infinity & wait" &
-while kill -0 "$element" 2>/dev/null; do wait "$element" || true; done # SIGTERM interrupts it
+start_ray
 status=0
-wait "$element" || status=$?
+srun --export=ALL --overlap --nodes=1 --ntasks=1 --nodelist="$SLURMD_NODENAME" --cpus-per-task="$SLURM_CPUS_ON_NODE" \
+    python experiments/launch.py element "$1" "$SLURM_ARRAY_TASK_ID" "${@:2}" || status=$?
 stop_ray
-trap - EXIT
-if [ -z "$is_ended" ] && { [ "$status" = 75 ] || [ "$status" = 143 ]; }; then # 143: before it could hear SIGTERM
+if [ "$status" = 75 ] || [ "$status" = 143 ]; then # 143: before it could hear SIGTERM
     echo "back to the queue"
     scontrol requeue "$SLURM_JOB_ID"
 fi

@@ -82,7 +82,7 @@ def test_elements_that_were_not_started_are_listed_too(capsys: pytest.CaptureFix
 @pytest.mark.parametrize(
     ("queue", "accounts", "state", "asked"),
     [
-        ("RUNNING", "RUNNING", "running", "--batch --signal=TERM 7_3"),
+        ("RUNNING", "RUNNING", "running", None),
         ("PENDING", "PENDING", "queued", "7_3"),
         ("", "FAILED", "failed", None),
         ("", "", "not saved", None),
