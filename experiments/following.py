@@ -95,7 +95,8 @@ def _line(folder: Path, benchmarks: Sequence[str], job: Job | None) -> tuple[str
     config = run.config if archives.exists(folder / "config.yaml") else None
     steps = _lines(folder / "steps.jsonl")
     state = _state(run, benchmarks, job)
-    log = next((file for file in (*([job.log] if job else []), folder / LOG) if file.exists()), None)
+    logs = [file for file in (*([job.log] if job else []), folder / LOG) if file.exists()]
+    log = max(logs, key=lambda file: file.stat().st_mtime, default=None)
     saved = datetime.fromtimestamp(pointer.stat().st_mtime) if pointer.exists() else None
     budget = config["budget"]["rollouts"] if config else None
     return (

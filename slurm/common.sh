@@ -1,7 +1,7 @@
 # Sourced by the launchers beside it, with an experiment (or a pattern of several) and overrides for every element.
 # PROFILE: of configs/profile/. LOGS: the folder of the logs. More in docs/cluster/slurm.md.
 set -euo pipefail
-cd "$project"
+cd "$here/.."
 if [ -x .venv/bin/python ]; then PATH=$PWD/.venv/bin:$PATH; fi
 experiment=$1
 shift

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The tables of policy drift: on- against off-policy continuations.
-#SBATCH --job-name=drift --ntasks=1 --mem=4G --time=30 --output=slurm/%x-%j.log
-project=$(dirname "$0")/..
-[ -f "$project/slurm/common.sh" ] || project=$SLURM_SUBMIT_DIR # sbatch runs a copy
-. "$project/slurm/common.sh" 'drift' "$@"
+#SBATCH --job-name=drift --ntasks=1 --mem=4G --time=30 --output=%x-%j.log
+here=$(dirname "$0")
+# sbatch runs a copy
+[ -f "$here/common.sh" ] || here=$(scontrol show job "$SLURM_JOB_ID" | sed -n 's|^ *Command=\(.*/slurm\)/.*|\1|p')
+. "$here/common.sh" 'drift' "$@"

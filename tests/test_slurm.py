@@ -7,6 +7,7 @@ import fnmatch
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import time
@@ -28,8 +29,6 @@ on_slurm = pytest.mark.needs("slurm")
 METHODS = ("grpo", "grpo_exact", "rtpo")
 SMALL = (
     "task=toy_math",
-    "seed=0",
-    "budget.rollouts=1024",
     "budget.tasks_per_step=4",
     "task.held_out.count=32",
     "evaluate.limit=32",
@@ -195,7 +194,7 @@ def test_the_submitit_launcher_composes() -> None:
 def test_every_launcher_is_bash_and_names_experiments_that_exist(script: Path) -> None:
     subprocess.run(["bash", "-n", str(script)], check=True)
     if script.stem not in ("common", "element"):
-        (pattern,) = re.findall(r"""^\. "\$project/slurm/common\.sh" '(.*)' "\$@"$""", script.read_text(), re.MULTILINE)
+        (pattern,) = re.findall(r"""^\. "\$here/common\.sh" '(.*)' "\$@"$""", script.read_text(), re.MULTILINE)
         assert fnmatch.filter(experiments(), pattern)
 
 
@@ -232,20 +231,22 @@ def test_the_cluster_is_asked_before_anything_is_submitted(
 @pytest.mark.usefixtures("cluster")
 def test_three_methods_on_slurm_one_of_them_preempted(tmp_path: Path) -> None:
     results, logs = tmp_path / "results", tmp_path / "logs" / "main_table"
-    environment = os.environ | {"PROFILE": "toy", "LOGS": str(logs.parent)}
-    overrides = (*SMALL, f"algorithm={','.join(METHODS)}", f"results={results}")
+    page = (PROJECT / "docs" / "cluster" / "slurm.md").read_text()
+    (line,) = re.findall(r"^PROFILE=toy sbatch (slurm/main_table\.sh '?experiment_name.*)$", page, re.MULTILINE)
+    script, *given = shlex.split(line, comments=True)
+    overrides = (*given, *SMALL, f"algorithm={','.join(METHODS)}", f"results={results}")
     # the controller is a job too, of which SLURM runs a copy
-    controller = tmp_path / "controller.log"
     subprocess.run(
-        ["sbatch", "--wait", f"--output={controller}", "slurm/main_table.sh", *overrides],
-        cwd=PROJECT,
-        env=environment,
+        ["sbatch", "--wait", str(PROJECT / script), *overrides],
+        cwd=tmp_path,
+        env=os.environ | {"PROFILE": "toy", "LOGS": str(logs.parent)},
         check=True,
     )
+    (controller,) = tmp_path.glob("main_table-*.log")
     printed = controller.read_text()
     assert "3 elements submitted as job " in printed
     array = printed.partition("submitted as job ")[2].split()[0]
-    folders = {method: results / "main_table_toy_toy_math" / f"{method}-seed0" for method in METHODS}
+    folders = {method: results / "trial_toy_math" / f"{method}-seed0" for method in METHODS}
     log = {method: logs / f"{array}_{index}.log" for index, method in enumerate(METHODS)}
     for method in METHODS:
         assert f"{folders[method]}, log {log[method]}\n" in printed
@@ -275,7 +276,7 @@ def test_three_methods_on_slurm_one_of_them_preempted(tmp_path: Path) -> None:
         assert RunFolder(folder / "toy_math").is_finished
     assert len({RunFolder(folders[method]).manifest["steps"] for method in METHODS[:2]}) == 1
     assert "complete: 3 of 3 elements" in (logs / f"{array}_tables.log").read_text()
-    table = (results / "tables" / "main_table_toy_toy_math_runs.csv").read_text().splitlines()
+    table = (results / "tables" / "trial_toy_math_runs.csv").read_text().splitlines()
     assert len(table) == 1 + len(METHODS)
 
     left = subprocess.run(["pgrep", "--full", "--list-full", "/tmp/rtpo-[0-9]"], capture_output=True, text=True)
