@@ -47,7 +47,7 @@ class ProbeHarness(AgentHarness):
             return Update(0, self.policy_version, [])
         before = self.score(rows)
         old = before if loss.old_logprobs == "recompute" else [row.rollout_logprobs[row.mask] for row in rows]
-        for packed in training_batches(rows, old, loss, epochs=1, count=1, multiple=self._backend.ranks):
+        for packed in training_batches(rows, old, loss, epochs=1, count=1):
             reference = self._backend.reference(packed) if loss.kl else None
             gradient: Floats = self._backend.gradient(packed, reference, loss)  # type: ignore[attr-defined]
             self.gradient = self.gradient + gradient

@@ -25,7 +25,6 @@ from rtpo.verbs import Loss
 class LocalBackend:
     """`rtpo.engines.backend.Backend` without processes."""
 
-    ranks = 1
     is_serving = True
 
     def __init__(self, config: RunConfig) -> None:

@@ -172,7 +172,6 @@ class MemoryBackend:
     """
 
     engine: ScriptedEngine
-    ranks: int = 1
     is_serving: bool = True
     learning_rate: float = 1e-3
     weights: float = 0.0
@@ -290,12 +289,11 @@ def scripted_harness(
     reserve: int = 10_000,
     budget: int = 100_000,
     engine_kl_limit: float = 1e-3,
-    ranks: int = 1,
     learning_rate: float = 1e-3,
     **world: Any,
 ) -> RecordingHarness:
     """A harness in memory, its engine synchronised, in a step of `reserve` rollouts; `world` as for `make_world`."""
-    backend = MemoryBackend(ScriptedEngine(script), ranks=ranks, learning_rate=learning_rate)
+    backend = MemoryBackend(ScriptedEngine(script), learning_rate=learning_rate)
     harness = RecordingHarness(
         backend,
         make_world(backend.engine, **world),

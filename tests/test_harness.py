@@ -13,7 +13,7 @@ from rtpo.errors import BudgetExceeded, InfrastructureError, NonFinite
 from rtpo.harness.diagnostics import rollout_metrics
 from rtpo.rows import trajectory_rows, turn_row
 from rtpo.types import Boundary, Group, Role, TrainingContext, TrainRow
-from rtpo.verbs import SequenceClip, SquaredPair, TokenClip
+from rtpo.verbs import TokenClip
 
 TASKS = problems("train", 8, seed=1)
 
@@ -249,17 +249,6 @@ def test_epochs_pass_over_the_same_minibatches_again_with_the_first_log_probs() 
     for before, after in zip((first, second), again, strict=True):
         np.testing.assert_array_equal(before.ids, after.ids)
         np.testing.assert_array_equal(before.old_logprobs, after.old_logprobs)
-
-
-@pytest.mark.parametrize(("loss", "rows"), [(TokenClip(), 4), (SequenceClip(), 4), (SquaredPair(), 8)])
-def test_rows_are_padded_to_the_ranks_and_pairs_are_not_split(
-    loss: TokenClip | SequenceClip | SquaredPair, rows: int
-) -> None:
-    harness = scripted_harness(always(RIGHT), ranks=4)
-    harness.update(rows_of(harness.rollout([TASK], n=2, role=Role.CHAIN)), loss)
-    (step,) = harness.backend.steps
-    assert len(step.packed.lengths) == rows
-    assert float(step.packed.weight.sum()) == pytest.approx(1)
 
 
 @pytest.mark.parametrize("source", ["rollout", "recompute"])

@@ -28,53 +28,37 @@ def row(
 
 def test_pack() -> None:
     rows = [row([1, 2], [3], 0.5), row([4], [5, 6], -0.5, 3.0), row([7, 8], [9], 1.0)]
-    packed = pack(rows, None, 2)
-    assert packed.ids.tolist() == [1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 0]
-    assert packed.lengths.tolist() == [3, 3, 3, 2]
-    assert packed.mask.tolist() == [False, False, True, False, True, True, False, False, True, False, False]
-    assert packed.advantage.tolist() == [0, 0, 0.5, 0, -0.5, -0.5, 0, 0, 1.0, 0, 0]
-    assert packed.weight.tolist() == [0, 0, 1.0, 0, 1.5, 1.5, 0, 0, 1.0, 0, 0]
-    np.testing.assert_allclose(packed.old_logprobs, [0, 0, -0.3, 0, -0.5, -0.6, 0, 0, -0.9, 0, 0], rtol=1e-6)
+    packed = pack(rows)
+    assert packed.ids.tolist() == [1, 2, 3, 4, 5, 6, 7, 8, 9]
+    assert packed.lengths.tolist() == [3, 3, 3]
+    assert packed.mask.tolist() == [False, False, True, False, True, True, False, False, True]
+    assert packed.advantage.tolist() == [0, 0, 0.5, 0, -0.5, -0.5, 0, 0, 1.0]
+    assert packed.weight.tolist() == [0, 0, 1.0, 0, 1.5, 1.5, 0, 0, 1.0]
+    np.testing.assert_allclose(packed.old_logprobs, [0, 0, -0.3, 0, -0.5, -0.6, 0, 0, -0.9], rtol=1e-6)
     dtypes = (packed.ids.dtype, packed.mask.dtype, packed.weight.dtype, packed.old_logprobs.dtype)
     assert dtypes == (np.int32, np.bool_, np.float32, np.float32)
 
 
 def test_given_old_logprobs_replace_the_engines() -> None:
     rows = [row([1, 2], [3]), row([4], [5, 6])]
-    packed = pack(rows, [np.array([-1.0], np.float32), np.array([-2.0, -3.0], np.float32)], 1)
+    packed = pack(rows, [np.array([-1.0], np.float32), np.array([-2.0, -3.0], np.float32)])
     assert packed.old_logprobs.tolist() == [0, 0, -1, 0, -2, -3]
     assert packed.lengths.tolist() == [3, 3]
-
-
-@given(st.lists(st.tuples(st.integers(1, 4), st.integers(1, 4)), min_size=1, max_size=7), st.integers(1, 5))
-def test_padding_changes_nothing(sizes: list[tuple[int, int]], multiple: int) -> None:
-    rows = [row(list(range(1, 1 + n)), list(range(10, 10 + m)), advantage=m) for n, m in sizes]
-    plain, padded = pack(rows, None, 1), pack(rows, None, multiple)
-    nnz = len(plain.ids)
-    assert len(padded.lengths) % multiple == 0
-    assert len(padded.lengths) - len(rows) < multiple
-    assert int(padded.lengths.sum()) == len(padded.ids)
-    for name in ("ids", "mask", "advantage", "weight", "old_logprobs"):
-        whole = getattr(padded, name)
-        np.testing.assert_array_equal(whole[:nnz], getattr(plain, name))
-        assert not whole[nnz:].any()
 
 
 def test_bad_packs_are_refused() -> None:
     good = row([1], [2])
     with pytest.raises(ValueError, match="at least one row"):
-        pack([], None, 1)
-    with pytest.raises(ValueError, match="multiple must be at least 1"):
-        pack([good], None, 0)
+        pack([])
     with pytest.raises(ValueError, match="1 rows but old_logprobs of 2 rows"):
-        pack([good], [np.zeros(1, np.float32)] * 2, 1)
+        pack([good], [np.zeros(1, np.float32)] * 2)
     with pytest.raises(ValueError, match="1 trained tokens"):
-        pack([good], [np.zeros(2, np.float32)], 1)
+        pack([good], [np.zeros(2, np.float32)])
     for bad in (row([1], []), row([], [1])):
         with pytest.raises(ValueError, match="at least one id, and not its first"):
-            pack([bad], None, 1)
+            pack([bad])
     with pytest.raises(NonFinite, match="old log-prob"):
-        pack([good], [np.array([np.nan], np.float32)], 1)
+        pack([good], [np.array([np.nan], np.float32)])
 
 
 def grouped(groups: str) -> list[TrainRow]:
@@ -140,10 +124,10 @@ def test_bad_weights_are_refused() -> None:
 
 @pytest.mark.parametrize(
     ("loss", "trained"),
-    [(TokenClip(), [2, 3]), (TokenClip(kl=0.1), [1, 2, 3]), (SequenceClip(), [2, 3]), (SquaredPair(), [1, 2, 3, 0])],
+    [(TokenClip(), [2, 3]), (TokenClip(kl=0.1), [1, 2, 3]), (SequenceClip(), [2, 3]), (SquaredPair(), [1, 2, 3])],
 )
 def test_rows_without_a_gradient_are_left_out(loss: Loss, trained: list[int]) -> None:
-    """Row i trains id i; padding trains none."""
+    """Row i trains id i."""
     rows = [row([9], [1], 0.0), row([9], [2], 1.0), row([9], [3], -1.0)]
     (packed,) = training_batches(rows, [np.zeros(1, np.float32)] * 3, loss, epochs=1, count=1)
     assert packed.ids[1::2].tolist() == trained

@@ -47,7 +47,7 @@ def test_the_turn_is_uniform_over_those_taken() -> None:
 
 
 def test_the_pairs_of_a_step_stay_together() -> None:
-    harness = one_step(replace(CONFIG, epochs=2, minibatches=4), ranks=2)
+    harness = one_step(replace(CONFIG, epochs=2, minibatches=4))
     assert len(harness.backend.steps) == 8
     (rows,) = harness.updated
     place: dict[bytes, list[int]] = {}

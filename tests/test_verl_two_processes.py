@@ -61,7 +61,7 @@ def packed(_live_backend: Any, toy_config: RunConfig) -> Packed:
     harness = harness_on(open_backend(toy_config), toy_config)
     harness.sync()
     chains = harness.rollout(problems("train", 11, seed=3), n=4, role=Role.CHAIN)
-    return packed_for_update(rows_of(chains, "flattened"), multiple=4)
+    return packed_for_update(rows_of(chains, "flattened"))
 
 
 @pytest.fixture(scope="module")

@@ -15,15 +15,13 @@ from rtpo.errors import NonFinite
 from rtpo.types import Floats, Ids, TrainRow
 from rtpo.verbs import Loss
 
-PADDING_LENGTH = 2
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Packed:
     """Rows laid end to end: nnz ids in all, those of row i being the lengths[i] after the rows before it.
 
     ids, mask, advantage, weight, old_logprobs: [nnz]; what is off the mask is 0 (ids excepted).
-    lengths: [rows]; the caller's rows in order, then padding without loss or weight.
+    lengths: [rows]; the caller's rows in order.
     """
 
     ids: Ids
@@ -37,21 +35,18 @@ class Packed:
 def pack(
     rows: Sequence[TrainRow],
     old_logprobs: Sequence[Floats] | None = None,
-    multiple: int = 1,
     *,
     weights: Sequence[Floats] | None = None,
 ) -> Packed:
-    """Concatenate rows, padded to a multiple of `multiple` rows with rows of two ids that carry nothing.
+    """Rows laid end to end.
 
     `old_logprobs` has an array of [mask.sum()] for each row, in nats; None takes those of the engine that sampled it.
     `weights` has one of [len(ids)] (see `normalised_weights`); None takes the rows' own. Order is kept, so that
-    SquaredPair's pairs stay rows 2i and 2i+1; give it an even `multiple`. Raises ValueError for no rows, a row that
+    SquaredPair's pairs stay rows 2i and 2i+1. Raises ValueError for no rows, a row that
     trains nothing or its first id, old log-probs or weights that do not match; NonFinite.
     """
     if not rows:
         raise ValueError("pack needs at least one row")
-    if multiple < 1:
-        raise ValueError(f"multiple must be at least 1, got {multiple}")
     if old_logprobs is not None and len(old_logprobs) != len(rows):
         raise ValueError(f"{len(rows)} rows but old_logprobs of {len(old_logprobs)} rows")
     weights = [row.weight for row in rows] if weights is None else weights
@@ -61,15 +56,13 @@ def pack(
         _old_logprobs(row, row.rollout_logprobs[row.mask] if old_logprobs is None else old_logprobs[i])
         for i, row in enumerate(rows)
     ]
-    padding = -len(rows) % multiple
-    blank = np.zeros(padding * PADDING_LENGTH, np.float32)
     return Packed(
-        ids=np.concatenate([*(row.ids for row in rows), blank.astype(np.int32)]),
-        lengths=np.array([*(len(row.ids) for row in rows), *[PADDING_LENGTH] * padding], np.int32),
-        mask=np.concatenate([*(row.mask for row in rows), blank.astype(np.bool_)]),
-        advantage=np.concatenate([*(row.advantage for row in rows), blank]),
-        weight=np.concatenate([*weights, blank]),
-        old_logprobs=np.concatenate([*old, blank]),
+        ids=np.concatenate([row.ids for row in rows]),
+        lengths=np.array([len(row.ids) for row in rows], np.int32),
+        mask=np.concatenate([row.mask for row in rows]),
+        advantage=np.concatenate([row.advantage for row in rows]),
+        weight=np.concatenate(weights),
+        old_logprobs=np.concatenate(old),
     )
 
 
@@ -110,15 +103,12 @@ def training_batches(
     *,
     epochs: int,
     count: int,
-    multiple: int = 1,
 ) -> Iterator[Packed]:
     """The mini-batches of an update, `count` an epoch at most, each to be one optimizer step.
 
     Rows that cannot give a gradient are left out, and a mini-batch with no other. A row whose advantages are 0 gives
     one under a KL term alone, or where the loss `trains_ties`.
     """
-    # what belongs together must not be split between ranks
-    multiple *= loss.rows_together
     parts = minibatches(rows, count)
     for _ in range(epochs):
         for part in parts:
@@ -130,7 +120,7 @@ def training_batches(
             ]
             if kept:
                 chosen, old, weights = (list(values) for values in zip(*kept, strict=True))
-                yield pack(chosen, old, multiple, weights=weights)
+                yield pack(chosen, old, weights=weights)
 
 
 def by_length(lengths: Sequence[int], limit: int, together: int = 1, at_least: int = 1) -> list[list[int]]:

@@ -33,16 +33,10 @@ class StepResult:
 
 
 class Backend(Protocol):
-    """A policy that can be trained and a rollout engine that serves a copy of it.
-
-    Rows come packed to a multiple of `ranks`.
-    """
+    """A policy that can be trained and a rollout engine that serves a copy of it."""
 
     @property
     def engine(self) -> Engine: ...
-
-    @property
-    def ranks(self) -> int: ...
 
     @property
     def is_serving(self) -> bool:

@@ -262,7 +262,7 @@ class AgentHarness(StepNotes):
 
     def _score(self, rows: Sequence[TrainRow]) -> TokenScores:
         with self._timed("score"):
-            scores = self._backend.score(pack(rows, multiple=self._backend.ranks))
+            scores = self._backend.score(pack(rows))
         if not np.isfinite(scores.logprobs).all():
             raise NonFinite(
                 "The trainer's log-probs are not finite: the weights have diverged; lower the learning rate."
@@ -290,8 +290,7 @@ class AgentHarness(StepNotes):
     def _train(
         self, rows: Sequence[TrainRow], old: list[Floats], loss: Loss, epochs: int, count: int
     ) -> Iterator[StepResult]:
-        multiple = self._backend.ranks
-        for packed in training_batches(rows, old, loss, epochs=epochs, count=count, multiple=multiple):
+        for packed in training_batches(rows, old, loss, epochs=epochs, count=count):
             reference = self._backend.reference(packed) if loss.kl else None
             result = self._backend.step(packed, reference, loss)
             if not (np.isfinite(result.loss) and np.isfinite(result.grad_norm)):

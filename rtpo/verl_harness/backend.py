@@ -24,6 +24,7 @@ from verl.utils.config import omega_conf_to_dataclass
 from verl.workers.rollout.llm_server import LLMServerManager
 
 from rtpo.core.packing import Packed
+from rtpo.core.trees import Dealt, deal
 from rtpo.engines.backend import StepResult, TokenScores
 from rtpo.engines.base import Engine
 from rtpo.errors import DataError, MachineError, StaleEngine
@@ -46,6 +47,9 @@ class VerlBackend:
         self._settings = settings
         self._with_reference = with_reference
         self._temperature = float(settings.actor_rollout_ref.rollout.temperature)
+        self._limit = int(settings.actor_rollout_ref.actor.ppo_max_token_len_per_gpu)
+        # nodes of a tree whose attention costs what the layers' products do, forward
+        self._even = 6 * int(omega_conf_to_dataclass(settings.actor_rollout_ref.model).hf_config.hidden_size)
         trainer = settings.trainer
         pools = ResourcePoolManager(
             {POOL: [trainer.n_gpus_per_node] * trainer.nnodes}, mapping={0: POOL}, max_colocate_count=1
@@ -104,15 +108,18 @@ class VerlBackend:
         return self._settings.actor_rollout_ref.rollout.name == rollout_server.NAME
 
     def score(self, packed: Packed) -> TokenScores:
-        output = self._workers.compute_log_prob(self._batch(packed, calculate_entropy=True, compute_loss=False))
-        return TokenScores(_trained(output, "log_probs", packed), _trained(output, "entropy", packed))
+        dealt = self._deal(packed)
+        output = self._workers.compute_log_prob(self._batch(packed, dealt, calculate_entropy=True, compute_loss=False))
+        return TokenScores(*(_trained(output, name, packed, dealt) for name in ("log_probs", "entropy")))
 
     def reference(self, packed: Packed) -> Floats:
-        output = self._workers.compute_ref_log_prob(self._batch(packed, calculate_entropy=False, compute_loss=False))
-        return _trained(output, "log_probs", packed)
+        dealt = self._deal(packed)
+        batch = self._batch(packed, dealt, calculate_entropy=False, compute_loss=False)
+        return _trained(self._workers.compute_ref_log_prob(batch), "log_probs", packed, dealt)
 
     def step(self, packed: Packed, reference: Floats | None, loss: Loss) -> StepResult:
-        output = self._workers.update_actor(self._training_batch(packed, reference, loss))
+        dealt = self._deal(packed, loss.rows_together)
+        output = self._workers.update_actor(self._training_batch(packed, dealt, reference, loss))
         metrics = tu.get(output, "metrics")
         names = ("tokens", "clipped", "policy_loss", "kl_loss", "residual")
         sums = {name: float(np.sum(_flat(metrics[name]))) for name in names}
@@ -122,12 +129,13 @@ class VerlBackend:
             loss=sums["policy_loss"] + loss.kl * sums["kl_loss"],
             sums=sums,
             lr=float(_flat(metrics["lr"])[0]),
-            computed_tokens=len(packed.ids),
+            computed_tokens=dealt.nodes,
         )
 
     def gradient(self, packed: Packed, reference: Floats | None, loss: Loss) -> Floats:
         """The gradient of a mini-batch's loss over all parameters, before clipping; no step is taken."""
-        output = self._workers.gradient(self._training_batch(packed, reference, loss))
+        dealt = self._deal(packed, loss.rows_together)
+        output = self._workers.gradient(self._training_batch(packed, dealt, reference, loss))
         return np.asarray(output["gradient"][0], dtype=np.float32)
 
     def push(self, version: int) -> None:
@@ -197,7 +205,7 @@ class VerlBackend:
                 "to start it afresh."
             ) from error
 
-    def _training_batch(self, packed: Packed, reference: Floats | None, loss: Loss) -> Any:
+    def _training_batch(self, packed: Packed, dealt: Dealt, reference: Floats | None, loss: Loss) -> Any:
         fields = {
             "mask": packed.mask.astype(np.float32),
             "advantage": packed.advantage,
@@ -206,9 +214,10 @@ class VerlBackend:
         }
         if reference is not None:
             fields["reference"] = _spread(reference, packed)
-        rows = len(packed.lengths)
+        rows = len(dealt.lengths)
         return self._batch(
             packed,
+            dealt,
             fields,
             loss=loss,
             calculate_entropy=False,
@@ -218,30 +227,37 @@ class VerlBackend:
             seed=0,
             dataloader_kwargs={"shuffle": False},
             compute_loss=True,
-            force_group_size=loss.rows_together,
         )
 
-    def _batch(self, packed: Packed, fields: Mapping[str, np.ndarray] | None = None, **settings: Any) -> Any:
-        """verl's no-padding layout: nested tensors, one component a row."""
+    def _deal(self, packed: Packed, together: int = 1) -> Dealt:
+        rows = np.split(packed.ids, np.cumsum(packed.lengths)[:-1])
+        return deal(rows, self.ranks, self._limit, even=self._even, together=together)
+
+    def _batch(
+        self, packed: Packed, dealt: Dealt, fields: Mapping[str, np.ndarray] | None = None, **settings: Any
+    ) -> Any:
+        """verl's no-padding layout: nested tensors, one component a row, in the order of the ranks."""
         self._free_the_device()
-        offsets = torch.from_numpy(np.concatenate([[0], np.cumsum(packed.lengths)]).astype(np.int64))
+        offsets = torch.from_numpy(np.concatenate([[0], np.cumsum(dealt.lengths)]).astype(np.int64))
+        blank = dealt.source < 0
 
         def nested(values: np.ndarray) -> torch.Tensor:
-            return torch.nested.nested_tensor_from_jagged(torch.from_numpy(np.ascontiguousarray(values)), offsets)
+            placed = np.where(blank, 0, values[dealt.source]).astype(values.dtype)
+            return torch.nested.nested_tensor_from_jagged(torch.from_numpy(placed), offsets)
 
-        positions = np.concatenate([np.arange(n) for n in packed.lengths])
         tensors: dict[str, Any] = {
             "input_ids": nested(packed.ids.astype(np.int64)),
-            "position_ids": nested(positions.astype(np.int64)),
             "loss_mask": nested(packed.mask.astype(np.int64)),
+            "tree": torch.from_numpy(dealt.tree),
+            "batch": torch.from_numpy(dealt.batch),
             **{name: nested(values) for name, values in (fields or {}).items()},
         }
         return tu.get_tensordict(
             tensors,
             {
                 "temperature": self._temperature,
-                "global_token_num": packed.lengths.tolist(),
-                "max_seq_len": int(packed.lengths.max()),
+                "global_token_num": dealt.lengths.tolist(),
+                "max_seq_len": int(dealt.lengths.max()),
                 **settings,
             },
         )
@@ -251,10 +267,12 @@ async def _clear_caches(replicas: list[Any]) -> None:
     await asyncio.gather(*[replica.clear_kv_cache() for replica in replicas])
 
 
-def _trained(output: Any, field: str, packed: Packed) -> Floats:
+def _trained(output: Any, field: str, packed: Packed, dealt: Dealt) -> Floats:
     """The values of trained tokens; position t of verl's output belongs to id t + 1."""
-    values = np.roll(output[field].values().float().numpy(), 1)
-    return np.ascontiguousarray(values[packed.mask])
+    known = dealt.source >= 0
+    values = np.empty(len(packed.ids), np.float32)
+    values[dealt.source[known]] = np.roll(output[field].values().float().numpy(), 1)[known]
+    return values[packed.mask]
 
 
 def _spread(trained: Floats, packed: Packed) -> Floats:

@@ -1,8 +1,10 @@
 """What verl's FSDP2 engine does otherwise here, on CPU and CUDA alike. Imported in the workers through
 `actor_rollout_ref.model.external_lib`, which puts it in place.
 
-- Micro-batches have rows of like length. verl's mix lengths and are then padded to the longest row, far beyond the
-  tokens that `ppo_max_token_len_per_gpu` allows; and they refuse a row longer than that.
+- Rows are computed as prefix trees (`rtpo.core.trees`), in micro-batches of trees of like size. verl computes every row
+  whole, and its micro-batches mix lengths and are then padded to the longest row, far beyond the tokens that
+  `ppo_max_token_len_per_gpu` allows; and they refuse a row longer than that.
+- Log-probs and entropies are those of trained ids alone, and the output layer is computed for these; others are 0.
 - A schedule stays at its last learning rate beyond its end, which a run's last updates may take it to; verl's cosine
   would rise again. The learning rate that is told of a step is the one it was taken with; verl tells the next step's.
 - The output layer is part of the model's outermost FSDP group. verl gives one that is not tied to the embeddings a
@@ -12,32 +14,89 @@
 from typing import Any
 
 import torch
-import torch.distributed
 import verl.utils.fsdp_utils as fsdp_utils
 import verl.workers.engine.fsdp.transformer_impl as fsdp
 from tensordict import TensorDict
 from verl.utils import tensordict_utils as tu
-from verl.utils.device import get_device_id
-from verl.workers.engine.utils import prepare_micro_batches
 
-from rtpo.core.packing import by_length
+from rtpo.core.tree_attention import block_mask, dense_mask
+from rtpo.core.trees import Forest, forest
 
 _verl_wrap_targets = fsdp_utils._select_fsdp2_wrap_targets
 _verl_schedule = fsdp.FSDPEngine._build_lr_scheduler
 
 
-def micro_batches(data: TensorDict, dp_group: Any = None, **_: Any) -> tuple[list[TensorDict], list[list[int]]]:
-    """In place of verl's, which mix lengths: here rows are padded to the longest of their micro-batch. As many on every
-    rank, since FSDP gathers weights for each."""
-    if not tu.get_non_tensor_data(data, "use_dynamic_bsz", default=True):
-        return prepare_micro_batches(data, dp_group)
-    limit = tu.get_non_tensor_data(data, "max_token_len_per_gpu", default=None)
-    together = tu.get_non_tensor_data(data, "force_group_size", default=1)
-    lengths = data["input_ids"].offsets().diff().tolist()
-    count = torch.tensor(len(by_length(lengths, limit, together)), device=get_device_id())
-    torch.distributed.all_reduce(count, op=torch.distributed.ReduceOp.MAX, group=dp_group)
-    batches = by_length(lengths, limit, together, at_least=int(count))
+def micro_batches(data: TensorDict, *_: Any, **__: Any) -> tuple[list[TensorDict], list[list[int]]]:
+    """In place of verl's: those that the driver dealt out, as many on every rank, since FSDP gathers weights for
+    each."""
+    batch = data["batch"].cpu()
+    batches = [(batch == number).nonzero()[:, 0].tolist() for number in range(int(batch.max()) + 1)]
     return [tu.index_select_tensor_dict(data, rows) for rows in batches], batches
+
+
+def tree_inputs(engine: Any, micro_batch: TensorDict) -> tuple[dict[str, Any], dict[str, Any]]:
+    """In place of verl's: the trees of a micro-batch's rows, and what is read of them."""
+    temperature = tu.get_non_tensor_data(micro_batch, "temperature", default=None)
+    rows, masks = ([row.numpy() for row in micro_batch[name].cpu().unbind()] for name in ("input_ids", "loss_mask"))
+    trees = forest(rows, [mask.astype(bool) for mask in masks], micro_batch["tree"].tolist())
+    device = micro_batch["input_ids"].device
+    ids, depth, nodes, labels, read = (
+        torch.from_numpy(values).to(device)
+        for values in (trees.ids, trees.depth, trees.nodes, trees.labels, trees.read)
+    )
+    _read_at(engine.module, nodes)
+    # without mask and positions, torch takes its causal kernel: rows are padded on the right, where it never looks
+    positions = depth if trees.branches else None
+    inputs = {"input_ids": ids, "attention_mask": _attention(engine.module, trees, device), "position_ids": positions}
+    if tu.get_non_tensor_data(micro_batch, "use_fused_kernels", default=False):
+        inputs |= {"temperature": temperature, "return_dict": True, "shift_labels": labels[None]}
+    return inputs, {"temperature": temperature, "labels": labels, "read": read}
+
+
+def tree_outputs(
+    engine: Any, output: Any, output_args: dict[str, Any], micro_batch: TensorDict, logits_processor_func: Any
+) -> dict[str, torch.Tensor]:
+    """In place of verl's: log-probs and entropies of the trained ids, each at the place before its own; 0 elsewhere."""
+    entropies = tu.get_non_tensor_data(micro_batch, "calculate_entropy", default=False)
+    if tu.get_non_tensor_data(micro_batch, "use_fused_kernels", default=False):
+        pairs = {"log_probs": output.log_probs[0], "entropy": output.entropy[0]}
+    else:
+        logprobs = (output.logits[0].float() / output_args["temperature"]).log_softmax(-1)
+        pairs = {"log_probs": logprobs.gather(-1, output_args["labels"][:, None])[:, 0]}
+        if entropies:
+            pairs["entropy"] = -(logprobs.exp() * logprobs).sum(-1)
+    offsets = micro_batch["input_ids"].offsets()
+    before = torch.roll(micro_batch["loss_mask"].values(), -1).bool().nonzero()[:, 0]
+    outputs = {}
+    for name in ("log_probs", "entropy") if entropies else ("log_probs",):
+        # selected, not indexed: its gradient is added up in a fixed order
+        values = pairs[name].index_select(0, output_args["read"])
+        placed = torch.zeros(int(offsets[-1]), dtype=values.dtype, device=values.device).index_copy(0, before, values)
+        outputs[name] = torch.nested.nested_tensor_from_jagged(placed, offsets)
+    return outputs
+
+
+def _read_at(module: Any, nodes: torch.Tensor) -> None:
+    """From now on the output layer is given the hidden states at these nodes alone, [1, pairs, hidden]."""
+
+    def read(_: Any, __: Any, output: Any) -> Any:
+        output.last_hidden_state = output[0].flatten(0, 1).index_select(0, module.read_nodes)[None]
+        return output
+
+    if not hasattr(module, "read_nodes"):
+        getattr(module, module.base_model_prefix).register_forward_hook(read)
+    module.read_nodes = nodes
+
+
+def _attention(module: Any, trees: Forest, device: torch.device) -> Any:
+    """The mask of trees, for the attention that the model computes from now on; None is the causal one."""
+    is_flex = trees.branches and device.type == "cuda"
+    # asked by every layer in every forward, and again where checkpointing computes it anew for its gradient
+    module.config._attn_implementation = "flex_attention" if is_flex else "sdpa"
+    if not trees.branches:
+        return None
+    end = torch.from_numpy(trees.end).to(device)
+    return block_mask(end) if is_flex else dense_mask(end)
 
 
 def wrap_targets(model: Any, layers: Any) -> list[torch.nn.Module]:
@@ -62,5 +121,7 @@ def take_scheduled_step(engine: Any) -> float:
 
 fsdp.FSDPEngine._build_lr_scheduler = schedule  # type: ignore[method-assign]
 fsdp.FSDPEngine.lr_scheduler_step = take_scheduled_step  # type: ignore[method-assign]
-fsdp.prepare_micro_batches = micro_batches  # type: ignore[assignment]
+fsdp.FSDPEngineWithLMHead.prepare_model_inputs = tree_inputs  # type: ignore
+fsdp.FSDPEngineWithLMHead.prepare_model_outputs = tree_outputs  # type: ignore
+fsdp.prepare_micro_batches = micro_batches
 fsdp_utils._select_fsdp2_wrap_targets = wrap_targets

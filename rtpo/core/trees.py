@@ -1,0 +1,228 @@
+"""Rows of ids as prefix trees: ids that several rows begin with are computed once (docs/extend/trees.md).
+
+Rows in lexicographic order are a tree in depth-first order: each adds the ids that it does not share with the row
+before. Log-probs of a row are those of (node, next id) along its path, so that a node with several continuations
+gives each its own, and rows keep masks, advantages, weights and denominators of their own.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from rtpo.core.packing import by_length
+from rtpo.types import Ids
+
+Indices = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tree:
+    """Prefix trees of rows, one after another, in depth-first order: `len(ids)` nodes.
+
+    depth: [nodes], a node's place in its rows. end: [nodes]; node q attends to node k where k <= q < end[k].
+    path: the nodes of each row's ids, in the order the rows were given in, row after row.
+    """
+
+    ids: Ids
+    depth: Indices
+    end: Indices
+    path: Indices
+
+
+def tree(rows: Sequence[Ids]) -> Tree:
+    """The prefix trees of rows, which may be of any order and length, equal, or one the beginning of another.
+
+    Raises ValueError for no rows, and for a row that is no sequence of at least one id.
+    """
+    order, shared = _sorted(rows)
+    new = [len(rows[row]) - common for row, common in zip(order, shared, strict=True)]
+    starts = np.concatenate([[0], np.cumsum(new)]).astype(np.int64)
+    end, paths = np.empty(starts[-1], np.int64), [np.empty(0, np.int64)] * len(rows)
+    path = np.empty(0, np.int64)
+    for row, common, start, stop in zip(order, shared, starts[:-1], starts[1:], strict=True):
+        end[path[common:]] = start
+        path = np.concatenate([path[:common], np.arange(start, stop)])
+        paths[row] = path
+    end[path] = starts[-1]
+    new_ids = [(row, slice(common, len(rows[row]))) for row, common in zip(order, shared, strict=True)]
+    return Tree(
+        ids=np.concatenate([rows[row][part] for row, part in new_ids]).astype(np.int32),
+        depth=np.concatenate([np.arange(part.start, part.stop) for _, part in new_ids]),
+        end=end,
+        path=np.concatenate(paths),
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Forest:
+    """Trees as a model takes them, each padded to the largest by nodes that attend to themselves alone.
+
+    ids, depth, end: [trees, nodes], as in Tree. nodes, labels: [pairs], every (node, next id) that a row trains, once;
+    nodes count on from tree to tree. read: [trained], the pair of each trained id, row after row.
+    branches: whether a node has several continuations, or rows end in different ones; else each tree is one row.
+    """
+
+    ids: npt.NDArray[np.int64]
+    depth: Indices
+    end: Indices
+    nodes: Indices
+    labels: Indices
+    read: Indices
+    branches: bool
+
+
+def forest(rows: Sequence[Ids], masks: Sequence[npt.NDArray[np.bool_]], tree_of: Sequence[int]) -> Forest:
+    """The trees of rows, `tree_of` each; masks: [len(ids)] each, the ids that a row trains, its first never.
+
+    Raises ValueError as `tree` does.
+    """
+    members: dict[int, list[int]] = {}
+    for row, number in enumerate(tree_of):
+        members.setdefault(number, []).append(row)
+    trees = [tree([rows[row] for row in chosen]) for chosen in members.values()]
+    longest = max(len(one.ids) for one in trees)
+    ids, depth = (np.zeros((len(trees), longest), np.int64) for _ in range(2))
+    end = np.tile(np.arange(longest) + 1, (len(trees), 1))
+    paths: dict[int, Indices] = {}
+    for number, (one, chosen) in enumerate(zip(trees, members.values(), strict=True)):
+        size = len(one.ids)
+        ids[number, :size], depth[number, :size], end[number, :size] = one.ids, one.depth, one.end
+        lengths = np.cumsum([len(rows[row]) for row in chosen])[:-1]
+        for row, path in zip(chosen, np.split(one.path + number * longest, lengths), strict=True):
+            paths[row] = path
+    parents = np.concatenate([paths[row][:-1][mask[1:]] for row, mask in enumerate(masks)])
+    trained = np.concatenate([rows[row][mask] for row, mask in enumerate(masks)]).astype(np.int64)
+    pairs, read = np.unique(np.stack([parents, trained]), axis=1, return_inverse=True)
+    branches = any(
+        len(one.ids) > max(len(rows[row]) for row in chosen)
+        for one, chosen in zip(trees, members.values(), strict=True)
+    )
+    return Forest(ids, depth, end, pairs[0], pairs[1], read.reshape(-1), branches)
+
+
+def cut(rows: Sequence[Ids], limit: int, *, even: int, together: int = 1) -> list[list[int]]:
+    """The rows of each tree, ascending: trees of at most `limit` nodes, such that together they cost least.
+
+    A tree of n nodes costs n + n^2 / even: `even` is how many nodes it takes for attention to cost what all else does,
+    6 hidden sizes in a usual transformer. That is never more than the rows one by one. Runs of `together` consecutive
+    rows stay in one tree; a row, or a run, of more ids than the limit is a tree of its own.
+
+    Raises ValueError as `tree` does, and for rows that are no whole runs.
+    """
+    if len(rows) % together:
+        raise ValueError(f"{len(rows)} rows are no whole runs of {together} that belong together")
+    order, shared = _sorted(rows)
+    may_begin = _where_no_run_is_open(order, together)
+    # a tree of the sorted rows start..stop-1 has as many nodes as ids are new in them, and those its first row shares
+    new_before = np.concatenate([[0], np.cumsum([len(rows[row]) for row in order] - shared)])
+    before = new_before[:-1] - shared
+    best, begin = np.zeros(len(order) + 1), np.zeros(len(order) + 1, np.int64)
+    for stop in range(1, len(order) + 1):
+        starts = np.arange(np.searchsorted(before[:stop], new_before[stop] - limit), stop)
+        starts = starts[may_begin[starts]]
+        if not len(starts):  # over the limit, whatever it begins with
+            starts = np.flatnonzero(may_begin[:stop])[-1:]
+        nodes = new_before[stop] - before[starts]
+        cost = best[starts] + nodes + nodes**2 / even
+        chosen = int(np.argmin(cost))
+        best[stop], begin[stop] = cost[chosen], starts[chosen]
+    trees, stop = [], len(order)
+    while stop:
+        trees.append(sorted(order[begin[stop] : stop]))
+        stop = int(begin[stop])
+    return trees[::-1]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Dealt:
+    """Rows as ranks compute them, rank after rank, as many on each: trees whole, with blank rows of BLANK ids added.
+
+    source: [ids], where each id stands in the rows laid end to end; -1 in a blank row. lengths: [rows].
+    tree, batch: [rows], the tree and the micro-batch of a row, counted on each rank; every rank has as many
+    micro-batches. nodes: of all trees, blank ones and padding apart: what is computed.
+    """
+
+    source: Indices
+    lengths: npt.NDArray[np.int32]
+    tree: Indices
+    batch: Indices
+    nodes: int
+
+
+BLANK = 2
+
+
+def deal(rows: Sequence[Ids], ranks: int, limit: int, *, even: int, together: int = 1) -> Dealt:
+    """Trees as `cut` makes them, the dearest first to the rank that has least, in micro-batches of trees of like size,
+    of `limit` nodes at most, padding to the largest tree included, or one tree.
+
+    Raises ValueError as `tree` does.
+    """
+    trees = cut(rows, limit, even=even, together=together)
+    sizes = np.array([len(tree([rows[row] for row in one]).ids) for one in trees])
+    costs = sizes + sizes**2 / even
+    held: list[list[int]] = [[] for _ in range(ranks)]
+    loads = np.zeros(ranks)
+    for one in np.argsort(-costs, kind="stable").tolist():
+        rank = int(np.argmin(loads))
+        held[rank].append(one)
+        loads[rank] += costs[one]
+    # where rows are dealt to several ranks, each has a tree of blank rows, which makes them as many on each
+    blank = [(BLANK, [-1] * together)] if ranks > 1 else []
+    parts = [[*((int(sizes[one]), trees[one]) for one in sorted(chosen)), *blank] for chosen in held]
+    count = max(len(by_length([size for size, _ in part], limit)) for part in parts)
+    for part in parts:
+        part[:0] = blank * (count - len(part))
+    most = max(sum(len(chosen) for _, chosen in part) for part in parts)
+    for part in parts:
+        missing = most - sum(len(chosen) for _, chosen in part)
+        part[-1] = (part[-1][0], [*part[-1][1], *[-1] * missing])
+    order: list[int] = []
+    tree_of, batch_of = [], []
+    for part in parts:
+        for number, batch in enumerate(by_length([size for size, _ in part], limit, 1, count)):
+            for one in batch:
+                order += part[one][1]
+                tree_of += [one] * len(part[one][1])
+                batch_of += [number] * len(part[one][1])
+    starts = np.concatenate([[0], np.cumsum([len(row) for row in rows])])
+    blank_ids = np.full(BLANK, -1)
+    source = [np.arange(starts[row], starts[row + 1]) if row >= 0 else blank_ids for row in order]
+    return Dealt(
+        source=np.concatenate(source),
+        lengths=np.array([len(one) for one in source], np.int32),
+        tree=np.array(tree_of),
+        batch=np.array(batch_of),
+        nodes=int(sizes.sum()),
+    )
+
+
+def _where_no_run_is_open(order: Sequence[int], together: int) -> npt.NDArray[np.bool_]:
+    """[rows]: whether a tree may begin at this place of the sorted rows."""
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    runs = place.reshape(-1, together)
+    opened = np.zeros(len(order) + 1, np.int64)
+    np.add.at(opened, runs.min(axis=1) + 1, 1)
+    np.add.at(opened, runs.max(axis=1) + 1, -1)
+    return opened.cumsum()[:-1] == 0
+
+
+def _sorted(rows: Sequence[Ids]) -> tuple[list[int], Indices]:
+    """The rows in lexicographic order, and how many ids each shares with the one before."""
+    if not rows:
+        raise ValueError("a tree needs at least one row")
+    for row in rows:
+        if np.ndim(row) != 1 or not len(row) or not np.issubdtype(np.asarray(row).dtype, np.integer):
+            raise ValueError("a row of a tree must be a sequence of at least one id")
+    keys = [np.asarray(row).astype(">u4").tobytes() for row in rows]
+    order = sorted(range(len(rows)), key=keys.__getitem__)
+    shared = [0]
+    for before, after in pairwise(order):
+        count = min(len(rows[before]), len(rows[after]))
+        differ = np.flatnonzero(rows[before][:count] != rows[after][:count])
+        shared.append(int(differ[0]) if len(differ) else count)
+    return order, np.array(shared)

@@ -1,0 +1,259 @@
+"""Rows on prefix trees give the log-probs and gradients of rows one by one."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from torch.nn.attention.flex_attention import flex_attention
+from transformers import Qwen3Config, Qwen3ForCausalLM
+
+from rtpo.core.losses import TokenBatch, loss
+from rtpo.core.tree_attention import BLOCK, block_mask, dense_mask
+from rtpo.core.trees import BLANK, Forest, cut, deal, forest, tree
+from rtpo.types import Ids, as_ids
+from rtpo.verbs import Loss, SequenceClip, SquaredPair, TokenClip
+
+VOCABULARY = 5
+TEMPERATURE = 0.7
+LOSSES = (
+    TokenClip(kl=0.1),
+    TokenClip(dual_clip=3.0),
+    SequenceClip(),
+    SquaredPair(eta=1.0, kl=0.05),
+)
+
+
+@pytest.fixture(scope="module")
+def model() -> Qwen3ForCausalLM:
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 4}
+    # in double precision but for its norms, so that rounding hides little
+    return Qwen3ForCausalLM(Qwen3Config(vocab_size=VOCABULARY, **sizes, **heads, initializer_range=0.2)).double()
+
+
+@st.composite
+def row_lists(draw: st.DrawFn) -> list[Ids]:
+    """An even number of rows: fresh, equal to an earlier one, its beginning, its continuation or a branch of it."""
+    rows: list[list[int]] = []
+    for _ in range(2 * draw(st.integers(1, 4))):
+        ids = st.lists(st.integers(0, VOCABULARY - 1), max_size=6)
+        earlier = draw(st.sampled_from(rows)) if rows and draw(st.booleans()) else []
+        row = earlier[: draw(st.integers(0, len(earlier)))] + draw(ids)
+        rows.append(row if len(row) > 1 else [0, *row, 1])
+    return [as_ids(row) for row in rows]
+
+
+def masks_of(rows: Sequence[Ids], seed: int) -> list[np.ndarray]:
+    """Of each row some ids but the first, and at least the last."""
+    rng = np.random.default_rng(seed)
+    masks = [rng.random(len(row)) < 0.5 for row in rows]
+    for mask in masks:
+        mask[0], mask[-1] = False, True
+    return masks
+
+
+def on_trees(model: Qwen3ForCausalLM, trees: Forest) -> torch.Tensor:
+    """[trained]"""
+    logits = model(
+        input_ids=torch.from_numpy(trees.ids),
+        position_ids=torch.from_numpy(trees.depth),
+        attention_mask=dense_mask(torch.from_numpy(trees.end)),
+    ).logits.flatten(0, 1)
+    logprobs = (logits / TEMPERATURE).log_softmax(-1)
+    return logprobs[torch.from_numpy(trees.nodes), torch.from_numpy(trees.labels)][torch.from_numpy(trees.read)]
+
+
+def row_by_row(model: Qwen3ForCausalLM, rows: Sequence[Ids], masks: Sequence[np.ndarray]) -> torch.Tensor:
+    """[trained]"""
+    found = []
+    for row, mask in zip(rows, masks, strict=True):
+        ids = torch.from_numpy(row.astype(np.int64))
+        logprobs = (model(input_ids=ids[None]).logits[0, :-1] / TEMPERATURE).log_softmax(-1)
+        found.append(logprobs.gather(-1, ids[1:, None])[:, 0][torch.from_numpy(mask[1:])])
+    return torch.cat(found)
+
+
+def gradient(model: Qwen3ForCausalLM, logprobs: torch.Tensor, batch: TokenBatch, spec: Loss) -> torch.Tensor:
+    model.zero_grad()
+    loss(replace(batch, logprobs=logprobs), spec)[0].backward()
+    return torch.cat([one.grad.flatten() for one in model.parameters() if one.grad is not None])
+
+
+@settings(max_examples=25)
+@given(rows=row_lists(), seed=st.integers(0, 99), limit=st.integers(2, 40))
+@example(rows=[as_ids([1, 2, 3])] * 4, seed=0, limit=40)
+@example(rows=[as_ids([1, 2]), as_ids([1, 2, 3]), as_ids([1, 2, 3, 4]), as_ids([1, 2, 0, 4])], seed=1, limit=40)
+def test_log_probs_and_gradients_are_those_of_rows_one_by_one(
+    model: Qwen3ForCausalLM, rows: list[Ids], seed: int, limit: int
+) -> None:
+    masks = masks_of(rows, seed)
+    parts = cut(rows, limit, even=50, together=2)
+    number = {row: part for part, chosen in enumerate(parts) for row in chosen}
+    trees = forest(rows, masks, [number[row] for row in range(len(rows))])
+    whole = row_by_row(model, rows, masks)
+    shared = on_trees(model, trees)
+    torch.testing.assert_close(shared, whole, atol=1e-6, rtol=0)
+    rng = np.random.default_rng(seed)
+
+    def drawn(low: float, high: float) -> torch.Tensor:
+        return torch.from_numpy(rng.uniform(low, high, len(whole)))
+
+    batch = TokenBatch(
+        logprobs=whole,
+        old=whole.detach() + drawn(-0.5, 0.5),
+        advantage=drawn(-1, 1),
+        weight=drawn(0, 1),
+        row=torch.from_numpy(np.repeat(np.arange(len(rows)), [mask.sum() for mask in masks])),
+        rows=len(rows),
+    )
+    largest = 0.0
+    for spec in LOSSES:
+        terms = replace(batch, reference=whole.detach() + drawn(-0.5, 0.5) if spec.kl else None)
+        expected = gradient(model, row_by_row(model, rows, masks), terms, spec)
+        found = gradient(model, on_trees(model, trees), terms, spec)
+        largest = max(largest, float(expected.norm()))  # in a pair of alike rows nearly all of a gradient cancels
+        assert float((found - expected).norm()) <= 1e-6 * largest
+
+
+@given(row_lists())
+def test_a_tree_has_every_beginning_once(rows: list[Ids]) -> None:
+    one = tree(rows)
+    assert len(one.ids) == len({tuple(row[: place + 1]) for row in rows for place in range(len(row))})
+    paths = np.split(one.path, np.cumsum([len(row) for row in rows])[:-1])
+    for row, path in zip(rows, paths, strict=True):
+        np.testing.assert_array_equal(one.ids[path], row)
+        np.testing.assert_array_equal(one.depth[path], np.arange(len(row)))
+        for place, node in enumerate(path):
+            seen = [other for other in range(node + 1) if node < one.end[other]]
+            np.testing.assert_array_equal(seen, path[: place + 1])
+
+
+@given(row_lists(), st.integers(2, 60), st.integers(1, 200), st.sampled_from([1, 2]))
+def test_a_cut_is_the_cheapest_within_the_limit(rows: list[Ids], limit: int, even: int, together: int) -> None:
+    def cost(parts: Sequence[Sequence[int]]) -> float:
+        sizes = [len(tree([rows[row] for row in part]).ids) for part in parts]
+        return sum(size + size**2 / even for size in sizes)
+
+    parts = cut(rows, limit, even=even, together=together)
+    assert sorted(row for part in parts for row in part) == list(range(len(rows)))
+    assert all({row // together * together for row in part} <= set(part) for part in parts)
+    singles = [list(range(first, first + together)) for first in range(0, len(rows), together)]
+    if together == 1:
+        assert cost(parts) <= cost(singles) + 1e-6
+        sizes = {len(tree([rows[row] for row in part]).ids) for part in parts if len(part) > 1}
+        assert max(sizes, default=0) <= limit
+    if even == 200 and limit == 60 and len(tree(rows).ids) <= 60:
+        assert cost(parts) <= cost([range(len(rows))]) + 1e-6
+
+
+def test_a_cut_is_where_rows_share_least() -> None:
+    rows = [as_ids(ids) for ids in ([1, 1, 1, 1, 1, 2], [1, 1, 1, 1, 1, 3], [1, 2, 2, 2, 2, 2], [1, 2, 2, 2, 2, 3])]
+    assert cut([rows[2], rows[0], rows[3], rows[1]], 8, even=10**9) == [[1, 3], [0, 2]]
+    assert cut(rows, 13, even=10**9) == [[0, 1, 2, 3]]
+    assert cut(rows, 13, even=20) == [[0, 1], [2, 3]]
+
+
+@given(row_lists(), st.integers(1, 3), st.integers(2, 40), st.sampled_from([1, 2]))
+def test_trees_are_dealt_to_ranks(rows: list[Ids], ranks: int, limit: int, together: int) -> None:
+    even = 50
+    dealt = deal(rows, ranks, limit, even=even, together=together)
+    flat = np.concatenate(rows)
+    assert sorted(dealt.source[dealt.source >= 0].tolist()) == list(range(len(flat)))
+    firsts = np.concatenate([[0], np.cumsum([len(row) for row in rows])[:-1]]).tolist()
+    parts = np.split(dealt.source, np.cumsum(dealt.lengths)[:-1])
+    row_of = [firsts.index(part[0]) if part[0] >= 0 else None for part in parts]
+    assert all(len(part) == (BLANK if row is None else len(rows[row])) for part, row in zip(parts, row_of, strict=True))
+    ranks_of = np.split(np.arange(len(parts)), ranks)
+    batches, costs, nodes = [], [], 0
+    for places in ranks_of:
+        for first in places[::together]:  # what belongs together stands together
+            assert (
+                len({(int(dealt.tree[place]), int(dealt.batch[place])) for place in range(first, first + together)})
+                == 1
+            )
+            run = [row_of[place] for place in range(first, first + together)]
+            assert run[0] is None or run == list(
+                range(run[0] // together * together, run[0] // together * together + together)
+            )
+        batches.append(sorted({int(dealt.batch[place]) for place in places}))
+        costs.append(0.0)
+        for number in batches[-1]:
+            chosen = [place for place in places if dealt.batch[place] == number]
+            assert chosen == list(range(chosen[0], chosen[0] + len(chosen)))
+            sizes = []
+            for one in {int(dealt.tree[place]) for place in chosen}:
+                held = [row_of[place] for place in chosen if dealt.tree[place] == one]
+                real = [rows[row] for row in held if row is not None]
+                assert len(real) in (0, len(held))
+                sizes.append(len(tree(real).ids) if real else BLANK)
+                nodes += sizes[-1] if real else 0
+                costs[-1] += sizes[-1] + sizes[-1] ** 2 / even if real else 0
+            assert len(sizes) == 1 or len(sizes) * max(sizes) <= limit
+    assert batches == [list(range(len(batches[0])))] * ranks
+    assert nodes == dealt.nodes
+    largest = max(len(tree([rows[row] for row in one]).ids) for one in cut(rows, limit, even=even, together=together))
+    assert max(costs) - min(costs) <= largest + largest**2 / even + 1e-6
+
+
+def test_in_single_precision_gradients_differ_by_rounding_alone() -> None:
+    """A prompt's four conversations of three turns, thoughts left out of later contexts."""
+    torch.manual_seed(1)
+    sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2}
+    model = Qwen3ForCausalLM(
+        Qwen3Config(vocab_size=50, **sizes, num_attention_heads=4, num_key_value_heads=2, head_dim=16)
+    )
+    rng = np.random.default_rng(0)
+    rows, masks = [], []
+    prompt = rng.integers(0, 50, 12).tolist()
+    for _ in range(4):
+        context = prompt
+        for _ in range(3):
+            thought, answer, result = (rng.integers(0, 50, size).tolist() for size in (10, 5, 7))
+            rows.append(as_ids(context + thought + answer))
+            masks.append(np.arange(len(rows[-1])) >= len(context))
+            context = context + answer + result
+    trees = forest(rows, masks, [0] * len(rows))
+    assert len(trees.ids[0]) < 0.7 * sum(map(len, rows))
+    expected, found = row_by_row(model, rows, masks), on_trees(model, trees)
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+    batch = TokenBatch(
+        logprobs=expected,
+        old=expected.detach() + torch.randn(len(expected)) / 10,
+        advantage=torch.randn(len(expected)),
+        weight=torch.rand(len(expected)),
+        row=torch.from_numpy(np.repeat(np.arange(len(rows)), [mask.sum() for mask in masks])),
+        rows=len(rows),
+        reference=expected.detach() + torch.randn(len(expected)) / 10,
+    )
+    for spec in LOSSES:
+        terms = batch if spec.kl else replace(batch, reference=None)
+        exact = gradient(model, row_by_row(model, rows, masks), terms, spec)
+        shared = gradient(model, on_trees(model, trees), terms, spec)
+        assert float((shared - exact).norm()) <= 1e-5 * float(exact.norm())
+
+
+def test_a_mask_of_blocks_is_the_mask_of_nodes() -> None:
+    """torch computes FlexAttention on a CPU forward alone."""
+    rng = np.random.default_rng(0)
+    stem = rng.integers(0, VOCABULARY, 2 * BLOCK)
+    grown = [[stem[: rng.integers(len(stem))], rng.integers(0, VOCABULARY, rng.integers(1, BLOCK))] for _ in range(12)]
+    rows = [as_ids(np.concatenate(parts)) for parts in grown]
+    trees = forest(rows, [np.arange(len(row)) > 0 for row in rows], [row % 2 for row in range(len(rows))])
+    end = torch.from_numpy(trees.end)
+    torch.manual_seed(0)
+    query, key, value = (torch.randn(2, 2, end.shape[1], 16) for _ in range(3))
+    expected = torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=dense_mask(end))
+    found = flex_attention(query, key, value, block_mask=block_mask(end))
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+    assert block_mask(end).sparsity() > 30
+
+
+@pytest.mark.parametrize("rows", [[], [np.array([], np.int32)], [np.array([0.5])], [np.array([[1]])]])
+def test_what_is_no_row_is_refused(rows: list[Ids]) -> None:
+    with pytest.raises(ValueError, match="at least one"):
+        tree(rows)
