@@ -2,24 +2,28 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from rtpo.core.files import write_whole
-from rtpo.errors import MachineError
+from rtpo.errors import DataError, MachineError
 from rtpo.run import archives
 from rtpo.run.records import LOG, RunFolder
 from rtpo.run.run import percent
 
 HEADER = ("Run", "State", "Rollouts", "Success", "Last save", "Left", "Log")
-QUEUED = ("PENDING", "REQUEUED", "REQUEUE_HOLD", "SUSPENDED", "CONFIGURING")
+QUEUED = ("PENDING", "REQUEUED", "REQUEUE_HOLD", "CONFIGURING")
 """SLURM's states of a job that has no process"""
+TRAINING = ("train", "launch", "quickstart", "toy_study")
+"""commands that save and end at SIGTERM"""
 
 
 @dataclass(frozen=True)
@@ -48,7 +52,8 @@ def jobs(logs: Path) -> dict[Path, Job]:
 
 
 def _states(names: Sequence[str]) -> dict[str, str]:
-    """By squeue, and by sacct of jobs that have left the queue, where the cluster keeps accounts."""
+    """By squeue, and by sacct of jobs that have left the queue, where the cluster keeps accounts. Raises MachineError
+    where squeue does not answer."""
     if not names or shutil.which("squeue") is None:
         return {}
     old = ["sacct", "--noheader", "--parsable2", "--allocations", "--format=JobID,State", f"--jobs={','.join(names)}"]
@@ -56,38 +61,74 @@ def _states(names: Sequence[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for asked in (old, now) if shutil.which("sacct") else (now,):
         done = subprocess.run(asked, capture_output=True, text=True, check=False)
+        if asked is now and done.returncode != 0:
+            raise MachineError(f"SLURM does not say what runs ({_first_line(done.stderr)}): try again when it answers.")
         found |= {name: state for name, _, state in (line.partition("|") for line in done.stdout.splitlines())}
     return found
 
 
-def holder(folder: Path) -> int | None:
-    """The process of this machine that holds a run's folder (`RunFolder.held`)."""
+def _first_line(text: str) -> str:
+    return (text.strip().splitlines() or ["no word"])[0]
+
+
+@dataclass(frozen=True)
+class Process:
+    """Of this machine. script: what it runs, a file or a module; empty where that is not seen."""
+
+    number: int
+    script: str
+
+    @property
+    def command(self) -> str:
+        return re.split(r"[/.]", self.script.removesuffix(".py"))[-1]
+
+
+def holder(folder: Path) -> Process | None:
+    """The process that holds a run's folder (`RunFolder.held`)."""
     if not folder.exists():
         return None
     inode = folder.stat().st_ino
     for line in Path("/proc/locks").read_text().splitlines():
         words = line.split()
         if "FLOCK" in words and "->" not in words and words[-3].endswith(f":{inode}"):
-            process = int(words[-4])
-            opened = Path(f"/proc/{process}/fd")
-            if os.access(opened, os.R_OK) and any(file.exists() and file.samefile(folder) for file in opened.iterdir()):
-                return process
+            place = Path(f"/proc/{words[-4]}")
+            with suppress(OSError):  # it is another user's, or has just ended
+                if any(_is_same(file, folder) for file in (place / "fd").iterdir()):
+                    given = (place / "cmdline").read_bytes().decode(errors="replace").split("\0")
+                    scripts = (word for word in given if word.endswith(".py") or word.startswith("experiments."))
+                    return Process(int(place.name), next(scripts, ""))
     return None
 
 
-def at_work(folder: Path) -> int | None:
-    """The process of this machine that trains a run or evaluates it."""
+def _is_same(file: Path, folder: Path) -> bool:
+    with suppress(OSError):  # closed since it was listed
+        return file.samefile(folder)
+    return False
+
+
+def at_work(folder: Path) -> Process | None:
+    """The process of this machine that holds a run or one of its evaluations."""
     places = [folder, *(file.parent for file in folder.glob("*/config.yaml"))]
     return next((process for place in places if (process := holder(place)) is not None), None)
 
 
 def status(runs: Mapping[Path, Sequence[str]], submitted: Mapping[Path, Job]) -> str:
     """A table with a line a run. runs: the benchmarks of each that its element has."""
-    lines = [HEADER, *(_line(folder, names, submitted.get(folder.absolute())) for folder, names in runs.items())]
+    lines: list[tuple[str, ...]] = [HEADER]
+    for folder, names in runs.items():
+        try:
+            lines.append(_line(folder, names, submitted.get(folder.absolute())))
+        except (DataError, KeyError, TypeError, ValueError) as error:
+            why = str(error) if isinstance(error, DataError) else f"{folder} has records that are damaged ({error!r})"
+            lines.append((_name(folder), "damaged", "-", "-", "-", "-", why))
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
     )
+
+
+def _name(folder: Path) -> str:
+    return f"{folder.parent.name}/{folder.name}"
 
 
 def _line(folder: Path, benchmarks: Sequence[str], job: Job | None) -> tuple[str, ...]:
@@ -98,12 +139,12 @@ def _line(folder: Path, benchmarks: Sequence[str], job: Job | None) -> tuple[str
     logs = [file for file in (*([job.log] if job else []), folder / LOG) if file.exists()]
     log = max(logs, key=lambda file: file.stat().st_mtime, default=None)
     saved = datetime.fromtimestamp(pointer.stat().st_mtime) if pointer.exists() else None
-    budget = config["budget"]["rollouts"] if config else None
+    budget = config["budget"]["rollouts"] if config is not None else None
     return (
-        f"{folder.parent.name}/{folder.name}",
+        _name(folder),
         state,
         f"{steps[-1]['rollouts'] if steps else 0}/{budget}" if budget is not None else "-",
-        _success(folder, steps, config) if config else "-",
+        _success(folder, steps, config) if config is not None else "-",
         f"{saved:%m-%d %H:%M:%S}" if saved else "-",
         _left(steps, budget) if state == "running" and steps and budget is not None else "-",
         os.path.relpath(log) if log else "-",
@@ -117,8 +158,13 @@ def _state(run: RunFolder, benchmarks: Sequence[str], job: Job | None) -> str:
         return "complete"
     if job is not None and job.state in QUEUED:
         return "queued"
-    if at_work(run.path) is not None or (job is not None and job.state in ("RUNNING", "COMPLETING")):
+    process = at_work(run.path)
+    if (process and process.command in TRAINING) or (job is not None and job.state in ("RUNNING", "COMPLETING")):
         return working
+    if process and process.command == "evaluate":
+        return "evaluating"
+    if job is not None and job.state == "SUSPENDED":
+        return "suspended"
     if is_trained:
         return "trained"
     if (run.path / "checkpoints" / "latest").exists():
@@ -152,16 +198,27 @@ def _lines(file: Path) -> list[dict[str, Any]]:
 
 
 def stop(folder: Path, job: Job | None) -> str | None:
-    """Ask a run to save and end, and say so; None where nothing works on it."""
+    """Ask a run to save and end, and say so; None where nothing works on it. Raises MachineError for what is left alone
+    or could not be asked."""
     if job is not None and job.state in QUEUED:
-        subprocess.run(["scancel", job.name], check=False)
+        done = subprocess.run(["scancel", job.name], capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise MachineError(f"{folder}: job {job.name} is still in the queue ({_first_line(done.stderr)}).")
         return f"{folder}: job {job.name} is taken out of the queue"
-    if job is not None and job.state == "RUNNING":
+    if job is not None and job.state in ("RUNNING", "SUSPENDED"):
         raise MachineError(
             f"{folder} is at work as job {job.name}: SLURM alone ends it, and its saves are kept (scancel {job.name})."
         )
     process = at_work(folder)
     if process is None:
         return None
-    os.kill(process, signal.SIGTERM)
-    return f"{folder}: process {process} ends its phase, saves and ends"
+    if process.command not in TRAINING:
+        raise MachineError(
+            f"{folder}: process {process.number} ({process.script or 'unknown'}) is at it, which is not training: "
+            "it was left alone."
+        )
+    try:
+        os.kill(process.number, signal.SIGTERM)
+    except ProcessLookupError:
+        return None
+    return f"{folder}: process {process.number} was asked to end its phase, save and end"

@@ -47,6 +47,7 @@ from rtpo.errors import ConfigError, DataError, MachineError, Stopped
 from rtpo.evaluation.evaluate import evaluate
 from rtpo.evaluation.panel import EvaluateConfig, compose_evaluation
 from rtpo.planning import preflight
+from rtpo.run import archives
 from rtpo.run.composition import composed
 from rtpo.run.config import PROJECT
 from rtpo.run.experiments import Element, Experiment, experiments, load_experiment
@@ -177,25 +178,58 @@ def check_gain(file: Path, now: str) -> None:
         )
 
 
+def is_folder(word: str) -> bool:
+    """Whether a run's folder is meant, or one of runs, and no experiment: it need not be there yet."""
+    return "/" in word or (word not in ("", *experiments()) and Path(word).is_dir())
+
+
 def chosen(experiment: str | None, overrides: Sequence[str]) -> dict[Path, tuple[str, ...]]:
     """Run folders, each with the benchmarks that it is evaluated on: of an experiment's elements, at or below the
     folder that is named, or, with neither, all that were submitted and all in the results. Raises ConfigError."""
-    if experiment is not None and "=" not in experiment:
-        place = Path(experiment)
-        if there := sorted(place.glob("config.yaml")) or sorted(place.glob("*/config.yaml")):
-            return {file.parent: () for file in there}
-        return {element.run.folder: element.benchmarks for element in load(experiment, overrides).elements}
-    results = composed("train", [*([experiment] if experiment else []), *overrides]).results
-    there = sorted(file.parent for file in Path(results).glob("*/*/config.yaml"))
-    return dict.fromkeys([*there, *(folder for folder in following.jobs(all_logs()) if folder not in there)], ())
+    if experiment is None or "=" in experiment:
+        return dict.fromkeys(_all([*([experiment] if experiment else []), *overrides]), ())
+    if is_folder(experiment):
+        if overrides:
+            raise ConfigError(f"{overrides[0]} beside {experiment}: a folder is taken as it is; name an experiment.")
+        depths = (archives.find(Path(experiment), f"{'*/' * depth}config.yaml") for depth in range(3))
+        return {file.parent: () for file in next(filter(None, depths), [])}
+    return {element.run.folder: element.benchmarks for element in load(experiment, overrides).elements}
+
+
+def _all(overrides: Sequence[str]) -> list[Path]:
+    for one in overrides:
+        if not one.startswith("results="):
+            raise ConfigError(f"{one} without an experiment: name the experiment before it, or give results= alone.")
+    results = Path(composed("train", overrides).results)
+    there = sorted(file.parent for file in results.glob("*/*/config.yaml"))
+    return [*there, *(folder for folder in following.jobs(all_logs()) if folder not in there)]
+
+
+def status(experiment: str | None, overrides: Sequence[str]) -> None:
+    """Print how far the runs are that are meant."""
+    runs = chosen(experiment, overrides)
+    where = (experiment or "results").removeprefix("results=")
+    print(following.status(runs, following.jobs(all_logs())) if runs else f"no runs at {where} yet")
 
 
 def stop(experiment: str, overrides: Sequence[str]) -> int:
-    """Ask what works on these runs to save and end; returns an exit status, 1 where nothing does."""
+    """Ask what works on these runs to save and end, each that can be; returns an exit status, 1 where nothing does and
+    where something was left alone."""
+    if "=" in experiment:
+        raise ConfigError(f"{experiment} without an experiment: name the experiment, or the folder, that is to stop.")
     submitted = following.jobs(all_logs())
-    said = [following.stop(folder, submitted.get(folder.absolute())) for folder in chosen(experiment, overrides)]
-    print("\n".join(filter(None, said)) or "nothing to stop: no element of it runs or waits in a queue")
-    return 0 if any(said) else 1
+    said, refused = [], []
+    for folder in chosen(experiment, overrides):
+        try:
+            said.append(following.stop(folder, submitted.get(folder.absolute())))
+        except MachineError as error:
+            refused.append(f"error: {error}")
+    asked = list(filter(None, said))
+    if asked or not refused:
+        print("\n".join(asked) or "nothing to stop: no element of it runs or waits in a queue")
+    if refused:
+        print("\n".join(refused), file=sys.stderr)
+    return 0 if asked and not refused else 1
 
 
 # on this machine
@@ -212,14 +246,14 @@ def run_one(launch: Launched, index: int) -> None:
     job = os.environ.get("SLURM_ARRAY_JOB_ID")
     if job is not None:
         check_gain(launch.logs / f"{job}_{index}.starts", gained(element))
-    run_element(launch, element, Asked())
+    run_element(launch, element, StopRequest())
     print(f"records: {element.run.folder}")
 
 
 def run_all(launch: Launched) -> int:
     """Every element, one after another, then the tables; returns an exit status."""
     check(launch, here=True)
-    stop = Asked()
+    stop = StopRequest()
     for index, element in enumerate(launch.elements):
         if missing(element):
             print(f"element {index} of {len(launch.elements)}: {' '.join(element.overrides)}", flush=True)
@@ -247,14 +281,6 @@ def write_tables(launch: Launched) -> int:
         table_page.save(table_page.all_pages(folder), beside / "paper", beside / "paper.md")
     print(f"complete: {sum(not what for _, what in lacking)} of {len(lacking)} elements")
     return status
-
-
-class Asked(StopRequest):
-    """SIGTERM counts once: SLURM may send it again while the run is being saved."""
-
-    def _hear(self, number: int, frame: Any) -> None:
-        if self.reason is None or number != signal.SIGTERM:
-            super()._hear(number, frame)
 
 
 def _end(number: int, frame: Any) -> None:
@@ -407,7 +433,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("\n".join(experiments()))
         return 0
     if given.command == "status":
-        print(following.status(chosen(given.experiment, given.overrides), following.jobs(all_logs())))
+        status(given.experiment, given.overrides)
         return 0
     if given.command == "stop":
         return stop(given.experiment, given.overrides)

@@ -62,7 +62,8 @@ ROWS: dict[str, tuple[str, ...]] = {
         f"{RUN} {{}}/out --push NAME",
     ),
     "experiments.launch": (
-        *("NAME", "run NAME", "tables NAME", "submit NAME", "element main_table WHOLE profile=nosuch"),
+        *("NAME", "run NAME", "tables NAME", "submit NAME", "element main_table WHOLE profile=nosuch", "stop NAME"),
+        *("stop seed=1", "stop FOLDER seed=1", "status seed=1"),
         *("run main_table profile=toy nosuch=1", "run main_table profile=toy seed=0 algorithm=rtpo results=OUT"),
     ),
     "experiments.maintenance.overfit": (

@@ -25,8 +25,8 @@ from rtpo.run.tracking import Tracking
 from rtpo.types import Grade, GradeOutcome
 
 STEP_LOGGED = re.compile(
-    r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d  step (?P<step>\d+)  rollouts (?P<rollouts>\d+)/150  success \d+\.\d %  "
-    r"KL -?\d\.\d{5}  \d+\.\d s"
+    r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d  step (?P<step>\d+)  rollouts (?P<rollouts>\d+)/150  success \d+\.\d % "
+    r"\(training, temperature 1\)  KL -?\d\.\d{5}  \d+\.\d s"
 )
 
 

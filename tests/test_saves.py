@@ -176,6 +176,20 @@ def test_there_is_no_manifest_of_a_damaged_file(saved_twice: RunFolder, file: st
     assert written == {name: sha256(folder.path / name) for name in ("config.yaml", *LINE_FILES)}
 
 
+def test_a_finished_run_did_without_later_fields_and_not_without_given_settings(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    known = {"seed": 0, "verl": {"actor": {"lr": 1}}, "task": {"settings": {"tools": 1}}}
+    folder.open(known)
+    (tmp_path / "manifest.json").write_text("{}")
+    folder.open(known | {"later": 1, "task": {"settings": {"tools": 1}, "later": 2}})
+    for changed, named in (
+        ({"verl": {"actor": {"lr": 1, "warmup": 100}}}, r"verl\.actor\.warmup was None and is 100"),
+        ({"task": {"settings": {"tools": 1, "user": "x"}}}, r"task\.settings\.user was None and is 'x'"),
+    ):
+        with pytest.raises(DataError, match=named):
+            folder.open(known | changed)
+
+
 @pytest.mark.parametrize("damage", [b"", b"[]", b"- 1\n- 2", b"\0", b"\xff\xfe", b"{"])
 def test_a_damaged_configuration_is_written_anew(saved: RunFolder, damage: bytes) -> None:
     file = saved.path / "config.yaml"

@@ -46,6 +46,8 @@ PACKAGES = ("torch", "verl", "ray", "transformers", "tensordict", "vllm", "numpy
 
 SHOWN = 5
 """differences of two configurations that are named"""
+FREE = ("verl", "task.settings", "settings")
+"""parts of a configuration whose keys are whatever is given, not fields of a dataclass"""
 _AGAIN = "restore it, or delete it and give the command again, which writes the configuration anew."
 # libyaml's, where PyYAML has it, is ten times as fast
 SAFE_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -335,8 +337,9 @@ def _size(path: Path) -> int:
 
 
 def _differences(known: Any, wanted: Any, is_finished: bool, path: str = "") -> Iterator[str]:
-    """A finished run did without the fields that it does not have."""
+    """A finished run did without the fields that came after it; what is free has no fields."""
     if isinstance(known, dict) and isinstance(wanted, dict):
+        is_finished = is_finished and path not in FREE
         for key in known.keys() if is_finished else known.keys() | wanted.keys():
             yield from _differences(known.get(key), wanted.get(key), is_finished, f"{path}.{key}".lstrip("."))
     elif known != wanted:

@@ -62,7 +62,8 @@ class Progress:
 
 
 class StopRequest:
-    """Set by Ctrl-C or SIGTERM: the present phase is finished and saved. A second Ctrl-C stops at once."""
+    """Set by Ctrl-C or SIGTERM: the present phase is finished and saved. A second Ctrl-C stops at once. Another SIGTERM
+    changes nothing: SLURM may send it again while the run is being saved."""
 
     def __init__(self) -> None:
         self.reason: str | None = None
@@ -77,10 +78,11 @@ class StopRequest:
                 signal.signal(number, handler)
 
     def _hear(self, number: int, frame: Any) -> None:
-        if self.reason is not None:
+        if self.reason is None:
+            self.reason = signal.Signals(number).name
+            tqdm.write(f"{self.reason}: finishing this phase, then saving (Ctrl-C to stop at once, without saving)")
+        elif number == signal.SIGINT:
             raise KeyboardInterrupt
-        self.reason = signal.Signals(number).name
-        tqdm.write(f"{self.reason}: finishing this phase, then saving (again to stop at once, without saving)")
 
 
 def open_ledger(config: RunConfig, folder: RunFolder, state: dict[str, Any] | None) -> Ledger:
@@ -253,7 +255,8 @@ class Run:
         kl = f"{curves['train/kl']:.5f}" if "train/kl" in curves else "unknown"
         self._log(
             f"step {self._progress.step}  rollouts {ledger.rollouts}/{ledger.budget.rollouts}  "
-            f"success {percent(line['success'])}  KL {kl}  {line['wall_seconds'] - since:.1f} s"
+            f"success {percent(line['success'])} (training, temperature {self.config.sampling.temperature:g})  "
+            f"KL {kl}  {line['wall_seconds'] - since:.1f} s"
         )
         return line
 
