@@ -23,7 +23,10 @@ from rtpo.run import archives
 from rtpo.run.records import read_manifest
 from rtpo.types import GradeOutcome, Termination
 
-MANIFEST_KEYS = ("benchmark", "checkpoint", "panel", "samples", "decoding", "limits", "settings", "files")
+MANIFEST_KEYS = (
+    *("benchmark", "checkpoint", "panel", "samples", "decoding", "rollout_context", "limits", "settings"),
+    "files",
+)
 ALIKE = ("panel", "samples", "decoding", "limits", "settings")
 """what evaluations on one benchmark that are compared have in common"""
 SAMPLE_KEYS = ("uid", "sample", "qa", *EPISODE_KEYS)

@@ -1,6 +1,7 @@
 """The runs of one experiment: a table with a row for each configuration."""
 
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -161,14 +162,14 @@ COLUMNS = (
     Column("Context, rollout / training", _contexts),
     Column("Profile", lambda group: group.first.profile),
     Column("Seeds", lambda group: str(len(group.runs))),
-    Column("Rollouts / budget", _rollouts),
+    Column("Rollouts / budget", _rollouts, ("Rollouts", "Budget")),
     Column("Optimizer steps", mean(lambda run: run.ledger["optimizer_steps"], 0)),
     Column("Tokens, k", mean(lambda run: run.ledger["generated_tokens"], 1, scale=1e-3)),
-    Column("Questions × samples", _questions),
+    Column("Questions × samples", _questions, ("Questions", "Samples")),
     Column("Sampled, before", sampled("before")),
     Column("Sampled, after", sampled("after")),
     Column("Gain", lambda group: gain(*(measures.held_out(group, when, "sampled") for when in ("before", "after")))),
-    Column("Greedy", _both_greedy),
+    Column("Greedy", _both_greedy, ("Greedy, before", "Greedy, after")),
     Column("Ratio", lambda group: number(float(np.exp(-_kl(group))), 3)),
     Column("KL", lambda group: number(_kl(group), 4)),
     Column("Zero adv.", mean(lambda run: measures.mean_over_steps(run, "zero_advantage"), 1, scale=100)),
@@ -203,7 +204,7 @@ def folder_table(folders: Sequence[Path]) -> Table:
     """A row for each configuration of any runs, of folders of runs or of experiments, in the order of the folders.
     Raises DataError for a folder that is neither, and as `run_table` does."""
     runs, excluded = [], []
-    for folder in folders:
+    for folder in map(Path, map(os.path.abspath, folders)):  # `.` has no name, and a relative path few parents
         results, experiment, name = folder.parent, folder.name, "*"
         if archives.exists(folder / "config.yaml"):
             results, experiment, name = folder.parents[1], folder.parent.name, folder.name
@@ -248,7 +249,8 @@ def _table(
 
 def _benchmarks(groups: Sequence[RunGroup]) -> list[Column]:
     """A column for each benchmark and decoding that final policies were evaluated with, wherever the evaluation lies:
-    in the run's folder, or elsewhere under its results."""
+    in the run's folder, or elsewhere under its results. Raises DataError for two of a run that one column would hold.
+    """
     found: dict[str, dict[Path, Evaluation]] = {}
     for results in dict.fromkeys(run.folder.parents[1] for group in groups for run in group.runs):
         runs = {
@@ -265,8 +267,15 @@ def _benchmarks(groups: Sequence[RunGroup]) -> list[Column]:
             run = runs.get(made_of.get("run"))
             if run is not None and made_of["policy_version"] == run.manifest["policy_version"]:
                 size = f"{panel['questions']:,} × {one.manifest['samples']}"
-                title = f"{one.manifest['benchmark']} pass@1, {decoded(one.manifest['decoding'])}, {size}"
-                found.setdefault(title, {}).setdefault(run.folder, one)
+                context = one.manifest["rollout_context"]
+                played = f", context {context}" if context != run.manifest["rollout_context"] else ""
+                title = f"{one.manifest['benchmark']} pass@1, {decoded(one.manifest['decoding'])}{played}, {size}"
+                other = found.setdefault(title, {}).setdefault(run.folder, one)
+                if other is not one:
+                    raise DataError(
+                        f"{other.folder} and {one.folder} are both of {run.folder} and {title}: move one of them out "
+                        f"of {results}."
+                    )
     return [Column(title, partial(_pass_at_1, of_run=of_run)) for title, of_run in sorted(found.items())]
 
 

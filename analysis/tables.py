@@ -4,7 +4,7 @@ import csv
 import io
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from analysis.intervals import Interval
@@ -34,6 +34,8 @@ CODE = re.compile(r"`(.+?)`")
 NUMBER = r"[+-]?[\d,]*\d(?:\.\d+)?"
 MEASURED = re.compile(rf"({NUMBER})(?: \[({NUMBER}), ({NUMBER})\](?: \(.*\))?)?")
 """a number, with its interval or without"""
+SEVERAL = re.compile(" [/×→] ")
+"""between the parts of a cell"""
 PACKAGES = ("array", "booktabs")
 LINE, PAGE = 43.0, 58.0
 """of LaTeX's article at \\scriptsize: a line's width in em, and lines on a page"""
@@ -82,16 +84,17 @@ LATEX = {
 
 @dataclass(frozen=True)
 class Column:
-    """A column: `cell` gives the text for a configuration."""
+    """A column: `cell` gives the text for a configuration. parts: titles of its parts, each a column of CSV."""
 
     title: str
     cell: Callable[[RunGroup], str]
+    parts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Table:
     """A table's text, ready for any format. `name` names its files and its LaTeX label. labels: how many columns say
-    what a row is."""
+    what a row is. parts: of columns whose cells hold several values, by title."""
 
     name: str
     header: tuple[str, ...]
@@ -99,6 +102,7 @@ class Table:
     caption: str
     notes: tuple[str, ...]
     labels: int = 1
+    parts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 def build(
@@ -109,7 +113,9 @@ def build(
     notes = [text for mark, text in LEGEND.items() if any(mark in cell for row in rows for cell in row)]
     if excluded:
         notes.append(f"Excluded, because incomplete: {', '.join(excluded)}.")
-    return Table(name, tuple(column.title for column in columns), rows, " ".join(caption), tuple(notes))
+    parts = {column.title: column.parts for column in columns if column.parts}
+    titles = tuple(column.title for column in columns)
+    return Table(name, titles, rows, " ".join(caption), tuple(notes), parts=parts)
 
 
 def markdown(table: Table) -> str:
@@ -126,11 +132,16 @@ def narrowest(table: Table) -> str:
 
 
 def csv_text(table: Table) -> str:
-    """Header and rows. Numbers are plain, and an interval stands in two columns of its own after its number; what is
-    not there is empty."""
-    cells = [[_measured(cell) for cell in column] for column in zip(*table.rows, strict=True)]
+    """Header and rows. Numbers are plain, and an interval stands in two columns of its own after its number, and so
+    do the parts of a cell; what is not there is empty."""
+    apart: list[tuple[str, list[str]]] = []
+    for title, texts in zip(table.header, map(list, zip(*table.rows, strict=True)), strict=True):
+        parts = table.parts.get(title, (title,))
+        split = [SEVERAL.split(text) if len(parts) > 1 else [text] for text in texts]
+        apart += [(name, [one[place] if len(one) > 1 else one[0] for one in split]) for place, name in enumerate(parts)]
     columns: list[Sequence[str]] = []
-    for title, column in zip(table.header, cells, strict=True):
+    for title, texts in apart:
+        column = [_measured(text) for text in texts]
         names = [title, f"{title}, low", f"{title}, high"] if any(len(cell) > 1 for cell in column) else [title]
         columns += zip(names, *((*cell, "", "")[: len(names)] for cell in column), strict=True)
     return csv_lines(zip(*columns, strict=True))

@@ -18,7 +18,6 @@ from rtpo.run.command import Parser, command
 from rtpo.errors import ConfigError
 from rtpo.planning.plan import plan
 from rtpo.planning.text import render, summary
-from rtpo.run.config import PROJECT
 from rtpo.run.experiments import experiments
 
 
@@ -32,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     name, overrides = _experiment(options.overrides)
     made = plan(name, overrides, options.hardware)
-    text = render(made) if options.full else summary(made, PROJECT / "results")
+    text = render(made) if options.full else summary(made)
     print(json.dumps(made.as_dict(), indent=1) + "\n" if options.json else text, end="")
 
 

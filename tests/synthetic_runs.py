@@ -130,6 +130,7 @@ def write_evaluation(
             "panel": {"questions": questions},
             "samples": len(lines) // questions,
             "decoding": {"temperature": 0.6, "top_p": 0.95, "top_k": -1},
+            "rollout_context": "strip_think",
             "limits": {},
             "settings": {},
         }

@@ -522,6 +522,17 @@ def test_a_damaged_line_is_refused_when_the_evaluation_goes_on(config: EvaluateC
     assert not so_far.exists()
 
 
+@pytest.mark.parametrize("file", ["config.yaml", "samples.jsonl"])
+def test_there_is_no_manifest_of_a_damaged_file(tmp_path: Path, file: str) -> None:
+    folder = EvaluationFolder(tmp_path)
+    folder.run.open({"seed": 0})
+    folder.append([{"position": 0, "sample": 0}])
+    (tmp_path / file).write_bytes((tmp_path / file).read_bytes().replace(b"0", b"1", 1))
+    with pytest.raises(DataError, match=rf"{file} is damaged: its sha256 .* evaluate again"):
+        folder.finish({}, {})
+    assert not (tmp_path / "manifest.json").exists()
+
+
 def test_a_killed_evaluation_goes_on(config: EvaluateConfig, policy: Policy) -> None:
     """SIGKILL in a process of its own, at two moments, the second in the middle of a line."""
     evaluate(replace(config, experiment_name="whole"))

@@ -153,7 +153,7 @@ def test_what_is_kept_of_a_verdict(server: Server, settings: JudgeSettings) -> N
     }
 
 
-@pytest.mark.parametrize("text", ["[]", '{"verdict": null}', '{"verdict": "perhaps"}'])
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"verdict": null}', '{"verdict": "perhaps"}'])
 def test_a_verdict_that_cannot_be_read_is_said(server: Server, settings: JudgeSettings, text: str) -> None:
     grade(settings)
     (path,) = Path(settings.cache).iterdir()

@@ -486,13 +486,16 @@ def test_stale_tables_are_named_with_the_command(tmp_path: Path, capsys: pytest.
     assert make(tmp_path, tmp_path / "made", "--check") == 0
     stale = tmp_path / "made" / "paper" / "supp_budget.csv"
     stale.write_text(stale.read_text().replace("not run", "agrees", 1))
-    left = tmp_path / "made" / "paper" / "supp_budget_gone.md"
+    left = tmp_path / "made" / "paper" / "supp_budget_toy_compared.md"
     left.write_text("")
+    thesis = tmp_path / "made" / "paper" / "main.tex"
+    thesis.write_text("")
     capsys.readouterr()
     assert make(tmp_path, tmp_path / "made", "--check") == 1
     told = capsys.readouterr().err.splitlines()
     assert told == [f"{one} is not what the records give: python analysis/make_tables.py" for one in (stale, left)]
     make(tmp_path, tmp_path / "made")
+    thesis.unlink()
     assert files(tmp_path / "made") == made
 
 

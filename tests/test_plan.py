@@ -245,7 +245,7 @@ def test_what_is_not_known_is_unknown_and_so_is_its_total() -> None:
     said = render(made)
     assert "tokens of a turn unknown" in said
     assert said.endswith("GPU-hours of training: unknown.\n")
-    assert "GPU-hours: unknown of training" in summary(made, PROJECT)
+    assert "GPU-hours: unknown of training" in summary(made)
     assert made.as_dict()["rows"][0]["counts"]["generated"] is None
 
 
@@ -265,14 +265,24 @@ def test_hours_are_the_papers_in_proportion_to_the_rollouts() -> None:
     overrides = [*PAPER, "algorithm=rtpo,vanilla", "budget.rollouts=40000"]
     made = plan("main_table", [*overrides, "task=math_paper"])
     assert [row.hours for row in made.rows] == [60, 0]
-    said = summary(made, PROJECT)
+    said = summary(made)
     assert "GPU-hours: 60 of training" in said
     assert "Days on 8xA100-80G: 0.3" in said
-    assert "the disk (save.keep" in summary(plan("main_table", [*PAPER, "save.keep=1000000"]), PROJECT)
+    assert "the disk (save.keep" in summary(plan("main_table", [*PAPER, "save.keep=1000000"]))
     assert plan("main_table", [*overrides, "task=math_paper"], "h200x1").rows[0].hours is None
     (toy,) = plan("main_table", [*TOY, "algorithm=grpo"]).rows
-    seconds = RunFolder(toy_runs()["grpo"].folder).manifest["wall_seconds"]
-    assert toy.hours == pytest.approx(seconds / 3600)
+    done = RunFolder(toy_runs()["grpo"].folder).manifest
+    assert toy.hours == pytest.approx((done["wall_seconds"] - done["ledger"]["seconds"]["evaluate"]) / 3600)
+
+
+def test_ten_lines_stay_short_and_say_what_does_not_fit(tmp_path: Path) -> None:
+    said = summary(plan("main_table", [*PAPER, "save.keep=1000000"], "h200x1"))
+    assert max(map(len, said.splitlines())) <= 120
+    assert "\nDoes not fit: 14 of 16 elements, and the disk (save.keep, " in said
+    said = summary(plan("main_table", [*TOY, f"results={tmp_path}"]))
+    assert max(map(len, said.splitlines())) <= 120
+    assert "\nDoes not fit: nothing was found that does not; memory was not looked at\n" in said
+    assert "Days of training on a CPU: unknown" in said  # no records beside
 
 
 # the command

@@ -180,6 +180,14 @@ def test_another_configuration_is_refused_by_its_fields(finished: RunFolder) -> 
         train(config_in(finished.path.parents[1], "algorithm.clip_low=0.1"), StopRequest())
 
 
+def test_a_full_disk_is_said(results: Path) -> None:
+    folder = RunFolder(results / "run")
+    folder.open({"seed": 0})
+    (folder.path / "steps.jsonl").symlink_to("/dev/full")
+    with pytest.raises(MachineError, match=r"cannot write .*steps\.jsonl: No space left on device"):
+        folder.append("steps.jsonl", [{"step": 1}])
+
+
 def test_a_save_that_fails_leaves_the_one_before(backend: Any, results: Path) -> None:
     folder = RunFolder(results / "run")
     folder.open({"seed": 0})

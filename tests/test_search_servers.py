@@ -18,6 +18,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from json_server import Asked, Reply, Server
 
+from rtpo.core import http_client
 from rtpo.core.http_client import Pace, RequestSettings
 from rtpo.errors import ConfigError, InfrastructureError, MachineError
 from rtpo.tools.base import ToolResult
@@ -194,9 +195,11 @@ def test_a_key_does_not_change_the_world(web: SearchSettings, monkeypatch: pytes
         Reply(200, b'{"result": [[{"document": "text"}]]}'),
         Reply(200, b'{"result": [[{"document": {"contents": 3}}]]}'),
         Reply(200, b'{"result"', declared=100),
+        Reply(200, b'{"result": [[]], "more": "%s"}' % (b"x" * 300_000)),
     ],
 )
-def test_what_may_pass_is_tried_again(server: Server, reply: Reply) -> None:
+def test_what_may_pass_is_tried_again(server: Server, reply: Reply, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_client, "MOST_BYTES", 250_000)
     server.in_turn(reply, reply)
     world = SearchWorld(retriever(server))
     assert ask(world) == "Page 1: who"

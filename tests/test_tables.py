@@ -112,6 +112,8 @@ def test_pandas_reads_the_numbers_of_csv(tmp_path: Path) -> None:
     assert list(rows.loc[0, after]) == [75.0, 29.1, 100.0]
     assert rows.loc[1, "Gain, low":"Gain, high"].isna().all()
     assert [rows[key].dtype.kind for key in (*after, "Zero adv.", "Optimizer steps")] == [*"ffffi"]
+    parts = ["Rollouts", "Budget", "Questions", "Samples", "Greedy, before", "Greedy, after"]
+    assert [rows[key].dtype.kind for key in parts] == [*"iiiiff"]
 
 
 def test_latex_escapes_what_it_must() -> None:
@@ -296,6 +298,32 @@ def test_any_runs_stand_in_one_table_with_their_benchmarks(tmp_path: Path) -> No
     assert (rows[f"{BENCHMARK}, low"] < rows[BENCHMARK]).all()
     alone = table_of(tmp_path, single)
     assert ("Experiment" in alone, list(alone[BENCHMARK])) == (False, [25.0])
+
+
+def test_folders_are_named_from_within(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = evaluated(tmp_path, "trial", "rtpo", 3)
+    expected = table_of(tmp_path, tmp_path / "trial")
+    for place, given in ((run.parent, run.name), (run.parent, "."), (run, "."), (run, "..")):
+        monkeypatch.chdir(place)
+        pd.testing.assert_frame_equal(table_of(tmp_path, given), expected)
+
+
+def test_a_column_holds_one_evaluation_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = evaluated(tmp_path, "trial", "rtpo", 3)
+    lines = [{"uid": f"q{i}", "sample": s, "qa": None, **episode(0.0)} for i in range(4) for s in range(2)]
+    again = (tmp_path / "again" / "rtpo" / "toy_math").resolve()
+    again.mkdir(parents=True)
+    first = (run / "toy_math").rename(tmp_path / "toy_math")
+    write_evaluation(run, "toy_math", lines, manifest={"rollout_context": "full"}).rename(again)
+    first.rename(run / "toy_math")
+    rows = table_of(tmp_path, tmp_path / "trial")
+    other = BENCHMARK.replace("4 × 2", "context full, 4 × 2")
+    assert (rows.loc[0, BENCHMARK], rows.loc[0, other]) == (75.0, 0.0)
+    manifest = again / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"full"', '"strip_think"'))
+    assert main(["--results", str(tmp_path), str(tmp_path / "trial")]) == 1
+    told = capsys.readouterr().err
+    assert told.startswith(f"error: {again} and {run / 'toy_math'} are both of {run} and {BENCHMARK}: move one ")
 
 
 def test_a_folder_without_runs_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -109,9 +109,11 @@ def check(pages: list[Page], output: Path, page: Path, command: str) -> int:
 
 
 def _files(pages: list[Page], output: Path, page: Path) -> tuple[dict[Path, str], list[Path]]:
-    """All files, and those of tables that there are no more."""
+    """All files, and those of the paper's tables that are made no more; a folder may hold other things."""
     files = files_of(pages, output) | {page: text(pages, output, page)}
-    return files, [path for path in sorted(output.glob("*.*")) if path not in files and path.suffix[1:] in FORMATS]
+    names = [f"{key}{of}" for key in load_reproduction().tables for of in ("", *(f"_{name}" for name in profiles()))]
+    known = (output / f"{name}{kind}.{suffix}" for name in names for kind in ("", "_compared") for suffix in FORMATS)
+    return files, [path for path in sorted(known) if path not in files and path.exists()]
 
 
 def overview(pages: list[Page], output: Path, page: Path) -> str:

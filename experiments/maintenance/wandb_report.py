@@ -23,9 +23,9 @@ from rtpo.run.tracking import PROJECT_NAME
 
 PAPER = {"Log-prob ratio": "train/ratio", "KL, rollout to training policy": "train/kl"}
 OTHERS = {
-    "Held-out success, sampled": "evaluation/sampled/success",
-    "Success in training": "train/success",
-    "Reward in training": "train/reward",
+    "Held-out success, at temperature 1": "evaluation/sampled/success",
+    "Success in training, at the task's sampling": "train/success",
+    "Reward in training, at the task's sampling": "train/reward",
     "Groups without an advantage": "train/zero_advantage",
     "Entropy": "train/entropy",
     "Gradient norm": "train/grad_norm",

@@ -17,6 +17,9 @@ import httpx
 
 from rtpo.errors import ConfigError, InfrastructureError
 
+MOST_BYTES = 16 << 20
+"""of a reply"""
+
 _PASSING = (408, 425, 429)
 """client errors that may be gone at the next try"""
 
@@ -168,16 +171,17 @@ class Client:
             async with (
                 asyncio.timeout(self._settings.timeout_seconds),
                 httpx.AsyncClient(timeout=None, headers=self._headers, verify=_tls()) as client,
-            ):
                 # not redirected, which would take the key elsewhere
-                response = await client.request(method, self._url, params=params, json=body)
+                client.stream(method, self._url, params=params, json=body) as response,
+            ):
+                content = await _content(response)
         except TimeoutError:
             said = f"gave no reply within {self._settings.timeout_seconds:g} s"
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
             said = self._blank(f"could not be reached ({type(error).__name__}: {error})")
         if said:  # raised here, so that nothing of the request hangs on to it
             raise _Failed(said)
-        status, text = response.status_code, self._blank(response.content.decode("utf-8", "replace"))
+        status, text = response.status_code, self._blank(content.decode("utf-8", "replace"))
         if status != 200:
             raise _Failed(
                 f"answered status {status}: {text[:300]}",
@@ -205,6 +209,15 @@ class _Failed(Exception):
 
 _tls = cache(httpx.create_ssl_context)
 """made once: it takes longer than a request"""
+
+
+async def _content(response: httpx.Response) -> bytes:
+    content = bytearray()
+    async for part in response.aiter_bytes():
+        content += part
+        if len(content) > MOST_BYTES:
+            raise _Failed(f"gave a reply of more than {MOST_BYTES} bytes")
+    return bytes(content)
 
 
 def _retry_after(value: str) -> float:

@@ -83,7 +83,7 @@ class PlanRow:
 @dataclass(frozen=True)
 class Plan:
     """hardware: the node that memory is held against; None for a profile without GPUs. memory_gb: asked of it.
-    episodes: what they are taken to be, by task."""
+    episodes: what they are taken to be, by task. results: the folder of the experiments, where the saves will be."""
 
     experiment: str
     profile: str
@@ -91,6 +91,7 @@ class Plan:
     memory_gb: int
     rows: tuple[PlanRow, ...]
     episodes: dict[str, Episodes | None]
+    results: Path
 
     def sum(self, of: Callable[[PlanRow], float | None]) -> float | None:
         """Over all elements; None where one is unknown."""
@@ -100,7 +101,8 @@ class Plan:
 
     def as_dict(self) -> dict[str, Any]:
         """As plain JSON; null is unknown."""
-        return asdict(self) | {"rows": [asdict(row) | {"epochs": row.epochs} for row in self.rows]}
+        rows = [asdict(row) | {"epochs": row.epochs} for row in self.rows]
+        return asdict(self) | {"results": str(self.results), "rows": rows}
 
 
 def plan(experiment: str, overrides: Sequence[str] = (), hardware: str | None = None) -> Plan:
@@ -128,6 +130,7 @@ def plan(experiment: str, overrides: Sequence[str] = (), hardware: str | None = 
         asked,
         tuple(_row(group, chosen, asked) for group in alike.values()),
         {element.run.task.name: episodes(element.run) for element in loaded.elements},
+        Path(loaded.elements[0].run.results).absolute(),
     )
 
 
@@ -161,7 +164,8 @@ def _hours(run: RunConfig, hardware: Hardware | None) -> float | None:
         return gpu_hours(run, hardware)
     for file in archives.find(run.folder.parent, f"{run.label}-seed*/manifest.json"):
         done = RunFolder(file.parent).manifest
-        return float(done["wall_seconds"] / 3600 * run.budget.rollouts / done["ledger"]["rollouts"])
+        seconds = done["wall_seconds"] - done["ledger"]["seconds"]["evaluate"]
+        return float(seconds / 3600 * run.budget.rollouts / done["ledger"]["rollouts"])
     return None
 
 

@@ -3,7 +3,6 @@
 import shutil
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 from rtpo.planning.data import GIB
 from rtpo.planning.plan import Plan, PlanRow
@@ -16,14 +15,16 @@ HEADER = (
 )
 
 
-def summary(plan: Plan, results: Path) -> str:
-    """What it costs in all, and what does not fit. results: where the saves will be."""
+def summary(plan: Plan) -> str:
+    """What it costs in all, and what does not fit."""
     rows, count = plan.rows, sum(row.count for row in plan.rows)
     hours = plan.sum(lambda row: row.hours)
     tokens = plan.sum(lambda row: row.counts.generated), plan.sum(lambda row: row.evaluation_tokens)
     played = _number(plan.sum(lambda row: row.evaluation_rollouts))
     if plan.hardware is None:
-        time = f"GPU-hours: none. Days on a CPU: {_days(hours)} (as the records in results/ took, where they are)"
+        time = (
+            f"GPU-hours: none. Days of training on a CPU: {_days(hours)} (as the records beside took, where they are)"
+        )
         memory = f"Memory: {plan.memory_gb} GiB are asked for"
     else:
         days = _days(None if hours is None else hours / plan.hardware.gpus)
@@ -32,13 +33,14 @@ def summary(plan: Plan, results: Path) -> str:
         time += f"Days on {plan.hardware.title}: {days}, one element after another"
         memory = f"Memory: {_gib(_most(row.gpu for row in rows))} GiB a GPU at most, of {gpus}; "
         memory += f"{_gib(_most(row.host for row in rows))} GiB of the node, of {plan.memory_gb} asked for"
-    misfits = [f"{row.label}, {row.task}" for row in rows if row.problems]
+    misfits = []
+    if large := sum(row.count for row in rows if row.problems):
+        misfits.append(f"{large} of {count} elements")
     disk = plan.sum(lambda row: row.disk)
-    free = shutil.disk_usage(next(place for place in (results, *results.parents) if place.exists())).free
+    free = shutil.disk_usage(next(place for place in (plan.results, *plan.results.parents) if place.exists())).free
     if disk is not None and disk > free:
         misfits.append("the disk (save.keep, another results folder, fewer elements at a time)")
-    if plan.hardware is None:
-        misfits.append("memory was not looked at")
+    unseen = "" if plan.hardware else "; memory was not looked at"
     lines = [
         f"Plan of {plan.experiment}, profile {plan.profile}: {count} elements of {', '.join(_models(plan))}",
         time,
@@ -46,7 +48,7 @@ def summary(plan: Plan, results: Path) -> str:
         f"Generated tokens, M: {_millions(tokens[0])} in training, {_millions(tokens[1])} in evaluation",
         memory,
         f"Disk: {_gib(disk)} GiB for all saves at once; {_gib(free)} GiB are free there",
-        f"Does not fit: {'; '.join(misfits) or 'nothing'}",
+        f"Does not fit: {', and '.join(misfits) or 'nothing was found that does not'}{unseen}",
         "An estimate, not a measurement (docs/cluster/planning.md); --full has every element and why it does not fit.",
     ]
     return "\n".join(lines) + "\n"

@@ -132,7 +132,11 @@ class Judge:
                     return Grade(GradeOutcome.UNGRADABLE, None, why)
                 entry = {"verdict": verdict, "time": utc_now(), "base_url": self._settings.base_url, "replies": replies}
                 said = await self._kept.keep(key, json.dumps(entry))
-        match json.loads(said):
+        try:
+            kept = json.loads(said)
+        except ValueError:
+            kept = None
+        match kept:
             case {"verdict": "correct" | "incorrect" as verdict}:
                 return Grade(GradeOutcome.GRADED, float(verdict == "correct"), f"judged {verdict}")
         raise DataError(f"the judge's recording {self._kept.path} has no verdict on {prediction!r}: delete that line.")
