@@ -83,6 +83,7 @@ def test_a_study_is_run_part_by_part_and_goes_on(
     run = load_run(first.path)
     assert {path.name for path in first.path.iterdir()} == {
         "charges.jsonl",
+        "log.txt",
         "config.yaml",
         "manifest.json",
         *LINE_FILES,
