@@ -97,7 +97,10 @@ def compose_evaluation(tree: DictConfig) -> EvaluateConfig:
     config = read_tree(EvaluateConfig, tree)
     problems = []
     if not config.ks or not all(1 <= k <= config.samples for k in config.ks):
-        problems.append(f"ks is {list(config.ks)} and samples {config.samples}: use numbers from 1 to samples.")
+        problems.append(
+            f"ks is {list(config.ks)} and samples {config.samples}: use numbers from 1 to samples, such as ks=[1], "
+            "which is evaluate.ks=[1] for an experiment's elements."
+        )
     if not FOLDER_NAME.fullmatch(config.experiment_name):
         problems.append(f"experiment_name is {config.experiment_name!r}: {FOLDER_RULE}.")
     _ = config.sampling

@@ -161,15 +161,16 @@ class Run:
             if not progress.evaluated_before:
                 self._evaluate("before")
                 progress.evaluated_before = True
-                if self._stop.reason:
-                    self._save_and_stop()
+                self._stop_if_asked()
+            elif not progress.span:
+                self._evaluate_if_due()  # put off by a stop
             while progress.span or self._goes_on:
                 metrics = self._step()
                 bar.update(ledger.rollouts - bar.n)
                 bar.set_postfix(step=progress.step, success=metrics["success"], mean_reward=metrics["mean_reward"])
+                self._stop_if_asked()
                 self._evaluate_if_due()
-                if self._stop.reason:
-                    self._save_and_stop()
+                self._stop_if_asked()
                 if self.config.save.every_steps and progress.step % self.config.save.every_steps == 0:
                     self._save()
         self._save()
@@ -353,6 +354,10 @@ class Run:
             self._harness.save,
             self.config.save.keep,
         )
+
+    def _stop_if_asked(self) -> None:
+        if self._stop.reason:
+            self._save_and_stop()
 
     def _save_and_stop(self) -> None:
         self._save()
