@@ -251,6 +251,7 @@ def files_of(tables: Iterable[Table], output: Path) -> dict[Path, str]:
 
 def write_tables(tables: Sequence[Table], output: Path) -> None:
     """Write tables in every format, and print them and their files."""
+    output.mkdir(parents=True, exist_ok=True)
     told(tables, files_of(tables, output))
 
 

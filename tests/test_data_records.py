@@ -82,7 +82,7 @@ def test_a_line_that_cannot_be_is_named(tmp_path: Path, row: Any, sentence: str)
 
 
 def test_a_file_that_cannot_be_read_is_said(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"nowhere\.jsonl cannot be read \(No such file"):
+    with pytest.raises(DataError, match=r"nowhere\.jsonl cannot be read \(there is no "):
         read_records(tmp_path / "nowhere.jsonl")
     (tmp_path / "latin.jsonl").write_bytes(b"\xe9")
     with pytest.raises(DataError, match="nor UTF-8"):

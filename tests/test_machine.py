@@ -12,7 +12,7 @@ from machine import PARTS
 from rtpo.run.config import PROJECT
 
 MACHINE = PROJECT / "tests" / "machine.py"
-PACKAGES = "bubblewrap chromium git util-linux munge slurm-wlm procps"
+PACKAGES = "bubblewrap chromium git texlive-latex-base texlive-latex-recommended util-linux munge slurm-wlm procps"
 
 
 @pytest.fixture

@@ -46,7 +46,7 @@ PACKAGES = ("torch", "verl", "ray", "transformers", "tensordict", "vllm", "numpy
 
 SHOWN = 5
 """differences of two configurations that are named"""
-FREE = ("verl", "task.settings", "settings")
+FREE = ("verl", "task.settings", "settings", "checkpoint")
 """parts of a configuration whose keys are whatever is given, not fields of a dataclass"""
 _AGAIN = "restore it, or delete it and give the command again, which writes the configuration anew."
 # libyaml's, where PyYAML has it, is ten times as fast
