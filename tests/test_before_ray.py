@@ -66,6 +66,18 @@ def test_a_start_that_failed_binds_the_next_to_nothing(results: Path, monkeypatc
         ("actor.use_dynamic_bsz=lots", "actor.use_dynamic_bsz is 'lots': verl has true or false there."),
         ("actor.ppo_max_token_len_per_gpu=lots", "ppo_max_token_len_per_gpu is 'lots': verl has a number there."),
         ("rollout.tensor_model_parallel_size=0", "tensor_model_parallel_size is 0: use a number above 0."),
+        (
+            "actor.use_dynamic_bsz=false",
+            "use_dynamic_bsz is False: rows are computed as trees, which needs True there.",
+        ),
+        (
+            "+ref.log_prob_max_token_len_per_gpu=9",
+            "ref.log_prob_max_token_len_per_gpu is 9: rows are computed as trees",
+        ),
+        (
+            "model.override_config.attn_implementation=eager",
+            "attn_implementation is 'eager': rows are computed as trees",
+        ),
         ("+actor.loss_agg_mode=foo", "actor is refused by verl: Invalid loss_agg_mode: foo."),
         ("+actor.optim.lr_scheduler_type=linear", 'refused by verl: assert self.lr_scheduler_type in ["constant"'),
         ("+rollout.mode=sync", "rollout is refused by verl: Rollout mode 'sync' has been removed."),

@@ -38,8 +38,25 @@ def verl_settings(overrides: DictConfig) -> DictConfig:
 
 
 def check_settings(settings: DictConfig) -> None:
-    """Raises ConfigError for what verl's dataclasses of actor and rollout refuse."""
+    """Raises ConfigError for what verl's dataclasses of actor and rollout refuse, and for what rows that are computed
+    as trees (`rtpo.verl_harness.fsdp_engine`) would not hear."""
     from verl.utils.config import omega_conf_to_dataclass
+
+    roles = settings.actor_rollout_ref
+    heard = {
+        **{f"{role}.log_prob_use_dynamic_bsz": True for role in ("rollout", "ref")},
+        "actor.use_dynamic_bsz": True,
+        **{
+            f"{role}.log_prob_max_token_len_per_gpu": roles.actor.ppo_max_token_len_per_gpu
+            for role in ("rollout", "ref")
+        },
+        "model.override_config.attn_implementation": "sdpa",
+    }
+    for key, value in heard.items():
+        if (given := OmegaConf.select(roles, key)) != value:
+            raise ConfigError(
+                f"verl.actor_rollout_ref.{key} is {given!r}: rows are computed as trees, which needs {value!r} there."
+            )
 
     for part in ("actor", "rollout"):
         try:
