@@ -253,7 +253,7 @@ class Run:
         curves = step_curves(line)
         if self._track is not None:
             self._track.log(curves, self._ledger.rollouts)
-        kl = f"{curves['train/kl']:.5f}" if "train/kl" in curves else "unknown"
+        kl = f"{curves['train/kl']:z.5f}" if "train/kl" in curves else "unknown"
         self._log(
             f"step {self._progress.step}  rollouts {ledger.rollouts}/{ledger.budget.rollouts}  "
             f"success {percent(line['success'])} (training, temperature {self.config.sampling.temperature:g})  "

@@ -91,9 +91,9 @@ def build_index(passages: Path, folder: Path) -> dict[str, Any]:
             write_whole(partial / MANIFEST, (json.dumps(manifest, indent=1) + "\n").encode())
             partial.chmod(0o755)
             partial.rename(folder)
-        except BaseException:
-            rmtree(partial)
-            raise
+        finally:
+            if partial.exists():  # it was not moved to its place
+                rmtree(partial)
         flush(folder.parent)
     return manifest
 
