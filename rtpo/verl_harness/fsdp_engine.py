@@ -23,12 +23,17 @@ from rtpo.core.tree_attention import block_mask, dense_mask
 from rtpo.core.trees import Forest, forest
 
 _verl_wrap_targets = fsdp_utils._select_fsdp2_wrap_targets
+_verl_micro_batches = fsdp.prepare_micro_batches
+_verl_inputs = fsdp.FSDPEngineWithLMHead.prepare_model_inputs
+_verl_outputs = fsdp.FSDPEngineWithLMHead.prepare_model_outputs
 _verl_schedule = fsdp.FSDPEngine._build_lr_scheduler
 
 
-def micro_batches(data: TensorDict, *_: Any, **__: Any) -> tuple[list[TensorDict], list[list[int]]]:
+def micro_batches(data: TensorDict, *given: Any, **named: Any) -> tuple[Any, Any]:
     """In place of verl's: those that the driver dealt out, as many on every rank, since FSDP gathers weights for
-    each."""
+    each. Rows that stock verl packed are not dealt out, and go verl's way."""
+    if not _is_dealt(data):
+        return _verl_micro_batches(data, *given, **named)
     batch = data["batch"].cpu()
     batches = [(batch == number).nonzero()[:, 0].tolist() for number in range(int(batch.max()) + 1)]
     return [tu.index_select_tensor_dict(data, rows) for rows in batches], batches
@@ -36,6 +41,8 @@ def micro_batches(data: TensorDict, *_: Any, **__: Any) -> tuple[list[TensorDict
 
 def tree_inputs(engine: Any, micro_batch: TensorDict) -> tuple[dict[str, Any], dict[str, Any]]:
     """In place of verl's: the trees of a micro-batch's rows, and what is read of them."""
+    if not _is_dealt(micro_batch):
+        return _verl_inputs(engine, micro_batch)
     temperature = tu.get_non_tensor_data(micro_batch, "temperature", default=None)
     rows, masks = ([row.numpy() for row in micro_batch[name].cpu().unbind()] for name in ("input_ids", "loss_mask"))
     trees = forest(rows, [mask.astype(bool) for mask in masks], micro_batch["tree"].tolist())
@@ -57,6 +64,8 @@ def tree_outputs(
     engine: Any, output: Any, output_args: dict[str, Any], micro_batch: TensorDict, logits_processor_func: Any
 ) -> dict[str, torch.Tensor]:
     """In place of verl's: log-probs and entropies of the trained ids, each at the place before its own; 0 elsewhere."""
+    if not _is_dealt(micro_batch):
+        return _verl_outputs(engine, output, output_args, micro_batch, logits_processor_func)
     entropies = tu.get_non_tensor_data(micro_batch, "calculate_entropy", default=False)
     if tu.get_non_tensor_data(micro_batch, "use_fused_kernels", default=False):
         pairs = {"log_probs": output.log_probs[0], "entropy": output.entropy[0]}
@@ -74,6 +83,10 @@ def tree_outputs(
         placed = torch.zeros(int(offsets[-1]), dtype=values.dtype, device=values.device).index_copy(0, before, values)
         outputs[name] = torch.nested.nested_tensor_from_jagged(placed, offsets)
     return outputs
+
+
+def _is_dealt(rows: TensorDict) -> bool:
+    return "tree" in rows.keys()  # noqa: SIM118  (a TensorDict cannot be asked itself)
 
 
 def _read_at(module: Any, nodes: torch.Tensor) -> None:
