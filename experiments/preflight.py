@@ -1,7 +1,7 @@
 """Say what an experiment lacks, before it is launched (docs/cluster/paper_scale.md):
 
-    python experiments/preflight.py experiment=main_table profile=a100x8           files, room
-    python experiments/preflight.py experiment=main_table profile=a100x8 --here    this machine, too
+    python experiments/preflight.py main_table profile=a100x8           files, room
+    python experiments/preflight.py main_table profile=a100x8 --here    this machine, too
 
 What else is given is an override of experiments/train.py for every element; what begins with `evaluate.` is one of
 experiments/evaluate.py.
@@ -15,22 +15,20 @@ from rtpo.run.command import Parser, command
 from rtpo.planning.preflight import problems
 from rtpo.run.experiments import load_experiment
 
-EXPERIMENT, EVALUATE = "experiment=", "evaluate."
+EVALUATE = "evaluate."
 
 
 @command
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print a sentence a problem; returns the exit status, 1 where there are some."""
     parser = Parser(__doc__)
-    parser.add_argument("overrides", nargs="+", help="experiment=NAME, and overrides")
+    parser.add_argument("experiment")
+    parser.add_argument("overrides", nargs="*", help="Hydra overrides for every element")
     parser.add_argument("--here", action="store_true", help="look at this machine too")
     options = parser.parse_intermixed_args(arguments)
-    names = [one.removeprefix(EXPERIMENT) for one in options.overrides if one.startswith(EXPERIMENT)]
-    if len(names) != 1:
-        parser.error("give one experiment=NAME")
     evaluation = [one.removeprefix(EVALUATE) for one in options.overrides if one.startswith(EVALUATE)]
-    ours = [one for one in options.overrides if not one.startswith((EXPERIMENT, EVALUATE))]
-    experiment = load_experiment(names[0], ours)
+    ours = [one for one in options.overrides if not one.startswith(EVALUATE)]
+    experiment = load_experiment(options.experiment, ours)
     found = problems(experiment, here=options.here, evaluation=evaluation)
     what = f"{experiment.name}, profile {experiment.profile}, {len(experiment.elements)} elements"
     if found:

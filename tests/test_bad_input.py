@@ -71,8 +71,8 @@ ROWS: dict[str, tuple[str, ...]] = {
         "task=toy_math model.path=OUT --steps 1",
     ),
     "experiments.maintenance.pack": ("FOLDER", "FOLDER --unpack"),
-    "experiments.plan": ("NAME", "experiment=NAME", "experiment=main_table --hardware nosuch"),
-    "experiments.preflight": ("NAME", "experiment=NAME", "experiment=main_table nosuch=1"),
+    "experiments.plan": ("", "NAME", "main_table --hardware nosuch"),
+    "experiments.preflight": ("", "NAME", "main_table nosuch=1"),
     "experiments.prepare_data": (
         *("nosuch", "--from NAME", "--from nosuch=FILE", "--from gaia=FILE --folder {}/data"),
         *("--from gaia=FILE --accept-other --folder {}/data", "--from math_train=FILE --accept-other --folder {}/data"),

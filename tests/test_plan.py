@@ -300,12 +300,12 @@ def test_wrong_input_is_a_sentence() -> None:
 
 
 def test_the_command_prints_words_or_json(capsys: pytest.CaptureFixture[str]) -> None:
-    chosen = ["experiment=main_table", "profile=a100x8", "task=math_paper", "algorithm=vanilla", "seed=0"]
+    chosen = ["main_table", "profile=a100x8", "task=math_paper", "algorithm=vanilla", "seed=0"]
     command.main(chosen)
     short = capsys.readouterr().out.splitlines()
     assert len(short) <= 10
     assert short[1].startswith("GPU-hours: 0 of training")
-    command.main([*chosen, "--full"])
+    command.main([chosen[0], "--full", *chosen[1:]])
     assert capsys.readouterr().out.startswith("Plan of main_table, profile a100x8, on 8xA100-80G; Qwen3-8B.")
     command.main([*chosen, "--json", "--hardware", "a100x4"])
     made = json.loads(capsys.readouterr().out)
