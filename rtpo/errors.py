@@ -33,6 +33,10 @@ class StaleEngine(RTPOError):
     """The rollout engine does not hold the weights it should."""
 
 
+class TreeMismatch(RTPOError):
+    """Log-probs on prefix trees are not those of the rows."""
+
+
 class NonFinite(RTPOError):
     """NaN or infinity in log-probs, loss or gradient."""
 

@@ -46,7 +46,7 @@ class LocalBackend:
         return self.decoder.generate(requests)
 
     @torch.no_grad()
-    def score(self, packed: Packed) -> TokenScores:
+    def score(self, packed: Packed, *, apart: bool = False) -> TokenScores:
         logprobs = self._distributions(self.model, packed)
         entropy = -(logprobs.exp() * logprobs).sum(-1)
         return TokenScores(_chosen(logprobs, packed).numpy(), entropy.numpy())

@@ -168,7 +168,7 @@ class MemoryBackend:
     """`rtpo.engines.backend.Backend` in memory: the weights are one number that each step moves.
 
     mislabels_syncs: a push gives the engine the version but not the weights.
-    broken_*: values to return instead.
+    broken_*: values to return instead. tree_error: by how much log-probs are off where rows are not computed apart.
     """
 
     engine: ScriptedEngine
@@ -179,15 +179,18 @@ class MemoryBackend:
     broken_logprob: float | None = None
     broken_loss: float | None = None
     broken_grad_norm: float | None = None
+    tree_error: float = 0.0
     steps: list[Step] = field(default_factory=list)
     scored: list[Packed] = field(default_factory=list)
     pushes: list[int] = field(default_factory=list)
 
-    def score(self, packed: Packed) -> TokenScores:
+    def score(self, packed: Packed, *, apart: bool = False) -> TokenScores:
         self.scored.append(packed)
         logprobs = self._logprobs(packed, self.weights)
         if self.broken_logprob is not None:
             logprobs[0] = self.broken_logprob
+        if not apart:
+            logprobs[-1] += self.tree_error
         return TokenScores(logprobs, np.full_like(logprobs, 0.5))
 
     def reference(self, packed: Packed) -> Floats:
@@ -289,6 +292,7 @@ def scripted_harness(
     reserve: int = 10_000,
     budget: int = 100_000,
     engine_kl_limit: float = 1e-3,
+    check_trees: float | None = None,
     learning_rate: float = 1e-3,
     **world: Any,
 ) -> RecordingHarness:
@@ -300,6 +304,7 @@ def scripted_harness(
         Sampling(),
         Ledger(Budget(budget)),
         engine_kl_limit=engine_kl_limit,
+        check_trees=check_trees,
         samples_per_rollout=budget,
     )
     harness.begin_step(0, reserve)

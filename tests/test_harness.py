@@ -9,7 +9,7 @@ import pytest
 from scripted import CALL_1, CALL_2, RIGHT, TASK, WRONG, RecordingHarness, always, in_turn, scripted_harness, solver
 
 from rtpo.envs.toy.math_problems import problems
-from rtpo.errors import BudgetExceeded, InfrastructureError, NonFinite
+from rtpo.errors import BudgetExceeded, InfrastructureError, NonFinite, TreeMismatch
 from rtpo.harness.diagnostics import rollout_metrics
 from rtpo.rows import trajectory_rows, turn_row
 from rtpo.types import Boundary, Group, Role, TrainingContext, TrainRow
@@ -408,3 +408,22 @@ def test_spoiled_answers_are_zeros_and_counted() -> None:
     spoiled = replace(wrong, grade=replace(wrong.grade, spoiled=True))
     logged = rollout_metrics([right, spoiled], Role.CHAIN)
     assert (logged["graded"], logged["grades"], logged["spoiled"]) == (2, {"graded": 2}, 1)
+
+
+def test_log_probs_on_trees_are_compared_with_those_of_a_group_s_rows_each_update() -> None:
+    harness = scripted_harness(solver(0.3), check_trees=1e-3)
+    rows = rows_of(harness.rollout(TASKS, n=2, role=Role.CHAIN))
+    harness.backend.tree_error = 5e-4
+    for _ in range(8):
+        harness.update(rows, TokenClip())
+    looked_at = [packed for packed in harness.backend.scored if len(packed.lengths) < len(rows)]
+    groups = {packed.ids[:20].tobytes() for packed in looked_at}
+    assert (len(looked_at), len(groups) > 2) == (16, True)
+    harness.backend.tree_error, steps = 0.25, len(harness.backend.steps)
+    with pytest.raises(TreeMismatch, match=r"differs by 0\.25 nats .*trained token \d+ of row \d+ of the") as error:
+        harness.update(rows, TokenClip())
+    last = harness.backend.scored[-1]
+    count = len(last.lengths)
+    token = int(last.mask[-last.lengths[-1] :].sum()) - 1
+    assert f"trained token {token} of row {count - 1} of the {count} looked at" in str(error.value)
+    assert len(harness.backend.steps) == steps

@@ -159,6 +159,20 @@ def test_a_cut_is_where_rows_share_least() -> None:
 
 
 @given(row_lists(), st.integers(1, 3), st.integers(2, 40), st.sampled_from([1, 2]))
+def test_rows_are_dealt_each_as_a_tree_of_its_own(rows: list[Ids], ranks: int, limit: int, together: int) -> None:
+    dealt = deal(rows, ranks, limit, even=50, together=together, apart=True)
+    assert dealt.nodes == sum(map(len, rows))
+    assert len(set(dealt.tree.tolist())) == len(dealt.tree)
+    assert sorted(dealt.source[dealt.source >= 0].tolist()) == list(range(dealt.nodes))
+    for places in np.split(np.arange(len(dealt.lengths)), ranks):
+        for number in range(int(dealt.batch.max()) + 1):
+            held = dealt.lengths[places][dealt.batch[places] == number]
+            assert len(held) > 0
+            assert len(held) % together == 0
+            assert len(held) == together or len(held) * held.max() <= limit
+
+
+@given(row_lists(), st.integers(1, 3), st.integers(2, 40), st.sampled_from([1, 2]))
 def test_trees_are_dealt_to_ranks(rows: list[Ids], ranks: int, limit: int, together: int) -> None:
     even = 50
     dealt = deal(rows, ranks, limit, even=even, together=together)

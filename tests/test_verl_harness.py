@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import ray
 from local_backend import LocalBackend
 
 from rtpo.core.packing import Packed, normalised_weights, pack
 from rtpo.engines.base import Generation, Request
 from rtpo.envs.toy.math_problems import problems
-from rtpo.errors import NonFinite, StaleEngine
+from rtpo.errors import NonFinite, StaleEngine, TreeMismatch
 from rtpo.harness.harness import AgentHarness
 from rtpo.rows import trajectory_rows
 from rtpo.run.config import RunConfig
@@ -142,6 +143,39 @@ def test_micro_batches_add_up_to_the_mini_batch(
     for name in ("tokens", "policy_loss", "grad_norm"):
         assert split[name].sum() == pytest.approx(whole[name].sum(), rel=1e-5)
     np.testing.assert_allclose(*scores, atol=1e-3)
+
+
+def test_trees_that_differ_from_their_rows_end_the_run(
+    make_harness: MakeHarness, backend: Any, toy_config: RunConfig
+) -> None:
+    def see_all_before(worker: Any) -> None:
+        from rtpo.verl_harness import fsdp_engine
+
+        worker.kept = fsdp_engine.dense_mask
+        fsdp_engine.dense_mask = lambda end: worker.kept(end.new_full(end.shape, end.shape[1]))  # type: ignore
+
+    def mend(worker: Any) -> None:
+        from rtpo.verl_harness import fsdp_engine
+
+        fsdp_engine.dense_mask = worker.kept
+
+    harness = make_harness("profile.check_trees=1e-4")
+    harness.sync()
+    rows = rows_of(harness.rollout(TASKS, n=4, role=Role.CHAIN), "recorded")
+    harness.update(rows, TokenClip())
+    packed = packed_for_update(rows)
+    steps = []
+    for apart in (True, False):
+        open_backend(toy_config)
+        steps.append(backend.step(packed, None, TokenClip(), apart=apart))
+    assert steps[0].grad_norm == pytest.approx(steps[1].grad_norm, rel=1e-4)
+    assert steps[0].computed_tokens == len(packed.ids) > 1.5 * steps[1].computed_tokens
+    ray.get([worker.__ray_call__.remote(see_all_before) for worker in backend._workers.workers])
+    try:
+        with pytest.raises(TreeMismatch, match=r"differs by \S+ nats .*check_trees allows 0\.0001"):
+            harness.update(rows, TokenClip())
+    finally:
+        ray.get([worker.__ray_call__.remote(mend) for worker in backend._workers.workers])
 
 
 def test_the_engine_changes_only_when_a_step_was_taken(make_harness: MakeHarness) -> None:

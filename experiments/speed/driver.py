@@ -67,7 +67,7 @@ class CannedPolicy:
         ids = as_ids(encode_strict(self.tokenizer, text + STOP))
         return Generation(ids, np.full(len(ids), -1, np.float32), self._version, StopReason.STOP, None)
 
-    def score(self, packed: Packed) -> TokenScores:
+    def score(self, packed: Packed, *, apart: bool = False) -> TokenScores:
         return TokenScores(self.reference(packed), self.reference(packed))
 
     def reference(self, packed: Packed) -> Floats:

@@ -141,8 +141,8 @@ class Dealt:
     """Rows as ranks compute them, rank after rank, as many on each: trees whole, with blank rows of BLANK ids added.
 
     source: [ids], where each id stands in the rows laid end to end; -1 in a blank row. lengths: [rows].
-    tree, batch: [rows], the tree and the micro-batch of a row, counted on each rank; every rank has as many
-    micro-batches. nodes: of all trees, blank ones and padding apart: what is computed.
+    tree, batch: [rows], the tree and the micro-batch of a row; every rank has as many micro-batches. nodes: of all
+    trees, blank ones and padding apart: what is computed.
     """
 
     source: Indices
@@ -155,14 +155,19 @@ class Dealt:
 BLANK = 2
 
 
-def deal(rows: Sequence[Ids], ranks: int, limit: int, *, even: int, together: int = 1) -> Dealt:
+def deal(rows: Sequence[Ids], ranks: int, limit: int, *, even: int, together: int = 1, apart: bool = False) -> Dealt:
     """Trees as `cut` makes them, the dearest first to the rank that has least, in micro-batches of trees of like size,
     of `limit` nodes at most, padding to the largest tree included, or one tree.
 
+    apart: every row is a tree of its own, for comparisons; runs of `together` rows stay in one micro-batch.
     Raises ValueError as `tree` does.
     """
-    trees = cut(rows, limit, even=even, together=together)
-    sizes = np.array([len(tree([rows[row] for row in one]).ids) for one in trees])
+    if apart:
+        trees = np.arange(len(rows)).reshape(-1, together).tolist()
+        sizes = together * np.array([max(len(rows[row]) for row in one) for one in trees])
+    else:
+        trees = cut(rows, limit, even=even, together=together)
+        sizes = np.array([len(tree([rows[row] for row in one]).ids) for one in trees])
     costs = sizes + sizes**2 / even
     held: list[list[int]] = [[] for _ in range(ranks)]
     loads = np.zeros(ranks)
@@ -194,9 +199,9 @@ def deal(rows: Sequence[Ids], ranks: int, limit: int, *, even: int, together: in
     return Dealt(
         source=np.concatenate(source),
         lengths=np.array([len(one) for one in source], np.int32),
-        tree=np.array(tree_of),
+        tree=np.arange(len(order)) if apart else np.array(tree_of),
         batch=np.array(batch_of),
-        nodes=int(sizes.sum()),
+        nodes=sum(map(len, rows)) if apart else int(sizes.sum()),
     )
 
 

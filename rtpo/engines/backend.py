@@ -44,7 +44,9 @@ class Backend(Protocol):
         until the next push."""
         ...
 
-    def score(self, packed: Packed) -> TokenScores: ...
+    def score(self, packed: Packed, *, apart: bool = False) -> TokenScores:
+        """apart: every row is computed whole, whatever it shares with others, for comparisons."""
+        ...
 
     def reference(self, packed: Packed) -> Floats:
         """Log-probs of the trained tokens under the initial policy."""

@@ -17,7 +17,7 @@ from rtpo.core.packing import pack, training_batches
 from rtpo.core.seeds import generator
 from rtpo.engines.backend import Backend, StepResult, TokenScores
 from rtpo.engines.base import Sampling
-from rtpo.errors import DataError, NonFinite, StaleEngine
+from rtpo.errors import DataError, NonFinite, StaleEngine, TreeMismatch
 from rtpo.harness import diagnostics
 from rtpo.harness.budget import Ledger, OpenPaths
 from rtpo.harness.episodes import EpisodeWorld, Plan, run_episodes
@@ -28,6 +28,10 @@ from rtpo.verbs import Loss, Update
 
 SAVED = ("policy_version", "_calls", "_open", "step_log", "_step", "_budget_share", "numbers", "_state_json")
 """attributes of the harness that are a save's part of its state"""
+
+
+CHECKED_ROWS = 64
+"""of a group, at most, whose log-probs on trees are compared with those of rows"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +91,8 @@ class AgentHarness(StepNotes):
     engine is taken to hold other weights than it says. samples_per_rollout: rollouts from tasks kept for the records in
     each call; all that is forked from these in the step is kept too, so that trees are whole.
     always_push: give the engine its weights at every synchronisation, so that its caches are empty then whatever came
-    before.
+    before. check_trees: nats by which a log-prob on prefix trees may differ from that of its row alone, looked at
+    before every update on rows of one group, drawn anew; None does not look.
     """
 
     def __init__(
@@ -100,6 +105,7 @@ class AgentHarness(StepNotes):
         engine_kl_limit: float,
         samples_per_rollout: int = 0,
         always_push: bool = False,
+        check_trees: float | None = None,
     ) -> None:
         super().__init__()
         self._backend = backend
@@ -109,6 +115,7 @@ class AgentHarness(StepNotes):
         self._engine_kl_limit = engine_kl_limit
         self._samples = samples_per_rollout
         self._always_push = always_push
+        self._tree_tolerance = check_trees
         self.policy_version = 0
         self._engine_version = -1
         self._calls = 0
@@ -177,6 +184,8 @@ class AgentHarness(StepNotes):
         if not rows:
             self.step_log.updates.append(diagnostics.empty_update())
             return Update(0, self.policy_version, [])
+        if self._tree_tolerance is not None:
+            self._check_trees(rows, self._tree_tolerance)
         scores = self._score(rows)
         metrics = diagnostics.update_metrics(rows, scores, self._recorded_logprobs(rows, scores.logprobs))
         self._check_engine(rows, metrics)
@@ -260,9 +269,9 @@ class AgentHarness(StepNotes):
                     )
         return rollouts
 
-    def _score(self, rows: Sequence[TrainRow]) -> TokenScores:
+    def _score(self, rows: Sequence[TrainRow], *, apart: bool = False) -> TokenScores:
         with self._timed("score"):
-            scores = self._backend.score(pack(rows))
+            scores = self._backend.score(pack(rows), apart=apart)
         if not np.isfinite(scores.logprobs).all():
             raise NonFinite(
                 "The trainer's log-probs are not finite: the weights have diverged; lower the learning rate."
@@ -285,6 +294,22 @@ class AgentHarness(StepNotes):
                 f"On the same contexts the engine and the trainer differ by {kl:.2g} nats a token; "
                 f"profile.engine_kl_limit is {self._engine_kl_limit:g}. Either a weight synchronisation was lost, or "
                 "the limit is too tight for the engine's precision."
+            )
+
+    def _check_trees(self, rows: Sequence[TrainRow], tolerance: float) -> None:
+        rng = generator(self._world.seed, "check_trees", self._step, len(self.step_log.updates))
+        groups = list(dict.fromkeys(row.group for row in rows))
+        group = groups[rng.integers(len(groups))]
+        chosen = [row for row in rows if row.group == group][:CHECKED_ROWS]
+        on_trees, alone = (self._score(chosen, apart=apart).logprobs for apart in (False, True))
+        difference = np.abs(on_trees - alone)
+        if (largest := float(difference.max())) > tolerance:
+            number, token = _place(chosen, int(difference.argmax()))
+            raise TreeMismatch(
+                f"On prefix trees a log-prob differs by {largest:.2g} nats from that of its row alone: trained token "
+                f"{token} of row {number} of the {len(chosen)} looked at, of rollout {chosen[number].rollout_uid}; "
+                f"profile.check_trees allows {tolerance:g}. Either that is too tight for the trainer's precision, or "
+                "the trainer computes trees wrongly on this machine."
             )
 
     def _train(
@@ -311,6 +336,13 @@ class AgentHarness(StepNotes):
             yield
         finally:
             self.ledger.count_seconds(phase, time.perf_counter() - start)
+
+
+def _place(rows: Sequence[TrainRow], index: int) -> tuple[int, int]:
+    """Of a trained token of all rows: the row, and which of its trained tokens."""
+    ends = np.cumsum([int(row.mask.sum()) for row in rows])
+    row = int(np.searchsorted(ends, index, side="right"))
+    return row, index - int(ends[row] - rows[row].mask.sum())
 
 
 def _by_row(rows: Sequence[TrainRow], values: Floats) -> list[Floats]:

@@ -33,6 +33,7 @@ LAUNCH = "launch"
 Count = Annotated[int, Field(ge=1)]
 Natural = Annotated[int, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0)]
+Tolerance = Annotated[float, Field(gt=0, strict=True)]
 Decay = Annotated[float, Field(ge=0, lt=1)]
 LARGEST = 2**53
 """of whole numbers: beyond it JSON's readers round"""
@@ -173,7 +174,7 @@ class ProfileConfig:
     """The machine.
 
     platform: `cpu` (embedded engine) or `cuda` (vLLM). processes: training processes on each of `nodes` nodes.
-    logical_cpus: what Ray may schedule. threads: of each process. engine_kl_limit: see
+    logical_cpus: what Ray may schedule. threads: of each process. engine_kl_limit, check_trees: see
     `rtpo.harness.harness.AgentHarness`. track: verl tracking backends (`rtpo.run.tracking.BACKENDS`) beside the run's
     own records.
     """
@@ -186,6 +187,7 @@ class ProfileConfig:
     threads: Count
     engine_kl_limit: Positive
     track: tuple[str, ...]
+    check_trees: Tolerance | None = None
 
     @property
     def required_cpus(self) -> int:

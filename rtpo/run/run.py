@@ -115,6 +115,7 @@ def open_harness(
         rollout_sampling(config),
         ledger,
         engine_kl_limit=config.profile.engine_kl_limit,
+        check_trees=config.profile.check_trees,
         samples_per_rollout=config.samples_per_rollout,
         always_push=config.deterministic,
     )

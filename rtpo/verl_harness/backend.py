@@ -107,8 +107,8 @@ class VerlBackend:
     def _is_embedded(self) -> bool:
         return self._settings.actor_rollout_ref.rollout.name == rollout_server.NAME
 
-    def score(self, packed: Packed) -> TokenScores:
-        dealt = self._deal(packed)
+    def score(self, packed: Packed, *, apart: bool = False) -> TokenScores:
+        dealt = self._deal(packed, apart=apart)
         output = self._workers.compute_log_prob(self._batch(packed, dealt, calculate_entropy=True, compute_loss=False))
         return TokenScores(*(_trained(output, name, packed, dealt) for name in ("log_probs", "entropy")))
 
@@ -117,8 +117,8 @@ class VerlBackend:
         batch = self._batch(packed, dealt, calculate_entropy=False, compute_loss=False)
         return _trained(self._workers.compute_ref_log_prob(batch), "log_probs", packed, dealt)
 
-    def step(self, packed: Packed, reference: Floats | None, loss: Loss) -> StepResult:
-        dealt = self._deal(packed, loss.rows_together)
+    def step(self, packed: Packed, reference: Floats | None, loss: Loss, *, apart: bool = False) -> StepResult:
+        dealt = self._deal(packed, loss.rows_together, apart=apart)
         output = self._workers.update_actor(self._training_batch(packed, dealt, reference, loss))
         metrics = tu.get(output, "metrics")
         names = ("tokens", "clipped", "policy_loss", "kl_loss", "residual")
@@ -229,9 +229,9 @@ class VerlBackend:
             compute_loss=True,
         )
 
-    def _deal(self, packed: Packed, together: int = 1) -> Dealt:
+    def _deal(self, packed: Packed, together: int = 1, *, apart: bool = False) -> Dealt:
         rows = np.split(packed.ids, np.cumsum(packed.lengths)[:-1])
-        return deal(rows, self.ranks, self._limit, even=self._even, together=together)
+        return deal(rows, self.ranks, self._limit, even=self._even, together=together, apart=apart)
 
     def _batch(
         self, packed: Packed, dealt: Dealt, fields: Mapping[str, np.ndarray] | None = None, **settings: Any
