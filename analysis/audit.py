@@ -171,7 +171,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = Parser(__doc__)
     kinds = parser.add_subparsers(dest="kind", required=True)
     for kind in ("tools", "trunks", "airline"):
-        command = kinds.add_parser(kind)
+        command = kinds.add_parser(kind, description=__doc__)
         # a record knows the folders it lies in by name, which a relative path may lack
         command.add_argument("folder", type=lambda given: Path(given).absolute())
         command.add_argument("--format", choices=sorted(FORMATS), default="md")

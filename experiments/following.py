@@ -6,7 +6,7 @@ import re
 import shutil
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -72,6 +72,15 @@ def _first_line(text: str) -> str:
 
 
 @dataclass(frozen=True)
+class Meant:
+    """A run as a command means it: evaluated on `benchmarks`, with settings that `check` compares with its records.
+    Raises DataError for others."""
+
+    benchmarks: tuple[str, ...] = ()
+    check: Callable[[], None] = lambda: None
+
+
+@dataclass(frozen=True)
 class Process:
     """Of this machine. script: what it runs, a file or a module; empty where that is not seen."""
 
@@ -112,19 +121,27 @@ def at_work(folder: Path) -> Process | None:
     return next((process for place in places if (process := holder(place)) is not None), None)
 
 
-def status(runs: Mapping[Path, Sequence[str]], submitted: Mapping[Path, Job]) -> str:
-    """A table with a line a run. runs: the benchmarks of each that its element has."""
-    lines: list[tuple[str, ...]] = [HEADER]
-    for folder, names in runs.items():
-        try:
-            lines.append(_line(folder, names, submitted.get(folder.absolute())))
-        except (DataError, KeyError, TypeError, ValueError) as error:
-            why = str(error) if isinstance(error, DataError) else f"{folder} has records that are damaged ({error!r})"
-            lines.append((_name(folder), "damaged", "-", "-", "-", "-", why))
+def status(runs: Mapping[Path, Meant], submitted: Mapping[Path, Job]) -> str:
+    """A table with a line a run."""
+    lines = [HEADER, *(_told(folder, run, submitted.get(folder.absolute())) for folder, run in runs.items())]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
     )
+
+
+def _told(folder: Path, run: Meant, job: Job | None) -> tuple[str, ...]:
+    """Its line, with a sentence in the place of the log where records are damaged or of other settings."""
+    try:
+        line = _line(folder, run.benchmarks, job)
+    except (DataError, KeyError, TypeError, ValueError) as error:
+        why = str(error) if isinstance(error, DataError) else f"{folder} has records that are damaged ({error!r})"
+        return (_name(folder), "damaged", "-", "-", "-", "-", why)
+    try:
+        run.check()
+    except DataError as error:
+        return (line[0], "other settings", *line[2:-1], str(error))
+    return line
 
 
 def _name(folder: Path) -> str:
@@ -151,10 +168,15 @@ def _line(folder: Path, benchmarks: Sequence[str], job: Job | None) -> tuple[str
     )
 
 
+def is_complete(folder: Path, benchmarks: Sequence[str]) -> bool:
+    """Whether a run is trained and evaluated on these."""
+    return all(RunFolder(place).is_finished for place in (folder, *(folder / name for name in benchmarks)))
+
+
 def _state(run: RunFolder, benchmarks: Sequence[str], job: Job | None) -> str:
     is_trained = run.is_finished
     working = "evaluating" if is_trained else "running"
-    if is_trained and all(RunFolder(run.path / name).is_finished for name in benchmarks):
+    if is_complete(run.path, benchmarks):
         return "complete"
     if job is not None and job.state in QUEUED:
         return "queued"

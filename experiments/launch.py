@@ -30,6 +30,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatch
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,11 +46,11 @@ from rtpo.core.files import write_whole
 from rtpo.core.names import nearest
 from rtpo.errors import ConfigError, DataError, MachineError, Stopped
 from rtpo.evaluation.evaluate import evaluate
-from rtpo.evaluation.panel import EvaluateConfig, compose_evaluation
+from rtpo.evaluation.panel import EvaluateConfig, compose_evaluation, settings
 from rtpo.planning import preflight
 from rtpo.run import archives
 from rtpo.run.composition import composed
-from rtpo.run.config import PROJECT
+from rtpo.run.config import PROJECT, RunConfig, portable
 from rtpo.run.experiments import Element, Experiment, experiments, load_experiment
 from rtpo.run.records import RunFolder
 from rtpo.run.run import StopRequest
@@ -58,6 +59,43 @@ EVALUATE = "evaluate."
 STARTS = 3
 """an element that starts this often with nothing gained in between fails"""
 TABLES_MINUTES = 30
+COMMANDS = {
+    "list": """The experiments, a name a line (docs/run/experiments.md).
+
+    python experiments/launch.py list""",
+    "submit": """Submit the elements that are not complete to SLURM, as an array job, and the job of their tables after
+it. Everything is checked first (docs/cluster/slurm.md).
+
+    python experiments/launch.py submit main_table profile=a100x8 seed=0
+    ELEMENTS=--partition=gpu python experiments/launch.py submit main_table profile=a100x8
+
+ELEMENTS has options of sbatch for the elements alone.""",
+    "run": """Train and evaluate the elements that are not complete on this machine, one after another, then make their
+tables (docs/run/runs.md). Ctrl-C saves and ends; the same command goes on.
+
+    python experiments/launch.py run main_table task=toy_math seed=1
+    python experiments/launch.py run drift experiment_name=trial budget.rollouts=512
+
+A trial, with an experiment_name of its own, has no part in the paper's tables.""",
+    "element": """Train and evaluate one element, by its place from 0 on, as a SLURM job does (docs/cluster/slurm.md).
+
+    python experiments/launch.py element main_table 3 profile=a100x8""",
+    "tables": """Make the tables of the runs that are complete, and the paper's beside them where the runs are not a
+trial; what is not complete is named (docs/run/runs.md).
+
+    python experiments/launch.py tables main_table profile=a100x8""",
+    "status": """A line a run: state, rollouts of its budget, success, last save, seconds left, log (docs/run/runs.md).
+
+    python experiments/launch.py status                      all runs
+    python experiments/launch.py status main_table seed=1    elements, with what started them
+    python experiments/launch.py status results/default      the runs at or below a folder""",
+    "stop": """Ask what trains here to save and end, and take what waits out of SLURM's queue (docs/run/runs.md). The
+command that started it goes on.
+
+    python experiments/launch.py stop main_table seed=1    elements, with what started them
+    python experiments/launch.py stop results/default      the runs at or below a folder""",
+}
+"""what each says of itself"""
 
 
 @dataclass(frozen=True)
@@ -99,6 +137,8 @@ def load(pattern: str, overrides: Sequence[str]) -> Launched:
     for folder in folders:
         if folders.count(folder) > 1:
             raise ConfigError(f"elements of {' and '.join(names)} would write to {folder}: launch them apart.")
+    for element in {element.benchmarks: element for element in launch.elements}.values():
+        evaluation_of(launch, element)
     return launch
 
 
@@ -183,17 +223,34 @@ def is_folder(word: str) -> bool:
     return "/" in word or (word not in ("", *experiments()) and Path(word).is_dir())
 
 
-def chosen(experiment: str | None, overrides: Sequence[str]) -> dict[Path, tuple[str, ...]]:
-    """Run folders, each with the benchmarks that it is evaluated on: of an experiment's elements, at or below the
-    folder that is named, or, with neither, all that were submitted and all in the results. Raises ConfigError."""
+def check_settings(launch: Launched, element: Element) -> None:
+    """Raises DataError where the element's records are of other settings, as a start of it would."""
+    run = RunFolder(element.run.folder)
+    if run.has_trained:
+        run.check(element.run.as_dict())
+    begun = [run.path / name for name in element.benchmarks if archives.exists(run.path / name / "config.yaml")]
+    evaluation = evaluation_of(launch, element) if begun else None
+    for folder in map(RunFolder, begun):
+        assert evaluation is not None
+        wanted = settings(evaluation, evaluation.benchmarks[folder.path.name])
+        folder.check(folder.config | portable(wanted))
+
+
+def chosen(experiment: str | None, overrides: Sequence[str]) -> dict[Path, following.Meant]:
+    """Run folders: of an experiment's elements, at or below the folder that is named, or, with neither, all that were
+    submitted and all in the results. Raises ConfigError."""
     if experiment is None or "=" in experiment:
-        return dict.fromkeys(_all([*([experiment] if experiment else []), *overrides]), ())
+        return dict.fromkeys(_all([*([experiment] if experiment else []), *overrides]), following.Meant())
     if is_folder(experiment):
         if overrides:
             raise ConfigError(f"{overrides[0]} beside {experiment}: a folder is taken as it is; name an experiment.")
         depths = (archives.find(Path(experiment), f"{'*/' * depth}config.yaml") for depth in range(3))
-        return {file.parent: () for file in next(filter(None, depths), [])}
-    return {element.run.folder: element.benchmarks for element in load(experiment, overrides).elements}
+        return {file.parent: following.Meant() for file in next(filter(None, depths), [])}
+    launch = load(experiment, overrides)
+    return {
+        element.run.folder: following.Meant(element.benchmarks, partial(check_settings, launch, element))
+        for element in launch.elements
+    }
 
 
 def _all(overrides: Sequence[str]) -> list[Path]:
@@ -218,15 +275,18 @@ def stop(experiment: str, overrides: Sequence[str]) -> int:
     if "=" in experiment:
         raise ConfigError(f"{experiment} without an experiment: name the experiment, or the folder, that is to stop.")
     submitted = following.jobs(all_logs())
+    runs = chosen(experiment, overrides)
     said, refused = [], []
-    for folder in chosen(experiment, overrides):
+    for folder in runs:
         try:
             said.append(following.stop(folder, submitted.get(folder.absolute())))
         except MachineError as error:
             refused.append(f"error: {error}")
     asked = list(filter(None, said))
     if asked or not refused:
-        print("\n".join(asked) or "nothing to stop: no element of it runs or waits in a queue")
+        complete = sum(following.is_complete(folder, run.benchmarks) for folder, run in runs.items())
+        nothing = f"nothing to stop: no element of it runs or waits in a queue; complete: {complete} of {len(runs)}"
+        print("\n".join(asked) or nothing)
     if refused:
         print("\n".join(refused), file=sys.stderr)
     return 0 if asked and not refused else 1
@@ -262,12 +322,14 @@ def run_all(launch: Launched) -> int:
 
 
 def write_tables(launch: Launched) -> int:
-    """The tables of the runs that are complete, what is not by name, and the paper's tables beside ours; returns an
-    exit status, 1 where a table could not be made."""
+    """The tables of the runs that are complete, below the paper's where these take them, and what is not complete by
+    name; returns an exit status, 1 where a table could not be made."""
     lacking = [(element, missing(element)) for element in launch.elements]
     for element, what in lacking:
         if what:
             print(f"not complete: {element.run.folder}: {', '.join(what)}")
+    for beside in dict.fromkeys(Path(run.results) / "tables" for run in runs_in_paper(launch)):
+        table_page.save(table_page.all_pages(beside.parent), beside / "paper", beside / "paper.md")
     places = dict.fromkeys((element.run.results, element.run.experiment_name) for element in launch.elements)
     status = 0
     for results, name in places:
@@ -276,11 +338,18 @@ def write_tables(launch: Launched) -> int:
         except DataError as error:
             print(f"error: {error}", file=sys.stderr)
             status = 1
-    for folder in dict.fromkeys(Path(results) for results, _ in places):
-        beside = folder / "tables"
-        table_page.save(table_page.all_pages(folder), beside / "paper", beside / "paper.md")
     print(f"complete: {sum(not what for _, what in lacking)} of {len(lacking)} elements")
     return status
+
+
+def runs_in_paper(launch: Launched) -> list[RunConfig]:
+    """Those that the paper's tables take, which find them by name: no trials, which have names of their own."""
+    return [
+        element.run
+        for experiment in launch.experiments
+        for element in experiment.elements
+        if element.run.experiment_name == f"{experiment.name}_{experiment.profile}_{element.run.task.name}"
+    ]
 
 
 def _end(number: int, frame: Any) -> None:
@@ -421,10 +490,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit status."""
     parser = Parser(__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("list", help="the experiments")
-    for name in ("submit", "run", "element", "tables", "status", "stop"):
-        command = commands.add_parser(name)
-        command.add_argument("experiment", nargs="?" if name == "status" else None)
+    for name, description in COMMANDS.items():
+        command = commands.add_parser(name, description=description)
+        if name == "list":
+            continue
+        about = "a name, or a pattern" + ", or a folder" * (name in ("status", "stop"))
+        command.add_argument("experiment", nargs="?" if name == "status" else None, help=about)
         if name == "element":
             command.add_argument("index", type=int)
         command.add_argument("overrides", nargs="*", help="Hydra overrides for every element")

@@ -15,6 +15,7 @@ import pytest
 from conftest import compose_config
 
 from experiments import launch
+from rtpo.evaluation.panel import settings
 from rtpo.run.config import PROJECT
 from rtpo.run.records import JOURNAL, LOG, RunFolder
 
@@ -121,17 +122,29 @@ def test_the_states_of_what_was_saved_and_what_is_trained(
     rewards = (1.0, 0.0, 0.5, 1.0, None)
     RunFolder(folder).append("evaluations.jsonl", [after | {"reward": reward} for reward in rewards])
     (folder / "manifest.json").write_text("{}")
-    words = ("main_table", "task=toy_math", "algorithm=rtpo", "seed=0", f"results={results}", "experiment_name=default")
+    started = ("budget.rollouts=400", "sampling.temperature=0.9", f"results={results}", "experiment_name=default")
+    words = ("main_table", "task=toy_math", "algorithm=rtpo", "seed=0", *started)
     ((_, state, _, success, *_),) = status(capsys, *words)
     assert (state, success) == ("trained", "50.0 % held-out, temperature 1")
-    (benchmark,) = next(iter(launch.chosen(words[0], words[1:]).values()))
-    (folder / benchmark).mkdir()
-    (folder / benchmark / "config.yaml").write_text("{}")
+    loaded = launch.load(words[0], words[1:])
+    evaluation = launch.evaluation_of(loaded, loaded.elements[0])
+    assert evaluation is not None
+    ((benchmark, task),) = evaluation.benchmarks.items()
+    RunFolder(folder / benchmark).open(settings(evaluation, task))
     with working(folder / benchmark, "evaluate.py") as process:
         assert status(capsys, *words)[0][1] == "evaluating"
         process.terminate()
     (folder / benchmark / "manifest.json").write_text("{}")
     assert status(capsys, *words)[0][1] == "complete"
+    assert launch.main(["stop", *words]) == 1
+    assert "nothing to stop: no element of it runs or waits in a queue; complete: 1 of 1" in capsys.readouterr().out
+
+    for other, said in (("optimizer.lr=0.1", "optimizer.lr was "), ("evaluate.samples=8", "samples was 4 and is 8.")):
+        ((_, state, *_, why),) = status(capsys, *words, other)
+        assert state == "other settings"
+        assert f"holds a run with another configuration; different: {said}" in why
+    assert launch.main(["status", *words, "evaluate.sampels=8"]) == 1
+    assert "sampels is no field of an evaluation: the nearest is samples;" in capsys.readouterr().err
 
 
 def test_a_damaged_folder_has_a_line_that_says_so(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,24 +2,26 @@
 
 import importlib
 import re
+import subprocess
 import sys
 
 import pytest
 from omegaconf import OmegaConf
 from test_bad_input import ROWS
 
+from experiments import launch
 from rtpo.run.composition import composed
 from rtpo.run.config import PROJECT, portable
 
 FIELDS = re.compile(r"^    ([a-z_.]+)=(\S+)  +\S", re.MULTILINE)
 
 
-def said(command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
+def said(command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *part: str) -> str:
     monkeypatch.setenv("COLUMNS", "300")
     monkeypatch.setattr(sys, "argv", [command, "--help"])
     main = importlib.import_module(command).main
     with pytest.raises(SystemExit) as ended:
-        main() if command in ("experiments.train", "experiments.evaluate") else main(["--help"])
+        main() if command in ("experiments.train", "experiments.evaluate") else main([*part, "--help"])
     assert not ended.value.code
     return capsys.readouterr().out
 
@@ -37,6 +39,30 @@ def test_help_fits_a_screen_and_leads_on(
     pages = re.findall(r"(?:docs|results)/[a-z_/0-9]+\.md|results/README\.md", text)
     assert pages
     assert all((PROJECT / page).exists() for page in pages)
+
+
+@pytest.mark.parametrize(
+    ("command", "part"),
+    [
+        *(("experiments.launch", part) for part in launch.COMMANDS),
+        *(("analysis.audit", part) for part in ("tools", "trunks", "airline")),
+    ],
+)
+def test_help_of_a_part_fits_a_screen_and_leads_on(
+    command: str, part: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = said(command, monkeypatch, capsys, part)
+    assert len(text.splitlines()) <= 40
+    assert max(map(len, text.splitlines())) <= 100
+    assert f"python {command.replace('.', '/')}.py {part}" in text
+    assert all((PROJECT / page).exists() for page in re.findall(r"docs/[a-z_/0-9]+\.md", text))
+
+
+@pytest.mark.parametrize("typed", ["-m analysis.paper", "experiments/maintenance/pack.py"])
+def test_usage_has_the_command_as_it_is_typed(typed: str) -> None:
+    command = [sys.executable, *typed.split(), "--help"]
+    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith(f"usage: python {typed} [-h]")
 
 
 @pytest.mark.parametrize("name", ["train", "evaluate"])

@@ -14,6 +14,7 @@ from conftest import compose_config
 from hydra._internal.hydra import Hydra
 from hydra._internal.utils import create_config_search_path
 from hydra.core.global_hydra import GlobalHydra
+from synthetic_runs import write_realistic_run
 from trees import differences
 
 from experiments import launch
@@ -343,6 +344,23 @@ def test_the_lines_of_the_pages_are_what_they_say(page: str, profile: str) -> No
         assert len({run.folder for run in runs}) == len(runs)
         if profile == "toy":
             launch.check(loaded)  # nothing that is committed is in the way
+
+
+# tables
+
+
+def test_a_trials_own_table_is_all_that_is_made_of_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_realistic_run(tmp_path, "rtpo", 0, experiment="trial", questions=20)
+    one = ["task=toy_math", "algorithm=rtpo", "seed=0", f"results={tmp_path}"]
+    trial = launch.load("main_table", [*one, "experiment_name=trial"])
+    assert launch.write_tables(trial) == 0
+    said = capsys.readouterr().out
+    *_, first, second, third, count = said.splitlines()
+    assert "RTPO" in said
+    assert {Path(line) for line in (first, second, third)} == set((tmp_path / "tables").iterdir())
+    assert count == "complete: 0 of 1 elements"  # its benchmark was not played
+    assert launch.runs_in_paper(trial) == []
+    assert len(launch.runs_in_paper(launch.load("main_table", one))) == 1
 
 
 # Hydra's own multirun

@@ -1,6 +1,9 @@
-"""Write one page of a run's rollouts, the most unequal first: python -m analysis.view results/reference/rtpo-seed0
+"""Write one page of a run's rollouts, the most unequal first (docs/results/view.md):
 
-Several folders stand side by side. The page needs no server and no network (docs/results/view.md).
+    python -m analysis.view results/reference/rtpo-seed0
+    python -m analysis.view results/reference/rtpo-seed0 results/reference/grpo-seed0
+
+Several folders stand side by side. The page needs no server and no network.
 """
 
 import sys

@@ -1,6 +1,8 @@
-"""Make a toy task's warm-started model: python experiments/maintenance/warm_start.py --task toy_math --output DIR
+"""Make a toy task's warm-started model (docs/run/toy.md):
 
-Settings that are not given are the task's own (docs/run/toy.md).
+    python experiments/maintenance/warm_start.py --task toy_math --output FOLDER
+
+Settings that are not given are the task's own.
 """
 
 import argparse

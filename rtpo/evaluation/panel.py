@@ -374,12 +374,21 @@ class EvaluationFolder:
 
 def identity(config: EvaluateConfig, panel: Panel, checkpoint: dict[str, Any]) -> dict[str, Any]:
     """What decides an evaluation's lines: a folder holds those of one."""
-    task = panel.task
-    settings = {
+    whole = {
         "schema": SCHEMA,
         "benchmark": panel.name,
         "panel": panel.as_dict(),
         "checkpoint": checkpoint,
+        **settings(config, panel.task),
+        # not the sandbox, which differs from machine to machine and decides no answer
+        "environment": {part: facts for part, facts in panel.facts.items() if part != "python"},
+    }
+    return dict(portable(whole))
+
+
+def settings(config: EvaluateConfig, task: TaskConfig) -> dict[str, Any]:
+    """What of an evaluation's identity its configuration alone says."""
+    return {
         "samples": config.samples,
         "seed": config.seed,
         "decoding": asdict(config.decoding),
@@ -387,10 +396,7 @@ def identity(config: EvaluateConfig, panel: Panel, checkpoint: dict[str, Any]) -
         "env": task.env,
         "limits": asdict(task.limits),
         "settings": task.settings,
-        # not the sandbox, which differs from machine to machine and decides no answer
-        "environment": {part: facts for part, facts in panel.facts.items() if part != "python"},
     }
-    return dict(portable(settings))
 
 
 def manifest(config: EvaluateConfig, panel: Panel, label: str, checkpoint: dict[str, Any]) -> dict[str, Any]:

@@ -104,7 +104,7 @@ def _check_folder(run: RunConfig) -> None:
     folder = RunFolder(run.folder)
     if not archives.exists(run.folder / "config.yaml") or not folder.has_trained:
         return
-    folder.open(run.as_dict())  # which is there, so that nothing is made
+    folder.check(run.as_dict())
     if Path(run.model.path).is_dir() and folder.is_finished:
         check_same_model(run, folder.manifest, _weights_sha256(run.model.path))
 
@@ -117,7 +117,7 @@ def _check_beside(run: RunConfig) -> None:
         known = RunFolder(file.parent).config
         own = {"seed": known.get("seed"), "results": known.get("results")}
         try:
-            RunFolder(file.parent).open(run.as_dict() | own)
+            RunFolder(file.parent).check(run.as_dict() | own)
         except DataError as error:
             different = str(error).partition("different: ")[2].partition(". Change")[0]
             raise DataError(

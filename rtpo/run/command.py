@@ -106,11 +106,18 @@ class _Help(argparse.HelpFormatter):
         )
 
 
+def _typed() -> str:
+    """This process's command, as it is given to a shell."""
+    module = sys.modules["__main__"].__spec__
+    return f"python -m {module.name.removesuffix('.__main__')}" if module else f"python {sys.argv[0]}"
+
+
 class Parser(argparse.ArgumentParser):
     """Of a command's own docstring. What is wrong with its arguments is one line."""
 
     def __init__(self, description: str | None = None, **settings: Any) -> None:
         settings.setdefault("formatter_class", _Help)
+        settings.setdefault("prog", _typed())
         super().__init__(description=description, **settings)
 
     def error(self, message: str) -> NoReturn:

@@ -79,19 +79,22 @@ class RunFolder:
     def open(self, config: Mapping[str, Any]) -> None:
         """Make the folder, or check that it belongs to this configuration. Raises DataError naming what differs."""
         file = self.path / "config.yaml"
-        plain = json.loads(json.dumps(config))
         with disk_errors(self.path):
             if not archives.exists(file):
                 self.path.mkdir(parents=True, exist_ok=True)
-                write_whole(file, yaml.safe_dump(plain, sort_keys=False).encode())
-        different = sorted(_differences(self.config, plain, self.is_finished))
+                write_whole(file, yaml.safe_dump(_plain(config), sort_keys=False).encode())
+        self.check(config)
+        self.written("config.yaml")
+
+    def check(self, config: Mapping[str, Any]) -> None:
+        """Raises DataError for a configuration that is not the one here, naming what differs."""
+        different = sorted(_differences(self.config, _plain(config), self.is_finished))
         if different:
             more = f"; and {len(different) - SHOWN} more" if len(different) > SHOWN else ""
             raise DataError(
                 f"{self.path} holds a run with another configuration; different: {'; '.join(different[:SHOWN])}{more}. "
                 "Change them back to resume it, or choose another experiment_name=<name>."
             )
-        self.written("config.yaml")
 
     def begin(self, config: Mapping[str, Any]) -> None:
         """`open`, for who holds the folder: a start that failed before anything was trained binds nobody to its
@@ -330,6 +333,11 @@ def commit(project: Path) -> tuple[str, bool | str]:
     except (OSError, subprocess.CalledProcessError):
         return "unknown", "unknown"
     return head, bool(changed)
+
+
+def _plain(config: Mapping[str, Any]) -> Any:
+    """As files have it."""
+    return json.loads(json.dumps(config))
 
 
 def _size(path: Path) -> int:
