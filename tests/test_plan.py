@@ -5,25 +5,31 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
+from scripted import RecordingHarness, scripted_harness
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from analysis.records import Run, load_runs
 from experiments import plan as command
+from rtpo.core.packing import Packed
+from rtpo.core.trees import EVEN, deal
+from rtpo.envs.toy.math_problems import parse_question, problems
 from rtpo.errors import ConfigError, DataError
 from rtpo.harness.budget import Budget, Ledger
-from rtpo.planning.data import GIB, episodes, find_hardware, model_shape
-from rtpo.planning.memory import checkpoint_bytes, gpu_memory, gpu_problems, host_memory, longest_row, total
+from rtpo.planning.data import GIB, Episodes, episodes, find_hardware, model_shape
+from rtpo.planning.memory import checkpoint_bytes, gpu_memory, gpu_problems, host_memory, longest_row, most_nodes, total
 from rtpo.planning.plan import Plan, plan, task_count
 from rtpo.planning.sketch import chance_of_ending, course, expected_turns, sketch
 from rtpo.planning.text import render, summary
 from rtpo.run.config import PROJECT, RunConfig
 from rtpo.run.experiments import load_experiment
 from rtpo.run.records import RunFolder
+from rtpo.types import Role
 
 A100X8, ONE_H200, ONE_A100 = (find_hardware(name) for name in ("a100x8", "h200x1", "a100x1"))
 PAPER = ("profile=a100x8", "seed=0")
@@ -32,12 +38,19 @@ SERVER = ("task.settings.server.base_url=http://127.0.0.1:8000/v1", "task.settin
 COUNTED = ("rtpo", "rtpo_off", "rtpo_sync_2", "rtpo_one_trunk", "grpo", "seeupo", "arpo", "tree_grpo")
 WITHIN = 0.1
 """of a record's count, relative"""
+TREES_WITHIN = 0.05
+"""of the trees of a step that was played, relative"""
 
 
 @cache
 def element(algorithm: str, task: str = "math_paper", *others: str) -> RunConfig:
     chosen = [*PAPER, f"task={task}", f"algorithm={algorithm}", *others]
     return load_experiment("main_table", chosen).elements[0].run
+
+
+@cache
+def toy(algorithm: str) -> RunConfig:
+    return load_experiment("main_table", [*TOY, f"algorithm={algorithm}"]).elements[0].run
 
 
 @cache
@@ -170,6 +183,64 @@ def test_a_drawn_step_does_what_the_recorded_runs_did(label: str) -> None:
     same(counts.syncs / counts.steps, lambda one: one.ledger["syncs"] / one.manifest["steps"])
 
 
+def thinker(context: str, rng: np.random.Generator) -> str:
+    """Plays the toy task with calls and thoughts of drawn numbers, so that few turns begin alike; four fifths of a turn
+    are thought."""
+    thought = "".join(f" {number}" for number in rng.integers(100, size=rng.integers(17, 29)))
+    a, b = rng.integers(100, size=2)
+    if context.count("</tool_response>") == 2 or rng.random() < 0.2:
+        answer = a if rng.random() < 0.5 else parse_question(context.partition("user\n")[2].partition("<")[0]).answer
+        return f"<think>{thought}</think> answer\\boxed{{ {answer}}}"
+    return f"<think>{thought}</think><tool_call> {a} * {b}</tool_call>"
+
+
+def thinking_harness(run: RunConfig) -> RecordingHarness:
+    limits = {"max_prompt_tokens": 64, "max_turn_tokens": 64, "max_context_tokens": 512}
+    return scripted_harness(thinker, rollout_context=run.algorithm_config.rollout_context, **limits)
+
+
+@cache
+def thought_episodes() -> Episodes:
+    """As whole ones are."""
+    groups = thinking_harness(element("grpo")).rollout(problems("train", 16, 0), n=32, role=Role.CHAIN)
+    whole = [rollout for group in groups for rollout in group]
+    turns = [turn for rollout in whole for turn in rollout.turns]
+    return Episodes(
+        turns=len(turns) / len(whole),
+        tokens_per_turn=fmean(len(turn.output_ids) for turn in turns),
+        prompt_tokens=fmean(len(rollout.turns[0].context_ids) for rollout in whole),
+        feedback_tokens=fmean(len(turn.feedback_ids) for rollout in whole for turn in rollout.turns[:-1]),
+        success=fmean(rollout.reward for rollout in whole),
+    )
+
+
+@pytest.mark.parametrize(
+    "label", ["rtpo", "grpo", "grpo_exact", "seeupo", "seeupo_flat", "arpo", "tree_grpo", "refuel"]
+)
+def test_trees_of_a_drawn_step_are_those_of_a_played_one(label: str) -> None:
+    """As the trainer deals them: what contexts share, at the toy model's bound."""
+    run = toy(label)
+    drawn, harness = sketch(run, thought_episodes()), thinking_harness(run)
+    run.descriptor.step(harness, problems("train", 16, 0), run.algorithm_config)
+    even = EVEN * model_shape(run.model.name, run.model.path).hidden_size
+
+    def nodes(packed: Packed, together: int = 1) -> int:
+        rows = np.split(packed.ids, np.cumsum(packed.lengths)[:-1])
+        return deal(rows, 1, most_nodes(run), even=even, together=together).nodes
+
+    computed = sum(nodes(step.packed, step.loss.rows_together) for step in harness.backend.steps)
+    in_rows = sum(len(step.packed.ids) for step in harness.backend.steps)
+    assert drawn.computed / drawn.in_rows == pytest.approx(computed / in_rows, rel=TREES_WITHIN)
+    assert drawn.scored == pytest.approx(sum(map(nodes, harness.backend.scored)), rel=TREES_WITHIN)
+
+
+@pytest.mark.parametrize(("exact", "flattened"), [("grpo_exact", "grpo"), ("seeupo", "seeupo_flat")])
+def test_flattened_history_is_what_the_method_that_trains_on_it_computes(exact: str, flattened: str) -> None:
+    counts = [sketch(toy(label), thought_episodes()) for label in (exact, flattened)]
+    assert counts[0].flattened == pytest.approx(counts[1].in_rows)
+    assert counts[0].in_rows != pytest.approx(counts[1].in_rows)
+
+
 def _rows(run: Run) -> int:
     return sum(update["rows"] for step in run.steps for update in step["updates"])
 
@@ -224,8 +295,11 @@ def test_a_plan_is_for_the_tasks_that_its_budget_has() -> None:
     assert row.epochs == counts.prompts / 5000
     # less than whole episodes, since siblings begin inside of them
     assert 0.5 * row.rollouts * 1.5 * 1500 < counts.generated < row.rollouts * 1.5 * 1500
-    assert counts.trained is not None
+    assert None not in (counts.trained, counts.computed, counts.in_rows)
     assert counts.trained <= counts.generated
+    assert counts.trained < counts.computed < counts.in_rows
+    said = f"{counts.computed / counts.in_rows:.2f} of those of rows, {counts.computed / counts.flattened:.2f} of"
+    assert said in summary(made)
 
 
 def test_the_untrained_model_costs_its_evaluation_alone() -> None:
@@ -246,6 +320,7 @@ def test_what_is_not_known_is_unknown_and_so_is_its_total() -> None:
     assert "tokens of a turn unknown" in said
     assert said.endswith("GPU-hours of training: unknown.\n")
     assert "GPU-hours: unknown of training" in summary(made)
+    assert "\nTokens that updates compute, M: unknown\n" in summary(made)
     assert made.as_dict()["rows"][0]["counts"]["generated"] is None
 
 

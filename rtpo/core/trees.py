@@ -17,6 +17,9 @@ from rtpo.types import Ids
 
 Indices = npt.NDArray[np.int64]
 
+EVEN = 6
+"""hidden sizes: nodes of a tree whose attention costs what all else does, forward, in a usual transformer"""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tree:
@@ -107,8 +110,8 @@ def cut(rows: Sequence[Ids], limit: int, *, even: int, together: int = 1) -> lis
     """The rows of each tree, ascending: trees of at most `limit` nodes, such that together they cost least.
 
     A tree of n nodes costs n + n^2 / even: `even` is how many nodes it takes for attention to cost what all else does,
-    6 hidden sizes in a usual transformer. That is never more than the rows one by one. Runs of `together` consecutive
-    rows stay in one tree; a row, or a run, of more ids than the limit is a tree of its own.
+    EVEN hidden sizes. That is never more than the rows one by one. Runs of `together` consecutive rows stay in one
+    tree; a row, or a run, of more ids than the limit is a tree of its own.
 
     Raises ValueError as `tree` does, and for rows that are no whole runs.
     """

@@ -61,6 +61,11 @@ def verl_setting(run: RunConfig, key: str, default: Any) -> Any:
     return found
 
 
+def most_nodes(run: RunConfig) -> int:
+    """Of a tree, and of a micro-batch of trees, unless a single row has more."""
+    return int(verl_setting(run, "actor.ppo_max_token_len_per_gpu", 16384))
+
+
 def trains(run: RunConfig) -> bool:
     return run.descriptor.rollouts_per_task(run.algorithm_config, run.task.max_turns) > 0
 
@@ -113,7 +118,7 @@ def gpu_memory(run: RunConfig, hardware: Hardware) -> GpuMemory:
         overhead,
         *([engine] if is_awake else []),
     ]
-    tokens = max(int(verl_setting(run, "actor.ppo_max_token_len_per_gpu", 16384)), longest_row(run))
+    tokens = max(most_nodes(run), longest_row(run))
     is_fused = bool(verl_setting(run, "model.use_fused_kernels", False))
     at_once = min(tokens, assumed.fused_chunk) if is_fused else tokens
     logits = Part("logits", at_once * assumed.logit_bytes * shape.vocab_size)

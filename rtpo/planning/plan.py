@@ -6,7 +6,7 @@ Counts come from the algorithms' own steps (`rtpo.planning.sketch`), memory from
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -34,8 +34,9 @@ from rtpo.run.records import RunFolder
 @dataclass(frozen=True)
 class Counts:
     """Of a run's training. per_task: rollouts a task. prompts: tasks that its steps take. rows: of updates, once each.
-    generated: sampled tokens; trained: those that carry loss, once each; scored: positions of forward passes before
-    updates."""
+    generated: sampled tokens; trained: those that carry loss, once each. Of the trainer's trees (`rtpo.core.trees`),
+    scored: nodes of forward passes before updates; computed: of optimizer steps. in_rows, flattened: what these steps
+    would compute of the same rows, and of the same turns in flattened history, one by one."""
 
     per_task: float | None = None
     steps: float | None = None
@@ -44,6 +45,9 @@ class Counts:
     generated: float | None = None
     trained: float | None = None
     scored: float | None = None
+    computed: float | None = None
+    in_rows: float | None = None
+    flattened: float | None = None
     optimizer_steps: float | None = None
     syncs: float | None = None
 
@@ -172,7 +176,7 @@ def _hours(run: RunConfig, hardware: Hardware | None) -> float | None:
 def _counts(run: RunConfig) -> Counts:
     """What the algorithm's step does on some tasks, for as many as the budget has."""
     if not trains(run):
-        return Counts(*[0.0] * 9)
+        return Counts(**{field.name: 0.0 for field in fields(Counts)})
     drawn = episodes(run)
     if drawn is None:
         return Counts()
@@ -192,6 +196,9 @@ def _counts(run: RunConfig) -> Counts:
         share * some.generated if tokens is not None else None,
         share * some.trained if tokens is not None else None,
         share * some.scored if has_contexts else None,
+        share * some.computed if has_contexts else None,
+        share * some.in_rows if has_contexts else None,
+        share * some.flattened if has_contexts else None,
         whole.steps * steps_each,
         whole.steps * some.syncs / some.steps,
     )

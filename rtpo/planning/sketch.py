@@ -3,20 +3,26 @@ sampled.
 
 No model is asked. A path ends after each turn with the same chance, so that whole episodes have the mean number of
 turns that is assumed; at each turn the paths that end are spread evenly over those that come. Tokens are counted in
-units of a sixteenth of a turn. The trainer's log-probs differ from the engine's by one nat, so that a synchronisation
-which depends on the drift is counted wherever it may come. The few steps of a sketch stand for a run's: each knows
-the share of the budget that is spent in the middle of its part of them.
+units of a sixteenth of a turn. No two turns and no two prompts are drawn alike, so that prefix trees share contexts
+alone: what turns, or the instructions of two prompts, happen to begin with alike is left out. The trainer's log-probs
+differ from the engine's by one nat, so that a synchronisation which depends on the drift is counted wherever it may
+come. The few steps of a sketch stand for a run's: each knows the share of the budget that is spent in the middle of its
+part of them.
 """
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from rtpo.core.contexts import flattened_context
 from rtpo.core.packing import training_batches
+from rtpo.core.trees import EVEN, deal
 from rtpo.harness.budget import Budget, Ledger, OpenPaths
 from rtpo.harness.notes import StepNotes
-from rtpo.planning.data import Episodes, assumptions
+from rtpo.planning.data import Episodes, assumptions, model_shape
+from rtpo.planning.memory import most_nodes
 from rtpo.rows import recorded_rows
 from rtpo.run.config import RunConfig
 from rtpo.types import (
@@ -51,8 +57,10 @@ NOWHERE = Snapshot(None, "")
 
 @dataclass
 class Sketch:
-    """What `steps` steps on `tasks` tasks in all did. Tokens are tokens: trained, that carry loss, once each; scored,
-    positions of forward passes before updates. rows: of updates, once each."""
+    """What `steps` steps on `tasks` tasks in all did. rows: of updates, once each. Tokens are tokens: trained, that
+    carry loss, once each; scored, nodes of trees in forward passes before updates; computed, nodes of trees in
+    optimizer steps. in_rows, flattened: what these steps would compute of the same rows one by one, and of the same
+    turns one by one in a row a path, with its history flattened."""
 
     steps: int = 0
     tasks: int = 0
@@ -61,13 +69,16 @@ class Sketch:
     generated: float = 0.0
     trained: float = 0.0
     scored: float = 0.0
+    computed: float = 0.0
+    in_rows: float = 0.0
+    flattened: float = 0.0
     optimizer_steps: int = 0
     syncs: int = 0
 
 
 def sketch(run: RunConfig, drawn: Episodes) -> Sketch:
     """Count the steps of `run`'s algorithm on some tasks. The run must train. What is unknown of `drawn` leaves
-    meaningless the tokens that hold it, and no other count."""
+    meaningless the tokens that hold it, and no other count. Raises DataError for a model whose shape is not known."""
     algorithm, config, tasks = run.descriptor, run.algorithm_config, min(run.budget.tasks_per_step, TASKS)
     worst = algorithm.rollouts_per_task(config, run.task.max_turns)
     harness = SketchHarness(run, drawn)
@@ -89,14 +100,17 @@ class SketchHarness(StepNotes):
         self._max_turns = run.task.max_turns
         self._success = drawn.success
         self._unit = (drawn.tokens_per_turn or drawn.prompt_tokens or UNITS) / UNITS
-        self._prompt = max(1, round((drawn.prompt_tokens or 0) / self._unit))
+        prompt = max(1, round((drawn.prompt_tokens or 0) / self._unit))
         self._feedback = round((drawn.feedback_tokens or 0) / self._unit)
         self._kept = UNITS - round(UNITS * assumptions().thinking_share)
+        self._limit = round(most_nodes(run) / self._unit)
+        self._even = round(EVEN * model_shape(run.model.name, run.model.path).hidden_size / self._unit)
         self._ends = chance_of_ending(drawn.turns, run.task.max_turns)
         self._rng = np.random.default_rng(0)
+        self._prompts: dict[str, Ids] = defaultdict(lambda: self._ids(prompt))
         self._version, self._engine_version, self._serves = 0, -1, False
         self._ledger, self._open = Ledger(Budget(0)), OpenPaths()
-        self._paths = 0
+        self._paths: dict[str, tuple[Turn, ...]] = {}
         self._came = [0] * self._max_turns
         self.counts = Sketch()
 
@@ -148,7 +162,14 @@ class SketchHarness(StepNotes):
         recorded = [alone for row in rows for alone in recorded_rows(row)]
         if [row.ids.tobytes() for row in rows] != [row.ids.tobytes() for row in recorded]:
             self._count_scored(recorded)
-        steps = sum(1 for _ in training_batches(rows, before, loss, epochs=epochs, count=minibatches))
+        steps = 0
+        for packed in training_batches(rows, before, loss, epochs=epochs, count=minibatches):
+            steps += 1
+            ids = np.split(packed.ids, np.cumsum(packed.lengths)[:-1])
+            self.counts.computed += self._nodes(ids, loss.rows_together)
+            self.counts.in_rows += len(packed.ids) * self._unit
+        kept = [row for row in rows if loss.kl or loss.trains_ties or not row.is_tied]
+        self.counts.flattened += epochs * self._flattened(kept)
         self._version += steps > 0
         self.counts.rows += len(rows)
         self.counts.trained += sum(int(row.mask.sum()) for row in rows) * self._unit
@@ -164,15 +185,27 @@ class SketchHarness(StepNotes):
     # the parts
 
     def _count_scored(self, rows: Sequence[TrainRow]) -> None:
-        self.counts.scored += sum(len(row.ids) for row in rows) * self._unit
+        self.counts.scored += self._nodes([row.ids for row in rows])
+
+    def _nodes(self, rows: Sequence[Ids], together: int = 1) -> float:
+        """Tokens of the rows' trees."""
+        return deal(rows, 1, self._limit, even=self._even, together=together).nodes * self._unit
+
+    def _flattened(self, rows: Sequence[TrainRow]) -> float:
+        """Tokens of a row for each path of a group, with all before its last trained turn, thinking included."""
+        last: dict[tuple[str, str], int] = {}
+        for row in rows:
+            path = row.rollout_uid, row.group
+            last[path] = max(last.get(path, 0), row.turns[-1].k)
+        paths = [(self._paths[uid], k) for (uid, _), k in last.items()]
+        return sum(len(flattened_context(turns, k)) + len(turns[k].output_ids) for turns, k in paths) * self._unit
 
     def _path(self, start: Task | Boundary, role: Role, limit: int | None, top: int) -> Rollout:
         if isinstance(start, Boundary):
             task, context, turns, parent = start.task, start.context_ids, list(start.history), start.rollout_uid
         else:
-            task, context, turns, parent = start, self._ids(self._prompt), [], None
-        first, uid = len(turns), f"p{self._paths}"
-        self._paths += 1
+            task, context, turns, parent = start, self._prompts[start.uid], [], None
+        first, uid = len(turns), f"p{len(self._paths)}"
         is_over = False
         while not is_over and (limit is None or len(turns) < first + limit):
             is_over = self._is_over(len(turns))
@@ -182,13 +215,14 @@ class SketchHarness(StepNotes):
             if not is_over:
                 kept = turn.output_ids[UNITS - self._kept :] if self._context == "strip_think" else turn.output_ids
                 context = as_ids(np.concatenate([context, kept, turn.feedback_ids]))
+        self._paths[uid] = tuple(turns)
         tip, termination, grade = None, Termination.ANSWERED, Grade(GradeOutcome.PENDING, None)
         if is_over:
             grade = Grade(GradeOutcome.GRADED, float(self._rng.random() < self._success))
         else:
             termination = Termination.OPEN
-            tip = Boundary(task, len(turns), context, tuple(turns), NOWHERE, uid, is_tip=True)
-        return Rollout(uid, task, role, first, parent, tuple(turns), termination, grade, tip)
+            tip = Boundary(task, len(turns), context, self._paths[uid], NOWHERE, uid, is_tip=True)
+        return Rollout(uid, task, role, first, parent, self._paths[uid], termination, grade, tip)
 
     def _is_over(self, k: int) -> bool:
         """Whether a path ends with turn k: by the golden ratio's sequence, whose mean settles at once."""

@@ -10,7 +10,8 @@ from rtpo.planning.plan import Plan, PlanRow
 UNKNOWN = "unknown"
 HEADER = (
     *("Element", "Seeds", "Rollouts", "a task", "worst", "Epochs", "Steps", "Optimizer steps", "Syncs", "Rows"),
-    *("Generated, M", "Trained, M", "Scored, M", "Evaluation", "its tokens, M", "GPU, GiB", "Host, GiB", "Disk, GiB"),
+    *("Generated, M", "Trained, M", "Computed, M", "of rows", "of flattened", "Scored, M"),
+    *("Evaluation", "its tokens, M", "GPU, GiB", "Host, GiB", "Disk, GiB"),
     "Fits",
 )
 
@@ -20,6 +21,7 @@ def summary(plan: Plan) -> str:
     rows, count = plan.rows, sum(row.count for row in plan.rows)
     hours = plan.sum(lambda row: row.hours)
     tokens = plan.sum(lambda row: row.counts.generated), plan.sum(lambda row: row.evaluation_tokens)
+    computed, of_rows, of_flattened = _computed(plan)
     played = _number(plan.sum(lambda row: row.evaluation_rollouts))
     if plan.hardware is None:
         time = (
@@ -46,6 +48,12 @@ def summary(plan: Plan) -> str:
         time,
         f"Rollouts: {_number(plan.sum(lambda row: row.rollouts))} in training, {played} in evaluation",
         f"Generated tokens, M: {_millions(tokens[0])} in training, {_millions(tokens[1])} in evaluation",
+        f"Tokens that updates compute, M: {computed}"
+        + (
+            ""
+            if computed == UNKNOWN
+            else f" in trees, {of_rows} of those of rows, {of_flattened} of flattened history's"
+        ),
         memory,
         f"Disk: {_gib(disk)} GiB for all saves at once; {_gib(free)} GiB are free there",
         f"Does not fit: {', and '.join(misfits) or 'nothing was found that does not'}{unseen}",
@@ -94,7 +102,9 @@ def _line(row: PlanRow) -> tuple[str, ...]:
         str(row.worst),
         _number(row.epochs, 2),
         *(_number(value) for value in (counts.steps, counts.optimizer_steps, counts.syncs, counts.rows)),
-        *(_millions(value) for value in (counts.generated, counts.trained, counts.scored)),
+        *(_millions(value) for value in (counts.generated, counts.trained, counts.computed)),
+        *(_ratio(counts.computed, value) for value in (counts.in_rows, counts.flattened)),
+        _millions(counts.scored),
         _number(row.evaluation_rollouts),
         _millions(row.evaluation_tokens),
         *((_gib(row.gpu), _gib(row.host)) if row.gpu is not None else ("none", "-")),
@@ -113,6 +123,7 @@ def _total(plan: Plan) -> tuple[str, ...]:
         _number(plan.sum(lambda row: row.counts.rows)),
         _millions(plan.sum(lambda row: row.counts.generated)),
         _millions(plan.sum(lambda row: row.counts.trained)),
+        *_computed(plan),
         _millions(plan.sum(lambda row: row.counts.scored)),
         _number(plan.sum(lambda row: row.evaluation_rollouts)),
         _millions(plan.sum(lambda row: row.evaluation_tokens)),
@@ -120,6 +131,13 @@ def _total(plan: Plan) -> tuple[str, ...]:
         _gib(plan.sum(lambda row: row.disk)),
         "",
     )
+
+
+def _computed(plan: Plan) -> tuple[str, str, str]:
+    """Millions of tokens that optimizer steps compute in trees; their ratio to those of rows and of flattened rows."""
+    in_trees = plan.sum(lambda row: row.counts.computed)
+    in_rows, flattened = plan.sum(lambda row: row.counts.in_rows), plan.sum(lambda row: row.counts.flattened)
+    return _millions(in_trees), _ratio(in_trees, in_rows), _ratio(in_trees, flattened)
 
 
 def _problems(plan: Plan) -> list[str]:
@@ -164,6 +182,10 @@ def _number(value: float | None, digits: int = 0) -> str:
 
 def _millions(value: float | None) -> str:
     return UNKNOWN if value is None else _number(value / 1e6, 0 if value >= 1e7 else 2)
+
+
+def _ratio(value: float | None, of: float | None) -> str:
+    return UNKNOWN if value is None or of is None else _number(value / of, 2) if of else "-"
 
 
 def _gib(value: float | None) -> str:

@@ -24,7 +24,7 @@ from verl.utils.config import omega_conf_to_dataclass
 from verl.workers.rollout.llm_server import LLMServerManager
 
 from rtpo.core.packing import Packed
-from rtpo.core.trees import Dealt, deal
+from rtpo.core.trees import EVEN, Dealt, deal
 from rtpo.engines.backend import StepResult, TokenScores
 from rtpo.engines.base import Engine
 from rtpo.errors import DataError, MachineError, StaleEngine
@@ -48,8 +48,7 @@ class VerlBackend:
         self._with_reference = with_reference
         self._temperature = float(settings.actor_rollout_ref.rollout.temperature)
         self._limit = int(settings.actor_rollout_ref.actor.ppo_max_token_len_per_gpu)
-        # nodes of a tree whose attention costs what the layers' products do, forward
-        self._even = 6 * int(omega_conf_to_dataclass(settings.actor_rollout_ref.model).hf_config.hidden_size)
+        self._even = EVEN * int(omega_conf_to_dataclass(settings.actor_rollout_ref.model).hf_config.hidden_size)
         trainer = settings.trainer
         pools = ResourcePoolManager(
             {POOL: [trainer.n_gpus_per_node] * trainer.nnodes}, mapping={0: POOL}, max_colocate_count=1
