@@ -66,6 +66,10 @@ ROWS: dict[str, tuple[str, ...]] = {
         *("stop seed=1", "stop FOLDER seed=1", "status seed=1"),
         *("run main_table profile=toy nosuch=1", "run main_table profile=toy seed=0 algorithm=rtpo results=OUT"),
     ),
+    "experiments.map": (
+        *("NAME", "run --processes WHOLE", "run --results OUT", "predict --results OUT"),
+        *("missing --results {}/of_binary", "run --results {}/of_utf16"),
+    ),
     "experiments.maintenance.overfit": (
         *("nosuch=1", "task=math data=FILE", "task=math data={}/answers --steps WHOLE"),
         "task=toy_math model.path=OUT --steps 1",
@@ -159,7 +163,10 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, content in DAMAGED.items():
         within = folder / f"of_{name}"
         within.mkdir()
-        for file in ("config.json", "tokenizer_config.json", "tasks.json", "split_tasks.json", "warm_start.json"):
+        for file in (
+            *("config.json", "tokenizer_config.json", "tasks.json", "split_tasks.json", "warm_start.json"),
+            "map.partial.jsonl",
+        ):
             if content is not None:
                 (within / file).write_bytes(content)
                 (folder / name).write_bytes(content)

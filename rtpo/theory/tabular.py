@@ -86,17 +86,25 @@ class TabularHarness(StepNotes):
 
     Trained by plain gradient descent: a logit moves only where a row gives it a gradient, so a phase leaves the other
     stages alone, which a moment carried over from the phase before would not. logits: [K, S, A], the initial policy
-    and the reference of a KL; uniform without them. Steps, versions and synchronisation are as in
+    and the reference of a KL; uniform without them. shared: the states of a stage share their weights, so that the
+    policy depends on the stage alone. Steps, versions and synchronisation are as in
     `rtpo.harness.harness.AgentHarness`: rollouts are those of the copy last synchronised.
     """
 
     def __init__(
-        self, mdp: MDP, ledger: Ledger, *, learning_rate: float, seed: int = 0, logits: Table | None = None
+        self,
+        mdp: MDP,
+        ledger: Ledger,
+        *,
+        learning_rate: float,
+        seed: int = 0,
+        logits: Table | None = None,
+        shared: bool = False,
     ) -> None:
         super().__init__()
         if logits is not None and logits.shape != mdp.shape:
             raise ConfigError(f"logits have shape {logits.shape}; the policy of this MDP has {mdp.shape}.")
-        self.mdp, self.ledger, self.seed, self.learning_rate = mdp, ledger, seed, learning_rate
+        self.mdp, self.ledger, self.seed, self.learning_rate, self.shared = mdp, ledger, seed, learning_rate, shared
         self.logits: Table = np.zeros(mdp.shape) if logits is None else logits.astype(np.float64)
         self._reference = log_softmax(self.logits)
         self._next_state = mdp.transition.cumsum(-1)
@@ -282,6 +290,8 @@ class TabularHarness(StepNotes):
         np.add.at(gradient, (stage, state), by_logprob.numpy()[:, None] * by_logit)
         if not (np.isfinite(float(total.detach())) and np.isfinite(gradient).all()):
             raise NonFinite(f"loss {float(total.detach())}: the update was not applied. Lower the learning rate.")
+        if self.shared:
+            gradient[:] = gradient.sum(1, keepdims=True)
         self.logits = self.logits - self.learning_rate * gradient
 
     def _tokens(self, packed: Packed) -> tuple[Indices, Indices, Indices, Indices]:

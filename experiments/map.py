@@ -1,0 +1,180 @@
+"""The map of regimes (docs/results/map.md): RTPO and GRPO with exact contexts on tables, at equal rollouts.
+
+    python experiments/map.py predict     write down what the closed form says of every point
+    python experiments/map.py run         measure what is missing
+    python experiments/map.py missing     what has not been measured
+
+`run` goes on where it was left, with --processes 2 in two processes. Records go to results/map/: predicted.jsonl, and
+map.jsonl with its manifest map.json, written last; until then measurements stand in map.partial.jsonl.
+`python -m analysis.map` makes the page and its figure from them.
+"""
+
+import json
+import multiprocessing
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+from rtpo.run.command import Parser, command, whole
+
+import torch
+
+from rtpo.algorithms import PROJECT
+from rtpo.core.files import disk_errors, sha256, write_whole
+from rtpo.errors import DataError
+from rtpo.run.records import RunFolder, provenance
+from rtpo.theory import regimes
+from rtpo.theory.regimes import Point
+
+RESULTS = PROJECT / "results" / "map"
+SCHEMA = 1
+DIGITS = 6
+"""of numbers in records"""
+PARTS = ("predict", "run", "missing")
+Job = tuple[str, Point, int]
+"""what is measured, where, with which seed"""
+
+
+def plan() -> list[Job]:
+    """All of the map."""
+    kinds = [("frozen", point) for point in regimes.frozen_points()]
+    kinds += [("trained", point) for point in regimes.points()]
+    return [(kind, point, seed) for kind, point in kinds for seed in regimes.SEEDS]
+
+
+def measured(job: Job) -> dict[str, Any]:
+    """The line of a measurement."""
+    kind, point, seed = job
+    began = time.process_time()
+    found = regimes.frozen(point, seed) if kind == "frozen" else regimes.trained(point, seed)
+    seconds = time.process_time() - began
+    return {"kind": kind, **asdict(point), "seed": seed, **_rounded(found), "cpu_seconds": round(seconds, 3)}
+
+
+def predict(folder: Path, points: Iterable[Point]) -> Path:
+    """Write down the closed form's predictions."""
+    lines = [asdict(point) | _rounded(regimes.predicted(point)) for point in points]
+    with disk_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        write_whole(folder / "predicted.jsonl", _text(lines))
+    return folder / "predicted.jsonl"
+
+
+def run(folder: Path, jobs: Sequence[Job], processes: int = 1) -> Path:
+    """Measure what is missing of the jobs, and when all are there write them in order, and the manifest. Raises Held
+    where another process is at it, and as `missing`."""
+    records, manifest, partial = folder / "map.jsonl", folder / "map.json", folder / "map.partial.jsonl"
+    with disk_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        with RunFolder(folder).held():
+            left = missing(folder, jobs)
+            if partial.exists():
+                partial.write_bytes(_whole(partial))
+            if left:
+                made_with = provenance()
+                with partial.open("a", encoding="utf-8") as out, _each(processes) as each:
+                    for line in each(measured, left):
+                        out.write(json.dumps(line | {name: made_with[name] for name in ("commit", "dirty")}) + "\n")
+                        out.flush()
+            if partial.exists():
+                found = {_job(line): line for line in _lines(partial)}
+                commits = sorted({(line.pop("commit"), line.pop("dirty")) for line in found.values()})
+                described = {
+                    "schema": SCHEMA,
+                    "commits": commits,
+                    "machine": provenance()["machine"],
+                    "cpu_seconds": round(sum(line["cpu_seconds"] for line in found.values()), 1),
+                    "lines": len(jobs),
+                }
+                write_whole(records, _text([found[job] for job in jobs]))
+                write_whole(manifest, (json.dumps(described | {"sha256": sha256(records)}, indent=1) + "\n").encode())
+                partial.unlink()
+    return manifest
+
+
+def missing(folder: Path, jobs: Sequence[Job]) -> list[Job]:
+    """The jobs without a line. Raises DataError for records of others."""
+    finished, partial = folder / "map.json", folder / "map.partial.jsonl"
+    lines = _lines(folder / "map.jsonl") if finished.exists() else _lines(partial) if partial.exists() else []
+    done = {_job(line) for line in lines}
+    if others := done - set(jobs):
+        kind, point, seed = min(others, key=str)
+        raise DataError(f"{folder} has {kind} {point.name} seed={seed}, which is not planned: name another --results.")
+    return [job for job in jobs if job not in done]
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    """Raises DataError for what is no measurement."""
+    lines = []
+    for number, text in enumerate(_whole(path).splitlines(), 1):
+        try:
+            lines.append(json.loads(text))
+            _job(lines[-1])
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise DataError(f"{path} line {number} is no measurement: restore the file, or delete the line.") from error
+    return lines
+
+
+def _whole(path: Path) -> bytes:
+    """Without a last line that a stop cut short."""
+    data = path.read_bytes()
+    return data[: data.rfind(b"\n") + 1]
+
+
+def _job(line: dict[str, Any]) -> Job:
+    return line["kind"], Point(**{field.name: line[field.name] for field in fields(Point)}), line["seed"]
+
+
+@contextmanager
+def _each(processes: int) -> Iterator[Callable[[Callable[[Job], Any], Sequence[Job]], Iterable[Any]]]:
+    """What maps a function over jobs, in so many processes, as results come."""
+    _alone()
+    if processes == 1:
+        yield map
+        return
+    with multiprocessing.get_context("spawn").Pool(processes, _alone, (signal.SIG_IGN,)) as pool:
+        yield pool.imap_unordered
+
+
+def _alone(on_interrupt: Any = None) -> None:
+    """One thread a process; Ctrl-C is the parent's."""
+    torch.set_num_threads(1)
+    if on_interrupt is not None:
+        signal.signal(signal.SIGINT, on_interrupt)
+
+
+def _text(lines: Iterable[dict[str, Any]]) -> bytes:
+    return "".join(f"{json.dumps(line)}\n" for line in lines).encode()
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _rounded(one) for name, one in value.items()}
+    return [_rounded(one) for one in value] if isinstance(value, list) else round(value, DIGITS)
+
+
+@command
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command; returns its exit status."""
+    parser = Parser(__doc__)
+    parser.add_argument("part", choices=PARTS)
+    parser.add_argument("--processes", type=whole(1), default=1, help="side by side, in `run`")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the records")
+    given = parser.parse_args(arguments)
+    if given.part == "predict":
+        print(predict(given.results, regimes.points()))
+    elif given.part == "run":
+        print(run(given.results, plan(), given.processes))
+    else:
+        left = missing(given.results, plan())
+        print("".join(f"{kind}: {point.name} seed={seed}\n" for kind, point, seed in left), end="")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

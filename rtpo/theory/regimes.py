@@ -1,0 +1,228 @@
+"""Where RTPO and GRPO with exact contexts break even at equal rollouts: a closed form, and what is measured beside it
+on the tasks of `rtpo.theory.luck`. docs/results/map.md derives it.
+
+Both methods have the same rollouts in a data step, as many data steps, and a step size that moves a logit equally far
+on average, so that they differ in the noise of their gradients and in order and freshness alone.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import erf, exp, pi, sqrt
+from typing import Any
+
+import numpy as np
+
+from baselines import grpo
+from rtpo import rtpo
+from rtpo.algorithms import configured
+from rtpo.harness.budget import Budget, Ledger
+from rtpo.theory.luck import Decisions, LuckTask, When, by_turn, chain_noise, gradient, sibling_noise, variance_ahead
+from rtpo.theory.mdp import MDP, Table
+from rtpo.theory.mdps import uniform, visits
+from rtpo.theory.tabular import TabularHarness, train
+from rtpo.types import TrainRow
+from rtpo.verbs import Loss, Update
+
+TRAVEL = 32.0
+"""sum of the sizes of a point's steps: a logit that nothing else moves ends near its logarithm"""
+SMOOTH = 8 / pi
+"""a logistic function is nearly the normal distribution's with this variance"""
+METHODS = ("rtpo", "grpo")
+SEEDS = tuple(range(5))
+HORIZONS = (2, 4, 8, 16)
+WHEN: tuple[When, ...] = ("early", "even", "late")
+DECISIONS: tuple[Decisions, ...] = ("even", "late", "chain")
+
+
+@dataclass(frozen=True)
+class Point:
+    """A place on the map. group_size: G. trunks: M, in each of `steps` data steps."""
+
+    turns: int
+    luck: When
+    decisions: Decisions
+    group_size: int
+    trunks: int
+    steps: int
+
+    @property
+    def task(self) -> LuckTask:
+        return LuckTask(self.turns, self.luck, self.decisions)
+
+    @property
+    def chains(self) -> int:
+        """GRPO's in a data step, as many as RTPO has rollouts."""
+        return self.trunks * (1 + self.turns * (self.group_size - 1))
+
+    @property
+    def step_size(self) -> float:
+        """How far the odds of an untrained action of full stake move in a data step: half of this, in logits."""
+        return TRAVEL / self.steps
+
+    @property
+    def name(self) -> str:
+        return (
+            f"turns={self.turns} luck={self.luck} decisions={self.decisions} group_size={self.group_size} "
+            f"trunks={self.trunks} steps={self.steps}"
+        )
+
+
+def points() -> Iterator[Point]:
+    """Those of the map, by rising cost: 32 trunks in all, in 32 small steps to one sweep; larger groups; fewer trunks.
+    At the longest horizon the first of these alone."""
+    sizes = [(3, 1, 32), (3, 4, 8), (3, 16, 2), (3, 32, 1), (5, 4, 8), (5, 32, 1), (3, 4, 2)]
+    for turns in HORIZONS:
+        for luck in WHEN:
+            for decisions in DECISIONS:
+                for size in sizes[:4] if turns == HORIZONS[-1] else sizes:
+                    yield Point(turns, luck, decisions, *size)
+
+
+def frozen_points() -> Iterator[Point]:
+    """Those that the noise of a gradient is measured at: tasks and group sizes of the map, a trunk in a batch."""
+    sizes = {(point.turns, point.luck, point.decisions, point.group_size) for point in points()}
+    for size in sorted(sizes):
+        yield Point(*size, trunks=1, steps=16)
+
+
+# the closed form
+
+
+def break_even(turns: int, group_size: int) -> float:
+    """f*: at equal rollouts RTPO's gradient of turn k has less noise than GRPO's where f_k is below it."""
+    return (group_size - 2) / (1 + turns * (group_size - 1))
+
+
+def right(mean: Table, variance: Table) -> Table:
+    """E sigmoid(x), for a normal x."""
+    return np.array([(1 + erf(m / sqrt(2 * (SMOOTH + v)))) / 2 for m, v in zip(mean, variance, strict=True)])
+
+
+def moved(mean: float, variance: float, drift: float, noise: float) -> tuple[float, float]:
+    """The mean and variance of a logit's lead after a step: it gains 2p(1-p) drift, and noise of variance 4p(1-p)
+    noise. p(1-p) is taken at its mean over the lead, and its slope says how far a lead's deviations shrink."""
+    wide = SMOOTH + variance
+    both = exp(-(mean**2) / (2 * wide)) / sqrt(2 * pi * wide)
+    kept = 1 - 2 * drift * both * mean / wide
+    return mean + 2 * drift * both, kept**2 * variance + 4 * both * noise
+
+
+def learnt(task: LuckTask, step_size: float, steps: int, noise: Table, reverse: bool) -> float:
+    """Success after `steps` of this size, whose gradients have `noise` [K] (its variance by a step's stake), all turns
+    at once or in reverse order, each from the values of those behind it as they then are."""
+    mdp = task.mdp()
+    mean, variance = np.zeros(task.turns), np.zeros(task.turns)
+    for _ in range(steps):
+        chances = right(mean, variance)
+        at, values = visits(mdp, by_turn(mdp, chances)), mdp.reward
+        for k in reversed(range(task.turns)):
+            after = mdp.transition @ values
+            stake = at[k] @ (after[:, 0] - after[:, 1]) / task.stake
+            mean[k], variance[k] = moved(mean[k], variance[k], step_size * stake, step_size**2 * noise[k])
+            chance = right(mean[k : k + 1], variance[k : k + 1])[0] if reverse else chances[k]
+            values = after @ np.array([chance, 1 - chance])
+    return task.success(by_turn(mdp, right(mean, variance)))
+
+
+def predicted(point: Point) -> dict[str, Any]:
+    """What the closed form says of a point. cost: what the plan loses against GRPO's by its noise. gain: what reverse
+    order and freshness add to it. `rtpo` - `grpo` is gain - cost. f: f_k. excess: the mean of f_k over the turns that
+    may count, by f*."""
+    task, mdp = point.task, point.task.mdp()
+    ahead = variance_ahead(mdp, uniform(mdp))
+    unit = task.stake**2
+    of_siblings = ahead / (point.trunks * (point.group_size - 2)) / unit
+    of_chains = np.full(task.turns, ahead[0] / (point.chains - 1)) / unit
+    size = point.step_size, point.steps
+    chains = learnt(task, *size, of_chains, reverse=False)
+    plan = learnt(task, *size, of_siblings, reverse=False)
+    siblings = learnt(task, *size, of_siblings, reverse=True)
+    f = ahead / ahead[0]
+    return {
+        "rtpo": siblings,
+        "grpo": chains,
+        "cost": chains - plan,
+        "gain": siblings - plan,
+        "excess": float(f[-task.last :].mean()) / break_even(point.turns, point.group_size),
+        "f": f.tolist(),
+    }
+
+
+# the measurement
+
+
+def config_of(method: str, point: Point) -> Any:
+    """Without KL; GRPO with one update a data step, and returns that are not divided by their deviation, as RTPO's. Its
+    contexts are exact ones: over a table flattened and recorded contexts are the same ids, and flattened ones are a row
+    a chain instead of a row a turn."""
+    if method == "rtpo":
+        return configured("rtpo", kl=0.0, trunks=point.trunks, group_size=point.group_size)
+    return configured("grpo", kl=0.0, chains=point.chains, normalise_std=False, minibatches=1)
+
+
+def unbiased_rate(method: str, point: Point) -> float:
+    """The learning rate with which a data step moves the logits by the gradient, on average: a group's own mean takes a
+    share of it, and a chain of K turns gives each the weight 1/K."""
+    if method == "rtpo":
+        return (point.group_size - 1) / (point.group_size - 2)
+    return point.turns * point.chains / (point.chains - 1)
+
+
+class FrozenHarness(TabularHarness):
+    """Keeps how far a data step would move the logits, [K, A] a step, and leaves them where they are."""
+
+    def __init__(self, mdp: MDP, ledger: Ledger, *, learning_rate: float, seed: int) -> None:
+        super().__init__(mdp, ledger, learning_rate=learning_rate, seed=seed, shared=True)
+        self.moves: defaultdict[int, Table] = defaultdict(lambda: np.zeros((mdp.shape[0], mdp.shape[2])))
+
+    def update(self, rows: Sequence[TrainRow], loss: Loss, *, epochs: int = 1, minibatches: int = 1) -> Update:
+        before = self.logits
+        done = super().update(rows, loss, epochs=epochs, minibatches=minibatches)
+        self.moves[self._step] += (self.logits - before)[:, 0]
+        self.logits = before
+        return done
+
+
+def trained(point: Point, seed: int) -> dict[str, Any]:
+    """The success of each method at equal rollouts."""
+    found: dict[str, Any] = {}
+    for method in METHODS:
+        rate = unbiased_rate(method, point) * point.step_size / point.task.stake
+        mdp, ledger = point.task.mdp(), Ledger(Budget(point.chains * point.steps))
+        harness = TabularHarness(mdp, ledger, learning_rate=rate, seed=seed, shared=True)
+        _run(method, harness, point)
+        found[method] = point.task.success(harness.policy)
+    return found
+
+
+def frozen(point: Point, seed: int) -> dict[str, Any]:
+    """Each method's gradient at the untrained policy, by turn: its mean for the right action, and its mean squared
+    distance from the exact one, over `steps` batches."""
+    found: dict[str, Any] = {}
+    for method in METHODS:
+        mdp, ledger = point.task.mdp(), Ledger(Budget(point.chains * point.steps))
+        harness = FrozenHarness(mdp, ledger, learning_rate=unbiased_rate(method, point), seed=seed)
+        _run(method, harness, point)
+        moves = np.array(list(harness.moves.values()))
+        squares = ((moves - gradient(mdp, uniform(mdp))) ** 2).sum(-1)
+        found[method] = {"mean": moves[..., 0].mean(0).tolist(), "noise": squares.mean(0).tolist()}
+    return found
+
+
+def _run(method: str, harness: TabularHarness, point: Point) -> None:
+    algorithm = rtpo if method == "rtpo" else grpo
+    config = config_of(method, point)
+    for _ in train(harness, algorithm.step, config, algorithm.rollouts_per_task, point.steps):
+        pass
+    if harness.ledger.rollouts != point.chains * point.steps:
+        raise AssertionError(f"{method} took {harness.ledger.rollouts} rollouts at {point.name}")
+
+
+def exact_noise(point: Point) -> dict[str, Table]:
+    """What the noise of `frozen` tends to, by turn: from the moments of the table, without an assumption."""
+    mdp = point.task.mdp()
+    return {
+        "rtpo": sibling_noise(mdp, uniform(mdp), point.trunks, point.group_size - 1),
+        "grpo": chain_noise(mdp, uniform(mdp), point.chains),
+    }
