@@ -61,6 +61,8 @@ def _run(folder: Path) -> Run:
 
 
 def _check_finished(folder: Path, what: str) -> None:
+    if not archives.exists(folder / "config.yaml"):
+        raise DataError(archives.no_run(folder))
     if not archives.exists(folder / "manifest.json"):
         raise DataError(f"{folder} has no manifest.json: give the folder of a finished {what}.")
     if what == "run" and archives.exists(folder / "samples.jsonl"):

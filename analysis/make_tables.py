@@ -1,4 +1,4 @@
-"""Tables from run records (docs/results/tables.md).
+"""Tables of runs (docs/run/runs.md), and of the paper (docs/results/tables.md).
 
     python analysis/make_tables.py                          the paper's tables beside ours
     python analysis/make_tables.py --table supp_budget      one; supp_budget_toy: of the profile toy

@@ -245,7 +245,7 @@ def load_begun(folder: Path) -> Run:
         return load_run(folder)
     file = folder / "config.yaml"
     if not archives.exists(file):
-        raise DataError(f"{folder} is no run's folder: it has no config.yaml. Give results/<experiment>/<run>.")
+        raise DataError(archives.no_run(folder))
     config = read_config(file, file.read_bytes())
     require(config, ("algorithm", "seed", "budget"), f"{file}, which is no run's,")
 

@@ -143,7 +143,7 @@ def test_a_run_and_its_evaluation_are_told_apart(run: Path, capsys: pytest.Captu
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["trunks", "{}/nowhere"], "has no manifest.json: give the folder of a finished run"),
+        (["trunks", "{}/nowhere"], "nowhere: give one with a config.yaml, such as"),
         (["trunks", "{}/old/rtpo-seed0"], "has no paths.jsonl: it was made before runs kept it"),
         (["trunks", "{}/untrained/rtpo-seed0"], "has no graded path that began at a task: nothing was trained"),
         (["trunks", "{}/main/rtpo-seed0", "--points", "5"], "--points is 5 and there are 4 graded first paths"),

@@ -256,6 +256,18 @@ def test_a_dual_clip_that_would_change_the_objective_is_refused() -> None:
         compose_config("algorithm=grpo", "algorithm.dual_clip=0.5")
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "remedy"),
+    [
+        ("profile.track", "tensorboard", "[tensorboard]"),
+        ("profile.track", "null", "[]"),
+        ("optimizer.betas", "1", "[1]"),
+    ],
+)
+def test_a_word_for_a_list_is_answered_with_the_list(field: str, value: str, remedy: str) -> None:
+    assert refusal(f"{field}={value}").endswith(f", and it is a list: use {field}={remedy}.")
+
+
 def test_a_problem_both_trained_and_evaluated_on_is_refused() -> None:
     train, held_out = problems("train", 5, seed=0), problems("held_out", 5, seed=0)
     check_splits("toy_math", train, held_out, tasks_per_step=5)

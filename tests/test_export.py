@@ -150,8 +150,8 @@ def test_a_place_that_holds_something_is_refused(
 
 
 def test_what_is_no_trained_run_is_refused(run: RunFolder, config: RunConfig, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"holds no run \(config\.yaml\)"):
-        export(tmp_path, tmp_path / "out")
+    with pytest.raises(DataError, match=rf"is no run's folder: give that of one of its runs, {run.path.name}\.$"):
+        export(run.path.parent, tmp_path / "out")
     with run.held(), pytest.raises(Held, match="another process is running"):
         export(run.path, tmp_path / "out")
     run.finish({"schema": 1, "ledger": {}, "model_sha256": model_sha256(str(WARM_START))}, keep=1)

@@ -209,7 +209,9 @@ def test_nothing_to_draw_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[s
     (evaluated / "config.yaml").write_text("{}")
     for row, said in (
         (["--experiment", "quickstart"], "holds no complete run"),
-        (["--run", str(tmp_path)], "is no run's folder: it has no config.yaml"),
+        (["--run", str(tmp_path)], "is no run's folder: give that of one of its runs, evaluated."),
+        (["--run", str(started.parent)], "is no run's folder: give that of one of its runs, rtpo-seed0."),
+        (["--run", str(started.with_name("rtop-seed0"))], "is no run's folder; the nearest is rtpo-seed0: give one"),
         (["--run", str(evaluated)], "which is no run's"),
         (["--run", str(started)], "has no finished step yet"),
     ):

@@ -514,7 +514,9 @@ def test_one_table_is_asked_for(results: Path, tmp_path: Path, capsys: pytest.Ca
     assert make(results, tmp_path, "--table", "all-hparams_toy") == 1
     told = capsys.readouterr().err
     assert told.startswith("error: There is no table 'all-hparams_toy'; ")
-    assert told.endswith("and each that is made of runs with _<profile> after it.\n")
+    assert told.endswith(" with _<profile> after its name.\n")
+    assert make(results, tmp_path, "--table", "supp_budgte") == 1
+    assert "There is no table 'supp_budgte'; the nearest is supp_budget. " in capsys.readouterr().err
 
 
 def test_the_committed_tables_are_those_of_the_committed_records(tmp_path: Path) -> None:

@@ -409,7 +409,7 @@ def test_what_cannot_be_shown_is_said_in_a_sentence(
 ) -> None:
     refuse = functools.partial(refusal, capsys, tmp_path)
     task = records(rtpo)[0]["task"]
-    assert "holds no run: give a folder with config.yaml" in refuse(tmp_path / "nothing")
+    assert f"{rtpo.parent} is no run's folder: give that of one of its runs, " in refuse(rtpo.parent)
     assert f"has no rollouts of question nope: choose from {task}" in refuse(rtpo, "--question", "nope")
     assert "has no sampled rollouts of step 99: choose from 1, 2" in refuse(rtpo, "--step", "99")
     other = tmp_path / "other"

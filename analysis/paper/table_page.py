@@ -22,6 +22,7 @@ from analysis.paper.tables import (
     make_table,
 )
 from analysis.tables import FORMATS, Table, csv_text, latex, markdown
+from rtpo.core.names import nearest
 from rtpo.errors import DataError
 from rtpo.run.config import PROJECT
 
@@ -80,8 +81,8 @@ def one_table(results: Path, name: str) -> list[Page]:
                 return _pages(made, records)
             raise DataError(f"The table {name} has no complete run: {reproduction.commands(plan.experiments, profile)}")
     raise DataError(
-        f"There is no table {name!r}; there are {', '.join(reproduction.tables)}, and each that is made of runs "
-        "with _<profile> after it."
+        f"There is no table {name!r}; {nearest(name, reproduction.tables)}. One that is made of runs is of another "
+        "profile with _<profile> after its name."
     )
 
 

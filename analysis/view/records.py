@@ -14,6 +14,7 @@ from statistics import pstdev
 from typing import Any, TypeVar
 
 from analysis.records import unchanged
+from rtpo.core.names import some
 from rtpo.errors import DataError
 from rtpo.evaluation.panel import SAMPLES
 from rtpo.run import archives
@@ -26,8 +27,6 @@ UNKNOWN = "unknown"
 """what older records do not say"""
 ROUNDED_UP = 1e-4
 """the largest log-prob: 0, but for rounding"""
-SOME = 5
-"""questions and steps that a sentence names"""
 
 
 @dataclass(frozen=True)
@@ -169,7 +168,7 @@ class RunSource(Source):
         found = [Entry(path.task, path.step) for path in self.paths if step in (None, path.step)]
         if not found:
             steps = sorted({path.step for path in self.paths})
-            raise DataError(f"{self.folder} has no sampled rollouts of step {step}: choose from {_some(steps)}.")
+            raise DataError(f"{self.folder} has no sampled rollouts of step {step}: choose from {some(steps)}.")
         return list(dict.fromkeys(found))
 
     def tree(self, entry: Entry) -> Tree:
@@ -226,7 +225,7 @@ def load_source(folder: Path) -> AnySource:
     """A run or an evaluation. Raises DataError for a folder that is neither, keeps no rollouts, is of another schema,
     or is finished and has a file that is not its manifest's."""
     if not archives.exists(folder / "config.yaml"):
-        raise DataError(f"{folder} holds no run: give a folder with config.yaml, such as results/<experiment>/<run>.")
+        raise DataError(archives.no_run(folder))
     sums = _checksums(folder)
     is_finished = sums is not None
     config = read_config(folder / "config.yaml", _bytes(folder / "config.yaml", sums))
@@ -254,13 +253,13 @@ def entries(sources: Sequence[AnySource], step: int | None, question: str | None
     where = "" if step is None else f" in step {step}"
     for source, known in zip(sources, held, strict=True):
         if question is not None and all(one.question != question for one in known):
-            names = _some(list(dict.fromkeys(one.question for one in known)))
+            names = some(list(dict.fromkeys(one.question for one in known)))
             raise DataError(f"{source.folder} has no rollouts of question {question}{where}: choose from {names}.")
     if len(sources) > 1:
         common = set.intersection(*({one.question for one in known} for known in held))
         if not common:
             names = "; ".join(
-                f"{s.folder}: {_some([e.question for e in es])}" for s, es in zip(sources, held, strict=True)
+                f"{s.folder}: {some([e.question for e in es])}" for s, es in zip(sources, held, strict=True)
             )
             raise DataError(f"no question is in all of the folders{where} ({names}): show them one by one.")
         found = list(dict.fromkeys(Entry(one.question, step) for one in held[0] if one.question in common))
@@ -273,11 +272,6 @@ def entries(sources: Sequence[AnySource], step: int | None, question: str | None
 def _nothing(file: Path, damaged: Sequence[str], remedy: str) -> str:
     first = f" ({len(damaged)} damaged lines; the first: {damaged[0]})" if damaged else ""
     return f"{file} has no rollouts{first}: {remedy}"
-
-
-def _some(values: Sequence[Any]) -> str:
-    more = f" and {len(values) - SOME} more" if len(values) > SOME else ""
-    return ", ".join(map(str, values[:SOME])) + more
 
 
 # files

@@ -71,6 +71,8 @@ def find_checkpoint(config: EvaluateConfig) -> Checkpoint:
 
 
 def _why_none(path: Path) -> str:
+    if archives.find(path, "*/config.yaml"):
+        return archives.no_run(path).removesuffix(".")
     return "no run (config.yaml) and no model (config.json) is there" if path.exists() else missing_file(path)
 
 

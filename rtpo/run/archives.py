@@ -13,6 +13,7 @@ from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
 
+from rtpo.core.names import missing_file, nearest, some
 from rtpo.errors import DataError
 
 PACKED = "packed"
@@ -47,6 +48,17 @@ def find(folder: Path, pattern: str) -> list[Path]:
             if len(below) == len(parts) and all(map(fnmatchcase, below, parts)):
                 found.add(folder.joinpath(*below))
     return sorted(found)
+
+
+def no_run(folder: Path) -> str:
+    """Why a folder is none of a run, with the runs that are below it, or the nearest that there is."""
+    if below := [file.parent.name for file in find(folder, "*/config.yaml")]:
+        return f"{folder} is no run's folder: give that of one of its runs, {some(below)}."
+    if beside := [file.parent.name for file in find(folder.parent, "*/config.yaml")]:
+        why = f"{folder} is no run's folder; {nearest(folder.name, beside)}"
+    else:
+        why = f"{folder} is no run's folder" if folder.exists() else missing_file(folder)
+    return f"{why}: give one with a config.yaml, such as results/<experiment>/<run>."
 
 
 def archive_of(folder: Path, file: str) -> Path:

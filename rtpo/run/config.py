@@ -448,6 +448,9 @@ def _sentence(cls: type[Any], path: str, item: Any) -> str:
         return f"{name} is missing."
     if item["type"] in RANGES:
         return f"{name} is {item['input']}: {RANGES[item['type']].format(**item['ctx'])}."
+    if item["type"] == "tuple_type":
+        within = "" if item["input"] is None else item["input"]
+        return f"{name} is {item['input']!r}, and it is a list: use {name}=[{within}]."
     return f"{name} is {item['input']!r}: {item['msg'][0].lower()}{item['msg'][1:]}."
 
 

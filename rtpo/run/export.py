@@ -22,7 +22,6 @@ from torch.distributed.tensor import DTensor, Replicate, Shard
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from rtpo.core.files import check_is_free, disk_errors
-from rtpo.core.names import missing_file
 from rtpo.errors import DataError, MachineError
 from rtpo.run import archives
 from rtpo.run.config import RunConfig, compose_run
@@ -72,8 +71,7 @@ def find_trained(path: Path) -> TrainedPolicy:
     """The policy of the run in `path`. Raises DataError where there is none, and for a run whose initial model is not
     there or is another one now."""
     if not archives.exists(path / "config.yaml"):
-        why = f"{path} holds no run (config.yaml)" if path.exists() else missing_file(path)
-        raise DataError(f"{why}: give a folder results/<experiment>/<run>.")
+        raise DataError(archives.no_run(path))
     folder = RunFolder(path)
     manifest = folder.manifest if folder.is_finished else None
     save = folder.latest_save()
