@@ -22,7 +22,18 @@ from rtpo.envs.toy.math_problems import parse_question, problems
 from rtpo.errors import ConfigError, DataError
 from rtpo.harness.budget import Budget, Ledger
 from rtpo.planning.data import GIB, Episodes, episodes, find_hardware, model_shape
-from rtpo.planning.memory import checkpoint_bytes, gpu_memory, gpu_problems, host_memory, longest_row, most_nodes, total
+from rtpo.planning.memory import (
+    checkpoint_bytes,
+    gpu_memory,
+    gpu_problems,
+    host_memory,
+    largest_micro_batch,
+    longest_row,
+    mask_bytes,
+    mask_problems,
+    most_nodes,
+    total,
+)
 from rtpo.planning.plan import Plan, plan, task_count
 from rtpo.planning.sketch import chance_of_ending, course, expected_turns, sketch
 from rtpo.planning.text import render, summary
@@ -49,8 +60,8 @@ def element(algorithm: str, task: str = "math_paper", *others: str) -> RunConfig
 
 
 @cache
-def toy(algorithm: str) -> RunConfig:
-    return load_experiment("main_table", [*TOY, f"algorithm={algorithm}"]).elements[0].run
+def toy(algorithm: str, *others: str) -> RunConfig:
+    return load_experiment("main_table", [*TOY, f"algorithm={algorithm}", *others]).elements[0].run
 
 
 @cache
@@ -116,7 +127,8 @@ def test_memory_of_the_papers_machine_is_the_sum_of_its_parts() -> None:
 def test_without_fused_kernels_the_logits_are_the_largest_part() -> None:
     memory = gpu_memory(element("grpo", "math_paper", "verl.actor_rollout_ref.model.use_fused_kernels=false"), A100X8)
     parts = {part.name: part.bytes for part in memory.update}
-    assert parts["logits"] == 16 * 32768 * 151936
+    # at each trained pair, whose hidden state is picked out of all, with its gradient
+    assert parts["logits"] == (14 * 151936 + 2 * 2 * 4096) * 32768
     assert "a layer computed again" not in parts
 
 
@@ -131,6 +143,45 @@ def test_a_row_longer_than_a_micro_batch_is_one_of_its_own() -> None:
     assert memory.update_bytes > alone.update_bytes
     (why,) = gpu_problems(flattened, ONE_H200)
     assert why.endswith("and the limits of task (a row may have 36,518 tokens).")
+
+
+def test_log_probs_are_computed_at_trained_pairs_alone() -> None:
+    """A row beyond the limit trains what the policy may say; others may all be trained."""
+    limit = "verl.actor_rollout_ref.actor.ppo_max_token_len_per_gpu"
+    assert largest_micro_batch(element("rtpo")) == (32768, 32768)
+    assert largest_micro_batch(element("rtpo", "search_paper", f"{limit}=1024")) == (32768, 4096)
+    assert largest_micro_batch(element("grpo", "search_paper", f"{limit}=1024")) == (
+        8192 + 6 * 4096 + 5 * 750,
+        6 * 4096,
+    )
+    # a pair is one tree
+    assert largest_micro_batch(element("refuel", "search_paper", f"{limit}=1024")) == (2 * 32768, 2 * 4096)
+
+
+def test_a_cpus_masks_are_of_nodes_by_nodes() -> None:
+    run = toy("grpo")
+    assert mask_bytes(run) == 4096**2 * (1 + 3 * 4)
+    again = "verl.actor_rollout_ref.model.enable_gradient_checkpointing=true"
+    large = "verl.actor_rollout_ref.actor.ppo_max_token_len_per_gpu=65536"
+    assert mask_bytes(toy("grpo", again)) == 4096**2 * (1 + 4)
+    assert mask_problems(run, 4) == []
+    (sentence,) = mask_problems(toy("grpo", large), 4)
+    assert "masks of prefix trees of 65,536 nodes (verl.actor_rollout_ref.actor.ppo_max_token_len_" in sentence
+    assert "take 52 GiB on a CPU" in sentence
+    assert mask_problems(toy("vanilla", large), 4) == []
+
+
+def test_each_layer_on_a_cpu_keeps_its_mask_in_the_models_numbers() -> None:
+    kept: list[torch.Tensor] = []
+    query, mask = torch.zeros(1, 2, 64, 4, requires_grad=True), torch.ones(1, 1, 64, 64).tril().bool()
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        kept.append(tensor)
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        torch.nn.functional.scaled_dot_product_attention(query, query, query, attn_mask=mask)
+    assert sum(one.untyped_storage().nbytes() for one in kept if one.shape[-2:] == (64, 64)) == 4 * 64 * 64
 
 
 def test_what_is_not_offloaded_stays_and_an_engine_that_does_not_sleep_stays_too() -> None:
@@ -356,7 +407,9 @@ def test_ten_lines_stay_short_and_say_what_does_not_fit(tmp_path: Path) -> None:
     assert "\nDoes not fit: 14 of 16 elements, and the disk (save.keep, " in said
     said = summary(plan("main_table", [*TOY, f"results={tmp_path}"]))
     assert max(map(len, said.splitlines())) <= 120
-    assert "\nDoes not fit: nothing was found that does not; memory was not looked at\n" in said
+    assert (
+        "\nDoes not fit: nothing was found that does not; of memory, the masks of trees alone were looked at\n" in said
+    )
     assert "Days of training on a CPU: unknown" in said  # no records beside
 
 

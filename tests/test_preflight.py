@@ -150,6 +150,11 @@ def test_what_does_not_fit_the_profiles_machine_is_said_before_it_is_asked_for(r
     assert "of a node's memory, of which 8xA100-80G has 256: ask for no more than it has" in sentence
 
 
+def test_masks_of_trees_that_a_cpu_does_not_hold_are_refused(results: Path) -> None:
+    (sentence,) = problems(toy(results, "verl.actor_rollout_ref.actor.ppo_max_token_len_per_gpu=65536"))
+    assert sentence.startswith("launch.resources.memory_gb is 4, and masks of prefix trees of 65,536 nodes (verl.")
+
+
 def test_a_folder_of_another_configuration_is_refused(results: Path) -> None:
     experiment = toy(results)
     run = experiment.elements[0].run

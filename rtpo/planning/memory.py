@@ -85,11 +85,33 @@ def longest_row(run: RunConfig) -> int:
     return min(played, task.max_context_tokens)
 
 
+def rows_together(run: RunConfig) -> int:
+    """Rows that a loss looks at as one, and which stay in one tree."""
+    loss = run.algorithm_config.loss
+    return loss.rows_together if loss else 1
+
+
+def largest_micro_batch(run: RunConfig) -> tuple[int, int]:
+    """Nodes of the largest micro-batch of trees, and the most (node, next id) pairs that one trains.
+
+    Padded to its largest tree, it has `most_nodes` nodes at most, each the next id of one pair at most; siblings after
+    a short context train nearly all of them. A row that is longer, with those that its loss looks at together, is a
+    tree and a micro-batch of its own and costs memory in proportion to its nodes, whether it shares any or not; it
+    trains what the policy may say in one turn, or in all turns of a flattened history.
+    """
+    task, algorithm, limit = run.task, run.algorithm_config, most_nodes(run)
+    together = rows_together(run)
+    said = task.max_turn_tokens * (task.max_turns if algorithm.training_context == "flattened" else 1)
+    alone = together * longest_row(run)
+    return max(limit, alone), max(limit, min(alone, together * said))
+
+
 def gpu_memory(run: RunConfig, hardware: Hardware) -> GpuMemory:
     """The peak of each GPU when `run` uses all GPUs of its nodes.
 
-    The largest micro-batch is taken to be full: actor.ppo_max_token_len_per_gpu tokens, or the longest row where that
-    is longer, which is a micro-batch of its own. Raises DataError for a model whose shape is not known.
+    The largest micro-batch is taken to be full, of nodes and of pairs that are trained, at which alone log-probs are
+    computed. There is no mask of nodes by nodes: FlexAttention's blocks take 16 bytes for each pair of blocks of 128
+    nodes, 1 MiB of 32,768 nodes, which is left out. Raises DataError for a model whose shape is not known.
     """
     shape = model_shape(run.model.name, run.model.path)
     assumed, gpus = assumptions(), hardware.gpus * run.profile.nodes
@@ -118,17 +140,19 @@ def gpu_memory(run: RunConfig, hardware: Hardware) -> GpuMemory:
         overhead,
         *([engine] if is_awake else []),
     ]
-    tokens = max(most_nodes(run), longest_row(run))
+    nodes, pairs = largest_micro_batch(run)
     is_fused = bool(verl_setting(run, "model.use_fused_kernels", False))
-    at_once = min(tokens, assumed.fused_chunk) if is_fused else tokens
-    logits = Part("logits", at_once * assumed.logit_bytes * shape.vocab_size)
+    at_once = min(pairs, assumed.fused_chunk) if is_fused else pairs
+    # and the hidden states that they are of, picked out of all, with their gradient
+    picked = 2 * 2 * pairs * shape.hidden_size
+    logits = Part("logits", at_once * assumed.logit_bytes * shape.vocab_size + picked)
     is_recomputed = bool(verl_setting(run, "model.enable_gradient_checkpointing", True))
     layer = _layer_bytes(shape)
     # each layer's input, or all that each keeps
     kept = shape.num_hidden_layers * (2.0 * shape.hidden_size + (0 if is_recomputed else layer))
-    again = Part("a layer computed again", tokens * layer if is_recomputed else 0.0)
+    again = Part("a layer computed again", nodes * layer if is_recomputed else 0.0)
     # logits are gone when the first layer is computed again
-    update = (*fixed, Part("activations", tokens * kept), max(logits, again, key=lambda part: part.bytes))
+    update = (*fixed, Part("activations", nodes * kept), max(logits, again, key=lambda part: part.bytes))
     return GpuMemory(update, (engine, *stays, overhead), int(cache))
 
 
@@ -186,6 +210,29 @@ def gpu_problems(run: RunConfig, hardware: Hardware) -> list[str]:
             f"{VERL}rollout.gpu_memory_utilization, or take larger GPUs."
         ]
     return []
+
+
+def mask_bytes(run: RunConfig) -> float:
+    """What a CPU's masks of trees take at most: of nodes by nodes, a byte each, and what each layer makes of it in the
+    model's own numbers, which is kept for the backward pass unless layers are computed again. A tree of one row has
+    none, however long it is. Raises DataError for a model whose shape is not known."""
+    number = BYTES[verl_setting(run, "actor.fsdp_config.model_dtype", "fp32")]
+    layers = model_shape(run.model.name, run.model.path).num_hidden_layers
+    kept = 1 if verl_setting(run, "model.enable_gradient_checkpointing", True) else layers
+    nodes = largest_micro_batch(run)[0] if rows_together(run) > 1 else most_nodes(run)
+    return float(run.profile.processes * nodes**2 * (1 + number * kept))
+
+
+def mask_problems(run: RunConfig, asked_gib: float) -> list[str]:
+    """A sentence where the masks of trees alone are more than what is asked of a CPU's memory; nothing else is looked
+    at there. Raises DataError for a model whose shape is not known."""
+    needed = mask_bytes(run) / GIB
+    if not trains(run) or needed <= asked_gib:
+        return []
+    return [
+        f"launch.resources.memory_gb is {asked_gib:g}, and masks of prefix trees of {most_nodes(run):,} nodes "
+        f"({VERL}actor.ppo_max_token_len_per_gpu) take {needed:.0f} GiB on a CPU: lower that, or ask for more."
+    ]
 
 
 def host_problems(run: RunConfig, hardware: Hardware, asked_gib: float) -> list[str]:

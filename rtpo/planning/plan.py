@@ -20,6 +20,7 @@ from rtpo.planning.memory import (
     gpu_problems,
     host_memory,
     host_problems,
+    mask_problems,
     total,
     trains,
 )
@@ -157,7 +158,9 @@ def _row(group: Sequence[Element], hardware: Hardware | None, asked: int) -> Pla
         gpu=gpu_memory(run, hardware).peak_bytes if hardware else None,
         host=total(host_memory(run, hardware)) if hardware else None,
         disk=checkpoint_bytes(run),
-        problems=(*gpu_problems(run, hardware), *host_problems(run, hardware, asked)) if hardware else (),
+        problems=(*gpu_problems(run, hardware), *host_problems(run, hardware, asked))
+        if hardware
+        else tuple(mask_problems(run, asked)),
     )
 
 

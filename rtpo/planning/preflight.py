@@ -22,6 +22,7 @@ from rtpo.planning.memory import (
     checkpoint_bytes,
     gpu_problems,
     host_problems,
+    mask_problems,
     trains,
     verl_setting,
 )
@@ -204,6 +205,9 @@ def _setting_problems(run: RunConfig, experiment: Experiment) -> Iterator[str]:
         )
     if profile.name in all_hardware():
         yield from _memory_problems(run, experiment)
+    elif profile.platform == "cpu":
+        with suppress(DataError):  # of a model whose shape is not known, which `check_model` says
+            yield from mask_problems(run, asked.memory_gb)
 
 
 def _memory_problems(run: RunConfig, experiment: Experiment) -> Iterator[str]:

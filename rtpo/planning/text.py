@@ -42,7 +42,7 @@ def summary(plan: Plan) -> str:
     free = shutil.disk_usage(next(place for place in (plan.results, *plan.results.parents) if place.exists())).free
     if disk is not None and disk > free:
         misfits.append("the disk (save.keep, another results folder, fewer elements at a time)")
-    unseen = "" if plan.hardware else "; memory was not looked at"
+    unseen = "" if plan.hardware else "; of memory, the masks of trees alone were looked at"
     lines = [
         f"Plan of {plan.experiment}, profile {plan.profile}: {count} elements of {', '.join(_models(plan))}",
         time,
