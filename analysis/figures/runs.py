@@ -115,7 +115,8 @@ def run_figure(run: Run) -> Figure:
     kl = [line("kl_k1", 0, "all of it"), line("context_kl_k1", 1, "by the context")]
     lengths = [line("rollout_tokens", 0, "of a path"), line("turn_tokens", 1, "of a turn")]
     ties = [line("zero_advantage", by=100)]
-    phases = [replace(line(f"{SECONDS}{phase}", place), label=phase) for place, phase in enumerate(_phases(run))]
+    phases = list(enumerate(_phases(run)))
+    seconds = [line(f"{SECONDS}{phase}", place) for place, phase in phases]
     panels = [
         Panel("Success, %", success, framed=[from_zero]),
         Panel("Mean reward", [line("mean_reward")]),
@@ -124,14 +125,20 @@ def run_figure(run: Run) -> Figure:
         Panel("Entropy, nats", [line("entropy")], X, framed=[from_zero]),
         Panel("Tokens sampled", lengths, X, framed=[from_zero]),
         Panel("Zero advantages, %", ties, X, framed=[partial(Axes.set, ylim=(-4, 104))]),
-        Panel("Seconds a step", phases, X, framed=[from_zero]),
+        Panel("Seconds a step", seconds, X, framed=[from_zero]),
     ]
-    shown = [panel if any(len(line.values) for line in panel.lines) else _unknown(panel) for panel in panels]
-    return sheet([shown[:4], shown[4:]], 2.2, _of_run(run))
+    used = run.steps[-1]["rollouts"]
+    alike = partial(Axes.set, xlim=(-0.04 * used, 1.04 * used))
+    shown = [
+        replace(panel, framed=[*(panel.framed if _is_known(panel) else [empty("not recorded")]), alike])
+        for panel in panels
+    ]
+    entries = [handle(_look(place), title=f"(h) {phase}") for place, phase in phases]
+    return sheet([shown[:4], shown[4:]], 2.2, _of_run(run), entries, columns=len(entries))
 
 
-def _unknown(panel: Panel) -> Panel:
-    return replace(panel, framed=[empty("not recorded")])
+def _is_known(panel: Panel) -> bool:
+    return any(len(line.values) for line in panel.lines)
 
 
 def _look(place: int) -> Style:
