@@ -1,6 +1,6 @@
 """The decoder against transformers' own forward pass and `generate`, and its promises on seeds, stops and the cache."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -83,14 +83,24 @@ MIXED = [1, 30, 7, 7, 18, 44, 2, 30, 12]
 """context lengths; those of the same length hold different ids"""
 
 
+@pytest.fixture(params=[1, 3])
+def threads(request: pytest.FixtureRequest) -> Iterator[int]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield request.param
+    torch.set_num_threads(before)
+
+
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 def test_logprobs_equal_a_full_forward_pass(
-    model: Qwen3ForCausalLM, temperature: float, monkeypatch: pytest.MonkeyPatch
+    model: Qwen3ForCausalLM, temperature: float, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(decoder_module, "BLOCK_ROWS", 20)
     monkeypatch.setattr(decoder_module, "PREFILL_TOKENS", 40)
+    monkeypatch.setattr(decoder_module, "BATCH_SCORES", 1000)
     requests = requests_of(random_contexts(MIXED) * 5, temperature=temperature, max_tokens=24)
     generations = decoder_of(model).generate(requests)
+    assert torch.get_num_threads() == threads
     assert {g.stop for g in generations} == {StopReason.STOP, StopReason.LENGTH}
     for request, generation in zip(requests, generations, strict=True):
         expected = (reference_logits(model, request, generation) / temperature).log_softmax(-1)
@@ -187,6 +197,28 @@ def test_cached_prompts_give_the_same_output(model: Qwen3ForCausalLM) -> None:
     assert decoder.prefilled_tokens - prefilled == sum(MIXED[1::2])
     for one, other in zip(first, again[::2], strict=True):
         assert one.output_ids.tolist() == other.output_ids.tolist()
+
+
+def test_what_contexts_begin_with_is_computed_once(model: Qwen3ForCausalLM) -> None:
+    """In one call, and where a later call's contexts go on from an earlier one's, ask for a beginning of it, or leave
+    it halfway."""
+    first, branch, other, more = random_contexts([30, 9, 12, 7])
+    decoder = decoder_of(model, cache_tokens=1000)
+
+    def computed(*contexts: npt.NDArray[np.int32]) -> int:
+        before = decoder.prefilled_tokens
+        requests = requests_of([as_ids(ids) for ids in contexts], max_tokens=3)
+        for request, generation in zip(requests, decoder.generate(requests), strict=True):
+            expected = reference_logits(model, request, generation).log_softmax(-1)
+            np.testing.assert_allclose(generation.logprobs, gathered(expected, generation), atol=1e-5)
+        return decoder.prefilled_tokens - before
+
+    turns = np.concatenate([first, branch]), np.concatenate([first, other])
+    assert computed(first[:20], turns[0], first, turns[1]) == 30 + 9 + 12
+    assert computed(np.concatenate([turns[0], more]), np.concatenate([turns[1], more]), turns[1]) == 2 * 7
+    decoder.reset_cache()
+    assert computed(turns[0]) == 39
+    assert computed(first, turns[1]) == 30 + 12
 
 
 def test_cache_holds_the_latest_prompts_within_its_bound(model: Qwen3ForCausalLM) -> None:

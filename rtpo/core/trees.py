@@ -40,7 +40,7 @@ def tree(rows: Sequence[Ids]) -> Tree:
 
     Raises ValueError for no rows, and for a row that is no sequence of at least one id.
     """
-    order, shared = _sorted(rows)
+    order, shared = depth_first(rows)
     new = [len(rows[row]) - common for row, common in zip(order, shared, strict=True)]
     starts = np.concatenate([[0], np.cumsum(new)]).astype(np.int64)
     end, paths = np.empty(starts[-1], np.int64), [np.empty(0, np.int64)] * len(rows)
@@ -117,7 +117,7 @@ def cut(rows: Sequence[Ids], limit: int, *, even: int, together: int = 1) -> lis
     """
     if len(rows) % together:
         raise ValueError(f"{len(rows)} rows are no whole runs of {together} that belong together")
-    order, shared = _sorted(rows)
+    order, shared = depth_first(rows)
     may_begin = _where_no_run_is_open(order, together)
     # a tree of the sorted rows start..stop-1 has as many nodes as ids are new in them, and those its first row shares
     new_before = np.concatenate([[0], np.cumsum([len(rows[row]) for row in order] - shared)])
@@ -219,8 +219,11 @@ def _where_no_run_is_open(order: Sequence[int], together: int) -> npt.NDArray[np
     return opened.cumsum()[:-1] == 0
 
 
-def _sorted(rows: Sequence[Ids]) -> tuple[list[int], Indices]:
-    """The rows in lexicographic order, and how many ids each shares with the one before."""
+def depth_first(rows: Sequence[Ids]) -> tuple[list[int], Indices]:
+    """The rows in lexicographic order, and how many ids each shares with the one before.
+
+    Raises ValueError as `tree` does.
+    """
     if not rows:
         raise ValueError("a tree needs at least one row")
     for row in rows:

@@ -1,22 +1,30 @@
 """The embedded rollout engine's core: batched key-value-cache decoding of Qwen3-architecture weights on a CPU.
 
-Requests are sorted by context length and run in blocks. In a block, each distinct context is prefilled once, packed
-with the others without padding, and copied to the rows that share it. Rows are right-aligned, so a step writes one
-column of the cache. Finished rows are dropped. A row's tokens depend on its seed, context and the weights alone, up to
-float rounding. Shapes: B rows, T cache columns, D head size, V vocabulary.
+Requests are sorted by context length and run in blocks, a block on each of torch's threads. What contexts begin with in
+common, or go on from in a prompt of an earlier call, is computed once: they are prefilled as prefix trees
+(rtpo.core.trees). While tokens are drawn, the keys and values of a context are held once for all rows that share it,
+beside each row's own. Finished rows are dropped. A row's tokens depend on its seed, context and the weights alone, up
+to float rounding. Shapes: B rows, C contexts, P their longest, D head size, V vocabulary.
 """
 
-from collections import OrderedDict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate, groupby
-from typing import Final, NamedTuple
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from itertools import starmap
+from typing import Any, Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 from transformers import Qwen3Config
 
+from rtpo.core.packing import by_length
+from rtpo.core.trees import Indices, depth_first, tree
 from rtpo.engines.base import Generation, Request
 from rtpo.engines.qwen3 import Qwen3
 from rtpo.engines.sampling import Sampler
@@ -25,19 +33,29 @@ from rtpo.types import Ids, StopReason, as_ids
 
 BLOCK_ROWS: Final = 128
 """more rows would push a small model's cache out of the processor's"""
+FEW_ROWS: Final = 32
+"""fewer rows are not parted among threads: what a step costs is hardly less for them"""
 BLOCK_BYTES: Final = 2 << 30
-"""bound of a block's keys and values; one row may exceed it"""
+"""bound of the keys and values of blocks that run together; one row of each may exceed it"""
 PREFILL_TOKENS: Final = 2048
 """prompts are prefilled in pieces of at most this many tokens (or one prompt), which bounds activations"""
+FEW_TOKENS: Final = 256
+"""fewer are not parted among threads"""
+BATCH_SCORES: Final = 1 << 16
+"""bound of queries times keys in one product of prefill's attention, or those of one prompt"""
 KEEP_ROWS: Final = 0.85
 """finished rows are dropped when fewer than this share is running: dropping copies the cache"""
+
+
+_Each = Callable[[Callable[..., Any], Iterable[tuple[Any, ...]]], Iterable[Any]]
+"""`starmap`, or the same over threads"""
 
 
 class _Prompt(NamedTuple):
     """A prefilled context of n tokens, and the logits [V] after it."""
 
     kv: Tensor
-    """[layers, 2, n, kv heads, D]"""
+    """[n, layers, 2, kv heads, D]"""
     logits: Tensor
 
 
@@ -50,6 +68,7 @@ class _PromptCache:
 
     def clear(self) -> None:
         self._prompts: OrderedDict[bytes, _Prompt] = OrderedDict()
+        self._of_length: Counter[int] = Counter()
         self._tokens = 0
 
     def __len__(self) -> int:
@@ -60,53 +79,124 @@ class _PromptCache:
             self._prompts.move_to_end(key)
         return self._prompts.get(key)
 
+    def beginnings(self, contexts: Sequence[Ids]) -> list[Tensor | None]:
+        """Keys and values of the longest prompt that each context goes on from."""
+        lengths = sorted(self._of_length, reverse=True)
+
+        def longest(context: Ids) -> Tensor | None:
+            key = context.tobytes()
+            parts = (key[: n * context.itemsize] for n in lengths if n < len(context))
+            return next((prompt.kv for part in parts if (prompt := self.get(part))), None)
+
+        return [longest(context) for context in contexts]
+
     def put(self, key: bytes, prompt: _Prompt) -> None:
         """Add a prompt that is not there; one larger than the whole cache is left out."""
-        tokens = prompt.kv.shape[2]
+        tokens = len(prompt.kv)
         if tokens > self._capacity:
             return
-        # A view would keep all prompts that were prefilled with this one.
-        self._prompts[key] = _Prompt(prompt.kv.clone(), prompt.logits.clone())
+        self._prompts[key] = prompt
+        self._of_length[tokens] += 1
         self._tokens += tokens
         while self._tokens > self._capacity:
-            self._tokens -= self._prompts.popitem(last=False)[1].kv.shape[2]
+            dropped = len(self._prompts.popitem(last=False)[1].kv)
+            self._tokens -= dropped
+            self._of_length[dropped] -= 1
+            if not self._of_length[dropped]:
+                del self._of_length[dropped]
 
 
 class _Rows:
-    """The rows of a block that are still in the batch, one entry a row."""
+    """The rows of a block that are still in the batch, one entry a row.
 
-    def __init__(self, requests: Sequence[Request], keys: Tensor, values: Tensor) -> None:
-        self.keys = keys
-        """[layers, B, kv heads, D, T], transposed: both products then read along T"""
-        self.values = values
-        """[layers, B, kv heads, T, D]"""
+    Rows that share a context are the queries of one product over its keys: rows stand in a grid of [C, width] places,
+    in which a context of many rows has several lines, each with its own copy of the keys and values.
+    """
+
+    def __init__(self, requests: Sequence[Request], context: Indices, keys: Tensor, values: Tensor) -> None:
+        layers, _, kv_heads, size, _ = keys.shape
         self.sampler = Sampler(requests)
         self.index = torch.arange(len(requests))
         self.lengths = torch.tensor([len(request.context_ids) for request in requests])
         self.limits = torch.tensor([request.sampling.max_tokens for request in requests])
         self.running = torch.ones(len(requests), dtype=torch.bool)
-        self.column = int(self.lengths.max())
-        """where the next token's key and value go"""
-        self._set_mask()
+        columns = int(self.limits.max())
+        self.own_keys = torch.empty(layers, len(requests), kv_heads, size, columns)
+        """[layers, B, kv heads, D, outputs], transposed: both products then read along the outputs"""
+        self.own_values = torch.empty(layers, len(requests), kv_heads, columns, size)
+        """[layers, B, kv heads, outputs, D]"""
+        self.keys = keys
+        """[layers, C, kv heads, D, P]"""
+        self.values = values
+        """[layers, C, kv heads, P, D]"""
+        self._context = context
+        self._lines = np.arange(keys.shape[1])
+        """the context of each line"""
+        self._arrange()
 
-    def _set_mask(self) -> None:
-        """Added to scores: -inf left of a row's context; [B, 1, T], or None where all rows start at column 0."""
-        start = self.lengths.max() - self.lengths
-        is_pad = torch.arange(self.values.shape[3]) < start[:, None]
-        self.mask = torch.where(is_pad, -torch.inf, 0.0)[:, None] if start.any() else None
+    def _arrange(self) -> None:
+        """Give each row a place in the grid, and each line its keys and values."""
+        used, context, counts = np.unique(self._context, return_inverse=True, return_counts=True)
+        self.width = -(-len(context) // len(used))
+        """at most as many places as twice the rows and the contexts"""
+        lines = -(-counts // self.width)
+        first_place = (np.cumsum(lines) - lines) * self.width
+        first_row = np.cumsum(counts) - counts
+        place = first_place[context] + np.arange(len(context)) - first_row[context]
+        self.place = torch.from_numpy(place) if len(place) < lines.sum() * self.width else None
+        """[B] of each row, which stand by context; None where they fill the grid"""
+        held = {int(line): i for i, line in reversed(list(enumerate(self._lines)))}
+        source = [held[int(context)] for context in np.repeat(used, lines)]
+        if source != list(range(len(self._lines))):
+            self.keys = self.keys.index_select(1, torch.tensor(source))
+            self.values = self.values.index_select(1, torch.tensor(source))
+        self._lines = np.repeat(used, lines)
+        lengths = self.lengths[np.repeat(first_row, lines)]
+        is_pad = torch.arange(self.keys.shape[4]) >= lengths[:, None]
+        kv_heads = self.keys.shape[2]
+        mask = torch.where(is_pad, -torch.inf, 0.0).repeat_interleave(kv_heads, 0)[:, None]
+        self.mask = mask if is_pad.any() else None
+        """added to scores of a context: -inf beyond its end; [C * kv heads, 1, P], or None where all are as long"""
+
+    def attend(self, step: int, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """Of output `step`, to the context and the outputs before it: one softmax over two products."""
+        self.own_keys[layer, ..., step], self.own_values[layer, :, :, step] = k, v
+        kv_heads, size, columns = self.keys.shape[2:]
+        queries = q.reshape(len(q) * kv_heads, -1, size)
+        shared = torch.bmm(self._to_grid(queries), self.keys[layer].flatten(0, 1))
+        if self.mask is not None:
+            shared += self.mask
+        own = torch.bmm(queries, self.own_keys[layer, ..., : step + 1].flatten(0, 1))
+        weights = torch.cat([self._from_grid(shared), own], -1).softmax(-1)
+        mixed = torch.bmm(weights[..., columns:], self.own_values[layer, :, :, : step + 1].flatten(0, 1))
+        shared = torch.bmm(self._to_grid(weights[..., :columns]), self.values[layer].flatten(0, 1))
+        return mixed.add_(self._from_grid(shared)).view(len(q), -1)
+
+    def _to_grid(self, x: Tensor) -> Tensor:
+        """[B * kv heads, heads of each, n] -> [C * kv heads, width * heads of each, n]."""
+        kv_heads = self.keys.shape[2]
+        x = x.unflatten(0, (-1, kv_heads))
+        if self.place is not None:
+            x = x.new_zeros(len(self._lines) * self.width, *x.shape[1:]).index_copy_(0, self.place, x)
+        return x.view(-1, self.width, *x.shape[1:]).transpose(1, 2).reshape(-1, self.width * x.shape[2], x.shape[3])
+
+    def _from_grid(self, x: Tensor) -> Tensor:
+        """Back again."""
+        kv_heads, n = self.keys.shape[2], x.shape[2]
+        x = x.view(-1, kv_heads, self.width, x.shape[1] // self.width, n).transpose(1, 2).flatten(0, 1)
+        return (x if self.place is None else x.index_select(0, self.place)).flatten(0, 1)
 
     def drop_finished(self, step: int) -> None:
-        """Keep the running rows and the columns that they use before and after output `step`."""
+        """Keep the running rows, after output `step`."""
         rows = self.running.nonzero()[:, 0]
         self.sampler.keep(rows)
         self.index, self.lengths, self.limits = self.index[rows], self.lengths[rows], self.limits[rows]
         self.running = self.running[rows]
-        first = self.column - step - int(self.lengths.max())
-        last = self.column - step + int(self.limits.max())
-        self.keys = self.keys[..., first:last].index_select(1, rows)
-        self.values = self.values[..., first:last, :].index_select(1, rows)
-        self.column -= first
-        self._set_mask()
+        columns = int(self.limits.max())
+        self.own_keys = self.own_keys[..., :columns].index_select(1, rows)
+        self.own_values = self.own_values[..., :columns, :].index_select(1, rows)
+        self._context = self._context[rows.numpy()]
+        self._arrange()
 
 
 class Decoder:
@@ -176,9 +266,19 @@ class Decoder:
         _ = self.version
         for request in requests:
             self._check(request)
+        threads = torch.get_num_threads()
+        blocks = list(self._blocks(requests, threads))
         generations: dict[int, Generation] = {}
-        for block in self._blocks(requests):
-            generations.update(zip(block, self._run([requests[i] for i in block]), strict=True))
+        with _workers(threads if len(blocks) > 1 else 1) as each:
+            for first in range(0, len(blocks), threads):
+                together = blocks[first : first + threads]
+                contexts = [requests[i].context_ids for block in together for i in block]
+                prompts = self._prefilled({ids.tobytes(): ids for ids in contexts}, threads, each)
+                jobs = [([requests[i] for i in block], prompts) for block in together]
+                for block, done in zip(together, each(self._run, jobs), strict=True):
+                    generations.update(zip(block, done, strict=True))
+        self.requested_tokens += sum(len(request.context_ids) for request in requests)
+        self.generated_tokens += sum(len(generation.output_ids) for generation in generations.values())
         return [generations[i] for i in range(len(requests))]
 
     def _check(self, request: Request) -> None:
@@ -198,25 +298,29 @@ class Decoder:
         if sampling.top_logprobs > self._vocabulary:
             raise ConfigError(f"top_logprobs is {sampling.top_logprobs}: the model has {self._vocabulary} tokens.")
 
-    def _blocks(self, requests: Sequence[Request]) -> Iterator[list[int]]:
+    def _blocks(self, requests: Sequence[Request], threads: int) -> Iterator[list[int]]:
         """Indices of the requests of each block, by context length, with equal contexts side by side."""
+        most = min(BLOCK_ROWS, max(FEW_ROWS, -(-len(requests) // threads)))
+        most_bytes = BLOCK_BYTES // threads
         contexts = [request.context_ids for request in requests]
+        # as if no context were shared
         column_bytes = 8 * self._model.layers * self._model.kv_heads * self._model.head_size
         block: list[int] = []
         columns = 0
         for i in sorted(range(len(requests)), key=lambda i: (len(contexts[i]), contexts[i].tobytes())):
             needed = len(contexts[i]) + requests[i].sampling.max_tokens
             columns = max(columns, needed)
-            if len(block) == BLOCK_ROWS or (block and (len(block) + 1) * columns * column_bytes > BLOCK_BYTES):
+            if len(block) == most or (block and (len(block) + 1) * columns * column_bytes > most_bytes):
                 yield block
                 block, columns = [], needed
             block.append(i)
         if block:
             yield block
 
-    def _run(self, requests: Sequence[Request]) -> list[Generation]:
+    @torch.inference_mode()
+    def _run(self, requests: Sequence[Request], prompts: Mapping[bytes, _Prompt]) -> list[Generation]:
         """Generate for one block."""
-        rows, logits = self._start(requests)
+        rows, logits = self._start(requests, prompts)
         count, limit = len(requests), int(rows.limits.max())
         top = max(request.sampling.top_logprobs for request in requests)
         tokens = np.empty((count, limit), dtype=np.int32)
@@ -240,8 +344,7 @@ class Decoder:
             if running < KEEP_ROWS * len(drawn):
                 drawn = drawn[rows.running]
                 rows.drop_finished(step)
-            logits = self._step(rows, drawn, step)
-        self.generated_tokens += int(lengths.sum())
+            logits = self._model.logits(drawn, rows.lengths + step, partial(rows.attend, step))
         return [
             Generation(
                 as_ids(tokens[row, :n].copy()),
@@ -253,86 +356,151 @@ class Decoder:
             for row, (request, n) in enumerate(zip(requests, lengths.tolist(), strict=True))
         ]
 
-    def _start(self, requests: Sequence[Request]) -> tuple[_Rows, Tensor]:
+    def _start(self, requests: Sequence[Request], found: Mapping[bytes, _Prompt]) -> tuple[_Rows, Tensor]:
         """The rows of a block with their contexts in the cache, and the logits [B, V] of their first tokens."""
-        model = self._model
-        contexts = {request.context_ids.tobytes(): request.context_ids for request in requests}
-        places = {key: place for place, key in enumerate(contexts)}
-        shared = torch.tensor([places[request.context_ids.tobytes()] for request in requests])
-        prompts = self._prefilled(contexts)
-        self.requested_tokens += sum(len(request.context_ids) for request in requests)
-        lengths = [len(ids) for ids in contexts.values()]
-        longest, pad = max(lengths), max(lengths) - min(lengths)
-        columns = longest + max(request.sampling.max_tokens for request in requests)
-        keys = torch.empty(model.layers, len(requests), model.kv_heads, model.head_size, columns)
-        values = torch.empty(model.layers, len(requests), model.kv_heads, columns, model.head_size)
+        contexts = [request.context_ids.tobytes() for request in requests]
+        places = {key: place for place, key in enumerate(dict.fromkeys(contexts))}
+        context = np.array([places[key] for key in contexts])
+        prompts = [found[key] for key in places]
         # What the mask hides must still be finite.
-        keys[..., :pad] = 0.0
-        values[..., :pad, :] = 0.0
-        first = 0
-        for prompt, n, count in zip(prompts, lengths, torch.bincount(shared).tolist(), strict=True):
-            rows, start = slice(first, first + count), longest - n
-            keys[:, rows, ..., start:longest] = prompt.kv[:, 0].permute(0, 2, 3, 1)[:, None]
-            values[:, rows, :, start:longest] = prompt.kv[:, 1].transpose(1, 2)[:, None]
-            first += count
-        return _Rows(requests, keys, values), torch.stack([prompt.logits for prompt in prompts])[shared]
+        kv = pad_sequence([prompt.kv for prompt in prompts], batch_first=True)
+        keys = kv[:, :, :, 0].permute(2, 0, 3, 4, 1).contiguous()
+        values = kv[:, :, :, 1].permute(2, 0, 3, 1, 4).contiguous()
+        logits = torch.stack([prompt.logits for prompt in prompts])
+        return _Rows(requests, context, keys, values), logits[torch.from_numpy(context)]
 
-    def _prefilled(self, contexts: Mapping[bytes, Ids]) -> list[_Prompt]:
-        """The prompts of contexts that come by length; those the cache lacks are computed, in pieces."""
+    def _prefilled(self, contexts: Mapping[bytes, Ids], threads: int, each: _Each) -> dict[bytes, _Prompt]:
+        """The prompts of contexts; those the cache lacks are computed, in pieces."""
         found = {key: prompt for key in contexts if (prompt := self._prompts.get(key))}
         missing = [key for key in contexts if key not in found]
-        ends = accumulate(len(contexts[key]) for key in missing)
-        for _, piece in groupby(zip(missing, ends, strict=True), key=lambda item: item[1] // PREFILL_TOKENS):
-            keys = [key for key, _ in piece]
-            found.update(zip(keys, self._prefill([contexts[key] for key in keys]), strict=True))
+        rows = [contexts[key] for key in missing]
+        begun = self._prompts.beginnings(rows)
+        pieces = _pieces(rows, [0 if kv is None else len(kv) for kv in begun], threads) if rows else []
+        jobs = [([rows[i] for i in piece], [begun[i] for i in piece]) for piece in pieces]
+        for piece, (prompts, computed) in zip(pieces, each(self._prefill, jobs), strict=True):
+            self.prefilled_tokens += computed
+            found.update(zip((missing[i] for i in piece), prompts, strict=True))
         for key in missing:
             self._prompts.put(key, found[key])
-        return [found[key] for key in contexts]
+        return found
 
-    def _prefill(self, contexts: Sequence[Ids]) -> list[_Prompt]:
-        """Prompts of contexts that come by length: packed, with one attention product for each length."""
+    @torch.inference_mode()
+    def _prefill(self, contexts: Sequence[Ids], begun: Sequence[Tensor | None]) -> tuple[list[_Prompt], int]:
+        """Prompts of distinct contexts, given the keys and values that some begin with, and the tokens computed.
+
+        Of ids that several begin with, or that are given, none is computed twice: the new nodes of the contexts' tree
+        are packed, and attend along the path of one context.
+        """
         model = self._model
-        lengths = [len(ids) for ids in contexts]
-        ends = list(accumulate(lengths))
-        runs = [(n, len(list(same))) for n, same in groupby(lengths)]
-        kv = torch.empty(model.layers, 2, ends[-1], model.kv_heads, model.head_size)
+        nodes = tree(contexts)
+        paths = np.split(nodes.path, np.cumsum([len(ids) for ids in contexts])[:-1])
+        kv = torch.empty(model.layers, 2, len(nodes.ids), model.kv_heads, model.head_size)
+        is_new = np.ones(len(nodes.ids), np.bool_)
+        context_of = np.empty(len(nodes.ids), np.int64)
+        for number, (path, cached) in enumerate(zip(paths, begun, strict=True)):
+            context_of[path] = number
+            if cached is not None:
+                is_new[path[: len(cached)]] = False
+                kv.index_copy_(2, torch.from_numpy(path[: len(cached)]), cached.permute(1, 2, 0, 3, 4))
+        last = np.array([path[-1] for path in paths])
+        is_new[last] = True  # for its logits
+        new = np.flatnonzero(is_new)
+        every = _attention_batches(new, context_of[new], nodes.depth, paths)
+        final = _attention_batches(last, np.arange(len(paths)), nodes.depth, paths)
+        new_nodes, keep = torch.from_numpy(new), torch.from_numpy(np.searchsorted(new, last))
 
         def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-            kv[layer, 0], kv[layer, 1] = k, v
-            is_last = layer == model.layers - 1  # only the logits after a context are needed: one query
-            mixed, start = [], 0
-            for n, count in runs:
-                heads = [x[start : start + n * count].view(count, n, -1, model.head_size) for x in (q, k, v)]
-                query, key, value = (x.transpose(1, 2) for x in heads)
-                query = query[:, :, -1:] if is_last else query
-                out = F.scaled_dot_product_attention(
-                    query, key, value, is_causal=not is_last, scale=1.0, enable_gqa=True
-                )
+            kv[layer].index_copy_(1, new_nodes, torch.stack([k, v]))
+            is_last = layer == model.layers - 1  # only the logits after a context are needed
+            q = q.index_select(0, keep) if is_last else q
+            batches, back = final if is_last else every
+            mixed = []
+            for batch in batches:
+                query = _gathered(q, batch.queries)
+                key, value = (_gathered(x, batch.path) for x in kv[layer])
+                out = F.scaled_dot_product_attention(query, key, value, batch.mask, scale=1.0, enable_gqa=True)
                 mixed.append(out.transpose(1, 2).flatten(0, 1).flatten(1))
-                start += n * count
-            return torch.cat(mixed)
+            return torch.cat(mixed).index_select(0, back)
 
-        ids = torch.from_numpy(np.concatenate(contexts)).long()
-        positions = torch.cat([torch.arange(n) for n in lengths])
-        logits = model.logits(ids, positions, attend, keep=torch.tensor(ends) - 1)
-        self.prefilled_tokens += ends[-1]
-        return [
-            _Prompt(kv[:, :, end - n : end], logits[i]) for i, (end, n) in enumerate(zip(ends, lengths, strict=True))
-        ]
+        ids, positions = torch.from_numpy(nodes.ids[new]).long(), torch.from_numpy(nodes.depth[new])
+        logits = model.logits(ids, positions, attend, keep)
+        kv = kv.permute(2, 0, 1, 3, 4).contiguous()
+        return [_Prompt(kv.index_select(0, torch.from_numpy(path)), logits[i]) for i, path in enumerate(paths)], len(
+            new
+        )
 
-    def _step(self, rows: _Rows, tokens: Tensor, step: int) -> Tensor:
-        """Logits [B, V] after tokens [B], the rows' outputs at `step`."""
-        count, column = len(tokens), rows.column
 
-        def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-            keys, values = rows.keys[layer], rows.values[layer]
-            keys[..., column], values[:, :, column] = k, v
-            # The queries that share a key head are the rows of one product.
-            queries = q.reshape(count * self._model.kv_heads, -1, self._model.head_size)
-            scores = torch.bmm(queries, keys[..., : column + 1].flatten(0, 1))
-            if rows.mask is not None:
-                scores.view(count, -1, column + 1).add_(rows.mask[..., : column + 1])
-            return torch.bmm(scores.softmax(-1), values[:, :, : column + 1].flatten(0, 1)).view(count, -1)
+def _pieces(rows: Sequence[Ids], known: Sequence[int], threads: int) -> list[list[int]]:
+    """Contexts that are prefilled together: neighbours in depth-first order. Both compute what two pieces share.
 
-        rows.column += 1
-        return self._model.logits(tokens, rows.lengths + step, attend)
+    known: how many ids of each context are cached.
+    """
+    order, shared = depth_first(rows)
+    new = [len(rows[i]) - max(common, known[i]) for i, common in zip(order, shared.tolist(), strict=True)]
+    limit = min(PREFILL_TOKENS, max(FEW_TOKENS, -(-sum(new) // threads)))
+    pieces: list[list[int]] = []
+    room = 0
+    for i, count in zip(order, new, strict=True):
+        if not pieces or count > room:
+            pieces.append([])
+            count, room = len(rows[i]) - known[i], limit
+        pieces[-1].append(i)
+        room -= count
+    return pieces
+
+
+@contextmanager
+def _workers(threads: int) -> Iterator[_Each]:
+    """A `starmap` over so many threads, each with torch's operators on one: those of a small model lose more by being
+    parted among threads than they gain."""
+    if threads == 1:
+        yield starmap
+        return
+    with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        try:
+            yield lambda run, jobs: pool.map(run, *zip(*jobs, strict=True))
+        finally:
+            torch.set_num_threads(threads)  # of which a part is the process's, and not each thread's
+
+
+class _AttentionBatch(NamedTuple):
+    """Queries that attend along paths of like size, padded to the largest: [contexts, queries] and [contexts, P]."""
+
+    queries: Tensor
+    path: Tensor
+    mask: Tensor
+    """[contexts, 1, queries, P] added to scores"""
+
+
+def _attention_batches(
+    queries: Indices, context_of: Indices, depth: Indices, paths: Sequence[Indices]
+) -> tuple[list[_AttentionBatch], Tensor]:
+    """queries: [Q] nodes. context_of: [Q] the context along whose path each attends. depth: of nodes. Also gives [Q],
+    where each query stands in the batches laid end to end."""
+    order = np.argsort(context_of, kind="stable")
+    own = np.split(order, np.searchsorted(context_of[order], np.arange(1, len(paths))))
+    asking = [number for number, chosen in enumerate(own) if len(chosen)]
+    batches, back, start = [], np.empty(len(queries), np.int64), 0
+    for batch in by_length([len(own[number]) * len(paths[number]) for number in asking], BATCH_SCORES):
+        chosen, is_query = _padded([own[asking[i]] for i in batch])
+        path, _ = _padded([paths[asking[i]] for i in batch])
+        back[chosen[is_query]] = start + np.flatnonzero(is_query)
+        start += chosen.size
+        is_ahead = np.arange(path.shape[1]) > depth[queries[chosen]][:, None, :, None]
+        mask = np.where(is_ahead, np.float32(-np.inf), np.float32(0.0))
+        batches.append(_AttentionBatch(torch.from_numpy(chosen), torch.from_numpy(path), torch.from_numpy(mask)))
+    return batches, torch.from_numpy(back)
+
+
+def _padded(rows: Sequence[Indices]) -> tuple[Indices, npt.NDArray[np.bool_]]:
+    """[rows, longest], 0 beyond a row's end, and where that is not."""
+    lengths = np.array([len(row) for row in rows])
+    is_real = np.arange(lengths.max()) < lengths[:, None]
+    padded = np.zeros(is_real.shape, np.int64)
+    padded[is_real] = np.concatenate(rows)
+    return padded, is_real
+
+
+def _gathered(x: Tensor, places: Tensor) -> Tensor:
+    """[N, heads, D] at places [contexts, n], as [contexts, heads, n, D]."""
+    return x.index_select(0, places.flatten()).view(*places.shape, *x.shape[1:]).transpose(1, 2)

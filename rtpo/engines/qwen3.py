@@ -49,7 +49,9 @@ class Qwen3:
         self._eps = config.rms_norm_eps
         self._tied = config.tie_word_embeddings
         exponents = torch.arange(0, self.head_size, 2, dtype=torch.int64).float() / self.head_size
-        self._frequencies = 1.0 / dict(config.rope_parameters or {})["rope_theta"] ** exponents
+        frequencies = 1.0 / dict(config.rope_parameters or {})["rope_theta"] ** exponents
+        angles = torch.arange(config.max_position_embeddings)[:, None, None] * frequencies
+        self._rotations = torch.polar(torch.ones_like(angles), angles)
         self._targets: dict[str, tuple[Tensor, tuple[int, ...]]] = {}
         hidden = config.hidden_size
         self._embedding = self._place(EMBEDDING, torch.empty(config.vocab_size, hidden))
@@ -128,8 +130,7 @@ class Qwen3:
         With `keep` [M], only those tokens' logits [M, V]: `attend` must then give [M, heads * D] for the last layer.
         """
         qk_heads = self.heads + self.kv_heads
-        angles = positions[:, None, None] * self._frequencies
-        rotation = torch.polar(torch.ones_like(angles), angles)
+        rotation = self._rotations[positions]
         x = F.embedding(ids, self._embedding)
         for index, layer in enumerate(self._stack):
             qkv = F.linear(self._normed(x, layer.input_norm), layer.qkv).view(len(ids), -1, self.head_size)
