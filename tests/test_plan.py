@@ -23,7 +23,7 @@ from rtpo.errors import ConfigError, DataError
 from rtpo.harness.budget import Budget, Ledger
 from rtpo.planning.data import GIB, Episodes, episodes, find_hardware, model_shape
 from rtpo.planning.memory import (
-    checkpoint_bytes,
+    Saves,
     gpu_memory,
     gpu_problems,
     host_memory,
@@ -32,6 +32,7 @@ from rtpo.planning.memory import (
     mask_bytes,
     mask_problems,
     most_nodes,
+    saves,
     total,
 )
 from rtpo.planning.plan import Plan, plan, task_count
@@ -196,11 +197,11 @@ def test_what_is_not_offloaded_stays_and_an_engine_that_does_not_sleep_stays_too
 
 def test_disk_holds_the_kept_saves_and_the_one_being_written() -> None:
     parameters = model_shape("Qwen3-8B", "").parameters
-    assert checkpoint_bytes(element("grpo")) == 2 * 12 * parameters
-    assert checkpoint_bytes(element("grpo", "math_paper", "save.keep=3")) == 4 * 12 * parameters
-    assert checkpoint_bytes(element("vanilla")) == 4 * parameters
+    assert saves(element("grpo")) == Saves(12 * parameters, 12 * parameters)
+    assert saves(element("grpo", "math_paper", "save.keep=3")) == Saves(3 * 12 * parameters, 12 * parameters)
+    assert saves(element("vanilla")) == Saves(4 * parameters, 0)
     unlisted = replace(element("grpo"), model=replace(element("grpo").model, name="other", path="nowhere"))
-    assert checkpoint_bytes(unlisted) is None
+    assert saves(unlisted) is None
 
 
 # counts
@@ -324,6 +325,7 @@ def test_seeds_are_one_line_and_the_total_counts_them() -> None:
     assert made.sum(lambda row: row.rollouts) == 2 * row.rollouts == 2 * 6144
     assert row.disk
     assert made.sum(lambda row: row.disk) == 2 * row.disk
+    assert made.disk_in_turn == 1.5 * row.disk  # one of two is kept
     assert "| Total of all elements " in render(made)
 
 
@@ -369,7 +371,7 @@ def test_what_is_not_known_is_unknown_and_so_is_its_total() -> None:
     assert made.sum(lambda row: row.counts.generated) is None
     said = render(made)
     assert "tokens of a turn unknown" in said
-    assert said.endswith("GPU-hours of training: unknown.\n")
+    assert said.endswith("GPU-hours: unknown of training, unknown of evaluation.\n")
     assert "GPU-hours: unknown of training" in summary(made)
     assert "\nTokens that updates compute, M: unknown\n" in summary(made)
     assert made.as_dict()["rows"][0]["counts"]["generated"] is None
@@ -391,14 +393,20 @@ def test_hours_are_the_papers_in_proportion_to_the_rollouts() -> None:
     overrides = [*PAPER, "algorithm=rtpo,vanilla", "budget.rollouts=40000"]
     made = plan("main_table", [*overrides, "task=math_paper"])
     assert [row.hours for row in made.rows] == [60, 0]
+    rollouts = made.rows[1].evaluation_rollouts
+    assert rollouts
+    assert [row.evaluation_hours for row in made.rows] == [pytest.approx(rollouts * 120 / 80000)] * 2
     said = summary(made)
     assert "GPU-hours: 60 of training" in said
-    assert "Days on 8xA100-80G: 0.3" in said
+    assert "Days on 8xA100-80G: 0.3 of training, 0.2 of evaluation, one" in said
     assert "the disk (save.keep" in summary(plan("main_table", [*PAPER, "save.keep=1000000"]))
     assert plan("main_table", [*overrides, "task=math_paper"], "h200x1").rows[0].hours is None
-    (toy,) = plan("main_table", [*TOY, "algorithm=grpo"]).rows
+    (row,) = plan("main_table", [*TOY, "algorithm=grpo"]).rows
     done = RunFolder(toy_runs()["grpo"].folder).manifest
-    assert toy.hours == pytest.approx((done["wall_seconds"] - done["ledger"]["seconds"]["evaluate"]) / 3600)
+    seconds, played = done["ledger"]["seconds"]["evaluate"], done["ledger"]["evaluation_rollouts"]
+    assert row.hours == pytest.approx((done["wall_seconds"] - seconds) / 3600)
+    assert row.evaluation_rollouts
+    assert row.evaluation_hours == pytest.approx(seconds / 3600 * row.evaluation_rollouts / played)
 
 
 def test_ten_lines_stay_short_and_say_what_does_not_fit(tmp_path: Path) -> None:
@@ -410,7 +418,7 @@ def test_ten_lines_stay_short_and_say_what_does_not_fit(tmp_path: Path) -> None:
     assert (
         "\nDoes not fit: nothing was found that does not; of memory, the masks of trees alone were looked at\n" in said
     )
-    assert "Days of training on a CPU: unknown" in said  # no records beside
+    assert "Days on a CPU: unknown of training, unknown of evaluation" in said  # no records beside
 
 
 # the command

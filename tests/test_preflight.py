@@ -13,7 +13,9 @@ import pytest
 from experiments.maintenance.pack import pack
 from experiments.preflight import main
 from rtpo.errors import MachineError
+from rtpo.planning import plan as planning
 from rtpo.planning import preflight
+from rtpo.planning.memory import Saves
 from rtpo.planning.preflight import Gpu, gpus, problems
 from rtpo.run.config import PROJECT
 from rtpo.run.experiments import Experiment, load_experiment
@@ -194,13 +196,15 @@ def test_a_finished_run_of_another_model_is_refused(results: Path, tmp_path: Pat
 
 
 def test_room_on_disk_is_that_of_all_elements_or_of_one_here(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preflight, "checkpoint_bytes", lambda run: 600 << 30)
+    for module in (preflight, planning):
+        monkeypatch.setattr(module, "saves", lambda run: Saves(300 << 30, 300 << 30))
     monkeypatch.setattr(shutil, "disk_usage", lambda place: shutil._ntuple_diskusage(2 << 40, 1 << 40, 800 << 30))
     experiment = toy(results, "seed=0,1")
     (sentence,) = problems(experiment)
     assert "save.keep saves of each of 2 element(s) that are not finished, and one being written, are " in sentence
     # of 600 at most 300 are kept
     assert "estimated at 900 GiB and " in sentence
+    assert planning.plan("main_table", [*TOY, "seed=0,1"]).disk_in_turn == 900 << 30
     assert "has 800 GiB free" in sentence
     assert problems(experiment, here=True) == []
     monkeypatch.setattr(shutil, "disk_usage", lambda place: shutil._ntuple_diskusage(2 << 40, 1 << 40, 900 << 30))

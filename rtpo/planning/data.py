@@ -106,13 +106,14 @@ def all_hardware() -> dict[str, Hardware]:
     return {name: build(Hardware, {"name": name, **one}, name) for name, one in _data()["hardware"].items()}
 
 
-def gpu_hours(run: RunConfig, hardware: Hardware) -> float | None:
-    """Of training, in proportion to the paper's for the same model on the same GPU; None for any other."""
+def gpu_hours(run: RunConfig, hardware: Hardware, rollouts: int) -> float | None:
+    """Of training with these rollouts, in proportion to the paper's for the same model on the same GPU; None for any
+    other."""
     paper = _data()["trained"]
     known = paper.get(run.task.name)
     if known is None or paper["gpu"] not in hardware.title or run.model.name != known["model"]:
         return None
-    return float(known["gpu_hours"] * run.budget.rollouts / known["rollouts"])
+    return float(known["gpu_hours"] * rollouts / known["rollouts"])
 
 
 def find_hardware(name: str) -> Hardware:

@@ -252,14 +252,24 @@ def host_problems(run: RunConfig, hardware: Hardware, asked_gib: float) -> list[
     return [f"{said}: ask for that or more, or {less}."] if needed > asked_gib else []
 
 
-def checkpoint_bytes(run: RunConfig) -> int | None:
-    """The most a run's saves take on disk: `save.keep` of them, and the one that is being written, each with the
-    parameters and Adam's states. A run that does not train saves once. None for a model whose shape is not known."""
+@dataclass(frozen=True)
+class Saves:
+    """Bytes on disk: of the saves that a run keeps, and of the one that is being written beside them."""
+
+    kept: int
+    writing: int
+
+
+def saves(run: RunConfig) -> Saves | None:
+    """`save.keep` saves and one more, each with the parameters and Adam's states. A run that does not train saves once.
+    None for a model whose shape is not known."""
     try:
         shape = model_shape(run.model.name, run.model.path)
     except DataError:
         return None
     contents = verl_setting(run, "actor.checkpoint.save_contents", ["model", "optimizer", "extra"])
     size = BYTES[verl_setting(run, "actor.fsdp_config.model_dtype", "fp32")] if "model" in contents else 0
-    size += ADAM_BYTES if "optimizer" in contents and trains(run) else 0
-    return shape.parameters * size * (run.save.keep + 1 if trains(run) else 1)
+    if not trains(run):
+        return Saves(shape.parameters * size, 0)
+    size += ADAM_BYTES if "optimizer" in contents else 0
+    return Saves(shape.parameters * size * run.save.keep, shape.parameters * size)

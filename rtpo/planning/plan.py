@@ -15,12 +15,12 @@ from rtpo.data.reading import read_rows
 from rtpo.data.registry import REGISTRY
 from rtpo.planning.data import Episodes, Hardware, episodes, find_hardware, gpu_hours
 from rtpo.planning.memory import (
-    checkpoint_bytes,
     gpu_memory,
     gpu_problems,
     host_memory,
     host_problems,
     mask_problems,
+    saves,
     total,
     trains,
 )
@@ -59,8 +59,9 @@ class PlanRow:
 
     rollouts: its budget. worst: rollouts of a task at most. data: tasks there are. evaluation_rollouts: of the run's
     own evaluations and of its benchmarks. hours: of training, of a GPU, or of a machine without GPUs as the records
-    beside its own have it. gpu, host, disk: bytes, of each GPU and of a node. problems: why it does not
-    fit.
+    beside its own have it. evaluation_hours: the same of evaluation, at what a rollout of training takes, or one of
+    evaluation in the records. gpu, host: bytes, of each GPU and of a node. disk: bytes of its saves, of which `writing`
+    are of the one being written. problems: why it does not fit.
     """
 
     label: str
@@ -75,9 +76,11 @@ class PlanRow:
     evaluation_rollouts: int | None
     evaluation_tokens: float | None
     hours: float | None
+    evaluation_hours: float | None
     gpu: float | None
     host: float | None
     disk: int | None
+    writing: int | None
     problems: tuple[str, ...]
 
     @property
@@ -103,6 +106,12 @@ class Plan:
         found = [(of(row), row.count) for row in self.rows]
         known = [value * count for value, count in found if value is not None]
         return sum(known) if len(known) == len(found) else None
+
+    @property
+    def disk_in_turn(self) -> float | None:
+        """Bytes of all saves when one element runs after another, so that one save at a time is being written."""
+        kept = self.sum(lambda row: None if row.disk is None or row.writing is None else row.disk - row.writing)
+        return None if kept is None else kept + max(row.writing or 0 for row in self.rows)
 
     def as_dict(self) -> dict[str, Any]:
         """As plain JSON; null is unknown."""
@@ -142,6 +151,8 @@ def plan(experiment: str, overrides: Sequence[str] = (), hardware: str | None = 
 def _row(group: Sequence[Element], hardware: Hardware | None, asked: int) -> PlanRow:
     element = group[0]
     run, played = element.run, _evaluation_rollouts(element)
+    hours, evaluation_hours = _hours(run, hardware, played)
+    size = saves(run)
     return PlanRow(
         label=run.label,
         task=run.task.name,
@@ -154,26 +165,32 @@ def _row(group: Sequence[Element], hardware: Hardware | None, asked: int) -> Pla
         counts=_counts(run),
         evaluation_rollouts=played,
         evaluation_tokens=_played_tokens(run, played),
-        hours=_hours(run, hardware),
+        hours=hours,
+        evaluation_hours=evaluation_hours,
         gpu=gpu_memory(run, hardware).peak_bytes if hardware else None,
         host=total(host_memory(run, hardware)) if hardware else None,
-        disk=checkpoint_bytes(run),
+        disk=size.kept + size.writing if size else None,
+        writing=size.writing if size else None,
         problems=(*gpu_problems(run, hardware), *host_problems(run, hardware, asked))
         if hardware
         else tuple(mask_problems(run, asked)),
     )
 
 
-def _hours(run: RunConfig, hardware: Hardware | None) -> float | None:
-    if not trains(run):
-        return 0.0
+def _hours(run: RunConfig, hardware: Hardware | None, played: int | None) -> tuple[float | None, float | None]:
+    """Of training, and of an evaluation of `played` rollouts."""
+    trained = run.budget.rollouts if trains(run) else 0
     if hardware is not None:
-        return gpu_hours(run, hardware)
+        training = gpu_hours(run, hardware, trained) if trained else 0.0
+        return training, None if played is None else gpu_hours(run, hardware, played)
     for file in archives.find(run.folder.parent, f"{run.label}-seed*/manifest.json"):
         done = RunFolder(file.parent).manifest
-        seconds = done["wall_seconds"] - done["ledger"]["seconds"]["evaluate"]
-        return float(seconds / 3600 * run.budget.rollouts / done["ledger"]["rollouts"])
-    return None
+        seconds, ledger = done["ledger"]["seconds"]["evaluate"], done["ledger"]
+        training = (done["wall_seconds"] - seconds) / 3600 * trained / ledger["rollouts"] if trained else 0.0
+        if played is None or not ledger["evaluation_rollouts"]:
+            return training, None
+        return training, seconds / 3600 * played / ledger["evaluation_rollouts"]
+    return (None if trained else 0.0), None
 
 
 def _counts(run: RunConfig) -> Counts:

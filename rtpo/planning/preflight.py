@@ -19,11 +19,11 @@ from rtpo.errors import ConfigError, DataError, MachineError, RTPOError
 from rtpo.evaluation.panel import compose_evaluation
 from rtpo.planning.data import GIB, Hardware, all_hardware
 from rtpo.planning.memory import (
-    checkpoint_bytes,
+    Saves,
     gpu_problems,
     host_problems,
     mask_problems,
-    trains,
+    saves,
     verl_setting,
 )
 from rtpo.run import archives
@@ -225,11 +225,10 @@ def _disk_problems(runs: Sequence[RunConfig], here: bool) -> Iterator[str]:
     """However few run at a time, one save is being written beside those that are kept."""
     kept, writing, most = 0, 0, 0
     for run in runs:
-        size = checkpoint_bytes(run) or 0
-        one = size // (run.save.keep + 1) if trains(run) else 0
+        size = saves(run) or Saves(0, 0)
         there = sum(file.stat().st_size for file in (run.folder / "checkpoints").rglob("*") if file.is_file())
-        kept += max(0, size - one - there)
-        writing, most = max(writing, one), max(most, size - there)
+        kept += max(0, size.kept - there)
+        writing, most = max(writing, size.writing), max(most, size.kept + size.writing - there)
     place = _existing(Path(runs[0].results)) if runs else Path()
     needed, free = most if here else kept + writing, shutil.disk_usage(place).free
     if needed > free:

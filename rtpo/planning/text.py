@@ -2,7 +2,7 @@
 
 import shutil
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from rtpo.planning.data import GIB
 from rtpo.planning.plan import Plan, PlanRow
@@ -19,47 +19,47 @@ HEADER = (
 def summary(plan: Plan) -> str:
     """What it costs in all, and what does not fit."""
     rows, count = plan.rows, sum(row.count for row in plan.rows)
-    hours = plan.sum(lambda row: row.hours)
+    hours = _hours(plan)
     tokens = plan.sum(lambda row: row.counts.generated), plan.sum(lambda row: row.evaluation_tokens)
     computed, of_rows, of_flattened = _computed(plan)
-    played = _number(plan.sum(lambda row: row.evaluation_rollouts))
+    ratios = f" in trees, {of_rows} of those of rows, {of_flattened} of flattened history's"
+    rollouts = plan.sum(lambda row: row.rollouts), plan.sum(lambda row: row.evaluation_rollouts)
     if plan.hardware is None:
-        time = (
-            f"GPU-hours: none. Days of training on a CPU: {_days(hours)} (as the records beside took, where they are)"
-        )
+        time = f"GPU-hours: none. Days on a CPU: {_split(_days, *hours)} (as records beside took, where they are)"
         memory = f"Memory: {plan.memory_gb} GiB are asked for"
     else:
-        days = _days(None if hours is None else hours / plan.hardware.gpus)
-        gpus = f"{plan.hardware.gpus} x {plan.hardware.memory_gib:.0f}"
-        time = f"GPU-hours: {_number(hours)} of training (as the paper reports it for its own), of evaluation unknown\n"
-        time += f"Days on {plan.hardware.title}: {days}, one element after another"
-        memory = f"Memory: {_gib(_most(row.gpu for row in rows))} GiB a GPU at most, of {gpus}; "
+        count_of = plan.hardware.gpus
+        days = [None if one is None else one / count_of for one in hours]
+        time = f"GPU-hours: {_split(_number, *hours)} (at what the paper's took for a rollout of training)\n"
+        time += f"Days on {plan.hardware.title}: {_split(_days, *days)}, one element after another"
+        memory = f"Memory: {_gib(_most(row.gpu for row in rows))} GiB a GPU at most, of {count_of} x "
+        memory += f"{plan.hardware.memory_gib:.0f}; "
         memory += f"{_gib(_most(row.host for row in rows))} GiB of the node, of {plan.memory_gb} asked for"
     misfits = []
     if large := sum(row.count for row in rows if row.problems):
         misfits.append(f"{large} of {count} elements")
-    disk = plan.sum(lambda row: row.disk)
+    disk, in_turn = plan.sum(lambda row: row.disk), plan.disk_in_turn
     free = shutil.disk_usage(next(place for place in (plan.results, *plan.results.parents) if place.exists())).free
-    if disk is not None and disk > free:
-        misfits.append("the disk (save.keep, another results folder, fewer elements at a time)")
+    if in_turn is not None and in_turn > free:
+        misfits.append("the disk (save.keep, another results folder, fewer elements)")
     unseen = "" if plan.hardware else "; of memory, the masks of trees alone were looked at"
     lines = [
         f"Plan of {plan.experiment}, profile {plan.profile}: {count} elements of {', '.join(_models(plan))}",
         time,
-        f"Rollouts: {_number(plan.sum(lambda row: row.rollouts))} in training, {played} in evaluation",
-        f"Generated tokens, M: {_millions(tokens[0])} in training, {_millions(tokens[1])} in evaluation",
-        f"Tokens that updates compute, M: {computed}"
-        + (
-            ""
-            if computed == UNKNOWN
-            else f" in trees, {of_rows} of those of rows, {of_flattened} of flattened history's"
-        ),
+        f"Rollouts: {_split(_number, *rollouts)}",
+        f"Generated tokens, M: {_split(_millions, *tokens)}",
+        f"Tokens that updates compute, M: {computed}{ratios if computed != UNKNOWN else ''}",
         memory,
-        f"Disk: {_gib(disk)} GiB for all saves at once; {_gib(free)} GiB are free there",
+        f"Disk: saves of {_gib(in_turn)} GiB, one element after another; {_gib(disk)} if all run at once; {_gib(free)} "
+        "are free",
         f"Does not fit: {', and '.join(misfits) or 'nothing was found that does not'}{unseen}",
         "An estimate, not a measurement (docs/cluster/planning.md); --full has every element and why it does not fit.",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _split(said: Callable[[float | None], str], training: float | None, evaluation: float | None) -> str:
+    return f"{said(training)} of training, {said(evaluation)} of evaluation"
 
 
 def _days(hours: float | None) -> str:
@@ -140,6 +140,10 @@ def _computed(plan: Plan) -> tuple[str, str, str]:
     return _millions(in_trees), _ratio(in_trees, in_rows), _ratio(in_trees, flattened)
 
 
+def _hours(plan: Plan) -> tuple[float | None, float | None]:
+    return plan.sum(lambda row: row.hours), plan.sum(lambda row: row.evaluation_hours)
+
+
 def _problems(plan: Plan) -> list[str]:
     """Why elements do not fit, once each with all that it holds for."""
     found: dict[str, list[str]] = defaultdict(list)
@@ -166,8 +170,9 @@ def _assumed(plan: Plan) -> str:
         ]
         lines.append(f"{task}: episodes are taken to have, in the mean, {', '.join(named)}.")
     lines.append(
-        f"Asked of a node: {plan.memory_gb} GiB of memory. Disk is that of all saves at once. An estimate, not a "
-        f"measurement (docs/cluster/planning.md). GPU-hours of training: {_number(plan.sum(lambda row: row.hours))}."
+        f"Asked of a node: {plan.memory_gb} GiB of memory. Disk is of all saves at once; {_gib(plan.disk_in_turn)} GiB "
+        "when elements run one after another. An estimate, not a measurement (docs/cluster/planning.md). GPU-hours: "
+        f"{_split(_number, *_hours(plan))}."
     )
     return "\n".join(lines)
 
