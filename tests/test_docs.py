@@ -269,6 +269,26 @@ def test_a_benchmark_record_becomes_a_table(project: Path) -> None:
     ]
 
 
+def test_a_methods_seconds_stand_in_one_line_whatever_they_were_compared_with(project: Path) -> None:
+    page = project / "docs" / "speed.md"
+    assert readme.trees(project, page) == "not run\n"
+    runs = {
+        "grpo_exact": {"rows": [4.0, 6.0, 5.0], "trees": [2.0], "flattened": [8.0]},
+        "rtpo": {"rows": [3.0], "trees": [1.5]},
+    }
+    cases = [
+        {"part": "d", "records": {"task": "toy", "method": method, "seconds": seconds}}
+        for method, seconds in runs.items()
+        for _ in set(seconds) - {"trees"}
+    ]
+    (project / readme.BENCH).mkdir(parents=True)
+    (project / readme.BENCH / "trees.json").write_text(json.dumps({"cases": [{"part": "a"}, *cases]}))
+    assert readme.trees(project, page).splitlines()[2:] == [
+        "| toy | `grpo_exact` | 8 | 5 | 2 | 0.40 | 0.25 |",
+        "| toy | `rtpo` | — | 3 | 1.5 | 0.50 | — |",
+    ]
+
+
 def test_the_quickstart_ends_as_its_parts_do(tmp_path: Path) -> None:
     configs = quickstart.configurations([f"results={tmp_path}"])
     with pytest.raises(DataError, match="holds no complete run"):

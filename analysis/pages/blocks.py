@@ -139,6 +139,33 @@ def bench(project: Path, page: Path) -> str:
     )
 
 
+def trees(project: Path, page: Path) -> str:
+    """What a data step's training costs, by how its rows are computed."""
+    runs = {
+        (case["records"]["task"], case["records"]["method"]): case["records"]["seconds"]
+        for path in sorted((project / BENCH).glob("*.json"))
+        for case in _read_json(path)["cases"]
+        if case["part"] == "d"
+    }
+    if not runs:
+        return f"{NOT_RUN}\n"
+    return ruled(
+        ("What", "Method", "Flattened rows, s", "Exact rows, s", "Exact trees, s", "Trees / rows", "Trees / flattened"),
+        [
+            (
+                what,
+                f"`{method}`",
+                *(f"{median(seconds[way]):.3g}" if way in seconds else "—" for way in ("flattened", "rows", "trees")),
+                *(
+                    f"{median(seconds['trees']) / median(seconds[way]):.2f}" if way in seconds else "—"
+                    for way in ("rows", "flattened")
+                ),
+            )
+            for (what, method), seconds in runs.items()
+        ],
+    )
+
+
 def _verdict(case: Mapping[str, Any]) -> tuple[str, str]:
     """A case's limit, and whether it is within."""
     if case["limit"] is None:
@@ -253,6 +280,7 @@ BLOCKS: dict[str, Callable[[Path, Path], str]] = {
     "front": front,
     "figure": figure,
     "bench": bench,
+    "trees": trees,
     "warm_start": warm_start,
     "toy_settings": toy_settings,
     "versions": versions,

@@ -22,7 +22,7 @@ from typing import Any, get_type_hints
 
 from rtpo.run.command import Parser, command, positive, whole
 
-from experiments.speed import decoder, driver, grading, methods, python, search, stock_verl
+from experiments.speed import decoder, driver, grading, methods, python, search, stock_verl, trees
 from experiments.speed.shared import HEADER, Case
 from rtpo.core.files import utc_now, write_whole
 from rtpo.errors import ConfigError
@@ -52,6 +52,7 @@ BENCHMARKS = {
     "stock_verl": Benchmark("a", stock_verl.measure),
     "decoder": Benchmark("b", decoder.measure),
     "methods": Benchmark("c", methods.measure),
+    "trees": Benchmark("d", trees.measure),
     "driver": Benchmark("f", driver.measure),
     "python": Benchmark("g", python.measure),
     "search": Benchmark("g", search.measure),

@@ -73,15 +73,15 @@ async def latencies(call: Callable[[str], Awaitable[object]], given: Sequence[st
     return milliseconds(seconds) | {"calls_per_second": len(seconds) / (time.perf_counter() - begun)}
 
 
-def in_turns(runs: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, list[float]]:
-    """Seconds of each run, taken in turns so that a busy machine disturbs all alike; one round warms up."""
+def in_turns(runs: Mapping[str, Callable[[], object]], repeats: int, *, warm_up: bool = True) -> dict[str, list[float]]:
+    """Seconds of each run, taken in turns so that a busy machine disturbs all alike; a round more is not counted."""
     seconds: dict[str, list[float]] = {name: [] for name in runs}
-    for _ in range(repeats + 1):
+    for _ in range(repeats + warm_up):
         for name, run in runs.items():
             start = time.perf_counter()
             run()
             seconds[name].append(time.perf_counter() - start)
-    return {name: values[1:] for name, values in seconds.items()}
+    return {name: values[-repeats:] for name, values in seconds.items()}
 
 
 def configuration(*overrides: str) -> RunConfig:
