@@ -59,7 +59,7 @@ def test_an_override_changes_that_field_only() -> None:
         ("+budget.prompts=3", ["budget.prompts", "not a field of BudgetConfig", "there are rollouts, tasks_per_step"]),
         ("+optimizer.warmup=3", ["optimizer.warmup", "not a field of OptimizerConfig"]),
         ("+optimizr.lr=3", ["optimizr", "not a field of RunConfig", "the nearest is optimizer"]),
-        ("+task.settings.turns=3", ["task.settings.turns", "not a field of NoSettings: it has none"]),
+        ("+task.settings.turns=3", ["task.settings.turns", "not a field of ToySettings: there are luck"]),
         ("~task.max_turns", ["task.max_turns", "missing"]),
         ("seed=???", ["seed"]),
         ("algorithm.trunks=many", ["algorithm.trunks", "'many'", "integer"]),
@@ -128,6 +128,12 @@ def test_what_cannot_be_is_refused_by_the_names_of_its_fields(override: str, wor
 def test_values_that_cannot_be_are_refused_by_name(override: str, field: str) -> None:
     with pytest.raises(ConfigError, match=rf"^{re.escape(field)} is"):
         compose_config(override)
+
+
+def test_an_environment_without_settings_takes_none() -> None:
+    assert "task.settings.turns is not a field of NoSettings: it has none." in refusal(
+        "task=booking", "+task.settings.turns=3"
+    )
 
 
 @pytest.mark.parametrize(

@@ -36,9 +36,12 @@ def environment_of(case: str) -> str:
 
 
 def fresh(case: str) -> Env:
+    """With the seed of one path."""
     name = environment_of(case)
     settings = getattr(CASES[case], "SETTINGS", None)
-    return make_env(name, ENVIRONMENTS[name].settings() if settings is None else settings, MAX_TURNS)
+    env = make_env(name, ENVIRONMENTS[name].settings() if settings is None else settings, MAX_TURNS)
+    env.path_seed = 7
+    return env
 
 
 def task_of_case(case: str) -> Task:

@@ -12,9 +12,9 @@ import pytest
 import rtpo.toy.warm_start as toy
 from rtpo.core.files import sha256
 from rtpo.core.splits import split_of
-from rtpo.envs.base import NoSettings
 from rtpo.envs.registry import make_env
 from rtpo.envs.toy import knowledge_problems, math_problems
+from rtpo.envs.toy.env import WITHOUT_LUCK
 from rtpo.errors import ConfigError
 from rtpo.types import Feedback, Grade, StopReason, Task
 
@@ -102,7 +102,7 @@ def test_problems_depend_on_the_seed_alone(one: Toy) -> None:
 )
 def test_a_final_reply_is_graded_by_its_last_box_after_thinking(one: Toy, reply: str, reward: float) -> None:
     async def run() -> tuple[Feedback, Grade]:
-        env = make_env(one.name, NoSettings(), 3)
+        env = make_env(one.name, WITHOUT_LUCK, 3)
         await env.reset(Task("t", one.question, one.parse(one.question).answer))
         said = reply.replace("RIGHT", one.answer).replace("WRONG", one.wrong)
         return await env.step(said, StopReason.STOP), await env.grade()

@@ -40,8 +40,14 @@ class Env(Protocol):
 
     Contract, tested for every registered environment: `restore` followed by the same replies gives the same feedback
     and the same snapshot digests as the episode the snapshot was taken from, any number of times, and nothing done
-    after a snapshot changes it.
+    after a snapshot changes it. What an environment draws by chance comes from the path's seed and stays in its state
+    once it is drawn: the contract then holds for paths of one seed.
+
+    path_seed: the path's, given before `reset` or `restore`, a number that nobody else has. An evaluation has none, and
+    no chance that is there to make training's returns differ.
     """
+
+    path_seed: int | None
 
     async def reset(self, task: Task) -> Opening:
         """Begin the episode; returns its opening (S_0)."""

@@ -30,6 +30,7 @@ class Episode(Generic[S]):
     """The half of `rtpo.envs.base.Env` that holds the state."""
 
     _state: S
+    path_seed: int | None = None
 
     def __init__(self) -> None:
         self._task: Task | None = None

@@ -112,6 +112,8 @@ async def run_episode(world: EpisodeWorld, plan: Plan, sampling: Sampling, on_re
 
 async def _episode(world: EpisodeWorld, plan: Plan, sampling: Sampling) -> Rollout:
     env, limits = world.make_env(), world.limits
+    if plan.role is not Role.EVAL:
+        env.path_seed = stream_seed(world.seed, plan.uid, "environment")
     if isinstance(plan.start, Boundary):
         boundary = plan.start
         task, context, turns, parent = boundary.task, boundary.context_ids, list(boundary.history), boundary.rollout_uid

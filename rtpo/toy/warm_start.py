@@ -25,8 +25,8 @@ from rtpo.core.files import check_is_free, sha256
 from rtpo.core.seeds import generator
 from rtpo.engines.base import BatchingEngine, Generation, Request, Sampling
 from rtpo.engines.decoder import Decoder
-from rtpo.envs.base import Env, NoSettings
-from rtpo.envs.registry import make_env
+from rtpo.envs.base import Env
+from rtpo.envs.registry import ENVIRONMENTS, make_env
 from rtpo.envs.toy import knowledge_problems, math_problems
 from rtpo.harness.episodes import EpisodeLimits, EpisodeWorld, Plan, run_episodes
 from rtpo.rows import trajectory_rows
@@ -131,6 +131,11 @@ def turn_samples(
             context = next_context(context, output, feedback, chat.tags, mode)
 
 
+def default_env(task: str, max_turns: int) -> Env:
+    """One of the task's environments, with none of its settings."""
+    return make_env(task, ENVIRONMENTS[task].settings(), max_turns)
+
+
 def demonstrations(settings: WarmStart, count: int) -> list[Demonstration]:
     """Demonstrations on `count` training problems."""
     problems, demonstrate, max_turns = TASKS[settings.task]
@@ -138,7 +143,7 @@ def demonstrations(settings: WarmStart, count: int) -> list[Demonstration]:
 
     async def demonstrate_all() -> list[Demonstration]:
         return [
-            await demonstrate(problem, make_env(settings.task, NoSettings(), max_turns), rng, max_turns)
+            await demonstrate(problem, default_env(settings.task, max_turns), rng, max_turns)
             for problem in problems("train", count, settings.seed)
         ]
 
@@ -219,7 +224,7 @@ def play(
     plans = [Plan(problem.uid, problem, Role.EVAL) for problem in held_out]
 
     def env() -> Env:
-        return make_env(settings.task, NoSettings(), max_turns)
+        return default_env(settings.task, max_turns)
 
     return play_plans(model, tokenizer, env, limits, plans, settings.seed, temperature)
 

@@ -5,6 +5,7 @@ from abc import abstractmethod
 from dataclasses import replace
 
 from rtpo.envs.episode import NO_ANSWER, AnswerEpisode, Answering
+from rtpo.envs.toy.luck import Lucky, ToySettings, check_luck
 from rtpo.tools.protocol import CLOSE, OPEN, visible_text
 from rtpo.types import (
     Feedback,
@@ -20,6 +21,7 @@ from rtpo.types import (
 
 _CALL = re.compile(f"{OPEN}(.*?){CLOSE}", re.DOTALL)
 _ERROR = " error"
+WITHOUT_LUCK = ToySettings()
 
 Exchange = tuple[str, str]
 """A call that could be read (empty for none) and what answered it."""
@@ -44,12 +46,27 @@ class ToyEnv(AnswerEpisode):
     def _read_answer(self, boxed: str) -> int | str | None:
         """The answer a box holds; None when it holds none."""
 
+    def __init__(self, settings: ToySettings = WITHOUT_LUCK, max_turns: int | None = None) -> None:
+        super().__init__()
+        if max_turns is not None:
+            check_luck(settings, max_turns)
+        self._luck = settings.luck
+
     async def reset(self, task: Task) -> Opening:
-        self._task, self._state = task, Answering(task.uid)
+        has_luck = self._luck.turns and self.path_seed is not None
+        self._task, self._state = task, Lucky(task.uid) if has_luck else Answering(task.uid)
         return Opening((Message("user", task.question),))
 
     async def step(self, reply: str, stop: StopReason) -> Feedback:
-        task = self._goes_on()
+        task, turn = self._goes_on(), len(self._state.past)
+        feedback = self._answer_reply(task, reply, stop)
+        if isinstance(self._state, Lucky) and turn in self._luck.turns:
+            assert self.path_seed is not None
+            coin = self._luck.toss(self.path_seed, turn)
+            self._state = replace(self._state, coins=(*self._state.coins, coin))
+        return feedback
+
+    def _answer_reply(self, task: Task, reply: str, stop: StopReason) -> Feedback:
         text = visible_text(reply)
         calls, opened = _CALL.findall(text), text.count(OPEN)
         if stop is StopReason.LENGTH and not calls:
@@ -68,6 +85,14 @@ class ToyEnv(AnswerEpisode):
         return Grade(
             GradeOutcome.GRADED, float(read == task.answer), "right" if read == task.answer else "wrong answer"
         )
+
+    async def grade(self) -> Grade:
+        grade = await super().grade()
+        if not isinstance(self._state, Lucky) or grade.reward is None:
+            return grade
+        coins = self._state.coins
+        detail = f"{grade.detail}; heads {sum(coins)} of {len(coins)}"
+        return replace(grade, reward=self._luck.reward(grade.reward, coins), detail=detail)
 
     def _answer(self, call: str, content: str, *uses: ToolUse) -> Feedback:
         self._state = replace(self._state, past=(*self._state.past, (call, content)))

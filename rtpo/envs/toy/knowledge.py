@@ -3,6 +3,7 @@
 from rtpo.envs.base import Environment
 from rtpo.envs.toy.env import Exchange, ToyEnv
 from rtpo.envs.toy.knowledge_problems import ENTITIES, RELATIONS, parse_question, problems, read_problems
+from rtpo.envs.toy.luck import ToySettings
 from rtpo.types import Task
 
 Query = tuple[str, str]
@@ -38,8 +39,9 @@ class ToyKnowledgeEnv(ToyEnv):
 
 
 ENVIRONMENT = Environment(
-    lambda settings, max_turns: ToyKnowledgeEnv(),
+    ToyKnowledgeEnv,
     read_problems,
     problems,
     lambda task: parse_question(task.question).key,
+    ToySettings,
 )

@@ -4,6 +4,7 @@ import re
 
 from rtpo.envs.base import Environment
 from rtpo.envs.toy.env import Exchange, ToyEnv
+from rtpo.envs.toy.luck import ToySettings
 from rtpo.envs.toy.math_problems import calculate, parse_question, problems, read_problems
 from rtpo.types import Task
 
@@ -29,8 +30,9 @@ class ToyMathEnv(ToyEnv):
 
 
 ENVIRONMENT = Environment(
-    lambda settings, max_turns: ToyMathEnv(),
+    ToyMathEnv,
     read_problems,
     problems,
     lambda task: parse_question(task.question).key,
+    ToySettings,
 )

@@ -1,0 +1,69 @@
+"""Luck, a setting of the toy tasks: returns that differ for reasons which no turn of the policy caused.
+
+After some turns the environment tosses a coin. It is part of the state, so that whoever goes on from there has it, and
+of nothing that the policy sees. A path's coins come from its own seed: siblings share those that were tossed before
+their boundary and toss their own after it.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from rtpo.core.seeds import stream_seed
+from rtpo.envs.episode import Answering
+from rtpo.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Luck:
+    """turns: those after which a coin is tossed, the first being 0; none without luck. size: what heads is worth, where
+    the answer is worth 1."""
+
+    turns: tuple[int, ...] = ()
+    size: float = 1.0
+
+    def problems(self, path: str) -> list[str]:
+        problems = []
+        if len(set(self.turns)) < len(self.turns) or any(turn < 0 for turn in self.turns):
+            problems.append(f"{path}.turns is {list(self.turns)}: name each turn once, the first being 0.")
+        if self.size <= 0:
+            problems.append(f"{path}.size is {self.size}: use a number above 0, or no turns for no luck.")
+        return problems
+
+    def toss(self, path_seed: int, turn: int) -> bool:
+        """Whether this path's coin after `turn` falls heads."""
+        return stream_seed(path_seed, "luck", turn) % 2 == 0
+
+    def reward(self, answer: float, coins: tuple[bool, ...]) -> float:
+        """The answer's reward and the coins', as a share of all that there is to have.
+
+        A coin that the episode ended before is worth its mean, so that nothing is earned by going on.
+        """
+        heads = sum(coins) + (len(self.turns) - len(coins)) / 2
+        return (answer + self.size * heads) / (1 + self.size * len(self.turns))
+
+
+@dataclass(frozen=True)
+class ToySettings:
+    luck: Luck = field(default_factory=Luck)
+
+    def problems(self, path: str) -> list[str]:
+        return self.luck.problems(f"{path}.luck")
+
+    def check(self) -> dict[str, Any]:
+        return {}
+
+
+@dataclass(frozen=True, slots=True)
+class Lucky(Answering):
+    """coins: those tossed so far."""
+
+    coins: tuple[bool, ...] = ()
+
+
+def check_luck(settings: ToySettings, max_turns: int) -> None:
+    """Raises ConfigError for a coin after a turn that no episode has."""
+    if any(turn >= max_turns for turn in settings.luck.turns):
+        raise ConfigError(
+            f"task.settings.luck.turns is {list(settings.luck.turns)} and the task has {max_turns} turns: "
+            f"use 0 to {max_turns - 1}."
+        )

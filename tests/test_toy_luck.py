@@ -1,0 +1,108 @@
+"""Luck of the toy tasks: where it comes from, who inherits it, what it does to rewards, and what sees nothing of it."""
+
+from collections import Counter
+from functools import partial
+from hashlib import sha256
+
+import numpy as np
+import pytest
+from conftest import compose_config
+from scripted import CALL_1, CALL_2, CHAT, RIGHT, TASK, WRONG, Reply, Script, ScriptedEngine, make_world, solver
+
+from rtpo.engines.base import Sampling
+from rtpo.envs.toy.luck import Luck, Lucky, ToySettings
+from rtpo.envs.toy.math import ToyMathEnv
+from rtpo.errors import ConfigError
+from rtpo.harness.episodes import Plan, run_episodes
+from rtpo.run.tasks import check_prompts
+from rtpo.types import Boundary, Role, Rollout, Task
+
+FIRST = ToySettings(Luck((0,), 3.0))
+TWICE = ToySettings(Luck((0, 2), 3.0))
+SOLVED = {" user\n compute": CALL_1, "15</tool_response>": CALL_2, "27</tool_response>": RIGHT}
+
+
+def solved(context: str, rng: np.random.Generator) -> Reply:
+    return next(reply for end, reply in reversed(SOLVED.items()) if end in context)
+
+
+def paths(
+    settings: ToySettings, start: Task | Boundary, count: int, role: Role, script: Script = solved
+) -> list[Rollout]:
+    world = make_world(ScriptedEngine(script), make_env=partial(ToyMathEnv, settings))
+    plans = [Plan(f"{role}.{i}", start, role) for i in range(count)]
+    return run_episodes(world, plans, Sampling(), on_retry=pytest.fail)
+
+
+def coins(rollout: Rollout, k: int) -> tuple[bool, ...]:
+    """Those tossed before turn k."""
+    state = rollout.turns[k].snapshot.state
+    assert isinstance(state, Lucky)
+    return state.coins
+
+
+def test_right_answers_are_worth_what_they_are_and_coins_so_many_times_as_much() -> None:
+    rewards = Counter(one.reward for one in paths(FIRST, TASK, 200, Role.CHAIN))
+    assert set(rewards) == {0.25, 1.0}
+    assert 70 < rewards[1.0] < 130
+    wrong = paths(FIRST, TASK, 20, Role.CHAIN, lambda context, rng: CALL_1 if "response" not in context else WRONG)
+    assert {one.reward for one in wrong} == {0.0, 0.75}
+    heads = {(coins(one, 1), one.reward, one.grade.detail) for one in wrong}
+    assert heads == {((False,), 0.0, "wrong answer; heads 0 of 1"), ((True,), 0.75, "wrong answer; heads 1 of 1")}
+
+
+def test_a_coin_that_the_episode_ended_before_is_worth_its_mean() -> None:
+    early = paths(TWICE, TASK, 20, Role.CHAIN, lambda context, rng: WRONG)
+    assert {one.reward for one in early} == {1.5 / 7, 4.5 / 7}
+
+
+def test_siblings_inherit_what_was_tossed_and_toss_the_rest_themselves() -> None:
+    trunk = paths(TWICE, TASK, 1, Role.TRUNK)[0]
+    for k, rewards in ((1, 2), (2, 2), (0, 3)):
+        siblings = paths(TWICE, trunk.boundary(k), 40, Role.SIBLING)
+        assert len({one.reward for one in siblings}) == rewards
+        assert {coins(one, 2) for one in siblings} == ({coins(trunk, 2)} if k else {(True,), (False,)})
+
+
+def test_a_path_s_coins_are_its_own_and_the_same_each_time() -> None:
+    first, again = (paths(TWICE, TASK, 40, Role.CHAIN) for _ in range(2))
+    assert [one.reward for one in first] == [one.reward for one in again]
+    assert [one.turns[2].snapshot for one in first] == [one.turns[2].snapshot for one in again]
+    assert [one.reward for one in first] != [one.reward for one in paths(TWICE, TASK, 40, Role.BRANCH)]
+
+
+def test_the_policy_sees_nothing_of_it() -> None:
+    lucky, plain = (paths(settings, TASK, 20, Role.CHAIN, solver(0.4)) for settings in (TWICE, ToySettings()))
+    for one, other in zip(lucky, plain, strict=True):
+        assert [CHAT.decode(turn.context_ids) for turn in one.turns] == [
+            CHAT.decode(turn.context_ids) for turn in other.turns
+        ]
+
+
+def test_without_luck_states_and_an_evaluation_s_rewards_are_as_they_were() -> None:
+    assert {one.reward for one in paths(TWICE, TASK, 20, Role.EVAL)} == {1.0}
+    (plain,) = paths(ToySettings(), TASK, 1, Role.CHAIN)
+    (evaluated,) = paths(TWICE, TASK, 1, Role.EVAL)
+    before = b"Answering(uid='t', past=((' 5 * 3', ' 15'),), final=None)"
+    for one in (plain, evaluated):
+        assert one.turns[1].snapshot.digest == sha256(before).hexdigest()
+
+
+@pytest.mark.parametrize(
+    ("luck", "sentence"),
+    [
+        ("{turns: [0, 0]}", r"task.settings.luck.turns is \[0, 0\]: name each turn once"),
+        ("{turns: [-1]}", r"task.settings.luck.turns is \[-1\]: name each turn once, the first being 0"),
+        ("{turns: [0], size: 0}", r"task.settings.luck.size is 0.0: use a number above 0"),
+        ("{turns: [0], worth: 2}", r"task.settings.luck.worth is not a field of Luck"),
+    ],
+)
+def test_luck_that_cannot_be_is_refused(luck: str, sentence: str) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        compose_config(f"+task.settings.luck={luck}")
+
+
+def test_a_coin_after_a_turn_that_no_episode_has_is_refused_before_anything_starts() -> None:
+    config = compose_config("+task.settings.luck={turns: [1, 3]}").task
+    with pytest.raises(ConfigError, match=r"luck.turns is \[1, 3\] and the task has 3 turns: use 0 to 2\."):
+        check_prompts([TASK], config, CHAT)
