@@ -61,7 +61,9 @@ def step(harness: Harness, tasks: Sequence[Task], config: SeeUPOConfig) -> None:
             )
             for chain in taking
         ]
-        update = harness.update(rows, config.loss, epochs=config.epochs, minibatches=config.minibatches)
+        update = harness.update(
+            rows, config.loss, epochs=config.epochs, minibatches=config.minibatches, before=k != order[-1]
+        )
         if update.optimizer_steps and k != order[-1]:
             move(factor, taking, update.before, harness.score(rows), config)
 

@@ -42,17 +42,19 @@ class ProbeHarness(AgentHarness):
     gradient: Floats
     tied: list[float]
 
-    def update(self, rows: Sequence[TrainRow], loss: Loss, *, epochs: int = 1, minibatches: int = 1) -> Update:
+    def update(
+        self, rows: Sequence[TrainRow], loss: Loss, *, epochs: int = 1, minibatches: int = 1, before: bool = False
+    ) -> Update:
         if not rows:
             return Update(0, self.policy_version, [])
-        before = self.score(rows)
-        old = before if loss.old_logprobs == "recompute" else [row.rollout_logprobs[row.mask] for row in rows]
+        known = self.score(rows)
+        old = known if loss.old_logprobs == "recompute" else [row.rollout_logprobs[row.mask] for row in rows]
         for packed in training_batches(rows, old, loss, epochs=1, count=1):
             reference = self._backend.reference(packed) if loss.kl else None
             gradient: Floats = self._backend.gradient(packed, reference, loss)  # type: ignore[attr-defined]
             self.gradient = self.gradient + gradient
         self.tied.append(zero_advantage(rows)["all"])
-        return Update(0, self.policy_version, before)
+        return Update(0, self.policy_version, known)
 
 
 @dataclass

@@ -118,8 +118,8 @@ class SquaredPair:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Update:
-    """What an `update` did: optimizer steps taken (0 when every row was tied), the policy version after it, and each
-    row's log-probs before it, as `score` gives them."""
+    """What an `update` did: optimizer steps taken (0 when every row was tied), the policy version after it, and, where
+    they were asked for, each row's log-probs before it, as `score` gives them."""
 
     optimizer_steps: int
     policy_version: int
@@ -186,10 +186,13 @@ class Harness(Protocol):
         """Log-probs of each row's trained tokens under the current weights, in row order: [mask.sum()] each."""
         ...
 
-    def update(self, rows: Sequence[TrainRow], loss: Loss, *, epochs: int = 1, minibatches: int = 1) -> Update:
+    def update(
+        self, rows: Sequence[TrainRow], loss: Loss, *, epochs: int = 1, minibatches: int = 1, before: bool = False
+    ) -> Update:
         """Train on rows. Mini-batches are whole groups, as equal in groups as can be; each is one optimizer step.
 
-        A mini-batch in which nothing can give a gradient (all advantages 0, no KL) takes no step.
+        A mini-batch in which nothing can give a gradient (all advantages 0, no KL) takes no step. before: whether the
+        rows' log-probs before it are wanted.
         """
         ...
 

@@ -56,14 +56,15 @@ class LocalBackend:
         chosen: Floats = _chosen(self._distributions(self._initial, packed), packed).numpy()
         return chosen
 
-    def step(self, packed: Packed, reference: Floats | None, loss_of: Loss) -> StepResult:
+    def step(self, packed: Packed, reference: Floats | None, loss_of: Loss, *, scored: bool = False) -> StepResult:
+        scores = self.score(packed) if scored else None
         value, sums = self._loss(packed, reference, loss_of)
         self._optimizer.zero_grad()
         value.backward()  # type: ignore[no-untyped-call]
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self._clip_grad)
         self._optimizer.step()
         lr = float(self._optimizer.param_groups[0]["lr"])
-        return StepResult(float(norm), float(value.detach()), sums, lr, len(packed.ids))
+        return StepResult(float(norm), float(value.detach()), sums, lr, len(packed.ids), scores)
 
     def gradient(self, packed: Packed, reference: Floats | None, loss_of: Loss) -> Floats:
         value, _ = self._loss(packed, reference, loss_of)

@@ -196,9 +196,10 @@ class MemoryBackend:
     def reference(self, packed: Packed) -> Floats:
         return self._logprobs(packed, 0.0)
 
-    def step(self, packed: Packed, reference: Floats | None, loss: Loss) -> StepResult:
+    def step(self, packed: Packed, reference: Floats | None, loss: Loss, *, scored: bool = False) -> StepResult:
         self.steps.append(Step(packed, reference, loss))
-        logprobs = torch.tensor(self._logprobs(packed, self.weights), requires_grad=True)
+        known = self._logprobs(packed, self.weights)
+        logprobs = torch.tensor(known, requires_grad=True)
         row = np.repeat(np.arange(len(packed.lengths)), packed.lengths)[packed.mask]
         batch = TokenBatch(
             logprobs=logprobs,
@@ -219,6 +220,7 @@ class MemoryBackend:
             sums,
             self.learning_rate,
             len(packed.ids),
+            TokenScores(known, np.full_like(known, 0.5)) if scored else None,
         )
 
     def push(self, version: int) -> None:
@@ -264,10 +266,12 @@ class RecordingHarness(AgentHarness):
         """All rollouts of the step."""
         return self.step_log.samples
 
-    def update(self, rows: Sequence[TrainRow], loss: Loss, *, epochs: int = 1, minibatches: int = 1) -> Update:
+    def update(
+        self, rows: Sequence[TrainRow], loss: Loss, *, epochs: int = 1, minibatches: int = 1, before: bool = False
+    ) -> Update:
         self.updated.append(list(rows))
         self.losses.append(loss)
-        return super().update(rows, loss, epochs=epochs, minibatches=minibatches)
+        return super().update(rows, loss, epochs=epochs, minibatches=minibatches, before=before)
 
 
 def make_world(
@@ -293,6 +297,7 @@ def scripted_harness(
     budget: int = 100_000,
     engine_kl_limit: float = 1e-3,
     check_trees: float | None = None,
+    scored_share: float = 1.0,
     learning_rate: float = 1e-3,
     **world: Any,
 ) -> RecordingHarness:
@@ -305,6 +310,7 @@ def scripted_harness(
         Ledger(Budget(budget)),
         engine_kl_limit=engine_kl_limit,
         check_trees=check_trees,
+        scored_share=scored_share,
         samples_per_rollout=budget,
     )
     harness.begin_step(0, reserve)

@@ -119,6 +119,8 @@ def test_what_cannot_be_is_refused_by_the_names_of_its_fields(override: str, wor
         ("optimizer.clip_grad=0", "optimizer.clip_grad"),
         ("profile.nodes=0", "profile.nodes"),
         ("profile.engine_kl_limit=0", "profile.engine_kl_limit"),
+        ("profile.scored_share=0", "profile.scored_share"),
+        ("profile.scored_share=1.1", "profile.scored_share"),
         ("profile.check_trees=0", "profile.check_trees"),
         ("profile.check_trees=true", "profile.check_trees"),
         ("experiment_name=../x", "experiment_name"),

@@ -118,7 +118,7 @@ def update(rollouts: list[Rollout]) -> dict[str, Any]:
     rows = [row for path in rollouts for row in trajectory_rows(path, "flattened", path.reward - 0.5, 0.5, "q")]
     tokens = np.full(sum(int(row.mask.sum()) for row in rows), -0.5, np.float32)
     sums = {"tokens": 8.0, "clipped": 0.0, "policy_loss": 0.0, "kl_loss": 0.0, "residual": 0.0}
-    return diagnostics.update_metrics(rows, TokenScores(tokens, -tokens), tokens) | diagnostics.step_metrics(
+    return diagnostics.update_metrics(rows, rows, TokenScores(tokens, -tokens), tokens) | diagnostics.step_metrics(
         [StepResult(1.0, 0.0, sums, 1e-6, 40)]
     )
 

@@ -427,3 +427,86 @@ def test_log_probs_on_trees_are_compared_with_those_of_a_group_s_rows_each_updat
     token = int(last.mask[-last.lengths[-1] :].sum()) - 1
     assert f"trained token {token} of row {count - 1} of the {count} looked at" in str(error.value)
     assert len(harness.backend.steps) == steps
+
+
+# what is scored before an update
+
+
+def scored_ids(harness: RecordingHarness, act: Callable[[], object]) -> list[bytes]:
+    """The ids of each row that `act` has scored."""
+    before = len(harness.backend.scored)
+    act()
+    packs = harness.backend.scored[before:]
+    return [ids.tobytes() for packed in packs for ids in np.split(packed.ids, np.cumsum(packed.lengths)[:-1])]
+
+
+def measured(logged: dict[str, object]) -> dict[str, object]:
+    return {key: value for key, value in logged.items() if key == "entropy" or key.startswith(("mismatch", "measured"))}
+
+
+@pytest.mark.parametrize("context", ["recorded", "flattened"])
+def test_the_first_mini_batch_is_scored_by_its_own_step(context: TrainingContext) -> None:
+    """With the numbers of scoring it beforehand; what is tied is in no step."""
+    harness = scripted_harness(solver(0.3), learning_rate=0.01)
+    chains = harness.rollout(TASKS, n=2, role=Role.CHAIN)
+    advantages = [(-1.0) ** i if i > 1 else 0.0 for i in range(2 * len(TASKS))]
+    rows = rows_of(chains, advantages, context)
+    uids = {rollout.uid for group in chains[1:4] for rollout in group}
+    loss = TokenClip(old_logprobs="rollout")
+    scored = scored_ids(harness, lambda: harness.update(rows, loss, minibatches=2))
+    alone = [row for row in rows if row.rollout_uid not in uids]
+    recorded = rows_of(chains, advantages) if context == "flattened" else []
+    assert scored == [row.ids.tobytes() for row in (*alone, *recorded)]
+    again = scripted_harness(solver(0.3))
+    again.rollout(TASKS, n=2, role=Role.CHAIN)
+    everything = [row.ids.tobytes() for row in (*rows, *recorded)]
+    assert scored_ids(again, lambda: again.update(rows, TokenClip(), minibatches=2)) == everything
+    served, before = harness.step_log.updates[0], again.step_log.updates[0]
+    assert served["measured_rows"] == len(rows)
+    assert measured(served) == measured(before)
+    np.testing.assert_array_equal(harness.backend.steps[0].packed.ids, again.backend.steps[0].packed.ids)
+
+
+def test_diagnostics_are_of_a_share_of_the_rows_drawn_anew_each_update() -> None:
+    """Whole groups, on flattened rows in their recorded contexts, too."""
+
+    def run(seed: int) -> tuple[list[set[str]], RecordingHarness]:
+        harness = scripted_harness(solver(0.3), learning_rate=0.0, scored_share=0.25, seed=seed)
+        chains = harness.rollout(TASKS, n=2, role=Role.CHAIN)
+        rows = rows_of(chains, context="flattened")
+        of_ids = {row.ids.tobytes(): row.group for row in (*rows, *rows_of(chains))}
+        loss = TokenClip(old_logprobs="rollout")
+        drawn = []
+        for _ in range(6):
+            scored = scored_ids(harness, lambda: harness.update(rows, loss, minibatches=8))
+            drawn.append({of_ids[ids] for ids in scored})
+            logged = harness.step_log.updates[-1]
+            of_drawn = [row for row in rows if row.group in drawn[-1]]
+            assert logged["measured_rows"] == len(of_drawn) == 4
+            assert logged["measured_tokens"] == sum(int(row.mask.sum()) for row in of_drawn)
+            assert logged["trained_tokens"] == sum(int(row.mask.sum()) for row in rows)
+        return drawn, harness
+
+    drawn, harness = run(0)
+    assert len({frozenset(groups) for groups in drawn}) > 2
+    assert (run(0)[0] == drawn, run(1)[0] == drawn) == (True, False)
+    rows = rows_of(harness.rollout(TASKS, n=2, role=Role.CHAIN))
+    harness.update(rows, TokenClip())
+    assert harness.step_log.updates[-1]["measured_rows"] == len(rows)  # denominators are scored, and looked at
+
+
+def test_a_share_too_small_for_a_row_is_a_group() -> None:
+    harness = scripted_harness(solver(0.3), scored_share=1e-9)
+    rows = rows_of(harness.rollout(TASKS, n=2, role=Role.CHAIN))
+    harness.update(rows, TokenClip(old_logprobs="rollout"))
+    counts = {sum(row.group == group for row in rows) for group in {row.group for row in rows}}
+    assert harness.step_log.updates[0]["measured_rows"] in counts
+
+
+def test_log_probs_before_an_update_are_told_where_they_are_asked_for() -> None:
+    harness = scripted_harness(solver(0.3), scored_share=0.1)
+    rows = rows_of(harness.rollout(TASKS, n=2, role=Role.CHAIN))
+    expected, loss = harness.score(rows), TokenClip(old_logprobs="rollout")
+    before = harness.update(rows, loss, before=True).before
+    np.testing.assert_array_equal(np.concatenate(before), np.concatenate(expected))
+    assert harness.update(rows, loss).before == []

@@ -354,7 +354,7 @@ def test_an_update_tells_the_log_probs_before_it() -> None:
     rows = sampled_rows(harness, "flattened")
     harness.logits = random_logits(harness.mdp, 3)
     expected = harness.score(rows)
-    update = harness.update(rows, TokenClip(old_logprobs="rollout"))
+    update = harness.update(rows, TokenClip(old_logprobs="rollout"), before=True)
     assert [list(values) for values in update.before] == [list(values) for values in expected]
     assert [list(values) for values in harness.score(rows)] != [list(values) for values in expected]
 

@@ -135,7 +135,7 @@ def test_micro_batches_add_up_to_the_mini_batch(
         open_backend(toy_config)
         monkeypatch.setattr(backend, "_limit", tokens)
         batch = backend._training_batch(packed, backend._deal(packed), reference, TokenClip(kl=0.02))
-        metrics.append(tu.get(backend._workers.update_actor(batch), "metrics"))
+        metrics.append(tu.get(backend._workers.train(batch), "metrics"))
         scores.append(np.concatenate(harness.score(rows)))
     whole, split = ({name: np.ravel(values) for name, values in metric.items()} for metric in metrics)
     assert len(whole["tokens"]) == 1
@@ -234,7 +234,10 @@ def test_plain_torch_trains_to_the_same_numbers(
         np.testing.assert_allclose(verls.entropy, plain.entropy, rtol=1e-5, atol=2e-5)
         gradients = [each.gradient(packed, reference, loss) for each in (backend, local)]
         np.testing.assert_allclose(*gradients, rtol=0, atol=2e-4 * np.abs(gradients[1]).max())
-        steps = [each.step(packed, reference, loss) for each in (backend, local)]
+        steps = [each.step(packed, reference, loss, scored=True) for each in (backend, local)]
+        assert steps[0].scores is not None
+        np.testing.assert_allclose(steps[0].scores.logprobs, verls.logprobs, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(steps[0].scores.entropy, verls.entropy, rtol=1e-5, atol=1e-5)
         assert steps[0].loss == pytest.approx(steps[1].loss, rel=1e-3, abs=1e-5)
         assert steps[0].grad_norm == pytest.approx(steps[1].grad_norm, rel=1e-3)
 

@@ -73,9 +73,11 @@ class CannedPolicy:
     def reference(self, packed: Packed) -> Floats:
         return np.full(np.count_nonzero(packed.mask), -1, np.float32)
 
-    def step(self, packed: Packed, reference: Floats | None, loss: Loss) -> StepResult:
+    def step(self, packed: Packed, reference: Floats | None, loss: Loss, *, scored: bool = False) -> StepResult:
         sums = {"tokens": 1.0, "clipped": 0.0, "policy_loss": 0.0, "kl_loss": 0.0, "residual": 0.0}
-        return StepResult(grad_norm=1.0, loss=0.0, sums=sums, lr=0.0, computed_tokens=len(packed.ids))
+        return StepResult(
+            grad_norm=1.0, loss=0.0, sums=sums, lr=0.0, computed_tokens=len(packed.ids), scores=self.score(packed)
+        )
 
     def push(self, version: int) -> None:
         self._version = version

@@ -85,9 +85,9 @@ class Recording(AgentHarness):
         self.calls.append(partial(AgentHarness.score, self, rows))
         return super().score(rows)
 
-    def update(self, rows: Sequence[TrainRow], loss: Loss, *, epochs: int = 1, minibatches: int = 1) -> Update:
-        self.calls.append(partial(AgentHarness.update, self, rows, loss, epochs=epochs, minibatches=minibatches))
-        return super().update(rows, loss, epochs=epochs, minibatches=minibatches)
+    def update(self, rows: Sequence[TrainRow], loss: Loss, **settings: Any) -> Update:
+        self.calls.append(partial(AgentHarness.update, self, rows, loss, **settings))
+        return super().update(rows, loss, **settings)
 
     def replay(self) -> None:
         for call in self.calls:

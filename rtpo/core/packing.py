@@ -116,11 +116,21 @@ def training_batches(
             kept = [
                 (rows[i], old_logprobs[i], weight)
                 for i, weight in zip(part, weights, strict=True)
-                if loss.kl or loss.trains_ties or not rows[i].is_tied
+                if _has_gradient(rows[i], loss)
             ]
             if kept:
                 chosen, old, weights = (list(values) for values in zip(*kept, strict=True))
                 yield pack(chosen, old, weights=weights)
+
+
+def first_batch(rows: Sequence[TrainRow], loss: Loss, count: int) -> list[int]:
+    """The indices of the rows in the first of `training_batches`; none where there is no batch."""
+    kept = ([i for i in part if _has_gradient(rows[i], loss)] for part in minibatches(rows, count))
+    return next(filter(None, kept), [])
+
+
+def _has_gradient(row: TrainRow, loss: Loss) -> bool:
+    return bool(loss.kl) or loss.trains_ties or not row.is_tied
 
 
 def by_length(lengths: Sequence[int], limit: int, together: int = 1, at_least: int = 1) -> list[list[int]]:

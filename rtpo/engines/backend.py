@@ -23,13 +23,15 @@ class TokenScores:
 class StepResult:
     """One optimizer step: the gradient's norm before clipping, the loss, the sums `rtpo.core.losses` reports, the
     learning rate that the optimizer had, and the tokens that it computed: a trainer that computes a prefix once for
-    several rows says so here."""
+    several rows says so here. scores: where they were asked for, those of the step's own forward, under the weights
+    before it."""
 
     grad_norm: float
     loss: float
     sums: Mapping[str, float]
     lr: float
     computed_tokens: int
+    scores: TokenScores | None = None
 
 
 class Backend(Protocol):
@@ -52,7 +54,7 @@ class Backend(Protocol):
         """Log-probs of the trained tokens under the initial policy."""
         ...
 
-    def step(self, packed: Packed, reference: Floats | None, loss: Loss) -> StepResult: ...
+    def step(self, packed: Packed, reference: Floats | None, loss: Loss, *, scored: bool = False) -> StepResult: ...
 
     def push(self, version: int) -> None:
         """Give the engine the trainer's weights under this version and empty its caches.

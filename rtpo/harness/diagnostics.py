@@ -104,10 +104,15 @@ def first_calls(calls: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
     return calls[: last + 1]
 
 
-def update_metrics(rows: Sequence[TrainRow], scores: TokenScores, recorded: Floats) -> dict[str, Any]:
-    """One `update` call, before its first optimizer step."""
-    engine = np.concatenate([row.rollout_logprobs[row.mask] for row in rows])
-    turn_index = np.concatenate([row.turn_index[row.mask] for row in rows])
+def update_metrics(
+    rows: Sequence[TrainRow], measured: Sequence[TrainRow], scores: TokenScores, recorded: Floats | None
+) -> dict[str, Any]:
+    """One `update` call, before its first optimizer step. scores, recorded: of the `measured` rows, in their training
+    contexts and in the recorded ones; None where these are the same."""
+    engine = np.concatenate([row.rollout_logprobs[row.mask] for row in measured])
+    turn_index, measured_turns = (
+        np.concatenate([row.turn_index[row.mask] for row in some]) for some in (rows, measured)
+    )
     return {
         "rows": len(rows),
         "trained_turns": np.unique(turn_index).tolist(),
@@ -116,8 +121,10 @@ def update_metrics(rows: Sequence[TrainRow], scores: TokenScores, recorded: Floa
         "tied_rows": sum(row.is_tied for row in rows),
         "groups": {name: len(tied) for name, tied in ties(rows).items()},
         "zero_advantage": zero_advantage(rows),
+        "measured_rows": len(measured),
+        "measured_tokens": len(measured_turns),
         "entropy": float(scores.entropy.mean()),
-        **mismatch(scores.logprobs, recorded, engine, turn_index),
+        **mismatch(scores.logprobs, scores.logprobs if recorded is None else recorded, engine, measured_turns),
     }
 
 

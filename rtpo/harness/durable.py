@@ -82,8 +82,13 @@ class DurableHarness:
     def score(self, rows: Sequence[TrainRow]) -> list[Floats]:
         return self._once("score", lambda: self._harness.score(rows))
 
-    def update(self, rows: Sequence[TrainRow], loss: Loss, *, epochs: int = 1, minibatches: int = 1) -> Update:
-        return self._once("update", lambda: self._harness.update(rows, loss, epochs=epochs, minibatches=minibatches))
+    def update(
+        self, rows: Sequence[TrainRow], loss: Loss, *, epochs: int = 1, minibatches: int = 1, before: bool = False
+    ) -> Update:
+        return self._once(
+            "update",
+            lambda: self._harness.update(rows, loss, epochs=epochs, minibatches=minibatches, before=before),
+        )
 
     def sync(self) -> int:
         if self._replayed == len(self.done) and self.done:

@@ -22,7 +22,7 @@ from rtpo.harness import diagnostics
 from rtpo.harness.budget import Ledger, OpenPaths
 from rtpo.harness.episodes import EpisodeWorld, Plan, run_episodes
 from rtpo.harness.notes import StepNotes
-from rtpo.rows import recorded_rows
+from rtpo.harness.scoring import scoring
 from rtpo.types import Boundary, Floats, Grade, Group, Role, Rollout, Task, Termination, TrainRow
 from rtpo.verbs import Loss, Update
 
@@ -92,7 +92,8 @@ class AgentHarness(StepNotes):
     each call; all that is forked from these in the step is kept too, so that trees are whole.
     always_push: give the engine its weights at every synchronisation, so that its caches are empty then whatever came
     before. check_trees: nats by which a log-prob on prefix trees may differ from that of its row alone, looked at
-    before every update on rows of one group, drawn anew; None does not look.
+    before every update on rows of one group, drawn anew; None does not look. scored_share: of an update's rows, drawn
+    anew, that diagnostics are of where nothing else needs their log-probs (`rtpo.harness.scoring`).
     """
 
     def __init__(
@@ -106,6 +107,7 @@ class AgentHarness(StepNotes):
         samples_per_rollout: int = 0,
         always_push: bool = False,
         check_trees: float | None = None,
+        scored_share: float = 1.0,
     ) -> None:
         super().__init__()
         self._backend = backend
@@ -116,6 +118,7 @@ class AgentHarness(StepNotes):
         self._samples = samples_per_rollout
         self._always_push = always_push
         self._tree_tolerance = check_trees
+        self._scored_share = scored_share
         self.policy_version = 0
         self._engine_version = -1
         self._calls = 0
@@ -180,27 +183,46 @@ class AgentHarness(StepNotes):
     def score(self, rows: Sequence[TrainRow]) -> list[Floats]:
         return _by_row(rows, self._score(rows).logprobs) if rows else []
 
-    def update(self, rows: Sequence[TrainRow], loss: Loss, *, epochs: int = 1, minibatches: int = 1) -> Update:
+    def update(
+        self, rows: Sequence[TrainRow], loss: Loss, *, epochs: int = 1, minibatches: int = 1, before: bool = False
+    ) -> Update:
         if not rows:
             self.step_log.updates.append(diagnostics.empty_update())
             return Update(0, self.policy_version, [])
         if self._tree_tolerance is not None:
             self._check_trees(rows, self._tree_tolerance)
-        scores = self._score(rows)
-        metrics = diagnostics.update_metrics(rows, scores, self._recorded_logprobs(rows, scores.logprobs))
-        self._check_engine(rows, metrics)
-        engine_logprobs = np.concatenate([row.rollout_logprobs[row.mask] for row in rows])
-        before = _by_row(rows, scores.logprobs)
-        old = before if loss.old_logprobs == "recompute" else _by_row(rows, engine_logprobs)
+        plan = scoring(
+            rows, loss, minibatches, share=self._scored_share, all_before=before, rng=self._draws("scored_share")
+        )
+        of_token = np.repeat(np.arange(len(rows)), [row.mask.sum() for row in rows])
+        known = np.full((2, len(of_token)), np.nan, np.float32)  # log-probs and entropies before the update
+
+        def note(indices: Sequence[int], scores: TokenScores) -> None:
+            known[:, np.isin(of_token, indices)] = scores.logprobs, scores.entropy
+
+        if plan.before:
+            note(plan.before, self._score([rows[i] for i in plan.before]))
+        recorded = self._score(plan.recorded).logprobs if plan.recorded else None
+        engine = np.concatenate([row.rollout_logprobs[row.mask] for row in rows])
+        old = _by_row(rows, known[0] if loss.old_logprobs == "recompute" else engine)
+        steps, results = self._train(rows, old, loss, epochs, minibatches, scored=bool(plan.served)), []
+        if plan.served:
+            with self._timed("update"):
+                results.append(next(steps))
+            assert results[0].scores is not None
+            note(plan.served, results[0].scores)
+        measured, scores = [rows[i] for i in plan.measured], TokenScores(*known[:, np.isin(of_token, plan.measured)])
+        metrics = diagnostics.update_metrics(rows, measured, scores, recorded)
+        self._check_engine(measured, metrics)
         with self._timed("update"):
-            results = list(self._train(rows, old, loss, epochs, minibatches))
+            results += steps
         if results:
             self.policy_version += 1
         metrics |= diagnostics.step_metrics(results)
         self.ledger.count_update(rows, len(results), metrics["computed_tokens"])
         self.step_log.note_training(rows)
         self.step_log.updates.append(metrics)
-        return Update(len(results), self.policy_version, before)
+        return Update(len(results), self.policy_version, _by_row(rows, known[0]) if before else [])
 
     def sync(self) -> int:
         return self._sync("sync")
@@ -278,13 +300,6 @@ class AgentHarness(StepNotes):
             )
         return scores
 
-    def _recorded_logprobs(self, rows: Sequence[TrainRow], logprobs: Floats) -> Floats:
-        """The trainer's log-probs of the same tokens in their recorded contexts."""
-        recorded = [in_context for row in rows for in_context in recorded_rows(row)]
-        if [row.ids.tobytes() for row in rows] == [row.ids.tobytes() for row in recorded]:
-            return logprobs
-        return self._score(recorded).logprobs
-
     def _check_engine(self, rows: Sequence[TrainRow], metrics: dict[str, Any]) -> None:
         """Only rows that the present weights sampled can tell: from others the trainer has moved away."""
         is_current = all(turn.policy_version == self.policy_version for row in rows for turn in row.turns)
@@ -296,10 +311,13 @@ class AgentHarness(StepNotes):
                 "the limit is too tight for the engine's precision."
             )
 
+    def _draws(self, name: str) -> np.random.Generator:
+        """A stream of the harness's own, anew for each update."""
+        return generator(self._world.seed, name, self._step, len(self.step_log.updates))
+
     def _check_trees(self, rows: Sequence[TrainRow], tolerance: float) -> None:
-        rng = generator(self._world.seed, "check_trees", self._step, len(self.step_log.updates))
         groups = list(dict.fromkeys(row.group for row in rows))
-        group = groups[rng.integers(len(groups))]
+        group = groups[self._draws("check_trees").integers(len(groups))]
         chosen = [row for row in rows if row.group == group][:CHECKED_ROWS]
         on_trees, alone = (self._score(chosen, apart=apart).logprobs for apart in (False, True))
         difference = np.abs(on_trees - alone)
@@ -313,11 +331,12 @@ class AgentHarness(StepNotes):
             )
 
     def _train(
-        self, rows: Sequence[TrainRow], old: list[Floats], loss: Loss, epochs: int, count: int
+        self, rows: Sequence[TrainRow], old: list[Floats], loss: Loss, epochs: int, count: int, *, scored: bool
     ) -> Iterator[StepResult]:
-        for packed in training_batches(rows, old, loss, epochs=epochs, count=count):
+        """The optimizer steps of an update; `scored`: the first one's scores are wanted."""
+        for number, packed in enumerate(training_batches(rows, old, loss, epochs=epochs, count=count)):
             reference = self._backend.reference(packed) if loss.kl else None
-            result = self._backend.step(packed, reference, loss)
+            result = self._backend.step(packed, reference, loss, scored=scored and number == 0)
             if not (np.isfinite(result.loss) and np.isfinite(result.grad_norm)):
                 raise NonFinite(
                     f"loss {result.loss}, gradient norm {result.grad_norm}: the update was not applied. Lower the "

@@ -21,9 +21,9 @@ from rtpo.core.packing import training_batches
 from rtpo.core.trees import EVEN, deal
 from rtpo.harness.budget import Budget, Ledger, OpenPaths
 from rtpo.harness.notes import StepNotes
+from rtpo.harness.scoring import scoring
 from rtpo.planning.data import Episodes, assumptions, model_shape
 from rtpo.planning.memory import most_nodes
-from rtpo.rows import recorded_rows
 from rtpo.run.config import RunConfig
 from rtpo.types import (
     Boundary,
@@ -107,6 +107,7 @@ class SketchHarness(StepNotes):
         self._even = round(EVEN * model_shape(run.model.name, run.model.path).hidden_size / self._unit)
         self._ends = chance_of_ending(drawn.turns, run.task.max_turns)
         self._rng = np.random.default_rng(0)
+        self._scored_share, self._drawn = run.profile.scored_share, np.random.default_rng(0)
         self._prompts: dict[str, Ids] = defaultdict(lambda: self._ids(prompt))
         self._version, self._engine_version, self._serves = 0, -1, False
         self._ledger, self._open = Ledger(Budget(0)), OpenPaths()
@@ -153,17 +154,21 @@ class SketchHarness(StepNotes):
     def score(self, rows: Sequence[TrainRow]) -> list[Floats]:
         self._serves = False
         self._count_scored(rows)
-        return [np.full(int(row.mask.sum()), -1.0, np.float32) for row in rows]
+        return _nobody_s(rows)
 
-    def update(self, rows: Sequence[TrainRow], loss: Loss, *, epochs: int = 1, minibatches: int = 1) -> Update:
+    def update(
+        self, rows: Sequence[TrainRow], loss: Loss, *, epochs: int = 1, minibatches: int = 1, before: bool = False
+    ) -> Update:
         if not rows:
             return Update(0, self._version, [])
-        before = self.score(rows)
-        recorded = [alone for row in rows for alone in recorded_rows(row)]
-        if [row.ids.tobytes() for row in rows] != [row.ids.tobytes() for row in recorded]:
-            self._count_scored(recorded)
+        plan = scoring(rows, loss, minibatches, share=self._scored_share, all_before=before, rng=self._drawn)
+        for scored in ([rows[i] for i in plan.before], plan.recorded):
+            if scored:
+                self._count_scored(scored)
+        self._serves = False
+        known = _nobody_s(rows)
         steps = 0
-        for packed in training_batches(rows, before, loss, epochs=epochs, count=minibatches):
+        for packed in training_batches(rows, known, loss, epochs=epochs, count=minibatches):
             steps += 1
             ids = np.split(packed.ids, np.cumsum(packed.lengths)[:-1])
             self.counts.computed += self._nodes(ids, loss.rows_together)
@@ -174,7 +179,7 @@ class SketchHarness(StepNotes):
         self.counts.rows += len(rows)
         self.counts.trained += sum(int(row.mask.sum()) for row in rows) * self._unit
         self.counts.optimizer_steps += steps
-        return Update(steps, self._version, before)
+        return Update(steps, self._version, known)
 
     def sync(self) -> int:
         if self._engine_version != self._version or not self._serves:
@@ -291,3 +296,8 @@ def course(run: RunConfig, rollouts_per_task: float, tokens_per_task: float | No
         if budget.optimizer_steps is not None and steps * steps_each >= budget.optimizer_steps:
             break
     return Course(steps, tasks, budget.rollouts - left)
+
+
+def _nobody_s(rows: Sequence[TrainRow]) -> list[Floats]:
+    """The trainer's log-probs of trained tokens: one nat from the engine's."""
+    return [np.full(int(row.mask.sum()), -1.0, np.float32) for row in rows]

@@ -33,6 +33,7 @@ LAUNCH = "launch"
 Count = Annotated[int, Field(ge=1)]
 Natural = Annotated[int, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0)]
+Share = Annotated[float, Field(gt=0, le=1)]
 Tolerance = Annotated[float, Field(gt=0, strict=True)]
 Decay = Annotated[float, Field(ge=0, lt=1)]
 LARGEST = 2**53
@@ -174,7 +175,7 @@ class ProfileConfig:
     """The machine.
 
     platform: `cpu` (embedded engine) or `cuda` (vLLM). processes: training processes on each of `nodes` nodes.
-    logical_cpus: what Ray may schedule. threads: of each process. engine_kl_limit, check_trees: see
+    logical_cpus: what Ray may schedule. threads: of each process. engine_kl_limit, scored_share, check_trees: see
     `rtpo.harness.harness.AgentHarness`. track: verl tracking backends (`rtpo.run.tracking.BACKENDS`) beside the run's
     own records.
     """
@@ -187,6 +188,7 @@ class ProfileConfig:
     threads: Count
     engine_kl_limit: Positive
     track: tuple[str, ...]
+    scored_share: Share = 1.0
     check_trees: Tolerance | None = None
 
     @property
@@ -434,6 +436,7 @@ RANGES = {
     "greater_than_equal": "use {ge:g} or more",
     "greater_than": "use a number above {gt:g}",
     "less_than": "use a number below {lt:g}",
+    "less_than_equal": "use {le:g} or less",
 }
 """by pydantic's name of the problem"""
 

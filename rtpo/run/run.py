@@ -116,6 +116,7 @@ def open_harness(
         ledger,
         engine_kl_limit=config.profile.engine_kl_limit,
         check_trees=config.profile.check_trees,
+        scored_share=config.profile.scored_share,
         samples_per_rollout=config.samples_per_rollout,
         always_push=config.deterministic,
     )

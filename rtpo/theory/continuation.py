@@ -63,13 +63,15 @@ class WatchedHarness(TabularHarness):
             self._siblings |= {sibling.uid: sibling for group in groups for sibling in group}
         return groups
 
-    def update(self, rows: Sequence[TrainRow], loss: Loss, *, epochs: int = 1, minibatches: int = 1) -> Update:
+    def update(
+        self, rows: Sequence[TrainRow], loss: Loss, *, epochs: int = 1, minibatches: int = 1, before: bool = False
+    ) -> Update:
         siblings = tuple(self._siblings[row.rollout_uid] for row in rows)
         k = rows[0].turns[0].k
         weights = tail_weights(self, siblings, k, self.config)
         sampled_by = np.exp(self._engine)
         self.phases.append(Phase(self._step, k, siblings, sampled_by, self.policy, self.policy_version, weights))
-        return super().update(rows, loss, epochs=epochs, minibatches=minibatches)
+        return super().update(rows, loss, epochs=epochs, minibatches=minibatches, before=before)
 
 
 def tail_weights(harness: TabularHarness, siblings: Sequence[Rollout], k: int, config: RTPOConfig) -> dict[str, float]:

@@ -176,9 +176,9 @@ class FrozenHarness(TabularHarness):
         super().__init__(mdp, ledger, learning_rate=learning_rate, seed=seed, shared=True)
         self.moves: defaultdict[int, Table] = defaultdict(lambda: np.zeros((mdp.shape[0], mdp.shape[2])))
 
-    def update(self, rows: Sequence[TrainRow], loss: Loss, *, epochs: int = 1, minibatches: int = 1) -> Update:
+    def update(self, rows: Sequence[TrainRow], loss: Loss, **settings: Any) -> Update:
         before = self.logits
-        done = super().update(rows, loss, epochs=epochs, minibatches=minibatches)
+        done = super().update(rows, loss, **settings)
         self.moves[self._step] += (self.logits - before)[:, 0]
         self.logits = before
         return done

@@ -177,11 +177,13 @@ class TabularHarness(StepNotes):
         logprobs = log_softmax(self.logits)[stage, state, action].astype(np.float32)
         return np.split(logprobs, np.searchsorted(row, np.arange(1, len(rows))))
 
-    def update(self, rows: Sequence[TrainRow], loss: Loss, *, epochs: int = 1, minibatches: int = 1) -> Update:
+    def update(
+        self, rows: Sequence[TrainRow], loss: Loss, *, epochs: int = 1, minibatches: int = 1, before: bool = False
+    ) -> Update:
         if not rows:
             return Update(0, self.policy_version, [])
-        before = self.score(rows)
-        old = before if loss.old_logprobs == "recompute" else [row.rollout_logprobs[row.mask] for row in rows]
+        known = self.score(rows)
+        old = known if loss.old_logprobs == "recompute" else [row.rollout_logprobs[row.mask] for row in rows]
         steps = computed = 0
         for packed in training_batches(rows, old, loss, epochs=epochs, count=minibatches):
             self._descend(packed, loss)
@@ -189,7 +191,7 @@ class TabularHarness(StepNotes):
         if steps:
             self.policy_version += 1
         self.ledger.count_update(rows, steps, computed)
-        return Update(steps, self.policy_version, before)
+        return Update(steps, self.policy_version, known)
 
     def sync(self) -> int:
         if self._engine_version != self.policy_version:

@@ -109,16 +109,18 @@ class VerlBackend:
     def score(self, packed: Packed, *, apart: bool = False) -> TokenScores:
         dealt = self._deal(packed, apart=apart)
         output = self._workers.compute_log_prob(self._batch(packed, dealt, calculate_entropy=True, compute_loss=False))
-        return TokenScores(*(_trained(output, name, packed, dealt) for name in ("log_probs", "entropy")))
+        return _scores(output, packed, dealt)
 
     def reference(self, packed: Packed) -> Floats:
         dealt = self._deal(packed)
         batch = self._batch(packed, dealt, calculate_entropy=False, compute_loss=False)
         return _trained(self._workers.compute_ref_log_prob(batch), "log_probs", packed, dealt)
 
-    def step(self, packed: Packed, reference: Floats | None, loss: Loss, *, apart: bool = False) -> StepResult:
+    def step(
+        self, packed: Packed, reference: Floats | None, loss: Loss, *, scored: bool = False, apart: bool = False
+    ) -> StepResult:
         dealt = self._deal(packed, loss.rows_together, apart=apart)
-        output = self._workers.update_actor(self._training_batch(packed, dealt, reference, loss))
+        output = self._workers.train(self._training_batch(packed, dealt, reference, loss, scored=scored))
         metrics = tu.get(output, "metrics")
         names = ("tokens", "clipped", "policy_loss", "kl_loss", "residual")
         sums = {name: float(np.sum(_flat(metrics[name]))) for name in names}
@@ -129,6 +131,7 @@ class VerlBackend:
             sums=sums,
             lr=float(_flat(metrics["lr"])[0]),
             computed_tokens=dealt.nodes,
+            scores=_scores(output, packed, dealt) if scored else None,
         )
 
     def gradient(self, packed: Packed, reference: Floats | None, loss: Loss) -> Floats:
@@ -204,7 +207,9 @@ class VerlBackend:
                 "to start it afresh."
             ) from error
 
-    def _training_batch(self, packed: Packed, dealt: Dealt, reference: Floats | None, loss: Loss) -> Any:
+    def _training_batch(
+        self, packed: Packed, dealt: Dealt, reference: Floats | None, loss: Loss, *, scored: bool = False
+    ) -> Any:
         fields = {
             "mask": packed.mask.astype(np.float32),
             "advantage": packed.advantage,
@@ -213,20 +218,7 @@ class VerlBackend:
         }
         if reference is not None:
             fields["reference"] = _spread(reference, packed)
-        rows = len(dealt.lengths)
-        return self._batch(
-            packed,
-            dealt,
-            fields,
-            loss=loss,
-            calculate_entropy=False,
-            global_batch_size=rows,
-            mini_batch_size=rows,
-            epochs=1,
-            seed=0,
-            dataloader_kwargs={"shuffle": False},
-            compute_loss=True,
-        )
+        return self._batch(packed, dealt, fields, loss=loss, calculate_entropy=scored, return_model_output=scored)
 
     def _deal(self, packed: Packed, together: int = 1, *, apart: bool = False) -> Dealt:
         rows = np.split(packed.ids, np.cumsum(packed.lengths)[:-1])
@@ -264,6 +256,10 @@ class VerlBackend:
 
 async def _clear_caches(replicas: list[Any]) -> None:
     await asyncio.gather(*[replica.clear_kv_cache() for replica in replicas])
+
+
+def _scores(output: Any, packed: Packed, dealt: Dealt) -> TokenScores:
+    return TokenScores(*(_trained(output, name, packed, dealt) for name in ("log_probs", "entropy")))
 
 
 def _trained(output: Any, field: str, packed: Packed, dealt: Dealt) -> Floats:

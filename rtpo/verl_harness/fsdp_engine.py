@@ -73,7 +73,7 @@ def tree_outputs(
         logprobs = (output.logits[0].float() / output_args["temperature"]).log_softmax(-1)
         pairs = {"log_probs": logprobs.gather(-1, output_args["labels"][:, None])[:, 0]}
         if entropies:
-            pairs["entropy"] = -(logprobs.exp() * logprobs).sum(-1)
+            pairs["entropy"] = -(logprobs.detach().exp() * logprobs.detach()).sum(-1)
     offsets = micro_batch["input_ids"].offsets()
     before = torch.roll(micro_batch["loss_mask"].values(), -1).bool().nonzero()[:, 0]
     outputs = {}

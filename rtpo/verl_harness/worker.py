@@ -70,23 +70,34 @@ class AgentWorker(ActorRolloutRefWorker):
         self.actor.reset()
 
     @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name="actor"))
+    def train(self, data: TensorDict) -> TensorDict:
+        """One optimizer step, as verl's `update_actor` takes it, which drops what the forward gave for each id:
+        here it comes back with `return_model_output`."""
+        engine = self._prepared(data)
+        with engine.train_mode():
+            output = engine.train_batch(data, row_loss)
+        output["metrics"]["lr"] = engine.lr_scheduler_step()
+        return self.actor._postprocess_output(
+            output, global_token_num=None, delta_time=0.0, forward_only=False, images_seqlens=None
+        ).cpu()
+
+    @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name="actor"))
     def gradient(self, data: TensorDict) -> TensorDict:
         """The gradient of a mini-batch's loss, one row of [parameters] for each rank, and no step."""
-        engine, config = self.actor.engine, self.actor.engine_config
-        tu.assign_non_tensor(
-            data,
-            use_remove_padding=config.use_remove_padding,
-            use_fused_kernels=config.use_fused_kernels,
-            use_dynamic_bsz=config.use_dynamic_bsz,
-            max_token_len_per_gpu=config.max_token_len_per_gpu,
-            micro_batch_size_per_gpu=config.micro_batch_size_per_gpu,
-        )
+        engine = self._prepared(data)
         with engine.train_mode():
             engine.optimizer_zero_grad()
             engine.forward_backward_batch(data, row_loss)
             flat = torch.cat([grad.flatten() for grad in _whole_gradients(engine)])[None].clone().cpu()
             engine.optimizer_zero_grad()
         return tu.get_tensordict({"gradient": flat})
+
+    def _prepared(self, data: TensorDict) -> Any:
+        """The actor's engine, with what it wants to be told of rows said in them."""
+        config = self.actor.engine_config
+        names = ("use_remove_padding", "use_fused_kernels", "use_dynamic_bsz", "max_token_len_per_gpu")
+        tu.assign_non_tensor(data, **{name: getattr(config, name) for name in (*names, "micro_batch_size_per_gpu")})
+        return self.actor.engine
 
 
 def _whole_gradients(engine: Any) -> Iterator[torch.Tensor]:
