@@ -41,10 +41,14 @@ Job = tuple[str, Point, int]
 
 
 def plan() -> list[Job]:
-    """All of the map."""
-    kinds = [("frozen", point) for point in regimes.frozen_points()]
-    kinds += [("trained", point) for point in regimes.points()]
-    return [(kind, point, seed) for kind, point in kinds for seed in regimes.SEEDS]
+    """All of the map, a few seeds of every point before more of some."""
+    jobs: list[Job] = [("frozen", point, seed) for point in regimes.frozen_points() for seed in range(regimes.SEEDS)]
+    trained: list[Job] = [
+        ("trained", point, seed)
+        for point in regimes.points()
+        for seed in range(regimes.MORE_SEEDS.get(point.turns, regimes.SEEDS))
+    ]
+    return jobs + sorted(trained, key=lambda job: job[2] >= regimes.SEEDS)
 
 
 def measured(job: Job) -> dict[str, Any]:

@@ -29,7 +29,9 @@ TRAVEL = 32.0
 SMOOTH = 8 / pi
 """a logistic function is nearly the normal distribution's with this variance"""
 METHODS = ("rtpo", "grpo")
-SEEDS = tuple(range(5))
+SEEDS = 5
+MORE_SEEDS = {2: 20, 4: 10}
+"""by horizon: over so few turns a run ends as few decisions do, each wholly right or wrong"""
 HORIZONS = (2, 4, 8, 16)
 WHEN: tuple[When, ...] = ("early", "even", "late")
 DECISIONS: tuple[Decisions, ...] = ("even", "late", "chain")
@@ -94,6 +96,16 @@ def break_even(turns: int, group_size: int) -> float:
     return (group_size - 2) / (1 + turns * (group_size - 1))
 
 
+def noise_ratio(f: Table, group_size: int, chains: int) -> Table:
+    """The noise of RTPO's gradient of each turn by that of GRPO's at equal rollouts, from f_k, [K]."""
+    return f / break_even(len(f), group_size) * (1 - 1 / chains)
+
+
+def excess(f: Table, weights: Table, group_size: int) -> float:
+    """The mean of f_k, [K], by how much each turn counts, by f*. Where noise is small the plan breaks even at 1."""
+    return float(weights @ f / weights.sum()) / break_even(len(f), group_size)
+
+
 def right(mean: Table, variance: Table) -> Table:
     """E sigmoid(x), for a normal x."""
     return np.array([(1 + erf(m / sqrt(2 * (SMOOTH + v)))) / 2 for m, v in zip(mean, variance, strict=True)])
@@ -138,13 +150,13 @@ def predicted(point: Point) -> dict[str, Any]:
     chains = learnt(task, *size, of_chains, reverse=False)
     plan = learnt(task, *size, of_siblings, reverse=False)
     siblings = learnt(task, *size, of_siblings, reverse=True)
-    f = ahead / ahead[0]
+    f, counting = ahead / ahead[0], np.arange(task.turns) >= task.turns - task.last
     return {
         "rtpo": siblings,
         "grpo": chains,
         "cost": chains - plan,
         "gain": siblings - plan,
-        "excess": float(f[-task.last :].mean()) / break_even(point.turns, point.group_size),
+        "excess": excess(f, counting.astype(float), point.group_size),
         "f": f.tolist(),
     }
 

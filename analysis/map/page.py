@@ -1,0 +1,215 @@
+"""The blocks of docs/results/map.md, which stand between `<!-- map:NAME -->` and `<!-- map end -->`."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from analysis.intervals import Interval, student
+from analysis.map.records import COMMAND, Noise, Place, Records
+from analysis.pages import markdown
+from analysis.tables import NOT_RUN, number
+from rtpo.theory.regimes import Point, break_even
+
+PAGE = Path("docs", "results", "map.md")
+NEAR = 1.25
+"""a ratio that is predicted within this factor is as predicted"""
+FARTHEST = 12
+"""departures that are shown"""
+
+
+def found_block(records: Records) -> str:
+    """What became of the predictions."""
+    if records.manifest is None:
+        return f"{NOT_RUN.capitalize()}: {COMMAND} run measures the map.\n"
+    return markdown.ruled(["", "Found"], [[str(n), found] for n, found in enumerate(_found(records), 1)], True)
+
+
+def _found(records: Records) -> Iterator[str]:
+    places = records.places
+    yield _exact(records.noise)
+    yield _by_turn(records.noise)
+    yield _signs(places)
+    even = [place for place in places if place.point.decisions == "even"]
+    yield (
+        f"Of {len(even)} points with even decisions RTPO is below GRPO at {_count(even, -1)}, above at "
+        f"{_count(even, 1)}; the others are undecided. {_by_luck(even)}"
+    )
+    early = [place for place in places if (place.point.decisions, place.point.luck) == ("late", "early")]
+    yield (
+        f"Of {len(early)} points with late decisions after early luck RTPO is above GRPO at {_count(early, 1)}, below "
+        f"at {_count(early, -1)}. {_named(max(early, key=lambda place: place.found.mean))} is the largest difference, "
+        f"{_named(min(early, key=lambda place: place.found.mean))} the smallest."
+    )
+    long = [p for p in places if (p.point.decisions, p.point.luck) == ("chain", "late") and p.point.turns >= 8]
+    ends = [number(float(np.mean([p.measured[method] for p in long])), 2) for method in ("grpo", "rtpo")]
+    yield f"With chains of 8 and 16 turns and late luck GRPO ends at {ends[0]} and RTPO at {ends[1]}, in the mean."
+
+
+def _exact(noise: Sequence[Noise]) -> str:
+    ratios, reached = [], []
+    for one in noise:
+        for method, values in one.measured.items():
+            error = values.std(axis=0, ddof=1) / len(values) ** 0.5
+            ratios.append(values.mean(axis=0) / one.exact[method])
+            reached.append(np.abs(values.mean(axis=0) - one.exact[method]) <= student(len(values) - 1) * error)
+    ratio, within = np.concatenate(ratios), np.concatenate(reached)
+    return (
+        f"Measured noise by (1): {number(float(ratio.mean()), 3)} in the mean over {len(ratio)} turns and methods; "
+        f"{within.sum()} of as many 95 % intervals over seeds reach it."
+    )
+
+
+def _by_turn(noise: Sequence[Noise]) -> str:
+    simple = np.concatenate([one.simple for one in noise])
+    measured = np.concatenate([one.measured["rtpo"].mean(0) / one.measured["grpo"].mean(0) for one in noise])
+    exact = np.concatenate([one.exact["rtpo"] / one.exact["grpo"] for one in noise])
+    near, off = np.abs(np.log(exact / simple)) <= np.log(NEAR), np.exp(np.abs(np.log(exact / simple)).max())
+    agree, low = (measured < 1) == (simple < 1), simple < 1
+    return (
+        f"(1) gives (2) within a factor of {NEAR:g} at {near.sum()} of {len(near)} turns, and is off by a factor of "
+        f"{number(float(off), 2)} at most. Measured, RTPO has the lower noise at {(measured < 1)[low].sum()} of the "
+        f"{low.sum()} turns with f_k below the boundary, and the higher one at {(measured >= 1)[~low].sum()} of the "
+        f"{(~low).sum()} others; {agree.sum()} of {len(agree)} as predicted."
+    )
+
+
+def _signs(places: Sequence[Place]) -> str:
+    decided = [place for place in places if place.is_decided]
+    agree = [place for place in decided if place.found.mean * place.expected > 0]
+    ahead = [place for place in places if place.expected > 0]
+    expected, measured = (
+        np.array(values) for values in zip(*((p.expected, p.found.mean) for p in places), strict=True)
+    )
+    return (
+        f"{len(decided)} of {len(places)} differences are decided (a 95 % t interval over seeds without 0); "
+        f"{len(agree)} of them have the predicted sign. Of {len(ahead)} points where RTPO was predicted above it is "
+        f"above at {_count(ahead, 1)} and below at {_count(ahead, -1)}. Correlation of predicted and measured "
+        f"difference: {number(float(np.corrcoef(expected, measured)[0, 1]), 2)}; mean distance "
+        f"{number(float(np.abs(expected - measured).mean()), 3)}."
+    )
+
+
+def _count(places: Iterable[Place], sign: int) -> int:
+    return sum(place.is_decided and sign * place.found.mean > 0 for place in places)
+
+
+def _by_luck(places: Sequence[Place]) -> str:
+    means = {
+        luck: number(float(np.mean([p.found.mean for p in places if p.point.luck == luck])), 2)
+        for luck in ("early", "even", "late")
+    }
+    return "Mean difference by luck: " + ", ".join(f"{luck} {mean}" for luck, mean in means.items()) + "."
+
+
+def _named(place: Place) -> str:
+    point = place.point
+    size = f"K = {point.turns}, G = {point.group_size}, M = {point.trunks}, steps {point.steps}"
+    return f"{_interval(place.found)} ({size}; predicted {number(place.expected, 2)})"
+
+
+def noise_block(records: Records) -> str:
+    """Formula (2) and the measured ratio at three turns of each."""
+    if records.manifest is None:
+        return f"{NOT_RUN.capitalize()}.\n"
+    header = ["K", "G", "Luck", "f*", "First turn: (2)", "Measured", "Middle: (2)", "Measured", "Last: (2)", "Measured"]
+    lines = []
+    for one in records.noise:
+        point = one.point
+        if point.decisions == "even":
+            ratio = one.measured["rtpo"].mean(0) / one.measured["grpo"].mean(0)
+            shown = [number(float(values[k]), 2) for k in (0, point.turns // 2, -1) for values in (one.simple, ratio)]
+            size = [f"{point.turns}", f"{point.group_size}", point.luck]
+            lines.append([*size, number(break_even(point.turns, point.group_size), 3), *shown])
+    title = (
+        "Noise of RTPO's gradient by that of GRPO's at equal rollouts, with even decisions. Below 1 RTPO's is lower."
+    )
+    return f"{title}\n\n{markdown.ruled(header, lines, True)}"
+
+
+def map_block(records: Records) -> str:
+    """Every point."""
+    title = (
+        "Success of RTPO less that of GRPO, predicted / measured, by G, M and data steps; means over seeds. Bold: "
+        "decided, with another sign than predicted."
+    )
+    rows: dict[tuple[str, str, int], dict[tuple[int, int, int], str]] = {}
+    for place in records.places:
+        point = place.point
+        row = rows.setdefault((point.decisions, point.luck, point.turns), {})
+        row[point.group_size, point.trunks, point.steps] = _both(place)
+    sizes = list(dict.fromkeys(size for row in rows.values() for size in row))
+    header = ["Decisions", "Luck", "K", *(f"G = {g}, M = {m}, {_steps(steps)}" for g, m, steps in sizes)]
+    lines = [[key[0], key[1], f"{key[2]}", *(row.get(size, "") for size in sizes)] for key, row in sorted(rows.items())]
+    return f"{title}\n\n{markdown.ruled(header, lines, True)}"
+
+
+def _both(place: Place) -> str:
+    expected = number(place.expected, 2)
+    if not place.measured["rtpo"]:
+        return f"{expected} / {NOT_RUN}"
+    mean = number(place.found.mean, 2)
+    wrong = place.is_decided and place.found.mean * place.expected < 0
+    return f"{expected} / **{mean}**" if wrong else f"{expected} / {mean}"
+
+
+def _steps(steps: int) -> str:
+    return "a sweep" if steps == 1 else f"{steps} steps"
+
+
+def departures_block(records: Records) -> str:
+    """Where the map is farthest from the closed form."""
+    if records.manifest is None:
+        return f"{NOT_RUN.capitalize()}.\n"
+    columns: list[tuple[str, Callable[[Place], str]]] = [
+        ("Decisions", lambda place: place.point.decisions),
+        ("Luck", lambda place: place.point.luck),
+        ("K, G, M, steps", lambda place: _size(place.point)),
+        ("RTPO, predicted", lambda place: number(place.predicted["rtpo"], 2)),
+        ("Measured", lambda place: number(float(np.mean(place.measured["rtpo"])), 2)),
+        ("GRPO, predicted", lambda place: number(place.predicted["grpo"], 2)),
+        ("Measured", lambda place: number(float(np.mean(place.measured["grpo"])), 2)),
+        ("Difference, predicted", lambda place: number(place.expected, 2)),
+        ("Measured", lambda place: _interval(place.found)),
+    ]
+    far = sorted(records.places, key=lambda place: -abs(place.found.mean - place.expected))[:FARTHEST]
+    lines = [[cell(place) for _, cell in columns] for place in far]
+    return markdown.ruled([title for title, _ in columns], lines, True)
+
+
+def runs_block(records: Records) -> str:
+    """How the records were made."""
+    if records.manifest is None:
+        return f"{NOT_RUN.capitalize()}.\n"
+    made = records.manifest
+    commits = ", ".join(f"`{commit[:12]}`{' (changed)' if dirty else ''}" for commit, dirty in made["commits"])
+    return (
+        f"{made['lines']:,} measurements at {len(records.places)} points and {len(records.noise)} frozen ones took "
+        f"{number(made['cpu_seconds'], 0)} s of a processor, at commit {commits}.\n"
+    )
+
+
+BLOCKS: dict[str, Callable[[Records], str]] = {
+    "found": found_block,
+    "noise": noise_block,
+    "map": map_block,
+    "departures": departures_block,
+    "runs": runs_block,
+}
+"""name to text, given the records"""
+
+
+def filled(project: Path, records: Records) -> str:
+    """The page's text with every block as the records have it. Raises DataError for a block that is unknown or open."""
+    blocks = {name: partial(block, records) for name, block in BLOCKS.items()}
+    return markdown.filled(project / PAGE, blocks, ("map", "map end"))
+
+
+def _size(point: Point) -> str:
+    return f"{point.turns}, {point.group_size}, {point.trunks}, {point.steps}"
+
+
+def _interval(value: Interval) -> str:
+    mean, low, high = (number(one, 2) for one in (value.mean, value.low, value.high))
+    return f"{mean} [{low}, {high}]"

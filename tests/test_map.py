@@ -1,0 +1,382 @@
+"""The map of regimes: exact noise, the closed form's limits, records and back."""
+
+import json
+import shutil
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from analysis.map import __main__ as map_page
+from analysis.map.page import BLOCKS, PAGE
+from analysis.map.records import load
+from baselines import grpo
+from experiments import map as command
+from rtpo import rtpo
+from rtpo.algorithms import configured
+from rtpo.errors import ConfigError, DataError
+from rtpo.harness.budget import Budget, Ledger
+from rtpo.run.config import PROJECT
+from rtpo.theory import luck, regimes
+from rtpo.theory.luck import LUCK, Decisions, LuckTask, When, by_turn, gradient, variance_ahead
+from rtpo.theory.mdp import Table, value
+from rtpo.theory.mdps import uniform
+from rtpo.theory.regimes import (
+    Point,
+    break_even,
+    exact_noise,
+    excess,
+    frozen,
+    learnt,
+    moved,
+    noise_ratio,
+    points,
+    predicted,
+    right,
+    trained,
+)
+from rtpo.theory.tabular import TabularHarness, softmax, tasks
+
+RESULTS = PROJECT / "results" / "map"
+WHEN: Sequence[When] = ("early", "even", "late")
+JOBS: list[command.Job] = [
+    ("frozen", Point(2, "late", "even", 3, 1, 2), 0),
+    *(("trained", Point(2, "late", decisions, 3, 2, 1), seed) for decisions in LUCK for seed in (0, 1)),
+]
+
+
+def shares(task: LuckTask) -> Table:
+    mdp = task.mdp()
+    ahead = variance_ahead(mdp, uniform(mdp))
+    return ahead / ahead[0]
+
+
+# tasks
+
+
+@pytest.mark.parametrize("turns", [2, 5, 8])
+def test_variance_arises_where_the_knob_says(turns: int) -> None:
+    """Luck's variance is w^2/4, that of decisions a fair coin's beside it."""
+    mdp = LuckTask(turns, "early", "late").mdp()
+    w = LUCK["late"]
+    ahead = variance_ahead(mdp, uniform(mdp))
+    assert ahead[0] == pytest.approx((w**2 + (1 - w) ** 2) / 4)
+    assert ahead[1] == pytest.approx((1 - w) ** 2 / 4)
+    assert shares(LuckTask(turns, "late", "late")) == pytest.approx(np.ones(turns), abs=0.02)
+    assert shares(LuckTask(turns, "even", "even")) == pytest.approx(1 - np.arange(turns) / turns)
+
+
+def test_decisions_are_worth_their_stake() -> None:
+    """In the turns that count, and of a chain where the others are right."""
+    for decisions, counting in (("even", range(8)), ("late", (6, 7)), ("chain", range(1, 8))):
+        task = LuckTask(8, "even", decisions)
+        mdp = task.mdp()
+        for k in range(8):
+            wrong = np.ones(8)
+            wrong[k] = 0
+            lost = value(mdp, by_turn(mdp, np.ones(8))) - value(mdp, by_turn(mdp, wrong))
+            if k in counting:
+                assert lost == pytest.approx(task.stake)
+            elif decisions == "late":
+                assert lost == pytest.approx(0)
+
+
+def test_an_untrained_policy_makes_less_of_a_chain_than_its_alternative() -> None:
+    for turns in regimes.HORIZONS:
+        mdp = LuckTask(turns, "early", "chain").mdp()
+        untrained = gradient(mdp, uniform(mdp))[:, 0]
+        assert untrained[0] < 0 < untrained[1:].min()
+
+
+def test_success_is_0_untrained_and_1_at_best() -> None:
+    for when, decisions in product(WHEN, LUCK):
+        task = LuckTask(4, when, decisions)
+        assert task.success(uniform(task.mdp())) == pytest.approx(0)
+        assert task.success(by_turn(task.mdp(), np.ones(4))) == pytest.approx(1)
+
+
+def test_unknown_knobs_are_refused() -> None:
+    with pytest.raises(ConfigError, match="luck is 'never': use early, even, late"):
+        LuckTask(4, "never", "even")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="turns is 1: use 2 or more"):
+        LuckTask(1, "early", "even")
+
+
+# exact noise
+
+
+@pytest.mark.parametrize("n", [2, 3, 4])
+def test_the_noise_of_a_covariance_is_that_of_all_samples(n: int) -> None:
+    pairs = [(-1.0, 2.0, 0.2), (0.5, -1.0, 0.5), (0.0, 1.0, 0.1), (2.0, 0.0, 0.2)]
+    x, y, chance = (np.array(column) for column in zip(*pairs, strict=True))
+    x, y = x - chance @ x, y - chance @ y
+    mean = chance @ (x * y)
+    error = 0.0
+    for drawn in product(range(len(pairs)), repeat=n):
+        at = list(drawn)
+        error += chance[at].prod() * (np.cov(x[at], y[at], ddof=1)[0, 1] - mean) ** 2
+    both = (chance @ x**2) * (chance @ y**2)
+    assert luck._covariance_noise(mean**2, chance @ (x * y) ** 2, both, n) == pytest.approx(error)
+
+
+def test_the_gradient_is_that_of_the_value() -> None:
+    mdp = LuckTask(3, "even", "chain").mdp()
+    logits = np.random.default_rng(0).normal(size=(3, 1, 2))
+    whole = np.broadcast_to(logits, mdp.shape)
+    found = gradient(mdp, softmax(whole))
+    for k, action in product(range(3), range(2)):
+        moved = logits.copy()
+        moved[k, 0, action] += 1e-6
+        slope = (value(mdp, softmax(np.broadcast_to(moved, mdp.shape))) - value(mdp, softmax(whole))) / 1e-6
+        assert found[k, action] == pytest.approx(slope, abs=1e-6)
+
+
+@pytest.mark.parametrize("decisions", ["even", "chain"])
+def test_gradients_of_the_algorithms_have_the_exact_mean_and_noise(decisions: Decisions) -> None:
+    """Over 300 batches, within 4 standard errors; the noise's is bounded by twice that of a normal estimate."""
+    point = Point(2, "even", decisions, 4, 1, 300)
+    found, exact, mdp = frozen(point, 0), exact_noise(point), point.task.mdp()
+    true = gradient(mdp, uniform(mdp))[:, 0]
+    for method in regimes.METHODS:
+        error = np.sqrt(exact[method] / 2 / point.steps)
+        assert (np.abs(np.array(found[method]["mean"]) - true) < 4 * error).all()
+        assert np.array(found[method]["noise"]) == pytest.approx(exact[method], rel=4 * 2 * (2 / point.steps) ** 0.5)
+    assert exact["rtpo"][0] > 1.5 * exact["grpo"][0]
+
+
+def test_the_simple_ratio_holds_where_little_is_decided_in_a_turn() -> None:
+    """Not in the last turn, where the decision is what is still to come."""
+    point = Point(8, "early", "late", 5, 4, 1)
+    exact = exact_noise(point)
+    ratio, simple = exact["rtpo"] / exact["grpo"], noise_ratio(shares(point.task), 5, point.chains)
+    assert ratio[:6] == pytest.approx(simple[:6], rel=0.01)
+    assert simple[0] > 1 > simple[1]
+    assert ratio[7] > 1.5 * simple[7]
+
+
+# the boundary
+
+
+def test_the_boundary_by_turn() -> None:
+    assert break_even(4, 3) == pytest.approx(1 / 9)
+    assert break_even(4, 2) == 0
+    for turns in (1, 2, 16):
+        ends = [break_even(turns, group_size) for group_size in range(2, 50)]
+        assert ends == sorted(ends)
+        assert ends[-1] < 1 / turns
+        assert break_even(turns, 10**6) == pytest.approx(1 / turns, rel=1e-5)
+
+
+def test_the_plan_alone_never_wins_where_all_turns_count_alike() -> None:
+    """Not with all luck in the first turn and any group size; it does where the first turn does not count."""
+    for turns, group_size in product((2, 4, 16), (3, 9, 1000)):
+        f = np.eye(turns)[0]
+        assert excess(f, np.ones(turns), group_size) > 1
+        assert excess(f, 1 - f, group_size) == 0
+
+
+def test_a_step_of_a_lead_is_that_of_a_logit() -> None:
+    assert moved(0.0, 0.0, 2.0, 3.0) == pytest.approx((1.0, 3.0), rel=0.01)
+    mean, variance = moved(4.0, 1.0, 0.5, 0.0)
+    assert mean > 4
+    assert 0 < variance < 1
+    leads = np.random.default_rng(0).normal(1.0, 2.0, 200_000)
+    assert right(np.array([1.0]), np.array([4.0]))[0] == pytest.approx((1 / (1 + np.exp(-leads))).mean(), abs=0.01)
+
+
+@pytest.mark.parametrize("decisions", LUCK)
+def test_limits_of_noise(decisions: Decisions) -> None:
+    task = LuckTask(4, "even", decisions)
+    none, much = (learnt(task, 1.0, 32, np.full(4, noise), reverse=True) for noise in (0.0, 1e8))
+    assert none > 0.9
+    assert abs(much) < 0.1
+
+
+def test_order_counts_in_a_chain_alone_and_more_in_large_steps() -> None:
+    gains = {}
+    for decisions, steps in product(LUCK, (1, 32)):
+        task = LuckTask(4, "even", decisions)
+        reverse, at_once = (learnt(task, 32 / steps, steps, np.zeros(4), reverse=way) for way in (True, False))
+        gains[decisions, steps] = reverse - at_once
+    assert [gains[decisions, steps] for decisions in ("even", "late") for steps in (1, 32)] == pytest.approx([0] * 4)
+    assert gains["chain", 1] > 0.5
+    assert gains["chain", 1] > 2 * gains["chain", 32]
+
+
+def test_the_plan_breaks_even_at_an_excess_of_1_in_little_noise() -> None:
+    """One turn counts; RTPO is ahead on one side and GRPO on the other."""
+    for point in (Point(4, "early", "late", 3, 400, 16), Point(4, "late", "late", 3, 400, 16)):
+        found = predicted(point)
+        assert (found["excess"] < 1) == (found["cost"] < 0) == (found["rtpo"] > found["grpo"])
+        assert found["gain"] == pytest.approx(0)
+
+
+# the measurement
+
+
+def test_states_of_a_stage_share_their_weights() -> None:
+    mdp = LuckTask(3, "early", "even").mdp()
+    harness = TabularHarness(mdp, Ledger(Budget(100)), learning_rate=1.0, shared=True)
+    harness.begin_step(0, 100)
+    harness.sync()
+    grpo.step(harness, tasks(mdp), configured("grpo", kl=0.0, chains=20, normalise_std=False, minibatches=1))
+    assert np.abs(harness.logits).max() > 0.01
+    assert (harness.logits == harness.logits[:, :1]).all()
+
+
+def test_grpo_on_a_table_is_the_same_with_recorded_contexts() -> None:
+    mdp, ends = LuckTask(3, "even", "chain").mdp(), []
+    for context in ("recorded", "flattened"):
+        config = configured("grpo", kl=0.0, chains=20, normalise_std=False, minibatches=1, training_context=context)
+        harness = TabularHarness(mdp, Ledger(Budget(100)), learning_rate=5.0, shared=True)
+        harness.begin_step(0, 100)
+        harness.sync()
+        grpo.step(harness, tasks(mdp), config)
+        ends.append(harness.logits)
+    assert np.abs(ends[0]).max() > 0.01
+    assert ends[0] == pytest.approx(ends[1], abs=1e-6)
+
+
+@pytest.mark.parametrize("luck_at", WHEN)
+def test_sweeps_learn_what_they_can(luck_at: When) -> None:
+    """With many trunks, so that noise is small: a chain in reverse order alone."""
+    point = Point(3, luck_at, "chain", 5, 300, 1)
+    found = trained(point, 0)
+    assert found["rtpo"] > 0.9
+    assert found["grpo"] < 0.5
+    assert rtpo.rollouts_per_task(regimes.config_of("rtpo", point), 3) == point.chains
+
+
+# the plan
+
+
+def test_the_map_is_large_enough() -> None:
+    planned = list(points())
+    assert len(set(planned)) == len(planned) >= 200
+    assert min(regimes.SEEDS, *regimes.MORE_SEEDS.values()) >= 5
+    assert len(set(command.plan())) == len(command.plan()) >= 5 * len(planned)
+    assert {point.turns for point in planned} == {2, 4, 8, 16}
+    assert {point.steps for point in planned} >= {1, 32}
+
+
+def test_committed_predictions_are_those_of_the_closed_form() -> None:
+    lines = [json.loads(line) for line in (RESULTS / "predicted.jsonl").read_text().splitlines()]
+    assert [{name: line[name] for name in asdict(point)} for point, line in zip(points(), lines, strict=True)] == [
+        asdict(point) for point in points()
+    ]
+    for point, line in list(zip(points(), lines, strict=True))[::17]:
+        found = predicted(point)
+        assert {name: line[name] for name in found} == {
+            name: pytest.approx(one, abs=1e-5) for name, one in found.items()
+        }
+
+
+# records and back
+
+
+def without_times(path: Path) -> list[dict[str, object]]:
+    return [{k: v for k, v in json.loads(line).items() if k != "cpu_seconds"} for line in path.read_text().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project with a small map, measured in two processes, and its page."""
+    project = tmp_path_factory.mktemp("project")
+    folder = project / "results" / "map"
+    command.run(folder, JOBS, processes=2)
+    command.predict(folder, dict.fromkeys(point for kind, point, _ in JOBS if kind == "trained"))
+    (project / PAGE).parent.mkdir(parents=True)
+    blocks = "".join(f"<!-- map:{name} -->\n<!-- map end -->\n" for name in BLOCKS if name != "found")
+    (project / PAGE).write_text(blocks)
+    return project
+
+
+def test_a_measurement_goes_on_where_it_was_left(tiny: Path, tmp_path: Path) -> None:
+    whole = tiny / "results" / "map" / "map.jsonl"
+    partial, lines = tmp_path / "map.partial.jsonl", whole.read_text().splitlines(keepends=True)
+    made = '"commit": "a", "dirty": false'
+    kept = [f"{line[:-2]}, {made}}}\n" for line in (lines[2], lines[0])]
+    partial.write_text("".join(kept) + lines[1][:40])
+    assert command.missing(tmp_path, JOBS) == [JOBS[1], *JOBS[3:]]
+    command.run(tmp_path, JOBS)
+    assert without_times(tmp_path / "map.jsonl") == without_times(whole)
+    assert lines[0] in (tmp_path / "map.jsonl").read_text()
+    assert ["a", False] in json.loads((tmp_path / "map.json").read_bytes())["commits"]
+    assert not partial.exists()
+    assert command.missing(tmp_path, JOBS) == []
+
+
+def test_what_is_measured_is_left_alone(tiny: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(tiny / "results" / "map", tmp_path / "map"))
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    command.run(folder, JOBS)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    with pytest.raises(DataError, match=r"which is not planned: name another --results"):
+        command.run(folder, JOBS[1:])
+
+
+def test_missing_lists_what_is_left(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["missing", "--results", str(tmp_path / "none")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == len(command.plan())
+    assert lines[0].startswith("frozen: turns=2 luck=early")
+
+
+def test_a_page_is_filled_and_checked(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    project = Path(shutil.copytree(tiny, tmp_path / "project"))
+    arguments = ["--project", str(project)]
+    assert map_page.main([*arguments, "--check"]) == 1
+    assert map_page.main(arguments) == 0
+    assert map_page.main([*arguments, "--check"]) == 0
+    page = project / PAGE
+    page.write_text(page.read_text().replace("even", "uneven", 1))
+    page.with_suffix(".png").unlink()
+    capsys.readouterr()
+    assert map_page.main([*arguments, "--check"]) == 1
+    assert len(capsys.readouterr().err.splitlines()) == 2
+
+
+def test_predictions_alone_say_not_run(tiny: Path, tmp_path: Path) -> None:
+    project = Path(shutil.copytree(tiny, tmp_path / "project"))
+    (project / "results" / "map" / "map.json").unlink()
+    assert map_page.main(["--project", str(project)]) == 0
+    assert "/ not run" in (project / PAGE).read_text()
+    (project / "results" / "map" / "predicted.jsonl").unlink()
+    with pytest.raises(
+        DataError, match=r"predicted\.jsonl does not exist: python experiments/map\.py predict makes it"
+    ):
+        load(project / "results" / "map")
+
+
+@pytest.mark.parametrize(
+    ("file", "damage", "message"),
+    [
+        ("map.jsonl", ("{", ""), r"map\.jsonl is not the file the run left"),
+        ("map.json", ('"schema": 1', '"schema": 0'), "has schema 0 and this version reads schema 1"),
+        ("predicted.jsonl", ('"gain"', '"again"'), "lacks gain"),
+        ("predicted.jsonl", ('"luck": "late"', '"luck": "early"'), r"of which predicted\.jsonl says nothing"),
+    ],
+)
+def test_damaged_records_are_named(
+    tiny: Path, tmp_path: Path, file: str, damage: tuple[str, str], message: str
+) -> None:
+    folder = Path(shutil.copytree(tiny / "results" / "map", tmp_path / "map"))
+    text = (folder / file).read_text()
+    (folder / file).write_text(text.replace(*damage, 1))
+    assert (folder / file).read_text() != text
+    with pytest.raises(DataError, match=message):
+        load(folder)
+
+
+def test_a_decided_sign_is_one_whose_interval_leaves_out_0(tiny: Path) -> None:
+    place = load(tiny / "results" / "map").places[-1]
+    for values, decided in (((0.5, 0.6, 0.4), True), ((0.5, -0.6, 0.4), False), ((0.3, 0.3, 0.3), True)):
+        one = replace(place, measured={"rtpo": values, "grpo": (0.0, 0.0, 0.0)})
+        assert one.is_decided is decided
+
+
+def test_the_committed_page_is_what_the_committed_records_give() -> None:
+    assert map_page.main(["--check"]) == 0
