@@ -121,8 +121,8 @@ def interval_sentences(groups: Sequence[RunGroup]) -> list[str]:
     if counts == [1]:
         return [f"{kind} over questions alone; 1 seed, so they say nothing about other seeds."]
     seeds = f"{' or '.join(str(count) for count in counts)} seeds"
-    over = "questions and, where there is more than 1 seed, seeds" if counts[0] == 1 else "questions and seeds"
-    return [f"{kind} over {over} ({seeds}). {INTERVALS}"]
+    alone = " Those of 1 seed are over questions alone and say nothing about other seeds." if counts[0] == 1 else ""
+    return [f"{kind} over questions and seeds ({seeds}). {INTERVALS}{alone}"]
 
 
 def _without_interval(groups: Sequence[RunGroup]) -> list[str]:
@@ -289,4 +289,5 @@ def _pass_at_1(group: RunGroup, of_run: Mapping[Path, Evaluation]) -> str:
     )
     made = replace(cells, scale=1.0)
     low, high = (value := estimate(made)).interval
-    return percent(Interval(value.value, low, high, len(there), made.count, len(there) == 1))
+    shown = percent(Interval(value.value, low, high, len(there), made.count, len(there) == 1))
+    return shown if len(there) == len(group.runs) else f"{shown} ({len(there)} of {len(group.runs)} seeds)"

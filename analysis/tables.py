@@ -16,8 +16,6 @@ NO_VALUE = "—"
 SUPPORTED, CONTRADICTED, UNDECIDED = "supported", "contradicted", "undecided"
 FEW_RUNS = 5
 """a verdict on fewer runs, or pairs of runs, than these says on how many"""
-ONE_SEED = " (other seeds unknown)"
-"""after an interval over questions alone"""
 INTERVALS = (
     "They are t intervals over runs, those of one warm start compared with each other, widened by what other questions "
     "would change, and never narrower than over the questions alone. They hold for few runs too, if these spread "
@@ -32,8 +30,8 @@ LEGEND = {
 BOLD = re.compile(r"\*\*(.+?)\*\*")
 CODE = re.compile(r"`(.+?)`")
 NUMBER = r"[+-]?[\d,]*\d(?:\.\d+)?"
-MEASURED = re.compile(rf"({NUMBER})(?: \[({NUMBER}), ({NUMBER})\](?: \(.*\))?)?")
-"""a number, with its interval or without"""
+MEASURED = re.compile(rf"({NUMBER})(?: \[({NUMBER}), ({NUMBER})\])?(?: \(.*\))?")
+"""a number, with its interval or without, and what is said of it"""
 SEVERAL = re.compile(" [/×→] ")
 """between the parts of a cell"""
 PACKAGES = ("array", "booktabs")
@@ -282,7 +280,7 @@ def percent(value: Interval | None, sign: bool = False) -> str:
     if value.low != value.low:
         return number(value.mean, 1, scale=100, sign=sign)
     mean, low, high = (number(part, 1, scale=100, sign=sign) for part in (value.mean, value.low, value.high))
-    return f"{mean} [{low}, {high}]{ONE_SEED if value.alone else ''}"
+    return f"{mean} [{low}, {high}]"
 
 
 def said(word: str, counts: Collection[int], of: str = "pairs") -> str:

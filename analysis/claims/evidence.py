@@ -24,7 +24,7 @@ from analysis.paper.reproduction import CellPlan, Reproduction, load_reproductio
 from analysis.paper.slips import ARITHMETIC, EXPECTATION, READING, recomputed
 from analysis.paper.tables import Made, make_table
 from analysis.records import Run, RunGroup, read_lines
-from analysis.tables import CONTRADICTED, MINUS, NOT_RUN, ONE_SEED, SUPPORTED, UNDECIDED, number, percent
+from analysis.tables import CONTRADICTED, MINUS, NOT_RUN, SUPPORTED, UNDECIDED, number, percent
 from analysis.theory.page import Verdict, verdicts
 from analysis.toy_study import claims as toy
 from analysis.toy_study.claims import MEASURES, mean_context_ratio
@@ -160,7 +160,8 @@ def _estimated(interval: Interval | None, digits: int, unit: str, found: Estimat
     if interval is None:
         return "no value"
     mean, low, high = (number(part, digits, sign=True) for part in (interval.mean, interval.low, interval.high))
-    width = "no interval" if interval.low != interval.low else f"[{low}, {high}]{ONE_SEED if interval.alone else ''}"
+    alone = " (other seeds unknown)" if interval.alone else ""
+    width = "no interval" if interval.low != interval.low else f"[{low}, {high}]{alone}"
     units: dict[str, int] = defaultdict(int)
     for name, count in found.units.items():
         units[name.partition(" ")[0]] += count

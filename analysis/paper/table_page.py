@@ -26,6 +26,9 @@ from rtpo.core.names import nearest
 from rtpo.errors import DataError
 from rtpo.run.config import PROJECT
 
+COUNTED = (AGREES, UNDECIDED, HIGHER, LOWER, DIFFERS, NOT_RUN)
+"""verdicts that the overview has columns for"""
+
 
 @dataclass(frozen=True)
 class Page:
@@ -129,7 +132,8 @@ def overview(pages: list[Page], output: Path, page: Path) -> str:
             rest = 2 * told[0] - sum(told)
             lines.append((_link(made.key, output, page), made.plan.section, made.plan.gist, *map(str, (*told, rest))))
     total = [str(sum(int(line[place]) for line in lines)) for place in range(3, 9)]
-    return ruled(header, [*lines, ("All", "", "", *total)])
+    other = ", ".join(verdict for verdict in VERDICTS if verdict not in COUNTED)
+    return ruled(header, [*lines, ("All", "", "", *total)]) + f"\nOther: {other}.\n"
 
 
 def text(pages: list[Page], output: Path, page: Path) -> str:

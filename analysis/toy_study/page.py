@@ -215,7 +215,8 @@ def rates_table(records: StudyRecords) -> Table | None:
     questions = ", ".join(str(count) for count in sorted(of_questions))
     caption = (
         "The learning-rate search: sampled success after training on the validation split, in percent, one run a cell "
-        f"(seed 0, first warm start, {questions} questions). Brackets: 95 % intervals over questions alone. Bold: the "
+        f"(seed 0, first warm start, {questions} questions). Brackets: 95 % intervals over questions alone, which say "
+        "nothing about other seeds. Bold: the "
         f"rate the study uses, the best of {', '.join(f'{rate:g}' for rate in records.grid)}, of equals the lowest."
         f"{f' Runs at {other} are of an earlier grid.' if other else ''}"
     )
