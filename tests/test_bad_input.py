@@ -46,7 +46,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "experiments.speed.bench": (
         *("NAME", "a --repeats WHOLE", "search --results OUT", "search nosuch=1", "search passages=WHOLE", "grading"),
         *("grading file=FILE", "grading file={}/answers seconds=NUMBER"),
-        *("decoder model=FOLDER", "decoder model={}/of_FILE"),
+        *("decoder model=FOLDER", "decoder model={}/of_FILE", "decoder vllm=FOLDER"),
     ),
     "experiments.build_index": ("FILE --output {}/index", "{}/passages --output OUT"),
     "experiments.maintenance.chat_example": ("--tokenizer FOLDER", "--tokenizer {}/of_FILE", "--template FILE"),

@@ -10,6 +10,7 @@ import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from rtpo.engines import decoder as decoder_module
+from rtpo.engines import prefill as prefill_module
 from rtpo.engines.base import Generation, Request, Sampling
 from rtpo.engines.decoder import Decoder
 from rtpo.engines.sampling import uniforms
@@ -96,8 +97,8 @@ def test_logprobs_equal_a_full_forward_pass(
     model: Qwen3ForCausalLM, temperature: float, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(decoder_module, "BLOCK_ROWS", 20)
-    monkeypatch.setattr(decoder_module, "PREFILL_TOKENS", 40)
-    monkeypatch.setattr(decoder_module, "BATCH_SCORES", 1000)
+    for name, value in (("PREFILL_TOKENS", 40), ("FEW_TOKENS", 10), ("BATCH_SCORES", 1000)):
+        monkeypatch.setattr(prefill_module, name, value)
     requests = requests_of(random_contexts(MIXED) * 5, temperature=temperature, max_tokens=24)
     generations = decoder_of(model).generate(requests)
     assert torch.get_num_threads() == threads

@@ -242,6 +242,7 @@ def test_a_benchmark_record_becomes_a_table(project: Path) -> None:
     assert readme.bench(project, page) == "not run\n"
     slow = Case("ours | theirs", 1.234, "x", 1.0, False, "", {})
     fast = Case("decoder", 3.21, "x", 3.0, True, "", {})
+    missing = Case("vLLM", None, "x", 1.0, True, "", {})
     record: dict[str, Any] = {
         "started": "2026-01-02T03:04:05+00:00",
         "commit": "0123456789abcdef",
@@ -250,7 +251,7 @@ def test_a_benchmark_record_becomes_a_table(project: Path) -> None:
         "repeats": 5,
         "cases": [
             {"part": part, "within": case.within, "load_before": 0.26} | asdict(case)
-            for part, case in (("a", slow), ("b", fast))
+            for part, case in (("a", slow), ("b", fast), ("b", missing))
         ],
     }
     (project / readme.BENCH).mkdir(parents=True)
@@ -261,6 +262,7 @@ def test_a_benchmark_record_becomes_a_table(project: Path) -> None:
     assert lines[2:] == [
         r"| a | ours \| theirs | 1.23 x | ≤ 1 x | not within | 0.3 | x86_64, 4 logical CPUs |",
         "| b | decoder | 3.21 x | ≥ 3 x | within | 0.3 | x86_64, 4 logical CPUs |",
+        "| b | vLLM | not run | ≥ 1 x | — | 0.3 | x86_64, 4 logical CPUs |",
         r"| c | ours \| theirs | 1.23 x | ≤ 1 x | not within | 0.3 | x86_64, 4 logical CPUs |",
         "",
         "Part a, b: medians of at most 5 timings; started 2026-01-02T03:04:05+00:00, at commit 0123456789ab (changed).",

@@ -123,7 +123,7 @@ def bench(project: Path, page: Path) -> str:
         (
             case["part"],
             case["name"],
-            f"{case['value']:.3g} {case['unit']}",
+            NOT_RUN if case["value"] is None else f"{case['value']:.3g} {case['unit']}",
             *_verdict(case),
             f"{case['load_before']:.1f}",
             f"{record['machine']['processor']}, {record['machine']['logical_cpus']} logical CPUs",
@@ -171,7 +171,7 @@ def _verdict(case: Mapping[str, Any]) -> tuple[str, str]:
     if case["limit"] is None:
         return "—", "—"
     limit = f"{'≥' if case['more_is_better'] else '≤'} {case['limit']:g} {case['unit']}"
-    return limit, "within" if case["within"] else "not within"
+    return limit, {None: "—", True: "within", False: "not within"}[case["within"]]
 
 
 def warm_start(project: Path, page: Path) -> str:

@@ -21,11 +21,11 @@ from rtpo.run.run import open_harness
 
 @dataclass(frozen=True)
 class Case:
-    """A line of the table. limit: None for what is only reported. `records` holds the sizes and every timing behind
-    `value`."""
+    """A line of the table. value: None for what was not run. limit: None for what is only reported. `records` holds the
+    sizes and every timing behind `value`."""
 
     name: str
-    value: float
+    value: float | None
     unit: str
     limit: float | None
     more_is_better: bool
@@ -34,14 +34,15 @@ class Case:
 
     @property
     def within(self) -> bool | None:
-        if self.limit is None:
+        if self.limit is None or self.value is None:
             return None
         return self.value >= self.limit if self.more_is_better else self.value <= self.limit
 
     def __str__(self) -> str:
         limit = "" if self.limit is None else f"{'>=' if self.more_is_better else '<='} {self.limit:g} {self.unit}"
         verdict = {None: "", True: "yes", False: "NO"}[self.within]
-        return f"{self.name:48} {self.value:8.3g} {self.unit:4} {limit:>10}  {verdict:6}  {self.detail}"
+        value = "not run" if self.value is None else f"{self.value:.3g}"
+        return f"{self.name:48} {value:>8} {self.unit:4} {limit:>10}  {verdict:6}  {self.detail}"
 
 
 HEADER = f"   {'':48} {'measured':>8} {'':4} {'limit':>10}  within  medians, ours first"

@@ -1,0 +1,193 @@
+"""Prefill of the embedded engine: contexts to keys, values and first logits, as prefix trees (rtpo.core.trees).
+
+Shapes: D head size, V vocabulary, P the longest path.
+"""
+
+from collections import Counter, OrderedDict
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from rtpo.core.packing import by_length
+from rtpo.core.trees import Indices, depth_first, tree
+from rtpo.engines.qwen3 import Qwen3
+from rtpo.types import Ids
+
+PREFILL_TOKENS: Final = 2048
+"""contexts are prefilled in pieces that hold this many tokens and one context more at most, which bounds activations"""
+FEW_TOKENS: Final = 256
+"""fewer are not parted among threads"""
+BATCH_SCORES: Final = 1 << 16
+"""bound of queries times keys in one product of prefill's attention, or those of one prompt"""
+
+
+class Prompt(NamedTuple):
+    """A prefilled context of n tokens, and the logits [V] after it."""
+
+    kv: Tensor
+    """[n, layers, 2, kv heads, D]"""
+    logits: Tensor
+
+
+class PromptCache:
+    """Prompts by their contexts' bytes, at most `capacity` tokens in all; the least recently used goes first."""
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self.clear()
+
+    def clear(self) -> None:
+        self._prompts: OrderedDict[bytes, Prompt] = OrderedDict()
+        self._of_length: Counter[int] = Counter()
+        self._tokens = 0
+
+    def __len__(self) -> int:
+        return len(self._prompts)
+
+    def get(self, key: bytes) -> Prompt | None:
+        if key in self._prompts:
+            self._prompts.move_to_end(key)
+        return self._prompts.get(key)
+
+    def beginnings(self, contexts: Sequence[Ids]) -> list[Tensor | None]:
+        """Keys and values of the longest prompt that each context goes on from."""
+        lengths = sorted(self._of_length, reverse=True)
+
+        def longest(context: Ids) -> Tensor | None:
+            key = context.tobytes()
+            parts = (key[: n * context.itemsize] for n in lengths if n < len(context))
+            return next((prompt.kv for part in parts if (prompt := self.get(part))), None)
+
+        return [longest(context) for context in contexts]
+
+    def put(self, key: bytes, prompt: Prompt) -> None:
+        """Add a prompt that is not there; one larger than the whole cache is left out."""
+        tokens = len(prompt.kv)
+        if tokens > self._capacity:
+            return
+        self._prompts[key] = prompt
+        self._of_length[tokens] += 1
+        self._tokens += tokens
+        while self._tokens > self._capacity:
+            dropped = len(self._prompts.popitem(last=False)[1].kv)
+            self._tokens -= dropped
+            self._of_length[dropped] -= 1
+            if not self._of_length[dropped]:
+                del self._of_length[dropped]
+
+
+def pieces(rows: Sequence[Ids], known: Sequence[int], threads: int) -> list[list[int]]:
+    """Contexts that are prefilled together: neighbours in depth-first order. Both compute what two pieces share.
+
+    known: how many ids of each context are cached.
+    """
+    order, shared = depth_first(rows)
+    new = [len(rows[i]) - max(common, known[i]) for i, common in zip(order, shared.tolist(), strict=True)]
+    # as many for each thread, so that none waits
+    count = threads * -(-sum(new) // (threads * PREFILL_TOKENS))
+    size = max(FEW_TOKENS, -(-sum(new) // count))
+    found: list[list[int]] = [[]]
+    held = 0
+    for i, added in zip(order, new, strict=True):
+        if held >= size:
+            found.append([])
+            held, added = 0, len(rows[i]) - known[i]
+        found[-1].append(i)
+        held += added
+    return found
+
+
+@torch.inference_mode()
+def prefill(model: Qwen3, contexts: Sequence[Ids], begun: Sequence[Tensor | None]) -> tuple[list[Prompt], int]:
+    """Prompts of distinct contexts, given the keys and values that some begin with, and the tokens computed.
+
+    Of ids that several begin with, or that are given, none is computed twice: the new nodes of the contexts' tree
+    are packed, and attend along the path of one context.
+    """
+    nodes = tree(contexts)
+    paths = np.split(nodes.path, np.cumsum([len(ids) for ids in contexts])[:-1])
+    kv = torch.empty(model.layers, 2, len(nodes.ids), model.kv_heads, model.head_size)
+    is_new = np.ones(len(nodes.ids), np.bool_)
+    context_of = np.empty(len(nodes.ids), np.int64)
+    for number, (path, cached) in enumerate(zip(paths, begun, strict=True)):
+        context_of[path] = number
+        if cached is not None:
+            is_new[path[: len(cached)]] = False
+            kv.index_copy_(2, torch.from_numpy(path[: len(cached)]), cached.permute(1, 2, 0, 3, 4))
+    last = np.array([path[-1] for path in paths])
+    is_new[last] = True  # for its logits
+    new = np.flatnonzero(is_new)
+    every = _attention_batches(new, context_of[new], nodes.depth, paths)
+    final = _attention_batches(last, np.arange(len(paths)), nodes.depth, paths)
+    new_nodes, keep = torch.from_numpy(new), torch.from_numpy(np.searchsorted(new, last))
+
+    def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        kv[layer].index_copy_(1, new_nodes, torch.stack([k, v]))
+        is_last = layer == model.layers - 1  # only the logits after a context are needed
+        q = q.index_select(0, keep) if is_last else q
+        batches, back = final if is_last else every
+        mixed = []
+        for batch in batches:
+            query = _gathered(q, batch.queries)
+            key, value = (_gathered(x, batch.path) for x in kv[layer])
+            out = F.scaled_dot_product_attention(
+                query, key, value, batch.mask, is_causal=batch.mask is None, scale=1.0, enable_gqa=True
+            )
+            mixed.append(out.transpose(1, 2).flatten(0, 1).flatten(1))
+        return torch.cat(mixed).index_select(0, back)
+
+    ids, positions = torch.from_numpy(nodes.ids[new]).long(), torch.from_numpy(nodes.depth[new])
+    logits = model.logits(ids, positions, attend, keep)
+    kv = kv.permute(2, 0, 1, 3, 4).contiguous()
+    prompts = [Prompt(kv.index_select(0, torch.from_numpy(path)), logits[i].clone()) for i, path in enumerate(paths)]
+    return prompts, len(new)
+
+
+class _AttentionBatch(NamedTuple):
+    """Queries that attend along paths of like size, padded to the largest: [contexts, queries] and [contexts, P]."""
+
+    queries: Tensor
+    path: Tensor
+    mask: Tensor | None
+    """[contexts, 1, queries, P] added to scores; None where they are whole paths of one length"""
+
+
+def _attention_batches(
+    queries: Indices, context_of: Indices, depth: Indices, paths: Sequence[Indices]
+) -> tuple[list[_AttentionBatch], Tensor]:
+    """queries: [Q] nodes. context_of: [Q] the context along whose path each attends. depth: of nodes. Also gives [Q],
+    where each query stands in the batches laid end to end."""
+    order = np.argsort(context_of, kind="stable")
+    own = np.split(order, np.searchsorted(context_of[order], np.arange(1, len(paths))))
+    asking = [number for number, chosen in enumerate(own) if len(chosen)]
+    batches, back, start = [], np.empty(len(queries), np.int64), 0
+    for batch in by_length([len(own[number]) * len(paths[number]) for number in asking], BATCH_SCORES):
+        chosen, is_query = _padded([own[asking[i]] for i in batch])
+        path, _ = _padded([paths[asking[i]] for i in batch])
+        back[chosen[is_query]] = start + np.flatnonzero(is_query)
+        start += chosen.size
+        mask = None
+        if chosen.shape != path.shape or not is_query.all():
+            is_ahead = np.arange(path.shape[1]) > depth[queries[chosen]][:, None, :, None]
+            mask = torch.from_numpy(np.where(is_ahead, np.float32(-np.inf), np.float32(0.0)))
+        batches.append(_AttentionBatch(torch.from_numpy(chosen), torch.from_numpy(path), mask))
+    return batches, torch.from_numpy(back)
+
+
+def _padded(rows: Sequence[Indices]) -> tuple[Indices, npt.NDArray[np.bool_]]:
+    """[rows, longest], 0 beyond a row's end, and where that is not."""
+    lengths = np.array([len(row) for row in rows])
+    is_real = np.arange(lengths.max()) < lengths[:, None]
+    padded = np.zeros(is_real.shape, np.int64)
+    padded[is_real] = np.concatenate(rows)
+    return padded, is_real
+
+
+def _gathered(x: Tensor, places: Tensor) -> Tensor:
+    """[N, heads, D] at places [contexts, n], as [contexts, heads, n, D]."""
+    return x.index_select(0, places.flatten()).view(*places.shape, *x.shape[1:]).transpose(1, 2)
