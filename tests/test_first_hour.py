@@ -1,13 +1,40 @@
-"""The first hour, as a notebook: its cells run, and what stands under them is what they give."""
+"""The first hour, in the shell and as a notebook: its lines and its cells run, and what stands under the cells is what
+they give."""
 
+import importlib
+import itertools
+import re
+import shlex
+import shutil
+from pathlib import Path
 from typing import Any
 
 import nbformat
+import pytest
+from conftest import compose_config
 from nbclient import NotebookClient
 
 from rtpo.run.config import PROJECT
+from rtpo.run.records import LOG
 
 NOTEBOOK = PROJECT / "docs" / "run" / "first_hour.ipynb"
+LINES = [
+    shlex.split(line)
+    for block in re.findall(r"^```\n(.*?)^```$", NOTEBOOK.with_suffix(".md").read_text(), re.MULTILINE | re.DOTALL)
+    for line in block.splitlines()
+]
+EXPERIMENT = "mine"
+"""of the page, for which the committed reference runs stand in"""
+SAID = {
+    "launch.py status": "complete  ",
+    "launch.py stop": "nothing to stop: no element of it runs or waits in a queue; complete: 1 of 1",
+    "make_tables.py": "results/tables/reference_runs.tex",
+    "make_figures.py --experiment": "results/figures/reference_training.png",
+    "make_figures.py --run": "results/figures/reference_rtpo-seed0.png",
+    "-m analysis.view": "outputs/rollouts.html",
+    "export.py": "has no checkpoint any more: its saves were deleted",
+}
+"""by what a line begins with after its folder, part of what it says of runs that are finished and keep no saves"""
 
 
 def words(notebook: Any) -> list[str]:
@@ -33,3 +60,32 @@ def test_the_notebook_runs_and_its_outputs_are_what_the_records_give() -> None:
         sum("image/png" in output.get("data", {}) for cell in executed.cells for output in cell.get("outputs", [])) == 1
     )
     assert any("Zero adv." in said for said in shown)
+
+
+def test_the_lines_of_the_page_that_train_make_the_runs_that_the_others_name() -> None:
+    first, second, sweep = LINES[:3]
+    assert (first, second) == (["make", "quickstart"], [".", ".venv/bin/activate"])
+    assert (sweep[:3], sweep[-1]) == (["python", "experiments/train.py", "-m"], "&")
+    choices = [[f"{key}={value}" for value in values.split(",")] for key, values in (w.split("=") for w in sweep[3:-1])]
+    runs = [compose_config(*chosen) for chosen in itertools.product(*choices)]
+    folders = {f"results/{run.folder.relative_to(run.results)}" for run in runs}
+    assert folders == {f"results/{EXPERIMENT}/{label}-seed0" for label in ("rtpo", "grpo_exact")}
+    assert all(run.profile.track == ("tensorboard",) for run in runs)
+    named = {word for line in LINES[3:] for word in line if word.startswith(f"results/{EXPERIMENT}/")}
+    assert named - {f"results/{EXPERIMENT}/rtpo-seed0/{LOG}"} == folders
+    assert ["tail", f"results/{EXPERIMENT}/rtpo-seed0/{LOG}"] in LINES
+
+
+def test_the_other_lines_of_the_page_run_as_they_are_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(PROJECT / "results" / "reference", tmp_path / "results" / "reference")
+    monkeypatch.chdir(tmp_path)
+    typed = [line[1:] for line in LINES[3:] if line[0] == "python"]
+    for line, (begins, said) in zip(typed, SAID.items(), strict=True):
+        assert " ".join(line).removeprefix("experiments/").removeprefix("analysis/").startswith(begins)
+        module = f"{line[1]}.__main__" if line[0] == "-m" else line[0].removesuffix(".py").replace("/", ".")
+        words = [word.replace(EXPERIMENT, "reference") for word in line[1 + (line[0] == "-m") :]]
+        refused = importlib.import_module(module).main(words)
+        assert said in "".join(capsys.readouterr()), line
+        assert refused == (begins in ("launch.py stop", "export.py"))
