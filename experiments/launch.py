@@ -324,10 +324,6 @@ def run_all(launch: Launched) -> int:
 def write_tables(launch: Launched) -> int:
     """The tables of the runs that are complete, below the paper's where these take them, and what is not complete by
     name; returns an exit status, 1 where a table could not be made."""
-    lacking = [(element, missing(element)) for element in launch.elements]
-    for element, what in lacking:
-        if what:
-            print(f"not complete: {element.run.folder}: {', '.join(what)}")
     for beside in dict.fromkeys(Path(run.results) / "tables" for run in runs_in_paper(launch)):
         table_page.save(table_page.all_pages(beside.parent), beside / "paper", beside / "paper.md")
     places = dict.fromkeys((element.run.results, element.run.experiment_name) for element in launch.elements)
@@ -338,7 +334,11 @@ def write_tables(launch: Launched) -> int:
         except DataError as error:
             print(f"error: {error}", file=sys.stderr)
             status = 1
-    print(f"complete: {sum(not what for _, what in lacking)} of {len(lacking)} elements")
+    lacking = [(element.run.folder, what) for element in launch.elements if (what := missing(element))]
+    for folder, what in lacking:
+        print(f"not complete: {folder}: {', '.join(what)}")
+    total = len(launch.elements)
+    print(f"complete: {total - len(lacking)} of {total} elements")
     return status
 
 

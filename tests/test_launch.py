@@ -355,10 +355,11 @@ def test_a_trials_own_table_is_all_that_is_made_of_it(tmp_path: Path, capsys: py
     trial = launch.load("main_table", [*one, "experiment_name=trial"])
     assert launch.write_tables(trial) == 0
     said = capsys.readouterr().out
-    *_, first, second, third, count = said.splitlines()
+    *_, first, second, third, lacking, count = said.splitlines()
     assert "RTPO" in said
     assert {Path(line) for line in (first, second, third)} == set((tmp_path / "tables").iterdir())
-    assert count == "complete: 0 of 1 elements"  # its benchmark was not played
+    assert lacking == f"not complete: {tmp_path}/trial/rtpo-seed0: toy_math"
+    assert count == "complete: 0 of 1 elements"
     assert launch.runs_in_paper(trial) == []
     assert len(launch.runs_in_paper(launch.load("main_table", one))) == 1
 
