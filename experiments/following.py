@@ -222,15 +222,17 @@ def _lines(file: Path) -> list[dict[str, Any]]:
 def stop(folder: Path, job: Job | None) -> str | None:
     """Ask a run to save and end, and say so; None where nothing works on it. Raises MachineError for what is left alone
     or could not be asked."""
-    if job is not None and job.state in QUEUED:
-        done = subprocess.run(["scancel", job.name], capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise MachineError(f"{folder}: job {job.name} is still in the queue ({_first_line(done.stderr)}).")
-        return f"{folder}: job {job.name} is taken out of the queue"
-    if job is not None and job.state in ("RUNNING", "SUSPENDED"):
+    if job is not None and job.state == "SUSPENDED":
         raise MachineError(
-            f"{folder} is at work as job {job.name}: SLURM alone ends it, and its saves are kept (scancel {job.name})."
+            f"{folder}: job {job.name} is suspended and hears nothing: resume it, or scancel {job.name}."
         )
+    if job is not None and job.state in (*QUEUED, "RUNNING"):
+        to_script = ("--batch", "--signal=TERM") if job.state == "RUNNING" else ()  # slurm/element.sh
+        done = subprocess.run(["scancel", *to_script, job.name], capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise MachineError(f"{folder}: job {job.name} goes on, scancel failed ({_first_line(done.stderr)}).")
+        told = "was asked to end its phase, save and end" if to_script else "is taken out of the queue"
+        return f"{folder}: job {job.name} {told}"
     process = at_work(folder)
     if process is None:
         return None

@@ -89,8 +89,8 @@ trial; what is not complete is named (docs/run/runs.md).
     python experiments/launch.py status                      all runs
     python experiments/launch.py status main_table seed=1    elements, with what started them
     python experiments/launch.py status results/default      the runs at or below a folder""",
-    "stop": """Ask what trains here to save and end, and take what waits out of SLURM's queue (docs/run/runs.md). The
-command that started it goes on.
+    "stop": """Ask what trains, here or under SLURM, to save and end, and take what waits out of SLURM's queue
+(docs/run/runs.md). The command that started it goes on.
 
     python experiments/launch.py stop main_table seed=1    elements, with what started them
     python experiments/launch.py stop results/default      the runs at or below a folder""",
@@ -387,7 +387,7 @@ def submit(pattern: str, launch: Launched, overrides: Sequence[str]) -> None:
         f"--mem={asked.memory_gb}G",
         f"--time={asked.minutes}",
         *([f"--gpus-per-node={asked.gpus}"] if asked.gpus else []),
-        f"--signal=TERM@{warning_seconds(asked.minutes)}",
+        f"--signal=B:USR1@{warning_seconds(asked.minutes)}",
         "--requeue",
         "--open-mode=append",
         *elements_options(),

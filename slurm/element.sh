@@ -1,24 +1,40 @@
 #!/usr/bin/env bash
-# One element of an experiment on its allocation: Ray on every node, then training and evaluation in a job step.
+# One element of an experiment on its allocation: Ray on every node, then training and evaluation on the first.
 # Submitted by experiments/launch.py, with what `launch.py element` takes but for the index.
 #
-# SLURM sends SIGTERM to job steps alone, some time before the time limit and on preemption. The element's step ends its
-# phase, saves and ends with status 75; the job then goes back to the queue. Ray's steps must live on meanwhile.
+# SIGTERM to this script ends the element, SIGUSR1 puts its job back into the queue; before either it finishes its phase
+# and saves. `launch.py stop` sends the one to this script alone, and SLURM the other some time before the time limit.
+# On preemption SLURM sends SIGTERM to job steps alone, so there is a step that does nothing but end at it. `scancel`
+# sends SIGTERM to all processes, and SIGKILL later: Ray, which must live until the save, blocks it.
 set -euo pipefail
 ray=/tmp/rtpo-$SLURM_JOB_ID # short: the paths of sockets have a limit
 export RAY_AUTH_MODE=token RAY_AUTH_TOKEN # others on these nodes may not use this Ray
 RAY_AUTH_TOKEN=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')
+head='' nodes='' element='' is_over=''
 
 # no port that another element on the same node could have: 0 is any that is free
 node=(--num-cpus="$SLURM_CPUS_ON_NODE" --num-gpus="$RAY_GPUS" --min-worker-port=0 --max-worker-port=0
     --dashboard-agent-listen-port=0 --include-log-monitor=false --block)
 
+clear_up() { # what is left on a node by this user's jobs that SIGKILL ended; a requeued job keeps its number
+    local at_work left
+    at_work=$(squeue --noheader --states=running,suspended,completing --format=%A) || return 0
+    for left in /tmp/rtpo-*; do
+        if [[ -O $left && $left =~ ^/tmp/rtpo-([0-9]+)(\.log)?$ ]] &&
+            { [ "${BASH_REMATCH[1]}" = "$SLURM_JOB_ID" ] || ! grep -qx "${BASH_REMATCH[1]}" <<<"$at_work"; }; then
+            rm -rf "$left" || true
+        fi
+    done
+}
+
 start_ray() {
     local client
     client=$(python -c 'import socket; print(socket.create_server(("", 0)).getsockname()[1])')
-    setpriv --pdeathsig=KILL ray start --head --port=0 --ray-client-server-port="$client" --temp-dir="$ray" \
-        --include-dashboard=false --no-monitor --disable-usage-stats "${node[@]}" >"$ray.log" 2>&1 &
+    setsid setpriv --pdeathsig=KILL env --block-signal=TERM ray start --head --port=0 \
+        --ray-client-server-port="$client" --temp-dir="$ray" --include-dashboard=false --no-monitor \
+        --disable-usage-stats "${node[@]}" >"$ray.log" 2>&1 &
     head=$!
+    hear_preemption &
     until [ -s "$ray/ray_current_cluster" ]; do
         kill -0 "$head" || { cat "$ray.log" && exit 1; }
         sleep 0.2
@@ -29,24 +45,49 @@ start_ray() {
         srun --export=ALL --overlap --nodes=$((SLURM_NNODES - 1)) --ntasks=$((SLURM_NNODES - 1)) \
             --exclude="$SLURMD_NODENAME" --cpus-per-task="$SLURM_CPUS_ON_NODE" \
             env --block-signal=TERM ray start --address="$RAY_ADDRESS" "${node[@]}" &
+        nodes=$!
     fi
 }
 
-stop_ray() {
-    [ -z "$(jobs -pr)" ] || kill $(jobs -pr) || true
-    wait
-    rm -rf "$ray" "$ray.log"
-    [ "$SLURM_NNODES" = 1 ] || srun --overlap rm -rf "$ray"
+hear_preemption() {
+    local status=0
+    srun --overlap --nodes=1 --ntasks=1 --nodelist="$SLURMD_NODENAME" \
+        tail --follow --sleep-interval=0.2 --pid="$head" /dev/null || status=$? # it ends with Ray at the latest
+    [ "$status" != 143 ] || kill -USR1 $$
 }
-trap stop_ray EXIT
 
+stop_ray() {
+    [ -z "$head" ] || { kill -KILL -- "-$head" && wait "$head"; } 2>/dev/null || true
+    [ -z "$nodes" ] || { kill "$nodes" && wait "$nodes"; } || true
+    for _ in {1..25}; do [ -n "$(jobs -pr)" ] && sleep 0.2; done # the step ends with Ray
+    until rm -rf "$ray" "$ray.log" 2>/dev/null; do sleep 0.2; done # workers may still write
+    [ "$SLURM_NNODES" = 1 ] || srun --overlap rm -rf "$ray" || true
+}
+
+finish() {
+    local status=$?
+    trap '' USR1
+    trap is_over=yes TERM
+    stop_ray
+    if [ -z "$is_over" ] && { [ "$status" = 75 ] || [ "$status" = 143 ]; }; then # 143: before it could save
+        echo "back to the queue"
+        scontrol requeue "${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID" # the job's number may be the whole array's
+    fi
+    exit "$status"
+}
+
+pass_on() {
+    [ -n "$element" ] || exit 143
+    kill -TERM "$element" || true
+}
+
+trap finish EXIT
+trap pass_on USR1
+trap 'is_over=yes; pass_on' TERM
+export -f clear_up
+srun --overlap --nodes="$SLURM_NNODES" --ntasks="$SLURM_NNODES" bash -c clear_up
 start_ray
-status=0
-srun --export=ALL --overlap --nodes=1 --ntasks=1 --nodelist="$SLURMD_NODENAME" --cpus-per-task="$SLURM_CPUS_ON_NODE" \
-    python experiments/launch.py element "$1" "$SLURM_ARRAY_TASK_ID" "${@:2}" || status=$?
-stop_ray
-if [ "$status" = 75 ] || [ "$status" = 143 ]; then # 143: before it could hear SIGTERM
-    echo "back to the queue"
-    scontrol requeue "$SLURM_JOB_ID"
-fi
-exit "$status"
+setpriv --pdeathsig=KILL python experiments/launch.py element "$1" "$SLURM_ARRAY_TASK_ID" "${@:2}" &
+element=$!
+while kill -0 "$element" 2>/dev/null; do wait "$element" || true; done # a signal ends a wait
+wait "$element"

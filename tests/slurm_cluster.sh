@@ -3,7 +3,7 @@
 #     tests/slurm_cluster.sh start FOLDER    afterwards SLURM_CONF=FOLDER/slurm.conf names it; again: it is left as it is
 #     tests/slurm_cluster.sh stop FOLDER
 # The node says that it has 8 CPUs, whatever the machine has. Jobs of the partition `high` preempt those of `low`, which
-# are requeued and have 60 s to end.
+# are requeued and have 60 s to end, as those that scancel ends have.
 set -euo pipefail
 what=$1 folder=$2
 export SLURM_CONF=$folder/slurm.conf PATH=$PATH:/usr/sbin
@@ -39,6 +39,7 @@ TaskPlugin=task/none
 JobAcctGatherType=jobacct_gather/none
 MpiDefault=none
 ReturnToService=2
+KillWait=60
 SlurmdParameters=config_overrides
 SchedulerParameters=bf_interval=5,sched_interval=10
 SelectType=select/cons_tres
@@ -62,7 +63,7 @@ CONF
 
 stop() {
     timeout 10 scancel --user="$(id -un)" || true
-    for _ in {1..100}; do # a job has 30 s to end
+    for _ in {1..140}; do # a job has KillWait to end
         [ -n "$(timeout 10 squeue -h)" ] || break
         sleep 0.5
     done

@@ -196,46 +196,62 @@ def test_elements_that_were_not_started_are_listed_too(capsys: pytest.CaptureFix
 
 
 @pytest.mark.parametrize(
-    ("queue", "accounts", "cancelled", "state", "said"),
+    ("queue", "accounts", "failed", "state", "said", "asked"),
     [
-        ("RUNNING", "RUNNING", 0, "running", "is at work as job 7_3: SLURM alone ends it"),
-        ("SUSPENDED", "SUSPENDED", 0, "suspended", "is at work as job 7_3: SLURM alone ends it"),
-        ("PENDING", "PENDING", 0, "queued", "job 7_3 is taken out of the queue"),
-        ("PENDING", "PENDING", 1, "queued", "job 7_3 is still in the queue (scancel's words)"),
-        ("", "FAILED", 0, "failed", "nothing to stop"),
-        ("", "", 0, "not saved", "nothing to stop"),
+        (
+            "RUNNING",
+            "RUNNING",
+            0,
+            "running",
+            "7_3 was asked to end its phase, save and end",
+            "--batch --signal=TERM 7_3",
+        ),
+        (
+            "RUNNING",
+            "RUNNING",
+            1,
+            "running",
+            "7_3 goes on, scancel failed (scancel's words)",
+            "--batch --signal=TERM 7_3",
+        ),
+        ("SUSPENDED", "SUSPENDED", 0, "suspended", "job 7_3 is suspended and hears nothing", None),
+        ("PENDING", "PENDING", 0, "queued", "job 7_3 is taken out of the queue", "7_3"),
+        ("", "FAILED", 0, "failed", "nothing to stop", None),
+        ("", "", 0, "not saved", "nothing to stop", None),
     ],
 )
 def test_slurm_is_asked_about_what_was_submitted(
     queue: str,
     accounts: str,
-    cancelled: int,
+    failed: int,
     state: str,
     said: str,
+    asked: str | None,
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    logs = slurm_says(folder, queue and f"7_3|{queue}", accounts and f"7_3|{accounts}", cancelled, monkeypatch)
+    logs = slurm_says(folder, queue and f"7_3|{queue}", accounts and f"7_3|{accounts}", failed, monkeypatch)
     (line,) = status(capsys, f"results={folder.parents[1]}")
     assert line[1] == state
     assert Path(line[-1]).samefile(logs / "7_3.log")
-    assert launch.main(["stop", str(folder)]) == (0 if "taken out" in said else 1)
+    assert launch.main(["stop", str(folder)]) == (0 if asked and not failed else 1)
     assert said in "".join(capsys.readouterr())
-    assert (logs / "asked").exists() == (queue == "PENDING")
+    file = logs / "asked"
+    assert (file.read_text().strip() if file.exists() else None) == asked
 
 
 def test_a_refusal_keeps_no_other_run_from_being_asked(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    slurm_says(folder, "7_3|RUNNING", "", 0, monkeypatch)
+    slurm_says(folder, "7_3|SUSPENDED", "", 0, monkeypatch)
     later = folder.with_name("seed1")
     shutil.copytree(folder, later)
     with working(later, "train.py") as process:
         assert launch.main(["stop", str(folder.parent)]) == 1
         assert process.wait(timeout=60) == 0
     said = capsys.readouterr()
-    assert (f"process {process.pid} was asked" in said.out, "SLURM alone ends it" in said.err) == (True, True)
+    assert (f"process {process.pid} was asked" in said.out, "is suspended" in said.err) == (True, True)
 
 
 def test_a_slurm_that_does_not_answer_is_not_taken_for_an_empty_queue(
@@ -247,14 +263,14 @@ def test_a_slurm_that_does_not_answer_is_not_taken_for_an_empty_queue(
     assert "slurm_load_jobs error: Unable to contact" in capsys.readouterr().err
 
 
-def slurm_says(folder: Path, queue: str, accounts: str, cancelled: int, monkeypatch: pytest.MonkeyPatch) -> Path:
+def slurm_says(folder: Path, queue: str, accounts: str, failed: int, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Its programs, for the fourth element of job 7; returns their folder."""
     logs = folder.parents[1] / "logs" / "main_table"
     logs.mkdir(parents=True)
     (logs / "7.json").write_text(json.dumps({"3": str(folder)}))
     (logs / "7_3.log").write_text("")
     programs = {"squeue": f"echo '{queue}'", "sacct": f"echo '{accounts}'"}
-    programs["scancel"] = f'echo "$@" > {logs}/asked; echo "scancel\'s words" >&2; exit {cancelled}'
+    programs["scancel"] = f'echo "$@" > {logs}/asked; echo "scancel\'s words" >&2; exit {failed}'
     for name, body in programs.items():
         program = logs / name
         program.write_text(f"#!/bin/sh\n{body}\n")

@@ -1,4 +1,4 @@
-"""The SLURM launchers: the controller's refusals, and an experiment on a real one-node SLURM with a preemption.
+"""The SLURM launchers: the controller's refusals, and elements that are stopped and go on, on a real one-node SLURM.
 
 The last needs a SLURM that runs: `tests/slurm_cluster.sh start FOLDER`, and FOLDER in the variable RTPO_SLURM.
 """
@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hydra import compose, initialize_config_dir
@@ -26,7 +27,7 @@ from rtpo.run.records import JOURNAL, RunFolder
 
 CLUSTER = os.environ.get("RTPO_SLURM")
 on_slurm = pytest.mark.needs("slurm")
-METHODS = ("grpo", "grpo_exact", "rtpo")
+METHODS = ("grpo", "rtpo")
 SMALL = (
     "task=toy_math",
     "budget.tasks_per_step=4",
@@ -229,12 +230,17 @@ def test_the_cluster_is_asked_before_anything_is_submitted(
 
 @on_slurm
 @pytest.mark.usefixtures("cluster")
-def test_three_methods_on_slurm_one_of_them_preempted(tmp_path: Path) -> None:
+def test_two_methods_on_slurm_preempted_then_one_cancelled_and_one_stopped(
+    submit: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     results, logs = tmp_path / "results", tmp_path / "logs" / "main_table"
     page = (PROJECT / "docs" / "cluster" / "slurm.md").read_text()
     (line,) = re.findall(r"^PROFILE=toy sbatch (slurm/main_table\.sh '?experiment_name.*)$", page, re.MULTILINE)
     script, *given = shlex.split(line, comments=True)
     overrides = (*given, *SMALL, f"algorithm={','.join(METHODS)}", f"results={results}")
+    killed = Path("/tmp/rtpo-999999999")
+    (killed / "sockets").mkdir(parents=True)
+    killed.with_suffix(".log").touch()
     # the controller is a job too, of which SLURM runs a copy
     subprocess.run(
         ["sbatch", "--wait", str(PROJECT / script), *overrides],
@@ -244,41 +250,73 @@ def test_three_methods_on_slurm_one_of_them_preempted(tmp_path: Path) -> None:
     )
     (controller,) = tmp_path.glob("main_table-*.log")
     printed = controller.read_text()
-    assert "3 elements submitted as job " in printed
+    assert "2 elements submitted as job " in printed
     array = printed.partition("submitted as job ")[2].split()[0]
     folders = {method: results / "trial_toy_math" / f"{method}-seed0" for method in METHODS}
     log = {method: logs / f"{array}_{index}.log" for index, method in enumerate(METHODS)}
     for method in METHODS:
         assert f"{folders[method]}, log {log[method]}\n" in printed
 
-    # two elements run at once; when the later has just begun to train, a job of another partition takes their places
-    first_two = [folders[method] / "steps.jsonl" for method in METHODS[:2]]
-    wait_until(lambda: all(file.exists() and file.read_text() for file in first_two), "two elements train")
+    # when the later has just begun to train, a job of another partition takes the places of both
+    wait_until(lambda: all(map(steps_of, folders.values())), "both train")
     preempting = ["sbatch", "--partition=high", "--cpus-per-task=8", "--output=/dev/null", "--wrap=sleep 1"]
     subprocess.run(preempting, check=True)
-    wait_until(lambda: queue() == "", "all jobs have ended")
+    wait_until(lambda: all("back to the queue" in file.read_text() for file in log.values()), "both are preempted")
+    before = {method: len(steps_of(folder)) for method, folder in folders.items()}
 
-    said = {method: file.read_text() for method, file in log.items()}
-    assert [method for method in METHODS if "back to the queue" in said[method]] == list(METHODS[:2])
-    # the earlier may have been in its evaluation
-    preempted = [method for method in METHODS if "SIGTERM: finishing this phase, then saving" in said[method]]
-    assert preempted
-    assert [f"resuming {folders[method]} after " in said[method] for method in preempted] == [True] * len(preempted)
-    for method, folder in folders.items():
+    def end(method: str) -> None:
+        if method == METHODS[0]:
+            subprocess.run(["scancel", f"{array}_0"], check=True)
+        else:
+            assert launch.main(["stop", str(folders[method])]) == 0
+
+    def end_what_goes_on() -> bool:
+        for method in [method for method, count in before.items() if len(steps_of(folders[method])) > count]:
+            del before[method]
+            end(method)
+        return not before
+
+    capsys.readouterr()
+    wait_until(end_what_goes_on, "both go on")
+    assert f"job {array}_1 was asked to end its phase, save and end" in capsys.readouterr().out
+    wait_until(lambda: queue() == "", "all jobs have ended")
+    assert "complete: 0 of 2 elements" in (logs / f"{array}_tables.log").read_text()
+    assert launch.main(["status", "main_table", "profile=toy", *overrides]) == 0
+    _, *states = capsys.readouterr().out.splitlines()
+    assert [line.split()[1] for line in states] == ["stopped", "stopped"]
+    assert_nothing_is_left()
+
+    assert submit(*overrides) == 0
+    again = capsys.readouterr().out.partition("submitted as job ")[2].split()[0]
+    wait_until(lambda: queue() == "", "both are complete")
+    for index, (method, folder) in enumerate(folders.items()):
+        first, second = log[method].read_text(), (logs / f"{again}_{index}.log").read_text()
+        assert first.count("back to the queue") == 1
+        assert first.count("SIGTERM: finishing this phase, then saving") == 2
+        assert (first + second).count(f"resuming {folder} after ") == 2
         manifest = RunFolder(folder).manifest
         ledger = manifest["ledger"]
-        assert manifest["resumed"] == (method in preempted)
+        assert manifest["resumed"] == 2
         assert ledger["lost"] == 0
-        steps = [json.loads(line) for line in (folder / "steps.jsonl").read_text().splitlines()]
+        steps = steps_of(folder)
         assert [step["step"] for step in steps] == list(range(1, len(steps) + 1))
         assert steps[-1]["rollouts"] == ledger["rollouts"]
-        assert ledger["rollouts"] == 1024 if method != "rtpo" else 0 < ledger["rollouts"] <= 1024
+        assert ledger["rollouts"] == 512 if method != "rtpo" else 0 < ledger["rollouts"] <= 512
         assert RunFolder(folder / "toy_math").is_finished
-    assert len({RunFolder(folders[method]).manifest["steps"] for method in METHODS[:2]}) == 1
-    assert "complete: 3 of 3 elements" in (logs / f"{array}_tables.log").read_text()
+    assert "complete: 2 of 2 elements" in (logs / f"{again}_tables.log").read_text()
     table = (results / "tables" / "trial_toy_math_runs.csv").read_text().splitlines()
     assert len(table) == 1 + len(METHODS)
+    assert_nothing_is_left()
 
+
+def steps_of(run: Path) -> list[dict[str, Any]]:
+    """Whole lines: the last may be being written."""
+    file = run / "steps.jsonl"
+    text = file.read_text() if file.exists() else ""
+    return [json.loads(line) for line in text.rpartition("\n")[0].splitlines()]
+
+
+def assert_nothing_is_left() -> None:
     left = subprocess.run(["pgrep", "--full", "--list-full", "/tmp/rtpo-[0-9]"], capture_output=True, text=True)
     assert left.stdout == ""
     assert not list(Path("/tmp").glob("rtpo-[0-9]*"))
