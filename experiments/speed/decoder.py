@@ -19,6 +19,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import torch
+from torch.profiler import ProfilerActivity, profile
 from transformers import Qwen3ForCausalLM
 
 from experiments.speed.shared import Case, configuration, in_turns, spread
@@ -33,6 +34,8 @@ SHORTEST, LONGEST = 20, 80
 """of contexts, in tokens"""
 CHAINS, TURNS, HEADER, OBSERVATION = 4, 4, 16, 20
 """of conversations: how many a prompt has and their turns; ids that all begin with, and that each turn adds"""
+PROJECTIONS = ("aten::mm", "aten::addmm")
+ATTENTION = ("aten::bmm", "aten::_softmax", "aten::_scaled_dot_product_flash_attention_for_cpu")
 VLLM = PROJECT / ".venv-vllm" / "bin" / "python"
 """what `make vllm-conformance` makes"""
 
@@ -83,6 +86,7 @@ def measure(
             f"batch {batch}, cold",
             {},
         )
+    yield from where_time_goes(decoder, name, requests, repeats)
     together, apart = (conversations(vocabulary, batch, new_tokens, shared) for shared in (True, False))
     before = decoder.prefilled_tokens, decoder.requested_tokens
     cold(decoder, together)()
@@ -200,6 +204,37 @@ def timed(runs: Mapping[str, Run], repeats: int) -> tuple[dict[str, list[float]]
 
     seconds = in_turns({name: counted(name) for name in runs}, repeats)
     return seconds, {name: values[1:] for name, values in cpu.items()}
+
+
+def where_time_goes(decoder: Decoder, name: str, requests: Sequence[Request], repeats: int) -> Iterator[Case]:
+    """Shares of the decoder's seconds on one thread, and the rate of its projections beside that of one large product,
+    which is what the machine can. Small operators are not told from Python: a profiler slows both."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    run, square = cold(decoder, [requests]), torch.randn(1024, 1024)
+    seconds = in_turns({"decoder": run, "product": lambda: square @ square}, repeats)
+    with profile(activities=[ProfilerActivity.CPU], with_flops=True, acc_events=True) as profiler:
+        run()
+    torch.set_num_threads(threads)
+    events, total = profiler.key_averages(), median(seconds["decoder"])
+    projections, attention = (
+        sum(event.self_cpu_time_total for event in events if event.key in kinds) / 1e6
+        for kinds in (PROJECTIONS, ATTENTION)
+    )
+    parts = {"projections": projections, "attention's products and softmax": attention}
+    parts["small operators and Python"] = total - projections - attention
+    for part, spent in parts.items():
+        yield Case(f"{part} / decoder on one thread, {name}", spent / total, "x", None, False, f"{spent:.3g} s", {})
+    flops = sum(event.flops for event in events if event.key in PROJECTIONS)
+    yield Case(
+        f"rate of the projections / of a product of 1024 x 1024, {name}",
+        flops / projections / (2 * 1024**3 / median(seconds["product"])),
+        "x",
+        None,
+        True,
+        f"{flops / 1e9:.3g} GFLOP",
+        {"seconds": seconds, "flops": flops},
+    )
 
 
 def decoder_of(network: Qwen3ForCausalLM) -> Decoder:

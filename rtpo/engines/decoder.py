@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from transformers import Qwen3Config
@@ -46,27 +47,36 @@ class _Rows:
     """The rows of a block that are still in the batch, one entry a row.
 
     Rows that share a context are the queries of one product over its keys: rows stand in a grid of [C, width] places,
-    in which a context of many rows has several lines, each with its own copy of the keys and values.
+    in which a context of many rows has several lines, each with its own copy of the keys and values. Where each line
+    has one row, it holds the row's outputs, too, and one product is over all.
     """
 
-    def __init__(self, requests: Sequence[Request], context: Indices, keys: Tensor, values: Tensor) -> None:
-        layers, _, kv_heads, size, _ = keys.shape
+    def __init__(self, requests: Sequence[Request], context: Indices, kv: Tensor) -> None:
+        """context: [B], sorted. kv: [C, P, layers, 2, kv heads, D], finite beyond a context's end, too."""
+        contexts, self._columns, layers, _, kv_heads, size = kv.shape
         self.sampler = Sampler(requests)
         self.index = torch.arange(len(requests))
         self.lengths = torch.tensor([len(request.context_ids) for request in requests])
         self.limits = torch.tensor([request.sampling.max_tokens for request in requests])
         self.running = torch.ones(len(requests), dtype=torch.bool)
-        columns = int(self.limits.max())
-        self.own_keys = torch.empty(layers, len(requests), kv_heads, size, columns)
-        """[layers, B, kv heads, D, outputs], transposed: both products then read along the outputs"""
-        self.own_values = torch.empty(layers, len(requests), kv_heads, columns, size)
-        """[layers, B, kv heads, outputs, D]"""
-        self.keys = keys
-        """[layers, C, kv heads, D, P]"""
-        self.values = values
-        """[layers, C, kv heads, P, D]"""
+        outputs = int(self.limits.max())
+        self._own: tuple[Tensor, Tensor] | None = None
+        """keys and values of outputs, as below with B for C, unless lines hold them"""
+        room = outputs
+        if len(requests) > contexts:
+            room = 0
+            self._own = (
+                torch.empty(layers, len(requests), kv_heads, size, outputs),
+                torch.empty(layers, len(requests), kv_heads, outputs, size),
+            )
+        self.keys = torch.empty(layers, contexts, kv_heads, size, self._columns + room)
+        """[layers, C, kv heads, D, P and outputs], transposed: both products then read along the last"""
+        self.values = torch.empty(layers, contexts, kv_heads, self._columns + room, size)
+        """[layers, C, kv heads, P and outputs, D]"""
+        self.keys[..., : self._columns] = kv[:, :, :, 0].permute(2, 0, 3, 4, 1)
+        self.values[..., : self._columns, :] = kv[:, :, :, 1].permute(2, 0, 3, 1, 4)
         self._context = context
-        self._lines = np.arange(keys.shape[1])
+        self._lines = np.arange(contexts)
         """the context of each line"""
         self._arrange()
 
@@ -88,25 +98,33 @@ class _Rows:
             self.values = self.values.index_select(1, torch.tensor(source))
         self._lines = np.repeat(used, lines)
         lengths = self.lengths[np.repeat(first_row, lines)]
-        is_pad = torch.arange(self.keys.shape[4]) >= lengths[:, None]
-        kv_heads = self.keys.shape[2]
-        mask = torch.where(is_pad, -torch.inf, 0.0).repeat_interleave(kv_heads, 0)[:, None]
-        self.mask = mask if is_pad.any() else None
-        """added to scores of a context: -inf beyond its end; [C * kv heads, 1, P], or None where all are as long"""
+        is_pad = torch.arange(self._columns) >= lengths[:, None]
+        self.mask = torch.where(is_pad, -torch.inf, 0.0).repeat_interleave(self.keys.shape[2], 0)[:, None]
+        """added to scores of a line: -inf beyond its context's end; [C * kv heads, 1, P]"""
+        if self.width == 1:
+            if self._own:
+                self.keys = torch.cat([self.keys, self._own[0]], -1)
+                self.values = torch.cat([self.values, self._own[1]], -2)
+                self._own = None
+            self.mask = F.pad(self.mask, (0, self.keys.shape[4] - self._columns))
 
     def attend(self, step: int, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Of output `step`, to the context and the outputs before it: one softmax over two products."""
-        self.own_keys[layer, ..., step], self.own_values[layer, :, :, step] = k, v
-        kv_heads, size, columns = self.keys.shape[2:]
-        queries = q.reshape(len(q) * kv_heads, -1, size)
-        shared = torch.bmm(self._to_grid(queries), self.keys[layer].flatten(0, 1))
-        if self.mask is not None:
-            shared += self.mask
-        own = torch.bmm(queries, self.own_keys[layer, ..., : step + 1].flatten(0, 1))
-        weights = torch.cat([self._from_grid(shared), own], -1).softmax(-1)
-        mixed = torch.bmm(weights[..., columns:], self.own_values[layer, :, :, : step + 1].flatten(0, 1))
-        shared = torch.bmm(self._to_grid(weights[..., :columns]), self.values[layer].flatten(0, 1))
-        return mixed.add_(self._from_grid(shared)).view(len(q), -1)
+        """Of output `step`, to the context and the outputs before it: one softmax over both."""
+        keys, values, columns = self.keys[layer], self.values[layer], self._columns
+        queries = q.reshape(len(q) * keys.shape[1], -1, keys.shape[2])
+        if not self._own:
+            last = columns + step
+            keys[..., last], values[:, :, last] = k, v
+            scores = torch.bmm(queries, keys[..., : last + 1].flatten(0, 1)).add_(self.mask[..., : last + 1])
+            return torch.bmm(scores.softmax(-1), values[:, :, : last + 1].flatten(0, 1)).view(len(q), -1)
+        own_keys, own_values = (own[layer] for own in self._own)
+        own_keys[..., step], own_values[:, :, step] = k, v
+        shared = torch.bmm(self._to_grid(queries), keys.flatten(0, 1)).add_(self.mask)
+        own = torch.bmm(queries, own_keys[..., : step + 1].flatten(0, 1))
+        weights = torch.cat([shared, self._to_grid(own)], -1).softmax(-1)
+        shared = torch.bmm(weights[..., :columns], values.flatten(0, 1))
+        own = torch.bmm(self._from_grid(weights[..., columns:]), own_values[:, :, : step + 1].flatten(0, 1))
+        return own.add_(self._from_grid(shared)).view(len(q), -1)
 
     def _to_grid(self, x: Tensor) -> Tensor:
         """[B * kv heads, heads of each, n] -> [C * kv heads, width * heads of each, n]."""
@@ -128,9 +146,10 @@ class _Rows:
         self.sampler.keep(rows)
         self.index, self.lengths, self.limits = self.index[rows], self.lengths[rows], self.limits[rows]
         self.running = self.running[rows]
-        columns = int(self.limits.max())
-        self.own_keys = self.own_keys[..., :columns].index_select(1, rows)
-        self.own_values = self.own_values[..., :columns, :].index_select(1, rows)
+        if self._own:
+            outputs = int(self.limits.max())
+            keys, values = self._own[0][..., :outputs], self._own[1][..., :outputs, :]
+            self._own = keys.index_select(1, rows), values.index_select(1, rows)
         self._context = self._context[rows.numpy()]
         self._arrange()
 
@@ -298,12 +317,9 @@ class Decoder:
         places = {key: place for place, key in enumerate(dict.fromkeys(contexts))}
         context = np.array([places[key] for key in contexts])
         prompts = [found[key] for key in places]
-        # What the mask hides must still be finite.
         kv = pad_sequence([prompt.kv for prompt in prompts], batch_first=True)
-        keys = kv[:, :, :, 0].permute(2, 0, 3, 4, 1).contiguous()
-        values = kv[:, :, :, 1].permute(2, 0, 3, 1, 4).contiguous()
         logits = torch.stack([prompt.logits for prompt in prompts])
-        return _Rows(requests, context, keys, values), logits[torch.from_numpy(context)]
+        return _Rows(requests, context, kv), logits[torch.from_numpy(context)]
 
     def _prefilled(self, contexts: Mapping[bytes, Ids], threads: int, each: _Each) -> dict[bytes, Prompt]:
         """The prompts of contexts; those the cache lacks are computed, in pieces."""

@@ -130,7 +130,7 @@ class Qwen3:
         With `keep` [M], only those tokens' logits [M, V]: `attend` must then give [M, heads * D] for the last layer.
         """
         qk_heads = self.heads + self.kv_heads
-        rotation = self._rotations[positions]
+        rotation = self._rotations.index_select(0, positions)
         x = F.embedding(ids, self._embedding)
         for index, layer in enumerate(self._stack):
             qkv = F.linear(self._normed(x, layer.input_norm), layer.qkv).view(len(ids), -1, self.head_size)
