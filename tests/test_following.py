@@ -195,25 +195,14 @@ def test_elements_that_were_not_started_are_listed_too(capsys: pytest.CaptureFix
     ]
 
 
+TO_SCRIPT = "--batch --signal=TERM 7_3"
+
+
 @pytest.mark.parametrize(
     ("queue", "accounts", "failed", "state", "said", "asked"),
     [
-        (
-            "RUNNING",
-            "RUNNING",
-            0,
-            "running",
-            "7_3 was asked to end its phase, save and end",
-            "--batch --signal=TERM 7_3",
-        ),
-        (
-            "RUNNING",
-            "RUNNING",
-            1,
-            "running",
-            "7_3 goes on, scancel failed (scancel's words)",
-            "--batch --signal=TERM 7_3",
-        ),
+        ("RUNNING", "RUNNING", 0, "running", "job 7_3 was asked to end its phase, save and end", TO_SCRIPT),
+        ("RUNNING", "RUNNING", 1, "running", "job 7_3 goes on, scancel failed (scancel's words)", TO_SCRIPT),
         ("SUSPENDED", "SUSPENDED", 0, "suspended", "job 7_3 is suspended and hears nothing", None),
         ("PENDING", "PENDING", 0, "queued", "job 7_3 is taken out of the queue", "7_3"),
         ("", "FAILED", 0, "failed", "nothing to stop", None),
