@@ -28,6 +28,7 @@ from engine_conformance import (
 from ray.exceptions import RayActorError, RayTaskError
 from transformers import Qwen3ForCausalLM
 
+from experiments.speed.decoder import vllm_process
 from rtpo.engines.base import Generation, Request, Sampling
 from rtpo.engines.decoder import Decoder
 from rtpo.errors import InfrastructureError, NonFinite, StaleEngine
@@ -241,6 +242,15 @@ def ended_by(decoder: Decoder, model: Path) -> int:
     assert token not in generation.output_ids[:4]
     (model / "generation_config.json").write_text(json.dumps({"eos_token_id": [STOP, token]}))
     return token
+
+
+def test_the_benchmark_asks_vllm_in_a_process_of_its_own(model: Path, tmp_path: Path) -> None:
+    batch = {"contexts": [ids.tolist() for ids in CONTEXTS], "new_tokens": 3}
+    with vllm_process(Path(sys.executable), small_model(0, 32), tmp_path) as ask:
+        assert ask(json.dumps(batch)) > 0.0
+        assert ask(json.dumps(batch)) > 0.0  # whose cache is empty again
+        with pytest.raises(RuntimeError, match="vLLM ended"):
+            ask(json.dumps({"token": 1}))
 
 
 class Served:

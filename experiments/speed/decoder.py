@@ -61,9 +61,10 @@ def measure(
     torch.set_num_threads(config.profile.threads)
     network = Qwen3ForCausalLM.from_pretrained(model or config.model.path, dtype=torch.float32).eval()
     vocabulary = network.config.vocab_size
+    distinct = make_requests(vocabulary, batch, 1, new_tokens)
     cases = {
         f"{siblings} siblings a context": make_requests(vocabulary, batch, siblings, new_tokens),
-        "distinct contexts": make_requests(vocabulary, batch, 1, new_tokens),
+        "distinct contexts": distinct,
     }
     decoder = decoder_of(network)
     for name, requests in cases.items():
@@ -86,7 +87,7 @@ def measure(
             f"batch {batch}, cold",
             {},
         )
-    yield from where_time_goes(decoder, name, requests, repeats)
+    yield from where_time_goes(decoder, distinct, repeats)
     together, apart = (conversations(vocabulary, batch, new_tokens, shared) for shared in (True, False))
     before = decoder.prefilled_tokens, decoder.requested_tokens
     cold(decoder, together)()
@@ -159,7 +160,6 @@ def vllm_process(python: Path, network: Qwen3ForCausalLM, folder: Path) -> Itera
         try:
             yield ask
         finally:
-            asked.close()
             process.terminate()
 
 
@@ -206,7 +206,7 @@ def timed(runs: Mapping[str, Run], repeats: int) -> tuple[dict[str, list[float]]
     return seconds, {name: values[1:] for name, values in cpu.items()}
 
 
-def where_time_goes(decoder: Decoder, name: str, requests: Sequence[Request], repeats: int) -> Iterator[Case]:
+def where_time_goes(decoder: Decoder, requests: Sequence[Request], repeats: int) -> Iterator[Case]:
     """Shares of the decoder's seconds on one thread, and the rate of its projections beside that of one large product,
     which is what the machine can. Small operators are not told from Python: a profiler slows both."""
     threads = torch.get_num_threads()
@@ -224,10 +224,12 @@ def where_time_goes(decoder: Decoder, name: str, requests: Sequence[Request], re
     parts = {"projections": projections, "attention's products and softmax": attention}
     parts["small operators and Python"] = total - projections - attention
     for part, spent in parts.items():
-        yield Case(f"{part} / decoder on one thread, {name}", spent / total, "x", None, False, f"{spent:.3g} s", {})
+        yield Case(
+            f"{part} / decoder on one thread, distinct contexts", spent / total, "x", None, False, f"{spent:.3g} s", {}
+        )
     flops = sum(event.flops for event in events if event.key in PROJECTIONS)
     yield Case(
-        f"rate of the projections / of a product of 1024 x 1024, {name}",
+        "rate of the projections / of a product of 1024 x 1024",
         flops / projections / (2 * 1024**3 / median(seconds["product"])),
         "x",
         None,

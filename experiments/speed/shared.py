@@ -41,8 +41,8 @@ class Case:
     def __str__(self) -> str:
         limit = "" if self.limit is None else f"{'>=' if self.more_is_better else '<='} {self.limit:g} {self.unit}"
         verdict = {None: "", True: "yes", False: "NO"}[self.within]
-        value = "not run" if self.value is None else f"{self.value:.3g}"
-        return f"{self.name:48} {value:>8} {self.unit:4} {limit:>10}  {verdict:6}  {self.detail}"
+        value = f"{'not run':13}" if self.value is None else f"{self.value:8.3g} {self.unit:4}"
+        return f"{self.name:48} {value} {limit:>10}  {verdict:6}  {self.detail}"
 
 
 HEADER = f"   {'':48} {'measured':>8} {'':4} {'limit':>10}  within  medians, ours first"
