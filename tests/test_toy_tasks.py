@@ -1,4 +1,4 @@
-"""What holds for both toy tasks: their problems, their grades, and the models that are warm-started on them."""
+"""What holds for the toy tasks: their problems, their grades, and the models that are warm-started on them."""
 
 import asyncio
 import json
@@ -13,7 +13,7 @@ import rtpo.toy.warm_start as toy
 from rtpo.core.files import sha256
 from rtpo.core.splits import split_of
 from rtpo.envs.registry import make_env
-from rtpo.envs.toy import knowledge_problems, math_problems
+from rtpo.envs.toy import knowledge_problems, math_problems, walk_problems
 from rtpo.envs.toy.env import WITHOUT_LUCK
 from rtpo.errors import ConfigError
 from rtpo.types import Feedback, Grade, StopReason, Task
@@ -56,10 +56,16 @@ TOYS = [
         *((0.2, 0.35), (0.55, 0.8), (0.9, 0.99)),
     ),
 ]
+WALK = Toy(
+    *("toy_walk", walk_problems.problems, walk_problems.parse_question, " start e3 from 37 12"),
+    *("boss neighbour friend neighbour friend friend teacher rival", "boss"),
+    *((0.03, 0.2), (0.02, 0.3), (0.4, 1.0)),
+)
+every = pytest.mark.parametrize("one", [*TOYS, WALK], ids=lambda one: one.name)
 both = pytest.mark.parametrize("one", TOYS, ids=lambda one: one.name)
 
 
-@both
+@every
 def test_splits_are_disjoint_and_hold_no_problem_twice(one: Toy) -> None:
     splits = {split: one.problems(split, 400, 3) for split in ("train", "validation", "held_out")}
     questions = [task.question for tasks in splits.values() for task in tasks]
@@ -71,7 +77,7 @@ def test_splits_are_disjoint_and_hold_no_problem_twice(one: Toy) -> None:
             assert task == Task(f"{one.name}/{split}/{problem.key}", problem.question, problem.answer)
 
 
-@both
+@every
 def test_problems_depend_on_the_seed_alone(one: Toy) -> None:
     assert one.problems("train", 20, 1) == one.problems("train", 30, 1)[:20]
     assert one.problems("train", 20, 1) != one.problems("train", 20, 2)

@@ -19,6 +19,7 @@ from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 from rtpo.core.chat import ChatFormat
 from rtpo.core.files import check_is_free
 from rtpo.core.seeds import generator
+from rtpo.engines.base import Sampling
 from rtpo.envs.base import Env
 from rtpo.errors import ConfigError, DataError
 from rtpo.harness.episodes import Plan
@@ -160,7 +161,7 @@ def sampled_success(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast,
     """Share of a part's rollouts at temperature 1, past thinking stripped, whose reward is 1."""
     config, tasks = part
     plans = [Plan(f"{task.uid}.{j}", task, Role.EVAL) for task in tasks for j in range(how.samples)]
-    played = play_plans(model, tokenizer, config.make_env, config.limits, plans, how.seed, temperature=1.0)
+    played = play_plans(model, tokenizer, config.make_env, config.limits, plans, how.seed, Sampling())
     return float(np.mean([rollout.reward == 1 for rollout in played]))
 
 

@@ -27,10 +27,13 @@ from rtpo.engines.base import BatchingEngine, Generation, Request, Sampling
 from rtpo.engines.decoder import Decoder
 from rtpo.envs.base import Env
 from rtpo.envs.registry import ENVIRONMENTS, make_env
-from rtpo.envs.toy import knowledge_problems, math_problems
+from rtpo.envs.toy import knowledge_problems, math_problems, walk_problems
+from rtpo.envs.toy.luck import Luck, ToySettings
+from rtpo.envs.toy.walk import WalkSettings
+from rtpo.errors import ConfigError
 from rtpo.harness.episodes import EpisodeLimits, EpisodeWorld, Plan, run_episodes
 from rtpo.rows import trajectory_rows
-from rtpo.toy import knowledge_demonstrator, math_demonstrator
+from rtpo.toy import knowledge_demonstrator, math_demonstrator, variance, walk_demonstrator
 from rtpo.toy.demonstrator import Demonstration
 from rtpo.toy.tokenizer import build_tokenizer, encode_strict
 from rtpo.types import Ids, Role, Rollout, RolloutContext, StopReason, Task, as_ids
@@ -38,6 +41,7 @@ from rtpo.types import Ids, Role, Rollout, RolloutContext, StopReason, Task, as_
 MAX_TURN_TOKENS = 32
 RECORD_EVERY = 10
 CHUNK = 128
+SHIPPED = Path(__file__).parent
 ARCHITECTURE: dict[str, Any] = {
     "hidden_size": 64,
     "num_hidden_layers": 3,
@@ -86,17 +90,32 @@ SETTINGS = {
     for one in (
         WarmStart(task="toy_math", steps=1400, cycles=1, full_history=0.01),
         WarmStart(task="toy_knowledge", steps=800, cycles=2, full_history=0.03),
+        WarmStart(task="toy_walk", steps=150, cycles=1, batch_size=32, full_history=0.03, held_out=400),
     )
 }
-TASKS: dict[str, tuple[Callable[[str, int, int], list[Task]], Callable[..., Awaitable[Demonstration]], int]] = {
-    "toy_math": (math_problems.problems, math_demonstrator.demonstrate, 3),
+TASKS: dict[str, tuple[Callable[[str, int, int], list[Task]], Callable[..., Awaitable[Demonstration]], int, int]] = {
+    "toy_math": (math_problems.problems, math_demonstrator.demonstrate, 3, 2),
     "toy_knowledge": (
         knowledge_problems.problems,
         knowledge_demonstrator.demonstrate,
         knowledge_problems.MAX_TURNS,
+        4,
     ),
+    "toy_walk": (walk_problems.problems, walk_demonstrator.demonstrate, walk_problems.LENGTH, walk_problems.LENGTH),
 }
-"""a task's problems by split, its demonstrator and K"""
+"""a task's problems by split, its demonstrator, K, and how many turns a demonstration has at least, on average"""
+STARTS = {"toy_walk": ("warm_start_knowledge", "warm_start_knowledge_1")}
+"""models that fine-tuning begins from instead of random weights, by seed: they can copy already"""
+PAPER_DECODING = Sampling(temperature=0.6, top_p=0.95)
+DECIDED: Mapping[str, Mapping[str, ToySettings]] = {
+    "toy_walk": {
+        "early": WalkSettings(decided="early"),
+        "even": WalkSettings(decided="even"),
+        "late": WalkSettings(decided="late"),
+        "even, luck after the first turn": WalkSettings(Luck((0,), 1.0), "even"),
+    }
+}
+"""settings of a task of which it is measured where they decide the return"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -138,7 +157,7 @@ def default_env(task: str, max_turns: int) -> Env:
 
 def demonstrations(settings: WarmStart, count: int) -> list[Demonstration]:
     """Demonstrations on `count` training problems."""
-    problems, demonstrate, max_turns = TASKS[settings.task]
+    problems, demonstrate, max_turns, _ = TASKS[settings.task]
     rng = generator(settings.seed, "demonstrations")
 
     async def demonstrate_all() -> list[Demonstration]:
@@ -170,6 +189,15 @@ def _padded(sequences: Sequence[Ids]) -> torch.Tensor:
     """[B, T] ids, padded on the right, where causal attention makes padding harmless."""
     tensors = [torch.tensor(ids, dtype=torch.int64) for ids in sequences]
     return torch.nn.utils.rnn.pad_sequence(tensors, batch_first=True)
+
+
+def initial_model(settings: WarmStart, tokenizer: PreTrainedTokenizerFast) -> Qwen3ForCausalLM:
+    """Random weights, or those of the shipped model that STARTS names, of the same seed."""
+    if settings.task not in STARTS:
+        return Qwen3ForCausalLM(build_config(tokenizer))
+    folder = SHIPPED / STARTS[settings.task][settings.seed]
+    model: Qwen3ForCausalLM = Qwen3ForCausalLM.from_pretrained(folder)
+    return model
 
 
 def train(model: Qwen3ForCausalLM, samples: Sequence[Sample], settings: FineTuning) -> list[tuple[int, float]]:
@@ -214,19 +242,17 @@ def local_engine(model: Qwen3ForCausalLM, stop_id: int) -> BatchingEngine:
 
 
 def play(
-    model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, settings: WarmStart, temperature: float
+    model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, settings: WarmStart, sampling: Sampling
 ) -> list[Rollout]:
     """One episode of each held-out problem, past thinking stripped."""
-    problems, _, max_turns = TASKS[settings.task]
-    room = model.config.max_position_embeddings
-    limits = EpisodeLimits(max_turns, room, MAX_TURN_TOKENS, room)
+    problems, _, max_turns, _ = TASKS[settings.task]
     held_out = problems("held_out", settings.held_out, settings.seed)
     plans = [Plan(problem.uid, problem, Role.EVAL) for problem in held_out]
 
     def env() -> Env:
         return default_env(settings.task, max_turns)
 
-    return play_plans(model, tokenizer, env, limits, plans, settings.seed, temperature)
+    return play_plans(model, tokenizer, env, _limits(model, max_turns), plans, settings.seed, sampling)
 
 
 def play_plans(
@@ -236,12 +262,12 @@ def play_plans(
     limits: EpisodeLimits,
     plans: Sequence[Plan],
     seed: int,
-    temperature: float,
+    sampling: Sampling,
 ) -> list[Rollout]:
     """These episodes in this process, past thinking stripped."""
     chat = ChatFormat(tokenizer)
     world = EpisodeWorld(local_engine(model, chat.tags.stop_id), chat, env, limits, "strip_think", seed)
-    return run_episodes(world, plans, Sampling(temperature=temperature), on_retry=print)
+    return run_episodes(world, plans, sampling, on_retry=print)
 
 
 @torch.no_grad()
@@ -261,8 +287,8 @@ def flattened_ratio(model: Qwen3ForCausalLM, rollouts: Sequence[Rollout]) -> flo
 
 def measure(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, settings: WarmStart) -> dict[str, int | float]:
     """Held-out success, lengths and mismatch. `sampled` is at temperature 1."""
-    sampled = play(model, tokenizer, settings, temperature=1.0)
-    greedy = play(model, tokenizer, settings, temperature=0.0)
+    sampled = play(model, tokenizer, settings, Sampling())
+    greedy = play(model, tokenizer, settings, Sampling(temperature=0))
     turns = [turn for rollout in sampled for turn in rollout.turns]
     figures = {
         "sampled_success": _mean(rollout.reward == 1 for rollout in sampled),
@@ -272,6 +298,34 @@ def measure(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, setting
         "flattened_ratio": flattened_ratio(model, sampled),
     }
     return {"problems": len(sampled)} | {name: round(value, 4) for name, value in figures.items()}
+
+
+def measure_turns(
+    model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, settings: WarmStart
+) -> dict[str, dict[str, Any]]:
+    """Where the return is decided at temperature 1, by the settings that DECIDED names."""
+    problems, _, max_turns, _ = TASKS[settings.task]
+    tasks = problems("held_out", variance.PROBLEMS, settings.seed)
+    chat = ChatFormat(tokenizer)
+    engine = variance.Remembering(local_engine(model, chat.tags.stop_id))
+
+    def of(chosen: ToySettings) -> dict[str, Any]:
+        def env() -> Env:
+            return make_env(settings.task, chosen, max_turns)
+
+        def play_paths(plans: Sequence[Plan]) -> list[Rollout]:
+            world = EpisodeWorld(engine, chat, env, _limits(model, max_turns), "strip_think", settings.seed)
+            return run_episodes(world, plans, Sampling(), on_retry=print)
+
+        found = variance.decided(play_paths, tasks, max_turns)
+        return {"deviation": round(found.deviation, 4), "left": [round(share, 3) for share in found.left]}
+
+    return {name: of(chosen) for name, chosen in DECIDED[settings.task].items()}
+
+
+def _limits(model: Qwen3ForCausalLM, max_turns: int) -> EpisodeLimits:
+    room = model.config.max_position_embeddings
+    return EpisodeLimits(max_turns, room, MAX_TURN_TOKENS, room)
 
 
 def _mean(values: Iterable[float]) -> float:
@@ -284,13 +338,19 @@ def warm_start(settings: WarmStart, output: Path) -> dict[str, Any]:
     Raises DataError when `output` has something in it.
     """
     check_is_free(output)
+    if settings.seed >= len(starts := STARTS.get(settings.task, ())) > 0:
+        raise ConfigError(
+            f"seed is {settings.seed}: {settings.task} begins from a shipped model of the same seed; use 0 to "
+            f"{len(starts) - 1}."
+        )
     begun = time.process_time()
     tokenizer = build_tokenizer()
-    # Episodes average more than two turns for each cycle, so that no sample is seen twice.
-    demonstrated = demonstrations(settings, max(1, settings.steps * settings.batch_size // 2))
+    # as many that no sample is seen twice
+    turns = settings.steps * settings.cycles * settings.batch_size
+    demonstrated = demonstrations(settings, max(1, turns // TASKS[settings.task][3]))
     samples = training_samples(demonstrated, settings, tokenizer)
     torch.manual_seed(settings.seed)
-    model = Qwen3ForCausalLM(build_config(tokenizer))
+    model = initial_model(settings, tokenizer)
     losses = train(model, samples, settings)
     trained = time.process_time()
     model.save_pretrained(output)
@@ -306,5 +366,9 @@ def warm_start(settings: WarmStart, output: Path) -> dict[str, Any]:
         "versions": {module.__name__: module.__version__ for module in (torch, transformers, tokenizers)},
         "loss": losses,
     }
+    if settings.task in DECIDED:
+        paper = play(model, tokenizer, settings, PAPER_DECODING)
+        held_out["paper_decoding_success"] = round(_mean(rollout.reward == 1 for rollout in paper), 4)
+        record["decided"] = measure_turns(model, tokenizer, settings)
     (output / "warm_start.json").write_text(json.dumps(record, indent=1) + "\n")
     return record

@@ -87,12 +87,15 @@ class ToyEnv(AnswerEpisode):
         )
 
     async def grade(self) -> Grade:
-        grade = await super().grade()
+        grade = await self._grade()
         if not isinstance(self._state, Lucky) or grade.reward is None:
             return grade
         coins = self._state.coins
         detail = f"{grade.detail}; heads {sum(coins)} of {len(coins)}"
         return replace(grade, reward=self._luck.reward(grade.reward, coins), detail=detail)
+
+    async def _grade(self) -> Grade:
+        return await super().grade()
 
     def _answer(self, call: str, content: str, *uses: ToolUse) -> Feedback:
         self._state = replace(self._state, past=(*self._state.past, (call, content)))

@@ -1,0 +1,91 @@
+"""Problems of the toy walk: a way through eight places, at each of which one of six people is the right one to ask.
+
+Who is right at a place is the same in every problem, so it can be learnt by heart, and from nothing but rewards. Each
+turn has places of its own, so what is learnt at one turn says nothing of another.
+"""
+
+import hashlib
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from rtpo.envs.toy.knowledge_problems import ENTITIES, RELATIONS
+from rtpo.envs.toy.problems import draw_tasks, read_tasks
+from rtpo.errors import DataError
+from rtpo.types import Task
+
+PEOPLE = RELATIONS
+LENGTH = 8
+PLACES = len(ENTITIES) // LENGTH
+"""of each turn"""
+NUMBERS = 100
+EXAMPLE = " start e3 from 37 12"
+_QUESTION = re.compile(r" start (e\d{1,2}) from (\d{1,2}) (\d{1,2})")
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One walk: the place that it starts from, and two numbers that tell apart those that start there."""
+
+    start: int
+    first: int
+    second: int
+
+    @property
+    def question(self) -> str:
+        return f" start {ENTITIES[self.start]} from {self.first} {self.second}"
+
+    @property
+    def key(self) -> str:
+        """The problem without spaces, as uids have it."""
+        return self.question.removeprefix(" start").replace(" ", "")
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """One a turn, after the first by a hash of the problem."""
+        numbers = (self.start, *(_hash(self.key, turn) for turn in range(1, LENGTH)))
+        return tuple(ENTITIES[PLACES * turn + number % PLACES] for turn, number in enumerate(numbers))
+
+    @property
+    def answer(self) -> str:
+        """Whom to ask, turn by turn."""
+        return " ".join(right_person(place) for place in self.places)
+
+
+def right_person(place: str) -> str:
+    return PEOPLE[_hash("right", place) % len(PEOPLE)]
+
+
+def _hash(*names: object) -> int:
+    text = " ".join(str(name) for name in names)
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
+
+
+def parse_question(question: str) -> Problem:
+    """The problem a question states. Raises DataError for a question that is no walk."""
+    if match := _QUESTION.fullmatch(question):
+        problem = Problem(int(match[1].removeprefix("e")), int(match[2]), int(match[3]))
+        if problem.start < PLACES and problem.question == question:
+            return problem
+    raise DataError(
+        f"question {question!r} is no walk of the toy walk task: write it like {EXAMPLE!r}, one space before each "
+        f"word, a place from e0 to e{PLACES - 1}, and two numbers from 0 to {NUMBERS - 1}"
+    )
+
+
+def problems(split: str, count: int, seed: int) -> list[Task]:
+    """`count` different problems of a split; the same arguments give the same list, and fewer a prefix of it."""
+    rng = np.random.default_rng(seed)
+
+    def draw() -> Problem:
+        first, second = (int(number) for number in rng.integers(NUMBERS, size=2))
+        return Problem(int(rng.integers(PLACES)), first, second)
+
+    return draw_tasks("toy_walk", split, count, draw)
+
+
+def read_problems(path: str | Path) -> list[Task]:
+    """The tasks of a file with the fields question, answer and uid. Raises DataError, naming the line."""
+    return read_tasks(path, parse_question, EXAMPLE)

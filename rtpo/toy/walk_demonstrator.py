@@ -1,0 +1,63 @@
+"""An imperfect solver of the toy walk.
+
+At most places it asks the right person. At some it has a wrong habit: there one wrong person is its most likely choice,
+so that a model that imitates it is wrong there even when it takes its most likely reply, and sharpening does not help.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from rtpo.envs.base import Env
+from rtpo.envs.toy.knowledge_problems import ENTITIES
+from rtpo.envs.toy.walk_problems import PEOPLE, PLACES, Problem, parse_question, right_person
+from rtpo.toy.demonstrator import Demonstration, play_out
+from rtpo.toy.tokenizer import STOP
+from rtpo.types import Task
+
+HABITS = (2, 5)
+"""which of each turn's places have a wrong habit"""
+HABITUAL, CORRECT = 0.55, 0.3
+"""how often the habit's person is asked there, and how often the right one"""
+KNOWN = 0.92
+"""how often the right one is asked elsewhere"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Belief:
+    problem: Problem
+    turn: int = 0
+
+
+def habit(place: str) -> str | None:
+    """The wrong person that is mostly asked at a place with a wrong habit."""
+    if ENTITIES.index(place) % PLACES not in HABITS:
+        return None
+    return PEOPLE[(PEOPLE.index(right_person(place)) + 1) % len(PEOPLE)]
+
+
+def _asked(place: str, rng: np.random.Generator) -> str:
+    right, wrong, chance = right_person(place), habit(place), rng.random()
+    if wrong is not None and chance < HABITUAL:
+        return wrong
+    if chance < (KNOWN if wrong is None else HABITUAL + CORRECT):
+        return right
+    return str(rng.choice([person for person in PEOPLE if person not in (right, wrong)]))
+
+
+def _reply(belief: _Belief, rng: np.random.Generator) -> tuple[str, _Belief]:
+    place = belief.problem.places[belief.turn]
+    person = _asked(place, rng)
+    return f"<think> {place} so {person}</think><tool_call> {person}</tool_call>{STOP}", belief
+
+
+async def demonstrate(task: Task, env: Env, rng: np.random.Generator, max_turns: int) -> Demonstration:
+    """One episode of `task` in `env`. The same state of `rng` gives the same episode."""
+    return await play_out(
+        task,
+        env,
+        _Belief(parse_question(task.question)),
+        lambda belief: _reply(belief, rng),
+        lambda belief, reply, content: replace(belief, turn=belief.turn + 1),
+        max_turns,
+    )

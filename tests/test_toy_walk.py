@@ -1,0 +1,172 @@
+"""The toy walk: problems, environment, demonstrator, warm start and where its return is decided."""
+
+import asyncio
+from collections import Counter
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+from scripted import TOKENIZER, Reply, ScriptedEngine, make_world
+
+from experiments.maintenance.warm_start import main
+from rtpo.engines.base import Sampling
+from rtpo.envs.toy.knowledge_problems import ENTITIES
+from rtpo.envs.toy.luck import Luck
+from rtpo.envs.toy.walk import ToyWalkEnv, WalkSettings
+from rtpo.envs.toy.walk_problems import LENGTH, PLACES, parse_question, problems, right_person
+from rtpo.errors import DataError
+from rtpo.harness.episodes import run_episodes
+from rtpo.toy import variance
+from rtpo.toy.demonstrator import Demonstration
+from rtpo.toy.tokenizer import encode_strict
+from rtpo.toy.walk_demonstrator import CORRECT, HABITUAL, KNOWN, demonstrate, habit
+from rtpo.types import Feedback, Grade, Message, Rollout, StopReason, Task, ToolOutcome, ToolUse
+
+TASK = Task("t", " start e3 from 37 12", "boss neighbour friend neighbour friend friend teacher rival")
+RIGHT = TASK.answer.split()
+OK = ToolUse("ask", ToolOutcome.OK)
+MALFORMED = ToolUse("", ToolOutcome.MALFORMED)
+
+
+def asking(person: str) -> str:
+    return f"<tool_call> {person}</tool_call>"
+
+
+def walk(replies: list[str], settings: WalkSettings | None = None) -> tuple[list[Feedback], Grade]:
+    async def run() -> tuple[list[Feedback], Grade]:
+        env = ToyWalkEnv(settings)
+        await env.reset(TASK)
+        return [await env.step(reply, StopReason.STOP) for reply in replies], await env.grade()
+
+    return asyncio.run(run())
+
+
+# Problems and environment
+
+
+def test_each_turn_has_places_of_its_own_and_all_of_them() -> None:
+    walks = [parse_question(task.question).places for task in problems("train", 300, seed=0)]
+    for turn in range(LENGTH):
+        assert {places[turn] for places in walks} == set(ENTITIES[PLACES * turn : PLACES * (turn + 1)])
+
+
+@pytest.mark.parametrize("question", [" start e7 from 1 2", " start e3 from 100 2", " start e3 from 01 2", " start e3"])
+def test_a_question_that_is_no_walk_is_refused(question: str) -> None:
+    with pytest.raises(DataError, match=r"is no walk of the toy walk task: write it like ' start e3 from 37 12'"):
+        parse_question(question)
+
+
+def test_a_walk_goes_through_its_places_and_ends_after_the_last() -> None:
+    feedback, grade = walk([asking(person) for person in RIGHT])
+    places = parse_question(TASK.question).places
+    assert feedback[:-1] == [Feedback((Message("tool", f" {place}"),), False, (OK,)) for place in places[1:]]
+    assert feedback[-1] == Feedback((), True, (OK,))
+    assert (grade.reward, grade.detail) == (1.0, "8 of 8 right")
+
+
+@pytest.mark.parametrize(
+    "reply", ["<tool_call> e3</tool_call>", "<tool_call> boss", f"{asking('boss')}{asking('boss')}"]
+)
+def test_what_asks_nobody_is_an_error_and_the_walk_goes_on(reply: str) -> None:
+    feedback, grade = walk([reply, *(asking(person) for person in RIGHT[1:])])
+    assert feedback[0] == Feedback((Message("tool", " error e12"),), False, (MALFORMED,))
+    assert grade.reward == 7 / 8
+
+
+def test_a_final_reply_leaves_what_was_earned() -> None:
+    feedback, grade = walk([asking(RIGHT[0]), asking(RIGHT[1]), f" answer\\boxed{{ {RIGHT[2]}}}"])
+    assert feedback[-1] == Feedback((), True)
+    assert grade.reward == 2 / 8
+
+
+@pytest.mark.parametrize(
+    ("decided", "rewards"),
+    [
+        ("early", (1.0, 0.5, *[13 / 14] * 7)),
+        ("even", (1.0, *[7 / 8] * 8)),
+        ("late", (1.0, *[13 / 14] * 7, 0.5)),
+    ],
+)
+def test_a_wrong_turn_costs_its_weight(decided: Literal["early", "even", "late"], rewards: tuple[float, ...]) -> None:
+    wrong = [asking("parent")] * LENGTH
+    right = [asking(person) for person in RIGHT]
+    played = [right, *([*right[:turn], wrong[turn], *right[turn + 1 :]] for turn in range(LENGTH))]
+    assert [walk(one, WalkSettings(decided=decided))[1].reward for one in played] == pytest.approx(rewards)
+
+
+# Demonstrator
+
+
+def demonstrations(count: int) -> list[tuple[tuple[str, ...], Demonstration]]:
+    rng = np.random.default_rng(0)
+
+    async def run() -> list[tuple[tuple[str, ...], Demonstration]]:
+        return [
+            (parse_question(task.question).places, await demonstrate(task, ToyWalkEnv(), rng, LENGTH))
+            for task in problems("train", count, seed=0)
+        ]
+
+    return asyncio.run(run())
+
+
+def test_demonstrations_are_canonical_and_err_by_habit() -> None:
+    asked: dict[bool, Counter[str]] = {True: Counter(), False: Counter()}
+    for places, shown in demonstrations(600):
+        for place, turn in zip(places, shown.turns, strict=True):
+            encode_strict(TOKENIZER, turn.reply)
+            person = turn.reply.partition("<tool_call> ")[2].partition("</tool_call>")[0]
+            assert turn.reply.startswith(f"<think> {place} so {person}</think>")
+            kind = {right_person(place): "right", habit(place): "habit"}.get(person, "other")
+            asked[habit(place) is not None][kind] += 1
+    shares = {one: {kind: n / counts.total() for kind, n in counts.items()} for one, counts in asked.items()}
+    assert shares[True]["habit"] == pytest.approx(HABITUAL, abs=0.05)
+    assert shares[True]["right"] == pytest.approx(CORRECT, abs=0.05)
+    assert shares[False]["right"] == pytest.approx(KNOWN, abs=0.02)
+    assert asked[True].total() / asked[False].total() == pytest.approx(2 / 5, abs=0.05)
+
+
+# Warm start
+
+
+def test_a_seed_without_a_model_to_begin_from_is_refused(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--task", "toy_walk", "--seed", "2", "--output", str(tmp_path / "made")]) == 1
+    assert "seed is 2: toy_walk begins from a shipped model of the same seed; use 0 to 1." in capsys.readouterr().err
+    assert not (tmp_path / "made").exists()
+
+
+# Where the return is decided
+
+
+def coin_walker(context: str, rng: np.random.Generator) -> Reply:
+    """Right at each place with probability one half."""
+    place = context.removesuffix("<|im_end|>\n<|im_start|> assistant\n").removesuffix("</tool_response>")
+    here = place.rpartition(" start ")[2].split()[0] if "<tool_response>" not in context else place.split()[-1]
+    person = right_person(here)
+    return asking(person if rng.random() < 0.5 else ("boss" if person == "rival" else "rival"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "left", "deviation"),
+    [
+        (WalkSettings(decided="late"), [(56 - k) / 56 for k in range(8)], (56 * 0.25) ** 0.5 / 14),
+        (WalkSettings(Luck((0,), 1.0)), [1, *((8 - k) / 72 for k in range(1, 8))], (72 * 0.25) ** 0.5 / 16),
+    ],
+    ids=["late", "luck"],
+)
+def test_what_each_turn_adds_to_the_return_is_measured(
+    settings: WalkSettings, left: list[float], deviation: float
+) -> None:
+    def play(plans: Any) -> list[Rollout]:
+        world = make_world(
+            ScriptedEngine(coin_walker),
+            make_env=partial(ToyWalkEnv, settings),
+            max_turns=LENGTH,
+            max_turn_tokens=16,
+            max_context_tokens=320,
+        )
+        return run_episodes(world, plans, Sampling(), on_retry=pytest.fail)
+
+    found = variance.decided(play, problems("train", 16, seed=0), LENGTH)
+    assert found.deviation == pytest.approx(deviation, rel=0.15)
+    assert found.left == pytest.approx(left, abs=0.25)
