@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -26,7 +27,7 @@ from analysis.records import (
     load_runs,
     without_manifest,
 )
-from analysis.tables import INTERVALS, NOT_RUN, Column, Table, build, number, percent
+from analysis.tables import INTERVALS, NOT_RUN, UNKNOWN, Column, Table, build, number, percent
 from rtpo.errors import DataError
 from rtpo.run import archives
 
@@ -46,6 +47,16 @@ def _contexts(group: RunGroup) -> str:
 def mean(value: Callable[[Run], float], digits: int, scale: float = 1) -> Cell:
     """Over the runs of a configuration."""
     return lambda group: number(measures.mean_over_runs(group, value), digits, scale)
+
+
+def _counted(*names: str) -> Cell:
+    """Of the ledger's counts of tokens, the sum, in thousands."""
+
+    def cell(group: RunGroup) -> str:
+        counts: list[Any] = [run.ledger.get(name) for run in group.runs for name in names]
+        return UNKNOWN if None in counts else number(sum(counts) / len(group.runs), 1, scale=1e-3)
+
+    return cell
 
 
 def _rollouts(group: RunGroup) -> str:
@@ -99,7 +110,9 @@ def _caption(groups: Sequence[RunGroup]) -> list[str]:
         *_without_interval(groups),
         "KL (k1, nats a token, rollout to training) is measured before each update and averaged over steps; ratio "
         "(training over rollout probability, a token) is exp(−KL) of that average; zero adv. is the share of groups "
-        "whose advantages are all 0, in percent (groups differ in size between algorithms); seconds are wall-clock, "
+        "whose advantages are all 0, in percent (groups differ in size between algorithms); tokens are those sampled, "
+        "in rows those of the rows given to the trainer, each time, trainer and engine those that they computed, where "
+        "what is shared is computed once; seconds are wall-clock, "
         "evaluation apart. Where there are several seeds, these and the counts are means over them, and the ratio is "
         "exp(−KL) of the mean KL.",
         *_ungraded(groups),
@@ -165,6 +178,9 @@ COLUMNS = (
     Column("Rollouts / budget", _rollouts, ("Rollouts", "Budget")),
     Column("Optimizer steps", mean(lambda run: run.ledger["optimizer_steps"], 0)),
     Column("Tokens, k", mean(lambda run: run.ledger["generated_tokens"], 1, scale=1e-3)),
+    Column("In rows, k", _counted("row_tokens")),
+    Column("Trainer, k", _counted("computed_tokens", "scored_tokens")),
+    Column("Engine, k", _counted("prefilled_tokens", "generated_tokens")),
     Column("Questions × samples", _questions, ("Questions", "Samples")),
     Column("Sampled, before", sampled("before")),
     Column("Sampled, after", sampled("after")),

@@ -13,6 +13,7 @@ from analysis.records import RunGroup
 
 NOT_RUN = "not run"
 NO_VALUE = "—"
+UNKNOWN = "unknown"
 SUPPORTED, CONTRADICTED, UNDECIDED = "supported", "contradicted", "undecided"
 FEW_RUNS = 5
 """a verdict on fewer runs, or pairs of runs, than these says on how many"""
@@ -26,6 +27,7 @@ MINUS = "−"
 LEGEND = {
     NOT_RUN: f"“{NOT_RUN}”: the runs have no such evaluation.",
     NO_VALUE: f"“{NO_VALUE}”: the runs give this no value.",
+    UNKNOWN: f"“{UNKNOWN}”: the records, of an earlier version, do not count it, or the engine does not tell.",
 }
 BOLD = re.compile(r"\*\*(.+?)\*\*")
 CODE = re.compile(r"`(.+?)`")
@@ -149,7 +151,7 @@ def _measured(cell: str) -> tuple[str, ...]:
     plain = BOLD.sub(r"\1", cell.replace(MINUS, "-"))
     if match := MEASURED.fullmatch(plain):
         return tuple(part.replace(",", "") for part in match.groups() if part is not None)
-    return ("" if plain in (NO_VALUE, NOT_RUN) else plain,)
+    return ("" if plain in (NO_VALUE, NOT_RUN, UNKNOWN) else plain,)
 
 
 def csv_lines(lines: Iterable[Iterable[object]]) -> str:

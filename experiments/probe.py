@@ -50,7 +50,7 @@ class ProbeHarness(AgentHarness):
         known = self.score(rows)
         old = known if loss.old_logprobs == "recompute" else [row.rollout_logprobs[row.mask] for row in rows]
         for packed in training_batches(rows, old, loss, epochs=1, count=1):
-            reference = self._backend.reference(packed) if loss.kl else None
+            reference = self._backend.reference(packed).logprobs if loss.kl else None
             gradient: Floats = self._backend.gradient(packed, reference, loss)  # type: ignore[attr-defined]
             self.gradient = self.gradient + gradient
         self.tied.append(zero_advantage(rows)["all"])

@@ -45,16 +45,20 @@ class LocalBackend:
     async def _generate(self, requests: list[Request]) -> list[Generation]:
         return self.decoder.generate(requests)
 
+    @property
+    def prefilled_tokens(self) -> int:
+        return self.decoder.prefilled_tokens
+
     @torch.no_grad()
     def score(self, packed: Packed, *, apart: bool = False) -> TokenScores:
         logprobs = self._distributions(self.model, packed)
         entropy = -(logprobs.exp() * logprobs).sum(-1)
-        return TokenScores(_chosen(logprobs, packed).numpy(), entropy.numpy())
+        return TokenScores(_chosen(logprobs, packed).numpy(), entropy.numpy(), len(packed.ids))
 
     @torch.no_grad()
-    def reference(self, packed: Packed) -> Floats:
-        chosen: Floats = _chosen(self._distributions(self._initial, packed), packed).numpy()
-        return chosen
+    def reference(self, packed: Packed) -> TokenScores:
+        chosen = _chosen(self._distributions(self._initial, packed), packed).numpy()
+        return TokenScores(chosen, np.empty(0, np.float32), len(packed.ids))
 
     def step(self, packed: Packed, reference: Floats | None, loss_of: Loss, *, scored: bool = False) -> StepResult:
         scores = self.score(packed) if scored else None

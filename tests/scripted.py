@@ -169,6 +169,7 @@ class MemoryBackend:
 
     mislabels_syncs: a push gives the engine the version but not the weights.
     broken_*: values to return instead. tree_error: by how much log-probs are off where rows are not computed apart.
+    tells: whether the engine tells what it computed.
     """
 
     engine: ScriptedEngine
@@ -180,9 +181,14 @@ class MemoryBackend:
     broken_loss: float | None = None
     broken_grad_norm: float | None = None
     tree_error: float = 0.0
+    tells: bool = True
     steps: list[Step] = field(default_factory=list)
     scored: list[Packed] = field(default_factory=list)
     pushes: list[int] = field(default_factory=list)
+
+    @property
+    def prefilled_tokens(self) -> int | None:
+        return sum(len(request.context_ids) for request in self.engine.requests) if self.tells else None
 
     def score(self, packed: Packed, *, apart: bool = False) -> TokenScores:
         self.scored.append(packed)
@@ -191,10 +197,10 @@ class MemoryBackend:
             logprobs[0] = self.broken_logprob
         if not apart:
             logprobs[-1] += self.tree_error
-        return TokenScores(logprobs, np.full_like(logprobs, 0.5))
+        return TokenScores(logprobs, np.full_like(logprobs, 0.5), len(packed.ids))
 
-    def reference(self, packed: Packed) -> Floats:
-        return self._logprobs(packed, 0.0)
+    def reference(self, packed: Packed) -> TokenScores:
+        return TokenScores(self._logprobs(packed, 0.0), np.empty(0, np.float32), len(packed.ids))
 
     def step(self, packed: Packed, reference: Floats | None, loss: Loss, *, scored: bool = False) -> StepResult:
         self.steps.append(Step(packed, reference, loss))
@@ -220,7 +226,7 @@ class MemoryBackend:
             sums,
             self.learning_rate,
             len(packed.ids),
-            TokenScores(known, np.full_like(known, 0.5)) if scored else None,
+            TokenScores(known, np.full_like(known, 0.5), 0) if scored else None,
         )
 
     def push(self, version: int) -> None:

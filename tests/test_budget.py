@@ -215,9 +215,19 @@ def test_counters() -> None:
     assert called == {"ok": 3, "malformed": 2}
     assert set(ledger.tool_calls) == set(ToolOutcome)
     path = rollout(0)
-    ledger.count_update(trajectory_rows(path, "flattened", 1.0, 1.0, "g"), 2, 40)
-    ledger.count_update([turn_row(path.turns[1], path, 0.0, 1.0, "g")], 0, 0)
+    ledger.count_update(trajectory_rows(path, "flattened", 1.0, 1.0, "g"))
+    ledger.count_update([turn_row(path.turns[1], path, 0.0, 1.0, "g")])
+    ledger.count_step(30, 20)
+    ledger.count_step(25, 20)
+    ledger.count_forward(12, 10)
     assert (ledger.trained_tokens, ledger.computed_tokens, ledger.optimizer_steps) == (12 + 4, 40, 2)
+    assert (ledger.row_tokens, ledger.scored_tokens) == (67, 10)
+    ledger.count_prefilled(5, 12)
+    ledger.count_prefilled(20, 23)
+    assert ledger.prefilled_tokens == 10
+    ledger.count_prefilled(None, None)
+    ledger.count_prefilled(23, 24)
+    assert ledger.prefilled_tokens is None
     ledger.count_evaluation([path, path])
     ledger.count_sync()
     assert (ledger.evaluation_rollouts, ledger.syncs, ledger.rollouts, ledger.generated_tokens) == (2, 1, 0, 21)

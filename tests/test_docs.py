@@ -19,7 +19,7 @@ from analysis.pages import blocks as readme
 from experiments import quickstart
 from experiments.speed.shared import Case
 from rtpo.algorithms import algorithms, load_algorithm
-from rtpo.engines.backend import StepResult, TokenScores
+from rtpo.engines.backend import StepResult
 from rtpo.errors import DataError, Stopped
 from rtpo.harness import diagnostics
 from rtpo.harness.budget import Budget, Ledger
@@ -118,7 +118,7 @@ def update(rollouts: list[Rollout]) -> dict[str, Any]:
     rows = [row for path in rollouts for row in trajectory_rows(path, "flattened", path.reward - 0.5, 0.5, "q")]
     tokens = np.full(sum(int(row.mask.sum()) for row in rows), -0.5, np.float32)
     sums = {"tokens": 8.0, "clipped": 0.0, "policy_loss": 0.0, "kl_loss": 0.0, "residual": 0.0}
-    return diagnostics.update_metrics(rows, rows, TokenScores(tokens, -tokens), tokens) | diagnostics.step_metrics(
+    return diagnostics.update_metrics(rows, rows, tokens, -tokens, tokens) | diagnostics.step_metrics(
         [StepResult(1.0, 0.0, sums, 1e-6, 40)]
     )
 

@@ -510,3 +510,23 @@ def test_log_probs_before_an_update_are_told_where_they_are_asked_for() -> None:
     before = harness.update(rows, loss, before=True).before
     np.testing.assert_array_equal(np.concatenate(before), np.concatenate(expected))
     assert harness.update(rows, loss).before == []
+
+
+def test_what_trainer_and_engine_compute_is_counted_each_time() -> None:
+    """In memory nothing is shared: tokens computed are those of the rows."""
+    harness, ledger = (made := scripted_harness(solver(0.3))), made.ledger
+    rows = rows_of(harness.rollout(TASKS, n=2, role=Role.CHAIN))
+    in_rows = sum(len(row.ids) for row in rows)
+    contexts = sum(len(turn.context_ids) for rollout in harness.rollouts for turn in rollout.own_turns)
+    assert ledger.context_tokens == ledger.prefilled_tokens == contexts
+    harness.evaluate(TASKS, 1, 0.0, "after")
+    assert ledger.prefilled_tokens == contexts
+    harness.update(rows, TokenClip(kl=0.1), epochs=2, minibatches=2)  # scored, and each time with the reference
+    assert (ledger.computed_tokens, ledger.scored_tokens, ledger.row_tokens) == (2 * in_rows, 3 * in_rows, 5 * in_rows)
+    harness.score(rows)
+    assert (ledger.computed_tokens, ledger.scored_tokens) == (2 * in_rows, 4 * in_rows)
+    harness.backend.tells = False
+    harness.rollout(TASKS, n=1, role=Role.CHAIN)
+    harness.backend.tells = True
+    harness.rollout(TASKS, n=1, role=Role.CHAIN)
+    assert ledger.prefilled_tokens is None

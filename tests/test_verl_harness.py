@@ -76,7 +76,7 @@ def test_the_kl_is_against_the_initial_policy(make_harness: MakeHarness, toy_con
     groups = harness.rollout(TASKS, n=4, role=Role.CHAIN)
     rows = rows_of(groups, "recorded")
     packed = packed_for_update(rows)
-    initial, policy = harness._backend.reference(packed), np.concatenate(harness.score(rows))
+    initial, policy = harness._backend.reference(packed).logprobs, np.concatenate(harness.score(rows))
     np.testing.assert_allclose(initial, policy, atol=1e-5)
     loss = TokenClip(kl=0.02)
     for _ in range(4):
@@ -84,7 +84,7 @@ def test_the_kl_is_against_the_initial_policy(make_harness: MakeHarness, toy_con
     first, *_, last = [update["kl_loss"] for update in harness.step_log.updates]
     assert abs(first) < 1e-7
     assert last > 1e-4
-    np.testing.assert_array_equal(harness._backend.reference(packed), initial)
+    np.testing.assert_array_equal(harness._backend.reference(packed).logprobs, initial)
     moved = np.concatenate(harness.score(rows))
     assert np.abs(moved - policy).max() > 1e-2
 
@@ -100,7 +100,7 @@ def test_the_kl_is_against_the_initial_policy(make_harness: MakeHarness, toy_con
     assert metrics["loss"] == pytest.approx(0.02 * k3, rel=1e-3)
 
     open_backend(toy_config)
-    np.testing.assert_array_equal(harness._backend.reference(packed), initial)
+    np.testing.assert_array_equal(harness._backend.reference(packed).logprobs, initial)
     np.testing.assert_array_equal(np.concatenate(harness.score(rows)), policy)
 
 
@@ -129,7 +129,7 @@ def test_micro_batches_add_up_to_the_mini_batch(
     harness.sync()
     rows = rows_of(harness.rollout(TASKS, n=4, role=Role.CHAIN), "recorded", np.linspace(-0.5, 1.5, 32))
     packed, backend = packed_for_update(rows), harness._backend
-    reference = backend.reference(packed)
+    reference = backend.reference(packed).logprobs
     metrics, scores = [], []
     for tokens in (16384, int(packed.lengths.max())):
         open_backend(toy_config)
@@ -163,6 +163,10 @@ def test_trees_that_differ_from_their_rows_end_the_run(
     harness.sync()
     rows = rows_of(harness.rollout(TASKS, n=4, role=Role.CHAIN), "recorded")
     harness.update(rows, TokenClip())
+    ledger = harness.ledger
+    assert ledger.prefilled_tokens is not None
+    assert 0 < ledger.prefilled_tokens < ledger.context_tokens
+    assert ledger.row_tokens > 1.2 * (ledger.computed_tokens + ledger.scored_tokens) > 0
     packed = packed_for_update(rows)
     steps = []
     for apart in (True, False):
@@ -227,7 +231,7 @@ def test_plain_torch_trains_to_the_same_numbers(
     harness, local = make_harness(), LocalBackend(toy_config)
     harness.sync()
     packed = packed_for_update(rows_of(harness.rollout(TASKS, n=4, role=Role.CHAIN), "flattened"))
-    reference = backend.reference(packed) if loss.kl else None
+    reference = backend.reference(packed).logprobs if loss.kl else None
     for _ in range(3):
         verls, plain = backend.score(packed), local.score(packed)
         np.testing.assert_allclose(verls.logprobs, plain.logprobs, rtol=1e-5, atol=2e-5)

@@ -49,7 +49,7 @@ class Measured:
 
 def measure(config: RunConfig, packed: Packed) -> Measured:
     backend = open_backend(config)
-    scores, reference = backend.score(packed).logprobs, backend.reference(packed)
+    scores, reference = backend.score(packed).logprobs, backend.reference(packed).logprobs
     gradients = [backend.gradient(packed, reference if loss.kl else None, loss) for loss in LOSSES]
     run = train(config, StopRequest())
     return Measured(backend, scores, gradients, run, backend.score(packed).logprobs)

@@ -44,6 +44,7 @@ class CannedPolicy:
 
     ranks = 1
     is_serving = True
+    prefilled_tokens = None
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -68,10 +69,11 @@ class CannedPolicy:
         return Generation(ids, np.full(len(ids), -1, np.float32), self._version, StopReason.STOP, None)
 
     def score(self, packed: Packed, *, apart: bool = False) -> TokenScores:
-        return TokenScores(self.reference(packed), self.reference(packed))
+        ones = np.full(np.count_nonzero(packed.mask), -1, np.float32)
+        return TokenScores(ones, ones, len(packed.ids))
 
-    def reference(self, packed: Packed) -> Floats:
-        return np.full(np.count_nonzero(packed.mask), -1, np.float32)
+    def reference(self, packed: Packed) -> TokenScores:
+        return self.score(packed)
 
     def step(self, packed: Packed, reference: Floats | None, loss: Loss, *, scored: bool = False) -> StepResult:
         sums = {"tokens": 1.0, "clipped": 0.0, "policy_loss": 0.0, "kl_loss": 0.0, "residual": 0.0}

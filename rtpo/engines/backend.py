@@ -13,18 +13,20 @@ from rtpo.verbs import Loss
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TokenScores:
-    """Log-probs and entropies, in nats, of the trained tokens of a packed batch, concatenated in row order."""
+    """Log-probs and entropies, in nats, of the trained tokens of a packed batch, concatenated in row order; the
+    reference's have no entropies. computed_tokens: those that a forward pass computed for them, 0 where an optimizer
+    step's own gave them: a trainer that computes a prefix once for several rows says so here, and in `StepResult`."""
 
     logprobs: Floats
     entropy: Floats
+    computed_tokens: int
 
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
     """One optimizer step: the gradient's norm before clipping, the loss, the sums `rtpo.core.losses` reports, the
-    learning rate that the optimizer had, and the tokens that it computed: a trainer that computes a prefix once for
-    several rows says so here. scores: where they were asked for, those of the step's own forward, under the weights
-    before it."""
+    learning rate that the optimizer had, and the tokens that it computed. scores: where they were asked for, those of
+    the step's own forward, under the weights before it."""
 
     grad_norm: float
     loss: float
@@ -46,11 +48,16 @@ class Backend(Protocol):
         until the next push."""
         ...
 
+    @property
+    def prefilled_tokens(self) -> int | None:
+        """Context tokens that the engine computed so far; None where it does not tell."""
+        ...
+
     def score(self, packed: Packed, *, apart: bool = False) -> TokenScores:
         """apart: every row is computed whole, whatever it shares with others, for comparisons."""
         ...
 
-    def reference(self, packed: Packed) -> Floats:
+    def reference(self, packed: Packed) -> TokenScores:
         """Log-probs of the trained tokens under the initial policy."""
         ...
 

@@ -101,7 +101,10 @@ class Ledger:
     evaluation_rollouts: not charged. retries: episodes begun again after a failure that was not the
     policy's.
     generated_tokens, trained_tokens: sampled ids, and ids given to updates (once each, whatever the epochs).
-    computed_tokens: ids that optimizer steps computed, contexts included, each time that they were.
+    context_tokens: of the contexts of sampled turns. prefilled_tokens: of these, those that the engine computed; None
+    where it did not tell.
+    row_tokens: ids of the rows given to the trainer, contexts included, each time that they were. computed_tokens,
+    scored_tokens: what it computed of them in optimizer steps, and in forward passes alone (scoring, reference).
     turn_generations: turns sampled. tool_calls: number by outcome. seconds: wall-clock by phase.
     tasks_seen: tasks given to steps, repeats included. epochs: times the data were read to their end.
     """
@@ -113,8 +116,12 @@ class Ledger:
     evaluation_rollouts: int = 0
     retries: int = 0
     generated_tokens: int = 0
+    context_tokens: int = 0
+    prefilled_tokens: int | None = 0
     trained_tokens: int = 0
+    row_tokens: int = 0
     computed_tokens: int = 0
+    scored_tokens: int = 0
     turn_generations: int = 0
     optimizer_steps: int = 0
     syncs: int = 0
@@ -188,6 +195,7 @@ class Ledger:
         for turn in (turn for rollout in rollouts for turn in rollout.own_turns):
             self.turn_generations += 1
             self.generated_tokens += len(turn.output_ids)
+            self.context_tokens += len(turn.context_ids)
             for use in turn.calls:
                 self.tool_calls[use.outcome.value] += 1
 
@@ -195,10 +203,26 @@ class Ledger:
         """Add evaluation rollouts; their turns and tokens are not training's and are not added."""
         self.evaluation_rollouts += len(rollouts)
 
-    def count_update(self, rows: Iterable[TrainRow], optimizer_steps: int, computed_tokens: int) -> None:
+    def count_prefilled(self, before: int | None, after: int | None) -> None:
+        """Add what the engine computed of contexts between the two; from where it does not tell, nobody knows."""
+        if before is None or after is None or self.prefilled_tokens is None:
+            self.prefilled_tokens = None
+        else:
+            self.prefilled_tokens += after - before
+
+    def count_update(self, rows: Iterable[TrainRow]) -> None:
         self.trained_tokens += sum(int(row.mask.sum()) for row in rows)
+
+    def count_step(self, row_tokens: int, computed_tokens: int) -> None:
+        """Add an optimizer step."""
+        self.row_tokens += row_tokens
         self.computed_tokens += computed_tokens
-        self.optimizer_steps += optimizer_steps
+        self.optimizer_steps += 1
+
+    def count_forward(self, row_tokens: int, computed_tokens: int) -> None:
+        """Add a forward pass alone."""
+        self.row_tokens += row_tokens
+        self.scored_tokens += computed_tokens
 
     def count_sync(self) -> None:
         self.syncs += 1

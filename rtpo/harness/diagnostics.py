@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rtpo.core.mismatch import mismatch
-from rtpo.engines.backend import StepResult, TokenScores
+from rtpo.engines.backend import StepResult
 from rtpo.types import Floats, Role, Rollout, StopReason, Termination, ToolOutcome, TrainRow
 
 EXECUTED = frozenset({*ToolOutcome} - {ToolOutcome.REFUSED, ToolOutcome.MALFORMED, ToolOutcome.INFRASTRUCTURE})
@@ -105,10 +105,14 @@ def first_calls(calls: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
 
 
 def update_metrics(
-    rows: Sequence[TrainRow], measured: Sequence[TrainRow], scores: TokenScores, recorded: Floats | None
+    rows: Sequence[TrainRow],
+    measured: Sequence[TrainRow],
+    logprobs: Floats,
+    entropy: Floats,
+    recorded: Floats | None,
 ) -> dict[str, Any]:
-    """One `update` call, before its first optimizer step. scores, recorded: of the `measured` rows, in their training
-    contexts and in the recorded ones; None where these are the same."""
+    """One `update` call, before its first optimizer step. logprobs, entropy: of the `measured` rows. recorded: their
+    log-probs in the recorded contexts; None where these are the rows' own."""
     engine = np.concatenate([row.rollout_logprobs[row.mask] for row in measured])
     turn_index, measured_turns = (
         np.concatenate([row.turn_index[row.mask] for row in some]) for some in (rows, measured)
@@ -123,8 +127,8 @@ def update_metrics(
         "zero_advantage": zero_advantage(rows),
         "measured_rows": len(measured),
         "measured_tokens": len(measured_turns),
-        "entropy": float(scores.entropy.mean()),
-        **mismatch(scores.logprobs, scores.logprobs if recorded is None else recorded, engine, measured_turns),
+        "entropy": float(entropy.mean()),
+        **mismatch(logprobs, logprobs if recorded is None else recorded, engine, measured_turns),
     }
 
 

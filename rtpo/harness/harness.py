@@ -167,7 +167,9 @@ class AgentHarness(StepNotes):
         forks: Sequence[Task | Boundary] = starts
         plans = [Plan(f"{prefix}.{i}.{j}", fork, role, turns) for i, fork in enumerate(forks) for j in range(n)]
         self.ledger.charge(self._open.new_rollouts(starts, n))
+        prefilled = self._backend.prefilled_tokens
         rollouts = self._sample(plans, top_logprobs, self._sampling)
+        self.ledger.count_prefilled(prefilled, self._backend.prefilled_tokens)
         self._open.add(rollouts)
         self.ledger.count_rollouts(rollouts)
         self.step_log.rollouts.append(diagnostics.rollout_metrics(rollouts, role))
@@ -211,15 +213,16 @@ class AgentHarness(StepNotes):
                 results.append(next(steps))
             assert results[0].scores is not None
             note(plan.served, results[0].scores)
-        measured, scores = [rows[i] for i in plan.measured], TokenScores(*known[:, np.isin(of_token, plan.measured)])
-        metrics = diagnostics.update_metrics(rows, measured, scores, recorded)
+        measured = [rows[i] for i in plan.measured]
+        logprobs, entropy = known[:, np.isin(of_token, plan.measured)]
+        metrics = diagnostics.update_metrics(rows, measured, logprobs, entropy, recorded)
         self._check_engine(measured, metrics)
         with self._timed("update"):
             results += steps
         if results:
             self.policy_version += 1
         metrics |= diagnostics.step_metrics(results)
-        self.ledger.count_update(rows, len(results), metrics["computed_tokens"])
+        self.ledger.count_update(rows)
         self.step_log.note_training(rows)
         self.step_log.updates.append(metrics)
         return Update(len(results), self.policy_version, _by_row(rows, known[0]) if before else [])
@@ -293,7 +296,9 @@ class AgentHarness(StepNotes):
 
     def _score(self, rows: Sequence[TrainRow], *, apart: bool = False) -> TokenScores:
         with self._timed("score"):
-            scores = self._backend.score(pack(rows), apart=apart)
+            packed = pack(rows)
+            scores = self._backend.score(packed, apart=apart)
+            self.ledger.count_forward(len(packed.ids), scores.computed_tokens)
         if not np.isfinite(scores.logprobs).all():
             raise NonFinite(
                 "The trainer's log-probs are not finite: the weights have diverged; lower the learning rate."
@@ -335,8 +340,13 @@ class AgentHarness(StepNotes):
     ) -> Iterator[StepResult]:
         """The optimizer steps of an update; `scored`: the first one's scores are wanted."""
         for number, packed in enumerate(training_batches(rows, old, loss, epochs=epochs, count=count)):
-            reference = self._backend.reference(packed) if loss.kl else None
+            reference = None
+            if loss.kl:
+                initial = self._backend.reference(packed)
+                self.ledger.count_forward(len(packed.ids), initial.computed_tokens)
+                reference = initial.logprobs
             result = self._backend.step(packed, reference, loss, scored=scored and number == 0)
+            self.ledger.count_step(len(packed.ids), result.computed_tokens)
             if not (np.isfinite(result.loss) and np.isfinite(result.grad_norm)):
                 raise NonFinite(
                     f"loss {result.loss}, gradient norm {result.grad_norm}: the update was not applied. Lower the "

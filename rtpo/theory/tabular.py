@@ -184,13 +184,14 @@ class TabularHarness(StepNotes):
             return Update(0, self.policy_version, [])
         known = self.score(rows)
         old = known if loss.old_logprobs == "recompute" else [row.rollout_logprobs[row.mask] for row in rows]
-        steps = computed = 0
+        steps = 0
         for packed in training_batches(rows, old, loss, epochs=epochs, count=minibatches):
             self._descend(packed, loss)
-            steps, computed = steps + 1, computed + len(packed.ids)
+            steps += 1
+            self.ledger.count_step(len(packed.ids), len(packed.ids))
         if steps:
             self.policy_version += 1
-        self.ledger.count_update(rows, steps, computed)
+        self.ledger.count_update(rows)
         return Update(steps, self.policy_version, known)
 
     def sync(self) -> int:

@@ -106,15 +106,22 @@ class VerlBackend:
     def _is_embedded(self) -> bool:
         return self._settings.actor_rollout_ref.rollout.name == rollout_server.NAME
 
+    @property
+    def prefilled_tokens(self) -> int | None:
+        if not self._is_embedded:
+            return None
+        return sum(ray.get([replica.server_handle.prefilled_tokens.remote() for replica in self._replicas]))
+
     def score(self, packed: Packed, *, apart: bool = False) -> TokenScores:
         dealt = self._deal(packed, apart=apart)
         output = self._workers.compute_log_prob(self._batch(packed, dealt, calculate_entropy=True, compute_loss=False))
-        return _scores(output, packed, dealt)
+        return _scores(output, packed, dealt, dealt.nodes)
 
-    def reference(self, packed: Packed) -> Floats:
+    def reference(self, packed: Packed) -> TokenScores:
         dealt = self._deal(packed)
         batch = self._batch(packed, dealt, calculate_entropy=False, compute_loss=False)
-        return _trained(self._workers.compute_ref_log_prob(batch), "log_probs", packed, dealt)
+        logprobs = _trained(self._workers.compute_ref_log_prob(batch), "log_probs", packed, dealt)
+        return TokenScores(logprobs, np.empty(0, np.float32), dealt.nodes)
 
     def step(
         self, packed: Packed, reference: Floats | None, loss: Loss, *, scored: bool = False, apart: bool = False
@@ -131,7 +138,7 @@ class VerlBackend:
             sums=sums,
             lr=float(_flat(metrics["lr"])[0]),
             computed_tokens=dealt.nodes,
-            scores=_scores(output, packed, dealt) if scored else None,
+            scores=_scores(output, packed, dealt, 0) if scored else None,
         )
 
     def gradient(self, packed: Packed, reference: Floats | None, loss: Loss) -> Floats:
@@ -258,8 +265,9 @@ async def _clear_caches(replicas: list[Any]) -> None:
     await asyncio.gather(*[replica.clear_kv_cache() for replica in replicas])
 
 
-def _scores(output: Any, packed: Packed, dealt: Dealt) -> TokenScores:
-    return TokenScores(*(_trained(output, name, packed, dealt) for name in ("log_probs", "entropy")))
+def _scores(output: Any, packed: Packed, dealt: Dealt, computed: int) -> TokenScores:
+    logprobs, entropy = (_trained(output, name, packed, dealt) for name in ("log_probs", "entropy"))
+    return TokenScores(logprobs, entropy, computed)
 
 
 def _trained(output: Any, field: str, packed: Packed, dealt: Dealt) -> Floats:

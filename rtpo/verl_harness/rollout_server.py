@@ -66,6 +66,9 @@ class EmbeddedServer:
             self._generate_seconds,
         )
 
+    async def prefilled_tokens(self) -> int:
+        return self._decoder.prefilled_tokens
+
     async def load(self, weights: dict[str, torch.Tensor], version: int) -> None:
         self._decoder.load(weights.items(), version)
 
