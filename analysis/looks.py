@@ -47,6 +47,7 @@ TASKS = {
     "airline": "Airline",
     "toy_math": "Toy math",
     "toy_knowledge": "Toy knowledge",
+    "toy_walk": "Toy walk",
 }
 """titles of tasks"""
 

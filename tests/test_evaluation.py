@@ -59,7 +59,7 @@ PASSAGES = Path(__file__).parent / "fixtures" / "passages.jsonl"
 COMMAND = ("evaluate.py", "--config-path", str(PROJECT / "configs"))
 QUESTIONS, SAMPLES = 9, 3
 EVALUATED = [name for name, known in REGISTRY.items() if known.role == "eval" and known.kind != "airline"]
-OTHERS = ("gsm8k_audit", "toy_math", "toy_knowledge")
+OTHERS = ("gsm8k_audit", "toy_math", "toy_knowledge", "toy_walk")
 """benchmarks that are no set of the registry"""
 
 

@@ -253,7 +253,7 @@ def test_an_output_folder_in_use_is_refused(tmp_path: Path, capsys: pytest.Captu
     assert "is there already, and not an empty folder" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("first", ["warm_start_math", "warm_start_knowledge"])
+@pytest.mark.parametrize("first", ["warm_start_math", "warm_start_knowledge", "warm_start_walk"])
 def test_second_warm_starts_differ_from_the_first_in_their_seed(first: str) -> None:
     one, two = SHIPPED.with_name(first), SHIPPED.with_name(f"{first}_1")
     records = [json.loads((folder / "warm_start.json").read_text()) for folder in (one, two)]

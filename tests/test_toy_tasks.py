@@ -59,7 +59,7 @@ TOYS = [
 WALK = Toy(
     *("toy_walk", walk_problems.problems, walk_problems.parse_question, " start e3 from 37 12"),
     *("boss neighbour friend neighbour friend friend teacher rival", "boss"),
-    *((0.03, 0.2), (0.02, 0.3), (0.4, 1.0)),
+    *((0.02, 0.1), (0.02, 0.2), (0.9, 0.99)),
 )
 every = pytest.mark.parametrize("one", [*TOYS, WALK], ids=lambda one: one.name)
 both = pytest.mark.parametrize("one", TOYS, ids=lambda one: one.name)
@@ -118,7 +118,7 @@ def test_a_final_reply_is_graded_by_its_last_box_after_thinking(one: Toy, reply:
     assert grade.reward == reward
 
 
-@both
+@every
 def test_a_shipped_checkpoint_is_the_one_recorded(one: Toy) -> None:
     files = {path.name for path in one.shipped.iterdir()} - {"warm_start.json"}
     assert one.record["sha256"] == {name: sha256(one.shipped / name) for name in files}
@@ -128,7 +128,7 @@ def test_a_shipped_checkpoint_is_the_one_recorded(one: Toy) -> None:
         assert (one.shipped / name).read_bytes() == (TOYS[0].shipped / name).read_bytes()
 
 
-@both
+@every
 def test_a_shipped_checkpoint_can_learn_and_be_taught(one: Toy) -> None:
     held_out = one.record["held_out"]
     assert held_out["problems"] >= 300

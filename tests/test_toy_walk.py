@@ -7,15 +7,17 @@ from typing import Any, Literal
 
 import numpy as np
 import pytest
-from scripted import TOKENIZER, Reply, ScriptedEngine, make_world
+from conftest import compose_config
+from scripted import CHAT, TOKENIZER, Reply, ScriptedEngine, make_world
 
+import rtpo.toy.warm_start as toy
 from experiments.maintenance.warm_start import main
 from rtpo.engines.base import Sampling
 from rtpo.envs.toy.knowledge_problems import ENTITIES
 from rtpo.envs.toy.luck import Luck
 from rtpo.envs.toy.walk import ToyWalkEnv, WalkSettings
 from rtpo.envs.toy.walk_problems import LENGTH, PLACES, parse_question, problems, right_person
-from rtpo.errors import DataError
+from rtpo.errors import ConfigError, DataError
 from rtpo.harness.episodes import run_episodes
 from rtpo.toy import variance
 from rtpo.toy.demonstrator import Demonstration
@@ -95,6 +97,11 @@ def test_a_wrong_turn_costs_its_weight(decided: Literal["early", "even", "late"]
     assert [walk(one, WalkSettings(decided=decided))[1].reward for one in played] == pytest.approx(rewards)
 
 
+def test_a_knob_that_cannot_be_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"task.settings.decided is 'soon'.*'early', 'even' or 'late'"):
+        compose_config("task=toy_walk", "task.settings.decided=soon")
+
+
 # Demonstrator
 
 
@@ -127,6 +134,18 @@ def test_demonstrations_are_canonical_and_err_by_habit() -> None:
 
 
 # Warm start
+
+
+def test_the_task_s_limits_fit_the_longest_episode_with_all_its_thinking() -> None:
+    limits = compose_config("task=toy_walk").task.limits
+    assert limits.max_turns == LENGTH == toy.TASKS["toy_walk"][2]
+    opening = len(CHAT.opening(asyncio.run(ToyWalkEnv().reset(TASK))))
+    feedback = len(CHAT.feedback([Message("tool", " error e12")], StopReason.LENGTH))
+    assert opening <= limits.max_prompt_tokens
+    longest = opening + LENGTH * limits.max_turn_tokens + (LENGTH - 1) * feedback
+    assert longest <= limits.max_context_tokens <= toy.ARCHITECTURE["max_position_embeddings"]
+    replies = [turn.reply for _, shown in demonstrations(40) for turn in shown.turns]
+    assert max(len(encode_strict(TOKENIZER, reply)) for reply in replies) <= limits.max_turn_tokens
 
 
 def test_a_seed_without_a_model_to_begin_from_is_refused(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:

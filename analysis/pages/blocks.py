@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 from hydra import compose, initialize_config_dir
@@ -15,6 +15,7 @@ from omegaconf import OmegaConf
 from analysis import since
 from analysis.experiment import run_table
 from analysis.figures.runs import training_figure
+from analysis.looks import TASKS
 from analysis.pages import markdown, settings
 from analysis.pages.markdown import ruled
 from analysis.plots import drawn_from, png_from, records_checksum, save
@@ -35,6 +36,7 @@ from rtpo.run.records import PACKAGES
 EXPERIMENT = "reference"
 FIGURE = Path("docs", "results", "reference.png")
 BENCH = Path("results", "reference_bench")
+TOY_TASKS = ("toy_math", "toy_knowledge", "toy_walk")
 STUDY, STUDY_RESULTS = (path.relative_to(PROJECT) for path in (plan_of_study.STUDY, plan_of_study.RESULTS))
 FRONT = (
     *("Configuration", "Rollouts / budget", "Optimizer steps", "Tokens, k", "Sampled, before", "Sampled, after"),
@@ -176,15 +178,15 @@ def _verdict(case: Mapping[str, Any]) -> tuple[str, str]:
 
 def warm_start(project: Path, page: Path) -> str:
     """What the shipped toy models are and how well they do before training."""
-    columns = [_warm_start(project / "rtpo" / "toy" / name) for name in ("warm_start_math", "warm_start_knowledge")]
-    return ruled(
-        ("What", "Toy math", "Toy knowledge"), [(what, *(column[what] for column in columns)) for what in columns[0]]
-    )
+    columns = [_warm_start(project / "rtpo" / "toy" / task.replace("toy", "warm_start")) for task in TOY_TASKS]
+    titles = [TASKS[task] for task in TOY_TASKS]
+    return ruled(("What", *titles), [(what, *(column[what] for column in columns)) for what in columns[0]])
 
 
 def _warm_start(folder: Path) -> dict[str, str]:
     record, model = (_read_json(folder / name) for name in ("warm_start.json", "config.json"))
     settings, held_out = record["settings"], record["held_out"]
+    paper = held_out.get("paper_decoding_success")
     return {
         "Parameters": f"{record['parameters']:,}",
         "Vocabulary, tokens": f"{model['vocab_size']:,}",
@@ -197,6 +199,7 @@ def _warm_start(folder: Path) -> dict[str, str]:
         "Demonstrator's success, %": f"{100 * record['demonstrator_success']:.1f}",
         "Held-out problems": f"{held_out['problems']:,}",
         "Held-out success sampled at temperature 1, %": f"{100 * held_out['sampled_success']:.1f}",
+        "Held-out success at temperature 0.6 and top-p 0.95, %": "not run" if paper is None else f"{100 * paper:.1f}",
         "Held-out success greedy, %": f"{100 * held_out['greedy_success']:.1f}",
         "Turns an episode": f"{held_out['turns_per_episode']:.2f}",
         "Tokens a turn": f"{held_out['tokens_per_turn']:.1f}",
@@ -204,12 +207,30 @@ def _warm_start(folder: Path) -> dict[str, str]:
     }
 
 
+def decided(project: Path, page: Path) -> str:
+    """Where the return of the toy walk is decided, by its settings, before training."""
+    record = _read_json(project / "rtpo" / "toy" / "warm_start_walk" / "warm_start.json")["decided"]
+    turns = range(len(next(iter(record.values()))["left"]))
+    return ruled(
+        ("Setting", "Deviation of the return", *(f"f, turn {k}" for k in turns), "Explained, mean of turns"),
+        [
+            (
+                name,
+                f"{found['deviation']:.3f}",
+                *(f"{share:.2f}" for share in found["left"]),
+                f"{1 - fmean(found['left']):.2f}",
+            )
+            for name, found in record.items()
+        ],
+    )
+
+
 def toy_settings(project: Path, page: Path) -> str:
     """What a run with the defaults uses on each toy task, beside what the paper states for math."""
     with initialize_config_dir(str(project / "configs"), version_base=None):
-        runs = [compose("train", [f"task={task}"]) for task in ("toy_math", "toy_knowledge")]
+        runs = [compose("train", [f"task={task}"]) for task in TOY_TASKS]
     return ruled(
-        ("Field", "Toy math", "Toy knowledge", "Paper (math)"),
+        ("Field", *(TASKS[task] for task in TOY_TASKS), "Paper (math)"),
         [(f"`{path}`", *(f"`{OmegaConf.select(run, path)}`" for run in runs), paper) for path, paper in PAPER.items()],
     )
 
@@ -281,6 +302,7 @@ BLOCKS: dict[str, Callable[[Path, Path], str]] = {
     "figure": figure,
     "bench": bench,
     "trees": trees,
+    "decided": decided,
     "warm_start": warm_start,
     "toy_settings": toy_settings,
     "versions": versions,
