@@ -14,7 +14,7 @@ import multiprocessing
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -35,6 +35,8 @@ RESULTS = PROJECT / "results" / "map"
 SCHEMA = 1
 DIGITS = 6
 """of numbers in records"""
+OF_SEEDS = ("seed", "cpu_seconds")
+"""what else than the methods' numbers is a list in a point's line"""
 PARTS = ("predict", "run", "missing")
 Job = tuple[str, Point, int]
 """what is measured, where, with which seed"""
@@ -93,18 +95,32 @@ def run(folder: Path, jobs: Sequence[Job], processes: int = 1) -> Path:
                     "commits": commits,
                     "machine": provenance()["machine"],
                     "cpu_seconds": round(sum(line["cpu_seconds"] for line in found.values()), 1),
-                    "lines": len(jobs),
+                    "measurements": len(jobs),
                 }
-                write_whole(records, _text([found[job] for job in jobs]))
+                write_whole(records, _text(packed([found[job] for job in jobs])))
                 write_whole(manifest, (json.dumps(described | {"sha256": sha256(records)}, indent=1) + "\n").encode())
                 partial.unlink()
     return manifest
 
 
+def packed(lines: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """A line for each point, with lists over its seeds."""
+    points: dict[tuple[str, Point], dict[str, Any]] = {}
+    for line in lines:
+        kind, point, _ = _job(line)
+        of_point = points.setdefault((kind, point), {"kind": kind, **asdict(point)})
+        for name in (*OF_SEEDS, *regimes.METHODS):
+            of_point.setdefault(name, []).append(line[name])
+    return list(points.values())
+
+
 def missing(folder: Path, jobs: Sequence[Job]) -> list[Job]:
     """The jobs without a line. Raises DataError for records of others."""
     finished, partial = folder / "map.json", folder / "map.partial.jsonl"
-    lines = _lines(folder / "map.jsonl") if finished.exists() else _lines(partial) if partial.exists() else []
+    if finished.exists():
+        lines = [line | {"seed": seed} for line in _lines(folder / "map.jsonl") for seed in line["seed"]]
+    else:
+        lines = _lines(partial) if partial.exists() else []
     done = {_job(line) for line in lines}
     if others := done - set(jobs):
         kind, point, seed = min(others, key=str)
@@ -130,7 +146,7 @@ def _whole(path: Path) -> bytes:
     return data[: data.rfind(b"\n") + 1]
 
 
-def _job(line: dict[str, Any]) -> Job:
+def _job(line: Mapping[str, Any]) -> Job:
     return line["kind"], Point(**{field.name: line[field.name] for field in fields(Point)}), line["seed"]
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from analysis.map import __main__ as map_page
-from analysis.map.page import BLOCKS, PAGE
+from analysis.map.page import BLOCKS, PAGE, mean_by_seed
 from analysis.map.records import load
 from baselines import grpo
 from experiments import map as command
@@ -295,15 +295,14 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_measurement_goes_on_where_it_was_left(tiny: Path, tmp_path: Path) -> None:
-    whole = tiny / "results" / "map" / "map.jsonl"
-    partial, lines = tmp_path / "map.partial.jsonl", whole.read_text().splitlines(keepends=True)
-    made = '"commit": "a", "dirty": false'
-    kept = [f"{line[:-2]}, {made}}}\n" for line in (lines[2], lines[0])]
-    partial.write_text("".join(kept) + lines[1][:40])
+    partial = tmp_path / "map.partial.jsonl"
+    made = {"commit": "a", "dirty": False, "cpu_seconds": 77.0}
+    first, second, cut = (json.dumps(command.measured(JOBS[n]) | made) for n in (2, 0, 1))
+    partial.write_text(f"{first}\n{second}\n{cut[:40]}")
     assert command.missing(tmp_path, JOBS) == [JOBS[1], *JOBS[3:]]
     command.run(tmp_path, JOBS)
-    assert without_times(tmp_path / "map.jsonl") == without_times(whole)
-    assert lines[0] in (tmp_path / "map.jsonl").read_text()
+    assert without_times(tmp_path / "map.jsonl") == without_times(tiny / "results" / "map" / "map.jsonl")
+    assert (tmp_path / "map.jsonl").read_text().count("77.0") == 2
     assert ["a", False] in json.loads((tmp_path / "map.json").read_bytes())["commits"]
     assert not partial.exists()
     assert command.missing(tmp_path, JOBS) == []
@@ -376,6 +375,17 @@ def test_a_decided_sign_is_one_whose_interval_leaves_out_0(tiny: Path) -> None:
     for values, decided in (((0.5, 0.6, 0.4), True), ((0.5, -0.6, 0.4), False), ((0.3, 0.3, 0.3), True)):
         one = replace(place, measured={"rtpo": values, "grpo": (0.0, 0.0, 0.0)})
         assert one.is_decided is decided
+
+
+def test_kinds_of_tasks_are_averaged_over_the_seeds_that_all_points_have(tiny: Path) -> None:
+    one, other = load(tiny / "results" / "map").places[:2]
+    measured = [{"rtpo": (0.5, 0.1), "grpo": (0.0, 0.0)}, {"rtpo": (0.1, 0.1, 9.0), "grpo": (0.0, 0.2, 0.0)}]
+    places = [replace(place, measured=values) for place, values in zip((one, other), measured, strict=True)]
+    assert mean_by_seed(places) == pytest.approx([0.3, 0.0])
+
+
+def test_nothing_of_the_committed_map_is_missing() -> None:
+    assert command.missing(RESULTS, command.plan()) == []
 
 
 def test_the_committed_page_is_what_the_committed_records_give() -> None:

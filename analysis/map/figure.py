@@ -55,6 +55,7 @@ def draw(records: Records) -> Figure:
                 [Line(points(diagonal, diagonal), Style(0, "", "0.3", "", "-"), 0.8), *difference],
                 "Predicted",
                 "Measured",
+                [partial(Axes.set, ylim=(-1.6, 1.6))],
             ),
         ],
     ]
@@ -68,7 +69,7 @@ def _ratios(records: Records) -> list[Line]:
         if noise:
             x = np.concatenate([one.simple for one in noise])
             y = np.concatenate([one.measured["rtpo"].mean(0) / one.measured["grpo"].mean(0) for one in noise])
-            lines.append(Line(points(x, y), look, 0.0))
+            lines.append(Line(points(x, y), look, 0.6))
     ends = np.array([0.02, 40])
     return [*lines, Line(points(ends, ends), Style(0, "", "0.3", "", "-"), 0.8, label="(2)")]
 
@@ -108,4 +109,4 @@ def _differences(places: Sequence[Place], name: str) -> Line:
     here = [place for place in places if place.point.decisions == name]
     found = [place.found for place in here]
     ends = [[getattr(one, end) for one in found] for end in ("mean", "low", "high")]
-    return Line(points([place.expected for place in here], *ends), LOOKS[name], 0.0, bars=True)
+    return Line(points([place.expected for place in here], *ends), LOOKS[name], 0.6, bars=True)

@@ -7,14 +7,18 @@ from pathlib import Path
 import numpy as np
 
 from analysis.intervals import Interval, student
-from analysis.map.records import COMMAND, Noise, Place, Records
+from analysis.map.records import COMMAND, Noise, Place, Records, over_seeds
 from analysis.pages import markdown
 from analysis.tables import NOT_RUN, number
-from rtpo.theory.regimes import Point, break_even
+from rtpo.theory.mdp import Table
+from rtpo.theory.regimes import METHODS, Point, break_even
 
 PAGE = Path("docs", "results", "map.md")
+TITLES = {"rtpo": "RTPO", "grpo": "GRPO"}
 NEAR = 1.25
 """a ratio that is predicted within this factor is as predicted"""
+LARGE = 2
+"""data steps of a run of large steps, at most"""
 FARTHEST = 12
 """departures that are shown"""
 
@@ -55,9 +59,16 @@ def _exact(noise: Sequence[Noise]) -> str:
             ratios.append(values.mean(axis=0) / one.exact[method])
             reached.append(np.abs(values.mean(axis=0) - one.exact[method]) <= student(len(values) - 1) * error)
     ratio, within = np.concatenate(ratios), np.concatenate(reached)
+    slopes = []
+    for method in METHODS:
+        product = sum(one.mean[method] @ one.gradient for one in noise) / sum(
+            one.gradient @ one.gradient for one in noise
+        )
+        slopes.append(f"{_interval(over_seeds(np.asarray(product)))} ({TITLES[method]})")
     return (
         f"Measured noise by (1): {number(float(ratio.mean()), 3)} in the mean over {len(ratio)} turns and methods; "
-        f"{within.sum()} of as many 95 % intervals over seeds reach it."
+        f"{within.sum()} of as many 95 % intervals over seeds reach it. Signal: the slope of the measured gradient on "
+        f"the exact one is {' and '.join(slopes)}."
     )
 
 
@@ -79,6 +90,8 @@ def _signs(places: Sequence[Place]) -> str:
     decided = [place for place in places if place.is_decided]
     agree = [place for place in decided if place.found.mean * place.expected > 0]
     ahead = [place for place in places if place.expected > 0]
+    kinds = [(float(np.mean([p.expected for p in kind])), over_seeds(mean_by_seed(kind))) for kind in kinds_of(places)]
+    reached = sum(found.low <= mean <= found.high for mean, found in kinds)
     expected, measured = (
         np.array(values) for values in zip(*((p.expected, p.found.mean) for p in places), strict=True)
     )
@@ -87,7 +100,8 @@ def _signs(places: Sequence[Place]) -> str:
         f"{len(agree)} of them have the predicted sign. Of {len(ahead)} points where RTPO was predicted above it is "
         f"above at {_count(ahead, 1)} and below at {_count(ahead, -1)}. Correlation of predicted and measured "
         f"difference: {number(float(np.corrcoef(expected, measured)[0, 1]), 2)}; mean distance "
-        f"{number(float(np.abs(expected - measured).mean()), 3)}."
+        f"{number(float(np.abs(expected - measured).mean()), 3)}. By kind of task (below), {reached} of {len(kinds)} "
+        "intervals reach the prediction."
     )
 
 
@@ -109,21 +123,61 @@ def _named(place: Place) -> str:
     return f"{_interval(place.found)} ({size}; predicted {number(place.expected, 2)})"
 
 
+def regimes_block(records: Records) -> str:
+    """The mean of each kind of task, in small and in large steps."""
+    if records.manifest is None:
+        return f"{NOT_RUN.capitalize()}.\n"
+    title = (
+        "Success of RTPO less that of GRPO by kind of task, mean over horizons, group sizes and budgets. Points have "
+        "seeds in common, so intervals (95 %, t) are over the seeds that all have, of their means over points."
+    )
+    lines = []
+    for places in kinds_of(records.places):
+        decisions, luck = places[0].point.decisions, places[0].point.luck
+        steps = " or ".join(str(n) for n in sorted({place.point.steps for place in places}))
+        found = over_seeds(mean_by_seed(places))
+        expected = [place.expected for place in places]
+        above = f"{_count(places, 1)} / {_count(places, -1)} of {len(places)}"
+        lines.append([decisions, luck, steps, number(float(np.mean(expected)), 2), _interval(found), above])
+    header = ["Decisions", "Luck", "Data steps", "Predicted", "Measured", "Points decided above / below 0"]
+    return f"{title}\n\n{markdown.ruled(header, lines, True)}"
+
+
+def kinds_of(places: Sequence[Place]) -> list[list[Place]]:
+    """By decisions, luck, and small or large steps."""
+    groups: dict[tuple[str, str, bool], list[Place]] = {}
+    for place in places:
+        point = place.point
+        groups.setdefault((point.decisions, point.luck, point.steps <= LARGE), []).append(place)
+    return [group for _, group in sorted(groups.items())]
+
+
+def mean_by_seed(places: Sequence[Place]) -> Table:
+    """The mean difference over places, of each seed that all have."""
+    seeds = min(len(place.measured[METHODS[0]]) for place in places)
+    siblings, chains = (np.array([place.measured[method][:seeds] for place in places]) for method in METHODS)
+    return (siblings - chains).mean(axis=0)
+
+
 def noise_block(records: Records) -> str:
     """Formula (2) and the measured ratio at three turns of each."""
     if records.manifest is None:
         return f"{NOT_RUN.capitalize()}.\n"
-    header = ["K", "G", "Luck", "f*", "First turn: (2)", "Measured", "Middle: (2)", "Measured", "Last: (2)", "Measured"]
+    turns = ("First turn", "Middle", "Last")
+    header = ["K", "G", "Luck", "f*"]
+    header += [title for turn in turns for title in (f"{turn}: S/N, RTPO", "GRPO", "Noise by (2)", "Measured")]
     lines = []
     for one in records.noise:
         point = one.point
         if point.decisions == "even":
             ratio = one.measured["rtpo"].mean(0) / one.measured["grpo"].mean(0)
-            shown = [number(float(values[k]), 2) for k in (0, point.turns // 2, -1) for values in (one.simple, ratio)]
+            columns = [*((one.signal_to_noise(method), 4) for method in METHODS), (one.simple, 2), (ratio, 2)]
+            shown = [number(float(values[k]), digits) for k in (0, point.turns // 2, -1) for values, digits in columns]
             size = [f"{point.turns}", f"{point.group_size}", point.luck]
             lines.append([*size, number(break_even(point.turns, point.group_size), 3), *shown])
     title = (
-        "Noise of RTPO's gradient by that of GRPO's at equal rollouts, with even decisions. Below 1 RTPO's is lower."
+        "Signal to noise of both gradients in a batch of one trunk and its siblings, and of as many chains; noise of "
+        "RTPO's by that of GRPO's, by (2) and measured. Even decisions; below 1 RTPO's noise is lower."
     )
     return f"{title}\n\n{markdown.ruled(header, lines, True)}"
 
@@ -158,6 +212,33 @@ def _steps(steps: int) -> str:
     return "a sweep" if steps == 1 else f"{steps} steps"
 
 
+def best_block(records: Records) -> str:
+    """Each method at its own best step size."""
+    if records.manifest is None:
+        return f"{NOT_RUN.capitalize()}.\n"
+    title = (
+        "Each method at the step size that is best for it (data steps in brackets), G = 3 and as many rollouts in all. "
+        "The step sizes are chosen on the seeds that are shown."
+    )
+    groups: dict[tuple[str, str, int], list[Place]] = {}
+    most = max(place.point.trunks * place.point.steps for place in records.places)
+    for place in records.places:
+        point = place.point
+        if point.group_size == 3 and point.trunks * point.steps == most:
+            groups.setdefault((point.decisions, point.luck, point.turns), []).append(place)
+    lines = []
+    for (decisions, luck, turns), places in sorted(groups.items()):
+        best = [max((_mean(place, method), place.point.steps) for place in places) for method in METHODS]
+        shown = [f"{number(mean, 2)} ({steps})" for mean, steps in best]
+        lines.append([decisions, luck, f"{turns}", *shown, number(best[0][0] - best[1][0], 2, sign=True)])
+    header = ["Decisions", "Luck", "K", "RTPO", "GRPO", "Difference"]
+    return f"{title}\n\n{markdown.ruled(header, lines, True)}"
+
+
+def _mean(place: Place, method: str) -> float:
+    return float(np.mean(place.measured[method]))
+
+
 def departures_block(records: Records) -> str:
     """Where the map is farthest from the closed form."""
     if records.manifest is None:
@@ -167,9 +248,9 @@ def departures_block(records: Records) -> str:
         ("Luck", lambda place: place.point.luck),
         ("K, G, M, steps", lambda place: _size(place.point)),
         ("RTPO, predicted", lambda place: number(place.predicted["rtpo"], 2)),
-        ("Measured", lambda place: number(float(np.mean(place.measured["rtpo"])), 2)),
+        ("Measured", lambda place: number(_mean(place, "rtpo"), 2)),
         ("GRPO, predicted", lambda place: number(place.predicted["grpo"], 2)),
-        ("Measured", lambda place: number(float(np.mean(place.measured["grpo"])), 2)),
+        ("Measured", lambda place: number(_mean(place, "grpo"), 2)),
         ("Difference, predicted", lambda place: number(place.expected, 2)),
         ("Measured", lambda place: _interval(place.found)),
     ]
@@ -185,15 +266,17 @@ def runs_block(records: Records) -> str:
     made = records.manifest
     commits = ", ".join(f"`{commit[:12]}`{' (changed)' if dirty else ''}" for commit, dirty in made["commits"])
     return (
-        f"{made['lines']:,} measurements at {len(records.places)} points and {len(records.noise)} frozen ones took "
-        f"{number(made['cpu_seconds'], 0)} s of a processor, at commit {commits}.\n"
+        f"{made['measurements']:,} measurements at {len(records.places)} points and {len(records.noise)} frozen ones "
+        f"took {number(made['cpu_seconds'], 0)} s of a processor, at commit {commits}.\n"
     )
 
 
 BLOCKS: dict[str, Callable[[Records], str]] = {
     "found": found_block,
+    "regimes": regimes_block,
     "noise": noise_block,
     "map": map_block,
+    "best": best_block,
     "departures": departures_block,
     "runs": runs_block,
 }

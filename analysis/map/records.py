@@ -12,12 +12,14 @@ from analysis.intervals import Interval, student
 from analysis.records import read_lines
 from rtpo.errors import DataError
 from rtpo.run.records import json_object, read_manifest
+from rtpo.theory.luck import gradient
 from rtpo.theory.mdp import Table
+from rtpo.theory.mdps import uniform
 from rtpo.theory.regimes import METHODS, Point, exact_noise, noise_ratio
 
 SCHEMA = 1
 COMMAND = "python experiments/map.py"
-MANIFEST_KEYS = ("commits", "machine", "cpu_seconds", "lines", "sha256")
+MANIFEST_KEYS = ("commits", "machine", "cpu_seconds", "measurements", "sha256")
 PREDICTED_KEYS = (*(field.name for field in fields(Point)), *("rtpo", "grpo", "cost", "gain", "excess", "f"))
 
 
@@ -49,12 +51,27 @@ class Place:
 
 @dataclass(frozen=True, eq=False)
 class Noise:
-    """The noise of each method's gradient at a frozen point, [seeds, K], and what it is exactly, [K]."""
+    """Each method's gradient at a frozen point, [seeds, K]: its mean for the right action, and its noise."""
 
     point: Point
     f: Table
+    mean: Mapping[str, Table]
     measured: Mapping[str, Table]
-    exact: Mapping[str, Table]
+
+    @cached_property
+    def exact(self) -> Mapping[str, Table]:
+        """What the noise is exactly, [K]."""
+        return exact_noise(self.point)
+
+    @cached_property
+    def gradient(self) -> Table:
+        """The exact one for the right action, [K]."""
+        mdp = self.point.task.mdp()
+        return gradient(mdp, uniform(mdp))[:, 0]
+
+    def signal_to_noise(self, method: str) -> Table:
+        """The squared length of the exact gradient, of both actions, by the measured noise, [K]."""
+        return 2 * self.gradient**2 / self.measured[method].mean(0)
 
     @property
     def simple(self) -> Table:
@@ -88,25 +105,22 @@ def load(folder: Path) -> Records:
         for line in [json_object(text, f"{file} line {number}", PREDICTED_KEYS)]
     }
     manifest, lines = _measured(folder)
-    trained: dict[Point, dict[str, list[float]]] = {point: {method: [] for method in METHODS} for point in predicted}
-    frozen: dict[Point, dict[str, list[Any]]] = {}
+    nothing: Mapping[str, Sequence[float]] = dict.fromkeys(METHODS, ())
+    trained = dict.fromkeys(predicted, nothing)
+    by_task = {(point.task, point.group_size): np.array(line["f"]) for point, line in predicted.items()}
+    noise = []
     for line in lines:
-        point = _point(line)
-        if line["kind"] == "frozen":
-            of = frozen.setdefault(point, {method: [] for method in METHODS})
-        elif point in trained:
-            of = trained[point]
-        else:
+        point, of = _point(line), {method: line[method] for method in METHODS}
+        task = point.task, point.group_size
+        if task not in by_task or (line["kind"] == "trained" and point not in trained):
             raise DataError(
                 f"{folder / 'map.jsonl'} has {point.name}, of which {file.name} says nothing: restore both."
             )
-        for method in METHODS:
-            of[method].append(line[method]["noise"] if line["kind"] == "frozen" else line[method])
-    by_task = {(point.task, point.group_size): np.array(line["f"]) for point, line in predicted.items()}
-    noise = [
-        Noise(point, by_task[point.task, point.group_size], {m: np.array(of[m]) for m in METHODS}, exact_noise(point))
-        for point, of in frozen.items()
-    ]
+        if line["kind"] == "trained":
+            trained[point] = of
+        else:
+            tables = [{m: np.array([one[key] for one in of[m]]) for m in METHODS} for key in ("mean", "noise")]
+            noise.append(Noise(point, by_task[task], *tables))
     places = [Place(point, line, trained[point]) for point, line in predicted.items()]
     return Records(tuple(places), tuple(noise), manifest)
 
