@@ -59,7 +59,7 @@ TOYS = [
 WALK = Toy(
     *("toy_walk", walk_problems.problems, walk_problems.parse_question, " start e3 from 37 12"),
     *("boss neighbour friend neighbour friend friend teacher rival", "boss"),
-    *((0.02, 0.1), (0.02, 0.2), (0.9, 0.99)),
+    *((0.05, 0.12), (0.03, 0.12), (0.97, 0.999)),
 )
 every = pytest.mark.parametrize("one", [*TOYS, WALK], ids=lambda one: one.name)
 both = pytest.mark.parametrize("one", TOYS, ids=lambda one: one.name)

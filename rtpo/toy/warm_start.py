@@ -90,7 +90,7 @@ SETTINGS = {
     for one in (
         WarmStart(task="toy_math", steps=1400, cycles=1, full_history=0.01),
         WarmStart(task="toy_knowledge", steps=800, cycles=2, full_history=0.03),
-        WarmStart(task="toy_walk", steps=150, cycles=1, batch_size=32, full_history=0.03, held_out=400),
+        WarmStart(task="toy_walk", steps=350, cycles=1, batch_size=32, full_history=0.03, held_out=400),
     )
 }
 TASKS: dict[str, tuple[Callable[[str, int, int], list[Task]], Callable[..., Awaitable[Demonstration]], int, int]] = {
