@@ -99,7 +99,7 @@ class LocalBackend:
         row = np.repeat(np.arange(len(packed.lengths)), packed.lengths)[trained]
         batch = TokenBatch(
             logprobs=_chosen(self._distributions(self.model, packed), packed),
-            old=torch.from_numpy(packed.old_logprobs[trained]),
+            old=None if packed.old_logprobs is None else torch.from_numpy(packed.old_logprobs[trained]),
             advantage=torch.from_numpy(packed.advantage[trained]),
             weight=torch.from_numpy(packed.weight[trained]),
             row=torch.from_numpy(row),

@@ -209,7 +209,7 @@ class MemoryBackend:
         row = np.repeat(np.arange(len(packed.lengths)), packed.lengths)[packed.mask]
         batch = TokenBatch(
             logprobs=logprobs,
-            old=torch.tensor(packed.old_logprobs[packed.mask]),
+            old=None if packed.old_logprobs is None else torch.tensor(packed.old_logprobs[packed.mask]),
             advantage=torch.tensor(packed.advantage[packed.mask]),
             weight=torch.tensor(packed.weight[packed.mask]),
             row=torch.tensor(row),

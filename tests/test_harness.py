@@ -12,7 +12,7 @@ from rtpo.envs.toy.math_problems import problems
 from rtpo.errors import BudgetExceeded, InfrastructureError, NonFinite, TreeMismatch
 from rtpo.harness.diagnostics import rollout_metrics
 from rtpo.rows import trajectory_rows, turn_row
-from rtpo.types import Boundary, Group, Role, TrainingContext, TrainRow
+from rtpo.types import Boundary, Group, OldLogprobs, Role, TrainingContext, TrainRow
 from rtpo.verbs import TokenClip
 
 TASKS = problems("train", 8, seed=1)
@@ -244,11 +244,14 @@ def test_minibatches_are_whole_groups_and_each_is_one_step() -> None:
 def test_epochs_pass_over_the_same_minibatches_again_with_the_first_log_probs() -> None:
     harness = scripted_harness(solver(0.3), learning_rate=0.01)
     rows = rows_of(harness.rollout(TASKS, n=2, role=Role.CHAIN))
+    expected = np.concatenate(harness.score(rows))
     harness.update(rows, TokenClip(), epochs=2, minibatches=2)
     first, second, *again = (step.packed for step in harness.backend.steps)
     for before, after in zip((first, second), again, strict=True):
         np.testing.assert_array_equal(before.ids, after.ids)
-        np.testing.assert_array_equal(before.old_logprobs, after.old_logprobs)
+    assert first.old_logprobs is None  # they are its own
+    for packs in ((again[0], second), again):
+        np.testing.assert_array_equal(np.concatenate([p.old_logprobs[p.mask] for p in packs]), expected)
 
 
 @pytest.mark.parametrize("source", ["rollout", "recompute"])
@@ -261,7 +264,9 @@ def test_old_log_probs_come_from_the_engine_or_from_the_trainer(source: str) -> 
     assert np.abs(recomputed - engine).max() > 0.01
     harness.update([row], TokenClip(old_logprobs=source))  # type: ignore[arg-type]
     (step,) = harness.backend.steps
-    np.testing.assert_array_equal(step.packed.old_logprobs[row.mask], engine if source == "rollout" else recomputed)
+    assert (step.packed.old_logprobs is None) == (source == "recompute")
+    if step.packed.old_logprobs is not None:
+        np.testing.assert_array_equal(step.packed.old_logprobs[row.mask], engine)
 
 
 def test_the_mismatch_of_flattened_contexts_is_the_contexts() -> None:
@@ -345,9 +350,9 @@ def test_broken_log_probs_of_the_engine_are_refused(broken: float) -> None:
 @pytest.mark.parametrize("broken", [float("nan"), float("inf")])
 def test_broken_log_probs_of_the_trainer_are_refused(broken: float) -> None:
     harness = scripted_harness(always(RIGHT))
-    rows = rows_of(harness.rollout([TASK], n=2, role=Role.CHAIN))
+    rows = rows_of(harness.rollout(TASKS[:2], n=2, role=Role.CHAIN))
     harness.backend.broken_logprob = broken
-    for act in (lambda: harness.update(rows, TokenClip()), lambda: harness.score(rows)):
+    for act in (lambda: harness.update(rows, TokenClip(), minibatches=2), lambda: harness.score(rows)):
         with pytest.raises(NonFinite, match="trainer's log-probs are not finite"):
             act()
     assert (harness.backend.steps, harness.policy_version) == ([], 0)
@@ -444,23 +449,27 @@ def measured(logged: dict[str, object]) -> dict[str, object]:
     return {key: value for key, value in logged.items() if key == "entropy" or key.startswith(("mismatch", "measured"))}
 
 
+@pytest.mark.parametrize("source", ["rollout", "recompute"])
 @pytest.mark.parametrize("context", ["recorded", "flattened"])
-def test_the_first_mini_batch_is_scored_by_its_own_step(context: TrainingContext) -> None:
+def test_the_first_mini_batch_is_scored_by_its_own_step(
+    context: TrainingContext, source: OldLogprobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With the numbers of scoring it beforehand; what is tied is in no step."""
     harness = scripted_harness(solver(0.3), learning_rate=0.01)
     chains = harness.rollout(TASKS, n=2, role=Role.CHAIN)
     advantages = [(-1.0) ** i if i > 1 else 0.0 for i in range(2 * len(TASKS))]
     rows = rows_of(chains, advantages, context)
     uids = {rollout.uid for group in chains[1:4] for rollout in group}
-    loss = TokenClip(old_logprobs="rollout")
+    loss = TokenClip(old_logprobs=source)
     scored = scored_ids(harness, lambda: harness.update(rows, loss, minibatches=2))
     alone = [row for row in rows if row.rollout_uid not in uids]
     recorded = rows_of(chains, advantages) if context == "flattened" else []
     assert scored == [row.ids.tobytes() for row in (*alone, *recorded)]
-    again = scripted_harness(solver(0.3))
+    again = scripted_harness(solver(0.3), learning_rate=0.01)
     again.rollout(TASKS, n=2, role=Role.CHAIN)
     everything = [row.ids.tobytes() for row in (*rows, *recorded)]
-    assert scored_ids(again, lambda: again.update(rows, TokenClip(), minibatches=2)) == everything
+    monkeypatch.setattr("rtpo.harness.scoring.first_batch", lambda *given: [])
+    assert scored_ids(again, lambda: again.update(rows, loss, minibatches=2)) == everything
     served, before = harness.step_log.updates[0], again.step_log.updates[0]
     assert served["measured_rows"] == len(rows)
     assert measured(served) == measured(before)
@@ -492,7 +501,7 @@ def test_diagnostics_are_of_a_share_of_the_rows_drawn_anew_each_update() -> None
     assert (run(0)[0] == drawn, run(1)[0] == drawn) == (True, False)
     rows = rows_of(harness.rollout(TASKS, n=2, role=Role.CHAIN))
     harness.update(rows, TokenClip())
-    assert harness.step_log.updates[-1]["measured_rows"] == len(rows)  # denominators are scored, and looked at
+    assert harness.step_log.updates[-1]["measured_rows"] == len(rows)  # all are known
 
 
 def test_a_share_too_small_for_a_row_is_a_group() -> None:
@@ -521,10 +530,15 @@ def test_what_trainer_and_engine_compute_is_counted_each_time() -> None:
     assert ledger.context_tokens == ledger.prefilled_tokens == contexts
     harness.evaluate(TASKS, 1, 0.0, "after")
     assert ledger.prefilled_tokens == contexts
-    harness.update(rows, TokenClip(kl=0.1), epochs=2, minibatches=2)  # scored, and each time with the reference
-    assert (ledger.computed_tokens, ledger.scored_tokens, ledger.row_tokens) == (2 * in_rows, 3 * in_rows, 5 * in_rows)
+    later = {task.uid for task in TASKS[len(TASKS) // 2 :]}
+    in_later = sum(len(row.ids) for row in rows if row.group in later)
+    assert 0 < in_later < in_rows
+    harness.update(rows, TokenClip(kl=0.1), epochs=2, minibatches=2)  # each time with the reference
+    scored = in_later + 2 * in_rows
+    assert (ledger.computed_tokens, ledger.scored_tokens) == (2 * in_rows, scored)
+    assert ledger.row_tokens == 2 * in_rows + scored
     harness.score(rows)
-    assert (ledger.computed_tokens, ledger.scored_tokens) == (2 * in_rows, 4 * in_rows)
+    assert (ledger.computed_tokens, ledger.scored_tokens) == (2 * in_rows, scored + in_rows)
     harness.backend.tells = False
     harness.rollout(TASKS, n=1, role=Role.CHAIN)
     harness.backend.tells = True

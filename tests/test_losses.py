@@ -298,3 +298,14 @@ def test_micro_batches_add_up_to_the_mini_batch(spec: Loss) -> None:
 def test_an_unknown_loss_is_refused() -> None:
     with pytest.raises(TypeError, match=r"is none of .*TokenClip, SequenceClip, SquaredPair"):
         loss(batch_of([0.0], [1.0]), "ppo")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("spec", [TokenClip(), SequenceClip(), SquaredPair(eta=0.5)])
+def test_without_old_log_probs_they_are_the_present_ones(spec: Loss) -> None:
+    given = batch_of([0.0, 0.0, 0.0, 0.0], [1.0, -2.0, 0.5, 1.5], row=[0, 0, 1, 1])
+    found = {}
+    for old in (given.logprobs.detach(), None):
+        value, sums = loss(replace(given, old=old), spec)
+        found[old is None] = (value.item(), sums, torch.autograd.grad(value, given.logprobs)[0].tolist())
+    assert found[True] == found[False]
+    assert any(found[True][2])

@@ -34,15 +34,15 @@ def test_pack() -> None:
     assert packed.mask.tolist() == [False, False, True, False, True, True, False, False, True]
     assert packed.advantage.tolist() == [0, 0, 0.5, 0, -0.5, -0.5, 0, 0, 1.0]
     assert packed.weight.tolist() == [0, 0, 1.0, 0, 1.5, 1.5, 0, 0, 1.0]
-    np.testing.assert_allclose(packed.old_logprobs, [0, 0, -0.3, 0, -0.5, -0.6, 0, 0, -0.9], rtol=1e-6)
-    dtypes = (packed.ids.dtype, packed.mask.dtype, packed.weight.dtype, packed.old_logprobs.dtype)
-    assert dtypes == (np.int32, np.bool_, np.float32, np.float32)
+    assert (packed.ids.dtype, packed.mask.dtype, packed.weight.dtype) == (np.int32, np.bool_, np.float32)
+    assert packed.old_logprobs is None
 
 
-def test_given_old_logprobs_replace_the_engines() -> None:
+def test_old_logprobs_stand_at_the_ids_they_are_of() -> None:
     rows = [row([1, 2], [3]), row([4], [5, 6])]
     packed = pack(rows, [np.array([-1.0], np.float32), np.array([-2.0, -3.0], np.float32)])
-    assert packed.old_logprobs.tolist() == [0, 0, -1, 0, -2, -3]
+    assert packed.old_logprobs is not None
+    assert (packed.old_logprobs.tolist(), packed.old_logprobs.dtype) == ([0, 0, -1, 0, -2, -3], np.float32)
     assert packed.lengths.tolist() == [3, 3]
 
 

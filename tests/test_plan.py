@@ -52,6 +52,8 @@ WITHIN = 0.1
 """of a record's count, relative"""
 TREES_WITHIN = 0.05
 """of the trees of a step that was played, relative"""
+SCORED_WITHIN = 0.12
+"""of what was scored before its updates, relative: how many rows are tied is drawn, too"""
 
 
 @cache
@@ -283,7 +285,7 @@ def test_trees_of_a_drawn_step_are_those_of_a_played_one(label: str) -> None:
     computed = sum(nodes(step.packed, step.loss.rows_together) for step in harness.backend.steps)
     in_rows = sum(len(step.packed.ids) for step in harness.backend.steps)
     assert drawn.computed / drawn.in_rows == pytest.approx(computed / in_rows, rel=TREES_WITHIN)
-    assert drawn.scored == pytest.approx(sum(map(nodes, harness.backend.scored)), rel=TREES_WITHIN)
+    assert drawn.scored == pytest.approx(sum(map(nodes, harness.backend.scored)), rel=SCORED_WITHIN)
 
 
 @pytest.mark.parametrize(("exact", "flattened"), [("grpo_exact", "grpo"), ("seeupo", "seeupo_flat")])

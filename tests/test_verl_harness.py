@@ -38,7 +38,7 @@ def rows_of(
 
 
 def packed_for_update(rows: Sequence[TrainRow]) -> Packed:
-    return pack(rows, weights=normalised_weights(rows))
+    return pack(rows, [row.rollout_logprobs[row.mask] for row in rows], weights=normalised_weights(rows))
 
 
 def test_every_row_is_what_the_engine_received_and_the_ratio_is_one(

@@ -20,15 +20,20 @@ LOG_RATIO_LIMIT = 10.0
 
 @dataclass(frozen=True)
 class TokenBatch:
-    """The trained tokens of a micro-batch; `reference` are the reference policy's log-probs where a KL is wanted."""
+    """The trained tokens of a micro-batch; `reference` are the reference policy's log-probs where a KL is wanted. old
+    None: the ratio's denominators are `logprobs` as they are."""
 
     logprobs: Tensor
-    old: Tensor
+    old: Tensor | None
     advantage: Tensor
     weight: Tensor
     row: Tensor
     rows: int
     reference: Tensor | None = None
+
+    @property
+    def log_ratio(self) -> Tensor:
+        return self.logprobs - (self.logprobs.detach() if self.old is None else self.old)
 
 
 def loss(batch: TokenBatch, spec: Loss) -> tuple[Tensor, dict[str, float]]:
@@ -67,7 +72,7 @@ def _clipped(ratio: Tensor, advantage: Tensor, low: float, high: float) -> tuple
 
 
 def _token_clip(batch: TokenBatch, spec: TokenClip) -> tuple[Tensor, Tensor]:
-    per_token, clipped = _clipped(_ratio(batch.logprobs - batch.old), batch.advantage, spec.low, spec.high)
+    per_token, clipped = _clipped(_ratio(batch.log_ratio), batch.advantage, spec.low, spec.high)
     if spec.dual_clip is not None:
         bound = torch.minimum(per_token, -batch.advantage * spec.dual_clip)
         per_token = torch.where(batch.advantage < 0, bound, per_token)
@@ -79,7 +84,7 @@ def _row_sums(values: Tensor, batch: TokenBatch) -> Tensor:
 
 
 def _sequence_clip(batch: TokenBatch, spec: SequenceClip) -> tuple[Tensor, Tensor]:
-    log_ratio = batch.logprobs - batch.old
+    log_ratio = batch.log_ratio
     tokens = _row_sums(torch.ones_like(log_ratio), batch).clamp(min=1)
     mean = _row_sums(log_ratio, batch) / tokens
     # the sequence's ratio in value, each token's own gradient (GSPO-token), so that per-token advantages stay possible
@@ -90,7 +95,7 @@ def _sequence_clip(batch: TokenBatch, spec: SequenceClip) -> tuple[Tensor, Tenso
 
 def _squared_pair(batch: TokenBatch, spec: SquaredPair) -> tuple[Tensor, Tensor]:
     tokens = _row_sums(torch.ones_like(batch.weight), batch).clamp(min=1)
-    log_ratio = _row_sums(batch.logprobs - batch.old, batch).view(-1, 2)
+    log_ratio = _row_sums(batch.log_ratio, batch).view(-1, 2)
     value = (_row_sums(batch.advantage, batch) / tokens).view(-1, 2)
     weight = _row_sums(batch.weight, batch).view(-1, 2).sum(1)
     error = (log_ratio[:, 0] - log_ratio[:, 1]) - spec.eta * (value[:, 0] - value[:, 1])

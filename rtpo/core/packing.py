@@ -20,7 +20,8 @@ from rtpo.verbs import Loss
 class Packed:
     """Rows laid end to end: nnz ids in all, those of row i being the lengths[i] after the rows before it.
 
-    ids, mask, advantage, weight, old_logprobs: [nnz]; what is off the mask is 0 (ids excepted).
+    ids, mask, advantage, weight, old_logprobs: [nnz]; what is off the mask is 0 (ids excepted). old_logprobs None: a
+    step takes those of its own forward, under the weights before it.
     lengths: [rows]; the caller's rows in order.
     """
 
@@ -29,7 +30,7 @@ class Packed:
     mask: npt.NDArray[np.bool_]
     advantage: Floats
     weight: Floats
-    old_logprobs: Floats
+    old_logprobs: Floats | None
 
 
 def pack(
@@ -40,7 +41,7 @@ def pack(
 ) -> Packed:
     """Rows laid end to end.
 
-    `old_logprobs` has an array of [mask.sum()] for each row, in nats; None takes those of the engine that sampled it.
+    `old_logprobs` has an array of [mask.sum()] for each row, in nats; None leaves them to the step.
     `weights` has one of [len(ids)] (see `normalised_weights`); None takes the rows' own. Order is kept, so that
     SquaredPair's pairs stay rows 2i and 2i+1. Raises ValueError for no rows, a row that
     trains nothing or its first id, old log-probs or weights that do not match; NonFinite.
@@ -52,17 +53,17 @@ def pack(
     weights = [row.weight for row in rows] if weights is None else weights
     if [len(weight) for weight in weights] != [len(row.ids) for row in rows]:
         raise ValueError("weights must have one array of a row's length for each row")
-    old = [
-        _old_logprobs(row, row.rollout_logprobs[row.mask] if old_logprobs is None else old_logprobs[i])
-        for i, row in enumerate(rows)
-    ]
+    for row in rows:
+        if not row.mask.any() or row.mask[0]:
+            raise ValueError(f"row of rollout {row.rollout_uid} must train at least one id, and not its first")
+    old = None if old_logprobs is None else np.concatenate(list(map(_old_logprobs, rows, old_logprobs)))
     return Packed(
         ids=np.concatenate([row.ids for row in rows]),
         lengths=np.array([len(row.ids) for row in rows], np.int32),
         mask=np.concatenate([row.mask for row in rows]),
         advantage=np.concatenate([row.advantage for row in rows]),
         weight=np.concatenate(weights),
-        old_logprobs=np.concatenate(old),
+        old_logprobs=old,
     )
 
 
@@ -103,33 +104,37 @@ def training_batches(
     *,
     epochs: int,
     count: int,
+    own_first: bool = False,
 ) -> Iterator[Packed]:
-    """The mini-batches of an update, `count` an epoch at most, each to be one optimizer step.
+    """The mini-batches of an update, `count` an epoch at most, each to be one optimizer step. own_first: the first one
+    is given no old log-probs; those of its rows are asked for when a later epoch comes to them.
 
     Rows that cannot give a gradient are left out, and a mini-batch with no other. A row whose advantages are 0 gives
     one under a KL term alone, or where the loss `trains_ties`.
     """
     parts = minibatches(rows, count)
+    is_own = own_first
     for _ in range(epochs):
         for part in parts:
             weights = normalised_weights([rows[i] for i in part])
             kept = [
                 (rows[i], old_logprobs[i], weight)
                 for i, weight in zip(part, weights, strict=True)
-                if _has_gradient(rows[i], loss)
+                if has_gradient(rows[i], loss)
             ]
             if kept:
                 chosen, old, weights = (list(values) for values in zip(*kept, strict=True))
-                yield pack(chosen, old, weights=weights)
+                yield pack(chosen, None if is_own else old, weights=weights)
+                is_own = False
 
 
 def first_batch(rows: Sequence[TrainRow], loss: Loss, count: int) -> list[int]:
     """The indices of the rows in the first of `training_batches`; none where there is no batch."""
-    kept = ([i for i in part if _has_gradient(rows[i], loss)] for part in minibatches(rows, count))
+    kept = ([i for i in part if has_gradient(rows[i], loss)] for part in minibatches(rows, count))
     return next(filter(None, kept), [])
 
 
-def _has_gradient(row: TrainRow, loss: Loss) -> bool:
+def has_gradient(row: TrainRow, loss: Loss) -> bool:
     return bool(loss.kl) or loss.trains_ties or not row.is_tied
 
 
@@ -156,8 +161,6 @@ def by_length(lengths: Sequence[int], limit: int, together: int = 1, at_least: i
 def _old_logprobs(row: TrainRow, trained: Floats) -> Floats:
     """[mask.sum()] values put where the row trains, 0 elsewhere."""
     count = int(row.mask.sum())
-    if not count or row.mask[0]:
-        raise ValueError(f"row of rollout {row.rollout_uid} must train at least one id, and not its first")
     if np.shape(trained) != (count,):
         raise ValueError(f"row of rollout {row.rollout_uid}: {count} trained tokens, {np.shape(trained)} old log-probs")
     if not np.isfinite(trained).all():

@@ -206,6 +206,7 @@ class AgentHarness(StepNotes):
             note(plan.before, self._score([rows[i] for i in plan.before]))
         recorded = self._score(plan.recorded).logprobs if plan.recorded else None
         engine = np.concatenate([row.rollout_logprobs[row.mask] for row in rows])
+        # parts of `known`, in which a later epoch finds what the first step gives
         old = _by_row(rows, known[0] if loss.old_logprobs == "recompute" else engine)
         steps, results = self._train(rows, old, loss, epochs, minibatches, scored=bool(plan.served)), []
         if plan.served:
@@ -339,7 +340,9 @@ class AgentHarness(StepNotes):
         self, rows: Sequence[TrainRow], old: list[Floats], loss: Loss, epochs: int, count: int, *, scored: bool
     ) -> Iterator[StepResult]:
         """The optimizer steps of an update; `scored`: the first one's scores are wanted."""
-        for number, packed in enumerate(training_batches(rows, old, loss, epochs=epochs, count=count)):
+        own_first = loss.old_logprobs == "recompute"
+        batches = training_batches(rows, old, loss, epochs=epochs, count=count, own_first=own_first)
+        for number, packed in enumerate(batches):
             reference = None
             if loss.kl:
                 initial = self._backend.reference(packed)

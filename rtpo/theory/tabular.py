@@ -278,7 +278,7 @@ class TabularHarness(StepNotes):
         logprobs = torch.tensor(log_policy[token, action], requires_grad=True)
         batch = TokenBatch(
             logprobs=logprobs,
-            old=_double(packed.old_logprobs[packed.mask]),
+            old=None if packed.old_logprobs is None else _double(packed.old_logprobs[packed.mask]),
             advantage=_double(packed.advantage[packed.mask]),
             weight=_double(packed.weight[packed.mask]),
             row=torch.tensor(row),

@@ -221,8 +221,9 @@ class VerlBackend:
             "mask": packed.mask.astype(np.float32),
             "advantage": packed.advantage,
             "weight": packed.weight,
-            "old_logprobs": packed.old_logprobs,
         }
+        if packed.old_logprobs is not None:
+            fields["old_logprobs"] = packed.old_logprobs
         if reference is not None:
             fields["reference"] = _spread(reference, packed)
         return self._batch(packed, dealt, fields, loss=loss, calculate_entropy=scored, return_model_output=scored)

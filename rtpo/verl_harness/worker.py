@@ -33,7 +33,7 @@ def row_loss(model_output: dict[str, Any], data: TensorDict, dp_group: Any = Non
     row = torch.repeat_interleave(torch.arange(len(lengths), device=lengths.device), lengths)
     batch = TokenBatch(
         logprobs=model_output["log_probs"].values()[mask],
-        old=trained("old_logprobs"),
+        old=trained("old_logprobs") if "old_logprobs" in data else None,
         advantage=trained("advantage"),
         weight=trained("weight"),
         row=row[mask],
