@@ -1,7 +1,7 @@
 """Evaluate a checkpoint on benchmarks (docs/run/evaluation.md):
 
     python experiments/evaluate.py checkpoint=results/EXPERIMENT/RUN 'benchmarks=[math500,aime24]'
-    python experiments/evaluate.py checkpoint=models/Qwen3-8B profile=a100x8 'benchmarks=[2wiki]'
+    python experiments/evaluate.py checkpoint=models/Qwen3-8B machine=a100x8 'benchmarks=[2wiki]'
     python experiments/evaluate.py checkpoint=http://127.0.0.1:8000/v1 endpoint.model=Qwen3-8B \\
         endpoint.tokenizer=/models/Qwen3-8B 'benchmarks=[math500]'
 
@@ -15,7 +15,7 @@ Every field can be set so. The common ones, with their defaults:
     decoding.temperature=0.6     0 is greedy
     decoding.top_p=0.95          the most likely tokens with this share of the probability
     rollout_context=strip_think  full for policies that were trained with full history
-    profile=null                 the machine, for a model's folder: a file of configs/profile/
+    machine=null                 for a model's folder, what serves it: a file of configs/profile/
 
 benchmarks are files of configs/benchmarks/. --cfg job prints all fields with their values, and
 plays nothing. A stopped evaluation goes on where it was when the same command is given again.

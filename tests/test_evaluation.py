@@ -4,6 +4,8 @@ checkpoint. The policy is a script or the toy warm start; environments, tools an
 import asyncio
 import json
 import os
+import re
+import shlex
 import signal
 from collections.abc import Callable
 from dataclasses import replace
@@ -881,6 +883,16 @@ def test_a_model_folder_that_cannot_be_is_named(
         evaluate(replace(greedy, checkpoint=str(folder)))
 
 
+def test_every_documented_line_is_an_evaluation() -> None:
+    pages = [PROJECT / "README.md", *(PROJECT / "docs").rglob("*.md")]
+    texts = [str(command.__doc__).replace("\\\n", ""), *(page.read_text(encoding="utf-8") for page in pages)]
+    lines = [
+        line for text in texts for line in re.findall(r"^ *python experiments/evaluate\.py (.+)$", text, re.MULTILINE)
+    ]
+    found = [compose_evaluation(composition.composed("evaluate", shlex.split(line, comments=True))) for line in lines]
+    assert {config.machine for config in found} == {None, "a100x8"}
+
+
 def test_a_profile_serves_a_model_folder_through_verl(greedy: EvaluateConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[RunConfig] = []
 
@@ -890,21 +902,21 @@ def test_a_profile_serves_a_model_folder_through_verl(greedy: EvaluateConfig, mo
 
     monkeypatch.setattr(session, "open_backend", open_backend)
     evaluate(greedy)
-    evaluate(replace(greedy, profile="a100x8", label="served"))
+    evaluate(replace(greedy, machine="a100x8", label="served"))
     assert lines_of(greedy, "warm_start_math") == lines_of(greedy, "served")
     (run,) = opened
     rollout = OmegaConf.create(run.verl).actor_rollout_ref.rollout
     assert (run.profile.platform, rollout.name, run.model.path) == ("cuda", "vllm", str(WARM_START))
     assert (rollout.prompt_length, rollout.response_length, rollout.max_model_len) == (32, 32, 256)
     with pytest.raises(ConfigError, match="profile is 'nonesuch': no such file in configs/profile/"):
-        evaluate(replace(greedy, profile="nonesuch", label="other"))
+        evaluate(replace(greedy, machine="nonesuch", label="other"))
 
 
 def test_a_profile_is_for_a_model_folder(greedy: EvaluateConfig, run: tuple[Path, RunConfig]) -> None:
     with pytest.raises(ConfigError, match="checkpoint a run, which has its own"):
-        evaluate(replace(greedy, checkpoint=str(run[0]), profile="a100x8"))
+        evaluate(replace(greedy, checkpoint=str(run[0]), machine="a100x8"))
     with pytest.raises(ConfigError, match="checkpoint a server"):
-        evaluate(replace(greedy, checkpoint="http://127.0.0.1:9/v1", profile="a100x8"))
+        evaluate(replace(greedy, checkpoint="http://127.0.0.1:9/v1", machine="a100x8"))
 
 
 def test_vllms_lengths_are_those_of_all_benchmarks(run: tuple[Path, RunConfig]) -> None:

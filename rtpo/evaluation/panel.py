@@ -57,10 +57,10 @@ Line = dict[str, Any]
 class EvaluateConfig:
     """Everything of an evaluation.
 
-    checkpoint: a run's folder, a Hugging Face model folder, or the address of a server (`endpoint`). profile: of a
-    model folder that is to be served through verl, such as a100x8; null decodes it in this process. label: of the
-    checkpoint in the records; null for one made of its name. data: the folder of prepared files. benchmarks: by name,
-    of configs/benchmarks/; each evaluates its held-out set. search, reward: what those of them that search share.
+    checkpoint: a run's folder, a Hugging Face model folder, or the address of a server (`endpoint`). machine: the
+    profile that a model folder is served with through verl, such as a100x8; null decodes it in this process. label: of
+    the checkpoint in the records; null for one made of its name. data: the folder of prepared files. benchmarks: by
+    name, of configs/benchmarks/; each evaluates its held-out set. search, reward: what those of them that search share.
     limit: the most questions of each, its first; null for all.
 
     samples: rollouts a question. ks: of pass@k and pass^k. batch: questions in flight.
@@ -80,7 +80,7 @@ class EvaluateConfig:
     batch: Count
     rollout_context: RolloutContext
     decoding: SamplingConfig
-    profile: str | None
+    machine: str | None
     endpoint: EndpointSettings
     benchmarks: dict[str, TaskConfig]
 

@@ -53,10 +53,10 @@ def find_checkpoint(config: EvaluateConfig) -> Checkpoint:
     is_served = config.checkpoint.startswith(("http://", "https://"))
     path = Path(config.checkpoint)
     is_run = not is_served and archives.exists(path / "config.yaml")
-    if config.profile is not None and (is_served or is_run):
+    if config.machine is not None and (is_served or is_run):
         raise ConfigError(
-            f"profile is {config.profile} and checkpoint {'a server' if is_served else 'a run, which has its own'}: a "
-            "profile is for a model folder; use null."
+            f"machine is {config.machine} and checkpoint {'a server' if is_served else 'a run, which has its own'}: a "
+            "machine is for a model folder; use null."
         )
     if is_served:
         return _served(config)
@@ -114,7 +114,7 @@ def _served(config: EvaluateConfig) -> Checkpoint:
 
 
 def _model(path: Path, config: EvaluateConfig) -> Checkpoint:
-    run = None if config.profile is None else _as_run(path, config.profile)
+    run = None if config.machine is None else _as_run(path, config.machine)
     check_model(path, embedded=run is None or run.profile.platform == "cpu")
     description = json.loads((path / "config.json").read_text(encoding="utf-8"))
     tokenizer = _tokenizer(path)
@@ -129,7 +129,7 @@ def _model(path: Path, config: EvaluateConfig) -> Checkpoint:
     identity = {
         "kind": "model",
         "name": path.resolve().name,
-        "engine": "embedded decoder" if config.profile is None else f"verl, profile {config.profile}",
+        "engine": "embedded decoder" if config.machine is None else f"verl, profile {config.machine}",
         "model_sha256": model_sha256(str(path)),
         "tokenizer_sha256": _tokenizer_sha256(path),
     }
