@@ -17,7 +17,7 @@ from rtpo.core.files import write_whole
 from rtpo.errors import DataError, MachineError
 from rtpo.run import archives
 from rtpo.run.records import LOG, RunFolder
-from rtpo.run.run import percent
+from rtpo.run.run import duration, percent
 
 HEADER = ("Run", "State", "Rollouts", "Success", "Last save", "Left", "Log")
 QUEUED = ("PENDING", "REQUEUED", "REQUEUE_HOLD", "CONFIGURING")
@@ -207,10 +207,10 @@ def _success(folder: Path, steps: Sequence[Mapping[str, Any]], config: Mapping[s
 
 
 def _left(steps: Sequence[Mapping[str, Any]], budget: int) -> str:
-    """Seconds, at the pace of training so far."""
+    """At the pace of training so far."""
     last = steps[-1]
     seconds = sum(value for phase, value in last["seconds"].items() if phase != "evaluate")
-    return f"{seconds / last['rollouts'] * (budget - last['rollouts']):.0f} s"
+    return duration(seconds / last["rollouts"] * (budget - last["rollouts"]))
 
 
 def _lines(file: Path) -> list[dict[str, Any]]:

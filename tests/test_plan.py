@@ -400,7 +400,7 @@ def test_hours_are_the_papers_in_proportion_to_the_rollouts() -> None:
     assert [row.evaluation_hours for row in made.rows] == [pytest.approx(rollouts * 120 / 80000)] * 2
     said = summary(made)
     assert "GPU-hours: 60 of training" in said
-    assert "Days on 8xA100-80G: 0.3 of training, 0.2 of evaluation, one" in said
+    assert "Time on 8xA100-80G: 7 h 30 min of training, 4 h 38 min of evaluation, one" in said
     assert "the disk (save.keep" in summary(plan("main_table", [*PAPER, "save.keep=1000000"]))
     assert plan("main_table", [*overrides, "task=math_paper"], "h200x1").rows[0].hours is None
     (row,) = plan("main_table", [*TOY, "algorithm=grpo"]).rows
@@ -420,7 +420,7 @@ def test_ten_lines_stay_short_and_say_what_does_not_fit(tmp_path: Path) -> None:
     assert (
         "\nDoes not fit: nothing was found that does not; of memory, the masks of trees alone were looked at\n" in said
     )
-    assert "Days on a CPU: unknown of training, unknown of evaluation" in said  # no records beside
+    assert "Time on a CPU: unknown of training, unknown of evaluation" in said  # no records beside
 
 
 # the command

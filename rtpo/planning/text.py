@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from rtpo.planning.data import GIB
 from rtpo.planning.plan import Plan, PlanRow
+from rtpo.run.run import duration
 
 UNKNOWN = "unknown"
 HEADER = (
@@ -25,13 +26,13 @@ def summary(plan: Plan) -> str:
     ratios = f" in trees, {of_rows} of those of rows, {of_flattened} of flattened history's"
     rollouts = plan.sum(lambda row: row.rollouts), plan.sum(lambda row: row.evaluation_rollouts)
     if plan.hardware is None:
-        time = f"GPU-hours: none. Days on a CPU: {_split(_days, *hours)} (as records beside took, where they are)"
+        time = f"GPU-hours: none. Time on a CPU: {_split(_time, *hours)} (as records beside took, where they are)"
         memory = f"Memory: {plan.memory_gb} GiB are asked for"
     else:
         count_of = plan.hardware.gpus
-        days = [None if one is None else one / count_of for one in hours]
+        times = [None if one is None else one / count_of for one in hours]
         time = f"GPU-hours: {_split(_number, *hours)} (at what the paper's took for a rollout of training)\n"
-        time += f"Days on {plan.hardware.title}: {_split(_days, *days)}, one element after another"
+        time += f"Time on {plan.hardware.title}: {_split(_time, *times)}, one element after another"
         memory = f"Memory: {_gib(_most(row.gpu for row in rows))} GiB a GPU at most, of {count_of} x "
         memory += f"{plan.hardware.memory_gib:.0f}; "
         memory += f"{_gib(_most(row.host for row in rows))} GiB of the node, of {plan.memory_gb} asked for"
@@ -62,8 +63,8 @@ def _split(said: Callable[[float | None], str], training: float | None, evaluati
     return f"{said(training)} of training, {said(evaluation)} of evaluation"
 
 
-def _days(hours: float | None) -> str:
-    return UNKNOWN if hours is None else f"{hours / 24:,.1f}" if hours >= 2.4 else f"{hours / 24:.3f}"
+def _time(hours: float | None) -> str:
+    return UNKNOWN if hours is None else duration(3600 * hours)
 
 
 def _most(values: Iterable[float | None]) -> float | None:

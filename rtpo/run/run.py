@@ -409,6 +409,16 @@ def percent(share: float | None) -> str:
     return "unknown" if share is None else f"{100 * share:.1f} %"
 
 
+def duration(seconds: float) -> str:
+    """40 s, 12 min, 15 h 20 min, 2.4 days."""
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    hours, minutes = divmod(round(seconds / 60), 60)
+    if hours >= 48:
+        return f"{seconds / 86400:,.1f} days"
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min"
+
+
 def _phases(done: Sequence[Done]) -> int:
     """Synchronisations of a step up to the one that is due."""
     return 1 + sum(past.verb == "sync" for past in done)
