@@ -2,7 +2,9 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from whole_runs import config_in
@@ -91,3 +93,31 @@ def test_what_verl_would_refuse_is_refused_before_ray_starts(override: str, sent
     assert sentence in str(caught.value)
     assert "\n" not in str(caught.value)
     assert not config.folder.exists()
+
+
+@pytest.mark.parametrize(("platform", "said"), [("cpu", ["start", "restart"]), ("cuda", ["start", "close", "start"])])
+def test_a_trainer_on_gpus_ends_before_another_starts(
+    platform: Any, said: list[str], results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or evaluation after training would read the model, and a save's optimizer, beside all that training pinned."""
+    config = config_in(results)
+    settings, done = session.settings_of(config), []
+    from rtpo.verl_harness import backend
+
+    class Listening:
+        def __init__(self, *_: object, **__: object) -> None:
+            done.append("start")
+
+        def close(self) -> None:
+            done.append("close")
+
+        def restart(self, _: object) -> None:
+            done.append("restart")
+
+    monkeypatch.setattr(backend, "VerlBackend", Listening)
+    monkeypatch.setattr(session, "start_ray", lambda _: None)
+    monkeypatch.setattr(session, "settings_of", lambda _: settings)
+    monkeypatch.setattr(session, "_open", None)
+    for _ in range(2):
+        session.open_backend(replace(config, profile=replace(config.profile, platform=platform)))
+    assert done == said

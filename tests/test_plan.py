@@ -1,8 +1,9 @@
 """Plans: counts against the records, formulas against models, and what is said to be unknown."""
 
 import json
+import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
 from statistics import fmean, median
@@ -121,10 +122,27 @@ def test_memory_of_the_papers_machine_is_the_sum_of_its_parts() -> None:
     assert memory.peak_bytes == max(memory.update_bytes, memory.generation_bytes)
     assert memory.generation_bytes == pytest.approx(0.6 * 79 * GIB + 4 * GIB)
     assert memory.cache_tokens == int((0.6 * 79 * GIB - 2 * shape.parameters - 4 * GIB) / (2 * 2 * 36 * 8 * 128))
-    # offloaded, the reference, and the whole model that an evaluation's first rank reads
-    assert total(host_memory(run, A100X8)) == pytest.approx((4 + 8 + 4 + 4) * shape.parameters + 8 * 6 * GIB)
-    without = host_memory(element("grpo", "math_paper", "algorithm.kl=0"), A100X8)
-    assert total(without) == pytest.approx((4 + 8 + 4) * shape.parameters + 8 * 6 * GIB)
+
+
+@pytest.mark.parametrize(("name", "ranks"), [("Qwen3-8B", 8), ("Qwen3-4B", 8), ("Qwen3-1.7B", 1)])
+def test_what_is_offloaded_is_counted_as_torch_pins_it(name: str, ranks: int) -> None:
+    """A block a parameter and rank, of a power of two; by the shapes of transformers' model and FSDP's cuts of them."""
+    shape = model_shape(name, "")
+    with torch.device("meta"):
+        model = Qwen3ForCausalLM(Qwen3Config(**asdict(shape)))
+    blocks = [len(parameter.chunk(ranks)[0]) * parameter[0].numel() * 4 for parameter in model.parameters()]
+    pinned = ranks * sum(2 ** math.ceil(math.log2(block)) for block in blocks)
+    assert pinned > 1.2 * 4 * shape.parameters
+    hardware, processes = replace(A100X8, gpus=ranks), ranks * 6 * GIB
+    sizes = (f"profile.processes={ranks}", f"launch.models.main={name}")
+    # parameters, two moments and the reference
+    training = total(host_memory(element("grpo", "math_paper", *sizes), hardware))
+    without = total(host_memory(element("grpo", "math_paper", "algorithm.kl=0", *sizes), hardware))
+    # every rank reads a model whose embeddings are tied
+    read = 4 * shape.parameters * (ranks if shape.tie_word_embeddings else 1)
+    assert training == processes + max(4 * pinned, pinned + read)
+    assert without == processes + max(3 * pinned, read)
+    assert total(host_memory(element("vanilla", "math_paper", *sizes), hardware)) == processes + read
 
 
 def test_without_fused_kernels_the_logits_are_the_largest_part() -> None:

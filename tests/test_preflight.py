@@ -144,9 +144,9 @@ def test_what_does_not_fit_the_profiles_machine_is_said_before_it_is_asked_for(r
     gpu, host = said("profile=a100x1", "launch.models.main=Qwen3-8B")
     assert gpu.startswith("Qwen3-8B on 1 GPU(s) is estimated to need ")
     assert "and one of 1xA100-80G has 79 GiB: take more or larger GPUs, or lower " in gpu
-    assert host.startswith("launch.resources.memory_gb is 96, and Qwen3-8B is estimated to need 159 GiB of a node's ")
+    assert host.startswith("launch.resources.memory_gb is 96, and Qwen3-8B is estimated to need 169 GiB of a node's ")
     (sentence,) = said("profile=a100x8", "launch.resources.memory_gb=100")
-    assert sentence.startswith("launch.resources.memory_gb is 100, and Qwen3-8B is estimated to need 201 GiB of a ")
+    assert sentence.startswith("launch.resources.memory_gb is 100, and Qwen3-8B is estimated to need 211 GiB of a ")
     assert "memory: ask for that or more, or offload less" in sentence
     (sentence,) = said("profile=a100x8", "launch.resources.memory_gb=512")
     assert "of a node's memory, of which 8xA100-80G has 256: ask for no more than it has" in sentence

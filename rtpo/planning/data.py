@@ -45,11 +45,24 @@ class Shape:
     tie_word_embeddings: bool
 
     @property
-    def layer_parameters(self) -> int:
-        """Of one layer: q, k, v, o, the norms of q and k, gate, up, down, and the layer's two norms."""
+    def layer_matrices(self) -> tuple[tuple[int, int], ...]:
+        """Rows and columns of one layer's: q, k, v, o, the norms of q and k, gate, up, down, and the layer's two
+        norms."""
+        hidden, inner = self.hidden_size, self.intermediate_size
         query, key = self.num_attention_heads * self.head_dim, self.num_key_value_heads * self.head_dim
-        attention = 2 * self.hidden_size * (query + key) + 2 * self.head_dim
-        return attention + 3 * self.hidden_size * self.intermediate_size + 2 * self.hidden_size
+        attention = ((query, hidden), (key, hidden), (key, hidden), (hidden, query), *2 * ((self.head_dim, 1),))
+        return (*attention, (inner, hidden), (inner, hidden), (hidden, inner), (hidden, 1), (hidden, 1))
+
+    @property
+    def matrices(self) -> tuple[tuple[int, int], ...]:
+        """Of the whole model; the output head is one where it is not the same matrix as the embeddings."""
+        ends = 1 if self.tie_word_embeddings else 2
+        rest = (*ends * ((self.vocab_size, self.hidden_size),), (self.hidden_size, 1))
+        return self.num_hidden_layers * self.layer_matrices + rest
+
+    @property
+    def layer_parameters(self) -> int:
+        return sum(rows * columns for rows, columns in self.layer_matrices)
 
     @property
     def embedding_parameters(self) -> int:
@@ -63,7 +76,7 @@ class Shape:
 
     @property
     def parameters(self) -> int:
-        return self.embedding_parameters + self.num_hidden_layers * self.layer_parameters + self.hidden_size
+        return sum(rows * columns for rows, columns in self.matrices)
 
     @property
     def cache_bytes(self) -> int:

@@ -167,26 +167,38 @@ def host_memory(run: RunConfig, hardware: Hardware) -> tuple[Part, ...]:
     """What a node's processor holds at once in the largest stage when `run` uses all GPUs of its nodes. Raises
     DataError for a model whose shape is not known.
 
-    What is offloaded, the reference policy (which verl always keeps there) and the processes. When the trained policy
-    is evaluated by the same process, its first rank reads the whole model in fp32 beside them.
+    The stages: when the trainer starts, for training or for evaluation, the model that is read, beside the reference
+    policy (which verl always keeps there); when it trains, what is offloaded and the reference. A trainer on GPUs ends
+    before another starts (`rtpo.verl_harness.session.open_backend`), so that no evaluation stands beside training.
     """
-    parameters = model_shape(run.model.name, run.model.path).parameters
-    of_node = parameters / run.profile.nodes
-    parts = [
-        Part("processes", assumptions().process_gib * GIB * hardware.gpus),
-        Part("the whole model, read for its evaluation", parameters * BYTES["fp32"]),
-    ]
+    shape = model_shape(run.model.name, run.model.path)
+    # verl lets the first rank alone read a model, but not where its embeddings are tied
+    readers = hardware.gpus if shape.tie_word_embeddings else 1
+    processes = Part("processes", assumptions().process_gib * GIB * hardware.gpus)
+    read = Part("the model, read whole", readers * shape.parameters * BYTES["fp32"])
     if not trains(run):
-        return tuple(parts)
+        return processes, read
+    trained = _pinned_bytes(run, hardware, str(verl_setting(run, "actor.fsdp_config.model_dtype", "fp32")))
+    offloaded, reference = [], []
     if verl_setting(run, "actor.fsdp_config.param_offload", False):
-        size = BYTES[verl_setting(run, "actor.fsdp_config.model_dtype", "fp32")]
-        parts.append(Part("offloaded parameters", size * of_node))
+        offloaded.append(Part("offloaded parameters", trained))
     if verl_setting(run, "actor.fsdp_config.optimizer_offload", False):
-        parts.append(Part("offloaded Adam's states", ADAM_BYTES * of_node))
+        offloaded.append(Part("offloaded Adam's states", 2 * _pinned_bytes(run, hardware, "fp32")))
     if run.algorithm_config.kl > 0:
-        size = BYTES[verl_setting(run, "ref.fsdp_config.model_dtype", "fp32")]
-        parts.append(Part("reference policy", size * of_node))
-    return tuple(parts)
+        number = str(verl_setting(run, "ref.fsdp_config.model_dtype", "fp32"))
+        reference.append(Part("reference policy", _pinned_bytes(run, hardware, number)))
+    return max((processes, read, *reference), (processes, *offloaded, *reference), key=total)
+
+
+def _pinned_bytes(run: RunConfig, hardware: Hardware, number: str) -> int:
+    """Of a node, one copy of its ranks' shards in pinned memory: a block for each parameter's rows, which torch rounds
+    up to a power of two (CachingHostAllocator)."""
+    ranks = hardware.gpus * run.profile.nodes
+    blocks = (
+        -(-rows // ranks) * columns * BYTES[number]
+        for rows, columns in model_shape(run.model.name, run.model.path).matrices
+    )
+    return hardware.gpus * sum(1 << (block - 1).bit_length() for block in blocks)
 
 
 def gpu_problems(run: RunConfig, hardware: Hardware) -> list[str]:

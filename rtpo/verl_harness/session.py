@@ -30,8 +30,8 @@ _open: "tuple[dict[str, Any], VerlBackend] | None" = None
 
 
 def open_backend(config: RunConfig) -> "VerlBackend":
-    """A backend with the initial weights. The one of the run before is used again when the two differ in the
-    optimizer only.
+    """A backend with the initial weights. On a CPU the one of the run before is used again when the two differ in the
+    optimizer only; on GPUs it ends first, since the pinned memory of its processes comes back no other way.
 
     Raises MachineError, DataError, ConfigError.
     """
@@ -42,7 +42,7 @@ def open_backend(config: RunConfig) -> "VerlBackend":
 
     with_reference = config.algorithm_config.kl > 0
     key = {"settings": _without_optimizer(settings), "with_reference": with_reference}
-    if _open is not None and _open[0] == key:
+    if _open is not None and _open[0] == key and config.profile.platform == "cpu":
         _open[1].restart(settings)
     else:
         close_backend()
