@@ -8,7 +8,7 @@ import signal
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -22,13 +22,15 @@ from rtpo.run.run import duration, percent
 HEADER = ("Run", "State", "Rollouts", "Success", "Last save", "Left", "Log")
 QUEUED = ("PENDING", "REQUEUED", "REQUEUE_HOLD", "CONFIGURING")
 """SLURM's states of a job that has no process"""
+UNKNOWN = "UNKNOWN"
 TRAINING = ("train", "launch", "quickstart", "toy_study")
 """commands that save and end at SIGTERM"""
 
 
 @dataclass(frozen=True)
 class Job:
-    """A place in an array job. state: in SLURM's words; empty where SLURM does not know it any more."""
+    """A place in an array job. state: in SLURM's words; empty where SLURM does not know it any more, UNKNOWN where it
+    has not said."""
 
     name: str
     state: str
@@ -41,29 +43,39 @@ def note_jobs(logs: Path, array: str, folders: Mapping[str, Path]) -> None:
     write_whole(logs / f"{array}.json", json.dumps(named).encode())
 
 
-def jobs(logs: Path) -> dict[Path, Job]:
+def submitted(logs: Path) -> dict[Path, Job]:
     """The last job of each run that was submitted with its log below a folder."""
-    found: dict[Path, tuple[str, Path]] = {}
+    found: dict[Path, Job] = {}
     for file in sorted(logs.glob("*/*.json"), key=lambda file: file.stat().st_mtime):
         for index, folder in json.loads(file.read_text()).items():
-            found[Path(folder)] = (f"{file.stem}_{index}", file.with_name(f"{file.stem}_{index}.log"))
-    states = _states([name for name, _ in found.values()])
-    return {folder: Job(name, states.get(name, ""), log) for folder, (name, log) in found.items()}
+            name = f"{file.stem}_{index}"
+            found[Path(folder)] = Job(name, UNKNOWN, file.with_name(f"{name}.log"))
+    return found
+
+
+def asked(jobs: Mapping[Path, Job]) -> dict[Path, Job]:
+    """With what SLURM says of them. Raises MachineError where squeue does not answer."""
+    states = _states([job.name for job in jobs.values()])
+    # a job of this number with another name is another cluster's, or came after the number was used up
+    return {
+        folder: replace(job, state=states.get(f"{job.name}|{job.log.parent.name}", "")) for folder, job in jobs.items()
+    }
 
 
 def _states(names: Sequence[str]) -> dict[str, str]:
-    """By squeue, and by sacct of jobs that have left the queue, where the cluster keeps accounts. Raises MachineError
-    where squeue does not answer."""
+    """By number and name. By squeue, and by sacct of jobs that have left the queue, where the cluster keeps accounts.
+    Raises MachineError where squeue does not answer."""
     if not names or shutil.which("squeue") is None:
         return {}
-    old = ["sacct", "--noheader", "--parsable2", "--allocations", "--format=JobID,State", f"--jobs={','.join(names)}"]
-    now = ["squeue", "--noheader", "--array", f"--user={os.getuid()}", "--format=%i|%T"]
+    old = ["sacct", "--noheader", "--parsable2", "--allocations", "--format=JobID,JobName,State"]
+    old.append(f"--jobs={','.join(names)}")
+    now = ["squeue", "--noheader", "--array", f"--user={os.getuid()}", "--format=%i|%j|%T"]
     found: dict[str, str] = {}
     for asked in (old, now) if shutil.which("sacct") else (now,):
         done = subprocess.run(asked, capture_output=True, text=True, check=False)
         if asked is now and done.returncode != 0:
             raise MachineError(f"SLURM does not say what runs ({_first_line(done.stderr)}): try again when it answers.")
-        found |= {name: state for name, _, state in (line.partition("|") for line in done.stdout.splitlines())}
+        found |= {name: state for name, _, state in (line.rpartition("|") for line in done.stdout.splitlines())}
     return found
 
 
@@ -121,9 +133,9 @@ def at_work(folder: Path) -> Process | None:
     return next((process for place in places if (process := holder(place)) is not None), None)
 
 
-def status(runs: Mapping[Path, Meant], submitted: Mapping[Path, Job]) -> str:
+def status(runs: Mapping[Path, Meant], jobs: Mapping[Path, Job]) -> str:
     """A table with a line a run."""
-    lines = [HEADER, *(_told(folder, run, submitted.get(folder.absolute())) for folder, run in runs.items())]
+    lines = [HEADER, *(_told(folder, run, jobs.get(folder)) for folder, run in runs.items())]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
@@ -185,8 +197,8 @@ def _state(run: RunFolder, benchmarks: Sequence[str], job: Job | None) -> str:
         return working
     if process and process.command == "evaluate":
         return "evaluating"
-    if job is not None and job.state == "SUSPENDED":
-        return "suspended"
+    if job is not None and job.state in ("SUSPENDED", UNKNOWN):
+        return job.state.lower()
     if is_trained:
         return "trained"
     if (run.path / "checkpoints" / "latest").exists():
@@ -222,6 +234,8 @@ def _lines(file: Path) -> list[dict[str, Any]]:
 def stop(folder: Path, job: Job | None) -> str | None:
     """Ask a run to save and end, and say so; None where nothing works on it. Raises MachineError for what is left alone
     or could not be asked."""
+    if job is not None and job.state == UNKNOWN:
+        raise MachineError(f"{folder}: whether job {job.name} runs is unknown, and it was left alone.")
     if job is not None and job.state == "SUSPENDED":
         raise MachineError(
             f"{folder}: job {job.name} is suspended and hears nothing: resume it, or scancel {job.name}."

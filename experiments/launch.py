@@ -27,7 +27,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from functools import partial
@@ -238,14 +238,17 @@ def check_settings(launch: Launched, element: Element) -> None:
 
 def chosen(experiment: str | None, overrides: Sequence[str]) -> dict[Path, following.Meant]:
     """Run folders: of an experiment's elements, at or below the folder that is named, or, with neither, all that were
-    submitted and all in the results. Raises ConfigError."""
+    submitted and all in the results. Raises ConfigError, and DataError for a folder that there is none of."""
     if experiment is None or "=" in experiment:
         return dict.fromkeys(_all([*([experiment] if experiment else []), *overrides]), following.Meant())
     if is_folder(experiment):
         if overrides:
             raise ConfigError(f"{overrides[0]} beside {experiment}: a folder is taken as it is; name an experiment.")
         depths = (archives.find(Path(experiment), f"{'*/' * depth}config.yaml") for depth in range(3))
-        return {file.parent: following.Meant() for file in next(filter(None, depths), [])}
+        found = next(filter(None, depths), [])
+        if not found and not Path(experiment).exists():
+            raise DataError(archives.no_run(Path(experiment)))
+        return {file.parent: following.Meant() for file in found}
     launch = load(experiment, overrides)
     return {
         element.run.folder: following.Meant(element.benchmarks, partial(check_settings, launch, element))
@@ -259,14 +262,28 @@ def _all(overrides: Sequence[str]) -> list[Path]:
             raise ConfigError(f"{one} without an experiment: name the experiment before it, or give results= alone.")
     results = Path(composed("train", overrides).results)
     there = sorted(file.parent for file in results.glob("*/*/config.yaml"))
-    return [*there, *(folder for folder in following.jobs(all_logs()) if folder not in there)]
+    return [*there, *(folder for folder in following.submitted(all_logs()) if folder not in there)]
 
 
-def status(experiment: str | None, overrides: Sequence[str]) -> None:
-    """Print how far the runs are that are meant."""
+def jobs_of(runs: Collection[Path]) -> tuple[dict[Path, following.Job], list[str]]:
+    """The last job of each that was submitted, and why its state is unknown, where SLURM does not answer."""
+    known = following.submitted(all_logs())
+    jobs = {folder: known[folder.absolute()] for folder in runs if folder.absolute() in known}
+    try:
+        return following.asked(jobs), []
+    except MachineError as error:
+        return jobs, [f"error: {error}"]
+
+
+def status(experiment: str | None, overrides: Sequence[str]) -> int:
+    """Print how far the runs are that are meant; returns an exit status, 1 where SLURM does not say it of some."""
     runs = chosen(experiment, overrides)
     where = (experiment or "results").removeprefix("results=")
-    print(following.status(runs, following.jobs(all_logs())) if runs else f"no runs at {where} yet")
+    jobs, silence = jobs_of(runs)
+    print(following.status(runs, jobs) if runs else f"no runs at {where} yet")
+    if silence:
+        print(*silence, file=sys.stderr)
+    return len(silence)
 
 
 def stop(experiment: str, overrides: Sequence[str]) -> int:
@@ -274,12 +291,12 @@ def stop(experiment: str, overrides: Sequence[str]) -> int:
     where something was left alone."""
     if "=" in experiment:
         raise ConfigError(f"{experiment} without an experiment: name the experiment, or the folder, that is to stop.")
-    submitted = following.jobs(all_logs())
     runs = chosen(experiment, overrides)
-    said, refused = [], []
+    jobs, refused = jobs_of(runs)
+    said = []
     for folder in runs:
         try:
-            said.append(following.stop(folder, submitted.get(folder.absolute())))
+            said.append(following.stop(folder, jobs.get(folder)))
         except MachineError as error:
             refused.append(f"error: {error}")
     asked = list(filter(None, said))
@@ -391,17 +408,16 @@ def submit(pattern: str, launch: Launched, overrides: Sequence[str]) -> None:
         "--requeue",
         "--open-mode=append",
         *elements_options(),
-        str(PROJECT / "slurm" / "element.sh"),
-        pattern,
-        *overrides,
     )
-    sbatch("--test-only", *job)  # an array that no node could run would be taken
+    script = (str(PROJECT / "slurm" / "element.sh"), pattern, *overrides)
+    sbatch("--test-only", *job, *script)  # an array that no node could run would be taken
     launch.logs.mkdir(parents=True, exist_ok=True)
     array = sbatch(
-        f"--job-name={launch.name}",
+        *job,
+        f"--job-name={launch.name}",  # by which `following.asked` knows it
         f"--array={','.join(waiting)}",
         f"--output={launch.logs}/%A_%a.log",
-        *job,
+        *script,
         ray_gpus=profile.processes,
     )
     following.note_jobs(launch.logs, array, {index: launch.elements[int(index)].run.folder for index in waiting})
@@ -498,14 +514,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         command.add_argument("experiment", nargs="?" if name == "status" else None, help=about)
         if name == "element":
             command.add_argument("index", type=int)
-        command.add_argument("overrides", nargs="*", help="Hydra overrides for every element")
+        command.add_argument("overrides", nargs="*", default=[], help="Hydra overrides for every element")
     given = parser.parse_args(arguments)
     if given.command == "list":
         print("\n".join(experiments()))
         return 0
     if given.command == "status":
-        status(given.experiment, given.overrides)
-        return 0
+        return status(given.experiment, given.overrides)
     if given.command == "stop":
         return stop(given.experiment, given.overrides)
     signal.signal(signal.SIGINT, signal.default_int_handler)

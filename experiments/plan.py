@@ -23,7 +23,7 @@ from rtpo.planning.text import render, summary
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = Parser(__doc__)
     parser.add_argument("experiment")
-    parser.add_argument("overrides", nargs="*", help="Hydra overrides for every element")
+    parser.add_argument("overrides", nargs="*", default=[], help="Hydra overrides for every element")
     parser.add_argument("--hardware", metavar="NAME", help="of rtpo/planning/hardware.yaml; default: the profile's")
     parser.add_argument("--full", action="store_true", help="every element, but for seeds, in a line")
     parser.add_argument("--json", action="store_true", help="all of it as JSON, null for what is unknown")

@@ -23,7 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Print a sentence a problem; returns the exit status, 1 where there are some."""
     parser = Parser(__doc__)
     parser.add_argument("experiment")
-    parser.add_argument("overrides", nargs="*", help="Hydra overrides for every element")
+    parser.add_argument("overrides", nargs="*", default=[], help="Hydra overrides for every element")
     parser.add_argument("--here", action="store_true", help="look at this machine too")
     options = parser.parse_intermixed_args(arguments)
     evaluation = [one.removeprefix(EVALUATE) for one in options.overrides if one.startswith(EVALUATE)]

@@ -161,10 +161,21 @@ def test_a_damaged_folder_has_a_line_that_says_so(folder: Path, capsys: pytest.C
 def test_what_is_packed_and_what_is_not_there_yet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     packed = status(capsys, str(PROJECT / "results" / "toy"))
     assert {line[1] for line in packed} == {"complete"}
+    (tmp_path / "mine").mkdir()
     for word in (f"{tmp_path}/mine", f"results={tmp_path}/mine"):
         assert launch.main(["status", word]) == 0
         assert capsys.readouterr().out == f"no runs at {tmp_path}/mine yet\n"
     assert launch.main(["stop", f"{tmp_path}/mine"]) == 1
+
+
+@pytest.mark.parametrize("command", ["status", "stop"])
+def test_a_folder_that_there_is_none_of_is_named(
+    command: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert launch.main([command, f"{folder.parent}t"]) == 1
+    assert f"there is no {folder.parent}t; the nearest is {folder.parent}" in capsys.readouterr().err
+    assert launch.main([command, f"{folder}1"]) == 1
+    assert f"{folder}1 is no run's folder; the nearest is {folder.name}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -187,6 +198,12 @@ def test_nothing_is_asked_of_more_runs_than_are_named(
         process.terminate()
 
 
+def test_the_experiment_alone_is_required(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        launch.main(["stop"])
+    assert "the following arguments are required: experiment (" in capsys.readouterr().err
+
+
 def test_elements_that_were_not_started_are_listed_too(capsys: pytest.CaptureFixture[str], results: Path) -> None:
     words = ("task=toy_math", "algorithm=grpo,rtpo", "seed=5", f"results={results}")
     lines = status(capsys, "main_table", *words)
@@ -199,13 +216,35 @@ TO_SCRIPT = "--batch --signal=TERM 7_3"
 
 
 @pytest.mark.parametrize(
-    ("queue", "accounts", "failed", "state", "said", "asked"),
+    ("queue", "accounts", "failed", "state", "said", "asked"),  # the queue and the accounts: a job's name and state
     [
-        ("RUNNING", "RUNNING", 0, "running", "job 7_3 was asked to end its phase, save and end", TO_SCRIPT),
-        ("RUNNING", "RUNNING", 1, "running", "job 7_3 goes on, scancel failed (scancel's words)", TO_SCRIPT),
-        ("SUSPENDED", "SUSPENDED", 0, "suspended", "job 7_3 is suspended and hears nothing", None),
-        ("PENDING", "PENDING", 0, "queued", "job 7_3 is taken out of the queue", "7_3"),
-        ("", "FAILED", 0, "failed", "nothing to stop", None),
+        (
+            "main_table|RUNNING",
+            "main_table|RUNNING",
+            0,
+            "running",
+            "job 7_3 was asked to end its phase, save and end",
+            TO_SCRIPT,
+        ),
+        (
+            "main_table|RUNNING",
+            "main_table|RUNNING",
+            1,
+            "running",
+            "job 7_3 goes on, scancel failed (scancel's words)",
+            TO_SCRIPT,
+        ),
+        (
+            "main_table|SUSPENDED",
+            "main_table|SUSPENDED",
+            0,
+            "suspended",
+            "job 7_3 is suspended and hears nothing",
+            None,
+        ),
+        ("main_table|PENDING", "main_table|PENDING", 0, "queued", "job 7_3 is taken out of the queue", "7_3"),
+        ("", "main_table|FAILED", 0, "failed", "nothing to stop", None),
+        ("another|RUNNING", "another|FAILED", 0, "not saved", "nothing to stop", None),
         ("", "", 0, "not saved", "nothing to stop", None),
     ],
 )
@@ -233,7 +272,7 @@ def test_slurm_is_asked_about_what_was_submitted(
 def test_a_refusal_keeps_no_other_run_from_being_asked(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    slurm_says(folder, "7_3|SUSPENDED", "", 0, monkeypatch)
+    slurm_says(folder, "7_3|main_table|SUSPENDED", "", 0, monkeypatch)
     later = folder.with_name("seed1")
     shutil.copytree(folder, later)
     with working(later, "train.py") as process:
@@ -248,8 +287,20 @@ def test_a_slurm_that_does_not_answer_is_not_taken_for_an_empty_queue(
 ) -> None:
     logs = slurm_says(folder, "", "", 0, monkeypatch)
     (logs / "squeue").write_text("#!/bin/sh\necho 'slurm_load_jobs error: Unable to contact' >&2\nexit 1\n")
-    assert launch.main(["status", str(folder)]) == 1
-    assert "slurm_load_jobs error: Unable to contact" in capsys.readouterr().err
+    here = folder.with_name("seed1")
+    shutil.copytree(folder, here)
+    with working(here, "train.py") as process:
+        assert launch.main(["status", str(folder.parent)]) == 1
+        said = capsys.readouterr()
+        assert [line.split()[1] for line in said.out.splitlines()[1:]] == ["unknown", "running"]
+        assert "slurm_load_jobs error: Unable to contact" in said.err
+        assert status(capsys, str(here))[0][1] == "running"  # it was not submitted: SLURM is not asked
+        assert launch.main(["stop", str(folder.parent)]) == 1
+        assert process.wait(timeout=60) == 0
+    said = capsys.readouterr()
+    assert f"process {process.pid} was asked" in said.out
+    assert "slurm_load_jobs error: Unable to contact" in said.err
+    assert f"{folder}: whether job 7_3 runs is unknown, and it was left alone." in said.err
 
 
 def slurm_says(folder: Path, queue: str, accounts: str, failed: int, monkeypatch: pytest.MonkeyPatch) -> Path:
