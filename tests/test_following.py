@@ -139,6 +139,7 @@ def test_the_states_of_what_was_saved_and_what_is_trained(
     assert launch.main(["stop", *words]) == 1
     assert "nothing to stop: no element of it runs or waits in a queue; complete: 1 of 1" in capsys.readouterr().out
 
+    assert status(capsys, *words, "profile.track=[tensorboard]")[0][1] == "complete"
     for other, said in (("optimizer.lr=0.1", "optimizer.lr was "), ("evaluate.samples=8", "samples was 4 and is 8.")):
         ((_, state, *_, why),) = status(capsys, *words, other)
         assert state == "other settings"

@@ -48,6 +48,8 @@ SHOWN = 5
 """differences of two configurations that are named"""
 FREE = ("verl", "task.settings", "settings", "checkpoint")
 """parts of a configuration whose keys are whatever is given, not fields of a dataclass"""
+OPEN = "profile.track"
+"""where a run is mirrored, which binds no start: it changes no record"""
 _AGAIN = "restore it, or delete it and give the command again, which writes the configuration anew."
 # libyaml's, where PyYAML has it, is ten times as fast
 SAFE_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -350,5 +352,5 @@ def _differences(known: Any, wanted: Any, is_finished: bool, path: str = "") -> 
         is_finished = is_finished and path not in FREE
         for key in known.keys() if is_finished else known.keys() | wanted.keys():
             yield from _differences(known.get(key), wanted.get(key), is_finished, f"{path}.{key}".lstrip("."))
-    elif known != wanted:
+    elif known != wanted and path != OPEN:
         yield f"{path} was {known!r} and is {wanted!r}"
