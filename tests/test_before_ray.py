@@ -3,10 +3,14 @@
 import json
 import shutil
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch.distributed
+from conftest import compose_config
 from whole_runs import config_in
 
 from experiments.training import train
@@ -121,3 +125,44 @@ def test_a_trainer_on_gpus_ends_before_another_starts(
     for _ in range(2):
         session.open_backend(replace(config, profile=replace(config.profile, platform=platform)))
     assert done == said
+
+
+@pytest.mark.parametrize(
+    ("device", "overrides", "said"),
+    [
+        ("cuda", ["profile=a100x8"], ("cpu:gloo,cuda:nccl", timedelta(hours=1))),
+        (
+            "cuda",
+            ["profile=a100x1", "verl.actor_rollout_ref.nccl_timeout=60"],
+            ("cpu:gloo,cuda:nccl", timedelta(0, 60)),
+        ),
+        ("cpu", ["profile=toy"], ("cpu:gloo", None)),
+    ],
+)
+def test_ranks_wait_as_long_as_the_settings_say(
+    device: str, overrides: list[str], said: tuple[str, timedelta | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By what torch is told, where the model is not built yet."""
+    session.settings_of(compose_config())  # verl settles its platform when it is imported
+    from verl.utils import distributed
+
+    from rtpo.verl_harness import worker
+
+    told: list[dict[str, Any]] = []
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: bool(told))
+    monkeypatch.setattr(torch.distributed, "init_process_group", lambda **given: told.append(given))
+    for module in (worker, distributed):
+        monkeypatch.setattr(module, "get_device_name", lambda: device)
+    monkeypatch.setattr(distributed, "get_nccl_backend", lambda: "nccl")
+    settings = session.settings_of(compose_config(*overrides))
+    building = SimpleNamespace(
+        config=settings.actor_rollout_ref,
+        # as verl's does
+        init_model=lambda: distributed.initialize_global_process_group_ray(timeout_second=None),
+        actor=SimpleNamespace(set_loss_fn=lambda _: None),
+        rollout=None,
+    )
+    start: Any = worker.AgentWorker.start
+    start(building)
+    (first,) = told
+    assert (first["backend"], first["timeout"]) == said

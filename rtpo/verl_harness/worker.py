@@ -53,9 +53,12 @@ class AgentWorker(ActorRolloutRefWorker):
     @register(dispatch_mode=Dispatch.ONE_TO_ALL, blocking=False)  # type: ignore[attr-defined]
     def start(self) -> None:
         """Build model, optimizer and rollout adapter, and train with `row_loss`."""
+        # verl's own start, a no-op after this one, takes torch's timeout whatever its settings say, and would name a
+        # CPU twice ("cpu:gloo,cpu:gloo"), which torch refuses
         if get_device_name() == "cpu":
-            # verl would name the CPU twice ("cpu:gloo,cpu:gloo"), which torch refuses; a second start is a no-op
             initialize_global_process_group_ray(backend="cpu:gloo")
+        else:
+            initialize_global_process_group_ray(timeout_second=self.config.nccl_timeout)
         self.init_model()
         self.actor.set_loss_fn(row_loss)
         if hasattr(self.rollout, "zmq_handle"):  # of vLLM: where its workers listen
