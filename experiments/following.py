@@ -172,7 +172,7 @@ def _line(folder: Path, benchmarks: Sequence[str], job: Job | None) -> tuple[str
     return (
         _name(folder),
         state,
-        f"{steps[-1]['rollouts'] if steps else 0}/{budget}" if budget is not None else "-",
+        f"{run.charged(steps)}/{budget}" if budget is not None else "-",
         _success(folder, steps, config) if config is not None else "-",
         f"{saved:%m-%d %H:%M:%S}" if saved else "-",
         _left(steps, budget) if state == "running" and steps and budget is not None else "-",

@@ -138,7 +138,9 @@ def test_journal_lines(tmp_path: Path) -> None:
     ledger.reserve(30)
     ledger.charge(8)
     ledger.charge(4)
-    assert path.read_text() == '{"charged": 8, "total": 8}\n{"charged": 4, "total": 12}\n'
+    assert path.read_text() == (
+        '{"charged": 8, "total": 8, "rollouts": 8}\n{"charged": 4, "total": 12, "rollouts": 12}\n'
+    )
     assert lost_since(path, 8) == 4
     with pytest.raises(DataError, match="ends at 12 rollouts, before the checkpoint's 13"):
         lost_since(path, 13)
@@ -175,7 +177,7 @@ def test_a_journal_is_held_against_the_ledger(tmp_path: Path) -> None:
     ledger.reserve(30)
     ledger.charge(8)
     ledger.check_journal()
-    ChargeJournal(tmp_path / "journal.jsonl").append(1, 9)
+    ChargeJournal(tmp_path / "journal.jsonl").append(1, 9, 9)
     with pytest.raises(DataError, match="1 rollouts that this run did not send"):
         ledger.check_journal()
     (tmp_path / "journal.jsonl").unlink()

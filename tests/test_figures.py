@@ -14,6 +14,7 @@ from analysis.looks import styles
 from analysis.make_figures import main
 from analysis.plots import STYLE
 from analysis.records import complete_groups, load_begun
+from rtpo.run.records import JOURNAL
 
 
 def draw(results: Path) -> Figure:
@@ -162,6 +163,7 @@ def begun(results: Path) -> Path:
     folder = write_run(results, "rtpo", 0, steps, lines, complete=False, config={"sampling": SAMPLING})
     with (folder / "steps.jsonl").open("a") as file:
         file.write('{"step": 3, "rollo')
+    (folder / JOURNAL).write_text('{"charged": 25, "total": 25, "rollouts": 25}\n')
     return folder
 
 
@@ -188,7 +190,7 @@ def test_a_run_is_on_one_sheet_while_it_goes_on(tmp_path: Path, capsys: pytest.C
     assert len({axes.get_xlim() for axes in figure.axes}) == 1
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["(h) generate", "(h) evaluate"]
     under = figure.get_supxlabel().replace("\n", " ")
-    assert under.startswith("quickstart/rtpo-seed0; RTPO; not finished: 2 steps, 20 of 1,024 rollouts. ")
+    assert under.startswith("quickstart/rtpo-seed0; RTPO; not finished: 2 steps, 25 of 1,024 rollouts. ")
     assert "Training: sampled at temperature 0.9, top-p 0.95; held out: at temperature 1." in under
     given = ["--results", str(tmp_path), "--run", str(folder)]
     assert main(given) == 0

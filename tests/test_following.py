@@ -43,7 +43,7 @@ def folder(results: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     config = compose_config(f"results={results}", "budget.rollouts=400", "sampling.temperature=0.9")
     run = RunFolder(config.folder)
     run.open(config.as_dict())
-    (run.path / JOURNAL).write_text("a charge\n")
+    (run.path / JOURNAL).write_text('{"charged": 120, "total": 150, "rollouts": 120}\n{"char')
     run.append("steps.jsonl", [STEP])
     with (run.path / "steps.jsonl").open("a") as steps:
         steps.write('{"rollouts": 2')
@@ -75,7 +75,7 @@ def status(capsys: pytest.CaptureFixture[str], *words: str) -> list[list[str]]:
 def test_a_run_is_followed_and_stopped(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ((name, state, rollouts, success, saved, left, log),) = status(capsys, str(folder))
     assert status(capsys, str(folder.parent)) == status(capsys, str(folder))
-    assert (name, state, rollouts, saved, left) == ("default/rtpo-seed0", "not saved", "100/400", "-", "-")
+    assert (name, state, rollouts, saved, left) == ("default/rtpo-seed0", "not saved", "120/400", "-", "-")
     assert success == "25.0 % training, temperature 0.9"
     assert Path(log).samefile(folder / LOG)
 

@@ -26,7 +26,7 @@ from rtpo.types import Grade, GradeOutcome
 
 STEP_LOGGED = re.compile(
     r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d  step (?P<step>\d+)  rollouts (?P<rollouts>\d+)/150  success \d+\.\d % "
-    r"\(training, temperature 1\)  KL -?\d\.\d{5}  \d+\.\d s"
+    r"\(training, temperature 1\)  KL -?\d\.\d{5}  (?P<seconds>\d+\.\d) s"
 )
 
 
@@ -144,10 +144,19 @@ def test_stopping_and_going_on_is_as_if_never_stopped(
     """
     finished, uninterrupted = whole
     config = config_in(tmp_path / "stopped")
-    with pytest.raises(Stopped, match="Run the same command"):
+    with pytest.raises(Stopped, match="Run the same command") as stopped:
         train(config, StopAt(look))
-    assert not RunFolder(config.folder).is_finished
+    folder = RunFolder(config.folder)
+    assert not folder.is_finished
+    assert f"after {folder.charged([])} of" in str(stopped.value)
+    save = folder.latest_save()
+    assert save is not None
     resumed = train(config, StopRequest())
+    first = STEP_LOGGED.search((folder.path / LOG).read_text())
+    assert first is not None
+    began = lines(folder.path, "steps.jsonl")[0]["wall_seconds"] - float(first["seconds"])
+    if look == 4:  # the step's seconds are those before the stop, too
+        assert began == pytest.approx(save.state["progress"].began, abs=0.06)
     assert backend.engine_states()[0].checksum == uninterrupted
     assert_same_run(resumed, finished, but=frozenset({"syncs"}) if look == 1 else frozenset())
     assert resumed.manifest["resumed"] == 1

@@ -17,6 +17,7 @@ from analysis.measures import SECONDS
 from analysis.plots import Line, Panel, around, band, every_format, from_zero, handle, save, scaled, sheet, spread_marks
 from analysis.records import Run, RunGroup, complete_groups, is_finished, load_begun
 from rtpo.errors import DataError
+from rtpo.run.records import RunFolder
 
 APART = 0.012
 """between the held-out marks of one place, as a share of the rollouts"""
@@ -152,7 +153,7 @@ def _phases(run: Run) -> list[str]:
 
 
 def _of_run(run: Run) -> str:
-    used, budget = run.steps[-1]["rollouts"], run.config["budget"]["rollouts"]
+    used, budget = RunFolder(run.folder).charged(run.steps), run.config["budget"]["rollouts"]
     state = "finished" if is_finished(run.folder) else "not finished"
     return (
         f"{run.folder.parent.name}/{run.folder.name}; {title_of(run.label)}; {state}: {len(run.steps)} steps, {used:,} "

@@ -36,9 +36,11 @@ class Budget:
 
 
 class ChargeJournal:
-    """Append-only JSON lines {"charged": n, "total": t}, one a charge, on disk before its rollouts are dispatched.
+    """Append-only JSON lines {"charged": n, "total": t, "rollouts": r}, one a charge, on disk before its rollouts are
+    dispatched.
 
-    `total` counts every rollout dispatched so far, the lost ones included, so it only grows, over crashes too.
+    `total` counts every rollout dispatched so far, the lost ones included, so it only grows, over crashes too;
+    `rollouts` those that are charged. Earlier versions wrote no `rollouts`.
     Opening it cuts off a line torn by a crash: its rollouts were never dispatched.
     """
 
@@ -50,9 +52,9 @@ class ChargeJournal:
         if whole < len(data):
             os.truncate(path, whole)
 
-    def append(self, charged: int, total: int) -> None:
+    def append(self, charged: int, total: int, rollouts: int) -> None:
         with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"charged": charged, "total": total}) + "\n")
+            file.write(json.dumps({"charged": charged, "total": total, "rollouts": rollouts}) + "\n")
             file.flush()
             os.fsync(file.fileno())
 
@@ -182,7 +184,7 @@ class Ledger:
                 "rollouts_per_task must be the true worst case."
             )
         if n and self.journal is not None:
-            self.journal.append(n, self.dispatched + n)
+            self.journal.append(n, self.dispatched + n, self.rollouts + n)
         self.reserved -= n
         self.rollouts += n
 

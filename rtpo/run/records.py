@@ -13,7 +13,7 @@ import os
 import platform
 import shutil
 import subprocess
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -127,6 +127,14 @@ class RunFolder:
             yield
         finally:
             os.close(descriptor)
+
+    def charged(self, steps: Sequence[Mapping[str, Any]]) -> int:
+        """Rollouts charged so far, those of an unfinished step among them; of these whole steps alone where an earlier
+        version wrote the journal. Raises DataError for a journal that is damaged at its end."""
+        file = self.path / JOURNAL
+        last = archives.read(file).rpartition(b"\n")[0].rpartition(b"\n")[2] if archives.exists(file) else b""
+        charge = json_object(last, f"{file}, its last line,", ()) if last else {}
+        return int(charge.get("rollouts", steps[-1]["rollouts"] if steps else 0))
 
     def append(self, file: str, lines: list[dict[str, Any]]) -> None:
         data = "".join(json.dumps(line) + "\n" for line in lines).encode()

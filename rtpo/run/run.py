@@ -47,7 +47,8 @@ DECODED = {"sampled": "sampled at temperature 1", "greedy": "greedy"}
 class Progress:
     """Where a run is, saved with it.
 
-    evaluated: multiples of `evaluation.every_rollouts` passed at the last evaluation. span: first task and number of
+    evaluated: multiples of `evaluation.every_rollouts` passed at the last evaluation. began: `wall_seconds` when the
+    present step did. span: first task and number of
     tasks of a step that was left between two phases; done: its verbs so far.
     """
 
@@ -57,6 +58,7 @@ class Progress:
     resumed: int = 0
     evaluated_before: bool = False
     evaluated: int = 0
+    began: float = 0.0
     span: tuple[int, int] | None = None
     done: list[Done] = field(default_factory=list)
 
@@ -202,8 +204,9 @@ class Run:
         return None
 
     def _step(self) -> dict[str, Any]:
-        progress, ledger, since = self._progress, self._ledger, self._wall_seconds()
+        progress, ledger = self._progress, self._ledger
         if progress.span is None:
+            progress.began = self._wall_seconds()
             count = self._tasks_that_fit
             progress.span = (ledger.tasks_seen, count)
             ledger.tasks_seen += count
@@ -217,7 +220,7 @@ class Run:
         log = self._harness.end_step()
         progress.step += 1
         ledger.epochs = ledger.tasks_seen // len(self._train_tasks)
-        return self._write(log, count, since)
+        return self._write(log, count)
 
     def _between_phases(self, done: list[Done]) -> None:
         self._progress.done = done
@@ -227,7 +230,7 @@ class Run:
         if every and _phases(done) % every == 0:
             self._save()
 
-    def _write(self, log: StepLog, tasks: int, since: float) -> dict[str, Any]:
+    def _write(self, log: StepLog, tasks: int) -> dict[str, Any]:
         ledger = self._ledger
         line: dict[str, Any] = {
             "step": self._progress.step,
@@ -263,7 +266,7 @@ class Run:
         self._log(
             f"step {self._progress.step}  rollouts {ledger.rollouts}/{ledger.budget.rollouts}  "
             f"success {percent(line['success'])} (training, temperature {self.config.sampling.temperature:g})  "
-            f"KL {kl}  {line['wall_seconds'] - since:.1f} s"
+            f"KL {kl}  {line['wall_seconds'] - self._progress.began:.1f} s"
         )
         return line
 
