@@ -54,7 +54,7 @@ class ProbeHarness(AgentHarness):
             gradient: Floats = self._backend.gradient(packed, reference, loss)  # type: ignore[attr-defined]
             self.gradient = self.gradient + gradient
         self.tied.append(zero_advantage(rows)["all"])
-        return Update(0, self.policy_version, known)
+        return Update(0, self.policy_version, known if before else [])
 
 
 @dataclass

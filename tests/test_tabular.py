@@ -349,7 +349,7 @@ def took(update: Update) -> tuple[int, int]:
     return update.optimizer_steps, update.policy_version
 
 
-def test_an_update_tells_the_log_probs_before_it() -> None:
+def test_an_update_tells_the_log_probs_before_it_when_asked() -> None:
     harness = harness_on(random_mdp(1))
     rows = sampled_rows(harness, "flattened")
     harness.logits = random_logits(harness.mdp, 3)
@@ -357,6 +357,7 @@ def test_an_update_tells_the_log_probs_before_it() -> None:
     update = harness.update(rows, TokenClip(old_logprobs="rollout"), before=True)
     assert [list(values) for values in update.before] == [list(values) for values in expected]
     assert [list(values) for values in harness.score(rows)] != [list(values) for values in expected]
+    assert harness.update(rows, TokenClip()).before == []
 
 
 def sampled_rows(harness: TabularHarness, context: Any, n: int = 8, seed: int = 0) -> list[TrainRow]:

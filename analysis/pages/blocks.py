@@ -212,10 +212,11 @@ def decided(project: Path, page: Path) -> str:
     record = _read_json(project / "rtpo" / "toy" / "warm_start_walk" / "warm_start.json")["decided"]
     turns = range(len(next(iter(record.values()))["left"]))
     return ruled(
-        ("Setting", "Deviation of the return", *(f"f, turn {k}" for k in turns), "Explained, mean of turns"),
+        ("Setting", "n", "Deviation of the return", *(f"f, turn {k}" for k in turns), "Explained, mean of turns"),
         [
             (
                 name,
+                f"{found['problems']} × {found['paths']}",
                 f"{found['deviation']:.3f}",
                 *(f"{share:.2f}" for share in found["left"]),
                 f"{1 - fmean(found['left']):.2f}",

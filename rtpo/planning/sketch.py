@@ -179,7 +179,7 @@ class SketchHarness(StepNotes):
         self.counts.rows += len(rows)
         self.counts.trained += sum(int(row.mask.sum()) for row in rows) * self._unit
         self.counts.optimizer_steps += steps
-        return Update(steps, self._version, known)
+        return Update(steps, self._version, known if before else [])
 
     def sync(self) -> int:
         if self._engine_version != self._version or not self._serves:

@@ -192,7 +192,7 @@ class TabularHarness(StepNotes):
         if steps:
             self.policy_version += 1
         self.ledger.count_update(rows)
-        return Update(steps, self.policy_version, known)
+        return Update(steps, self.policy_version, known if before else [])
 
     def sync(self) -> int:
         if self._engine_version != self.policy_version:

@@ -63,7 +63,7 @@ CHAT_TEMPLATE = """\
 
 
 def build_tokenizer() -> PreTrainedTokenizerFast:
-    """The tokenizer of both toy tasks. Stop token `<|im_end|>`, padding `<|endoftext|>`.
+    """The tokenizer of all toy tasks. Stop token `<|im_end|>`, padding `<|endoftext|>`.
 
     The chat template takes `keep_think` (default true); false drops each assistant message's text up to `</think>`.
     """

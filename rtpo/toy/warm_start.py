@@ -318,7 +318,9 @@ def measure_turns(
             return run_episodes(world, plans, Sampling(), on_retry=print)
 
         found = variance.decided(play_paths, tasks, max_turns)
-        return {"deviation": round(found.deviation, 4), "left": [round(share, 3) for share in found.left]}
+        left = [round(share, 3) for share in found.left]
+        n = {"problems": len(tasks), "paths": variance.PATHS}
+        return n | {"deviation": round(found.deviation, 4), "left": left}
 
     return {name: of(chosen) for name, chosen in DECIDED[settings.task].items()}
 
