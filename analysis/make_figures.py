@@ -24,7 +24,7 @@ from rtpo.run.config import PROJECT
 @command
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns its exit status."""
-    parser = Parser(__doc__)
+    parser = Parser(__doc__, usage="%(prog)s [options]")
     parser.add_argument("--results", type=folder, default="results", help="folder of the run records")
     parser.add_argument("--output", type=Path, help="folder of the figures (default: figures/ beside the runs)")
     parser.add_argument(

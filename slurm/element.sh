@@ -18,7 +18,7 @@ node=(--num-cpus="$SLURM_CPUS_ON_NODE" --num-gpus="$RAY_GPUS" --min-worker-port=
 
 clear_up() { # what is left on a node by this user's jobs that SIGKILL ended; a requeued job keeps its number
     local at_work left
-    at_work=$(squeue --noheader --states=running,suspended,completing --format=%A) || return 0
+    at_work=$(squeue --noheader --format=%A) || return 0
     for left in /tmp/rtpo-*; do
         if [[ -O $left && $left =~ ^/tmp/rtpo-([0-9]+)(\.log)?$ ]] &&
             { [ "${BASH_REMATCH[1]}" = "$SLURM_JOB_ID" ] || ! grep -qx "${BASH_REMATCH[1]}" <<<"$at_work"; }; then
@@ -60,8 +60,8 @@ stop_ray() {
     [ -z "$head" ] || { kill -KILL -- "-$head" && wait "$head"; } 2>/dev/null || true
     [ -z "$nodes" ] || { kill "$nodes" && wait "$nodes"; } || true
     for _ in {1..25}; do [ -n "$(jobs -pr)" ] && sleep 0.2; done # the step ends with Ray
-    until rm -rf "$ray" "$ray.log" 2>/dev/null; do sleep 0.2; done # workers may still write
-    [ "$SLURM_NNODES" = 1 ] || srun --overlap rm -rf "$ray" || true
+    for _ in {1..50}; do rm -rf "$ray" "$ray.log" 2>/dev/null && break || sleep 0.2; done # workers may still write
+    [ "$SLURM_NNODES" = 1 ] || srun --overlap --nodes="$SLURM_NNODES" --ntasks="$SLURM_NNODES" rm -rf "$ray" || true
 }
 
 finish() {

@@ -192,12 +192,16 @@ class MemoryBackend:
 
     def score(self, packed: Packed, *, apart: bool = False) -> TokenScores:
         self.scored.append(packed)
-        logprobs = self._logprobs(packed, self.weights)
-        if self.broken_logprob is not None:
-            logprobs[0] = self.broken_logprob
+        logprobs = self._trainers_logprobs(packed)
         if not apart:
             logprobs[-1] += self.tree_error
         return TokenScores(logprobs, np.full_like(logprobs, 0.5), len(packed.ids))
+
+    def _trainers_logprobs(self, packed: Packed) -> Floats:
+        logprobs = self._logprobs(packed, self.weights)
+        if self.broken_logprob is not None:
+            logprobs[0] = self.broken_logprob
+        return logprobs
 
     def reference(self, packed: Packed) -> TokenScores:
         return TokenScores(self._logprobs(packed, 0.0), np.empty(0, np.float32), len(packed.ids))
@@ -205,6 +209,7 @@ class MemoryBackend:
     def step(self, packed: Packed, reference: Floats | None, loss: Loss, *, scored: bool = False) -> StepResult:
         self.steps.append(Step(packed, reference, loss))
         known = self._logprobs(packed, self.weights)
+        scores = TokenScores(self._trainers_logprobs(packed), np.full_like(known, 0.5), 0) if scored else None
         logprobs = torch.tensor(known, requires_grad=True)
         row = np.repeat(np.arange(len(packed.lengths)), packed.lengths)[packed.mask]
         batch = TokenBatch(
@@ -226,7 +231,7 @@ class MemoryBackend:
             sums,
             self.learning_rate,
             len(packed.ids),
-            TokenScores(known, np.full_like(known, 0.5), 0) if scored else None,
+            scores,
         )
 
     def push(self, version: int) -> None:

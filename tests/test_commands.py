@@ -64,8 +64,8 @@ def refused(command: str, *arguments: str) -> str:
         ("evaluate", ["benchmarks=[math50]"], "no such file in configs/benchmarks/; the nearest is math500."),
         ("launch", ["runn", "main_table"], "'runn' cannot be given; the nearest is run "),
         ("quickstart", ["sed=3"], "the nearest is seed;"),
-        ("plan", ["experiment=main_tabel"], "the nearest is main_table."),
-        ("plan", ["experiment=drift", "--hardwear", "x"], "'--hardwear' cannot be given; the nearest is --hardware"),
+        ("plan", ["main_tabel"], "the nearest is main_table."),
+        ("plan", ["drift", "--hardwear", "x"], "'--hardwear' cannot be given; the nearest is --hardware"),
     ],
 )
 def test_what_is_mistyped_is_answered_with_the_nearest(command: str, arguments: list[str], words: str) -> None:

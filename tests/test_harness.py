@@ -356,6 +356,9 @@ def test_broken_log_probs_of_the_trainer_are_refused(broken: float) -> None:
         with pytest.raises(NonFinite, match="trainer's log-probs are not finite"):
             act()
     assert (harness.backend.steps, harness.policy_version) == ([], 0)
+    with pytest.raises(NonFinite, match="trainer's log-probs are not finite"):
+        harness.update(rows, TokenClip())  # told by the first step's own forward
+    assert harness.policy_version == 0
 
 
 @pytest.mark.parametrize("part", ["broken_loss", "broken_grad_norm"])

@@ -19,6 +19,9 @@ FIELDS = re.compile(r"^    ([a-z_.]+)=(\S+)  +\S", re.MULTILINE)
 def said(command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *part: str) -> str:
     monkeypatch.setenv("COLUMNS", "300")
     monkeypatch.setattr(sys, "argv", [command, "--help"])
+    name = command.removesuffix(".__main__")  # of a package
+    as_typed = f"python -m {name}" if command != name else f"python {name.replace('.', '/')}.py"
+    monkeypatch.setattr("rtpo.run.command._typed", lambda: as_typed)  # which is pytest's here
     main = importlib.import_module(command).main
     with pytest.raises(SystemExit) as ended:
         main() if command in ("experiments.train", "experiments.evaluate") else main([*part, "--help"])

@@ -287,11 +287,15 @@ def thought_episodes() -> Episodes:
 
 
 @pytest.mark.parametrize(
-    "label", ["rtpo", "grpo", "grpo_exact", "seeupo", "seeupo_flat", "arpo", "tree_grpo", "refuel"]
+    ("label", "kl"),
+    [
+        *((label, 0.0) for label in ("rtpo", "grpo", "grpo_exact", "seeupo", "seeupo_flat", "arpo", "tree_grpo")),
+        *(("refuel", 0.0), ("rtpo", 0.02), ("grpo_exact", 0.02)),
+    ],
 )
-def test_trees_of_a_drawn_step_are_those_of_a_played_one(label: str) -> None:
+def test_trees_of_a_drawn_step_are_those_of_a_played_one(label: str, kl: float) -> None:
     """As the trainer deals them: what contexts share, at the toy model's bound."""
-    run = toy(label)
+    run = toy(label, f"algorithm.kl={kl}")
     drawn, harness = sketch(run, thought_episodes()), thinking_harness(run)
     run.descriptor.step(harness, problems("train", 16, 0), run.algorithm_config)
     even = EVEN * model_shape(run.model.name, run.model.path).hidden_size
@@ -303,7 +307,9 @@ def test_trees_of_a_drawn_step_are_those_of_a_played_one(label: str) -> None:
     computed = sum(nodes(step.packed, step.loss.rows_together) for step in harness.backend.steps)
     in_rows = sum(len(step.packed.ids) for step in harness.backend.steps)
     assert drawn.computed / drawn.in_rows == pytest.approx(computed / in_rows, rel=TREES_WITHIN)
-    assert drawn.scored == pytest.approx(sum(map(nodes, harness.backend.scored)), rel=SCORED_WITHIN)
+    by_reference = [step.packed for step in harness.backend.steps if kl]
+    scored = sum(map(nodes, [*harness.backend.scored, *by_reference]))
+    assert drawn.scored == pytest.approx(scored, rel=SCORED_WITHIN)
 
 
 @pytest.mark.parametrize(("exact", "flattened"), [("grpo_exact", "grpo"), ("seeupo", "seeupo_flat")])

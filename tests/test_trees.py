@@ -169,7 +169,9 @@ def test_rows_are_dealt_each_as_a_tree_of_its_own(rows: list[Ids], ranks: int, l
             held = dealt.lengths[places][dealt.batch[places] == number]
             assert len(held) > 0
             assert len(held) % together == 0
-            assert len(held) == together or len(held) * held.max() <= limit
+            # blank rows, which make the ranks' numbers alike, may come on top: they cost next to nothing
+            real = held[held > BLANK]
+            assert len(real) <= together or len(real) * real.max() <= limit
 
 
 @given(row_lists(), st.integers(1, 3), st.integers(2, 40), st.sampled_from([1, 2]))

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,10 +38,12 @@ TWO = "profile.processes=2"
 
 @dataclass(frozen=True)
 class Measured:
-    """What a number of processes gave: on fixed rows at the start, in a run, and on the rows after it."""
+    """What a number of processes gave: on fixed rows at the start, in a run, and on the rows after it. served: by an
+    optimizer step's own forward."""
 
     backend: Any
     scores: Floats
+    served: Floats
     gradients: Sequence[Floats]
     run: RunFolder
     trained_scores: Floats
@@ -51,8 +53,10 @@ def measure(config: RunConfig, packed: Packed) -> Measured:
     backend = open_backend(config)
     scores, reference = backend.score(packed).logprobs, backend.reference(packed).logprobs
     gradients = [backend.gradient(packed, reference if loss.kl else None, loss) for loss in LOSSES]
-    run = train(config, StopRequest())
-    return Measured(backend, scores, gradients, run, backend.score(packed).logprobs)
+    served = backend.step(replace(packed, old_logprobs=None), None, TokenClip(), scored=True).scores
+    assert served is not None
+    run = train(config, StopRequest())  # from the initial weights
+    return Measured(backend, scores, served.logprobs, gradients, run, backend.score(packed).logprobs)
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +80,8 @@ def two(one: Measured, packed: Packed, tmp_path_factory: pytest.TempPathFactory)
 
 def test_scores_and_gradients_are_the_same(one: Measured, two: Measured) -> None:
     assert (one.backend.ranks, two.backend.ranks) == (1, 2)
-    np.testing.assert_allclose(two.scores, one.scores, atol=1e-5)
+    for scores in (two.scores, one.served, two.served):
+        np.testing.assert_allclose(scores, one.scores, atol=1e-5)
     for gradient, expected in zip(two.gradients, one.gradients, strict=True):
         assert np.abs(expected).max() > 1e-3
         np.testing.assert_allclose(gradient, expected, rtol=0, atol=1e-5 * np.abs(expected).max())

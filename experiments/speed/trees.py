@@ -109,6 +109,9 @@ class Apart:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._together, name)
 
+    def reference(self, *given: Any) -> Any:
+        raise NotImplementedError("the reference computes rows together: compare without a KL term")
+
     def score(self, *given: Any, **named: Any) -> Any:
         return self._together.score(*given, **named | {"apart": True})
 

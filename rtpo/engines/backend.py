@@ -61,7 +61,10 @@ class Backend(Protocol):
         """Log-probs of the trained tokens under the initial policy."""
         ...
 
-    def step(self, packed: Packed, reference: Floats | None, loss: Loss, *, scored: bool = False) -> StepResult: ...
+    def step(self, packed: Packed, reference: Floats | None, loss: Loss, *, scored: bool = False) -> StepResult:
+        """scored: its own forward's log-probs and entropies are wanted. Where `packed` has no old log-probs, they are
+        these."""
+        ...
 
     def push(self, version: int) -> None:
         """Give the engine the trainer's weights under this version and empty its caches.

@@ -103,7 +103,7 @@ class Ledger:
     evaluation_rollouts: not charged. retries: episodes begun again after a failure that was not the
     policy's.
     generated_tokens, trained_tokens: sampled ids, and ids given to updates (once each, whatever the epochs).
-    context_tokens: of the contexts of sampled turns. prefilled_tokens: of these, those that the engine computed; None
+    context_tokens: of the contexts of sampled turns. prefilled_tokens: context tokens that the engine computed; None
     where it did not tell.
     row_tokens: ids of the rows given to the trainer, contexts included, each time that they were. computed_tokens,
     scored_tokens: what it computed of them in optimizer steps, and in forward passes alone (scoring, reference).

@@ -5,6 +5,7 @@ weights are where. It does not know which algorithm is running.
 """
 
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -200,6 +201,7 @@ class AgentHarness(StepNotes):
         known = np.full((2, len(of_token)), np.nan, np.float32)  # log-probs and entropies before the update
 
         def note(indices: Sequence[int], scores: TokenScores) -> None:
+            _check_finite(scores)
             known[:, np.isin(of_token, indices)] = scores.logprobs, scores.entropy
 
         if plan.before:
@@ -300,10 +302,7 @@ class AgentHarness(StepNotes):
             packed = pack(rows)
             scores = self._backend.score(packed, apart=apart)
             self.ledger.count_forward(len(packed.ids), scores.computed_tokens)
-        if not np.isfinite(scores.logprobs).all():
-            raise NonFinite(
-                "The trainer's log-probs are not finite: the weights have diverged; lower the learning rate."
-            )
+        _check_finite(scores)
         return scores
 
     def _check_engine(self, rows: Sequence[TrainRow], metrics: dict[str, Any]) -> None:
@@ -322,7 +321,8 @@ class AgentHarness(StepNotes):
         return generator(self._world.seed, name, self._step, len(self.step_log.updates))
 
     def _check_trees(self, rows: Sequence[TrainRow], tolerance: float) -> None:
-        groups = list(dict.fromkeys(row.group for row in rows))
+        size = Counter(row.group for row in rows)
+        groups = [group for group in size if size[group] > 1] or list(size)
         group = groups[self._draws("check_trees").integers(len(groups))]
         chosen = [row for row in rows if row.group == group][:CHECKED_ROWS]
         on_trees, alone = (self._score(chosen, apart=apart).logprobs for apart in (False, True))
@@ -368,6 +368,11 @@ class AgentHarness(StepNotes):
             yield
         finally:
             self.ledger.count_seconds(phase, time.perf_counter() - start)
+
+
+def _check_finite(scores: TokenScores) -> None:
+    if not np.isfinite(scores.logprobs).all():
+        raise NonFinite("The trainer's log-probs are not finite: the weights have diverged; lower the learning rate.")
 
 
 def _place(rows: Sequence[TrainRow], index: int) -> tuple[int, int]:

@@ -172,6 +172,8 @@ class SketchHarness(StepNotes):
             steps += 1
             ids = np.split(packed.ids, np.cumsum(packed.lengths)[:-1])
             self.counts.computed += self._nodes(ids, loss.rows_together)
+            if loss.kl:  # the reference's forward
+                self.counts.scored += self._nodes(ids)
             self.counts.in_rows += len(packed.ids) * self._unit
         kept = [row for row in rows if loss.kl or loss.trains_ties or not row.is_tied]
         self.counts.flattened += epochs * self._flattened(kept)
