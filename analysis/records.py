@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 
 from analysis.looks import styles
+from rtpo.core.names import nearest
 from rtpo.errors import DataError
 from rtpo.run import archives
 from rtpo.run.records import SCHEMA, json_object, read_config, read_manifest, require
@@ -140,11 +141,13 @@ def complete_groups(results: Path, experiment: str) -> list[RunGroup]:
     """The complete runs of an experiment by label. Raises DataError when there are none."""
     runs = load_runs(results, experiment)
     if not runs:
-        incomplete = ", ".join(folder.name for folder in incomplete_runs(results, experiment))
-        others = ", ".join(sorted({file.parents[1].name for file in archives.find(results, "*/*/manifest.json")}))
+        others = sorted({file.parents[1].name for file in archives.find(results, "*/*/manifest.json")})
+        why = f"{results / experiment} holds no complete run"
+        if not (incomplete := ", ".join(folder.name for folder in incomplete_runs(results, experiment))):
+            raise DataError(f"{why} and none that began: of experiments with some, {nearest(experiment, others)}.")
         raise DataError(
-            f"{results / experiment} holds no complete run (incomplete: {incomplete or 'none'}). Finish one by giving "
-            f"its training command again, or choose an --experiment that has some ({others or 'there is none'})."
+            f"{why} (incomplete: {incomplete}). Finish one by giving its training command again, or choose an "
+            f"--experiment that has some ({', '.join(others) or 'there is none'})."
         )
     return by_label(runs)
 

@@ -212,7 +212,8 @@ def test_nothing_to_draw_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[s
     evaluated.mkdir()
     (evaluated / "config.yaml").write_text("{}")
     for row, said in (
-        (["--experiment", "quickstart"], "holds no complete run"),
+        (["--experiment", "startde"], "startde holds no complete run and none that began: of experiments with some,"),
+        (["--experiment", "started"], "started holds no complete run (incomplete: rtpo-seed0). Finish one by"),
         (["--run", str(tmp_path)], "is no run's folder: give that of one of its runs, evaluated."),
         (["--run", str(started.parent)], "is no run's folder: give that of one of its runs, rtpo-seed0."),
         (["--run", str(started.with_name("rtop-seed0"))], "is no run's folder; the nearest is rtpo-seed0: give one"),
