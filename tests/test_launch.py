@@ -74,6 +74,8 @@ ABLATIONS: dict[str, tuple[str, set[str]]] = {
 }
 """the configuration that each differs from, and in what"""
 
+NO_SYNC = "use_no_sync_for_gradient_accumulation"
+
 
 @cache
 def loaded(name: str, profile: str) -> Experiment:
@@ -127,6 +129,8 @@ def test_every_experiment_composes_on_every_profile(name: str, profile: str) -> 
         files = [PROJECT / "configs" / "benchmarks" / f"{one}.yaml" for one in element.benchmarks]
         assert all(file.exists() for file in files)
         assert files or element.run.task.name == "airline"
+        fsdp = element.run.verl["actor_rollout_ref"]["actor"]["fsdp_config"]
+        assert profile == "toy" or fsdp[NO_SYNC] is False
 
 
 def test_seeds_are_elements_and_the_fastest_to_vary() -> None:
@@ -215,6 +219,17 @@ def test_rows_that_the_papers_tables_do_not_have_are_marked() -> None:
     main = loaded("main_table", "a100x8").elements
     assert {e.run.label for e in main if e.in_paper} == {"vanilla", "grpo", "seeupo_flat", "rtpo"}
     assert {e.run.label for e in main if not e.in_paper} == {"grpo_exact", "seeupo", "arpo", "tree_grpo"}
+
+
+def test_the_trainer_hears_that_gradients_are_sharded_after_each_micro_batch() -> None:
+    """Whatever verl's YAML says: its dataclass has the opposite."""
+    from rtpo.verl_harness.session import settings_of
+
+    settings = settings_of(loaded("gsm8k_audit", "a100x1").elements[0].run)
+    from verl.utils.config import omega_conf_to_dataclass
+
+    actor: Any = omega_conf_to_dataclass(settings.actor_rollout_ref.actor)
+    assert getattr(actor.engine, NO_SYNC) is False
 
 
 def test_tables_are_those_of_the_paper() -> None:
