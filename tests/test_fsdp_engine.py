@@ -19,6 +19,7 @@ def compare(rank: int, port: int, output: str) -> None:
     from torch.distributed.device_mesh import init_device_mesh
     from transformers import Qwen3Config, Qwen3ForCausalLM
     from verl.models.transformers.monkey_patch import apply_monkey_patch
+    from verl.utils.checkpoint import fsdp_checkpoint_manager
     from verl.utils.fsdp_utils import MixedPrecisionPolicy, apply_fsdp2
 
     import rtpo.verl_harness.fsdp_engine  # noqa: F401  (puts itself in place)
@@ -49,21 +50,33 @@ def compare(rank: int, port: int, output: str) -> None:
         gradient: Any = one.grad
         assert other.grad is not None
         gradients.append(float((gradient.full_tensor() - other.grad).abs().max() / other.grad.abs().max()))
+    fsdp_checkpoint_manager.local_mkdir_safe(f"{output}.save")
     if rank == 0:
         Path(output).write_text(json.dumps({"logprobs": float((found - expected).abs().max()), "gradients": gradients}))
     dist.destroy_process_group()
 
 
-def test_fused_kernels_find_the_whole_output_layer(tmp_path: Path) -> None:
+def test_fused_kernels_find_the_whole_output_layer_and_nothing_is_left_or_said(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-    output = tmp_path / "found.json"
+    output, temporary = tmp_path / "found.json", tmp_path / "temporary"
+    temporary.mkdir()
     settings = {"VERL_PLATFORM": "cpu", "VERL_USE_EXTERNAL_MODULES": "rtpo.verl_harness.plugin", "OMP_NUM_THREADS": "1"}
-    ranks = [
-        subprocess.Popen([sys.executable, __file__, str(rank), str(port), str(output)], env=os.environ | settings)
-        for rank in range(WORLD)
-    ]
-    assert [rank.wait(300) for rank in ranks] == [0] * WORLD
+    settings["TMPDIR"] = str(temporary)
+    with (tmp_path / "log").open("w+") as log:
+        ranks = [
+            subprocess.Popen(
+                [sys.executable, __file__, str(rank), str(port), str(output)], env=os.environ | settings, stderr=log
+            )
+            for rank in range(WORLD)
+        ]
+        ended = [rank.wait(300) for rank in ranks]
+        log.seek(0)
+        said = log.read()
+    assert ended == [0] * WORLD, said
+    assert "engine is not available" not in said
+    assert Path(f"{output}.save").is_dir()
+    assert list(temporary.glob("*.lock")) == []
     found = json.loads(output.read_text())
     assert found["logprobs"] < 1e-5
     assert max(found["gradients"]) < 1e-4

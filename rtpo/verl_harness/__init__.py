@@ -14,3 +14,10 @@ session         one Ray start, a live backend and a tracker from a run's configu
 stock           what stock verl needs on a CPU, for the benchmark against it
 stock_vllm      vLLM's own engine in a process of its own, for the benchmark against it
 """
+
+import warnings
+
+# at its import, in every process, verl warns of each training engine that is not installed
+warnings.filterwarnings(
+    "ignore", "(torchtitan|veomni|automodel|mindspeed|megatron) engine is not available", UserWarning
+)

@@ -9,11 +9,15 @@
   would rise again. The learning rate that is told of a step is the one it was taken with; verl tells the next step's.
 - The output layer is part of the model's outermost FSDP group. verl gives one that is not tied to the embeddings a
   group of its own, whose weight the fused kernels would find sharded.
+- A save's folder is made without a lock. verl leaves the file of one in the temporary folder for each save, and locks
+  nothing by it: its name is a hash that differs between processes.
 """
 
+import os
 from typing import Any
 
 import torch
+import verl.utils.checkpoint.fsdp_checkpoint_manager as checkpoint_manager
 import verl.utils.fsdp_utils as fsdp_utils
 import verl.workers.engine.fsdp.transformer_impl as fsdp
 from tensordict import TensorDict
@@ -132,6 +136,13 @@ def take_scheduled_step(engine: Any) -> float:
     return lr
 
 
+def made_folder(path: str) -> str:
+    """In place of verl's."""
+    os.makedirs(path, exist_ok=True)
+    return path
+
+
+checkpoint_manager.local_mkdir_safe = made_folder
 fsdp.FSDPEngine._build_lr_scheduler = schedule  # type: ignore[method-assign]
 fsdp.FSDPEngine.lr_scheduler_step = take_scheduled_step  # type: ignore[method-assign]
 fsdp.FSDPEngineWithLMHead.prepare_model_inputs = tree_inputs  # type: ignore
