@@ -250,7 +250,7 @@ def load_begun(folder: Path) -> Run:
     if not archives.exists(file):
         raise DataError(archives.no_run(folder))
     config = read_config(file, file.read_bytes())
-    require(config, ("algorithm", "seed", "budget"), f"{file}, which is no run's,")
+    require(config, ("algorithm", "seed", "budget", "profile"), f"{file}, which is no run's,")
 
     def lines(name: str, keys: Collection[str], check: Check) -> list[Mapping[str, Any]]:
         path = folder / name
@@ -262,6 +262,7 @@ def load_begun(folder: Path) -> Run:
     # one may be written before the line of its step
     evaluations = [line for line in evaluations if line["step"] <= len(steps)]
     manifest = {"experiment": folder.parent.name, "label": config["algorithm"]["label"], "seed": config["seed"]}
+    manifest["profile"] = config["profile"]["name"]
     return Run(folder, manifest, config, steps, pd.DataFrame(evaluations, columns=pd.Index(EVALUATION_KEYS)))
 
 

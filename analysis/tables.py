@@ -301,4 +301,5 @@ def bold(text: str) -> str:
 
 def _latex(text: str) -> str:
     kept = "".join(LATEX.get(letter, letter) for letter in _whole(text))
+    kept = kept.replace(r" \%", r"~\%")
     return CODE.sub(r"\\texttt{\1}", BOLD.sub(r"\\textbf{\1}", kept))

@@ -161,6 +161,7 @@ def write_run(
         "optimizer": {"lr": 0.5},
         "budget": {"rollouts": 1024, "seconds": None},
         "model": {"name": "toy_math_warm_start"},
+        "profile": {"name": "toy"},
     }
     (folder / "config.yaml").write_text(yaml.safe_dump(settings | (config or {})))
     for file, lines in (("steps.jsonl", steps), ("evaluations.jsonl", evaluations), ("paths.jsonl", paths)):

@@ -103,6 +103,8 @@ def test_the_card_says_that_a_run_is_not_finished(run: RunFolder, tmp_path: Path
     assert card.startswith("---\nlibrary_name: transformers\n")
     assert "**A toy run.**" in card
     assert "**The run is not finished**: 42 of 100 rollouts were used at this save." in card
+    assert "tags:\n- rtpo\n- toy\n" in card
+    assert "| budget.rollouts |" not in card
     assert "| Code at commit | unknown |" in card
     assert "| Weights stored as | float32 |" in card
     assert "| `algorithm.clip_low` | 0.2 |" in card

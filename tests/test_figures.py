@@ -190,7 +190,8 @@ def test_a_run_is_on_one_sheet_while_it_goes_on(tmp_path: Path, capsys: pytest.C
     assert len({axes.get_xlim() for axes in figure.axes}) == 1
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["(h) generate", "(h) evaluate"]
     under = figure.get_supxlabel().replace("\n", " ")
-    assert under.startswith("quickstart/rtpo-seed0; RTPO; not finished: 2 steps, 25 of 1,024 rollouts. ")
+    assert under.startswith("quickstart/rtpo-seed0; RTPO; profile toy; not finished: 2 steps, 25 of 1,024 rollouts. ")
+    assert "Toy-scale runs, not the paper's results." in under
     assert "Training: sampled at temperature 0.9, top-p 0.95; held out: at temperature 1." in under
     given = ["--results", str(tmp_path), "--run", str(folder)]
     assert main(given) == 0

@@ -63,10 +63,11 @@ def test_the_notebook_runs_and_its_outputs_are_what_the_records_give() -> None:
 
 
 def test_the_lines_of_the_page_that_train_make_the_runs_that_the_others_name() -> None:
-    first, second, sweep = LINES[:3]
+    first, second, line = LINES[:3]
+    sweep, ends = line[:-4], line[-4:]
     assert (first, second) == (["make", "quickstart"], [".", ".venv/bin/activate"])
-    assert (sweep[:3], sweep[-1]) == (["python", "experiments/train.py", "-m"], "&")
-    choices = [[f"{key}={value}" for value in values.split(",")] for key, values in (w.split("=") for w in sweep[3:-1])]
+    assert (sweep[:3], ends) == (["python", "experiments/train.py", "-m"], [">", "mine.log", "2>&1", "&"])
+    choices = [[f"{key}={value}" for value in values.split(",")] for key, values in (w.split("=") for w in sweep[3:])]
     runs = [compose_config(*chosen) for chosen in itertools.product(*choices)]
     folders = {f"results/{run.folder.relative_to(run.results)}" for run in runs}
     assert folders == {f"results/{EXPERIMENT}/{label}-seed0" for label in ("rtpo", "grpo_exact")}

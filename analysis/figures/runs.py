@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 
 from analysis import measures
 from analysis.evaluation import HELD_OUT, decoded
-from analysis.figures.shared import ONE_RUN, SEEDS, empty
+from analysis.figures.shared import ONE_RUN, SEEDS, TOY_SCALE, empty
 from analysis.looks import COLOURS, LINES, MARKERS, THIN, WIDTH, Style, styles, title_of
 from analysis.measures import SECONDS
 from analysis.plots import Line, Panel, around, band, every_format, from_zero, handle, save, scaled, sheet, spread_marks
@@ -78,7 +78,7 @@ def _provenance(groups: Sequence[RunGroup]) -> str:
     seeds = " or ".join(str(count) for count in sorted({len(group.runs) for group in groups}))
     sentences = [
         f"{groups[0].first.manifest['experiment']}; profile {', '.join(profiles)}; seeds: {seeds}.",
-        *(["Toy-scale runs, not the paper's results."] if "toy" in profiles else []),
+        *([TOY_SCALE] if "toy" in profiles else []),
         f"{decoding(groups)} Marks are set side by side.",
         *([ONE_RUN] if any(len(group.runs) == 1 for group in groups) else []),
     ]
@@ -155,9 +155,10 @@ def _phases(run: Run) -> list[str]:
 def _of_run(run: Run) -> str:
     used, budget = RunFolder(run.folder).charged(run.steps), run.config["budget"]["rollouts"]
     state = "finished" if is_finished(run.folder) else "not finished"
+    scale = f" {TOY_SCALE}" if run.profile == "toy" else ""
     return (
-        f"{run.folder.parent.name}/{run.folder.name}; {title_of(run.label)}; {state}: {len(run.steps)} steps, {used:,} "
-        f"of {budget:,} rollouts.\n{decoding([RunGroup(run.label, (run,))])} Bars: 95 % intervals over questions. "
+        f"{run.folder.parent.name}/{run.folder.name}; {title_of(run.label)}; profile {run.profile}; {state}: "
+        f"{len(run.steps)} steps, {used:,} of {budget:,} rollouts.{scale}\n{decoding([RunGroup(run.label, (run,))])} Bars: 95 % intervals over questions. "
         f"KL and entropy: a token.\n{BEGAN}"
     )
 

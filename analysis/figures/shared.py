@@ -22,6 +22,7 @@ OTHERS = ("rtpo_tree", "rtpo_off", "arpo_exact", "tree_grpo_exact")
 SEEDS = "range over seeds"
 INTERVALS = "95 % intervals over runs and questions"
 ONE_RUN = "An interval of one run is over questions alone: other seeds unknown."
+TOY_SCALE = "Toy-scale runs, not the paper's results."
 SUCCESS = "Held-out success, % (T = 1)"
 """along an axis: a run's own evaluations, sampled at temperature 1"""
 
@@ -133,7 +134,7 @@ def provenance(rows: Rows, source: Source, notes: Sequence[str] = ()) -> str:
     seeds = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else f"{counts[0]}"
     sentences = (
         f"{source.title}; seeds: {seeds}.",
-        "Toy-scale runs, not the paper's results." if source.is_toy else "",
+        TOY_SCALE if source.is_toy else "",
         *notes,
         f"Not run: {', '.join(rows.missing)}." if rows.missing else "",
         f"Left out, {rows.too_short}." if rows.short else "",

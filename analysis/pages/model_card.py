@@ -37,7 +37,7 @@ def model_card(trained: TrainedPolicy, repository: str | None, dtype: str) -> st
         "pipeline_tag": "text-generation",
         "license": UNKNOWN,
         "base_model": run.model.name,
-        "tags": ["rtpo", run.algorithm_config.name, *([TOY] if is_toy else [])],
+        "tags": list(dict.fromkeys(["rtpo", run.algorithm_config.name, *([TOY] if is_toy else [])])),
     }
     parts = [
         f"---\n{yaml.safe_dump(head, sort_keys=False)}---",
@@ -78,7 +78,7 @@ def model_card(trained: TrainedPolicy, repository: str | None, dtype: str) -> st
         _pairs(dict(_settings(run.as_dict()))),
         "## Ledger",
         "Totals of the run, at the save where it is not finished. Seconds are wall-clock.",
-        _pairs(dict(_flat(trained.ledger))),
+        _pairs(dict(_flat({key: total for key, total in trained.ledger.items() if key != "budget"}))),
         "## Evaluation",
         *_evaluation(trained),
         "## Use",

@@ -149,7 +149,9 @@ def text(pages: list[Page], output: Path, page: Path) -> str:
         "runs of the profile "
         f"{reproduction.profile} alone; what other profiles gave stands in tables of their own, below.\n",
         overview(pages, output, page),
-        "Cells are those that the paper prints. The verdict of each is by one rule:\n",
+        "Cells are those that the paper prints. A setting is compared without a run: no run is behind what agrees in "
+        "`all-hparams` and `settings`, or of the group sizes and coefficients in the group tables. The verdict of "
+        "each cell is by one rule:\n",
         "".join(f"- **{verdict}**: {meaning}.\n" for verdict, meaning in VERDICTS.items()),
         "## Other profiles, and rows against one another\n",
         "Where a profile is named, other tasks or models stand in for the paper's: these are no reproduction of its "
