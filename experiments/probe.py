@@ -124,7 +124,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = Parser(__doc__)
     parser.add_argument("algorithms", nargs="+", help="configurations of configs/algorithm")
     parser.add_argument("--task", default="toy_math", help="of configs/task; default: %(default)s")
-    parser.add_argument("--batches", type=whole(LEAST_BATCHES), default=8, help="of each algorithm; default: %(default)s")
+    parser.add_argument("--batches", type=whole(LEAST_BATCHES), default=8, help="of each; default: %(default)s")
     parser.add_argument("--override", action="append", default=[], help="a Hydra override for all of them")
     parser.add_argument("--output", type=Path, default=PROJECT / "results" / "probe", help="folder of the record")
     given = parser.parse_args(arguments)

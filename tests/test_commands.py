@@ -64,6 +64,7 @@ def refused(command: str, *arguments: str) -> str:
         ("evaluate", ["benchmarks=[math50]"], "no such file in configs/benchmarks/; the nearest is math500."),
         ("launch", ["runn", "main_table"], "'runn' cannot be given; the nearest is run "),
         ("quickstart", ["sed=3"], "the nearest is seed;"),
+        ("export", ["results/refrence", "x"], "there is no results/refrence; the nearest is results/reference"),
         ("plan", ["main_tabel"], "the nearest is main_table."),
         ("plan", ["drift", "--hardwear", "x"], "'--hardwear' cannot be given; the nearest is --hardware"),
     ],

@@ -134,11 +134,11 @@ def test_latex_escapes_what_it_must() -> None:
     table = Table("small_runs", ("A & B", "C"), (("strip_think", "1 × 2"), ("a → b", "−3 %")), "50 % — “x”", ("Note.",))
     text = latex(table)
     assert text.startswith("% needs \\usepackage{array,booktabs}\n")
-    assert r"50 \% --- ``x''\label{tab:small_runs}" in text
+    assert r"50~\% --- ``x''\label{tab:small_runs}" in text
     assert "Note." in text
     assert r"A \& B & C \\" in text
     assert r"strip\_think & 1 $\times$ 2 \\" in text
-    assert r"a $\rightarrow$ b & $-$3 \% \\" in text
+    assert r"a $\rightarrow$ b & $-$3~\% \\" in text
 
 
 def test_a_wide_table_is_printed_sideways() -> None:

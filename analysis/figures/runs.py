@@ -158,8 +158,8 @@ def _of_run(run: Run) -> str:
     scale = f" {TOY_SCALE}" if run.profile == "toy" else ""
     return (
         f"{run.folder.parent.name}/{run.folder.name}; {title_of(run.label)}; profile {run.profile}; {state}: "
-        f"{len(run.steps)} steps, {used:,} of {budget:,} rollouts.{scale}\n{decoding([RunGroup(run.label, (run,))])} Bars: 95 % intervals over questions. "
-        f"KL and entropy: a token.\n{BEGAN}"
+        f"{len(run.steps)} steps, {used:,} of {budget:,} rollouts.{scale}\n{decoding([RunGroup(run.label, (run,))])} "
+        f"Bars: 95 % intervals over questions. KL and entropy: a token.\n{BEGAN}"
     )
 
 

@@ -27,4 +27,6 @@ def missing_file(path: str | os.PathLike[str]) -> str:
     while not os.path.isdir(folder := os.path.dirname(whole)):  # the first part that is missing
         whole = folder
     close = get_close_matches(os.path.basename(whole), os.listdir(folder), 1) if os.access(folder, os.R_OK) else []
-    return f"there is no {os.fspath(path)}" + (f"; the nearest is {os.path.join(folder, close[0])}" if close else "")
+    near = os.path.join(folder, *close)
+    near = near if os.path.isabs(path) else os.path.relpath(near)
+    return f"there is no {os.fspath(path)}" + (f"; the nearest is {near}" if close else "")
