@@ -4,8 +4,9 @@
     python experiments/map.py run         measure what is missing
     python experiments/map.py missing     what has not been measured
 
-`run` goes on where it was left, with --processes 2 in two processes. Records go to results/map/: predicted.jsonl, and
-map.jsonl with its manifest map.json, written last; until then measurements stand in map.partial.jsonl.
+`run` goes on where it was left, with --processes 2 in two processes. Records go to results/map/: predicted.jsonl, which
+is written once and before anything is measured, and map.jsonl with its manifest map.json, written last; until then
+measurements stand in map.partial.jsonl.
 `python -m analysis.map` makes the page and its figure from them.
 """
 
@@ -32,6 +33,7 @@ from rtpo.theory import regimes
 from rtpo.theory.regimes import Point
 
 RESULTS = PROJECT / "results" / "map"
+PREDICTIONS = "predicted.jsonl"
 SCHEMA = 1
 DIGITS = 6
 """of numbers in records"""
@@ -63,43 +65,56 @@ def measured(job: Job) -> dict[str, Any]:
 
 
 def predict(folder: Path, points: Iterable[Point]) -> Path:
-    """Write down the closed form's predictions."""
-    lines = [asdict(point) | _rounded(regimes.predicted(point)) for point in points]
+    """Write down the closed form's predictions. Raises DataError where there are some, or measurements."""
+    predictions = folder / PREDICTIONS
     with disk_errors(folder):
+        for there in (predictions, folder / "map.partial.jsonl", folder / "map.json"):
+            if there.exists():
+                raise DataError(
+                    f"{there} is there, and predictions are written once, before anything is measured: "
+                    "name another --results."
+                )
         folder.mkdir(parents=True, exist_ok=True)
-        write_whole(folder / "predicted.jsonl", _text(lines))
-    return folder / "predicted.jsonl"
+        write_whole(predictions, _text(asdict(point) | _rounded(regimes.predicted(point)) for point in points))
+    return predictions
 
 
 def run(folder: Path, jobs: Sequence[Job], processes: int = 1) -> Path:
     """Measure what is missing of the jobs, and when all are there write them in order, and the manifest. Raises Held
-    where another process is at it, and as `missing`."""
-    records, manifest, partial = folder / "map.jsonl", folder / "map.json", folder / "map.partial.jsonl"
+    where another process is at it, DataError without predictions and for a finished map of other jobs, and as
+    `missing`."""
+    predictions, records, manifest, partial = (
+        folder / name for name in (PREDICTIONS, "map.jsonl", "map.json", "map.partial.jsonl")
+    )
     with disk_errors(folder):
-        folder.mkdir(parents=True, exist_ok=True)
+        if not predictions.exists():
+            raise DataError(f"{predictions} does not exist: make it first, with `predict` and the same --results.")
         with RunFolder(folder).held():
             left = missing(folder, jobs)
+            if manifest.exists():
+                if left:
+                    raise DataError(f"{manifest} is finished, without {len(left)} planned: name another --results.")
+                return manifest
             if partial.exists():
                 partial.write_bytes(_whole(partial))
-            if left:
-                made_with = provenance()
-                with partial.open("a", encoding="utf-8") as out, _each(processes) as each:
-                    for line in each(measured, left):
-                        out.write(json.dumps(line | {name: made_with[name] for name in ("commit", "dirty")}) + "\n")
-                        out.flush()
-            if partial.exists():
-                found = {_job(line): line for line in _lines(partial)}
-                commits = sorted({(line.pop("commit"), line.pop("dirty")) for line in found.values()})
-                described = {
-                    "schema": SCHEMA,
-                    "commits": commits,
-                    "machine": provenance()["machine"],
-                    "cpu_seconds": round(sum(line["cpu_seconds"] for line in found.values()), 1),
-                    "measurements": len(jobs),
-                }
-                write_whole(records, _text(packed([found[job] for job in jobs])))
-                write_whole(manifest, (json.dumps(described | {"sha256": sha256(records)}, indent=1) + "\n").encode())
-                partial.unlink()
+            made_with = provenance()
+            with partial.open("a", encoding="utf-8") as out, _each(processes) as each:
+                for line in each(measured, left):
+                    out.write(json.dumps(line | {name: made_with[name] for name in ("commit", "dirty")}) + "\n")
+                    out.flush()
+            found = {_job(line): line for line in _lines(partial)}
+            commits = sorted({(line.pop("commit"), line.pop("dirty")) for line in found.values()})
+            described = {
+                "schema": SCHEMA,
+                "commits": commits,
+                "machine": made_with["machine"],
+                "cpu_seconds": round(sum(line["cpu_seconds"] for line in found.values()), 1),
+                "measurements": len(jobs),
+                "predicted_sha256": sha256(predictions),
+            }
+            write_whole(records, _text(packed([found[job] for job in jobs])))
+            write_whole(manifest, (json.dumps(described | {"sha256": sha256(records)}, indent=1) + "\n").encode())
+            partial.unlink()
     return manifest
 
 

@@ -68,7 +68,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     ),
     "experiments.map": (
         *("NAME", "run --processes WHOLE", "run --results OUT", "predict --results OUT"),
-        *("missing --results {}/of_binary", "run --results {}/of_utf16"),
+        *("missing --results {}/of_binary", "missing --results {}/of_utf16"),
     ),
     "experiments.maintenance.overfit": (
         *("nosuch=1", "task=math data=FILE", "task=math data={}/answers --steps WHOLE"),

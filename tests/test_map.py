@@ -300,8 +300,8 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A project with a small map, measured in two processes, and its page."""
     project = tmp_path_factory.mktemp("project")
     folder = project / "results" / "map"
-    command.run(folder, JOBS, processes=2)
     command.predict(folder, dict.fromkeys(point for kind, point, _ in JOBS if kind == "trained"))
+    command.run(folder, JOBS, processes=2)
     (project / PAGE).parent.mkdir(parents=True)
     blocks = "".join(f"<!-- map:{name} -->\n<!-- map end -->\n" for name in BLOCKS if name != "found")
     (project / PAGE).write_text(blocks)
@@ -309,6 +309,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_measurement_goes_on_where_it_was_left(tiny: Path, tmp_path: Path) -> None:
+    shutil.copy(tiny / "results" / "map" / "predicted.jsonl", tmp_path)
     partial = tmp_path / "map.partial.jsonl"
     made = {"commit": "a", "dirty": False, "cpu_seconds": 77.0}
     first, second, cut = (json.dumps(command.measured(JOBS[n]) | made) for n in (2, 0, 1))
@@ -326,9 +327,23 @@ def test_what_is_measured_is_left_alone(tiny: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(tiny / "results" / "map", tmp_path / "map"))
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     command.run(folder, JOBS)
-    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
     with pytest.raises(DataError, match=r"which is not planned: name another --results"):
         command.run(folder, JOBS[1:])
+    with pytest.raises(DataError, match=r"map\.json is finished, without 1 planned: name another --results"):
+        command.run(folder, [*JOBS, ("frozen", JOBS[0][1], 1)])
+    with pytest.raises(DataError, match=r"predicted\.jsonl is there, .* name another --results"):
+        command.predict(folder, points())
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+@pytest.mark.parametrize("measured", ["map.partial.jsonl", "map.json"])
+def test_predictions_come_before_measurements(tmp_path: Path, measured: str) -> None:
+    with pytest.raises(DataError, match=r"predicted\.jsonl does not exist: make it first"):
+        command.run(tmp_path, JOBS)
+    (tmp_path / measured).touch()
+    with pytest.raises(DataError, match=f"{measured} is there, and predictions are written once"):
+        command.predict(tmp_path, points())
+    assert [path.name for path in tmp_path.iterdir()] == [measured]
 
 
 def test_missing_lists_what_is_left(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -359,7 +374,7 @@ def test_predictions_alone_say_not_run(tiny: Path, tmp_path: Path) -> None:
     assert "/ not run" in (project / PAGE).read_text()
     (project / "results" / "map" / "predicted.jsonl").unlink()
     with pytest.raises(
-        DataError, match=r"predicted\.jsonl does not exist: python experiments/map\.py predict makes it"
+        DataError, match=r"predicted\.jsonl does not exist: restore it; python experiments/map\.py predict makes it"
     ):
         load(project / "results" / "map")
 
@@ -369,8 +384,7 @@ def test_predictions_alone_say_not_run(tiny: Path, tmp_path: Path) -> None:
     [
         ("map.jsonl", ("{", ""), r"map\.jsonl is not the file the run left"),
         ("map.json", ('"schema": 1', '"schema": 0'), "has schema 0 and this version reads schema 1"),
-        ("predicted.jsonl", ('"gain"', '"again"'), "lacks gain"),
-        ("predicted.jsonl", ('"luck": "late"', '"luck": "early"'), r"of which predicted\.jsonl says nothing"),
+        ("predicted.jsonl", ('"gain"', '"again"'), r"predicted\.jsonl is not the file the run left"),
     ],
 )
 def test_damaged_records_are_named(
@@ -382,6 +396,13 @@ def test_damaged_records_are_named(
     assert (folder / file).read_text() != text
     with pytest.raises(DataError, match=message):
         load(folder)
+
+
+def test_measurements_that_nothing_was_predicted_of_are_named(tmp_path: Path) -> None:
+    command.predict(tmp_path, [JOBS[1][1]])
+    command.run(tmp_path, JOBS[3:4])
+    with pytest.raises(DataError, match=r"of which predicted\.jsonl says nothing"):
+        load(tmp_path)
 
 
 def test_a_decided_sign_is_one_whose_interval_leaves_out_0(tiny: Path) -> None:

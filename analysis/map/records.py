@@ -10,8 +10,9 @@ import numpy as np
 
 from analysis.intervals import Interval, student
 from analysis.records import read_lines
+from rtpo.core.files import sha256
 from rtpo.errors import DataError
-from rtpo.run.records import json_object, read_manifest
+from rtpo.run.records import read_manifest
 from rtpo.theory.luck import gradient
 from rtpo.theory.mdp import Table
 from rtpo.theory.mdps import uniform
@@ -19,7 +20,7 @@ from rtpo.theory.regimes import METHODS, Point, exact_noise, noise_ratio
 
 SCHEMA = 1
 COMMAND = "python experiments/map.py"
-MANIFEST_KEYS = ("commits", "machine", "cpu_seconds", "measurements", "sha256")
+MANIFEST_KEYS = ("commits", "machine", "cpu_seconds", "measurements", "predicted_sha256", "sha256")
 PREDICTED_KEYS = (*(field.name for field in fields(Point)), *("rtpo", "grpo", "cost", "gain", "excess", "f"))
 
 
@@ -98,13 +99,10 @@ def load(folder: Path) -> Records:
     """Raises DataError for predictions that are missing, and for damaged records."""
     file = folder / "predicted.jsonl"
     if not file.exists():
-        raise DataError(f"{file} does not exist: {COMMAND} predict makes it.")
-    predicted = {
-        _point(line): line
-        for number, text in enumerate(file.read_bytes().splitlines(), 1)
-        for line in [json_object(text, f"{file} line {number}", PREDICTED_KEYS)]
-    }
+        raise DataError(f"{file} does not exist: restore it; {COMMAND} predict makes it before anything is measured.")
     manifest, lines = _measured(folder)
+    checksum = sha256(file) if manifest is None else manifest["predicted_sha256"]
+    predicted = {_point(line): line for line in read_lines(file, {file.name: checksum}, PREDICTED_KEYS)}
     nothing: Mapping[str, Sequence[float]] = dict.fromkeys(METHODS, ())
     trained = dict.fromkeys(predicted, nothing)
     by_task = {(point.task, point.group_size): np.array(line["f"]) for point, line in predicted.items()}
