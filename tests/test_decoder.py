@@ -1,5 +1,6 @@
 """The decoder against transformers' own forward pass and `generate`, and its promises on seeds, stops and the cache."""
 
+import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -9,12 +10,13 @@ import pytest
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
+from experiments.speed.decoder import where_time_goes
 from rtpo.engines import decoder as decoder_module
 from rtpo.engines import prefill as prefill_module
 from rtpo.engines.base import Generation, Request, Sampling
 from rtpo.engines.decoder import Decoder
 from rtpo.engines.sampling import uniforms
-from rtpo.errors import ConfigError
+from rtpo.errors import ConfigError, NonFinite
 from rtpo.types import StopReason, as_ids
 
 VOCABULARY = 61
@@ -109,6 +111,71 @@ def test_logprobs_equal_a_full_forward_pass(
         assert generation.output_ids.dtype == np.int32
         assert generation.logprobs.dtype == np.float32
         assert generation.policy_version == 3
+
+
+@pytest.mark.parametrize("threads", [3], indirect=True)
+def test_a_block_that_fails_leaves_threads_and_later_calls_as_they_were(
+    threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decoder_module, "BLOCK_ROWS", 3)
+    set_num_threads = torch.set_num_threads
+    workers: set[threading.Thread] = set()
+    left: list[threading.Thread] = []
+
+    def watched(count: int) -> None:
+        if count == threads:
+            left.extend(worker for worker in workers if worker.is_alive())
+        else:
+            workers.add(threading.current_thread())
+        set_num_threads(count)
+
+    monkeypatch.setattr(torch, "set_num_threads", watched)
+    model = random_model(tie_word_embeddings=False)
+    broken = VOCABULARY - 1
+    with torch.no_grad():
+        model.get_input_embeddings().weight[broken] = torch.nan
+    contexts = [as_ids(ids % broken) for ids in random_contexts(MIXED)]
+    decoder = decoder_of(model)
+    with pytest.raises(NonFinite):
+        decoder.generate(requests_of([as_ids([broken]), *contexts[1:]], max_tokens=1))
+    assert workers
+    assert not left, "a worker could still set the process's threads"
+    assert torch.get_num_threads() == threads
+    requests = requests_of(contexts, max_tokens=1)
+    for request, generation in zip(requests, decoder.generate(requests), strict=True):
+        expected = reference_logits(model, request, generation).log_softmax(-1)
+        np.testing.assert_allclose(generation.logprobs, gathered(expected, generation), atol=1e-5)
+
+
+def test_attention_in_prefill_is_bounded_padding_included() -> None:
+    """Contexts grown by one id beside fresh ones, whose scores are as many, and one beyond the bound."""
+    sizes = [(1, 2000), (45, 45)] * 16 + [(300, 400)]
+    lengths = [keys for _, keys in sizes]
+    paths = np.split(np.arange(sum(lengths)), np.cumsum(lengths)[:-1])
+    queries = np.concatenate([path[-asking:] for path, (asking, _) in zip(paths, sizes, strict=True)])
+    context_of = np.repeat(np.arange(len(sizes)), [asking for asking, _ in sizes])
+    depth = np.concatenate([np.arange(keys) for keys in lengths])
+    batches, back = prefill_module._attention_batches(queries, context_of, depth, paths)
+    assert [len(batch.queries) for batch in batches] == [16, 1, 16]
+    for batch in batches:
+        scores = batch.queries.numel() * batch.path.shape[1]
+        assert scores <= prefill_module.BATCH_SCORES or len(batch.queries) == 1
+    laid = torch.cat([batch.queries.flatten() for batch in batches])
+    assert laid[back].tolist() == list(range(len(queries)))
+
+
+def test_shares_of_the_decoders_time_are_of_the_profiled_run(model: Qwen3ForCausalLM) -> None:
+    class Slowed(Decoder):
+        """As if the profiler slowed everything without bound."""
+
+        def generate(self, requests: Sequence[Request]) -> list[Generation]:
+            return super().generate(requests) if torch.autograd._profiler_enabled() else []
+
+    decoder = Slowed(model.config, (), 0)
+    decoder.load(model.state_dict().items(), 0)
+    shares = [case.value for case in where_time_goes(decoder, requests_of(random_contexts(MIXED), max_tokens=4), 1)][:3]
+    assert all(share is not None and 0.0 < share < 1.0 for share in shares)
+    assert sum(share or 0.0 for share in shares) == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("changes", [{"tie_word_embeddings": False}, {"num_key_value_heads": 6}, {"head_dim": 16}])

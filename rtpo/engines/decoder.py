@@ -34,7 +34,8 @@ BLOCK_ROWS: Final = 128
 FEW_ROWS: Final = 32
 """fewer rows are not parted among threads: what a step costs is hardly less for them"""
 BLOCK_BYTES: Final = 2 << 30
-"""bound of the keys and values of blocks that run together; one row of each may exceed it"""
+"""bound of the keys and values of blocks that run together, as if no context were shared; one row of each may exceed
+it. While blocks start, those of contexts are held three to four times: as prompts, padded, and in the blocks' lines"""
 KEEP_ROWS: Final = 0.85
 """finished rows are dropped when fewer than this share is running: dropping copies the cache"""
 
@@ -159,6 +160,7 @@ class Decoder:
 
     stop_ids:     ids that end a turn.
     cache_tokens: most context tokens kept prefilled across calls, least recently used first out; 0 keeps none.
+                  Each prompt's logits are kept, too, and not counted.
 
     `requested_tokens` counts context tokens asked for, `prefilled_tokens` those computed, `generated_tokens` outputs.
     Raises ConfigError for settings out of range or an unsupported architecture.
@@ -344,8 +346,8 @@ def _workers(threads: int) -> Iterator[_Each]:
     if threads == 1:
         yield starmap
         return
-    with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-        try:
+    try:
+        with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
             yield lambda run, jobs: pool.map(run, *zip(*jobs, strict=True))
-        finally:
-            torch.set_num_threads(threads)  # of which a part is the process's, and not each thread's
+    finally:
+        torch.set_num_threads(threads)  # of which a part is the process's, and not each thread's

@@ -13,7 +13,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from rtpo.core.packing import by_length
 from rtpo.core.trees import Indices, depth_first, tree
 from rtpo.engines.qwen3 import Qwen3
 from rtpo.types import Ids
@@ -23,7 +22,7 @@ PREFILL_TOKENS: Final = 2048
 FEW_TOKENS: Final = 256
 """fewer are not parted among threads"""
 BATCH_SCORES: Final = 1 << 16
-"""bound of queries times keys in one product of prefill's attention, or those of one prompt"""
+"""bound of queries times keys in one product of prefill's attention, padding included, or those of one prompt"""
 
 
 class Prompt(NamedTuple):
@@ -35,7 +34,8 @@ class Prompt(NamedTuple):
 
 
 class PromptCache:
-    """Prompts by their contexts' bytes, at most `capacity` tokens in all; the least recently used goes first."""
+    """Prompts by their contexts' bytes, at most `capacity` tokens in all; the least recently used goes first. Not
+    counted are logits, a vocabulary of float32 of each prompt."""
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
@@ -164,11 +164,10 @@ def _attention_batches(
     where each query stands in the batches laid end to end."""
     order = np.argsort(context_of, kind="stable")
     own = np.split(order, np.searchsorted(context_of[order], np.arange(1, len(paths))))
-    asking = [number for number, chosen in enumerate(own) if len(chosen)]
     batches, back, start = [], np.empty(len(queries), np.int64), 0
-    for batch in by_length([len(own[number]) * len(paths[number]) for number in asking], BATCH_SCORES):
-        chosen, is_query = _padded([own[asking[i]] for i in batch])
-        path, _ = _padded([paths[asking[i]] for i in batch])
+    for together in _alike([len(chosen) for chosen in own], [len(path) for path in paths]):
+        chosen, is_query = _padded([own[number] for number in together])
+        path, _ = _padded([paths[number] for number in together])
         back[chosen[is_query]] = start + np.flatnonzero(is_query)
         start += chosen.size
         mask = None
@@ -177,6 +176,20 @@ def _attention_batches(
             mask = torch.from_numpy(np.where(is_ahead, np.float32(-np.inf), np.float32(0.0)))
         batches.append(_AttentionBatch(torch.from_numpy(chosen), torch.from_numpy(path), mask))
     return batches, torch.from_numpy(back)
+
+
+def _alike(queries: Sequence[int], keys: Sequence[int]) -> list[list[int]]:
+    """Batches of the contexts that have queries, by how many keys they have: of at most BATCH_SCORES scores, padding
+    included, or of one context."""
+    batches: list[list[int]] = []
+    most = 0
+    for number in sorted(np.flatnonzero(queries).tolist(), key=lambda number: (keys[number], queries[number])):
+        most = max(most, queries[number])
+        if not batches or (len(batches[-1]) + 1) * most * keys[number] > BATCH_SCORES:
+            batches.append([])
+            most = queries[number]
+        batches[-1].append(number)
+    return batches
 
 
 def _padded(rows: Sequence[Indices]) -> tuple[Indices, npt.NDArray[np.bool_]]:
