@@ -43,8 +43,8 @@ METHODS = {
 TOY_TASKS = ("toy_math", "toy_knowledge")
 SMALL_LIMIT, LARGE_LIMIT = 1.15, 0.5
 """of GRPO with exact contexts as trees against flattened rows"""
-LARGE_REPEATS = 2
-"""timings behind a median there, at most, the first included: one takes minutes"""
+LARGE_REPEATS = 1
+"""timings there, the first included: one takes minutes"""
 STILL = "optimizer.lr=1e-12"
 
 TURNS = 8
