@@ -303,7 +303,9 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     command.predict(folder, dict.fromkeys(point for kind, point, _ in JOBS if kind == "trained"))
     command.run(folder, JOBS, processes=2)
     (project / PAGE).parent.mkdir(parents=True)
-    blocks = "".join(f"<!-- map:{name} -->\n<!-- map end -->\n" for name in BLOCKS if name != "found")
+    blocks = "".join(
+        f"<!-- map:{name} -->\n<!-- map end -->\n" for name in BLOCKS if name not in ("predictions", "found")
+    )
     (project / PAGE).write_text(blocks)
     return project
 

@@ -1,7 +1,9 @@
 """The blocks of docs/results/map.md, which stand between `<!-- map:NAME -->` and `<!-- map end -->`."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +13,7 @@ from analysis.map.records import COMMAND, Noise, Place, Records, over_seeds
 from analysis.pages import markdown
 from analysis.tables import NOT_RUN, number
 from rtpo.theory.mdp import Table
-from rtpo.theory.regimes import METHODS, Point, break_even
+from rtpo.theory.regimes import METHODS, MORE_SEEDS, SEEDS, Point, break_even
 
 PAGE = Path("docs", "results", "map.md")
 TITLES = {"rtpo": "RTPO", "grpo": "GRPO"}
@@ -23,11 +25,76 @@ FARTHEST = 12
 """departures that are shown"""
 
 
+def predictions_block(records: Records) -> str:
+    """What was predicted, with the closed form's numbers."""
+    return "".join(f"{n}. {one}\n" for n, one in enumerate(_predictions(records.places), 1))
+
+
+def _predictions(places: Sequence[Place]) -> Iterator[str]:
+    yield "The measured noise of both gradients is that of (1) at every turn."
+    yield (
+        f"By turn, noise of RTPO / noise of GRPO is (2) within a factor of {NEAR:g}, and RTPO's is the lower one where "
+        "f_k < f* / (1 − 1/N)."
+    )
+    expected: Callable[[Place], float] = attrgetter("expected")
+    ahead = [place for place in places if place.expected > 0]
+    early = [place for place in places if (place.point.decisions, place.point.luck) == ("late", "early")]
+    chains = [place.point for place in ahead if place.point.decisions == "chain"]
+    rest = sum(place not in early for place in ahead) - len(chains)
+    yield (
+        f"RTPO ends above GRPO where gain > cost: at {len(ahead)} of the {len(places)} points. These are "
+        f"{sum(place in early for place in ahead)} of the {len(early)} with late decisions after early luck, at every "
+        "horizon, group size and step size, where the excess is "
+        f"{number(max(place.predicted['excess'] for place in early), 2)} at most; {len(chains)} chains, "
+        f"{sum(point.steps <= LARGE for point in chains)} of them in one or two steps, of "
+        f"{max(point.turns for point in chains)} turns at most; and {rest} others."
+    )
+    even = [place for place in places if place.point.decisions == "even"]
+    yield (
+        f"With even decisions RTPO is below GRPO at {sum(place.expected < 0 for place in even)} of {len(even)} points, "
+        "by more the later luck arises and the longer the horizon. Mean difference by luck: "
+        f"{_means(even, 'luck', expected)}; by K: {_means(even, 'turns', expected)}."
+    )
+    early.sort(key=lambda place: place.expected)
+    most = max(place.point.trunks * place.point.steps for place in places)
+    full = [place for place in early if place.point.trunks * place.point.steps == most]
+    yield (
+        "With late decisions after early luck the advantage is largest where GRPO's own noise is large: "
+        f"{_foreseen(early[-1])}; {_foreseen(full[-1])} with {most} trunks in all; {_foreseen(early[0])} at the least."
+    )
+    long = [p for p in places if (p.point.decisions, p.point.luck) == ("chain", "late") and p.point.turns >= 8]
+    ends = [number(float(np.mean([place.predicted[method] for place in long])), 2) for method in ("grpo", "rtpo")]
+    yield (
+        "Chains of 8 and 16 turns with late luck are learnt by neither: GRPO takes the first turn's wrong action, at "
+        f"{ends[0]} in the mean, and RTPO drowns in noise, at {ends[1]}; below it at "
+        f"{sum(place.expected < 0 for place in long)} of {len(long)}."
+    )
+
+
+def _foreseen(place: Place) -> str:
+    return f"{number(place.expected, 2)} ({_named_size(place.point)})"
+
+
 def found_block(records: Records) -> str:
     """What became of the predictions."""
     if records.manifest is None:
         return f"{NOT_RUN.capitalize()}: {COMMAND} run measures the map.\n"
-    return markdown.ruled(["", "Found"], [[str(n), found] for n, found in enumerate(_found(records), 1)], True)
+    found = [[str(n), found] for n, found in enumerate(_found(records), 1)]
+    return f"{markdown.ruled(['', 'Found'], found, True)}\n{_rough(records.places)}\n"
+
+
+def _rough(places: Sequence[Place]) -> str:
+    """What t intervals of few outcomes are worth. Successes are between -1 and 1, those of chains apart."""
+    apart = [place for place in places if place.point.decisions != "chain"]
+    wide = sum(place.found.low < -2 or place.found.high > 2 for place in apart)
+    decided = [place for place in places if place.is_decided]
+    flat = sum(place.found.low == place.found.high for place in decided)
+    return (
+        f"Intervals of {SEEDS} outcomes that are each nearly one of few values are rough. Some leave the possible "
+        f"range: {wide} of the {len(apart)} with even or late decisions reach past ±2, the most that two successes "
+        "there can differ by. Outcomes all alike give an interval without width, which counts as decided wherever it "
+        f"is not at 0: {flat} of the {len(decided)}."
+    )
 
 
 def _found(records: Records) -> Iterator[str]:
@@ -38,7 +105,8 @@ def _found(records: Records) -> Iterator[str]:
     even = [place for place in places if place.point.decisions == "even"]
     yield (
         f"Of {len(even)} points with even decisions RTPO is below GRPO at {_count(even, -1)}, above at "
-        f"{_count(even, 1)}; the others are undecided. {_by_luck(even)}"
+        f"{_count(even, 1)}; the others are undecided. Mean difference by luck: "
+        f"{_means(even, 'luck', lambda place: place.found.mean)}."
     )
     early = [place for place in places if (place.point.decisions, place.point.luck) == ("late", "early")]
     yield (
@@ -88,7 +156,8 @@ def _by_turn(noise: Sequence[Noise]) -> str:
 
 def _signs(places: Sequence[Place]) -> str:
     decided = [place for place in places if place.is_decided]
-    agree = [place for place in decided if place.found.mean * place.expected > 0]
+    first = [place for place in map(_of_first_seeds, places) if place.is_decided]
+    raised = " and ".join(f"K = {turns}" for turns in MORE_SEEDS)
     ahead = [place for place in places if place.expected > 0]
     kinds = [(float(np.mean([p.expected for p in kind])), over_seeds(mean_by_seed(kind))) for kind in kinds_of(places)]
     reached = sum(found.low <= mean <= found.high for mean, found in kinds)
@@ -97,7 +166,10 @@ def _signs(places: Sequence[Place]) -> str:
     )
     return (
         f"{len(decided)} of {len(places)} differences are decided (a 95 % t interval over seeds without 0); "
-        f"{len(agree)} of them have the predicted sign. Of {len(ahead)} points where RTPO was predicted above it is "
+        f"{_agree(decided)} of them have the predicted sign. Seeds at {raised} were raised to "
+        f"{' and '.join(str(seeds) for seeds in MORE_SEEDS.values())} after the first {SEEDS} were seen, and intervals "
+        f"take these numbers for fixed; the first {SEEDS} seeds alone decide {len(first)}, {_agree(first)} of them "
+        f"with the predicted sign. Of {len(ahead)} points where RTPO was predicted above it is "
         f"above at {_count(ahead, 1)} and below at {_count(ahead, -1)}. Correlation of predicted and measured "
         f"difference: {number(float(np.corrcoef(expected, measured)[0, 1]), 2)}; mean distance "
         f"{number(float(np.abs(expected - measured).mean()), 3)}. By kind of task (below), {reached} of {len(kinds)} "
@@ -105,22 +177,32 @@ def _signs(places: Sequence[Place]) -> str:
     )
 
 
+def _of_first_seeds(place: Place) -> Place:
+    return replace(place, measured={method: values[:SEEDS] for method, values in place.measured.items()})
+
+
+def _agree(places: Iterable[Place]) -> int:
+    return sum(place.found.mean * place.expected > 0 for place in places)
+
+
 def _count(places: Iterable[Place], sign: int) -> int:
     return sum(place.is_decided and sign * place.found.mean > 0 for place in places)
 
 
-def _by_luck(places: Sequence[Place]) -> str:
-    means = {
-        luck: number(float(np.mean([p.found.mean for p in places if p.point.luck == luck])), 2)
-        for luck in ("early", "even", "late")
-    }
-    return "Mean difference by luck: " + ", ".join(f"{luck} {mean}" for luck, mean in means.items()) + "."
+def _means(places: Sequence[Place], field: str, difference: Callable[[Place], float]) -> str:
+    """The mean difference by a field of points."""
+    groups: dict[object, list[float]] = {}
+    for place in places:
+        groups.setdefault(getattr(place.point, field), []).append(difference(place))
+    return ", ".join(f"{value} {number(float(np.mean(found)), 2)}" for value, found in groups.items())
 
 
 def _named(place: Place) -> str:
-    point = place.point
-    size = f"K = {point.turns}, G = {point.group_size}, M = {point.trunks}, steps {point.steps}"
-    return f"{_interval(place.found)} ({size}; predicted {number(place.expected, 2)})"
+    return f"{_interval(place.found)} ({_named_size(place.point)}; predicted {number(place.expected, 2)})"
+
+
+def _named_size(point: Point) -> str:
+    return f"K = {point.turns}, G = {point.group_size}, M = {point.trunks}, steps {point.steps}"
 
 
 def regimes_block(records: Records) -> str:
@@ -272,6 +354,7 @@ def runs_block(records: Records) -> str:
 
 
 BLOCKS: dict[str, Callable[[Records], str]] = {
+    "predictions": predictions_block,
     "found": found_block,
     "regimes": regimes_block,
     "noise": noise_block,
