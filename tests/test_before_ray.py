@@ -1,6 +1,7 @@
 """What cannot be trained is refused before Ray starts and before the run's folder is made."""
 
 import json
+import os
 import shutil
 from dataclasses import replace
 from datetime import timedelta
@@ -15,9 +16,11 @@ from whole_runs import config_in
 
 from experiments.training import train
 from rtpo.errors import ConfigError, DataError, MachineError
-from rtpo.run.records import JOURNAL, RunFolder
+from rtpo.run.records import JOURNAL, RunFolder, machine
 from rtpo.run.run import StopRequest
 from rtpo.verl_harness import session
+
+start_ray = session.start_ray
 
 
 @pytest.fixture(autouse=True)
@@ -166,3 +169,21 @@ def test_ranks_wait_as_long_as_the_settings_say(
     start(building)
     (first,) = told
     assert (first["backend"], first["timeout"]) == said
+
+
+@pytest.mark.parametrize("value", [None, "0"])
+def test_the_choice_of_vllms_model_runner_reaches_workers_and_records(
+    value: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, told = "VLLM_USE_V2_MODEL_RUNNER", []
+    monkeypatch.setattr(os, "environ", dict(os.environ) | {"RAY_ADDRESS": "127.0.0.1:6379"})
+    os.environ.pop(name, None)
+    if value is not None:
+        os.environ[name] = value
+    monkeypatch.setattr(session, "_started", None)
+    monkeypatch.setattr(session.ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(session.ray, "init", lambda **given: told.append(given["runtime_env"]["env_vars"]))
+    monkeypatch.setattr(session.ray, "nodes", lambda: [{"Alive": True}])
+    monkeypatch.setattr(session.ray, "cluster_resources", lambda: {"CPU": 64, "GPU": 8})
+    start_ray(compose_config("profile=a100x8").profile)
+    assert [environment.get(name) for environment in told] == [machine().get(name)] == [value]

@@ -43,7 +43,8 @@ JOURNAL = "charges.jsonl"
 LOG = "log.txt"
 PACKAGES = ("torch", "verl", "ray", "transformers", "tensordict", "vllm", "numpy", "hydra-core", "math-verify")
 
-
+PASSED_ON = ("VLLM_USE_V2_MODEL_RUNNER",)
+"""environment variables that decide what the workers compute: those that are set reach all of Ray's, and the records"""
 SHOWN = 5
 """differences of two configurations that are named"""
 FREE = ("verl", "task.settings", "settings", "checkpoint")
@@ -309,7 +310,13 @@ def machine() -> dict[str, Any]:
         "processor": platform.machine(),
         "logical_cpus": os.cpu_count(),
         "python": platform.python_version(),
+        **passed_on(),
     }
+
+
+def passed_on() -> dict[str, str]:
+    """Those of PASSED_ON that are set."""
+    return {name: os.environ[name] for name in PASSED_ON if name in os.environ}
 
 
 def packages() -> dict[str, str]:

@@ -17,6 +17,7 @@ from transformers import AutoTokenizer
 from rtpo.core.chat import ChatFormat
 from rtpo.errors import MachineError
 from rtpo.run.config import ProfileConfig, RunConfig
+from rtpo.run.records import passed_on
 from rtpo.verl_harness.settings import SOCKETS
 
 if TYPE_CHECKING:
@@ -99,6 +100,7 @@ def start_ray(profile: ProfileConfig) -> None:
     is_cpu = profile.platform == "cpu"
     environment = (
         _platform(profile)
+        | passed_on()
         | {
             "OMP_NUM_THREADS": str(profile.threads),
             "OMP_WAIT_POLICY": "PASSIVE",  # spinning threads would slow whatever else the machine does
