@@ -334,7 +334,7 @@ def test_every_ledger_key_is_documented() -> None:
 
 def test_every_key_of_the_line_files_is_documented(run: Run, rollouts: list[Rollout]) -> None:
     calls = [diagnostics.rollout_metrics(rollouts, Role.CHAIN)]
-    step = run._write(StepLog(calls, [diagnostics.empty_update()], [], rollouts), tasks=1, since=0.0)
+    step = run._write(StepLog(calls, [diagnostics.empty_update()], [], rollouts), tasks=1)
     assert flat(step) == documented("Lines of `steps.jsonl`")
     evaluation = run._evaluation_lines("after", "greedy", [tuple(rollouts)])[0]
     assert flat(evaluation) == documented("Lines of `evaluations.jsonl`")
