@@ -44,7 +44,7 @@ def test_no_complete_run_says_what_there_is(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"no complete run \(incomplete: rtpo-seed1\).*\(there is none\)"):
         complete_groups(tmp_path, "quickstart")
     write_run(tmp_path, "rtpo", 2, STEPS, EVALUATIONS)
-    with pytest.raises(DataError, match=r"no complete run \(incomplete: none\).*\(quickstart\)"):
+    with pytest.raises(DataError, match=r"no complete run and none that began: .*there are quickstart"):
         complete_groups(tmp_path, "other")
 
 
