@@ -163,7 +163,7 @@ CURVES = (
     _line("tokens/computed", "tokens", "that optimizer steps computed so far, contexts included", "computed_tokens"),
     _line("tokens/scored", "tokens", "that the trainer's forward passes alone computed so far", "scored_tokens"),
     _line("tokens/context", "tokens", "of sampled turns' contexts so far", "context_tokens"),
-    _line("tokens/prefilled", "tokens", "of these, that the engine computed so far, if it tells", "prefilled_tokens"),
+    _line("tokens/prefilled", "tokens", "of contexts that the engine computed so far, if it tells", "prefilled_tokens"),
     _line("wall_seconds", "s", "training and evaluation so far", "wall_seconds"),
     _line("seconds/<phase>", "s", "so far, by what they went into, as in the ledger", "seconds"),
     _line("success", "share", "with reward 1, of the step's first paths that were graded", "success"),
