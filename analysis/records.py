@@ -44,7 +44,7 @@ EPISODE_KEYS = ("grade", "reward", "detail", "termination", "turns", "cut_turns"
 ANSWER_KEYS = (*EVALUATION_KEYS, *EPISODE_KEYS[2:])
 PATH_KEYS = ("step", "parent", "start_k", "task", *EPISODE_KEYS)
 WHEN = ("before", "during", "after")
-MODES = ("sampled", "greedy")
+MODES = ("sampled", "paper", "greedy")
 OWN_SETTINGS = ("seed", "results")
 """settings in which the runs of one label may differ"""
 WARM_START = (

@@ -10,6 +10,7 @@ import pytest
 from conftest import compose_config, harness_on
 
 from analysis.evaluation import summarise
+from rtpo.engines.base import Sampling
 from rtpo.envs.toy.math_problems import problems
 from rtpo.evaluation.evaluate import evaluate
 from rtpo.evaluation.panel import EvaluateConfig, compose_evaluation, episode_facts
@@ -63,7 +64,7 @@ def test_the_saved_weights_are_those_that_answer(
     chat = chat_format(run)
     expected = [
         episode_facts(rollout, chat, is_qa=False)
-        for (rollout,) in harness.evaluate(TASKS, 1, temperature=0.0, name="before")
+        for (rollout,) in harness.evaluate(TASKS, 1, Sampling(temperature=0.0), name="before")
     ]
     folder = RunFolder(run.folder)
     folder.open(run.as_dict())

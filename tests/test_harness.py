@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scripted import CALL_1, CALL_2, RIGHT, TASK, WRONG, RecordingHarness, always, in_turn, scripted_harness, solver
 
+from rtpo.engines.base import Sampling
 from rtpo.envs.toy.math_problems import problems
 from rtpo.errors import BudgetExceeded, InfrastructureError, NonFinite, TreeMismatch
 from rtpo.harness.diagnostics import rollout_metrics
@@ -156,7 +157,7 @@ def test_random_streams_are_named() -> None:
 
 def test_evaluation_is_not_charged() -> None:
     harness = scripted_harness(solver(0.3), reserve=1)
-    groups = harness.evaluate(TASKS, 3, 0.0, "held_out")
+    groups = harness.evaluate(TASKS, 3, Sampling(temperature=0.0), "held_out")
     assert [len(group) for group in groups] == [3] * 8
     assert {rollout.role for group in groups for rollout in group} == {Role.EVAL}
     ledger = harness.ledger
@@ -169,7 +170,7 @@ def test_evaluation_is_not_charged() -> None:
 def test_evaluation_is_of_the_current_weights() -> None:
     harness = scripted_harness(solver(0.3))
     harness.update(rows_of(harness.rollout(TASKS, n=2, role=Role.CHAIN)), TokenClip())
-    groups = harness.evaluate(TASKS[:1], 1, 1.0, "held_out")
+    groups = harness.evaluate(TASKS[:1], 1, Sampling(), "held_out")
     assert {turn.policy_version for turn in groups[0][0].turns} == {1}
     assert harness.engine.weights == harness.backend.weights != 0
 
@@ -531,7 +532,7 @@ def test_what_trainer_and_engine_compute_is_counted_each_time() -> None:
     in_rows = sum(len(row.ids) for row in rows)
     contexts = sum(len(turn.context_ids) for rollout in harness.rollouts for turn in rollout.own_turns)
     assert ledger.context_tokens == ledger.prefilled_tokens == contexts
-    harness.evaluate(TASKS, 1, 0.0, "after")
+    harness.evaluate(TASKS, 1, Sampling(temperature=0.0), "after")
     assert ledger.prefilled_tokens == contexts
     later = {task.uid for task in TASKS[len(TASKS) // 2 :]}
     in_later = sum(len(row.ids) for row in rows if row.group in later)

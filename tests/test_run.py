@@ -55,7 +55,7 @@ def test_a_run_leaves_its_records_and_stays_in_its_budget(finished: RunFolder) -
     assert set(manifest["files"]) == {"config.yaml", "charges.jsonl", *LINE_FILES}
     evaluations = lines(finished.path, "evaluations.jsonl")
     assert [(e["when"], e["mode"]) for e in evaluations] == [
-        (when, mode) for when in ("before", "after") for mode in ("sampled", "greedy") for _ in range(4)
+        (when, mode) for when in ("before", "after") for mode in ("sampled", "paper", "greedy") for _ in range(4)
     ]
     paths = lines(finished.path, "paths.jsonl")
     assert len({path["rollout"] for path in paths}) == len(paths) == ledger["rollouts"]
@@ -95,7 +95,7 @@ def test_a_run_ends_after_the_step_that_reaches_a_limit(
     ledger = folder.manifest["ledger"]
     assert (folder.manifest["ended_by"], folder.manifest["steps"]) == (ended_by, steps)
     assert (ledger["rollouts"], ledger["optimizer_steps"]) == (16 * steps, 4 * steps)
-    assert len(lines(folder.path, "evaluations.jsonl")) == 16
+    assert len(lines(folder.path, "evaluations.jsonl")) == 2 * 3 * 4
     assert len(load_run(folder.path).steps) == steps
 
 

@@ -92,7 +92,7 @@ def test_a_study_is_run_part_by_part_and_goes_on(
     steps = [0, *(line["rollouts"] for line in run.steps)]
     passed = [now for before, now in pairwise(steps[:-1]) if now // 30 > before // 30]
     assert list(dict.fromkeys(during["rollouts"])) == passed != []
-    assert set(during["mode"]) == {"sampled"}
+    assert set(during["mode"]) == {"sampled", "paper"}
     control = load_run(tmp_path / "toy" / "toy_math" / "grpo_two-seed0")
     assert (control.manifest["ended_by"], control.ledger["optimizer_steps"]) == ("optimizer_steps", 4)
 

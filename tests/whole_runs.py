@@ -16,6 +16,7 @@ SMALL = (
     "budget.tasks_per_step=4",
     "budget.rollouts=150",
     "algorithm.kl=0.02",
+    "evaluation.paper=true",
 )
 RTPO = ("algorithm=rtpo", "algorithm.trunks=2")
 GRPO = ("algorithm=grpo", "algorithm.chains=4", "budget.rollouts=48")

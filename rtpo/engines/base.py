@@ -46,6 +46,10 @@ class Sampling:
             raise ConfigError(f"top_logprobs is {self.top_logprobs}: give a number >= 0 (0 for none).")
 
 
+PAPER_DECODING = Sampling(temperature=0.6, top_p=0.95)
+"""of the paper's evaluations (Experimental Setup)"""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Request:
     """One turn to generate.

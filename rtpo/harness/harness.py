@@ -243,12 +243,11 @@ class AgentHarness(StepNotes):
 
     # evaluation and state
 
-    def evaluate(self, tasks: Sequence[Task], samples: int, temperature: float, name: str) -> list[Group]:
+    def evaluate(self, tasks: Sequence[Task], samples: int, decoding: Sampling, name: str) -> list[Group]:
         """`samples` rollouts of each task under the current weights, not charged to the budget."""
         self._sync("evaluate")
         plans = [Plan(f"eval.{name}.{task.uid}.{j}", task, Role.EVAL) for task in tasks for j in range(samples)]
-        sampling = Sampling(temperature=temperature)
-        rollouts = self._sample(plans, 0, sampling, phase="evaluate")
+        rollouts = self._sample(plans, 0, decoding, phase="evaluate")
         self.ledger.count_evaluation(rollouts)
         return [tuple(rollouts[i * samples : (i + 1) * samples]) for i in range(len(tasks))]
 

@@ -151,12 +151,14 @@ class EvaluationConfig:
     """Held-out evaluation before and after training, and after each step that takes the training rollouts to or past a
     multiple of `every_rollouts` (0: never between).
 
-    samples: sampled rollouts a task, at temperature 1; greedy: one greedy rollout a task as well, before and after.
+    samples: sampled rollouts a task, at temperature 1; greedy: one greedy rollout a task as well, before and after;
+    paper: as many samples at the paper's decoding as well (`rtpo.engines.base.PAPER_DECODING`).
     """
 
     samples: Count
     greedy: bool
     every_rollouts: Natural
+    paper: bool = False
 
 
 @dataclass(frozen=True)

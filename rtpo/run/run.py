@@ -20,6 +20,7 @@ from tqdm import tqdm
 from rtpo.core.chat import ChatFormat
 from rtpo.core.files import sha256, utc_now
 from rtpo.engines.backend import Backend
+from rtpo.engines.base import PAPER_DECODING, Sampling
 from rtpo.envs.base import Env
 from rtpo.envs.registry import environment_facts
 from rtpo.errors import Stopped
@@ -39,7 +40,11 @@ from rtpo.types import Grade, GradeOutcome, Group, Rollout, Task
 H = TypeVar("H", bound=AgentHarness)
 SHOWN = 4
 """questions of an evaluation, the first ones, whose first rollout is tracked to be read"""
-DECODED = {"sampled": "sampled at temperature 1", "greedy": "greedy"}
+DECODED = {
+    "sampled": "sampled at temperature 1",
+    "paper": f"sampled at temperature {PAPER_DECODING.temperature} and top-p {PAPER_DECODING.top_p}",
+    "greedy": "greedy",
+}
 """by the mode of a run's own evaluation"""
 
 
@@ -296,11 +301,13 @@ class Run:
 
     def _evaluate(self, when: str) -> None:
         evaluation = self.config.evaluation
-        modes = [("sampled", evaluation.samples, 1.0)]
+        modes = [("sampled", evaluation.samples, Sampling())]
+        if evaluation.paper:
+            modes.append(("paper", evaluation.samples, PAPER_DECODING))
         if evaluation.greedy and when != "during":
-            modes.append(("greedy", 1, 0.0))
-        for mode, samples, temperature in modes:
-            groups = self._harness.evaluate(self._held_out, samples, temperature, name=f"{when}.{mode}")
+            modes.append(("greedy", 1, Sampling(temperature=0.0)))
+        for mode, samples, decoding in modes:
+            groups = self._harness.evaluate(self._held_out, samples, decoding, name=f"{when}.{mode}")
             self._alarm([rollout.grade for group in groups for rollout in group], f"evaluation {when} training")
             self._folder.append("evaluations.jsonl", self._evaluation_lines(when, mode, groups))
             curves = evaluation_curves(mode, groups)

@@ -23,7 +23,7 @@ from rtpo.core.chat import ChatFormat
 from rtpo.core.contexts import next_context
 from rtpo.core.files import check_is_free, sha256
 from rtpo.core.seeds import generator
-from rtpo.engines.base import BatchingEngine, Generation, Request, Sampling
+from rtpo.engines.base import PAPER_DECODING, BatchingEngine, Generation, Request, Sampling
 from rtpo.engines.decoder import Decoder
 from rtpo.envs.base import Env
 from rtpo.envs.registry import ENVIRONMENTS, make_env
@@ -106,7 +106,6 @@ TASKS: dict[str, tuple[Callable[[str, int, int], list[Task]], Callable[..., Awai
 """a task's problems by split, its demonstrator, K, and how many turns a demonstration has at least, on average"""
 STARTS = {"toy_walk": ("warm_start_knowledge", "warm_start_knowledge_1")}
 """models that fine-tuning begins from instead of random weights, by seed: they can copy already"""
-PAPER_DECODING = Sampling(temperature=0.6, top_p=0.95)
 DECIDED: Mapping[str, Mapping[str, ToySettings]] = {
     "toy_walk": {
         "early": WalkSettings(decided="early"),
