@@ -94,6 +94,16 @@ def test_files_that_are_missing_are_each_named_once(results: Path, tmp_path: Pat
     assert sum("needs vllm, which is not installed" in one for one in found) == (not list(distributions(name="vllm")))
 
 
+def test_thinking_cannot_be_left_out_with_a_tokenizer_that_has_no_tags(results: Path, tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    shutil.copytree(WARM_START, model)
+    file = model / "tokenizer.json"
+    file.write_text(file.read_text(encoding="utf-8").replace("</think>", "</thought>"), encoding="utf-8")
+    (sentence,) = problems(toy(results, f"model.path={model}"))
+    assert "does not have </think> as single token(s): use rollout_context=full" in sentence
+    assert problems(toy(results, f"model.path={model}", "algorithm=rtpo_full")) == []
+
+
 def test_a_damaged_data_file_is_named_by_its_line(results: Path, tmp_path: Path) -> None:
     (tmp_path / "math500.jsonl").write_text("{no JSON\n")
     experiment = paper(results)
