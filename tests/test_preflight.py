@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from analysis.pages.settings import GPU_PROFILES
 from experiments.maintenance.pack import pack
 from experiments.preflight import main
 from rtpo.errors import MachineError
@@ -143,7 +144,9 @@ def test_what_does_not_fit_the_profiles_machine_is_said_before_it_is_asked_for(r
         found = problems(load_experiment("main_table", chosen))
         return [one for one in found if "estimated to need" in one]
 
-    assert said("profile=a100x8") == said("profile=a100x1") == []
+    for name in GPU_PROFILES:
+        assert said(f"profile={name}") == []
+    assert said("profile=h200x1", "launch.models.main=Qwen3-8B")
     batch = "verl.actor_rollout_ref.actor.ppo_max_token_len_per_gpu"
     (sentence,) = said("profile=a100x8", f"{batch}=262144")
     assert sentence.startswith("Qwen3-8B on 8 GPU(s) is estimated to need ")
