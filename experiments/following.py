@@ -23,7 +23,7 @@ HEADER = ("Run", "State", "Rollouts", "Success", "Last save", "Left", "Log")
 QUEUED = ("PENDING", "REQUEUED", "REQUEUE_HOLD", "CONFIGURING")
 """SLURM's states of a job that has no process"""
 UNKNOWN = "UNKNOWN"
-TRAINING = ("train", "launch", "quickstart", "toy_study")
+TRAINING = ("train", "launch", "quickstart", "study")
 """commands that save and end at SIGTERM"""
 
 

@@ -88,9 +88,15 @@ ROWS: dict[str, tuple[str, ...]] = {
     ),
     "experiments.quickstart": ("nosuch=1", "NAME", "task=nosuch", "results=OUT"),
     "experiments.theory": ("NAME", "WHOLE", "1 --results OUT"),
-    "experiments.toy_study": (
-        *("NAME", "missing --task NAME", "missing --only nosuch", "missing --minutes NUMBER", "freeze --task toy_math"),
-        *("core --task NAME", "core --only nosuch", "core --minutes NUMBER"),
+    "experiments.study": (
+        *(
+            "NAME core",
+            "toy NAME",
+            "toy missing --task NAME",
+            "toy missing --only nosuch",
+            "toy missing --minutes NUMBER",
+        ),
+        *("toy freeze --task toy_math", "toy core --task NAME", "toy core --only nosuch", "toy core --minutes NUMBER"),
     ),
     "experiments.train": (
         *(

@@ -22,8 +22,8 @@ from analysis.intervals import Interval
 from analysis.paper.estimates import Estimate
 from analysis.paper.numbers import Paper, Value
 from analysis.paper.records import Missing, Records
+from analysis.study.plan import TOY_RESULTS, TOY_STUDY, Study
 from analysis.tables import CONTRADICTED, FEW_RUNS, NOT_RUN, SUPPORTED, UNDECIDED
-from analysis.toy_study.plan import PARTS
 from rtpo.run.config import PROJECT
 
 BY_KEY = {claim.key: claim for claim in CLAIMS}
@@ -396,8 +396,8 @@ def test_every_command_exists(rows: Sequence[Row]) -> None:
     told = {command for row in rows for command in re.findall(r"`([^`]+)`", row.command)}
     told |= {command for row in rows for command in re.findall(r"`(python [^`]+)`", row.evidence)}
     assert len(told) >= 10
-    parts = {command.split()[2] for command in told if "toy_study.py" in command}
-    assert parts <= set(PARTS)
+    parts = {command.split()[3] for command in told if "study.py" in command}
+    assert parts <= set(Study(TOY_STUDY, TOY_RESULTS).parts)
     for command in told:
         script = command.replace("python -m ", "python ").split()[1]
         assert (PROJECT / script).is_file() or (PROJECT / script.replace(".", "/") / "__main__.py").is_file(), command

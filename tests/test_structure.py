@@ -106,7 +106,7 @@ def test_all_but_the_verl_package_imports_without_verl_ray_and_vllm() -> None:
 
 
 def test_commands_can_refuse_before_they_import_torch() -> None:
-    names = ("evaluate", "launch", "preflight", "quickstart", "toy_study", "train")
+    names = ("evaluate", "launch", "preflight", "quickstart", "study", "train")
     modules = ", ".join(f"experiments.{name}" for name in names)
     program = f"import sys, {modules}\nprint({{'torch', 'ray'}} & {{*sys.modules}})"
     done = subprocess.run([sys.executable, "-c", program], cwd=PROJECT, capture_output=True, text=True, check=True)

@@ -16,6 +16,8 @@ from analysis.looks import TITLES, styles
 from analysis.pages import __main__ as pages
 from analysis.pages import blocks as readme
 from analysis.records import RunGroup, load_runs, over_warm_starts
+from analysis.study.plan import named
+from analysis.study.records import StudyRecords, load_study, missing_lines
 from analysis.tables import NO_VALUE, NOT_RUN, Table
 from analysis.toy_study import __main__ as toy_study_command
 from analysis.toy_study import page as toy_study
@@ -29,14 +31,12 @@ from analysis.toy_study.claims import (
     verdict,
     verdict_lines,
 )
-from analysis.toy_study.plan import Study
-from analysis.toy_study.records import TRAINED, StudyRecords, load_study, missing_lines
 from rtpo.errors import DataError
 
 PLAN: dict[str, Any] = {
     "settings": ["budget.rollouts=4096"],
-    "learning_rates": [1e-4, 2e-4, 5e-4],
-    "validation": ["task.held_out.split=validation"],
+    "decoding": "sampled",
+    "rates": {"grid": [1e-4, 2e-4, 5e-4], "seeds": [0], "settings": ["task.held_out.split=validation"]},
     "warm_starts": {"toy_math": ["toy_math", "toy_math_1"], "toy_knowledge": ["toy_knowledge"]},
     "core": {
         "tasks": ["toy_math"],
@@ -59,7 +59,7 @@ RIGHT, WRONG = 1.0, 0.0
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     path = tmp_path / "study.yaml"
-    path.write_text(yaml.safe_dump(PLAN))
+    path.write_text(yaml.safe_dump(PLAN, sort_keys=False))
     return path
 
 
@@ -369,7 +369,7 @@ def test_files_are_made_and_made_alike(
 def test_the_page_is_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plan = tmp_path / readme.STUDY
     plan.parent.mkdir(parents=True)
-    plan.write_text(yaml.safe_dump(PLAN))
+    plan.write_text(yaml.safe_dump(PLAN, sort_keys=False))
     page = tmp_path / "docs" / "results" / "toy_study.md"
     page.parent.mkdir(parents=True)
     page.write_text(
@@ -388,7 +388,8 @@ def test_the_page_is_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 
 
 def test_claims_and_titles_are_of_the_study() -> None:
-    planned = {place.label for part in TRAINED for place in Study().places(part)}
+    study = named("toy")
+    planned = {place.label for part in study.trained for place, _ in study.planned(part)}
     assert planned <= TITLES.keys()
     assert {label for claim in CLAIMS for label in (claim.first, claim.second)} <= planned
     assert {claim.measure for claim in CLAIMS} == MEASURES.keys()

@@ -24,11 +24,12 @@ from analysis.paper.reproduction import CellPlan, Reproduction, load_reproductio
 from analysis.paper.slips import ARITHMETIC, EXPECTATION, READING, recomputed
 from analysis.paper.tables import Made, make_table
 from analysis.records import Run, RunGroup, read_lines
+from analysis.study.plan import TOY_STUDY
+from analysis.study.records import StudyRecords, load_study
 from analysis.tables import CONTRADICTED, MINUS, NOT_RUN, SUPPORTED, UNDECIDED, number, percent
 from analysis.theory.page import Verdict, verdicts
 from analysis.toy_study import claims as toy
 from analysis.toy_study.claims import MEASURES, mean_context_ratio
-from analysis.toy_study.records import TRAINED, StudyRecords, load_study
 from rtpo.harness.diagnostics import EXECUTED
 
 TASKS = {"toy_math": "toy math", "toy_knowledge": "toy knowledge"}
@@ -85,15 +86,16 @@ class Evidence:
 
     def study_command(self, labels: Sequence[str]) -> str:
         """What makes the toy study's runs of some configurations."""
-        parts = [part for part in TRAINED if any(place.label in labels for place in self.study.planned[part])]
-        return "; ".join(f"`python experiments/toy_study.py {part}`" for part in parts)
+        study = self.study
+        parts = [one for one in study.study.trained if any(place.label in labels for place in study.planned[one])]
+        return "; ".join(f"`python experiments/study.py toy {part}`" for part in parts)
 
 
 def load_evidence(results: Path) -> Evidence:
     """Raises DataError for records that are damaged, changed or of another schema."""
     reproduction = load_reproduction()
     return Evidence(
-        load_study(results / "toy"),
+        load_study(results / "toy", TOY_STUDY),
         Records(results, reproduction.profile),
         verdicts(results / "theory"),
         load_paper(),

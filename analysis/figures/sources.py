@@ -17,7 +17,7 @@ from analysis.looks import TASKS, Style, styles
 from analysis.paper.records import stand_ins
 from analysis.paper.reproduction import load_reproduction
 from analysis.records import Run, RunGroup, by_label, load_run
-from analysis.toy_study.plan import STUDY
+from analysis.study.plan import TOY_STUDY
 from rtpo.errors import DataError
 from rtpo.run import archives
 from rtpo.run.config import PROJECT
@@ -138,7 +138,7 @@ def looks(rows: Sequence[Row]) -> dict[str, Style]:
 
 
 def _study(results: Path, kept: Collection[str] | None) -> Source:
-    warm_starts = yaml.safe_load(STUDY.read_text(encoding="utf-8"))["warm_starts"]
+    warm_starts = yaml.safe_load(TOY_STUDY.read_text(encoding="utf-8"))["warm_starts"]
     folders = {task: results / "toy" / names[0] for task, names in warm_starts.items()}
     return Source(STUDY_NAME, TOY, results, {"math": "toy_math", "search": "toy_knowledge"}, folders, kept)
 

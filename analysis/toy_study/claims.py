@@ -13,6 +13,7 @@ from analysis.intervals import Interval
 from analysis.looks import TASKS
 from analysis.measures import HeldOut
 from analysis.records import Run, RunGroup
+from analysis.study.records import StudyRecords
 from analysis.tables import (
     CONTRADICTED,
     FEW_RUNS,
@@ -26,7 +27,6 @@ from analysis.tables import (
     percent,
     said,
 )
-from analysis.toy_study.records import StudyRecords
 
 RULE = (
     "The rule is the same for every claim. A task supports it where the whole interval lies above 0, contradicts it "

@@ -11,6 +11,7 @@ from analysis.figures.sources import STUDY_NAME
 from analysis.looks import TASKS
 from analysis.pages.markdown import ruled
 from analysis.records import Run, RunGroup
+from analysis.study.records import StudyRecords, learning_rate, missing_lines
 from analysis.tables import (
     INTERVALS,
     NO_VALUE,
@@ -24,11 +25,15 @@ from analysis.tables import (
     percent,
 )
 from analysis.toy_study.claims import claims_table, generated_tokens, mean_context_ratio, verdict_lines
-from analysis.toy_study.records import TRAINED, StudyRecords, learning_rate, missing_lines
 
 NAME = "toy_study"
 CONTROL = "grpo_exact"
 EDGE = "†"
+DECODINGS = {
+    "sampled": "sampled success",
+    "paper": "success at the paper's decoding",
+    "greedy": "greedy success",
+}
 SHOWN = ("success", "consistency", "mismatch_by_turn", "ties")
 OTHER_FIGURES = (
     "Of the runs from the first warm start of each task, which the tables have beside those from the second. What each "
@@ -48,9 +53,8 @@ class _TaskCells:
         return f"{len(group.runs)} of {len(self.records.places(self.task, group.label))}"
 
     def part(self, group: RunGroup) -> str:
-        return next(
-            part for part in TRAINED for place in self.records.planned[part] if place.label == group.label
-        ).removesuffix("s")
+        planned = ((part, place) for part in self.records.study.trained for place in self.records.planned[part])
+        return next(part for part, place in planned if place.configuration.label == group.label).removesuffix("s")
 
     def rate(self, group: RunGroup) -> str:
         rate = learning_rate(group.first)
@@ -136,13 +140,15 @@ def task_table(records: StudyRecords, task: str) -> Table | None:
         Column("Zero adv.", mean(_of_steps("zero_advantage"), 1, scale=100)),
         *([Column("Residual", _residual)] if _has_residual(groups) else []),
     )
-    unfinished = [place for part in TRAINED for place in records.unfinished(part) if records.is_begun(place)]
+    unfinished = [
+        place for part in records.study.trained for place in records.unfinished(part) if records.is_begun(place)
+    ]
     begun = [str(place) for place in unfinished if place.experiment in _experiments(records, task)]
     return build(f"{NAME}_{task}", columns, groups, _caption(records, task), begun)
 
 
 def _experiments(records: StudyRecords, task: str) -> list[str]:
-    places = (place for part in TRAINED for place in records.planned[part])
+    places = (place for part in records.study.trained for place in records.planned[part])
     return list(dict.fromkeys(place.experiment for place in places if place.task == task))
 
 
@@ -191,11 +197,13 @@ def rates_table(records: StudyRecords) -> Table | None:
     """The learning-rate search: a row a task and configuration, a column a rate; None without a run."""
     if not records.search:
         return None
+    decoding, seeds = records.study.decoding, [str(seed) for seed in records.study.seeds]
+    alone = len(seeds) == 1
 
     def cell(rate: float) -> Callable[[RunGroup], str]:
         def text(group: RunGroup) -> str:
             runs = tuple(run for run in group.runs if learning_rate(run) == rate)
-            evaluation = measures.held_out(RunGroup(group.label, runs), "after", "sampled")
+            evaluation = measures.held_out(RunGroup(group.label, runs), "after", decoding)
             if evaluation is None:
                 return NOT_RUN
             shown = percent(measures.success(evaluation))
@@ -204,23 +212,24 @@ def rates_table(records: StudyRecords) -> Table | None:
 
         return text
 
-    rates = sorted({*records.grid, *(learning_rate(run) for group in records.search for run in group.runs)})
+    groups = sorted(records.search.values(), key=lambda group: records.tasks.index(str(group.first.manifest["task"])))
+    rates = sorted({*records.grid, *(learning_rate(run) for group in groups for run in group.runs)})
     other = ", ".join(f"{rate:g}" for rate in rates if rate not in records.grid)
     columns = (
         Column("Task", lambda group: TASKS[str(group.first.manifest["task"])]),
         CONFIGURATION,
         *(Column(f"{rate:g}", cell(rate)) for rate in rates),
     )
-    of_questions = {run.evaluations["task"].nunique() for group in records.search for run in group.runs}
+    of_questions = {run.evaluations["task"].nunique() for group in groups for run in group.runs}
     questions = ", ".join(str(count) for count in sorted(of_questions))
     caption = (
-        "The learning-rate search: sampled success after training on the validation split, in percent, one run a cell "
-        f"(seed 0, first warm start, {questions} questions). Brackets: 95 % intervals over questions alone, which say "
-        "nothing about other seeds. Bold: the "
+        f"The learning-rate search: {DECODINGS[decoding]} after training on the validation split, in percent, "
+        f"{'one run' if alone else f'{len(seeds)} runs'} a cell (seed{'' if alone else 's'} {', '.join(seeds)}, first "
+        f"warm start, {questions} questions). Brackets: 95 % intervals over "
+        f"{'questions alone, which say nothing about other seeds' if alone else 'runs and questions'}. Bold: the "
         f"rate the study uses, the best of {', '.join(f'{rate:g}' for rate in records.grid)}, of equals the lowest."
         f"{f' Runs at {other} are of an earlier grid.' if other else ''}"
     )
-    groups = sorted(records.search, key=lambda group: records.tasks.index(str(group.first.manifest["task"])))
     begun = [str(place) for place in records.unfinished("rates") if records.is_begun(place)]
     return build(f"{NAME}_rates", columns, groups, [caption, *toy_sentences(groups)], begun)
 

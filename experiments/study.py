@@ -1,0 +1,123 @@
+"""A study of configs/study/: many configurations at equal rollouts, at learning rates found by validation
+(docs/results/toy_study.md).
+
+    python experiments/study.py toy rates       every configuration at every rate
+    python experiments/study.py toy freeze      choose the rates and write them down
+    python experiments/study.py toy core        a part of the plan: its main configurations
+    python experiments/study.py toy missing     what has not been run
+
+A part goes on where it was left, and several processes can work on it at once, best one a core: a run belongs to the
+process that holds its folder. Records go to results/<study>/<warm start>/, those of `rates` to results/<study>/
+rates_<warm start>/; the chosen rates stand in results/<study>/learning_rates.json. A configuration without one there is
+not run. Where the best rate of a search is at an edge of those run, the next one outward is run, too: by the process
+that ends last, or by the same command again.
+"""
+
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+
+from rtpo.run.command import Parser, command, positive
+
+from analysis.study.plan import Place, Planned, Study, named
+from experiments.training import train
+from rtpo.core.names import nearest
+from rtpo.errors import ConfigError, Held, Stopped
+from rtpo.run.run import StopRequest
+
+FREEZE, MISSING = "freeze", "missing"
+
+
+def train_part(
+    study: Study, part: str, stop: StopRequest, *, task: str | None = None, only: str = "", minutes: float = 240
+) -> None:
+    """Run what is missing of a part, on one `task` or all, of `only` these configurations (labels, by commas) or all;
+    begin nothing after `minutes`.
+
+    Raises as `train` and `chosen` do, Stopped also when `stop` was heard as a run ended.
+    """
+    begun = time.monotonic()
+    seen: set[Place] = set()
+    # the search plans further runs once others have ended
+    while left := [each for each in chosen(list(study.planned(part)), task, only) if each[0] not in seen]:
+        for place, rate in left:
+            seen.add(place)
+            folder = study.folder(place)
+            if folder.is_finished:
+                with suppress(Held), folder.held():
+                    folder.delete_saves()  # where a stop came between the run's end and this
+                continue
+            if rate is None:
+                print(f"{place} has no learning rate yet: run the parts rates and freeze first")
+                continue
+            if time.monotonic() - begun > 60 * minutes:
+                print(f"{minutes:g} minutes are over; the same command goes on")
+                return
+            try:
+                train(study.config(place, rate), stop)
+            except Held:
+                continue
+            folder.delete_saves()
+            if stop.reason:
+                raise Stopped(f"stopped by {stop.reason} after {folder.path}. Run the same command to go on.")
+
+
+def chosen(planned: Sequence[Planned], task: str | None, only: str) -> list[Planned]:
+    """Those on one `task` or all, of `only` these configurations (labels, by commas) or all. Raises ConfigError for a
+    task or label that there is none of."""
+    labels = only.split(",") if only else []
+    for name, given, known in [
+        ("--task", [] if task is None else [task], {place.task for place, _ in planned}),
+        ("--only", labels, {place.configuration.label for place, _ in planned}),
+    ]:
+        if unknown := sorted(set(given) - known):
+            raise ConfigError(f"{name} {', '.join(unknown)}: not in the plan; there are {', '.join(sorted(known))}.")
+    return [
+        (place, rate)
+        for place, rate in planned
+        if task in (None, place.task) and (not labels or place.configuration.label in labels)
+    ]
+
+
+def missing(study: Study, task: str | None = None, only: str = "") -> list[str]:
+    """A line for each run that has not been finished. Raises as `chosen`."""
+    parts: dict[Planned, str] = {}
+    for part in study.parts:
+        for one in study.planned(part):
+            parts.setdefault(one, part)
+    return [
+        f"{parts[place, rate]}: {place}{'' if rate is not None else ', which has no learning rate yet'}"
+        for place, rate in chosen(list(parts), task, only)
+        if not study.folder(place).is_finished
+    ]
+
+
+@command
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command; returns its exit status."""
+    parser = Parser(__doc__)
+    parser.add_argument("study", type=named, help="a file of configs/study/, such as toy")
+    parser.add_argument("part", help=f"{FREEZE}, {MISSING}, rates, or another part of the plan")
+    parser.add_argument("--task", help="only this one")
+    parser.add_argument("--only", default="", help="only these configurations, by commas")
+    parser.add_argument("--minutes", type=positive, default=240, help="begin no run after this long")
+    given = parser.parse_args(arguments)
+    study: Study = given.study
+    if given.part == FREEZE:
+        if given.task is not None or given.only:
+            parser.error("freeze takes all tasks and configurations: leave --task and --only out")
+        study.freeze()
+    elif given.part == MISSING:
+        print("".join(f"{line}\n" for line in missing(study, given.task, given.only)), end="")
+    elif given.part in study.parts:
+        train_part(study, given.part, StopRequest(), task=given.task, only=given.only, minutes=given.minutes)
+    else:
+        raise ConfigError(
+            f"{given.part!r} is no part of the study: {nearest(given.part, [*study.parts, FREEZE, MISSING])}."
+        )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,315 @@
+"""The command of studies: one of two configurations, whose trainer is the plain one; what studies plan, and how rates
+are chosen."""
+
+import json
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from local_backend import LocalBackend
+from synthetic_runs import answers, write_run
+from whole_runs import SMALL
+
+from analysis.records import load_run
+from analysis.study.plan import STUDIES, TOY_STUDY, Place, Study, named
+from experiments.maintenance.pack import pack
+from experiments.study import missing, train_part
+from rtpo.errors import ConfigError, DataError
+from rtpo.run.config import RunConfig
+from rtpo.run.records import LINE_FILES
+from rtpo.run.run import StopRequest
+
+TINY: dict[str, Any] = {
+    "settings": [*SMALL, "evaluation.every_rollouts=30", "samples_per_rollout=0"],
+    "decoding": "paper",
+    "rates": {
+        "grid": [2e-4, 5e-4],
+        "seeds": [0],
+        "settings": ["task.held_out.split=validation", "evaluation.every_rollouts=0"],
+        "accepted": ["toy_math/grpo"],
+    },
+    "warm_starts": {"toy_math": ["toy_math", "toy_math_1"]},
+    "core": {"tasks": ["toy_math"], "warm_starts": 1, "seeds": [0, 1], "configurations": ["grpo"]},
+    "rest": {"tasks": ["toy_math"], "warm_starts": 1, "seeds": [0], "configurations": []},
+    "controls": {
+        "tasks": ["toy_math"],
+        "warm_starts": 1,
+        "seeds": [0],
+        "configurations": [{"label": "grpo_two", "algorithm": "grpo", "settings": ["budget.optimizer_steps=2"]}],
+    },
+}
+
+
+def study_of(tmp_path: Path, **changed: Any) -> Study:
+    file = tmp_path / "study.yaml"
+    file.write_text(yaml.safe_dump(TINY | changed))
+    return Study(file, tmp_path / "toy")
+
+
+def found_in(path: Path) -> dict[str, dict[str, float]]:
+    chosen: dict[str, dict[str, float]] = json.loads((path / "toy" / "learning_rates.json").read_text())
+    return chosen
+
+
+def test_a_study_is_run_part_by_part_and_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("rtpo.verl_harness.session.open_backend", LocalBackend)
+    study = study_of(tmp_path)
+    assert len(list(missing(study))) == 5
+    with pytest.raises(DataError, match="no configuration has run at every rate yet"):
+        study.freeze()
+    train_part(study, "core", StopRequest())
+    assert capsys.readouterr().out.count("has no learning rate yet") == 2
+
+    train_part(study, "rates", StopRequest())
+    study.freeze()
+    found = {rate: load_run(study.folder(place).path) for place, rate in study.search()}
+    success = {
+        rate: run.evaluations.query("when == 'after' and mode == 'paper'")["reward"].mean()
+        for rate, run in found.items()
+    }
+    assert found_in(tmp_path) == {"toy_math": {"grpo": max(sorted(success), key=lambda rate: success[rate])}}
+    assert {run.config["optimizer"]["lr"] for run in found.values()} == set(found)
+    assert {run.evaluations["split"].unique().item() for run in found.values()} == {"validation"}
+
+    first, second = (study.folder(place) for place, _ in study.planned("core"))
+    first.path.mkdir(parents=True)
+    with first.held():
+        train_part(study, "core", StopRequest(), task="toy_math")
+    assert (first.is_finished, second.is_finished) == (False, True)
+    train_part(study, "core", StopRequest(), minutes=0)
+    with pytest.raises(ConfigError, match=r"--task toy_knowledge: not in the plan; there are toy_math\."):
+        train_part(study, "core", StopRequest(), task="toy_knowledge")
+    with pytest.raises(ConfigError, match=r"--only rtpo: not in the plan; there are grpo\."):
+        train_part(study, "core", StopRequest(), only="grpo,rtpo")
+    train_part(study, "controls", StopRequest(), only="grpo_two")
+    assert not first.is_finished
+    for part in study.parts:
+        train_part(study, part, StopRequest())
+    assert list(missing(study)) == []
+
+    run = load_run(first.path)
+    assert {path.name for path in first.path.iterdir()} == {
+        "charges.jsonl",
+        "log.txt",
+        "config.yaml",
+        "manifest.json",
+        *LINE_FILES,
+    }
+    during = run.evaluations.query("when == 'during'")
+    steps = [0, *(line["rollouts"] for line in run.steps)]
+    passed = [now for before, now in pairwise(steps[:-1]) if now // 30 > before // 30]
+    assert list(dict.fromkeys(during["rollouts"])) == passed != []
+    assert set(during["mode"]) == {"sampled", "paper"}
+    control = load_run(tmp_path / "toy" / "toy_math" / "grpo_two-seed0")
+    assert (control.manifest["ended_by"], control.ledger["optimizer_steps"]) == ("optimizer_steps", 4)
+
+
+def write_tried(tmp_path: Path, place: Place, right: float) -> None:
+    """A made-up run of the search whose success after training is `right`."""
+    rewards: dict[str, list[float | None]] = {f"q{i}": [float(i < 10 * right)] for i in range(10)}
+    lines = [*answers("after", "sampled", {"q": [0.0]}), *answers("after", "paper", rewards)]
+    write_run(tmp_path / "toy", place.label, place.seed, [], lines, experiment=place.experiment)
+
+
+def searched(study: Study, tmp_path: Path, shares: dict[float, float]) -> None:
+    """Made-up runs of the search: success after training by rate."""
+    for place, rate in study.search():
+        write_tried(tmp_path, place, shares[rate])
+
+
+@pytest.mark.parametrize(
+    ("shares", "best"), [({2e-4: 0.4, 5e-4: 0.7}, 5e-4), ({2e-4: 0.7, 5e-4: 0.4}, 2e-4), ({2e-4: 0.4, 5e-4: 0.4}, 2e-4)]
+)
+def test_the_best_rate_is_chosen_and_of_equals_the_lowest(
+    tmp_path: Path, shares: dict[float, float], best: float
+) -> None:
+    study = study_of(tmp_path)
+    searched(study, tmp_path, shares)
+    study.freeze()
+    assert [rate for _, rate in study.planned("core")] == [best, best]
+    assert [rate for _, rate in study.planned("controls")] == [best]
+
+
+def test_a_chosen_rate_does_not_change(tmp_path: Path) -> None:
+    study = study_of(tmp_path)
+    searched(study, tmp_path, {2e-4: 0.4, 5e-4: 0.7})
+    (tmp_path / "toy" / "learning_rates.json").write_text('{"toy_math": {"grpo": 0.0002}}')
+    with pytest.raises(DataError, match=r"has 0\.0002 for grpo on toy_math and the records now say 0\.0005"):
+        study.freeze()
+
+
+def test_a_configuration_with_a_rate_to_run_has_none(tmp_path: Path) -> None:
+    study = study_of(tmp_path)
+    place, _ = next(iter(study.search()))
+    write_tried(tmp_path, place, 1.0)
+    with pytest.raises(DataError, match="no configuration has run at every rate yet"):
+        study.freeze()
+    assert [rate for _, rate in study.planned("core")] == [None, None]
+
+
+def test_finished_runs_lose_their_saves_and_packed_ones_are_not_run_again(tmp_path: Path) -> None:
+    study = study_of(tmp_path)
+    searched(study, tmp_path, {2e-4: 0.4, 5e-4: 0.7})
+    folders = [study.folder(place).path for place, _ in study.search()]
+    for folder in folders:
+        (folder / "checkpoints").mkdir()
+    train_part(study, "rates", StopRequest())
+    pack(tmp_path / "toy")
+    train_part(study, "rates", StopRequest())
+    assert not any(folder.exists() for folder in folders)
+    assert not [line for line in missing(study) if line.startswith("rates")]
+    study.freeze()
+    assert [rate for _, rate in study.planned("core")] == [5e-4, 5e-4]
+
+
+GRID = {"grid": [1e-4, 2e-4, 5e-4, 1e-3], "begin": [2e-4, 5e-4], "seeds": [0, 1], "settings": []}
+TWO: dict[str, Any] = {
+    "rates": GRID,
+    "core": TINY["core"] | {"configurations": ["grpo", "rtpo"]},
+    "controls": TINY["controls"] | {"configurations": []},
+}
+
+
+def tried(study: Study, algorithm: str) -> dict[float, int]:
+    """How many runs of the search are planned at each rate."""
+    return dict(Counter(rate for place, rate in study.search() if place.configuration.algorithm == algorithm))
+
+
+def finish(study: Study, tmp_path: Path, shares: dict[str, dict[float, list[float]]]) -> None:
+    """Made-up runs of the search until none is missing: by configuration and rate the success of each seed."""
+    while left := [one for one in study.search() if not study.folder(one[0]).is_finished]:
+        for place, rate in left:
+            write_tried(tmp_path, place, shares[place.configuration.algorithm][rate][place.seed])
+
+
+def test_the_mean_over_seeds_chooses_and_no_rate_at_an_edge(tmp_path: Path) -> None:
+    study = study_of(tmp_path, **TWO)
+    assert tried(study, "grpo") == tried(study, "rtpo") == {2e-4: 2, 5e-4: 2}
+    shares = {
+        "grpo": {1e-4: [0.3, 0.3], 2e-4: [0.9, 0.1], 5e-4: [0.4, 0.5]},
+        "rtpo": {2e-4: [0.2, 0.2], 5e-4: [0.4, 0.4], 1e-3: [0.6, 0.6]},
+    }
+    finish(study, tmp_path, shares)
+    # of equals the lower is 2e-4, an edge of what ran first; 1e-3 is not tried where 5e-4 is not the best
+    assert tried(study, "grpo") == {1e-4: 2, 2e-4: 2, 5e-4: 2}
+    assert tried(study, "rtpo") == {2e-4: 2, 5e-4: 2, 1e-3: 2}
+    with pytest.raises(DataError, match=r"at an end of the grid, of toy_math/rtpo at 0\.001, and was not written"):
+        study.freeze()
+    assert found_in(tmp_path) == {"toy_math": {"grpo": 2e-4}}
+    assert "core: toy_math/rtpo-seed0, which has no learning rate yet" in missing(study)
+    accepting = study_of(tmp_path, **TWO | {"rates": GRID | {"accepted": ["toy_math/rtpo"]}})
+    accepting.freeze()
+    assert found_in(tmp_path) == {"toy_math": {"grpo": 2e-4, "rtpo": 1e-3}}
+    with pytest.raises(DataError, match=r"rates\.accepted of the plan has toy_math/refuel, which has no search"):
+        study_of(tmp_path, **TWO | {"rates": GRID | {"accepted": ["toy_math/refuel"]}}).freeze()
+
+
+def test_the_search_goes_outward_in_one_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study = study_of(tmp_path, **TWO)
+
+    def train(config: RunConfig, stop: StopRequest) -> None:
+        place = next(place for place, _ in study.search() if study.folder(place).path == config.folder)
+        write_tried(tmp_path, place, 1 - 100 * config.optimizer.lr)
+
+    monkeypatch.setattr("experiments.study.train", train)
+    train_part(study, "rates", StopRequest())
+    assert tried(study, "grpo") == {1e-4: 2, 2e-4: 2, 5e-4: 2}
+    assert not [line for line in missing(study) if line.startswith("rates")]
+
+
+def test_a_common_rate_is_that_of_the_core_together(tmp_path: Path) -> None:
+    common = TINY["core"] | {"rate": "common", "configurations": ["grpo", "rtpo"]}
+    study = study_of(tmp_path, **TWO, together=common)
+    shares = {
+        "grpo": {1e-4: [0.3, 0.3], 2e-4: [0.2, 0.2], 5e-4: [0.5, 0.5], 1e-3: [0.4, 0.4]},
+        "rtpo": {1e-4: [0.4, 0.4], 2e-4: [0.6, 0.6], 5e-4: [0.5, 0.5], 1e-3: [0.2, 0.2]},
+    }
+    finish(study, tmp_path, shares)
+    # together 5e-4 is the best, an edge of the first two, so that both run at 1e-3
+    assert tried(study, "grpo") == {2e-4: 2, 5e-4: 2, 1e-3: 2}
+    assert tried(study, "rtpo") == {1e-4: 2, 2e-4: 2, 5e-4: 2, 1e-3: 2}
+    study.freeze()
+    assert found_in(tmp_path) == {"toy_math": {"grpo": 5e-4, "rtpo": 2e-4, "common": 5e-4}}
+    # where it is a configuration's own, one run serves both
+    planned = {str(place): rate for place, rate in study.planned("together") if place.seed == 0}
+    assert planned == {"toy_math/grpo-seed0": 5e-4, "toy_math/rtpo_common-seed0": 5e-4}
+    assert len(missing(study)) == 2 * 2 + 2
+
+
+def test_names_of_one_task_have_settings_and_folders_of_their_own() -> None:
+    study = named("credit")
+    places = {place.task: place for place, _ in study.planned("core") if place.seed == 10 and place.label == "rtpo"}
+    for decided in ("early", "even", "late"):
+        config = study.config(places[f"walk_{decided}"], 1e-3)
+        assert (config.task.name, config.task.settings["decided"]) == ("toy_walk", decided)
+        assert config.task.settings["luck"] == {"turns": [0], "size": 1}
+        assert config.experiment_name.startswith(f"walk_{decided}_toy_walk")
+    assert {row.name for row, _ in study.searched()} == {"walk_even"}
+
+
+def test_a_name_takes_the_rates_of_another(tmp_path: Path) -> None:
+    tasks = {"late": {"task": "toy_math", "rates_from": "toy_math"}}
+    study = study_of(tmp_path, tasks=tasks, core=TINY["core"] | {"tasks": ["toy_math", "late"]})
+    searched(study, tmp_path, {2e-4: 0.4, 5e-4: 0.7})
+    study.freeze()
+    planned = [(place.experiment, rate) for place, rate in study.planned("core") if place.seed == 0]
+    assert planned == [("toy_math", 5e-4), ("late_toy_math", 5e-4)]
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"decoding": "hot"}, "has decoding 'hot': there are sampled, paper, greedy"),
+        ({"rates": GRID | {"begin": [1e-4, 5e-4]}}, r"rates\.begin some in a row of them"),
+        ({"rates": GRID | {"grid": [5e-4, 2e-4]}}, r"rates\.grid holds rates from the lowest on"),
+        ({"rest": TINY["rest"] | {"rate": "each"}}, "rate of rest is 'each': there are own and common"),
+    ],
+)
+def test_a_plan_that_cannot_be_run_is_refused(tmp_path: Path, changed: dict[str, Any], said: str) -> None:
+    with pytest.raises(DataError, match=said):
+        study_of(tmp_path, **changed)
+
+
+def test_rates_are_not_chosen_by_an_evaluation_that_there_is_not(tmp_path: Path) -> None:
+    study = study_of(tmp_path)
+    for place, _ in list(study.search()):
+        lines = answers("after", "sampled", {"q": [1.0]})
+        write_run(tmp_path / "toy", place.label, place.seed, [], lines, experiment=place.experiment)
+    with pytest.raises(DataError, match="has no evaluation 'paper' after training, by which rates are chosen"):
+        study.freeze()
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in STUDIES.glob("*.yaml")))
+def test_every_run_of_a_study_composes_and_has_a_folder_of_its_own(name: str, tmp_path: Path) -> None:
+    study = Study(STUDIES / f"{name}.yaml", tmp_path)
+    planned = [place for part in study.parts for place, _ in study.planned(part)]
+    assert len({str(place) for place in planned}) == len(planned)
+    composed: set[tuple[str, str, str]] = set()
+    for place in planned:
+        kind = (place.experiment, place.configuration.label, place.task)
+        if kind not in composed:
+            composed.add(kind)
+            assert study.config(place, 1e-3).folder == study.folder(place).path
+
+
+def test_every_seed_runs_once_before_one_runs_twice() -> None:
+    study = named("toy")
+    order = [(place.seed, place.warm_start) for place, _ in study.planned("core") if place.task == "toy_math"]
+    first = list(dict.fromkeys(order))[:5]
+    assert [seed for seed, _ in first] == [0, 1, 2, 3, 4]
+    assert {warm_start for _, warm_start in first} == {"toy_math", "toy_math_1"}
+
+
+def test_the_study_file_names_configurations_that_there_are_and_each_once() -> None:
+    study = yaml.safe_load(TOY_STUDY.read_text())
+    algorithms = {path.stem for path in (STUDIES.parent / "algorithm").glob("*.yaml")}
+    listed = [*study["core"]["configurations"], *study["rest"]["configurations"]]
+    assert set(listed) <= algorithms
+    assert len(listed) == len(set(listed)) > 10
