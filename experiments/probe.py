@@ -27,6 +27,7 @@ from rtpo.harness.diagnostics import zero_advantage
 from rtpo.harness.harness import AgentHarness
 from rtpo.run.composition import composed
 from rtpo.run.config import PROJECT, RunConfig, compose_run
+from rtpo.run.model_folder import chat_format
 from rtpo.run.records import provenance
 from rtpo.run.run import open_harness
 from rtpo.run.tasks import load_tasks, take
@@ -97,7 +98,7 @@ def mean_cosine(gradients: Sequence[Floats]) -> tuple[float, float]:
 
 def probe(config: RunConfig, batches: int) -> Estimator:
     """The gradients of one configuration, with budget.tasks_per_step tasks a batch."""
-    from rtpo.verl_harness.session import chat_format, open_backend
+    from rtpo.verl_harness.session import open_backend
 
     backend, algorithm = open_backend(config), config.algorithm_config
     count = config.budget.tasks_per_step

@@ -8,7 +8,7 @@ from rtpo.core.files import disk_errors
 from rtpo.envs.registry import environment_facts
 from rtpo.harness.harness import AgentHarness
 from rtpo.run.config import RunConfig
-from rtpo.run.model_folder import check_model
+from rtpo.run.model_folder import chat_format, check_model
 from rtpo.run.records import RunFolder
 from rtpo.run.run import Run, StopRequest, open_harness, open_ledger
 from rtpo.run.tasks import check_prompts, check_splits, load_tasks
@@ -28,7 +28,7 @@ def train(config: RunConfig, stop: StopRequest) -> RunFolder:
         print(f"{folder.path} is finished: nothing to train. {again} another experiment_name=<name> or seed.")
         return folder
 
-    from rtpo.verl_harness.session import chat_format, settings_of
+    from rtpo.verl_harness.session import settings_of
 
     check_backends(config)
     check_model(config.model.path, config.top_logprobs, embedded=config.profile.platform == "cpu")

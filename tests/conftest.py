@@ -21,6 +21,7 @@ from rtpo.harness.budget import Budget, Ledger
 from rtpo.harness.harness import AgentHarness
 from rtpo.run.composition import composed
 from rtpo.run.config import RunConfig, compose_run
+from rtpo.run.model_folder import chat_format
 from rtpo.run.run import open_harness
 from rtpo.tools.python import sandbox as python_sandbox
 
@@ -142,8 +143,6 @@ def backend(_live_backend: Any, toy_config: RunConfig) -> Any:
 
 def harness_on(backend: Any, config: RunConfig, *, reserve: int = 10_000, seed: int = 0) -> AgentHarness:
     """A harness on a live backend, in a step of `reserve` rollouts."""
-    from rtpo.verl_harness.session import chat_format
-
     ledger = Ledger(Budget(100_000))
     harness = open_harness(replace(config, seed=seed), backend, chat_format(config), ledger, AgentHarness)
     harness.begin_step(0, reserve)

@@ -20,6 +20,7 @@ from test_extending import commands
 import rtpo.verl_harness.session as session
 from experiments.train import train
 from rtpo.algorithms import load_algorithm
+from rtpo.core.chat import ChatFormat
 from rtpo.core.losses import TokenBatch, loss
 from rtpo.engines.base import Sampling
 from rtpo.errors import ConfigError
@@ -125,7 +126,7 @@ CALL = '<tool_call>\n{"name": "convert", "arguments": {"count": 3, "unit": "hour
 
 def check_episode() -> None:
     """A scripted policy calls the tool, is told what it did, and is graded."""
-    chat, replies = session.ChatFormat(byte_tokenizer()), [CALL % "day", CALL % "minute", "\\boxed{180}"]
+    chat, replies = ChatFormat(byte_tokenizer()), [CALL % "day", CALL % "minute", "\\boxed{180}"]
 
     class Scripted:
         version = 0

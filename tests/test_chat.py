@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from rtpo.core.chat import ChatFormat
-from rtpo.core.contexts import next_context, strip_think
+from rtpo.core.contexts import check_context, next_context, strip_think
 from rtpo.errors import ConfigError
 from rtpo.toy.tokenizer import build_tokenizer
 from rtpo.types import Message, Opening, StopReason, as_ids
@@ -169,8 +169,6 @@ PROMPT = "{% if add_generation_prompt %}<|im_start|>assistant\n<think>\n{% endif
     [
         (without_template, "no chat template"),
         (lambda: byte_tokenizer(eos=None), "no eos token"),
-        (lambda: byte_tokenizer(tags=("<think>",)), "does not have </think> as a single token"),
-        (lambda: byte_tokenizer(tags=("</think>",)), "does not have <think> as a single token"),
         (lambda: byte_tokenizer(eos="<|endoftext|>"), "set `eos_token` to the token that ends a turn"),
         (lambda: with_template(LOOP + PROMPT), "generation prompt opens <think> itself"),
         (lambda: with_template(LOOP.replace("m.content", "m.content | upper")), "does not show an assistant message"),
@@ -184,6 +182,102 @@ PROMPT = "{% if add_generation_prompt %}<|im_start|>assistant\n<think>\n{% endif
 def test_unfit_tokenizers_are_named(make: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         ChatFormat(make())
+
+
+LLAMA_3 = """\
+{{- '<|begin_of_text|>' }}
+{%- if messages[0]['role'] == 'system' %}
+    {%- set system, messages = messages[0]['content'] | trim, messages[1:] %}
+{%- else %}
+    {%- set system = '' %}
+{%- endif %}
+{{- '<|start_header_id|>system<|end_header_id|>\\n\\n' ~ system ~ '<|eot_id|>' }}
+{%- if tools %}
+    {{- '<|start_header_id|>user<|end_header_id|>\\n\\nRespond with {"name": ..., "parameters": ...}.\\n' }}
+    {{- tools | tojson ~ messages[0]['content'] | trim ~ '<|eot_id|>' }}
+    {%- set messages = messages[1:] %}
+{%- endif %}
+{%- for m in messages %}
+    {%- set role, said = m['role'], m['content'] | trim %}
+    {%- if role == 'tool' %}{%- set role, said = 'ipython', m['content'] | tojson %}{%- endif %}
+    {{- '<|start_header_id|>' ~ role ~ '<|end_header_id|>\\n\\n' ~ said ~ '<|eot_id|>' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{- '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}{%- endif %}"""
+"""in the shape of Llama 3's: a turn ends with <|eot_id|>, a tool's answer is JSON of the role ipython, and calls are
+asked for without tags"""
+QWEN_2_5 = """\
+{{- '<|im_start|>system\\n' }}
+{%- if messages[0]['role'] == 'system' %}
+    {{- messages[0]['content'] }}{%- set messages = messages[1:] %}
+{%- else %}
+    {{- 'You are helpful.' }}
+{%- endif %}
+{%- if tools %}{{- tools | tojson ~ '<tool_call>\\n{"name": ..., "arguments": ...}\\n</tool_call>' }}{%- endif %}
+{{- '<|im_end|>\\n' }}
+{%- for m in messages %}
+    {%- if m['role'] == 'tool' %}
+        {%- if loop.first or loop.previtem['role'] != 'tool' %}{{- '<|im_start|>user' }}{%- endif %}
+        {{- '\\n<tool_response>\\n' ~ m['content'] ~ '\\n</tool_response>' }}
+        {%- if loop.last or loop.nextitem['role'] != 'tool' %}{{- '<|im_end|>\\n' }}{%- endif %}
+    {%- else %}
+        {{- '<|im_start|>' ~ m['role'] ~ '\\n' ~ m['content'] ~ '<|im_end|>\\n' }}
+    {%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{%- endif %}"""
+"""in the shape of Qwen2.5's: as Qwen3's, with a system message of its own and without thinking"""
+FAMILIES = {
+    "llama-3": (LLAMA_3, ("<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>"), "<|eot_id|>"),
+    "qwen2.5": (QWEN_2_5, ("<|im_start|>",), "<|im_end|>"),
+}
+SCHEMA = '{"type": "function", "function": {"name": "add", "parameters": {}}}'
+
+
+def family(name: str) -> Any:
+    """A byte-level tokenizer in a family's shape, without thinking tags; newlines stand apart from what follows."""
+    template, special, eos = FAMILIES[name]
+    tokenizer = byte_tokenizer(eos=None, tags=())
+    lines = pre_tokenizers.Split(Regex(r"\s*[\r\n]+|[^\r\n]+"), "isolated")
+    bytes_alone = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence([lines, bytes_alone])
+    tokenizer.add_special_tokens({"eos_token": eos, "additional_special_tokens": [*special]})
+    tokenizer.chat_template = template
+    return tokenizer
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_family_without_thinking_tags_keeps_its_history(name: str) -> None:
+    """Its contexts are the template's own rendering, and none can be made without the thinking."""
+    tokenizer = family(name)
+    chat, said = ChatFormat(tokenizer), [Message("system", "be brief"), Message("user", "2+2?")]
+    context = chat.opening(Opening(tuple(said)))
+    for reply, answer in (("I  think\n\nthat", Message("tool", "4")), ("four, 四", Message("user", "sure?"))):
+        output = tokenizer.encode(reply, add_special_tokens=False)
+        full = next_context(
+            context, as_ids([*output, chat.tags.stop_id]), chat.feedback([answer], STOP), chat.tags, "full"
+        )
+        cut = next_context(context, as_ids(output), chat.feedback([answer], LENGTH), chat.tags, "full")
+        said += [Message("assistant", reply), answer]
+        expected = tokenizer.encode(render(tokenizer, said), add_special_tokens=False)
+        assert full.tolist() == cut.tolist() == expected
+        with pytest.raises(ConfigError, match="does not have <think> and </think> as single"):
+            next_context(context, as_ids(output), chat.feedback([answer], STOP), chat.tags, "strip_think")
+        context = full
+
+
+def test_tools_are_for_templates_that_ask_for_calls_as_they_are_read() -> None:
+    asked = Opening((Message("user", "2+2?"),), (SCHEMA,))
+    assert "<tool_call>" in ChatFormat(family("qwen2.5")).decode(ChatFormat(family("qwen2.5")).opening(asked))
+    with pytest.raises(ConfigError, match="does not ask for calls between <tool_call> tags"):
+        ChatFormat(family("llama-3")).opening(asked)
+
+
+@pytest.mark.parametrize("tags", [(), ("<think>",), ("</think>",)])
+def test_thinking_is_left_out_where_both_tags_are_tokens_alone(tags: tuple[str, ...]) -> None:
+    found = ChatFormat(byte_tokenizer(tags=tags)).tags
+    missing = " and ".join(tag for tag in ("<think>", "</think>") if tag not in tags)
+    check_context("full", found)
+    with pytest.raises(ConfigError, match=f"does not have {missing} as single"):
+        check_context("strip_think", found)
 
 
 @pytest.mark.parametrize(

@@ -17,10 +17,10 @@ from rtpo.evaluation.panel import EvaluateConfig, compose_evaluation, episode_fa
 from rtpo.rows import trajectory_rows
 from rtpo.run.composition import composed
 from rtpo.run.config import RunConfig
+from rtpo.run.model_folder import chat_format
 from rtpo.run.records import RunFolder
 from rtpo.types import Role, Task, TrainRow
 from rtpo.verbs import TokenClip
-from rtpo.verl_harness.session import chat_format
 
 TASKS = problems("held_out", 6, seed=1)
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from analysis.pages.settings import GPU_PROFILES
 from experiments.maintenance.pack import pack
 from experiments.preflight import main
 from rtpo.errors import MachineError
@@ -94,6 +95,16 @@ def test_files_that_are_missing_are_each_named_once(results: Path, tmp_path: Pat
     assert sum("needs vllm, which is not installed" in one for one in found) == (not list(distributions(name="vllm")))
 
 
+def test_thinking_cannot_be_left_out_with_a_tokenizer_that_has_no_tags(results: Path, tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    shutil.copytree(WARM_START, model)
+    file = model / "tokenizer.json"
+    file.write_text(file.read_text(encoding="utf-8").replace("</think>", "</thought>"), encoding="utf-8")
+    (sentence,) = problems(toy(results, f"model.path={model}"))
+    assert "does not have </think> as single token(s): use rollout_context=full" in sentence
+    assert problems(toy(results, f"model.path={model}", "algorithm=rtpo_full")) == []
+
+
 def test_a_damaged_data_file_is_named_by_its_line(results: Path, tmp_path: Path) -> None:
     (tmp_path / "math500.jsonl").write_text("{no JSON\n")
     experiment = paper(results)
@@ -133,7 +144,9 @@ def test_what_does_not_fit_the_profiles_machine_is_said_before_it_is_asked_for(r
         found = problems(load_experiment("main_table", chosen))
         return [one for one in found if "estimated to need" in one]
 
-    assert said("profile=a100x8") == said("profile=a100x1") == []
+    for name in GPU_PROFILES:
+        assert said(f"profile={name}") == []
+    assert said("profile=h200x1", "launch.models.main=Qwen3-8B")
     batch = "verl.actor_rollout_ref.actor.ppo_max_token_len_per_gpu"
     (sentence,) = said("profile=a100x8", f"{batch}=262144")
     assert sentence.startswith("Qwen3-8B on 8 GPU(s) is estimated to need ")

@@ -43,6 +43,7 @@ SOURCED = {
     "algorithm/grpo_recompute.yaml": ("task=math_paper", "algorithm=grpo_recompute"),
     "profile/a100x8.yaml": ("profile=a100x8", "task=math_paper"),
     "profile/a100x1.yaml": ("profile=a100x1", "task=math_paper"),
+    "profile/h200x1.yaml": ("profile=h200x1", "task=math_paper"),
     "train.yaml": ("task=math_paper",),
 }
 """files with sources, and what composes them"""

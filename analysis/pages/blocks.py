@@ -27,10 +27,13 @@ from analysis.toy_study import page as toy_study
 from rtpo.algorithms import algorithms, load_algorithm
 from rtpo.errors import DataError
 from rtpo.harness.curves import CURVES
+from rtpo.planning.data import GIB
+from rtpo.planning.memory import cache_a_path, gpu_memory
 from rtpo.planning.plan import plan
 from rtpo.planning.text import render
 from rtpo.run import archives
 from rtpo.run.config import PROJECT
+from rtpo.run.experiments import load_experiment
 from rtpo.run.records import PACKAGES
 
 EXPERIMENT = "reference"
@@ -38,6 +41,8 @@ FIGURE = Path("docs", "results", "reference.png")
 BENCH = Path("results", "reference_bench")
 TOY_TASKS = ("toy_math", "toy_knowledge", "toy_walk")
 STUDY, STUDY_RESULTS = (path.relative_to(PROJECT) for path in (TOY_STUDY, TOY_RESULTS))
+SHARES = (0.6, 0.7, 0.8, 0.9)
+"""of a GPU, for vLLM"""
 FRONT = (
     *("Configuration", "Rollouts / budget", "Optimizer steps", "Tokens, k", "Sampled, before", "Sampled, after"),
     *("Greedy", "Ratio", "Seconds"),
@@ -297,6 +302,26 @@ def paper_settings(project: Path, page: Path) -> str:
     return "\n".join(_with_header(table) for table in tables)
 
 
+def machines(project: Path, page: Path) -> str:
+    """What GRPO on math needs on the GPU profiles, and what shares of a GPU leave vLLM for keys and values."""
+    header = ("Profile", "Model", "GPU, GiB: update", "generation", "has", "Host, GiB", "asked for", "Paths an engine")
+    rows: list[tuple[str, ...]] = [(*header, *(f"KV tokens a path at {share:.0%}" for share in SHARES))]
+    for profile in settings.GPU_PROFILES:
+        chosen = [f"profile={profile}", "seed=0", "task=math_paper", "algorithm=grpo"]
+        made = plan("main_table", chosen)
+        (row,), node = made.rows, made.hardware
+        assert node is not None
+        at_once = row.counts.at_once or 0
+        share = "verl.actor_rollout_ref.rollout.gpu_memory_utilization"
+        shared = [load_experiment("main_table", [*chosen, f"{share}={one}"]).elements[0].run for one in SHARES]
+        memory = gpu_memory(load_experiment("main_table", chosen).elements[0].run, node)
+        sizes = (memory.update_bytes / GIB, memory.generation_bytes / GIB, node.memory_gib, (row.host or 0) / GIB)
+        paths = (at_once / node.gpus, *(cache_a_path(run, node, at_once) for run in shared))
+        numbers = (*sizes, made.memory_gb, *paths)
+        rows.append((f"`{profile}`", row.model, *(f"{one:,.0f}" for one in numbers)))
+    return _with_header(rows)
+
+
 BLOCKS: dict[str, Callable[[Path, Path], str]] = {
     "quickstart": quickstart,
     "front": front,
@@ -317,6 +342,7 @@ BLOCKS: dict[str, Callable[[Path, Path], str]] = {
     "ablations": lambda project, page: _with_header(settings.ablations_table()),
     "profiles": lambda project, page: _with_header(settings.profiles_table()),
     "paper_settings": paper_settings,
+    "machines": machines,
     "plan": lambda project, page: render(plan("main_table", ["profile=a100x8", "seed=0"])),
 }
 """name to text, given the project's folder and the page"""

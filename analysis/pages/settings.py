@@ -24,7 +24,8 @@ from rtpo.verbs import AlgorithmConfig
 PAPER_PROFILE = "profile=a100x8"
 TASKS = ("math_paper", "search_paper", "airline")
 METHODS = ("rtpo", "grpo", "seeupo", "seeupo_flat_recompute", "seeupo_flat", "arpo", "tree_grpo", "refuel")
-PROFILES = ("a100x8", "a100x1", "toy")
+GPU_PROFILES = ("a100x8", "a100x1", "h100x8", "h100x1", "h200x8", "h200x1")
+PROFILES = (*GPU_PROFILES, "toy")
 NOTHING = "-"
 _SOURCE = re.compile(r"\s+# ((?:paper|ours|other): .*)$")
 
@@ -161,11 +162,10 @@ def _task_files(name: str) -> list[str]:
 
 def profiles_settings(project: Path) -> list[tuple[str, ...]]:
     """Header and rows: machines and models of the paper's size."""
-    names = PROFILES[:2]
-    trees = _composed(project, [[f"profile={name}", "task=math_paper"] for name in names])
-    read = [read_settings(project / "configs" / "profile" / f"{name}.yaml") for name in names]
+    trees = _composed(project, [[f"profile={name}", "task=math_paper"] for name in GPU_PROFILES])
+    read = [read_settings(project / "configs" / "profile" / f"{name}.yaml") for name in GPU_PROFILES]
     read[0] = [*_of_train(project, "launch.models."), *read[0]]
-    return [("Field", *(f"`{name}`" for name in names), "Source"), *_rows(trees, read, names)]
+    return [("Field", *(f"`{name}`" for name in GPU_PROFILES), "Source"), *_rows(trees, read, GPU_PROFILES)]
 
 
 def _of_train(project: Path, start: str) -> list[Setting]:

@@ -16,6 +16,7 @@ from rtpo.harness.budget import Budget, Ledger
 from rtpo.harness.harness import AgentHarness
 from rtpo.run.composition import composed
 from rtpo.run.config import RunConfig, compose_run
+from rtpo.run.model_folder import chat_format
 from rtpo.run.run import open_harness
 
 
@@ -92,7 +93,7 @@ def configuration(*overrides: str) -> RunConfig:
 
 def endless_harness(config: RunConfig, make_env: Callable[[], Env] | None = None) -> tuple[AgentHarness, Any]:
     """A harness without an end of its budget, and its backend."""
-    from rtpo.verl_harness.session import chat_format, open_backend
+    from rtpo.verl_harness.session import open_backend
 
     backend = open_backend(config)
     ledger = Ledger(Budget(10**9))

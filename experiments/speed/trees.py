@@ -25,6 +25,7 @@ from rtpo.envs.toy.env import Exchange, ToyEnv
 from rtpo.harness.budget import Budget, Ledger
 from rtpo.harness.harness import AgentHarness
 from rtpo.run.config import RunConfig
+from rtpo.run.model_folder import chat_format
 from rtpo.run.run import open_harness
 from rtpo.run.tasks import load_tasks
 from rtpo.toy.tokenizer import NUMBERS, STOP, build_tokenizer, encode_strict
@@ -232,8 +233,6 @@ def one_step(
     make_env: Callable[[], Env] | None = None,
     asked: Callable[[Task], Task] = lambda task: task,
 ) -> Recording:
-    from rtpo.verl_harness.session import chat_format
-
     harness = open_harness(config, backend, chat_format(config), Ledger(Budget(10**9)), Recording, make_env)
     harness.sync()
     tasks = [asked(task) for task in load_tasks(config.task, config.task.train)[: config.budget.tasks_per_step]]

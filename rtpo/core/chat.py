@@ -18,6 +18,7 @@ from rtpo.types import Ids, Message, Opening, StopReason, as_ids
 
 THINK_OPEN = "<think>"
 THINK_CLOSE = "</think>"
+TOOL_CALL = "<tool_call>"
 
 # Stands for the policy's reply in a rendered conversation, so that what the template puts after it can be found.
 _REPLY = "\u2402reply\u2403"
@@ -31,13 +32,13 @@ _REMEMBERED = 1024
 class ThinkTags:
     """The ids `rtpo.core.contexts.strip_think` goes by.
 
-    open_id, close_id: `<think>` and `</think>`.
+    open_id, close_id: `<think>` and `</think>`; None where the tokenizer does not have it as a single token.
     stop_id: ends an assistant message.
     newline_ids: every id whose text is newlines and nothing else.
     """
 
-    open_id: int
-    close_id: int
+    open_id: int | None
+    close_id: int | None
     stop_id: int
     newline_ids: frozenset[int]
 
@@ -45,9 +46,10 @@ class ThinkTags:
 class ChatFormat:
     """A Hugging Face tokenizer's chat template, on ids.
 
-    Raises ConfigError when the tokenizer lacks a chat template, `<think>` and `</think>` as single tokens or an eos
-    token, when its template does not end an assistant message with that eos token, and when its generation prompt
-    opens the thinking itself (the tag would stay behind in every later context).
+    Raises ConfigError when the tokenizer lacks a chat template or an eos token, when its template does not end an
+    assistant message with that eos token, and when its generation prompt opens the thinking itself (the tag would stay
+    behind in every later context). Without `<think>` and `</think>` as single tokens no thinking can be left out
+    (`rtpo.core.contexts.check_context`).
     """
 
     tags: ThinkTags
@@ -81,7 +83,7 @@ class ChatFormat:
 
     def opening(self, opening: Opening) -> Ids:
         """c_0: the rendered messages, tools and the generation prompt. Raises ValueError without messages, and
-        ConfigError where the template does not show the tools."""
+        ConfigError where the template does not show the tools, or asks for calls in another form than is read."""
         if not opening.messages:
             raise ValueError("opening needs a message")
         return self._opening_ids(opening)
@@ -102,8 +104,14 @@ class ChatFormat:
 
     def _encode_opening(self, opening: Opening) -> Ids:
         text = self._render(opening.messages, generation_prompt=True, tools=opening.tools)
-        if opening.tools and text == self._render(opening.messages, generation_prompt=True):
+        without = self._render(opening.messages, generation_prompt=True) if opening.tools else ""
+        if opening.tools and text == without:
             raise ConfigError("The chat template does not show the tools: use one that takes `tools`, as Qwen3's does.")
+        if opening.tools and text.count(TOOL_CALL) == without.count(TOOL_CALL):
+            raise ConfigError(
+                f"The chat template shows the tools and does not ask for calls between {TOOL_CALL} tags, where they "
+                "are read: set `chat_template` to one that does, as Qwen3's and Qwen2.5's do."
+            )
         return self._encode(text)
 
     def _encode_feedback(self, messages: tuple[Message, ...], stop: StopReason) -> Ids:
@@ -163,11 +171,9 @@ class ChatFormat:
             )
         self._after_reply(question)
 
-    def _single_id(self, tag: str) -> int:
+    def _single_id(self, tag: str) -> int | None:
         ids = self._tokenizer.encode(tag, add_special_tokens=False)
-        if len(ids) != 1 or ids[0] == self._tokenizer.unk_token_id:
-            raise ConfigError(f"The tokenizer does not have {tag} as a single token: add it as a special token.")
-        return int(ids[0])
+        return int(ids[0]) if len(ids) == 1 and ids[0] != self._tokenizer.unk_token_id else None
 
     def _newline_ids(self) -> Iterable[int]:
         for token, index in self._tokenizer.get_vocab().items():

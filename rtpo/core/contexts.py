@@ -11,8 +11,19 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rtpo.core.chat import ThinkTags
+from rtpo.core.chat import THINK_CLOSE, THINK_OPEN, ThinkTags
+from rtpo.errors import ConfigError
 from rtpo.types import Ids, RolloutContext, Turn, as_ids
+
+
+def check_context(mode: RolloutContext, tags: ThinkTags) -> None:
+    """Raises ConfigError where thinking is to be left out and the tokenizer lacks a tag to know it by."""
+    missing = [tag for tag, found in ((THINK_OPEN, tags.open_id), (THINK_CLOSE, tags.close_id)) if found is None]
+    if mode == "strip_think" and missing:
+        raise ConfigError(
+            f"rollout_context is strip_think, and the tokenizer does not have {' and '.join(missing)} as single "
+            "token(s): use rollout_context=full, or a model that thinks between these tags."
+        )
 
 
 def strip_think(output_ids: Ids, tags: ThinkTags) -> Ids:
@@ -37,7 +48,8 @@ def strip_think(output_ids: Ids, tags: ThinkTags) -> Ids:
 
 
 def next_context(context_ids: Ids, output_ids: Ids, feedback_ids: Ids, tags: ThinkTags, mode: RolloutContext) -> Ids:
-    """c_{k+1} from c_k, u_k and f_k. Raises ValueError for an unknown mode."""
+    """c_{k+1} from c_k, u_k and f_k. Raises ValueError for an unknown mode, and as `check_context`."""
+    check_context(mode, tags)
     if mode == "strip_think":
         output_ids = strip_think(output_ids, tags)
     elif mode != "full":

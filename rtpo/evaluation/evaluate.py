@@ -8,6 +8,7 @@ from typing import Any
 from tqdm import tqdm
 
 from rtpo.core.chat import ChatFormat
+from rtpo.core.contexts import check_context
 from rtpo.errors import ConfigError
 from rtpo.evaluation.panel import (
     FOLDER_NAME,
@@ -41,6 +42,7 @@ def evaluate(config: EvaluateConfig, summarise: Summarise) -> dict[str, Summary]
     if checkpoint.rollout_context not in (None, config.rollout_context):
         print(f"trained with rollout_context {checkpoint.rollout_context}, evaluated with {config.rollout_context}")
     chat = ChatFormat(checkpoint.tokenizer)
+    check_context(config.rollout_context, chat.tags)
     label = config.label or checkpoint.label
     if not FOLDER_NAME.fullmatch(label):
         raise ConfigError(f"label is {label!r}: {FOLDER_RULE}.")

@@ -22,7 +22,7 @@ from rtpo.evaluation.panel import EvaluateConfig
 from rtpo.run import archives
 from rtpo.run.composition import composed
 from rtpo.run.config import RunConfig, TaskConfig, compose_run
-from rtpo.run.model_folder import check_model
+from rtpo.run.model_folder import check_model, first_words, load_tokenizer
 from rtpo.run.records import RunFolder
 from rtpo.run.run import model_sha256
 from rtpo.types import RolloutContext
@@ -95,7 +95,7 @@ def _served(config: EvaluateConfig) -> Checkpoint:
     if problems:
         raise ConfigError("\n".join(problems))
     folder = Path(str(settings.tokenizer))
-    tokenizer = _tokenizer(folder)
+    tokenizer = load_tokenizer(folder)
     engine = EndpointEngine(url, settings, tokenizer)
     identity = {
         "kind": "endpoint",
@@ -117,7 +117,7 @@ def _model(path: Path, config: EvaluateConfig) -> Checkpoint:
     run = None if config.machine is None else _as_run(path, config.machine)
     check_model(path, embedded=run is None or run.profile.platform == "cpu")
     description = json.loads((path / "config.json").read_text(encoding="utf-8"))
-    tokenizer = _tokenizer(path)
+    tokenizer = load_tokenizer(path)
 
     def opened() -> Opened:
         if run is None:
@@ -145,7 +145,7 @@ def _weights(path: Path) -> Any:
     try:
         loaded: Any = Qwen3ForCausalLM.from_pretrained(path, dtype=torch.float32, output_loading_info=True)
     except (RuntimeError, ValueError, StrictDataclassError) as error:
-        raise DataError(f"the weights in {path} cannot be loaded ({_first_words(error)}).") from error
+        raise DataError(f"the weights in {path} cannot be loaded ({first_words(error)}).") from error
     model, report = loaded
     wrong = sorted(map(str, (*report["missing_keys"], *report["unexpected_keys"], *report["mismatched_keys"])))
     if wrong:
@@ -193,7 +193,7 @@ def _saved(path: Path, benchmarks: Mapping[str, TaskConfig]) -> Checkpoint:
     return Checkpoint(
         path.resolve().name,
         identity,
-        _tokenizer(Path(run.model.path)),
+        load_tokenizer(Path(run.model.path)),
         opened,
         run.algorithm_config.rollout_context,
         description.get("max_position_embeddings"),
@@ -226,21 +226,6 @@ def with_room(run: RunConfig, benchmarks: Mapping[str, TaskConfig]) -> RunConfig
     verl.actor_rollout_ref.rollout.update(lengths)
     plain: Any = OmegaConf.to_container(verl)
     return replace(run, verl=plain)
-
-
-def _tokenizer(folder: Path) -> Any:
-    from transformers import AutoTokenizer
-
-    try:
-        return AutoTokenizer.from_pretrained(folder)
-    except (OSError, ValueError, StrictDataclassError) as error:
-        raise DataError(
-            f"the tokenizer in {folder} cannot be read ({_first_words(error)}): copy the whole folder."
-        ) from error
-
-
-def _first_words(error: Exception) -> str:
-    return " ".join(str(error).split())[:200]
 
 
 def _tokenizer_sha256(folder: Path) -> dict[str, str]:

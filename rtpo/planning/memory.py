@@ -156,6 +156,15 @@ def gpu_memory(run: RunConfig, hardware: Hardware) -> GpuMemory:
     return GpuMemory(update, (engine, *stays, overhead), int(cache))
 
 
+def cache_a_path(run: RunConfig, hardware: Hardware, at_once: float) -> float:
+    """Tokens that vLLM's keys and values have room for, for each path that an engine runs at once: as many of the
+    `at_once` as are its share, and as it takes. Raises DataError for a model whose shape is not known."""
+    parallel = int(verl_setting(run, "rollout.tensor_model_parallel_size", 1))
+    engines = hardware.gpus * run.profile.nodes / parallel
+    running = min(at_once / engines, verl_setting(run, "rollout.max_num_seqs", 256))
+    return gpu_memory(run, hardware).cache_tokens / running
+
+
 def _layer_bytes(shape: Shape) -> float:
     """Of one token, what one layer keeps for its backward pass: in bf16 gate, up, activation and product, q, k, v and
     the attention's output; of each of its four norms the input in fp32, and what it is scaled to and gives in bf16."""

@@ -15,6 +15,7 @@ from rtpo.data.reading import read_rows
 from rtpo.data.registry import REGISTRY
 from rtpo.planning.data import Episodes, Hardware, episodes, find_hardware, gpu_hours
 from rtpo.planning.memory import (
+    cache_a_path,
     gpu_memory,
     gpu_problems,
     host_memory,
@@ -37,7 +38,8 @@ class Counts:
     """Of a run's training. per_task: rollouts a task. prompts: tasks that its steps take. rows: of updates, once each.
     generated: sampled tokens; trained: those that carry loss, once each. Of the trainer's trees (`rtpo.core.trees`),
     scored: nodes of forward passes before updates; computed: of optimizer steps. in_rows, flattened: what these steps
-    would compute of the same rows, and of the same turns in flattened history, one by one."""
+    would compute of the same rows, and of the same turns in flattened history, one by one. at_once: paths of a step
+    that go on together at most."""
 
     per_task: float | None = None
     steps: float | None = None
@@ -51,6 +53,7 @@ class Counts:
     flattened: float | None = None
     optimizer_steps: float | None = None
     syncs: float | None = None
+    at_once: float | None = None
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,8 @@ class PlanRow:
     rollouts: its budget. worst: rollouts of a task at most. data: tasks there are. evaluation_rollouts: of the run's
     own evaluations and of its benchmarks. hours: of training, of a GPU, or of a machine without GPUs as the records
     beside its own have it. evaluation_hours: the same of evaluation, at what a rollout of training takes, or one of
-    evaluation in the records. gpu, host: bytes, of each GPU and of a node. disk: bytes of its saves, of which `writing`
+    evaluation in the records. gpu, host: bytes, of each GPU and of a node. cache_a_path: tokens whose keys and values
+    vLLM has room for, for each path that an engine runs at once. disk: bytes of its saves, of which `writing`
     are of the one being written. problems: why it does not fit.
     """
 
@@ -79,6 +83,7 @@ class PlanRow:
     evaluation_hours: float | None
     gpu: float | None
     host: float | None
+    cache_a_path: float | None
     disk: int | None
     writing: int | None
     problems: tuple[str, ...]
@@ -152,7 +157,7 @@ def _row(group: Sequence[Element], hardware: Hardware | None, asked: int) -> Pla
     element = group[0]
     run, played = element.run, _evaluation_rollouts(element)
     hours, evaluation_hours = _hours(run, hardware, played)
-    size = saves(run)
+    size, counts = saves(run), _counts(run)
     return PlanRow(
         label=run.label,
         task=run.task.name,
@@ -162,13 +167,14 @@ def _row(group: Sequence[Element], hardware: Hardware | None, asked: int) -> Pla
         rollouts=run.budget.rollouts if trains(run) else 0,
         worst=run.descriptor.rollouts_per_task(run.algorithm_config, run.task.max_turns),
         data=task_count(run.task.train),
-        counts=_counts(run),
+        counts=counts,
         evaluation_rollouts=played,
         evaluation_tokens=_played_tokens(run, played),
         hours=hours,
         evaluation_hours=evaluation_hours,
         gpu=gpu_memory(run, hardware).peak_bytes if hardware else None,
         host=total(host_memory(run, hardware)) if hardware else None,
+        cache_a_path=cache_a_path(run, hardware, counts.at_once) if hardware and counts.at_once else None,
         disk=size.kept + size.writing if size else None,
         writing=size.writing if size else None,
         problems=(*gpu_problems(run, hardware), *host_problems(run, hardware, asked))
@@ -221,6 +227,7 @@ def _counts(run: RunConfig) -> Counts:
         share * some.flattened if has_contexts else None,
         whole.steps * steps_each,
         whole.steps * some.syncs / some.steps,
+        run.budget.tasks_per_step * some.at_once,
     )
 
 

@@ -30,7 +30,7 @@ from rtpo.run import archives
 from rtpo.run.composition import composed
 from rtpo.run.config import DataConfig, RunConfig, TaskConfig
 from rtpo.run.experiments import Element, Experiment
-from rtpo.run.model_folder import check_model, check_same_model
+from rtpo.run.model_folder import chat_format, check_model, check_same_model
 from rtpo.run.records import RunFolder
 from rtpo.run.run import model_sha256
 from rtpo.run.tasks import load_tasks
@@ -65,6 +65,9 @@ def problems(experiment: Experiment, *, here: bool = False, evaluation: Sequence
         found += _said(_check_model, run)
         found += _said(_check_folder, run)
         found += _said(_check_beside, run)
+    for run in {(run.model.path, run.algorithm_config.rollout_context): run for run in runs}.values():
+        if not _said(_check_model, run):
+            found += _said(chat_format, run)
     benchmarks, refused = _benchmarks(experiment.elements, evaluation)
     found += refused
     tasks = [run.task for run in runs]

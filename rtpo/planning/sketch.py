@@ -60,7 +60,8 @@ class Sketch:
     """What `steps` steps on `tasks` tasks in all did. rows: of updates, once each. Tokens are tokens: trained, that
     carry loss, once each; scored, nodes of trees in forward passes before updates; computed, nodes of trees in
     optimizer steps. in_rows, flattened: what these steps would compute of the same rows one by one, and of the same
-    turns one by one in a row a path, with its history flattened."""
+    turns one by one in a row a path, with its history flattened. at_once: paths that a task has going on together at
+    most."""
 
     steps: int = 0
     tasks: int = 0
@@ -74,6 +75,7 @@ class Sketch:
     flattened: float = 0.0
     optimizer_steps: int = 0
     syncs: int = 0
+    at_once: float = 0.0
 
 
 def sketch(run: RunConfig, drawn: Episodes) -> Sketch:
@@ -113,10 +115,11 @@ class SketchHarness(StepNotes):
         self._ledger, self._open = Ledger(Budget(0)), OpenPaths()
         self._paths: dict[str, tuple[Turn, ...]] = {}
         self._came = [0] * self._max_turns
+        self._at_once = 0
         self.counts = Sketch()
 
     def begin_step(self, step: int, budget_share: float, reservation: int) -> None:
-        self._ledger, self._open = Ledger(Budget(reservation)), OpenPaths()
+        self._ledger, self._open, self._at_once = Ledger(Budget(reservation)), OpenPaths(), 0
         self._ledger.reserve(reservation)
         self._open_notes(step, budget_share)
 
@@ -124,6 +127,7 @@ class SketchHarness(StepNotes):
         self.counts.steps += 1
         self.counts.tasks += tasks
         self.counts.rollouts += self._ledger.rollouts
+        self.counts.at_once = max(self.counts.at_once, self._at_once / tasks)
         self._close_notes()
 
     @property
@@ -147,6 +151,7 @@ class SketchHarness(StepNotes):
         top_logprobs: int = 0,
     ) -> list[Group]:
         self._ledger.charge(self._open.new_rollouts(starts, n))
+        self._at_once = max(self._at_once, len(starts) * n)
         groups = [tuple(self._path(start, role, turns, top_logprobs) for _ in range(n)) for start in starts]
         self._open.add(rollout for group in groups for rollout in group)
         return groups

@@ -12,7 +12,7 @@ UNKNOWN = "unknown"
 HEADER = (
     *("Element", "Seeds", "Rollouts", "a task", "worst", "Epochs", "Steps", "Optimizer steps", "Syncs", "Rows"),
     *("Generated, M", "Trained, M", "Computed, M", "of rows", "of flattened", "Scored, M"),
-    *("Evaluation", "its tokens, M", "GPU, GiB", "Host, GiB", "Disk, GiB"),
+    *("Evaluation", "its tokens, M", "GPU, GiB", "KV tokens a path", "Host, GiB", "Disk, GiB"),
     "Fits",
 )
 
@@ -35,7 +35,8 @@ def summary(plan: Plan) -> str:
         time += f"Time on {plan.hardware.title}: {_split(_time, *times)}, one element after another"
         memory = f"Memory: {_gib(_most(row.gpu for row in rows))} GiB a GPU at most, of {count_of} x "
         memory += f"{plan.hardware.memory_gib:.0f}; "
-        memory += f"{_gib(_most(row.host for row in rows))} GiB of the node, of {plan.memory_gb} asked for"
+        memory += f"{_gib(_most(row.host for row in rows))} GiB of the node, of {plan.memory_gb} asked for; "
+        memory += f"{_number(_least(row.cache_a_path for row in rows if row.counts.at_once != 0))} KV tokens a path"
     misfits = []
     if large := sum(row.count for row in rows if row.problems):
         misfits.append(f"{large} of {count} elements")
@@ -70,6 +71,11 @@ def _time(hours: float | None) -> str:
 def _most(values: Iterable[float | None]) -> float | None:
     found = list(values)
     return None if None in found else max(value for value in found if value is not None)
+
+
+def _least(values: Iterable[float | None]) -> float | None:
+    found = list(values)
+    return None if None in found or not found else min(value for value in found if value is not None)
 
 
 def _models(plan: Plan) -> Sequence[str]:
@@ -108,10 +114,14 @@ def _line(row: PlanRow) -> tuple[str, ...]:
         _millions(counts.scored),
         _number(row.evaluation_rollouts),
         _millions(row.evaluation_tokens),
-        *((_gib(row.gpu), _gib(row.host)) if row.gpu is not None else ("none", "-")),
+        *((_gib(row.gpu), _cached(row), _gib(row.host)) if row.gpu is not None else ("none", "-", "-")),
         _gib(row.disk),
         "no" if row.problems else "yes" if row.gpu is not None else "-",
     )
+
+
+def _cached(row: PlanRow) -> str:
+    return "-" if row.counts.at_once == 0 else _number(row.cache_a_path)
 
 
 def _total(plan: Plan) -> tuple[str, ...]:
@@ -128,7 +138,7 @@ def _total(plan: Plan) -> tuple[str, ...]:
         _millions(plan.sum(lambda row: row.counts.scored)),
         _number(plan.sum(lambda row: row.evaluation_rollouts)),
         _millions(plan.sum(lambda row: row.evaluation_tokens)),
-        *("", ""),
+        *("", "", ""),
         _gib(plan.sum(lambda row: row.disk)),
         "",
     )

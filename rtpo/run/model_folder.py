@@ -7,6 +7,8 @@ from typing import Any
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError, safe_open
 
+from rtpo.core.chat import ChatFormat
+from rtpo.core.contexts import check_context
 from rtpo.core.json_text import parse
 from rtpo.core.names import missing_file
 from rtpo.errors import ConfigError, DataError
@@ -56,6 +58,29 @@ def check_model(folder: str | Path, top_logprobs: int = 0, *, embedded: bool = F
             raise DataError(f"{file} is damaged ({error}): copy it again.") from error
         if not names:
             raise DataError(f"{file} holds no tensors: copy it again.")
+
+
+def load_tokenizer(folder: str | Path) -> Any:
+    """A model folder's tokenizer. Raises DataError."""
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(folder)
+    except (OSError, ValueError, StrictDataclassError) as error:
+        raise DataError(
+            f"the tokenizer in {folder} cannot be read ({first_words(error)}): copy the whole folder."
+        ) from error
+
+
+def chat_format(config: RunConfig) -> ChatFormat:
+    """Of the model's own tokenizer. Raises DataError, and ConfigError for one without what the run takes."""
+    chat = ChatFormat(load_tokenizer(config.model.path))
+    check_context(config.algorithm_config.rollout_context, chat.tags)
+    return chat
+
+
+def first_words(error: Exception) -> str:
+    return " ".join(str(error).split())[:200]
 
 
 def check_same_model(config: RunConfig, manifest: Mapping[str, Any], there: Mapping[str, str]) -> None:

@@ -12,9 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import ray
 from omegaconf import DictConfig, OmegaConf
-from transformers import AutoTokenizer
 
-from rtpo.core.chat import ChatFormat
 from rtpo.errors import MachineError
 from rtpo.run.config import ProfileConfig, RunConfig
 from rtpo.run.records import passed_on
@@ -155,11 +153,6 @@ def _wait_for_nodes(nodes: int) -> None:
                 "start says on the others, in the log."
             )
         time.sleep(1)
-
-
-def chat_format(config: RunConfig) -> ChatFormat:
-    """The chat format of the model's own tokenizer."""
-    return ChatFormat(AutoTokenizer.from_pretrained(config.model.path))
 
 
 def tracker(project: str, run: str, backend: str) -> Any:
