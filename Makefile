@@ -7,8 +7,12 @@ TASK   ?= toy_math
 VENV   := .venv
 RUN    := $(VENV)/bin/python
 WARM   := $(TASK:toy_%=warm_start_%)
+# of the GPU set, which is 10 GiB, and as much again while it is downloaded
+PYTHON312 ?= python3.12
+GPU       := .venv-gpu/bin/python
+GPU_GIB   := 20
 
-.PHONY: quickstart main-table test test-fast check bench warm-start vllm-conformance lock lock-gpu clean
+.PHONY: quickstart main-table test test-fast check bench warm-start vllm-conformance rehearsal lock lock-gpu clean
 
 quickstart: $(VENV)/made
 	$(RUN) experiments/quickstart.py task=$(TASK)
@@ -50,6 +54,20 @@ vllm-conformance: .venv-vllm/made
 	.venv-vllm/bin/python -m pip uninstall --quiet -y torchvision torchaudio torchcodec
 	touch $@
 
+# the first hour on GPUs as far as a machine without one goes, under the pinned GPU set; then its page
+rehearsal: .venv-gpu/made
+	status=0; $(GPU) -m experiments.rehearsal || status=$$?; $(GPU) -m analysis.pages rehearsal; exit $$status
+
+.venv-gpu/made: requirements/gpu.txt requirements/submitit.txt pyproject.toml
+	@$(PYTHON312) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 12))' 2>/dev/null || { echo \
+		"error: the GPU set is for Python 3.12, and $(PYTHON312) is none: make rehearsal PYTHON312=/path/to/python3.12" >&2; exit 1; }
+	@df -Pk . | awk 'NR == 2 && $$4 < $(GPU_GIB) * 2 ^ 20 { print "error: the GPU set needs $(GPU_GIB) GiB, and " \
+		int($$4 / 2 ^ 20) " GiB are free here: make room." > "/dev/stderr"; exit 1 }'
+	rm -rf .venv-gpu && $(PYTHON312) -m venv .venv-gpu
+	$(GPU) -m pip install --quiet --disable-pip-version-check -r requirements/gpu.txt -r requirements/submitit.txt
+	$(GPU) -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	touch $@
+
 # pins what requirements/cpu.in asks for, in a fresh environment
 lock:
 	rm -rf .lock && $(PYTHON) -m venv .lock
@@ -66,7 +84,7 @@ lock-gpu:
 		--only-binary :all: --no-binary antlr4-python3-runtime
 
 clean:
-	rm -rf $(VENV) .venv-vllm
+	rm -rf $(VENV) .venv-vllm .venv-gpu
 
 # torch goes first, alone: with a CPU build at hand nothing later asks for CUDA packages
 $(VENV)/made: requirements/cpu.txt requirements/submitit.txt pyproject.toml

@@ -87,6 +87,7 @@ ROWS: dict[str, tuple[str, ...]] = {
         "rtpo --override nosuch=1",
     ),
     "experiments.quickstart": ("nosuch=1", "NAME", "task=nosuch", "results=OUT"),
+    "experiments.rehearsal.__main__": ("NAME", "composition --results OUT"),
     "experiments.theory": ("NAME", "WHOLE", "1 --results OUT"),
     "experiments.study": (
         *(

@@ -16,7 +16,7 @@ from analysis import since
 from analysis.experiment import run_table
 from analysis.figures.runs import training_figure
 from analysis.looks import TASKS
-from analysis.pages import markdown, settings
+from analysis.pages import markdown, rehearsal, settings
 from analysis.pages.markdown import ruled
 from analysis.plots import drawn_from, png_from, records_checksum, save
 from analysis.records import Run, complete_groups, load_runs
@@ -343,6 +343,7 @@ BLOCKS: dict[str, Callable[[Path, Path], str]] = {
     "profiles": lambda project, page: _with_header(settings.profiles_table()),
     "paper_settings": paper_settings,
     "machines": machines,
+    "rehearsal": lambda project, page: rehearsal.page(project),
     "plan": lambda project, page: render(plan("main_table", ["profile=a100x8", "seed=0"])),
 }
 """name to text, given the project's folder and the page"""

@@ -1,0 +1,55 @@
+"""The page of the rehearsal: what each part executed, from its record in results/rehearsal/."""
+
+from collections.abc import Mapping
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from analysis.pages.markdown import ruled
+from analysis.tables import NOT_RUN, number
+from rtpo.run.records import json_object
+from rtpo.run.run import duration
+
+FOLDER = Path("results", "rehearsal")
+PARTS = {
+    "composition": "Every element, to the last check before a GPU",
+    "memory": "Memory of updates, by fake tensors",
+    "vllm": "Whole runs with vLLM",
+    "tokens": "Real tokens",
+    "suite": "The test-suite under the GPU set",
+    "nodes": "Two nodes",
+}
+"""a record each, or not run"""
+KEYS = ("started", "wall_seconds", "commit", "machine", "packages", "lines", "left_out")
+NAMED = ("torch", "vllm", "verl", "transformers", "ray")
+"""packages whose versions the page has"""
+
+
+def page(project: Path) -> str:
+    return "\n".join(f"### {title}\n\n{_part(project / FOLDER / f'{name}.json')}" for name, title in PARTS.items())
+
+
+def _part(file: Path) -> str:
+    if not file.exists():
+        return f"{NOT_RUN}\n"
+    record = json_object(file.read_bytes(), str(file), KEYS)
+    versions = ", ".join(f"{name} {record['packages'][name]}" for name in NAMED)
+    machine = record["machine"]
+    about = (
+        f"{record['started'][:10]}, in {duration(record['wall_seconds'])} on {machine['logical_cpus']} logical CPUs, "
+        f"Python {machine['python']}: {versions}; commit {record['commit'][:12]}.\n"
+    )
+    tables = [_table(list(lines)) for _, lines in groupby(record["lines"], key=lambda line: list(line["figures"]))]
+    failed = [f"Failed: {line['what']}: {why}\n" for line in record["lines"] for why in line["failed"]]
+    left_out = [f"Not executed: {why}\n" for why in record["left_out"]]
+    return "\n".join([about, *tables, *failed, *left_out])
+
+
+def _table(lines: list[Mapping[str, Any]]) -> str:
+    titles = list(lines[0]["figures"])
+    rows = [[line["what"], *map(_cell, line["figures"].values()), str(len(line["failed"]))] for line in lines]
+    return ruled(["Executed", *titles, "Failed"], rows)
+
+
+def _cell(value: float | str) -> str:
+    return value if isinstance(value, str) else number(value, 0 if isinstance(value, int) else 2)

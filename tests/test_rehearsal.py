@@ -1,0 +1,79 @@
+"""The rehearsal of a GPU's first hour: its records, its page, and those parts of it that need no GPU set."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from analysis.pages import rehearsal as page
+from experiments.rehearsal import __main__ as command
+from experiments.rehearsal import composition, environment
+from experiments.rehearsal.shared import Line, Rehearsed, measure
+from rtpo.errors import MachineError
+from rtpo.run.config import PROJECT
+
+
+def test_every_part_has_a_place_on_the_page() -> None:
+    assert set(command.PARTS) <= set(page.PARTS)
+    assert all((PROJECT / "experiments" / "rehearsal" / f"{part}.py").is_file() for part in command.PARTS)
+
+
+def test_a_part_leaves_a_record_and_the_page_has_its_lines(tmp_path: Path) -> None:
+    folder = tmp_path / page.FOLDER
+    folder.mkdir(parents=True)
+    lines = [Line("an update", {"GiB": 36.04, "Ranks": 8}), Line("another", {"GiB": 1.5, "Ranks": 1}, ("it is off.",))]
+    done = Rehearsed([*lines, Line("tests", {"Passed": 1000})], ["CUDA, since there is none."])
+    assert measure("memory", lambda: done, folder) == ["another: it is off."]
+    text = page.page(tmp_path)
+    assert "| an update | 36.04 | 8 | 0 |\n| another | 1.50 | 1 | 1 |\n" in text
+    assert "| tests | 1,000 | 0 |\n" in text
+    assert "Failed: another: it is off.\n" in text
+    assert "Not executed: CUDA, since there is none.\n" in text
+    assert text.count("\nnot run\n") == len(page.PARTS) - 1
+    assert json.loads((folder / "memory.json").read_text())["packages"]["torch"] in text
+
+
+def test_a_part_that_cannot_be_gone_through_says_why_in_its_record(tmp_path: Path) -> None:
+    def refused() -> Rehearsed:
+        raise MachineError("there is no such thing.")
+
+    assert measure("suite", refused, tmp_path) == ["suite: there is no such thing."]
+    assert json.loads((tmp_path / "suite.json").read_text())["lines"][0]["failed"] == ["there is no such thing."]
+
+
+@pytest.mark.parametrize(
+    ("setting", "sentence"),
+    [
+        ("PYTHON312=false", "error: the GPU set is for Python 3.12, and false is none"),
+        ("GPU_GIB=1000000", "error: the GPU set needs 1000000 GiB, and "),
+    ],
+)
+def test_an_environment_that_cannot_be_made_is_refused_before_anything(
+    setting: str, sentence: str, tmp_path: Path
+) -> None:
+    (tmp_path / "requirements").mkdir()
+    for file in ("pyproject.toml", "requirements/gpu.txt", "requirements/submitit.txt"):
+        (tmp_path / file).touch()
+    given = ["make", "-s", "-f", str(PROJECT / "Makefile"), "rehearsal", "PYTHON312=true", setting]
+    done = subprocess.run(given, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert done.stderr.startswith(sentence)
+    assert len(done.stderr.splitlines()) == 2  # make's own after it
+    assert not (tmp_path / ".venv-gpu").exists()
+
+
+def test_a_gpu_set_that_is_not_the_pinned_one_is_refused_with_what_differs(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = {"torch": "2.11.0", "vllm": "0.25.0"}
+    monkeypatch.setattr(environment, "_version", lambda name: there.get(name, "none"))
+    monkeypatch.setattr(environment, "PINNED", {"torch": "2.11.0", "vllm": "0.24.0", "verl": "0.9.1"})
+    with pytest.raises(MachineError, match=r"vllm 0.25.0 instead of 0.24.0, verl none instead of 0.9.1. Use .venv-gpu"):
+        environment.check_gpu_set()
+
+
+@pytest.mark.parametrize("profile", composition.PROFILES)
+def test_elements_become_what_verls_workers_are_made_of(profile: str, tmp_path: Path) -> None:
+    """As far as it needs no vLLM."""
+    models = composition.Models(tmp_path)
+    one = composition.line("gsm8k_audit", [f"profile={profile}"], models, None)
+    assert one == Line(f"gsm8k_audit, profile={profile}", {"Elements": 1, "Different settings": 1})
