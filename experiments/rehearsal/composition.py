@@ -11,7 +11,7 @@ from rtpo.errors import RTPOError
 from rtpo.run.config import RunConfig
 from rtpo.run.experiments import experiments, load_experiment
 
-PROFILES = ("a100x8", "a100x1")
+PROFILES = ("a100x8", "a100x1", "h100x8", "h100x1", "h200x8", "h200x1")
 SERVER = ("task.settings.server.base_url=http://127.0.0.1:1/v1", "task.settings.server.model=user")
 """of the airline's user, which each site names for itself"""
 
