@@ -3,10 +3,12 @@
     python experiments/map.py predict     write down what the closed form says of every point
     python experiments/map.py run         measure what is missing
     python experiments/map.py missing     what has not been measured
+    python experiments/map.py walk        write down what the closed form says of toy walk with luck
 
 `run` goes on where it was left, with --processes 2 in two processes. Records go to results/map/: predicted.jsonl, which
 is written once and before anything is measured, and map.jsonl with its manifest map.json, written last; until then
-measurements stand in map.partial.jsonl.
+measurements stand in map.partial.jsonl. `walk` writes results/credit/predicted.json, once and before the credit study
+is run.
 `python -m analysis.map` makes the page and its figure from them.
 """
 
@@ -23,23 +25,36 @@ from typing import Any
 
 from rtpo.run.command import Parser, command, whole
 
+import numpy as np
 import torch
 
-from rtpo.algorithms import PROJECT
+from rtpo.algorithms import PROJECT, configured
 from rtpo.core.files import disk_errors, sha256, write_whole
+from rtpo.engines.base import PAPER_DECODING
+from rtpo.envs.toy.walk import WalkSettings
+from rtpo.envs.toy.walk_problems import PLACES
 from rtpo.errors import DataError
 from rtpo.run.records import RunFolder, provenance
-from rtpo.theory import regimes
+from rtpo.theory import regimes, walk
 from rtpo.theory.regimes import Point
+from rtpo.toy.walk_demonstrator import CORRECT, HABITS, HABITUAL, KNOWN
 
 RESULTS = PROJECT / "results" / "map"
+WALKS = PROJECT / "results" / "credit" / "predicted.json"
 PREDICTIONS = "predicted.jsonl"
 SCHEMA = 1
 DIGITS = 6
 """of numbers in records"""
 OF_SEEDS = ("seed", "cpu_seconds")
 """what else than the methods' numbers is a list in a point's line"""
-PARTS = ("predict", "run", "missing")
+PARTS = ("predict", "run", "missing", "walk")
+LUCK = 1.0
+"""what heads is worth in the credit study, where the answer is worth 1"""
+BUDGETS = (300, 600, 1200)
+"""rollouts in which a table learns what the network may in the study's; with the second, the closed form is where exact
+GRPO was at the end of a trial on `even`, before it was written down"""
+DECIDED = 0.03
+"""a smaller difference at the second budget is predicted as none"""
 Job = tuple[str, Point, int]
 """what is measured, where, with which seed"""
 
@@ -77,6 +92,53 @@ def predict(folder: Path, points: Iterable[Point]) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         write_whole(predictions, _text(asdict(point) | _rounded(regimes.predicted(point)) for point in points))
     return predictions
+
+
+def predict_walks(path: Path) -> Path:
+    """Write down what the closed form says of each method less exact GRPO, for each setting of where the walk is
+    decided. Raises DataError where something is written already."""
+    with disk_errors(path.parent):
+        if path.exists():
+            raise DataError(f"{path} is there, and predictions are written once, before anything is run: delete it.")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lines = [line for decided in ("early", "even", "late") for line in _walk_lines(decided)]
+        write_whole(path, (json.dumps(lines, indent=1) + "\n").encode())
+    return path
+
+
+def _walk_lines(decided: Any) -> Iterator[dict[str, Any]]:
+    weights = WalkSettings(decided=decided).weights
+    wrong = len(HABITS) / PLACES
+    there = walk.Walk(
+        tuple(weight / sum(weights) for weight in weights),
+        LUCK,
+        PLACES,
+        ((CORRECT, HABITUAL), (KNOWN, 1 - KNOWN)),
+        (wrong, 1 - wrong),
+        PAPER_DECODING.temperature,
+    )
+    rtpo, tree = configured("rtpo"), configured("rtpo_tree")
+    plans = walk.Plans(
+        chains=configured("grpo").chains,
+        trunks=rtpo.trunks,
+        group_size=rtpo.group_size,
+        members=tree.trunks + tree.roots,
+        forks=tree.forks,
+        vine_chains=4,
+        continuations=1,
+    )
+    found = {name: [walk.success(name, there, plans, budget) for budget in BUDGETS] for name in walk.METHODS}
+    baseline = found.pop("grpo_exact")
+    for name, chances in found.items():
+        gains = [chance - other for chance, other in zip(chances, baseline, strict=True)]
+        yield {
+            "task": f"walk_{decided}",
+            "configuration": name,
+            "against": "grpo_exact",
+            "sign": 0 if abs(gains[1]) < DECIDED else int(np.sign(gains[1])),
+            "low": round(min(gains), 3),
+            "high": round(max(gains), 3),
+        }
 
 
 def run(folder: Path, jobs: Sequence[Job], processes: int = 1) -> Path:
@@ -203,6 +265,8 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     if given.part == "predict":
         print(predict(given.results, regimes.points()))
+    elif given.part == "walk":
+        print(predict_walks(WALKS if given.results == RESULTS else given.results / WALKS.name))
     elif given.part == "run":
         print(run(given.results, plan(), given.processes))
     else:

@@ -1,0 +1,83 @@
+"""What the closed form says of toy walk with luck: variances against the environment's own returns, and limits."""
+
+import asyncio
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from experiments import map as command
+from rtpo.envs.toy.luck import Luck
+from rtpo.envs.toy.walk import ToyWalkEnv, WalkSettings
+from rtpo.envs.toy.walk_problems import LENGTH, PEOPLE, PLACES, problems
+from rtpo.theory.regimes import break_even
+from rtpo.theory.walk import METHODS, Plans, Walk, noise, rollouts, success
+from rtpo.types import StopReason, Task
+
+PLANS = Plans(chains=16, trunks=4, group_size=3, members=12, forks=4, vine_chains=4, continuations=1)
+LATE = tuple(weight / 14 for weight in WalkSettings(decided="late").weights)
+WALK = Walk(LATE, 1.0, PLACES, ((0.3, 0.55), (0.92, 0.08)), (2 / 7, 5 / 7), 0.6)
+EVEN = replace(WALK, weights=(1 / LENGTH,) * LENGTH)
+
+
+async def played(task: Task, path_seed: int, right: list[bool]) -> float:
+    env = ToyWalkEnv(WalkSettings(luck=Luck((0,), 1.0), decided="late"), LENGTH)
+    env.path_seed = path_seed
+    await env.reset(task)
+    for person, is_right in zip(task.answer.split(), right, strict=True):
+        asked = person if is_right else next(other for other in PEOPLE if other != person)
+        await env.step(f"<tool_call> {asked}</tool_call>", StopReason.STOP)
+    grade = await env.grade()
+    assert grade.reward is not None
+    return grade.reward
+
+
+def test_the_variance_of_a_return_is_that_of_the_environment() -> None:
+    """Over paths whose turns are right by the chances alone; a reward has the answer's and the coin's share halved."""
+    rng, (task,) = np.random.default_rng(0), problems("train", 1, 0)
+    chances = [p for p, _ in WALK.chances]
+    rewards = []
+    for path in range(4000):
+        places = rng.choice(len(chances), size=LENGTH, p=WALK.shares)
+        right = rng.random(LENGTH) < np.take(chances, places)
+        rewards.append(asyncio.run(played(task, path, right.tolist())))
+    # a place's kind is known to the policy: what it adds is between prompts, and no noise of a prompt's group
+    between = np.square(WALK.weights).sum() * np.average(np.square(chances), weights=WALK.shares)
+    between -= np.square(WALK.weights).sum() * np.average(chances, weights=WALK.shares) ** 2
+    assert 4 * np.var(rewards) == pytest.approx(WALK.ahead[0] + between, rel=0.05)
+
+
+def test_rtpo_and_grpo_break_even_where_the_map_says() -> None:
+    """Noise for a rollout, at equal rollouts, up to GRPO's one chain less."""
+    f = EVEN.ahead / EVEN.ahead[0]
+    by_rollout = {name: noise(name, EVEN, PLANS) * rollouts(name, EVEN, PLANS) for name in ("rtpo", "grpo_exact")}
+    expected = f / break_even(LENGTH, PLANS.group_size) * (PLANS.chains - 1) / PLANS.chains
+    np.testing.assert_allclose(by_rollout["rtpo"] / by_rollout["grpo_exact"], expected)
+
+
+def test_state_values_leave_what_is_ahead_and_no_baseline_leaves_less() -> None:
+    exact, least = noise("grpo_exact", EVEN, PLANS), noise("grpo_state_values", EVEN, PLANS)
+    assert exact[0] == least[0]
+    for name in ("anchored", "gigpo", "critic"):
+        between = noise(name, EVEN, PLANS)
+        assert between[0] == pytest.approx(exact[0])
+        assert (least[1:] <= between[1:] + 1e-12).all()
+        assert (between[1:] < exact[1:]).all()
+
+
+def test_without_luck_and_with_much_budget_every_method_learns_the_walk() -> None:
+    calm = replace(EVEN, luck=0.0)
+    untrained = success("grpo_exact", calm, PLANS, 1e-9)
+    assert untrained < 0.2
+    assert all(success(name, calm, PLANS, 20000) > 0.9 for name in METHODS)
+
+
+def test_predictions_are_written_once(tmp_path: Path) -> None:
+    path = command.predict_walks(tmp_path / "credit" / "predicted.json")
+    lines = json.loads(path.read_text())
+    assert len(lines) == 3 * (len(METHODS) - 1)
+    assert all(line["low"] <= line["high"] and line["sign"] in (-1, 0, 1) for line in lines)
+    with pytest.raises(command.DataError, match="written once"):
+        command.predict_walks(path)
