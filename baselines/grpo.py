@@ -4,13 +4,16 @@ With `training_context=flattened` under a stripped rollout context it is the pap
 with `recorded` it is the control that differs in conditioning only.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from rtpo.credit import group_advantages
 from rtpo.rows import path_weight, trajectory_rows
-from rtpo.types import Group, Role, Task, TrainRow
+from rtpo.types import Group, Role, Rollout, Task, TrainRow
 from rtpo.verbs import Algorithm, Harness, PathConfig
+
+Credit = Callable[[Sequence[Rollout]], Sequence[float | Sequence[float]]]
+"""of a prompt's graded chains, the advantage of each: one number, or one a turn"""
 
 
 @dataclass(frozen=True)
@@ -29,21 +32,23 @@ def step(harness: Harness, tasks: Sequence[Task], config: GRPOConfig) -> None:
     harness.update(chain_rows(chains, config), config.loss, epochs=config.epochs, minibatches=config.minibatches)
 
 
-def chain_rows(groups: Sequence[Group], config: GRPOConfig) -> list[TrainRow]:
+def chain_rows(groups: Sequence[Group], config: GRPOConfig, credit: Credit | None = None) -> list[TrainRow]:
     """A chain's tokens weigh the same, in whichever context they are trained. One that could not be graded is left
-    out."""
+    out. credit: another than GRPO's."""
     graded = [[chain for chain in group if chain.is_graded] for group in groups]
     return [
         row
         for group in graded
         if group
-        for chain, advantage in zip(
-            group, group_advantages([c.reward for c in group], config.normalise_std), strict=True
-        )
+        for chain, advantage in zip(group, credit(group) if credit else group_credit(group, config), strict=True)
         for row in trajectory_rows(
-            chain, config.training_context, float(advantage), path_weight(chain, config.aggregation), chain.task.uid
+            chain, config.training_context, advantage, path_weight(chain, config.aggregation), chain.task.uid
         )
     ]
+
+
+def group_credit(group: Sequence[Rollout], config: GRPOConfig) -> list[float]:
+    return [float(a) for a in group_advantages([chain.reward for chain in group], config.normalise_std)]
 
 
 def rollouts_per_task(config: GRPOConfig, max_turns: int) -> int:

@@ -1,4 +1,4 @@
-"""The algorithms by name: every module of rtpo/ and baselines/ that ends with an `ALGORITHM`, by its file's name.
+"""The algorithms by name: every module of PACKAGES that ends with an `ALGORITHM`, by its file's name.
 
 What a field's value is stands in configs/algorithm/<name>.yaml alone.
 """
@@ -14,7 +14,7 @@ from rtpo.errors import ConfigError
 from rtpo.verbs import Algorithm
 
 PROJECT = Path(__file__).resolve().parents[1]
-PACKAGES = ("rtpo", "baselines")
+PACKAGES = ("rtpo", "baselines", "baselines.ladder")
 
 
 def algorithms() -> dict[str, str]:
@@ -22,7 +22,7 @@ def algorithms() -> dict[str, str]:
     return {
         file.stem: f"{package}.{file.stem}"
         for package in PACKAGES
-        for file in sorted((PROJECT / package).glob("*.py"))
+        for file in sorted(PROJECT.joinpath(*package.split(".")).glob("*.py"))
         if "\nALGORITHM = " in file.read_text(encoding="utf-8")
     }
 

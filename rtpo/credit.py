@@ -3,6 +3,8 @@
 All-equal rewards give exact zeros, never a rounding residue: a tied group is recognised by its zeros.
 """
 
+import math
+
 import numpy as np
 import numpy.typing as npt
 
@@ -34,6 +36,20 @@ def group_advantages(rewards: npt.ArrayLike, normalise_std: bool) -> Floats:
     if not len(values):
         raise ValueError("group_advantages needs at least one reward")
     return standardised(values) if normalise_std else _centred(values).astype(np.float32)
+
+
+def group_scale(rewards: npt.ArrayLike, normalise_std: bool) -> float:
+    """What `group_advantages` divides by, for other baselines than the group's mean: std + 1e-6, or 1.
+
+    Infinite where all rewards are equal, so that a tied group stays one whatever the baseline. Raises ValueError for
+    none, and NonFinite.
+    """
+    values = _rewards(rewards)
+    if not len(values):
+        raise ValueError("group_scale needs at least one reward")
+    if _all_equal(values):
+        return math.inf
+    return float(values.std(ddof=1)) + STD_EPSILON if normalise_std else 1.0
 
 
 def standardised(values: npt.ArrayLike) -> Floats:

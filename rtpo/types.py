@@ -98,6 +98,8 @@ class Role(StrEnum):
     """an independent path from the task"""
     BRANCH = "branch"
     """forked from a boundary, trained as a whole"""
+    FREE = "free"
+    """sampled beside the budget: counted, not charged; no method that uses it stands in a comparison"""
     EVAL = "eval"
     """evaluation; not charged to the training budget"""
 

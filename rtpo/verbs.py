@@ -177,8 +177,8 @@ class Harness(Protocol):
     ) -> list[Group]:
         """Sample n paths from each start, to the end or for `turns` turns. Group i belongs to starts[i].
 
-        Charges the budget. Raises BudgetExceeded past the step's reservation, StaleEngine when the engine does not
-        hold the weights it was last told to hold.
+        Charges the budget, but not for `Role.FREE`. Raises BudgetExceeded past the step's reservation, StaleEngine when
+        the engine does not hold the weights it was last told to hold.
         """
         ...
 
@@ -269,3 +269,5 @@ class Algorithm:
     loss: str
     """its class in words, such as `token clip`; none for what does not train"""
     trained: str
+    is_rung: bool = False
+    """of the ladder of ingredients, and so in no comparison of methods (docs/method/ladder.md)"""

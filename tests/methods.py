@@ -14,8 +14,10 @@ from rtpo.types import Grade, GradeOutcome, Rollout, Task, Termination, Training
 from rtpo.verbs import AlgorithmConfig
 
 TASKS = problems("train", 3, seed=5)
-NAMES = sorted(name for name in algorithms() if load_algorithm(name).loss != "none")
+TRAINED = sorted(name for name in algorithms() if load_algorithm(name).loss != "none")
 """those that train"""
+NAMES = [name for name in TRAINED if not load_algorithm(name).is_rung]
+"""of these, the methods that are compared"""
 
 
 class IDS:

@@ -7,7 +7,7 @@ from dataclasses import fields
 import numpy as np
 import pytest
 from conftest import compose_config
-from methods import NAMES, TASKS, UngradableEnv, config_of, finished, one_step, parts_of
+from methods import TASKS, TRAINED, UngradableEnv, config_of, finished, one_step, parts_of
 from scripted import CALL_1, always, solver
 
 from rtpo.algorithms import load_algorithm
@@ -15,11 +15,11 @@ from rtpo.errors import ConfigError
 from rtpo.types import Rollout, Turn
 from rtpo.verbs import SequenceClip
 
-FIXED = {"arpo", "grpo", "gspo", "refuel", "seeupo", "tree_grpo"}
+FIXED = {"arpo", "grpo", "grpo_state_values", "gspo", "refuel", "seeupo", "tree_grpo"}
 """those whose worst case is what every step uses"""
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", TRAINED)
 @pytest.mark.parametrize(("max_turns", "seed"), [(1, 0), (3, 0), (3, 1), (6, 1)])
 def test_a_step_stays_in_its_worst_case_and_trains(name: str, seed: int, max_turns: int) -> None:
     config = config_of(name)
@@ -29,26 +29,26 @@ def test_a_step_stays_in_its_worst_case_and_trains(name: str, seed: int, max_tur
     assert harness.policy_version > 0 or max_turns == 1
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", TRAINED)
 def test_a_step_without_any_success_is_harmless(name: str) -> None:
     harness = one_step(config_of(name), script=always(CALL_1))
     assert (harness.policy_version, harness.backend.steps) == (0, [])
     assert len(harness.step_log.updates) > 0
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", TRAINED)
 def test_a_step_goes_on_after_training_has_moved_the_policy_far(name: str) -> None:
     assert one_step(config_of(name), learning_rate=0.3).policy_version > 0
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", TRAINED)
 def test_paths_without_a_reward_are_not_trained(name: str) -> None:
     harness = one_step(config_of(name), make_env=UngradableEnv)
     assert [len(rows) for rows in harness.updated] == [0] * len(harness.updated)
     assert harness.policy_version == 0
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", TRAINED)
 def test_what_is_trained_is_what_was_sampled(name: str) -> None:
     """Every trained turn is one of the step's, after what the engine received, its ids and log-probs those of the
     engine, nothing else on the mask."""
@@ -123,7 +123,7 @@ def thinks(turn: Turn) -> bool:
     return 4 in turn.output_ids
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", TRAINED)
 def test_the_descriptor_says_everything_the_comparison_shows(name: str) -> None:
     descriptor = load_algorithm(name)
     for text in (descriptor.plan, descriptor.credit, descriptor.schedule, descriptor.contexts, descriptor.trained):
@@ -132,7 +132,7 @@ def test_the_descriptor_says_everything_the_comparison_shows(name: str) -> None:
     assert descriptor.check(config_of(name)) == []
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", TRAINED)
 def test_a_plan_that_cannot_fit_the_budget_is_refused(name: str) -> None:
     worst = load_algorithm(name).rollouts_per_task(config_of(name), 3)
     with pytest.raises(ConfigError, match=rf"budget\.rollouts is {worst - 1} and one task can take {worst} rollouts"):
@@ -184,6 +184,15 @@ def test_a_plan_that_cannot_fit_the_budget_is_refused(name: str) -> None:
         ),
         ("algorithm=gspo algorithm.dual_clip=3.0", ["algorithm.dual_clip is 3.0"]),
         ("algorithm=gspo algorithm.chains=1", ["algorithm.chains is 1"]),
+        ("algorithm=grpo_state_values algorithm.chains=1", ["algorithm.chains is 1"]),
+        ("algorithm=grpo_state_values algorithm.continuations=0", ["algorithm.continuations is 0"]),
+        ("algorithm=grpo_state_values algorithm.order=forward", ["algorithm.order is 'forward'"]),
+        ("algorithm=grpo_state_values algorithm.fresh=true", ["algorithm.fresh is true", "algorithm.order together"]),
+        ("algorithm=grpo_state_values_fresh algorithm.continuations=8", ["continuations 8", "algorithm.chains 16"]),
+        (
+            "algorithm=grpo_state_values algorithm.training_context=flattened",
+            ["algorithm.training_context is flattened"],
+        ),
     ],
 )
 def test_what_cannot_be_is_refused_by_the_names_of_its_fields(override: str, words: list[str]) -> None:
@@ -192,7 +201,7 @@ def test_what_cannot_be_is_refused_by_the_names_of_its_fields(override: str, wor
     assert [word for word in words if word not in str(caught.value)] == []
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", TRAINED)
 def test_a_loss_knows_its_own_range(name: str) -> None:
     """Of clip ranges those say nothing whose loss has none."""
     assert re.sub(r"\B([A-Z])", r" \1", type(config_of(name).loss).__name__).lower() == load_algorithm(name).loss
@@ -204,7 +213,7 @@ def test_a_loss_knows_its_own_range(name: str) -> None:
         compose_config(*overrides)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", TRAINED)
 def test_every_field_can_be_set(name: str) -> None:
     """A field that a configuration file leaves out would be one that records do not show."""
     config = load_algorithm(name).config

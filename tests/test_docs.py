@@ -357,10 +357,11 @@ def test_every_field_has_a_value_and_a_meaning(name: str) -> None:
 
 
 def test_every_algorithm_is_in_the_comparison() -> None:
+    compared = [name for name in algorithms() if not load_algorithm(name).is_rung]
     text = readme.methods(PROJECT, DOCS / "method" / "methods.md")
     shown = table(text, "Algorithm", "Rollout plan")
-    assert [re.sub(r"\[`(\w+)`\].*", r"\1", name) for name in shown] == list(algorithms())
-    for name, plan in zip(algorithms(), shown.values(), strict=True):
+    assert [re.sub(r"\[`(\w+)`\].*", r"\1", name) for name in shown] == compared
+    for name, plan in zip(compared, shown.values(), strict=True):
         assert plan == load_algorithm(name).plan
         assert load_algorithm(name).credit in text
 

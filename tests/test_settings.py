@@ -109,7 +109,13 @@ def test_sources_are_in_the_paper_or_among_the_deviations() -> None:
         if one.source is not None
     ]
     assert len(found) > 150
-    assert {name for name, source in found if source.startswith("other: ")} == {"gspo", "rtpo_tree"}
+    assert {name for name, source in found if source.startswith("other: ")} == {
+        "gspo",
+        "rtpo_tree",
+        "grpo_state_values",
+        "grpo_state_values_reverse",
+        "grpo_state_values_fresh",
+    }
     for _, source in found:
         for part in source.split("; "):
             kind, _, place = part.partition(": ")

@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from methods import NAMES
+from methods import TRAINED
 
 from rtpo import rtpo
 from rtpo.algorithms import configured, load_algorithm
@@ -189,7 +189,7 @@ LEARNING_RATES = {"refuel": 0.2}
 """a squared loss has a curvature that bounds it"""
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", TRAINED)
 def test_every_method_learns_within_its_worst_case(name: str) -> None:
     method = load_algorithm(name)
     config = configured(name, **SETTINGS.get(name, {}))

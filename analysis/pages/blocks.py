@@ -251,10 +251,12 @@ def versions(project: Path, page: Path) -> str:
 
 
 def methods(project: Path, page: Path) -> str:
-    """What every algorithm's descriptor says."""
+    """What the descriptor says of every method that is compared; on the ladder's page, of its rungs."""
     rows = []
     for name in algorithms():
         method = load_algorithm(name)
+        if method.is_rung != (page.stem == "ladder"):
+            continue
         shown = f"[`{name}`]({name}.md)" if page.with_name(f"{name}.md").exists() else f"`{name}`"
         texts = (method.plan, method.credit, method.schedule, method.contexts, method.loss, method.trained)
         rows.append((shown, *texts))

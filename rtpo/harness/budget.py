@@ -102,6 +102,8 @@ class Ledger:
     reserved: what is left of the present step's reservation.
     evaluation_rollouts: not charged. retries: episodes begun again after a failure that was not the
     policy's.
+    free_rollouts, free_tokens: sampled in training beside the budget (`Role.FREE`), and their generated tokens; of the
+    other counters only retries and seconds have them.
     generated_tokens, trained_tokens: sampled ids, and ids given to updates (once each, whatever the epochs).
     context_tokens: of the contexts of sampled turns. prefilled_tokens: context tokens that the engine computed; None
     where it did not tell.
@@ -116,6 +118,8 @@ class Ledger:
     lost: int = 0
     reserved: int = 0
     evaluation_rollouts: int = 0
+    free_rollouts: int = 0
+    free_tokens: int = 0
     retries: int = 0
     generated_tokens: int = 0
     context_tokens: int = 0
@@ -205,6 +209,11 @@ class Ledger:
         """Add evaluation rollouts; their turns and tokens are not training's and are not added."""
         self.evaluation_rollouts += len(rollouts)
 
+    def count_free(self, rollouts: Sequence[Rollout]) -> None:
+        """Add rollouts beside the budget."""
+        self.free_rollouts += len(rollouts)
+        self.free_tokens += sum(len(turn.output_ids) for rollout in rollouts for turn in rollout.own_turns)
+
     def count_prefilled(self, before: int | None, after: int | None) -> None:
         """Add what the engine computed of contexts between the two; from where it does not tell, nobody knows."""
         if before is None or after is None or self.prefilled_tokens is None:
@@ -251,7 +260,9 @@ class Ledger:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Raises DataError when the fields, outcomes or phases are not those of this version."""
+        """Raises DataError when the fields, outcomes or phases are not those of this version, or of those before it
+        that had no rollouts beside the budget."""
+        data = {"free_rollouts": 0, "free_tokens": 0} | dict(data)
         names = {f.name for f in fields(cls)} - {"journal"}
         wanted = {"": names, "tool_calls": {outcome.value for outcome in ToolOutcome}, "seconds": set(PHASES)}
         for name, keys in wanted.items():

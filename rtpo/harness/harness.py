@@ -53,7 +53,7 @@ class Trained:
 class StepLog:
     """What one step did, in order: one entry a verb; `grades` has one a rollout. samples: the rollouts kept for the
     records; trained: of these. paths: all that ended, which the records list without their tokens. numbers: what the
-    algorithm recorded."""
+    algorithm recorded. free_calls: rollout calls beside the budget, of which `grades` and `retries` alone tell."""
 
     rollouts: list[dict[str, Any]] = field(default_factory=list)
     updates: list[dict[str, Any]] = field(default_factory=list)
@@ -63,6 +63,7 @@ class StepLog:
     trained: list[Trained] = field(default_factory=list)
     paths: list[dict[str, Any]] = field(default_factory=list)
     numbers: dict[str, float] = field(default_factory=dict)
+    free_calls: int = 0
 
     def keep(self, rollouts: Sequence[Rollout], count: int) -> None:
         """Of a call's rollouts the first `count` from tasks, and all that were forked from one kept before."""
@@ -163,24 +164,24 @@ class AgentHarness(StepNotes):
         turns: int | None = None,
         top_logprobs: int = 0,
     ) -> list[Group]:
-        prefix = f"{self._step}.{self._calls}"
-        self._calls += 1
+        is_free = role is Role.FREE
+        if is_free:  # numbered apart, so that all others have the seeds that they have without
+            prefix = f"free.{self._step}.{self.step_log.free_calls}"
+            self.step_log.free_calls += 1
+        else:
+            prefix = f"{self._step}.{self._calls}"
+            self._calls += 1
+            self.ledger.charge(self._open.new_rollouts(starts, n))
         forks: Sequence[Task | Boundary] = starts
         plans = [Plan(f"{prefix}.{i}.{j}", fork, role, turns) for i, fork in enumerate(forks) for j in range(n)]
-        self.ledger.charge(self._open.new_rollouts(starts, n))
         prefilled = self._backend.prefilled_tokens
         rollouts = self._sample(plans, top_logprobs, self._sampling)
-        self.ledger.count_prefilled(prefilled, self._backend.prefilled_tokens)
-        self._open.add(rollouts)
-        self.ledger.count_rollouts(rollouts)
-        self.step_log.rollouts.append(diagnostics.rollout_metrics(rollouts, role))
-        self.step_log.keep(rollouts, self._samples)
         self.step_log.grades += [rollout.grade for rollout in rollouts]
-        self.step_log.paths += [
-            diagnostics.path_line(self._step + 1, rollout)
-            for rollout in rollouts
-            if rollout.termination is not Termination.OPEN
-        ]
+        if is_free:
+            self.ledger.count_free(rollouts)
+        else:
+            self.ledger.count_prefilled(prefilled, self._backend.prefilled_tokens)
+            self._note_charged(rollouts, role)
         return [tuple(rollouts[i * n : (i + 1) * n]) for i in range(len(starts))]
 
     def score(self, rows: Sequence[TrainRow]) -> list[Floats]:
@@ -274,6 +275,17 @@ class AgentHarness(StepNotes):
         self._engine_version = -1
 
     # the parts
+
+    def _note_charged(self, rollouts: Sequence[Rollout], role: Role) -> None:
+        self._open.add(rollouts)
+        self.ledger.count_rollouts(rollouts)
+        self.step_log.rollouts.append(diagnostics.rollout_metrics(rollouts, role))
+        self.step_log.keep(rollouts, self._samples)
+        self.step_log.paths += [
+            diagnostics.path_line(self._step + 1, rollout)
+            for rollout in rollouts
+            if rollout.termination is not Termination.OPEN
+        ]
 
     def _sample(
         self, plans: Sequence[Plan], top_logprobs: int, sampling: Sampling, phase: str = "generate"

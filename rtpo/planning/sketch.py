@@ -150,10 +150,13 @@ class SketchHarness(StepNotes):
         turns: int | None = None,
         top_logprobs: int = 0,
     ) -> list[Group]:
-        self._ledger.charge(self._open.new_rollouts(starts, n))
+        is_charged = role is not Role.FREE
+        if is_charged:
+            self._ledger.charge(self._open.new_rollouts(starts, n))
         self._at_once = max(self._at_once, len(starts) * n)
         groups = [tuple(self._path(start, role, turns, top_logprobs) for _ in range(n)) for start in starts]
-        self._open.add(rollout for group in groups for rollout in group)
+        if is_charged:
+            self._open.add(rollout for group in groups for rollout in group)
         return groups
 
     def score(self, rows: Sequence[TrainRow]) -> list[Floats]:

@@ -113,7 +113,7 @@ class TabularHarness(StepNotes):
         self.policy_version = 0
         self._engine = self._reference
         self._engine_version = -1
-        self._calls = 0
+        self._calls = self._free_calls = 0
         self._open = OpenPaths()
 
     @property
@@ -124,7 +124,7 @@ class TabularHarness(StepNotes):
     def begin_step(self, step: int, reservation: int) -> None:
         """Reserve the step's worst case."""
         self.ledger.reserve(reservation)
-        self._calls, self._open = 0, OpenPaths()
+        self._calls, self._free_calls, self._open = 0, 0, OpenPaths()
         self._open_notes(step, self.ledger.share)
 
     def end_step(self) -> None:
@@ -156,18 +156,28 @@ class TabularHarness(StepNotes):
         if self._engine_version < 0:
             raise StaleEngine("the policy that samples was never given weights: synchronise before a rollout.")
         forks: Sequence[Task | Boundary] = starts
-        prefix = f"{self._step}.{self._calls}"
-        self.ledger.charge(self._open.new_rollouts(forks, n))
-        paths = self._sample(forks, n, turns, generator(self.seed, "rollout", self._step, self._calls))
-        self._calls += 1
+        is_free = role is Role.FREE
+        if is_free:
+            prefix = f"free.{self._step}.{self._free_calls}"
+            rng = generator(self.seed, "free", self._step, self._free_calls)
+            self._free_calls += 1
+        else:
+            prefix = f"{self._step}.{self._calls}"
+            rng = generator(self.seed, "rollout", self._step, self._calls)
+            self._calls += 1
+            self.ledger.charge(self._open.new_rollouts(forks, n))
+        paths = self._sample(forks, n, turns, rng)
         top = -np.sort(-self._engine.astype(np.float32))[..., :top_logprobs] if top_logprobs else None
         rollouts = [
             self._rollout(f"{prefix}.{i}.{j}", fork, role, paths, i * n + j, top)
             for i, fork in enumerate(forks)
             for j in range(n)
         ]
-        self._open.add(rollouts)
-        self.ledger.count_rollouts(rollouts)
+        if is_free:
+            self.ledger.count_free(rollouts)
+        else:
+            self._open.add(rollouts)
+            self.ledger.count_rollouts(rollouts)
         return [tuple(rollouts[i * n : (i + 1) * n]) for i in range(len(forks))]
 
     def score(self, rows: Sequence[TrainRow]) -> list[Floats]:
