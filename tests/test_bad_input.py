@@ -112,6 +112,15 @@ ROWS: dict[str, tuple[str, ...]] = {
         ),
         *("task=airline data=FILE", "model.path=FOLDER", "model.path={}/of_FILE", "seed=NUMBER", "budget.rollouts=x"),
     ),
+    "experiments.maintenance.prompt_lengths": (
+        f"--data FOLDER --tokenizer {WARM}",
+        f"--data {{}}/nothing --tokenizer {WARM}",
+        *("--data {} --tokenizer FOLDER", "--data {} --tokenizer {}/of_FILE"),
+    ),
+    "experiments.maintenance.qwen3_tokenizer": (
+        *("--wheel FILE --output {}/out", "--template FILE --output {}/out --wheel {}/file", "--output OUT"),
+        *("--output {}", "--layers WHOLE --output {}/out"),
+    ),
     "experiments.maintenance.wandb_report": ("''", "a/b", "\udcff"),
     "experiments.maintenance.warm_start": (
         *("--task NAME --output {}/out", f"{SMALL} --output OUT", "--task toy_math --output {}/out --steps WHOLE"),

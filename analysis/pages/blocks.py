@@ -25,11 +25,13 @@ from analysis.study.records import StudyRecords, load_study
 from analysis.tables import NOT_RUN, narrowest, number
 from analysis.toy_study import page as toy_study
 from rtpo.algorithms import algorithms, load_algorithm
+from rtpo.data.registry import REGISTRY
 from rtpo.errors import DataError
 from rtpo.harness.curves import CURVES
 from rtpo.planning.data import GIB
 from rtpo.planning.memory import cache_a_path, gpu_memory
 from rtpo.planning.plan import plan
+from rtpo.planning.prompts import QUANTILES, prompt_lengths
 from rtpo.planning.text import render
 from rtpo.run import archives
 from rtpo.run.config import PROJECT
@@ -250,6 +252,17 @@ def versions(project: Path, page: Path) -> str:
     return ruled(("Package", "CPU (`requirements/cpu.txt`)", "GPU (`requirements/gpu.txt`)"), rows)
 
 
+def prompts(project: Path, page: Path) -> str:
+    """Lengths of the real prompts."""
+    header = ("Set", "Task", "Prompts", "Mean", *(f"{q} %" for q in QUANTILES), "Longest", "Limit", "Longer")
+    rows = []
+    for name, one in prompt_lengths().items():
+        numbers = (one.count, one.mean, *(one.quantiles[str(q)] for q in QUANTILES), one.longest, one.limit, one.over)
+        rows.append((name, f"`{one.task}`", *(number(value, 0) for value in numbers)))
+    missing = [name for name in REGISTRY if name not in prompt_lengths()]
+    return ruled(header, rows) + f"\nNot measured, since they were not here: {', '.join(missing)}.\n"
+
+
 def methods(project: Path, page: Path) -> str:
     """What the descriptor says of every method that is compared; on the ladder's page, of its rungs."""
     rows = []
@@ -334,6 +347,7 @@ BLOCKS: dict[str, Callable[[Path, Path], str]] = {
     "warm_start": warm_start,
     "toy_settings": toy_settings,
     "versions": versions,
+    "prompts": prompts,
     "methods": methods,
     "curves": curves,
     "fields": lambda project, page: _with_header(settings.fields_table(project, page.stem)),

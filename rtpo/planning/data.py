@@ -1,7 +1,7 @@
 """What planning reckons with: machines, models' shapes, episodes and assumptions (rtpo/planning/hardware.yaml)."""
 
 import json
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ import yaml
 
 from rtpo.core.names import nearest
 from rtpo.errors import ConfigError, DataError
+from rtpo.planning.prompts import prompt_lengths
 from rtpo.run.config import RunConfig, build
 
 FILE = Path(__file__).with_name("hardware.yaml")
@@ -87,13 +88,15 @@ class Shape:
 @dataclass(frozen=True)
 class Episodes:
     """What an environment's episodes are taken to be: mean turns of a whole one, tokens of each, of q and of each f_k,
-    and the share that earns 1 (which counts only where ties alone decide whether a step is taken). None is unknown."""
+    and the share that earns 1 (which counts only where ties alone decide whether a step is taken). None is unknown.
+    measured_on: the set whose prompts `prompt_tokens` is the mean of; None where it is assumed."""
 
     turns: float
     tokens_per_turn: float | None
     prompt_tokens: float | None
     feedback_tokens: float | None
     success: float
+    measured_on: str | None = None
 
 
 @dataclass(frozen=True)
@@ -143,11 +146,16 @@ def assumptions() -> Assumptions:
 
 
 def episodes(run: RunConfig) -> Episodes | None:
-    """What is assumed of the environment's, or what the record beside a toy model's weights has; None for neither."""
+    """What is assumed of the environment's, with prompts as they were measured with a known model's tokenizer, on the
+    set to train on or else to evaluate on; or what the record beside a toy model's weights has; None for neither."""
     found = _data()["episodes"].get(run.task.env)
     if found is not None:
         assumed: Episodes = build(Episodes, found, run.task.env)
-        return assumed
+        files = [Path(data.file).stem for data in (run.task.train, run.task.held_out) if data.file is not None]
+        known = [name for name in files if name in prompt_lengths() and run.model.name in _data()["models"]]
+        if not known:
+            return assumed
+        return replace(assumed, prompt_tokens=prompt_lengths()[known[0]].mean, measured_on=known[0])
     record = Path(run.model.path) / "warm_start.json"
     if not record.exists():
         return None

@@ -4,7 +4,7 @@ import shutil
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 
-from rtpo.planning.data import GIB
+from rtpo.planning.data import GIB, Episodes
 from rtpo.planning.plan import Plan, PlanRow
 from rtpo.run.run import duration
 
@@ -175,7 +175,7 @@ def _assumed(plan: Plan) -> str:
             for what, value, digits in (
                 ("turns", drawn.turns, 2),
                 ("tokens of a turn", drawn.tokens_per_turn, 0),
-                ("of a prompt", drawn.prompt_tokens, 0),
+                (f"of a prompt {_measured(drawn)}", drawn.prompt_tokens, 0),
                 ("of a turn's feedback", drawn.feedback_tokens, 0),
             )
         ]
@@ -186,6 +186,10 @@ def _assumed(plan: Plan) -> str:
         f"{_split(_number, *_hours(plan))}."
     )
     return "\n".join(lines)
+
+
+def _measured(drawn: Episodes) -> str:
+    return "(assumed)" if drawn.measured_on is None else f"(measured on {drawn.measured_on})"
 
 
 def _cells(cells: Sequence[str]) -> str:

