@@ -15,7 +15,7 @@ from rtpo.run.command import Parser, command
 
 from rtpo.core.chat import ChatFormat
 from rtpo.errors import DataError
-from rtpo.planning.prompts import FILE, measure, prompt_lengths, write
+from rtpo.planning.prompts import FILE, differing, measure, write
 from rtpo.run.config import PROJECT
 from rtpo.run.model_folder import load_tokenizer
 
@@ -34,7 +34,7 @@ def main(arguments: list[str] | None = None) -> int:
     if not given.check:
         write(found, given.tokenizer)
         print(f"{FILE}: {', '.join(found)}")
-    elif stale := [name for name, one in found.items() if prompt_lengths().get(name) != one]:
+    elif stale := differing(found):
         raise DataError(f"{FILE} has other lengths of {', '.join(stale)}: run the command without --check.")
     return 0
 

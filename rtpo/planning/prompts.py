@@ -49,6 +49,11 @@ def prompt_lengths() -> dict[str, Lengths]:
     return {name: Lengths(**one) for name, one in found.items()}
 
 
+def differing(found: dict[str, Lengths]) -> list[str]:
+    """Sets whose kept lengths are others."""
+    return [name for name, one in found.items() if prompt_lengths().get(name) != one]
+
+
 def measure(data: Path, chat: ChatFormat) -> dict[str, Lengths]:
     """Of every set of mathematics and search that `data` has, prepared or as the raw file whose checksum the registry
     has. Raises DataError where it has none."""
