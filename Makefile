@@ -1,12 +1,12 @@
 # make quickstart | make test    each makes .venv from requirements/cpu.txt once and runs; what pip does not bring, such
 # as bubblewrap, is for you to install (docs/run/install.md): tests that need it are skipped without
-# make quickstart TASK=toy_knowledge    the other toy task; the same for make warm-start
+# make quickstart TASK=toy_knowledge    the other toy task
 
 PYTHON ?= python3
 TASK   ?= toy_math
 VENV   := .venv
 RUN    := $(VENV)/bin/python
-WARM   := $(TASK:toy_%=warm_start_%)
+WARM   ?= math
 # of the GPU set, which is 10 GiB, and as much again while it is downloaded
 PYTHON312 ?= python3.12
 GPU       := .venv-gpu/bin/python
@@ -38,7 +38,7 @@ bench: $(VENV)/made
 	$(RUN) experiments/speed/bench.py
 
 warm-start: $(VENV)/made
-	$(RUN) experiments/maintenance/warm_start.py --task $(TASK) --output outputs/$(WARM)
+	$(RUN) experiments/maintenance/warm_start.py --name $(WARM) --output outputs/warm_start_$(WARM)
 
 # every engine, vLLM's CPU build among them, in an environment of its own
 vllm-conformance: .venv-vllm/made

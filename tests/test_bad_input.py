@@ -40,7 +40,7 @@ WORDS: dict[str, tuple[str, ...]] = {
 """what a word in capitals in a row stands for, one after another"""
 RUN = PROJECT / "results" / "reference" / "rtpo-seed0"
 WARM = PROJECT / "rtpo" / "toy" / "warm_start_math"
-SMALL = "--task toy_math --steps 1 --held-out 1"
+SMALL = "--name math --steps 1 --held-out 1"
 ROWS: dict[str, tuple[str, ...]] = {
     "experiments.maintenance.airline_no_op": ("FOLDER", "{}/of_FILE"),
     "experiments.speed.bench": (
@@ -123,8 +123,8 @@ ROWS: dict[str, tuple[str, ...]] = {
     ),
     "experiments.maintenance.wandb_report": ("''", "a/b", "\udcff"),
     "experiments.maintenance.warm_start": (
-        *("--task NAME --output {}/out", f"{SMALL} --output OUT", "--task toy_math --output {}/out --steps WHOLE"),
-        "--task toy_math --output {}/out --learning-rate NUMBER",
+        *("--name NAME --output {}/out", f"{SMALL} --output OUT", "--name math --output {}/out --steps WHOLE"),
+        "--name math --output {}/out --learning-rate NUMBER",
     ),
     "analysis.audit": (
         *("NAME", "tools FOLDER", "trunks FOLDER", "airline FOLDER --tasks FILE"),

@@ -36,11 +36,11 @@ from rtpo.envs.toy.knowledge_problems import (
 from rtpo.errors import DataError
 from rtpo.harness.episodes import EpisodeLimits, EpisodeWorld, Plan, run_episodes
 from rtpo.toy.demonstrator import Demonstration
-from rtpo.toy.knowledge_demonstrator import demonstrate
+from rtpo.toy.knowledge_demonstrator import HABITS, NOVICE, OF_HABIT, Manner, demonstrate
 from rtpo.toy.tokenizer import STOP, WORDS, build_tokenizer, encode_strict
 from rtpo.types import Feedback, Grade, Message, Opening, Role, StopReason, Task, ToolOutcome, ToolUse, as_ids
 
-SHIPPED = Path(toy.__file__).parent / "warm_start_knowledge"
+SHIPPED = Path(toy.__file__).parent / "warm_start_knowledge_habits"
 TOKENIZER = build_tokenizer()
 CHAT = ChatFormat(TOKENIZER)
 TASK = Task("toy_knowledge/train/e53bossrivalfriendfrom37", " find e53 boss rival friend from 37", "e30")
@@ -223,13 +223,13 @@ Shown = list[tuple[Problem, Demonstration]]
 
 
 @cache
-def demonstrations(count: int) -> Shown:
+def demonstrations(count: int, manner: Manner = OF_HABIT) -> Shown:
     rng = np.random.default_rng(0)
 
     async def run() -> Shown:
         tasks = problems("train", count, seed=0)
         return [
-            (parse_question(task.question), await demonstrate(task, ToyKnowledgeEnv(), rng, MAX_TURNS))
+            (parse_question(task.question), await demonstrate(task, ToyKnowledgeEnv(), rng, MAX_TURNS, manner))
             for task in tasks
         ]
 
@@ -245,8 +245,9 @@ def calls_and_results(shown: Demonstration) -> list[tuple[str, str]]:
     ]
 
 
-def test_demonstrations_are_canonical_and_err() -> None:
-    shown = [demonstration for _, demonstration in demonstrations(600)]
+@pytest.mark.parametrize("manner", [NOVICE, OF_HABIT], ids=["novice", "of habit"])
+def test_demonstrations_are_canonical_and_err(manner: Manner) -> None:
+    shown = [demonstration for _, demonstration in demonstrations(600, manner)]
     for demonstration in shown:
         for turn in demonstration.turns:
             encode_strict(TOKENIZER, turn.reply)
@@ -258,6 +259,18 @@ def test_demonstrations_are_canonical_and_err() -> None:
     assert any(last.feedback for last in lasts)
     assert any("\\boxed{" not in last.reply and not last.feedback for last in lasts)
     assert 0.1 < np.mean([demonstration.reward for demonstration in shown]) < 0.6
+
+
+@pytest.mark.parametrize("manner", [NOVICE, OF_HABIT], ids=["novice", "of habit"])
+def test_a_wrong_habit_is_asked_for_more_often_than_the_right_relation(manner: Manner) -> None:
+    asked: dict[str, Counter[str]] = {relation: Counter() for relation in RELATIONS}
+    for problem, shown in demonstrations(600, manner):
+        for relation in problem.relations[:1]:
+            asked[relation][shown.turns[0].reply.partition(" then ")[2].partition("</think>")[0].strip()] += 1
+    for relation, counts in asked.items():
+        habit = manner.habit if relation in HABITS else 0.0
+        assert counts[relation] / counts.total() == pytest.approx((1 - manner.search) * (1 - habit), abs=0.15)
+        assert habit == 0 or counts.most_common(1)[0][0] == HABITS[relation]
 
 
 # Warm start
@@ -290,7 +303,7 @@ def test_samples_have_the_contexts_of_rollouts(mode: Any) -> None:
 def test_the_task_s_limits_fit_the_longest_episode_with_all_its_thinking() -> None:
     config = compose_config("task=toy_knowledge")
     limits: EpisodeLimits = config.task.limits
-    assert limits.max_turns == MAX_TURNS == toy.TASKS["toy_knowledge"][2]
+    assert limits.max_turns == MAX_TURNS == toy.TASKS["toy_knowledge"][1]
     opening = len(CHAT.opening(Opening((Message("user", " find e53 boss rival friend parent from 37"),))))
     feedback = len(CHAT.feedback([Message("tool", " e53 boss e36")], StopReason.LENGTH))
     assert opening <= limits.max_prompt_tokens
@@ -302,7 +315,7 @@ def test_the_task_s_limits_fit_the_longest_episode_with_all_its_thinking() -> No
 
 def test_a_second_cycle_goes_on_from_the_first(tmp_path: Path) -> None:
     output = tmp_path / "checkpoint"
-    arguments = ["--task", "toy_knowledge", "--output", str(output), "--steps", "20", "--cycles", "2"]
+    arguments = ["--name", "knowledge", "--output", str(output), "--steps", "20", "--cycles", "2"]
     assert main([*arguments, "--batch-size", "8", "--held-out", "20"]) == 0
     losses = dict(json.loads((output / "warm_start.json").read_text())["loss"])
     assert list(losses) == [10, 20, 30, 40]
@@ -314,7 +327,7 @@ def test_shipped_checkpoint_does_as_recorded() -> None:
     model = Qwen3ForCausalLM.from_pretrained(SHIPPED)
     recorded, measured = (
         json.loads((SHIPPED / "warm_start.json").read_text())["held_out"],
-        toy.measure(model, TOKENIZER, replace(toy.SETTINGS["toy_knowledge"], held_out=200)),
+        toy.measure(model, TOKENIZER, replace(toy.RECIPES["knowledge_habits"].settings, held_out=200)),
     )
     for name in ("sampled_success", "greedy_success"):
         assert measured[name] == pytest.approx(recorded[name], abs=0.14)

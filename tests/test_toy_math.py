@@ -249,13 +249,13 @@ def test_demonstrations_are_canonical_and_slip_in_each_way() -> None:
 
 def test_an_output_folder_in_use_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "notes").touch()
-    assert main(["--task", "toy_math", "--output", str(tmp_path)]) == 1
+    assert main(["--name", "math", "--output", str(tmp_path)]) == 1
     assert "is there already, and not an empty folder" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("first", ["warm_start_math", "warm_start_knowledge", "warm_start_walk"])
+@pytest.mark.parametrize("first", ["math", "knowledge", "knowledge_habits", "walk"])
 def test_second_warm_starts_differ_from_the_first_in_their_seed(first: str) -> None:
-    one, two = SHIPPED.with_name(first), SHIPPED.with_name(f"{first}_1")
+    one, two = (SHIPPED.with_name(f"warm_start_{first}{end}") for end in ("", "_1"))
     records = [json.loads((folder / "warm_start.json").read_text()) for folder in (one, two)]
     assert records[1]["settings"] == records[0]["settings"] | {"seed": 1}
     for name in ("tokenizer.json", "chat_template.jinja", "config.json", "model.safetensors"):

@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +23,11 @@ Share = tuple[float, float]
 
 @dataclass(frozen=True)
 class Toy:
-    """wrong: another answer. sampled, greedy, flattened: between what the shipped model's measures lie."""
+    """model: its warm start. wrong: another answer. sampled, greedy, flattened: between what the shipped model's
+    measures lie."""
 
     name: str
+    model: str
     problems: Callable[[str, int, int], list[Task]]
     parse: Callable[[str], Any]
     question: str
@@ -37,7 +39,7 @@ class Toy:
 
     @property
     def shipped(self) -> Path:
-        return Path(toy.__file__).parent / self.name.replace("toy", "warm_start")
+        return Path(toy.__file__).parent / f"warm_start_{self.model}"
 
     @property
     def record(self) -> dict[str, Any]:
@@ -47,21 +49,24 @@ class Toy:
 
 TOYS = [
     Toy(
-        *("toy_math", math_problems.problems, math_problems.parse_question, " compute 12 + 5 * 3", "27", "3"),
+        *("toy_math", "math", math_problems.problems, math_problems.parse_question, " compute 12 + 5 * 3", "27", "3"),
         *((0.25, 0.35), (0.7, 0.85), (0.4, 0.97)),
     ),
     Toy(
-        *("toy_knowledge", knowledge_problems.problems, knowledge_problems.parse_question),
+        *("toy_knowledge", "knowledge_habits", knowledge_problems.problems, knowledge_problems.parse_question),
         *(" find e53 boss rival friend from 37", "e30", "e3"),
-        *((0.2, 0.35), (0.55, 0.8), (0.9, 0.99)),
+        *((0.1, 0.2), (0.05, 0.2), (0.9, 0.999)),
     ),
 ]
 WALK = Toy(
-    *("toy_walk", walk_problems.problems, walk_problems.parse_question, " start e3 from 37 12"),
+    *("toy_walk", "walk", walk_problems.problems, walk_problems.parse_question, " start e3 from 37 12"),
     *("boss neighbour friend neighbour friend friend teacher rival", "boss"),
     *((0.05, 0.12), (0.03, 0.12), (0.97, 0.999)),
 )
+COPIER = replace(TOYS[1], model="knowledge", sampled=(0.2, 0.35), greedy=(0.55, 0.8), flattened=(0.9, 0.99))
+"""what the models of knowledge and walk begin from"""
 every = pytest.mark.parametrize("one", [*TOYS, WALK], ids=lambda one: one.name)
+shipped = pytest.mark.parametrize("one", [*TOYS, WALK, COPIER], ids=lambda one: one.model)
 both = pytest.mark.parametrize("one", TOYS, ids=lambda one: one.name)
 
 
@@ -118,17 +123,17 @@ def test_a_final_reply_is_graded_by_its_last_box_after_thinking(one: Toy, reply:
     assert grade.reward == reward
 
 
-@every
+@shipped
 def test_a_shipped_checkpoint_is_the_one_recorded(one: Toy) -> None:
     files = {path.name for path in one.shipped.iterdir()} - {"warm_start.json"}
     assert one.record["sha256"] == {name: sha256(one.shipped / name) for name in files}
     assert sum(path.stat().st_size for path in one.shipped.iterdir()) < 1_000_000
-    assert one.record["settings"] == toy.asdict(toy.SETTINGS[one.name])
+    assert one.record["settings"] == toy.asdict(toy.RECIPES[one.model].settings)
     for name in ("tokenizer.json", "chat_template.jinja", "config.json"):
         assert (one.shipped / name).read_bytes() == (TOYS[0].shipped / name).read_bytes()
 
 
-@every
+@shipped
 def test_a_shipped_checkpoint_can_learn_and_be_taught(one: Toy) -> None:
     held_out = one.record["held_out"]
     assert held_out["problems"] >= 300

@@ -138,7 +138,7 @@ def test_demonstrations_are_canonical_and_err_by_habit() -> None:
 
 def test_the_task_s_limits_fit_the_longest_episode_with_all_its_thinking() -> None:
     limits = compose_config("task=toy_walk").task.limits
-    assert limits.max_turns == LENGTH == toy.TASKS["toy_walk"][2]
+    assert limits.max_turns == LENGTH == toy.TASKS["toy_walk"][1]
     opening = len(CHAT.opening(asyncio.run(ToyWalkEnv().reset(TASK))))
     feedback = len(CHAT.feedback([Message("tool", " error e12")], StopReason.LENGTH))
     assert opening <= limits.max_prompt_tokens
@@ -149,8 +149,8 @@ def test_the_task_s_limits_fit_the_longest_episode_with_all_its_thinking() -> No
 
 
 def test_a_seed_without_a_model_to_begin_from_is_refused(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--task", "toy_walk", "--seed", "2", "--output", str(tmp_path / "made")]) == 1
-    assert "seed is 2: toy_walk begins from a shipped model of the same seed; use 0 to 1." in capsys.readouterr().err
+    assert main(["--name", "walk", "--seed", "2", "--output", str(tmp_path / "made")]) == 1
+    assert "seed is 2: this one begins from a shipped model of the same seed; use 0 to 1." in capsys.readouterr().err
     assert not (tmp_path / "made").exists()
 
 

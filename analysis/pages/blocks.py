@@ -42,6 +42,12 @@ EXPERIMENT = "reference"
 FIGURE = Path("docs", "results", "reference.png")
 BENCH = Path("results", "reference_bench")
 TOY_TASKS = ("toy_math", "toy_knowledge", "toy_walk")
+WARM_STARTS = {
+    "Toy math": "warm_start_math",
+    "What those of knowledge and walk begin from": "warm_start_knowledge",
+    "Toy knowledge": "warm_start_knowledge_habits",
+    "Toy walk": "warm_start_walk",
+}
 STUDY, STUDY_RESULTS = (path.relative_to(PROJECT) for path in (TOY_STUDY, TOY_RESULTS))
 SHARES = (0.6, 0.7, 0.8, 0.9)
 """of a GPU, for vLLM"""
@@ -185,9 +191,8 @@ def _verdict(case: Mapping[str, Any]) -> tuple[str, str]:
 
 def warm_start(project: Path, page: Path) -> str:
     """What the shipped toy models are and how well they do before training."""
-    columns = [_warm_start(project / "rtpo" / "toy" / task.replace("toy", "warm_start")) for task in TOY_TASKS]
-    titles = [TASKS[task] for task in TOY_TASKS]
-    return ruled(("What", *titles), [(what, *(column[what] for column in columns)) for what in columns[0]])
+    columns = [_warm_start(project / "rtpo" / "toy" / folder) for folder in WARM_STARTS.values()]
+    return ruled(("What", *WARM_STARTS), [(what, *(column[what] for column in columns)) for what in columns[0]])
 
 
 def _warm_start(folder: Path) -> dict[str, str]:

@@ -1,8 +1,8 @@
 """Make a toy task's warm-started model (docs/run/toy.md):
 
-    python experiments/maintenance/warm_start.py --task toy_math --output FOLDER
+    python experiments/maintenance/warm_start.py --name math --output FOLDER
 
-Settings that are not given are the task's own.
+Settings that are not given are its own.
 """
 
 import argparse
@@ -14,14 +14,14 @@ from typing import get_type_hints
 
 from rtpo.run.command import Parser, command, positive, whole
 
-from rtpo.toy.warm_start import SETTINGS, WarmStart, warm_start
+from rtpo.toy.warm_start import RECIPES, WarmStart, warm_start
 
 
 @command
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns its exit status."""
     parser = Parser(__doc__)
-    parser.add_argument("--task", required=True, choices=sorted(SETTINGS))
+    parser.add_argument("--name", required=True, choices=sorted(RECIPES), help="which of the shipped ones")
     parser.add_argument("--output", required=True, type=Path, help="checkpoint folder to make")
     for name, kind in get_type_hints(WarmStart).items():
         if name != "task":
@@ -29,7 +29,8 @@ def main(arguments: list[str] | None = None) -> int:
             parser.add_argument(f"--{name.replace('_', '-')}", type=read, default=argparse.SUPPRESS)
     given = vars(parser.parse_args(arguments))
     output = given.pop("output")
-    record = warm_start(replace(SETTINGS[given.pop("task")], **given), output)
+    recipe = RECIPES[given.pop("name")]
+    record = warm_start(replace(recipe, settings=replace(recipe.settings, **given)), output)
     print(json.dumps({name: value for name, value in record.items() if name != "loss"}, indent=1))
     return 0
 

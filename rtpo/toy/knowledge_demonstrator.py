@@ -1,7 +1,9 @@
 """An imperfect solver of the toy knowledge task.
 
 It searches for the relations one after another and then answers. It slips at every turn in one of several ways, and
-takes distractors for what it asked, so that a model that imitates it succeeds now and then and has something to learn.
+takes distractors for what it asked, so that a model that imitates it succeeds now and then. It errs in one of two
+manners: a novice slips often; one of habit slips less and has wrong habits, which a model that imitates it has at every
+temperature, so that it has more to learn than to be sharp.
 """
 
 from dataclasses import dataclass, replace
@@ -14,11 +16,27 @@ from rtpo.toy.demonstrator import Demonstration, play_out
 from rtpo.toy.tokenizer import STOP
 from rtpo.types import Task
 
-SEARCH, ANSWER = 0.2, 0.17
-"""how often the demonstrator slips at a turn, by what the turn should do"""
-OTHER_RELATION, OTHER_ENTITY = 0.7, 0.3
-"""how often it takes a fact of another relation, or of another entity, for the one it asked for; the first above one
-half, so that its most likely reply is wrong there: a model has more to learn than to sharpen"""
+
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How a demonstrator errs.
+
+    search, answer: how often it slips at a turn, by what the turn should do. other_relation, other_entity: how often it
+    takes a fact of another relation, or of another entity, for the one it asked for. habit: how often, where it does
+    not slip, it asks for the relation that is its wrong habit, if the right one has any.
+    """
+
+    search: float
+    answer: float
+    other_relation: float
+    other_entity: float
+    habit: float = 0.0
+
+
+NOVICE = Manner(search=0.2, answer=0.17, other_relation=0.7, other_entity=0.3)
+OF_HABIT = Manner(search=0.1, answer=0.1, other_relation=0.3, other_entity=0.1, habit=0.65)
+HABITS = {"rival": "friend", "parent": "teacher", "neighbour": "boss"}
+"""relations that have a wrong habit, and what is mostly asked for in their place"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,37 +127,41 @@ def _slip_in_answer(belief: _Belief, rng: np.random.Generator) -> tuple[str, _Be
     return _repeat(belief)
 
 
-def _reply(belief: _Belief, rng: np.random.Generator) -> tuple[str, _Belief]:
+def _reply(belief: _Belief, manner: Manner, rng: np.random.Generator) -> tuple[str, _Belief]:
     relation = belief.next_relation
     if relation is None:
-        slips = rng.random() < ANSWER
+        slips = rng.random() < manner.answer
         return _slip_in_answer(belief, rng) if slips else (_answer(belief, belief.at), belief)
     belief = replace(belief, following=belief.done + 1)
-    if rng.random() < SEARCH:
+    if rng.random() < manner.search:
         return _slip_in_search(belief, relation, rng)
+    if manner.habit and rng.random() < manner.habit:
+        relation = HABITS.get(relation, relation)
     return _call(belief, relation), belief
 
 
-def _learn(belief: _Belief, reply: str, content: str, rng: np.random.Generator) -> _Belief:
+def _learn(belief: _Belief, manner: Manner, reply: str, content: str, rng: np.random.Generator) -> _Belief:
     if content == " error":
         return replace(belief, failed=True, doubted=False)
     query = reply.partition("<tool_call> search")[2].partition("</tool_call>")[0]
     subject, relation, found = content.split()
     if (subject, relation) != tuple(query.split()):
-        taken = OTHER_ENTITY if query.endswith(f" {relation}") else OTHER_RELATION
+        taken = manner.other_entity if query.endswith(f" {relation}") else manner.other_relation
         if rng.random() >= taken:
             return replace(belief, failed=False, doubted=True)
     return replace(belief, at=found, done=belief.following, asked=query, failed=False, doubted=False)
 
 
-async def demonstrate(task: Task, env: Env, rng: np.random.Generator, max_turns: int) -> Demonstration:
+async def demonstrate(
+    task: Task, env: Env, rng: np.random.Generator, max_turns: int, manner: Manner = OF_HABIT
+) -> Demonstration:
     """One episode of `task` in `env`. The same state of `rng` gives the same episode."""
     problem = parse_question(task.question)
     return await play_out(
         task,
         env,
         _Belief(problem, at=problem.start),
-        lambda belief: _reply(belief, rng),
-        lambda belief, reply, content: _learn(belief, reply, content, rng),
+        lambda belief: _reply(belief, manner, rng),
+        lambda belief, reply, content: _learn(belief, manner, reply, content, rng),
         max_turns,
     )

@@ -9,6 +9,7 @@ import json
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -85,27 +86,41 @@ class WarmStart(FineTuning):
     held_out: int = 1000
 
 
-SETTINGS = {
-    one.task: one
-    for one in (
-        WarmStart(task="toy_math", steps=1400, cycles=1, full_history=0.01),
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """What a warm start is made of. starts: shipped models that it begins from instead of random weights, by seed."""
+
+    settings: WarmStart
+    demonstrate: Callable[..., Awaitable[Demonstration]]
+    starts: tuple[str, ...] = ()
+
+
+COPIERS = ("warm_start_knowledge", "warm_start_knowledge_1")
+"""models that can copy already"""
+RECIPES = {
+    "math": Recipe(WarmStart(task="toy_math", steps=1400, cycles=1, full_history=0.01), math_demonstrator.demonstrate),
+    "knowledge": Recipe(
         WarmStart(task="toy_knowledge", steps=800, cycles=2, full_history=0.03),
-        WarmStart(task="toy_walk", steps=350, cycles=1, batch_size=32, full_history=0.03, held_out=400),
-    )
-}
-TASKS: dict[str, tuple[Callable[[str, int, int], list[Task]], Callable[..., Awaitable[Demonstration]], int, int]] = {
-    "toy_math": (math_problems.problems, math_demonstrator.demonstrate, 3, 2),
-    "toy_knowledge": (
-        knowledge_problems.problems,
-        knowledge_demonstrator.demonstrate,
-        knowledge_problems.MAX_TURNS,
-        4,
+        partial(knowledge_demonstrator.demonstrate, manner=knowledge_demonstrator.NOVICE),
     ),
-    "toy_walk": (walk_problems.problems, walk_demonstrator.demonstrate, walk_problems.LENGTH, walk_problems.LENGTH),
+    "knowledge_habits": Recipe(
+        WarmStart(task="toy_knowledge", steps=500, cycles=1, batch_size=32, full_history=0.03, held_out=400),
+        partial(knowledge_demonstrator.demonstrate, manner=knowledge_demonstrator.OF_HABIT),
+        COPIERS,
+    ),
+    "walk": Recipe(
+        WarmStart(task="toy_walk", steps=350, cycles=1, batch_size=32, full_history=0.03, held_out=400),
+        walk_demonstrator.demonstrate,
+        COPIERS,
+    ),
 }
-"""a task's problems by split, its demonstrator, K, and how many turns a demonstration has at least, on average"""
-STARTS = {"toy_walk": ("warm_start_knowledge", "warm_start_knowledge_1")}
-"""models that fine-tuning begins from instead of random weights, by seed: they can copy already"""
+"""by what the shipped folder is called after `warm_start_`"""
+TASKS: dict[str, tuple[Callable[[str, int, int], list[Task]], int, int]] = {
+    "toy_math": (math_problems.problems, 3, 2),
+    "toy_knowledge": (knowledge_problems.problems, knowledge_problems.MAX_TURNS, 4),
+    "toy_walk": (walk_problems.problems, walk_problems.LENGTH, walk_problems.LENGTH),
+}
+"""a task's problems by split, K, and how many turns a demonstration has at least, on average"""
 DECIDED: Mapping[str, Mapping[str, ToySettings]] = {
     "toy_walk": {
         "early": WalkSettings(decided="early"),
@@ -154,14 +169,15 @@ def default_env(task: str, max_turns: int) -> Env:
     return make_env(task, ENVIRONMENTS[task].settings(), max_turns)
 
 
-def demonstrations(settings: WarmStart, count: int) -> list[Demonstration]:
+def demonstrations(recipe: Recipe, count: int) -> list[Demonstration]:
     """Demonstrations on `count` training problems."""
-    problems, demonstrate, max_turns, _ = TASKS[settings.task]
+    settings = recipe.settings
+    problems, max_turns, _ = TASKS[settings.task]
     rng = generator(settings.seed, "demonstrations")
 
     async def demonstrate_all() -> list[Demonstration]:
         return [
-            await demonstrate(problem, default_env(settings.task, max_turns), rng, max_turns)
+            await recipe.demonstrate(problem, default_env(settings.task, max_turns), rng, max_turns)
             for problem in problems("train", count, settings.seed)
         ]
 
@@ -190,12 +206,11 @@ def _padded(sequences: Sequence[Ids]) -> torch.Tensor:
     return torch.nn.utils.rnn.pad_sequence(tensors, batch_first=True)
 
 
-def initial_model(settings: WarmStart, tokenizer: PreTrainedTokenizerFast) -> Qwen3ForCausalLM:
-    """Random weights, or those of the shipped model that STARTS names, of the same seed."""
-    if settings.task not in STARTS:
+def initial_model(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> Qwen3ForCausalLM:
+    """Random weights, or those of the shipped model of the same seed that it begins from."""
+    if not recipe.starts:
         return Qwen3ForCausalLM(build_config(tokenizer))
-    folder = SHIPPED / STARTS[settings.task][settings.seed]
-    model: Qwen3ForCausalLM = Qwen3ForCausalLM.from_pretrained(folder)
+    model: Qwen3ForCausalLM = Qwen3ForCausalLM.from_pretrained(SHIPPED / recipe.starts[recipe.settings.seed])
     return model
 
 
@@ -244,7 +259,7 @@ def play(
     model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, settings: WarmStart, sampling: Sampling
 ) -> list[Rollout]:
     """One episode of each held-out problem, past thinking stripped."""
-    problems, _, max_turns, _ = TASKS[settings.task]
+    problems, max_turns, _ = TASKS[settings.task]
     held_out = problems("held_out", settings.held_out, settings.seed)
     plans = [Plan(problem.uid, problem, Role.EVAL) for problem in held_out]
 
@@ -288,6 +303,7 @@ def measure(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, setting
     """Held-out success, lengths and mismatch. `sampled` is at temperature 1."""
     sampled = play(model, tokenizer, settings, Sampling())
     greedy = play(model, tokenizer, settings, Sampling(temperature=0))
+    paper = play(model, tokenizer, settings, PAPER_DECODING)
     turns = [turn for rollout in sampled for turn in rollout.turns]
     figures = {
         "sampled_success": _mean(rollout.reward == 1 for rollout in sampled),
@@ -295,6 +311,7 @@ def measure(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, setting
         "turns_per_episode": _mean(len(rollout.turns) for rollout in sampled),
         "tokens_per_turn": _mean(len(turn.output_ids) for turn in turns),
         "flattened_ratio": flattened_ratio(model, sampled),
+        "paper_decoding_success": _mean(rollout.reward == 1 for rollout in paper),
     }
     return {"problems": len(sampled)} | {name: round(value, 4) for name, value in figures.items()}
 
@@ -303,7 +320,7 @@ def measure_turns(
     model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, settings: WarmStart
 ) -> dict[str, dict[str, Any]]:
     """Where the return is decided at temperature 1, by the settings that DECIDED names."""
-    problems, _, max_turns, _ = TASKS[settings.task]
+    problems, max_turns, _ = TASKS[settings.task]
     tasks = problems("held_out", variance.PROBLEMS, settings.seed)
     chat = ChatFormat(tokenizer)
     engine = variance.Remembering(local_engine(model, chat.tags.stop_id))
@@ -333,33 +350,33 @@ def _mean(values: Iterable[float]) -> float:
     return float(np.mean(list(values)))
 
 
-def warm_start(settings: WarmStart, output: Path) -> dict[str, Any]:
+def warm_start(recipe: Recipe, output: Path) -> dict[str, Any]:
     """Train, measure and save a checkpoint folder; returns its record, which is written last, as warm_start.json.
 
     Raises DataError when `output` has something in it.
     """
     check_is_free(output)
-    if settings.seed >= len(starts := STARTS.get(settings.task, ())) > 0:
+    settings, starts = recipe.settings, recipe.starts
+    if settings.seed >= len(starts) > 0:
         raise ConfigError(
-            f"seed is {settings.seed}: {settings.task} begins from a shipped model of the same seed; use 0 to "
+            f"seed is {settings.seed}: this one begins from a shipped model of the same seed; use 0 to "
             f"{len(starts) - 1}."
         )
     begun = time.process_time()
     tokenizer = build_tokenizer()
     # as many that no sample is seen twice
     turns = settings.steps * settings.cycles * settings.batch_size
-    demonstrated = demonstrations(settings, max(1, turns // TASKS[settings.task][3]))
+    demonstrated = demonstrations(recipe, max(1, turns // TASKS[settings.task][2]))
     samples = training_samples(demonstrated, settings, tokenizer)
     torch.manual_seed(settings.seed)
-    model = initial_model(settings, tokenizer)
+    model = initial_model(recipe, tokenizer)
     losses = train(model, samples, settings)
     trained = time.process_time()
     model.save_pretrained(output)
     tokenizer.save_pretrained(output)
-    held_out = measure(model, tokenizer, settings)
     record = {
         "settings": asdict(settings),
-        "held_out": held_out,
+        "held_out": measure(model, tokenizer, settings),
         "demonstrator_success": round(_mean(episode.reward == 1 for episode in demonstrated), 4),
         "parameters": model.num_parameters(),
         "training_cpu_seconds": round(trained - begun, 1),
@@ -368,8 +385,6 @@ def warm_start(settings: WarmStart, output: Path) -> dict[str, Any]:
         "loss": losses,
     }
     if settings.task in DECIDED:
-        paper = play(model, tokenizer, settings, PAPER_DECODING)
-        held_out["paper_decoding_success"] = round(_mean(rollout.reward == 1 for rollout in paper), 4)
         record["decided"] = measure_turns(model, tokenizer, settings)
     (output / "warm_start.json").write_text(json.dumps(record, indent=1) + "\n")
     return record
