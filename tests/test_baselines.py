@@ -15,7 +15,7 @@ from rtpo.errors import ConfigError
 from rtpo.types import Rollout, Turn
 from rtpo.verbs import SequenceClip
 
-FIXED = {"arpo", "grpo", "grpo_state_values", "gspo", "refuel", "seeupo", "tree_grpo"}
+FIXED = {"anchored", "arpo", "critic", "gigpo", "grpo", "grpo_state_values", "gspo", "refuel", "seeupo", "tree_grpo"}
 """those whose worst case is what every step uses"""
 
 
@@ -65,7 +65,7 @@ def test_what_is_trained_is_what_was_sampled(name: str) -> None:
         assert not row.weight[~row.mask].any()
 
 
-@pytest.mark.parametrize("name", ["arpo", "refuel", "rtpo", "rtpo_tree", "tree_grpo"])
+@pytest.mark.parametrize("name", ["arpo", "refuel", "rtpo", "rtpo_tree", "tree_grpo", "vineppo"])
 def test_paths_from_a_boundary_share_its_past_its_context_and_its_environment(name: str) -> None:
     harness = one_step(config_of(name), script=solver(0.5))
     paths = {path.uid: path for path in harness.rollouts}
@@ -184,6 +184,15 @@ def test_a_plan_that_cannot_fit_the_budget_is_refused(name: str) -> None:
         ),
         ("algorithm=gspo algorithm.dual_clip=3.0", ["algorithm.dual_clip is 3.0"]),
         ("algorithm=gspo algorithm.chains=1", ["algorithm.chains is 1"]),
+        ("algorithm=gigpo algorithm.chains=1", ["algorithm.chains is 1"]),
+        ("algorithm=anchored algorithm.shrinkage=0", ["algorithm.shrinkage is 0"]),
+        ("algorithm=anchored algorithm.anchor=place", ["algorithm.anchor is 'place'", "'state' or 'context'"]),
+        ("algorithm=anchored algorithm.forks=15", ["algorithm.forks is 15 and algorithm.chains 16"]),
+        ("algorithm=anchored_forks algorithm.fork_turn=0", ["algorithm.fork_turn is 0"]),
+        ("algorithm=vineppo algorithm.continuations=0", ["algorithm.continuations is 0"]),
+        ("algorithm=critic algorithm.features=0", ["algorithm.features is 0"]),
+        ("algorithm=critic algorithm.ridge=0", ["algorithm.ridge is 0"]),
+        ("algorithm=critic algorithm.memory=1.5", ["algorithm.memory is 1.5"]),
         ("algorithm=grpo_state_values algorithm.chains=1", ["algorithm.chains is 1"]),
         ("algorithm=grpo_state_values algorithm.continuations=0", ["algorithm.continuations is 0"]),
         ("algorithm=grpo_state_values algorithm.order=forward", ["algorithm.order is 'forward'"]),

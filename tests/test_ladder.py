@@ -1,6 +1,8 @@
 """The rungs of the ladder: each differs from the one below by its one ingredient, and what is sampled beside the budget
 leaves the rest as it would be."""
 
+from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,12 +11,24 @@ from methods import TASKS, advantage_of, config_of, one_step
 from scripted import RecordingHarness, scripted_harness, solver
 from test_tabular import harness_on, lure, random_logits
 
-from baselines.ladder import grpo_state_values
-from rtpo.algorithms import configured
+from baselines.ladder import anchored, critic, gigpo, grpo_state_values
+from rtpo.algorithms import configured, load_algorithm
 from rtpo.harness.budget import Budget, Ledger
-from rtpo.theory.mdp import state_values
+from rtpo.theory.luck import LuckTask
+from rtpo.theory.mdp import advantages, state_values
 from rtpo.theory.tabular import tasks
-from rtpo.types import Role, TrainRow
+from rtpo.types import (
+    Grade,
+    GradeOutcome,
+    Role,
+    Rollout,
+    Snapshot,
+    StopReason,
+    Termination,
+    TrainRow,
+    Turn,
+    as_ids,
+)
 
 Key = tuple[str, int]
 
@@ -160,3 +174,162 @@ def test_a_prompt_whose_chains_have_one_return_stays_a_tie(fields: dict[str, Any
     for row in (row for rows in harness.updated for row in rows):
         assert row.is_tied or len(returns[row.group]) == 2
     assert any(not row.is_tied for rows in harness.updated for row in rows)
+
+
+# the affordable baselines
+
+
+def path(uid: str, states: str, reward: float, start_k: int = 0) -> Rollout:
+    """One that came through these states, each named by a letter; its turn k says k."""
+    logprobs = np.zeros(1, np.float32)
+    turns = tuple(
+        Turn(k, as_ids([7]), as_ids([k]), logprobs, 0, StopReason.STOP, Snapshot(state, state), as_ids([]))
+        for k, state in enumerate(states)
+    )
+    grade = Grade(GradeOutcome.GRADED, reward)
+    return Rollout(uid, TASKS[0], Role.CHAIN, start_k, None, turns, Termination.ANSWERED, grade)
+
+
+THREE = (path("a", "sxy", 1.0), path("b", "sxz", 0.0), path("c", "sw", 1.0))
+
+
+def test_gigpo_adds_the_advantage_among_those_in_the_same_state() -> None:
+    config = config_of("gigpo", normalise_std=False, omega=0.5)
+    found = gigpo.anchored_credit(THREE, config)
+    assert found[0] == pytest.approx([0.5, 1 / 3 + 0.25, 1 / 3])
+    assert found[1] == pytest.approx([-1.0, -2 / 3 - 0.25, -2 / 3])
+    assert found[2] == pytest.approx([0.5, 1 / 3])
+    scaled = gigpo.anchored_credit(THREE, config_of("gigpo"))
+    assert scaled[0][1] == pytest.approx(1 / 3 / 3**-0.5 + 0.5**0.5, rel=1e-5)
+
+
+def test_an_anchored_baseline_is_of_the_others_and_of_the_state_before() -> None:
+    """A fork counts for others only where it sampled turns itself."""
+    config = config_of("anchored")
+    assert anchored.baselines(THREE[0], THREE, config) == pytest.approx([0.5, 0.25, 0.25])
+    assert anchored.baselines(THREE[1], THREE, config) == pytest.approx([1.0, 1.0, 1.0])
+    assert anchored.baselines(THREE[2], THREE, config) == pytest.approx([0.5, 0.5])
+    fork = path("f", "sxv", 0.0, start_k=1)
+    four = (*THREE, fork)
+    assert anchored.baselines(THREE[0], four, config) == pytest.approx([0.5, 0.5 / 3, 0.5 / 3])
+    assert anchored.baselines(fork, four, config) == pytest.approx([2 / 3, 5 / 9, 5 / 9])
+    assert [len(turns) for turns in anchored.anchored_credit(four, config)] == [3, 3, 2, 2]
+    apart = replace(THREE[1], turns=tuple(replace(turn, context_ids=as_ids([8])) for turn in THREE[1].turns))
+    other = (THREE[0], apart, THREE[2])
+    assert anchored.baselines(THREE[0], other, config) == anchored.baselines(THREE[0], THREE, config)
+    by_context = replace(config, anchor="context")
+    assert anchored.baselines(THREE[0], other, by_context) == pytest.approx([1.0, 1.0, 1.0])
+
+
+def test_shrunk_without_end_an_anchored_baseline_is_the_mean_of_the_others() -> None:
+    harness = one_step(config_of("anchored", shrinkage=1e9))
+    exact = one_step(config_of("grpo", training_context="recorded"))
+    (rows,), (below,), chains = harness.updated, exact.updated, config_of("anchored").chains
+    for row, other in zip(rows, below, strict=True):
+        assert advantage_of(row) == pytest.approx(advantage_of(other) * chains / (chains - 1), abs=1e-5)
+
+
+def test_forks_are_charged_and_train_what_they_sampled() -> None:
+    harness = one_step(config_of("anchored", chains=6, forks=4, fork_turn=1), script=solver(0.2))
+    assert harness.ledger.rollouts == 6 * len(TASKS)
+    forks = [rollout for rollout in harness.rollouts if rollout.role is Role.BRANCH]
+    assert len(forks) == 4 * len(TASKS)
+    assert {fork.start_k for fork in forks} == {0, 1}  # of a chain that took one turn
+    assert max(Counter(fork.parent_uid for fork in forks).values()) == 2
+    (rows,) = harness.updated
+    trained = {(row.rollout_uid, row.turns[0].k) for row in rows}
+    assert trained == {(path.uid, turn.k) for path in harness.rollouts for turn in path.own_turns}
+
+
+def test_vineppo_splits_a_return_over_the_turns() -> None:
+    config = config_of("vineppo", normalise_std=False)
+    harness = one_step(config)
+    chains = {rollout.uid: rollout for rollout in harness.rollouts if rollout.role is Role.CHAIN}
+    means = {task.uid: np.mean([c.reward for c in chains.values() if c.task is task]) for task in TASKS}
+    total: Counter[str] = Counter()
+    (rows,) = harness.updated
+    for row in rows:
+        total[row.rollout_uid] += advantage_of(row)
+    assert dict(total) == pytest.approx({uid: chain.reward - means[chain.task.uid] for uid, chain in chains.items()})
+    assert {row.rollout_uid for row in rows} == set(chains)
+    later = sum(len(chain.turns) - 1 for chain in chains.values())
+    assert harness.ledger.rollouts == len(chains) + later * config.continuations
+
+
+def test_a_critic_knows_earlier_steps_alone() -> None:
+    """In the first step it is GRPO; then it comes to know what a state adds."""
+    config, mdp = configured("critic", kl=0.0, memory=1.0, ridge=1.0, normalise_std=False), lure()
+    harness = harness_on(mdp, logits=random_logits(mdp, 3), learning_rate=0.0)
+    values = state_values(mdp, harness.policy)
+    for number in range(60):
+        before = critic.fitted(harness, config)
+        assert before.any() == (number > 0)
+        critic.step(harness, tasks(mdp), config)
+        harness.end_step()
+        harness.begin_step(number + 1, 1000)
+        harness.sync()
+    ((chains,), rows) = harness.all_of("rollout")[-1], harness.all_of("update")[-1]
+    by_uid = {chain.uid: chain for chain in chains}
+    mean = np.mean([chain.reward for chain in chains])
+    off = []
+    for row in rows:
+        chain, k = by_uid[row.rollout_uid], row.turns[0].k
+        since = critic.since_start(chain, harness, config)[k] @ before
+        assert advantage_of(row) == pytest.approx(chain.reward - mean - since, abs=1e-5)
+        off.append(since - (values[k, chain.turns[k].snapshot.state] - values[0, 0]))
+    assert np.mean(np.abs(off)) < 0.05
+
+
+# every baseline
+
+BASELINES: dict[str, tuple[dict[str, Any], float]] = {
+    "grpo": ({"training_context": "recorded"}, 31 / 32),
+    "grpo_state_values": ({"continuations": 40}, 1.0),
+    "anchored": ({}, 1.0),
+    "anchored with forks": ({"forks": 16}, 1.0),
+    "vineppo": ({}, 1.0),
+    "critic": ({}, 31 / 32),
+}
+"""fields, and what a group's mean that holds the chain's own return leaves of the gradient after the first turn"""
+
+
+@pytest.fixture(scope="module")
+def noise() -> dict[str, float]:
+    """By method, the noise of its gradients of the turns after the first, once their mean was found to be exact, on a
+    task whose luck is tossed in the first."""
+    mdp, found = LuckTask(3, "early", "even").mdp(), {}
+    for name, (fields, later) in BASELINES.items():
+        config = configured(name.split()[0], **{"kl": 0.0, "chains": 32, "normalise_std": False} | fields)
+        harness = harness_on(mdp, learning_rate=0.0)
+        policy, true = harness.policy, advantages(mdp, harness.policy)
+        shares = np.full(3, later)
+        shares[0] = 1.0 if name.startswith("anchored") else 31 / 32
+        expected = policy * true * shares[:, None, None]
+        steps, taken = [], np.zeros(mdp.shape[:2])
+        for number in range(120):
+            harness.end_step()
+            harness.begin_step(number, 1000)
+            harness.sync()
+            load_algorithm(config.name).step(harness, tasks(mdp), config)
+            rows = harness.all_of("update")[-1]
+            off = np.zeros(mdp.shape)
+            for row in rows:
+                (turn,) = row.turns
+                k, state = turn.k, turn.snapshot.state
+                score = -policy[k, state]
+                score[turn.output_ids[0]] += 1
+                off[k, state] += advantage_of(row) * score - expected[k, state]
+                taken[k, state] += 1
+            steps.append(off / 32)
+        mean, error = np.mean(steps, 0), np.std(steps, 0, ddof=1) / len(steps) ** 0.5
+        often = taken[..., None] * policy >= 20  # else there is no normal error
+        assert often.sum() > 10
+        assert (np.abs(mean) <= 4 * error)[often].all(), name
+        found[name] = float(np.var(steps[1:], 0)[1:].sum())
+    return found
+
+
+def test_baselines_leave_the_gradient_and_take_noise(noise: dict[str, float]) -> None:
+    for name in ("grpo_state_values", "anchored", "critic"):
+        assert noise[name] < 0.9 * noise["grpo"], noise
+    assert noise["grpo_state_values"] < noise["anchored"]

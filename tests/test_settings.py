@@ -110,8 +110,13 @@ def test_sources_are_in_the_paper_or_among_the_deviations() -> None:
     ]
     assert len(found) > 150
     assert {name for name, source in found if source.startswith("other: ")} == {
+        "anchored",
+        "anchored_forks",
+        "critic",
+        "gigpo",
         "gspo",
         "rtpo_tree",
+        "vineppo",
         "grpo_state_values",
         "grpo_state_values_reverse",
         "grpo_state_values_fresh",

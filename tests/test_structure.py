@@ -31,7 +31,9 @@ VOCABULARY = {"rtpo.credit", "rtpo.rows", "rtpo.types", "rtpo.verbs"}
 """what an algorithm may import of the project, beside another algorithm"""
 CREDITED = {"rtpo.verbs": ["GSPO", "REFUEL"], "rtpo.core.losses": ["GSPO"]}
 """losses that say whose they are"""
-NAMES = re.compile(r"(?<![a-z])(seeupo|arpo|tree_?grpo|refuel|grpo|gspo|vanilla)", re.IGNORECASE)
+NAMES = re.compile(
+    r"(?<![a-z])(seeupo|arpo|tree_?grpo|refuel|gigpo|grpo|gspo|vineppo|vanilla|anchored|critic(?!al))", re.IGNORECASE
+)
 
 
 def sources() -> list[Path]:

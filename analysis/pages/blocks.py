@@ -356,6 +356,7 @@ BLOCKS: dict[str, Callable[[Path, Path], str]] = {
     "methods": methods,
     "curves": curves,
     "fields": lambda project, page: _with_header(settings.fields_table(project, page.stem)),
+    "rungs": lambda project, page: _with_header(settings.rungs_table(project)),
     "toy_study": study,
     "toy_study_verdicts": study_verdicts,
     "toy_study_settings": lambda project, page: toy_study.settings(project / STUDY),

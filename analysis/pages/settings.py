@@ -16,7 +16,7 @@ import yaml
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
-from rtpo.algorithms import load_algorithm
+from rtpo.algorithms import algorithms, load_algorithm
 from rtpo.run.config import portable
 from rtpo.run.experiments import Outline, experiments, outline
 from rtpo.verbs import AlgorithmConfig
@@ -201,6 +201,18 @@ def fields_table(project: Path, name: str) -> list[tuple[str, ...]]:
         for one in read_settings(project / "configs" / "algorithm" / f"{name}.yaml")
     ]
     return [("Field", "Value", "Source", "Meaning"), *rows]
+
+
+def rungs_table(project: Path) -> list[tuple[str, ...]]:
+    """Header and rows: the fields that rungs of the ladder add to those of the method that they are built on."""
+    rows = []
+    for name in algorithms():
+        if (algorithm := load_algorithm(name)).is_rung:
+            (tree,) = _composed(project, [[PAPER_PROFILE, "task=math_paper", f"algorithm={name}"]])
+            means = _meanings(algorithm.config)
+            own = [field for field in means if field in vars(algorithm.config)["__annotations__"]]
+            rows += [(f"`{name}`", f"`{field}`", _shown(tree, f"algorithm.{field}"), means[field]) for field in own]
+    return [("Algorithm", "Field", "Value", "Meaning"), *rows]
 
 
 def _meanings(config: type[AlgorithmConfig]) -> dict[str, str]:

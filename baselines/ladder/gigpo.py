@@ -1,0 +1,60 @@
+"""GiGPO on GRPO's chains (arXiv 2505.10978): a turn is also compared with the other chains that stood where it did.
+
+Rewards come at the end alone and nothing is discounted, so what follows a state is the chain's return. A state that one
+chain alone came to adds nothing.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from baselines.grpo import GRPOConfig, chain_rows, check, group_credit, rollouts_per_task
+from rtpo.credit import group_advantages
+from rtpo.types import Role, Rollout, Task
+from rtpo.verbs import Algorithm, Harness
+
+
+@dataclass(frozen=True)
+class GiGPOConfig(GRPOConfig):
+    """omega: weight of the advantage among the chains of a state.
+    normalise_std: divide by the group's standard deviation, and by the state's, as the `mode` of GiGPO's code does for
+        both.
+    """
+
+    omega: float
+
+
+def step(harness: Harness, tasks: Sequence[Task], config: GiGPOConfig) -> None:
+    """One data step."""
+    chains = harness.rollout(tasks, n=config.chains, role=Role.CHAIN)
+    rows = chain_rows(chains, config, lambda group: anchored_credit(group, config))
+    harness.update(rows, config.loss, epochs=config.epochs, minibatches=config.minibatches)
+
+
+def anchored_credit(group: Sequence[Rollout], config: GiGPOConfig) -> list[list[float]]:
+    """A_k = A^E + omega A^S: the group's advantage, and that among the turns taken in the same state, by its digest."""
+    stood: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
+    for i, chain in enumerate(group):
+        for turn in chain.turns:
+            stood[turn.snapshot.digest].append((i, turn.k))
+    found = [[a] * len(chain.turns) for a, chain in zip(group_credit(group, config), group, strict=True)]
+    for turns in stood.values():
+        returns = [group[i].reward for i, _ in turns]
+        for (i, k), among in zip(turns, group_advantages(returns, config.normalise_std), strict=True):
+            found[i][k] += config.omega * float(among)
+    return found
+
+
+ALGORITHM = Algorithm(
+    config=GiGPOConfig,
+    step=step,
+    rollouts_per_task=rollouts_per_task,
+    check=check,
+    plan="n independent chains",
+    credit="return's z-score within the prompt plus omega times its z-score among the chains that stood in the state",
+    schedule="one update a step",
+    contexts="recorded c_k, or flattened history",
+    loss="token clip",
+    trained="all model tokens of every chain",
+    is_rung=True,
+)

@@ -1,0 +1,84 @@
+"""VinePPO on GRPO's terms (arXiv 2410.01679): few chains, and each later boundary's value from continuations of it.
+
+They are rollouts of the budget, and are not trained.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from baselines.grpo import GRPOConfig, chain_rows
+from baselines.grpo import check as check_grpo
+from rtpo.credit import group_scale
+from rtpo.types import Role, Rollout, Task
+from rtpo.verbs import Algorithm, Harness
+
+
+@dataclass(frozen=True)
+class VinePPOConfig(GRPOConfig):
+    """continuations: of each later boundary of a chain; V(S_k) is the mean of their returns.
+    normalise_std: divide by the standard deviation of all returns of the prompt, those of continuations among them.
+    """
+
+    continuations: int
+
+
+def step(harness: Harness, tasks: Sequence[Task], config: VinePPOConfig) -> None:
+    """One data step."""
+    groups = harness.rollout(tasks, n=config.chains, role=Role.CHAIN)
+    boundaries = [
+        chain.boundary(k) for group in groups for chain in group for k in range(1, len(chain.turns)) if chain.is_graded
+    ]
+    continued = harness.rollout(boundaries, n=config.continuations, role=Role.SIBLING) if boundaries else []
+    returns = {
+        (boundary.rollout_uid, boundary.k): [path.reward for path in group if path.is_graded]
+        for boundary, group in zip(boundaries, continued, strict=True)
+    }
+
+    def credit(group: Sequence[Rollout]) -> list[list[float]]:
+        """A_k = V(S_{k+1}) - V(S_k) over the scale. V(S_0) is the chains' mean, V after the last turn the chain's
+        return, and a boundary none of whose continuations could be graded has the value of the one after it."""
+        rewards = [chain.reward for chain in group]
+        sampled = [r for chain in group for k in range(1, len(chain.turns)) for r in returns[chain.uid, k]]
+        scale = group_scale([*rewards, *sampled], config.normalise_std)
+        found = []
+        for chain in group:
+            values = [chain.reward]
+            for k in reversed(range(1, len(chain.turns))):
+                own = returns[chain.uid, k]
+                values.append(float(np.mean(own)) if own else values[-1])
+            values.append(float(np.mean(rewards)))
+            found.append([float(a) / scale for a in -np.diff(values)[::-1]])
+        return found
+
+    rows = chain_rows(groups, config, credit)
+    harness.update(rows, config.loss, epochs=config.epochs, minibatches=config.minibatches)
+
+
+def rollouts_per_task(config: VinePPOConfig, max_turns: int) -> int:
+    """Worst case: every chain takes all K turns."""
+    return config.chains * (1 + (max_turns - 1) * config.continuations)
+
+
+def check(config: VinePPOConfig) -> list[str]:
+    problems = check_grpo(config)
+    if config.continuations < 1:
+        problems.append(f"algorithm.continuations is {config.continuations}: V(S_k) is their mean; use 1 or more.")
+    return problems
+
+
+ALGORITHM = Algorithm(
+    config=VinePPOConfig,
+    step=step,
+    rollouts_per_task=rollouts_per_task,
+    check=check,
+    plan="n independent chains; some continuations of every later boundary",
+    credit="mean return of the next boundary's continuations minus that of this one's, over the standard deviation of "
+    "all returns of the prompt",
+    schedule="one update a step",
+    contexts="recorded c_k, or flattened history",
+    loss="token clip",
+    trained="all model tokens of every chain",
+    is_rung=True,
+)
