@@ -64,22 +64,16 @@ def _rollouts(group: RunGroup) -> str:
     return f"{number(charged, 0)} / {number(group.first.ledger['budget']['rollouts'], 0)}"
 
 
-def sampled(when: str) -> Cell:
-    """Success on the sampled evaluation `when`, with its interval."""
+def success(when: str, mode: str = "sampled") -> Cell:
+    """Success on the evaluation `when` and `mode`, with its interval where answers are sampled."""
 
     def cell(group: RunGroup) -> str:
-        evaluation = measures.held_out(group, when, "sampled")
-        return NOT_RUN if evaluation is None else percent(measures.success(evaluation))
-
-    return cell
-
-
-def greedy(when: str) -> Cell:
-    """Success on the greedy evaluation `when`."""
-
-    def cell(group: RunGroup) -> str:
-        evaluation = measures.held_out(group, when, "greedy")
-        return NOT_RUN if evaluation is None else number(measures.mean_success(evaluation), 1, scale=100)
+        evaluation = measures.held_out(group, when, mode)
+        if evaluation is None:
+            return NOT_RUN
+        if mode == "greedy":
+            return number(measures.mean_success(evaluation), 1, scale=100)
+        return percent(measures.success(evaluation))
 
     return cell
 
@@ -95,7 +89,7 @@ def _questions(group: RunGroup) -> str:
 
 
 def _both_greedy(group: RunGroup) -> str:
-    before, after = (greedy(when)(group) for when in ("before", "after"))
+    before, after = (success(when, "greedy")(group) for when in ("before", "after"))
     return NOT_RUN if before == after == NOT_RUN else f"{before} → {after}"
 
 
@@ -182,8 +176,8 @@ COLUMNS = (
     Column("Trainer, k", _counted("computed_tokens", "scored_tokens")),
     Column("Engine, k", _counted("prefilled_tokens", "generated_tokens")),
     Column("Questions × samples", _questions, ("Questions", "Samples")),
-    Column("Sampled, before", sampled("before")),
-    Column("Sampled, after", sampled("after")),
+    Column("Sampled, before", success("before")),
+    Column("Sampled, after", success("after")),
     Column("Gain", lambda group: gain(*(measures.held_out(group, when, "sampled") for when in ("before", "after")))),
     Column("Greedy", _both_greedy, ("Greedy, before", "Greedy, after")),
     Column("Ratio", lambda group: number(float(np.exp(-_kl(group))), 3)),

@@ -39,6 +39,13 @@ TITLES = {
     "seeupo_full": "SeeUPO, full history",
     "arpo_full": "ARPO, full history",
     "tree_grpo_full": "Tree-GRPO, full history",
+    "grpo_state_values": "GRPO, exact contexts, state values (uncharged)",
+    "grpo_state_values_reverse": "GRPO, exact contexts, state values (uncharged), in reverse",
+    "grpo_state_values_fresh": "GRPO, exact contexts, state values (uncharged), in reverse, sampled anew",
+    "gigpo": "GiGPO",
+    "anchored": "GRPO, exact contexts, anchored",
+    "vineppo": "VinePPO",
+    "critic": "GRPO, exact contexts, turn-level critic",
 }
 
 TASKS = {
@@ -48,6 +55,9 @@ TASKS = {
     "toy_math": "Toy math",
     "toy_knowledge": "Toy knowledge",
     "toy_walk": "Toy walk",
+    "walk_early": "Toy walk, decided early",
+    "walk_even": "Toy walk, decided evenly",
+    "walk_late": "Toy walk, decided late",
 }
 """titles of tasks"""
 

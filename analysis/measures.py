@@ -263,9 +263,9 @@ PROGRESS: dict[str, Callable[[Mapping[str, Any]], float]] = {
 """what a run had used by the end of a step; seconds without evaluation"""
 
 
-def held_out_curve(group: RunGroup) -> pd.DataFrame:
-    """Sampled held-out success against the keys of PROGRESS: mean, low and high, a 95 % interval over the runs of each
-    warm start and questions.
+def held_out_curve(group: RunGroup, mode: str = "sampled") -> pd.DataFrame:
+    """Held-out success in a mode against the keys of PROGRESS: mean, low and high, a 95 % interval over the runs of
+    each warm start and questions.
 
     Each run's success on each question, and what it had used, are interpolated between its evaluations to common
     rollouts: as many points as the run with the fewest evaluations has, from 0 to where the first run ends. Tokens and
@@ -273,7 +273,7 @@ def held_out_curve(group: RunGroup) -> pd.DataFrame:
     evaluations have the same questions.
     """
     columns = [*PROGRESS, "mean", "low", "high"]
-    curves = [_evaluations(run) for run in group.runs]
+    curves = [_evaluations(run, mode) for run in group.runs]
     if not curves or not min(len(used) for used, _ in curves):
         return pd.DataFrame({column: [] for column in columns})
     if any(not success.columns.equals(curves[0][1].columns) for _, success in curves):
@@ -292,11 +292,11 @@ def held_out_curve(group: RunGroup) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=pd.Index(columns))
 
 
-def _evaluations(run: Run) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """What a run had used at each of its sampled evaluations, [evaluations, keys of PROGRESS], and its success there,
+def _evaluations(run: Run, mode: str) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """What a run had used at each of its evaluations in a mode, [evaluations, keys of PROGRESS], and its success there,
     [evaluations, questions]."""
     # the one after training comes last and takes the place of another at the same step
-    found = [table for when in WHEN if (table := run.by_question.get((when, "sampled"))) is not None]
+    found = [table for when in WHEN if (table := run.by_question.get((when, mode))) is not None]
     parts = {int(step): table.loc[step] for table in found for step in table.index.unique("step")}
     steps = sorted(parts)
     used = [[get(run.steps[step - 1]) if step else 0.0 for get in PROGRESS.values()] for step in steps]

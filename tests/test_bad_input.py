@@ -147,6 +147,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     ),
     "analysis.paper.__main__": ("--page OUT", "--check --page OUT", "--check --page FILE"),
     "analysis.claims.__main__": ("--project FOLDER", "--check --project FOLDER"),
+    "analysis.credit.__main__": ("--project FOLDER", "--check --project FOLDER"),
     "analysis.map.__main__": ("--project FOLDER", "--check --project FOLDER"),
     "analysis.pages.__main__": ("--project FOLDER", "--check --project FOLDER", "NAME", "--check NAME"),
     "analysis.theory.__main__": ("--project FOLDER", "--check --project FOLDER"),

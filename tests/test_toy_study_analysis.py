@@ -16,18 +16,17 @@ from analysis.looks import TITLES, styles
 from analysis.pages import __main__ as pages
 from analysis.pages import blocks as readme
 from analysis.records import RunGroup, load_runs, over_warm_starts
+from analysis.study.findings import MEASURES, Finding, finding
 from analysis.study.plan import named
 from analysis.study.records import StudyRecords, load_study, missing_lines
+from analysis.study.tables import DECODINGS, common_table, rates_table, task_table
 from analysis.tables import NO_VALUE, NOT_RUN, Table
 from analysis.toy_study import __main__ as toy_study_command
 from analysis.toy_study import page as toy_study
 from analysis.toy_study.claims import (
     CLAIMS,
-    MEASURES,
-    Claim,
-    Finding,
+    SUCCESS,
     claims_table,
-    finding,
     verdict,
     verdict_lines,
 )
@@ -93,6 +92,11 @@ def write_small(results: Path, experiment: str, label: str, seed: int, right: st
     )
 
 
+def task_of(records: StudyRecords) -> Table | None:
+    """The table of toy math."""
+    return task_table(records, "toy_math", "toy_study", "Toy math.")
+
+
 def column(table: Table | None, title: str) -> dict[str, str]:
     """A column's cells by configuration."""
     assert table is not None
@@ -107,7 +111,7 @@ def test_differences_are_paired_by_warm_start_and_seed(file: Path, results: Path
     write_small(results, "toy_math", "rtpo", 0, "abcd")
     write_small(results, "toy_math_1", "rtpo", 0, "ab")
     write_small(results, "toy_math_1", "rtpo", 1, "")
-    table = toy_study.task_table(load_study(results, file), "toy_math")
+    table = task_of(load_study(results, file))
     rtpo, grpo = TITLES["rtpo"], TITLES["grpo_exact"]
     # (4 + 2 + 0) / 12, and the pairs (4 - 2) and (2 - 1) of 4
     assert column(table, "Sampled, after")[rtpo].startswith("50.0 [")
@@ -129,8 +133,8 @@ def test_costs_are_compared_by_pairs(file: Path, results: Path) -> None:
         write_small(results, experiment, "grpo_exact", seed, "a", wall_seconds=float(control))
     records = load_study(results, file)
     # 10 s of each are evaluation: 50 / 100, 20 / 100 and 80 / 80
-    assert column(toy_study.task_table(records, "toy_math"), "Seconds / exact GRPO's")[TITLES["rtpo"]] == "0.50"
-    found = finding(records, "toy_math", Claim("", "", "rtpo", "grpo_exact", "seconds"))
+    assert column(task_of(records), "Seconds / exact GRPO's")[TITLES["rtpo"]] == "0.50"
+    found = finding(records, "toy_math", ("rtpo", "grpo_exact"), "seconds")
     assert found is not None
     assert found.difference is not None
     assert found.difference.mean == pytest.approx((0.5 + 0.8 + 0.0) / 3)
@@ -149,7 +153,7 @@ def test_what_is_missing_is_counted(file: Path, results: Path) -> None:
         "rest, toy_math: 1 of 1 runs",
         "controls, toy_math: 1 of 1 runs",
     ]
-    table = toy_study.task_table(records, "toy_math")
+    table = task_of(records)
     assert table is not None
     assert [row[0] for row in table.rows] == ["RTPO"]
     assert table.notes[-1] == "Excluded, because incomplete: toy_math/grpo_exact-seed1."
@@ -217,13 +221,118 @@ def test_a_claim_is_judged_on_its_runs(file: Path, results: Path) -> None:
     assert found[-1] == "undecided on toy math (4 pairs)"
     assert rows["RTPO beats SeeUPO"][3:] == (NO_VALUE, NO_VALUE)
     assert rows["RTPO beats exact GRPO at equal optimizer steps, RTPO given more"][3:] == (NOT_RUN, NOT_RUN)
-    lines = verdict_lines(load_study(results, file)).splitlines()
+    named, _, *lines = verdict_lines(load_study(results, file)).splitlines()
+    assert "evaluated at temperature 1, each trained at a learning rate of its own" in named
     assert lines[0].startswith(
         "- **Undecided on toy math (4 pairs)**: RTPO beats GRPO with exact contexts (ours, control)"
     )
     assert "RTPO beats exact GRPO at equal optimizer steps, RTPO given more (ours)" in lines[-1]
     assert lines[-1].startswith("- **Not run**")
     assert "RTPO beats SeeUPO" not in "".join(lines)
+
+
+def write_modes(results: Path, label: str, seed: int, right: dict[str, int], rate: float, entropy: float) -> None:
+    """A run evaluated on 20 questions; after training so many are answered right in each mode."""
+    lines = [
+        line
+        for when, number in (("before", 0), ("after", 1))
+        for mode, count in right.items()
+        for line in answers(
+            when, mode, {f"q{i}": [float((i + seed) % 20 < (count if number else 5))] for i in range(20)}, number
+        )
+    ]
+    configuration = label.removesuffix("_common")
+    at = of_warm_start("toy_math", rate)
+    settings = at["config"] | {"algorithm": {"label": label, "name": configuration}}
+    steps = [step(1, 1000, 0.5, [update(10, 0.0, 0.5) | {"entropy": 9.0}, update(10, 0.0, 0.5) | {"entropy": entropy}])]
+    steps.append(step(2, 2000, 0.5, [update(10, 0.0, 0.5) | {"entropy": entropy}]))
+    for line in lines:
+        line["step"] *= 2
+    write_run(results, label, seed, steps, lines, **at | {"config": settings})
+
+
+@pytest.fixture
+def at_paper_decoding(tmp_path: Path, results: Path) -> StudyRecords:
+    """At the paper's decoding RTPO is above exact GRPO, at temperature 1 below it, greedily level with it, and at one
+    rate for all below it, which is its own rate but not RTPO's."""
+    part = {"tasks": ["toy_math"], "warm_starts": 1, "seeds": [0, 1, 2], "configurations": ["rtpo", "grpo_exact"]}
+    plan = PLAN | {"decoding": "paper", "core": part, "together": part | {"rate": "common"}}
+    file = tmp_path / "paper.yaml"
+    file.write_text(yaml.safe_dump({key: value for key, value in plan.items() if key not in ("rest", "controls")}))
+    for seed in range(3):
+        write_modes(results, "rtpo", seed, {"sampled": 8, "paper": 16, "greedy": 15}, 5e-4, 0.25)
+        write_modes(results, "rtpo_common", seed, {"sampled": 8, "paper": 6, "greedy": 15}, 2e-4, 0.75)
+        write_modes(results, "grpo_exact", seed, {"sampled": 12, "paper": 12, "greedy": 15}, 2e-4, 0.5)
+    chosen = {"toy_math": {"rtpo": 5e-4, "grpo_exact": 2e-4, "common": 2e-4}}
+    (results / "learning_rates.json").write_text(json.dumps(chosen))
+    return load_study(results, file)
+
+
+def test_the_papers_decoding_comes_first_and_the_others_beside_it(at_paper_decoding: StudyRecords) -> None:
+    records = at_paper_decoding
+    title, exact = TITLES["rtpo"], TITLES["grpo_exact"]
+    table = task_of(records)
+    assert table is not None
+    shown = [name for name in table.header if name.endswith(", after") or name.startswith(("Difference", "Entropy"))]
+    decoded = ["Paper's decoding, after", "Difference to exact GRPO", "Sampled, after", "Greedy, after", "Entropy, end"]
+    assert shown == decoded
+    assert [column(table, name)[title].partition(" [")[0] for name in decoded] == [
+        "80.0",
+        "+20.0",
+        "40.0",
+        "75.0",
+        "0.250",
+    ]
+    assert column(table, "After, by warm start")[title] == "80.0"
+    assert "at the paper's decoding (temperature 0.6, top-p 0.95), sampled at temperature 1" in table.caption
+
+    claims = {row[0]: row for row in claims_table(records).rows}
+    found = claims["RTPO beats GRPO with exact contexts"]
+    assert found[2] == "success at the paper's decoding, points"
+    assert found[-1] == "supported on toy math (3 pairs)"
+    beside = toy_study.beside_table(records)
+    assert beside is not None
+    # each claim on success that the study has runs for, at three decodings and at the common rate
+    assert [(row[1], row[-1]) for row in beside.rows] == [
+        ("at the paper's decoding", "supported on toy math (3 pairs)"),
+        ("at temperature 1", "contradicted on toy math (3 pairs)"),
+        ("greedily", "undecided on toy math (3 pairs)"),
+        ("at the paper's decoding, one rate for all", "contradicted on toy math (3 pairs)"),
+    ]
+    first, _, differing, *_ = verdict_lines(records).splitlines()
+    assert first == "Some verdicts are others at another decoding or at one learning rate for all:"
+    assert differing == (
+        "- RTPO beats GRPO with exact contexts: **supported on toy math (3 pairs)** at the paper's decoding, "
+        "**contradicted on toy math (3 pairs)** at temperature 1, **undecided on toy math (3 pairs)** greedily, "
+        "**contradicted on toy math (3 pairs)** at the paper's decoding, one rate for all."
+    )
+    assert "Verdicts on success are of policies evaluated at the paper's decoding, each" in verdict_lines(records)
+    assert exact in column(table, "Runs")
+
+
+def test_rates_of_their_own_and_the_common_one_stand_side_by_side(at_paper_decoding: StudyRecords) -> None:
+    records = at_paper_decoding
+    table = common_table(records, "toy_math", "toy_study")
+    assert table is not None
+    names = ("rate", "runs", "success at the paper's decoding", "sampled success", "entropy, end")
+    cells = {
+        which: [column(table, f"{which}, {name}")[TITLES["rtpo"]].partition(" [")[0] for name in names]
+        for which in ("Own", "Common")
+    }
+    assert cells == {
+        "Own": ["0.0005 †", "3 of 3", "80.0", "40.0", "0.250"],
+        "Common": ["0.0002", "3 of 3", "30.0", "40.0", "0.750"],
+    }
+    differences = column(table, "Common, difference to exact GRPO")
+    assert differences[TITLES["rtpo"]].startswith("−30.0 [")
+    # one run serves both
+    assert records.group("toy_math", "grpo_exact", is_common=True) is not None
+    assert len(records.runs) == 9
+    assert {table.name for table in toy_study.tables(records)} >= {
+        "toy_study_claims_beside",
+        "toy_study_toy_math_common",
+    }
+    assert "Toy math: each configuration at the rate" in toy_study.page(records)
 
 
 def test_ratios_and_ties_are_turned_for_the_claim(tmp_path: Path) -> None:
@@ -245,7 +354,7 @@ def test_an_edge_is_of_what_was_tried(file: Path, results: Path) -> None:
     title = TITLES["rtpo"]
 
     def rate(found: StudyRecords) -> str:
-        return column(toy_study.task_table(found, "toy_math"), "Learning rate")[title]
+        return column(task_of(found), "Learning rate")[title]
 
     write_small(results, "toy_math", "rtpo", 0, "a", rate=5e-4)
     assert rate(load_study(results, file)) == "0.0005 †"
@@ -253,7 +362,7 @@ def test_an_edge_is_of_what_was_tried(file: Path, results: Path) -> None:
     write_small(results, "rates_toy_math", "rtpo_lr0.0005", 0, "ab", rate=5e-4)
     assert rate(load_study(results, file)) == "0.0005"
     (results / "learning_rates.json").write_text(json.dumps({"toy_math": {"rtpo": 5e-4}}))
-    table = toy_study.rates_table(load_study(results, file))
+    table = rates_table(load_study(results, file), "toy_study")
     assert table is not None
     assert table.header == ("Task", "Configuration", "0.0001", "0.0002", "0.0005", "0.001")
     ((task, shown, *cells),) = table.rows
@@ -294,13 +403,13 @@ def test_an_experiment_has_one_warm_start(tmp_path: Path) -> None:
 
 def test_a_residual_is_shown_where_there_is_one(file: Path, results: Path) -> None:
     write_small(results, "toy_math", "rtpo", 0, "a")
-    table = toy_study.task_table(load_study(results, file), "toy_math")
+    table = task_of(load_study(results, file))
     assert table is not None
     assert "Residual" not in table.header
     updates = [update(10, 0.0, 0.5) | {"residual": value} for value in (0.25, 0.75)]
     lines = [step(1, 500, 0.5, updates), step(2, 1000, 0.5, [update(10, 0.0, 0.5) | {"residual": 0.1}])]
     write_run(results, "refuel", 0, lines, answers("after", "sampled", {"a": [1.0]}, 2), **of_warm_start("toy_math"))
-    cells = column(toy_study.task_table(load_study(results, file), "toy_math"), "Residual")
+    cells = column(task_of(load_study(results, file)), "Residual")
     assert cells == {"RTPO": NO_VALUE, "REFUEL": "0.300"}
 
 
@@ -392,6 +501,6 @@ def test_claims_and_titles_are_of_the_study() -> None:
     planned = {place.label for part in study.trained for place, _ in study.planned(part)}
     assert planned <= TITLES.keys()
     assert {label for claim in CLAIMS for label in (claim.first, claim.second)} <= planned
-    assert {claim.measure for claim in CLAIMS} == MEASURES.keys()
+    assert {claim.measure for claim in CLAIMS} == {SUCCESS, *MEASURES} - DECODINGS.keys()
     looks = [(style.colour, style.marker, style.line) for style in styles(TITLES).values()]
     assert len(set(looks)) == len(looks)

@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import product
 from math import isfinite
 from pathlib import Path
 
@@ -24,12 +25,13 @@ from analysis.paper.reproduction import CellPlan, Reproduction, load_reproductio
 from analysis.paper.slips import ARITHMETIC, EXPECTATION, READING, recomputed
 from analysis.paper.tables import Made, make_table
 from analysis.records import Run, RunGroup, read_lines
+from analysis.study.findings import MEASURES, finding
 from analysis.study.plan import TOY_STUDY
 from analysis.study.records import StudyRecords, load_study
+from analysis.study.tables import mean_context_ratio
 from analysis.tables import CONTRADICTED, MINUS, NOT_RUN, SUPPORTED, UNDECIDED, number, percent
 from analysis.theory.page import Verdict, verdicts
 from analysis.toy_study import claims as toy
-from analysis.toy_study.claims import MEASURES, mean_context_ratio
 from rtpo.harness.diagnostics import EXECUTED
 
 TASKS = {"toy_math": "toy math", "toy_knowledge": "toy knowledge"}
@@ -270,12 +272,18 @@ def ties(evidence: Evidence, scale: str) -> list[Part]:
 
 
 def study_pair(evidence: Evidence, pair: Pair) -> list[Part]:
-    """The toy study's finding on two configurations, a part a task on which it plans both."""
+    """The toy study's finding on two configurations, a part a task on which it plans both; of success beside it those
+    at other decodings, and at one learning rate for all."""
     one = toy.Claim("", toy.PAPER, pair.first, pair.second, pair.measure)
-    compared = pair.turned or f"{title_of(pair.first)} less {title_of(pair.second)}, {MEASURES[pair.measure][0]}"
-    aside, made = OURS if pair.ours else "", []
-    for task, title in TASKS.items():
-        found, what = toy.finding(evidence.study, task, one), f"{title}, {compared}"
+    own, *others = toy.settings(evidence.study)
+    made = []
+    for at, task in product([own, *others] if pair.measure == toy.SUCCESS else [own], TASKS):
+        measure = MEASURES[at.measure(one)][0]
+        compared = pair.turned or f"{title_of(pair.first)} less {title_of(pair.second)}, {measure}"
+        aside = BESIDE if at != own else OURS if pair.ours else ""
+        rate = ", one rate for all" if at.is_common else ""
+        what, labels = f"{TASKS[task]}, {compared}{rate}", (pair.first, pair.second)
+        found = finding(evidence.study, task, labels, at.measure(one), is_common=at.is_common)
         if found is None:
             continue
         if found.outcome == NOT_RUN:
@@ -284,17 +292,20 @@ def study_pair(evidence: Evidence, pair: Pair) -> list[Part]:
         difference = found.difference
         if pair.turned and difference is not None:
             difference = replace(difference, mean=-difference.mean, low=-difference.high, high=-difference.low)
-        places = _places(evidence, task, pair.first, pair.second)
+        places = _places(evidence, task, at.is_common, pair.first, pair.second)
         each = f"{found.pairs} of {found.planned} planned pairs ({places})"
-        if pair.measure == "success" and difference is not None:
+        if pair.measure == toy.SUCCESS and difference is not None:
             each += f", {difference.questions} questions"
         shown = f"{percent(difference, sign=True)}, {each}"
         made.append(Part(what, shown, order(difference, found.pairs), aside, found.pairs))
     return made
 
 
-def _places(evidence: Evidence, task: str, *labels: str) -> str:
-    planned = [{(one.experiment, one.seed) for one in evidence.study.places(task, label)} for label in labels]
+def _places(evidence: Evidence, task: str, is_common: bool, *labels: str) -> str:
+    planned = [
+        {(one.experiment, one.seed) for one in evidence.study.places(task, label, is_common=is_common)}
+        for label in labels
+    ]
     starts, seeds = ({place[i] for place in planned[0] & planned[1]} for i in (0, 1))
     return f"{many(len(seeds), 'seed')} × {many(len(starts), 'warm start')}"
 

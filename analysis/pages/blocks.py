@@ -22,6 +22,7 @@ from analysis.plots import drawn_from, png_from, records_checksum, save
 from analysis.records import Run, complete_groups, load_runs
 from analysis.study.plan import TOY_RESULTS, TOY_STUDY
 from analysis.study.records import StudyRecords, load_study
+from analysis.study.tables import settings as settings_of_study
 from analysis.tables import NOT_RUN, narrowest, number
 from analysis.toy_study import page as toy_study
 from rtpo.algorithms import algorithms, load_algorithm
@@ -359,7 +360,7 @@ BLOCKS: dict[str, Callable[[Path, Path], str]] = {
     "rungs": lambda project, page: _with_header(settings.rungs_table(project)),
     "toy_study": study,
     "toy_study_verdicts": study_verdicts,
-    "toy_study_settings": lambda project, page: toy_study.settings(project / STUDY),
+    "toy_study_settings": lambda project, page: settings_of_study(project / STUDY),
     "experiments": lambda project, page: _with_header(settings.experiments_table()),
     "ablations": lambda project, page: _with_header(settings.ablations_table()),
     "profiles": lambda project, page: _with_header(settings.profiles_table()),

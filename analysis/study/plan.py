@@ -183,6 +183,11 @@ class Study:
         is_shared = algorithm in self._core() and row in self._with_common()
         return self._choice(row, [algorithm], self.choice(row, COMMON).tried if is_shared else self._first())
 
+    def common_rates(self) -> dict[str, float]:
+        """Those chosen for the core together, by the task that they were searched on."""
+        chosen = self._rates()
+        return {row.name: chosen[row.name][COMMON] for row in self._with_common() if COMMON in chosen.get(row.name, {})}
+
     def folder(self, place: Place) -> RunFolder:
         return RunFolder(self._results / str(place))
 

@@ -1,19 +1,14 @@
 """The paper's claims as far as the toy study can speak of them, each with its difference and a verdict by one rule."""
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 
-import numpy as np
-
-from analysis import measures
-from analysis.claims.rule import LEAST_PAIRS, order
-from analysis.intervals import Interval
+from analysis.claims.rule import LEAST_PAIRS
 from analysis.looks import TASKS
-from analysis.measures import HeldOut
-from analysis.records import Run, RunGroup
+from analysis.study.findings import MEASURES, Finding, finding
 from analysis.study.records import StudyRecords
+from analysis.study.tables import DECODINGS
 from analysis.tables import (
     CONTRADICTED,
     FEW_RUNS,
@@ -37,15 +32,20 @@ RULE = (
 )
 
 
+SUCCESS = "success"
+"""a measure, at any decoding"""
+
+
 @dataclass(frozen=True)
 class Claim:
-    """That `first` does better than `second` in `measure`, a key of MEASURES. `source`: who claims it."""
+    """That `first` does better than `second` in `measure`, a key of MEASURES, or in SUCCESS at any decoding. `source`:
+    who claims it."""
 
     text: str
     source: str
     first: str
     second: str
-    measure: str = "success"
+    measure: str = SUCCESS
 
 
 PAPER, OURS = "paper", "ours"
@@ -74,82 +74,36 @@ CLAIMS = (
 )
 
 
-def mean_context_ratio(run: Run) -> float:
-    """exp(-KL) of the part of the KL that the training context makes, averaged over steps."""
-    return float(np.exp(-measures.mean_over_steps(run, "context_kl_k1")))
-
-
-def _success(first: RunGroup, second: RunGroup) -> Interval | None:
-    evaluations = [measures.held_out(group, "after", "sampled") for group in (second, first)]
-    one, other = evaluations
-    return measures.difference(one, other) if isinstance(one, HeldOut) and isinstance(other, HeldOut) else None
-
-
-def _ratio(first: RunGroup, second: RunGroup) -> Interval | None:
-    return measures.run_difference(
-        first, second, lambda one, other: mean_context_ratio(one) - mean_context_ratio(other)
-    )
-
-
-def _ties(first: RunGroup, second: RunGroup) -> Interval | None:
-    share = partial(measures.mean_over_steps, key="zero_advantage")
-    return measures.run_difference(first, second, lambda one, other: share(other) - share(one))
-
-
-def _saved(of: Callable[[Run], float], first: RunGroup, second: RunGroup) -> Interval | None:
-    return measures.run_difference(first, second, lambda one, other: 1 - of(one) / of(other))
-
-
-def generated_tokens(run: Run) -> float:
-    return float(run.ledger["generated_tokens"])
-
-
-MEASURES: Mapping[str, tuple[str, Callable[[RunGroup, RunGroup], Interval | None]]] = {
-    "success": ("sampled success, points", _success),
-    "ratio": ("context ratio × 100", _ratio),
-    "ties": ("zero-advantage share, points fewer", _ties),
-    "seconds": ("training seconds saved, %", partial(_saved, measures.training_seconds)),
-    "tokens": ("generated tokens saved, %", partial(_saved, generated_tokens)),
-}
-"""by key: what is compared, and the difference of two groups from `paired`, above 0 where the first does better"""
-
-
 @dataclass(frozen=True)
-class Finding:
-    """What a task says of a claim. `by_warm_start`: the mean difference on each that has pairs. `outcome` is NOT_RUN
-    where no pair of runs is finished."""
+class Setting:
+    """Where two configurations are compared: success at a `decoding`, at rates of their own or at the common one."""
 
-    difference: Interval | None
-    by_warm_start: tuple[float, ...]
-    pairs: int
-    planned: int
-    outcome: str
+    decoding: str
+    is_common: bool = False
 
+    @property
+    def said(self) -> str:
+        return f"{DECODINGS[self.decoding].said}{', one rate for all' if self.is_common else ''}"
 
-def finding(records: StudyRecords, task: str, claim: Claim) -> Finding | None:
-    """None on a task where the study does not plan one of the two."""
-    places = [records.places(task, label) for label in (claim.first, claim.second)]
-    if not all(places):
-        return None
-    planned = len({(p.experiment, p.seed) for p in places[0]} & {(p.experiment, p.seed) for p in places[1]})
-    groups = [records.group(task, label) for label in (claim.first, claim.second)]
-    if groups[0] is None or groups[1] is None:
-        return Finding(None, (), 0, planned, NOT_RUN)
-    first, second = measures.paired(groups[0], groups[1])
-    if not first.runs:
-        return Finding(None, (), 0, planned, NOT_RUN)
-    compare = MEASURES[claim.measure][1]
-    difference = compare(first, second)
-    of_each = [compare(*pair) for pair in zip(_by_warm_start(first), _by_warm_start(second), strict=True)]
-    means = tuple(each.mean for each in of_each if each is not None)
-    return Finding(difference, means, len(first.runs), planned, order(difference, len(first.runs)))
+    def measure(self, claim: Claim) -> str:
+        """A key of MEASURES."""
+        return self.decoding if claim.measure == SUCCESS else claim.measure
 
 
-def _by_warm_start(group: RunGroup) -> list[RunGroup]:
-    runs: dict[str, list[Run]] = defaultdict(list)
-    for run in group.runs:
-        runs[str(run.manifest["experiment"])].append(run)
-    return [RunGroup(group.label, tuple(part)) for part in runs.values()]
+def settings(records: StudyRecords) -> list[Setting]:
+    """The study's own decoding first, whose verdicts are the study's. One that is at the paper's decoding has the
+    others beside it."""
+    own = Setting(records.study.decoding)
+    others = [Setting(mode) for mode in DECODINGS if own.decoding == "paper" and mode != own.decoding]
+    is_common = any(records.study.is_common(part) for part in records.study.trained)
+    return [own, *others, *([Setting(own.decoding, is_common=True)] if is_common else [])]
+
+
+def by_task(records: StudyRecords, claim: Claim, at: Setting) -> dict[str, Finding]:
+    """By task, where the study plans both."""
+    labels, measure = (claim.first, claim.second), at.measure(claim)
+    each = {task: finding(records, task, labels, measure, is_common=at.is_common) for task in records.tasks}
+    return {task: one for task, one in each.items() if one is not None}
 
 
 def verdict(findings: Mapping[str, Finding]) -> str:
@@ -167,18 +121,8 @@ def verdict(findings: Mapping[str, Finding]) -> str:
 
 def claims_table(records: StudyRecords) -> Table:
     """A row a claim."""
-    rows = []
-    for claim in CLAIMS:
-        findings = {task: found for task in records.tasks if (found := finding(records, task, claim)) is not None}
-        rows.append(
-            (
-                claim.text,
-                claim.source,
-                MEASURES[claim.measure][0],
-                *(_cell(findings.get(task)) for task in records.tasks),
-                verdict({TASKS[task].lower(): found for task, found in findings.items()}),
-            )
-        )
+    at = settings(records)[0]
+    rows = [(claim.text, claim.source, MEASURES[at.measure(claim)][0], *_cells(records, claim, at)) for claim in CLAIMS]
     caption = (
         "Claims and what the toy study says of them. Toy scale: a verdict here is about these toy tasks, not about the "
         "paper's results. A difference is the first minus the second, over pairs of runs of one warm start and seed, "
@@ -193,15 +137,73 @@ def claims_table(records: StudyRecords) -> Table:
     return Table("toy_study_claims", header, tuple(rows), caption, tuple(notes))
 
 
+def beside_table(records: StudyRecords) -> Table | None:
+    """The claims on success at other decodings than the study's own, and at one rate for all; None where the study has
+    neither."""
+    own, *others = settings(records)
+    if not others:
+        return None
+    rows = [
+        (claim.text if at == own else "", at.said, *_cells(records, claim, at))
+        for claim in CLAIMS
+        if claim.measure == SUCCESS
+        for at in (own, *others)
+        if by_task(records, claim, at)
+    ]
+    caption = (
+        f"The claims on success, {own.said}, at the other decodings, and {own.said} with one learning rate for all "
+        "configurations, the best for the core together. Differences and verdicts as in the table of claims."
+    )
+    header = ("Claim", "Compared", *(TASKS[task] for task in records.tasks), "Verdict")
+    notes = [f"“{NO_VALUE}”: the study does not run this pair on the task."]
+    return Table("toy_study_claims_beside", header, tuple(rows), caption, tuple(notes), labels=2)
+
+
+def _cells(records: StudyRecords, claim: Claim, at: Setting) -> tuple[str, ...]:
+    """What each task says of a claim, and the verdict."""
+    made = by_task(records, claim, at)
+    told = verdict({TASKS[task].lower(): one for task, one in made.items()})
+    return (*(_cell(made.get(task)) for task in records.tasks), told)
+
+
+def _departures(records: StudyRecords) -> list[str]:
+    """The claims of which a task says something else at another decoding, or at one rate for all, a line each."""
+    own, *others = settings(records)
+    lines = []
+    for claim in (claim for claim in CLAIMS if claim.measure == SUCCESS):
+        first = by_task(records, claim, own)
+        told = []
+        for at in others:
+            made = by_task(records, claim, at)
+            pairs = [(first[task].outcome, one.outcome) for task, one in made.items() if task in first]
+            if any(NOT_RUN not in pair and pair[0] != pair[1] for pair in pairs):
+                told.append(f"**{_cells(records, claim, at)[-1]}** {at.said}")
+        if told:
+            lines.append(f"- {claim.text}: **{_cells(records, claim, own)[-1]}** {own.said}, {', '.join(told)}.\n")
+    return lines
+
+
 def verdict_lines(records: StudyRecords) -> str:
-    """The claims that the study plans runs for, a line a verdict, those that decide something first."""
+    """The claims that the study plans runs for, a line a verdict, those that decide something first; before them those
+    on which decodings or rates differ."""
+    own, *others = settings(records)
     by_verdict: dict[str, list[str]] = defaultdict(list)
     for text, source, *_, said_of_it in claims_table(records).rows:
         by_verdict[said_of_it].append(text if source == PAPER else f"{text} ({source})")
     first = [SUPPORTED, CONTRADICTED, "mixed", UNDECIDED, NOT_RUN]
     by_verdict.pop(NO_VALUE, None)
     ranked = sorted(by_verdict, key=lambda text: next(i for i, kind in enumerate(first) if text.startswith(kind)))
-    return "".join(f"- **{text.capitalize()}**: {'; '.join(by_verdict[text])}.\n" for text in ranked)
+    lines = [f"- **{text.capitalize()}**: {'; '.join(by_verdict[text])}.\n" for text in ranked]
+    named = f"Verdicts on success are of policies evaluated {own.said}, each trained at a learning rate of its own."
+    if departures := _departures(records):
+        before = [
+            "Some verdicts are others at another decoding or at one learning rate for all:\n\n",
+            *departures,
+            "\n",
+        ]
+        return "".join([*before, f"{named}\n\n", *lines])
+    alike = f" No task says otherwise {', '.join(at.said for at in others)}." if others else ""
+    return "".join([f"{named}{alike}\n\n", *lines])
 
 
 def _cell(found: Finding | None) -> str:

@@ -1,0 +1,92 @@
+"""The blocks of docs/results/credit.md, which stand between `<!-- credit:NAME -->` and `<!-- credit end -->`, and its
+figure."""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from analysis import measures, since
+from analysis.credit.predictions import Prediction, outcomes, predicted_table, summary
+from analysis.looks import TASKS, Style, styles
+from analysis.pages import markdown
+from analysis.plots import Line, Panel, handle, scaled, sheet, spread_marks
+from analysis.study import tables
+from analysis.study.plan import STUDIES
+from analysis.study.records import StudyRecords, missing_lines
+from analysis.tables import NOT_RUN, Table
+from analysis.tables import markdown as text_of
+
+NAME = "credit"
+STUDY = STUDIES / f"{NAME}.yaml"
+PAGE = Path("docs", "results", "credit.md")
+NOTE = (
+    "Toy scale, not the paper's results. Held-out success at the paper's decoding. Bands: 95 % intervals over the runs "
+    "of each warm start and questions."
+)
+
+
+def filled(project: Path, records: StudyRecords, predictions: list[Prediction]) -> str:
+    """The page's text. Raises DataError for a block that is unknown or open."""
+    found = outcomes(records, predictions)
+    blocks: dict[str, Callable[[], str]] = {
+        "settings": lambda: tables.settings(STUDY),
+        "found": lambda: "\n".join([*_made(records), summary(found)]),
+        "predicted": lambda: text_of(predicted_table(found)),
+        "runs": lambda: tables.summary(records),
+        "tables": lambda: "\n".join(_of_task(records, task) for task in records.tasks),
+        "curves": lambda: _picture(records),
+        "rates": lambda: _shown(tables.rates_table(records, NAME)),
+        "missing": lambda: "".join(f"- {line}\n" for line in missing_lines(records)) or "Nothing is missing.\n",
+    }
+    return markdown.filled(project / PAGE, blocks, marks=(NAME, f"{NAME} end"))
+
+
+def _made(records: StudyRecords) -> list[str]:
+    """By which code the runs were made."""
+    return [f"{note}\n"] if (note := since.note(records.every_run)) else []
+
+
+def _of_task(records: StudyRecords, task: str) -> str:
+    title = f"The credit study, {TASKS[task].lower()}."
+    return f"### {TASKS[task]}\n\n{_shown(tables.task_table(records, task, NAME, title))}"
+
+
+def _shown(table: Table | None) -> str:
+    return f"{NOT_RUN}\n" if table is None else text_of(table)
+
+
+def _picture(records: StudyRecords) -> str:
+    title = "Success at the paper's decoding against rollouts, by configuration. Toy scale, not the paper's results."
+    return f"![{title}]({PAGE.with_suffix('.png').name})\n" if records.runs else f"{NOT_RUN}\n"
+
+
+def draw(records: StudyRecords) -> Figure:
+    """Success over rollouts: a panel a task, a line a configuration."""
+    looks = styles(group.label for groups in records.groups.values() for group in groups)
+    panels = [
+        Panel(
+            TASKS[task],
+            _lines(records, task, looks),
+            "Training rollouts",
+            "Held-out success, %" if not place else "",
+            [partial(Axes.set, xlim=(0, None))],
+        )
+        for place, task in enumerate(records.tasks)
+    ]
+    return sheet([panels], 2.2, NOTE, [handle(look) for look in looks.values()])
+
+
+def _lines(records: StudyRecords, task: str, looks: dict[str, Style]) -> list[Line]:
+    groups = records.groups[task]
+    curves = {group.label: measures.held_out_curve(group, records.study.decoding) for group in groups}
+    return [
+        Line(
+            scaled(curve.assign(x=curve["rollouts"]), 100),
+            looks[label],
+            marks=spread_marks(len(curve), place, len(curves)),
+        )
+        for place, (label, curve) in enumerate(curves.items())
+    ]

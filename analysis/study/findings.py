@@ -1,0 +1,92 @@
+"""Two configurations of a study compared on a task: the measures, and what the pairs of runs say by the one rule."""
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from analysis import measures
+from analysis.claims.rule import order
+from analysis.intervals import Interval
+from analysis.measures import HeldOut
+from analysis.records import Run, RunGroup
+from analysis.study.records import StudyRecords
+from analysis.study.tables import DECODINGS, generated_tokens, mean_context_ratio
+from analysis.tables import NOT_RUN
+
+
+def _evaluated(group: RunGroup, mode: str) -> HeldOut | None:
+    return measures.held_out(group, "after", mode)
+
+
+def _success(mode: str, first: RunGroup, second: RunGroup) -> Interval | None:
+    one, other = _evaluated(second, mode), _evaluated(first, mode)
+    return None if one is None or other is None else measures.difference(one, other)
+
+
+def _ratio(first: RunGroup, second: RunGroup) -> Interval | None:
+    return measures.run_difference(
+        first, second, lambda one, other: mean_context_ratio(one) - mean_context_ratio(other)
+    )
+
+
+def _ties(first: RunGroup, second: RunGroup) -> Interval | None:
+    share = partial(measures.mean_over_steps, key="zero_advantage")
+    return measures.run_difference(first, second, lambda one, other: share(other) - share(one))
+
+
+def _saved(of: Callable[[Run], float], first: RunGroup, second: RunGroup) -> Interval | None:
+    return measures.run_difference(first, second, lambda one, other: 1 - of(one) / of(other))
+
+
+MEASURES: Mapping[str, tuple[str, Callable[[RunGroup, RunGroup], Interval | None]]] = {
+    **{mode: (f"{one.success}, points", partial(_success, mode)) for mode, one in DECODINGS.items()},
+    "ratio": ("context ratio × 100", _ratio),
+    "ties": ("zero-advantage share, points fewer", _ties),
+    "seconds": ("training seconds saved, %", partial(_saved, measures.training_seconds)),
+    "tokens": ("generated tokens saved, %", partial(_saved, generated_tokens)),
+}
+"""by key, of success the decoding: what is compared, and the difference of two groups from `paired`, above 0 where the
+first does better"""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a task says of two configurations. `by_warm_start`: the mean difference on each that has pairs. `outcome` is
+    NOT_RUN where no pair of runs is finished."""
+
+    difference: Interval | None
+    by_warm_start: tuple[float, ...]
+    pairs: int
+    planned: int
+    outcome: str
+
+
+def finding(
+    records: StudyRecords, task: str, labels: tuple[str, str], measure: str, *, is_common: bool = False
+) -> Finding | None:
+    """The first of two configurations less the second, in a key of MEASURES, at rates of their own or at the common
+    one. None on a task where the study does not plan one of them."""
+    places = [records.places(task, label, is_common=is_common) for label in labels]
+    if not all(places):
+        return None
+    planned = len({(p.experiment, p.seed) for p in places[0]} & {(p.experiment, p.seed) for p in places[1]})
+    groups = [records.group(task, label, is_common=is_common) for label in labels]
+    if groups[0] is None or groups[1] is None:
+        return Finding(None, (), 0, planned, NOT_RUN)
+    pair = measures.paired(groups[0], groups[1])
+    is_evaluated = measure not in DECODINGS or all(_evaluated(group, measure) is not None for group in pair)
+    if not pair[0].runs or not is_evaluated:
+        return Finding(None, (), 0, planned, NOT_RUN)
+    compare = MEASURES[measure][1]
+    difference, count = compare(*pair), len(pair[0].runs)
+    of_each = [compare(*each) for each in zip(*map(_by_warm_start, pair), strict=True)]
+    means = tuple(each.mean for each in of_each if each is not None)
+    return Finding(difference, means, count, planned, order(difference, count))
+
+
+def _by_warm_start(group: RunGroup) -> list[RunGroup]:
+    runs: dict[str, list[Run]] = defaultdict(list)
+    for run in group.runs:
+        runs[str(run.manifest["experiment"])].append(run)
+    return [RunGroup(group.label, tuple(part)) for part in runs.values()]

@@ -1,0 +1,148 @@
+"""The page of the credit study: what was predicted beside what made-up runs say."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from synthetic_runs import answers, step, update, write_run
+
+from analysis.credit import __main__ as credit
+from analysis.credit.page import PAGE, STUDY
+from analysis.credit.predictions import FILE, Outcome, load_predictions, outcomes, predicted_table, summary
+from analysis.study.records import load_study
+from rtpo.errors import DataError
+from rtpo.run.config import PROJECT
+
+QUESTIONS = 20
+SEEDS = (10, 11, 12)
+
+
+def write(results: Path, task: str, label: str, right: int) -> None:
+    """Runs of three seeds, of which so many of 20 questions are answered right after training at the paper's decoding,
+    and none otherwise."""
+    experiment = f"{task}_toy_walk"
+    for seed in SEEDS:
+        lines: list[dict[str, Any]] = []
+        for number, (when, count) in enumerate((("before", 2), ("during", right // 2), ("after", right))):
+            paper = {f"q{i}": [float((i + seed) % QUESTIONS < count)] for i in range(QUESTIONS)}
+            lines += answers(when, "paper", paper, number)
+            lines += answers(when, "sampled", {f"q{i}": [0.0] for i in range(QUESTIONS)}, number)
+        steps = [step(n, 1000 * n, 0.5, [update(10, 0.0, 0.5) | {"entropy": 0.5}]) for n in (1, 2)]
+        write_run(results, label, seed, steps, lines, experiment=experiment, config={"optimizer": {"lr": 1e-3}})
+
+
+def prediction(configuration: str, sign: int, low: float, high: float, task: str = "walk_even") -> dict[str, Any]:
+    return {
+        "task": task,
+        "configuration": configuration,
+        "against": "grpo_exact",
+        "sign": sign,
+        "low": low,
+        "high": high,
+        "why": "",
+    }
+
+
+def found(tmp_path: Path, *given: dict[str, Any]) -> list[Outcome]:
+    tmp_path.mkdir(exist_ok=True)
+    (tmp_path / FILE).write_text(json.dumps(given))
+    return outcomes(load_study(tmp_path, STUDY), load_predictions(tmp_path))
+
+
+def test_signs_and_sizes_are_judged(tmp_path: Path) -> None:
+    write(tmp_path, "walk_even", "grpo_exact", 10)
+    write(tmp_path, "walk_even", "rtpo", 14)
+    write(tmp_path, "walk_even", "grpo", 10)
+    judged = found(
+        tmp_path,
+        prediction("rtpo", 1, 0.1, 0.3),
+        prediction("rtpo", -1, -0.3, -0.1),
+        prediction("rtpo", 1, 0.21, 0.5),
+        prediction("rtpo", 0, -0.01, 0.02),
+        prediction("grpo", 1, 0.1, 0.2),
+        prediction("rtpo", 1, 0.1, 0.3, task="walk_late"),
+        prediction("rtpo", 1, 0.1, 0.3, task="walk_nosuch"),
+        prediction("nosuch", 1, 0.1, 0.3),
+    )
+    # +20 points for RTPO, the same in each run but over questions; GRPO answers alike, which gives no interval
+    assert [(one.sign, one.size) for one in judged] == [
+        ("as predicted", "as predicted"),
+        ("missed", "missed"),
+        ("as predicted", "reached"),
+        ("missed", "missed"),
+        ("undecided", "missed"),
+        *3 * [("not run", "not run")],
+    ]
+    rows = predicted_table(judged).rows
+    assert rows[0][:3] == ("Toy walk, decided evenly", "RTPO less GRPO, exact contexts (control)", "+, +10.0 to +30.0")
+    assert rows[0][3].startswith("+20.0 [")
+    assert rows[0][3].endswith("], 3 of 10 pairs")
+    assert rows[0][4:] == ("as predicted (3 pairs)", "as predicted")
+    assert rows[5][3:] == ("not run", "—", "—")
+    told = summary(judged)
+    assert told.startswith(
+        "Of 8 predictions 5 have been run. Signs: 2 as predicted, 2 missed, 1 undecided. Sizes: 1 as predicted, "
+        "1 reached, 3 missed. Missed, in sign or in size:\n\n"
+    )
+    assert told.count("\n- ") == 3
+    assert "RTPO less GRPO, exact contexts (control): −, −30.0 to −10.0 was predicted, and +20.0 [" in told
+
+
+def test_two_pairs_decide_nothing(tmp_path: Path) -> None:
+    write(tmp_path, "walk_even", "grpo_exact", 10)
+    write(tmp_path, "walk_even", "rtpo", 14)
+    for seed in SEEDS[:1]:
+        (tmp_path / "walk_even_toy_walk" / f"rtpo-seed{seed}" / "manifest.json").unlink()
+    (one,) = found(tmp_path, prediction("rtpo", 1, 0.1, 0.3))
+    assert (one.sign, one.size) == ("undecided", "undecided")
+
+
+def test_level_runs_are_as_predicted_where_no_difference_is(tmp_path: Path) -> None:
+    write(tmp_path, "walk_even", "grpo_exact", 10)
+    write(tmp_path, "walk_even", "rtpo", 10)
+    (one,) = found(tmp_path, prediction("rtpo", 0, -0.01, 0.02))
+    assert (one.sign, one.size) == ("as predicted", "as predicted")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{", "is not JSON"),
+        ("{}", "holds no list of predictions"),
+        ("[1]", "prediction 0 is no object"),
+        ('[{"task": "walk_even"}]', "prediction 0 lacks configuration, against, sign, low, high"),
+        (json.dumps([prediction("rtpo", 2, 0.0, 1.0)]), "needs a sign of -1, 0 or 1"),
+        (json.dumps([prediction("rtpo", 1, 1.0, 0.0)]), "numbers from low to high"),
+    ],
+)
+def test_predictions_that_are_none_are_refused(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / FILE).write_text(text)
+    with pytest.raises(DataError, match=said):
+        load_predictions(tmp_path)
+
+
+def test_the_page_is_made_and_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = tmp_path / PAGE
+    page.parent.mkdir(parents=True)
+    page.write_text((PROJECT / PAGE).read_text())
+    given = ["--project", str(tmp_path)]
+    assert credit.main(given) == 1
+    assert "predicted.json is missing: restore it" in capsys.readouterr().err
+    results = tmp_path / "results" / "credit"
+    results.mkdir(parents=True)
+    (results / FILE).write_text(json.dumps([prediction("rtpo", 1, 0.1, 0.3)]))
+    assert credit.main(given) == credit.main(["--check", *given]) == 0
+    assert "Of 1 predictions none has been run yet." in page.read_text()
+    assert not page.with_suffix(".png").exists()
+
+    write(results, "walk_even", "grpo_exact", 10)
+    write(results, "walk_even", "rtpo", 14)
+    assert credit.main(["--check", *given]) == 1
+    assert credit.main(given) == credit.main(["--check", *given]) == 0
+    text = page.read_text()
+    assert "Of 1 predictions 1 have been run." in text
+    assert "](credit.png)" in text
+    assert "| Toy walk, decided evenly | RTPO less GRPO, exact contexts (control) |" in text
+    assert "Paper's decoding, after" in text
+    assert page.with_suffix(".png").exists()
