@@ -197,6 +197,20 @@ def test_three_seeds_are_one_row(tmp_path: Path) -> None:
     assert interval_sentences([three])[0].partition(" They are ")[0].endswith(" over questions and seeds (3 seeds).")
 
 
+def test_rollouts_beside_the_budget_have_a_column_where_there_are_any(tmp_path: Path) -> None:
+    write_realistic_run(tmp_path, "rtpo", 0, questions=4)
+    make(tmp_path)
+    table = tmp_path / "tables" / "quickstart_runs.md"
+    assert "Free rollouts" not in table.read_text()
+    free = {"ledger": LEDGER | {"free_rollouts": 640}}
+    write_realistic_run(tmp_path, "grpo_state_values", 0, questions=4, manifest=free)
+    make(tmp_path)
+    lines = [[cell.strip() for cell in line.split("|")] for line in table.read_text().splitlines() if "|" in line]
+    place = lines[0].index("Free rollouts")
+    assert sorted(line[place] for line in lines[2:]) == ["0", "640"]
+    assert "Free rollouts: beside the budget; a configuration that has some stands" in table.read_text()
+
+
 def test_what_could_not_be_graded_is_left_out_and_said(tmp_path: Path) -> None:
     part = {"a": [1.0, None], "b": [None, None], "c": [0.0, 0.0]}
     evaluations = [
