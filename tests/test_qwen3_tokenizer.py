@@ -11,7 +11,7 @@ import os
 import random
 import unicodedata
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ from rtpo.tools.search.tool import SCHEMA, SearchSettings
 from rtpo.toy.byte_model import CHAT_TEMPLATE
 from rtpo.toy.qwen3_tokenizer import VOCABULARY_SIZE, build_tokenizer, download_wheel, make_folder, random_model
 from rtpo.toy.warm_start import local_engine
-from rtpo.types import Message, Opening, Role, Rollout, RolloutContext, StopReason, Task, ToolOutcome, as_ids
+from rtpo.types import Ids, Message, Opening, Role, Rollout, RolloutContext, StopReason, Task, ToolOutcome, Turn, as_ids
 
 DATA, WHEEL = os.environ.get("RTPO_DATA"), os.environ.get("RTPO_QWEN_AGENT")
 FOLDER = Path(DATA or "") / "qwen3_tokenizer"
@@ -270,7 +270,7 @@ def test_an_episode_with_a_tool_has_the_templates_contexts(tokenizer: Any, searc
     assert [len(messages) for messages in told] == [1, 1, 2, 0]
     expected: dict[str, list[list[int]]] = {"full": [], "strip_think": []}
     for mode, before in expected.items():
-        messages = [*opened]
+        messages = [*opened.messages]
         for reply, answers in zip(replies, told, strict=True):
             before.append(rendered(tokenizer, messages, tools=[SCHEMA]))
             messages += [Message("assistant", reply.text if mode == "full" else reply.visible), *answers]
@@ -283,50 +283,95 @@ def test_an_episode_with_a_tool_has_the_templates_contexts(tokenizer: Any, searc
         assert rollout.reward == 1
 
 
-async def messages_of(
-    env: Any, task: Task, replies: Sequence[Said]
-) -> tuple[Sequence[Message], list[Sequence[Message]]]:
+async def messages_of(env: Any, task: Task, replies: Sequence[Said]) -> tuple[Opening, list[Sequence[Message]]]:
     """What an episode of these replies begins with, and what each is answered."""
     opening = await env.reset(task)
-    return opening.messages, [(await env.step(reply.text, reply.stop)).messages for reply in replies]
+    return opening, [(await env.step(reply.text, reply.stop)).messages for reply in replies]
 
 
 # the embedded engine
 
 MATHS = Task("gsm8k", "Natalia sold 48 clips in April and half as many in May. 一共多少？", ("72",))
 PAINTER = Task("q", "Where was 画家 Ada Holm born?", ("Brask",))
-ENGINE_LIMITS = EpisodeLimits(max_turns=3, max_prompt_tokens=2048, max_turn_tokens=24, max_context_tokens=4096)
+CODE = '<tool_call>\n{"name": "python", "arguments": {"code": "print(48 + 48 // 2)"}}\n</tool_call>'
 
 
-@pytest.mark.parametrize("name", ["maths", "search"])
-def test_random_weights_of_the_real_vocabulary_play_an_episode(
-    name: str, tokenizer: Any, chat: ChatFormat, search: SearchEnvSettings
-) -> None:
-    """By the embedded engine: sampled ids stay as they are in every context, and their log-probs are transformers' in
-    the contexts as recorded."""
+def maths_env() -> MathEnv:
+    return MathEnv(MathSettings(), 4)
+
+
+def world_of(model: Any, chat: ChatFormat, env: Any, limits: EpisodeLimits) -> EpisodeWorld:
+    return EpisodeWorld(local_engine(model, chat.tags.stop_id), chat, env, limits, "full", seed=1)
+
+
+def scored(model: Any, turn: Turn) -> Any:
+    """Log-probs of a turn in its recorded context, by transformers."""
+    ids = torch.tensor([*turn.context_ids, *turn.output_ids])
+    with torch.no_grad():
+        logits = model(input_ids=ids[None]).logits[0, len(turn.context_ids) - 1 : -1]
+    return logits.log_softmax(-1).gather(-1, ids[len(turn.context_ids) :, None])[:, 0].numpy()
+
+
+def test_random_weights_of_the_real_vocabulary_are_sampled(tokenizer: Any, chat: ChatFormat) -> None:
+    """By the embedded engine: ids stay as they are in every context, and their log-probs are transformers'."""
     model = random_model(tokenizer, layers=1, seed=0)
     assert model.config.vocab_size == VOCABULARY_SIZE
-    task, env = {
-        "maths": (MATHS, lambda: MathEnv(MathSettings(), 3)),
-        "search": (PAINTER, lambda: SearchEnv(search, 3)),
-    }[name]
-    world = EpisodeWorld(local_engine(model, chat.tags.stop_id), chat, env, ENGINE_LIMITS, "full", seed=1)
-    plans = [Plan(f"path.{i}", task, Role.EVAL) for i in range(2)]
-    rollouts = run_episodes(world, plans, Sampling(), on_retry=print)
+    limits = replace(LIMITS, max_turns=3, max_turn_tokens=24)
+    plans = [Plan(f"path.{i}", MATHS, Role.EVAL) for i in range(2)]
+    rollouts = run_episodes(world_of(model, chat, maths_env, limits), plans, Sampling(), on_retry=print)
+    told = chat.feedback([CUT], StopReason.LENGTH)
     for rollout in rollouts:
-        assert [len(turn.output_ids) for turn in rollout.turns] == [24, 24, 24]
         context = rollout.turns[0].context_ids
-        assert 50 < len(context) < 400
+        assert [len(turn.output_ids) for turn in rollout.turns] == [24, 24, 24]
         for turn in rollout.turns:
             assert turn.context_ids.tolist() == context.tolist()
-            with torch.no_grad():
-                ids = torch.tensor(np.concatenate([context, turn.output_ids])[None].astype(np.int64))
-                logits = model(input_ids=ids).logits[0, len(context) - 1 : -1]
-            expected = logits.log_softmax(-1).gather(-1, ids[0, len(context) :, None])[:, 0].numpy()
-            np.testing.assert_allclose(turn.logprobs, expected, atol=1e-4)
-            told = chat.feedback([CUT], StopReason.LENGTH)
+            np.testing.assert_allclose(turn.logprobs, scored(model, turn), atol=1e-4)
             context = as_ids([*context, *turn.output_ids, *told])
     assert max(int(turn.output_ids.max()) for rollout in rollouts for turn in rollout.turns) > 100_000
+
+
+def by_heart(tokenizer: Any, chat: ChatFormat, opening: Ids, replies: Sequence[Said], told: Sequence[Any]) -> Any:
+    """A model of random weights that says these replies: its layers are trained, its embeddings are not."""
+    model = random_model(tokenizer, layers=2, seed=0)
+    embeddings = model.get_input_embeddings().weight.requires_grad_(False)
+    embeddings.mul_(5)
+    ids, learnt = [*opening], list[int]()
+    for reply, messages in zip(replies, told, strict=True):
+        output = [*encoded(tokenizer, reply.text), 151645]
+        learnt += range(len(ids), len(ids) + len(output))
+        ids += [*output, *(chat.feedback(messages, StopReason.STOP) if messages else ())]
+    rows, places = torch.tensor(ids)[None], torch.tensor(learnt)
+    optimizer = torch.optim.AdamW([one for one in model.parameters() if one.requires_grad], lr=0.01)
+    for _ in range(200):
+        logits = model.lm_head(model.model(input_ids=rows).last_hidden_state[0, places - 1])
+        if bool((logits.argmax(-1) == rows[0, places]).all()):
+            return model
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(logits, rows[0, places]).backward()
+        optimizer.step()
+    raise AssertionError("the episode was not learnt")
+
+
+@pytest.mark.parametrize("name", [pytest.param("maths", marks=pytest.mark.needs("bwrap")), "search"])
+def test_a_model_plays_an_episode_that_it_has_by_heart(
+    name: str, tokenizer: Any, chat: ChatFormat, search: SearchEnvSettings
+) -> None:
+    """By the embedded engine, with a real call of the task's tool and a real grade."""
+    task, env, call = {
+        "maths": (MATHS, maths_env, CODE),
+        "search": (PAINTER, lambda: SearchEnv(search, 4), CALL),
+    }[name]
+    replies = [Said(f"{THOUGHT}我来。\n{call}", ""), Said(f"<think>\n好\n</think>\n\n\\boxed{{{task.answer[0]}}}", "")]
+    opening, told = asyncio.run(messages_of(env(), task, replies))
+    model = by_heart(tokenizer, chat, chat.opening(opening), replies, told)
+    world = world_of(model, chat, env, LIMITS)
+    (rollout,) = run_episodes(world, [Plan("path", task, Role.EVAL)], Sampling(temperature=0), on_retry=print)
+    said = [[*encoded(tokenizer, reply.text), 151645] for reply in replies]
+    assert [turn.output_ids.tolist() for turn in rollout.turns] == said
+    assert [[use.outcome for use in turn.calls] for turn in rollout.turns] == [[ToolOutcome.OK], []]
+    assert rollout.reward == 1
+    for turn in rollout.turns:
+        np.testing.assert_allclose(turn.logprobs, scored(model, turn), atol=1e-3)
 
 
 @IN_WHEEL

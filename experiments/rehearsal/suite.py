@@ -32,7 +32,7 @@ def run_tests(what: str, arguments: Sequence[str], environment: Mapping[str, str
         cases = list(ElementTree.parse(report).iter("testcase"))
     failed, skipped = (_named(cases, *tags) for tags in (("failure", "error"), ("skipped",)))
     passed = len(cases) - len(failed) - len(skipped)
-    figures = {"Passed": passed, "Skipped": len(skipped), "Failed": len(failed)}
+    figures = {"Passed": passed, "Skipped": len(skipped)}
     return Line(what, figures, tuple(failed))
 
 
