@@ -76,8 +76,8 @@ WIDTH = 1.1
 THICK, THIN = 1.5, 0.8
 """in the paper's figures: of its methods, and of controls"""
 
-# those that share a figure with all of the core, or are the paper's: RTPO's are blue, flattened contexts have long
-# dashes
+# those that share a figure with all of a study's core, or are the paper's: RTPO's are blue, flattened contexts have
+# long dashes
 LOOKS: dict[str, tuple[str, str, Line]] = {
     "rtpo": (BLUE, "o", "-"),
     "grpo": (VERMILION, "s", (0, (4, 1.5))),
@@ -88,6 +88,11 @@ LOOKS: dict[str, tuple[str, str, Line]] = {
     "seeupo_flat": (ORANGE, "v", (0, (4, 1.5))),
     "arpo_exact": (ORANGE, "X", "-."),
     "tree_grpo_exact": (BLACK, "*", (0, (5, 1, 1, 1, 1, 1))),
+    "grpo_state_values": (GREEN, "D", "-"),
+    "gigpo": (ORANGE, "P", "-"),
+    "anchored": (PURPLE, "s", "-"),
+    "vineppo": (BLACK, "v", ":"),
+    "critic": (GREEN, "X", "-."),
 }
 
 

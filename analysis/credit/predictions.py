@@ -38,8 +38,9 @@ RULE = (
     "A predicted sign is missed where the whole interval lies on the other side of 0, is as predicted where it lies on "
     f"the side that was predicted, and is undecided otherwise. 0 stands for less than {100 * NONE:g} points: it is "
     "missed where the interval lies beyond that, as predicted where the interval comes within it and neither side of "
-    "it is wider than that, and undecided otherwise. A size is as predicted where the mean lies in the range, reached "
-    f"where only the interval comes into it, and missed otherwise. Fewer than {LEAST_PAIRS} pairs decide nothing."
+    "it is wider than that, and undecided otherwise. Any other size is as predicted where the mean lies in the range, "
+    "reached where only the interval comes into it, and missed otherwise. "
+    f"Fewer than {LEAST_PAIRS} pairs decide nothing."
 )
 
 
@@ -58,7 +59,7 @@ class Prediction:
 @dataclass(frozen=True)
 class Outcome:
     """What the runs say of a prediction; None where the study plans none. sign: HIT, MISSED, UNDECIDED or NOT_RUN;
-    size: HIT, REACHED, MISSED, UNDECIDED or NOT_RUN."""
+    size: HIT, REACHED, MISSED, UNDECIDED or NOT_RUN; NO_VALUE where none was predicted."""
 
     prediction: Prediction
     found: Finding | None
@@ -108,7 +109,7 @@ def _outcome(records: StudyRecords, one: Prediction) -> Outcome:
     else:
         turned = {SUPPORTED: 1, CONTRADICTED: -1, UNDECIDED: 0}[found.outcome] * one.sign
         sign = {1: HIT, -1: MISSED, 0: UNDECIDED}[turned]
-    return Outcome(one, found, sign, _size(one, interval))
+    return Outcome(one, found, sign, _size(one, interval) if one.sign else NO_VALUE)
 
 
 def _size(one: Prediction, found: Interval) -> str:
@@ -165,8 +166,8 @@ def summary(found: Sequence[Outcome]) -> str:
     signs = ", ".join(f"{count(lambda one: one.sign, word)} {word}" for word in (HIT, MISSED, UNDECIDED))
     sizes = ", ".join(f"{count(lambda one: one.size, word)} {word}" for word in (HIT, REACHED, MISSED))
     misses = [
-        f"- {TASKS[one.prediction.task]}, {_compared(one.prediction)}: {_range(one.prediction)} was predicted, and "
-        f"{_cells(one)[0]} was found.\n"
+        f"- {TASKS[one.prediction.task]}, {_compared(one.prediction)}: predicted {_range(one.prediction)}; found "
+        f"{_cells(one)[0]}.\n"
         for one in run
         if MISSED in (one.sign, one.size)
     ]
