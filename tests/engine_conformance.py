@@ -16,7 +16,7 @@ import torch
 from conftest import compose_config
 from omegaconf import OmegaConf
 from torch import Tensor
-from transformers import Qwen3Config, Qwen3ForCausalLM
+from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
 
 from rtpo.core.packing import Packed
 from rtpo.engines.base import BatchingEngine, Engine, Generation, Request, Sampling
@@ -40,7 +40,7 @@ class Subject(Protocol):
     """An engine with what is around it. It can hold one of two sets of weights of one architecture."""
 
     engine: Engine
-    networks: tuple[Qwen3ForCausalLM, Qwen3ForCausalLM]
+    networks: tuple[PreTrainedModel, PreTrainedModel]
     """transformers' models with the two sets, in fp32"""
     context_limit: int
     most_logprobs: int
@@ -97,12 +97,12 @@ def bench_of(subject: Any) -> Iterator[Bench]:
         yield Bench(subject, runner)
 
 
-def small_model(seed: int, head_dim: int) -> Qwen3ForCausalLM:
+def small_model(seed: int, head_dim: int, architecture: type[PreTrainedConfig] = Qwen3Config) -> Any:
     """Random tied weights, wide enough that log-probs differ between tokens; the toy tasks' vocabulary. vLLM's CPU
     kernels take no heads of 16."""
     torch.manual_seed(seed)
-    return Qwen3ForCausalLM(
-        Qwen3Config(
+    return AutoModelForCausalLM.from_config(
+        architecture(
             vocab_size=204,
             hidden_size=64,
             intermediate_size=128,
@@ -119,11 +119,11 @@ def small_model(seed: int, head_dim: int) -> Qwen3ForCausalLM:
     ).eval()
 
 
-def weights_of(network: Qwen3ForCausalLM) -> Weights:
+def weights_of(network: PreTrainedModel) -> Weights:
     return {name: weight.detach().clone() for name, weight in network.state_dict().items()}
 
 
-def folder_of(network: Qwen3ForCausalLM, folder: Path) -> Path:
+def folder_of(network: PreTrainedModel, folder: Path) -> Path:
     """The model with the toy task's tokenizer."""
     network.save_pretrained(folder)
     for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
@@ -136,8 +136,8 @@ class EmbeddedDecoder:
 
     tolerance = EXACT
 
-    def __init__(self) -> None:
-        self.networks = small_model(0, 16), small_model(1, 16)
+    def __init__(self, architecture: type[PreTrainedConfig] = Qwen3Config) -> None:
+        self.networks = small_model(0, 16, architecture), small_model(1, 16, architecture)
         config = self.networks[0].config
         self.context_limit, self.most_logprobs = config.max_position_embeddings, config.vocab_size
         self._decoder = Decoder(config, {STOP}, cache_tokens=4096)

@@ -155,8 +155,10 @@ def check_model() -> None:
     assert first["generated_tokens"] > 0
     assert {line["grade"] for line in lines("mine/rloo-seed0", "evaluations.jsonl")} == {"graded"}
     config = PROJECT / "models" / "mine" / "config.json"
-    config.write_text(config.read_text().replace("qwen3", "llama"))
-    with pytest.raises(ConfigError, match=r"is a llama model, and the embedded engine .* computes qwen3 alone"):
+    config.write_text(config.read_text().replace("qwen3", "gemma2"))
+    with pytest.raises(
+        ConfigError, match=r"a gemma2 model: its attention .* The embedded engine .* computes layers that"
+    ):
         check_folder(config.parent, embedded=True)
 
 

@@ -17,7 +17,13 @@ TESTS = Path(__file__).parent
 PROJECT = ("rtpo", "baselines", "analysis", "experiments")
 ROOMS = (
     *("rtpo.core", "rtpo.harness", "rtpo.theory", "rtpo.toy", "rtpo.envs.toy", "rtpo.envs.base", "baselines"),
-    *("rtpo.engines.base", "rtpo.engines.backend", "rtpo.engines.decoder", "rtpo.engines.sampling"),
+    *(
+        "rtpo.engines.base",
+        "rtpo.engines.backend",
+        "rtpo.engines.causal",
+        "rtpo.engines.decoder",
+        "rtpo.engines.sampling",
+    ),
     *("rtpo.run.records", "rtpo.run.run", "analysis.records", "analysis.looks"),
 )
 """beside the modules at the root of rtpo/"""

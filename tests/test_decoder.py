@@ -8,12 +8,22 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from transformers import Qwen3Config, Qwen3ForCausalLM
+from transformers import (
+    BertConfig,
+    Gemma2Config,
+    LlamaConfig,
+    MambaConfig,
+    PreTrainedConfig,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+    T5Config,
+)
 
 from experiments.speed.decoder import where_time_goes
 from rtpo.engines import decoder as decoder_module
 from rtpo.engines import prefill as prefill_module
 from rtpo.engines.base import Generation, Request, Sampling
+from rtpo.engines.causal import check_config, shares_prefixes, why_not_qwen3
 from rtpo.engines.decoder import Decoder
 from rtpo.engines.sampling import uniforms
 from rtpo.errors import ConfigError, NonFinite
@@ -178,9 +188,21 @@ def test_shares_of_the_decoders_time_are_of_the_profiled_run(model: Qwen3ForCaus
     assert sum(share or 0.0 for share in shares) == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize("changes", [{"tie_word_embeddings": False}, {"num_key_value_heads": 6}, {"head_dim": 16}])
-def test_other_shapes_of_qwen3(changes: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"tie_word_embeddings": False}, None),
+        ({"num_key_value_heads": 6}, None),
+        ({"head_dim": 16}, None),
+        ({"attention_bias": True}, "attention_bias is True"),
+        ({"hidden_act": "gelu"}, "hidden_act is 'gelu'"),
+        ({"rope_parameters": {"rope_type": "linear", "rope_theta": 1e4, "factor": 2.0}}, "rope_parameters is {"),
+    ],
+)
+def test_other_shapes_of_qwen3(changes: dict[str, Any], why: str | None) -> None:
+    """Those that the project's own does not compute are computed by transformers' layers."""
     model = random_model(**changes)
+    assert (why_not_qwen3(model.config) or "None").startswith(str(why))
     requests = requests_of(random_contexts(MIXED), max_tokens=12)
     for request, generation in zip(requests, decoder_of(model).generate(requests), strict=True):
         expected = reference_logits(model, request, generation).log_softmax(-1)
@@ -320,21 +342,36 @@ def test_checksum_ignores_order_and_type(model: Qwen3ForCausalLM) -> None:
     assert one.weight_checksum() != decoder_of(model).weight_checksum()
 
 
+SIZES = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+}
+DYNAMIC = {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}
+
+
 @pytest.mark.parametrize(
-    ("changes", "field"),
+    ("config", "why"),
     [
-        ({"attention_bias": True}, "attention_bias is True"),
-        ({"use_sliding_window": True, "max_window_layers": 0}, "use_sliding_window is True"),
-        ({"hidden_act": "gelu"}, "hidden_act is 'gelu'"),
-        (
-            {"rope_parameters": {"rope_type": "linear", "rope_theta": 1e4, "factor": 2.0}},
-            "rope_parameters is .*linear",
-        ),
+        (small_config(use_sliding_window=True, max_window_layers=0), "a qwen3 model: its attention has sliding_window"),
+        (Gemma2Config(**SIZES), "a gemma2 model: its attention has sliding_window, softcap"),
+        (MambaConfig(**SIZES), "a mamba model: its layers have no attention"),
+        (LlamaConfig(**SIZES, rope_parameters=DYNAMIC), "a llama model: its RoPE is dynamic"),
+        (BertConfig(**SIZES), "a bert model: its attention looks ahead"),
+        (T5Config(**SIZES), "transformers makes no causal model of a t5 config"),
     ],
+    ids=lambda one: getattr(one, "model_type", ""),
 )
-def test_refuses_other_architectures(changes: dict[str, Any], field: str) -> None:
-    with pytest.raises(ConfigError, match=field):
-        Decoder(small_config(**changes), (), 0)
+def test_layers_that_do_not_attend_to_the_whole_context_are_refused(config: PreTrainedConfig, why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        Decoder(config, (), 0)
+    with pytest.raises(ConfigError, match=why):
+        check_config(config)
+    assert not shares_prefixes(config)
+    assert shares_prefixes(small_config())
+    assert shares_prefixes(LlamaConfig(**SIZES))
 
 
 def test_refuses_settings_out_of_range() -> None:

@@ -31,6 +31,7 @@ from engine_conformance import (
     vllm_environment,
     weights_of,
 )
+from transformers import LlamaConfig, Qwen2Config, Qwen3Config
 
 from rtpo.engines.base import Generation, Request, Sampling
 from rtpo.engines.sampling import truncate
@@ -40,17 +41,19 @@ from rtpo.types import Floats, Ids, StopReason, as_ids
 
 FIRST, SECOND = 0, 1
 VOCABULARY = 204
-ENGINES = ("embedded on verl", "vllm on verl", "embedded", "vllm in process")
+LAYERS = {"embedded llama": LlamaConfig, "embedded qwen2": Qwen2Config}
+"""architectures whose layers are transformers' own in the embedded decoder"""
+ENGINES = ("embedded on verl", "vllm on verl", "embedded", *LAYERS, "vllm in process")
 """those on verl first: it settles its platform when it is first imported"""
-LOADING = ("embedded", "vllm in process")
+LOADING = ("embedded", *LAYERS, "vllm in process")
 """those that take any weights; the others take their trainer's"""
 
 
 @pytest.fixture(scope="module", params=ENGINES)
 def unsynchronised(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     folder = tmp_path_factory.mktemp("engine")
-    if request.param == "embedded":
-        with bench_of(EmbeddedDecoder()) as bench:
+    if request.param in ("embedded", *LAYERS):
+        with bench_of(EmbeddedDecoder(LAYERS.get(request.param, Qwen3Config))) as bench:
             yield bench
     elif request.param == "embedded on verl":
         toy: RunConfig = request.getfixturevalue("toy_config")
@@ -371,12 +374,12 @@ def test_tied_weights_are_whole_without_the_head(bench: Bench) -> None:
 def test_weights_that_do_not_fit_are_refused_and_none_are_then_held(bench: Bench, fault: str) -> None:
     weights = weights_of(bench.subject.networks[SECOND])
     if fault == "missing":
-        del weights["model.layers.1.self_attn.k_norm.weight"]
+        del weights["model.layers.1.self_attn.o_proj.weight"]
     elif fault == "unknown":
         weights["model.extra"] = torch.zeros(1)
     else:
         weights["model.norm.weight"] = torch.zeros(3)
-    with pytest.raises(DataError, match=r"eight.*(k_norm.*missing|extra|\(3,\))"):
+    with pytest.raises(DataError, match=r"eight.*(o_proj.*missing|extra|\(3,\))"):
         bench.run(bench.subject.load(weights, 4))
     with pytest.raises(StaleEngine):
         bench.generate(asked(CONTEXTS[0]))
@@ -386,7 +389,7 @@ def test_weights_that_do_not_fit_are_refused_and_none_are_then_held(bench: Bench
 
 @only_loading
 def test_weights_that_are_not_numbers_are_no_distribution(bench: Bench) -> None:
-    weights = weights_of(small_model(2, bench.subject.networks[FIRST].config.head_dim))
+    weights = weights_of(bench.subject.networks[FIRST])
     weights["model.norm.weight"][0] = torch.nan
     bench.run(bench.subject.load(weights, 4))
     for sampling in ({}, {"temperature": 0.0}, {"top_logprobs": 5}):

@@ -846,7 +846,7 @@ def reconfigure(folder: Path, **changes: Any) -> None:
         (lambda folder: (folder / "config.json").write_text("{"), DataError, r"config\.json is not JSON"),
         (lambda folder: (folder / "config.json").write_text("[]"), DataError, r"config\.json is no JSON object"),
         (lambda folder: (folder / "config.json").write_text("{}"), DataError, "names no model_type"),
-        (lambda folder: reconfigure(folder, model_type="llama"), ConfigError, "is a llama model"),
+        (lambda folder: reconfigure(folder, model_type="llama"), DataError, "are not those of its config.json"),
         (lambda folder: reconfigure(folder, num_hidden_layers=4), DataError, "are not those of its config.json"),
         (lambda folder: reconfigure(folder, num_hidden_layers=2), DataError, "are not those of its config.json"),
         (lambda folder: reconfigure(folder, intermediate_size=64), DataError, "cannot be loaded"),

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 import torch
 from scripted import RecordingHarness, scripted_harness
-from transformers import Qwen3Config, Qwen3ForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from analysis.records import Run, load_runs
 from experiments import plan as command
@@ -88,11 +88,20 @@ def small_plan() -> Plan:
 # shapes
 
 
-@pytest.mark.parametrize(("name", "billions"), [("Qwen3-8B", 8.19), ("Qwen3-4B", 4.02), ("Qwen3-1.7B", 1.72)])
+BILLIONS = {
+    "Qwen3-8B": 8.19,
+    "Qwen3-4B": 4.02,
+    "Qwen3-1.7B": 1.72,
+    "Qwen2.5-7B-Instruct": 7.62,
+    "Llama-3.1-8B-Instruct": 8.03,
+}
+
+
+@pytest.mark.parametrize(("name", "billions"), BILLIONS.items())
 def test_a_models_parameters_are_those_of_the_model_and_of_its_card(name: str, billions: float) -> None:
     shape = model_shape(name, "nowhere")
     with torch.device("meta"):
-        model = Qwen3ForCausalLM(Qwen3Config(**vars(shape)))
+        model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**asdict(shape)))
     assert shape.parameters == sum(parameter.numel() for parameter in model.parameters())
     assert round(shape.parameters / 1e9, 2) == billions
 
@@ -101,6 +110,18 @@ def test_a_model_that_is_not_listed_has_its_shape_from_its_folder() -> None:
     run = toy_runs()["grpo"]
     config = json.loads((PROJECT / "rtpo/toy/warm_start_math/config.json").read_text())
     assert model_shape(run.model.name, run.model.path).vocab_size == config["vocab_size"]
+
+
+def test_what_a_config_leaves_out_is_as_usual(tmp_path: Path) -> None:
+    """A Llama's, as older ones are written."""
+    listed = asdict(model_shape("Llama-3.1-8B-Instruct", ""))
+    file = tmp_path / "config.json"
+    usual = ("head_dim", "tie_word_embeddings")
+    file.write_text(json.dumps({name: value for name, value in listed.items() if name not in usual}))
+    assert asdict(model_shape("mine", str(tmp_path))) == listed
+    file.write_text(json.dumps(listed | {"model_type": "mamba"}))
+    with pytest.raises(DataError, match=r"is a mamba model's, whose shape is not reckoned with: give a model of qwen3"):
+        model_shape("mine", str(tmp_path))
 
 
 # memory and disk
@@ -130,7 +151,7 @@ def test_what_is_offloaded_is_counted_as_torch_pins_it(name: str, ranks: int) ->
     """A block a parameter and rank, of a power of two; by the shapes of transformers' model and FSDP's cuts of them."""
     shape = model_shape(name, "")
     with torch.device("meta"):
-        model = Qwen3ForCausalLM(Qwen3Config(**asdict(shape)))
+        model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**asdict(shape)))
     blocks = [len(parameter.chunk(ranks)[0]) * parameter[0].numel() * 4 for parameter in model.parameters()]
     pinned = ranks * sum(2 ** math.ceil(math.log2(block)) for block in blocks)
     assert pinned > 1.2 * 4 * shape.parameters

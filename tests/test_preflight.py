@@ -130,10 +130,11 @@ def test_settings_that_cannot_be_are_said(results: Path, tmp_path: Path) -> None
         assert any(sentence in one for one in found), sentence
     misspelt = problems(paper(results, "+verl.actor_rollout_ref.actor.ppo_epoch=2"))
     assert any("ppo_epoch is not a verl setting: the nearest is ppo_epochs." in one for one in misspelt)
-    other = shutil.copytree(WARM_START, tmp_path / "llama")
+    other = shutil.copytree(WARM_START, tmp_path / "gemma2")
     config = json.loads((other / "config.json").read_text())
-    (other / "config.json").write_text(json.dumps(config | {"model_type": "llama"}))
-    assert any(f"{other} is a llama model" in one for one in problems(toy(results, f"model.path={other}")))
+    (other / "config.json").write_text(json.dumps(config | {"model_type": "gemma2"}))
+    found = problems(toy(results, f"model.path={other}"))
+    assert any(f"{other}: a gemma2 model: its attention has " in one for one in found)
 
 
 def test_what_does_not_fit_the_profiles_machine_is_said_before_it_is_asked_for(results: Path) -> None:

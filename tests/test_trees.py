@@ -9,7 +9,7 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch.nn.attention.flex_attention import flex_attention
-from transformers import Qwen3Config, Qwen3ForCausalLM
+from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedConfig, Qwen2Config, Qwen3Config, Qwen3ForCausalLM
 
 from rtpo.core.losses import TokenBatch, loss
 from rtpo.core.tree_attention import BLOCK, block_mask, dense_mask
@@ -216,13 +216,13 @@ def test_trees_are_dealt_to_ranks(rows: list[Ids], ranks: int, limit: int, toget
     assert max(costs) - min(costs) <= largest + largest**2 / even + 1e-6
 
 
-def test_in_single_precision_gradients_differ_by_rounding_alone() -> None:
+@pytest.mark.parametrize("architecture", [Qwen3Config, LlamaConfig, Qwen2Config])
+def test_in_single_precision_gradients_differ_by_rounding_alone(architecture: type[PreTrainedConfig]) -> None:
     """A prompt's four conversations of three turns, thoughts left out of later contexts."""
     torch.manual_seed(1)
     sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2}
-    model = Qwen3ForCausalLM(
-        Qwen3Config(vocab_size=50, **sizes, num_attention_heads=4, num_key_value_heads=2, head_dim=16)
-    )
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16}
+    model = AutoModelForCausalLM.from_config(architecture(vocab_size=50, **sizes, **heads))
     rng = np.random.default_rng(0)
     rows, masks = [], []
     prompt = rng.integers(0, 50, 12).tolist()

@@ -15,12 +15,13 @@ POSITIONS = 40960
 def shaped(name: str, folder: Path) -> Path:
     """config.json of a model that rtpo/planning/hardware.yaml has, and a small tokenizer, in `folder`/`name`. Raises
     DataError."""
-    from transformers import Qwen3Config
+    from transformers import AutoConfig
 
     path = folder / name
     path.mkdir(parents=True)
     for file in TOKENIZER.glob("*token*.json"):
         shutil.copy(file, path)
     shape = asdict(model_shape(name, ""))
-    Qwen3Config(**shape, max_position_embeddings=POSITIONS, architectures=["Qwen3ForCausalLM"]).save_pretrained(path)
+    described = AutoConfig.for_model(**shape, max_position_embeddings=POSITIONS, architectures=["Qwen3ForCausalLM"])
+    described.save_pretrained(path)
     return path

@@ -140,10 +140,10 @@ def _model(path: Path, config: EvaluateConfig) -> Checkpoint:
 def _weights(path: Path) -> Any:
     """transformers' model with all of them: a missing one would be drawn at random. Raises DataError."""
     import torch
-    from transformers import Qwen3ForCausalLM
+    from transformers import AutoModelForCausalLM
 
     try:
-        loaded: Any = Qwen3ForCausalLM.from_pretrained(path, dtype=torch.float32, output_loading_info=True)
+        loaded: Any = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, output_loading_info=True)
     except (RuntimeError, ValueError, StrictDataclassError) as error:
         raise DataError(f"the weights in {path} cannot be loaded ({first_words(error)}).") from error
     model, report = loaded

@@ -15,6 +15,8 @@ from rtpo.run.config import RunConfig, build
 
 FILE = Path(__file__).with_name("hardware.yaml")
 GIB = 2**30
+SHAPED = ("qwen3", "qwen2", "llama")
+"""the kinds of model whose matrices are counted"""
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ class Hardware:
 
 @dataclass(frozen=True)
 class Shape:
-    """A Qwen3 model's shape, by the names of its config.json."""
+    """A model's shape, by the names of its config.json."""
 
     vocab_size: int
     hidden_size: int
@@ -44,14 +46,16 @@ class Shape:
     num_key_value_heads: int
     head_dim: int
     tie_word_embeddings: bool
+    model_type: str = "qwen3"
 
     @property
     def layer_matrices(self) -> tuple[tuple[int, int], ...]:
-        """Rows and columns of one layer's: q, k, v, o, the norms of q and k, gate, up, down, and the layer's two
-        norms."""
+        """Rows and columns of one layer's: q, k, v, o, the norms of q and k (Qwen3) or the biases of q, k and v
+        (Qwen2), gate, up, down, and the layer's two norms."""
         hidden, inner = self.hidden_size, self.intermediate_size
         query, key = self.num_attention_heads * self.head_dim, self.num_key_value_heads * self.head_dim
-        attention = ((query, hidden), (key, hidden), (key, hidden), (hidden, query), *2 * ((self.head_dim, 1),))
+        own = {"qwen3": 2 * ((self.head_dim, 1),), "qwen2": ((query, 1), (key, 1), (key, 1))}.get(self.model_type, ())
+        attention = ((query, hidden), (key, hidden), (key, hidden), (hidden, query), *own)
         return (*attention, (inner, hidden), (inner, hidden), (hidden, inner), (hidden, 1), (hidden, 1))
 
     @property
@@ -175,11 +179,18 @@ def model_shape(name: str, folder: str) -> Shape:
     file = Path(folder) / "config.json"
     try:
         config = json.loads(file.read_text(encoding="utf-8"))
-        return Shape(**{field.name: config[field.name] for field in fields(Shape)})
+        if config["model_type"] not in SHAPED:
+            raise DataError(
+                f"{file} is a {config['model_type']} model's, whose shape is not reckoned with: give a model of "
+                f"{', '.join(SHAPED)}."
+            )
+        usual = {"num_key_value_heads": config["num_attention_heads"], "tie_word_embeddings": False}
+        usual["head_dim"] = config["hidden_size"] // config["num_attention_heads"]
+        return Shape(**{field.name: (usual | config)[field.name] for field in fields(Shape)})
     except FileNotFoundError:
         raise DataError(
             f"model.name is {name!r}: its shape is not in {FILE.name}, which has {', '.join(known)}, and {file} is not "
             "there. Put the model's folder there, or choose one of these."
         ) from None
     except (ValueError, KeyError) as error:
-        raise DataError(f"{file} has no shape of a Qwen3 model ({error}): give the model's own config.json.") from error
+        raise DataError(f"{file} has no whole shape of a model ({error}): give the model's own config.json.") from error

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from rtpo.envs.airline.env import AirlineSettings
@@ -57,7 +56,7 @@ def problems(experiment: Experiment, *, here: bool = False, evaluation: Sequence
     this machine is one that an element can run on (GPUs, sandbox, servers), and room for one element's saves
     alone. evaluation: overrides of experiments/evaluate.py for the benchmarks.
     """
-    from rtpo.verl_harness.session import settings_of  # brings Ray
+    from rtpo.verl_harness.session import package_problems, settings_of  # brings Ray
 
     runs = [element.run for element in experiment.elements]
     found: list[str] = []
@@ -81,7 +80,7 @@ def problems(experiment: Experiment, *, here: bool = False, evaluation: Sequence
     if wrong:  # what follows reckons with these settings
         return list(dict.fromkeys([*found, *wrong]))
     for run in runs:
-        found += [*_setting_problems(run, experiment), *_package_problems(run)]
+        found += [*_setting_problems(run, experiment), *package_problems(run.profile)]
     found += _disk_problems([run for run in runs if not RunFolder(run.folder).is_finished], here)
     if here:
         found += _machine_problems(runs)
@@ -166,20 +165,6 @@ def _check_tools(task: TaskConfig, here: bool) -> None:
         Bm25Index(Path(str(settings.search.bm25.index)))
     if isinstance(settings, AirlineSettings):
         load_package()
-
-
-def _package_problems(run: RunConfig) -> Iterator[str]:
-    if run.profile.platform != "cuda":
-        return
-    remedy = "install the GPU set (requirements/gpu.txt)"
-    for name in ("vllm", "torch"):
-        try:
-            there = version(name)
-        except PackageNotFoundError:
-            yield f"profile {run.profile.name} needs {name}, which is not installed: {remedy}."
-            continue
-        if there.endswith("+cpu"):
-            yield f"profile {run.profile.name} needs CUDA, and {name} {there} is built without: {remedy}."
 
 
 # settings

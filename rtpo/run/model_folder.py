@@ -98,20 +98,16 @@ def check_same_model(config: RunConfig, manifest: Mapping[str, Any], there: Mapp
 def _check_embedded(path: Path, model_type: str | None) -> None:
     if model_type is None:
         raise DataError(f"{path / 'config.json'} names no model_type: copy the model folder again.")
-    if model_type != "qwen3":
-        raise ConfigError(
-            f"{path} is a {model_type} model, and the embedded engine (profile.platform cpu) computes qwen3 alone: use "
-            "a Qwen3 model, or a profile with vLLM; an evaluation can be given a server's address too."
-        )
     # seconds to import, which no command takes to say what is wrong with its arguments
-    from transformers import Qwen3Config
+    from transformers import AutoConfig
 
-    from rtpo.engines.qwen3 import check_architecture
+    from rtpo.engines.causal import check_config
 
     try:
-        check_architecture(Qwen3Config.from_pretrained(path))
+        check_config(AutoConfig.from_pretrained(path))
     except ConfigError as error:
         raise ConfigError(f"model.path is {path}: {error}") from error
-    except (TypeError, ValueError, StrictDataclassError) as error:
-        words = " ".join(str(error).split())
-        raise DataError(f"{path / 'config.json'} is no Qwen3's ({words}): copy the folder again.") from error
+    except (AttributeError, KeyError, TypeError, ValueError, StrictDataclassError) as error:
+        raise DataError(
+            f"{path / 'config.json'} is no {model_type} model's ({first_words(error)}): copy the folder again."
+        ) from error

@@ -27,6 +27,7 @@ from rtpo.core.packing import Packed
 from rtpo.core.trees import EVEN, Dealt, deal
 from rtpo.engines.backend import StepResult, TokenScores
 from rtpo.engines.base import Engine
+from rtpo.engines.causal import shares_prefixes
 from rtpo.errors import DataError, MachineError, StaleEngine
 from rtpo.types import Floats
 from rtpo.verbs import Loss
@@ -48,7 +49,9 @@ class VerlBackend:
         self._with_reference = with_reference
         self._temperature = float(settings.actor_rollout_ref.rollout.temperature)
         self._limit = int(settings.actor_rollout_ref.actor.ppo_max_token_len_per_gpu)
-        self._even = EVEN * int(omega_conf_to_dataclass(settings.actor_rollout_ref.model).hf_config.hidden_size)
+        described = omega_conf_to_dataclass(settings.actor_rollout_ref.model).hf_config
+        self._even = EVEN * int(described.hidden_size)
+        self._apart = not shares_prefixes(described)
         trainer = settings.trainer
         pools = ResourcePoolManager(
             {POOL: [trainer.n_gpus_per_node] * trainer.nnodes}, mapping={0: POOL}, max_colocate_count=1
@@ -230,7 +233,7 @@ class VerlBackend:
 
     def _deal(self, packed: Packed, together: int = 1, *, apart: bool = False) -> Dealt:
         rows = np.split(packed.ids, np.cumsum(packed.lengths)[:-1])
-        return deal(rows, self.ranks, self._limit, even=self._even, together=together, apart=apart)
+        return deal(rows, self.ranks, self._limit, even=self._even, together=together, apart=apart or self._apart)
 
     def _batch(
         self, packed: Packed, dealt: Dealt, fields: Mapping[str, np.ndarray] | None = None, **settings: Any

@@ -40,10 +40,11 @@ class EngineState:
 class EmbeddedServer:
     """One engine process. Turns come in lists (`generate_many`), so that one call carries a whole batch."""
 
-    def __init__(self, model_path: str, seed: int, threads: int, cache_tokens: int, max_tokens: int) -> None:
+    def __init__(
+        self, model_path: str, stop_id: int, seed: int, threads: int, cache_tokens: int, max_tokens: int
+    ) -> None:
         torch.set_num_threads(threads)
-        config = AutoConfig.from_pretrained(model_path)
-        self._decoder = Decoder(config, {config.eos_token_id}, cache_tokens)
+        self._decoder = Decoder(AutoConfig.from_pretrained(model_path), {stop_id}, cache_tokens)
         self._seed = seed
         self._max_tokens = max_tokens
         self._generate_seconds = 0.0
@@ -126,6 +127,7 @@ class EmbeddedReplica(RolloutReplica):
             .options(name=_server_name(self.replica_rank), num_cpus=1, max_concurrency=self.max_concurrency)
             .remote(
                 self.model_config.path,
+                stop_id=int(self.model_config.tokenizer.eos_token_id),
                 seed=self.config.seed,
                 threads=options["threads"],
                 cache_tokens=options["cache_tokens"],

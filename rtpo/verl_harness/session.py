@@ -5,16 +5,21 @@ verl settles its platform when it is first imported, so the environment is set f
 
 import logging
 import os
+import re
 import signal
 import time
 import uuid
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 import ray
 from omegaconf import DictConfig, OmegaConf
+from transformers import AutoConfig
 
+from rtpo.engines.causal import shares_prefixes, why_not_qwen3
 from rtpo.errors import MachineError
-from rtpo.run.config import ProfileConfig, RunConfig
+from rtpo.run.config import PROJECT, ProfileConfig, RunConfig
 from rtpo.run.records import passed_on
 from rtpo.verl_harness.settings import SOCKETS
 
@@ -45,6 +50,8 @@ def open_backend(config: RunConfig) -> "VerlBackend":
         _open[1].restart(settings)
     else:
         close_backend()
+        for line in _said_of_model(config):
+            print(line, flush=True)
         _open = (key, VerlBackend(settings, with_reference=with_reference))
     return _open[1]
 
@@ -57,6 +64,15 @@ def settings_of(config: RunConfig) -> DictConfig:
     settings = verl_settings(OmegaConf.create(config.verl))
     check_settings(settings)
     return settings
+
+
+def _said_of_model(config: RunConfig) -> Iterator[str]:
+    """What is done otherwise for a model that is not the project's own Qwen3."""
+    described = AutoConfig.from_pretrained(config.model.path)
+    if config.profile.platform == "cpu" and (why := why_not_qwen3(described)):
+        yield f"{config.model.name} is generated from with transformers' own layers: {why}"
+    if not shares_prefixes(described):
+        yield f"{config.model.name} is trained row by row: not all its layers take a mask of who attends to whom alone."
 
 
 def close_backend() -> None:
@@ -73,12 +89,32 @@ def close_session() -> None:
     ray.shutdown()
 
 
+def package_problems(profile: ProfileConfig) -> Iterator[str]:
+    """A sentence for each package of a profile with GPUs that is missing, or another than the pinned one."""
+    if profile.platform != "cuda":
+        return
+    pins = (PROJECT / "requirements" / "gpu.txt").read_text(encoding="utf-8")
+    remedy = "install the GPU set (requirements/gpu.txt)"
+    for name, pinned in re.findall(r"^(vllm|torch)==(\S+)", pins, re.MULTILINE):
+        try:
+            there = version(name)
+        except PackageNotFoundError:
+            yield f"profile {profile.name} needs {name}, which is not installed: {remedy}."
+            continue
+        if there.endswith("+cpu"):
+            yield f"profile {profile.name} needs CUDA, and {name} {there} is built without: {remedy}."
+        elif there.partition("+")[0] != pinned:
+            yield f"profile {profile.name} needs {name} {pinned}, and {there} is installed: {remedy}."
+
+
 def start_ray(profile: ProfileConfig) -> None:
     """Start Ray on this machine, or join the cluster RAY_ADDRESS names; once a process.
 
     `logical_cpus` is what Ray may schedule, not what the machine has: with too few, Ray waits for ever, so they are
-    counted first. Raises MachineError.
+    counted first. Raises MachineError, for packages of a GPU profile that are not the pinned ones, too.
     """
+    if problems := list(package_problems(profile)):
+        raise MachineError("\n".join(problems))
     processes = profile.processes * profile.nodes
     needed = profile.required_cpus
     if profile.logical_cpus < needed:
