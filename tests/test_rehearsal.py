@@ -12,6 +12,7 @@ from experiments.rehearsal import composition, environment
 from experiments.rehearsal.shared import Line, Rehearsed, measure
 from rtpo.errors import MachineError
 from rtpo.run.config import PROJECT
+from rtpo.run.experiments import load_experiment
 
 
 def test_every_part_has_a_place_on_the_page() -> None:
@@ -71,9 +72,20 @@ def test_a_gpu_set_that_is_not_the_pinned_one_is_refused_with_what_differs(monke
         environment.check_gpu_set()
 
 
-@pytest.mark.parametrize("profile", composition.PROFILES)
+@pytest.mark.parametrize("profile", ["a100x8", "a100x1"])
 def test_elements_become_what_verls_workers_are_made_of(profile: str, tmp_path: Path) -> None:
     """As far as it needs no vLLM."""
-    models = composition.Models(tmp_path)
-    one = composition.line("gsm8k_audit", [f"profile={profile}"], models, None)
-    assert one == Line(f"gsm8k_audit, profile={profile}", {"Elements": 1, "Different settings": 1})
+    takers = composition.Takers(tmp_path)
+    found = [composition.line("gsm8k_audit", f"profile={profile}", takers) for _ in range(2)]
+    assert [one.figures for one in found] == [{"Elements": 1, "Settings not met above": new} for new in (1, 0)]
+    assert [one.failed for one in found] == [(), ()]
+
+
+def test_what_verl_refuses_is_said_of_the_element(tmp_path: Path) -> None:
+    run = (
+        load_experiment("gsm8k_audit", ["profile=a100x8", "+verl.actor_rollout_ref.actor.loss_agg_mode=nosuch"])
+        .elements[0]
+        .run
+    )
+    (why,) = composition.Takers(tmp_path).refusals(run)
+    assert why.startswith("verl.actor_rollout_ref.actor is refused by verl: ")

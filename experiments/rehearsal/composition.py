@@ -1,7 +1,7 @@
 """Every element of every experiment on GPUs: composed, and taken as verl's workers and vLLM's server would take it."""
 
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,51 +20,56 @@ def rehearse() -> Rehearsed:
     from rtpo.verl_harness.rehearsal.engine_config import engine_config
 
     with tempfile.TemporaryDirectory() as folder:
-        models = Models(Path(folder))
-        return Rehearsed(
-            [line(name, [f"profile={one}"], models, engine_config) for one in PROFILES for name in experiments()]
-        )
+        takers = Takers(Path(folder), engine_config)
+        lines = [line(name, f"profile={one}", takers) for one in PROFILES for name in experiments()]
+    return Rehearsed(lines, ["what vLLM finds out of a GPU's memory and kernels when its engine starts."])
 
 
-class Models:
-    """Folders of the models that runs name, each made once."""
+class Takers:
+    """verl's workers and, where `engine` makes its configuration, vLLM. Models' folders are made in `folder`."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._made: dict[str, Path] = {}
+    def __init__(self, folder: Path, engine: Callable[[Any], Any] | None = None) -> None:
+        self._folder, self._engine = folder, engine
+        self._models: dict[str, Path] = {}
+        self._known: dict[str, tuple[str, ...]] = {}
 
-    def of(self, run: RunConfig) -> Path:
-        if run.model.name not in self._made:
-            self._made[run.model.name] = shaped(run.model.name, self._folder)
-        return self._made[run.model.name]
+    def refusals(self, run: RunConfig) -> tuple[str, ...]:
+        """Why a run's settings are not taken; those of equal settings before are not asked again."""
+        name, roles = run.model.name, run.verl["actor_rollout_ref"]
+        key = repr((name, run.profile.platform, run.profile.processes, run.profile.nodes, roles))
+        if name not in self._models:
+            self._models[name] = shaped(name, self._folder)
+        if key not in self._known:
+            self._known[key] = tuple(self._asked(run))
+        return self._known[key]
+
+    @property
+    def asked(self) -> int:
+        """Different settings so far."""
+        return len(self._known)
+
+    def _asked(self, run: RunConfig) -> Iterator[str]:
+        from rtpo.verl_harness.session import settings_of
+
+        try:
+            settings = settings_of(run)
+            from rtpo.verl_harness.rehearsal.composition import worker_configs
+
+            settings.actor_rollout_ref.model.path = str(self._models[run.model.name])
+            worker_configs(settings)
+            if self._engine is not None:
+                self._engine(settings)
+        except RTPOError as error:
+            yield str(error)
 
 
-def line(name: str, overrides: Sequence[str], models: Models, engine: Callable[[Any], Any] | None) -> Line:
-    """An experiment's elements. engine: makes vLLM's configuration, where vLLM is."""
-    server = SERVER if "airline" in name else ()
+def line(name: str, profile: str, takers: Takers) -> Line:
+    """An experiment's elements, all seeds."""
+    before = takers.asked
     try:
-        elements = load_experiment(name, [*overrides, *server]).elements
+        runs = [one.run for one in load_experiment(name, [profile, *(SERVER if "airline" in name else ())]).elements]
     except RTPOError as error:
-        return Line(f"{name}, {' '.join(overrides)}", {"Elements": 0, "Different settings": 0}, (str(error),))
-    different = {repr(element.run.verl): element.run for element in elements}
-    failed = [
-        f"{run.label}, {run.task.name}: {why}" for run in different.values() for why in _refused(run, models, engine)
-    ]
-    figures = {"Elements": len(elements), "Different settings": len(different)}
-    return Line(f"{name}, {' '.join(overrides)}", figures, tuple(failed))
-
-
-def _refused(run: RunConfig, models: Models, engine: Callable[[Any], Any] | None) -> Iterator[str]:
-    """Why verl or vLLM does not take a run's settings."""
-    from rtpo.verl_harness.session import settings_of
-
-    try:
-        settings = settings_of(run)
-        settings.actor_rollout_ref.model.path = str(models.of(run))
-        from rtpo.verl_harness.rehearsal.composition import worker_configs
-
-        worker_configs(settings)
-        if engine is not None:
-            engine(settings)
-    except RTPOError as error:
-        yield str(error)
+        return Line(f"{name}, {profile}", {"Elements": 0, "Settings not met above": 0}, (str(error),))
+    failed = dict.fromkeys(f"{run.label}, {run.task.name}: {why}" for run in runs for why in takers.refusals(run))
+    figures = {"Elements": len(runs), "Settings not met above": takers.asked - before}
+    return Line(f"{name}, {profile}", figures, tuple(failed))

@@ -9,14 +9,23 @@ from argparse import Namespace
 from types import ModuleType, SimpleNamespace
 from unittest.mock import patch
 
+import torch
 import vllm.platforms
 from omegaconf import DictConfig
 
 try:
     ctypes.CDLL("libcuda.so.1")
-except OSError:  # a driver's, without which kernels cannot be imported
+except OSError:  # a driver's, without which kernels cannot be imported, and what modules ask them as they are
     for _kernels in ("vllm._C_stable_libtorch", "vllm.vllm_flash_attn._vllm_fa2_C"):
         sys.modules[_kernels] = ModuleType(_kernels)
+    _library = torch.library.Library("_C", "FRAGMENT")
+    for _asked in (
+        "cutlass_scaled_mm_supports_fp8",
+        "cutlass_scaled_mm_supports_block_fp8",
+        "cutlass_group_gemm_supported",
+    ):
+        _library.define(f"{_asked}(int capability) -> bool")
+        _library.impl(_asked, lambda capability: False, "CompositeExplicitAutograd")
 
 from vllm.platforms.cuda import NonNvmlCudaPlatform
 from vllm.platforms.interface import DeviceCapability
@@ -40,6 +49,9 @@ class _A100(NonNvmlCudaPlatform):
     @classmethod
     def device_count(cls) -> int:
         return 8
+
+    def is_cumem_allocator_available(self) -> bool:
+        return True
 
 
 # asked for by modules of vLLM as they are imported
