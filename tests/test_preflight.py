@@ -157,7 +157,7 @@ def test_what_does_not_fit_the_profiles_machine_is_said_before_it_is_asked_for(r
     assert sentence.endswith("or lower verl.actor_rollout_ref.rollout.gpu_memory_utilization.")
     gpu, host = said("profile=a100x1", "launch.models.main=Qwen3-8B")
     assert gpu.startswith("Qwen3-8B on 1 GPU(s) is estimated to need ")
-    assert "and one of 1xA100-80G has 79 GiB: take more or larger GPUs, or lower " in gpu
+    assert "and one of 1xA100-80G has 79 GiB: take more or larger GPUs, or a smaller model." in gpu
     assert host.startswith("launch.resources.memory_gb is 96, and Qwen3-8B is estimated to need 169 GiB of a node's ")
     (sentence,) = said("profile=a100x8", "launch.resources.memory_gb=100")
     assert sentence.startswith("launch.resources.memory_gb is 100, and Qwen3-8B is estimated to need 211 GiB of a ")

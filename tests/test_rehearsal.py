@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,17 @@ from experiments.rehearsal.shared import Line, Rehearsed, measure
 from rtpo.errors import MachineError
 from rtpo.run.config import PROJECT
 from rtpo.run.experiments import load_experiment
+
+COUNTED = """
+import sys
+from pathlib import Path
+from experiments.rehearsal import memory
+from rtpo.run.experiments import load_experiment
+memory.on_cpu()
+run = load_experiment("gsm8k_audit", ["profile=a100x8", "launch.models.credit=Qwen3-1.7B"]).elements[0].run
+for line in memory.lines(run, Path(sys.argv[1])):
+    print(line.what, line.failed)
+"""
 
 
 def test_every_part_has_a_place_on_the_page() -> None:
@@ -89,3 +101,13 @@ def test_what_verl_refuses_is_said_of_the_element(tmp_path: Path) -> None:
     )
     (why,) = composition.Takers(tmp_path).refusals(run)
     assert why.startswith("verl.actor_rollout_ref.actor is refused by verl: ")
+
+
+def test_an_update_takes_what_the_plan_says(tmp_path: Path) -> None:
+    """In a process of its own: verl settles its platform when it is first imported."""
+    command = [sys.executable, "-c", COUNTED, str(tmp_path)]
+    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    update, pinned = done.stdout.splitlines()[-2:]
+    assert update == "update: Qwen3-1.7B on 8 x 79 GiB, a micro-batch of 32,768 nodes ()"
+    assert pinned == "pinned: Qwen3-1.7B on 8 x 79 GiB, 4 copies ()"

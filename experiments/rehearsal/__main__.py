@@ -21,7 +21,7 @@ from rtpo.errors import ConfigError, MachineError
 from rtpo.run.config import PROJECT
 
 RESULTS = PROJECT / "results" / "rehearsal"
-PARTS = ("composition", "tokens", "suite")
+PARTS = ("composition", "memory", "tokens", "suite")
 """modules beside this one, in the order that they run in; each has `rehearse`"""
 
 

@@ -10,6 +10,7 @@ from rtpo.run.config import RunConfig
 
 BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
 VERL = "verl.actor_rollout_ref."
+REFERENCE, ADAM_STEP = "reference policy", "Adam's step"
 ADAM_BYTES = 8
 """two fp32 moments a parameter"""
 
@@ -107,7 +108,8 @@ def largest_micro_batch(run: RunConfig) -> tuple[int, int]:
 
 
 def gpu_memory(run: RunConfig, hardware: Hardware) -> GpuMemory:
-    """The peak of each GPU when `run` uses all GPUs of its nodes.
+    """The peak of each GPU when `run` uses all GPUs of its nodes: of passes over a micro-batch, or of the optimizer's
+    step.
 
     The largest micro-batch is taken to be full, of nodes and of pairs that are trained, at which alone log-probs are
     computed. There is no mask of nodes by nodes: FlexAttention's blocks take 16 bytes for each pair of blocks of 128
@@ -131,14 +133,14 @@ def gpu_memory(run: RunConfig, hardware: Hardware) -> GpuMemory:
         stays += [Part("Adam's states", adam)]
     if not trains(run):
         return GpuMemory((), (engine, *stays, overhead), int(cache))
+    shards = Part("parameter shards", shard), Part("gradient shards", shard), Part("Adam's states", adam)
+    awake = [engine] if is_awake else []
     fixed = [
-        Part("parameter shards", shard),
-        Part("gradient shards", shard),
-        Part("Adam's states", adam),
+        *shards,
         Part("gathered weights", 2 * (shape.embedding_parameters + 2 * shape.layer_parameters)),
         Part("gradients before they are sharded", 2 * (shape.head_parameters + shape.layer_parameters)),
         overhead,
-        *([engine] if is_awake else []),
+        *awake,
     ]
     nodes, pairs = largest_micro_batch(run)
     is_fused = bool(verl_setting(run, "model.use_fused_kernels", False))
@@ -152,8 +154,10 @@ def gpu_memory(run: RunConfig, hardware: Hardware) -> GpuMemory:
     kept = shape.num_hidden_layers * (2.0 * shape.hidden_size + (0 if is_recomputed else layer))
     again = Part("a layer computed again", nodes * layer if is_recomputed else 0.0)
     # logits are gone when the first layer is computed again
-    update = (*fixed, Part("activations", nodes * kept), max(logits, again, key=lambda part: part.bytes))
-    return GpuMemory(update, (engine, *stays, overhead), int(cache))
+    passes = (*fixed, Part("activations", nodes * kept), max(logits, again, key=lambda part: part.bytes))
+    # torch's Adam takes the roots of all second moments at once
+    step = (*shards, Part(ADAM_STEP, adam / 2), overhead, *awake)
+    return GpuMemory(max(passes, step, key=total), (engine, *stays, overhead), int(cache))
 
 
 def cache_a_path(run: RunConfig, hardware: Hardware, at_once: float) -> float:
@@ -187,16 +191,24 @@ def host_memory(run: RunConfig, hardware: Hardware) -> tuple[Part, ...]:
     read = Part("the model, read whole", readers * shape.parameters * BYTES["fp32"])
     if not trains(run):
         return processes, read
-    trained = _pinned_bytes(run, hardware, str(verl_setting(run, "actor.fsdp_config.model_dtype", "fp32")))
-    offloaded, reference = [], []
+    pinned = pinned_memory(run, hardware)
+    reference = [part for part in pinned if part.name == REFERENCE]
+    return max((processes, read, *reference), (processes, *pinned), key=total)
+
+
+def pinned_memory(run: RunConfig, hardware: Hardware) -> tuple[Part, ...]:
+    """What a node's processor keeps of training when `run` uses all GPUs of its nodes: all that is offloaded, and the
+    reference policy. Raises DataError for a model whose shape is not known."""
+    kept = []
     if verl_setting(run, "actor.fsdp_config.param_offload", False):
-        offloaded.append(Part("offloaded parameters", trained))
+        number = str(verl_setting(run, "actor.fsdp_config.model_dtype", "fp32"))
+        kept.append(Part("offloaded parameters", _pinned_bytes(run, hardware, number)))
     if verl_setting(run, "actor.fsdp_config.optimizer_offload", False):
-        offloaded.append(Part("offloaded Adam's states", 2 * _pinned_bytes(run, hardware, "fp32")))
+        kept.append(Part("offloaded Adam's states", 2 * _pinned_bytes(run, hardware, "fp32")))
     if run.algorithm_config.kl > 0:
         number = str(verl_setting(run, "ref.fsdp_config.model_dtype", "fp32"))
-        reference.append(Part("reference policy", _pinned_bytes(run, hardware, number)))
-    return max((processes, read, *reference), (processes, *offloaded, *reference), key=total)
+        kept.append(Part(REFERENCE, _pinned_bytes(run, hardware, number)))
+    return tuple(kept)
 
 
 def _pinned_bytes(run: RunConfig, hardware: Hardware, number: str) -> int:
@@ -215,14 +227,17 @@ def gpu_problems(run: RunConfig, hardware: Hardware) -> list[str]:
     known."""
     memory, gpus = gpu_memory(run, hardware), hardware.gpus * run.profile.nodes
     if memory.peak_bytes > hardware.memory_bytes:
-        too_large = "rollout.gpu_memory_utilization"
+        less = f"lower {VERL}rollout.gpu_memory_utilization"
         if memory.update_bytes > hardware.memory_bytes:
             row = longest_row(run)
-            too_large = f"actor.ppo_max_token_len_per_gpu and the limits of task (a row may have {row:,} tokens)"
+            less = (
+                f"lower {VERL}actor.ppo_max_token_len_per_gpu and the limits of task (a row may have {row:,} tokens)"
+                if ADAM_STEP not in {part.name for part in memory.update}
+                else "a smaller model"
+            )
         return [
             f"{run.model.name} on {gpus} GPU(s) is estimated to need {memory.peak_bytes / GIB:.0f} GiB on each, and "
-            f"one of {hardware.title} has {hardware.memory_gib:.0f} GiB: take more or larger GPUs, or lower "
-            f"{VERL}{too_large}."
+            f"one of {hardware.title} has {hardware.memory_gib:.0f} GiB: take more or larger GPUs, or {less}."
         ]
     if memory.cache_tokens < run.task.max_context_tokens:
         return [
