@@ -12,7 +12,7 @@ from typing import Any
 
 import ray
 import torch
-from transformers import AutoConfig
+from transformers import AutoConfig, AutoTokenizer
 from verl.workers.rollout.base import _ROLLOUT_REGISTRY, BaseRollout
 from verl.workers.rollout.llm_server import LLMServerManager
 from verl.workers.rollout.replica import RolloutReplica, RolloutReplicaRegistry, TokenOutput
@@ -40,10 +40,10 @@ class EngineState:
 class EmbeddedServer:
     """One engine process. Turns come in lists (`generate_many`), so that one call carries a whole batch."""
 
-    def __init__(
-        self, model_path: str, stop_id: int, seed: int, threads: int, cache_tokens: int, max_tokens: int
-    ) -> None:
+    def __init__(self, model_path: str, seed: int, threads: int, cache_tokens: int, max_tokens: int) -> None:
         torch.set_num_threads(threads)
+        # the tokenizer's, as everywhere here: a config may name several ids that end a turn
+        stop_id = int(AutoTokenizer.from_pretrained(model_path).eos_token_id)
         self._decoder = Decoder(AutoConfig.from_pretrained(model_path), {stop_id}, cache_tokens)
         self._seed = seed
         self._max_tokens = max_tokens
@@ -127,7 +127,6 @@ class EmbeddedReplica(RolloutReplica):
             .options(name=_server_name(self.replica_rank), num_cpus=1, max_concurrency=self.max_concurrency)
             .remote(
                 self.model_config.path,
-                stop_id=int(self.model_config.tokenizer.eos_token_id),
                 seed=self.config.seed,
                 threads=options["threads"],
                 cache_tokens=options["cache_tokens"],
