@@ -1,6 +1,7 @@
 """The rehearsal of a GPU's first hour: its records, its page, and those parts of it that need no GPU set."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,8 @@ from experiments.rehearsal import __main__ as command
 from experiments.rehearsal import composition, environment
 from experiments.rehearsal.shared import Line, Rehearsed, measure
 from rtpo.errors import MachineError
-from rtpo.run.config import PROJECT
+from rtpo.run.composition import composed
+from rtpo.run.config import PROJECT, compose_run
 from rtpo.run.experiments import load_experiment
 
 COUNTED = """
@@ -82,6 +84,14 @@ def test_a_gpu_set_that_is_not_the_pinned_one_is_refused_with_what_differs(monke
     monkeypatch.setattr(environment, "PINNED", {"torch": "2.11.0", "vllm": "0.24.0", "verl": "0.9.1"})
     with pytest.raises(MachineError, match=r"vllm 0.25.0 instead of 0.24.0, verl none instead of 0.9.1. Use .venv-gpu"):
         environment.check_gpu_set()
+
+
+def test_the_first_minutes_runs_compose() -> None:
+    text = (PROJECT / "docs" / "cluster" / "rehearsal.md").read_text(encoding="utf-8")
+    commands = re.findall(r"`python experiments/train\.py ([^`]*)`", text)
+    assert len(commands) == 2
+    for overrides in commands:
+        assert compose_run(composed("train", overrides.split())).profile.platform == "cuda"
 
 
 @pytest.mark.parametrize("profile", ["a100x8", "a100x1"])
