@@ -299,6 +299,18 @@ def test_every_run_of_a_study_composes_and_has_a_folder_of_its_own(name: str, tm
             assert study.config(place, 1e-3).folder == study.folder(place).path
 
 
+def test_a_rung_has_the_rate_of_what_it_is_one_change_from(tmp_path: Path) -> None:
+    """And no search of its own."""
+    rung = {"label": "grpo_state_values", "rate_of": "grpo"}
+    study = study_of(tmp_path, **TWO, rungs=TINY["core"] | {"configurations": [rung]})
+    assert not tried(study, "grpo_state_values")
+    (tmp_path / "toy").mkdir()
+    (tmp_path / "toy" / "learning_rates.json").write_text(json.dumps({"toy_math": {"grpo": 3e-4, "rtpo": 5e-4}}))
+    assert {(place.configuration.algorithm, rate) for place, rate in study.planned("rungs")} == {
+        ("grpo_state_values", 3e-4)
+    }
+
+
 def test_every_seed_runs_once_before_one_runs_twice() -> None:
     study = named("toy")
     order = [(place.seed, place.warm_start) for place, _ in study.planned("core") if place.task == "toy_math"]

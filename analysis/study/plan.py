@@ -9,7 +9,9 @@ A plan has
 - `tasks`, where one task of configs/task/ makes several: the `task` of each, `settings` of its own, and `rates_from`,
   the name whose rates it shares;
 - parts of any other name: `tasks`, how many `warm_starts`, `seeds`, `configurations`, and `rate`: `own`, the best of
-  each configuration (without the word), or `common`, the best of the core's configurations together.
+  each configuration (without the word), or `common`, the best of the core's configurations together. A configuration is
+  one of configs/algorithm/, or a `label` with its `algorithm`, `settings` besides, and `rate_of`, the algorithm whose
+  rate it has in place of its own.
 """
 
 import json
@@ -55,11 +57,12 @@ class Row:
 
 @dataclass(frozen=True)
 class Configuration:
-    """A label, the `algorithm=` it composes, whose learning rate it shares, and settings besides."""
+    """A label, the `algorithm=` it composes, settings besides, and the algorithm whose learning rate it has."""
 
     label: str
     algorithm: str
-    settings: tuple[str, ...] = ()
+    settings: tuple[str, ...]
+    rate_of: str
 
 
 @dataclass(frozen=True)
@@ -151,7 +154,7 @@ class Study:
         for seed, number in sorted(pairs, key=lambda pair: ((pair[0] + pair[1]) % settings["warm_starts"], pair[0])):
             for row, one in product(self._rows(part), self._configurations(part)):
                 found = rates.get(row.rates_from, {})
-                rate, label = found.get(one.algorithm), one.label
+                rate, label = found.get(one.rate_of), one.label
                 if self.is_common(part) and (rate is None or rate != found.get(COMMON)):
                     rate, label = found.get(COMMON), f"{one.label}_{COMMON}"
                 warm_start = self._file["warm_starts"][row.task][number]
@@ -169,7 +172,7 @@ class Study:
         parts = sorted(self.trained, key=lambda part: part != CORE)
         return list(
             dict.fromkeys(
-                (self._row(row.rates_from), one.algorithm)
+                (self._row(row.rates_from), one.rate_of)
                 for part in parts
                 for row, one in product(self._rows(part), self._configurations(part))
                 if part == CORE or not self.is_common(part)
@@ -278,7 +281,7 @@ class Study:
         warm_start = self._file["warm_starts"][row.task][0]
         settings, label = tuple(self._file[RATES]["settings"]), f"{algorithm}_lr{rate:g}"
         experiment = f"{RATES}_{_experiment(row, warm_start)}"
-        return Place(experiment, label, row, warm_start, seed, Configuration(algorithm, algorithm), settings)
+        return Place(experiment, label, row, warm_start, seed, _configuration(algorithm), settings)
 
     def _first(self) -> tuple[float, ...]:
         """The rates that every search begins with."""
@@ -291,7 +294,7 @@ class Study:
         return list(dict.fromkeys(self._row(row.rates_from) for row in rows))
 
     def _core(self) -> list[str]:
-        return list(dict.fromkeys(one.algorithm for one in self._configurations(CORE)))
+        return list(dict.fromkeys(one.rate_of for one in self._configurations(CORE)))
 
     def _configurations(self, part: str) -> list[Configuration]:
         return [_configuration(entry) for entry in self._file[part]["configurations"]]
@@ -340,5 +343,6 @@ def _read(file: Path) -> dict[str, Any]:
 
 def _configuration(entry: str | dict[str, Any]) -> Configuration:
     if isinstance(entry, str):
-        return Configuration(entry, entry)
-    return Configuration(entry["label"], entry["algorithm"], tuple(entry["settings"]))
+        return Configuration(entry, entry, (), entry)
+    algorithm = entry.get("algorithm", entry["label"])
+    return Configuration(entry["label"], algorithm, tuple(entry.get("settings", [])), entry.get("rate_of", algorithm))

@@ -65,7 +65,7 @@ class StudyRecords:
     def tried(self, task: str, label: str) -> list[float]:
         """The learning rates of the search for a configuration: those that were run, and those that are planned."""
         places = self.places(task, label)
-        keys = {(place.row.rates_from, place.configuration.algorithm) for place in places}
+        keys = {(place.row.rates_from, place.configuration.rate_of) for place in places}
         found = [run for key, group in self.search.items() if key in keys for run in group.runs]
         return sorted({*self.grid, *(learning_rate(run) for run in found)})
 
