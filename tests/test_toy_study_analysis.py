@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -10,7 +10,9 @@ import yaml
 from synthetic_runs import answers, empty_update, step, update, write_realistic_run, write_run
 
 from analysis import measures
-from analysis.claims.rule import order
+from analysis.claims.claims import Pair
+from analysis.claims.evidence import Evidence, study_pair
+from analysis.claims.rule import BESIDE, order
 from analysis.intervals import Interval
 from analysis.looks import TITLES, styles
 from analysis.pages import __main__ as pages
@@ -308,6 +310,20 @@ def test_the_papers_decoding_comes_first_and_the_others_beside_it(at_paper_decod
     )
     assert "Verdicts on success are of policies evaluated at the paper's decoding, each" in verdict_lines(records)
     assert exact in column(table, "Runs")
+
+
+def test_other_decodings_stand_beside_a_claim_and_do_not_count(at_paper_decoding: StudyRecords) -> None:
+    evidence = Evidence(at_paper_decoding, *4 * [cast(Any, None)])
+    made = study_pair(evidence, Pair("rtpo", "grpo_exact"))
+    assert [(part.outcome, part.aside) for part in made] == [
+        ("supported", ""),
+        ("contradicted", BESIDE),
+        ("undecided", BESIDE),
+        ("contradicted", BESIDE),
+    ]
+    assert "success at the paper's decoding, points" in made[0].what
+    assert "sampled success, points" in made[1].what
+    assert made[3].what.endswith("success at the paper's decoding, points, one rate for all")
 
 
 def test_rates_of_their_own_and_the_common_one_stand_side_by_side(at_paper_decoding: StudyRecords) -> None:
