@@ -78,6 +78,14 @@ def test_an_environment_that_cannot_be_made_is_refused_before_anything(
     assert not (tmp_path / ".venv-gpu").exists()
 
 
+def test_without_any_package_the_command_is_a_sentence() -> None:
+    given = [sys.executable, "-S", "-m", "experiments.rehearsal"]
+    done = subprocess.run(given, cwd=PROJECT, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: this Python has not the pinned GPU set: ")
+    assert len(done.stderr.splitlines()) == 1
+
+
 def test_a_gpu_set_that_is_not_the_pinned_one_is_refused_with_what_differs(monkeypatch: pytest.MonkeyPatch) -> None:
     there = {"torch": "2.11.0", "vllm": "0.25.0"}
     monkeypatch.setattr(environment, "_version", lambda name: there.get(name, "none"))

@@ -15,10 +15,8 @@ from pathlib import Path
 
 from rtpo.run.command import Parser, command
 
-from experiments.rehearsal.environment import check_gpu_set
-from experiments.rehearsal.shared import measure
+from experiments.rehearsal.environment import PROJECT, check_gpu_set
 from rtpo.errors import ConfigError, MachineError
-from rtpo.run.config import PROJECT
 
 RESULTS = PROJECT / "results" / "rehearsal"
 PARTS = ("composition", "memory", "tokens", "suite")
@@ -43,6 +41,8 @@ def main(arguments: list[str] | None = None) -> int:
     check_gpu_set()
     given.results.mkdir(parents=True, exist_ok=True)
     if len(parts) == 1:
+        from experiments.rehearsal.shared import measure
+
         module = importlib.import_module(f"experiments.rehearsal.{parts[0]}")
         failed = measure(parts[0], module.rehearse, given.results)
         print("\n".join([*failed, str(given.results / f"{parts[0]}.json")]))

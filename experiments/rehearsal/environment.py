@@ -1,11 +1,12 @@
-"""Whether this Python is the pinned GPU set."""
+"""Whether this Python is the pinned GPU set, which may be half installed: nothing here needs a package."""
 
 import re
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
 from rtpo.errors import MachineError
-from rtpo.run.config import PROJECT
 
+PROJECT = Path(__file__).resolve().parents[2]
 _TEXT = (PROJECT / "requirements" / "gpu.txt").read_text(encoding="utf-8")
 PINNED = dict(re.findall(r"^([\w.-]+)==(\S+)", _TEXT, re.MULTILINE))
 SHOWN = 3
