@@ -189,8 +189,14 @@ COLUMNS = (
 
 FREE = Column("Free rollouts", mean(lambda run: float(run.ledger.get("free_rollouts", 0)), 0))
 """beside the budget; runs of earlier versions had none"""
+OF_FREE = "Free rollouts: beside the budget; a configuration that has some stands in no comparison of methods."
 ABLATIONS, BASES = "ablations_", ("main_table_", "drift_")
 """before <profile>_<task>: the experiment of all ablations, and those whose configurations they change"""
+
+
+def has_free(groups: Sequence[RunGroup]) -> bool:
+    """Whether one of them has free rollouts."""
+    return any(run.ledger.get("free_rollouts") for group in groups for run in group.runs)
 
 
 def run_table(results: Path, experiment: str) -> Table:
@@ -245,18 +251,18 @@ def _table(
 ) -> Table:
     """named: a column says of which experiment a row is."""
     keys, benchmarks = measures.recorded(run for group in groups for run in group.runs), _benchmarks(groups)
-    has_free = any(run.ledger.get("free_rollouts") for group in groups for run in group.runs)
+    is_free = has_free(groups)
     columns = [
         CONFIGURATION,
         *([Column("Experiment", lambda group: str(group.first.manifest["experiment"]))] if named else []),
         *COLUMNS[1:],
-        *([FREE] if has_free else []),
+        *([FREE] if is_free else []),
         *benchmarks,
         *(Column(key, mean(partial(measures.mean_over_steps, key=key), RECORDED_DIGITS)) for key in keys),
     ]
     told = [f"{measures.RECORDED}…: recorded by the algorithm, means over steps."] if keys else []
-    if has_free:
-        told.append("Free rollouts: beside the budget; a configuration that has some stands in no comparison.")
+    if is_free:
+        told.append(OF_FREE)
     if benchmarks:
         told.append("pass@1: of a benchmark, in percent, at the decoding that the column names, questions × samples.")
     table = build(name, columns, groups, [title, *_caption(groups), *told], excluded)

@@ -429,6 +429,19 @@ def test_a_residual_is_shown_where_there_is_one(file: Path, results: Path) -> No
     assert cells == {"RTPO": NO_VALUE, "REFUEL": "0.300"}
 
 
+def test_free_rollouts_are_shown_where_there_are_some(file: Path, results: Path) -> None:
+    write_small(results, "toy_math", "grpo_exact", 0, "a")
+    without = task_of(load_study(results, file))
+    assert without is not None
+    assert "Free rollouts" not in without.header
+    ledger = {"rollouts": 1000, "generated_tokens": 4, "optimizer_steps": 1, "seconds": {"evaluate": 1.0}}
+    write_small(results, "toy_math", "rtpo", 0, "a", ledger=ledger | {"budget": {}, "free_rollouts": 320})
+    table = task_of(load_study(results, file))
+    assert table is not None
+    assert column(table, "Free rollouts") == {TITLES["rtpo"]: "320", TITLES["grpo_exact"]: "0"}
+    assert "stands in no comparison of methods" in table.caption
+
+
 def test_success_is_interpolated_question_by_question(tmp_path: Path) -> None:
     for seed, charged in ((0, (100, 200)), (1, (150, 300))):
         lines = [

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from analysis import measures
-from analysis.experiment import CONFIGURATION, gain, mean, success, toy_sentences
+from analysis.experiment import CONFIGURATION, FREE, OF_FREE, gain, has_free, mean, success, toy_sentences
 from analysis.looks import TASKS
 from analysis.measures import HeldOut
 from analysis.pages.markdown import ruled
@@ -149,6 +149,7 @@ def task_table(records: StudyRecords, task: str, name: str, title: str) -> Table
         Column("Runs", cells.runs),
         Column("Learning rate", cells.rate),
         Column("Rollouts", mean(lambda run: float(run.ledger["rollouts"]), 0)),
+        *([FREE] if has_free(groups) else []),
         Column("Optimizer steps / 1k rollouts", mean(_steps_a_thousand, 1)),
         Column("Tokens, k", mean(generated_tokens, 1, scale=1e-3)),
         Column("Seconds", mean(measures.training_seconds, 0)),
@@ -251,6 +252,7 @@ def _caption(records: StudyRecords, task: str) -> list[str]:
         "paired by warm start, seed and question; pairs: how many.",
         f"Seconds: wall-clock, evaluation apart, two runs side by side on one machine (logical CPUs: {cpus}); their "
         "ratio is the median over the same pairs.",
+        *([OF_FREE] if has_free(groups) else []),
         *([entropy] if _has_entropy(groups) else []),
         "Context ratio (training over rollout probability, a token): exp(−KL) of the part of the KL that the training "
         "context makes. KL (k1, nats a token, rollout to training): all of it, also what the weights have moved since "
