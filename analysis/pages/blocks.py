@@ -24,6 +24,7 @@ from analysis.study.plan import TOY_RESULTS, TOY_STUDY
 from analysis.study.records import StudyRecords, load_study
 from analysis.study.tables import settings as settings_of_study
 from analysis.tables import NOT_RUN, narrowest, number
+from analysis.toy_study import collapse
 from analysis.toy_study import page as toy_study
 from rtpo.algorithms import algorithms, load_algorithm
 from rtpo.data.registry import REGISTRY
@@ -361,6 +362,7 @@ BLOCKS: dict[str, Callable[[Path, Path], str]] = {
     "toy_study": study,
     "toy_study_verdicts": study_verdicts,
     "toy_study_settings": lambda project, page: settings_of_study(project / STUDY),
+    "collapse": lambda project, page: collapse.page(project),
     "experiments": lambda project, page: _with_header(settings.experiments_table()),
     "ablations": lambda project, page: _with_header(settings.ablations_table()),
     "profiles": lambda project, page: _with_header(settings.profiles_table()),
