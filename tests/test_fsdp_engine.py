@@ -8,16 +8,18 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 WORLD = 2
 
 
-def compare(rank: int, port: int, output: str) -> None:
+def compare(architecture: str, rank: int, port: int, output: str) -> None:
     """How far log-probs and gradients of the sharded model with fused kernels are from those of the plain one."""
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": str(rank), "WORLD_SIZE": str(WORLD)}
     import torch
     import torch.distributed as dist
     from torch.distributed.device_mesh import init_device_mesh
-    from transformers import Qwen3Config, Qwen3ForCausalLM
+    from transformers import AutoConfig, AutoModelForCausalLM
     from verl.models.transformers.monkey_patch import apply_monkey_patch
     from verl.utils.checkpoint import fsdp_checkpoint_manager
     from verl.utils.fsdp_utils import MixedPrecisionPolicy, apply_fsdp2
@@ -28,7 +30,8 @@ def compare(rank: int, port: int, output: str) -> None:
         torch.manual_seed(0)
         sizes = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "head_dim": 16}
         heads = {"num_attention_heads": 2, "num_key_value_heads": 1}
-        return Qwen3ForCausalLM(Qwen3Config(**sizes, **heads, tie_word_embeddings=False))
+        described = AutoConfig.for_model(architecture, **sizes, **heads, tie_word_embeddings=False)
+        return AutoModelForCausalLM.from_config(described)
 
     dist.init_process_group("gloo", rank=rank, world_size=WORLD)
     torch.manual_seed(1)
@@ -56,7 +59,10 @@ def compare(rank: int, port: int, output: str) -> None:
     dist.destroy_process_group()
 
 
-def test_fused_kernels_find_the_whole_output_layer_and_nothing_is_left_or_said(tmp_path: Path) -> None:
+@pytest.mark.parametrize("architecture", ["qwen3", "qwen2", "llama"])
+def test_fused_kernels_find_the_whole_output_layer_and_nothing_is_left_or_said(
+    architecture: str, tmp_path: Path
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     output, temporary = tmp_path / "found.json", tmp_path / "temporary"
@@ -66,7 +72,9 @@ def test_fused_kernels_find_the_whole_output_layer_and_nothing_is_left_or_said(t
     with (tmp_path / "log").open("w+") as log:
         ranks = [
             subprocess.Popen(
-                [sys.executable, __file__, str(rank), str(port), str(output)], env=os.environ | settings, stderr=log
+                [sys.executable, __file__, architecture, str(rank), str(port), str(output)],
+                env=os.environ | settings,
+                stderr=log,
             )
             for rank in range(WORLD)
         ]
@@ -83,4 +91,4 @@ def test_fused_kernels_find_the_whole_output_layer_and_nothing_is_left_or_said(t
 
 
 if __name__ == "__main__":
-    compare(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])
+    compare(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4])
