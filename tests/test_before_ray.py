@@ -96,6 +96,39 @@ def test_what_verl_would_refuse_is_refused_before_ray_starts(override: str, sent
     assert not config.folder.exists()
 
 
+def test_a_model_with_heads_that_vllms_cpu_build_does_not_take_is_refused(results: Path) -> None:
+    config = config_in(results, "+engine=vllm_cpu")
+    with pytest.raises(
+        ConfigError, match=r"warm_start_math, whose heads are of 16: vLLM's CPU build takes 32, 64"
+    ) as why:
+        train(config, StopRequest())
+    assert "\n" not in str(why.value)
+    assert not config.folder.exists()
+
+
+def test_a_run_with_vllm_where_there_is_none_is_refused(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "find_spec", lambda name: None)
+    with pytest.raises(MachineError, match=r"^profile toy_vllm runs vLLM, which is not installed: "):
+        session.open_backend(config_in(results, "+engine=vllm_cpu"))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "sentence"),
+    [
+        (["+engine=vllm_cpu", "deterministic=true"], "it holds with the embedded engine alone"),
+        (
+            ["+engine=vllm_cpu", "algorithm=rtpo_sync_kl", "verl.actor_rollout_ref.rollout.free_cache_engine=true"],
+            "sync_kl",
+        ),
+        (["profile=a100x8", "verl.actor_rollout_ref.rollout.name=embedded"], "with this profile use vllm"),
+        (["verl.actor_rollout_ref.rollout.name=sglang"], "with this profile use embedded or vllm"),
+    ],
+)
+def test_an_engine_is_one_that_the_platform_has_and_does_what_is_asked(overrides: list[str], sentence: str) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        compose_config(*overrides)
+
+
 @pytest.mark.parametrize(("platform", "said"), [("cpu", ["start", "restart"]), ("cuda", ["start", "close", "start"])])
 def test_a_trainer_on_gpus_ends_before_another_starts(
     platform: Any, said: list[str], results: Path, monkeypatch: pytest.MonkeyPatch

@@ -1,11 +1,10 @@
 """What every rollout engine must do, written once, against the engine's seam and transformers' own forward pass.
 
-Engines: the embedded decoder in this process; verl's embedded server on Ray; verl's vLLM server on vLLM's engine in
-this process, where a CPU build of vLLM is; verl's whole path to vLLM, where CUDA is. See docs/cluster/vllm.md.
+Engines: the embedded decoder in this process; verl's embedded server on Ray; verl's whole path to vLLM, where vLLM is,
+on CUDA or its CPU build. See docs/cluster/vllm.md.
 """
 
 import asyncio
-import importlib.util
 import inspect
 import re
 import time
@@ -23,12 +22,11 @@ from engine_conformance import (
     Bench,
     EmbeddedDecoder,
     OnVerl,
-    VllmInProcess,
     bench_of,
-    cuda_config,
     folder_of,
     small_model,
-    vllm_environment,
+    vllm_config,
+    vllm_device,
     weights_of,
 )
 from transformers import LlamaConfig, Qwen2Config, Qwen3Config
@@ -43,9 +41,9 @@ FIRST, SECOND = 0, 1
 VOCABULARY = 204
 LAYERS = {"embedded llama": LlamaConfig, "embedded qwen2": Qwen2Config}
 """architectures whose layers are transformers' own in the embedded decoder"""
-ENGINES = ("embedded on verl", "vllm on verl", "embedded", *LAYERS, "vllm in process")
+ENGINES = ("embedded on verl", "vllm on verl", "embedded", *LAYERS)
 """those on verl first: it settles its platform when it is first imported"""
-LOADING = ("embedded", *LAYERS, "vllm in process")
+LOADING = ("embedded", *LAYERS)
 """those that take any weights; the others take their trainer's"""
 
 
@@ -62,19 +60,14 @@ def unsynchronised(request: pytest.FixtureRequest, tmp_path_factory: pytest.Temp
 
         with bench_of(OnVerl(open_backend(toy), toy, folder, EXACT)) as bench:
             yield bench
-    elif request.param == "vllm in process":
-        with vllm_environment(folder), bench_of(None) as bench:
-            bench.subject = VllmInProcess(folder / "model")
-            bench.run(bench.subject.server.launch_server())
-            yield bench
     else:
-        if not torch.cuda.is_available() or importlib.util.find_spec("vllm") is None:
-            pytest.skip("CUDA and vLLM are not both here: verl's path to vLLM is not run")
-        from rtpo.verl_harness.session import open_backend
+        device = vllm_device()
+        from rtpo.verl_harness.session import close_backend, open_backend
 
-        config = cuda_config(folder_of(small_model(0, 64), folder / "model"))
-        with bench_of(OnVerl(open_backend(config), config, folder, BF16)) as bench:
+        config = vllm_config(folder_of(small_model(0, 64), folder / "model"), device)
+        with bench_of(OnVerl(open_backend(config), config, folder, EXACT if device == "cpu" else BF16)) as bench:
             yield bench
+        close_backend()
 
 
 @pytest.fixture(scope="module")
@@ -309,7 +302,11 @@ def test_turns_that_run_at_a_synchronisation_are_refused_or_of_one_set_of_weight
         turns = [asyncio.create_task(bench.subject.engine.generate(request)) for request in requests]
         for _ in range(5):
             await asyncio.sleep(0)
-        await bench.subject.push(SECOND, 4)
+        try:
+            await bench.subject.push(SECOND, 4)
+        except StaleEngine:  # whose cache cannot be emptied while turns run
+            await asyncio.wait(turns)
+            await bench.subject.push(SECOND, 4)
         return await asyncio.gather(*turns, return_exceptions=True)
 
     for request, outcome in zip(requests, bench.run(synchronise_meanwhile()), strict=True):
@@ -359,7 +356,6 @@ def test_a_request_that_cannot_be_is_refused_in_a_sentence(bench: Bench, what: s
 
 @only_loading
 def test_tied_weights_are_whole_without_the_head(bench: Bench) -> None:
-    """vLLM alone would keep the head of the weights before."""
     weights = weights_of(bench.subject.networks[SECOND])
     head = weights.pop("lm_head.weight")
     assert torch.equal(head, weights["model.embed_tokens.weight"])
@@ -413,14 +409,21 @@ def test_a_server_that_did_not_take_the_weights_ends_the_wait_for_them() -> None
                 raise InfrastructureError(self.failure)
 
     @ray.remote(num_cpus=0)
-    def send(seconds: float) -> None:
+    def send(seconds: float, error: str = "") -> None:
         time.sleep(seconds)
+        if error:
+            raise OSError(error)
 
     well, failed = [ray.remote(Server).options(num_cpus=0).remote(failure) for failure in (None, "no room")]
     wait_for_weights([send.remote(0.5)], [well], every=0.1)
     stuck = send.remote(3600)
     with pytest.raises(InfrastructureError, match=r"^no room$"), ray_failures("the synchronisation"):
         wait_for_weights([send.remote(0), stuck], [well, failed], every=0.1)
+    with (
+        pytest.raises(InfrastructureError, match=r"^the synchronisation failed: no memory$"),
+        ray_failures("the synchronisation"),
+    ):
+        wait_for_weights([send.remote(0, "no memory"), stuck], [well], every=0.1)
     ray.cancel(stuck, force=True)
     ray.kill(well)
     ray.kill(failed)
@@ -428,7 +431,7 @@ def test_a_server_that_did_not_take_the_weights_ends_the_wait_for_them() -> None
 
 def test_the_cuda_engines_configuration_is_accepted(tmp_path: Path) -> None:
     """As far as that can be told without a GPU."""
-    config = cuda_config(folder_of(small_model(0, 64), tmp_path))
+    config = vllm_config(folder_of(small_model(0, 64), tmp_path))
     assert config.profile.platform == "cuda"
     rollout = config.verl["actor_rollout_ref"]["rollout"]
     assert (rollout["name"], rollout["max_model_len"], rollout["logprobs_mode"]) == ("vllm", 256, "processed_logprobs")

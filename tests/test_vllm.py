@@ -1,27 +1,30 @@
 """verl's vLLM server as the engine, beside what tests/test_engine_conformance.py asks of every engine: what vLLM leaves
-to be worked out; what is caught when a synchronisation goes wrong; vLLM's engine in a process of its own."""
+to be worked out; runs in which something goes wrong; the server outside Ray."""
 
 import asyncio
 import json
 import os
 import sys
+import threading
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from importlib import metadata
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import numpy as np
+import psutil
 import pytest
 import torch
+from conftest import compose_config
 from engine_conformance import (
     STOP,
-    Bench,
+    TOY,
     Client,
-    VllmInProcess,
-    bench_of,
     folder_of,
     small_model,
+    vllm_config,
+    vllm_device,
     vllm_environment,
     vllm_server,
 )
@@ -29,30 +32,40 @@ from ray.exceptions import RayActorError, RayTaskError
 from transformers import Qwen3ForCausalLM
 
 from experiments.speed.decoder import vllm_process
+from experiments.training import train
 from rtpo.engines.base import Generation, Request, Sampling
 from rtpo.engines.decoder import Decoder
-from rtpo.errors import InfrastructureError, NonFinite, StaleEngine
+from rtpo.errors import InfrastructureError, NonFinite, RTPOError, StaleEngine
+from rtpo.run.config import RunConfig
+from rtpo.run.run import StopRequest
+from rtpo.toy.heads import save_with_larger_heads
 from rtpo.types import Ids, StopReason, as_ids
 
 T = TypeVar("T")
 CONTEXTS = [as_ids(np.random.default_rng(n).integers(3, 200, n)) for n in (1, 5, 40, 41)]
 
 
-@pytest.mark.parametrize(("device", "words"), [("", "not on this machine"), ("cuda", "cuda")])
-def test_a_vllm_for_other_devices_is_not_started(
-    device: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """CUDA's can be imported without a GPU, and finds no device."""
+@pytest.fixture(scope="module", autouse=True)
+def _platform() -> None:
+    """verl settles it when it is first imported."""
+    from rtpo.verl_harness.session import settings_of
+
+    settings_of(compose_config("profile=a100x1" if torch.cuda.is_available() else "profile=toy"))
+
+
+@pytest.mark.parametrize("device", ["", "cuda", "tpu"])
+def test_a_vllm_for_other_devices_is_not_started(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CUDA's can be imported without a GPU."""
     stand_in(device, monkeypatch)
-    with pytest.raises(pytest.skip.Exception, match=rf"no build for CPUs \(its device: {words}\)"):
-        vllm_environment(tmp_path).__enter__()
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(pytest.skip.Exception, match=rf"for another device \({device or 'none is on this machine'}\)"):
+        vllm_device()
 
 
-def test_nothing_of_vllms_environment_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_of_vllms_environment_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in("cpu", monkeypatch)
-    monkeypatch.setattr(metadata, "version", lambda name: "0")
     before = dict(os.environ)
-    with vllm_environment(tmp_path):
+    with vllm_environment():
         os.environ["CUDA_VISIBLE_DEVICES"] = ""  # as verl's server does
     assert dict(os.environ) == before
 
@@ -147,73 +160,138 @@ def test_log_probs_that_are_not_numbers_end_the_run() -> None:
         asyncio.run(engine_of(answer).generate(request(as_ids([5]))))
 
 
-# A synchronisation that goes wrong, on vLLM's engine in this process.
+# A run in which something goes wrong, through verl's server, sender and worker extension.
 
 
 @pytest.fixture(scope="module")
-def in_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    folder = tmp_path_factory.mktemp("in_process")
-    with vllm_environment(folder), bench_of(None) as bench:
-        bench.subject = VllmInProcess(folder / "model")
-        bench.run(bench.subject.server.launch_server())
-        yield bench
+def short_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RunConfig, Any]]:
+    """A run of the toy task's model, with heads that vLLM's CPU build takes, and the backend that it will have."""
+    device = vllm_device()
+    from rtpo.verl_harness.session import close_backend, open_backend
+
+    folder = tmp_path_factory.mktemp("short_run")
+    save_with_larger_heads(TOY, folder / "model")
+    settings = ["algorithm=grpo_exact", "budget.rollouts=128", "task.held_out.count=2", "evaluation.greedy=false"]
+    config = vllm_config(folder / "model", device, *settings, "optimizer.lr=0.0005", f"results={folder}")
+    yield config, open_backend(config)
+    close_backend()
 
 
-@pytest.mark.parametrize("fault", ["skipped", "refused"])
-def test_a_cache_that_is_not_emptied_at_a_synchronisation_is_caught(
-    in_process: Bench, fault: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    server = in_process.subject.server
-    asked = request(CONTEXTS[3], max_tokens=4)
-    in_process.push(0, 1)
-    in_process.generate(asked)
+def inside(actor: Any, change: Callable[[Any], T]) -> T:
+    """`change`, called with an actor's object in the actor's process."""
+    import ray
 
-    async def nothing(*_: Any, **__: Any) -> bool:
-        return False
-
-    if fault == "skipped":
-        monkeypatch.setattr(server, "clear_kv_cache", nothing)
-        monkeypatch.setattr(server, "wake_up", nothing)  # empties it, too
-    else:
-        monkeypatch.setattr(server.engine._engine, "reset_prefix_cache", nothing, raising=False)
-    with pytest.raises(StaleEngine, match="its prefix cache"):
-        in_process.push(1, 2)
-    monkeypatch.undo()
-    with pytest.raises(StaleEngine, match="given no weights yet"):
-        in_process.generate(asked)
-    in_process.push(1, 3)
-    assert in_process.generate(asked)[0].policy_version == 3
+    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # which that process cannot import
+    answer: T = ray.get(actor.__ray_call__.remote(change))
+    return answer
 
 
-def test_a_server_tells_that_its_workers_did_not_take_the_weights(in_process: Bench) -> None:
-    server = in_process.subject.server
-    in_process.push(0, 1)
-    in_process.run(server.check_workers())
-    with pytest.raises(ValueError, match="extra"):
-        in_process.run(
-            server.collective_rpc(
-                "reload_weights", kwargs={"weights_iterator": iter([("model.extra", torch.zeros(1))])}
-            )
+def lose_a_weight(worker: Any) -> None:
+    send = worker.rollout.update_weights
+
+    async def send_less(weights: Any, **options: Any) -> None:
+        await send(((name, weight) for name, weight in weights if not name.endswith("1.mlp.up_proj.weight")), **options)
+
+    worker.rollout.update_weights = send_less
+
+
+def cut_a_weight(worker: Any) -> None:
+    send = worker.rollout.update_weights
+
+    async def send_cut(weights: Any, **options: Any) -> None:
+        await send(
+            ((name, weight[:3] if name == "model.norm.weight" else weight) for name, weight in weights), **options
         )
-    with pytest.raises(InfrastructureError, match=r"vLLM's workers failed \(ValueError: .*extra[^\n]*$"):
-        in_process.run(server.check_workers())
-    in_process.push(0, 2)
-    in_process.run(server.check_workers())
+
+    worker.rollout.update_weights = send_cut
 
 
-def test_a_turn_is_not_named_after_weights_that_came_while_it_ran(in_process: Bench) -> None:
-    """verl names the version that it holds when a turn ends."""
-    in_process.push(0, 1)
+def keep_the_cache(worker: Any) -> None:
+    """verl's adapter names the version of new weights and does not have the cache emptied."""
 
-    async def sync_meanwhile() -> None:
-        turn = asyncio.create_task(in_process.subject.engine.generate(request(CONTEXTS[3], max_tokens=50)))
-        for _ in range(6):  # a step for each
-            await asyncio.sleep(0)
-        in_process.subject.server.global_steps = 2
-        with pytest.raises(StaleEngine, match="version 2 of the weights while a turn of version 1"):
-            await turn
+    class Forgetful:
+        def __init__(self, server: Any) -> None:
+            self._server = server
 
-    in_process.run(sync_meanwhile())
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._server, "check_workers" if name == "clear_kv_cache" else name)
+
+    assert worker.rollout._ensure_server_handle()
+    worker.rollout.server_handle = Forgetful(worker.rollout.server_handle)
+
+
+def mend(worker: Any) -> None:
+    vars(worker.rollout).pop("update_weights", None)
+    worker.rollout.server_handle = None
+
+
+FAULTS: dict[str, tuple[Callable[[Any], None], type[RTPOError], str]] = {
+    "a weight that does not arrive": (
+        lose_a_weight,
+        InfrastructureError,
+        r"vLLM's workers failed \(weights \['model\.layers\.1\.mlp\.up_proj\.weight'\] are missing",
+    ),
+    "a weight of another shape": (cut_a_weight, InfrastructureError, r"'model\.norm\.weight' has shape \(3,\) where"),
+    "a cache that is not emptied": (keep_the_cache, StaleEngine, "version 1 and its prefix cache was not emptied"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_synchronisation_that_goes_wrong_ends_the_run_in_its_cause(
+    short_run: tuple[RunConfig, Any], fault: str
+) -> None:
+    config, backend = short_run
+    change, error, sentence = FAULTS[fault]
+    (worker,) = backend._workers.workers
+    inside(worker, change)
+    with pytest.raises(error, match=sentence) as ended:
+        train(replace(config, experiment_name=change.__name__), StopRequest())
+    assert "\n" not in str(ended.value)
+    inside(worker, mend)
+
+
+def test_a_killed_worker_of_vllm_ends_the_run_in_its_cause(
+    short_run: tuple[RunConfig, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While turns are waiting, and, in the run that goes on, at its first synchronisation."""
+    config, backend = short_run
+    push = backend.push
+
+    def push_and_kill(version: int) -> None:
+        push(version)
+        if version == 1:
+            server = psutil.Process(inside(backend._replicas[0].servers[0], lambda _: os.getpid()))
+            (worker,) = [one for one in server.children(recursive=True) if "Worker" in one.name()]
+            worker.kill()
+
+    monkeypatch.setattr(backend, "push", push_and_kill)
+    for _ in range(2):
+        with pytest.raises(
+            InfrastructureError, match=r"^vLLM's engine has ended: a process of it was killed or failed\."
+        ) as ended:
+            train(config, StopRequest())
+        assert "\n" not in str(ended.value)
+
+
+def test_an_error_in_a_transfer_of_weights_is_not_hidden_by_what_it_leaves_open() -> None:
+    """Through verl's own sender and receiver, over shared memory."""
+    vllm_device()
+    from verl.workers.rollout.vllm_rollout.bucketed_weight_transfer import BucketedWeightReceiver, BucketedWeightSender
+
+    from rtpo.verl_harness.engines import first_error
+
+    place = f"ipc:///tmp/rtpo-test-{os.getpid()}.sock"
+    sender = BucketedWeightSender(place, bucket_size_mb=1, use_shm=True)
+    weights = iter([("one", torch.ones(8)), ("two", torch.ones(8))])
+    sending = threading.Thread(target=lambda: asyncio.run(sender.async_send_weights(weights)), daemon=True)
+    sending.start()
+
+    def refuse(bucket: list[tuple[str, torch.Tensor]], is_last: bool) -> None:
+        raise ValueError(f"{len(bucket)} weights do not fit")
+
+    receiver = BucketedWeightReceiver(place, torch.device("cpu"), use_shm=True)
+    with pytest.raises(ValueError, match=r"^2 weights do not fit$"), first_error():
+        receiver.receive_weights(refuse)
 
 
 # The same server on vLLM's engine in a process of its own.
@@ -222,7 +300,7 @@ def test_a_turn_is_not_named_after_weights_that_came_while_it_ran(in_process: Be
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("vllm")
-    with vllm_environment(folder):
+    with vllm_environment():
         return folder_of(small_model(0, 32), folder / "model")
 
 
@@ -274,7 +352,7 @@ class Served:
 
 @pytest.fixture(scope="module")
 def served(model: Path, ended_by: int) -> Iterator[Served]:
-    with vllm_environment(model.parent), asyncio.Runner() as runner:
+    with vllm_environment(), asyncio.Runner() as runner:
         from rtpo.verl_harness.vllm_server import VllmServer
 
         server = vllm_server(VllmServer, model, load_format="auto")
@@ -295,6 +373,31 @@ def test_a_stop_in_the_last_place_is_a_stop_and_no_other_token_ends_a_turn(
     (goes_on,) = served.generate(request(context, temperature=0.0, max_tokens=8))
     assert goes_on.output_ids[4] == ended_by
     assert (len(goes_on.output_ids), goes_on.stop) == (8, StopReason.LENGTH)
+
+
+def test_a_server_tells_that_its_workers_failed(served: Served) -> None:
+    served.run(served.server.check_workers())
+    with pytest.raises(Exception, match="no_such_method"):
+        served.run(served.server.collective_rpc("no_such_method"))
+    with pytest.raises(InfrastructureError, match=r"vLLM's workers failed \(.*no_such_method[^\n]*$"):
+        served.run(served.server.check_workers())
+    served.run(served.server.collective_rpc("_get_zmq_handle"))
+    served.run(served.server.check_workers())
+
+
+def test_a_turn_is_not_named_after_weights_that_came_while_it_ran(served: Served) -> None:
+    """verl names the version that it holds when a turn ends."""
+
+    async def name_another() -> None:
+        turn = asyncio.create_task(engine_of(served.server.generate).generate(request(CONTEXTS[2], max_tokens=200)))
+        while not served.server.engine.output_processor.request_states:
+            await asyncio.sleep(0.01)
+        served.server.global_steps = 5
+        with pytest.raises(StaleEngine, match="other weights while a turn of version 4"):
+            await turn
+        served.server.global_steps = 4
+
+    served.run(name_another())
 
 
 def test_a_cache_that_vllm_cannot_empty_is_an_error(served: Served) -> None:

@@ -22,7 +22,7 @@ from rtpo.evaluation.panel import EvaluateConfig
 from rtpo.run import archives
 from rtpo.run.composition import composed
 from rtpo.run.config import RunConfig, TaskConfig, compose_run
-from rtpo.run.model_folder import check_model, first_words, load_tokenizer
+from rtpo.run.model_folder import check_model, check_model_of, first_words, load_tokenizer
 from rtpo.run.records import RunFolder
 from rtpo.run.run import model_sha256
 from rtpo.types import RolloutContext
@@ -115,7 +115,7 @@ def _served(config: EvaluateConfig) -> Checkpoint:
 
 def _model(path: Path, config: EvaluateConfig) -> Checkpoint:
     run = None if config.machine is None else _as_run(path, config.machine)
-    check_model(path, embedded=run is None or run.profile.platform == "cpu")
+    check_model(path, embedded=run is None or run.is_embedded)
     description = json.loads((path / "config.json").read_text(encoding="utf-8"))
     tokenizer = load_tokenizer(path)
 
@@ -170,7 +170,7 @@ def _saved(path: Path, benchmarks: Mapping[str, TaskConfig]) -> Checkpoint:
         why = "has no checkpoint any more: its saves were deleted" if folder.is_finished else "has no checkpoint yet"
         raise DataError(f"the run {path} {why}: train it again, or give another run or a model folder.")
     run = compose_run(OmegaConf.create(folder.config))
-    check_model(run.model.path, embedded=run.profile.platform == "cpu")
+    check_model_of(run)
     version = int(save.state["harness"]["policy_version"])
     description = json.loads((Path(run.model.path) / "config.json").read_text(encoding="utf-8"))
     identity = {
@@ -215,7 +215,7 @@ def _through_verl(run: RunConfig, save: tuple[Path, int] | None, benchmarks: Map
 
 def with_room(run: RunConfig, benchmarks: Mapping[str, TaskConfig]) -> RunConfig:
     """The run with vLLM's lengths for these benchmarks; the embedded decoder has none."""
-    if run.profile.platform == "cpu":
+    if run.is_embedded:
         return run
     lengths = {
         "prompt_length": max(task.max_prompt_tokens for task in benchmarks.values()),

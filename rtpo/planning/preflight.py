@@ -29,7 +29,7 @@ from rtpo.run import archives
 from rtpo.run.composition import composed
 from rtpo.run.config import DataConfig, RunConfig, TaskConfig
 from rtpo.run.experiments import Element, Experiment
-from rtpo.run.model_folder import chat_format, check_model, check_same_model
+from rtpo.run.model_folder import chat_format, check_model_of, check_same_model
 from rtpo.run.records import RunFolder
 from rtpo.run.run import model_sha256
 from rtpo.run.tasks import load_tasks
@@ -61,11 +61,11 @@ def problems(experiment: Experiment, *, here: bool = False, evaluation: Sequence
     runs = [element.run for element in experiment.elements]
     found: list[str] = []
     for run in runs:
-        found += _said(_check_model, run)
+        found += _said(check_model_of, run)
         found += _said(_check_folder, run)
         found += _said(_check_beside, run)
     for run in {(run.model.path, run.algorithm_config.rollout_context): run for run in runs}.values():
-        if not _said(_check_model, run):
+        if not _said(check_model_of, run):
             found += _said(chat_format, run)
     benchmarks, refused = _benchmarks(experiment.elements, evaluation)
     found += refused
@@ -96,10 +96,6 @@ def _said(check: Callable[..., object], *given: object) -> list[str]:
 
 
 # files
-
-
-def _check_model(run: RunConfig) -> None:
-    check_model(run.model.path, run.top_logprobs, embedded=run.profile.platform == "cpu")
 
 
 def _check_folder(run: RunConfig) -> None:
@@ -194,14 +190,14 @@ def _setting_problems(run: RunConfig, experiment: Experiment) -> Iterator[str]:
     if profile.name in all_hardware():
         yield from _memory_problems(run, experiment)
     elif profile.platform == "cpu":
-        with suppress(DataError):  # of a model whose shape is not known, which `check_model` says
+        with suppress(DataError):  # of a model whose shape is not known, which `check_model_of` says
             yield from mask_problems(run, asked.memory_gb)
 
 
 def _memory_problems(run: RunConfig, experiment: Experiment) -> Iterator[str]:
     """On the profile's own machine, by the plan's estimate (docs/cluster/planning.md)."""
     node = replace(all_hardware()[run.profile.name], gpus=run.profile.processes)
-    with suppress(DataError):  # of a model whose shape is not known, which `check_model` says
+    with suppress(DataError):  # of a model whose shape is not known, which `check_model_of` says
         yield from gpu_problems(run, node)
         yield from host_problems(run, node, experiment.resources.memory_gb)
 
@@ -263,7 +259,7 @@ def _gpu_problems(run: RunConfig, there: Sequence[Gpu]) -> Iterator[str]:
         if gpu.used_gib > USED_GIB:
             yield f"GPU {gpu.index} is in use: {gpu.used_gib:.1f} of {gpu.memory_gib:.0f} GiB are taken; free it."
     here = Hardware("here", "this machine", profile.processes, min(gpu.memory_gib for gpu in there))
-    with suppress(DataError):  # of a model whose shape is not known, which `check_model` says
+    with suppress(DataError):  # of a model whose shape is not known, which `check_model_of` says
         yield from gpu_problems(run, here)
 
 

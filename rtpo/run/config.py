@@ -176,10 +176,10 @@ class SaveConfig:
 class ProfileConfig:
     """The machine.
 
-    platform: `cpu` (embedded engine) or `cuda` (vLLM). processes: training processes on each of `nodes` nodes.
-    logical_cpus: what Ray may schedule. threads: of each process. engine_kl_limit, scored_share, check_trees: see
-    `rtpo.harness.harness.AgentHarness`. track: verl tracking backends (`rtpo.run.tracking.BACKENDS`) beside the run's
-    own records.
+    platform: `cpu` (the embedded engine, or a CPU build of vLLM) or `cuda` (vLLM). processes: training processes on
+    each of `nodes` nodes. logical_cpus: what Ray may schedule. threads: of each process. engine_kl_limit, scored_share,
+    check_trees: see `rtpo.harness.harness.AgentHarness`. track: verl tracking backends
+    (`rtpo.run.tracking.BACKENDS`) beside the run's own records.
     """
 
     name: str
@@ -239,6 +239,11 @@ class RunConfig:
     @property
     def algorithm_config(self) -> AlgorithmConfig:
         return cast(AlgorithmConfig, build(self.descriptor.config, self.algorithm, "algorithm"))
+
+    @property
+    def is_embedded(self) -> bool:
+        """Whether the rollout engine is the embedded one; otherwise it is vLLM."""
+        return bool(OmegaConf.select(OmegaConf.create(self.verl), "actor_rollout_ref.rollout.name") == "embedded")
 
     @property
     def top_logprobs(self) -> int:
@@ -306,14 +311,15 @@ def _problems(run: RunConfig) -> list[str]:
     if config.loss is not None:
         problems += config.loss.problems()
     problems += _verl_problems(run)
-    if run.profile.platform == "cuda":
+    if not run.is_embedded:
         problems += _vllm_problems(run)
     for name, text in [("experiment_name", run.experiment_name), ("algorithm.label", run.label)]:
         if not re.fullmatch(r"[\w.+-]+", text) or text.startswith("."):
             problems.append(f"{name} is {text!r}: it names a folder; use letters, digits and . _ + - alone.")
-    if run.deterministic and run.profile.platform != "cpu":
+    if run.deterministic and not run.is_embedded:
         problems.append(
-            "deterministic is true: vLLM's batches are not ours to order, so it holds on platform cpu alone; use false."
+            "deterministic is true: vLLM's batches are not ours to order, so it holds with the embedded engine alone; "
+            "use false."
         )
     if run.deterministic and run.budget.seconds is not None:
         problems.append(
@@ -352,10 +358,11 @@ def _verl_problems(run: RunConfig) -> list[str]:
     for key in (f"{model}.lora_rank", f"{model}.lora.rank", f"{model}.lora_adapter_path"):
         if (value := OmegaConf.select(verl, key)) not in (None, 0):
             problems.append(f"verl.{key} is {value}: LoRA is not supported, all weights are trained; leave it out.")
-    engine = {"cpu": "embedded", "cuda": "vllm"}[run.profile.platform]
-    for key, only in (("actor.strategy", "fsdp2"), ("ref.strategy", "fsdp2"), ("rollout.name", engine)):
-        if (value := OmegaConf.select(verl, f"actor_rollout_ref.{key}")) != only:
-            problems.append(f"verl.actor_rollout_ref.{key} is {value}: with this profile use {only}.")
+    engines = {"cpu": ("embedded", "vllm"), "cuda": ("vllm",)}[run.profile.platform]
+    fsdp2 = ("fsdp2",)
+    for key, known in (("actor.strategy", fsdp2), ("ref.strategy", fsdp2), ("rollout.name", engines)):
+        if (value := OmegaConf.select(verl, f"actor_rollout_ref.{key}")) not in known:
+            problems.append(f"verl.actor_rollout_ref.{key} is {value}: with this profile use {' or '.join(known)}.")
     optim = OmegaConf.select(verl, actor)
     if not isinstance(optim, DictConfig):
         return [*problems, f"verl.{actor} is {optim}: it has the optimizer's settings; leave it as the profile has it."]

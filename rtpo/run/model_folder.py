@@ -14,6 +14,23 @@ from rtpo.core.names import missing_file
 from rtpo.errors import ConfigError, DataError
 from rtpo.run.config import RunConfig
 
+CPU_HEADS = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
+"""sizes of a head that vLLM's CPU kernels take (its CPUAttentionBackend)"""
+
+
+def check_model_of(run: RunConfig) -> None:
+    """Raises DataError and ConfigError as `check_model`, and ConfigError for heads that vLLM's CPU build does not
+    take."""
+    check_model(run.model.path, run.top_logprobs, embedded=run.is_embedded)
+    if run.profile.platform == "cpu" and not run.is_embedded:
+        config = parse((Path(run.model.path) / "config.json").read_text(encoding="utf-8"))
+        size = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
+        if size not in CPU_HEADS:
+            raise ConfigError(
+                f"model.path is {run.model.path}, whose heads are of {size}: vLLM's CPU build takes "
+                f"{', '.join(map(str, CPU_HEADS))}; rtpo/toy/heads.py makes a toy model's larger."
+            )
+
 
 def check_model(folder: str | Path, top_logprobs: int = 0, *, embedded: bool = False) -> None:
     """Raises DataError, naming the file, for a folder that is missing, incomplete or damaged, and ConfigError when the

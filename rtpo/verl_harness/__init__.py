@@ -5,7 +5,7 @@ fsdp_engine     what verl's FSDP2 engine does otherwise here: micro-batches, the
 fsdp_cpu        verl's FSDP engine registered for CPU
 rollout_server  the embedded rollout server, its replica and its weight-sync adapter
 vllm_server     verl's vLLM server with what it leaves out of vLLM's answers
-vllm_in_process  the same on vLLM's engine in this process: tests on a CPU build
+vllm_worker     verl's extension of vLLM's workers, which takes weights, with a look at whether they are whole
 worker          verl's actor-rollout worker with our loss
 settings        verl's own config tree, composed and checked; how its sockets are told apart
 engines         engine clients: the embedded servers, verl's vLLM servers

@@ -105,9 +105,22 @@ def wait_for_weights(sending: Sequence[Any], servers: Sequence[Any], every: floa
     verl's sender waits for ever for a vLLM that failed to take weights. Raises InfrastructureError for a server that
     did, what a worker raised otherwise.
     """
-    while ray.wait(list(sending), num_returns=len(sending), timeout=every)[1]:
-        ray.get([server.check_workers.remote() for server in servers])
-    ray.get(list(sending))
+    waiting = list(sending)
+    while waiting:
+        done, waiting = ray.wait(waiting, num_returns=len(waiting), timeout=every)
+        ray.get(done)  # the error of one, for which the others would wait
+        if waiting:
+            ray.get([server.check_workers.remote() for server in servers])
+
+
+@contextmanager
+def first_error() -> Iterator[None]:
+    """In place of a BufferError the error before it: verl closes shared memory however its transfer of weights ends,
+    which Python refuses while a failed frame holds a part of it."""
+    try:
+        yield
+    except BufferError as error:
+        raise error.__context__ or error from None
 
 
 @contextmanager

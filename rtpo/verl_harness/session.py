@@ -11,6 +11,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import ray
@@ -29,6 +30,12 @@ if TYPE_CHECKING:
 NODES_JOIN = 120
 """seconds that the nodes of a Ray cluster have to join it"""
 
+VLLM_ON_CPU = {
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # otherwise to all processors but one, however many they are
+    "TORCH_COMPILE_DISABLE": "1",  # minutes of a compiler's work for what a tiny model does in seconds
+}
+
 _started: tuple[Any, ...] | None = None
 _open: "tuple[dict[str, Any], VerlBackend] | None" = None
 
@@ -41,6 +48,11 @@ def open_backend(config: RunConfig) -> "VerlBackend":
     """
     global _open
     settings = settings_of(config)
+    if not config.is_embedded and not find_spec("vllm"):
+        raise MachineError(
+            f"profile {config.profile.name} runs vLLM, which is not installed: use an environment that has it "
+            "(docs/cluster/vllm.md)."
+        )
     start_ray(config.profile)
     from rtpo.verl_harness.backend import VerlBackend
 
@@ -69,7 +81,7 @@ def settings_of(config: RunConfig) -> DictConfig:
 def _said_of_model(config: RunConfig) -> Iterator[str]:
     """What is done otherwise for a model that is not the project's own Qwen3."""
     described = AutoConfig.from_pretrained(config.model.path)
-    if config.profile.platform == "cpu" and (why := why_not_qwen3(described)):
+    if config.is_embedded and (why := why_not_qwen3(described)):
         yield f"{config.model.name} is generated from with transformers' own layers: {why}"
     if not shares_prefixes(described):
         yield f"{config.model.name} is trained row by row: not all its layers take a mask of who attends to whom alone."
@@ -176,7 +188,7 @@ def _platform(profile: ProfileConfig) -> dict[str, str]:
         "VERL_PLATFORM": "cpu" if is_cpu else "nvidia",
         "VERL_USE_EXTERNAL_MODULES": "rtpo.verl_harness.plugin" if is_cpu else "",
         "VERL_LOGGING_LEVEL": os.environ.get("VERL_LOGGING_LEVEL", "WARN"),
-    }
+    } | (VLLM_ON_CPU if is_cpu else {})
 
 
 def _wait_for_nodes(nodes: int) -> None:

@@ -6,22 +6,35 @@ emptied. `WatchedEngine` stands between verl's server and vLLM.
 """
 
 import os
+import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import ray
+from verl.utils.device import get_device_name
 from verl.workers.rollout.llm_server import LLMServerManager
 from verl.workers.rollout.replica import TokenOutput
 from verl.workers.rollout.vllm_rollout.vllm_async_server import vLLMHttpServer, vLLMReplica
 from vllm import SamplingParams
 from vllm.outputs import RequestOutput
 from vllm.v1.engine.async_llm import AsyncLLM
+from vllm.v1.engine.exceptions import EngineDeadError
 
 from rtpo.errors import ConfigError, DataError, InfrastructureError, StaleEngine
 from rtpo.verl_harness.engines import largest_logprobs
 from rtpo.verl_harness.settings import socket_word
+
+AGAIN = "See the log in Ray's session folder, and start the run again to go on from its last save."
+
+
+@contextmanager
+def _engine_alive() -> Iterator[None]:
+    try:
+        yield
+    except EngineDeadError as error:
+        raise InfrastructureError(f"vLLM's engine has ended: a process of it was killed or failed. {AGAIN}") from error
 
 
 @dataclass
@@ -65,7 +78,9 @@ class WatchedEngine:
 
     async def reset_prefix_cache(self, *arguments: Any, **options: Any) -> bool:
         """Raises StaleEngine when vLLM says that it did not empty its cache."""
-        if not await self._engine.reset_prefix_cache(*arguments, **options):
+        with _engine_alive():
+            is_empty = await self._engine.reset_prefix_cache(*arguments, **options)
+        if not is_empty:
             raise StaleEngine(
                 "vLLM did not empty its prefix cache: requests were still running, and later ones would be answered "
                 "from the keys and values of earlier weights."
@@ -77,34 +92,44 @@ class WatchedEngine:
 class VllmServer(vLLMHttpServer):
     """One vLLM engine. `generate` takes one sampling parameter more, `top_logprobs`."""
 
-    failure: str | None = None
-    """of the last call of vLLM's workers: its error, in a line"""
+    failure: InfrastructureError | None = None
+    """of the last call of vLLM's workers"""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         # vLLM's workers name their end of the socket after this
         os.environ["VERL_RAY_JOB_ID"] = socket_word(os.environ["VERL_RAY_JOB_ID"])
 
+    def _get_worker_extension_cls(self) -> str:
+        name = "ReloadingWorker" if get_device_name() == "cpu" else "CheckedWorker"
+        return f"rtpo.verl_harness.vllm_worker.{name}"
+
     async def run_server(self, args: Any) -> None:
         await super().run_server(args)
         self.engine = WatchedEngine(self.engine)
 
-    async def collective_rpc(self, *arguments: Any, **options: Any) -> None:
+    async def collective_rpc(self, method: Any, *arguments: Any, **options: Any) -> None:
+        """While weights come the server has no version. Raises InfrastructureError with the workers' own error."""
         self.failure = None
+        if method == "update_weights_from_ipc":
+            self.global_steps = None
         try:
-            await super().collective_rpc(*arguments, **options)
-        except Exception as error:
-            self.failure = f"{type(error).__name__}: {error}".partition("\n")[0]
+            with _engine_alive():
+                await super().collective_rpc(method, *arguments, **options)
+        except InfrastructureError as error:
+            self.failure = error
             raise
+        except Exception as error:
+            wrapped = re.search(r"Worker failed with error '(.*)', please check", str(error), re.DOTALL)
+            words = " ".join((wrapped[1] if wrapped else f"{type(error).__name__}: {error}").partition("\n")[0].split())
+            self.failure = InfrastructureError(f"vLLM's workers failed ({words.rstrip('.')}). {AGAIN}")
+            raise self.failure from error
 
     async def check_workers(self) -> None:
-        """Raises InfrastructureError if the last call of vLLM's workers failed; verl's sender of weights would wait for
-        their answer for ever."""
+        """Raises what the last call of vLLM's workers raised; verl's sender of weights would wait for their answer for
+        ever."""
         if self.failure is not None:
-            raise InfrastructureError(
-                f"vLLM's workers failed ({self.failure}): see their log in Ray's session folder, and start the run "
-                "again to go on from its last save."
-            )
+            raise self.failure
 
     async def set_global_steps(self, global_steps: int) -> None:
         """Name the version of new weights. Raises StaleEngine if the prefix cache may hold keys of earlier ones."""
@@ -130,12 +155,11 @@ class VllmServer(vLLMHttpServer):
         version = self.global_steps
         if version is None:
             raise StaleEngine("vLLM was given no weights yet: synchronise before the first rollout.")
-        with self.engine.watch(request_id, top_logprobs) as watched:
+        with _engine_alive(), self.engine.watch(request_id, top_logprobs) as watched:
             output = await super().generate(prompt_ids, sampling_params, request_id, *arguments, **options)
         if self.global_steps != version:
             raise StaleEngine(
-                f"vLLM took version {self.global_steps} of the weights while a turn of version {version} was running: "
-                "synchronise between rollouts."
+                f"vLLM took other weights while a turn of version {version} was running: synchronise between rollouts."
             )
         if watched.answer is not None and watched.answer.outputs:
             (completion,) = watched.answer.outputs
