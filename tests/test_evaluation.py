@@ -830,6 +830,11 @@ def copied(tmp_path: Path) -> Path:
     return folder
 
 
+def without_tag(tokenizer: Path) -> None:
+    text = tokenizer.read_text(encoding="utf-8")
+    tokenizer.write_text(text.replace("</think>", "</thought>"), encoding="utf-8")
+
+
 def reconfigure(folder: Path, **changes: Any) -> None:
     file = folder / "config.json"
     layers = changes.get("num_hidden_layers")
@@ -857,6 +862,7 @@ def reconfigure(folder: Path, **changes: Any) -> None:
             "benchmarks.toy.max_context_tokens is 256 and the model has 200 positions",
         ),
         (lambda folder: (folder / "tokenizer.json").unlink(), DataError, "the tokenizer in .* cannot be read"),
+        (lambda folder: without_tag(folder / "tokenizer.json"), ConfigError, "rollout_context is strip_think, and the"),
     ],
     ids=[
         "no model",
@@ -872,6 +878,7 @@ def reconfigure(folder: Path, **changes: Any) -> None:
         "inconsistent",
         "short",
         "no tokenizer",
+        "no tag",
     ],
 )
 def test_a_model_folder_that_cannot_be_is_named(
