@@ -32,7 +32,8 @@ def rehearse() -> Rehearsed:
         pairs = [lines(run, Path(folder) / str(number)) for number, run in enumerate(different())]
     updates, pinned = zip(*pairs, strict=True)
     return Rehearsed(
-        [*updates, *pinned], ["what CUDA, NCCL and an allocator take besides: the plan assumes overhead_gib for them."]
+        [*updates, *{one.what: one for one in pinned}.values()],
+        ["what CUDA, NCCL and an allocator take besides: the plan assumes overhead_gib for them."],
     )
 
 
