@@ -38,6 +38,7 @@ def compose_config(*overrides: str) -> RunConfig:
 ON_VERL = (
     "test_engine_conformance",
     "test_evaluation_verl",
+    "test_other_models",
     "test_probe",
     "test_run",
     "test_verl_crashes",
