@@ -46,7 +46,7 @@ BENCH = Path("results", "reference_bench")
 TOY_TASKS = ("toy_math", "toy_knowledge", "toy_walk")
 WARM_STARTS = {
     "Toy math": "warm_start_math",
-    "What those of knowledge and walk begin from": "warm_start_knowledge",
+    "The novice's (toy knowledge, earlier)": "warm_start_knowledge",
     "Toy knowledge": "warm_start_knowledge_habits",
     "Toy walk": "warm_start_walk",
 }

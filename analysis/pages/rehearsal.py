@@ -12,7 +12,7 @@ from rtpo.run.run import duration
 
 FOLDER = Path("results", "rehearsal")
 PARTS = {
-    "composition": "Every element, to the last check before a GPU",
+    "composition": "Every element composed, and each different setting to the last check before a GPU",
     "memory": "Memory of updates, by fake tensors",
     "vllm": "Whole runs with vLLM",
     "tokens": "Real tokens",

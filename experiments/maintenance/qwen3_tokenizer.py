@@ -1,4 +1,4 @@
-"""Make Qwen3's tokenizer from the vocabulary of PyPI's qwen-agent (docs/run/real_tasks.md):
+"""Make Qwen3's tokenizer from the vocabulary of PyPI's qwen-agent (docs/run/data.md):
 
     python experiments/maintenance/qwen3_tokenizer.py --output FOLDER --template FILE
     python experiments/maintenance/qwen3_tokenizer.py --output FOLDER --wheel FILE      without a network
