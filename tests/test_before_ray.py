@@ -12,10 +12,13 @@ from typing import Any
 import pytest
 import torch.distributed
 from conftest import compose_config
+from engine_conformance import folder_of, small_model
+from transformers import LlamaConfig
 from whole_runs import config_in
 
 from experiments.training import train
 from rtpo.errors import ConfigError, DataError, MachineError
+from rtpo.run.config import PROJECT
 from rtpo.run.records import JOURNAL, RunFolder, machine
 from rtpo.run.run import StopRequest
 from rtpo.verl_harness import session
@@ -104,6 +107,44 @@ def test_a_model_with_heads_that_vllms_cpu_build_does_not_take_is_refused(result
         train(config, StopRequest())
     assert "\n" not in str(why.value)
     assert not config.folder.exists()
+
+
+def test_heads_of_a_size_that_a_config_does_not_say_are_refused_with_vllm_on_a_cpu(
+    results: Path, tmp_path: Path
+) -> None:
+    model = model_of(tmp_path, model_type="gpt2", head_dim=None, hidden_size=None, n_embd=64, n_head=2)
+    config = config_in(results, "+engine=vllm_cpu", f"model.path={model}")
+    with pytest.raises(ConfigError, match=r"whose config\.json has no hidden_size: vLLM's CPU build takes"):
+        train(config, StopRequest())
+
+
+def test_what_a_model_is_computed_with_is_said(
+    results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = model_of(tmp_path, model_type="gemma2")
+    on_gpus = config_in(results, "profile=a100x8", "model.name=other", f"model.path={other}")
+    (sentence,) = session._said_of_model(on_gpus)
+    assert sentence.startswith("other is trained row by row, not on prefix trees: a gemma2 model: its attention has ")
+    # of a run after another too, which takes its backend over
+    llama = folder_of(small_model(0, 32, LlamaConfig), tmp_path / "llama")
+    config = config_in(results, "model.name=llama", f"model.path={llama}")
+    settings = session._without_optimizer(session.settings_of(config))
+    key = {"settings": settings, "with_reference": config.algorithm_config.kl > 0}
+    there = SimpleNamespace(restart=lambda settings: None)
+    monkeypatch.setattr(session, "start_ray", lambda profile: None)
+    monkeypatch.setattr(session, "_open", (key, there))
+    assert session.open_backend(config) is there
+    said = "llama is generated from with transformers' own layers: model_type is 'llama'"
+    assert capsys.readouterr().out.startswith(said)
+
+
+def model_of(folder: Path, **changes: Any) -> Path:
+    """The toy model's folder with other fields in its config.json; None leaves one out."""
+    model = shutil.copytree(PROJECT / "rtpo/toy/warm_start_math", folder / "other")
+    config = json.loads((model / "config.json").read_text()) | changes
+    kept = {name: value for name, value in config.items() if value is not None or name not in changes}
+    (model / "config.json").write_text(json.dumps(kept))
+    return model
 
 
 def test_a_run_with_vllm_where_there_is_none_is_refused(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ from experiments.speed.decoder import where_time_goes
 from rtpo.engines import decoder as decoder_module
 from rtpo.engines import prefill as prefill_module
 from rtpo.engines.base import Generation, Request, Sampling
-from rtpo.engines.causal import check_config, shares_prefixes, why_not_qwen3
+from rtpo.engines.causal import check_config, why_not_qwen3, why_not_trees
 from rtpo.engines.decoder import Decoder
 from rtpo.engines.sampling import uniforms
 from rtpo.errors import ConfigError, NonFinite
@@ -369,9 +369,9 @@ def test_layers_that_do_not_attend_to_the_whole_context_are_refused(config: PreT
         Decoder(config, (), 0)
     with pytest.raises(ConfigError, match=why):
         check_config(config)
-    assert not shares_prefixes(config)
-    assert shares_prefixes(small_config())
-    assert shares_prefixes(LlamaConfig(**SIZES))
+    assert str(why_not_trees(config)).startswith(why)
+    assert why_not_trees(small_config()) is None
+    assert why_not_trees(LlamaConfig(**SIZES)) is None
 
 
 def test_refuses_settings_out_of_range() -> None:

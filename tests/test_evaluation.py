@@ -17,10 +17,12 @@ import numpy as np
 import pytest
 from completion_server import serving
 from conftest import compose_config
+from engine_conformance import folder_of as model_folder
+from engine_conformance import small_model
 from local_backend import LocalBackend
 from omegaconf import OmegaConf
 from scripted import TOKENIZER, ScriptedEngine, solver
-from transformers import Qwen3ForCausalLM
+from transformers import LlamaConfig, Qwen3ForCausalLM
 
 import rtpo.verl_harness.session as session
 from analysis.evaluation import summarise
@@ -727,6 +729,19 @@ class Trainer(LocalBackend):
     def push(self, version: int) -> None:
         assert version == 7
         super().push(version)
+
+
+def test_a_model_that_is_computed_with_transformers_layers_is_said_and_recorded(
+    greedy: EvaluateConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = model_folder(small_model(0, 32, LlamaConfig), tmp_path / "llama")
+    for machine, engine in ((None, "embedded decoder"), ("toy", "verl, profile toy")):
+        checkpoint = checkpoints.find_checkpoint(replace(greedy, checkpoint=str(folder), machine=machine))
+        assert checkpoint.identity["engine"] == f"{engine}, transformers' layers"
+        if machine is None:
+            checkpoint.open()
+            said = "llama is generated from with transformers' own layers: model_type is 'llama'"
+            assert capsys.readouterr().out.startswith(said)
 
 
 def test_a_folder_a_server_and_a_run_with_the_same_weights_give_the_same_answers(

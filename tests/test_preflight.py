@@ -135,6 +135,8 @@ def test_settings_that_cannot_be_are_said(results: Path, tmp_path: Path) -> None
     (other / "config.json").write_text(json.dumps(config | {"model_type": "gemma2"}))
     found = problems(toy(results, f"model.path={other}"))
     assert any(f"{other}: a gemma2 model: its attention has " in one for one in found)
+    (sentence,) = (one for one in problems(paper(results, f"model.path={other}")) if "not reckoned with" in one)
+    assert sentence.startswith(f"{other / 'config.json'} is a gemma2 model's, whose shape is not reckoned with: ")
 
 
 def test_what_does_not_fit_the_profiles_machine_is_said_before_it_is_asked_for(results: Path) -> None:

@@ -68,14 +68,14 @@ def why_not_qwen3(config: Any) -> str | None:
     return None
 
 
-def shares_prefixes(config: PreTrainedConfig) -> bool:
-    """Whether a context's keys and values are those of all that goes on from it, and a mask says who sees them, so that
-    rows can be computed as prefix trees."""
+def why_not_trees(config: PreTrainedConfig) -> str | None:
+    """Why rows cannot be computed as prefix trees; None where a context's keys and values are those of all that goes on
+    from it, and a mask says who sees them."""
     try:
         check_config(config)
-    except ConfigError:
-        return False
-    return True
+    except ConfigError as error:
+        return str(error)
+    return None
 
 
 class CausalModel:
@@ -146,11 +146,7 @@ def check_layers(model: Any) -> tuple[int, int, int]:
         why = str(error)
     except Exception as error:  # whatever a model's code does with one token
         why = f"transformers does not run it on one token ({' '.join(str(error).split())[:200]})"
-    raise ConfigError(
-        f"a {config.model_type} model: {why}. The embedded engine (profile.platform cpu) computes layers that all "
-        "attend to the whole context, as Qwen3's, Qwen2.5's and Llama's do: use such a model, or a profile with "
-        "vLLM; an evaluation can be given a server's address too."
-    )
+    raise ConfigError(f"a {config.model_type} model: {why}")
 
 
 def _built(config: PreTrainedConfig) -> Any:
@@ -159,7 +155,6 @@ def _built(config: PreTrainedConfig) -> Any:
     except (TypeError, ValueError) as error:
         raise ConfigError(
             f"transformers makes no causal model of a {config.model_type} config ({' '.join(str(error).split())[:200]})"
-            ": use another model."
         ) from error
 
 

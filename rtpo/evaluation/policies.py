@@ -29,6 +29,9 @@ from rtpo.types import RolloutContext
 
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
 
+THEIR_LAYERS = ", transformers' layers"
+"""in a record, of an engine that does not compute a model with the project's own"""
+
 Opened = tuple[Engine, int]
 """An engine, and the version of its weights."""
 
@@ -115,7 +118,9 @@ def _served(config: EvaluateConfig) -> Checkpoint:
 
 def _model(path: Path, config: EvaluateConfig) -> Checkpoint:
     run = None if config.machine is None else _as_run(path, config.machine)
-    check_model(path, embedded=run is None or run.is_embedded)
+    is_embedded = run is None or run.is_embedded
+    check_model(path, embedded=is_embedded)
+    why_not_own = _why_not_own_layers(path) if is_embedded else None
     description = json.loads((path / "config.json").read_text(encoding="utf-8"))
     tokenizer = load_tokenizer(path)
 
@@ -123,18 +128,32 @@ def _model(path: Path, config: EvaluateConfig) -> Checkpoint:
         if run is None:
             from rtpo.toy.warm_start import local_engine
 
+            if why_not_own:
+                print(
+                    f"{path.resolve().name} is generated from with transformers' own layers: {why_not_own}", flush=True
+                )
             return local_engine(_weights(path), int(tokenizer.eos_token_id)), 0
         return _through_verl(run, None, config.benchmarks)
 
+    engine = "embedded decoder" if config.machine is None else f"verl, profile {config.machine}"
     identity = {
         "kind": "model",
         "name": path.resolve().name,
-        "engine": "embedded decoder" if config.machine is None else f"verl, profile {config.machine}",
+        "engine": engine + THEIR_LAYERS * bool(why_not_own),
         "model_sha256": model_sha256(str(path)),
         "tokenizer_sha256": _tokenizer_sha256(path),
     }
     positions = description.get("max_position_embeddings")
     return Checkpoint(path.resolve().name, identity, tokenizer, opened, positions=positions)
+
+
+def _why_not_own_layers(path: Path) -> str | None:
+    """Why the embedded decoder computes this model with transformers' layers; None where with the project's own."""
+    from transformers import AutoConfig
+
+    from rtpo.engines.causal import why_not_qwen3
+
+    return why_not_qwen3(AutoConfig.from_pretrained(path))
 
 
 def _weights(path: Path) -> Any:
@@ -171,6 +190,7 @@ def _saved(path: Path, benchmarks: Mapping[str, TaskConfig]) -> Checkpoint:
         raise DataError(f"the run {path} {why}: train it again, or give another run or a model folder.")
     run = compose_run(OmegaConf.create(folder.config))
     check_model_of(run)
+    is_theirs = run.is_embedded and _why_not_own_layers(Path(run.model.path)) is not None
     version = int(save.state["harness"]["policy_version"])
     description = json.loads((Path(run.model.path) / "config.json").read_text(encoding="utf-8"))
     identity = {
@@ -178,7 +198,7 @@ def _saved(path: Path, benchmarks: Mapping[str, TaskConfig]) -> Checkpoint:
         "run": f"{run.experiment_name}/{path.resolve().name}",
         "save": save.state["name"],
         "policy_version": version,
-        "engine": f"verl, profile {run.profile.name}",
+        "engine": f"verl, profile {run.profile.name}" + THEIR_LAYERS * is_theirs,
         "model_sha256": {
             file: digest for file, digest in save.weights_sha256.items() if Path(file).name.startswith("model")
         },

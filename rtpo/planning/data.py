@@ -182,7 +182,7 @@ def model_shape(name: str, folder: str) -> Shape:
         if config["model_type"] not in SHAPED:
             raise DataError(
                 f"{file} is a {config['model_type']} model's, whose shape is not reckoned with: give a model of "
-                f"{', '.join(SHAPED)}."
+                f"{', '.join(SHAPED)}, or list its shape in {FILE.name} as the one of these that has its matrices."
             )
         usual = {"num_key_value_heads": config["num_attention_heads"], "tie_word_embeddings": False}
         usual["head_dim"] = config["hidden_size"] // config["num_attention_heads"]

@@ -16,7 +16,7 @@ from rtpo.envs.registry import environment_facts
 from rtpo.envs.search import SearchEnvSettings
 from rtpo.errors import ConfigError, DataError, MachineError, RTPOError
 from rtpo.evaluation.panel import compose_evaluation
-from rtpo.planning.data import GIB, Hardware, all_hardware
+from rtpo.planning.data import GIB, Hardware, all_hardware, model_shape
 from rtpo.planning.memory import (
     Saves,
     gpu_problems,
@@ -67,6 +67,7 @@ def problems(experiment: Experiment, *, here: bool = False, evaluation: Sequence
     for run in {(run.model.path, run.algorithm_config.rollout_context): run for run in runs}.values():
         if not _said(check_model_of, run):
             found += _said(chat_format, run)
+            found += _said(model_shape, run.model.name, run.model.path)
     benchmarks, refused = _benchmarks(experiment.elements, evaluation)
     found += refused
     tasks = [run.task for run in runs]
@@ -190,14 +191,14 @@ def _setting_problems(run: RunConfig, experiment: Experiment) -> Iterator[str]:
     if profile.name in all_hardware():
         yield from _memory_problems(run, experiment)
     elif profile.platform == "cpu":
-        with suppress(DataError):  # of a model whose shape is not known, which `check_model_of` says
+        with suppress(DataError):  # of a model whose shape is not known, which `problems` says
             yield from mask_problems(run, asked.memory_gb)
 
 
 def _memory_problems(run: RunConfig, experiment: Experiment) -> Iterator[str]:
     """On the profile's own machine, by the plan's estimate (docs/cluster/planning.md)."""
     node = replace(all_hardware()[run.profile.name], gpus=run.profile.processes)
-    with suppress(DataError):  # of a model whose shape is not known, which `check_model_of` says
+    with suppress(DataError):  # of a model whose shape is not known, which `problems` says
         yield from gpu_problems(run, node)
         yield from host_problems(run, node, experiment.resources.memory_gb)
 
@@ -259,7 +260,7 @@ def _gpu_problems(run: RunConfig, there: Sequence[Gpu]) -> Iterator[str]:
         if gpu.used_gib > USED_GIB:
             yield f"GPU {gpu.index} is in use: {gpu.used_gib:.1f} of {gpu.memory_gib:.0f} GiB are taken; free it."
     here = Hardware("here", "this machine", profile.processes, min(gpu.memory_gib for gpu in there))
-    with suppress(DataError):  # of a model whose shape is not known, which `check_model_of` says
+    with suppress(DataError):  # of a model whose shape is not known, which `problems` says
         yield from gpu_problems(run, here)
 
 

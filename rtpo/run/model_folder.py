@@ -20,11 +20,17 @@ CPU_HEADS = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
 
 def check_model_of(run: RunConfig) -> None:
     """Raises DataError and ConfigError as `check_model`, and ConfigError for heads that vLLM's CPU build does not
-    take."""
+    take, or whose size is not known."""
     check_model(run.model.path, run.top_logprobs, embedded=run.is_embedded)
     if run.profile.platform == "cpu" and not run.is_embedded:
         config = parse((Path(run.model.path) / "config.json").read_text(encoding="utf-8"))
-        size = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
+        try:
+            size = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
+        except KeyError as error:
+            raise ConfigError(
+                f"model.path is {run.model.path}, whose config.json has no {error.args[0]}: vLLM's CPU build takes "
+                "heads of some sizes alone, and these are not known; use another model, or leave out +engine=vllm_cpu."
+            ) from error
         if size not in CPU_HEADS:
             raise ConfigError(
                 f"model.path is {run.model.path}, whose heads are of {size}: vLLM's CPU build takes "
@@ -123,7 +129,11 @@ def _check_embedded(path: Path, model_type: str | None) -> None:
     try:
         check_config(AutoConfig.from_pretrained(path))
     except ConfigError as error:
-        raise ConfigError(f"model.path is {path}: {error}") from error
+        raise ConfigError(
+            f"model.path is {path}: {error}. The embedded engine (profile.platform cpu) computes layers that all "
+            "attend to the whole context, as Qwen3's, Qwen2.5's and Llama's do: use such a model, or a profile with "
+            "vLLM; an evaluation can be given a server's address too."
+        ) from error
     except (AttributeError, KeyError, TypeError, ValueError, StrictDataclassError) as error:
         raise DataError(
             f"{path / 'config.json'} is no {model_type} model's ({first_words(error)}): copy the folder again."

@@ -27,7 +27,7 @@ from rtpo.core.packing import Packed
 from rtpo.core.trees import EVEN, Dealt, deal
 from rtpo.engines.backend import StepResult, TokenScores
 from rtpo.engines.base import Engine
-from rtpo.engines.causal import shares_prefixes
+from rtpo.engines.causal import why_not_trees
 from rtpo.errors import DataError, MachineError, StaleEngine
 from rtpo.types import Floats
 from rtpo.verbs import Loss
@@ -51,7 +51,7 @@ class VerlBackend:
         self._limit = int(settings.actor_rollout_ref.actor.ppo_max_token_len_per_gpu)
         described = omega_conf_to_dataclass(settings.actor_rollout_ref.model).hf_config
         self._even = EVEN * int(described.hidden_size)
-        self._apart = not shares_prefixes(described)
+        self._apart = why_not_trees(described) is not None
         trainer = settings.trainer
         pools = ResourcePoolManager(
             {POOL: [trainer.n_gpus_per_node] * trainer.nnodes}, mapping={0: POOL}, max_colocate_count=1

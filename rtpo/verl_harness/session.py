@@ -18,7 +18,7 @@ import ray
 from omegaconf import DictConfig, OmegaConf
 from transformers import AutoConfig
 
-from rtpo.engines.causal import shares_prefixes, why_not_qwen3
+from rtpo.engines.causal import why_not_qwen3, why_not_trees
 from rtpo.errors import MachineError
 from rtpo.run.config import PROJECT, ProfileConfig, RunConfig
 from rtpo.run.records import passed_on
@@ -56,14 +56,14 @@ def open_backend(config: RunConfig) -> "VerlBackend":
     start_ray(config.profile)
     from rtpo.verl_harness.backend import VerlBackend
 
+    for line in _said_of_model(config):
+        print(line, flush=True)
     with_reference = config.algorithm_config.kl > 0
     key = {"settings": _without_optimizer(settings), "with_reference": with_reference}
     if _open is not None and _open[0] == key and config.profile.platform == "cpu":
         _open[1].restart(settings)
     else:
         close_backend()
-        for line in _said_of_model(config):
-            print(line, flush=True)
         _open = (key, VerlBackend(settings, with_reference=with_reference))
     return _open[1]
 
@@ -83,8 +83,8 @@ def _said_of_model(config: RunConfig) -> Iterator[str]:
     described = AutoConfig.from_pretrained(config.model.path)
     if config.is_embedded and (why := why_not_qwen3(described)):
         yield f"{config.model.name} is generated from with transformers' own layers: {why}"
-    if not shares_prefixes(described):
-        yield f"{config.model.name} is trained row by row: not all its layers take a mask of who attends to whom alone."
+    if why := why_not_trees(described):
+        yield f"{config.model.name} is trained row by row, not on prefix trees: {why}"
 
 
 def close_backend() -> None:
