@@ -357,6 +357,18 @@ def test_trees_of_a_drawn_step_are_those_of_a_played_one(label: str, kl: float) 
     assert drawn.scored == pytest.approx(scored, rel=SCORED_WITHIN)
 
 
+def test_what_is_sampled_beside_the_budget_is_counted_apart() -> None:
+    """As a played step's ledger has it."""
+    run = toy("grpo_state_values", "algorithm.continuations=4")
+    drawn, harness = sketch(run, thought_episodes()), thinking_harness(run)
+    run.descriptor.step(harness, problems("train", 16, 0), run.algorithm_config)
+    assert drawn.rollouts == harness.ledger.rollouts
+    assert drawn.generated == pytest.approx(harness.ledger.generated_tokens, rel=WITHIN)
+    assert drawn.free == pytest.approx(harness.ledger.free_tokens, rel=WITHIN)
+    made = plan("drift", ["profile=toy", "algorithm=grpo_state_values", "seed=0"])
+    assert [text.count(" beside the budget") for text in (summary(made), render(made))] == [1, 2]
+
+
 @pytest.mark.parametrize(("exact", "flattened"), [("grpo_exact", "grpo"), ("seeupo", "seeupo_flat")])
 def test_flattened_history_is_what_the_method_that_trains_on_it_computes(exact: str, flattened: str) -> None:
     counts = [sketch(toy(label), thought_episodes()) for label in (exact, flattened)]

@@ -36,16 +36,17 @@ from rtpo.run.records import RunFolder
 @dataclass(frozen=True)
 class Counts:
     """Of a run's training. per_task: rollouts a task. prompts: tasks that its steps take. rows: of updates, once each.
-    generated: sampled tokens; trained: those that carry loss, once each. Of the trainer's trees (`rtpo.core.trees`),
-    scored: nodes of forward passes before updates; computed: of optimizer steps. in_rows, flattened: what these steps
-    would compute of the same rows, and of the same turns in flattened history, one by one. at_once: paths of a step
-    that go on together at most."""
+    generated: sampled tokens, without free, those sampled beside the budget; trained: those that carry loss, once each.
+    Of the trainer's trees (`rtpo.core.trees`), scored: nodes of forward passes before updates; computed: of optimizer
+    steps. in_rows, flattened: what these steps would compute of the same rows, and of the same turns in flattened
+    history, one by one. at_once: paths of a step that go on together at most."""
 
     per_task: float | None = None
     steps: float | None = None
     prompts: float | None = None
     rows: float | None = None
     generated: float | None = None
+    free: float | None = None
     trained: float | None = None
     scored: float | None = None
     computed: float | None = None
@@ -220,6 +221,7 @@ def _counts(run: RunConfig) -> Counts:
         whole.tasks,
         share * some.rows,
         share * some.generated if tokens is not None else None,
+        share * some.free if tokens is not None else None,
         share * some.trained if tokens is not None else None,
         share * some.scored if has_contexts else None,
         share * some.computed if has_contexts else None,

@@ -61,13 +61,14 @@ class Sketch:
     carry loss, once each; scored, nodes of trees in forward passes before updates; computed, nodes of trees in
     optimizer steps. in_rows, flattened: what these steps would compute of the same rows one by one, and of the same
     turns one by one in a row a path, with its history flattened. at_once: paths that a task has going on together at
-    most."""
+    most. free: generated beside the budget (`Role.FREE`); generated is without them."""
 
     steps: int = 0
     tasks: int = 0
     rollouts: int = 0
     rows: int = 0
     generated: float = 0.0
+    free: float = 0.0
     trained: float = 0.0
     scored: float = 0.0
     computed: float = 0.0
@@ -226,7 +227,10 @@ class SketchHarness(StepNotes):
             is_over = self._is_over(len(turns))
             turn = self._turn(len(turns), context, is_over, top)
             turns.append(turn)
-            self.counts.generated += UNITS * self._unit
+            if role is Role.FREE:
+                self.counts.free += UNITS * self._unit
+            else:
+                self.counts.generated += UNITS * self._unit
             if not is_over:
                 kept = turn.output_ids[UNITS - self._kept :] if self._context == "strip_think" else turn.output_ids
                 context = as_ids(np.concatenate([context, kept, turn.feedback_ids]))

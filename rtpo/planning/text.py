@@ -21,7 +21,8 @@ def summary(plan: Plan) -> str:
     """What it costs in all, and what does not fit."""
     rows, count = plan.rows, sum(row.count for row in plan.rows)
     hours = _hours(plan)
-    tokens = plan.sum(lambda row: row.counts.generated), plan.sum(lambda row: row.evaluation_tokens)
+    generated = _generated(plan.sum(lambda row: row.counts.generated), plan.sum(lambda row: row.counts.free))
+    played = _millions(plan.sum(lambda row: row.evaluation_tokens))
     computed, of_rows, of_flattened = _computed(plan)
     ratios = f" in trees, {of_rows} of those of rows, {of_flattened} of flattened history's"
     rollouts = plan.sum(lambda row: row.rollouts), plan.sum(lambda row: row.evaluation_rollouts)
@@ -49,7 +50,7 @@ def summary(plan: Plan) -> str:
         f"Plan of {plan.experiment}, profile {plan.profile}: {count} elements of {', '.join(_models(plan))}",
         time,
         f"Rollouts: {_split(_number, *rollouts)}",
-        f"Generated tokens, M: {_split(_millions, *tokens)}",
+        f"Generated tokens, M: {generated} of training, {played} of evaluation",
         f"Tokens that updates compute, M: {computed}{ratios if computed != UNKNOWN else ''}",
         memory,
         f"Disk: saves of {_gib(in_turn)} GiB, one element after another; {_gib(disk)} if all run at once; {_gib(free)} "
@@ -109,7 +110,8 @@ def _line(row: PlanRow) -> tuple[str, ...]:
         str(row.worst),
         _number(row.epochs, 2),
         *(_number(value) for value in (counts.steps, counts.optimizer_steps, counts.syncs, counts.rows)),
-        *(_millions(value) for value in (counts.generated, counts.trained, counts.computed)),
+        _generated(counts.generated, counts.free),
+        *(_millions(value) for value in (counts.trained, counts.computed)),
         *(_ratio(counts.computed, value) for value in (counts.in_rows, counts.flattened)),
         _millions(counts.scored),
         _number(row.evaluation_rollouts),
@@ -132,7 +134,7 @@ def _total(plan: Plan) -> tuple[str, ...]:
         *("", "", "", "", ""),
         _number(plan.sum(lambda row: row.counts.syncs)),
         _number(plan.sum(lambda row: row.counts.rows)),
-        _millions(plan.sum(lambda row: row.counts.generated)),
+        _generated(plan.sum(lambda row: row.counts.generated), plan.sum(lambda row: row.counts.free)),
         _millions(plan.sum(lambda row: row.counts.trained)),
         *_computed(plan),
         _millions(plan.sum(lambda row: row.counts.scored)),
@@ -202,6 +204,10 @@ def _number(value: float | None, digits: int = 0) -> str:
 
 def _millions(value: float | None) -> str:
     return UNKNOWN if value is None else _number(value / 1e6, 0 if value >= 1e7 else 2)
+
+
+def _generated(charged: float | None, free: float | None) -> str:
+    return _millions(charged) + (f" + {_millions(free)} beside the budget" if free else "")
 
 
 def _ratio(value: float | None, of: float | None) -> str:
