@@ -185,6 +185,8 @@ def test_a_plan_that_cannot_fit_the_budget_is_refused(name: str) -> None:
         ("algorithm=gspo algorithm.dual_clip=3.0", ["algorithm.dual_clip is 3.0"]),
         ("algorithm=gspo algorithm.chains=1", ["algorithm.chains is 1"]),
         ("algorithm=gigpo algorithm.chains=1", ["algorithm.chains is 1"]),
+        ("algorithm=gigpo algorithm.omega=-1", ["algorithm.omega is -1"]),
+        ("algorithm=gigpo algorithm.omega=nan", ["algorithm.omega is nan"]),
         ("algorithm=anchored algorithm.shrinkage=0", ["algorithm.shrinkage is 0"]),
         ("algorithm=anchored algorithm.anchor=place", ["algorithm.anchor is 'place'", "'state' or 'context'"]),
         ("algorithm=anchored algorithm.forks=15", ["algorithm.forks is 15 and algorithm.chains 16"]),

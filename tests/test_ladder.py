@@ -1,4 +1,4 @@
-"""The rungs of the ladder: each differs from the one below by its one ingredient, and what is sampled beside the budget
+"""The rungs of the ladder: what each changes of the one below and what it leaves, and what is sampled beside the budget
 leaves the rest as it would be."""
 
 from collections import Counter
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from methods import TASKS, advantage_of, config_of, one_step
+from methods import TASKS, advantage_of, config_of, graded, one_step
 from scripted import RecordingHarness, scripted_harness, solver
 from test_tabular import harness_on, lure, random_logits
 
@@ -20,6 +20,7 @@ from rtpo.theory.tabular import tasks
 from rtpo.types import (
     Grade,
     GradeOutcome,
+    Group,
     Role,
     Rollout,
     Snapshot,
@@ -166,14 +167,19 @@ def test_fresh_continuations_are_of_the_newest_weights() -> None:
     assert harness.ledger.rollouts == config.chains
 
 
-@pytest.mark.parametrize("fields", [{}, {"order": "reverse"}, {"order": "reverse", "fresh": True}])
-def test_a_prompt_whose_chains_have_one_return_stays_a_tie(fields: dict[str, Any]) -> None:
-    harness = one_step(config_of("grpo_state_values", chains=4, **fields), seed=3)
-    returns = {task.uid: {p.reward for p in harness.rollouts if p.task is task} for task in TASKS}
-    assert {len(found) for found in returns.values()} == {1, 2}
-    for row in (row for rows in harness.updated for row in rows):
-        assert row.is_tied or len(returns[row.group]) == 2
-    assert any(not row.is_tied for rows in harness.updated for row in rows)
+def test_a_continuation_without_a_grade_costs_no_chain_its_row() -> None:
+    """At S_0, which all chains of a prompt share: others of its continuations are trained in that one's place."""
+    config = config_of("grpo_state_values", chains=4, order="reverse", fresh=True)
+    harness = scripted_harness(solver(0.4), reserve=4 * len(TASKS))
+    groups = harness.rollout(TASKS, n=config.chains, role=Role.CHAIN)
+    sample = harness.rollout
+
+    def without_the_first(*args: Any, **settings: Any) -> list[Group]:
+        return [(graded(group[0], None), *group[1:]) for group in sample(*args, **settings)]
+
+    harness.rollout = without_the_first  # type: ignore[method-assign]
+    rows = grpo_state_values.fresh_rows(harness, groups, 0, config)
+    assert Counter(row.group for row in rows) == {task.uid: config.chains for task in TASKS}
 
 
 # the affordable baselines
@@ -219,6 +225,14 @@ def test_an_anchored_baseline_is_of_the_others_and_of_the_state_before() -> None
     assert anchored.baselines(THREE[0], other, config) == anchored.baselines(THREE[0], THREE, config)
     by_context = replace(config, anchor="context")
     assert anchored.baselines(THREE[0], other, by_context) == pytest.approx([1.0, 1.0, 1.0])
+
+
+def test_a_chain_that_no_other_is_beside_at_the_start_has_no_advantage() -> None:
+    """Though its fork has one: the chain is beside it."""
+    pair = (THREE[0], path("f", "sxv", 0.0, start_k=1))
+    of_chain, of_fork = anchored.anchored_credit(pair, config_of("anchored", normalise_std=False))
+    assert of_chain == [0.0, 0.0, 0.0]
+    assert of_fork == [-1.0, -1.0]
 
 
 def test_shrunk_without_end_an_anchored_baseline_is_the_mean_of_the_others() -> None:
@@ -278,6 +292,28 @@ def test_a_critic_knows_earlier_steps_alone() -> None:
         assert advantage_of(row) == pytest.approx(chain.reward - mean - since, abs=1e-5)
         off.append(since - (values[k, chain.turns[k].snapshot.state] - values[0, 0]))
     assert np.mean(np.abs(off)) < 0.05
+
+
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [
+        ("grpo_state_values", {}),
+        ("grpo_state_values", {"order": "reverse"}),
+        ("grpo_state_values", {"order": "reverse", "fresh": True}),
+        ("gigpo", {}),
+        ("anchored", {}),
+        ("anchored", {"forks": 2}),
+        ("vineppo", {"chains": 2}),
+        ("critic", {}),
+    ],
+)
+def test_a_prompt_is_a_tie_where_all_that_was_charged_has_one_return(name: str, fields: dict[str, Any]) -> None:
+    """Forks and charged continuations count as chains do."""
+    harness = one_step(config_of(name, **{"chains": 4} | fields), seed=3)
+    returns = {task.uid: {p.reward for p in harness.rollouts if p.task is task} for task in TASKS}
+    assert {len(found) for found in returns.values()} == {1, 2}
+    trained = {row.group for rows in harness.updated for row in rows if not row.is_tied}
+    assert trained == {uid for uid, found in returns.items() if len(found) == 2}
 
 
 # every baseline

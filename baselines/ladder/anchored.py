@@ -67,7 +67,8 @@ def anchored_credit(group: Sequence[Rollout], config: AnchoredConfig) -> list[li
 
 def baselines(path: Rollout, group: Sequence[Rollout], config: AnchoredConfig) -> list[float]:
     """B(S_k) = (sum of the others' returns at S_k + kappa B(S_{k-1})) / (their number + kappa), and at S_0 the others'
-    mean. The others are the paths that sampled a turn of their own there: given S_k, they owe nothing to this one's."""
+    mean. The others are the paths that sampled a turn of their own there: given S_k, they owe nothing to this one's.
+    Where there are none at S_0 all baselines are the path's own return, so that it has no advantage."""
     found: list[float] = []
     for k in range(len(path.turns)):
         here = place(path, k, config.anchor)
@@ -76,10 +77,12 @@ def baselines(path: Rollout, group: Sequence[Rollout], config: AnchoredConfig) -
             for other in group
             if other is not path and other.start_k <= k < len(other.turns) and place(other, k, config.anchor) == here
         ]
-        if k == 0:
-            found.append(float(np.mean(others)) if others else path.reward)
-        else:
+        if k > 0:
             found.append((sum(others) + config.shrinkage * found[-1]) / (len(others) + config.shrinkage))
+        elif others:
+            found.append(float(np.mean(others)))
+        else:
+            return [path.reward] * len(path.turns)
     return found
 
 

@@ -4,11 +4,13 @@ Rewards come at the end alone and nothing is discounted, so what follows a state
 chain alone came to adds nothing.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from baselines.grpo import GRPOConfig, chain_rows, check, group_credit, rollouts_per_task
+from baselines.grpo import GRPOConfig, chain_rows, group_credit, rollouts_per_task
+from baselines.grpo import check as check_grpo
 from rtpo.credit import group_advantages
 from rtpo.types import Role, Rollout, Task
 from rtpo.verbs import Algorithm, Harness
@@ -43,6 +45,13 @@ def anchored_credit(group: Sequence[Rollout], config: GiGPOConfig) -> list[list[
         for (i, k), among in zip(turns, group_advantages(returns, config.normalise_std), strict=True):
             found[i][k] += config.omega * float(among)
     return found
+
+
+def check(config: GiGPOConfig) -> list[str]:
+    problems = check_grpo(config)
+    if not 0 <= config.omega < math.inf:
+        problems.append(f"algorithm.omega is {config.omega}: it is a weight; use a finite number of 0 or more.")
+    return problems
 
 
 ALGORITHM = Algorithm(

@@ -94,9 +94,10 @@ def fresh_rows(harness: Harness, groups: Sequence[Group], k: int, config: StateV
     places = shared_places(groups, [k])
     rows = []
     for (_, chains), paths in zip(places, continuations(harness, places, config), strict=True):
-        for chain, path in zip(chains, paths, strict=False):
-            others = [other.reward for other in paths if other is not path and other.is_graded]
-            if path.is_graded and others:
+        graded = [path for path in paths if path.is_graded]
+        for chain, path in zip(chains, graded, strict=False):
+            others = [other.reward for other in graded if other is not path]
+            if others:
                 advantage = (path.reward - float(np.mean(others))) / scale[chain.uid]
                 weight = path_weight(path, config.aggregation)
                 rows.append(trajectory_rows(path, "recorded", advantage, weight, chain.task.uid, first_k=0)[k])
