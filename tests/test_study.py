@@ -243,6 +243,26 @@ def test_a_common_rate_is_that_of_the_core_together(tmp_path: Path) -> None:
     assert len(missing(study)) == 2 * 2 + 2
 
 
+def test_a_rate_is_not_chosen_before_the_search_that_it_goes_on_from_is_over(tmp_path: Path) -> None:
+    common = TINY["core"] | {"rate": "common", "configurations": ["grpo", "rtpo"]}
+    study = study_of(tmp_path, **TWO, together=common)
+    grpo = {1e-4: 0.9, 2e-4: 0.2, 5e-4: 0.5, 1e-3: 0.4}
+    while left := [
+        (place, rate)
+        for place, rate in study.search()
+        if place.configuration.algorithm == "grpo" and not study.folder(place).is_finished
+    ]:
+        for place, rate in left:
+            write_tried(tmp_path, place, grpo[rate])
+    assert tried(study, "grpo") == {2e-4: 2, 5e-4: 2, 1e-3: 2}
+    with pytest.raises(DataError, match="no configuration has run at every rate yet"):
+        study.freeze()
+    # together 2e-4 is the best, an edge of the first two, so that grpo runs at 1e-4, too, where it is best
+    rtpo = {1e-4: [0.0, 0.0], 2e-4: [0.8, 0.8], 5e-4: [0.1, 0.1], 1e-3: [0.0, 0.0]}
+    finish(study, tmp_path, {"grpo": {rate: [share] * 2 for rate, share in grpo.items()}, "rtpo": rtpo})
+    assert study.choice(study.searched()[0][0], "grpo").best == 1e-4
+
+
 def test_names_of_one_task_have_settings_and_folders_of_their_own() -> None:
     study = named("credit")
     places = {place.task: place for place, _ in study.planned("core") if place.seed == 10 and place.label == "rtpo"}

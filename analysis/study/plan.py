@@ -16,7 +16,7 @@ A plan has
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 from pathlib import Path
@@ -180,11 +180,15 @@ class Study:
         )
 
     def choice(self, row: Row, algorithm: str) -> Choice:
-        """Of one configuration, or of the core's where it is COMMON."""
+        """Of one configuration, or of the core's where it is COMMON. A configuration whose search begins with what was
+        tried for the core's has no best before the core's has."""
         if algorithm == COMMON:
             return self._choice(row, self._core(), self._first())
-        is_shared = algorithm in self._core() and row in self._with_common()
-        return self._choice(row, [algorithm], self.choice(row, COMMON).tried if is_shared else self._first())
+        if algorithm not in self._core() or row not in self._with_common():
+            return self._choice(row, [algorithm], self._first())
+        common = self.choice(row, COMMON)
+        own = self._choice(row, [algorithm], common.tried)
+        return own if common.best is not None else replace(own, best=None)
 
     def common_rates(self) -> dict[str, float]:
         """Those chosen for the core together, by the task that they were searched on."""
