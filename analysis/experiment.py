@@ -189,7 +189,7 @@ COLUMNS = (
 
 FREE = Column("Free rollouts", mean(lambda run: float(run.ledger.get("free_rollouts", 0)), 0))
 """beside the budget; runs of earlier versions had none"""
-OF_FREE = "Free rollouts: beside the budget; a configuration that has some stands in no comparison of methods."
+OF_FREE = "Free rollouts: beside the budget; a configuration that has some is a ceiling, and no method at this budget."
 ABLATIONS, BASES = "ablations_", ("main_table_", "drift_")
 """before <profile>_<task>: the experiment of all ablations, and those whose configurations they change"""
 

@@ -50,11 +50,6 @@ OF_SEEDS = ("seed", "cpu_seconds")
 PARTS = ("predict", "run", "missing", "walk")
 LUCK = 1.0
 """what heads is worth in the credit study, where the answer is worth 1"""
-BUDGETS = (300, 600, 1200)
-"""rollouts in which a table learns what the network may in the study's; with the second, the closed form is where exact
-GRPO was at the end of a trial on `even`, before it was written down"""
-DECIDED = 0.03
-"""a smaller difference at the second budget is predicted as none"""
 Job = tuple[str, Point, int]
 """what is measured, where, with which seed"""
 
@@ -127,7 +122,7 @@ def _walk_lines(decided: Any) -> Iterator[dict[str, Any]]:
         vine_chains=4,
         continuations=1,
     )
-    found = {name: [walk.success(name, there, plans, budget) for budget in BUDGETS] for name in walk.METHODS}
+    found = {name: [walk.success(name, there, plans, budget) for budget in walk.BUDGETS] for name in walk.METHODS}
     baseline = found.pop("grpo_exact")
     for name, chances in found.items():
         gains = [chance - other for chance, other in zip(chances, baseline, strict=True)]
@@ -135,7 +130,7 @@ def _walk_lines(decided: Any) -> Iterator[dict[str, Any]]:
             "task": f"walk_{decided}",
             "configuration": name,
             "against": "grpo_exact",
-            "sign": 0 if abs(gains[1]) < DECIDED else int(np.sign(gains[1])),
+            "sign": 0 if abs(gains[1]) < walk.NONE else int(np.sign(gains[1])),
             "low": round(min(gains), 3),
             "high": round(max(gains), 3),
         }

@@ -99,7 +99,7 @@ class Role(StrEnum):
     BRANCH = "branch"
     """forked from a boundary, trained as a whole"""
     FREE = "free"
-    """sampled beside the budget: counted, not charged; no method that uses it stands in a comparison"""
+    """sampled beside the budget: counted, not charged; what uses it is a ceiling for methods, and none of them"""
     EVAL = "eval"
     """evaluation; not charged to the training budget"""
 

@@ -270,4 +270,4 @@ class Algorithm:
     """its class in words, such as `token clip`; none for what does not train"""
     trained: str
     is_rung: bool = False
-    """of the ladder of ingredients, and so in no comparison of methods (docs/method/ladder.md)"""
+    """of the ladder (docs/method/ladder.md): it has no page of its own and no line in the table of methods"""

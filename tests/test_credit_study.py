@@ -8,8 +8,9 @@ import pytest
 from synthetic_runs import answers, step, update, write_run
 
 from analysis.credit import __main__ as credit
-from analysis.credit.page import PAGE, STUDY
+from analysis.credit.page import PAGE, STUDY, draw
 from analysis.credit.predictions import FILE, Outcome, load_predictions, outcomes, predicted_table, summary
+from analysis.looks import TITLES
 from analysis.study.records import load_study
 from rtpo.errors import DataError
 from rtpo.run.config import PROJECT
@@ -18,7 +19,7 @@ QUESTIONS = 20
 SEEDS = (10, 11, 12)
 
 
-def write(results: Path, task: str, label: str, right: int) -> None:
+def write(results: Path, task: str, label: str, right: int, **more: Any) -> None:
     """Runs of three seeds, of which so many of 20 questions are answered right after training at the paper's decoding,
     and none otherwise."""
     experiment = f"{task}_toy_walk"
@@ -29,7 +30,7 @@ def write(results: Path, task: str, label: str, right: int) -> None:
             lines += answers(when, "paper", paper, number)
             lines += answers(when, "sampled", {f"q{i}": [0.0] for i in range(QUESTIONS)}, number)
         steps = [step(n, 1000 * n, 0.5, [update(10, 0.0, 0.5) | {"entropy": 0.5}]) for n in (1, 2)]
-        write_run(results, label, seed, steps, lines, experiment=experiment, config={"optimizer": {"lr": 1e-3}})
+        write_run(results, label, seed, steps, lines, experiment=experiment, config={"optimizer": {"lr": 1e-3}}, **more)
 
 
 def prediction(configuration: str, sign: int, low: float, high: float, task: str = "walk_even") -> dict[str, Any]:
@@ -40,7 +41,6 @@ def prediction(configuration: str, sign: int, low: float, high: float, task: str
         "sign": sign,
         "low": low,
         "high": high,
-        "why": "",
     }
 
 
@@ -61,9 +61,8 @@ def test_signs_and_sizes_are_judged(tmp_path: Path) -> None:
         prediction("rtpo", 1, 0.21, 0.5),
         prediction("rtpo", 0, -0.01, 0.02),
         prediction("grpo", 1, 0.1, 0.2),
+        prediction("rtpo", -1, -0.1, 0.3),
         prediction("rtpo", 1, 0.1, 0.3, task="walk_late"),
-        prediction("rtpo", 1, 0.1, 0.3, task="walk_nosuch"),
-        prediction("nosuch", 1, 0.1, 0.3),
     )
     # +20 points for RTPO, the same in each run but over questions; GRPO answers alike, which gives no interval
     assert [(one.sign, one.size) for one in judged] == [
@@ -72,20 +71,21 @@ def test_signs_and_sizes_are_judged(tmp_path: Path) -> None:
         ("as predicted", "reached"),
         ("missed", "—"),
         ("undecided", "missed"),
-        *3 * [("not run", "not run")],
+        ("missed", "—"),
+        ("not run", "not run"),
     ]
     rows = predicted_table(judged).rows
     assert rows[0][:3] == ("Toy walk, decided evenly", "RTPO less GRPO, exact contexts (control)", "+, +10.0 to +30.0")
     assert rows[0][3].startswith("+20.0 [")
     assert rows[0][3].endswith("], 3 of 10 pairs")
     assert rows[0][4:] == ("as predicted (3 pairs)", "as predicted")
-    assert rows[5][3:] == ("not run", "—", "—")
+    assert rows[6][3:] == ("not run", "—", "—")
     told = summary(judged)
     assert told.startswith(
-        "Of 8 predictions 5 have been run. Signs: 2 as predicted, 2 missed, 1 undecided. Sizes: 1 as predicted, "
-        "1 reached, 2 missed. Missed, in sign or in size:\n\n"
+        "Of 7 predictions 6 have been run. Signs: 2 as predicted, 3 missed, 1 undecided. Sizes: 1 as predicted, "
+        "1 reached, 2 missed, 0 undecided. Missed, in sign or in size:\n\n"
     )
-    assert told.count("\n- ") == 3
+    assert told.count("\n- ") == 4
     assert "RTPO less GRPO, exact contexts (control): predicted −, −30.0 to −10.0; found +20.0 [" in told
 
 
@@ -94,8 +94,23 @@ def test_two_pairs_decide_nothing(tmp_path: Path) -> None:
     write(tmp_path, "walk_even", "rtpo", 14)
     for seed in SEEDS[:1]:
         (tmp_path / "walk_even_toy_walk" / f"rtpo-seed{seed}" / "manifest.json").unlink()
-    (one,) = found(tmp_path, prediction("rtpo", 1, 0.1, 0.3))
-    assert (one.sign, one.size) == ("undecided", "undecided")
+    judged = found(tmp_path, prediction("rtpo", 1, 0.1, 0.3), prediction("rtpo", 1, -0.1, 0.3))
+    assert [(one.sign, one.size) for one in judged] == [("undecided", "undecided"), ("undecided", "—")]
+    assert "Sizes: 0 as predicted, 0 reached, 0 missed, 1 undecided. " in summary(judged)
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"task": "walk_lat"}, r"'walk_lat', which the study does not plan: the nearest is walk_late\."),
+        ({"configuration": "rtpo_tre"}, r"'rtpo_tre' on walk_even, .* plan there: the nearest is rtpo_tree\."),
+        ({"against": "gpro_exact"}, r"'gpro_exact' on walk_even, .* plan there: the nearest is grpo_exact\."),
+        ({"lo": 0.0}, r"prediction 0 has lo: the nearest is low\."),
+    ],
+)
+def test_names_that_the_study_has_none_of_are_refused(tmp_path: Path, changed: dict[str, Any], said: str) -> None:
+    with pytest.raises(DataError, match=said):
+        found(tmp_path, prediction("rtpo", 1, 0.1, 0.3) | changed)
 
 
 def test_level_runs_are_as_predicted_where_no_difference_is(tmp_path: Path) -> None:
@@ -138,9 +153,19 @@ def test_the_page_is_made_and_checked(tmp_path: Path, capsys: pytest.CaptureFixt
 
     write(results, "walk_even", "grpo_exact", 10)
     write(results, "walk_even", "rtpo", 14)
+    beside: dict[str, Any] = {"rollouts": 2048, "free_rollouts": 9, "generated_tokens": 4, "optimizer_steps": 1}
+    beside |= {"budget": {"rollouts": 2048}, "seconds": {"evaluate": 1.0}}
+    write(results, "walk_even", "grpo_state_values", 18, manifest={"ledger": beside})
     assert credit.main(["--check", *given]) == 1
     assert credit.main(given) == credit.main(["--check", *given]) == 0
     text = page.read_text()
+    methods, ceilings = text.split("The credit study, toy walk, decided evenly. ")[1:]
+    assert TITLES["grpo_state_values"] not in methods
+    assert ceilings.startswith("Ceilings.")
+    assert ceilings.count(f"| {TITLES['grpo_state_values']} |") == 1
+    records = load_study(results, STUDY)
+    (legend,) = draw(records).legends
+    assert [text.get_text() for text in legend.get_texts()] == [TITLES["rtpo"], TITLES["grpo_exact"]]
     assert "Of 1 predictions 1 have been run." in text
     assert "](credit.png)" in text
     assert "| Toy walk, decided evenly | RTPO less GRPO, exact contexts (control) |" in text

@@ -208,7 +208,7 @@ def test_rollouts_beside_the_budget_have_a_column_where_there_are_any(tmp_path: 
     lines = [[cell.strip() for cell in line.split("|")] for line in table.read_text().splitlines() if "|" in line]
     place = lines[0].index("Free rollouts")
     assert sorted(line[place] for line in lines[2:]) == ["0", "640"]
-    assert "Free rollouts: beside the budget; a configuration that has some stands" in table.read_text()
+    assert "Free rollouts: beside the budget; a configuration that has some is a ceiling" in table.read_text()
 
 
 def test_what_could_not_be_graded_is_left_out_and_said(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from analysis.records import RunGroup, load_runs, over_warm_starts
 from analysis.study.findings import MEASURES, Finding, finding
 from analysis.study.plan import named
 from analysis.study.records import StudyRecords, load_study, missing_lines
-from analysis.study.tables import DECODINGS, common_table, rates_table, task_table
+from analysis.study.tables import DECODINGS, common_table, rates_table, task_table, task_tables
 from analysis.tables import NO_VALUE, NOT_RUN, Table
 from analysis.toy_study import __main__ as toy_study_command
 from analysis.toy_study import page as toy_study
@@ -429,17 +429,17 @@ def test_a_residual_is_shown_where_there_is_one(file: Path, results: Path) -> No
     assert cells == {"RTPO": NO_VALUE, "REFUEL": "0.300"}
 
 
-def test_free_rollouts_are_shown_where_there_are_some(file: Path, results: Path) -> None:
+def test_ceilings_stand_in_a_table_of_their_own(file: Path, results: Path) -> None:
     write_small(results, "toy_math", "grpo_exact", 0, "a")
-    without = task_of(load_study(results, file))
-    assert without is not None
-    assert "Free rollouts" not in without.header
+    assert len(task_tables(load_study(results, file), "toy_math", "toy_study", "Toy math.")) == 1
     ledger = {"rollouts": 1000, "generated_tokens": 4, "optimizer_steps": 1, "seconds": {"evaluate": 1.0}}
     write_small(results, "toy_math", "rtpo", 0, "a", ledger=ledger | {"budget": {}, "free_rollouts": 320})
-    table = task_of(load_study(results, file))
-    assert table is not None
-    assert column(table, "Free rollouts") == {TITLES["rtpo"]: "320", TITLES["grpo_exact"]: "0"}
-    assert "stands in no comparison of methods" in table.caption
+    methods, ceilings = task_tables(load_study(results, file), "toy_math", "toy_study", "Toy math.")
+    assert "Free rollouts" not in methods.header
+    assert list(column(methods, "Runs")) == [TITLES["grpo_exact"]]
+    assert column(ceilings, "Free rollouts") == {TITLES["rtpo"]: "320"}
+    assert column(ceilings, "Difference to exact GRPO")[TITLES["rtpo"]].startswith("+0.0")
+    assert "is a ceiling, and no method at this budget" in ceilings.caption
 
 
 def test_success_is_interpolated_question_by_question(tmp_path: Path) -> None:

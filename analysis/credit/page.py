@@ -16,8 +16,7 @@ from analysis.plots import Line, Panel, handle, scaled, sheet, spread_marks
 from analysis.study import tables
 from analysis.study.plan import STUDIES
 from analysis.study.records import StudyRecords, missing_lines
-from analysis.tables import NOT_RUN, Table
-from analysis.tables import markdown as text_of
+from analysis.tables import NOT_RUN
 
 NAME = "credit"
 STUDY = STUDIES / f"{NAME}.yaml"
@@ -34,11 +33,11 @@ def filled(project: Path, records: StudyRecords, predictions: list[Prediction]) 
     blocks: dict[str, Callable[[], str]] = {
         "settings": lambda: tables.settings(STUDY),
         "found": lambda: "\n".join([*_made(records), summary(found)]),
-        "predicted": lambda: text_of(predicted_table(found)),
+        "predicted": lambda: tables.shown(predicted_table(found)),
         "runs": lambda: tables.summary(records),
         "tables": lambda: "\n".join(_of_task(records, task) for task in records.tasks),
         "curves": lambda: _picture(records),
-        "rates": lambda: _shown(tables.rates_table(records, NAME)),
+        "rates": lambda: tables.shown(tables.rates_table(records, NAME)),
         "missing": lambda: "".join(f"- {line}\n" for line in missing_lines(records)) or "Nothing is missing.\n",
     }
     return markdown.filled(project / PAGE, blocks, marks=(NAME, f"{NAME} end"))
@@ -51,11 +50,7 @@ def _made(records: StudyRecords) -> list[str]:
 
 def _of_task(records: StudyRecords, task: str) -> str:
     title = f"The credit study, {TASKS[task].lower()}."
-    return f"### {TASKS[task]}\n\n{_shown(tables.task_table(records, task, NAME, title))}"
-
-
-def _shown(table: Table | None) -> str:
-    return f"{NOT_RUN}\n" if table is None else text_of(table)
+    return f"### {TASKS[task]}\n\n{tables.shown(*tables.task_tables(records, task, NAME, title))}"
 
 
 def _picture(records: StudyRecords) -> str:
@@ -64,8 +59,8 @@ def _picture(records: StudyRecords) -> str:
 
 
 def draw(records: StudyRecords) -> Figure:
-    """Success over rollouts: a panel a task, a line a configuration."""
-    looks = styles(group.label for groups in records.groups.values() for group in groups)
+    """Success over rollouts: a panel a task, a line a method."""
+    looks = styles(group.label for task in records.tasks for group in tables.methods(records, task))
     panels = [
         Panel(
             TASKS[task],
@@ -80,8 +75,9 @@ def draw(records: StudyRecords) -> Figure:
 
 
 def _lines(records: StudyRecords, task: str, looks: dict[str, Style]) -> list[Line]:
-    groups = records.groups[task]
-    curves = {group.label: measures.held_out_curve(group, records.study.decoding) for group in groups}
+    curves = {
+        group.label: measures.held_out_curve(group, records.study.decoding) for group in tables.methods(records, task)
+    }
     return [
         Line(
             scaled(curve.assign(x=curve["rollouts"]), 100),

@@ -24,12 +24,12 @@ from analysis.tables import (
     percent,
     said,
 )
+from rtpo.core.names import nearest
 from rtpo.errors import DataError
 from rtpo.run.records import require
+from rtpo.theory.walk import BUDGETS, NONE
 
 FILE = "predicted.json"
-NONE = 0.03
-"""of a success: predictions call a smaller difference none (experiments/map.py)"""
 KEYS = ("task", "configuration", "against", "sign", "low", "high")
 HIT, MISSED, REACHED = "as predicted", "missed", "reached"
 WORDS = {SUPPORTED: HIT, CONTRADICTED: MISSED, UNDECIDED: UNDECIDED}
@@ -38,8 +38,9 @@ RULE = (
     "A predicted sign is missed where the whole interval lies on the other side of 0, is as predicted where it lies on "
     f"the side that was predicted, and is undecided otherwise. 0 stands for less than {100 * NONE:g} points: it is "
     "missed where the interval lies beyond that, as predicted where the interval comes within it and neither side of "
-    "it is wider than that, and undecided otherwise. Any other size is as predicted where the mean lies in the range, "
-    "reached where only the interval comes into it, and missed otherwise. "
+    "it is wider than that, and undecided otherwise. A range that holds 0, or is of a difference predicted as 0, is no "
+    "prediction of a size; any other is as predicted where the mean lies in it, reached where only the interval comes "
+    "into it, and missed otherwise. "
     f"Fewer than {LEAST_PAIRS} pairs decide nothing."
 )
 
@@ -55,14 +56,18 @@ class Prediction:
     low: float
     high: float
 
+    @property
+    def has_size(self) -> bool:
+        return self.sign != 0 and not self.low <= 0 <= self.high
+
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the runs say of a prediction; None where the study plans none. sign: HIT, MISSED, UNDECIDED or NOT_RUN;
-    size: HIT, REACHED, MISSED, UNDECIDED or NOT_RUN; NO_VALUE where none was predicted."""
+    """What the runs say of a prediction. sign: HIT, MISSED, UNDECIDED or NOT_RUN; size: HIT, REACHED, MISSED, UNDECIDED
+    or NOT_RUN; NO_VALUE where none was predicted."""
 
     prediction: Prediction
-    found: Finding | None
+    found: Finding
     sign: str
     size: str
 
@@ -85,6 +90,8 @@ def _prediction(given: Any, place: str) -> Prediction:
     if not isinstance(given, dict):
         raise DataError(f"{place} is no object: restore the file.")
     require(given, KEYS, place)
+    if unknown := sorted(given.keys() - KEYS):
+        raise DataError(f"{place} has {unknown[0]}: {nearest(unknown[0], KEYS)}.")
     is_range = all(isinstance(given[end], int | float) for end in ("low", "high")) and given["low"] <= given["high"]
     if given["sign"] not in SIGNS or not is_range:
         raise DataError(f"{place} needs a sign of -1, 0 or 1, and numbers from low to high: restore the file.")
@@ -92,24 +99,34 @@ def _prediction(given: Any, place: str) -> Prediction:
 
 
 def outcomes(records: StudyRecords, predictions: Sequence[Prediction]) -> list[Outcome]:
+    """Raises DataError for a task or a configuration that the study does not plan."""
     return [_outcome(records, one) for one in predictions]
 
 
 def _outcome(records: StudyRecords, one: Prediction) -> Outcome:
-    if one.task not in records.tasks:
-        return Outcome(one, None, NOT_RUN, NOT_RUN)
     found = finding(records, one.task, (one.configuration, one.against), records.study.decoding)
-    if found is None or found.outcome == NOT_RUN:
+    if found is None:
+        raise DataError(f"{FILE} has {_unplanned(records, one)}.")
+    if found.outcome == NOT_RUN:
         return Outcome(one, found, NOT_RUN, NOT_RUN)
     interval, pairs = found.difference, found.pairs
     if interval is None or pairs < LEAST_PAIRS:
-        return Outcome(one, found, UNDECIDED, UNDECIDED)
+        return Outcome(one, found, UNDECIDED, UNDECIDED if one.has_size else NO_VALUE)
     if one.sign == 0:
         sign = WORDS[equality(interval, pairs, 0.0, NONE)]
     else:
         turned = {SUPPORTED: 1, CONTRADICTED: -1, UNDECIDED: 0}[found.outcome] * one.sign
         sign = {1: HIT, -1: MISSED, 0: UNDECIDED}[turned]
-    return Outcome(one, found, sign, _size(one, interval) if one.sign else NO_VALUE)
+    return Outcome(one, found, sign, _size(one, interval) if one.has_size else NO_VALUE)
+
+
+def _unplanned(records: StudyRecords, one: Prediction) -> str:
+    if one.task not in records.tasks:
+        return f"the task {one.task!r}, which the study does not plan: {nearest(one.task, records.tasks)}"
+    places = [place for part in records.study.trained for place in records.planned[part] if place.task == one.task]
+    labels = list(dict.fromkeys(place.configuration.label for place in places))
+    name = next(name for name in (one.configuration, one.against) if not records.places(one.task, name))
+    return f"{name!r} on {one.task}, which the study does not plan there: {nearest(name, labels)}"
 
 
 def _size(one: Prediction, found: Interval) -> str:
@@ -122,7 +139,7 @@ def predicted_table(found: Sequence[Outcome]) -> Table:
     """A row a prediction."""
     rows = [
         (
-            TASKS.get(one.prediction.task, one.prediction.task),
+            TASKS[one.prediction.task],
             _compared(one.prediction),
             _range(one.prediction),
             *_cells(one),
@@ -131,7 +148,9 @@ def predicted_table(found: Sequence[Outcome]) -> Table:
     ]
     caption = (
         "What the map says of success at the paper's decoding after training, in points, written down and committed "
-        "before any run of the study, and what was found. Brackets: 95 % intervals over runs and questions. "
+        "before any run of the study, though after trials of its task, and what was found. Predicted: the sign at "
+        f"{BUDGETS[1]:,} rollouts of the closed form, of which the trials set the number, and the range over "
+        f"{', '.join(f'{budget:,}' for budget in BUDGETS)}. Brackets: 95 % intervals over runs and questions. "
         f"{INTERVALS} {RULE}"
     )
     header = ("Task", "Difference", "Predicted", "Found", "Sign", "Size")
@@ -148,7 +167,7 @@ def _compared(one: Prediction) -> str:
 
 
 def _cells(one: Outcome) -> tuple[str, str, str]:
-    if one.found is None or one.sign == NOT_RUN:
+    if one.sign == NOT_RUN:
         return NOT_RUN, NO_VALUE, NO_VALUE
     pairs = f"{one.found.pairs} of {one.found.planned} pairs"
     return f"{percent(one.found.difference, sign=True)}, {pairs}", said(one.sign, [one.found.pairs]), one.size
@@ -164,7 +183,7 @@ def summary(found: Sequence[Outcome]) -> str:
         return sum(of(one) == word for one in run)
 
     signs = ", ".join(f"{count(lambda one: one.sign, word)} {word}" for word in (HIT, MISSED, UNDECIDED))
-    sizes = ", ".join(f"{count(lambda one: one.size, word)} {word}" for word in (HIT, REACHED, MISSED))
+    sizes = ", ".join(f"{count(lambda one: one.size, word)} {word}" for word in (HIT, REACHED, MISSED, UNDECIDED))
     misses = [
         f"- {TASKS[one.prediction.task]}, {_compared(one.prediction)}: predicted {_range(one.prediction)}; found "
         f"{_cells(one)[0]}.\n"

@@ -271,7 +271,7 @@ def prompts(project: Path, page: Path) -> str:
 
 
 def methods(project: Path, page: Path) -> str:
-    """What the descriptor says of every method that is compared; on the ladder's page, of its rungs."""
+    """What the descriptor says of every method but the ladder's; on the ladder's page, of those."""
     rows = []
     for name in algorithms():
         method = load_algorithm(name)

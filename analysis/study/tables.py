@@ -13,7 +13,7 @@ from analysis.measures import HeldOut
 from analysis.pages.markdown import ruled
 from analysis.records import MODES, Run, RunGroup
 from analysis.study.records import StudyRecords, learning_rate
-from analysis.tables import INTERVALS, NO_VALUE, NOT_RUN, Column, Table, bold, build, number, percent
+from analysis.tables import INTERVALS, NO_VALUE, NOT_RUN, Column, Table, bold, build, markdown, number, percent
 from rtpo.engines.base import PAPER_DECODING
 
 CONTROL = "grpo_exact"
@@ -135,9 +135,25 @@ def mean_context_ratio(run: Run) -> float:
     return float(np.exp(-measures.mean_over_steps(run, "context_kl_k1")))
 
 
-def task_table(records: StudyRecords, task: str, name: str, title: str) -> Table | None:
-    """A row for each configuration of a task with finished runs, at its own rate; None without any."""
-    groups = records.groups[task]
+def task_tables(records: StudyRecords, task: str, name: str, title: str) -> list[Table]:
+    """Those of a task that have rows: of methods, of ceilings, and of methods at one rate for all."""
+    tables = (
+        task_table(records, task, name, title),
+        task_table(records, task, f"{name}_ceiling", f"{title} Ceilings.", of_free=True),
+        common_table(records, task, name),
+    )
+    return [table for table in tables if table is not None]
+
+
+def methods(records: StudyRecords, task: str, *, of_free: bool = False) -> list[RunGroup]:
+    """The configurations of a task that are compared, all of whose rollouts are charged; or the others."""
+    return [group for group in records.groups[task] if has_free([group]) == of_free]
+
+
+def task_table(records: StudyRecords, task: str, name: str, title: str, *, of_free: bool = False) -> Table | None:
+    """A row for each configuration of a task with finished runs, at its own rate; None without any. of_free: of those
+    with rollouts beside the budget, in place of the others."""
+    groups = methods(records, task, of_free=of_free)
     if not groups:
         return None
     cells = _Cells(records, task)
@@ -149,7 +165,7 @@ def task_table(records: StudyRecords, task: str, name: str, title: str) -> Table
         Column("Runs", cells.runs),
         Column("Learning rate", cells.rate),
         Column("Rollouts", mean(lambda run: float(run.ledger["rollouts"]), 0)),
-        *([FREE] if has_free(groups) else []),
+        *([FREE] if of_free else []),
         Column("Optimizer steps / 1k rollouts", mean(_steps_a_thousand, 1)),
         Column("Tokens, k", mean(generated_tokens, 1, scale=1e-3)),
         Column("Seconds", mean(measures.training_seconds, 0)),
@@ -168,8 +184,9 @@ def task_table(records: StudyRecords, task: str, name: str, title: str) -> Table
     unfinished = [
         place for part in records.study.trained for place in records.unfinished(part) if records.is_begun(place)
     ]
-    begun = [str(place) for place in unfinished if place.experiment in _experiments(records, task)]
-    return build(f"{name}_{task}", columns, groups, [title, *_caption(records, task)], list(dict.fromkeys(begun)))
+    begun = [str(place) for place in unfinished if place.experiment in _experiments(records, task) and not of_free]
+    caption = [title, *_caption(records, task, groups)]
+    return build(f"{name}_{task}", columns, groups, caption, list(dict.fromkeys(begun)))
 
 
 def common_table(records: StudyRecords, task: str, name: str) -> Table | None:
@@ -223,8 +240,7 @@ def _steps_a_thousand(run: Run) -> float:
     return 1e3 * float(run.ledger["optimizer_steps"]) / float(run.ledger["rollouts"])
 
 
-def _caption(records: StudyRecords, task: str) -> list[str]:
-    groups = records.groups[task]
+def _caption(records: StudyRecords, task: str, groups: Sequence[RunGroup]) -> list[str]:
     own, shown = records.study.decoding, modes(records, groups)
     evaluations = [measures.held_out(group, "after", own) for group in groups]
     sizes = ", ".join(sorted({f"{e.success.shape[1]:,} × {e.samples}" for e in evaluations if e is not None}))
@@ -319,6 +335,11 @@ def summary(records: StudyRecords) -> str:
         return table
     hours = sum(float(run.manifest["wall_seconds"]) for run in runs) / 3600
     return f"{table}\nTraining and evaluation took {number(hours, 1)} h, run by run.\n"
+
+
+def shown(*tables: Table | None) -> str:
+    """Those that there are."""
+    return "\n".join(markdown(table) for table in tables if table is not None) or f"{NOT_RUN}\n"
 
 
 def settings(file: Path) -> str:

@@ -4,8 +4,8 @@ from analysis.figures.paper_figures import FIGURES
 from analysis.figures.sources import STUDY_NAME
 from analysis.looks import TASKS
 from analysis.study.records import StudyRecords, missing_lines
-from analysis.study.tables import common_table, rates_table, summary, task_table
-from analysis.tables import NOT_RUN, Table, markdown
+from analysis.study.tables import rates_table, shown, summary, task_tables
+from analysis.tables import NOT_RUN, Table
 from analysis.toy_study.claims import beside_table, claims_table, verdict_lines
 
 NAME = "toy_study"
@@ -22,8 +22,7 @@ def of_tasks(records: StudyRecords) -> dict[str, list[Table]]:
     made = {}
     for task in records.tasks:
         title = f"The toy study on {TASKS[task].lower()}: the core, the rest, the controls."
-        found = (task_table(records, task, NAME, title), common_table(records, task, NAME))
-        made[task] = [table for table in found if table is not None]
+        made[task] = task_tables(records, task, NAME, title)
     return made
 
 
@@ -45,10 +44,10 @@ def page(records: StudyRecords) -> str:
     )
     sections = [
         ("## Runs", summary(records)),
-        ("## Verdicts", _shown(*claims)),
-        *((f"## {TASKS[task]}", _shown(*found)) for task, found in of_tasks(records).items()),
+        ("## Verdicts", shown(*claims)),
+        *((f"## {TASKS[task]}", shown(*found)) for task, found in of_tasks(records).items()),
         ("## Figures", f"{OTHER_FIGURES}\n\n{figures}" if records.runs else f"{NOT_RUN}\n"),
-        ("## Learning rates", _shown(rates_table(records, NAME))),
+        ("## Learning rates", shown(rates_table(records, NAME))),
         ("## Not run", "".join(f"- {line}\n" for line in missing_lines(records)) or "Nothing is missing.\n"),
     ]
     return "\n".join(f"{title}\n\n{text}" for title, text in sections)
@@ -57,7 +56,3 @@ def page(records: StudyRecords) -> str:
 def verdicts(records: StudyRecords) -> str:
     """The claims by verdict."""
     return verdict_lines(records) if records.runs else f"{NOT_RUN}\n"
-
-
-def _shown(*tables: Table | None) -> str:
-    return "\n".join(markdown(table) for table in tables if table is not None) or f"{NOT_RUN}\n"
