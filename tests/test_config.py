@@ -53,7 +53,7 @@ def test_an_override_changes_that_field_only() -> None:
 @pytest.mark.parametrize(
     ("override", "words"),
     [
-        ("algorithm.name=ppo", ["algorithm.name", "'ppo'", "rtpo", "grpo"]),
+        ("algorithm.name=nosuch", ["algorithm.name", "'nosuch'", "rtpo", "grpo"]),
         ("~algorithm.label", ["algorithm.label", "missing"]),
         ("+algorithm.groupsize=3", ["algorithm.groupsize", "not a field of RTPOConfig", "the nearest is group_size"]),
         ("+budget.prompts=3", ["budget.prompts", "not a field of BudgetConfig", "there are rollouts, tasks_per_step"]),

@@ -950,7 +950,8 @@ def test_vllms_lengths_are_those_of_all_benchmarks(run: tuple[Path, RunConfig]) 
         "b": task(max_prompt_tokens=90, max_turn_tokens=30, max_context_tokens=300),
     }
     assert checkpoints.with_room(run[1], benchmarks) == run[1]
-    cuda = replace(run[1], profile=replace(run[1].profile, platform="cuda"))
+    served = {"actor_rollout_ref": {"rollout": {"name": "vllm"}}}
+    cuda = replace(run[1], profile=replace(run[1].profile, platform="cuda"), verl=served)
     rollout = checkpoints.with_room(cuda, benchmarks).verl["actor_rollout_ref"]["rollout"]
     assert (rollout["prompt_length"], rollout["response_length"], rollout["max_model_len"]) == (100, 30, 400)
 

