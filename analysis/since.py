@@ -9,10 +9,10 @@ from analysis.records import Run
 
 @dataclass(frozen=True)
 class Change:
-    """A mend of an algorithm, or another model that a task begins from. concerns: whether a run is of it. at: when it
-    came, so that later runs have it. touches: whether it matters to such a run; otherwise: why not."""
+    """A mend of an algorithm. at: when it came, so that later runs have it. touches: whether it matters to a run of
+    the algorithm; otherwise: why not."""
 
-    concerns: Callable[[Run], bool]
+    algorithm: str
     at: str
     text: str
     touches: Callable[[Run], bool] = lambda run: True
@@ -21,19 +21,13 @@ class Change:
 
 CHANGES = (
     Change(
-        lambda run: str(run.manifest["model"]).startswith("toy_knowledge_warm_start"),
-        "2026-11-22T19:00:00+00:00",
-        "toy knowledge begins from a model with wrong habits to unlearn, which was made from the one that these began "
-        "from, `rtpo/toy/warm_start_knowledge`",
-    ),
-    Change(
-        lambda run: bool(run.manifest["algorithm"] == "seeupo"),
+        "seeupo",
         "2026-11-22T03:45:12+00:00",
         "SeeUPO's advantages are standardised once over all chains of the batch, no longer turn by turn over the "
         "chains that took it",
     ),
     Change(
-        lambda run: bool(run.manifest["algorithm"] == "arpo"),
+        "arpo",
         "2026-11-22T03:45:12+00:00",
         "ARPO's draw is clipped, so that at α = 1 it branches always",
         lambda run: float(run.config["algorithm"]["alpha"]) == 1,
@@ -64,7 +58,8 @@ def _told(change: Change, runs: Sequence[Run]) -> str:
     before = [
         run
         for run in runs
-        if change.concerns(run) and datetime.fromisoformat(run.manifest["started"]) < datetime.fromisoformat(change.at)
+        if run.manifest["algorithm"] == change.algorithm
+        and datetime.fromisoformat(run.manifest["started"]) < datetime.fromisoformat(change.at)
     ]
     touched = [run for run in before if change.touches(run)]
     if not before:

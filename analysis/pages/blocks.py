@@ -46,8 +46,8 @@ BENCH = Path("results", "reference_bench")
 TOY_TASKS = ("toy_math", "toy_knowledge", "toy_walk")
 WARM_STARTS = {
     "Toy math": "warm_start_math",
-    "The novice's (toy knowledge, earlier)": "warm_start_knowledge",
-    "Toy knowledge": "warm_start_knowledge_habits",
+    "Toy knowledge": "warm_start_knowledge",
+    "Toy knowledge, of habit": "warm_start_knowledge_habits",
     "Toy walk": "warm_start_walk",
 }
 STUDY, STUDY_RESULTS = (path.relative_to(PROJECT) for path in (TOY_STUDY, TOY_RESULTS))
