@@ -210,10 +210,10 @@ def keep_the_cache(worker: Any) -> None:
     """verl's adapter names the version of new weights and does not have the cache emptied."""
 
     class Forgetful:
-        def __init__(self, server: Any) -> None:
+        def __init__(self, server: object) -> None:
             self._server = server
 
-        def __getattr__(self, name: str) -> Any:
+        def __getattr__(self, name: str) -> object:
             return getattr(self._server, "check_workers" if name == "clear_kv_cache" else name)
 
     assert worker.rollout._ensure_server_handle()
