@@ -94,7 +94,9 @@ def predict_walks(path: Path) -> Path:
     decided. Raises DataError where something is written already."""
     with disk_errors(path.parent):
         if path.exists():
-            raise DataError(f"{path} is there, and predictions are written once, before anything is run: delete it.")
+            raise DataError(
+                f"{path} is there, and predictions are written once, before anything is run: name another --results."
+            )
         path.parent.mkdir(parents=True, exist_ok=True)
         lines = [line for decided in ("early", "even", "late") for line in _walk_lines(decided)]
         write_whole(path, (json.dumps(lines, indent=1) + "\n").encode())
@@ -112,15 +114,15 @@ def _walk_lines(decided: Any) -> Iterator[dict[str, Any]]:
         (wrong, 1 - wrong),
         PAPER_DECODING.temperature,
     )
-    rtpo, tree = configured("rtpo"), configured("rtpo_tree")
+    rtpo, tree, vine = configured("rtpo"), configured("rtpo_tree"), configured("vineppo")
     plans = walk.Plans(
         chains=configured("grpo").chains,
         trunks=rtpo.trunks,
         group_size=rtpo.group_size,
         members=tree.trunks + tree.roots,
         forks=tree.forks,
-        vine_chains=4,
-        continuations=1,
+        vine_chains=vine.chains,
+        continuations=vine.continuations,
     )
     found = {name: [walk.success(name, there, plans, budget) for budget in walk.BUDGETS] for name in walk.METHODS}
     baseline = found.pop("grpo_exact")

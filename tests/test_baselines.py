@@ -188,7 +188,6 @@ def test_a_plan_that_cannot_fit_the_budget_is_refused(name: str) -> None:
         ("algorithm=gigpo algorithm.omega=-1", ["algorithm.omega is -1"]),
         ("algorithm=gigpo algorithm.omega=nan", ["algorithm.omega is nan"]),
         ("algorithm=anchored algorithm.shrinkage=0", ["algorithm.shrinkage is 0"]),
-        ("algorithm=anchored algorithm.anchor=place", ["algorithm.anchor is 'place'", "'state' or 'context'"]),
         ("algorithm=anchored algorithm.forks=15", ["algorithm.forks is 15 and algorithm.chains 16"]),
         ("algorithm=anchored_forks algorithm.fork_turn=0", ["algorithm.fork_turn is 0"]),
         ("algorithm=vineppo algorithm.continuations=0", ["algorithm.continuations is 0"]),

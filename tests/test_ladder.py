@@ -2,7 +2,6 @@
 leaves the rest as it would be."""
 
 from collections import Counter
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -220,11 +219,6 @@ def test_an_anchored_baseline_is_of_the_others_and_of_the_state_before() -> None
     assert anchored.baselines(THREE[0], four, config) == pytest.approx([0.5, 0.5 / 3, 0.5 / 3])
     assert anchored.baselines(fork, four, config) == pytest.approx([2 / 3, 5 / 9, 5 / 9])
     assert [len(turns) for turns in anchored.anchored_credit(four, config)] == [3, 3, 2, 2]
-    apart = replace(THREE[1], turns=tuple(replace(turn, context_ids=as_ids([8])) for turn in THREE[1].turns))
-    other = (THREE[0], apart, THREE[2])
-    assert anchored.baselines(THREE[0], other, config) == anchored.baselines(THREE[0], THREE, config)
-    by_context = replace(config, anchor="context")
-    assert anchored.baselines(THREE[0], other, by_context) == pytest.approx([1.0, 1.0, 1.0])
 
 
 def test_a_chain_that_no_other_is_beside_at_the_start_has_no_advantage() -> None:

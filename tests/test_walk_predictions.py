@@ -74,9 +74,10 @@ def test_without_luck_and_with_much_budget_every_method_learns_the_walk() -> Non
     assert all(success(name, calm, PLANS, 20000) > 0.9 for name in METHODS)
 
 
-def test_predictions_are_written_once(tmp_path: Path) -> None:
+def test_predictions_are_those_committed_and_written_once(tmp_path: Path) -> None:
     path = command.predict_walks(tmp_path / "credit" / "predicted.json")
     lines = json.loads(path.read_text())
+    assert lines == json.loads(command.WALKS.read_text())
     assert len(lines) == 3 * (len(METHODS) - 1)
     assert all(line["low"] <= line["high"] and line["sign"] in (-1, 0, 1) for line in lines)
     with pytest.raises(command.DataError, match="written once"):

@@ -8,7 +8,6 @@ is another's.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
 
 import numpy as np
 
@@ -18,20 +17,16 @@ from rtpo.credit import group_scale
 from rtpo.types import Group, Role, Rollout, Task
 from rtpo.verbs import Algorithm, Harness
 
-Anchor = Literal["state", "context"]
-
 
 @dataclass(frozen=True)
 class AnchoredConfig(GRPOConfig):
     """chains: rollouts for each prompt, forks included, 2 or more.
     shrinkage: kappa, how many returns the baseline of the state before counts for.
-    anchor: states are the same whose snapshots are (`state`), or whose contexts c_k are as well (`context`).
     forks: of the chains, those that begin at another's boundary of turn fork_turn, one chain after another in turn.
     fork_turn: a chain that ended before it is forked at its last boundary.
     """
 
     shrinkage: float
-    anchor: Anchor
     forks: int
     fork_turn: int
 
@@ -71,11 +66,11 @@ def baselines(path: Rollout, group: Sequence[Rollout], config: AnchoredConfig) -
     Where there are none at S_0 all baselines are the path's own return, so that it has no advantage."""
     found: list[float] = []
     for k in range(len(path.turns)):
-        here = place(path, k, config.anchor)
+        here = path.turns[k].snapshot.digest
         others = [
             other.reward
             for other in group
-            if other is not path and other.start_k <= k < len(other.turns) and place(other, k, config.anchor) == here
+            if other is not path and other.start_k <= k < len(other.turns) and other.turns[k].snapshot.digest == here
         ]
         if k > 0:
             found.append((sum(others) + config.shrinkage * found[-1]) / (len(others) + config.shrinkage))
@@ -86,11 +81,6 @@ def baselines(path: Rollout, group: Sequence[Rollout], config: AnchoredConfig) -
     return found
 
 
-def place(path: Rollout, k: int, anchor: Anchor) -> tuple[str, bytes]:
-    turn = path.turns[k]
-    return turn.snapshot.digest, turn.context_ids.tobytes() if anchor == "context" else b""
-
-
 def check(config: AnchoredConfig) -> list[str]:
     problems = check_grpo(config)
     if config.shrinkage <= 0:
@@ -98,8 +88,6 @@ def check(config: AnchoredConfig) -> list[str]:
             f"algorithm.shrinkage is {config.shrinkage}: a state that one path alone came to has the baseline of the "
             "one before; use a number above 0."
         )
-    if config.anchor not in get_args(Anchor):
-        problems.append(f"algorithm.anchor is {config.anchor!r}: use {' or '.join(map(repr, get_args(Anchor)))}.")
     if not 0 <= config.forks <= config.chains - 2:
         problems.append(
             f"algorithm.forks is {config.forks} and algorithm.chains {config.chains}: forks are some of the chains, "
