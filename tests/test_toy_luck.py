@@ -19,6 +19,7 @@ from rtpo.types import Boundary, Role, Rollout, Task
 
 FIRST = ToySettings(Luck((0,), 3.0))
 TWICE = ToySettings(Luck((0, 2), 3.0))
+MANY = ToySettings(Luck((0, 2), 3.0, faces=10**6))
 SOLVED = {" user\n compute": CALL_1, "15</tool_response>": CALL_2, "27</tool_response>": RIGHT}
 
 
@@ -34,8 +35,8 @@ def paths(
     return run_episodes(world, plans, Sampling(), on_retry=pytest.fail)
 
 
-def coins(rollout: Rollout, k: int) -> tuple[bool, ...]:
-    """Those tossed before turn k."""
+def coins(rollout: Rollout, k: int) -> tuple[int, ...]:
+    """The faces of those tossed before turn k."""
     state = rollout.turns[k].snapshot.state
     assert isinstance(state, Lucky)
     return state.coins
@@ -71,6 +72,22 @@ def test_a_path_s_coins_are_its_own_and_the_same_each_time() -> None:
     assert [one.reward for one in first] != [one.reward for one in paths(TWICE, TASK, 40, Role.BRANCH)]
 
 
+def test_with_many_faces_no_state_comes_again_but_by_a_fork_and_rewards_are_the_same() -> None:
+    two, many = (paths(settings, TASK, 40, Role.CHAIN) for settings in (TWICE, MANY))
+    assert [(one.reward, one.grade) for one in many] == [(one.reward, one.grade) for one in two]
+    states = [{one.turns[k].snapshot.digest for one in many} for k in range(3)]
+    assert [len(each) for each in states] == [1, 40, 40]
+    forks = paths(MANY, many[0].boundary(1), 10, Role.BRANCH)
+    assert {one.turns[1].snapshot.digest for one in forks} == {many[0].turns[1].snapshot.digest}
+    assert len({one.reward for one in forks}) == 2
+
+
+def test_the_state_of_two_faces_is_as_it_was() -> None:
+    for one in paths(FIRST, TASK, 4, Role.CHAIN):
+        before = f"Lucky(uid='t', past=((' 5 * 3', ' 15'),), final=None, coins=({one.reward == 1.0},))"
+        assert one.turns[1].snapshot.digest == sha256(before.encode()).hexdigest()
+
+
 def test_the_policy_sees_nothing_of_it() -> None:
     lucky, plain = (paths(settings, TASK, 20, Role.CHAIN, solver(0.4)) for settings in (TWICE, ToySettings()))
     for one, other in zip(lucky, plain, strict=True):
@@ -94,6 +111,8 @@ def test_without_luck_states_and_an_evaluation_s_rewards_are_as_they_were() -> N
         ("{turns: [0, 0]}", r"task.settings.luck.turns is \[0, 0\]: name each turn once"),
         ("{turns: [-1]}", r"task.settings.luck.turns is \[-1\]: name each turn once, the first being 0"),
         ("{turns: [0], size: 0}", r"task.settings.luck.size is 0.0: use a number above 0"),
+        ("{turns: [0], faces: 5}", r"task.settings.luck.faces is 5: half of them are heads; use an even number"),
+        ("{turns: [0], faces: 0}", r"task.settings.luck.faces is 0: half of them are heads; use an even number"),
         ("{turns: [0], worth: 2}", r"task.settings.luck.worth is not a field of Luck"),
     ],
 )

@@ -5,7 +5,7 @@ from abc import abstractmethod
 from dataclasses import replace
 
 from rtpo.envs.episode import NO_ANSWER, AnswerEpisode, Answering
-from rtpo.envs.toy.luck import Lucky, ToySettings, check_luck
+from rtpo.envs.toy.luck import Lucky, ToySettings, check_luck, heads
 from rtpo.tools.protocol import CLOSE, OPEN, visible_text
 from rtpo.types import (
     Feedback,
@@ -91,7 +91,7 @@ class ToyEnv(AnswerEpisode):
         if not isinstance(self._state, Lucky) or grade.reward is None:
             return grade
         coins = self._state.coins
-        detail = f"{grade.detail}; heads {sum(coins)} of {len(coins)}"
+        detail = f"{grade.detail}; heads {heads(coins)} of {len(coins)}"
         return replace(grade, reward=self._luck.reward(grade.reward, coins), detail=detail)
 
     async def _grade(self) -> Grade:

@@ -16,10 +16,12 @@ from rtpo.errors import ConfigError
 @dataclass(frozen=True)
 class Luck:
     """turns: those after which a coin is tossed, the first being 0; none without luck. size: what heads is worth, where
-    the answer is worth 1."""
+    the answer is worth 1. faces: of a coin, half of them heads; with a large number two paths are hardly ever in the
+    same state after a toss, and a return's mean and variance are those of two faces."""
 
     turns: tuple[int, ...] = ()
     size: float = 1.0
+    faces: int = 2
 
     def problems(self, path: str) -> list[str]:
         problems = []
@@ -27,19 +29,22 @@ class Luck:
             problems.append(f"{path}.turns is {list(self.turns)}: name each turn once, the first being 0.")
         if self.size <= 0:
             problems.append(f"{path}.size is {self.size}: use a number above 0, or no turns for no luck.")
+        if self.faces < 2 or self.faces % 2:
+            problems.append(f"{path}.faces is {self.faces}: half of them are heads; use an even number of 2 or more.")
         return problems
 
-    def toss(self, path_seed: int, turn: int) -> bool:
-        """Whether this path's coin after `turn` falls heads."""
-        return stream_seed(path_seed, "luck", turn) % 2 == 0
+    def toss(self, path_seed: int, turn: int) -> int:
+        """The face that this path's coin shows after `turn`: the odd ones are heads, of two faces True."""
+        face = (stream_seed(path_seed, "luck", turn) + 1) % self.faces
+        return face == 1 if self.faces == 2 else face
 
-    def reward(self, answer: float, coins: tuple[bool, ...]) -> float:
+    def reward(self, answer: float, coins: tuple[int, ...]) -> float:
         """The answer's reward and the coins', as a share of all that there is to have.
 
         A coin that the episode ended before is worth its mean, so that nothing is earned by going on.
         """
-        heads = sum(coins) + (len(self.turns) - len(coins)) / 2
-        return (answer + self.size * heads) / (1 + self.size * len(self.turns))
+        earned = heads(coins) + (len(self.turns) - len(coins)) / 2
+        return (answer + self.size * earned) / (1 + self.size * len(self.turns))
 
 
 @dataclass(frozen=True)
@@ -55,9 +60,14 @@ class ToySettings:
 
 @dataclass(frozen=True, slots=True)
 class Lucky(Answering):
-    """coins: those tossed so far."""
+    """coins: the faces of those tossed so far."""
 
-    coins: tuple[bool, ...] = ()
+    coins: tuple[int, ...] = ()
+
+
+def heads(coins: tuple[int, ...]) -> int:
+    """How many of these faces are heads."""
+    return sum(face % 2 for face in coins)
 
 
 def check_luck(settings: ToySettings, max_turns: int) -> None:
