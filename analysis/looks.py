@@ -58,6 +58,9 @@ TASKS = {
     "walk_early": "Toy walk, decided early",
     "walk_even": "Toy walk, decided evenly",
     "walk_late": "Toy walk, decided late",
+    "walk_never": "Toy walk, no state twice",
+    "math_luck": "Toy math, luck",
+    "knowledge_luck": "Toy knowledge, luck",
 }
 """titles of tasks"""
 

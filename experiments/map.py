@@ -4,11 +4,12 @@
     python experiments/map.py run         measure what is missing
     python experiments/map.py missing     what has not been measured
     python experiments/map.py walk        write down what the closed form says of toy walk with luck
+    python experiments/map.py anchors     the same where no state comes again
 
 `run` goes on where it was left, with --processes 2 in two processes. Records go to results/map/: predicted.jsonl, which
 is written once and before anything is measured, and map.jsonl with its manifest map.json, written last; until then
-measurements stand in map.partial.jsonl. `walk` writes results/credit/predicted.json, once and before the credit study
-is run.
+measurements stand in map.partial.jsonl. `walk` writes results/credit/predicted.json and `anchors`
+results/anchors/predicted.json, once and before the study of that name is run.
 `python -m analysis.map` makes the page and its figure from them.
 """
 
@@ -34,22 +35,30 @@ from rtpo.engines.base import PAPER_DECODING
 from rtpo.envs.toy.walk import WalkSettings
 from rtpo.envs.toy.walk_problems import PLACES
 from rtpo.errors import DataError
+from rtpo.run.composition import composed
 from rtpo.run.records import RunFolder, provenance
 from rtpo.theory import regimes, walk
 from rtpo.theory.regimes import Point
 from rtpo.toy.walk_demonstrator import CORRECT, HABITS, HABITUAL, KNOWN
 
 RESULTS = PROJECT / "results" / "map"
-WALKS = PROJECT / "results" / "credit" / "predicted.json"
+WALKS = {
+    "walk": PROJECT / "results" / "credit" / "predicted.json",
+    "anchors": PROJECT / "results" / "anchors" / "predicted.json",
+}
+"""by part of this command"""
 PREDICTIONS = "predicted.jsonl"
 SCHEMA = 1
 DIGITS = 6
 """of numbers in records"""
 OF_SEEDS = ("seed", "cpu_seconds")
 """what else than the methods' numbers is a list in a point's line"""
-PARTS = ("predict", "run", "missing", "walk")
+PARTS = ("predict", "run", "missing", *WALKS)
 LUCK = 1.0
-"""what heads is worth in the credit study, where the answer is worth 1"""
+"""what heads is worth in both studies, where the answer is worth 1"""
+FACES = 10**6
+"""of a coin after which no state comes again"""
+ANCHORS = ("grpo_exact", "gigpo", "anchored", "anchored_forks", "critic")
 Job = tuple[str, Point, int]
 """what is measured, where, with which seed"""
 
@@ -89,21 +98,25 @@ def predict(folder: Path, points: Iterable[Point]) -> Path:
     return predictions
 
 
-def predict_walks(path: Path) -> Path:
-    """Write down what the closed form says of each method less exact GRPO, for each setting of where the walk is
-    decided. Raises DataError where something is written already."""
+def predict_walks(path: Path, part: str) -> Path:
+    """Write down what the closed form says of each method less exact GRPO: for each setting of where the walk is
+    decided, or where no state comes again. Raises DataError where something is written already."""
     with disk_errors(path.parent):
         if path.exists():
             raise DataError(
                 f"{path} is there, and predictions are written once, before anything is run: name another --results."
             )
         path.parent.mkdir(parents=True, exist_ok=True)
-        lines = [line for decided in ("early", "even", "late") for line in _walk_lines(decided)]
+        if part == "anchors":
+            lines = list(_walk_lines("walk_never", "even", ANCHORS, FACES))
+        else:
+            decided: tuple[Any, ...] = ("early", "even", "late")
+            lines = [line for one in decided for line in _walk_lines(f"walk_{one}", one, walk.METHODS, 2)]
         write_whole(path, (json.dumps(lines, indent=1) + "\n").encode())
     return path
 
 
-def _walk_lines(decided: Any) -> Iterator[dict[str, Any]]:
+def _walk_lines(task: str, decided: Any, methods: Sequence[str], faces: int) -> Iterator[dict[str, Any]]:
     weights = WalkSettings(decided=decided).weights
     wrong = len(HABITS) / PLACES
     there = walk.Walk(
@@ -113,8 +126,10 @@ def _walk_lines(decided: Any) -> Iterator[dict[str, Any]]:
         ((CORRECT, HABITUAL), (KNOWN, 1 - KNOWN)),
         (wrong, 1 - wrong),
         PAPER_DECODING.temperature,
+        faces,
     )
     rtpo, tree, vine = configured("rtpo"), configured("rtpo_tree"), configured("vineppo")
+    forks = composed("train", ["algorithm=anchored_forks"]).algorithm
     plans = walk.Plans(
         chains=configured("grpo").chains,
         trunks=rtpo.trunks,
@@ -123,13 +138,15 @@ def _walk_lines(decided: Any) -> Iterator[dict[str, Any]]:
         forks=tree.forks,
         vine_chains=vine.chains,
         continuations=vine.continuations,
+        anchored_forks=forks.forks,
+        shrinkage=forks.shrinkage,
     )
-    found = {name: [walk.success(name, there, plans, budget) for budget in walk.BUDGETS] for name in walk.METHODS}
+    found = {name: [walk.success(name, there, plans, budget) for budget in walk.BUDGETS] for name in methods}
     baseline = found.pop("grpo_exact")
     for name, chances in found.items():
         gains = [chance - other for chance, other in zip(chances, baseline, strict=True)]
         yield {
-            "task": f"walk_{decided}",
+            "task": task,
             "configuration": name,
             "against": "grpo_exact",
             "sign": 0 if abs(gains[1]) < walk.NONE else int(np.sign(gains[1])),
@@ -262,8 +279,9 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     if given.part == "predict":
         print(predict(given.results, regimes.points()))
-    elif given.part == "walk":
-        print(predict_walks(WALKS if given.results == RESULTS else given.results / WALKS.name))
+    elif given.part in WALKS:
+        path = WALKS[given.part]
+        print(predict_walks(path if given.results == RESULTS else given.results / path.name, given.part))
     elif given.part == "run":
         print(run(given.results, plan(), given.processes))
     else:

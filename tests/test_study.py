@@ -331,6 +331,19 @@ def test_a_rung_has_the_rate_of_what_it_is_one_change_from(tmp_path: Path) -> No
     }
 
 
+def test_a_run_may_generate_as_many_tokens_as_another_of_its_seed(tmp_path: Path) -> None:
+    """A step's less, since it ends after the step in which it has so many."""
+    one = {"label": "rtpo_tokens", "algorithm": "rtpo", "tokens_of": "grpo", "settings": ["budget.rollouts=600"]}
+    study = study_of(tmp_path, controls=TINY["controls"] | {"configurations": [one]})
+    ((place, _),) = study.planned("controls")
+    with pytest.raises(DataError, match=r"toy_math/rtpo_tokens-seed0 may generate as many tokens as .*/grpo-seed0"):
+        study.config(place, 1e-3)
+    ledger = {"ledger": {"generated_tokens": 45000}, "steps": 9}
+    write_run(tmp_path / "toy", "grpo", 0, [], [], experiment="toy_math", manifest=ledger)
+    budget = study.config(place, 1e-3).budget
+    assert (budget.rollouts, budget.generated_tokens) == (600, 40000)
+
+
 def test_every_seed_runs_once_before_one_runs_twice() -> None:
     study = named("toy")
     order = [(place.seed, place.warm_start) for place, _ in study.planned("core") if place.task == "toy_math"]

@@ -74,11 +74,25 @@ def test_without_luck_and_with_much_budget_every_method_learns_the_walk() -> Non
     assert all(success(name, calm, PLANS, 20000) > 0.9 for name in METHODS)
 
 
-def test_predictions_are_those_committed_and_written_once(tmp_path: Path) -> None:
-    path = command.predict_walks(tmp_path / "credit" / "predicted.json")
+def test_forks_alone_know_a_state_that_does_not_come_again() -> None:
+    """The less it is shrunk the nearer to what is ahead, but for the noise of one other path; and fewer first turns."""
+    never, forked = replace(EVEN, faces=10**6), replace(PLANS, anchored_forks=8)
+    exact = noise("grpo_exact", never, PLANS)
+    for name in ("anchored", "gigpo"):
+        np.testing.assert_allclose(noise(name, never, PLANS), exact, rtol=1e-3)
+    some, least = (noise("anchored_forks", never, replace(forked, shrinkage=kappa)) for kappa in (1.0, 1e-9))
+    assert some[0] == least[0] == pytest.approx(exact[0] * 15 / 7)
+    assert (least[1:] < some[1:]).all()
+    assert (some[1:] < exact[1:] / 2).all()
+    np.testing.assert_allclose(least[1:], 2 * never.ahead[1] / 16)
+
+
+@pytest.mark.parametrize(("part", "count"), [("walk", 3 * (len(METHODS) - 1)), ("anchors", 4)])
+def test_predictions_are_those_committed_and_written_once(part: str, count: int, tmp_path: Path) -> None:
+    path = command.predict_walks(tmp_path / "credit" / "predicted.json", part)
     lines = json.loads(path.read_text())
-    assert lines == json.loads(command.WALKS.read_text())
-    assert len(lines) == 3 * (len(METHODS) - 1)
+    assert lines == json.loads(command.WALKS[part].read_text())
+    assert len(lines) == count
     assert all(line["low"] <= line["high"] and line["sign"] in (-1, 0, 1) for line in lines)
     with pytest.raises(command.DataError, match="written once"):
-        command.predict_walks(path)
+        command.predict_walks(path, part)

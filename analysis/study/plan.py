@@ -10,8 +10,9 @@ A plan has
   the name whose rates it shares;
 - parts of any other name: `tasks`, how many `warm_starts`, `seeds`, `configurations`, and `rate`: `own`, the best of
   each configuration (without the word), or `common`, the best of the core's configurations together. A configuration is
-  one of configs/algorithm/, or a `label` with its `algorithm`, `settings` besides, and `rate_of`, the algorithm whose
-  rate it has in place of its own.
+  one of configs/algorithm/, or a `label` with its `algorithm`, `settings` besides, `rate_of`, the algorithm whose rate
+  it has in place of its own, and `tokens_of`, the configuration whose run of the same task, warm start and seed
+  generated the tokens that its own may generate.
 """
 
 import json
@@ -57,12 +58,14 @@ class Row:
 
 @dataclass(frozen=True)
 class Configuration:
-    """A label, the `algorithm=` it composes, settings besides, and the algorithm whose learning rate it has."""
+    """A label, the `algorithm=` it composes, settings besides, the algorithm whose learning rate it has, and the
+    configuration that it has the generated tokens of."""
 
     label: str
     algorithm: str
     settings: tuple[str, ...]
     rate_of: str
+    tokens_of: str | None = None
 
 
 @dataclass(frozen=True)
@@ -199,6 +202,7 @@ class Study:
         return RunFolder(self._results / str(place))
 
     def config(self, place: Place, rate: float) -> RunConfig:
+        """Raises DataError where the run whose generated tokens it has is not finished."""
         overrides = [
             f"algorithm={place.configuration.algorithm}",
             f"task={place.row.task}",
@@ -211,8 +215,22 @@ class Study:
             *self._file["settings"],
             *place.row.settings,
             *place.settings,
+            *self._tokens(place),
         ]
         return compose_run(composed("train", overrides))
+
+    def _tokens(self, place: Place) -> list[str]:
+        """A run ends after the step in which it reaches its limit: one of the other's steps less, so that it does not
+        generate more than the other in all."""
+        if place.configuration.tokens_of is None:
+            return []
+        other = self.folder(replace(place, label=place.configuration.tokens_of))
+        if not other.is_finished:
+            raise DataError(
+                f"{place} may generate as many tokens as {other.path}, which is not finished: run it first."
+            )
+        tokens = other.manifest["ledger"]["generated_tokens"]
+        return [f"budget.generated_tokens={tokens - tokens // other.manifest['steps']}"]
 
     def freeze(self) -> None:
         """Write, for each configuration whose search is over, the rate with the highest mean success after training on
@@ -349,4 +367,5 @@ def _configuration(entry: str | dict[str, Any]) -> Configuration:
     if isinstance(entry, str):
         return Configuration(entry, entry, (), entry)
     algorithm = entry.get("algorithm", entry["label"])
-    return Configuration(entry["label"], algorithm, tuple(entry.get("settings", [])), entry.get("rate_of", algorithm))
+    rate_of, tokens_of = entry.get("rate_of", algorithm), entry.get("tokens_of")
+    return Configuration(entry["label"], algorithm, tuple(entry.get("settings", [])), rate_of, tokens_of)

@@ -37,7 +37,7 @@ METHODS = (
 class Walk:
     """weights: what each turn is worth, [K], summing to 1. luck: what heads of the coin after turn 0 is worth besides.
     places: of each turn. chances: of the right person, and of the other that it competes with, for each kind of place;
-    shares: how common these are. temperature: of the evaluation.
+    shares: how common these are. temperature: of the evaluation. faces: of the coin.
     """
 
     weights: tuple[float, ...]
@@ -46,6 +46,7 @@ class Walk:
     chances: tuple[tuple[float, float], ...]
     shares: tuple[float, ...]
     temperature: float
+    faces: int = 2
 
     @property
     def turns(self) -> int:
@@ -71,13 +72,14 @@ class Walk:
         """The chance that another chain of the prompt has the same state at S_k, [K]: the same people asked so far, and
         the same coin."""
         same = sum(s * (p**2 + q**2) for s, (p, q) in zip(self.shares, self.chances, strict=True))
-        return np.array([1.0, *(0.5 * same**k for k in range(1, self.turns))])
+        return np.array([1.0, *(same**k / self.faces for k in range(1, self.turns))])
 
 
 @dataclass(frozen=True)
 class Plans:
     """How many of what for each prompt: GRPO's chains, and those of the methods that compare them by state; RTPO's
-    trunks and group; the tree's trunks with its roots, and forks; VinePPO's chains and continuations a boundary."""
+    trunks and group; the tree's trunks with its roots, and forks; VinePPO's chains and continuations a boundary; of the
+    anchored chains those that are forks of others at turn 1, and the shrinkage."""
 
     chains: int
     trunks: int
@@ -86,6 +88,8 @@ class Plans:
     forks: int
     vine_chains: int
     continuations: int
+    anchored_forks: int = 0
+    shrinkage: float = 1.0
 
 
 def rollouts(method: str, walk: Walk, plans: Plans) -> int:
@@ -116,7 +120,12 @@ def noise(method: str, walk: Walk, plans: Plans) -> Table:
     others = (n - 1) * walk.together
     if method == "grpo_state_values":
         return np.where(k > 0, ahead / n, whole / (n - 1))
-    if method == "anchored":  # shrunk to the state before, that is at last to S_1, whose coin and answer are known
+    if method == "anchored_forks":  # later turns against the paths that share S_1 by a fork, and no others
+        chains = n - plans.anchored_forks
+        of_each, kappa = plans.anchored_forks / chains, plans.shrinkage
+        baseline = (of_each * ahead[1] + kappa**2 * (whole - ahead[1]) * (1 + 1 / chains)) / (of_each + kappa) ** 2
+        return np.where(k > 0, (ahead[1] + baseline) / n, whole / (chains - 1))
+    if method == "anchored" and others[1] >= 1:  # shrunk at last to S_1, whose coin and answer are known
         left = whole - own[0] - walk.of_luck
         return np.where(k > 0, left / n * (1 + 1 / (1 + others[1])), whole / (n - 1))
     if method == "gigpo":  # two normalised advantages added, the second 0 where nobody else has been
@@ -132,16 +141,19 @@ def success(method: str, walk: Walk, plans: Plans, budget: float) -> float:
     """The chance that all turns are right once `budget` rollouts were spent, at the step size best for it."""
     visits = budget / rollouts(method, walk, plans) / walk.places
     variances = noise(method, walk, plans)
-    return max(_learnt(walk, variances, visits, size) for size in STEP_SIZES)
+    speeds = np.ones(walk.turns)
+    if method == "anchored_forks":  # a fork does not train the turn before it
+        speeds[0] = 1 - plans.anchored_forks / plans.chains
+    return max(_learnt(walk, size * speeds, variances, visits) for size in STEP_SIZES)
 
 
-def _learnt(walk: Walk, variances: Table, visits: float, size: float) -> float:
+def _learnt(walk: Walk, sizes: Table, variances: Table, visits: float) -> float:
     """A last visit that comes to some places only moves a lead by so much less."""
     parts = [min(1.0, visits - i) for i in range(int(np.ceil(visits)))]
     chances = np.zeros(walk.turns)
     for share, (p, q) in zip(walk.shares, walk.chances, strict=True):
         leads = []
-        for stake, variance in zip(walk.weights, variances, strict=True):
+        for stake, size, variance in zip(walk.weights, sizes, variances, strict=True):
             lead = log(p / q), 0.0
             for part in parts:
                 lead = moved(*lead, part * size * stake, part * size**2 * variance)
