@@ -155,6 +155,7 @@ ROWS: dict[str, tuple[str, ...]] = {
         *("--results {}/missing", "--results {}/file", "--results {}/missing --check", "--study FILE"),
         "--results {}/nothing --output OUT",
     ),
+    "analysis.when.__main__": ("--project FOLDER", "--check --project FOLDER"),
     "analysis.view.__main__": ("FOLDER", f"{RUN} --step NUMBER", f"{RUN} --question nosuch", f"{RUN} --output OUT"),
 }
 """arguments of each command, in a folder without results; `{}` stands for that of the inputs"""

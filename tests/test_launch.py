@@ -34,6 +34,7 @@ COUNTS = {
     "airline": 18,
     "airline_matched": 6,
     "gsm8k_audit": 1,
+    "ladder": 27,
     "ablate_clip_tight": 6,
     "ablate_clip_high": 6,
     "ablate_epochs": 6,
@@ -53,6 +54,7 @@ AIRLINE = {"budget.rollouts", "evaluation.samples", "evaluation.greedy"}
 FIELDS: dict[str, set[str]] = {
     "main_table": set(),
     "drift": set(),
+    "ladder": set(),
     "credit": MODEL,
     "gsm8k_audit": MODEL,
     "sync": {f"verl.actor_rollout_ref.rollout.{key}" for key in ("free_cache_engine", "gpu_memory_utilization")},

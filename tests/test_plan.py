@@ -495,6 +495,19 @@ def test_hours_are_the_papers_in_proportion_to_the_rollouts() -> None:
     assert row.evaluation_hours == pytest.approx(seconds / 3600 * row.evaluation_rollouts / played)
 
 
+def test_tokens_beside_the_budget_take_their_hours() -> None:
+    chosen = ["profile=a100x8", "seed=0", "algorithm=grpo_exact,grpo_state_values,grpo_state_values_reverse"]
+    of = {row.label: row for row in plan("ladder", chosen).rows}
+    counts = of["grpo_state_values"].counts
+    assert of["grpo_exact"].hours == 120
+    assert counts.free
+    assert counts.generated
+    assert of["grpo_state_values"].hours == pytest.approx(120 * (1 + counts.free / counts.generated))
+    assert of["grpo_state_values"].hours == of["grpo_state_values_reverse"].hours
+    timed = plan("main_table", [*PAPER, "task=math_paper", "algorithm=grpo", "budget.seconds=60"])
+    assert timed.rows[0].hours is None  # of what tokens are not known of
+
+
 def test_ten_lines_stay_short_and_say_what_does_not_fit(tmp_path: Path) -> None:
     said = summary(plan("main_table", [*PAPER, "save.keep=1000000"], "h200x1"))
     assert max(map(len, said.splitlines())) <= 120

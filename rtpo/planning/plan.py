@@ -62,11 +62,11 @@ class PlanRow:
     """`count` elements that differ in seed alone; every number is of one of them.
 
     rollouts: its budget. worst: rollouts of a task at most. data: tasks there are. evaluation_rollouts: of the run's
-    own evaluations and of its benchmarks. hours: of training, of a GPU, or of a machine without GPUs as the records
-    beside its own have it. evaluation_hours: the same of evaluation, at what a rollout of training takes, or one of
-    evaluation in the records. gpu, host: bytes, of each GPU and of a node. cache_a_path: tokens whose keys and values
-    vLLM has room for, for each path that an engine runs at once. disk: bytes of its saves, of which `writing`
-    are of the one being written. problems: why it does not fit.
+    own evaluations and of its benchmarks. hours: of training, of a GPU, tokens beside the budget at what those of its
+    rollouts take, or of a machine without GPUs as the records beside its own have it. evaluation_hours: the same of
+    evaluation, at what a rollout of training takes, or one of evaluation in the records. gpu, host: bytes, of each GPU
+    and of a node. cache_a_path: tokens whose keys and values vLLM has room for, for each path that an engine runs at
+    once. disk: bytes of its saves, of which `writing` are of the one being written. problems: why it does not fit.
     """
 
     label: str
@@ -157,8 +157,8 @@ def plan(experiment: str, overrides: Sequence[str] = (), hardware: str | None = 
 def _row(group: Sequence[Element], hardware: Hardware | None, asked: int) -> PlanRow:
     element = group[0]
     run, played = element.run, _evaluation_rollouts(element)
-    hours, evaluation_hours = _hours(run, hardware, played)
     size, counts = saves(run), _counts(run)
+    hours, evaluation_hours = _hours(run, hardware, played, counts)
     return PlanRow(
         label=run.label,
         task=run.task.name,
@@ -184,11 +184,16 @@ def _row(group: Sequence[Element], hardware: Hardware | None, asked: int) -> Pla
     )
 
 
-def _hours(run: RunConfig, hardware: Hardware | None, played: int | None) -> tuple[float | None, float | None]:
+def _hours(
+    run: RunConfig, hardware: Hardware | None, played: int | None, counts: Counts
+) -> tuple[float | None, float | None]:
     """Of training, and of an evaluation of `played` rollouts."""
     trained = run.budget.rollouts if trains(run) else 0
     if hardware is not None:
         training = gpu_hours(run, hardware, trained) if trained else 0.0
+        if training:
+            beside, generated = counts.free, counts.generated
+            training = None if beside is None or generated is None else training * (1 + beside / generated)
         return training, None if played is None else gpu_hours(run, hardware, played)
     for file in archives.find(run.folder.parent, f"{run.label}-seed*/manifest.json"):
         done = RunFolder(file.parent).manifest

@@ -91,7 +91,7 @@ def frozen_points() -> Iterator[Point]:
 # the closed form
 
 
-def break_even(turns: int, group_size: int) -> float:
+def break_even(turns: float, group_size: int) -> float:
     """f*: at equal rollouts RTPO's gradient of turn k has less noise than GRPO's where f_k is below it."""
     return (group_size - 2) / (1 + turns * (group_size - 1))
 

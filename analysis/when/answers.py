@@ -1,0 +1,89 @@
+"""Ten sentences on when RTPO pays, each with what the records say of it."""
+
+from collections.abc import Sequence
+
+from analysis.claims.claims import number as printed
+from analysis.looks import title_of
+from analysis.paper.numbers import load_paper
+from analysis.study.findings import Finding
+from analysis.tables import NO_VALUE, NOT_RUN, number
+from analysis.toy_study.claims import verdict
+from analysis.when.ladder import AFFORDABLE, RUNGS, Site
+from analysis.when.shares import Point, settings
+from rtpo.theory.regimes import break_even
+
+CLAIMS = (
+    ("GRPO with exact contexts ends above GRPO on flattened history", "b", "a"),
+    ("State values that cost nothing, as baselines, put exact GRPO higher", "c", "b"),
+    ("Updating turn by turn in reverse adds to that", "d", "c"),
+    ("Sampling anew before each turn adds to that", "e", "d"),
+    ("RTPO, which pays for its rollouts, ends above GRPO with exact contexts at equal rollouts", "f", "b"),
+    ("RTPO ends above GRPO on flattened history, the paper's baseline, at equal rollouts", "f", "a"),
+)
+"""each that a rung ends above another"""
+
+
+def sentences(sites: Sequence[Site], placed: Sequence[Point]) -> str:
+    told = [
+        *(f"{text}: **{_verdict(sites, RUNGS[one], RUNGS[other])}**." for text, one, other in CLAIMS),
+        f"A baseline by state that pays for its rollouts ends above exact GRPO: {_each(sites, RUNGS['b'])}.",
+        f"It ends above RTPO: {_each(sites, RUNGS['f'])}.",
+        _placed(placed),
+        _of_paper(),
+    ]
+    return "".join(f"{i}. {sentence}\n" for i, sentence in enumerate(told, 1))
+
+
+def _verdict(sites: Sequence[Site], first: str, second: str) -> str:
+    """What the tasks that have runs of both say together."""
+    found: dict[str, Finding] = {}
+    for site in sites:
+        if (one := site.finding(first, second)) is not None:
+            found[site.title.lower().replace(", ", " ")] = one
+    said = verdict(found)
+    if said == NO_VALUE:
+        return NOT_RUN
+    missing = len(sites) - len(found)
+    return f"{said} ({missing} of {len(sites)} tasks {NOT_RUN})" if missing else said
+
+
+def _each(sites: Sequence[Site], other: str) -> str:
+    return "; ".join(f"{title_of(label)}: **{_verdict(sites, label, other)}**" for label in AFFORDABLE)
+
+
+def _placed(placed: Sequence[Point]) -> str:
+    rule = (
+        "By the map, RTPO's gradient of a turn is the better one at equal rollouts where the share f_k of the return's "
+        "variance that is still to come there is below f*"
+    )
+    if not placed:
+        return f"{rule}; of the tasks it is **{NOT_RUN}**."
+    each = [f"{int((one.ratios < 1).sum())} of {len(one.f)} turns of {one.site.title.lower()}" for one in placed]
+    return (
+        f"{rule}: at the untrained policy that is at {'; '.join(each)}, the first turn never among them, and in the "
+        f"mean over boundaries f_k is {number(min(one.excess for one in placed), 1)} to "
+        f"{number(max(one.excess for one in placed), 1)} times f*."
+    )
+
+
+def _of_paper() -> str:
+    """f* of the paper's settings, and what its airline tables say of f: siblings that tie are the share 1 - 2 E[Var(R |
+    S_k)], and a prompt's variance is 1/4 at most."""
+    stars = [
+        f"{number(break_even(mean, run.algorithm['group_size']), 2)} ({run.task.name.removesuffix('_paper')})"
+        for run, mean in settings()
+        if run.algorithm["group_size"] == 3
+    ]
+    paper, size = load_paper(), 3
+    ties, turns = (
+        printed(paper, key)
+        for key in ("supp_group_sensitivity.g3.zero_advantage", "supp_trunk_distribution.length.trunks")
+    )
+    least = 2 * (1 - ties / 100)
+    return (
+        f"With the paper's G = {size} and as many turns as its episodes are taken to have, f* is {', '.join(stars)}; f "
+        f"it does not print, but that {number(ties, 2)} % of its airline boundaries tie makes f_k "
+        f"{number(least, 2)} at least in the mean over boundaries, {number(least / break_even(turns, size), 1)} times "
+        "f* or more, if rewards are 0 or 1 and its rate is of pairs of siblings: there the plan alone should lose at "
+        "equal rollouts, unless the boundaries that count are the few with little to come."
+    )

@@ -1,0 +1,121 @@
+"""The blocks of docs/results/when.md, which stand between `<!-- when:NAME -->` and `<!-- when end -->`."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+
+from analysis import since
+from analysis.looks import title_of
+from analysis.map.records import Records
+from analysis.map.records import load as load_map
+from analysis.pages import markdown
+from analysis.pages.markdown import ruled
+from analysis.study.plan import STUDIES
+from analysis.study.records import StudyRecords, load_study
+from analysis.study.tables import shown
+from analysis.tables import NOT_RUN, UNKNOWN, number
+from analysis.when.answers import sentences
+from analysis.when.ladder import Site, cost_table, groups, rungs_table, sites, worth_table
+from analysis.when.shares import Point, point, settings_table, shares_table
+from rtpo.planning.plan import PlanRow, plan
+
+PAGE = Path("docs", "results", "when.md")
+NAMES = ("toy", "credit")
+"""of the studies"""
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """The records of all studies, and those of the map."""
+
+    studies: tuple[StudyRecords, ...]
+    regimes: Records
+
+    @cached_property
+    def sites(self) -> list[Site]:
+        return sites(self.studies)
+
+    @cached_property
+    def placed(self) -> list[Point]:
+        """The tasks that can be put on the map."""
+        return [one for site in self.sites if (one := point(site)) is not None]
+
+    @cached_property
+    def manifests(self) -> list[Path]:
+        """Of the runs that the figures show."""
+        return [run.folder / "manifest.json" for group in groups(self.sites) for run in group.runs]
+
+
+def load(project: Path) -> Evidence:
+    """Raises DataError for damaged records."""
+    studies = [load_study(project / "results" / name, STUDIES / f"{name}.yaml") for name in NAMES]
+    return Evidence(tuple(studies), load_map(project / "results" / "map"))
+
+
+def filled(project: Path, evidence: Evidence) -> str:
+    """The page's text. Raises DataError for a block that is unknown or open."""
+    of = evidence.sites
+    blocks: dict[str, Callable[[], str]] = {
+        "answer": lambda: "\n".join([*_made(evidence), sentences(of, evidence.placed)]),
+        "ladder": lambda: _picture("ladder", "Where each rung ends, by task.", evidence.manifests),
+        "rungs": lambda: shown(rungs_table(of)),
+        "worth": lambda: shown(worth_table(of)),
+        "cost": lambda: shown(cost_table(of)) if evidence.manifests else f"{NOT_RUN}\n",
+        "map": lambda: _picture("map", "The map's points, the tasks among them.", evidence.placed),
+        "shares": lambda: shown(shares_table(of, evidence.placed)),
+        "settings": lambda: shown(settings_table()),
+        "plan": _plan,
+    }
+    return markdown.filled(project / PAGE, blocks, marks=("when", "when end"))
+
+
+def figure(project: Path, name: str) -> Path:
+    return project / PAGE.with_name(f"when_{name}.png")
+
+
+def _made(evidence: Evidence) -> list[str]:
+    """By which code the runs were made."""
+    note = since.note([run for group in groups(evidence.sites) for run in group.runs])
+    return [f"{note}\n"] if note else []
+
+
+def _picture(name: str, title: str, shown_in_it: Sequence[object]) -> str:
+    return f"![{title} Toy scale, not the paper's results.](when_{name}.png)\n" if shown_in_it else f"{NOT_RUN}\n"
+
+
+@cache
+def _plan() -> str:
+    """What the experiment `ladder` takes."""
+    made = plan("ladder", ["profile=a100x8"])
+    header = ("Configuration", "Runs", "Rollouts", "Generated, M", "Beside the budget, M", "GPU-hours a run", "of all")
+    rows = [
+        (
+            title_of(row.label),
+            str(row.count),
+            number(row.rollouts, 0),
+            *(_known(value, 1e-6) for value in (row.counts.generated, row.counts.free)),
+            *(_known(value) for value in (row.hours, _of_all(row))),
+        )
+        for row in made.rows
+    ]
+    charged = [row for row in made.rows if not row.counts.free]
+    hours = (
+        made.sum(lambda row: row.hours),
+        sum(_of_all(row) or 0.0 for row in charged),
+        made.sum(lambda row: row.evaluation_hours),
+    )
+    whole, methods, played = (_known(value) for value in hours)
+    told = (
+        f"{sum(row.count for row in made.rows)} runs of {made.rows[0].model}: {whole} GPU-hours of training, {methods} "
+        f"of them without the rungs that sample beside the budget, and {played} of evaluation. Runs: **{NOT_RUN}**."
+    )
+    return f"{ruled(header, rows, aligned=True)}\n{told}\n"
+
+
+def _of_all(row: PlanRow) -> float | None:
+    return None if row.hours is None else row.count * row.hours
+
+
+def _known(value: float | None, scale: float = 1) -> str:
+    return UNKNOWN if value is None else number(value, 0, scale)

@@ -1,0 +1,253 @@
+"""The tasks on the map of regimes: f_k of an untrained policy from records, the paper's settings, and the figure."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from analysis.intervals import Interval, interval
+from analysis.looks import BLUE, COLOURS, GREEN, MARKERS, ORANGE, Style
+from analysis.map.records import Records
+from analysis.plots import Framed, Line, Panel, handle, points, sheet
+from analysis.records import Run, RunGroup
+from analysis.tables import INTERVALS, NO_VALUE, NOT_RUN, Table, number, percent
+from analysis.when.ladder import RUNGS, Site
+from rtpo.planning.data import episodes
+from rtpo.run.config import RunConfig
+from rtpo.run.experiments import load_experiment
+from rtpo.theory.mdp import Table as Array
+from rtpo.theory.regimes import break_even
+
+FORKING = "vineppo"
+"""the configuration that forks every later boundary of its chains before its first update"""
+PLANNED = (
+    ("main_table", ("algorithm=rtpo",)),
+    (
+        "airline",
+        (
+            "algorithm=rtpo,rtpo_g4",
+            "task.settings.server.base_url=http://127.0.0.1:8000/v1",
+            "task.settings.server.model=any",
+        ),
+    ),
+)
+"""of RTPO at the paper's scale; which user's model serves is no part of the scale"""
+GROUP_SIZES = {3: BLUE, 4: ORANGE, 8: GREEN}
+NOTE = (
+    "(a) Tables of the map in grey, tasks in colour: toy scale, not the paper's results. Left end of a bar: if only "
+    "the turn with the least to come counted. Bars up and down, bands: 95 % intervals. (c) Filled: the limit of turns; "
+    "hollow: the mean turns that plans assume."
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Point:
+    """A task: f_k by turn, on so many boundaries each; reached: the share of chains that take turn k. difference:
+    success of RTPO less that of exact GRPO."""
+
+    site: Site
+    f: tuple[Interval, ...]
+    boundaries: tuple[int, ...]
+    reached: Array
+    group_size: int
+    difference: Interval
+
+    @property
+    def turns(self) -> float:
+        """Of a chain, in the mean: what K is of RTPO's rollouts a trunk."""
+        return float(self.reached.sum())
+
+    @property
+    def ratios(self) -> Array:
+        """f_k by f*, [K]."""
+        return np.array([one.mean for one in self.f]) / break_even(self.turns, self.group_size)
+
+    @property
+    def excess(self) -> float:
+        """Where all boundaries count alike."""
+        return float(self.reached @ self.ratios / self.turns)
+
+
+def shares(group: RunGroup) -> tuple[list[Interval], list[int], Array]:
+    """f_k, boundaries and the share of chains that take turn k, from the first steps of runs that fork all boundaries.
+
+    f_k is the mean over the boundaries of turn k of the variance of the returns of those that went on from it, by the
+    mean over prompts of the variance of the chains' returns. Intervals are over runs, of the ratio's linear part.
+    """
+    of_runs = [_variances(run) for run in group.runs]
+    turns = max(max(own) for own, _, _ in of_runs) + 1
+    reached = np.mean(
+        [[sum(n > k for n in lengths) / len(lengths) for k in range(turns)] for *_, lengths in of_runs], 0
+    )
+    f, boundaries = [Interval(1.0, 1.0, 1.0, len(of_runs), 1)], [sum(len(lengths) for *_, lengths in of_runs)]
+    for k in range(1, turns):
+        here = [
+            (np.mean(own[k]), whole, run.manifest["experiment"])
+            for run, (own, whole, _) in zip(group.runs, of_runs, strict=True)
+            if k in own
+        ]
+        inner, outer = (np.array(values) for values in list(zip(*here, strict=True))[:2])
+        mean = inner.mean() / outer.mean()
+        spread = mean + (inner - mean * outer) / outer.mean()
+        f.append(interval(spread[:, None], strata=[one[2] for one in here]))
+        boundaries.append(sum(len(own.get(k, ())) for own, _, _ in of_runs))
+    return f, boundaries, reached
+
+
+def _variances(run: Run) -> tuple[dict[int, list[float]], float, list[int]]:
+    """Of a run's first step: by turn, the variance of the returns from each boundary, of the chain that came to it and
+    those that were forked there; the mean variance of the returns of a prompt's chains; the chains' turns."""
+    paths = [path for path in run.paths if path["step"] == 1 and path["grade"] == "graded"]
+    chains = {path["rollout"]: path for path in paths if path["parent"] is None}
+    forked, prompts = defaultdict(list), defaultdict(list)
+    for path in paths:
+        if path["parent"] is None:
+            prompts[path["task"]].append(path["reward"])
+        elif path["parent"] in chains:
+            forked[path["parent"], path["start_k"]].append(path["reward"])
+    own: dict[int, list[float]] = defaultdict(list)
+    for (parent, k), returns in forked.items():
+        own[k].append(float(np.var([chains[parent]["reward"], *returns], ddof=1)))
+    whole = [np.var(returns, ddof=1) for returns in prompts.values() if len(returns) > 1]
+    return own, float(np.mean(whole)), [chain["turns"] for chain in chains.values()]
+
+
+def point(site: Site) -> Point | None:
+    """None without the runs that it takes."""
+    forking, siblings = site.group(FORKING), site.group(RUNGS["f"])
+    found = site.finding(RUNGS["f"], RUNGS["b"])
+    if forking is None or siblings is None or found is None or found.difference is None:
+        return None
+    f, boundaries, reached = shares(forking)
+    group_size = int(siblings.first.config["algorithm"]["group_size"])
+    return Point(site, tuple(f), tuple(boundaries), reached, group_size, found.difference)
+
+
+def shares_table(sites: Sequence[Site], placed: Sequence[Point]) -> Table:
+    """A row a task."""
+    known, turns = {one.site: one for one in placed}, max((len(one.f) for one in placed), default=1)
+    header = ("Task", "Turns", "G", "f*", "Boundaries a turn", *(f"f_{k}" for k in range(1, turns)))
+    rows = [_row(site.title, known.get(site), turns) for site in sites]
+    caption = (
+        f"f_k in percent, by turn, at the untrained policy: from the first step of the runs of `{FORKING}`, all of "
+        "whose rollouts are sampled before its first update; of each boundary, the chain that came to it and its "
+        "continuation. f_0 is 1. Turns: of a chain, in the mean. Boundaries: the fewest and the most that a turn's "
+        "f_k rests on. Excess: the mean of f_k by f*, all boundaries alike; least: that of the turn with the least to "
+        "come, where it alone counts. Brackets: 95 % intervals over runs, of RTPO less exact GRPO in points over "
+        f"questions too. {INTERVALS}"
+    )
+    return Table("when_shares", (*header, "Excess", "Least", "RTPO − exact GRPO"), tuple(rows), caption, ())
+
+
+def _row(title: str, one: Point | None, turns: int) -> tuple[str, ...]:
+    if one is None:
+        return title, *(turns + 6) * (NOT_RUN,)
+    each = [percent(one.f[k]) if k < len(one.f) else NO_VALUE for k in range(1, turns)]
+    later = one.boundaries[1:] or one.boundaries
+    return (
+        title,
+        number(one.turns, 2),
+        str(one.group_size),
+        number(break_even(one.turns, one.group_size), 3),
+        f"{min(later):,} to {max(later):,}",
+        *each,
+        number(one.excess, 2),
+        number(float(one.ratios.min()), 2),
+        percent(one.difference, sign=True),
+    )
+
+
+@cache
+def settings() -> list[tuple[RunConfig, float]]:
+    """RTPO's runs at the paper's scale, each with the turns that its plan takes episodes to have."""
+    found = []
+    for name, overrides in PLANNED:
+        for element in load_experiment(name, ["profile=a100x8", "seed=0", *overrides]).elements:
+            drawn = episodes(element.run)
+            assert drawn is not None
+            found.append((element.run, drawn.turns))
+    return found
+
+
+def settings_table() -> Table:
+    """A row a setting of the paper."""
+    rows = []
+    for run, mean in settings():
+        turns, one = run.task.max_turns, run.algorithm
+        trunks, size = one["trunks"], one["group_size"]
+        of_turns = (turns, mean)
+        rollouts = [number(trunks * (1 + each * (size - 1)), 0) for each in of_turns]
+        stars = [number(break_even(each, size), 3) for each in of_turns]
+        rows.append(
+            (
+                f"{run.label}, {run.task.name}",
+                *(str(each) for each in (turns, number(mean, 2), trunks, size)),
+                *(" / ".join(both) for both in (rollouts, stars)),
+                f"{trunks * (size - 2)} : {rollouts[1]}",
+            )
+        )
+    header = ("Setting", "K at most", "K, mean", "M", "G", "Rollouts a prompt", "f*", "Comparisons a turn, RTPO : GRPO")
+    caption = (
+        "RTPO as the paper has it, from configs/. K, mean: the turns of an episode that plans assume "
+        "(docs/cluster/planning.md), of the airline those of the paper's trunks. Rollouts and f* at the most and at "
+        "the mean. Comparisons: what M groups of G − 1 siblings leave beside their own means, M(G − 2), for as many "
+        "of GRPO's chains as RTPO has rollouts at the mean."
+    )
+    return Table("when_settings", header, tuple(rows), caption, ())
+
+
+def draw(placed: Sequence[Point], regimes: Records) -> Figure:
+    """The map's points with the tasks among them, f_k of each task by turn, and f* of the paper's settings."""
+    looks = [Style(i, one.site.title, COLOURS[i], MARKERS[i], "-") for i, one in enumerate(placed)]
+    apart, chains = Style(0, "tables: decisions apart", "0.75", "o", ""), Style(1, "tables: chains", "0.85", "^", "")
+    measured = [place for place in regimes.places if place.measured["rtpo"]]
+    lines = []
+    for look, is_chain in ((chains, True), (apart, False)):
+        here = [place for place in measured if (place.point.decisions == "chain") == is_chain]
+        xy = [place.predicted["excess"] for place in here], [place.found.mean for place in here]
+        lines.append(Line(points(*xy), look, 0.5))
+    for one, look in zip(placed, looks, strict=True):
+        at = points([one.excess], [one.difference.mean], [one.difference.low], [one.difference.high])
+        lines.append(Line(at.assign(left=one.ratios.min(), right=one.excess), look, bars=True))
+    of_turns = [Line(_by_turn(one), look) for one, look in zip(placed, looks, strict=True)]
+    both: list[Framed] = [partial(Axes.axhline, y=0, color="0.6", linewidth=0.6)]
+    boundary: list[Framed] = [
+        partial(Axes.set_xscale, value="log"),
+        partial(Axes.axvline, x=1, color="black", linewidth=1.0, label="boundary (3)"),
+    ]
+    level: list[Framed] = [
+        partial(Axes.set_yscale, value="log"),
+        partial(Axes.axhline, y=1, color="black", linewidth=1),
+    ]
+    known = range(1, 25)
+    of_sizes = [
+        Line(points(known, [break_even(k, size) for k in known]), Style(0, "", colour, "", "-"), label=f"G = {size}")
+        for size, colour in GROUP_SIZES.items()
+    ]
+    panels = [
+        Panel("Break-even and tasks", lines, "Excess: mean f_k / f*", "Success, RTPO − exact GRPO", [*both, *boundary]),
+        Panel("To come, by turn", of_turns, "Turn k", "f_k / f*", level),
+        Panel("f* of the paper's settings", of_sizes, "Turns K", "f*", [_settings, *level[:1]]),
+    ]
+    return sheet([panels], 2.5, NOTE, [handle(look) for look in (*looks, apart, chains)])
+
+
+def _by_turn(one: Point) -> pd.DataFrame:
+    unit = break_even(one.turns, one.group_size)
+    ends = [[getattr(each, end) / unit for each in one.f] for end in ("mean", "low", "high")]
+    return points(range(len(one.f)), *ends)
+
+
+def _settings(axes: Axes) -> None:
+    for run, mean in settings():
+        size = run.algorithm["group_size"]
+        for turns, face in ((run.task.max_turns, "black"), (mean, "white")):
+            axes.plot([turns], [break_even(turns, size)], "D", color="black", markerfacecolor=face, markersize=4)
+        at = run.task.max_turns, break_even(run.task.max_turns, size)
+        name = f"{run.task.name.removesuffix('_paper')}{'' if size == 3 else f', G = {size}'}"
+        axes.annotate(name, at, (0, 5), textcoords="offset points", fontsize=6, ha="center")

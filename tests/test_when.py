@@ -1,0 +1,136 @@
+"""The page on when RTPO pays: f_k, the rungs and what is said of them, from made-up runs."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from synthetic_runs import answers, episode, path, step, update, write_run
+
+from analysis.records import RunGroup, load_run
+from analysis.study.plan import STUDIES
+from analysis.study.records import load_study
+from analysis.when import __main__ as command
+from analysis.when import ladder
+from analysis.when.ladder import Site, cost_table, rungs_table, worth_table
+from analysis.when.page import PAGE
+from analysis.when.shares import point, shares
+from rtpo.run.config import PROJECT
+from rtpo.theory.regimes import break_even
+
+SEEDS = (10, 11, 12)
+QUESTIONS = 20
+BESIDE = {
+    "budget": {"rollouts": 2048},
+    **{"rollouts": 2048, "free_rollouts": 9, "generated_tokens": 4000, "free_tokens": 5000, "optimizer_steps": 1},
+    "seconds": {"evaluate": 1.0},
+}
+
+
+def tree(returns: dict[int, tuple[float, float]]) -> list[dict[str, Any]]:
+    """The first step's paths: a chain of three turns that earns 1, one of two that earns 0, and of each boundary of
+    turn k one path that went on from it."""
+    chains = [path(1, "q", episode(reward, turns=turns)) for reward, turns in ((1.0, 3), (0.0, 2))]
+    lines = [chain | {"rollout": f"0.0.0.{i}"} for i, chain in enumerate(chains)]
+    for k, both in returns.items():
+        for i, reward in enumerate(both[: 1 if k == 2 else 2]):
+            fork = path(1, "q", episode(reward, turns=3), parent=f"0.0.0.{i}")
+            lines.append(fork | {"rollout": f"0.{k}.{i}.0", "start_k": k})
+    later = [path(2, "q", episode(reward)) | {"rollout": f"1.0.0.{i}"} for i, reward in enumerate((5.0, -5.0))]
+    ungraded = path(1, "q", episode(None), parent="0.0.0.0") | {"rollout": "0.9.0.0", "start_k": 1}
+    return [*lines, ungraded, *later]
+
+
+def write(results: Path, label: str, right: int, experiment: str = "walk_even_toy_walk", **more: Any) -> None:
+    """Runs of three seeds that answer so many of 20 questions at the paper's decoding after training."""
+    for seed in SEEDS:
+        rewards: dict[str, list[float | None]] = {
+            f"q{i}": [float((i + seed) % QUESTIONS < right)] for i in range(QUESTIONS)
+        }
+        lines = [line for when in ("before", "after") for line in answers(when, "paper", rewards, int(when == "after"))]
+        config = {"optimizer": {"lr": 1e-3}, "algorithm": {"label": label, "group_size": 3}}
+        steps = [step(1, 1000, 0.5, [update(10, 0.0, 0.5)])]
+        write_run(results, label, seed, steps, lines, experiment=experiment, config=config, **more)
+
+
+def test_f_is_what_is_left_of_a_prompts_variance(tmp_path: Path) -> None:
+    # chains: variance 1/2. Turn 1: none after the first, 1/2 after the second. Turn 2: the one boundary left, none
+    write(tmp_path, "vineppo", 10, paths=tree({1: (1.0, 1.0), 2: (1.0, 0.0)}))
+    group = RunGroup(
+        "vineppo", tuple(load_run(folder) for folder in sorted((tmp_path / "walk_even_toy_walk").iterdir()))
+    )
+    f, boundaries, reached = shares(group)
+    assert [one.mean for one in f] == pytest.approx([1, 0.5, 0])
+    assert boundaries == [6, 6, 3]
+    assert reached == pytest.approx([1, 1, 0.5])
+    assert np.isnan(f[1].low)  # runs that are all alike have no interval
+
+
+def test_a_task_is_placed_by_its_own_turns_and_groups(tmp_path: Path) -> None:
+    for label, right in (("rtpo", 8), ("grpo_exact", 12)):
+        write(tmp_path, label, right)
+    site = Site(load_study(tmp_path, STUDIES / "credit.yaml"), "walk_even")
+    assert point(site) is None
+    write(tmp_path, "vineppo", 10, paths=tree({1: (1.0, 1.0), 2: (1.0, 0.0)}))
+    one = point(Site(load_study(tmp_path, STUDIES / "credit.yaml"), "walk_even"))
+    assert one is not None
+    unit = break_even(2.5, 3)
+    assert one.turns == 2.5
+    assert one.excess == pytest.approx((1 + 0.5) / 2.5 / unit)
+    assert one.ratios == pytest.approx([1 / unit, 0.5 / unit, 0])
+    assert one.difference.mean == pytest.approx(-0.2)
+
+
+def test_rungs_that_have_no_runs_are_said_and_not_drawn(tmp_path: Path) -> None:
+    write(tmp_path, "grpo_exact", 10)
+    write(tmp_path, "grpo_state_values", 16, manifest={"ledger": BESIDE})
+    records = load_study(tmp_path, STUDIES / "credit.yaml")
+    sites = ladder.sites([records])
+    by_label = {row[1]: row[2:] for row in rungs_table(sites).rows}
+    assert by_label["RTPO"] == ("not run",) * 3
+    assert by_label["GRPO, exact contexts (control)"][1].startswith("50.0 [")
+    worth = {row[0]: row[2] for row in worth_table(sites).rows}
+    assert worth["Credit at its ceiling, c − b"].startswith("+30.0 [")
+    assert worth["Credit at its ceiling, c − b"].endswith("], 3 of 6 pairs")
+    assert worth["The charged plan, f − b"] == "not run"
+    (_, values) = cost_table(sites).rows
+    assert values[3:8] == ("2,048", "9", "1", "4.0", "5.0")
+    figure = ladder.draw(sites)
+    (axes,) = figure.axes
+    assert [label.get_text().split()[0] for label in axes.get_yticklabels()] == ["c", "b"]
+    hollow = [line for line in axes.lines if line.get_markerfacecolor() == "white"]
+    assert [list(np.asarray(line.get_ydata())) for line in hollow] == [[0]]
+
+
+def test_the_page_is_made_and_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = tmp_path / PAGE
+    page.parent.mkdir(parents=True)
+    page.write_text((PROJECT / PAGE).read_text())
+    given = ["--project", str(tmp_path)]
+    assert command.main(given) == 1
+    assert "predicted.jsonl does not exist: restore it" in capsys.readouterr().err
+    shutil.copytree(PROJECT / "results" / "map", tmp_path / "results" / "map")
+    assert command.main(given) == command.main(["--check", *given]) == 0
+    text = page.read_text()
+    assert "1. GRPO with exact contexts ends above GRPO on flattened history: **not run**." in text
+    assert not page.with_name("when_ladder.png").exists()
+
+    results = tmp_path / "results" / "credit"
+    for label, right in (("grpo", 4), ("grpo_exact", 12), ("rtpo", 8)):
+        write(results, label, right)
+    write(results, "vineppo", 10, paths=tree({1: (1.0, 1.0), 2: (1.0, 0.0)}))
+    assert command.main(["--check", *given]) == 1
+    assert "python -m analysis.when" in capsys.readouterr().err
+    assert command.main(given) == command.main(["--check", *given]) == 0
+    text = page.read_text()
+    assert (
+        "1. GRPO with exact contexts ends above GRPO on flattened history: **supported on toy walk decided evenly "
+        "(3 pairs) (4 of 5 tasks not run)**." in text
+    )
+    assert "at equal rollouts: **contradicted on toy walk decided evenly (3 pairs) (4 of 5 tasks not run)**." in text
+    assert "at 1 of 3 turns of toy walk, decided evenly, the first turn never among them" in text
+    assert "](when_ladder.png)" in text
+    assert page.with_name("when_map.png").exists()
+    page.with_name("when_map.png").unlink()
+    assert command.main(["--check", *given]) == 1
