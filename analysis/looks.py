@@ -46,6 +46,9 @@ TITLES = {
     "anchored": "GRPO, exact contexts, anchored",
     "vineppo": "VinePPO",
     "critic": "GRPO, exact contexts, turn-level critic",
+    "rtpo_few": "RTPO, larger groups at fewer boundaries",
+    "rtpo_shrunk": "RTPO, baselines shrunk to the prompt's",
+    "rtpo_by_luck": "RTPO, larger groups at fewer boundaries, by luck",
 }
 
 TASKS = {
