@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
-# A SLURM of one node on this machine, from Debian's slurm-wlm and munge, with everything it writes under FOLDER:
+# A SLURM of two nodes on this machine, from Debian's slurm-wlm and munge, with everything it writes under FOLDER:
 #     tests/slurm_cluster.sh start FOLDER    afterwards SLURM_CONF=FOLDER/slurm.conf names it; again: it is left as it is
 #     tests/slurm_cluster.sh stop FOLDER
-# The node says that it has 8 CPUs, whatever the machine has. Jobs of the partition `high` preempt those of `low`, which
-# are requeued and have 60 s to end, as those that scancel ends have.
+# Each node says that it has 8 CPUs, whatever the machine has. Jobs of the partition `high`, on the first node, preempt
+# those of `low`, on that node, too, and of `both`, which are requeued and have 60 s to end, as those that scancel ends
+# have.
 set -euo pipefail
 what=$1 folder=$2
 export SLURM_CONF=$folder/slurm.conf PATH=$PATH:/usr/sbin
 
 free_ports() {
-    python3 -c 'import socket; held = [socket.create_server(("", 0)) for _ in "ab"]; print(*[one.getsockname()[1] for one in held])'
+    python3 -c 'import socket; held = [socket.create_server(("", 0)) for _ in "abc"]; print(*[one.getsockname()[1] for one in held])'
 }
 
 start() {
@@ -17,23 +18,22 @@ start() {
     [ -f "$folder/munge.key" ] || (umask 077 && head -c 1024 /dev/urandom >"$folder/munge.key")
     munged --force --key-file="$folder/munge.key" --socket="$folder/munge.socket" --pid-file="$folder/munged.pid" \
         --log-file="$folder/munged.log" --seed-file="$folder/munge.seed" 2>"$folder/munged.err"
-    read -r controller node < <(free_ports)
+    read -r controller first second < <(free_ports)
     # a requeued job may start again after cred_expire; job_time_limit looks for jobs to warn as often as sched_interval
     cat >"$SLURM_CONF" <<CONF
-ClusterName=one_node
+ClusterName=two_nodes
 SlurmctldHost=$(hostname)(127.0.0.1)
 SlurmctldPort=$controller
-SlurmdPort=$node
 SlurmUser=$(id -un)
 SlurmdUser=$(id -un)
 AuthType=auth/munge
 AuthInfo=socket=$folder/munge.socket,cred_expire=5
 StateSaveLocation=$folder/state
-SlurmdSpoolDir=$folder/spool
+SlurmdSpoolDir=$folder/spool/%n
 SlurmctldPidFile=$folder/slurmctld.pid
-SlurmdPidFile=$folder/slurmd.pid
+SlurmdPidFile=$folder/%n.pid
 SlurmctldLogFile=$folder/slurmctld.log
-SlurmdLogFile=$folder/slurmd.log
+SlurmdLogFile=$folder/%n.log
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 JobAcctGatherType=jobacct_gather/none
@@ -46,18 +46,22 @@ SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
-NodeName=$(hostname) NodeAddr=127.0.0.1 CPUs=8 RealMemory=64000
-PartitionName=low Nodes=ALL Default=YES PriorityTier=1 PreemptMode=REQUEUE GraceTime=60
-PartitionName=high Nodes=ALL PriorityTier=2 PreemptMode=OFF
+NodeName=DEFAULT CPUs=8 RealMemory=64000
+NodeName=first NodeHostname=$(hostname) NodeAddr=127.0.0.1 Port=$first
+NodeName=second NodeHostname=$(hostname) NodeAddr=127.0.0.1 Port=$second
+PartitionName=low Nodes=first Default=YES PriorityTier=1 PreemptMode=REQUEUE GraceTime=60
+PartitionName=both Nodes=ALL PriorityTier=1 PreemptMode=REQUEUE GraceTime=60
+PartitionName=high Nodes=first PriorityTier=2 PreemptMode=OFF
 CONF
     slurmctld
-    slurmd
+    slurmd -N first
+    slurmd -N second
     for _ in {1..100}; do
-        [ "$(sinfo -h -p low -t idle -o %D 2>/dev/null)" = 1 ] && return
+        [ "$(sinfo -h -p both -t idle -o %D 2>/dev/null)" = 2 ] && return
         sleep 0.2
     done
-    echo "the node does not come up; the end of $folder/slurmctld.log and $folder/slurmd.log:" >&2
-    tail -n 5 "$folder"/slurmctld.log "$folder"/slurmd.log >&2
+    echo "the nodes do not come up; the ends of their logs and of the controller's in $folder:" >&2
+    tail -n 5 "$folder"/{slurmctld,first,second}.log >&2
     return 1
 }
 
@@ -67,7 +71,7 @@ stop() {
         [ -n "$(timeout 10 squeue -h)" ] || break
         sleep 0.5
     done
-    for name in slurmd slurmctld munged; do
+    for name in first second slurmctld munged; do
         [ -f "$folder/$name.pid" ] || continue
         pid=$(cat "$folder/$name.pid")
         kill "$pid" || true

@@ -14,7 +14,7 @@ import pytest
 
 from analysis.pages import rehearsal as page
 from experiments.rehearsal import __main__ as command
-from experiments.rehearsal import composition, environment, vllm
+from experiments.rehearsal import composition, environment, nodes, vllm
 from experiments.rehearsal.shared import Line, Rehearsed, measure
 from rtpo.errors import MachineError
 from rtpo.run.composition import composed
@@ -65,6 +65,18 @@ def test_runs_with_vllm_need_its_cpu_build(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(vllm, "BUILD", tmp_path)
     with pytest.raises(MachineError, match=r"there is no CPU build of vLLM in .*: `make rehearsal` puts it there"):
         vllm.rehearse()
+
+
+@pytest.mark.parametrize(("status", "sentence"), [(127, "as root: apt-get install munge slurm-wlm."), (1, "no munge.")])
+def test_two_nodes_need_a_slurm(status: int, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is not there is left out, one that does not start a failure."""
+    script = tmp_path / "cluster"
+    script.write_text(f"#!/bin/sh\necho no munge. >&2\nexit {status}\n")
+    script.chmod(0o755)
+    monkeypatch.setattr(nodes, "SCRIPT", str(script))
+    failed = measure("nodes", nodes.rehearse, tmp_path)
+    said = failed if status == 1 else json.loads((tmp_path / "nodes.json").read_text())["left_out"]
+    assert said[0].endswith(sentence)
 
 
 @pytest.mark.parametrize(

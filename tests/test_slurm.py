@@ -1,6 +1,6 @@
-"""The SLURM launchers: the controller's refusals, and elements that are stopped and go on, on a real one-node SLURM.
+"""The SLURM launchers: the controller's refusals, and elements that are stopped and go on, on a real SLURM.
 
-The last needs a SLURM that runs: `tests/slurm_cluster.sh start FOLDER`, and FOLDER in the variable RTPO_SLURM.
+The latter need a SLURM that runs: `tests/slurm_cluster.sh start FOLDER`, and FOLDER in the variable RTPO_SLURM.
 """
 
 import fnmatch
@@ -12,12 +12,16 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+import psutil
 import pytest
 from hydra import compose, initialize_config_dir
+from whole_runs import assert_same_run, lines, without_times
 
 from experiments import launch
 from rtpo.errors import ConfigError, MachineError
@@ -210,7 +214,7 @@ def test_every_experiment_has_a_launcher() -> None:
 @pytest.mark.parametrize(
     ("partition", "overrides", "words"),
     [
-        ("low,nonesuch", (), "this cluster has no partition nonesuch; it has high, low."),
+        ("low,nonesuch", (), "this cluster has no partition nonesuch; it has both, high, low."),
         ("low", ("launch.resources.cpus=9",), "SLURM refuses the job: allocation failure: Requested node"),
     ],
 )
@@ -307,6 +311,69 @@ def test_two_methods_on_slurm_preempted_then_one_cancelled_and_one_stopped(
     table = (results / "tables" / "trial_toy_math_runs.csv").read_text().splitlines()
     assert len(table) == 1 + len(METHODS)
     assert_nothing_is_left()
+
+
+@on_slurm
+@pytest.mark.usefixtures("cluster")
+def test_one_element_on_two_nodes_preempted_by_the_same_on_one(
+    submit: Callable[..., int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A training process and an engine on each node, or two of each on one: the same run, preempted or not."""
+    results, logs = tmp_path / "results", tmp_path / "logs" / "main_table"
+    settings = (*SMALL, "algorithm=rtpo", "algorithm.trunks=2", "budget.rollouts=192", "deterministic=true")
+
+    def submitted(name: str, options: str, *overrides: str) -> tuple[str, RunFolder]:
+        monkeypatch.setenv("ELEMENTS", options)
+        assert submit(*settings, f"experiment_name={name}", *overrides) == 0
+        job = capsys.readouterr().out.partition("submitted as job ")[2].split()[0]
+        return job, RunFolder(results / name / "rtpo-seed0")
+
+    of_two, two = submitted("two_nodes", "--partition=both", "profile.nodes=2", "launch.resources.cpus=6")
+    of_one, one = submitted("one_node", "--partition=high --hold", "profile.processes=2", "launch.resources.cpus=8")
+    log = logs / f"{of_two}_0.log"
+
+    def is_on_both() -> bool:
+        return all(nodes_of(actor, of_two) == ["first", "second"] for actor in ("AgentWorker", "EmbeddedServer"))
+
+    wait_until(lambda: two.has_trained, "two nodes train")
+    assert is_on_both()
+    subprocess.run(["scontrol", "release", of_one], check=True)
+    wait_until(lambda: "back to the queue" in log.read_text(), "two nodes are preempted")
+    assert nodes_of("AgentWorker", of_two) == []
+    wait_until(is_on_both, "both nodes have started again")
+    wait_until(lambda: queue() == "", "all jobs have ended")
+
+    said = log.read_text()
+    for words in ("back to the queue", "SIGTERM: finishing this phase, then saving", f"resuming {two.path} after "):
+        assert said.count(words) == 1
+    assert_same_run(two, one)
+    assert (two.manifest["resumed"], one.manifest["resumed"]) == (1, 0)
+    ledger = two.manifest["ledger"]
+    assert (ledger["rollouts"], ledger["lost"]) == (steps_of(two.path)[-1]["rollouts"], 0)
+    assert two.manifest.keys() == one.manifest.keys()
+    assert files_of(two.path) == files_of(one.path)
+    for file in ("paths.jsonl", "toy_math/samples.jsonl"):
+        assert without_times(lines(two.path, file)) == without_times(lines(one.path, file))
+    tables = [pd.read_csv(results / "tables" / f"{name}_runs.csv") for name in ("two_nodes", "one_node")]
+    pd.testing.assert_frame_equal(*(table.drop(columns="Seconds") for table in tables))
+    assert_nothing_is_left()
+
+
+def nodes_of(actor: str, job: str) -> list[str]:
+    """The nodes that a job's actors of a class run on, by what SLURM told the raylets that started them."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            parent = process.parent() if " ".join(process.cmdline()).startswith(f"ray::{actor}") else None
+            told = parent.environ() if parent else {}
+            if told.get("SLURM_ARRAY_JOB_ID") == job:
+                found.append(told["SLURMD_NODENAME"])
+    return sorted(found)
+
+
+def files_of(run: Path) -> set[str]:
+    """Its saves aside, of which one that was preempted has another."""
+    return {str(file.relative_to(run)) for file in run.rglob("*") if "checkpoints" not in file.parts}
 
 
 def steps_of(run: Path) -> list[dict[str, Any]]:

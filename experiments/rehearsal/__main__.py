@@ -19,7 +19,7 @@ from experiments.rehearsal.environment import PROJECT, check_gpu_set
 from rtpo.errors import ConfigError, MachineError
 
 RESULTS = PROJECT / "results" / "rehearsal"
-PARTS = ("composition", "memory", "vllm", "tokens", "suite")
+PARTS = ("composition", "memory", "vllm", "tokens", "suite", "nodes")
 """modules beside this one, in the order that they run in; each has `rehearse`"""
 
 

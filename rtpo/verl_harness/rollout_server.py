@@ -124,7 +124,12 @@ class EmbeddedReplica(RolloutReplica):
         options = self.config.engine_kwargs[NAME]
         actor: Any = (
             ray.remote(EmbeddedServer)
-            .options(name=_server_name(self.replica_rank), num_cpus=1, max_concurrency=self.max_concurrency)
+            .options(
+                name=_server_name(self.replica_rank),
+                num_cpus=1,
+                max_concurrency=self.max_concurrency,
+                scheduling_strategy="SPREAD",  # otherwise half of the first node's CPUs are taken first
+            )
             .remote(
                 self.model_config.path,
                 seed=self.config.seed,
