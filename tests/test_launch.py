@@ -34,7 +34,7 @@ COUNTS = {
     "airline": 18,
     "airline_matched": 6,
     "gsm8k_audit": 1,
-    "ladder": 27,
+    "ladder": 30,
     "ablate_clip_tight": 6,
     "ablate_clip_high": 6,
     "ablate_epochs": 6,

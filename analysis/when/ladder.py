@@ -28,7 +28,7 @@ RUNGS = {
     "e": "grpo_state_values_fresh",
     "f": "rtpo",
 }
-AFFORDABLE = ("gigpo", "anchored", "vineppo", "critic")
+AFFORDABLE = ("gigpo", "anchored", "vineppo", "critic", "rtpo_tree")
 """what c has for nothing, paid for"""
 ROWS = {
     **{label: rung for rung, label in RUNGS.items() if rung in "abc"},
@@ -171,7 +171,7 @@ def _panel(site: Site, labels: Sequence[str], looks: dict[str, Style], *, is_fir
     framed: list[Framed] = [
         *hollow,
         partial(Axes.set_yticks, ticks=range(len(labels)), labels=names or [""] * len(labels), fontsize=5.5),
-        partial(Axes.set, ylim=(-0.6, len(labels) - 0.4)),
+        partial(Axes.set, xlim=(-3, 103), ylim=(-0.6, len(labels) - 0.4)),
     ]
     return Panel(site.title.replace(", ", ",\n"), lines, "Success, %", framed=framed)
 

@@ -1,7 +1,7 @@
 """The blocks of docs/results/when.md, which stand between `<!-- when:NAME -->` and `<!-- when end -->`."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
 
@@ -17,8 +17,8 @@ from analysis.study.tables import shown
 from analysis.tables import NOT_RUN, UNKNOWN, number
 from analysis.when.answers import sentences
 from analysis.when.ladder import Site, cost_table, groups, rungs_table, sites, worth_table
-from analysis.when.shares import Point, point, settings_table, shares_table
-from rtpo.planning.plan import PlanRow, plan
+from analysis.when.shares import FORKING, Point, point, settings, settings_table, shares_table
+from rtpo.planning.plan import plan
 
 PAGE = Path("docs", "results", "when.md")
 NAMES = ("toy", "credit")
@@ -88,34 +88,30 @@ def _picture(name: str, title: str, shown_in_it: Sequence[object]) -> str:
 def _plan() -> str:
     """What the experiment `ladder` takes."""
     made = plan("ladder", ["profile=a100x8"])
-    header = ("Configuration", "Runs", "Rollouts", "Generated, M", "Beside the budget, M", "GPU-hours a run", "of all")
+    header = ("Configuration", "Runs", "Rollouts", "Generated, M", "Beside the budget, M", "GPU-hours")
     rows = [
         (
             title_of(row.label),
             str(row.count),
             number(row.rollouts, 0),
             *(_known(value, 1e-6) for value in (row.counts.generated, row.counts.free)),
-            *(_known(value) for value in (row.hours, _of_all(row))),
+            _known(row.hours),
         )
         for row in made.rows
     ]
-    charged = [row for row in made.rows if not row.counts.free]
-    hours = (
-        made.sum(lambda row: row.hours),
-        sum(_of_all(row) or 0.0 for row in charged),
-        made.sum(lambda row: row.evaluation_hours),
-    )
-    whole, methods, played = (_known(value) for value in hours)
+    charged = replace(made, rows=tuple(row for row in made.rows if row.counts.free == 0))
+    whole, of_methods = (_known(one.sum(lambda row: row.hours)) for one in (made, charged))
+    forking, (math, _) = next(row for row in made.rows if row.label == FORKING), settings()[0]
+    first = math.budget.tasks_per_step * forking.worst
+    hours = None if forking.hours is None else forking.hours * first / forking.rollouts
     told = (
-        f"{sum(row.count for row in made.rows)} runs of {made.rows[0].model}: {whole} GPU-hours of training, {methods} "
-        f"of them without the rungs that sample beside the budget, and {played} of evaluation. Runs: **{NOT_RUN}**."
+        f"Of a run each. In all {sum(row.count for row in made.rows)} runs of {made.rows[0].model}: {whole} GPU-hours "
+        f"of training, {of_methods} of them without the rungs that sample beside the budget, and "
+        f"{_known(made.sum(lambda row: row.evaluation_hours))} of evaluation; f_k alone, by a data step of `{FORKING}` "
+        f"of {number(first, 0)} rollouts at most, {_known(hours, digits=1)}. Runs: **{NOT_RUN}**."
     )
     return f"{ruled(header, rows, aligned=True)}\n{told}\n"
 
 
-def _of_all(row: PlanRow) -> float | None:
-    return None if row.hours is None else row.count * row.hours
-
-
-def _known(value: float | None, scale: float = 1) -> str:
-    return UNKNOWN if value is None else number(value, 0, scale)
+def _known(value: float | None, scale: float = 1, digits: int = 0) -> str:
+    return UNKNOWN if value is None else number(value, digits, scale)
