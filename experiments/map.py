@@ -10,7 +10,7 @@
 is written once and before anything is measured, and map.jsonl with its manifest map.json, written last; until then
 measurements stand in map.partial.jsonl. `walk` writes results/credit/predicted.json and `anchors`
 results/anchors/predicted.json, once and before the study of that name is run.
-`python -m analysis.map` makes the page and its figure from them.
+`python -m analysis.pages map` makes the page and its figure from them.
 """
 
 import json

@@ -4,7 +4,7 @@
     python experiments/theory.py 2 3      some
 
 Records go to results/theory/: theorem_<n>.jsonl, and theorem_<n>.json, the manifest, written last. A theorem's records
-are made anew. `python -m analysis.theory` makes docs/results/theory.md and its figures from them.
+are made anew. `python -m analysis.pages theory` makes docs/results/theory.md and its figures from them.
 """
 
 import json

@@ -147,15 +147,11 @@ ROWS: dict[str, tuple[str, ...]] = {
     ),
     "analysis.paper.__main__": ("--page OUT", "--check --page OUT", "--check --page FILE"),
     "analysis.claims.__main__": ("--project FOLDER", "--check --project FOLDER"),
-    "analysis.credit.__main__": ("--project FOLDER", "--check --project FOLDER"),
-    "analysis.map.__main__": ("--project FOLDER", "--check --project FOLDER"),
     "analysis.pages.__main__": ("--project FOLDER", "--check --project FOLDER", "NAME", "--check NAME"),
-    "analysis.theory.__main__": ("--project FOLDER", "--check --project FOLDER"),
     "analysis.toy_study.__main__": (
         *("--results {}/missing", "--results {}/file", "--results {}/missing --check", "--study FILE"),
         "--results {}/nothing --output OUT",
     ),
-    "analysis.when.__main__": ("--project FOLDER", "--check --project FOLDER"),
     "analysis.view.__main__": ("FOLDER", f"{RUN} --step NUMBER", f"{RUN} --question nosuch", f"{RUN} --output OUT"),
 }
 """arguments of each command, in a folder without results; `{}` stands for that of the inputs"""

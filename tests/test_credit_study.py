@@ -7,14 +7,15 @@ from typing import Any
 import pytest
 from synthetic_runs import answers, step, update, write_run
 
-from analysis.credit import __main__ as credit
-from analysis.credit.page import PAGE, STUDY, draw
+from analysis.credit.page import STUDY, draw
 from analysis.credit.predictions import FILE, Outcome, load_predictions, outcomes, predicted_table, summary
 from analysis.looks import TITLES
+from analysis.pages import __main__ as pages
 from analysis.study.records import load_study
 from rtpo.errors import DataError
 from rtpo.run.config import PROJECT
 
+PAGE = Path("docs", "results", "credit.md")
 QUESTIONS = 20
 SEEDS = (10, 11, 12)
 
@@ -141,13 +142,13 @@ def test_the_page_is_made_and_checked(tmp_path: Path, capsys: pytest.CaptureFixt
     page = tmp_path / PAGE
     page.parent.mkdir(parents=True)
     page.write_text((PROJECT / PAGE).read_text())
-    given = ["--project", str(tmp_path)]
-    assert credit.main(given) == 1
+    given = ["credit", "--project", str(tmp_path)]
+    assert pages.main(given) == 1
     assert "predicted.json is missing: restore it" in capsys.readouterr().err
     results = tmp_path / "results" / "credit"
     results.mkdir(parents=True)
     (results / FILE).write_text(json.dumps([prediction("rtpo", 1, 0.1, 0.3)]))
-    assert credit.main(given) == credit.main(["--check", *given]) == 0
+    assert pages.main(given) == pages.main(["--check", *given]) == 0
     assert "Of 1 predictions none has been run yet." in page.read_text()
     assert not page.with_suffix(".png").exists()
 
@@ -156,8 +157,8 @@ def test_the_page_is_made_and_checked(tmp_path: Path, capsys: pytest.CaptureFixt
     beside: dict[str, Any] = {"rollouts": 2048, "free_rollouts": 9, "generated_tokens": 4, "optimizer_steps": 1}
     beside |= {"budget": {"rollouts": 2048}, "seconds": {"evaluate": 1.0}}
     write(results, "walk_even", "grpo_state_values", 18, manifest={"ledger": beside})
-    assert credit.main(["--check", *given]) == 1
-    assert credit.main(given) == credit.main(["--check", *given]) == 0
+    assert pages.main(["--check", *given]) == 1
+    assert pages.main(given) == pages.main(["--check", *given]) == 0
     text = page.read_text()
     methods, ceilings = text.split("The credit study, toy walk, decided evenly. ")[1:]
     assert TITLES["grpo_state_values"] not in methods

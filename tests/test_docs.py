@@ -161,13 +161,13 @@ def test_generated_blocks_are_filled_checked_and_refused(tmp_path: Path, monkeyp
     assert page.read_text() == f"before\n{block}between\n{block}"
     example = "```markdown\n<!-- generated:weather -->\n<!-- end -->\n```\n"
     page.write_text(f"{example}{block}")
-    assert readme.filled(tmp_path, page) == f"{example}{block}"
+    assert readme.filled(tmp_path, page, {}) == f"{example}{block}"
     page.write_text("<!-- generated:weather -->\n<!-- end -->\n")
     with pytest.raises(DataError, match="'weather': no such block"):
-        readme.filled(tmp_path, page)
+        readme.filled(tmp_path, page, {})
     page.write_text("<!-- generated:figure -->\nno end\n")
     with pytest.raises(DataError, match="not closed"):
-        readme.filled(tmp_path, page)
+        readme.filled(tmp_path, page, {})
 
 
 def test_one_block_is_redrawn_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -178,7 +178,7 @@ def test_one_block_is_redrawn_alone(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert page.read_text() == block.format("figure", "stale\n") + block.format("bench", "not run\n")
     assert pages.main(["bench", "--check", "--project", str(tmp_path)]) == 0
     assert pages.main(["bench", "weather", "--project", str(tmp_path)]) == 1
-    assert "error: weather: no such block; there are quickstart, " in capsys.readouterr().err
+    assert "error: weather: no such block or page; there are quickstart, " in capsys.readouterr().err
 
 
 @pytest.fixture

@@ -211,7 +211,7 @@ def test_nothing_else_imports_experiments() -> None:
 def test_commands_are_no_libraries() -> None:
     paths = {module_name(path): path for path in sources()}
     commands = {name for name, path in paths.items() if is_command(path)}
-    assert {"experiments.train", "analysis.make_tables", "analysis.theory.__main__"} <= commands
+    assert {"experiments.train", "analysis.make_tables", "analysis.pages.__main__"} <= commands
     assert {name: used for name, path in paths.items() if (used := project_imports(path, paths) & commands)} == {}
 
 

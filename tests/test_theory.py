@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from analysis.claims.rule import Comparison, Estimate, compare, equal, larger, quantile
+from analysis.pages import __main__ as pages
 from analysis.tables import CONTRADICTED, SUPPORTED, UNDECIDED
-from analysis.theory import __main__ as theory_page
 from analysis.theory import claims as theory_claims
 from analysis.theory import page as theory
 from analysis.theory.records import Missing, load
@@ -276,7 +276,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for theorem, settings in TINY.items():
         command.measure(theorem, project / "results" / "theory", settings)
     (project / "docs" / "results").mkdir(parents=True)
-    blocks = "".join(f"<!-- theory:{name} -->\n<!-- theory end -->\n" for name in theory.BLOCKS)
+    blocks = "".join(f"<!-- generated:{name} -->\n<!-- end -->\n" for name in theory.BLOCKS)
     (project / "docs" / "results" / "theory.md").write_text(blocks)
     return project
 
@@ -312,17 +312,17 @@ def test_the_same_settings_give_the_same_lines(tiny: Path, tmp_path: Path) -> No
 
 
 def test_a_page_is_filled_and_checked(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    page, arguments = project / "docs" / "results" / "theory.md", ["--project", str(project)]
-    assert theory_page.main([*arguments, "--check"]) == 1
-    assert theory_page.main(arguments) == 0
-    assert theory_page.main([*arguments, "--check"]) == 0
+    page, arguments = project / "docs" / "results" / "theory.md", ["theory", "--project", str(project)]
+    assert pages.main([*arguments, "--check"]) == 1
+    assert pages.main(arguments) == 0
+    assert pages.main([*arguments, "--check"]) == 0
     assert (project / "results" / "figures" / "theory_2.pdf").exists()
     text = page.read_text()
     page.write_text(text.replace("| 2 | 16 |", "| 2 | 17 |").replace("| 16 ", "| 17 "))
     assert page.read_text() != text
     (project / "docs" / "results" / "theory_3.png").unlink()
     capsys.readouterr()
-    assert theory_page.main([*arguments, "--check"]) == 1
+    assert pages.main([*arguments, "--check"]) == 1
     assert [line.partition(" is not")[0] for line in capsys.readouterr().err.splitlines()] == [
         str(page),
         str(project / "docs" / "results" / "theory_3.png"),
@@ -335,10 +335,6 @@ def test_few_returns_decide_nothing(tiny: Path) -> None:
     assert found["theorem_3a_weights"].part.outcome == SUPPORTED
     assert found["theorem_1"].part.outcome not in (SUPPORTED, CONTRADICTED)
     assert found["theorem_1"].command == "python experiments/theory.py 1"
-
-
-def test_the_committed_page_is_what_the_committed_records_give() -> None:
-    assert theory_page.main(["--check"]) == 0
 
 
 # wrong input
@@ -356,7 +352,7 @@ def test_missing_and_unfinished_records_name_their_command(project: Path, capsys
     with pytest.raises(Missing, match=r"theorem_2\.jsonl was not finished: python experiments/theory\.py 2 makes it"):
         load(results, 2)
     (results / "theorem_2.jsonl").unlink()
-    assert theory_page.main(["--project", str(project)]) == 1
+    assert pages.main(["theory", "--project", str(project)]) == 1
     assert "theorem_2.json does not exist: python experiments/theory.py 2 makes it." in capsys.readouterr().err
     found = theory.verdicts(results)
     assert found["theorem_2a_factor"].part.outcome == "not run"

@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 from synthetic_runs import answers, episode, path, step, update, write_run
 
+from analysis.pages import __main__ as pages
 from analysis.records import RunGroup, load_run
 from analysis.study.plan import STUDIES
 from analysis.study.records import load_study
-from analysis.when import __main__ as command
 from analysis.when import ladder
 from analysis.when.ladder import Site, cost_table, rungs_table, worth_table
-from analysis.when.page import PAGE
 from analysis.when.shares import point, shares
 from rtpo.run.config import PROJECT
 from rtpo.theory.regimes import break_even
@@ -104,14 +103,14 @@ def test_rungs_that_have_no_runs_are_said_and_not_drawn(tmp_path: Path) -> None:
 
 
 def test_the_page_is_made_and_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    page = tmp_path / PAGE
+    page = tmp_path / "docs" / "results" / "when.md"
     page.parent.mkdir(parents=True)
-    page.write_text((PROJECT / PAGE).read_text())
-    given = ["--project", str(tmp_path)]
-    assert command.main(given) == 1
+    page.write_text((PROJECT / "docs" / "results" / "when.md").read_text())
+    given = ["when", "--project", str(tmp_path)]
+    assert pages.main(given) == 1
     assert "predicted.jsonl does not exist: restore it" in capsys.readouterr().err
     shutil.copytree(PROJECT / "results" / "map", tmp_path / "results" / "map")
-    assert command.main(given) == command.main(["--check", *given]) == 0
+    assert pages.main(given) == pages.main(["--check", *given]) == 0
     text = page.read_text()
     assert "1. GRPO with exact contexts ends above GRPO on flattened history: **not run**." in text
     assert not page.with_name("when_ladder.png").exists()
@@ -120,9 +119,9 @@ def test_the_page_is_made_and_checked(tmp_path: Path, capsys: pytest.CaptureFixt
     for label, right in (("grpo", 4), ("grpo_exact", 12), ("rtpo", 8)):
         write(results, label, right)
     write(results, "vineppo", 10, paths=tree({1: (1.0, 1.0), 2: (1.0, 0.0)}))
-    assert command.main(["--check", *given]) == 1
-    assert "python -m analysis.when" in capsys.readouterr().err
-    assert command.main(given) == command.main(["--check", *given]) == 0
+    assert pages.main(["--check", *given]) == 1
+    assert "python -m analysis.pages" in capsys.readouterr().err
+    assert pages.main(given) == pages.main(["--check", *given]) == 0
     text = page.read_text()
     assert (
         "1. GRPO with exact contexts ends above GRPO on flattened history: **supported on toy walk decided evenly "
@@ -133,4 +132,4 @@ def test_the_page_is_made_and_checked(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "](when_ladder.png)" in text
     assert page.with_name("when_map.png").exists()
     page.with_name("when_map.png").unlink()
-    assert command.main(["--check", *given]) == 1
+    assert pages.main(["--check", *given]) == 1

@@ -1,5 +1,4 @@
-"""The blocks of docs/results/credit.md, which stand between `<!-- credit:NAME -->` and `<!-- credit end -->`, and its
-figure."""
+"""The blocks of docs/results/credit.md, and its figure."""
 
 from collections.abc import Callable
 from functools import partial
@@ -9,38 +8,48 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis import measures, since
-from analysis.credit.predictions import Prediction, outcomes, predicted_table, summary
+from analysis.credit.predictions import Outcome, load_predictions, outcomes, predicted_table, summary
 from analysis.looks import TASKS, Style, styles
-from analysis.pages import markdown
-from analysis.plots import Line, Panel, handle, scaled, sheet, spread_marks
+from analysis.pages.room import Drawn, Room, from_records
+from analysis.plots import Line, Panel, handle, records_checksum, scaled, sheet, spread_marks
 from analysis.study import tables
 from analysis.study.plan import STUDIES
-from analysis.study.records import StudyRecords, missing_lines
+from analysis.study.records import StudyRecords, load_study, missing_lines
 from analysis.tables import NOT_RUN
 
 NAME = "credit"
 STUDY = STUDIES / f"{NAME}.yaml"
-PAGE = Path("docs", "results", "credit.md")
 NOTE = (
     "Toy scale, not the paper's results. Held-out success at the paper's decoding. Bands: 95 % intervals over the runs "
     "of each warm start and questions."
 )
 
 
-def filled(project: Path, records: StudyRecords, predictions: list[Prediction]) -> str:
-    """The page's text. Raises DataError for a block that is unknown or open."""
-    found = outcomes(records, predictions)
-    blocks: dict[str, Callable[[], str]] = {
-        "settings": lambda: tables.settings(STUDY),
-        "found": lambda: "\n".join([*_made(records), summary(found)]),
-        "predicted": lambda: tables.shown(predicted_table(found)),
-        "runs": lambda: tables.summary(records),
-        "tables": lambda: "\n".join(_of_task(records, task) for task in records.tasks),
-        "curves": lambda: _picture(records),
-        "rates": lambda: tables.shown(tables.rates_table(records, NAME)),
-        "missing": lambda: "".join(f"- {line}\n" for line in missing_lines(records)) or "Nothing is missing.\n",
+def room(project: Path) -> Room:
+    """What the page is made of."""
+    results = project / "results" / NAME
+
+    def load() -> StudyRecords:
+        return load_study(results, STUDY)
+
+    def found(records: StudyRecords) -> list[Outcome]:
+        return outcomes(records, load_predictions(results))
+
+    def figures(records: StudyRecords) -> list[Drawn]:
+        checksum = records_checksum([run.folder / "manifest.json" for run in records.runs])
+        return [Drawn(NAME, partial(draw, records), checksum)]
+
+    blocks: dict[str, Callable[[StudyRecords], str]] = {
+        "settings": lambda records: tables.settings(STUDY),
+        "found": lambda records: "\n".join([*_made(records), summary(found(records))]),
+        "predicted": lambda records: tables.shown(predicted_table(found(records))),
+        "runs": tables.summary,
+        "tables": lambda records: "\n".join(_of_task(records, task) for task in records.tasks),
+        "curves": _picture,
+        "rates": lambda records: tables.shown(tables.rates_table(records, NAME)),
+        "missing": lambda records: "".join(f"- {line}\n" for line in missing_lines(records)) or "Nothing is missing.\n",
     }
-    return markdown.filled(project / PAGE, blocks, marks=(NAME, f"{NAME} end"))
+    return from_records(load, blocks, figures)
 
 
 def _made(records: StudyRecords) -> list[str]:
@@ -55,7 +64,7 @@ def _of_task(records: StudyRecords, task: str) -> str:
 
 def _picture(records: StudyRecords) -> str:
     title = "Success at the paper's decoding against rollouts, by configuration. Toy scale, not the paper's results."
-    return f"![{title}]({PAGE.with_suffix('.png').name})\n" if records.runs else f"{NOT_RUN}\n"
+    return f"![{title}]({NAME}.png)\n" if records.runs else f"{NOT_RUN}\n"
 
 
 def draw(records: StudyRecords) -> Figure:

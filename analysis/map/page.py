@@ -1,4 +1,4 @@
-"""The blocks of docs/results/map.md, which stand between `<!-- map:NAME -->` and `<!-- map end -->`."""
+"""The blocks of docs/results/map.md, and its figure."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -9,13 +9,16 @@ from pathlib import Path
 import numpy as np
 
 from analysis.intervals import Interval, student
-from analysis.map.records import COMMAND, Noise, Place, Records, over_seeds
+from analysis.map.figure import draw
+from analysis.map.records import COMMAND, Noise, Place, Records, load, over_seeds
 from analysis.pages import markdown
+from analysis.pages.room import Drawn, Room, from_records
+from analysis.plots import records_checksum
 from analysis.tables import NOT_RUN, number
 from rtpo.theory.mdp import Table
 from rtpo.theory.regimes import METHODS, MORE_SEEDS, SEEDS, Point, break_even
 
-PAGE = Path("docs", "results", "map.md")
+RESULTS = Path("results", "map")
 TITLES = {"rtpo": "RTPO", "grpo": "GRPO"}
 NEAR = 1.25
 """a ratio that is predicted within this factor is as predicted"""
@@ -366,10 +369,15 @@ BLOCKS: dict[str, Callable[[Records], str]] = {
 """name to text, given the records"""
 
 
-def filled(project: Path, records: Records) -> str:
-    """The page's text with every block as the records have it. Raises DataError for a block that is unknown or open."""
-    blocks = {name: partial(block, records) for name, block in BLOCKS.items()}
-    return markdown.filled(project / PAGE, blocks, ("map", "map end"))
+def room(project: Path) -> Room:
+    """What the page is made of."""
+    results = project / RESULTS
+
+    def figures(records: Records) -> list[Drawn]:
+        checksum = None if records.manifest is None else records_checksum([results / "map.json"])
+        return [Drawn("map", partial(draw, records), checksum)]
+
+    return from_records(partial(load, results), BLOCKS, figures)
 
 
 def _size(point: Point) -> str:

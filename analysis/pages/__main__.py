@@ -2,7 +2,8 @@
 (docs/extend/extending.md):
 
     python -m analysis.pages               every block, and the figures
-    python -m analysis.pages BLOCK ...     the blocks of these names alone
+    python -m analysis.pages NAME ...      the blocks of these names alone; or a page of docs/results/ that has records
+                                           of its own, such as map, with its figures
     python -m analysis.pages --check       write nothing; fail where a page or a figure is stale
 """
 
@@ -10,7 +11,7 @@ import sys
 
 from rtpo.run.command import Parser, command, folder
 
-from analysis.pages.blocks import BLOCKS, draw, filled, pages, stale_figures
+from analysis.pages.blocks import BLOCKS, ROOMS, figures, filled, open_rooms, pages
 from analysis.pages.markdown import changed, told_stale, write
 from rtpo.errors import ConfigError
 from rtpo.run.config import PROJECT
@@ -20,20 +21,20 @@ from rtpo.run.config import PROJECT
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns its exit status."""
     parser = Parser(__doc__)
-    parser.add_argument("blocks", nargs="*", metavar="BLOCK", help="only blocks of these names; no figure then")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="only these blocks and pages")
     parser.add_argument("--check", action="store_true", help="write nothing; fail when a page or a figure is stale")
     parser.add_argument("--project", type=folder, default=str(PROJECT), help="folder of README.md, docs/ and results/")
     given = parser.parse_args(arguments)
-    if unknown := [name for name in given.blocks if name not in BLOCKS]:
-        raise ConfigError(f"{', '.join(unknown)}: no such block; there are {', '.join(BLOCKS)}.")
-    texts = {page: filled(given.project, page, given.blocks) for page in pages(given.project)}
-    stale = changed(texts)
+    if unknown := [name for name in given.names if name not in (*BLOCKS, *ROOMS)]:
+        raise ConfigError(f"{', '.join(unknown)}: no such block or page; there are {', '.join((*BLOCKS, *ROOMS))}.")
+    rooms = open_rooms(given.project)
+    texts = {page: filled(given.project, page, rooms, given.names) for page in pages(given.project)}
+    drawn, stale = figures(given.project, rooms, given.names), changed(texts)
     if given.check:
-        figures = [] if given.blocks else stale_figures(given.project)
-        return told_stale([*stale, *figures], "python -m analysis.pages")
-    drawn = [] if given.blocks else draw(given.project)
+        old = [one.png(given.project) for one in drawn if one.is_stale(given.project)]
+        return told_stale([*stale, *old], "python -m analysis.pages")
     write({page: texts[page] for page in stale})
-    for path in [*stale, *drawn]:
+    for path in [*stale, *(path for one in drawn for path in one.save(given.project))]:
         print(path)
     return 0
 

@@ -10,22 +10,28 @@ from statistics import fmean, median
 from typing import Any
 
 from hydra import compose, initialize_config_dir
+from matplotlib.figure import Figure
 from omegaconf import OmegaConf
 
 from analysis import since
+from analysis.credit import page as credit
 from analysis.experiment import run_table
 from analysis.figures.runs import training_figure
 from analysis.looks import TASKS
+from analysis.map import page as map_page
 from analysis.pages import markdown, rehearsal, settings
 from analysis.pages.markdown import ruled
-from analysis.plots import drawn_from, png_from, records_checksum, save
+from analysis.pages.room import Drawn, Room
+from analysis.plots import records_checksum
 from analysis.records import Run, complete_groups, load_runs
 from analysis.study.plan import TOY_RESULTS, TOY_STUDY
 from analysis.study.records import StudyRecords, load_study
 from analysis.study.tables import settings as settings_of_study
 from analysis.tables import NOT_RUN, narrowest, number
+from analysis.theory import page as theory
 from analysis.toy_study import collapse
 from analysis.toy_study import page as toy_study
+from analysis.when import page as when
 from rtpo.algorithms import algorithms, load_algorithm
 from rtpo.data.registry import REGISTRY
 from rtpo.errors import DataError
@@ -374,29 +380,50 @@ BLOCKS: dict[str, Callable[[Path, Path], str]] = {
 """name to text, given the project's folder and the page"""
 
 
-def filled(project: Path, page: Path, only: Collection[str] = ()) -> str:
-    """A page's text with every block as the records have it, or `only` those of some names. Raises DataError for a
-    block that is unknown or open."""
-    return markdown.filled(page, {name: partial(block, project, page) for name, block in BLOCKS.items()}, only=only)
+ROOMS: dict[str, Callable[[Path], Room]] = {
+    "when": when.room,
+    "map": map_page.room,
+    "credit": credit.room,
+    "theory": theory.room,
+}
+"""name of a page of docs/results/ to what it is made of, given the project's folder"""
 
 
-def draw(project: Path) -> list[Path]:
-    """Draw the figure of the reference runs, where there are some, with the checksum of their records in it."""
-    if not (manifests := _manifests(project)):
-        return []
-    groups = complete_groups(project / "results", EXPERIMENT)
-    save(partial(training_figure, groups), {project / FIGURE: png_from(records_checksum(manifests))})
-    return [project / FIGURE]
+def open_rooms(project: Path) -> dict[str, Room]:
+    """Of the pages that there are."""
+    pages = project / "docs" / "results"
+    return {name: room(project) for name, room in ROOMS.items() if (pages / f"{name}.md").exists()}
+
+
+def filled(project: Path, page: Path, rooms: Mapping[str, Room], only: Collection[str] = ()) -> str:
+    """A page's text with every block as the records have it, or `only` those of some names or pages. Raises DataError
+    for a block that is unknown or open."""
+    blocks: dict[str, Callable[[], str]] = {name: partial(block, project, page) for name, block in BLOCKS.items()}
+    if page.stem in rooms:
+        blocks |= rooms[page.stem].blocks
+        only = {*only, *rooms[page.stem].blocks} if page.stem in only else only
+    return markdown.filled(page, blocks, only)
+
+
+def figures(project: Path, rooms: Mapping[str, Room], only: Collection[str] = ()) -> list[Drawn]:
+    """Those of the pages, or `only` of some."""
+    found = [one for name, room in rooms.items() if not only or name in only for one in room.figures()]
+    return found if only else [_reference(project), *found]
+
+
+def _reference(project: Path) -> Drawn:
+    def draw() -> Figure:
+        return training_figure(complete_groups(project / "results", EXPERIMENT))
+
+    return Drawn(FIGURE.stem, draw, records_checksum(_manifests(project)))
 
 
 def pages(project: Path) -> list[Path]:
-    """The pages that may have blocks."""
-    return [project / "README.md", *sorted((project / "docs").rglob("*.md"))]
-
-
-def stale_figures(project: Path) -> list[Path]:
-    """The figure where it is not drawn from the present records."""
-    return [project / FIGURE] * (drawn_from(project / FIGURE) != records_checksum(_manifests(project)))
+    """The pages that may have blocks. Raises DataError for a folder that is no project."""
+    found = [path for path in (project / "README.md", *sorted((project / "docs").rglob("*.md"))) if path.exists()]
+    if not found:
+        raise DataError(f"{project} has no README.md and no docs/: --project takes the project's folder.")
+    return found
 
 
 def _link(path: Path, page: Path) -> str:

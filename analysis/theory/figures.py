@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -12,7 +11,7 @@ from matplotlib.figure import Figure
 from analysis.claims.rule import Comparison, compare
 from analysis.looks import BLACK, BLUE, GREEN, ORANGE, PURPLE, VERMILION, Style
 from analysis.looks import Line as LineStyle
-from analysis.plots import METADATA, Files, Framed, Line, Panel, handle, png_from, points, save, sheet
+from analysis.plots import Framed, Line, Panel, handle, points, sheet
 from analysis.theory import claims
 from analysis.theory.claims import over_runs
 from analysis.theory.records import Part
@@ -162,14 +161,3 @@ def _measured(x: Iterable[float], found: Sequence[Comparison], colour: str, mark
 
 
 FIGURES: Mapping[int, Callable[[Part], Figure]] = {1: order_figure, 2: credit_figure, 3: continuation_figure}
-
-
-def draw(part: Part, theorem: int, project: Path, records: str | None) -> list[Path]:
-    """Draw a theorem's figure into docs/ and results/figures/; returns the files. `records`: the checksum kept in the
-    image."""
-    files: Files = {
-        project / "docs" / "results" / f"theory_{theorem}.png": png_from(records),
-        project / "results" / "figures" / f"theory_{theorem}.pdf": METADATA["pdf"],
-    }
-    save(partial(FIGURES[theorem], part), files)
-    return list(files)

@@ -1,21 +1,24 @@
-"""Verdicts on the paper's theorems, and the blocks of docs/results/theory.md, which stand between
-`<!-- theory:NAME -->` and `<!-- theory end -->`."""
+"""Verdicts on the paper's theorems, and the blocks and figures of docs/results/theory.md."""
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from matplotlib.figure import Figure
+
 from analysis.claims.rule import CONSISTENT, Comparison, compare, equal, larger, reached
 from analysis.claims.rule import Part as Judgement
 from analysis.intervals import Interval
 from analysis.pages import markdown
+from analysis.pages.room import Drawn, Room, from_records
 from analysis.tables import NOT_RUN, number
 from analysis.theory import claims
 from analysis.theory.claims import order_table, over_runs
-from analysis.theory.records import COMMAND, RULE, THEOREMS, Missing, Part, load
+from analysis.theory.figures import FIGURES
+from analysis.theory.records import COMMAND, RULE, THEOREMS, Missing, Part, checksum, load
 
-RESULTS, PAGE = Path("results", "theory"), Path("docs", "results", "theory.md")
+RESULTS = Path("results", "theory")
 VARIANTS = {
     "reverse_fresh": "RTPO: reverse order, fresh continuations",
     "reverse_stale": "reverse order, stale continuations",
@@ -394,13 +397,16 @@ BLOCKS: dict[str, Callable[[Path], str]] = {
 """name to text, given the folder of the records"""
 
 
-def filled(project: Path) -> str:
-    """The page's text with every block as the records have it. Raises DataError for a block that is unknown or open,
-    and as `load` does."""
-    results = project / RESULTS
-    return markdown.filled(
-        project / PAGE, {name: partial(block, results) for name, block in BLOCKS.items()}, ("theory", "theory end")
-    )
+def room(project: Path) -> Room:
+    """What the page is made of. Its parts raise as `load` does."""
+    return from_records(lambda: project / RESULTS, BLOCKS, _figures)
+
+
+def _figures(results: Path) -> list[Drawn]:
+    def figure(theorem: int) -> Figure:
+        return FIGURES[theorem](load(results, theorem))
+
+    return [Drawn(f"theory_{theorem}", partial(figure, theorem), checksum(results)) for theorem in THEOREMS]
 
 
 def _percent(value: float) -> str:

@@ -1,4 +1,4 @@
-"""The blocks of docs/results/when.md, which stand between `<!-- when:NAME -->` and `<!-- when end -->`."""
+"""The blocks of docs/results/when.md, and its figures."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -9,18 +9,20 @@ from analysis import since
 from analysis.looks import title_of
 from analysis.map.records import Records
 from analysis.map.records import load as load_map
-from analysis.pages import markdown
 from analysis.pages.markdown import ruled
+from analysis.pages.room import Drawn, Room, from_records
+from analysis.plots import records_checksum
 from analysis.study.plan import STUDIES
 from analysis.study.records import StudyRecords, load_study
 from analysis.study.tables import shown
 from analysis.tables import NOT_RUN, UNKNOWN, number
+from analysis.when import ladder
 from analysis.when.answers import sentences
 from analysis.when.ladder import Site, cost_table, groups, rungs_table, sites, worth_table
 from analysis.when.shares import FORKING, Point, point, settings, settings_table, shares_table
+from analysis.when.shares import draw as draw_map
 from rtpo.planning.plan import plan
 
-PAGE = Path("docs", "results", "when.md")
 NAMES = ("toy", "credit")
 """of the studies"""
 
@@ -47,31 +49,34 @@ class Evidence:
         return [run.folder / "manifest.json" for group in groups(self.sites) for run in group.runs]
 
 
-def load(project: Path) -> Evidence:
-    """Raises DataError for damaged records."""
-    studies = [load_study(project / "results" / name, STUDIES / f"{name}.yaml") for name in NAMES]
-    return Evidence(tuple(studies), load_map(project / "results" / "map"))
+def room(project: Path) -> Room:
+    """What the page is made of."""
+    regimes = project / "results" / "map"
 
+    def load() -> Evidence:
+        studies = [load_study(project / "results" / name, STUDIES / f"{name}.yaml") for name in NAMES]
+        return Evidence(tuple(studies), load_map(regimes))
 
-def filled(project: Path, evidence: Evidence) -> str:
-    """The page's text. Raises DataError for a block that is unknown or open."""
-    of = evidence.sites
-    blocks: dict[str, Callable[[], str]] = {
-        "answer": lambda: "\n".join([*_made(evidence), sentences(of, evidence.placed)]),
-        "ladder": lambda: _picture("ladder", "Where each rung ends, by task.", evidence.manifests),
-        "rungs": lambda: shown(rungs_table(of)),
-        "worth": lambda: shown(worth_table(of)),
-        "cost": lambda: shown(cost_table(of)) if evidence.manifests else f"{NOT_RUN}\n",
-        "map": lambda: _picture("map", "The map's points, the tasks among them.", evidence.placed),
-        "shares": lambda: shown(shares_table(of, evidence.placed)),
-        "settings": lambda: shown(settings_table()),
-        "plan": _plan,
+    def figures(evidence: Evidence) -> list[Drawn]:
+        measured = [regimes / "map.json"] * (evidence.regimes.manifest is not None)
+        placed = [*evidence.manifests, *measured] if evidence.placed else []
+        return [
+            Drawn("when_ladder", lambda: ladder.draw(evidence.sites), records_checksum(evidence.manifests)),
+            Drawn("when_map", lambda: draw_map(evidence.placed, evidence.regimes), records_checksum(placed)),
+        ]
+
+    blocks: dict[str, Callable[[Evidence], str]] = {
+        "answer": lambda of: "\n".join([*_made(of), sentences(of.sites, of.placed)]),
+        "ladder": lambda of: _picture("ladder", "Where each rung ends, by task.", of.manifests),
+        "rungs": lambda of: shown(rungs_table(of.sites)),
+        "worth": lambda of: shown(worth_table(of.sites)),
+        "cost": lambda of: shown(cost_table(of.sites)) if of.manifests else f"{NOT_RUN}\n",
+        "map": lambda of: _picture("map", "The map's points, the tasks among them.", of.placed),
+        "shares": lambda of: shown(shares_table(of.sites, of.placed)),
+        "settings": lambda of: shown(settings_table()),
+        "plan": lambda of: _plan(),
     }
-    return markdown.filled(project / PAGE, blocks, marks=("when", "when end"))
-
-
-def figure(project: Path, name: str) -> Path:
-    return project / PAGE.with_name(f"when_{name}.png")
+    return from_records(load, blocks, figures)
 
 
 def _made(evidence: Evidence) -> list[str]:
