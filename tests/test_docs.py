@@ -179,6 +179,15 @@ def test_one_block_is_redrawn_alone(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert pages.main(["bench", "--check", "--project", str(tmp_path)]) == 0
     assert pages.main(["bench", "weather", "--project", str(tmp_path)]) == 1
     assert "error: weather: no such block or page; there are quickstart, " in capsys.readouterr().err
+    assert pages.main(["map", "--project", str(tmp_path)]) == 1
+    assert "error: docs/results/map.md: there is no such page under" in capsys.readouterr().err
+
+
+def test_pages_of_their_own_records_are_there_and_share_no_name_of_a_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert readme.open_rooms(PROJECT).keys() == readme.ROOMS.keys()
+    monkeypatch.setitem(readme.BLOCKS, "regimes", lambda project, page: "")
+    with pytest.raises(ValueError, match=r"blocks of map.md are called as others are: regimes"):
+        readme.open_rooms(PROJECT)
 
 
 @pytest.fixture

@@ -45,7 +45,7 @@ def room(project: Path) -> Room:
         "predicted": lambda records: tables.shown(predicted_table(found(records))),
         "runs": tables.summary,
         "tables": lambda records: "\n".join(_of_task(records, task) for task in records.tasks),
-        "curves": _picture,
+        "success": _picture,
         "rates": lambda records: tables.shown(tables.rates_table(records, NAME)),
         "missing": lambda records: "".join(f"- {line}\n" for line in missing_lines(records)) or "Nothing is missing.\n",
     }

@@ -3,7 +3,8 @@
 
     python -m analysis.pages               every block, and the figures
     python -m analysis.pages NAME ...      the blocks of these names alone; or a page of docs/results/ that has records
-                                           of its own, such as map, with its figures
+                                           of its own, such as map, as a whole: its own blocks, which have no name
+                                           here, and its figures
     python -m analysis.pages --check       write nothing; fail where a page or a figure is stale
 """
 
@@ -26,8 +27,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--project", type=folder, default=str(PROJECT), help="folder of README.md, docs/ and results/")
     given = parser.parse_args(arguments)
     if unknown := [name for name in given.names if name not in (*BLOCKS, *ROOMS)]:
-        raise ConfigError(f"{', '.join(unknown)}: no such block or page; there are {', '.join((*BLOCKS, *ROOMS))}.")
+        raise ConfigError(
+            f"{', '.join(unknown)}: no such block or page; there are {', '.join((*BLOCKS, *ROOMS))}. "
+            f"The other blocks of {', '.join(ROOMS)} go with their page."
+        )
     rooms = open_rooms(given.project)
+    if missing := [f"docs/results/{name}.md" for name in given.names if name in ROOMS and name not in rooms]:
+        raise ConfigError(f"{', '.join(missing)}: there is no such page under {given.project}: restore it.")
     texts = {page: filled(given.project, page, rooms, given.names) for page in pages(given.project)}
     drawn, stale = figures(given.project, rooms, given.names), changed(texts)
     if given.check:

@@ -390,9 +390,14 @@ ROOMS: dict[str, Callable[[Path], Room]] = {
 
 
 def open_rooms(project: Path) -> dict[str, Room]:
-    """Of the pages that there are."""
+    """Of the pages that there are. Raises ValueError for a page's own block with a name of BLOCKS or of another page,
+    which would be filled when that is asked for."""
     pages = project / "docs" / "results"
-    return {name: room(project) for name, room in ROOMS.items() if (pages / f"{name}.md").exists()}
+    rooms = {name: room(project) for name, room in ROOMS.items() if (pages / f"{name}.md").exists()}
+    for name, room in rooms.items():
+        if shared := room.blocks.keys() & ({*BLOCKS, *ROOMS} - {name}):
+            raise ValueError(f"blocks of {name}.md are called as others are: {', '.join(sorted(shared))}")
+    return rooms
 
 
 def filled(project: Path, page: Path, rooms: Mapping[str, Room], only: Collection[str] = ()) -> str:

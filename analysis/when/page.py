@@ -68,13 +68,13 @@ def room(project: Path) -> Room:
     blocks: dict[str, Callable[[Evidence], str]] = {
         "answer": lambda of: "\n".join([*_made(of), sentences(of.sites, of.placed)]),
         "ladder": lambda of: _picture("ladder", "Where each rung ends, by task.", of.manifests),
-        "rungs": lambda of: shown(rungs_table(of.sites)),
+        "ends": lambda of: shown(rungs_table(of.sites)),
         "worth": lambda of: shown(worth_table(of.sites)),
         "cost": lambda of: shown(cost_table(of.sites)) if of.manifests else f"{NOT_RUN}\n",
-        "map": lambda of: _picture("map", "The map's points, the tasks among them.", of.placed),
+        "on_the_map": lambda of: _picture("map", "The map's points, the tasks among them.", of.placed),
         "shares": lambda of: shown(shares_table(of.sites, of.placed)),
         "settings": lambda of: shown(settings_table()),
-        "plan": lambda of: _plan(),
+        "planned": lambda of: _plan(),
     }
     return from_records(load, blocks, figures)
 
