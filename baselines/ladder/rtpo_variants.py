@@ -19,8 +19,8 @@ class RTPOVariantsConfig(AlgorithmConfig):
     """trunks: M, anchors for each prompt.
     group_size: G, 3 or more; G-1 siblings are forked from each boundary that is forked.
     forked: share of a data step's boundaries that are forked, drawn anew in each; 1 for all.
-    by_luck: fork more of those turns whose siblings' returns differed more in earlier steps, in place of as many of
-        each turn's boundaries.
+    by_luck: fork a larger share of the boundaries of those turns whose siblings' returns differed more in earlier
+        steps, in place of the same share of every turn's.
     memory: what an earlier step's sums weigh a step later, where forks go by luck.
     shrinkage: kappa, how many returns the mean of the prompt's earlier paths counts for in a baseline; 0 for RTPO's own
         baseline, which holds the sibling's return.
@@ -76,7 +76,8 @@ def drawn(
     realised: Mapping[int, Sequence[Boundary]], weights: Sequence[float], share: float, rng: np.random.Generator
 ) -> dict[int, list[Boundary]]:
     """That share of the boundaries, by turn: of each turn's a share in proportion to its weight, all at most. Which of
-    them is even, so that a turn's update has the same mean whatever its share is."""
+    them is even, so that an update has the same mean whatever the share is. A turn whose share is less than one
+    boundary is in some steps not forked, and then not trained."""
     total = max(1, int(share * sum(len(boundaries) for boundaries in realised.values())))
     ends = np.cumsum([weights[k] * len(boundaries) for k, boundaries in realised.items()])
     counts = np.diff(np.floor(ends * total / ends[-1] + rng.random()).astype(int), prepend=0)
@@ -141,7 +142,8 @@ def remembered(harness: Harness) -> tuple[list[float], list[float]]:
 
 
 def rollouts_per_task(config: RTPOVariantsConfig, max_turns: int) -> int:
-    """Worst case: every trunk takes all K turns."""
+    """Worst case: every trunk takes all K turns. Of a step's tasks together: forks are drawn over all of them, so that
+    one may have more where others have fewer."""
     forks = int(np.ceil(config.forked * config.trunks * max_turns))
     return config.trunks + forks * (config.group_size - 1)
 
