@@ -44,6 +44,8 @@ TITLES = {
     "grpo_state_values_fresh": "GRPO, exact contexts, state values (uncharged), in reverse, sampled anew",
     "gigpo": "GiGPO",
     "anchored": "GRPO, exact contexts, anchored",
+    "anchored_forks": "GRPO, exact contexts, anchored by forks",
+    "anchored_forks_little_shrunk": "GRPO, exact contexts, anchored by forks, little shrunk",
     "vineppo": "VinePPO",
     "critic": "GRPO, exact contexts, turn-level critic",
     "rtpo_few": "RTPO, larger groups at fewer boundaries",

@@ -112,6 +112,7 @@ def test_sources_are_in_the_paper_or_among_the_deviations() -> None:
     assert {name for name, source in found if source.startswith("other: ")} == {
         "anchored",
         "anchored_forks",
+        "anchored_forks_little_shrunk",
         "critic",
         "gigpo",
         "gspo",
