@@ -49,6 +49,11 @@ def study_of(tmp_path: Path, **changed: Any) -> Study:
     return Study(file, tmp_path / "toy")
 
 
+def tokens_of(label: str) -> dict[str, Any]:
+    one = {"label": "grpo_tokens", "algorithm": "grpo", "tokens_of": label}
+    return {"controls": TINY["controls"] | {"configurations": [one]}}
+
+
 def found_in(path: Path) -> dict[str, dict[str, float]]:
     chosen: dict[str, dict[str, float]] = json.loads((path / "toy" / "learning_rates.json").read_text())
     return chosen
@@ -290,6 +295,12 @@ def test_a_name_takes_the_rates_of_another(tmp_path: Path) -> None:
         ({"rates": GRID | {"begin": [1e-4, 5e-4]}}, r"rates\.begin some in a row of them"),
         ({"rates": GRID | {"grid": [5e-4, 2e-4]}}, r"rates\.grid holds rates from the lowest on"),
         ({"rest": TINY["rest"] | {"rate": "each"}}, "rate of rest is 'each': there are own and common"),
+        (tokens_of("grop"), "tokens_of of grpo_tokens is 'grop', .* at its own rate: the nearest is grpo"),
+        (tokens_of("grpo_tokens"), "tokens_of of grpo_tokens is 'grpo_tokens', no other configuration"),
+        (
+            tokens_of("rtpo") | {"rest": TINY["rest"] | {"rate": "common", "configurations": ["rtpo"]}},
+            "tokens_of of grpo_tokens is 'rtpo', no other configuration that runs at its own rate",
+        ),
     ],
 )
 def test_a_plan_that_cannot_be_run_is_refused(tmp_path: Path, changed: dict[str, Any], said: str) -> None:
@@ -332,16 +343,19 @@ def test_a_rung_has_the_rate_of_what_it_is_one_change_from(tmp_path: Path) -> No
 
 
 def test_a_run_may_generate_as_many_tokens_as_another_of_its_seed(tmp_path: Path) -> None:
-    """A step's less, since it ends after the step in which it has so many."""
+    """A step's less, since it ends after the step in which it has so many; not where the other has no more than one."""
     one = {"label": "rtpo_tokens", "algorithm": "rtpo", "tokens_of": "grpo", "settings": ["budget.rollouts=600"]}
-    study = study_of(tmp_path, controls=TINY["controls"] | {"configurations": [one]})
-    ((place, _),) = study.planned("controls")
+    study = study_of(tmp_path, controls=TINY["controls"] | {"seeds": [0, 1], "configurations": [one]})
+    place, next_seed = (place for place, _ in study.planned("controls"))
     with pytest.raises(DataError, match=r"toy_math/rtpo_tokens-seed0 may generate as many tokens as .*/grpo-seed0"):
         study.config(place, 1e-3)
     ledger = {"ledger": {"generated_tokens": 45000}, "steps": 9}
     write_run(tmp_path / "toy", "grpo", 0, [], [], experiment="toy_math", manifest=ledger)
     budget = study.config(place, 1e-3).budget
     assert (budget.rollouts, budget.generated_tokens) == (600, 40000)
+    write_run(tmp_path / "toy", "grpo", 1, [], [], experiment="toy_math", manifest=ledger | {"steps": 1})
+    with pytest.raises(DataError, match="grpo-seed1, less one step's, and that has a single step: raise budget"):
+        study.config(next_seed, 1e-3)
 
 
 def test_every_seed_runs_once_before_one_runs_twice() -> None:

@@ -11,8 +11,8 @@ A plan has
 - parts of any other name: `tasks`, how many `warm_starts`, `seeds`, `configurations`, and `rate`: `own`, the best of
   each configuration (without the word), or `common`, the best of the core's configurations together. A configuration is
   one of configs/algorithm/, or a `label` with its `algorithm`, `settings` besides, `rate_of`, the algorithm whose rate
-  it has in place of its own, and `tokens_of`, the configuration whose run of the same task, warm start and seed
-  generated the tokens that its own may generate.
+  it has in place of its own, and `tokens_of`, the label of another whose run of the same task, warm start and seed, at
+  its own rate, generated the tokens that its own may generate.
 """
 
 import json
@@ -202,7 +202,7 @@ class Study:
         return RunFolder(self._results / str(place))
 
     def config(self, place: Place, rate: float) -> RunConfig:
-        """Raises DataError where the run whose generated tokens it has is not finished."""
+        """Raises DataError where the run whose generated tokens it has is not finished, or has a single step."""
         overrides = [
             f"algorithm={place.configuration.algorithm}",
             f"task={place.row.task}",
@@ -220,8 +220,8 @@ class Study:
         return compose_run(composed("train", overrides))
 
     def _tokens(self, place: Place) -> list[str]:
-        """A run ends after the step in which it reaches its limit: one of the other's steps less, so that it does not
-        generate more than the other in all."""
+        """About as many as the other's. A run ends after the step in which it reaches its limit, which is one of the
+        other's steps less: it generates more in all only by what its own last step is longer."""
         if place.configuration.tokens_of is None:
             return []
         other = self.folder(replace(place, label=place.configuration.tokens_of))
@@ -229,8 +229,13 @@ class Study:
             raise DataError(
                 f"{place} may generate as many tokens as {other.path}, which is not finished: run it first."
             )
-        tokens = other.manifest["ledger"]["generated_tokens"]
-        return [f"budget.generated_tokens={tokens - tokens // other.manifest['steps']}"]
+        tokens, steps = other.manifest["ledger"]["generated_tokens"], other.manifest["steps"]
+        if steps == 1:
+            raise DataError(
+                f"{place} may generate as many tokens as {other.path}, less one step's, and that has a single step: "
+                "raise budget.rollouts of both."
+            )
+        return [f"budget.generated_tokens={tokens - tokens // steps}"]
 
     def freeze(self) -> None:
         """Write, for each configuration whose search is over, the rate with the highest mean success after training on
@@ -360,7 +365,21 @@ def _read(file: Path) -> dict[str, Any]:
     for part in plan.keys() - {*NO_PARTS}:
         if (rate := plan[part].get("rate", "own")) not in ("own", COMMON):
             raise DataError(f"{file}: rate of {part} is {rate!r}: there are own and {COMMON}.")
+    _check_tokens(file, plan)
     return plan
+
+
+def _check_tokens(file: Path, plan: dict[str, Any]) -> None:
+    """At the common rate what a run is called depends on the rates; so another's tokens are those of its own rate."""
+    parts = [plan[part] for part in plan if part not in NO_PARTS]
+    ones = [(_configuration(entry), part.get("rate") != COMMON) for part in parts for entry in part["configurations"]]
+    for one, _ in ones:
+        others = {other.label for other, has_own_rate in ones if has_own_rate} - {one.label}
+        if one.tokens_of is not None and one.tokens_of not in others:
+            raise DataError(
+                f"{file}: tokens_of of {one.label} is {one.tokens_of!r}, no other configuration that runs at its own "
+                f"rate: {nearest(one.tokens_of, sorted(others))}."
+            )
 
 
 def _configuration(entry: str | dict[str, Any]) -> Configuration:
