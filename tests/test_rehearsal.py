@@ -69,14 +69,15 @@ def test_runs_with_vllm_need_its_cpu_build(tmp_path: Path, monkeypatch: pytest.M
 
 @pytest.mark.parametrize(("status", "sentence"), [(127, "as root: apt-get install munge slurm-wlm."), (1, "no munge.")])
 def test_two_nodes_need_a_slurm(status: int, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that is not there is left out, one that does not start a failure."""
+    """One that is not there is left out, one that does not start a failure; what was started of it is stopped."""
     script = tmp_path / "cluster"
-    script.write_text(f"#!/bin/sh\necho no munge. >&2\nexit {status}\n")
+    script.write_text(f"#!/bin/sh\necho $1 >>{tmp_path}/asked\necho no munge. >&2\nexit {status}\n")
     script.chmod(0o755)
     monkeypatch.setattr(nodes, "SCRIPT", str(script))
     failed = measure("nodes", nodes.rehearse, tmp_path)
     said = failed if status == 1 else json.loads((tmp_path / "nodes.json").read_text())["left_out"]
     assert said[0].endswith(sentence)
+    assert (tmp_path / "asked").read_text().split() == ["start", "stop"]
 
 
 @pytest.mark.parametrize(

@@ -20,9 +20,10 @@ def rehearse() -> Rehearsed:
     """Raises MachineError where SLURM does not start, and where pytest ends without a report."""
     with tempfile.TemporaryDirectory() as folder:
         started = subprocess.run([SCRIPT, "start", folder], capture_output=True, text=True, check=False)
-        if started.returncode == NO_PROGRAMS:
-            return Rehearsed([], [f"{WHAT}: SLURM is not here; as root: apt-get install munge slurm-wlm.", LEFT_OUT])
-        try:
+        try:  # munged may have started before a program that is not here was missed
+            if started.returncode == NO_PROGRAMS:
+                left = f"{WHAT}: SLURM is not here; as root: apt-get install munge slurm-wlm."
+                return Rehearsed([], [left, LEFT_OUT])
             if started.returncode:
                 raise MachineError(f"SLURM does not start: {' '.join(started.stderr.split())}")
             return Rehearsed([run_tests(WHAT, (TEST,), {"RTPO_SLURM": folder})], [LEFT_OUT])
