@@ -113,6 +113,7 @@ def test_without_luck_states_and_an_evaluation_s_rewards_are_as_they_were() -> N
         ("{turns: [0], size: 0}", r"task.settings.luck.size is 0.0: use a number above 0"),
         ("{turns: [0], faces: 5}", r"task.settings.luck.faces is 5: half of them are heads; use an even number"),
         ("{turns: [0], faces: 0}", r"task.settings.luck.faces is 0: half of them are heads; use an even number"),
+        ("{faces: 1000000}", r"task.settings.luck has no turns and so no coin: name turns, or leave size and faces"),
         ("{turns: [0], worth: 2}", r"task.settings.luck.worth is not a field of Luck"),
     ],
 )

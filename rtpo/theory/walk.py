@@ -120,7 +120,9 @@ def noise(method: str, walk: Walk, plans: Plans) -> Table:
     others = (n - 1) * walk.together
     if method == "grpo_state_values":
         return np.where(k > 0, ahead / n, whole / (n - 1))
-    if method == "anchored_forks":  # later turns against the paths that share S_1 by a fork, and no others
+    # later turns against the paths that share S_1 by a fork, and no others; approximate: as if each path had `of_each`
+    # of these, and without what the other chains' own later turns add to the prompt's mean, ahead[1] / chains
+    if method == "anchored_forks":
         chains = n - plans.anchored_forks
         of_each, kappa = plans.anchored_forks / chains, plans.shrinkage
         baseline = (of_each * ahead[1] + kappa**2 * (whole - ahead[1]) * (1 + 1 / chains)) / (of_each + kappa) ** 2
@@ -128,7 +130,9 @@ def noise(method: str, walk: Walk, plans: Plans) -> Table:
     if method == "anchored" and others[1] >= 1:  # shrunk at last to S_1, whose coin and answer are known
         left = whole - own[0] - walk.of_luck
         return np.where(k > 0, left / n * (1 + 1 / (1 + others[1])), whole / (n - 1))
-    if method == "gigpo":  # two normalised advantages added, the second 0 where nobody else has been
+    # two normalised advantages added, the second 0 where nobody else has been; approximate: the noise is that of a step
+    # of size 1 at every turn, and the first turn's, where both are the same and their sum is twice as large, no larger
+    if method == "gigpo":
         of_group, of_state = 1 / sqrt(whole), others / (others + 1) / np.sqrt(ahead)
         signal = (of_group + of_state) ** 2
         both = of_group**2 * whole + of_state**2 * ahead * (1 + 1 / others) + 2 * of_group * of_state * ahead

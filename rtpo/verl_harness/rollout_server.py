@@ -128,7 +128,8 @@ class EmbeddedReplica(RolloutReplica):
                 name=_server_name(self.replica_rank),
                 num_cpus=1,
                 max_concurrency=self.max_concurrency,
-                scheduling_strategy="SPREAD",  # otherwise half of the first node's CPUs are taken first
+                # Ray's default packs actors on one node until half of its CPUs are taken
+                scheduling_strategy="SPREAD",
             )
             .remote(
                 self.model_config.path,

@@ -31,6 +31,8 @@ class Luck:
             problems.append(f"{path}.size is {self.size}: use a number above 0, or no turns for no luck.")
         if self.faces < 2 or self.faces % 2:
             problems.append(f"{path}.faces is {self.faces}: half of them are heads; use an even number of 2 or more.")
+        if not self.turns and self != Luck():
+            problems.append(f"{path} has no turns and so no coin: name turns, or leave size and faces out.")
         return problems
 
     def toss(self, path_seed: int, turn: int) -> int:
