@@ -1,6 +1,7 @@
 """The page on when RTPO pays: f_k, the rungs and what is said of them, from made-up runs."""
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,9 +42,16 @@ def tree(returns: dict[int, tuple[float, float]]) -> list[dict[str, Any]]:
     return [*lines, ungraded, *later]
 
 
-def write(results: Path, label: str, right: int, experiment: str = "walk_even_toy_walk", **more: Any) -> None:
-    """Runs of three seeds that answer so many of 20 questions at the paper's decoding after training."""
-    for seed in SEEDS:
+def write(
+    results: Path,
+    label: str,
+    right: int,
+    experiment: str = "walk_even_toy_walk",
+    seeds: Sequence[int] = SEEDS,
+    **more: Any,
+) -> None:
+    """Runs of these seeds that answer so many of 20 questions at the paper's decoding after training."""
+    for seed in seeds:
         rewards: dict[str, list[float | None]] = {
             f"q{i}": [float((i + seed) % QUESTIONS < right)] for i in range(QUESTIONS)
         }
@@ -56,14 +64,41 @@ def write(results: Path, label: str, right: int, experiment: str = "walk_even_to
 def test_f_is_what_is_left_of_a_prompts_variance(tmp_path: Path) -> None:
     # chains: variance 1/2. Turn 1: none after the first, 1/2 after the second. Turn 2: the one boundary left, none
     write(tmp_path, "vineppo", 10, paths=tree({1: (1.0, 1.0), 2: (1.0, 0.0)}))
-    group = RunGroup(
-        "vineppo", tuple(load_run(folder) for folder in sorted((tmp_path / "walk_even_toy_walk").iterdir()))
-    )
-    f, boundaries, reached = shares(group)
-    assert [one.mean for one in f] == pytest.approx([1, 0.5, 0])
+    f, boundaries, reached = shares(runs(tmp_path))
+    assert [one and one.mean for one in f] == pytest.approx([1, 0.5, 0])
     assert boundaries == [6, 6, 3]
     assert reached == pytest.approx([1, 1, 0.5])
+    assert f[1]
     assert np.isnan(f[1].low)  # runs that are all alike have no interval
+
+
+def test_f_is_of_the_chains_that_reach_the_turn(tmp_path: Path) -> None:
+    # a second prompt of one run: deviations from its mean, 1, are 1, 1 and 4, times 3/2; only the last chain goes on
+    both = tree({1: (1.0, 1.0), 2: (1.0, 0.0)})
+    ends = [path(1, "p", episode(reward, turns=turns)) for reward, turns in ((0.0, 1), (0.0, 1), (3.0, 2))]
+    second = [chain | {"rollout": f"0.0.1.{i}"} for i, chain in enumerate(ends)]
+    fork = path(1, "p", episode(1.0, turns=2), parent="0.0.1.2") | {"rollout": "0.1.2.0", "start_k": 1}
+    write(tmp_path, "vineppo", 10, seeds=(10,), paths=[*both, *second, fork])
+    write(tmp_path, "vineppo", 10, seeds=(11,), paths=both)
+    f, boundaries, reached = shares(runs(tmp_path))
+    inner, outer = np.array([(0 + 1 / 2 + 2) / 3, 1 / 4]), np.array([(1 / 2 + 1 / 2 + 6) / 3, 1 / 2])
+    assert f[1]
+    assert f[1].mean == pytest.approx(inner.sum() / outer.sum())
+    assert f[1].high - f[1].mean == pytest.approx(
+        12.7062 * abs(inner[0] - f[1].mean * outer[0]) / outer.mean(), rel=1e-4
+    )
+    assert boundaries == [7, 5, 2]
+    assert reached == pytest.approx([1, 0.8, 0.35])
+
+
+def test_f_is_unknown_where_returns_do_not_differ(tmp_path: Path) -> None:
+    write(tmp_path, "vineppo", 10, paths=[line | {"reward": 1.0} for line in tree({1: (1.0, 1.0), 2: (1.0, 0.0)})])
+    f, *_ = shares(runs(tmp_path))
+    assert f[1:] == [None, None]
+
+
+def runs(results: Path) -> RunGroup:
+    return RunGroup("vineppo", tuple(load_run(folder) for folder in sorted((results / "walk_even_toy_walk").iterdir())))
 
 
 def test_a_task_is_placed_by_its_own_turns_and_groups(tmp_path: Path) -> None:
@@ -77,6 +112,7 @@ def test_a_task_is_placed_by_its_own_turns_and_groups(tmp_path: Path) -> None:
     unit = break_even(2.5, 3)
     assert one.turns == 2.5
     assert one.excess == pytest.approx((1 + 0.5) / 2.5 / unit)
+    assert one.later == pytest.approx(0.5 / 1.5 / unit)
     assert one.ratios == pytest.approx([1 / unit, 0.5 / unit, 0])
     assert one.difference.mean == pytest.approx(-0.2)
 
@@ -93,6 +129,8 @@ def test_rungs_that_have_no_runs_are_said_and_not_drawn(tmp_path: Path) -> None:
     assert worth["Credit at its ceiling, c − b"].startswith("+30.0 [")
     assert worth["Credit at its ceiling, c − b"].endswith("], 3 of 6 pairs")
     assert worth["The charged plan, f − b"] == "not run"
+    (order,) = (row for row in worth_table(sites).rows if row[0] == "Order, d − c")
+    assert order[1:] == ("not planned", "not run", "not planned")
     (_, values) = cost_table(sites).rows
     assert values[3:8] == ("2,048", "9", "1", "4.0", "5.0")
     figure = ladder.draw(sites)
@@ -112,7 +150,7 @@ def test_the_page_is_made_and_checked(tmp_path: Path, capsys: pytest.CaptureFixt
     shutil.copytree(PROJECT / "results" / "map", tmp_path / "results" / "map")
     assert pages.main(given) == pages.main(["--check", *given]) == 0
     text = page.read_text()
-    assert "1. GRPO with exact contexts ends above GRPO on flattened history: **not run**." in text
+    assert "1. GRPO with exact contexts ends above GRPO on flattened history: **not run on 5 of 5 tasks**." in text
     assert not page.with_name("when_ladder.png").exists()
 
     results = tmp_path / "results" / "credit"
@@ -125,9 +163,9 @@ def test_the_page_is_made_and_checked(tmp_path: Path, capsys: pytest.CaptureFixt
     text = page.read_text()
     assert (
         "1. GRPO with exact contexts ends above GRPO on flattened history: **supported on toy walk decided evenly "
-        "(3 pairs) (4 of 5 tasks not run)**." in text
+        "(3 pairs); not run on 4 of 5 tasks**." in text
     )
-    assert "at equal rollouts: **contradicted on toy walk decided evenly (3 pairs) (4 of 5 tasks not run)**." in text
+    assert "at equal rollouts: **contradicted on toy walk decided evenly (3 pairs); not run on 4 of 5 tasks**." in text
     assert "at 1 of 3 turns of toy walk, decided evenly, the first turn never among them" in text
     assert "](when_ladder.png)" in text
     assert page.with_name("when_map.png").exists()

@@ -1,12 +1,14 @@
 """Ten sentences on when RTPO pays, each with what the records say of it."""
 
+from collections import Counter
 from collections.abc import Sequence
+from math import isnan
 
 from analysis.claims.claims import number as printed
 from analysis.looks import title_of
 from analysis.paper.numbers import load_paper
 from analysis.study.findings import Finding
-from analysis.tables import NO_VALUE, NOT_RUN, number
+from analysis.tables import NOT_RUN, UNKNOWN, number
 from analysis.toy_study.claims import verdict
 from analysis.when.ladder import AFFORDABLE, RUNGS, Site
 from analysis.when.shares import Point, settings
@@ -37,14 +39,14 @@ def sentences(sites: Sequence[Site], placed: Sequence[Point]) -> str:
 def _verdict(sites: Sequence[Site], first: str, second: str) -> str:
     """What the tasks that have runs of both say together."""
     found: dict[str, Finding] = {}
+    absent: Counter[str] = Counter()
     for site in sites:
         if (one := site.finding(first, second)) is not None:
             found[site.title.lower().replace(", ", " ")] = one
-    said = verdict(found)
-    if said == NO_VALUE:
-        return NOT_RUN
-    missing = len(sites) - len(found)
-    return f"{said} ({missing} of {len(sites)} tasks {NOT_RUN})" if missing else said
+        else:
+            absent[site.absence(first, second)] += 1
+    rest = [f"{why} on {count} of {len(sites)} tasks" for why, count in absent.items()]
+    return "; ".join([verdict(found), *rest] if found else rest)
 
 
 def _each(sites: Sequence[Site], other: str) -> str:
@@ -59,16 +61,17 @@ def _placed(placed: Sequence[Point]) -> str:
     if not placed:
         return f"{rule}; of the tasks it is **{NOT_RUN}**."
     each = [f"{int((one.ratios < 1).sum())} of {len(one.f)} turns of {one.site.title.lower()}" for one in placed]
+    later = [one.later for one in placed if not isnan(one.later)]
+    mean = f"{number(min(later), 1)} to {number(max(later), 1)} times f*" if later else UNKNOWN
     return (
-        f"{rule}: at the untrained policy that is at {'; '.join(each)}, the first turn never among them, and in the "
-        f"mean over boundaries f_k is {number(min(one.excess for one in placed), 1)} to "
-        f"{number(max(one.excess for one in placed), 1)} times f*."
+        f"{rule}: at the untrained policy that is at {'; '.join(each)}, the first turn never among them, since f_0 is "
+        f"1 on any task; in the mean over the boundaries after it f_k is {mean}."
     )
 
 
 def _of_paper() -> str:
-    """f* of the paper's settings, and what its airline tables say of f: siblings that tie are the share 1 - 2 E[Var(R |
-    S_k)], and a prompt's variance is 1/4 at most."""
+    """f* of the paper's settings, and how little its airline tables say of f: siblings that tie are the share
+    1 - 2 E[Var(R | S_k)], a prompt's variance is 1/4 at most, and one boundary in K is the prompt, where f_0 = 1."""
     stars = [
         f"{number(break_even(mean, run.algorithm['group_size']), 2)} ({run.task.name.removesuffix('_paper')})"
         for run, mean in settings()
@@ -80,10 +83,11 @@ def _of_paper() -> str:
         for key in ("supp_group_sensitivity.g3.zero_advantage", "supp_trunk_distribution.length.trunks")
     )
     least = 2 * (1 - ties / 100)
+    later, star = (least * turns - 1) / (turns - 1), break_even(turns, size)
     return (
         f"With the paper's G = {size} and as many turns as its episodes are taken to have, f* is {', '.join(stars)}; f "
-        f"it does not print, but that {number(ties, 2)} % of its airline boundaries tie makes f_k "
-        f"{number(least, 2)} at least in the mean over boundaries, {number(least / break_even(turns, size), 1)} times "
-        "f* or more, if rewards are 0 or 1 and its rate is of pairs of siblings: there the plan alone should lose at "
-        "equal rollouts, unless the boundaries that count are the few with little to come."
+        f"it does not print, and its ties decide nothing: if rewards are 0 or 1 and its rate is of pairs of siblings, "
+        f"that {number(ties, 2)} % of its airline boundaries tie, over all of its training, makes f_k "
+        f"{number(least, 2)} at least in the mean over boundaries; f_0 = 1 alone makes {number(1 / turns, 2)} of that, "
+        f"and after the first turn f_k is {number(later, 2)} at least, {number(later / star, 1)} times f*."
     )

@@ -1,4 +1,4 @@
-"""The ladder of ingredients (docs/method/ladder.md) on the tasks of all studies, at the paper's decoding: where each
+"""The ladder of ingredients (docs/method/ladder.md) on the tasks of studies, at the paper's decoding: where each
 rung ends, what a step up is worth, and what it costs."""
 
 import textwrap
@@ -20,6 +20,11 @@ from analysis.study.records import StudyRecords
 from analysis.tables import INTERVALS, NOT_RUN, Table, number, percent
 
 DECODING = "paper"
+NOT_PLANNED, NOT_EVALUATED = "not planned", "not evaluated"
+ABSENT = (
+    f"“{NOT_PLANNED}”: by the task's study; “{NOT_EVALUATED}”: there are runs, made without an evaluation at this "
+    "decoding."
+)
 RUNGS = {
     "a": "grpo",
     "b": "grpo_exact",
@@ -79,6 +84,13 @@ class Site:
         found = finding(self.records, self.task, (first, second), DECODING)
         return None if found is None or found.outcome == NOT_RUN else found
 
+    def absence(self, *labels: str) -> str:
+        """Why there is no value for which runs of all these are needed."""
+        if not all(self.records.places(self.task, label) for label in labels):
+            return NOT_PLANNED
+        found = [self.records.group(self.task, label) for label in labels]
+        return NOT_EVALUATED if None not in found and None in map(self.group, labels) else NOT_RUN
+
 
 def sites(studies: Sequence[StudyRecords]) -> list[Site]:
     return [Site(records, task) for records in studies for task in records.tasks]
@@ -94,12 +106,13 @@ def rungs_table(of: Sequence[Site]) -> Table:
 
     def cell(site: Site, label: str) -> str:
         group = site.group(label)
-        return NOT_RUN if group is None else f"{percent(site.success(label))}, {len(group.runs)} runs"
+        return site.absence(label) if group is None else f"{percent(site.success(label))}, {len(group.runs)} runs"
 
     rows = [(rung, title_of(label), *(cell(site, label) for site in of)) for label, rung in ROWS.items()]
     caption = (
         "Held-out success after training at the paper's decoding, in percent. Brackets: 95 % intervals over runs and "
-        f"questions. {INTERVALS} Without a letter: affordable baselines beside c. Toy scale, not the paper's results."
+        f"questions. {INTERVALS} {ABSENT} Without a letter: affordable baselines beside c. Toy scale, not the paper's "
+        "results."
     )
     return Table("when_rungs", ("Rung", "Configuration", *(site.title for site in of)), tuple(rows), caption, (), 2)
 
@@ -108,17 +121,18 @@ def worth_table(of: Sequence[Site]) -> Table:
     """A row a step of the ladder, and an affordable baseline; a column a task."""
     pairs = {f"{name}, {one} − {other}": (RUNGS[one], RUNGS[other]) for name, (one, other) in STEPS.items()}
     pairs |= {f"{title_of(label)}, less b": (label, RUNGS["b"]) for label in AFFORDABLE}
-    rows = [(name, *(_worth(site.finding(*pair)) for site in of)) for name, pair in pairs.items()]
+    rows = [(name, *(_worth(site, *pair) for site in of)) for name, pair in pairs.items()]
     caption = (
         "What each ingredient is worth: differences in success after training at the paper's decoding, in points, "
-        f"paired by warm start, seed and question. Brackets: 95 % intervals over runs and questions. {INTERVALS}"
+        f"paired by warm start, seed and question. Brackets: 95 % intervals over runs and questions. {INTERVALS} "
+        f"{ABSENT}"
     )
     return Table("when_worth", ("Step", *(site.title for site in of)), tuple(rows), caption, ())
 
 
-def _worth(found: Finding | None) -> str:
-    if found is None:
-        return NOT_RUN
+def _worth(site: Site, first: str, second: str) -> str:
+    if (found := site.finding(first, second)) is None:
+        return site.absence(first, second)
     return f"{percent(found.difference, sign=True)}, {found.pairs} of {found.planned} pairs"
 
 

@@ -19,17 +19,18 @@ from analysis.tables import NOT_RUN, UNKNOWN, number
 from analysis.when import ladder
 from analysis.when.answers import sentences
 from analysis.when.ladder import Site, cost_table, groups, rungs_table, sites, worth_table
-from analysis.when.shares import FORKING, Point, point, settings, settings_table, shares_table
+from analysis.when.shares import FORKING, Point, point, settings_table, shares_table
 from analysis.when.shares import draw as draw_map
 from rtpo.planning.plan import plan
+from rtpo.run.experiments import load_experiment
 
 NAMES = ("toy", "credit")
-"""of the studies"""
+"""of the studies whose runs are on the page"""
 
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """The records of all studies, and those of the map."""
+    """The records of the studies, and those of the map."""
 
     studies: tuple[StudyRecords, ...]
     regimes: Records
@@ -59,7 +60,8 @@ def room(project: Path) -> Room:
 
     def figures(evidence: Evidence) -> list[Drawn]:
         measured = [regimes / "map.json"] * (evidence.regimes.manifest is not None)
-        placed = [*evidence.manifests, *measured] if evidence.placed else []
+        of_map = [regimes / "predicted.jsonl", *measured]
+        placed = [*evidence.manifests, *of_map] if evidence.placed else []
         return [
             Drawn("when_ladder", lambda: ladder.draw(evidence.sites), records_checksum(evidence.manifests)),
             Drawn("when_map", lambda: draw_map(evidence.placed, evidence.regimes), records_checksum(placed)),
@@ -92,7 +94,8 @@ def _picture(name: str, title: str, shown_in_it: Sequence[object]) -> str:
 @cache
 def _plan() -> str:
     """What the experiment `ladder` takes."""
-    made = plan("ladder", ["profile=a100x8"])
+    overrides = ["profile=a100x8"]
+    made = plan("ladder", overrides)
     header = ("Configuration", "Runs", "Rollouts", "Generated, M", "Beside the budget, M", "GPU-hours")
     rows = [
         (
@@ -106,8 +109,10 @@ def _plan() -> str:
     ]
     charged = replace(made, rows=tuple(row for row in made.rows if row.counts.free == 0))
     whole, of_methods = (_known(one.sum(lambda row: row.hours)) for one in (made, charged))
-    forking, (math, _) = next(row for row in made.rows if row.label == FORKING), settings()[0]
-    first = math.budget.tasks_per_step * forking.worst
+    forking = next(row for row in made.rows if row.label == FORKING)
+    elements = load_experiment("ladder", overrides).elements
+    run = next(element.run for element in elements if element.run.label == FORKING)
+    first = run.budget.tasks_per_step * forking.worst
     hours = None if forking.hours is None else forking.hours * first / forking.rollouts
     told = (
         f"Of a run each. In all {sum(row.count for row in made.rows)} runs of {made.rows[0].model}: {whole} GPU-hours "

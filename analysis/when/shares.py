@@ -4,6 +4,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, partial
+from math import isnan, nan
+from statistics import fmean
 
 import numpy as np
 import pandas as pd
@@ -15,7 +17,7 @@ from analysis.looks import BLUE, COLOURS, GREEN, MARKERS, ORANGE, Style
 from analysis.map.records import Records
 from analysis.plots import Framed, Line, Panel, handle, points, sheet
 from analysis.records import Run, RunGroup
-from analysis.tables import INTERVALS, NO_VALUE, NOT_RUN, Table, number, percent
+from analysis.tables import INTERVALS, NO_VALUE, UNKNOWN, Table, number, percent
 from analysis.when.ladder import RUNGS, Site
 from rtpo.planning.data import episodes
 from rtpo.run.config import RunConfig
@@ -39,19 +41,19 @@ PLANNED = (
 """of RTPO at the paper's scale; which user's model serves is no part of the scale"""
 GROUP_SIZES = {3: BLUE, 4: ORANGE, 8: GREEN}
 NOTE = (
-    "(a) Tables of the map in grey, tasks in colour: toy scale, not the paper's results. Left end of a bar: if only "
-    "the turn with the least to come counted. Bars up and down, bands: 95 % intervals. (c) Filled: the limit of turns; "
-    "hollow: the mean turns that plans assume."
+    "(a) Tables of the map in grey, tasks in colour: toy scale, not the paper's results. Left end of a bar: the excess "
+    "of the turn with the least to come. Bars up and down, bands: 95 % intervals. (c) From configs/. Filled: the limit "
+    "of turns; hollow: the mean turns that plans assume."
 )
 
 
 @dataclass(frozen=True, eq=False)
 class Point:
-    """A task: f_k by turn, on so many boundaries each; reached: the share of chains that take turn k. difference:
-    success of RTPO less that of exact GRPO."""
+    """A task: f_k by turn, None where it is unknown, on so many boundaries each; reached: the share of chains that take
+    turn k. difference: success of RTPO less that of exact GRPO."""
 
     site: Site
-    f: tuple[Interval, ...]
+    f: tuple[Interval | None, ...]
     boundaries: tuple[int, ...]
     reached: Array
     group_size: int
@@ -64,57 +66,75 @@ class Point:
 
     @property
     def ratios(self) -> Array:
-        """f_k by f*, [K]."""
-        return np.array([one.mean for one in self.f]) / break_even(self.turns, self.group_size)
+        """f_k by f*, [K], NaN where it is unknown."""
+        return np.array([nan if one is None else one.mean for one in self.f]) / break_even(self.turns, self.group_size)
 
     @property
     def excess(self) -> float:
-        """Where all boundaries count alike."""
+        """Where all boundaries count alike: above 1 on any task, since f_0 is 1."""
         return float(self.reached @ self.ratios / self.turns)
 
+    @property
+    def later(self) -> float:
+        """The same without the first turn; NaN where no chain has a second."""
+        return float(self.reached[1:] @ self.ratios[1:] / later) if (later := self.reached[1:].sum()) else nan
 
-def shares(group: RunGroup) -> tuple[list[Interval], list[int], Array]:
+
+def shares(group: RunGroup) -> tuple[list[Interval | None], list[int], Array]:
     """f_k, boundaries and the share of chains that take turn k, from the first steps of runs that fork all boundaries.
 
-    f_k is the mean over the boundaries of turn k of the variance of the returns of those that went on from it, by the
-    mean over prompts of the variance of the chains' returns. Intervals are over runs, of the ratio's linear part.
+    f_k is the variance of the returns of those that went on from a boundary of turn k, by the squared deviation from
+    their prompt's mean of the returns of the chains that reach turn k: what GRPO's noise there is of. Each is a mean
+    over the run's boundaries, or chains, and then over runs; None where the second is 0 or there are none. Intervals
+    are over runs, of the ratio's linear part.
     """
     of_runs = [_variances(run) for run in group.runs]
-    turns = max(max(own) for own, _, _ in of_runs) + 1
+    turns = max(max(lengths) for *_, lengths in of_runs)
     reached = np.mean(
         [[sum(n > k for n in lengths) / len(lengths) for k in range(turns)] for *_, lengths in of_runs], 0
     )
-    f, boundaries = [Interval(1.0, 1.0, 1.0, len(of_runs), 1)], [sum(len(lengths) for *_, lengths in of_runs)]
+    f: list[Interval | None] = [Interval(1.0, 1.0, 1.0, len(of_runs), 1)]
+    boundaries = [sum(len(lengths) for *_, lengths in of_runs)]
     for k in range(1, turns):
         here = [
-            (np.mean(own[k]), whole, run.manifest["experiment"])
+            (np.mean(own[k]), np.mean(whole[k]), run.manifest["experiment"])
             for run, (own, whole, _) in zip(group.runs, of_runs, strict=True)
-            if k in own
+            if k in own and k in whole
         ]
-        inner, outer = (np.array(values) for values in list(zip(*here, strict=True))[:2])
-        mean = inner.mean() / outer.mean()
-        spread = mean + (inner - mean * outer) / outer.mean()
-        f.append(interval(spread[:, None], strata=[one[2] for one in here]))
+        inner, outer = (np.array([one[place] for one in here]) for place in (0, 1))
+        if outer.any():
+            mean = inner.mean() / outer.mean()
+            spread = mean + (inner - mean * outer) / outer.mean()
+            f.append(interval(spread[:, None], strata=[one[2] for one in here]))
+        else:
+            f.append(None)
         boundaries.append(sum(len(own.get(k, ())) for own, _, _ in of_runs))
     return f, boundaries, reached
 
 
-def _variances(run: Run) -> tuple[dict[int, list[float]], float, list[int]]:
+def _variances(run: Run) -> tuple[dict[int, list[float]], dict[int, list[float]], list[int]]:
     """Of a run's first step: by turn, the variance of the returns from each boundary, of the chain that came to it and
-    those that were forked there; the mean variance of the returns of a prompt's chains; the chains' turns."""
+    those that were forked there; by turn, of each chain that reaches it, the squared deviation from the mean of its
+    prompt's n chains, times n / (n - 1); the chains' turns."""
     paths = [path for path in run.paths if path["step"] == 1 and path["grade"] == "graded"]
     chains = {path["rollout"]: path for path in paths if path["parent"] is None}
     forked, prompts = defaultdict(list), defaultdict(list)
     for path in paths:
         if path["parent"] is None:
-            prompts[path["task"]].append(path["reward"])
+            prompts[path["task"]].append(path)
         elif path["parent"] in chains:
             forked[path["parent"], path["start_k"]].append(path["reward"])
     own: dict[int, list[float]] = defaultdict(list)
     for (parent, k), returns in forked.items():
         own[k].append(float(np.var([chains[parent]["reward"], *returns], ddof=1)))
-    whole = [np.var(returns, ddof=1) for returns in prompts.values() if len(returns) > 1]
-    return own, float(np.mean(whole)), [chain["turns"] for chain in chains.values()]
+    whole: dict[int, list[float]] = defaultdict(list)
+    for several in (group for group in prompts.values() if len(group) > 1):
+        mean = fmean(chain["reward"] for chain in several)
+        for chain in several:
+            deviation = (chain["reward"] - mean) ** 2 * len(several) / (len(several) - 1)
+            for k in range(chain["turns"]):
+                whole[k].append(deviation)
+    return own, whole, [chain["turns"] for chain in chains.values()]
 
 
 def point(site: Site) -> Point | None:
@@ -132,32 +152,37 @@ def shares_table(sites: Sequence[Site], placed: Sequence[Point]) -> Table:
     """A row a task."""
     known, turns = {one.site: one for one in placed}, max((len(one.f) for one in placed), default=1)
     header = ("Task", "Turns", "G", "f*", "Boundaries a turn", *(f"f_{k}" for k in range(1, turns)))
-    rows = [_row(site.title, known.get(site), turns) for site in sites]
+    rows = [_row(site, known.get(site), turns) for site in sites]
     caption = (
         f"f_k in percent, by turn, at the untrained policy: from the first step of the runs of `{FORKING}`, all of "
-        "whose rollouts are sampled before its first update; of each boundary, the chain that came to it and its "
-        "continuation. f_0 is 1. Turns: of a chain, in the mean. Boundaries: the fewest and the most that a turn's "
-        "f_k rests on. Excess: the mean of f_k by f*, all boundaries alike; least: that of the turn with the least to "
-        "come, where it alone counts. Brackets: 95 % intervals over runs, of RTPO less exact GRPO in points over "
-        f"questions too. {INTERVALS}"
+        "whose rollouts are sampled before its first update. It is the variance of the returns of the chain that came "
+        "to a boundary and its continuation, by the squared deviation from their prompt's mean, times n / (n − 1) for "
+        "its n chains, of those that reach turn k; both are means over a run's boundaries and then over runs. f_0 is "
+        f"1; “{UNKNOWN}” where the chains that reach a turn do not deviate. Turns: of a chain, in the mean. "
+        "Boundaries: the fewest and the most that a turn's f_k rests on. Excess: the mean of f_k by f*, all boundaries "
+        "alike, above 1 on any task by f_0 alone; later: without the first turn; least: that of the turn with the "
+        "least to come, where it alone counts. Brackets: 95 % intervals over runs, of RTPO less exact GRPO in points "
+        f"over questions too. {INTERVALS}"
     )
-    return Table("when_shares", (*header, "Excess", "Least", "RTPO − exact GRPO"), tuple(rows), caption, ())
+    return Table("when_shares", (*header, "Excess", "Later", "Least", "RTPO − exact GRPO"), tuple(rows), caption, ())
 
 
-def _row(title: str, one: Point | None, turns: int) -> tuple[str, ...]:
+def _row(site: Site, one: Point | None, turns: int) -> tuple[str, ...]:
     if one is None:
-        return title, *(turns + 6) * (NOT_RUN,)
-    each = [percent(one.f[k]) if k < len(one.f) else NO_VALUE for k in range(1, turns)]
+        return site.title, *(turns + 7) * (site.absence(FORKING, RUNGS["f"], RUNGS["b"]),)
+    each = [
+        NO_VALUE if k >= len(one.f) else UNKNOWN if (found := one.f[k]) is None else percent(found)
+        for k in range(1, turns)
+    ]
     later = one.boundaries[1:] or one.boundaries
     return (
-        title,
+        site.title,
         number(one.turns, 2),
         str(one.group_size),
         number(break_even(one.turns, one.group_size), 3),
         f"{min(later):,} to {max(later):,}",
         *each,
-        number(one.excess, 2),
-        number(float(one.ratios.min()), 2),
+        *(UNKNOWN if isnan(value) else number(value, 2) for value in (one.excess, one.later, float(one.ratios.min()))),
         percent(one.difference, sign=True),
     )
 
@@ -239,7 +264,7 @@ def draw(placed: Sequence[Point], regimes: Records) -> Figure:
 
 def _by_turn(one: Point) -> pd.DataFrame:
     unit = break_even(one.turns, one.group_size)
-    ends = [[getattr(each, end) / unit for each in one.f] for end in ("mean", "low", "high")]
+    ends = [[nan if each is None else getattr(each, end) / unit for each in one.f] for end in ("mean", "low", "high")]
     return points(range(len(one.f)), *ends)
 
 
