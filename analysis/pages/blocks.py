@@ -4,7 +4,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
@@ -297,13 +297,6 @@ def curves(project: Path, page: Path) -> str:
 
 
 def _study(project: Path) -> StudyRecords:
-    files = [path for path in sorted((project / STUDY_RESULTS).rglob("*")) if path.is_file()]
-    return _read_study(project, tuple((path, path.stat().st_mtime_ns) for path in files))
-
-
-@lru_cache(maxsize=1)
-def _read_study(project: Path, files: tuple[tuple[Path, int], ...]) -> StudyRecords:
-    """Read once while the `files` are as they are: several blocks show it."""
     return load_study(project / STUDY_RESULTS, project / STUDY)
 
 

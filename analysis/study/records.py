@@ -3,12 +3,12 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 from analysis.looks import styles
 from analysis.records import Run, RunGroup, load_run, over_warm_starts
-from analysis.study.plan import Place, Study
+from analysis.study.plan import STUDIES, Place, Study
 from rtpo.errors import DataError
 from rtpo.run import archives
 
@@ -79,8 +79,15 @@ class StudyRecords:
 
 
 def load_study(results: Path, file: Path) -> StudyRecords:
-    """The study's records under `results`. Raises DataError as `analysis.records` does, and for a run with another
-    learning rate than learning_rates.json has for it."""
+    """The study's records under `results`, read once while all files are as they are: several pages show them. Raises
+    DataError as `analysis.records` does, and for a run with another learning rate than learning_rates.json has for it.
+    """
+    files = [path for path in (file, *sorted(results.rglob("*"))) if path.is_file()]
+    return _load(results, file, tuple((path, path.stat().st_mtime_ns) for path in files))
+
+
+@lru_cache(maxsize=len(list(STUDIES.glob("*.yaml"))))
+def _load(results: Path, file: Path, files: tuple[tuple[Path, int], ...]) -> StudyRecords:
     study = Study(file, results)
     planned = {part: list(study.planned(part)) for part in study.parts}
     chosen: dict[tuple[str, str], float] = {}
