@@ -216,6 +216,7 @@ def test_rows_that_the_papers_tables_do_not_have_are_marked() -> None:
     }
     assert {name: labels for name, labels in marked.items() if labels} == {
         "credit": ["grpo_full"],
+        "ladder": [e.run.label for e in loaded("ladder", "a100x8").elements],
         "sync": ["rtpo_sync_2", "rtpo_sync_kl"],
     }
     main = loaded("main_table", "a100x8").elements
@@ -293,7 +294,7 @@ def test_the_untrained_model_takes_any_budget(rollouts: int) -> None:
         ("_ablation", [], ["experiment is '_ablation'", "the nearest is ablate_"]),
         ("main_tabel", [], ["experiment is 'main_tabel'", "the nearest is main_table."]),
         ("drift", ["profile=a100x"], ["profile is 'a100x'", "configs/profile/; the nearest is a100x8."]),
-        ("drift", ["algorithm=chess"], ["algorithm is 'chess'", "rtpo, rtpo_full"]),
+        ("drift", ["algorithm=chess"], ["algorithm is 'chess'", "rtpo, rtpo_by_luck"]),
         ("drift", ["task=chess"], ["task is 'chess'", "toy_math"]),
         ("drift", ["experiment=sync"], ["experiment=sync", "'drift'"]),
         ("drift", ["budget.rollout=300"], ["budget.rollout is no field", "nearest is budget.rollouts;", "--cfg job"]),

@@ -116,7 +116,7 @@ def stale(project: Path) -> list[Path]:
 def page(project: Path, found: Sequence[Drawing]) -> str:
     """The text of docs/results/figures.md with every block as the records have it."""
     blocks = {"overview": partial(_overview, found)} | {name: partial(_section, name, found) for name in FIGURES}
-    return filled(project / PAGE, blocks, ("figures", "figures end"))
+    return filled(project / PAGE, blocks, marks=("figures", "figures end"))
 
 
 def _pictures(project: Path, found: Sequence[Drawing]) -> dict[Path, Drawing]:

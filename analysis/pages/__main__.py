@@ -2,9 +2,9 @@
 (docs/extend/extending.md):
 
     python -m analysis.pages               every block, and the figures
-    python -m analysis.pages NAME ...      the blocks of these names alone; or a page of docs/results/ that has records
-                                           of its own, such as map, as a whole: its own blocks, which have no name
-                                           here, and its figures
+    python -m analysis.pages NAME ...      the blocks of these names alone; or a whole page of
+                                           docs/results/ that has records of its own, such as map,
+                                           whose blocks have no name here, with its figures
     python -m analysis.pages --check       write nothing; fail where a page or a figure is stale
 """
 

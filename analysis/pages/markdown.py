@@ -23,10 +23,13 @@ def filled(
     page: Path,
     blocks: Mapping[str, Callable[[], str]],
     only: Collection[str] = (),
+    *,
+    marks: tuple[str, str] = ("generated", "end"),
 ) -> str:
     """A page's text with every block, or `only` those of some names, as the records have it. A block stands between
-    `<!-- generated:NAME -->` and `<!-- end -->`, each alone on its line. Raises DataError for a block that is unknown
-    or open."""
+    `<!-- generated:NAME -->` and `<!-- end -->`, or other `marks`, each alone on its line. Raises DataError for a block
+    that is unknown or open."""
+    begin, end = marks
 
     def fill(match: re.Match[str]) -> str:
         name = match[1]
@@ -34,13 +37,13 @@ def filled(
             raise DataError(f"{page} has a block {name!r}: no such block; there are {', '.join(blocks)}.")
         if only and name not in only:
             return match[0]
-        return f"<!-- generated:{name} -->\n{blocks[name]()}<!-- end -->"
+        return f"<!-- {begin}:{name} -->\n{blocks[name]()}<!-- {end} -->"
 
     parts = EXAMPLE.split(page.read_text(encoding="utf-8"))
-    block = r"^<!-- generated:(\S+) -->\n(?:(?!<!-- generated:).*\n)*?<!-- end -->$"
-    marker = r"^<!-- (?:generated:\S+|end) -->$"
+    block = rf"^<!-- {begin}:(\S+) -->\n(?:(?!<!-- {begin}:).*\n)*?<!-- {end} -->$"
+    marker = rf"^<!-- (?:{begin}:\S+|{end}) -->$"
     if any(len(re.findall(marker, part, re.M)) != 2 * len(re.findall(block, part, re.M)) for part in parts[::2]):
-        raise DataError(f"{page}: a generated block is not closed by its own <!-- end -->, or not opened.")
+        raise DataError(f"{page}: a {begin} block is not closed by its own <!-- {end} -->, or not opened.")
     whole = [part if place % 2 else re.sub(block, fill, part, flags=re.M) for place, part in enumerate(parts)]
     return "".join(whole)
 
