@@ -184,10 +184,10 @@ def test_one_block_is_redrawn_alone(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 
 def test_pages_of_their_own_records_are_there_and_share_no_name_of_a_block(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert readme.open_rooms(PROJECT).keys() == readme.ROOMS.keys()
+    assert readme.own_pages(PROJECT).keys() == readme.OWN_PAGES.keys()
     monkeypatch.setitem(readme.BLOCKS, "regimes", lambda project, page: "")
     with pytest.raises(ValueError, match=r"blocks of map.md are called as others are: regimes"):
-        readme.open_rooms(PROJECT)
+        readme.own_pages(PROJECT)
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from analysis.looks import TITLES, styles
 from analysis.pages import __main__ as pages
 from analysis.pages import blocks as readme
 from analysis.records import RunGroup, load_runs, over_warm_starts
-from analysis.study.findings import MEASURES, Finding, finding
+from analysis.study.findings import MEASURES, Finding, finding, verdict
 from analysis.study.plan import named
 from analysis.study.records import StudyRecords, load_study, missing_lines
 from analysis.study.tables import DECODINGS, common_table, rates_table, task_table, task_tables
@@ -29,7 +29,6 @@ from analysis.toy_study.claims import (
     CLAIMS,
     SUCCESS,
     claims_table,
-    verdict,
     verdict_lines,
 )
 from rtpo.errors import DataError

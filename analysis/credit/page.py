@@ -6,7 +6,7 @@ from pathlib import Path
 from analysis import since
 from analysis.credit.predictions import Outcome, load_predictions, outcomes, predicted_table, summary
 from analysis.looks import TASKS
-from analysis.pages.room import Room, from_records
+from analysis.pages.own_page import OwnPage, from_records
 from analysis.study import tables
 from analysis.study.plan import STUDIES
 from analysis.study.records import StudyRecords, load_study, missing_lines
@@ -15,7 +15,7 @@ NAME = "credit"
 STUDY = STUDIES / f"{NAME}.yaml"
 
 
-def room(project: Path) -> Room:
+def own_page(project: Path) -> OwnPage:
     """What the page is made of."""
     results = project / "results" / NAME
 

@@ -12,7 +12,7 @@ from analysis.intervals import Interval, student
 from analysis.map.figure import draw
 from analysis.map.records import COMMAND, Noise, Place, Records, load, over_seeds
 from analysis.pages import markdown
-from analysis.pages.room import Drawn, Room, from_records
+from analysis.pages.own_page import Drawn, OwnPage, from_records
 from analysis.plots import records_checksum
 from analysis.tables import NOT_RUN, number
 from rtpo.theory.mdp import Table
@@ -369,7 +369,7 @@ BLOCKS: dict[str, Callable[[Records], str]] = {
 """name to text, given the records"""
 
 
-def room(project: Path) -> Room:
+def own_page(project: Path) -> OwnPage:
     """What the page is made of."""
     results = project / RESULTS
 

@@ -12,7 +12,7 @@ import sys
 
 from rtpo.run.command import Parser, command, folder
 
-from analysis.pages.blocks import BLOCKS, ROOMS, figures, filled, open_rooms, pages
+from analysis.pages.blocks import BLOCKS, OWN_PAGES, figures, filled, own_pages, pages
 from analysis.pages.markdown import changed, told_stale, write
 from rtpo.errors import ConfigError
 from rtpo.run.config import PROJECT
@@ -26,16 +26,16 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--check", action="store_true", help="write nothing; fail when a page or a figure is stale")
     parser.add_argument("--project", type=folder, default=str(PROJECT), help="folder of README.md, docs/ and results/")
     given = parser.parse_args(arguments)
-    if unknown := [name for name in given.names if name not in (*BLOCKS, *ROOMS)]:
+    if unknown := [name for name in given.names if name not in (*BLOCKS, *OWN_PAGES)]:
         raise ConfigError(
-            f"{', '.join(unknown)}: no such block or page; there are {', '.join((*BLOCKS, *ROOMS))}. "
-            f"The other blocks of {', '.join(ROOMS)} go with their page."
+            f"{', '.join(unknown)}: no such block or page; there are {', '.join((*BLOCKS, *OWN_PAGES))}. "
+            f"The other blocks of {', '.join(OWN_PAGES)} go with their page."
         )
-    rooms = open_rooms(given.project)
-    if missing := [f"docs/results/{name}.md" for name in given.names if name in ROOMS and name not in rooms]:
+    own = own_pages(given.project)
+    if missing := [f"docs/results/{name}.md" for name in given.names if name in OWN_PAGES and name not in own]:
         raise ConfigError(f"{', '.join(missing)}: there is no such page under {given.project}: restore it.")
-    texts = {page: filled(given.project, page, rooms, given.names) for page in pages(given.project)}
-    drawn, stale = figures(given.project, rooms, given.names), changed(texts)
+    texts = {page: filled(given.project, page, own, given.names) for page in pages(given.project)}
+    drawn, stale = figures(given.project, own, given.names), changed(texts)
     if given.check:
         old = [one.png(given.project) for one in drawn if one.is_stale(given.project)]
         return told_stale([*stale, *old], "python -m analysis.pages")

@@ -21,7 +21,7 @@ from analysis.looks import TASKS
 from analysis.map import page as map_page
 from analysis.pages import markdown, rehearsal, settings
 from analysis.pages.markdown import ruled
-from analysis.pages.room import Drawn, Room
+from analysis.pages.own_page import Drawn, OwnPage
 from analysis.plots import records_checksum
 from analysis.records import Run, complete_groups, load_runs
 from analysis.study.plan import TOY_RESULTS, TOY_STUDY
@@ -373,39 +373,39 @@ BLOCKS: dict[str, Callable[[Path, Path], str]] = {
 """name to text, given the project's folder and the page"""
 
 
-ROOMS: dict[str, Callable[[Path], Room]] = {
-    "when": when.room,
-    "map": map_page.room,
-    "credit": credit.room,
-    "theory": theory.room,
+OWN_PAGES: dict[str, Callable[[Path], OwnPage]] = {
+    "when": when.own_page,
+    "map": map_page.own_page,
+    "credit": credit.own_page,
+    "theory": theory.own_page,
 }
 """name of a page of docs/results/ to what it is made of, given the project's folder"""
 
 
-def open_rooms(project: Path) -> dict[str, Room]:
+def own_pages(project: Path) -> dict[str, OwnPage]:
     """Of the pages that there are. Raises ValueError for a page's own block with a name of BLOCKS or of another page,
     which would be filled when that is asked for."""
     pages = project / "docs" / "results"
-    rooms = {name: room(project) for name, room in ROOMS.items() if (pages / f"{name}.md").exists()}
-    for name, room in rooms.items():
-        if shared := room.blocks.keys() & ({*BLOCKS, *ROOMS} - {name}):
+    own = {name: own_page(project) for name, own_page in OWN_PAGES.items() if (pages / f"{name}.md").exists()}
+    for name, own_page in own.items():
+        if shared := own_page.blocks.keys() & ({*BLOCKS, *OWN_PAGES} - {name}):
             raise ValueError(f"blocks of {name}.md are called as others are: {', '.join(sorted(shared))}")
-    return rooms
+    return own
 
 
-def filled(project: Path, page: Path, rooms: Mapping[str, Room], only: Collection[str] = ()) -> str:
+def filled(project: Path, page: Path, own: Mapping[str, OwnPage], only: Collection[str] = ()) -> str:
     """A page's text with every block as the records have it, or `only` those of some names or pages. Raises DataError
     for a block that is unknown or open."""
     blocks: dict[str, Callable[[], str]] = {name: partial(block, project, page) for name, block in BLOCKS.items()}
-    if page.stem in rooms:
-        blocks |= rooms[page.stem].blocks
-        only = {*only, *rooms[page.stem].blocks} if page.stem in only else only
+    if page.stem in own:
+        blocks |= own[page.stem].blocks
+        only = {*only, *own[page.stem].blocks} if page.stem in only else only
     return markdown.filled(page, blocks, only)
 
 
-def figures(project: Path, rooms: Mapping[str, Room], only: Collection[str] = ()) -> list[Drawn]:
+def figures(project: Path, own: Mapping[str, OwnPage], only: Collection[str] = ()) -> list[Drawn]:
     """Those of the pages, or `only` of some."""
-    found = [one for name, room in rooms.items() if not only or name in only for one in room.figures()]
+    found = [one for name, own_page in own.items() if not only or name in only for one in own_page.figures()]
     return found if only else [_reference(project), *found]
 
 

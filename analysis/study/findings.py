@@ -12,7 +12,7 @@ from analysis.measures import HeldOut
 from analysis.records import Run, RunGroup
 from analysis.study.records import StudyRecords
 from analysis.study.tables import DECODINGS, generated_tokens, mean_context_ratio
-from analysis.tables import NOT_RUN
+from analysis.tables import NO_VALUE, NOT_RUN, said
 
 
 def _evaluated(group: RunGroup, mode: str) -> HeldOut | None:
@@ -90,3 +90,16 @@ def _by_warm_start(group: RunGroup) -> list[RunGroup]:
     for run in group.runs:
         runs[str(run.manifest["experiment"])].append(run)
     return [RunGroup(group.label, tuple(part)) for part in runs.values()]
+
+
+def verdict(findings: Mapping[str, Finding]) -> str:
+    """What the tasks, by title, say together: where they differ it is mixed."""
+    kinds = {found.outcome for found in findings.values()}
+    if not findings:
+        return NO_VALUE
+    each = ", ".join(said(f"{found.outcome} on {task}", [found.pairs]) for task, found in findings.items())
+    if len(kinds) == 1:
+        (kind,) = kinds
+        alone = len(findings) == 1 and kind != NOT_RUN
+        return each if alone else said(kind, [found.pairs for found in findings.values()])
+    return each if NOT_RUN in kinds else f"mixed: {each}"

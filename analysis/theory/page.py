@@ -11,7 +11,7 @@ from analysis.claims.rule import CONSISTENT, Comparison, compare, equal, larger,
 from analysis.claims.rule import Part as Judgement
 from analysis.intervals import Interval
 from analysis.pages import markdown
-from analysis.pages.room import Drawn, Room, from_records
+from analysis.pages.own_page import Drawn, OwnPage, from_records
 from analysis.tables import NOT_RUN, number
 from analysis.theory import claims
 from analysis.theory.claims import order_table, over_runs
@@ -397,7 +397,7 @@ BLOCKS: dict[str, Callable[[Path], str]] = {
 """name to text, given the folder of the records"""
 
 
-def room(project: Path) -> Room:
+def own_page(project: Path) -> OwnPage:
     """What the page is made of. Its parts raise as `load` does."""
     return from_records(lambda: project / RESULTS, BLOCKS, _figures)
 

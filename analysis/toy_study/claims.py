@@ -1,12 +1,11 @@
 """The paper's claims as far as the toy study can speak of them, each with its difference and a verdict by one rule."""
 
 from collections import defaultdict
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from analysis.claims.rule import LEAST_PAIRS
 from analysis.looks import TASKS
-from analysis.study.findings import MEASURES, Finding, finding
+from analysis.study.findings import MEASURES, Finding, finding, verdict
 from analysis.study.records import StudyRecords
 from analysis.study.tables import DECODINGS
 from analysis.tables import (
@@ -20,7 +19,6 @@ from analysis.tables import (
     Table,
     number,
     percent,
-    said,
 )
 
 RULE = (
@@ -104,19 +102,6 @@ def by_task(records: StudyRecords, claim: Claim, at: Setting) -> dict[str, Findi
     labels, measure = (claim.first, claim.second), at.measure(claim)
     each = {task: finding(records, task, labels, measure, is_common=at.is_common) for task in records.tasks}
     return {task: one for task, one in each.items() if one is not None}
-
-
-def verdict(findings: Mapping[str, Finding]) -> str:
-    """What the tasks, by title, say together, by RULE."""
-    kinds = {found.outcome for found in findings.values()}
-    if not findings:
-        return NO_VALUE
-    each = ", ".join(said(f"{found.outcome} on {task}", [found.pairs]) for task, found in findings.items())
-    if len(kinds) == 1:
-        (kind,) = kinds
-        alone = len(findings) == 1 and kind != NOT_RUN
-        return each if alone else said(kind, [found.pairs for found in findings.values()])
-    return each if NOT_RUN in kinds else f"mixed: {each}"
 
 
 def claims_table(records: StudyRecords) -> Table:

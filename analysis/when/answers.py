@@ -7,9 +7,8 @@ from math import isnan
 from analysis.claims.claims import number as printed
 from analysis.looks import title_of
 from analysis.paper.numbers import load_paper
-from analysis.study.findings import Finding
+from analysis.study.findings import Finding, verdict
 from analysis.tables import NOT_RUN, UNKNOWN, number
-from analysis.toy_study.claims import verdict
 from analysis.when.ladder import AFFORDABLE, RUNGS, Site
 from analysis.when.shares import Point, settings
 from rtpo.theory.regimes import break_even

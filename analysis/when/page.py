@@ -10,7 +10,7 @@ from analysis.looks import title_of
 from analysis.map.records import Records
 from analysis.map.records import load as load_map
 from analysis.pages.markdown import ruled
-from analysis.pages.room import Drawn, Room, from_records
+from analysis.pages.own_page import Drawn, OwnPage, from_records
 from analysis.plots import records_checksum
 from analysis.study.plan import STUDIES
 from analysis.study.records import StudyRecords, load_study
@@ -50,7 +50,7 @@ class Evidence:
         return [run.folder / "manifest.json" for group in groups(self.sites) for run in group.runs]
 
 
-def room(project: Path) -> Room:
+def own_page(project: Path) -> OwnPage:
     """What the page is made of."""
     regimes = project / "results" / "map"
 

@@ -273,6 +273,8 @@ def _settings(axes: Axes) -> None:
         size = run.algorithm["group_size"]
         for turns, face in ((run.task.max_turns, "black"), (mean, "white")):
             axes.plot([turns], [break_even(turns, size)], "D", color="black", markerfacecolor=face, markersize=4)
-        at = run.task.max_turns, break_even(run.task.max_turns, size)
-        name = f"{run.task.name.removesuffix('_paper')}{'' if size == 3 else f', G = {size}'}"
-        axes.annotate(name, at, (0, 5), textcoords="offset points", fontsize=6, ha="center")
+        if size == min(GROUP_SIZES):  # the others are those of the same tasks, on other curves
+            at = run.task.max_turns, break_even(run.task.max_turns, size)
+            name = run.task.name.removesuffix("_paper")
+            axes.annotate(name, at, (-4, -8), textcoords="offset points", fontsize=6, ha="right")
+    axes.set_xlim(left=-3)

@@ -39,7 +39,7 @@ class Drawn:
 
 
 @dataclass(frozen=True)
-class Room:
+class OwnPage:
     """blocks: name to text. figures: those that stand in the page."""
 
     blocks: Mapping[str, Callable[[], str]]
@@ -50,11 +50,11 @@ def from_records(
     load: Callable[[], Records],
     blocks: Mapping[str, Callable[[Records], str]],
     figures: Callable[[Records], Sequence[Drawn]],
-) -> Room:
+) -> OwnPage:
     """Both from records that are loaded once, when the first of them is asked for."""
     loaded = cache(load)
 
     def text(block: Callable[[Records], str]) -> str:
         return block(loaded())
 
-    return Room({name: partial(text, block) for name, block in blocks.items()}, lambda: figures(loaded()))
+    return OwnPage({name: partial(text, block) for name, block in blocks.items()}, lambda: figures(loaded()))
