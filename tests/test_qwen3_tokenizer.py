@@ -1,4 +1,4 @@
-"""Real tokens: Qwen3's own tokenizer through the chat format, contexts, tools and the embedded engine, id by id.
+"""Real tokens: Qwen3's own tokenizer through the chat format, contexts, tools, the embedded engine and vLLM, id by id.
 
 Expected ids are written out, or are transformers' rendering of the whole conversation, encoded at once: by Qwen3's
 template where RTPO_DATA has it, else by one in its shape. The tokenizer is the one of RTPO_DATA, and the one that is
@@ -10,7 +10,8 @@ import json
 import os
 import random
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from conftest import compose_config
+from engine_conformance import Client, vllm_environment, vllm_server
 from transformers import AutoTokenizer
 
 from rtpo.core.chat import ChatFormat
@@ -27,7 +30,7 @@ from rtpo.engines.base import Generation, Request, Sampling
 from rtpo.envs.math import MathEnv, MathSettings
 from rtpo.envs.search import SearchEnv, SearchEnvSettings
 from rtpo.errors import DataError, MachineError
-from rtpo.harness.episodes import EpisodeLimits, EpisodeWorld, Plan, run_episodes
+from rtpo.harness.episodes import EpisodeLimits, EpisodeWorld, Plan, run_episode, run_episodes
 from rtpo.run.model_folder import check_model, load_tokenizer
 from rtpo.tools.protocol import CUT, Call, parse_calls, visible_text
 from rtpo.tools.search.bm25 import Bm25Settings, build_index
@@ -289,7 +292,7 @@ async def messages_of(env: Any, task: Task, replies: Sequence[Said]) -> tuple[Op
     return opening, [(await env.step(reply.text, reply.stop)).messages for reply in replies]
 
 
-# the embedded engine
+# engines
 
 MATHS = Task("gsm8k", "Natalia sold 48 clips in April and half as many in May. 一共多少？", ("72",))
 PAINTER = Task("q", "Where was 画家 Ada Holm born?", ("Brask",))
@@ -300,32 +303,82 @@ def maths_env() -> MathEnv:
     return MathEnv(MathSettings(), 4)
 
 
-def world_of(model: Any, chat: ChatFormat, env: Any, limits: EpisodeLimits) -> EpisodeWorld:
-    return EpisodeWorld(local_engine(model, chat.tags.stop_id), chat, env, limits, "full", seed=1)
+@dataclass(frozen=True)
+class Playing:
+    """An engine with a model of random weights. tokens: its distributions are over so many."""
+
+    play: Callable[[Any, EpisodeLimits, int, Task, Sampling], list[Rollout]]
+    """so many rollouts of a task in such environments, with full history"""
+    tokens: int
 
 
-def scored(model: Any, turn: Turn) -> Any:
-    """Log-probs of a turn in its recorded context, by transformers."""
+@contextmanager
+def playing(name: str, model: Any, tokenizer: Any, folder: Path) -> Iterator[Playing]:
+    """The embedded engine; or vLLM's CPU build behind verl's server, which leaves out the embeddings that no token
+    has. Skips without that."""
+    chat = ChatFormat(tokenizer)
+    with asyncio.Runner() as runner, started(name, model, tokenizer, folder, runner) as engine:
+
+        def play(env: Any, limits: EpisodeLimits, count: int, task: Task, sampling: Sampling) -> list[Rollout]:
+            world = EpisodeWorld(engine, chat, env, limits, "full", seed=1)
+
+            async def together() -> list[Rollout]:
+                plans = [Plan(f"path.{i}", task, Role.EVAL) for i in range(count)]
+                return await asyncio.gather(*[run_episode(world, plan, sampling, print) for plan in plans])
+
+            return runner.run(together())
+
+        yield Playing(play, VOCABULARY_SIZE if name == "embedded" else len(tokenizer))
+
+
+@contextmanager
+def started(name: str, model: Any, tokenizer: Any, folder: Path, runner: asyncio.Runner) -> Iterator[Any]:
+    if name == "embedded":
+        yield local_engine(model, tokenizer.eos_token_id)
+        return
+    with vllm_environment():
+        from rtpo.verl_harness.session import settings_of
+
+        settings_of(compose_config())  # verl settles its platform when it is first imported
+        from rtpo.verl_harness.engines import VllmEngine
+        from rtpo.verl_harness.vllm_server import VllmServer
+
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        settings = {"load_format": "auto", "max_model_len": 2048, "max_num_batched_tokens": 4096}
+        server = vllm_server(VllmServer, folder, **settings)
+        runner.run(server.launch_server())
+        runner.run(server.set_global_steps(0))
+        client: Any = Client(server)
+        yield VllmEngine(client, tokenizer.eos_token_id)
+        server.engine.shutdown()
+
+
+def scored(model: Any, turn: Turn, tokens: int) -> Any:
+    """Log-probs of a turn in its recorded context, by transformers, of so many tokens."""
     ids = torch.tensor([*turn.context_ids, *turn.output_ids])
     with torch.no_grad():
-        logits = model(input_ids=ids[None]).logits[0, len(turn.context_ids) - 1 : -1]
+        logits = model(input_ids=ids[None]).logits[0, len(turn.context_ids) - 1 : -1, :tokens]
     return logits.log_softmax(-1).gather(-1, ids[len(turn.context_ids) :, None])[:, 0].numpy()
 
 
-def test_random_weights_of_the_real_vocabulary_are_sampled(tokenizer: Any, chat: ChatFormat) -> None:
-    """By the embedded engine: ids stay as they are in every context, and their log-probs are transformers'."""
+@pytest.mark.parametrize("engine", ["embedded", "vllm"])
+def test_random_weights_of_the_real_vocabulary_are_sampled(
+    engine: str, tokenizer: Any, chat: ChatFormat, tmp_path: Path
+) -> None:
+    """Ids stay as they are in every context, and their log-probs are transformers'."""
     model = random_model(tokenizer, layers=1, seed=0)
     assert model.config.vocab_size == VOCABULARY_SIZE
-    limits = replace(LIMITS, max_turns=3, max_turn_tokens=24)
-    plans = [Plan(f"path.{i}", MATHS, Role.EVAL) for i in range(2)]
-    rollouts = run_episodes(world_of(model, chat, maths_env, limits), plans, Sampling(), on_retry=print)
+    limits = replace(LIMITS, max_turns=3, max_turn_tokens=24, max_context_tokens=2048)
     told = chat.feedback([CUT], StopReason.LENGTH)
+    with playing(engine, model, tokenizer, tmp_path / "model") as it:
+        rollouts = it.play(maths_env, limits, 2, MATHS, Sampling())
     for rollout in rollouts:
         context = rollout.turns[0].context_ids
         assert [len(turn.output_ids) for turn in rollout.turns] == [24, 24, 24]
         for turn in rollout.turns:
             assert turn.context_ids.tolist() == context.tolist()
-            np.testing.assert_allclose(turn.logprobs, scored(model, turn), atol=1e-4)
+            np.testing.assert_allclose(turn.logprobs, scored(model, turn, it.tokens), atol=1e-4)
             context = as_ids([*context, *turn.output_ids, *told])
     assert max(int(turn.output_ids.max()) for rollout in rollouts for turn in rollout.turns) > 100_000
 
@@ -352,11 +405,14 @@ def by_heart(tokenizer: Any, chat: ChatFormat, opening: Ids, replies: Sequence[S
     raise AssertionError("the episode was not learnt")
 
 
-@pytest.mark.parametrize("name", [pytest.param("maths", marks=pytest.mark.needs("bwrap")), "search"])
+@pytest.mark.parametrize(
+    ("name", "engine"),
+    [pytest.param("maths", "embedded", marks=pytest.mark.needs("bwrap")), ("search", "embedded"), ("search", "vllm")],
+)
 def test_a_model_plays_an_episode_that_it_has_by_heart(
-    name: str, tokenizer: Any, chat: ChatFormat, search: SearchEnvSettings
+    name: str, engine: str, tokenizer: Any, chat: ChatFormat, search: SearchEnvSettings, tmp_path: Path
 ) -> None:
-    """By the embedded engine, with a real call of the task's tool and a real grade."""
+    """With a real call of the task's tool and a real grade."""
     task, env, call = {
         "maths": (MATHS, maths_env, CODE),
         "search": (PAINTER, lambda: SearchEnv(search, 4), CALL),
@@ -364,14 +420,15 @@ def test_a_model_plays_an_episode_that_it_has_by_heart(
     replies = [Said(f"{THOUGHT}我来。\n{call}", ""), Said(f"<think>\n好\n</think>\n\n\\boxed{{{task.answer[0]}}}", "")]
     opening, told = asyncio.run(messages_of(env(), task, replies))
     model = by_heart(tokenizer, chat, chat.opening(opening), replies, told)
-    world = world_of(model, chat, env, LIMITS)
-    (rollout,) = run_episodes(world, [Plan("path", task, Role.EVAL)], Sampling(temperature=0), on_retry=print)
+    limits = replace(LIMITS, max_context_tokens=2048)
+    with playing(engine, model, tokenizer, tmp_path / "model") as it:
+        (rollout,) = it.play(env, limits, 1, task, Sampling(temperature=0))
     said = [[*encoded(tokenizer, reply.text), 151645] for reply in replies]
     assert [turn.output_ids.tolist() for turn in rollout.turns] == said
     assert [[use.outcome for use in turn.calls] for turn in rollout.turns] == [[ToolOutcome.OK], []]
     assert rollout.reward == 1
     for turn in rollout.turns:
-        np.testing.assert_allclose(turn.logprobs, scored(model, turn), atol=1e-3)
+        np.testing.assert_allclose(turn.logprobs, scored(model, turn, it.tokens), atol=1e-3)
 
 
 @IN_WHEEL

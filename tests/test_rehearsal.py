@@ -14,7 +14,7 @@ import pytest
 
 from analysis.pages import rehearsal as page
 from experiments.rehearsal import __main__ as command
-from experiments.rehearsal import composition, environment, nodes, vllm
+from experiments.rehearsal import composition, environment, nodes, suite, vllm
 from experiments.rehearsal.shared import Line, Rehearsed, measure
 from rtpo.errors import MachineError
 from rtpo.run.composition import composed
@@ -53,12 +53,56 @@ def test_a_part_leaves_a_record_and_the_page_has_its_lines(tmp_path: Path) -> No
     assert json.loads((folder / "memory.json").read_text())["packages"]["torch"] in text
 
 
+def test_elements_are_a_row_an_experiment_and_a_column_a_profile(tmp_path: Path) -> None:
+    folder = tmp_path / page.FOLDER
+    folder.mkdir(parents=True)
+
+    def one(what: str, elements: int, settings: int, *failed: str) -> Line:
+        return Line(what, {page.ELEMENTS: elements, page.SETTINGS: settings}, failed)
+
+    lines = [
+        one("drift, profile=a100x8", 1006, 2),
+        one("sync, profile=a100x8", 4, 1, "no."),
+        one("drift, profile=a100x1", 6, 0),
+    ]
+    measure("composition", lambda: Rehearsed(lines), folder)
+    text = page.page(tmp_path)
+    assert "| Elements of | a100x8 | a100x1 |\n| --- | --- | --- |\n| drift | 1,006 | 6 |\n" in text
+    assert "| sync | 4, 1 failed | not run |\n| all | 1,010 | 6 |\n| of them, first of their settings, " in text
+    assert "which went on | 3 | 0 |\n" in text
+    assert "Failed: sync, profile=a100x8: no.\n" in text
+
+
 def test_a_part_that_cannot_be_gone_through_says_why_in_its_record(tmp_path: Path) -> None:
     def refused() -> Rehearsed:
         raise MachineError("there is no such thing.")
 
     assert measure("suite", refused, tmp_path) == ["suite: there is no such thing."]
     assert json.loads((tmp_path / "suite.json").read_text())["lines"][0]["failed"] == ["there is no such thing."]
+
+
+def test_skips_are_left_out_by_their_reasons_and_a_line_without_a_test_has_failed(tmp_path: Path) -> None:
+    (tmp_path / "test_some.py").write_text(
+        "import pytest\n"
+        "@pytest.mark.parametrize('case', ['well', 'killed', 'cut'])\n"
+        "def test_it(case):\n"
+        "    if case == 'cut':\n"
+        "        pytest.skip('no GPU.')\n"
+        "    assert case == 'well'\n"
+    )
+    named = {"a kill": "[killed]", "a cut": "[cut]", "a loss": "[lost]"}
+    done = suite.run_tests("the rest", [str(tmp_path)], named=named)
+    passed, skipped = ([line.figures[title] for line in done.lines] for title in ("Passed", "Skipped"))
+    assert (passed, skipped) == ([1, 0, 0, 0], [0, 0, 1, 0])
+    none = ["no test of it was run."]
+    said = [[why.partition("test_some.")[2] or why for why in line.failed] for line in done.lines]
+    assert said == [[], ["test_it[killed]"], none, none]
+    assert done.left_out == ["1 of the tests: no GPU."]
+
+
+def test_the_faults_of_vllm_are_tests() -> None:
+    text = (PROJECT / "tests" / "test_vllm.py").read_text(encoding="utf-8")
+    assert all(word.strip("[]") in text for word in vllm.FAULTS.values())
 
 
 def test_runs_with_vllm_need_its_cpu_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,10 +192,16 @@ def test_a_gpu_set_that_is_not_the_pinned_one_is_refused_with_what_differs(monke
 
 def test_the_first_minutes_runs_compose() -> None:
     text = (PROJECT / "docs" / "cluster" / "rehearsal.md").read_text(encoding="utf-8")
-    commands = re.findall(r"`python experiments/train\.py ([^`]*)`", text)
-    assert len(commands) == 2
-    for overrides in commands:
-        assert compose_run(composed("train", overrides.split())).profile.platform == "cuda"
+    trained = re.findall(r"`python experiments/train\.py ([^`]*)`", text)
+    assert len(trained) == 3
+    runs = [compose_run(composed("train", overrides.split())) for overrides in trained]
+    ((name, overrides),) = re.findall(r"`python experiments/launch\.py submit (\S+) ([^`]*)`", text)
+    runs += [element.run for element in load_experiment(name, overrides.split()).elements]
+    assert [(run.profile.platform, run.profile.processes, run.profile.nodes) for run in runs] == [
+        *(2 * [("cuda", 1, 1)]),
+        ("cuda", 8, 1),
+        ("cuda", 8, 2),
+    ]
 
 
 @pytest.mark.parametrize("profile", ["a100x8", "a100x1"])
@@ -159,7 +209,7 @@ def test_elements_become_what_verls_workers_are_made_of(profile: str, tmp_path: 
     """As far as it needs no vLLM."""
     takers = composition.Takers(tmp_path)
     found = [composition.line("gsm8k_audit", f"profile={profile}", takers) for _ in range(2)]
-    assert [one.figures for one in found] == [{"Elements": 1, "Settings not met above": new} for new in (1, 0)]
+    assert [one.figures for one in found] == [{page.ELEMENTS: 1, page.SETTINGS: new} for new in (1, 0)]
     assert [one.failed for one in found] == [(), ()]
 
 

@@ -2,17 +2,21 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import transformers.integrations.flex_attention as flex_integration
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from torch._dynamo.utils import counters
 from torch.nn.attention.flex_attention import flex_attention
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedConfig, Qwen2Config, Qwen3Config, Qwen3ForCausalLM
 
 from rtpo.core.losses import TokenBatch, loss
-from rtpo.core.tree_attention import BLOCK, block_mask, dense_mask
+from rtpo.core.tree_attention import BLOCK, KERNELS, block_mask, dense_mask
 from rtpo.core.trees import BLANK, Forest, cut, deal, forest, tree
 from rtpo.types import Ids, as_ids
 from rtpo.verbs import Loss, SequenceClip, SquaredPair, TokenClip
@@ -271,6 +275,29 @@ def test_a_mask_of_blocks_is_the_mask_of_nodes() -> None:
     found = flex_attention(query, key, value, block_mask=block_mask(end))
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
     assert block_mask(end).sparsity() > 30
+
+
+def test_attention_is_compiled_for_kinds_of_micro_batches_and_not_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As transformers calls it on CUDA, up to the graphs that torch would compile; more of them raise here."""
+    wrapped = flex_integration.WrappedFlexAttention
+    compiled = staticmethod(torch.compile(flex_attention, backend="eager"))
+    for name, value in {"_compiled_flex_attention": compiled, "_is_flex_compiled": True, "training": True}.items():
+        monkeypatch.setattr(wrapped, name, value, raising=False)
+    monkeypatch.setattr(torch.nn.attention.flex_attention, "_validate_device", lambda *_: None)  # no gradient on a CPU
+    torch._dynamo.reset()
+    counters.clear()
+    sizes = [(trees, nodes) for trees in (3, 2, 1) for nodes in (300, 128, 90, 64, 128, 129, 257)]
+    with torch._dynamo.config.patch(recompile_limit=KERNELS, fail_on_recompile_limit_hit=True):
+        for is_trained in (False, True):
+            for trees, nodes in sizes:
+                query, key, value = (
+                    torch.randn(trees, heads, nodes, 16, requires_grad=is_trained) for heads in (4, 2, 2)
+                )
+                mask: Any = block_mask(torch.full((trees, nodes), nodes))
+                with torch.set_grad_enabled(is_trained):
+                    flex_integration.flex_attention_forward(SimpleNamespace(training=True), query, key, value, mask)
+    assert 1 < counters["stats"]["unique_graphs"] < KERNELS < 2 * len(sizes)
+    torch._dynamo.reset()
 
 
 @pytest.mark.parametrize("rows", [[], [np.array([], np.int32)], [np.array([0.5])], [np.array([[1]])]])

@@ -272,8 +272,10 @@ def prompts(project: Path, page: Path) -> str:
     for name, one in prompt_lengths().items():
         numbers = (one.count, one.mean, *(one.quantiles[str(q)] for q in QUANTILES), one.longest, one.limit, one.over)
         rows.append((name, f"`{one.task}`", *(number(value, 0) for value in numbers)))
-    missing = [name for name in REGISTRY if name not in prompt_lengths()]
-    return ruled(header, rows) + f"\nNot measured, since they were not here: {', '.join(missing)}.\n"
+    missing = [one for name, one in REGISTRY.items() if name not in prompt_lengths()]
+    absent, packaged = (", ".join(one.name for one in missing if (one.parse is None) is made) for made in (False, True))
+    said = f"Not measured, since they were not here: {absent}; since a package makes its prompts: {packaged}."
+    return ruled(header, rows) + f"\n{said}\n"
 
 
 def methods(project: Path, page: Path) -> str:

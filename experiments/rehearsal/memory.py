@@ -33,7 +33,10 @@ def rehearse() -> Rehearsed:
     updates, pinned = zip(*pairs, strict=True)
     return Rehearsed(
         [*updates, *{one.what: one for one in pinned}.values()],
-        ["what CUDA, NCCL and an allocator take besides: the plan assumes overhead_gib for them."],
+        [
+            "what CUDA, NCCL and an allocator take besides: the plan assumes overhead_gib for them.",
+            "trees with branches, of which FlexAttention on CUDA is assumed to keep what the causal kernel does.",
+        ],
     )
 
 

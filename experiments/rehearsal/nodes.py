@@ -26,6 +26,7 @@ def rehearse() -> Rehearsed:
                 return Rehearsed([], [left, LEFT_OUT])
             if started.returncode:
                 raise MachineError(f"SLURM does not start: {' '.join(started.stderr.split())}")
-            return Rehearsed([run_tests(WHAT, (TEST,), {"RTPO_SLURM": folder})], [LEFT_OUT])
+            done = run_tests(WHAT, (TEST,), {"RTPO_SLURM": folder})
+            return Rehearsed(done.lines, [*done.left_out, LEFT_OUT])
         finally:
             subprocess.run([SCRIPT, "stop", folder], capture_output=True, check=False)

@@ -7,6 +7,10 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask
 
 BLOCK = 128
+KERNELS = 16
+"""more than torch compiles for one model: of one tree or several, below a block of nodes, of one and of more, with a
+gradient or none, and of the first shape. Its own limit is 8 a function (torch._dynamo.config.recompile_limit), beyond
+which FlexAttention is computed nodes by nodes"""
 
 
 def dense_mask(end: Tensor) -> Tensor:

@@ -23,7 +23,7 @@ import verl.workers.engine.fsdp.transformer_impl as fsdp
 from tensordict import TensorDict
 from verl.utils import tensordict_utils as tu
 
-from rtpo.core.tree_attention import block_mask, dense_mask
+from rtpo.core.tree_attention import KERNELS, block_mask, dense_mask
 from rtpo.core.trees import Forest, forest
 
 _verl_wrap_targets = fsdp_utils._select_fsdp2_wrap_targets
@@ -113,7 +113,10 @@ def _attention(module: Any, trees: Forest, device: torch.device) -> Any:
     if not trees.branches:
         return None
     end = torch.from_numpy(trees.end).to(device)
-    return block_mask(end) if is_flex else dense_mask(end)
+    if not is_flex:
+        return dense_mask(end)
+    torch._dynamo.config.recompile_limit = KERNELS
+    return block_mask(end)
 
 
 def wrap_targets(model: Any, layers: Any) -> list[torch.nn.Module]:
