@@ -362,16 +362,13 @@ def scored(model: Any, turn: Turn, tokens: int) -> Any:
     return logits.log_softmax(-1).gather(-1, ids[len(turn.context_ids) :, None])[:, 0].numpy()
 
 
-@pytest.mark.parametrize("engine", ["embedded", "vllm"])
-def test_random_weights_of_the_real_vocabulary_are_sampled(
-    engine: str, tokenizer: Any, chat: ChatFormat, tmp_path: Path
-) -> None:
+def check_random_weights(engine: str, tokenizer: Any, folder: Path) -> None:
     """Ids stay as they are in every context, and their log-probs are transformers'."""
     model = random_model(tokenizer, layers=1, seed=0)
     assert model.config.vocab_size == VOCABULARY_SIZE
     limits = replace(LIMITS, max_turns=3, max_turn_tokens=24, max_context_tokens=2048)
-    told = chat.feedback([CUT], StopReason.LENGTH)
-    with playing(engine, model, tokenizer, tmp_path / "model") as it:
+    told = ChatFormat(tokenizer).feedback([CUT], StopReason.LENGTH)
+    with playing(engine, model, tokenizer, folder) as it:
         rollouts = it.play(maths_env, limits, 2, MATHS, Sampling())
     for rollout in rollouts:
         context = rollout.turns[0].context_ids
@@ -405,14 +402,9 @@ def by_heart(tokenizer: Any, chat: ChatFormat, opening: Ids, replies: Sequence[S
     raise AssertionError("the episode was not learnt")
 
 
-@pytest.mark.parametrize(
-    ("name", "engine"),
-    [pytest.param("maths", "embedded", marks=pytest.mark.needs("bwrap")), ("search", "embedded"), ("search", "vllm")],
-)
-def test_a_model_plays_an_episode_that_it_has_by_heart(
-    name: str, engine: str, tokenizer: Any, chat: ChatFormat, search: SearchEnvSettings, tmp_path: Path
-) -> None:
-    """With a real call of the task's tool and a real grade."""
+def check_by_heart(engine: str, name: str, tokenizer: Any, search: SearchEnvSettings, folder: Path) -> None:
+    """An episode with a real call of the task's tool and a real grade."""
+    chat = ChatFormat(tokenizer)
     task, env, call = {
         "maths": (MATHS, maths_env, CODE),
         "search": (PAINTER, lambda: SearchEnv(search, 4), CALL),
@@ -421,7 +413,7 @@ def test_a_model_plays_an_episode_that_it_has_by_heart(
     opening, told = asyncio.run(messages_of(env(), task, replies))
     model = by_heart(tokenizer, chat, chat.opening(opening), replies, told)
     limits = replace(LIMITS, max_context_tokens=2048)
-    with playing(engine, model, tokenizer, tmp_path / "model") as it:
+    with playing(engine, model, tokenizer, folder) as it:
         (rollout,) = it.play(env, limits, 1, task, Sampling(temperature=0))
     said = [[*encoded(tokenizer, reply.text), 151645] for reply in replies]
     assert [turn.output_ids.tolist() for turn in rollout.turns] == said
@@ -429,6 +421,39 @@ def test_a_model_plays_an_episode_that_it_has_by_heart(
     assert rollout.reward == 1
     for turn in rollout.turns:
         np.testing.assert_allclose(turn.logprobs, scored(model, turn, it.tokens), atol=1e-3)
+
+
+def test_random_weights_of_the_real_vocabulary_are_sampled(tokenizer: Any, tmp_path: Path) -> None:
+    check_random_weights("embedded", tokenizer, tmp_path / "model")
+
+
+@pytest.mark.parametrize("name", [pytest.param("maths", marks=pytest.mark.needs("bwrap")), "search"])
+def test_a_model_plays_an_episode_that_it_has_by_heart(
+    name: str, tokenizer: Any, search: SearchEnvSettings, tmp_path: Path
+) -> None:
+    check_by_heart("embedded", name, tokenizer, search, tmp_path / "model")
+
+
+@pytest.fixture(scope="module")
+def either(request: pytest.FixtureRequest) -> Any:
+    """One tokenizer of the two, which are the same: vLLM takes its time to start."""
+    if WHEEL:
+        return request.getfixturevalue("rebuilt")
+    if not DATA:
+        pytest.skip(
+            "set RTPO_DATA to a folder with qwen3_tokenizer, or RTPO_QWEN_AGENT to the wheel of PyPI's qwen-agent"
+        )
+    return AutoTokenizer.from_pretrained(FOLDER)
+
+
+def test_random_weights_of_the_real_vocabulary_are_sampled_by_vllm(either: Any, tmp_path: Path) -> None:
+    check_random_weights("vllm", either, tmp_path / "model")
+
+
+def test_an_episode_that_a_model_has_by_heart_is_played_by_vllm(
+    either: Any, search: SearchEnvSettings, tmp_path: Path
+) -> None:
+    check_by_heart("vllm", "search", either, search, tmp_path / "model")
 
 
 @IN_WHEEL

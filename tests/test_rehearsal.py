@@ -50,6 +50,7 @@ def test_a_part_leaves_a_record_and_the_page_has_its_lines(tmp_path: Path) -> No
     assert "Failed: another: it is off.\n" in text
     assert "Not executed: CUDA, since there is none.\n" in text
     assert text.count("\nnot run\n") == len(page.PARTS) - 1
+    assert text.startswith(f"1 of {len(page.PARTS)} parts, which took 0 s in all.\n")
     assert json.loads((folder / "memory.json").read_text())["packages"]["torch"] in text
 
 

