@@ -253,10 +253,13 @@ def test_an_index_of_another_kind_is_refused(tmp_path: Path, change: dict[str, o
 
 
 def test_the_benchmark_makes_a_record() -> None:
-    (case,) = measure(repeats=2, passages=60, queries=10)
+    case, *threads = measure(repeats=2, passages=60, queries=10)
     record = case.records
     assert (record["passages"], case.value, case.limit) == (60, record["search"]["p99_ms"], 20)
     for timing in (record["search"], record["search_frequent"], record["calls"]):
         assert 0 < timing["p50_ms"] <= timing["p99_ms"] <= timing["worst_ms"] < math.inf
     assert record["index_bytes"] > record["passages_bytes"] / 2 > 0
     assert record["build_seconds"] > 0
+    assert [one.value for one in threads] == [one.records["calls_per_second"] for one in threads]
+    assert len({one.name for one in threads}) == 4
+    assert all(one.value for one in threads)

@@ -7,6 +7,7 @@ of the most frequent words alone, whose lists are the longest.
 import asyncio
 import json
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -23,6 +24,7 @@ QUERY_WORDS = (3, 12)
 FREQUENT = 50
 RESULTS = 3
 AT_ONCE = 64
+THREADS = (1, 2, 4, 8)
 
 
 class Words:
@@ -57,9 +59,26 @@ def measure(repeats: int, passages: int = 50_000, queries: int = 400) -> list[Ca
         record["search_frequent"] = milliseconds([seconds_of(index, query) for query in drawn(len(asked), FREQUENT)])
         settings = SearchSettings("bm25", results=RESULTS, bm25=Bm25Settings(str(folder)))
         record["calls"] = asyncio.run(latencies(SearchWorld(settings).call, asked, AT_ONCE)) | {"at_once": AT_ONCE}
+        threads = [on_threads(count, index, asked) for count in THREADS]
     search = record["search"]
     detail = f"p50 {search['p50_ms']:.3g} ms; built in {record['build_seconds']:.3g} s"
-    return [Case(f"BM25 search of {passages:,} passages, p99", search["p99_ms"], "ms", 20.0, False, detail, record)]
+    name = f"BM25 search of {passages:,} passages"
+    return [Case(f"{name}, p99", search["p99_ms"], "ms", 20.0, False, detail, record), *threads]
+
+
+def on_threads(count: int, index: Bm25Index, queries: list[str]) -> Case:
+    """Searches on so many threads, as rtpo.tools.search.bm25 does them on its own."""
+
+    async def measured() -> dict[str, float]:
+        loop = asyncio.get_running_loop()
+        with ThreadPoolExecutor(count) as pool:
+            return await latencies(
+                lambda query: loop.run_in_executor(pool, index.search, query, RESULTS), queries, AT_ONCE
+            )
+
+    record = asyncio.run(measured()) | {"at_once": AT_ONCE}
+    name = f"BM25 searches a second, {count} {'thread' if count == 1 else 'threads'}"
+    return Case(name, record["calls_per_second"], "/s", None, True, f"p99 {record['p99_ms']:.3g} ms", record)
 
 
 def write_passages(path: Path, count: int) -> None:
