@@ -419,6 +419,15 @@ def test_benchmarks_have_their_questions_times_the_samples() -> None:
     assert row.evaluation_tokens == pytest.approx(row.evaluation_rollouts * 3.5 * 600)
 
 
+def test_a_plan_counts_the_evaluations_that_a_run_makes() -> None:
+    settings = ["evaluation.paper=true", "evaluation.before=false", "task.held_out.count=10"]
+    (row,) = plan("drift", ["profile=toy", "algorithm=rtpo", "seed=0", *settings]).rows
+    (other,) = plan("drift", ["profile=toy", "algorithm=rtpo", "seed=0", "task.held_out.count=10"]).rows
+    assert None not in (row.evaluation_rollouts, other.evaluation_rollouts)
+    # one sample each at two decodings and a greedy one after training; two each before and after
+    assert other.evaluation_rollouts - row.evaluation_rollouts == 10 * (2 * 2 - 3)
+
+
 def test_a_plan_is_for_the_tasks_that_its_budget_has() -> None:
     made = small_plan()
     (row,) = made.rows

@@ -99,6 +99,20 @@ def test_a_run_ends_after_the_step_that_reaches_a_limit(
     assert len(load_run(folder.path).steps) == steps
 
 
+def test_training_is_the_same_without_an_evaluation_before_it(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The trainer is the plain one."""
+    monkeypatch.setattr("rtpo.verl_harness.session.open_backend", LocalBackend)
+    overrides = "budget.optimizer_steps=4", "task.held_out.count=2"
+    configs = (
+        config_in(results / before, *overrides, f"evaluation.before={before}", algorithm=GRPO)
+        for before in ("true", "false")
+    )
+    whole, short = (train(config, StopRequest()).path for config in configs)
+    assert lines(short, "rollouts.jsonl") == lines(whole, "rollouts.jsonl") != []
+    after = [line for line in lines(whole, "evaluations.jsonl") if line["when"] != "before"]
+    assert lines(short, "evaluations.jsonl") == after != []
+
+
 class TwoThirds(ToyMathEnv):
     """Every answer earns 2/3."""
 

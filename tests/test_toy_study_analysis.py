@@ -1,6 +1,7 @@
 """The toy study's tables and verdicts: pairs, what is missing, and the rule, on made-up runs."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any, cast
 
@@ -232,11 +233,19 @@ def test_a_claim_is_judged_on_its_runs(file: Path, results: Path) -> None:
     assert "RTPO beats SeeUPO" not in "".join(lines)
 
 
-def write_modes(results: Path, label: str, seed: int, right: dict[str, int], rate: float, entropy: float) -> None:
-    """A run evaluated on 20 questions; after training so many are answered right in each mode."""
+def write_modes(
+    results: Path,
+    label: str,
+    seed: int,
+    right: dict[str, int],
+    rate: float,
+    entropy: float,
+    moments: tuple[str, ...] = ("before", "after"),
+) -> None:
+    """A run evaluated on 20 questions; after training so many are answered right in each mode, before it 5."""
     lines = [
         line
-        for when, number in (("before", 0), ("after", 1))
+        for when, number in ((when, int(when == "after")) for when in moments)
         for mode, count in right.items()
         for line in answers(
             when, mode, {f"q{i}": [float((i + seed) % 20 < (count if number else 5))] for i in range(20)}, number
@@ -309,6 +318,25 @@ def test_the_papers_decoding_comes_first_and_the_others_beside_it(at_paper_decod
     )
     assert "Verdicts on success are of policies evaluated at the paper's decoding, each" in verdict_lines(records)
     assert exact in column(table, "Runs")
+
+
+def test_what_few_runs_have_before_training_is_said_once(file: Path, results: Path) -> None:
+    right = {"sampled": 8, "greedy": 15}
+    write_modes(results, "rtpo", 0, right, 2e-4, 0.5, ("after",))
+    table = task_of(load_study(results, file))
+    assert table is not None
+    assert {"Sampled, after", "Greedy, after"} == {
+        name for name in table.header if "before" in name or ", after" in name
+    }
+    assert " Before training: not run. " in table.caption
+    write_modes(results, "grpo_exact", 0, right, 2e-4, 0.5)
+    table = task_of(load_study(results, file))
+    assert table is not None
+    assert not [name for name in table.header if "before" in name]
+    said = r"the same from a warm start and seed: 25\.0 \[.*\] at temperature 1, 25\.0 greedily \(runs of GRPO, exact"
+    assert re.search(said, table.caption)
+    (group,) = (group for group in load_study(results, file).groups["toy_math"] if group.label == "rtpo")
+    assert measures.held_out_curve(group)["rollouts"].tolist() == [2000]
 
 
 def test_other_decodings_stand_beside_a_claim_and_do_not_count(at_paper_decoding: StudyRecords) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from analysis import measures
 from analysis.experiment import CONFIGURATION, FREE, OF_FREE, gain, has_free, mean, success, toy_sentences
-from analysis.looks import TASKS
+from analysis.looks import TASKS, title_of
 from analysis.measures import HeldOut
 from analysis.pages.markdown import ruled
 from analysis.records import MODES, Run, RunGroup
@@ -170,11 +170,11 @@ def task_table(records: StudyRecords, task: str, name: str, title: str, *, of_fr
         Column("Tokens, k", mean(generated_tokens, 1, scale=1e-3)),
         Column("Seconds", mean(measures.training_seconds, 0)),
         Column("Seconds / exact GRPO's", cells.seconds_ratio),
-        *_both(own),
+        *_both(own, groups),
         Column("After, by warm start", cells.by_warm_start),
         Column("Difference to exact GRPO", cells.difference),
         Column("Pairs", cells.pairs),
-        *(column for mode in others for column in _both(mode)),
+        *(column for mode in others for column in _both(mode, groups)),
         *entropy,
         Column("Context ratio", mean(mean_context_ratio, 3)),
         Column("KL", mean(_of_steps("kl_k1"), 4)),
@@ -222,9 +222,30 @@ def common_table(records: StudyRecords, task: str, name: str) -> Table | None:
     return build(f"{name}_{task}_common", table, groups, [caption, *toy_sentences(groups)], [])
 
 
-def _both(mode: str) -> list[Column]:
-    """Before training and after it."""
-    return [Column(f"{DECODINGS[mode].title}, {when}", success(when, mode)) for when in BOTH_WHEN]
+def _both(mode: str, groups: Sequence[RunGroup]) -> list[Column]:
+    """Before training, where that was evaluated in every row that has the mode, and after it."""
+    shown = BOTH_WHEN if _have_before(mode, groups) else BOTH_WHEN[1:]
+    return [Column(f"{DECODINGS[mode].title}, {when}", success(when, mode)) for when in shown]
+
+
+def _have_before(mode: str, groups: Sequence[RunGroup]) -> bool:
+    first, last = ([measures.held_out(group, when, mode) for group in groups] for when in BOTH_WHEN)
+    return all(one is not None or other is None for one, other in zip(first, last, strict=True))
+
+
+def _untrained(records: StudyRecords, task: str, groups: Sequence[RunGroup], shown: Sequence[str]) -> list[str]:
+    """What columns would have before training, had every row of `groups` been evaluated then."""
+    lacking = [mode for mode in shown if not _have_before(mode, groups)]
+    if not lacking:
+        return []
+    for group in records.groups[task]:
+        if all(measures.held_out(group, "before", mode) is not None for mode in lacking):
+            each = ", ".join(f"{success('before', mode)(group)} {DECODINGS[mode].said}" for mode in lacking)
+            return [
+                f"Before training, where all configurations give the same from a warm start and seed: {each} (runs of "
+                f"{title_of(group.label)})."
+            ]
+    return [f"Before training: {NOT_RUN}."]
 
 
 def _has_entropy(groups: Sequence[RunGroup]) -> bool:
@@ -261,6 +282,7 @@ def _caption(records: StudyRecords, task: str, groups: Sequence[RunGroup]) -> li
         f"{EDGE}: the learning rate is the lowest or the highest that was tried for the configuration.",
         f"Success is the share of held-out samples with reward 1, in percent: {papers}sampled at temperature 1 "
         f"(questions × samples: {sizes}), or greedy.",
+        *_untrained(records, task, groups, shown),
         f"Brackets: 95 % intervals (Wilson's where all answers are alike) over runs and questions. {INTERVALS} The "
         "warm starts are too few to carry an interval of their own, so the means after training on each stand beside. "
         "All runs weigh alike.",

@@ -241,9 +241,11 @@ def _counts(run: RunConfig) -> Counts:
 def _evaluation_rollouts(element: Element) -> int | None:
     """Of the run itself, before, during and after, and of its benchmarks."""
     run, settings = element.run, _evaluate_settings(())
-    samples, every = run.evaluation.samples, run.evaluation.every_rollouts
+    evaluation, every = run.evaluation, run.evaluation.every_rollouts
     during = run.budget.rollouts // every if every and trains(run) else 0
-    sizes = [(task_count(run.task.held_out), 2 * (samples + run.evaluation.greedy) + during * samples)]
+    sampled = evaluation.samples * (1 + evaluation.paper)
+    each = (1 + evaluation.before) * (sampled + evaluation.greedy) + during * sampled
+    sizes = [(task_count(run.task.held_out), each)]
     for name in element.benchmarks:
         held_out = _evaluate_settings((f"benchmarks=[{name}]",))["benchmarks"][name]["held_out"]
         data = DataConfig(held_out["split"], held_out["count"], file=held_out["file"])

@@ -152,13 +152,15 @@ class EvaluationConfig:
     multiple of `every_rollouts` (0: never between).
 
     samples: sampled rollouts a task, at temperature 1; greedy: one greedy rollout a task as well, before and after;
-    paper: as many samples at the paper's decoding as well (`rtpo.engines.base.PAPER_DECODING`).
+    paper: as many samples at the paper's decoding as well (`rtpo.engines.base.PAPER_DECODING`). before: whether before
+    training too, where all algorithms give the same numbers, from a model and seed.
     """
 
     samples: Count
     greedy: bool
     every_rollouts: Natural
     paper: bool = False
+    before: bool = True
 
 
 @dataclass(frozen=True)

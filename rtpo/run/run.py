@@ -168,7 +168,8 @@ class Run:
         # None: there is a bar where there is a terminal
         with tqdm(total=total, initial=ledger.rollouts, unit="rollout", desc=self.config.label, disable=None) as bar:
             if not progress.evaluated_before:
-                self._evaluate("before")
+                if self.config.evaluation.before:
+                    self._evaluate("before")
                 progress.evaluated_before = True
                 self._stop_if_asked()
             elif not progress.span:
