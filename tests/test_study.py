@@ -327,6 +327,9 @@ def test_every_run_of_a_study_composes_and_has_a_folder_of_its_own(name: str, tm
         kind = (place.experiment, place.configuration.label, place.task)
         if kind not in composed:
             composed.add(kind)
+            if (other := place.configuration.tokens_of) is not None:
+                tokens = {"ledger": {"generated_tokens": 45000}, "steps": 9}
+                write_run(tmp_path, other, place.seed, [], [], experiment=place.experiment, manifest=tokens)
             assert study.config(place, 1e-3).folder == study.folder(place).path
 
 
