@@ -104,11 +104,13 @@ def sheet(
     width: float = TWO_COLUMNS,
 ) -> Figure:
     """A figure of lettered panels, above them one legend of `entries` in so many columns, read row by row, under them
-    what the runs are. `height` of a row and `width` of all are in inches."""
+    what the runs are. The last row may be shorter. `height` of a row and `width` of all are in inches."""
     figure = Figure(figsize=(width, height * len(rows) + 0.7))
     all_axes = figure.subplots(len(rows), len(rows[0]), squeeze=False)
     panels = [panel for row in rows for panel in row]
-    for place, (axes, panel) in enumerate(zip(all_axes.flat, panels, strict=True)):
+    for axes in all_axes.flat[len(panels) :]:
+        axes.set_axis_off()
+    for place, (axes, panel) in enumerate(zip(all_axes.flat, panels, strict=False)):
         axes.xaxis.set_major_locator(MaxNLocator(5 if len(rows[0]) < 4 else 3, integer=True, min_n_ticks=3))
         panel.draw(axes)
         axes.set_title(f"({chr(97 + place)}) {panel.title}")

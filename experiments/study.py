@@ -1,5 +1,5 @@
 """A study of configs/study/: many configurations at equal rollouts, at learning rates found by validation
-(docs/results/toy_study.md, docs/results/credit.md).
+(docs/results/toy_study.md, credit.md and anchors.md).
 
     python experiments/study.py toy rates       every configuration at every rate
     python experiments/study.py toy freeze      choose the rates and write them down

@@ -5,33 +5,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from synthetic_runs import answers, step, update, write_run
+from synthetic_runs import write_answering
 
-from analysis.credit.page import STUDY
 from analysis.credit.predictions import FILE, Outcome, load_predictions, outcomes, predicted_table, summary
+from analysis.credit.variants import told
 from analysis.looks import TITLES
 from analysis.pages import __main__ as pages
+from analysis.study.plan import STUDIES
 from analysis.study.records import load_study
 from rtpo.errors import DataError
 from rtpo.run.config import PROJECT
 
 PAGE = Path("docs", "results", "credit.md")
-QUESTIONS = 20
-SEEDS = (10, 11, 12)
-
-
-def write(results: Path, task: str, label: str, right: int, **more: Any) -> None:
-    """Runs of three seeds, of which so many of 20 questions are answered right after training at the paper's decoding,
-    and none otherwise."""
-    experiment = f"{task}_toy_walk"
-    for seed in SEEDS:
-        lines: list[dict[str, Any]] = []
-        for number, (when, count) in enumerate((("before", 2), ("during", right // 2), ("after", right))):
-            paper = {f"q{i}": [float((i + seed) % QUESTIONS < count)] for i in range(QUESTIONS)}
-            lines += answers(when, "paper", paper, number)
-            lines += answers(when, "sampled", {f"q{i}": [0.0] for i in range(QUESTIONS)}, number)
-        steps = [step(n, 1000 * n, 0.5, [update(10, 0.0, 0.5) | {"entropy": 0.5}]) for n in (1, 2)]
-        write_run(results, label, seed, steps, lines, experiment=experiment, config={"optimizer": {"lr": 1e-3}}, **more)
+STUDY = STUDIES / "credit.yaml"
+WALK = "walk_even_toy_walk"
 
 
 def prediction(configuration: str, sign: int, low: float, high: float, task: str = "walk_even") -> dict[str, Any]:
@@ -52,9 +39,9 @@ def found(tmp_path: Path, *given: dict[str, Any]) -> list[Outcome]:
 
 
 def test_signs_and_sizes_are_judged(tmp_path: Path) -> None:
-    write(tmp_path, "walk_even", "grpo_exact", 10)
-    write(tmp_path, "walk_even", "rtpo", 14)
-    write(tmp_path, "walk_even", "grpo", 10)
+    write_answering(tmp_path, WALK, "grpo_exact", 10)
+    write_answering(tmp_path, WALK, "rtpo", 14)
+    write_answering(tmp_path, WALK, "grpo", 10)
     judged = found(
         tmp_path,
         prediction("rtpo", 1, 0.1, 0.3),
@@ -75,26 +62,25 @@ def test_signs_and_sizes_are_judged(tmp_path: Path) -> None:
         ("missed", "—"),
         ("not run", "not run"),
     ]
-    rows = predicted_table(judged).rows
+    rows = predicted_table(judged, "credit").rows
     assert rows[0][:3] == ("Toy walk, decided evenly", "RTPO less GRPO, exact contexts (control)", "+, +10.0 to +30.0")
     assert rows[0][3].startswith("+20.0 [")
     assert rows[0][3].endswith("], 3 of 10 pairs")
     assert rows[0][4:] == ("as predicted (3 pairs)", "as predicted")
     assert rows[6][3:] == ("not run", "—", "—")
-    told = summary(judged)
-    assert told.startswith(
+    text = summary(judged)
+    assert text.startswith(
         "Of 7 predictions 6 have been run. Signs: 2 as predicted, 3 missed, 1 undecided. Sizes: 1 as predicted, "
         "1 reached, 2 missed, 0 undecided. Missed, in sign or in size:\n\n"
     )
-    assert told.count("\n- ") == 4
-    assert "RTPO less GRPO, exact contexts (control): predicted −, −30.0 to −10.0; found +20.0 [" in told
+    assert text.count("\n- ") == 4
+    assert "RTPO less GRPO, exact contexts (control): predicted −, −30.0 to −10.0; found +20.0 [" in text
 
 
 def test_two_pairs_decide_nothing(tmp_path: Path) -> None:
-    write(tmp_path, "walk_even", "grpo_exact", 10)
-    write(tmp_path, "walk_even", "rtpo", 14)
-    for seed in SEEDS[:1]:
-        (tmp_path / "walk_even_toy_walk" / f"rtpo-seed{seed}" / "manifest.json").unlink()
+    write_answering(tmp_path, WALK, "grpo_exact", 10)
+    write_answering(tmp_path, WALK, "rtpo", 14)
+    (tmp_path / WALK / "rtpo-seed10" / "manifest.json").unlink()
     judged = found(tmp_path, prediction("rtpo", 1, 0.1, 0.3), prediction("rtpo", 1, -0.1, 0.3))
     assert [(one.sign, one.size) for one in judged] == [("undecided", "undecided"), ("undecided", "—")]
     assert "Sizes: 0 as predicted, 0 reached, 0 missed, 1 undecided. " in summary(judged)
@@ -115,8 +101,8 @@ def test_names_that_the_study_has_none_of_are_refused(tmp_path: Path, changed: d
 
 
 def test_level_runs_are_as_predicted_where_no_difference_is(tmp_path: Path) -> None:
-    write(tmp_path, "walk_even", "grpo_exact", 10)
-    write(tmp_path, "walk_even", "rtpo", 10)
+    write_answering(tmp_path, WALK, "grpo_exact", 10)
+    write_answering(tmp_path, WALK, "rtpo", 10)
     (one,) = found(tmp_path, prediction("rtpo", 0, -0.01, 0.02))
     assert (one.sign, one.size) == ("as predicted", "—")
 
@@ -138,6 +124,29 @@ def test_predictions_that_are_none_are_refused(tmp_path: Path, text: str, said: 
         load_predictions(tmp_path)
 
 
+def test_a_variant_is_judged_against_rtpo_and_exact_grpo(tmp_path: Path) -> None:
+    for label, right in (("grpo_exact", 14), ("rtpo", 8), ("rtpo_few", 14), ("rtpo_shrunk", 4)):
+        write_answering(tmp_path, WALK, label, right)
+    text = told(load_study(tmp_path, STUDY))
+    first, last = text.split("\n\n", 1)
+    assert first.splitlines() == [
+        "- RTPO, larger groups at fewer boundaries, above RTPO: **supported on toy walk decided evenly (3 pairs)**; "
+        "above GRPO with exact contexts: **undecided on toy walk decided evenly (3 pairs)**.",
+        "- RTPO, larger groups at fewer boundaries, by luck, above RTPO: **not run on 1 of 1 tasks**; above GRPO with "
+        "exact contexts: **not run on 1 of 1 tasks**.",
+        "- RTPO, baselines shrunk to the prompt's, above RTPO: **contradicted on toy walk decided evenly (3 pairs)**; "
+        "above GRPO with exact contexts: **contradicted on toy walk decided evenly (3 pairs)**.",
+        "- RTPO, first turns pooled, above RTPO: **not run on 1 of 1 tasks**; above GRPO with exact contexts: "
+        "**not run on 1 of 1 tasks**.",
+    ]
+    few = next(line for line in last.splitlines() if "fewer boundaries " in line and "by luck" not in line)
+    cells = [cell.strip() for cell in few.split("|")]
+    assert cells[3] == "3 of 6"
+    assert cells[4].startswith("70.0 [")
+    assert cells[5].startswith("+30.0 [")
+    assert cells[7] == "+0.0, 3 of 6 pairs"
+
+
 def test_the_page_is_made_and_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = tmp_path / PAGE
     page.parent.mkdir(parents=True)
@@ -151,11 +160,11 @@ def test_the_page_is_made_and_checked(tmp_path: Path, capsys: pytest.CaptureFixt
     assert pages.main(given) == pages.main(["--check", *given]) == 0
     assert "Of 1 predictions none has been run yet." in page.read_text()
 
-    write(results, "walk_even", "grpo_exact", 10)
-    write(results, "walk_even", "rtpo", 14)
+    write_answering(results, WALK, "grpo_exact", 10)
+    write_answering(results, WALK, "rtpo", 14)
     beside: dict[str, Any] = {"rollouts": 2048, "free_rollouts": 9, "generated_tokens": 4, "optimizer_steps": 1}
     beside |= {"budget": {"rollouts": 2048}, "seconds": {"evaluate": 1.0}}
-    write(results, "walk_even", "grpo_state_values", 18, manifest={"ledger": beside})
+    write_answering(results, WALK, "grpo_state_values", 18, manifest={"ledger": beside})
     assert pages.main(["--check", *given]) == 1
     assert pages.main(given) == pages.main(["--check", *given]) == 0
     text = page.read_text()

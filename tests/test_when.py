@@ -1,26 +1,26 @@
 """The page on when RTPO pays: f_k, the rungs and what is said of them, from made-up runs."""
 
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from synthetic_runs import answers, episode, path, step, update, write_run
+from synthetic_runs import episode, path, write_answering
 
 from analysis.pages import __main__ as pages
 from analysis.records import RunGroup, load_run
+from analysis.study import findings
+from analysis.study.findings import Site
 from analysis.study.plan import STUDIES
 from analysis.study.records import load_study
 from analysis.when import ladder
-from analysis.when.ladder import Site, cost_table, rungs_table, worth_table
+from analysis.when.ladder import cost_table, rungs_table, worth_table
 from analysis.when.shares import point, shares
 from rtpo.run.config import PROJECT
 from rtpo.theory.regimes import break_even
 
-SEEDS = (10, 11, 12)
-QUESTIONS = 20
+WALK = "walk_even_toy_walk"
 BESIDE = {
     "budget": {"rollouts": 2048},
     **{"rollouts": 2048, "free_rollouts": 9, "generated_tokens": 4000, "free_tokens": 5000, "optimizer_steps": 1},
@@ -42,28 +42,9 @@ def tree(returns: dict[int, tuple[float, float]]) -> list[dict[str, Any]]:
     return [*lines, ungraded, *later]
 
 
-def write(
-    results: Path,
-    label: str,
-    right: int,
-    experiment: str = "walk_even_toy_walk",
-    seeds: Sequence[int] = SEEDS,
-    **more: Any,
-) -> None:
-    """Runs of these seeds that answer so many of 20 questions at the paper's decoding after training."""
-    for seed in seeds:
-        rewards: dict[str, list[float | None]] = {
-            f"q{i}": [float((i + seed) % QUESTIONS < right)] for i in range(QUESTIONS)
-        }
-        lines = [line for when in ("before", "after") for line in answers(when, "paper", rewards, int(when == "after"))]
-        config = {"optimizer": {"lr": 1e-3}, "algorithm": {"label": label, "group_size": 3}}
-        steps = [step(1, 1000, 0.5, [update(10, 0.0, 0.5)])]
-        write_run(results, label, seed, steps, lines, experiment=experiment, config=config, **more)
-
-
 def test_f_is_what_is_left_of_a_prompts_variance(tmp_path: Path) -> None:
     # chains: variance 1/2. Turn 1: none after the first, 1/2 after the second. Turn 2: the one boundary left, none
-    write(tmp_path, "vineppo", 10, paths=tree({1: (1.0, 1.0), 2: (1.0, 0.0)}))
+    write_answering(tmp_path, WALK, "vineppo", 10, paths=tree({1: (1.0, 1.0), 2: (1.0, 0.0)}))
     f, boundaries, reached = shares(runs(tmp_path))
     assert [one and one.mean for one in f] == pytest.approx([1, 0.5, 0])
     assert boundaries == [6, 6, 3]
@@ -78,8 +59,8 @@ def test_f_is_of_the_chains_that_reach_the_turn(tmp_path: Path) -> None:
     ends = [path(1, "p", episode(reward, turns=turns)) for reward, turns in ((0.0, 1), (0.0, 1), (3.0, 2))]
     second = [chain | {"rollout": f"0.0.1.{i}"} for i, chain in enumerate(ends)]
     fork = path(1, "p", episode(1.0, turns=2), parent="0.0.1.2") | {"rollout": "0.1.2.0", "start_k": 1}
-    write(tmp_path, "vineppo", 10, seeds=(10,), paths=[*both, *second, fork])
-    write(tmp_path, "vineppo", 10, seeds=(11,), paths=both)
+    write_answering(tmp_path, WALK, "vineppo", 10, seeds=(10,), paths=[*both, *second, fork])
+    write_answering(tmp_path, WALK, "vineppo", 10, seeds=(11,), paths=both)
     f, boundaries, reached = shares(runs(tmp_path))
     inner, outer = np.array([(0 + 1 / 2 + 2) / 3, 1 / 4]), np.array([(1 / 2 + 1 / 2 + 6) / 3, 1 / 2])
     assert f[1]
@@ -92,21 +73,22 @@ def test_f_is_of_the_chains_that_reach_the_turn(tmp_path: Path) -> None:
 
 
 def test_f_is_unknown_where_returns_do_not_differ(tmp_path: Path) -> None:
-    write(tmp_path, "vineppo", 10, paths=[line | {"reward": 1.0} for line in tree({1: (1.0, 1.0), 2: (1.0, 0.0)})])
+    alike = [line | {"reward": 1.0} for line in tree({1: (1.0, 1.0), 2: (1.0, 0.0)})]
+    write_answering(tmp_path, WALK, "vineppo", 10, paths=alike)
     f, *_ = shares(runs(tmp_path))
     assert f[1:] == [None, None]
 
 
 def runs(results: Path) -> RunGroup:
-    return RunGroup("vineppo", tuple(load_run(folder) for folder in sorted((results / "walk_even_toy_walk").iterdir())))
+    return RunGroup("vineppo", tuple(load_run(folder) for folder in sorted((results / WALK).iterdir())))
 
 
 def test_a_task_is_placed_by_its_own_turns_and_groups(tmp_path: Path) -> None:
     for label, right in (("rtpo", 8), ("grpo_exact", 12)):
-        write(tmp_path, label, right)
+        write_answering(tmp_path, WALK, label, right)
     site = Site(load_study(tmp_path, STUDIES / "credit.yaml"), "walk_even")
     assert point(site) is None
-    write(tmp_path, "vineppo", 10, paths=tree({1: (1.0, 1.0), 2: (1.0, 0.0)}))
+    write_answering(tmp_path, WALK, "vineppo", 10, paths=tree({1: (1.0, 1.0), 2: (1.0, 0.0)}))
     one = point(Site(load_study(tmp_path, STUDIES / "credit.yaml"), "walk_even"))
     assert one is not None
     unit = break_even(2.5, 3)
@@ -118,10 +100,10 @@ def test_a_task_is_placed_by_its_own_turns_and_groups(tmp_path: Path) -> None:
 
 
 def test_rungs_that_have_no_runs_are_said_and_not_drawn(tmp_path: Path) -> None:
-    write(tmp_path, "grpo_exact", 10)
-    write(tmp_path, "grpo_state_values", 16, manifest={"ledger": BESIDE})
+    write_answering(tmp_path, WALK, "grpo_exact", 10)
+    write_answering(tmp_path, WALK, "grpo_state_values", 16, manifest={"ledger": BESIDE})
     records = load_study(tmp_path, STUDIES / "credit.yaml")
-    sites = ladder.sites([records])
+    sites = findings.sites([records])
     by_label = {row[1]: row[2:] for row in rungs_table(sites).rows}
     assert by_label["RTPO"] == ("not run",) * 3
     assert by_label["GRPO, exact contexts (control)"][1].startswith("50.0 [")
@@ -140,6 +122,26 @@ def test_rungs_that_have_no_runs_are_said_and_not_drawn(tmp_path: Path) -> None:
     assert [list(np.asarray(line.get_ydata())) for line in hollow] == [[0]]
 
 
+def test_rungs_with_free_rollouts_and_many_tasks_are_shown_once_they_have_runs(tmp_path: Path) -> None:
+    right = {"grpo_exact": 8, "grpo_state_values": 12, "grpo_state_values_reverse": 16, "grpo_state_values_fresh": 10}
+    for label, count in right.items():
+        manifest = {} if label == "grpo_exact" else {"ledger": BESIDE}
+        write_answering(tmp_path / "credit", WALK, label, count, manifest=manifest)
+    for task in ("walk_early_toy_walk", "walk_late_toy_walk"):
+        write_answering(tmp_path / "credit", task, "grpo_exact", 10)
+    for task in ("math_luck_toy_math", "knowledge_luck_toy_knowledge_habits", "walk_never_toy_walk"):
+        write_answering(tmp_path / "anchors", task, "grpo_exact", 10, (20, 21, 22))
+    of = findings.sites([load_study(tmp_path / name, STUDIES / f"{name}.yaml") for name in ("credit", "anchors")])
+    worth = {row[0]: row[2] for row in worth_table(of).rows}
+    assert worth["Credit at its ceiling, c − b"].startswith("+20.0 [")
+    assert worth["Order, d − c"].startswith("+20.0 [")
+    assert worth["Freshness, e − d"].startswith("-30.0 [".replace("-", "−"))
+    figure = ladder.draw(of)
+    assert len(figure.axes) == 6
+    named = [place for place, axes in enumerate(figure.axes) if axes.get_yticklabels()[0].get_text()]
+    assert named == [0, 3]
+
+
 def test_the_page_is_made_and_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = tmp_path / "docs" / "results" / "when.md"
     page.parent.mkdir(parents=True)
@@ -155,8 +157,8 @@ def test_the_page_is_made_and_checked(tmp_path: Path, capsys: pytest.CaptureFixt
 
     results = tmp_path / "results" / "credit"
     for label, right in (("grpo", 4), ("grpo_exact", 12), ("rtpo", 8)):
-        write(results, label, right)
-    write(results, "vineppo", 10, paths=tree({1: (1.0, 1.0), 2: (1.0, 0.0)}))
+        write_answering(results, WALK, label, right)
+    write_answering(results, WALK, "vineppo", 10, paths=tree({1: (1.0, 1.0), 2: (1.0, 0.0)}))
     assert pages.main(["--check", *given]) == 1
     assert "python -m analysis.pages" in capsys.readouterr().err
     assert pages.main(given) == pages.main(["--check", *given]) == 0
@@ -168,6 +170,10 @@ def test_the_page_is_made_and_checked(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "at equal rollouts: **contradicted on toy walk decided evenly (3 pairs); not run on 4 of 5 tasks**." in text
     assert "at 1 of 3 turns of toy walk, decided evenly, the first turn never among them" in text
     assert "](when_ladder.png)" in text
+    assert "Toy math, luck" not in text
+    write_answering(tmp_path / "results" / "anchors", "math_luck_toy_math", "grpo_exact", 12, (20, 21, 22))
+    assert pages.main(given) == 0
+    assert "| Toy math, luck " in page.read_text()
     assert page.with_name("when_map.png").exists()
     page.with_name("when_map.png").unlink()
     assert pages.main(["--check", *given]) == 1

@@ -1,40 +1,56 @@
-"""The blocks of docs/results/credit.md."""
+"""The blocks of docs/results/credit.md and anchors.md: studies of which something was predicted."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from analysis import since
-from analysis.credit.predictions import Outcome, load_predictions, outcomes, predicted_table, summary
+from analysis.credit import anchors, variants
+from analysis.credit.predictions import Outcome, Prediction, load_predictions, outcomes, predicted_table, summary
 from analysis.looks import TASKS
 from analysis.pages.own_page import OwnPage, from_records
 from analysis.study import tables
 from analysis.study.plan import STUDIES
 from analysis.study.records import StudyRecords, load_study, missing_lines
 
-NAME = "credit"
-STUDY = STUDIES / f"{NAME}.yaml"
+Block = Callable[[StudyRecords], str]
+CREDIT, ANCHORS = "credit", "anchors"
 
 
-def own_page(project: Path) -> OwnPage:
-    """What the page is made of."""
-    results = project / "results" / NAME
+def credit_page(project: Path) -> OwnPage:
+    """What docs/results/credit.md is made of."""
+    more: dict[str, Block] = {
+        "variants": variants.told,
+        "tables": lambda records: "\n".join(_of_task(records, task) for task in records.tasks),
+    }
+    return _own_page(project, CREDIT, more, lambda records, one: one)
+
+
+def anchors_page(project: Path) -> OwnPage:
+    """What docs/results/anchors.md is made of."""
+    return _own_page(project, ANCHORS, {"choice": anchors.choice, "tested": anchors.gains}, anchors.judged)
+
+
+def _own_page(
+    project: Path, name: str, more: Mapping[str, Block], judged: Callable[[StudyRecords, Prediction], Prediction]
+) -> OwnPage:
+    """What both have, and `more`. judged: a prediction as it is told by what the study runs."""
+    results, file = project / "results" / name, STUDIES / f"{name}.yaml"
 
     def load() -> StudyRecords:
-        return load_study(results, STUDY)
+        return load_study(results, file)
 
     def found(records: StudyRecords) -> list[Outcome]:
-        return outcomes(records, load_predictions(results))
+        return outcomes(records, [judged(records, one) for one in load_predictions(results)])
 
-    blocks: dict[str, Callable[[StudyRecords], str]] = {
-        "settings": lambda records: tables.settings(STUDY),
+    blocks: dict[str, Block] = {
+        "settings": lambda records: tables.settings(file),
         "found": lambda records: "\n".join([*_made(records), summary(found(records))]),
-        "predicted": lambda records: tables.shown(predicted_table(found(records))),
+        "predicted": lambda records: tables.shown(predicted_table(found(records), name)),
         "runs": tables.summary,
-        "tables": lambda records: "\n".join(_of_task(records, task) for task in records.tasks),
-        "rates": lambda records: tables.shown(tables.rates_table(records, NAME)),
+        "rates": lambda records: tables.shown(tables.rates_table(records, name)),
         "missing": lambda records: "".join(f"- {line}\n" for line in missing_lines(records)) or "Nothing is missing.\n",
     }
-    return from_records(load, blocks, lambda records: [])
+    return from_records(load, {**blocks, **more}, lambda records: [])
 
 
 def _made(records: StudyRecords) -> list[str]:
@@ -44,4 +60,4 @@ def _made(records: StudyRecords) -> list[str]:
 
 def _of_task(records: StudyRecords, task: str) -> str:
     title = f"The credit study, {TASKS[task].lower()}."
-    return f"### {TASKS[task]}\n\n{tables.shown(*tables.task_tables(records, task, NAME, title))}"
+    return f"### {TASKS[task]}\n\n{tables.shown(*tables.task_tables(records, task, CREDIT, title))}"

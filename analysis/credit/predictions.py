@@ -1,4 +1,4 @@
-"""What was predicted of the credit study (results/credit/predicted.json) beside what its runs say."""
+"""What was predicted of a study (predicted.json among its records) beside what its runs say."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -21,7 +21,6 @@ from analysis.tables import (
     UNDECIDED,
     Table,
     number,
-    percent,
     said,
 )
 from rtpo.core.names import nearest
@@ -76,7 +75,7 @@ def load_predictions(results: Path) -> list[Prediction]:
     """Raises DataError without the file, and for one that holds something else."""
     file = results / FILE
     if not file.exists():
-        raise DataError(f"{file} is missing: restore it, or write it by python experiments/map.py walk.")
+        raise DataError(f"{file} is missing: restore it, or write it by python experiments/map.py walk or anchors.")
     try:
         given = json.loads(file.read_bytes())
     except (ValueError, RecursionError) as error:
@@ -135,7 +134,7 @@ def _size(one: Prediction, found: Interval) -> str:
     return REACHED if found.low <= one.high and found.high >= one.low else MISSED
 
 
-def predicted_table(found: Sequence[Outcome]) -> Table:
+def predicted_table(found: Sequence[Outcome], name: str) -> Table:
     """A row a prediction."""
     rows = [
         (
@@ -148,13 +147,13 @@ def predicted_table(found: Sequence[Outcome]) -> Table:
     ]
     caption = (
         "What the map says of success at the paper's decoding after training, in points, written down and committed "
-        "before any run of the study, though after trials of its task, and what was found. Predicted: the sign at "
+        "before any run of the study, though after trials of the walk, and what was found. Predicted: the sign at "
         f"{BUDGETS[1]:,} rollouts of the closed form, of which the trials set the number, and the range over "
         f"{', '.join(f'{budget:,}' for budget in BUDGETS)}. Brackets: 95 % intervals over runs and questions. "
         f"{INTERVALS} {RULE}"
     )
     header = ("Task", "Difference", "Predicted", "Found", "Sign", "Size")
-    return Table("credit_predicted", header, tuple(rows), caption, (), labels=2)
+    return Table(f"{name}_predicted", header, tuple(rows), caption, (), labels=2)
 
 
 def _range(one: Prediction) -> str:
@@ -169,8 +168,7 @@ def _compared(one: Prediction) -> str:
 def _cells(one: Outcome) -> tuple[str, str, str]:
     if one.sign == NOT_RUN:
         return NOT_RUN, NO_VALUE, NO_VALUE
-    pairs = f"{one.found.pairs} of {one.found.planned} pairs"
-    return f"{percent(one.found.difference, sign=True)}, {pairs}", said(one.sign, [one.found.pairs]), one.size
+    return one.found.shown, said(one.sign, [one.found.pairs]), one.size
 
 
 def summary(found: Sequence[Outcome]) -> str:

@@ -378,7 +378,8 @@ BLOCKS: dict[str, Callable[[Path, Path], str]] = {
 OWN_PAGES: dict[str, Callable[[Path], OwnPage]] = {
     "when": when.own_page,
     "map": map_page.own_page,
-    "credit": credit.own_page,
+    "credit": credit.credit_page,
+    "anchors": credit.anchors_page,
     "theory": theory.own_page,
 }
 """name of a page of docs/results/ to what it is made of, given the project's folder"""

@@ -1,18 +1,23 @@
 """Two configurations of a study compared on a task: the measures, and what the pairs of runs say by the one rule."""
 
-from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from analysis import measures
 from analysis.claims.rule import order
 from analysis.intervals import Interval
+from analysis.looks import TASKS
 from analysis.measures import HeldOut
 from analysis.records import Run, RunGroup
 from analysis.study.records import StudyRecords
 from analysis.study.tables import DECODINGS, generated_tokens, mean_context_ratio
-from analysis.tables import NO_VALUE, NOT_RUN, said
+from analysis.tables import NO_VALUE, NOT_RUN, percent, said
+
+DECODING = "paper"
+"""at which a task's configurations are compared unless said"""
+NOT_PLANNED, NOT_EVALUATED = "not planned", "not evaluated"
 
 
 def _evaluated(group: RunGroup, mode: str) -> HeldOut | None:
@@ -61,6 +66,13 @@ class Finding:
     planned: int
     outcome: str
 
+    @property
+    def shown(self) -> str:
+        """The difference in points, and on how many pairs."""
+        if self.outcome == NOT_RUN:
+            return NOT_RUN
+        return f"{percent(self.difference, sign=True)}, {self.pairs} of {self.planned} pairs"
+
 
 def finding(
     records: StudyRecords, task: str, labels: tuple[str, str], measure: str, *, is_common: bool = False
@@ -90,6 +102,67 @@ def _by_warm_start(group: RunGroup) -> list[RunGroup]:
     for run in group.runs:
         runs[str(run.manifest["experiment"])].append(run)
     return [RunGroup(group.label, tuple(part)) for part in runs.values()]
+
+
+@dataclass(frozen=True, eq=False)
+class Site:
+    """A task of a study."""
+
+    records: StudyRecords
+    task: str
+
+    @property
+    def title(self) -> str:
+        return TASKS[self.task]
+
+    def evaluation(self, label: str) -> HeldOut | None:
+        """Of a configuration's runs at the paper's decoding."""
+        group = self.records.group(self.task, label)
+        return None if group is None else _evaluated(group, DECODING)
+
+    def group(self, label: str) -> RunGroup | None:
+        """The runs of a configuration that were evaluated so."""
+        return None if self.evaluation(label) is None else self.records.group(self.task, label)
+
+    def success(self, label: str) -> Interval | None:
+        evaluation = self.evaluation(label)
+        return None if evaluation is None else measures.success(evaluation)
+
+    def finding(self, first: str, second: str, measure: str = DECODING) -> Finding | None:
+        """The first configuration less the second; None where there are no such runs."""
+        found = finding(self.records, self.task, (first, second), measure)
+        return None if found is None or found.outcome == NOT_RUN else found
+
+    def absence(self, *labels: str) -> str:
+        """Why there is no value for which runs of all these are needed."""
+        if not all(self.records.places(self.task, label) for label in labels):
+            return NOT_PLANNED
+        found = [self.records.group(self.task, label) for label in labels]
+        return NOT_EVALUATED if None not in found and None in map(self.group, labels) else NOT_RUN
+
+    def compared(self, first: str, second: str, measure: str = DECODING) -> str:
+        """The difference in points, or why there is none."""
+        found = self.finding(first, second, measure)
+        return self.absence(first, second) if found is None else found.shown
+
+
+def sites(studies: Sequence[StudyRecords]) -> list[Site]:
+    return [Site(records, task) for records in studies for task in records.tasks]
+
+
+def over_tasks(
+    of: Sequence[Site], first: str, second: str, find: Callable[[Site, str, str], Finding | None] = Site.finding
+) -> str:
+    """What the tasks that have runs of both say together, and on how many others there is nothing."""
+    found: dict[str, Finding] = {}
+    absent: Counter[str] = Counter()
+    for site in of:
+        if (one := find(site, first, second)) is not None:
+            found[site.title.lower().replace(", ", " ")] = one
+        else:
+            absent[site.absence(first, second)] += 1
+    rest = [f"{why} on {count} of {len(of)} tasks" for why, count in absent.items()]
+    return "; ".join([verdict(found), *rest] if found else rest)
 
 
 def verdict(findings: Mapping[str, Finding]) -> str:

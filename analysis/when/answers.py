@@ -1,15 +1,14 @@
 """Ten sentences on when RTPO pays, each with what the records say of it."""
 
-from collections import Counter
 from collections.abc import Sequence
 from math import isnan
 
 from analysis.claims.claims import number as printed
 from analysis.looks import title_of
 from analysis.paper.numbers import load_paper
-from analysis.study.findings import Finding, verdict
+from analysis.study.findings import Site, over_tasks
 from analysis.tables import NOT_RUN, UNKNOWN, number
-from analysis.when.ladder import AFFORDABLE, RUNGS, Site
+from analysis.when.ladder import AFFORDABLE, RUNGS, planned
 from analysis.when.shares import Point, settings
 from rtpo.theory.regimes import break_even
 
@@ -26,7 +25,7 @@ CLAIMS = (
 
 def sentences(sites: Sequence[Site], placed: Sequence[Point]) -> str:
     told = [
-        *(f"{text}: **{_verdict(sites, RUNGS[one], RUNGS[other])}**." for text, one, other in CLAIMS),
+        *(f"{text}: **{over_tasks(sites, RUNGS[one], RUNGS[other])}**." for text, one, other in CLAIMS),
         f"A baseline by state that pays for its rollouts ends above exact GRPO: {_each(sites, RUNGS['b'])}.",
         f"It ends above RTPO: {_each(sites, RUNGS['f'])}.",
         _placed(placed),
@@ -35,21 +34,10 @@ def sentences(sites: Sequence[Site], placed: Sequence[Point]) -> str:
     return "".join(f"{i}. {sentence}\n" for i, sentence in enumerate(told, 1))
 
 
-def _verdict(sites: Sequence[Site], first: str, second: str) -> str:
-    """What the tasks that have runs of both say together."""
-    found: dict[str, Finding] = {}
-    absent: Counter[str] = Counter()
-    for site in sites:
-        if (one := site.finding(first, second)) is not None:
-            found[site.title.lower().replace(", ", " ")] = one
-        else:
-            absent[site.absence(first, second)] += 1
-    rest = [f"{why} on {count} of {len(sites)} tasks" for why, count in absent.items()]
-    return "; ".join([verdict(found), *rest] if found else rest)
-
-
 def _each(sites: Sequence[Site], other: str) -> str:
-    return "; ".join(f"{title_of(label)}: **{_verdict(sites, label, other)}**" for label in AFFORDABLE)
+    return "; ".join(
+        f"{title_of(label)}: **{over_tasks(sites, label, other)}**" for label in planned(sites, AFFORDABLE)
+    )
 
 
 def _placed(placed: Sequence[Point]) -> str:

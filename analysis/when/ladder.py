@@ -2,25 +2,21 @@
 rung ends, what a step up is worth, and what it costs."""
 
 import textwrap
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
+from math import ceil
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis import measures
 from analysis.experiment import OF_FREE, has_free
-from analysis.intervals import Interval
-from analysis.looks import TASKS, Style, styles, title_of
+from analysis.looks import Style, styles, title_of
 from analysis.plots import Entry, Framed, Line, Panel, handle, points, sheet
 from analysis.records import RunGroup
-from analysis.study.findings import Finding, finding
-from analysis.study.records import StudyRecords
-from analysis.tables import INTERVALS, NOT_RUN, Table, number, percent
+from analysis.study.findings import NOT_EVALUATED, NOT_PLANNED, Site
+from analysis.tables import INTERVALS, Table, number, percent
 
-DECODING = "paper"
-NOT_PLANNED, NOT_EVALUATED = "not planned", "not evaluated"
 ABSENT = (
     f"“{NOT_PLANNED}”: by the task's study; “{NOT_EVALUATED}”: there are runs, made without an evaluation at this "
     "decoding."
@@ -33,7 +29,7 @@ RUNGS = {
     "e": "grpo_state_values_fresh",
     "f": "rtpo",
 }
-AFFORDABLE = ("gigpo", "anchored", "vineppo", "critic", "rtpo_tree")
+AFFORDABLE = ("gigpo", "anchored", "anchored_forks", "anchored_forks_little_shrunk", "vineppo", "critic", "rtpo_tree")
 """what c has for nothing, paid for"""
 ROWS = {
     **{label: rung for rung, label in RUNGS.items() if rung in "abc"},
@@ -48,6 +44,8 @@ STEPS = {
     "Freshness": ("e", "d"),
     "The charged plan": ("f", "b"),
 }
+MOST = 5
+"""panels side by side"""
 NOTE = (
     "Toy scale, not the paper's results. Held-out success at the paper's decoding; bars: 95 % intervals over the runs "
     "of each warm start and questions. a to f: rungs. Hollow: with rollouts beside the budget, no method."
@@ -58,47 +56,18 @@ COST = (
 )
 
 
-@dataclass(frozen=True, eq=False)
-class Site:
-    """A task of a study."""
-
-    records: StudyRecords
-    task: str
-
-    @property
-    def title(self) -> str:
-        return TASKS[self.task]
-
-    def group(self, label: str) -> RunGroup | None:
-        """The runs of a configuration that were evaluated at the paper's decoding."""
-        group = self.records.group(self.task, label)
-        return None if group is None or measures.held_out(group, "after", DECODING) is None else group
-
-    def success(self, label: str) -> Interval | None:
-        group = self.group(label)
-        evaluation = group and measures.held_out(group, "after", DECODING)
-        return measures.success(evaluation) if evaluation else None
-
-    def finding(self, first: str, second: str) -> Finding | None:
-        """The first configuration less the second; None where there are no such runs."""
-        found = finding(self.records, self.task, (first, second), DECODING)
-        return None if found is None or found.outcome == NOT_RUN else found
-
-    def absence(self, *labels: str) -> str:
-        """Why there is no value for which runs of all these are needed."""
-        if not all(self.records.places(self.task, label) for label in labels):
-            return NOT_PLANNED
-        found = [self.records.group(self.task, label) for label in labels]
-        return NOT_EVALUATED if None not in found and None in map(self.group, labels) else NOT_RUN
-
-
-def sites(studies: Sequence[StudyRecords]) -> list[Site]:
-    return [Site(records, task) for records in studies for task in records.tasks]
-
-
 def groups(of: Sequence[Site]) -> list[RunGroup]:
     """Those that the figure shows."""
     return [group for site in of for label in ROWS if (group := site.group(label)) is not None]
+
+
+def planned(of: Sequence[Site], labels: Iterable[str]) -> list[str]:
+    """Of these configurations the rungs, and what a study of the tasks plans."""
+    return [
+        label
+        for label in labels
+        if label in RUNGS.values() or any(site.records.places(site.task, label) for site in of)
+    ]
 
 
 def rungs_table(of: Sequence[Site]) -> Table:
@@ -108,7 +77,7 @@ def rungs_table(of: Sequence[Site]) -> Table:
         group = site.group(label)
         return site.absence(label) if group is None else f"{percent(site.success(label))}, {len(group.runs)} runs"
 
-    rows = [(rung, title_of(label), *(cell(site, label) for site in of)) for label, rung in ROWS.items()]
+    rows = [(ROWS[label], title_of(label), *(cell(site, label) for site in of)) for label in planned(of, ROWS)]
     caption = (
         "Held-out success after training at the paper's decoding, in percent. Brackets: 95 % intervals over runs and "
         f"questions. {INTERVALS} {ABSENT} Without a letter: affordable baselines beside c. Toy scale, not the paper's "
@@ -120,20 +89,14 @@ def rungs_table(of: Sequence[Site]) -> Table:
 def worth_table(of: Sequence[Site]) -> Table:
     """A row a step of the ladder, and an affordable baseline; a column a task."""
     pairs = {f"{name}, {one} − {other}": (RUNGS[one], RUNGS[other]) for name, (one, other) in STEPS.items()}
-    pairs |= {f"{title_of(label)}, less b": (label, RUNGS["b"]) for label in AFFORDABLE}
-    rows = [(name, *(_worth(site, *pair) for site in of)) for name, pair in pairs.items()]
+    pairs |= {f"{title_of(label)}, less b": (label, RUNGS["b"]) for label in planned(of, AFFORDABLE)}
+    rows = [(name, *(site.compared(*pair) for site in of)) for name, pair in pairs.items()]
     caption = (
         "What each ingredient is worth: differences in success after training at the paper's decoding, in points, "
         f"paired by warm start, seed and question. Brackets: 95 % intervals over runs and questions. {INTERVALS} "
         f"{ABSENT}"
     )
     return Table("when_worth", ("Step", *(site.title for site in of)), tuple(rows), caption, ())
-
-
-def _worth(site: Site, first: str, second: str) -> str:
-    if (found := site.finding(first, second)) is None:
-        return site.absence(first, second)
-    return f"{percent(found.difference, sign=True)}, {found.pairs} of {found.planned} pairs"
 
 
 def cost_table(of: Sequence[Site]) -> Table:
@@ -166,8 +129,10 @@ def draw(of: Sequence[Site]) -> Figure:
     with_runs = [site for site in of if any(site.group(label) for label in ROWS)]
     labels = [label for label in reversed(ROWS) if any(site.group(label) for site in with_runs)]
     looks = styles(labels)
-    panels = [_panel(site, labels, looks, is_first=not place) for place, site in enumerate(with_runs)]
-    return sheet([panels], 0.25 * len(labels) + 0.6, NOTE, _entries())
+    columns = len(with_runs) if len(with_runs) <= MOST else ceil(len(with_runs) / 2)
+    panels = [_panel(site, labels, looks, is_first=place % columns == 0) for place, site in enumerate(with_runs)]
+    rows = [panels[place : place + columns] for place in range(0, len(panels), columns)]
+    return sheet(rows, 0.25 * len(labels) + 0.6, NOTE, _entries())
 
 
 def _panel(site: Site, labels: Sequence[str], looks: dict[str, Style], *, is_first: bool) -> Panel:

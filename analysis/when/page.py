@@ -12,13 +12,14 @@ from analysis.map.records import load as load_map
 from analysis.pages.markdown import ruled
 from analysis.pages.own_page import Drawn, OwnPage, from_records
 from analysis.plots import records_checksum
+from analysis.study.findings import Site, sites
 from analysis.study.plan import STUDIES
 from analysis.study.records import StudyRecords, load_study
 from analysis.study.tables import shown
 from analysis.tables import NOT_RUN, UNKNOWN, number
 from analysis.when import ladder
 from analysis.when.answers import sentences
-from analysis.when.ladder import Site, cost_table, groups, rungs_table, sites, worth_table
+from analysis.when.ladder import cost_table, groups, rungs_table, worth_table
 from analysis.when.shares import FORKING, Point, point, settings_table, shares_table
 from analysis.when.shares import draw as draw_map
 from rtpo.planning.plan import plan
@@ -26,6 +27,8 @@ from rtpo.run.experiments import load_experiment
 
 NAMES = ("toy", "credit")
 """of the studies whose runs are on the page"""
+LATER = ("anchors",)
+"""of those that are on it once they have runs that it shows"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,8 +58,10 @@ def own_page(project: Path) -> OwnPage:
     regimes = project / "results" / "map"
 
     def load() -> Evidence:
-        studies = [load_study(project / "results" / name, STUDIES / f"{name}.yaml") for name in NAMES]
-        return Evidence(tuple(studies), load_map(regimes))
+        names = (*NAMES, *LATER)
+        studies = [load_study(project / "results" / name, STUDIES / f"{name}.yaml") for name in names]
+        on_it = [one for name, one in zip(names, studies, strict=True) if name in NAMES or groups(sites([one]))]
+        return Evidence(tuple(on_it), load_map(regimes))
 
     def figures(evidence: Evidence) -> list[Drawn]:
         measured = [regimes / "map.json"] * (evidence.regimes.manifest is not None)

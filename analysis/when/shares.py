@@ -17,8 +17,9 @@ from analysis.looks import BLUE, COLOURS, GREEN, MARKERS, ORANGE, Style
 from analysis.map.records import Records
 from analysis.plots import Framed, Line, Panel, handle, points, sheet
 from analysis.records import Run, RunGroup
+from analysis.study.findings import Site
 from analysis.tables import INTERVALS, NO_VALUE, UNKNOWN, Table, number, percent
-from analysis.when.ladder import RUNGS, Site
+from analysis.when.ladder import RUNGS
 from rtpo.planning.data import episodes
 from rtpo.run.config import RunConfig
 from rtpo.run.experiments import load_experiment
