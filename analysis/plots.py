@@ -110,7 +110,7 @@ def sheet(
     panels = [panel for row in rows for panel in row]
     for axes in all_axes.flat[len(panels) :]:
         axes.set_axis_off()
-    for place, (axes, panel) in enumerate(zip(all_axes.flat, panels, strict=False)):
+    for place, (axes, panel) in enumerate(zip(all_axes.flat[: len(panels)], panels, strict=True)):
         axes.xaxis.set_major_locator(MaxNLocator(5 if len(rows[0]) < 4 else 3, integer=True, min_n_ticks=3))
         panel.draw(axes)
         axes.set_title(f"({chr(97 + place)}) {panel.title}")
