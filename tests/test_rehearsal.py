@@ -175,6 +175,23 @@ def test_an_environment_that_cannot_be_made_is_refused_before_anything(
     assert not (tmp_path / ".venv-gpu").exists()
 
 
+def test_records_of_several_parts_lie_aside_until_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def part(given: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        assert [file.name for file in tmp_path.glob("*.json")] == ["memory.json"]
+        Path(given[-2], f"{given[-1]}.json").write_text(f"of {given[-1]}")
+        return subprocess.CompletedProcess(given, int(given[-1] == "memory"))
+
+    monkeypatch.setattr(command, "check_gpu_set", lambda: None)
+    monkeypatch.setattr(command.subprocess, "run", part)
+    (tmp_path / "memory.json").write_text("an older one")
+    with pytest.raises(MachineError, match="of the rehearsal, memory failed"):
+        command.main.__wrapped__(["memory", "tokens", "--results", str(tmp_path)])  # type: ignore[attr-defined]
+    assert sorted((file.name, file.read_text()) for file in tmp_path.iterdir()) == [
+        ("memory.json", "of memory"),
+        ("tokens.json", "of tokens"),
+    ]
+
+
 def test_without_any_package_the_command_is_a_sentence() -> None:
     given = [sys.executable, "-S", "-m", "experiments.rehearsal"]
     done = subprocess.run(given, cwd=PROJECT, capture_output=True, text=True, check=False)

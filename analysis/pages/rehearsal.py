@@ -20,7 +20,7 @@ PARTS = {
     "nodes": "Two nodes",
 }
 """a record each, or not run"""
-KEYS = ("started", "wall_seconds", "commit", "machine", "packages", "lines", "left_out")
+KEYS = ("started", "wall_seconds", "commit", "dirty", "machine", "packages", "lines", "left_out")
 NAMED = ("torch", "vllm", "verl", "transformers", "ray")
 """packages whose versions the page has"""
 BY_PROFILE = ", profile="
@@ -43,7 +43,8 @@ def _part(record: Mapping[str, Any]) -> str:
     machine = record["machine"]
     about = (
         f"{record['started'][:10]}, in {duration(record['wall_seconds'])} on {machine['logical_cpus']} logical CPUs, "
-        f"Python {machine['python']}: {versions}; commit {record['commit'][:12]}.\n"
+        f"Python {machine['python']}: {versions}; commit {record['commit'][:12]}"
+        f"{' (changed)' if record['dirty'] else ''}.\n"
     )
     tables = [_table(list(lines)) for _, lines in groupby(record["lines"], key=_form)]
     failed = [f"Failed: {line['what']}: {why}\n" for line in record["lines"] for why in line["failed"]]

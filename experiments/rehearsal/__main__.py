@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from rtpo.run.command import Parser, command
 
@@ -47,8 +48,14 @@ def main(arguments: list[str] | None = None) -> int:
         failed = measure(parts[0], module.rehearse, given.results)
         print("\n".join([*failed, str(given.results / f"{parts[0]}.json")]))
         return int(bool(failed))
-    again = [sys.executable, "-m", "experiments.rehearsal", "--results", str(given.results.absolute())]
-    ended = {part: subprocess.run([*again, part], cwd=PROJECT, check=False).returncode for part in parts}
+    # aside till the end: a committed record that is made anew would have the next part call its checkout changed
+    with TemporaryDirectory(dir=given.results, prefix="made-") as name:
+        again = [sys.executable, "-m", "experiments.rehearsal", "--results", str(Path(name).absolute())]
+        try:
+            ended = {part: subprocess.run([*again, part], cwd=PROJECT, check=False).returncode for part in parts}
+        finally:
+            for record in Path(name).iterdir():
+                record.replace(given.results / record.name)
     if broken := [part for part, status in ended.items() if status]:
         raise MachineError(f"of the rehearsal, {', '.join(broken)} failed: see above, and {given.results}.")
     return 0
