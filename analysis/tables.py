@@ -5,6 +5,7 @@ import io
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import fsum
 from pathlib import Path
 
 from analysis.intervals import Interval
@@ -204,7 +205,7 @@ def _whole(cell: str) -> str:
 
 def _ems(text: str) -> float:
     """How wide a text is set, in em, rather more than less."""
-    return sum(EMS.get(letter, 0.8 if letter.isupper() else 0.57) for letter in text)
+    return fsum(EMS.get(letter, 0.8 if letter.isupper() else 0.57) for letter in text)
 
 
 def _lines(cell: str, width: float) -> int:

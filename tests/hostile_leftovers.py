@@ -29,7 +29,7 @@ print("ESCAPED")
 """
 LASTING_MARKS = """
 import fcntl, sympy
-files = [os.open(path, os.O_RDONLY) for path in (sympy.__file__, "/", "/usr/lib", *PATHS)]
+files = [os.open(path, os.O_RDONLY) for path in (sympy.__file__, "/", "/usr/lib", *PATHS) if os.path.exists(path)]
 for file in files:
     for command in (1024, 1026, 1036, 1038, 1033, 8, 10, 15):
         attempt("fcntl", lambda: fcntl.fcntl(file, command, ctypes.create_string_buffer(b"\\2", 8).raw))

@@ -870,7 +870,11 @@ def reconfigure(folder: Path, **changes: Any) -> None:
         (lambda folder: reconfigure(folder, num_hidden_layers=4), DataError, "are not those of its config.json"),
         (lambda folder: reconfigure(folder, num_hidden_layers=2), DataError, "are not those of its config.json"),
         (lambda folder: reconfigure(folder, intermediate_size=64), DataError, "cannot be loaded"),
-        (lambda folder: reconfigure(folder, layer_types=["full_attention"]), DataError, "number of `layer_types`"),
+        (
+            lambda folder: reconfigure(folder, layer_types=["full_attention"]),
+            DataError,
+            "number of (layer types|`layer_types`)",
+        ),
         (
             lambda folder: reconfigure(folder, max_position_embeddings=200),
             ConfigError,
