@@ -28,7 +28,7 @@ from rtpo.run.experiments import load_experiment
 NAMES = ("toy", "credit")
 """of the studies whose runs are on the page"""
 LATER = ("anchors",)
-"""of those that are on it once they have runs that it shows"""
+"""of those that are on it once runs of their tests are there"""
 
 
 @dataclass(frozen=True, eq=False)

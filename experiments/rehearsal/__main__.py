@@ -46,7 +46,7 @@ def main(arguments: list[str] | None = None) -> int:
 
         module = importlib.import_module(f"experiments.rehearsal.{parts[0]}")
         failed = measure(parts[0], module.rehearse, given.results)
-        print("\n".join([*failed, str(given.results / f"{parts[0]}.json")]))
+        print("\n".join([*failed, f"{parts[0]}: {'failed' if failed else 'gone through'}"]))
         return int(bool(failed))
     # aside till the end: a committed record that is made anew would have the next part call its checkout changed
     with TemporaryDirectory(dir=given.results, prefix="made-") as name:
@@ -54,7 +54,7 @@ def main(arguments: list[str] | None = None) -> int:
         try:
             ended = {part: subprocess.run([*again, part], cwd=PROJECT, check=False).returncode for part in parts}
         finally:
-            for record in Path(name).iterdir():
+            for record in Path(name).glob("*.json"):
                 record.replace(given.results / record.name)
     if broken := [part for part, status in ended.items() if status]:
         raise MachineError(f"of the rehearsal, {', '.join(broken)} failed: see above, and {given.results}.")

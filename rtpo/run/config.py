@@ -153,7 +153,7 @@ class EvaluationConfig:
 
     samples: sampled rollouts a task, at temperature 1; greedy: one greedy rollout a task as well, before and after;
     paper: as many samples at the paper's decoding as well (`rtpo.engines.base.PAPER_DECODING`). before: whether before
-    training too, where all algorithms give the same numbers, from a model and seed.
+    training too, where all algorithms with one `rollout_context` give the same numbers, from a model and seed.
     """
 
     samples: Count
