@@ -115,7 +115,8 @@ def _attention(module: Any, trees: Forest, device: torch.device) -> Any:
     end = torch.from_numpy(trees.end).to(device)
     if not is_flex:
         return dense_mask(end)
-    torch._dynamo.config.recompile_limit = KERNELS
+    limits = torch._dynamo.config
+    limits.recompile_limit = max(limits.recompile_limit, KERNELS)
     return block_mask(end)
 
 
