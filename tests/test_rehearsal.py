@@ -54,6 +54,21 @@ def test_a_part_leaves_a_record_and_the_page_has_its_lines(tmp_path: Path) -> No
     assert json.loads((folder / "memory.json").read_text())["packages"]["torch"] in text
 
 
+def test_a_part_of_which_nothing_was_executed_does_not_count(tmp_path: Path) -> None:
+    assert page.page(tmp_path).startswith("not run\n\n### ")
+    folder = tmp_path / page.FOLDER
+    folder.mkdir(parents=True)
+
+    def refused() -> Rehearsed:
+        raise MachineError("there is no such thing.")
+
+    measure("suite", refused, folder)
+    measure("nodes", lambda: Rehearsed([], ["two nodes: there is no SLURM."]), folder)
+    text = page.page(tmp_path)
+    assert text.startswith(f"0 of {len(page.PARTS)} parts, which took 0 s in all.\n")
+    assert "Not executed: two nodes: there is no SLURM.\n" in text
+
+
 def test_elements_are_a_row_an_experiment_and_a_column_a_profile(tmp_path: Path) -> None:
     folder = tmp_path / page.FOLDER
     folder.mkdir(parents=True)

@@ -32,10 +32,12 @@ ELEMENTS, SETTINGS = "Elements", "Settings not met above"
 def page(project: Path) -> str:
     files = {name: project / FOLDER / f"{name}.json" for name in PARTS}
     records = {name: json_object(file.read_bytes(), str(file), KEYS) for name, file in files.items() if file.exists()}
-    taken = duration(sum(record["wall_seconds"] for record in records.values()))
+    executed = [record for record in records.values() if any(line["figures"] for line in record["lines"])]
+    taken = duration(sum(record["wall_seconds"] for record in executed))
     missing = f"{NOT_RUN}\n"
+    told = f"{len(executed)} of {len(PARTS)} parts, which took {taken} in all.\n" if records else missing
     parts = [f"### {title}\n\n{_part(records[name]) if name in records else missing}" for name, title in PARTS.items()]
-    return "\n".join([f"{len(records)} of {len(PARTS)} parts, which took {taken} in all.\n", *parts])
+    return "\n".join([told, *parts])
 
 
 def _part(record: Mapping[str, Any]) -> str:
