@@ -62,6 +62,8 @@ def test_the_best_over_all_tasks_is_chosen_once_all_have_run(tmp_path: Path) -> 
     told = "The best over all tasks is **GRPO, exact contexts, anchored** (`anchored`), which the plan "
     assert choice(study(tmp_path, ["grpo_exact"], [])).startswith(f"{told}does not test yet.\n")
     assert choice(study(tmp_path, ["grpo_exact", "anchored"], [])).startswith(f"{told}tests.\n")
+    other = "The plan tests GiGPO, which the choice did not choose.\n"
+    assert choice(study(tmp_path, ["grpo_exact", "gigpo"], [])).startswith(f"{told}does not test yet. {other}")
 
 
 def test_nothing_is_tested_where_exact_grpo_is_the_best(tmp_path: Path) -> None:

@@ -65,10 +65,13 @@ def choice(records: StudyRecords) -> str:
 
 
 def _best(records: StudyRecords, best: str) -> str:
+    tested = in_test(records)
+    others = ", ".join(title_of(label) for label in tested if label != best)
+    more = f" The plan tests {others}, which the choice did not choose." if others else ""
     told = f"The best over all tasks is **{title_of(best)}** (`{best}`)"
     if best == CONTROL:
-        return f"{told}: there is nothing to test."
-    return f"{told}, which the plan {'tests' if best in in_test(records) else 'does not test yet'}."
+        return f"{told}: there is nothing to test.{more}"
+    return f"{told}, which the plan {'tests' if best in tested else 'does not test yet'}.{more}"
 
 
 def _cell(site: Site, label: str) -> str:
