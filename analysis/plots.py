@@ -104,7 +104,10 @@ def sheet(
     width: float = TWO_COLUMNS,
 ) -> Figure:
     """A figure of lettered panels, above them one legend of `entries` in so many columns, read row by row, under them
-    what the runs are. The last row may be shorter. `height` of a row and `width` of all are in inches."""
+    what the runs are. The last row may be shorter; another raises ValueError. `height` of a row and `width` of
+    all are in inches."""
+    if any(len(row) != len(rows[0]) for row in rows[:-1]):
+        raise ValueError(f"rows of {[len(row) for row in rows]} panels: all but the last are as long as the first")
     figure = Figure(figsize=(width, height * len(rows) + 0.7))
     all_axes = figure.subplots(len(rows), len(rows[0]), squeeze=False)
     panels = [panel for row in rows for panel in row]

@@ -9,6 +9,7 @@ import pytest
 from synthetic_runs import episode, path, write_answering
 
 from analysis.pages import __main__ as pages
+from analysis.plots import Panel, sheet
 from analysis.records import RunGroup, load_run
 from analysis.study import findings
 from analysis.study.findings import Site
@@ -140,6 +141,14 @@ def test_rungs_with_free_rollouts_and_many_tasks_are_shown_once_they_have_runs(t
     assert len(figure.axes) == 6
     named = [place for place, axes in enumerate(figure.axes) if axes.get_yticklabels()[0].get_text()]
     assert named == [0, 3]
+
+
+def test_places_beyond_the_last_panel_are_empty_and_rows_before_it_full() -> None:
+    panels = [Panel(f"task {place}", []) for place in range(7)]
+    figure = sheet([panels[:4], panels[4:]], 1.0, "")
+    assert [axes.axison for axes in figure.axes] == [True] * 7 + [False]
+    with pytest.raises(ValueError, match=r"rows of \[3, 2, 2\] panels"):
+        sheet([panels[:3], panels[3:5], panels[5:]], 1.0, "")
 
 
 def test_the_page_is_made_and_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
