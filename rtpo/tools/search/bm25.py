@@ -38,8 +38,8 @@ WORD = r"\w+"
 METHOD = {"method": "lucene", "k1": 1.5, "b": 0.75, "dtype": "float32", "int_dtype": "int32"}
 _STOPWORDS = frozenset(STOPWORDS_EN)
 _words = re.compile(WORD).findall
-# bm25s holds the interpreter's lock for most of a search: more threads would only keep the event loop from it;
-# `python experiments/speed/bench.py search` counts searches a second by threads
+# bm25s holds the interpreter's lock for most of a search: on more threads than two fewer are done a second
+# (docs/results/speed.md, part g)
 _searchers = ThreadPoolExecutor(2, thread_name_prefix="search-bm25")
 
 
