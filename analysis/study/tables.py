@@ -242,8 +242,8 @@ def _untrained(records: StudyRecords, task: str, groups: Sequence[RunGroup], sho
         if all(measures.held_out(group, "before", mode) is not None for mode in lacking):
             each = ", ".join(f"{success('before', mode)(group)} {DECODINGS[mode].said}" for mode in lacking)
             return [
-                f"Before training, where all configurations give the same from a warm start and seed: {each} (runs of "
-                f"{title_of(group.label)})."
+                "Before training, where all configurations with one context of rollouts give the same from a warm "
+                f"start and seed: {each} (runs of {title_of(group.label)})."
             ]
     return [f"Before training: {NOT_RUN}."]
 
