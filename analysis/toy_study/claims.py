@@ -66,9 +66,9 @@ CLAIMS = (
     Claim("RTPO generates fewer tokens than exact GRPO, equal rollouts", OURS, "rtpo", "grpo_exact", "tokens"),
     Claim("The RTPO tree beats exact GRPO", "ours, extension", "rtpo_tree", "grpo_exact"),
     Claim("RTPO beats exact GRPO at equal optimizer steps, RTPO given more", OURS, "rtpo_64_steps", "grpo_exact"),
-    Claim("RTPO beats exact GRPO at equal optimizer steps, GRPO given fewer", OURS, "rtpo", "grpo_exact_30_steps"),
-    Claim("RTPO beats exact GRPO at equal generated tokens, RTPO given more", OURS, "rtpo_182k_tokens", "grpo_exact"),
-    Claim("RTPO beats exact GRPO at equal generated tokens, GRPO given fewer", OURS, "rtpo", "grpo_exact_132k_tokens"),
+    Claim("RTPO beats exact GRPO at equal optimizer steps, GRPO given fewer", OURS, "rtpo", "grpo_exact_28_steps"),
+    Claim("RTPO beats exact GRPO at equal generated tokens, RTPO given more", OURS, "rtpo_tokens", "grpo_exact"),
+    Claim("RTPO beats exact GRPO at equal generated tokens, GRPO given fewer", OURS, "rtpo", "grpo_exact_tokens"),
 )
 
 
