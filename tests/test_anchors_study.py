@@ -18,7 +18,7 @@ from rtpo.run.config import PROJECT
 
 EXPERIMENTS = {
     "math_luck": "math_luck_toy_math",
-    "knowledge_luck": "knowledge_luck_toy_knowledge_habits",
+    "knowledge_luck": "knowledge_luck_toy_knowledge",
     "walk_never": "walk_never_toy_walk",
 }
 SEEDS = (20, 21, 22)

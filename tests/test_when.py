@@ -130,7 +130,7 @@ def test_rungs_with_free_rollouts_and_many_tasks_are_shown_once_they_have_runs(t
         write_answering(tmp_path / "credit", WALK, label, count, manifest=manifest)
     for task in ("walk_early_toy_walk", "walk_late_toy_walk"):
         write_answering(tmp_path / "credit", task, "grpo_exact", 10)
-    for task in ("math_luck_toy_math", "knowledge_luck_toy_knowledge_habits", "walk_never_toy_walk"):
+    for task in ("math_luck_toy_math", "knowledge_luck_toy_knowledge", "walk_never_toy_walk"):
         write_answering(tmp_path / "anchors", task, "grpo_exact", 10, (20, 21, 22))
     of = findings.sites([load_study(tmp_path / name, STUDIES / f"{name}.yaml") for name in ("credit", "anchors")])
     worth = {row[0]: row[2] for row in worth_table(of).rows}
