@@ -13,7 +13,7 @@ from rtpo.run import archives
 from rtpo.run.config import PROJECT
 
 RUN = "main_table_toy_toy_math/rtpo-seed0"
-STUDY = "toy/toy_math/rtpo-seed0"
+STUDY = "toy/toy_math/rtpo-seed10"
 Command = Callable[[Path, Path], int]
 """given the folder of records and one for what it writes"""
 

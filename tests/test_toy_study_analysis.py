@@ -554,7 +554,7 @@ def test_the_page_is_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 
 def test_claims_and_titles_are_of_the_study() -> None:
     study = named("toy")
-    planned = {place.label for part in study.trained for place, _ in study.planned(part)}
+    planned = {place.configuration.label for part in study.trained for place, _ in study.planned(part)}
     assert planned <= TITLES.keys()
     assert {label for claim in CLAIMS for label in (claim.first, claim.second)} <= planned
     assert {claim.measure for claim in CLAIMS} == {SUCCESS, *MEASURES} - DECODINGS.keys()
