@@ -11,7 +11,7 @@ from rtpo.run.config import RunConfig
 from rtpo.run.model_folder import chat_format, check_model_of
 from rtpo.run.records import RunFolder
 from rtpo.run.run import Run, StopRequest, open_harness, open_ledger
-from rtpo.run.tasks import check_prompts, check_splits, load_tasks
+from rtpo.run.tasks import check_prompts, check_splits, load_tasks, take
 from rtpo.run.tracking import Tracking, check_backends
 from rtpo.types import Task
 
@@ -37,7 +37,9 @@ def train(config: RunConfig, stop: StopRequest) -> RunFolder:
     check_splits(config.task.env, train_tasks, held_out, config.budget.tasks_per_step)
     chat = chat_format(config)
     environment_facts(config.task.env, config.task.env_settings)
-    check_prompts([*train_tasks, *held_out], config.task, chat)
+    # a rollout at least for each task that is taken
+    reach = take(train_tasks, 0, min(config.budget.rollouts, len(train_tasks)), config.seed)
+    check_prompts([*reach, *held_out], config.task, chat)
     settings_of(config)
     with disk_errors(folder.path):
         folder.path.mkdir(parents=True, exist_ok=True)
