@@ -47,8 +47,8 @@ Framed = Callable[[Axes], object]
 
 @dataclass(frozen=True, eq=False)
 class Line:
-    """`mean` against `x`, with a band from `low` to `high`, or with bars; bars along x too where there are `left` and
-    `right`. marks: at which points; all unless said. label: in the panel's own legend."""
+    """`mean` against `x`, with a band from `low` to `high`, or with bars, as a single point has; bars along x too where
+    there are `left` and `right`. marks: at which points; all unless said. label: in the panel's own legend."""
 
     values: pd.DataFrame
     look: Style
@@ -59,7 +59,7 @@ class Line:
 
     def draw(self, axes: Axes) -> None:
         x, mean, low, high = (self.values[name] for name in ("x", "mean", "low", "high"))
-        if self.bars:
+        if self.bars or len(x) == 1:
             axes.vlines(x, low, high, color=self.look.colour, linewidth=1.0, zorder=2)
             if "left" in self.values:
                 ends = self.values["left"], self.values["right"]
