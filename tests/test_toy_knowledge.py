@@ -342,5 +342,5 @@ def test_the_quickstart_of_this_task_keeps_apart_from_the_default_one() -> None:
     default, knowledge = quickstart.configurations([]), quickstart.configurations(["task=toy_knowledge"])
     assert [config.task.name for config in default] == ["toy_math"] * 3
     assert [config.task.name for config in knowledge] == ["toy_knowledge"] * 3
-    assert {Path(config.model.path) for config in knowledge} == {SHIPPED.with_name("warm_start_knowledge")}
+    assert {Path(config.model.path) for config in knowledge} == {SHIPPED}
     assert {config.folder.parent for config in default}.isdisjoint(config.folder.parent for config in knowledge)
