@@ -76,13 +76,13 @@ class _Cells:
             group, lambda control, own: number(measures.median_ratio(control, own, measures.training_seconds), 2)
         )
 
-    def by_warm_start(self, group: RunGroup) -> str:
+    def by_warm_start(self, group: RunGroup, when: str = "after") -> str:
         experiments = dict.fromkeys(place.experiment for place in self.records.places(self.task, group.label))
         of_each = [
             tuple(run for run in group.runs if run.manifest["experiment"] == experiment) for experiment in experiments
         ]
         return " / ".join(
-            number(self._mean_after(RunGroup(group.label, runs)), 1, scale=100) if runs else NOT_RUN for runs in of_each
+            number(self._mean(RunGroup(group.label, runs), when), 1, scale=100) if runs else NOT_RUN for runs in of_each
         )
 
     def difference(self, group: RunGroup) -> str:
@@ -96,8 +96,8 @@ class _Cells:
     def _after(self, group: RunGroup) -> HeldOut | None:
         return measures.held_out(group, "after", self.decoding)
 
-    def _mean_after(self, group: RunGroup) -> float:
-        evaluation = self._after(group)
+    def _mean(self, group: RunGroup, when: str) -> float:
+        evaluation = measures.held_out(group, when, self.decoding)
         return float("nan") if evaluation is None else measures.mean_success(evaluation)
 
     def _of_pairs(self, group: RunGroup, text: Callable[[RunGroup, RunGroup], str]) -> str:
@@ -241,9 +241,10 @@ def _untrained(records: StudyRecords, task: str, groups: Sequence[RunGroup], sho
     for group in records.groups[task]:
         if all(measures.held_out(group, "before", mode) is not None for mode in lacking):
             each = ", ".join(f"{success('before', mode)(group)} {DECODINGS[mode].said}" for mode in lacking)
+            own, apart = DECODINGS[records.study.decoding].said, _Cells(records, task).by_warm_start(group, "before")
             return [
                 "Before training, where all configurations with one context of rollouts give the same from a warm "
-                f"start and seed: {each} (runs of {title_of(group.label)})."
+                f"start and seed: {each}; by warm start {apart} {own} (runs of {title_of(group.label)})."
             ]
     return [f"Before training: {NOT_RUN}."]
 

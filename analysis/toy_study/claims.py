@@ -133,7 +133,8 @@ def beside_table(records: StudyRecords) -> Table | None:
         for claim in CLAIMS
         if claim.measure == SUCCESS
         for at in (own, *others)
-        if by_task(records, claim, at)
+        if (found := by_task(records, claim, at).values())
+        if at == own or any(one.outcome != NOT_RUN for one in found)
     ]
     caption = (
         f"The claims on success, {own.said}, at the other decodings, and {own.said} with one learning rate for all "
