@@ -21,7 +21,9 @@ def of_tasks(records: StudyRecords) -> dict[str, list[Table]]:
     """By task, those that have records."""
     made = {}
     for task in records.tasks:
-        title = f"The toy study on {TASKS[task].lower()}, each configuration at the learning rate that the plan gives it."
+        title = (
+            f"The toy study on {TASKS[task].lower()}, each configuration at the learning rate that the plan gives it."
+        )
         made[task] = task_tables(records, task, NAME, title)
     return made
 
