@@ -21,7 +21,8 @@ FEW_RUNS = 5
 INTERVALS = (
     "They are t intervals over runs, those of one warm start compared with each other, widened by what other questions "
     "would change, and never narrower than over the questions alone. They hold for few runs too, if these spread "
-    "roughly normally, and do not cover other warm starts."
+    "roughly normally, and do not cover other warm starts. Where no warm start has two runs they are over questions "
+    "alone and say nothing of other runs."
 )
 """what is to be said of those over runs"""
 MINUS = "−"

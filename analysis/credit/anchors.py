@@ -144,7 +144,7 @@ def _sentences(records: StudyRecords, label: str) -> Iterator[str]:
         won = sum(one is not None and one.outcome == SUPPORTED for one in found)
         yield (
             f"{title_of(label)}, above exact GRPO at equal {at}: **{over_tasks(of, f'{label}{end}', CONTROL, find)}**; "
-            f"on {won} of {len(of)} tasks, and {LEAST_TASKS} are asked for."
+            f"on {won} of {len(of)} tasks; the criterion is {LEAST_TASKS}."
         )
 
 

@@ -27,7 +27,7 @@ def sentences(sites: Sequence[Site], placed: Sequence[Point]) -> str:
     told = [
         *(f"{text}: **{over_tasks(sites, RUNGS[one], RUNGS[other])}**." for text, one, other in CLAIMS),
         f"A baseline by state that pays for its rollouts ends above exact GRPO: {_each(sites, RUNGS['b'])}.",
-        f"It ends above RTPO: {_each(sites, RUNGS['f'])}.",
+        f"The same baselines end above RTPO: {_each(sites, RUNGS['f'])}.",
         _placed(placed),
         _of_paper(),
     ]
@@ -49,11 +49,17 @@ def _placed(placed: Sequence[Point]) -> str:
         return f"{rule}; of the tasks it is **{NOT_RUN}**."
     each = [f"{int((one.ratios < 1).sum())} of {len(one.f)} turns of {one.site.title.lower()}" for one in placed]
     later = [one.later for one in placed if not isnan(one.later)]
-    mean = f"{number(min(later), 1)} to {number(max(later), 1)} times f*" if later else UNKNOWN
+    mean = f"{_span(later)} times f*" if later else UNKNOWN
     return (
         f"{rule}: at the untrained policy that is at {'; '.join(each)}, the first turn never among them, since f_0 is "
-        f"1 on any task; in the mean over the boundaries after it f_k is {mean}."
+        f"1 on any task; in the mean over the boundaries after it f_k is {mean}. With the first turn, all boundaries "
+        f"alike, it is {_span([one.excess for one in placed])} times f*, and above 1 the plan loses if all turns count "
+        "alike."
     )
+
+
+def _span(values: Sequence[float]) -> str:
+    return f"{number(min(values), 1)} to {number(max(values), 1)}"
 
 
 def _of_paper() -> str:
@@ -72,9 +78,9 @@ def _of_paper() -> str:
     least = 2 * (1 - ties / 100)
     later, star = (least * turns - 1) / (turns - 1), break_even(turns, size)
     return (
-        f"With the paper's G = {size} and as many turns as its episodes are taken to have, f* is {', '.join(stars)}; f "
-        f"it does not print, and its ties decide nothing: if rewards are 0 or 1 and its rate is of pairs of siblings, "
-        f"that {number(ties, 2)} % of its airline boundaries tie, over all of its training, makes f_k "
-        f"{number(least, 2)} at least in the mean over boundaries; f_0 = 1 alone makes {number(1 / turns, 2)} of that, "
-        f"and after the first turn f_k is {number(later, 2)} at least, {number(later / star, 1)} times f*."
+        f"f* at the paper's G = {size} and the mean turns that plans assume is {', '.join(stars)}. The paper prints no "
+        f"f_k. It prints that {number(ties, 2)} % of its airline boundaries tie, over all of training. If rewards are "
+        f"0 or 1 and the rate is of pairs of siblings, f_k is at least {number(least, 2)} in the mean over boundaries, "
+        f"of which f_0 = 1 alone makes {number(1 / turns, 2)}. After the first turn this leaves a lower bound of "
+        f"{number(later, 2)}, {number(later / star, 1)} times f*, which does not say on which side of f* f_k lies."
     )

@@ -113,6 +113,11 @@ def _plan() -> str:
         for row in made.rows
     ]
     charged = replace(made, rows=tuple(row for row in made.rows if row.counts.free == 0))
+    with_evaluation = [
+        None if row.hours is None or row.evaluation_hours is None else row.hours + row.evaluation_hours
+        for row in charged.rows
+    ]
+    most = None if None in with_evaluation else max(one for one in with_evaluation if one is not None)
     whole, of_methods = (_known(one.sum(lambda row: row.hours)) for one in (made, charged))
     forking = next(row for row in made.rows if row.label == FORKING)
     elements = load_experiment("ladder", overrides).elements
@@ -122,7 +127,8 @@ def _plan() -> str:
     told = (
         f"Of a run each. In all {sum(row.count for row in made.rows)} runs of {made.rows[0].model}: {whole} GPU-hours "
         f"of training, {of_methods} of them without the rungs that sample beside the budget, and "
-        f"{_known(made.sum(lambda row: row.evaluation_hours))} of evaluation; f_k alone, by a data step of `{FORKING}` "
+        f"{_known(made.sum(lambda row: row.evaluation_hours))} of evaluation. A run of these others takes "
+        f"{_known(most)} at most with its evaluation; f_k alone, by a data step of `{FORKING}` "
         f"of {number(first, 0)} rollouts at most, {_known(hours, digits=1)}. Runs: **{NOT_RUN}**."
     )
     return f"{ruled(header, rows, aligned=True)}\n{told}\n"

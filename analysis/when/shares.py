@@ -214,14 +214,20 @@ def settings_table() -> Table:
                 f"{run.label}, {run.task.name}",
                 *(str(each) for each in (turns, number(mean, 2), trunks, size)),
                 *(" / ".join(both) for both in (rollouts, stars)),
+                number(1 / (mean * break_even(mean, size)), 2),
                 f"{trunks * (size - 2)} : {rollouts[1]}",
             )
         )
-    header = ("Setting", "K at most", "K, mean", "M", "G", "Rollouts a prompt", "f*", "Comparisons a turn, RTPO : GRPO")
+    header = (
+        *("Setting", "K at most", "K, mean", "M", "G", "Rollouts a prompt", "f*", "Excess by f_0 alone"),
+        "Comparisons a turn, RTPO : GRPO",
+    )
     caption = (
         "RTPO as the paper has it, from configs/. K, mean: the turns of an episode that plans assume "
-        "(docs/cluster/planning.md), of the airline those of the paper's trunks. Rollouts and f* at the most and at "
-        "the mean. Comparisons: what M groups of G − 1 siblings leave beside their own means, M(G − 2), for as many "
+        "(docs/cluster/planning.md): of math and search those at which M trunks and their siblings are as many "
+        "rollouts a prompt as the paper counts, of the airline those of the paper's trunks; none was measured here. "
+        "Rollouts and f* at the most and at the mean. Excess by f_0 alone: what the mean of f_k by f* is at least "
+        "where all boundaries count alike, at the mean; below 1 the plan could win. Comparisons: what M groups of G − 1 siblings leave beside their own means, M(G − 2), for as many "
         "of GRPO's chains as RTPO has rollouts at the mean."
     )
     return Table("when_settings", header, tuple(rows), caption, ())
