@@ -99,9 +99,9 @@ def test_what_is_chosen_is_compared_at_equal_rollouts_tokens_and_seconds(tmp_pat
     assert rows[6][5].endswith("], 3 of 5 pairs")
     assert rows[6][7].startswith("+55.")
     assert rows[7][7] == "+0.0"
-    assert "- GiGPO, above exact GRPO at equal generated tokens: **supported (3 pairs)**; on 3 of 3 tasks, " in text
+    assert "- GiGPO, above exact GRPO at equal generated tokens: **supported (3 pairs)**; on 3 of 3 tasks; " in text
     assert "at equal rollouts: **mixed: " in text
-    assert "toy walk no state twice (3 pairs)**; on 1 of 3 tasks, and 2 are asked for.\n" in text
+    assert "toy walk no state twice (3 pairs)**; on 1 of 3 tasks; the criterion is 2.\n" in text
 
 
 def test_what_the_plan_does_not_have_is_said(tmp_path: Path) -> None:

@@ -70,7 +70,9 @@ def test_signs_and_sizes_are_judged(tmp_path: Path) -> None:
     assert rows[6][3:] == ("not run", "—", "—")
     text = summary(judged)
     assert text.startswith(
-        "Of 7 predictions 6 have been run. Signs: 2 as predicted, 3 missed, 1 undecided. Sizes: 1 as predicted, "
+        "Predicted to end higher, and found to: RTPO on 2 of 2 tasks, GRPO, flattened history (the paper's contexts) "
+        "on 0 of 1 tasks.\n\nOf 7 predictions 6 have been run. Signs: 2 as predicted, 3 missed, 1 undecided. "
+        "Sizes: 1 as predicted, "
         "1 reached, 2 missed, 0 undecided. Missed, in sign or in size:\n\n"
     )
     assert text.count("\n- ") == 4

@@ -188,5 +188,12 @@ def summary(found: Sequence[Outcome]) -> str:
         for one in run
         if MISSED in (one.sign, one.size)
     ]
+    higher = [one for one in run if one.prediction.sign > 0]
+    above = ", ".join(
+        f"{title_of(label)} on {sum(one.sign == HIT for one in of)} of {len(of)} tasks"
+        for label in dict.fromkeys(one.prediction.configuration for one in higher)
+        if (of := [one for one in higher if one.prediction.configuration == label])
+    )
+    first = f"Predicted to end higher, and found to: {above}.\n\n" if above else ""
     told = f"Missed, in sign or in size:\n\n{''.join(misses)}" if misses else "None was missed.\n"
-    return f"Of {len(found)} predictions {len(run)} have been run. Signs: {signs}. Sizes: {sizes}. {told}"
+    return f"{first}Of {len(found)} predictions {len(run)} have been run. Signs: {signs}. Sizes: {sizes}. {told}"

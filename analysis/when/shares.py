@@ -227,8 +227,9 @@ def settings_table() -> Table:
         "(docs/cluster/planning.md): of math and search those at which M trunks and their siblings are as many "
         "rollouts a prompt as the paper counts, of the airline those of the paper's trunks; none was measured here. "
         "Rollouts and f* at the most and at the mean. Excess by f_0 alone: what the mean of f_k by f* is at least "
-        "where all boundaries count alike, at the mean; below 1 the plan could win. Comparisons: what M groups of G − 1 siblings leave beside their own means, M(G − 2), for as many "
-        "of GRPO's chains as RTPO has rollouts at the mean."
+        "where all boundaries count alike, at the mean; below 1 the plan could win. Comparisons: what M groups of "
+        "G − 1 siblings leave beside their own means, M(G − 2), for as many of GRPO's chains as RTPO has rollouts at "
+        "the mean."
     )
     return Table("when_settings", header, tuple(rows), caption, ())
 
