@@ -516,6 +516,18 @@ def write_core(results: Path) -> None:
                 write_realistic_run(results, label, seed, questions=30, **of_warm_start(experiment))
 
 
+def test_a_run_that_ended_below_where_its_model_began_is_named(file: Path, results: Path) -> None:
+    def evaluated(when: str, right: int) -> list[dict[str, Any]]:
+        return answers(when, "sampled", {f"q{i}": [RIGHT if i < right else WRONG] for i in range(20)})
+
+    ends = {("rtpo", "toy_math"): 2, ("rtpo", "toy_math_1"): 14, ("grpo_exact", "toy_math"): 20}
+    for (label, experiment), right in ends.items():
+        lines = [*(evaluated("before", 15) if label == "grpo_exact" else []), *evaluated("after", right)]
+        write_run(results, label, 0, [step(1, 1000, 0.5, [])], lines, **of_warm_start(experiment))
+    found = "at temperature 1, by a 95 % interval over questions: `toy_math/rtpo-seed0`; they stay in every mean"
+    assert found in toy_study.page(load_study(results, file))
+
+
 def test_files_are_made_and_made_alike(
     file: Path, results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,10 +1,12 @@
 """The toy study's tables and the generated part of its page, from its run records."""
 
+from analysis import measures
 from analysis.figures.paper_figures import FIGURES
 from analysis.figures.sources import STUDY_NAME
 from analysis.looks import TASKS
+from analysis.records import Run, RunGroup
 from analysis.study.records import StudyRecords, missing_lines
-from analysis.study.tables import rates_table, shown, summary, task_tables
+from analysis.study.tables import CONTROL, DECODINGS, rates_table, shown, summary, task_tables
 from analysis.tables import NOT_RUN, Table
 from analysis.toy_study.claims import beside_table, claims_table, verdict_lines
 
@@ -45,7 +47,7 @@ def page(records: StudyRecords) -> str:
         for name in SHOWN
     )
     sections = [
-        ("## Runs", summary(records)),
+        ("## Runs", "\n".join([summary(records), *_worse(records)])),
         ("## Verdicts", shown(*claims)),
         *((f"## {TASKS[task]}", shown(*found)) for task, found in of_tasks(records).items()),
         ("## Figures", f"{OTHER_FIGURES}\n\n{figures}" if records.runs else f"{NOT_RUN}\n"),
@@ -53,6 +55,34 @@ def page(records: StudyRecords) -> str:
         ("## Not run", "".join(f"- {line}\n" for line in missing_lines(records)) or "Nothing is missing.\n"),
     ]
     return "\n".join(f"{title}\n\n{text}" for title, text in sections)
+
+
+def _worse(records: StudyRecords) -> list[str]:
+    """The runs that ended below where their model began, if exact GRPO's were evaluated before training."""
+    mode = records.study.decoding
+    untrained = [
+        group
+        for task in records.tasks
+        if (group := records.group(task, CONTROL)) and measures.held_out(group, "before", mode)
+    ]
+    if not untrained:
+        return []
+    found = [f"`{run.folder.parent.name}/{run.folder.name}`" for run in records.runs if _fell(run, untrained, mode)]
+    kept = "; they stay in every mean and interval" if found else ""
+    return [
+        f"Runs that ended below where their model began, {DECODINGS[mode].said}, by a 95 % interval over questions: "
+        f"{', '.join(found) or 'none'}{kept}.\n"
+    ]
+
+
+def _fell(run: Run, untrained: list[RunGroup], mode: str) -> bool:
+    after = measures.held_out(RunGroup(run.label, (run,)), "after", mode)
+    for group in untrained:
+        before = measures.held_out(group, "before", mode)
+        if after is not None and before is not None and run.manifest["task"] == group.first.manifest["task"]:
+            change = measures.difference(before, after)
+            return change is not None and change.high < 0
+    return False
 
 
 def verdicts(records: StudyRecords) -> str:
