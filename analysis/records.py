@@ -166,9 +166,10 @@ def by_label(runs: Iterable[Run], own: Collection[str] = OWN_SETTINGS) -> list[R
     return [RunGroup(label, tuple(sorted(groups[label], key=_place))) for label in styles(groups)]
 
 
-def over_warm_starts(runs: Iterable[Run]) -> list[RunGroup]:
+def over_warm_starts(runs: Iterable[Run], own: Collection[str] = ()) -> list[RunGroup]:
     """Runs of one task grouped by label, an experiment being a warm start. Raises DataError as `by_label` does, but for
-    differences in WARM_START between experiments, and when an experiment has several models."""
+    differences in WARM_START between experiments, or in a setting in `own`, and when an experiment has several models.
+    """
     runs = list(runs)
     models: dict[str, Run] = {}
     for run in runs:
@@ -178,7 +179,7 @@ def over_warm_starts(runs: Iterable[Run]) -> list[RunGroup]:
                 f"{first.folder} and {run.folder} started from different weights and lie in one experiment: give each "
                 "warm start an experiment of its own."
             )
-    return by_label(runs, (*OWN_SETTINGS, *WARM_START))
+    return by_label(runs, (*OWN_SETTINGS, *WARM_START, *own))
 
 
 def _place(run: Run) -> tuple[str, int]:

@@ -516,6 +516,18 @@ def write_core(results: Path) -> None:
                 write_realistic_run(results, label, seed, questions=30, **of_warm_start(experiment))
 
 
+def test_runs_that_have_the_tokens_of_others_differ_in_them(file: Path, results: Path) -> None:
+    control = {"label": "rtpo_tokens", "algorithm": "rtpo", "tokens_of": "grpo_exact"}
+    file.write_text(yaml.safe_dump(PLAN | {"controls": PLAN["core"] | {"configurations": [control]}}))
+    for seed, tokens in ((0, 700), (1, 800)):
+        given = of_warm_start("toy_math")
+        given["config"]["budget"] = {"rollouts": 1024, "seconds": None, "generated_tokens": tokens}
+        write_run(results, "rtpo_tokens", seed, [step(1, 1000, 0.5, [])], [], **given)
+    group = load_study(results, file).group("toy_math", "rtpo_tokens")
+    assert group is not None
+    assert [run.config["budget"]["generated_tokens"] for run in group.runs] == [700, 800]
+
+
 def test_a_run_that_ended_below_where_its_model_began_is_named(file: Path, results: Path) -> None:
     def evaluated(when: str, right: int) -> list[dict[str, Any]]:
         return answers(when, "sampled", {f"q{i}": [RIGHT if i < right else WRONG] for i in range(20)})

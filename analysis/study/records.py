@@ -12,6 +12,9 @@ from analysis.study.plan import STUDIES, Place, Study
 from rtpo.errors import DataError
 from rtpo.run import archives
 
+OF_ANOTHER = ("budget.generated_tokens",)
+"""a run's own setting where it has the generated tokens of another's"""
+
 
 @dataclass(frozen=True, eq=False)
 class StudyRecords:
@@ -106,7 +109,11 @@ def _load(results: Path, file: Path, files: tuple[tuple[Path, int], ...]) -> Stu
         titled = {(place.task, place.label): place.configuration.label for place in places}
         made = {}
         for task in tasks:
-            found = over_warm_starts(runs[place] for place in places if place.task == task)
+            here = [place for place in places if place.task == task]
+            found = [
+                *over_warm_starts(runs[place] for place in here if place.configuration.tokens_of is None),
+                *over_warm_starts((runs[place] for place in here if place.configuration.tokens_of), OF_ANOTHER),
+            ]
             by_title = {titled[task, group.label]: group.runs for group in found}
             labels = sorted(styles(by_title), key=order.__getitem__)
             made[task] = tuple(RunGroup(label, by_title[label]) for label in labels)
