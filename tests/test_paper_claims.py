@@ -271,8 +271,9 @@ def toy_run(results: Path, task: str, label: str, seed: int, better: bool, **of:
         f"q{i}": [float(i < given["right"] + better * seed % 2)] for i in range(16)
     }
     lines = [
-        line | {"tools": {"ok": 10 * given["calls"] + better * seed, "malformed": 7}}
-        for line in answers("after", "sampled", rewards, len(steps))
+        line | {"tools": {"ok": 10 * given["calls"] + better * (seed % 10), "malformed": 7}}
+        for mode in ("sampled", "paper")
+        for line in answers("after", mode, rewards, len(steps))
     ]
     ledger = {"budget": {"rollouts": 50}, "rollouts": 50, "optimizer_steps": 5, "seconds": {"evaluate": 10.0}}
     ledger |= {"generated_tokens": (2000 if better else 1000) + seed}
@@ -291,13 +292,13 @@ def toy(results: Path, favour: bool) -> Evidence:
     """Runs that hold the paper's claims, or their opposites."""
     rising = np.linspace(0.3, 0.1, 10).tolist()
     worse = {"kls": rising if favour else rising[::-1]}
-    for seed in SEEDS:
-        for task, labels in (("toy_math", ("grpo", "seeupo_flat")), ("toy_knowledge", ("grpo",))):
+    for seed in (10 + place for place in SEEDS):
+        for task in ("toy_math", "toy_knowledge"):
             fewer = favour == (task == "toy_math")
             rtpo = {"kls": [0.0 if favour else 0.6] * 10, "calls": 1 if fewer else 3, "tied": 0.6}
             toy_run(results, task, "rtpo", seed, favour, **rtpo)
             toy_run(results, task, "rtpo_off", seed, not favour)
-            for label in labels:
+            for label in ("grpo", "seeupo_flat"):
                 toy_run(results, task, label, seed, not favour, calls=2, **worse)
         toy_run(results, "toy_math", "rtpo_full", seed, favour)
         toy_run(results, "toy_math", "grpo_full", seed, not favour)
