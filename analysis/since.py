@@ -9,10 +9,10 @@ from analysis.records import Run
 
 @dataclass(frozen=True)
 class Change:
-    """A mend of an algorithm, or of a task's start. of: which runs it is about. at: when it came, so that later runs
-    have it. touches: whether it matters to one of these; otherwise: why not."""
+    """A mend of an algorithm. at: when it came, so that later runs have it. touches: whether it matters to a run of
+    the algorithm; otherwise: why not."""
 
-    of: Callable[[Run], bool]
+    algorithm: str
     at: str
     text: str
     touches: Callable[[Run], bool] = lambda run: True
@@ -21,22 +21,17 @@ class Change:
 
 CHANGES = (
     Change(
-        lambda run: run.manifest["algorithm"] == "seeupo",
+        "seeupo",
         "2026-11-22T03:45:12+00:00",
         "SeeUPO's advantages are standardised once over all chains of the batch, no longer turn by turn over the "
         "chains that took it",
     ),
     Change(
-        lambda run: run.manifest["algorithm"] == "arpo",
+        "arpo",
         "2026-11-22T03:45:12+00:00",
         "ARPO's draw is clipped, so that at α = 1 it branches always",
         lambda run: float(run.config["algorithm"]["alpha"]) == 1,
         "none of them has α = 1",
-    ),
-    Change(
-        lambda run: run.manifest["task"] == "toy_knowledge",
-        "2026-11-23T06:33:00+00:00",
-        "toy knowledge begins from a model with wrong habits, no longer from the novice's",
     ),
 )
 """those that can be told from a run's results; until the runs are made anew their pages say so"""
@@ -63,7 +58,8 @@ def _told(change: Change, runs: Sequence[Run]) -> str:
     before = [
         run
         for run in runs
-        if change.of(run) and datetime.fromisoformat(run.manifest["started"]) < datetime.fromisoformat(change.at)
+        if run.manifest["algorithm"] == change.algorithm
+        and datetime.fromisoformat(run.manifest["started"]) < datetime.fromisoformat(change.at)
     ]
     touched = [run for run in before if change.touches(run)]
     if not before:

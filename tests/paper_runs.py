@@ -78,10 +78,7 @@ def write_paper_run(
         "syncs": len(steps) + 1,
         "seconds": {"evaluate": 10.0},
     }
-    manifest = {
-        **{"profile": profile, "task": task, "started": "2026-11-24T00:00:00+00:00", "wall_seconds": seconds},
-        "ledger": totals | (ledger or {}),
-    }
+    manifest = {"profile": profile, "task": task, "wall_seconds": seconds, "ledger": totals | (ledger or {})}
     config = {"algorithm": {"label": label, "group_size": group_size}}
     place = folder or f"{experiment}_{profile}_{task}"
     made = write_run(results, label, seed, steps, evaluations, manifest=manifest, config=config, experiment=place)
