@@ -333,7 +333,10 @@ def test_what_few_runs_have_before_training_is_said_once(file: Path, results: Pa
     table = task_of(load_study(results, file))
     assert table is not None
     assert not [name for name in table.header if "before" in name]
-    said = r"the same from a warm start and seed: 25\.0 \[.*\] at temperature 1, 25\.0 greedily; by warm start "
+    said = (
+        r"the same from a warm start and seed: 25\.0 \[.*\] at temperature 1, 25\.0 greedily; by warm start "
+        r"25\.0 / not run at temperature 1 \(runs of GRPO, exact"
+    )
     assert re.search(said, table.caption)
     (group,) = (group for group in load_study(results, file).groups["toy_math"] if group.label == "rtpo")
     assert measures.held_out_curve(group)["rollouts"].tolist() == [2000]
