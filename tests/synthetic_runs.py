@@ -219,7 +219,7 @@ def write_answering(
 ) -> None:
     """Runs of these seeds of which so many of 20 questions are answered right after training at the paper's decoding,
     and none at temperature 1."""
-    config = {"optimizer": {"lr": 1e-3}, "algorithm": {"label": label, "group_size": 3}}
+    config = {"optimizer": {"lr": 1e-3}, "algorithm": {"name": label, "label": label, "group_size": 3}}
     for seed in seeds:
         lines: list[dict[str, Any]] = []
         for number, (when, count) in enumerate((("before", 2), ("during", right // 2), ("after", right))):

@@ -153,6 +153,7 @@ ROWS: dict[str, tuple[str, ...]] = {
         "--results {}/nothing --output OUT",
     ),
     "analysis.view.__main__": ("FOLDER", f"{RUN} --step NUMBER", f"{RUN} --question nosuch", f"{RUN} --output OUT"),
+    "analysis.when.__main__": ("FOLDER", f"{RUN} --group-size WHOLE", "{}/nothing --group-size 2"),
 }
 """arguments of each command, in a folder without results; `{}` stands for that of the inputs"""
 

@@ -15,6 +15,7 @@ from analysis.study import findings
 from analysis.study.findings import Site
 from analysis.study.plan import STUDIES
 from analysis.study.records import load_study
+from analysis.when import __main__ as when
 from analysis.when import ladder
 from analysis.when.ladder import cost_table, rungs_table, worth_table
 from analysis.when.shares import point, shares
@@ -78,6 +79,32 @@ def test_f_is_unknown_where_returns_do_not_differ(tmp_path: Path) -> None:
     write_answering(tmp_path, WALK, "vineppo", 10, paths=alike)
     f, *_ = shares(runs(tmp_path))
     assert f[1:] == [None, None]
+
+
+def test_a_command_reads_f_from_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_answering(tmp_path, WALK, "vineppo", 10, paths=tree({1: (1.0, 1.0), 2: (1.0, 0.0)}))
+    one = tmp_path / WALK / "vineppo-seed10"
+    assert when.main([str(one)]) == 0
+    out = capsys.readouterr().out
+    assert f"f* is {100 / 6:.3f} % at G = 3 and 2.50 turns a chain in the mean: f_k is below it at 1 of 3 turns" in out
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in out.splitlines() if line.startswith("|")]
+    assert rows[2:] == [["0", "100.0", "2", "100.0"], ["1", "50.0", "2", "100.0"], ["2", "0.0", "1", "50.0"]]
+    assert when.main([str(one), "--group-size", "4"]) == 0
+    assert f"f* is {200 / 8.5:.3f} % at G = 4" in capsys.readouterr().out
+
+
+def test_runs_that_say_nothing_of_f_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for label in ("grpo", "vineppo"):
+        write_answering(tmp_path, WALK, label, 10)
+    other, forking = (tmp_path / WALK / f"{label}-seed10" for label in ("grpo", "vineppo"))
+    (forking / "manifest.json").unlink()
+    for folder, why in (
+        (other, "is a run of grpo: f_k is read from runs of vineppo."),
+        (forking, "has not ended: finish it by giving its training command again."),
+        (tmp_path / WALK, "is no run's folder: give that of one of its runs"),
+    ):
+        assert when.main([str(folder)]) == 1
+        assert f"{folder} {why}" in capsys.readouterr().err
 
 
 def runs(results: Path) -> RunGroup:
