@@ -1,5 +1,6 @@
 """What cannot be trained is refused before Ray starts and before the run's folder is made."""
 
+import asyncio
 import json
 import os
 import shutil
@@ -18,9 +19,13 @@ from whole_runs import config_in
 
 from experiments.training import train
 from rtpo.errors import ConfigError, DataError, MachineError
-from rtpo.run.config import PROJECT
+from rtpo.harness.episodes import opening_context
+from rtpo.run.config import PROJECT, RunConfig
+from rtpo.run.model_folder import chat_format
 from rtpo.run.records import JOURNAL, RunFolder, machine
 from rtpo.run.run import StopRequest
+from rtpo.run.tasks import load_tasks, take
+from rtpo.types import Task
 from rtpo.verl_harness import session
 
 start_ray = session.start_ray
@@ -58,6 +63,38 @@ def test_a_start_that_failed_binds_the_next_to_nothing(results: Path, monkeypatc
     (config.folder / JOURNAL).write_text("a charge\n")
     with pytest.raises(DataError, match=r"budget\.optimizer_steps was 5 and is 6; .* Change them back"):
         train(config_in(results, "budget.optimizer_steps=6"), StopRequest())
+
+
+def test_a_prompt_over_the_limit_is_refused_where_the_budget_reaches_it(results: Path) -> None:
+    found: dict[bool, str] = {}
+    for seed in range(8):
+        small = ("algorithm=grpo", "algorithm.chains=2", "budget.rollouts=2", "budget.tasks_per_step=1", f"seed={seed}")
+        config = config_in(
+            results,
+            *small,
+            "task.held_out.split=validation",
+            "task.held_out.count=1",
+            "task.max_prompt_tokens=14",
+            algorithm=(),
+        )
+        tasks = load_tasks(config.task, config.task.train)
+        lengths = [prompt_tokens(config, task) for task in take(tasks, 0, len(tasks), seed)]
+        assert max(lengths) > 14
+        try:
+            train(config, StopRequest())
+        except DataError as error:
+            found[False] = str(error)
+            assert max(lengths[:2]) > 14
+        except pytest.fail.Exception as started:
+            found[True] = str(started)
+            assert max(lengths[:2]) <= 14
+    assert found[True] == "Ray was started"
+    assert "task.max_prompt_tokens is 14" in found[False]
+
+
+def prompt_tokens(config: RunConfig, task: Task) -> int:
+    opening = asyncio.run(config.task.make_env().reset(task))
+    return len(opening_context(chat_format(config), opening, task, replace(config.task.limits, max_prompt_tokens=1000)))
 
 
 @pytest.mark.parametrize(
