@@ -94,7 +94,7 @@ def shares(group: RunGroup) -> tuple[list[Interval | None], list[int], Array]:
     reached = np.mean(
         [[sum(n > k for n in lengths) / len(lengths) for k in range(turns)] for *_, lengths in of_runs], 0
     )
-    f: list[Interval | None] = [Interval(1.0, nan, nan, len(of_runs), 1)]
+    f: list[Interval | None] = [Interval(1.0, 1.0, 1.0, len(of_runs), 1)]
     boundaries = [sum(len(lengths) for *_, lengths in of_runs)]
     for k in range(1, turns):
         here = [
