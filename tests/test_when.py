@@ -88,7 +88,11 @@ def test_a_command_reads_f_from_runs(tmp_path: Path, capsys: pytest.CaptureFixtu
     out = capsys.readouterr().out
     assert f"f* is {100 / 6:.3f} % at G = 3 and 2.50 turns a chain in the mean: f_k is below it at 1 of 3 turns" in out
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in out.splitlines() if line.startswith("|")]
-    assert rows[2:] == [["0", "100.0 [100.0, 100.0]", "2", "100.0"], ["1", "50.0", "2", "100.0"], ["2", "0.0", "1", "50.0"]]
+    assert rows[2:] == [
+        ["0", "100.0 [100.0, 100.0]", "2", "100.0"],
+        ["1", "50.0", "2", "100.0"],
+        ["2", "0.0", "1", "50.0"],
+    ]
     assert when.main([str(one), "--group-size", "4"]) == 0
     assert f"f* is {200 / 8.5:.3f} % at G = 4" in capsys.readouterr().out
 
