@@ -10,6 +10,7 @@ import re
 import shlex
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -241,7 +242,8 @@ def test_two_methods_on_slurm_preempted_then_one_cancelled_and_one_stopped(
     page = (PROJECT / "docs" / "cluster" / "slurm.md").read_text()
     (line,) = re.findall(r"^PROFILE=toy sbatch (slurm/main_table\.sh '?experiment_name.*)$", page, re.MULTILINE)
     script, *given = shlex.split(line, comments=True)
-    overrides = (*given, *SMALL, f"algorithm={','.join(METHODS)}", f"results={results}")
+    # in twice as many steps, so that neither has trained all before it is ended
+    overrides = (*given, *SMALL, "budget.tasks_per_step=2", f"algorithm={','.join(METHODS)}", f"results={results}")
     killed = Path("/tmp/rtpo-999999999")
     (killed / "sockets").mkdir(parents=True)
     killed.with_suffix(".log").touch()
@@ -267,22 +269,21 @@ def test_two_methods_on_slurm_preempted_then_one_cancelled_and_one_stopped(
     subprocess.run(preempting, check=True)
     wait_until(lambda: all("back to the queue" in file.read_text() for file in log.values()), "both are preempted")
     before = {method: len(steps_of(folder)) for method, folder in folders.items()}
-
-    def end(method: str) -> None:
-        if method == METHODS[0]:
-            subprocess.run(["scancel", f"{array}_0"], check=True)
-        else:
-            assert launch.main(["stop", str(folders[method])]) == 0
+    stop = [sys.executable, str(PROJECT / "experiments" / "launch.py"), "stop", str(folders[METHODS[1]])]
+    ends = {METHODS[0]: ["scancel", f"{array}_0"], METHODS[1]: stop}
+    ended = {}
 
     def end_what_goes_on() -> bool:
+        """Without waiting for one, while the other trains on."""
         for method in [method for method, count in before.items() if len(steps_of(folders[method])) > count]:
             del before[method]
-            end(method)
+            ended[method] = subprocess.Popen(ends[method], stdout=subprocess.PIPE, text=True)
         return not before
 
-    capsys.readouterr()
     wait_until(end_what_goes_on, "both go on")
-    assert f"job {array}_1 was asked to end its phase, save and end" in capsys.readouterr().out
+    said = {method: process.communicate()[0] for method, process in ended.items()}
+    assert [process.returncode for process in ended.values()] == [0, 0]
+    assert f"job {array}_1 was asked to end its phase, save and end" in said[METHODS[1]]
     wait_until(lambda: queue() == "", "all jobs have ended")
     assert "complete: 0 of 2 elements" in (logs / f"{array}_tables.log").read_text()
     assert launch.main(["status", "main_table", "profile=toy", *overrides]) == 0
