@@ -27,7 +27,7 @@ INTERVALS = (
 """what is to be said of those over runs"""
 MINUS = "−"
 LEGEND = {
-    NOT_RUN: f"“{NOT_RUN}”: the runs have no such evaluation.",
+    NOT_RUN: f"“{NOT_RUN}”: there are no such runs, or they have no such evaluation.",
     NO_VALUE: f"“{NO_VALUE}”: the runs give this no value.",
     UNKNOWN: f"“{UNKNOWN}”: the records, of an earlier version, do not count it, or the engine does not tell.",
 }

@@ -62,7 +62,7 @@ exp(−KL) of the mean KL. Profile toy: toy-scale results, not the paper's.
 | 50.0 [0.0, 100.0]  | +0.0                 \
 | not run      | 0.741 | 0.3000 | —         | 90      |
 
-“not run”: the runs have no such evaluation.
+“not run”: there are no such runs, or they have no such evaluation.
 
 “—”: the runs give this no value.
 

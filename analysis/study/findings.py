@@ -153,7 +153,8 @@ def sites(studies: Sequence[StudyRecords]) -> list[Site]:
 def over_tasks(
     of: Sequence[Site], first: str, second: str, find: Callable[[Site, str, str], Finding | None] = Site.finding
 ) -> str:
-    """What the tasks that have runs of both say together, and on how many others there is nothing."""
+    """What the tasks that have runs of both say together, and on how many others of those that plan them there is
+    nothing."""
     found: dict[str, Finding] = {}
     absent: Counter[str] = Counter()
     for site in of:
@@ -161,8 +162,9 @@ def over_tasks(
             found[site.title.lower().replace(", ", " ")] = one
         else:
             absent[site.absence(first, second)] += 1
-    rest = [f"{why} on {count} of {len(of)} tasks" for why, count in absent.items()]
-    return "; ".join([verdict(found), *rest] if found else rest)
+    tasks = len(of) - absent.pop(NOT_PLANNED, 0)
+    rest = [f"{why} on {count} of {tasks} tasks" for why, count in absent.items()]
+    return "; ".join([verdict(found), *rest] if found else rest) or NOT_PLANNED
 
 
 def verdict(findings: Mapping[str, Finding]) -> str:

@@ -20,7 +20,7 @@ OF_ANOTHER = ("budget.generated_tokens",)
 class StudyRecords:
     """`planned`: the runs of each part. `groups`: by task, the finished ones at each configuration's own rate, by
     configuration, in the order of tables; `common`: those at the rate that all share. `search`: those of the
-    learning-rate search, by task and configuration. `chosen`: by task and label the rate of the study."""
+    learning-rate search, by task and configuration. `chosen`: by task and algorithm the rate of the study."""
 
     study: Study
     planned: Mapping[str, tuple[Place, ...]]
@@ -95,9 +95,9 @@ def _load(results: Path, file: Path, files: tuple[tuple[Path, int], ...]) -> Stu
     planned = {part: list(study.planned(part)) for part in study.parts}
     chosen: dict[tuple[str, str], float] = {}
     runs: dict[Place, Run] = {}
-    for place, rate in (each for part in study.trained for each in planned[part]):
-        if rate is not None:
-            chosen[place.task, place.label] = rate
+    for name, (place, rate) in ((part, each) for part in study.trained for each in planned[part]):
+        if rate is not None and not study.is_common(name):
+            chosen[place.task, place.configuration.rate_of] = rate
         if place not in runs and study.folder(place).is_finished:
             runs[place] = _checked(load_run(study.folder(place).path), rate)
     tasks = dict.fromkeys(place.task for part in study.trained for place, _ in planned[part])

@@ -6,7 +6,7 @@ from math import isnan
 from analysis.claims.claims import number as printed
 from analysis.looks import title_of
 from analysis.paper.numbers import load_paper
-from analysis.study.findings import Site, over_tasks
+from analysis.study.findings import NOT_PLANNED, Site, over_tasks
 from analysis.tables import NOT_RUN, UNKNOWN, number
 from analysis.when.ladder import AFFORDABLE, RUNGS, planned
 from analysis.when.shares import Point, settings
@@ -35,9 +35,8 @@ def sentences(sites: Sequence[Site], placed: Sequence[Point]) -> str:
 
 
 def _each(sites: Sequence[Site], other: str) -> str:
-    return "; ".join(
-        f"{title_of(label)}: **{over_tasks(sites, label, other)}**" for label in planned(sites, AFFORDABLE)
-    )
+    said = {label: over_tasks(sites, label, other) for label in planned(sites, AFFORDABLE)}
+    return "; ".join(f"{title_of(label)}: **{what}**" for label, what in said.items() if what != NOT_PLANNED)
 
 
 def _placed(placed: Sequence[Point]) -> str:

@@ -150,10 +150,10 @@ def point(site: Site) -> Point | None:
 
 
 def shares_table(sites: Sequence[Site], placed: Sequence[Point]) -> Table:
-    """A row a task."""
+    """A row a task whose plan has such runs."""
     known, turns = {one.site: one for one in placed}, max((len(one.f) for one in placed), default=1)
     header = ("Task", "Turns", "G", "f*", "Boundaries a turn", *(f"f_{k}" for k in range(1, turns)))
-    rows = [_row(site, known.get(site), turns) for site in sites]
+    rows = [_row(site, known.get(site), turns) for site in sites if site.records.places(site.task, FORKING)]
     caption = (
         f"f_k in percent, by turn, at the untrained policy: from the first step of the runs of `{FORKING}`, all of "
         "whose rollouts are sampled before its first update. It is the variance of the returns of the chain that came "
