@@ -81,7 +81,7 @@ def test_paths_from_a_boundary_share_its_past_its_context_and_its_environment(na
         assert len({path.turns[k].snapshot.digest for path in both}) == 1
 
 
-@pytest.mark.parametrize("name", ["arpo", "grpo", "gspo", "tree_grpo"])
+@pytest.mark.parametrize("name", ["anchored", "arpo", "gigpo", "grpo", "gspo", "tree_grpo"])
 @pytest.mark.parametrize("aggregation", ["path", "token"])
 def test_whole_paths_weigh_the_same_or_their_tokens_do(name: str, aggregation: str) -> None:
     harness = one_step(config_of(name, aggregation=aggregation))
@@ -95,7 +95,7 @@ def test_whole_paths_weigh_the_same_or_their_tokens_do(name: str, aggregation: s
     assert list(weights.values()) == pytest.approx([1.0 if aggregation == "path" else tokens[uid] for uid in weights])
 
 
-@pytest.mark.parametrize("name", ["arpo", "grpo", "gspo", "seeupo", "tree_grpo"])
+@pytest.mark.parametrize("name", ["anchored", "arpo", "gigpo", "grpo", "gspo", "seeupo", "tree_grpo"])
 def test_the_two_training_contexts_differ_in_conditioning_only(name: str) -> None:
     """The ids after `strip_think` rollouts are the same, in the same paths with the same advantages and weights; what
     comes before them differs exactly where earlier thinking was stripped."""

@@ -10,7 +10,8 @@ from methods import TASKS, advantage_of, config_of, graded, one_step
 from scripted import RecordingHarness, scripted_harness, solver
 from test_tabular import harness_on, lure, random_logits
 
-from baselines.ladder import anchored, critic, gigpo, grpo_state_values
+from baselines import anchored, gigpo
+from baselines.ladder import critic, grpo_state_values
 from rtpo.algorithms import configured, load_algorithm
 from rtpo.harness.budget import Budget, Ledger
 from rtpo.theory.luck import LuckTask

@@ -41,6 +41,8 @@ STEPS = {
     "refuel": ("algorithm=refuel", "algorithm.pairs=24", ONE),
     "rtpo_tree": ("algorithm=rtpo_tree",),
     "gspo": ("algorithm=gspo", "algorithm.chains=12", ONE),
+    "gigpo": ("algorithm=gigpo", "algorithm.chains=12"),
+    "anchored": ("algorithm=anchored_forks", "algorithm.chains=12", "algorithm.forks=6"),
 }
 COMPARED = ("rtpo", "arpo")
 """on all tasks; all methods are on the booking desk"""

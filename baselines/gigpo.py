@@ -65,5 +65,4 @@ ALGORITHM = Algorithm(
     contexts="recorded c_k, or flattened history",
     loss="token clip",
     trained="all model tokens of every chain",
-    is_rung=True,
 )

@@ -110,5 +110,4 @@ ALGORITHM = Algorithm(
     contexts="recorded c_k, or flattened history",
     loss="token clip",
     trained="the turns that each path sampled itself",
-    is_rung=True,
 )
