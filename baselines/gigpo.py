@@ -29,11 +29,11 @@ class GiGPOConfig(GRPOConfig):
 def step(harness: Harness, tasks: Sequence[Task], config: GiGPOConfig) -> None:
     """One data step."""
     chains = harness.rollout(tasks, n=config.chains, role=Role.CHAIN)
-    rows = chain_rows(chains, config, lambda group: anchored_credit(group, config))
+    rows = chain_rows(chains, config, lambda group: state_credit(group, config))
     harness.update(rows, config.loss, epochs=config.epochs, minibatches=config.minibatches)
 
 
-def anchored_credit(group: Sequence[Rollout], config: GiGPOConfig) -> list[list[float]]:
+def state_credit(group: Sequence[Rollout], config: GiGPOConfig) -> list[list[float]]:
     """A_k = A^E + omega A^S: the group's advantage, and that among the turns taken in the same state, by its digest."""
     stood: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
     for i, chain in enumerate(group):
@@ -60,7 +60,7 @@ ALGORITHM = Algorithm(
     rollouts_per_task=rollouts_per_task,
     check=check,
     plan="n independent chains",
-    credit="return's z-score within the prompt plus omega times its z-score among the chains that stood in the state",
+    credit="return's z-score within the prompt plus omega times its z-score among the turns taken in the state",
     schedule="one update a step",
     contexts="recorded c_k, or flattened history",
     loss="token clip",

@@ -33,18 +33,15 @@ def step(harness: Harness, tasks: Sequence[Task], config: GRPOConfig) -> None:
 
 
 def chain_rows(groups: Sequence[Group], config: GRPOConfig, credit: Credit | None = None) -> list[TrainRow]:
-    """A chain's tokens weigh the same, in whichever context they are trained. One that could not be graded is left
-    out. credit: another than GRPO's."""
+    """A chain's tokens weigh the same, in whichever context they are trained; of a fork, those of its own turns. One
+    that could not be graded is left out. credit: another than GRPO's."""
     graded = [[chain for chain in group if chain.is_graded] for group in groups]
-    return [
-        row
-        for group in graded
-        if group
-        for chain, advantage in zip(group, credit(group) if credit else group_credit(group, config), strict=True)
-        for row in trajectory_rows(
-            chain, config.training_context, advantage, path_weight(chain, config.aggregation), chain.task.uid
-        )
-    ]
+    rows = []
+    for group in filter(None, graded):
+        for chain, advantage in zip(group, credit(group) if credit else group_credit(group, config), strict=True):
+            weight = path_weight(chain, config.aggregation, chain.start_k)
+            rows += trajectory_rows(chain, config.training_context, advantage, weight, chain.task.uid)
+    return rows
 
 
 def group_credit(group: Sequence[Rollout], config: GRPOConfig) -> list[float]:

@@ -16,9 +16,10 @@ from rtpo.errors import NonFinite
 from rtpo.types import Aggregation, Ids, Rollout, TrainingContext, TrainRow, Turn, as_ids
 
 
-def path_weight(rollout: Rollout, aggregation: Aggregation) -> float:
-    """The weight of a whole path, before those of its mini-batch are divided by their sum."""
-    return 1.0 if aggregation == "path" else float(sum(len(turn.output_ids) for turn in rollout.turns))
+def path_weight(rollout: Rollout, aggregation: Aggregation, first_k: int = 0) -> float:
+    """The weight of a path that is trained from turn `first_k` on, before those of its mini-batch are divided by their
+    sum."""
+    return 1.0 if aggregation == "path" else float(sum(len(turn.output_ids) for turn in rollout.turns[first_k:]))
 
 
 def turn_row(

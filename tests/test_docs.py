@@ -375,7 +375,7 @@ def test_every_algorithm_is_in_the_comparison() -> None:
         assert load_algorithm(name).credit in text
 
 
-@pytest.mark.parametrize("name", ["grpo", "seeupo", "arpo", "tree_grpo"])
+@pytest.mark.parametrize("name", ["anchored", "grpo", "seeupo", "arpo", "tree_grpo"])
 def test_configurations_of_a_method_are_named_on_its_page(name: str) -> None:
     text = (DOCS / "method" / f"{name}.md").read_text(encoding="utf-8")
     found = [path.stem for path in (PROJECT / "configs" / "algorithm").glob(f"{name}_*.yaml")]

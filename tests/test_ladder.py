@@ -10,26 +10,13 @@ from methods import TASKS, advantage_of, config_of, graded, one_step
 from scripted import RecordingHarness, scripted_harness, solver
 from test_tabular import harness_on, lure, random_logits
 
-from baselines import anchored, gigpo
 from baselines.ladder import critic, grpo_state_values
 from rtpo.algorithms import configured, load_algorithm
 from rtpo.harness.budget import Budget, Ledger
 from rtpo.theory.luck import LuckTask
 from rtpo.theory.mdp import advantages, state_values
 from rtpo.theory.tabular import tasks
-from rtpo.types import (
-    Grade,
-    GradeOutcome,
-    Group,
-    Role,
-    Rollout,
-    Snapshot,
-    StopReason,
-    Termination,
-    TrainRow,
-    Turn,
-    as_ids,
-)
+from rtpo.types import Group, Role, TrainRow
 
 Key = tuple[str, int]
 
@@ -183,71 +170,6 @@ def test_a_continuation_without_a_grade_costs_no_chain_its_row() -> None:
 
 
 # the affordable baselines
-
-
-def path(uid: str, states: str, reward: float, start_k: int = 0) -> Rollout:
-    """One that came through these states, each named by a letter; its turn k says k."""
-    logprobs = np.zeros(1, np.float32)
-    turns = tuple(
-        Turn(k, as_ids([7]), as_ids([k]), logprobs, 0, StopReason.STOP, Snapshot(state, state), as_ids([]))
-        for k, state in enumerate(states)
-    )
-    grade = Grade(GradeOutcome.GRADED, reward)
-    return Rollout(uid, TASKS[0], Role.CHAIN, start_k, None, turns, Termination.ANSWERED, grade)
-
-
-THREE = (path("a", "sxy", 1.0), path("b", "sxz", 0.0), path("c", "sw", 1.0))
-
-
-def test_gigpo_adds_the_advantage_among_those_in_the_same_state() -> None:
-    config = config_of("gigpo", normalise_std=False, omega=0.5)
-    found = gigpo.anchored_credit(THREE, config)
-    assert found[0] == pytest.approx([0.5, 1 / 3 + 0.25, 1 / 3])
-    assert found[1] == pytest.approx([-1.0, -2 / 3 - 0.25, -2 / 3])
-    assert found[2] == pytest.approx([0.5, 1 / 3])
-    scaled = gigpo.anchored_credit(THREE, config_of("gigpo"))
-    assert scaled[0][1] == pytest.approx(1 / 3 / 3**-0.5 + 0.5**0.5, rel=1e-5)
-
-
-def test_an_anchored_baseline_is_of_the_others_and_of_the_state_before() -> None:
-    """A fork counts for others only where it sampled turns itself."""
-    config = config_of("anchored")
-    assert anchored.baselines(THREE[0], THREE, config) == pytest.approx([0.5, 0.25, 0.25])
-    assert anchored.baselines(THREE[1], THREE, config) == pytest.approx([1.0, 1.0, 1.0])
-    assert anchored.baselines(THREE[2], THREE, config) == pytest.approx([0.5, 0.5])
-    fork = path("f", "sxv", 0.0, start_k=1)
-    four = (*THREE, fork)
-    assert anchored.baselines(THREE[0], four, config) == pytest.approx([0.5, 0.5 / 3, 0.5 / 3])
-    assert anchored.baselines(fork, four, config) == pytest.approx([2 / 3, 5 / 9, 5 / 9])
-    assert [len(turns) for turns in anchored.anchored_credit(four, config)] == [3, 3, 2, 2]
-
-
-def test_a_chain_that_no_other_is_beside_at_the_start_has_no_advantage() -> None:
-    """Though its fork has one: the chain is beside it."""
-    pair = (THREE[0], path("f", "sxv", 0.0, start_k=1))
-    of_chain, of_fork = anchored.anchored_credit(pair, config_of("anchored", normalise_std=False))
-    assert of_chain == [0.0, 0.0, 0.0]
-    assert of_fork == [-1.0, -1.0]
-
-
-def test_shrunk_without_end_an_anchored_baseline_is_the_mean_of_the_others() -> None:
-    harness = one_step(config_of("anchored", shrinkage=1e9))
-    exact = one_step(config_of("grpo", training_context="recorded"))
-    (rows,), (below,), chains = harness.updated, exact.updated, config_of("anchored").chains
-    for row, other in zip(rows, below, strict=True):
-        assert advantage_of(row) == pytest.approx(advantage_of(other) * chains / (chains - 1), abs=1e-5)
-
-
-def test_forks_are_charged_and_train_what_they_sampled() -> None:
-    harness = one_step(config_of("anchored", chains=6, forks=4, fork_turn=1), script=solver(0.2))
-    assert harness.ledger.rollouts == 6 * len(TASKS)
-    forks = [rollout for rollout in harness.rollouts if rollout.role is Role.BRANCH]
-    assert len(forks) == 4 * len(TASKS)
-    assert {fork.start_k for fork in forks} == {0, 1}  # of a chain that took one turn
-    assert max(Counter(fork.parent_uid for fork in forks).values()) == 2
-    (rows,) = harness.updated
-    trained = {(row.rollout_uid, row.turns[0].k) for row in rows}
-    assert trained == {(path.uid, turn.k) for path in harness.rollouts for turn in path.own_turns}
 
 
 def test_vineppo_splits_a_return_over_the_turns() -> None:

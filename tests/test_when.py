@@ -17,8 +17,9 @@ from analysis.study.plan import STUDIES
 from analysis.study.records import load_study
 from analysis.when import __main__ as when
 from analysis.when import ladder
+from analysis.when.answers import sentences
 from analysis.when.ladder import cost_table, rungs_table, worth_table
-from analysis.when.shares import point, shares
+from analysis.when.shares import point, shares, shares_table
 from rtpo.run.config import PROJECT
 from rtpo.theory.regimes import break_even
 
@@ -145,6 +146,10 @@ def test_rungs_that_have_no_runs_are_said_and_not_drawn(tmp_path: Path) -> None:
     assert worth["The charged plan, f − b"] == "not run"
     (order,) = (row for row in worth_table(sites).rows if row[0] == "Order, d − c")
     assert order[1:] == ("not planned", "not run", "not planned")
+    said = sentences(sites, []).splitlines()
+    assert said[2] == "3. Updating turn by turn in reverse adds to that: **not run on 1 of 1 tasks**."
+    assert said[1].endswith("not run on 2 of 3 tasks**.")
+    assert ": **not run on 3 of 3 tasks**; " in said[6]
     (_, values) = cost_table(sites).rows
     assert values[3:8] == ("2,048", "9", "1", "4.0", "5.0")
     figure = ladder.draw(sites)
@@ -168,6 +173,12 @@ def test_rungs_with_free_rollouts_and_many_tasks_are_shown_once_they_have_runs(t
     assert worth["Credit at its ceiling, c − b"].startswith("+20.0 [")
     assert worth["Order, d − c"].startswith("+20.0 [")
     assert worth["Freshness, e − d"].startswith("-30.0 [".replace("-", "−"))
+    assert [row[0] for row in shares_table(of, []).rows] == [site.title for site in of[:3]]
+    chosen, said = "little shrunk", sentences(of, []).splitlines()
+    assert chosen in said[6]
+    assert chosen not in said[7]
+    assert sentences(of[3:], []).splitlines()[7].endswith("**not planned**.")
+    assert said[1].endswith("; not run on 2 of 3 tasks**.")
     figure = ladder.draw(of)
     assert len(figure.axes) == 6
     named = [place for place, axes in enumerate(figure.axes) if axes.get_yticklabels()[0].get_text()]

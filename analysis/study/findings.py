@@ -154,7 +154,7 @@ def over_tasks(
     of: Sequence[Site], first: str, second: str, find: Callable[[Site, str, str], Finding | None] = Site.finding
 ) -> str:
     """What the tasks that have runs of both say together, and on how many others of those that plan them there is
-    nothing."""
+    nothing; NOT_PLANNED where none plans both."""
     found: dict[str, Finding] = {}
     absent: Counter[str] = Counter()
     for site in of:
@@ -163,8 +163,11 @@ def over_tasks(
         else:
             absent[site.absence(first, second)] += 1
     tasks = len(of) - absent.pop(NOT_PLANNED, 0)
+    said_of = verdict(found) if found else ""
+    if 1 < len(found) < len(of) and len({one.outcome for one in found.values()}) == 1:
+        said_of += f" on {len(found)} tasks"
     rest = [f"{why} on {count} of {tasks} tasks" for why, count in absent.items()]
-    return "; ".join([verdict(found), *rest] if found else rest) or NOT_PLANNED
+    return "; ".join(filter(None, [said_of, *rest])) or NOT_PLANNED
 
 
 def verdict(findings: Mapping[str, Finding]) -> str:

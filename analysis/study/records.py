@@ -20,7 +20,8 @@ OF_ANOTHER = ("budget.generated_tokens",)
 class StudyRecords:
     """`planned`: the runs of each part. `groups`: by task, the finished ones at each configuration's own rate, by
     configuration, in the order of tables; `common`: those at the rate that all share. `search`: those of the
-    learning-rate search, by task and configuration. `chosen`: by task and algorithm the rate of the study."""
+    learning-rate search, by task and configuration. `chosen`: by the task searched on and algorithm the rate of
+    the study."""
 
     study: Study
     planned: Mapping[str, tuple[Place, ...]]
@@ -95,11 +96,12 @@ def _load(results: Path, file: Path, files: tuple[tuple[Path, int], ...]) -> Stu
     planned = {part: list(study.planned(part)) for part in study.parts}
     chosen: dict[tuple[str, str], float] = {}
     runs: dict[Place, Run] = {}
-    for name, (place, rate) in ((part, each) for part in study.trained for each in planned[part]):
-        if rate is not None and not study.is_common(name):
-            chosen[place.task, place.configuration.rate_of] = rate
-        if place not in runs and study.folder(place).is_finished:
-            runs[place] = _checked(load_run(study.folder(place).path), rate)
+    for part in study.trained:
+        for place, rate in planned[part]:
+            if rate is not None and not study.is_common(part):
+                chosen[place.row.rates_from, place.configuration.rate_of] = rate
+            if place not in runs and study.folder(place).is_finished:
+                runs[place] = _checked(load_run(study.folder(place).path), rate)
     tasks = dict.fromkeys(place.task for part in study.trained for place, _ in planned[part])
 
     def grouped(is_common: bool) -> dict[str, tuple[RunGroup, ...]]:

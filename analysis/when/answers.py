@@ -27,7 +27,7 @@ def sentences(sites: Sequence[Site], placed: Sequence[Point]) -> str:
     told = [
         *(f"{text}: **{over_tasks(sites, RUNGS[one], RUNGS[other])}**." for text, one, other in CLAIMS),
         f"A baseline by state that pays for its rollouts ends above exact GRPO: {_each(sites, RUNGS['b'])}.",
-        f"The same baselines end above RTPO: {_each(sites, RUNGS['f'])}.",
+        f"Those of them that a study runs beside RTPO end above it: {_each(sites, RUNGS['f'])}.",
         _placed(placed),
         _of_paper(),
     ]
@@ -36,7 +36,8 @@ def sentences(sites: Sequence[Site], placed: Sequence[Point]) -> str:
 
 def _each(sites: Sequence[Site], other: str) -> str:
     said = {label: over_tasks(sites, label, other) for label in planned(sites, AFFORDABLE)}
-    return "; ".join(f"{title_of(label)}: **{what}**" for label, what in said.items() if what != NOT_PLANNED)
+    each = [f"{title_of(label)}: **{what}**" for label, what in said.items() if what != NOT_PLANNED]
+    return "; ".join(each) or f"**{NOT_PLANNED}**"
 
 
 def _placed(placed: Sequence[Point]) -> str:

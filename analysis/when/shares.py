@@ -17,7 +17,7 @@ from analysis.looks import BLUE, COLOURS, GREEN, MARKERS, ORANGE, Style
 from analysis.map.records import Records
 from analysis.plots import Framed, Line, Panel, handle, points, sheet
 from analysis.records import Run, RunGroup
-from analysis.study.findings import Site
+from analysis.study.findings import NOT_PLANNED, Site
 from analysis.tables import INTERVALS, NO_VALUE, UNKNOWN, Table, number, percent
 from analysis.when.ladder import RUNGS
 from rtpo.planning.data import episodes
@@ -27,6 +27,8 @@ from rtpo.theory.mdp import Table as Array
 from rtpo.theory.regimes import break_even
 
 FORKING = "vineppo"
+NEEDED = (FORKING, RUNGS["f"], RUNGS["b"])
+"""whose runs a row is of"""
 """the configuration that forks every later boundary of its chains before its first update"""
 PLANNED = (
     ("main_table", ("algorithm=rtpo",)),
@@ -150,10 +152,10 @@ def point(site: Site) -> Point | None:
 
 
 def shares_table(sites: Sequence[Site], placed: Sequence[Point]) -> Table:
-    """A row a task whose plan has such runs."""
+    """A row a task whose study plans runs of all that a row needs."""
     known, turns = {one.site: one for one in placed}, max((len(one.f) for one in placed), default=1)
     header = ("Task", "Turns", "G", "f*", "Boundaries a turn", *(f"f_{k}" for k in range(1, turns)))
-    rows = [_row(site, known.get(site), turns) for site in sites if site.records.places(site.task, FORKING)]
+    rows = [_row(site, known.get(site), turns) for site in sites if site.absence(*NEEDED) != NOT_PLANNED]
     caption = (
         f"f_k in percent, by turn, at the untrained policy: from the first step of the runs of `{FORKING}`, all of "
         "whose rollouts are sampled before its first update. It is the variance of the returns of the chain that came "
@@ -170,7 +172,7 @@ def shares_table(sites: Sequence[Site], placed: Sequence[Point]) -> Table:
 
 def _row(site: Site, one: Point | None, turns: int) -> tuple[str, ...]:
     if one is None:
-        return site.title, *(turns + 7) * (site.absence(FORKING, RUNGS["f"], RUNGS["b"]),)
+        return site.title, *(turns + 7) * (site.absence(*NEEDED),)
     each = [
         NO_VALUE if k >= len(one.f) else UNKNOWN if (found := one.f[k]) is None else percent(found)
         for k in range(1, turns)

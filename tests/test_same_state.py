@@ -1,0 +1,103 @@
+"""Turns that are compared with those that others took in the same state: GiGPO's and the anchored baselines."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from methods import TASKS, advantage_of, config_of, one_step
+from scripted import solver
+
+from baselines import anchored, gigpo
+from rtpo.types import Grade, GradeOutcome, Role, Rollout, Snapshot, StopReason, Termination, Turn, as_ids
+
+
+def path(uid: str, states: str, reward: float, start_k: int = 0) -> Rollout:
+    """One that came through these states, each named by a letter; its turn k says k."""
+    logprobs = np.zeros(1, np.float32)
+    turns = tuple(
+        Turn(k, as_ids([7]), as_ids([k]), logprobs, 0, StopReason.STOP, Snapshot(state, state), as_ids([]))
+        for k, state in enumerate(states)
+    )
+    grade = Grade(GradeOutcome.GRADED, reward)
+    return Rollout(uid, TASKS[0], Role.CHAIN, start_k, None, turns, Termination.ANSWERED, grade)
+
+
+THREE = (path("a", "sxy", 1.0), path("b", "sxz", 0.0), path("c", "sw", 1.0))
+
+
+def test_gigpo_adds_the_advantage_among_those_in_the_same_state() -> None:
+    config = config_of("gigpo", normalise_std=False, omega=0.5)
+    found = gigpo.state_credit(THREE, config)
+    assert found[0] == pytest.approx([0.5, 1 / 3 + 0.25, 1 / 3])
+    assert found[1] == pytest.approx([-1.0, -2 / 3 - 0.25, -2 / 3])
+    assert found[2] == pytest.approx([0.5, 1 / 3])
+    scaled = gigpo.state_credit(THREE, config_of("gigpo"))
+    assert scaled[0][1] == pytest.approx(1 / 3 / 3**-0.5 + 0.5**0.5, rel=1e-5)
+
+
+def test_an_anchored_baseline_is_of_the_others_and_of_the_state_before() -> None:
+    """A fork counts for others only where it sampled turns itself."""
+    config = config_of("anchored")
+    assert anchored.baselines(THREE[0], THREE, config) == pytest.approx([0.5, 0.25, 0.25])
+    assert anchored.baselines(THREE[1], THREE, config) == pytest.approx([1.0, 1.0, 1.0])
+    assert anchored.baselines(THREE[2], THREE, config) == pytest.approx([0.5, 0.5])
+    fork = path("f", "sxv", 0.0, start_k=1)
+    four = (*THREE, fork)
+    assert anchored.baselines(THREE[0], four, config) == pytest.approx([0.5, 0.5 / 3, 0.5 / 3])
+    assert anchored.baselines(fork, four, config) == pytest.approx([2 / 3, 5 / 9, 5 / 9])
+    assert [len(turns) for turns in anchored.anchored_credit(four, config)] == [3, 3, 2, 2]
+
+
+def test_a_chain_that_no_other_is_beside_at_the_start_has_no_advantage() -> None:
+    """Though its fork has one: the chain is beside it."""
+    pair = (THREE[0], path("f", "sxv", 0.0, start_k=1))
+    of_chain, of_fork = anchored.anchored_credit(pair, config_of("anchored", normalise_std=False))
+    assert of_chain == [0.0, 0.0, 0.0]
+    assert of_fork == [-1.0, -1.0]
+
+
+def test_shrunk_without_end_an_anchored_baseline_is_the_mean_of_the_others() -> None:
+    harness = one_step(config_of("anchored", shrinkage=1e9))
+    exact = one_step(config_of("grpo", training_context="recorded"))
+    (rows,), (below,), chains = harness.updated, exact.updated, config_of("anchored").chains
+    for row, other in zip(rows, below, strict=True):
+        assert advantage_of(row) == pytest.approx(advantage_of(other) * chains / (chains - 1), abs=1e-5)
+
+
+def test_forks_are_charged_and_train_what_they_sampled() -> None:
+    harness = one_step(config_of("anchored", chains=6, forks=4, fork_turn=1), script=solver(0.2))
+    assert harness.ledger.rollouts == 6 * len(TASKS)
+    forks = [rollout for rollout in harness.rollouts if rollout.role is Role.BRANCH]
+    assert len(forks) == 4 * len(TASKS)
+    assert {fork.start_k for fork in forks} == {0, 1}  # of a chain that took one turn
+    assert max(Counter(fork.parent_uid for fork in forks).values()) == 2
+    (rows,) = harness.updated
+    trained = {(row.rollout_uid, row.turns[0].k) for row in rows}
+    assert trained == {(path.uid, turn.k) for path in harness.rollouts for turn in path.own_turns}
+
+
+def test_a_token_of_a_fork_weighs_what_a_chains_does() -> None:
+    """Where the mean is over tokens; where it is over paths, all paths weigh the same."""
+    for aggregation in ("token", "path"):
+        fields = {"chains": 6, "forks": 3, "fork_turn": 1, "aggregation": aggregation}
+        (rows,) = one_step(config_of("anchored", **fields), script=solver(0.2)).updated
+        assert any(row.turns[0].k > 0 for row in rows)
+        weights: Counter[str] = Counter()
+        for row in rows:
+            weights[row.rollout_uid] += float(row.weight.sum())
+            if aggregation == "token":
+                assert row.weight[row.mask].tolist() == pytest.approx([1.0] * int(row.mask.sum()))
+        if aggregation == "path":
+            assert list(weights.values()) == pytest.approx([1.0] * len(weights))
+
+
+def test_forks_begin_at_their_boundary_with_its_past_its_context_and_its_environment() -> None:
+    harness = one_step(config_of("anchored", chains=6, forks=3, fork_turn=2), script=solver(0.5))
+    paths = {path.uid: path for path in harness.rollouts}
+    forks = [path for path in harness.rollouts if path.role is Role.BRANCH]
+    assert max(fork.start_k for fork in forks) == 2
+    for fork in forks:
+        parent, k = paths[str(fork.parent_uid)], fork.start_k
+        assert fork.turns[:k] == parent.turns[:k]
+        assert np.array_equal(fork.turns[k].context_ids, parent.turns[k].context_ids)
+        assert fork.turns[k].snapshot.digest == parent.turns[k].snapshot.digest
