@@ -49,7 +49,7 @@ A100X8, ONE_H200, ONE_A100 = (find_hardware(name) for name in ("a100x8", "h200x1
 PAPER = ("profile=a100x8", "seed=0")
 TOY = ("profile=toy", "seed=0", "task=toy_math")
 SERVER = ("task.settings.server.base_url=http://127.0.0.1:8000/v1", "task.settings.server.model=user")
-COUNTED = ("rtpo", "rtpo_off", "grpo", "seeupo", "arpo_exact", "tree_grpo_exact")
+COUNTED = ("rtpo", "rtpo_off", "rtpo_sync_2", "grpo", "seeupo", "arpo", "tree_grpo")
 WITHIN = 0.1
 """of a record's count, relative"""
 TREES_WITHIN = 0.05

@@ -418,6 +418,18 @@ def test_an_edge_is_of_what_was_tried(file: Path, results: Path) -> None:
     assert "Runs at 0.001 are of an earlier grid." in table.caption
 
 
+def test_a_rate_is_marked_where_its_algorithm_has_another_name_in_the_plan(tmp_path: Path, results: Path) -> None:
+    other = tmp_path / "other.yaml"
+    again = {"rest": PLAN["rest"] | {"configurations": [{"label": "refuel_again", "algorithm": "refuel"}]}}
+    other.write_text(yaml.safe_dump(PLAN | again))
+    write_small(results, "rates_toy_math", "refuel_lr0.0005", 0, "ab", rate=5e-4)
+    (results / "learning_rates.json").write_text(json.dumps({"toy_math": {"refuel": 5e-4}}))
+    table = rates_table(load_study(results, other), "toy_study")
+    assert table is not None
+    (cells,) = table.rows
+    assert cells[-1].startswith("**50.0 [")
+
+
 def test_a_run_at_another_rate_than_planned_is_refused(file: Path, results: Path) -> None:
     write_small(results, "toy_math", "rtpo", 0, "a", rate=5e-4)
     (results / "learning_rates.json").write_text(json.dumps({"toy_math": {"rtpo": 2e-4}}))
