@@ -16,7 +16,7 @@ from analysis.tables import NOT_RUN
 
 DOCS = Path("docs", "results")
 PAGE = DOCS / "figures.md"
-KEPT = ("toy", "main_table_toy_toy_math")
+KEPT = ("toy", "main_table_toy_toy_math", "main_table_toy_toy_knowledge")
 """folders of results/ that the repository keeps, all that docs/results/figures.md shows"""
 COMMAND = "python analysis/make_figures.py"
 
