@@ -18,7 +18,7 @@ from rtpo.verbs import Algorithm, Harness
 
 @dataclass(frozen=True)
 class GiGPOConfig(GRPOConfig):
-    """omega: weight of the advantage among the chains of a state.
+    """omega: weight of the advantage among the turns of a state.
     normalise_std: divide by the group's standard deviation, and by the state's, as the `mode` of GiGPO's code does for
         both.
     """

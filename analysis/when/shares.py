@@ -27,9 +27,9 @@ from rtpo.theory.mdp import Table as Array
 from rtpo.theory.regimes import break_even
 
 FORKING = "vineppo"
-NEEDED = (FORKING, RUNGS["f"], RUNGS["b"])
-"""whose runs a row is of"""
 """the configuration that forks every later boundary of its chains before its first update"""
+NEEDED = (FORKING, RUNGS["f"], RUNGS["b"])
+"""those whose runs a row of the table is of"""
 PLANNED = (
     ("main_table", ("algorithm=rtpo",)),
     (
