@@ -54,7 +54,7 @@ def test_the_studys_controls_differ_in_what_they_name() -> None:
     """Those given more have a rollout budget that does not bind beside the limit that does, which another's run may
     give."""
     study = yaml.safe_load((PROJECT / "configs" / "study" / "toy.yaml").read_text())
-    for control in study["controls"]["configurations"]:
+    for control in [*study["controls"]["configurations"], *study["tokens"]["configurations"]]:
         own = control.get("settings", [])
         named = {setting.partition("=")[0] for setting in own}
         whole, settings = f"algorithm={control['algorithm']}", study["settings"]

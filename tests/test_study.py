@@ -369,10 +369,14 @@ def test_every_seed_runs_once_before_one_runs_twice() -> None:
     assert {warm_start for _, warm_start in first} == {"toy_math", "toy_math_1"}
 
 
+CONTROLS = ("controls", "tokens")
+"""parts whose labels are no algorithm's of their own"""
+
+
 def test_the_study_file_names_configurations_that_there_are_and_each_once() -> None:
     study = yaml.safe_load(TOY_STUDY.read_text())
     algorithms = {path.stem for path in (STUDIES.parent / "algorithm").glob("*.yaml")}
-    parts = [study[part]["configurations"] for part in study if part not in {*NO_PARTS, "core_common", "controls"}]
+    parts = [study[part]["configurations"] for part in study if part not in {*NO_PARTS, "core_common", *CONTROLS}]
     listed = [one if isinstance(one, str) else one["label"] for part in parts for one in part]
     assert set(listed) <= algorithms
     assert len(listed) == len(set(listed)) > 10
