@@ -198,6 +198,8 @@ def test_a_task_speaks_by_its_interval(interval: tuple[float, float], pairs: int
         ([("undecided", 1)], "undecided on x (1 pair)"),
         ([("supported", 10), ("undecided", 10)], "mixed: supported on x, undecided on y"),
         ([("supported", 3), ("contradicted", 10)], "mixed: supported on x (3 pairs), contradicted on y"),
+        ([("supported", 10), ("undecided", 10), ("supported", 9)], "mixed: supported on x and z, undecided on y"),
+        ([("undecided", 10), *[("supported", 10)] * 3], "mixed: undecided on x, supported on y, z and v"),
         ([("supported", 4), (NOT_RUN, 0)], "supported on x (4 pairs), not run on y"),
         ([(NOT_RUN, 0), (NOT_RUN, 0)], NOT_RUN),
         ([("supported", 5)], "supported on x"),
@@ -206,7 +208,7 @@ def test_a_task_speaks_by_its_interval(interval: tuple[float, float], pairs: int
     ],
 )
 def test_tasks_give_a_verdict_together(outcomes: list[tuple[str, int]], expected: str) -> None:
-    found = {task: Finding(None, (), pairs, 10, word) for task, (word, pairs) in zip("xy", outcomes, strict=False)}
+    found = {task: Finding(None, (), pairs, 10, word) for task, (word, pairs) in zip("xyzv", outcomes, strict=False)}
     assert verdict(found) == expected
 
 

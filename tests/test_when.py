@@ -149,7 +149,7 @@ def test_rungs_that_have_no_runs_are_said_and_not_drawn(tmp_path: Path) -> None:
     said = sentences(sites, []).splitlines()
     assert said[2] == "3. Updating turn by turn in reverse adds to that: **not run on 1 of 1 tasks**."
     assert said[1].endswith("not run on 2 of 3 tasks**.")
-    assert ": **not run on 3 of 3 tasks**; " in said[6]
+    assert ": **above on 0 of 3 tasks, not run on 3**; " in said[6]
     (_, values) = cost_table(sites).rows
     assert values[3:8] == ("2,048", "9", "1", "4.0", "5.0")
     figure = ladder.draw(sites)
@@ -218,7 +218,14 @@ def test_the_page_is_made_and_checked(tmp_path: Path, capsys: pytest.CaptureFixt
         "1. GRPO with exact contexts ends above GRPO on flattened history: **supported on toy walk decided evenly "
         "(3 pairs); not run on 4 of 5 tasks**." in text
     )
-    assert "at equal rollouts: **contradicted on toy walk decided evenly (3 pairs); not run on 4 of 5 tasks**." in text
+    assert (
+        "at equal rollouts: **contradicted on toy walk decided evenly (3 pairs); not run on 4 of 5 tasks**; with as "
+        "many generated tokens: **not run on 5 of 5 tasks**." in text
+    )
+    assert (
+        "- Against GRPO with exact contexts RTPO ends above on 0 of 5 tasks, below on 1, not run on 4 at equal "
+        "rollouts, and above on 0 of 5 tasks, not run on 5 with as many generated tokens." in text
+    )
     assert "at 1 of 3 turns of toy walk, decided evenly, the first turn never among them" in text
     assert "](when_ladder.png)" in text
     assert "Toy math, luck" not in text

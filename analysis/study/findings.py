@@ -13,7 +13,7 @@ from analysis.measures import HeldOut
 from analysis.records import Run, RunGroup
 from analysis.study.records import StudyRecords
 from analysis.study.tables import DECODINGS, generated_tokens, mean_context_ratio
-from analysis.tables import NO_VALUE, NOT_RUN, percent, said
+from analysis.tables import CONTRADICTED, NO_VALUE, NOT_RUN, SUPPORTED, percent, said
 
 DECODING = "paper"
 """at which a task's configurations are compared unless said"""
@@ -155,14 +155,8 @@ def over_tasks(
 ) -> str:
     """What the tasks that have runs of both say together, and on how many others of those that plan them there is
     nothing; NOT_PLANNED where none plans both."""
-    found: dict[str, Finding] = {}
-    absent: Counter[str] = Counter()
-    for site in of:
-        if (one := find(site, first, second)) is not None:
-            found[site.title.lower().replace(", ", " ")] = one
-        else:
-            absent[site.absence(first, second)] += 1
-    tasks = len(of) - absent.pop(NOT_PLANNED, 0)
+    found, absent = _gathered(of, first, second, find)
+    tasks = len(found) + absent.total()
     said_of = verdict(found) if found else ""
     if 1 < len(found) < len(of) and len({one.outcome for one in found.values()}) == 1:
         said_of += f" on {len(found)} tasks"
@@ -170,14 +164,45 @@ def over_tasks(
     return "; ".join(filter(None, [said_of, *rest])) or NOT_PLANNED
 
 
+def tally(of: Sequence[Site], first: str, second: str) -> str:
+    """On how many of the tasks whose study plans both the first ends above the second, and on how many below it, or
+    where there is nothing; NOT_PLANNED where none plans both."""
+    found, absent = _gathered(of, first, second, Site.finding)
+    if not found and not absent:
+        return NOT_PLANNED
+    outcomes = Counter(one.outcome for one in found.values())
+    rest = {"below": outcomes[CONTRADICTED], **absent}
+    told = [f"above on {outcomes[SUPPORTED]} of {len(found) + absent.total()} tasks"]
+    return ", ".join([*told, *(f"{word} on {count}" for word, count in rest.items() if count)])
+
+
+def _gathered(
+    of: Sequence[Site], first: str, second: str, find: Callable[[Site, str, str], Finding | None]
+) -> tuple[dict[str, Finding], Counter[str]]:
+    """By title, what the tasks say whose study plans both; and why how many of these say nothing."""
+    found: dict[str, Finding] = {}
+    absent: Counter[str] = Counter()
+    for site in of:
+        if (one := find(site, first, second)) is not None:
+            found[site.title.lower().replace(", ", " ")] = one
+        elif (why := site.absence(first, second)) != NOT_PLANNED:
+            absent[why] += 1
+    return found, absent
+
+
 def verdict(findings: Mapping[str, Finding]) -> str:
     """What the tasks, by title, say together: where they differ it is mixed."""
-    kinds = {found.outcome for found in findings.values()}
     if not findings:
         return NO_VALUE
-    each = ", ".join(said(f"{found.outcome} on {task}", [found.pairs]) for task, found in findings.items())
-    if len(kinds) == 1:
-        (kind,) = kinds
-        alone = len(findings) == 1 and kind != NOT_RUN
-        return each if alone else said(kind, [found.pairs for found in findings.values()])
-    return each if NOT_RUN in kinds else f"mixed: {each}"
+    kinds: dict[str, dict[str, int]] = defaultdict(dict)
+    for task, found in findings.items():
+        kinds[found.outcome][task] = found.pairs
+    if len(kinds) == 1 and (len(findings) > 1 or NOT_RUN in kinds):
+        ((kind, pairs),) = kinds.items()
+        return said(kind, pairs.values())
+    each = ", ".join(said(f"{kind} on {_listed([*pairs])}", pairs.values()) for kind, pairs in kinds.items())
+    return f"mixed: {each}" if len(kinds) > 1 and NOT_RUN not in kinds else each
+
+
+def _listed(words: Sequence[str]) -> str:
+    return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))

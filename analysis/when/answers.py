@@ -6,28 +6,48 @@ from math import isnan
 from analysis.claims.claims import number as printed
 from analysis.looks import title_of
 from analysis.paper.numbers import load_paper
-from analysis.study.findings import NOT_PLANNED, Site, over_tasks
+from analysis.study.findings import NOT_PLANNED, Site, over_tasks, tally
 from analysis.tables import NOT_RUN, UNKNOWN, number
-from analysis.when.ladder import AFFORDABLE, RUNGS, planned
+from analysis.when.ladder import AFFORDABLE, AT_TOKENS, RUNGS, planned
 from analysis.when.shares import Point, settings
 from rtpo.theory.regimes import break_even
 
-CLAIMS = (
+FIRST = (
     ("GRPO with exact contexts ends above GRPO on flattened history", "b", "a"),
     ("State values that cost nothing, as baselines, put exact GRPO higher", "c", "b"),
     ("Updating turn by turn in reverse adds to that", "d", "c"),
     ("Sampling anew before each turn adds to that", "e", "d"),
-    ("RTPO, which pays for its rollouts, ends above GRPO with exact contexts at equal rollouts", "f", "b"),
-    ("RTPO ends above GRPO on flattened history, the paper's baseline, at equal rollouts", "f", "a"),
 )
 """each that a rung ends above another"""
+CHOSEN = "anchored_forks_little_shrunk"
+"""by validation, in the study of anchors"""
+CHARGED = "RTPO, which pays for its rollouts, ends above GRPO with exact contexts at equal rollouts"
+OF_BASELINE = "RTPO ends above GRPO on flattened history, the paper's baseline, at equal rollouts"
+
+
+def in_short(sites: Sequence[Site]) -> str:
+    """What the page says, as counts of tasks."""
+    flat, exact, ceiling, rtpo = (RUNGS[rung] for rung in "abcf")
+    told = [
+        f"Against GRPO with exact contexts RTPO ends {tally(sites, rtpo, exact)} at equal rollouts, and "
+        f"{tally(sites, AT_TOKENS, exact)} with as many generated tokens.",
+        f"Against GRPO on flattened history, the paper's baseline, it ends {tally(sites, rtpo, flat)} at equal "
+        f"rollouts; GRPO with exact contexts, for which nothing else changes, {tally(sites, exact, flat)}.",
+        f"Credit by state, where it costs nothing, puts exact GRPO {tally(sites, ceiling, exact)}. Of what "
+        f"pays for it, GiGPO ends {tally(sites, 'gigpo', exact)}; {title_of(CHOSEN)}, {tally(sites, CHOSEN, exact)}.",
+    ]
+    return "".join(f"- {sentence}\n" for sentence in told)
 
 
 def sentences(sites: Sequence[Site], placed: Sequence[Point]) -> str:
+    exact, rtpo = RUNGS["b"], RUNGS["f"]
     told = [
-        *(f"{text}: **{over_tasks(sites, RUNGS[one], RUNGS[other])}**." for text, one, other in CLAIMS),
-        f"A baseline by state that pays for its rollouts ends above exact GRPO: {_each(sites, RUNGS['b'])}.",
-        f"Those of them that a study runs beside RTPO end above it: {_each(sites, RUNGS['f'])}.",
+        *(f"{text}: **{over_tasks(sites, RUNGS[one], RUNGS[other])}**." for text, one, other in FIRST),
+        f"{CHARGED}: **{over_tasks(sites, rtpo, exact)}**; with as many generated tokens: "
+        f"**{over_tasks(sites, AT_TOKENS, exact)}**.",
+        f"{OF_BASELINE}: **{over_tasks(sites, rtpo, RUNGS['a'])}**.",
+        f"Baselines by state that pay for their rollouts against exact GRPO: {_each(sites, exact)}.",
+        f"Those of them that a study runs beside RTPO against it: {_each(sites, rtpo)}.",
         _placed(placed),
         _of_paper(),
     ]
@@ -35,7 +55,7 @@ def sentences(sites: Sequence[Site], placed: Sequence[Point]) -> str:
 
 
 def _each(sites: Sequence[Site], other: str) -> str:
-    said = {label: over_tasks(sites, label, other) for label in planned(sites, AFFORDABLE)}
+    said = {label: tally(sites, label, other) for label in planned(sites, AFFORDABLE)}
     each = [f"{title_of(label)}: **{what}**" for label, what in said.items() if what != NOT_PLANNED]
     return "; ".join(each) or f"**{NOT_PLANNED}**"
 

@@ -31,10 +31,13 @@ RUNGS = {
 }
 AFFORDABLE = ("gigpo", "anchored", "anchored_forks", "anchored_forks_little_shrunk", "vineppo", "critic", "rtpo_tree")
 """what c has for nothing, paid for"""
+AT_TOKENS = "rtpo_tokens"
+"""f with the generated tokens of b in place of its rollouts"""
 ROWS = {
     **{label: rung for rung, label in RUNGS.items() if rung in "abc"},
     **dict.fromkeys(AFFORDABLE, ""),
     **{label: rung for rung, label in RUNGS.items() if rung in "def"},
+    AT_TOKENS: "",
 }
 """by configuration, in the order of tables and figure, its rung"""
 STEPS = {
@@ -80,8 +83,8 @@ def rungs_table(of: Sequence[Site]) -> Table:
     rows = [(ROWS[label], title_of(label), *(cell(site, label) for site in of)) for label in planned(of, ROWS)]
     caption = (
         "Held-out success after training at the paper's decoding, in percent. Brackets: 95 % intervals over runs and "
-        f"questions. {INTERVALS} {ABSENT} Without a letter: affordable baselines beside c. Toy scale, not the paper's "
-        "results."
+        f"questions. {INTERVALS} {ABSENT} Without a letter: affordable baselines beside c, and "
+        "RTPO with as many generated tokens as b. Toy scale, not the paper's results."
     )
     return Table("when_rungs", ("Rung", "Configuration", *(site.title for site in of)), tuple(rows), caption, (), 2)
 
@@ -89,7 +92,7 @@ def rungs_table(of: Sequence[Site]) -> Table:
 def worth_table(of: Sequence[Site]) -> Table:
     """A row a step of the ladder, and an affordable baseline; a column a task."""
     pairs = {f"{name}, {one} − {other}": (RUNGS[one], RUNGS[other]) for name, (one, other) in STEPS.items()}
-    pairs |= {f"{title_of(label)}, less b": (label, RUNGS["b"]) for label in planned(of, AFFORDABLE)}
+    pairs |= {f"{title_of(label)}, less b": (label, RUNGS["b"]) for label in planned(of, (AT_TOKENS, *AFFORDABLE))}
     rows = [(name, *(site.compared(*pair) for site in of)) for name, pair in pairs.items()]
     caption = (
         "What each ingredient is worth: differences in success after training at the paper's decoding, in points, "

@@ -18,7 +18,7 @@ from analysis.study.records import StudyRecords, load_study
 from analysis.study.tables import shown
 from analysis.tables import NOT_RUN, UNKNOWN, number
 from analysis.when import ladder
-from analysis.when.answers import sentences
+from analysis.when.answers import in_short, sentences
 from analysis.when.ladder import cost_table, groups, rungs_table, worth_table
 from analysis.when.shares import FORKING, Point, point, settings_table, shares_table
 from analysis.when.shares import draw as draw_map
@@ -73,6 +73,7 @@ def own_page(project: Path) -> OwnPage:
         ]
 
     blocks: dict[str, Callable[[Evidence], str]] = {
+        "short": lambda of: in_short(of.sites),
         "answer": lambda of: "\n".join([*_made(of), sentences(of.sites, of.placed)]),
         "ladder": lambda of: _picture("ladder", "Where each rung ends, by task.", of.manifests),
         "ends": lambda of: shown(rungs_table(of.sites)),
