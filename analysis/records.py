@@ -55,6 +55,8 @@ WARM_START = (
     "verl.actor_rollout_ref.model.path",
 )
 """those that say where a run started from"""
+ADDED = {"evaluation": {"before": True}}
+"""settings that runs of earlier versions do not have, and what these did"""
 Check = Callable[[str, Mapping[str, Any]], None]
 """raises DataError for a line, given its place"""
 
@@ -204,7 +206,8 @@ def _check_group(group: list[Run], own: Collection[str]) -> None:
 
 def _shared(run: Run) -> dict[str, Any]:
     """What the runs of one label have in common, but for their own settings."""
-    return {**run.config, "model_sha256": run.manifest["model_sha256"]}
+    earlier = {name: {**settings, **run.config.get(name, {})} for name, settings in ADDED.items()}
+    return {**run.config, **earlier, "model_sha256": run.manifest["model_sha256"]}
 
 
 def _differences(one: Any, other: Any, own: Collection[str], path: str = "") -> Iterator[str]:

@@ -138,6 +138,20 @@ def test_a_run_made_in_another_folder_is_of_the_same_group(tmp_path: Path) -> No
     assert len(group.runs) == 2
 
 
+def test_a_run_without_a_setting_that_came_later_did_what_the_versions_before_it_did(tmp_path: Path) -> None:
+    for seed, evaluation in enumerate(
+        ({"samples": 2}, {"samples": 2, "before": True}, {"samples": 2, "before": False})
+    ):
+        write_run(tmp_path, "rtpo", seed, STEPS, EVALUATIONS, config={"evaluation": evaluation})
+    first, second, other = load_runs(tmp_path)
+    (group,) = by_label([first, second])
+    assert len(group.runs) == 2
+    with pytest.raises(
+        DataError, match=r"seed0 and .*seed2 have .* differ in evaluation\.before, True and False: give"
+    ):
+        by_label([first, other])
+
+
 def test_a_run_whose_steps_call_the_mean_reward_success_is_read_where_that_is_one_number(tmp_path: Path) -> None:
     """As earlier versions wrote it."""
     earlier = {key: value for key, value in step(1, 100, 0.5, [empty_update()]).items() if key != "mean_reward"}
