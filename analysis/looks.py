@@ -33,6 +33,7 @@ TITLES = {
     "seeupo_flat_recompute": "SeeUPO, flattened, recomputed log-probs",
     "rtpo_64_steps": "RTPO, 64 optimizer steps",
     "rtpo_tokens": "RTPO, exact GRPO's tokens",
+    "rtpo_two_tasks": "RTPO, 2 tasks a step",
     "grpo_exact_28_steps": "GRPO, exact contexts, 28 optimizer steps",
     "grpo_exact_tokens": "GRPO, exact contexts, RTPO's tokens",
     "vanilla": "Vanilla",
