@@ -68,6 +68,16 @@ def success(evaluation: HeldOut) -> Interval | None:
     return interval(table.to_numpy(), strata=_warm_starts(table.index), share=True) if table.size else None
 
 
+def by_warm_start(evaluation: HeldOut) -> list[float]:
+    """The mean of `success` for each experiment, in the order of runs."""
+    table = evaluation.success.dropna(axis="columns")
+    places = _warm_starts(table.index)
+    return [
+        _mean(table[[place == experiment for place in places]].to_numpy().ravel())
+        for experiment in dict.fromkeys(places)
+    ]
+
+
 def mean_success(evaluation: HeldOut) -> float:
     """The mean of `success` alone; NaN without any."""
     return _mean(evaluation.success.dropna(axis="columns").to_numpy().ravel())
@@ -208,6 +218,13 @@ def mean_over_runs(group: RunGroup, value: Callable[[Run], float]) -> float:
 def mean_over_steps(run: Run, key: str) -> float:
     """The mean of a column of `training_curve`, over all steps."""
     return _mean(_column(run, key)[key])
+
+
+def untied_turns(steps: Iterable[Mapping[str, Any]]) -> list[float]:
+    """Of each update that took a step of the optimizer, the turns a step with an advantage that is not 0. A row is a
+    turn where contexts are exact."""
+    taken = [update for step in steps for update in step["updates"] if update["optimizer_steps"]]
+    return [float((update["rows"] - update["tied_rows"]) / update["optimizer_steps"]) for update in taken]
 
 
 def training_seconds(run: Run) -> float:

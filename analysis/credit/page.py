@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from analysis import since
-from analysis.credit import anchors, variants
+from analysis.credit import anchors, given_more, variants
 from analysis.credit.predictions import Outcome, Prediction, load_predictions, outcomes, predicted_table, summary
 from analysis.looks import TASKS
 from analysis.pages.own_page import OwnPage, from_records
@@ -20,6 +20,7 @@ def credit_page(project: Path) -> OwnPage:
     """What docs/results/credit.md is made of."""
     more: dict[str, Block] = {
         "variants": variants.told,
+        "given_more": given_more.told,
         "tables": lambda records: "\n".join(_of_task(records, task) for task in records.tasks),
     }
     return _own_page(project, CREDIT, more, lambda records, one: one)

@@ -1,5 +1,7 @@
 """RTPO's variants, each beside RTPO and GRPO with exact contexts, from the part `variants` of a study."""
 
+from collections.abc import Sequence
+
 from analysis.looks import title_of
 from analysis.study.findings import Site, over_tasks
 from analysis.study.records import StudyRecords
@@ -14,12 +16,16 @@ def told(records: StudyRecords) -> str:
     """A sentence a variant, and the table."""
     labels = list(dict.fromkeys(place.configuration.label for place in records.planned[PART]))
     of = [Site(records, task) for task in dict.fromkeys(place.task for place in records.planned[PART])]
-    sentences = [
+    return f"{sentences(of, labels)}\n{shown(_table(of, [BASE, *labels]))}"
+
+
+def sentences(of: Sequence[Site], labels: Sequence[str]) -> str:
+    """One for each of these configurations: whether it ends above RTPO, and above exact GRPO."""
+    return "".join(
         f"- {title_of(label)}, above RTPO: **{over_tasks(of, label, BASE)}**; above GRPO with exact contexts: "
         f"**{over_tasks(of, label, CONTROL)}**.\n"
         for label in labels
-    ]
-    return f"{''.join(sentences)}\n{shown(_table(of, [BASE, *labels]))}"
+    )
 
 
 def _table(of: list[Site], labels: list[str]) -> Table:

@@ -13,7 +13,7 @@ from analysis.measures import HeldOut
 from analysis.records import Run, RunGroup
 from analysis.study.records import StudyRecords
 from analysis.study.tables import DECODINGS, generated_tokens, mean_context_ratio
-from analysis.tables import CONTRADICTED, NO_VALUE, NOT_RUN, SUPPORTED, percent, said
+from analysis.tables import CONTRADICTED, NO_VALUE, NOT_RUN, SUPPORTED, number, percent, said
 
 DECODING = "paper"
 """at which a task's configurations are compared unless said"""
@@ -165,15 +165,24 @@ def over_tasks(
 
 
 def tally(of: Sequence[Site], first: str, second: str) -> str:
-    """On how many of the tasks whose study plans both the first ends above the second, and on how many below it, or
-    where there is nothing; NOT_PLANNED where none plans both."""
+    """On how many of the tasks whose study plans both the first ends above the second, and on how many below it, by how
+    many points, or where there is nothing; NOT_PLANNED where none plans both."""
     found, absent = _gathered(of, first, second, Site.finding)
     if not found and not absent:
         return NOT_PLANNED
-    outcomes = Counter(one.outcome for one in found.values())
-    rest = {"below": outcomes[CONTRADICTED], **absent}
-    told = [f"above on {outcomes[SUPPORTED]} of {len(found) + absent.total()} tasks"]
-    return ", ".join([*told, *(f"{word} on {count}" for word, count in rest.items() if count)])
+    ends: dict[str, list[float]] = {SUPPORTED: [], CONTRADICTED: []}
+    for one in found.values():
+        if one.outcome in ends and one.difference is not None:
+            ends[one.outcome].append(one.difference.mean)
+    above, below = ends.values()
+    told = [f"above on {len(above)} of {len(found) + absent.total()} tasks{_sizes(above)}"]
+    told += [f"below on {len(below)}{_sizes(below)}"] * bool(below)
+    return ", ".join([*told, *(f"{why} on {count}" for why, count in absent.items())])
+
+
+def _sizes(means: Sequence[float]) -> str:
+    each = [number(mean, 1, scale=100, sign=True) for mean in sorted(means, key=abs)]
+    return "" if not each else f" ({each[0]})" if len(each) == 1 else f" ({each[0]} to {each[-1]})"
 
 
 def _gathered(

@@ -116,6 +116,7 @@ class Study:
     """The study file, with where its records are."""
 
     def __init__(self, file: Path, results: Path) -> None:
+        self.name = file.stem
         self._file = _read(file)
         self._results = results
         self._rates_file = results / "learning_rates.json"

@@ -6,7 +6,7 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-from analysis.measures import held_out, mean_success
+from analysis.measures import held_out, mean_success, untied_turns
 from analysis.pages.markdown import ruled
 from analysis.records import Run, RunGroup, load_runs
 from analysis.study.records import learning_rate
@@ -41,14 +41,14 @@ def page(project: Path) -> str:
 
 
 def _run(run: Run) -> Sequence[str]:
-    taken = [update for step in run.steps for update in _taken(step)]
+    untied = untied_turns(run.steps)
     return (
         f"`{_name(run)}`",
         f"{learning_rate(run):g}",
         f"{run.config['budget']['tasks_per_step']}",
         f"{run.ledger['optimizer_steps']}",
-        number(median(map(_untied, taken)), 0),
-        number(100 * fmean(_untied(update) <= FEW for update in taken), 0),
+        number(median(untied), 0),
+        number(100 * fmean(turns <= FEW for turns in untied), 0),
         _success(run, "before", "sampled"),
         _least(run),
         *(_success(run, *at) for at in (("after", "sampled"), ("before", "greedy"), ("after", "greedy"))),
@@ -67,7 +67,7 @@ def _course(step: Mapping[str, Any]) -> Sequence[str]:
         number(100 * step["success"], 0),
         _mean([100 * call["success"] for call in first], 0),
         f"{sum(update['optimizer_steps'] for update in taken)}",
-        _range(map(_untied, taken), 0),
+        _range(untied_turns([step]), 0),
         _range((update["grad_norm"] for update in taken), 2),
         _range((100 * update["clip_fraction"] for update in taken), 1),
         _mean([update["mismatch/ratio_gm"] for update in updates], 3),
@@ -81,11 +81,6 @@ def _course(step: Mapping[str, Any]) -> Sequence[str]:
 def _taken(step: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The updates that took a step of the optimizer."""
     return [update for update in step["updates"] if update["optimizer_steps"]]
-
-
-def _untied(update: Mapping[str, Any]) -> float:
-    """Rows with an advantage that is not 0, for each step of the optimizer; a row is a turn, contexts being exact."""
-    return float((update["rows"] - update["tied_rows"]) / update["optimizer_steps"])
 
 
 def _least(run: Run) -> str:

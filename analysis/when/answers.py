@@ -8,6 +8,7 @@ from analysis.looks import title_of
 from analysis.paper.numbers import load_paper
 from analysis.study.findings import NOT_PLANNED, Site, over_tasks, tally
 from analysis.tables import NOT_RUN, UNKNOWN, number
+from analysis.when.beside import otherwise
 from analysis.when.ladder import AFFORDABLE, AT_TOKENS, RUNGS, planned
 from analysis.when.shares import Point, settings
 from rtpo.theory.regimes import break_even
@@ -22,7 +23,10 @@ FIRST = (
 CHOSEN = "anchored_forks_little_shrunk"
 """by validation, in the study of anchors"""
 CHARGED = "RTPO, which pays for its rollouts, ends above GRPO with exact contexts at equal rollouts"
-OF_BASELINE = "RTPO ends above GRPO on flattened history, the paper's baseline, at equal rollouts"
+OF_BASELINE = (
+    "RTPO ends above GRPO on flattened history, the paper's baseline, at equal rollouts, which holds the contexts of "
+    "sentence 1 as well"
+)
 
 
 def in_short(sites: Sequence[Site]) -> str:
@@ -36,6 +40,7 @@ def in_short(sites: Sequence[Site]) -> str:
         f"Credit by state, where it costs nothing, puts exact GRPO {tally(sites, ceiling, exact)}. Of what "
         f"pays for it, GiGPO ends {tally(sites, 'gigpo', exact)}; {title_of(CHOSEN)}, {tally(sites, CHOSEN, exact)}.",
     ]
+    told.append(f"This is at the paper's decoding; [at others](#at-other-decodings), {otherwise(sites)}")
     return "".join(f"- {sentence}\n" for sentence in told)
 
 

@@ -19,6 +19,7 @@ from analysis.study.tables import shown
 from analysis.tables import NOT_RUN, UNKNOWN, number
 from analysis.when import ladder
 from analysis.when.answers import in_short, sentences
+from analysis.when.beside import decodings_table, room_table
 from analysis.when.ladder import cost_table, groups, rungs_table, worth_table
 from analysis.when.shares import FORKING, Point, point, settings_table, shares_table
 from analysis.when.shares import draw as draw_map
@@ -74,6 +75,9 @@ def own_page(project: Path) -> OwnPage:
 
     blocks: dict[str, Callable[[Evidence], str]] = {
         "short": lambda of: in_short(of.sites),
+        "room": lambda of: shown(room_table(of.sites)) if of.manifests else f"{NOT_RUN}\n",
+        "decodings": lambda of: shown(decodings_table(of.sites)) if of.manifests else f"{NOT_RUN}\n",
+        "hours": lambda of: _hours(of.studies),
         "answer": lambda of: "\n".join([*_made(of), sentences(of.sites, of.placed)]),
         "ladder": lambda of: _picture("ladder", "Where each rung ends, by task.", of.manifests),
         "ends": lambda of: shown(rungs_table(of.sites)),
@@ -91,6 +95,16 @@ def _made(evidence: Evidence) -> list[str]:
     """By which code the runs were made."""
     note = since.note([run for group in groups(evidence.sites) for run in group.runs])
     return [f"{note}\n"] if note else []
+
+
+def _hours(studies: Sequence[StudyRecords]) -> str:
+    """What all runs of the studies took."""
+    each = {one.study.name: sum(float(run.manifest["wall_seconds"]) for run in one.every_run) / 3600 for one in studies}
+    return (
+        f"All runs of the studies took {number(sum(each.values()), 1)} h, run by run "
+        f"({', '.join(f'{name} {number(hours, 1)}' for name, hours in each.items())}), and half of that with two side "
+        "by side; what was searched or tried and not kept is not in it, and part of it ran beside other work.\n"
+    )
 
 
 def _picture(name: str, title: str, shown_in_it: Sequence[object]) -> str:
