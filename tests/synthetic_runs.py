@@ -20,6 +20,7 @@ def update(
     """An update alike in all the `turns` it trains; the context makes all of its KL unless `context_kl` says less."""
     return {
         "rows": rows,
+        "tied_rows": round(rows * tied),
         "trained_turns": list(turns),
         "trained_tokens": tokens,
         "zero_advantage": {"all": tied, **{f"turn_{k}": tied for k in turns}},
@@ -219,7 +220,12 @@ def write_answering(
 ) -> None:
     """Runs of these seeds of which so many of 20 questions are answered right after training at the paper's decoding,
     and none at temperature 1."""
-    config = {"optimizer": {"lr": 1e-3}, "algorithm": {"name": label, "label": label, "group_size": 3}}
+    decided = {f"walk_{one}": {"decided": one} for one in ("early", "even", "late")}
+    config = {
+        "optimizer": {"lr": 1e-3},
+        "algorithm": {"name": label, "label": label, "group_size": 3},
+        "task": {"settings": decided.get("_".join(experiment.split("_")[:2]), {})},
+    }
     for seed in seeds:
         lines: list[dict[str, Any]] = []
         for number, (when, count) in enumerate((("before", 2), ("during", right // 2), ("after", right))):

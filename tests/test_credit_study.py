@@ -5,12 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from synthetic_runs import write_answering
+from synthetic_runs import answers, write_answering, write_run
 
+from analysis.credit import given_more
 from analysis.credit.predictions import FILE, Outcome, load_predictions, outcomes, predicted_table, summary
 from analysis.credit.variants import told
 from analysis.looks import TITLES
 from analysis.pages import __main__ as pages
+from analysis.records import RunGroup, load_runs
 from analysis.study.plan import STUDIES
 from analysis.study.records import load_study
 from rtpo.errors import DataError
@@ -73,9 +75,10 @@ def test_signs_and_sizes_are_judged(tmp_path: Path) -> None:
         "Predicted to end higher, and found to: RTPO on 2 of 2 tasks, GRPO, flattened history (the paper's contexts) "
         "on 0 of 1 tasks.\n\nOf 7 predictions 6 have been run. Signs: 2 as predicted, 3 missed, 1 undecided. "
         "Sizes: 1 as predicted, "
-        "1 reached, 2 missed, 0 undecided. Missed, in sign or in size:\n\n"
+        "1 reached, 2 missed, 0 undecided. All of RTPO itself, and those missed in sign or in size:\n\n"
     )
-    assert text.count("\n- ") == 4
+    assert text.count("\n- ") == 6
+    assert text.count(": sign missed, size ") == 3
     assert "RTPO less GRPO, exact contexts (control): predicted −, −30.0 to −10.0; found +20.0 [" in text
 
 
@@ -147,6 +150,42 @@ def test_a_variant_is_judged_against_rtpo_and_exact_grpo(tmp_path: Path) -> None
     assert cells[4].startswith("70.0 [")
     assert cells[5].startswith("+30.0 [")
     assert cells[7] == "+0.0, 3 of 6 pairs"
+
+
+def test_rtpo_given_more_is_judged_and_told_with_what_it_had(tmp_path: Path) -> None:
+    early = "walk_early_toy_walk"
+    for label, right in (("grpo_exact", 19), ("rtpo", 8), ("rtpo_two_tasks", 12)):
+        write_answering(tmp_path, early, label, right)
+    first, last = given_more.told(load_study(tmp_path, STUDY)).split("\n\n", 1)
+    assert first.splitlines() == [
+        "- RTPO, exact GRPO's tokens, above RTPO: **not run on 3 of 3 tasks**; above GRPO with exact contexts: "
+        "**not run on 3 of 3 tasks**.",
+        "- RTPO, 2 tasks a step, above RTPO: **supported on toy walk decided early (3 pairs); not run on 2 of 3 "
+        "tasks**; above GRPO with exact contexts: **contradicted on toy walk decided early (3 pairs); not run on 2 of "
+        "3 tasks**.",
+    ]
+    rows = [[cell.strip() for cell in line.split("|")[2:-1]] for line in last.splitlines() if "| Toy walk" in line]
+    cells = next(row for row in rows if row[0] == "RTPO, 2 tasks a step")
+    # two steps, each of one update of turn 0 on 8 rows of which half tie
+    assert cells[1:4] == ["3 of 10", "2", "4"]
+    assert cells[6].startswith("60.0 [")
+    assert cells[8].startswith("+20.0 [")
+    assert [row[1] for row in rows[4:]] == ["0 of 10"] * 8
+
+
+def test_the_heavy_turn_is_right_where_half_of_the_return_is_earned(tmp_path: Path) -> None:
+    rewards: dict[str, list[float | None]] = {"a": [1.0, 0.5], "b": [0.4, None], "c": [0.0, 0.6]}
+    for decided in ("early", "even"):
+        config = {"task": {"settings": {"decided": decided}}}
+        for seed in (0, 1):
+            write_run(tmp_path, decided, seed, [], answers("after", "paper", rewards), config=config)
+    early, even = (
+        RunGroup(name, tuple(load_runs(tmp_path))[place : place + 2]) for name, place in (("early", 0), ("even", 2))
+    )
+    found = given_more.heavy_turn(early)
+    assert found is not None
+    assert found.mean == pytest.approx((1 + 0 + 0.5) / 3)
+    assert given_more.heavy_turn(even) is None
 
 
 def test_the_page_is_made_and_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,6 +18,7 @@ from analysis.study.records import load_study
 from analysis.when import __main__ as when
 from analysis.when import ladder
 from analysis.when.answers import sentences
+from analysis.when.beside import decodings_table, otherwise, room_table
 from analysis.when.ladder import cost_table, rungs_table, worth_table
 from analysis.when.shares import point, shares, shares_table
 from rtpo.run.config import PROJECT
@@ -185,6 +186,31 @@ def test_rungs_with_free_rollouts_and_many_tasks_are_shown_once_they_have_runs(t
     assert named == [0, 3]
 
 
+def test_another_decoding_that_decides_otherwise_is_said(tmp_path: Path) -> None:
+    for label, right in (("grpo", 4), ("grpo_exact", 12), ("rtpo", 12)):
+        write_answering(tmp_path, WALK, label, right)
+    of = findings.sites([load_study(tmp_path, STUDIES / "credit.yaml")])
+    # all answer alike at temperature 1; above GRPO on flattened history at the paper's decoding alone
+    rows = decodings_table(of).rows
+    assert [row[:2] for row in rows] == [
+        (f"{one} less GRPO, flattened history (the paper's contexts)", "Toy walk, decided evenly")
+        for one in ("GRPO, exact contexts (control)", "RTPO")
+    ]
+    assert rows[0][2].startswith("supported, +40.0 [")
+    assert rows[0][3].startswith("undecided, ")
+    assert otherwise(of) == (
+        "at temperature 1 2 of 3 verdicts are others, 0 turned round; greedily 0 of 0 verdicts are others, 0 turned "
+        "round."
+    )
+
+
+def test_how_far_a_task_lets_exact_grpo_come(tmp_path: Path) -> None:
+    write_answering(tmp_path, WALK, "grpo_exact", 12)
+    write_answering(tmp_path, f"{WALK}_1", "grpo_exact", 16)
+    of = findings.sites([load_study(tmp_path, STUDIES / "credit.yaml")])
+    assert room_table(of).rows == (("Toy walk, decided evenly", "none", "10.0 / 10.0", "60.0 / 80.0", "—"),)
+
+
 def test_places_beyond_the_last_panel_are_empty_and_rows_before_it_full() -> None:
     panels = [Panel(f"task {place}", []) for place in range(7)]
     figure = sheet([panels[:4], panels[4:]], 1.0, "")
@@ -223,8 +249,8 @@ def test_the_page_is_made_and_checked(tmp_path: Path, capsys: pytest.CaptureFixt
         "many generated tokens: **not run on 5 of 5 tasks**." in text
     )
     assert (
-        "- Against GRPO with exact contexts RTPO ends above on 0 of 5 tasks, below on 1, not run on 4 at equal "
-        "rollouts, and above on 0 of 5 tasks, not run on 5 with as many generated tokens." in text
+        "- Against GRPO with exact contexts RTPO ends above on 0 of 5 tasks, below on 1 (−20.0), not run on 4 at "
+        "equal rollouts, and above on 0 of 5 tasks, not run on 5 with as many generated tokens." in text
     )
     assert "at 1 of 3 turns of toy walk, decided evenly, the first turn never among them" in text
     assert "](when_ladder.png)" in text

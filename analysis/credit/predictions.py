@@ -30,6 +30,7 @@ from rtpo.theory.walk import BUDGETS, NONE
 
 FILE = "predicted.json"
 KEYS = ("task", "configuration", "against", "sign", "low", "high")
+OWN = "rtpo"
 HIT, MISSED, REACHED = "as predicted", "missed", "reached"
 WORDS = {SUPPORTED: HIT, CONTRADICTED: MISSED, UNDECIDED: UNDECIDED}
 SIGNS = {1: "+", 0: "0", -1: MINUS}
@@ -172,7 +173,7 @@ def _cells(one: Outcome) -> tuple[str, str, str]:
 
 
 def summary(found: Sequence[Outcome]) -> str:
-    """How many predictions came true, and those that did not."""
+    """How many predictions came true, those that did not, and all of RTPO itself."""
     run = [one for one in found if one.sign != NOT_RUN]
     if not run:
         return f"Of {len(found)} predictions none has been run yet.\n"
@@ -182,12 +183,14 @@ def summary(found: Sequence[Outcome]) -> str:
 
     signs = ", ".join(f"{count(lambda one: one.sign, word)} {word}" for word in (HIT, MISSED, UNDECIDED))
     sizes = ", ".join(f"{count(lambda one: one.size, word)} {word}" for word in (HIT, REACHED, MISSED, UNDECIDED))
-    misses = [
+    lines = [
         f"- {TASKS[one.prediction.task]}, {_compared(one.prediction)}: predicted {_range(one.prediction)}; found "
-        f"{_cells(one)[0]}.\n"
+        f"{_cells(one)[0]}: sign {one.sign}, size {one.size}.\n"
         for one in run
-        if MISSED in (one.sign, one.size)
+        if MISSED in (one.sign, one.size) or one.prediction.configuration == OWN
     ]
+    has_own = any(one.prediction.configuration == OWN for one in run)
+    shown = "All of RTPO itself, and those missed in sign or in size" if has_own else "Missed, in sign or in size"
     higher = [one for one in run if one.prediction.sign > 0]
     above = ", ".join(
         f"{title_of(label)} on {sum(one.sign == HIT for one in of)} of {len(of)} tasks"
@@ -195,5 +198,5 @@ def summary(found: Sequence[Outcome]) -> str:
         if (of := [one for one in higher if one.prediction.configuration == label])
     )
     first = f"Predicted to end higher, and found to: {above}.\n\n" if above else ""
-    told = f"Missed, in sign or in size:\n\n{''.join(misses)}" if misses else "None was missed.\n"
+    told = f"{shown}:\n\n{''.join(lines)}" if lines else "None was missed.\n"
     return f"{first}Of {len(found)} predictions {len(run)} have been run. Signs: {signs}. Sizes: {sizes}. {told}"

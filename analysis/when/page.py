@@ -31,6 +31,9 @@ NAMES = ("toy", "credit")
 LATER = ("anchors",)
 """of those that are on it once runs of their tests are there"""
 
+TWO_DAYS = 8 * 48
+"""GPU-hours"""
+
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
@@ -139,12 +142,14 @@ def _plan() -> str:
     run = next(element.run for element in elements if element.run.label == FORKING)
     first = run.budget.tasks_per_step * forking.worst
     hours = None if forking.hours is None else forking.hours * first / forking.rollouts
+    afford = None if hours is None or most is None else (TWO_DAYS - hours) // most
     told = (
         f"Of a run each. In all {sum(row.count for row in made.rows)} runs of {made.rows[0].model}: {whole} GPU-hours "
         f"of training, {of_methods} of them without the rungs that sample beside the budget, and "
         f"{_known(made.sum(lambda row: row.evaluation_hours))} of evaluation. A run of these others takes "
         f"{_known(most)} at most with its evaluation; f_k alone, by a data step of `{FORKING}` "
-        f"of {number(first, 0)} rollouts at most, {_known(hours, digits=1)}. Runs: **{NOT_RUN}**."
+        f"of {number(first, 0)} rollouts at most, {_known(hours, digits=1)}. Eight GPUs for two days, "
+        f"{TWO_DAYS} GPU-hours, are f_k and {_known(afford)} of these runs. Runs: **{NOT_RUN}**."
     )
     return f"{ruled(header, rows, aligned=True)}\n{told}\n"
 
