@@ -199,8 +199,8 @@ def test_another_decoding_that_decides_otherwise_is_said(tmp_path: Path) -> None
     assert rows[0][2].startswith("supported, +40.0 [")
     assert rows[0][3].startswith("undecided, ")
     assert otherwise(of) == (
-        "at temperature 1 2 of 3 verdicts are others, 0 turned round; greedily 0 of 0 verdicts are others, 0 turned "
-        "round."
+        "2 of 3 verdicts are others at temperature 1, 0 turned round, and 0 of 0 verdicts are others greedily, 0 "
+        "turned round."
     )
 
 

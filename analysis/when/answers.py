@@ -40,7 +40,11 @@ def in_short(sites: Sequence[Site]) -> str:
         f"Credit by state, where it costs nothing, puts exact GRPO {tally(sites, ceiling, exact)}. Of what "
         f"pays for it, GiGPO ends {tally(sites, 'gigpo', exact)}; {title_of(CHOSEN)}, {tally(sites, CHOSEN, exact)}.",
     ]
-    told.append(f"This is at the paper's decoding; [at others](#at-other-decodings), {otherwise(sites)}")
+    told += [
+        f"RTPO's own estimator, with rollouts that cost nothing (rung e), ends {tally(sites, RUNGS['e'], exact)}, "
+        "against GRPO with exact contexts.",
+        f"This is at the paper's decoding. [At others](#at-other-decodings) {otherwise(sites)}",
+    ]
     return "".join(f"- {sentence}\n" for sentence in told)
 
 

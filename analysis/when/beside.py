@@ -73,8 +73,8 @@ def otherwise(of: Sequence[Site]) -> str:
         pairs = [(first.outcome, other.outcome) for first, other in both if first is not None and other is not None]
         changed = [pair for pair in pairs if pair[0] != pair[1]]
         turned = sum("undecided" not in pair for pair in changed)
-        told.append(f"{DECODINGS[mode].said} {len(changed)} of {len(pairs)} verdicts are others, {turned} turned round")
-    return f"{'; '.join(told)}."
+        told.append(f"{len(changed)} of {len(pairs)} verdicts are others {DECODINGS[mode].said}, {turned} turned round")
+    return f"{', and '.join(told)}."
 
 
 def _by_decoding(of: Sequence[Site]) -> list[tuple[tuple[str, str], Site, list[Finding | None]]]:
