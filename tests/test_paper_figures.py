@@ -244,7 +244,7 @@ def test_the_share_of_calls_executed_well_is_in_percent(tmp_path: Path) -> None:
     figure = drawn(tmp_path, "budget")
     well = figure.axes[-1]
     assert plotted(well, "rtpo") == points((1, 100), (2, 75), (3, 50), (4, 25), (5, 0))
-    assert well.get_title(loc="left").startswith("(c) Toy knowledge, for the airline:")
+    assert well.get_title(loc="left").startswith("(c) Airline (toy knowledge):")
     assert "Toy math, Toy knowledge." in footnote(figure)
 
 
@@ -267,7 +267,7 @@ def test_fewer_paths_than_fifths_are_not_drawn_and_named(
     assert (found.drawn, found.short) == ({}, ["rtpo-seed0 (Toy math)"])
     why = "fewer than 5 graded first paths: rtpo-seed0 (Toy math)"
     assert make_figures.main(["--results", str(tmp_path), "--output", str(tmp_path / "figures")]) == 0
-    assert f"failures, toy: {why}; not run: Toy knowledge, Toy knowledge, for the airline; " in capsys.readouterr().out
+    assert f"failures, toy: {why}; not run: Toy knowledge, Airline (toy knowledge); " in capsys.readouterr().out
     write_paper_run(tmp_path, "main_table", "rtpo", 1, paths=[path(1.0)] * 5)
     figure = drawn(tmp_path, "failures")
     assert figure.axes[0].lines[0].get_ydata().tolist() == [100] * 5

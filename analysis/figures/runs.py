@@ -68,7 +68,7 @@ def success_lines(group: RunGroup, look: Style, place: int = 0, of: int = 1) -> 
     shift = APART * (place - (of - 1) / 2) * held_out["rollouts"].max()
     marked = Style(look.rank, look.title, look.colour, look.marker, "")
     return [
-        Line(training, look, THIN, marks=()),
+        Line(training, look, THIN, marks=() if len(training) > 1 else None),
         Line(held_out.assign(x=held_out["rollouts"] + shift), marked, 2 * WIDTH, bars=True),
     ]
 

@@ -97,7 +97,7 @@ class Source:
         Raises DataError as `analysis.records` does, and for a run of another profile or task than its folder's.
         """
         task = self.tasks[role]
-        title = f"{TASKS[task]}, for the airline" if role == "airline" != task else TASKS[task]
+        title = f"{TASKS[role]} ({TASKS[task].lower()})" if role == "airline" != task else TASKS[task]
         wanted = [(part, label) for part in parts for label in part.labels]
         runs = [run for part, label in wanted for run in self._runs(self.folder(part.experiment, role), task, label)]
         runs = [run for run in runs if not needs_paths or PATHS in run.manifest["files"]]
