@@ -10,13 +10,15 @@ A part goes on where it was left, and several processes can work on it at once, 
 process that holds its folder. Records go to results/<study>/<warm start>/, those of `rates` to results/<study>/
 rates_<warm start>/; the chosen rates stand in results/<study>/learning_rates.json. A configuration without one there is
 not run. Where the best rate of a search is at an edge of those run, the next one outward is run, too: by the process
-that ends last, or by the same command again.
+that ends last, or by the same command again. With --results a part is run once more, in another folder and at the same
+rates: who doubts a result repeats it so.
 """
 
 import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 
 from rtpo.run.command import Parser, command, positive
 
@@ -102,11 +104,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--task", help="only this one")
     parser.add_argument("--only", default="", help="only these configurations, by commas")
     parser.add_argument("--minutes", type=positive, default=240, help="begin no run after this long")
+    parser.add_argument("--results", type=Path, help="run the part there once more, at the chosen rates")
     given = parser.parse_args(arguments)
-    study: Study = given.study
+    study: Study = given.study if given.results is None else named(given.study.name, given.results)
     if given.part == FREEZE:
-        if given.task is not None or given.only:
-            parser.error("freeze takes all tasks and configurations: leave --task and --only out")
+        if given.task is not None or given.only or given.results is not None:
+            parser.error("freeze takes all of the study's own records: leave --task, --only and --results out")
         study.freeze()
     elif given.part == MISSING:
         print("".join(f"{line}\n" for line in missing(study, given.task, given.only)), end="")

@@ -15,6 +15,7 @@ from whole_runs import SMALL
 
 from analysis.records import load_run
 from analysis.study.plan import NO_PARTS, STUDIES, TOY_STUDY, Place, Study, named
+from experiments import study as study_command
 from experiments.maintenance.pack import pack
 from experiments.study import missing, train_part
 from rtpo.errors import ConfigError, DataError
@@ -359,6 +360,19 @@ def test_a_run_may_generate_as_many_tokens_as_another_of_its_seed(tmp_path: Path
     write_run(tmp_path / "toy", "grpo", 1, [], [], experiment="toy_math", manifest=ledger | {"steps": 1})
     with pytest.raises(DataError, match="grpo-seed1, less one step's, and that has a single step: raise budget"):
         study.config(next_seed, 1e-3)
+
+
+def test_a_study_is_run_again_elsewhere_at_the_chosen_rates(tmp_path: Path) -> None:
+    own, again = named("credit"), named("credit", tmp_path)
+    assert missing(own, "walk_even", "rtpo") == []
+    assert [line.split(":")[0] for line in missing(again, "walk_even", "rtpo")].count("core") == 10
+    planned = list(again.planned("core"))
+    assert planned == list(own.planned("core"))
+    config = again.config(*planned[0])
+    assert Path(config.results) == tmp_path
+    with pytest.raises(SystemExit):
+        study_command.main(["credit", "freeze", "--results", str(tmp_path)])
+    assert not list(tmp_path.iterdir())
 
 
 def test_every_seed_runs_once_before_one_runs_twice() -> None:

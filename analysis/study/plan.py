@@ -42,6 +42,7 @@ RATES = "rates"
 NEEDED = ("decoding", "settings", RATES, "warm_starts")
 NO_PARTS = (*NEEDED, "tasks")
 COMMON = "common"
+RATES_FILE = "learning_rates.json"
 """in place of a configuration: the core's together"""
 CORE = "core"
 
@@ -104,22 +105,24 @@ class Choice:
         return self.best in (self.tried[0], self.tried[-1])
 
 
-def named(name: str) -> "Study":
-    """The study of configs/study/<name>.yaml, whose records are in results/<name>/. Raises ConfigError."""
+def named(name: str, again: Path | None = None) -> "Study":
+    """The study of configs/study/<name>.yaml, whose records are in results/<name>/; with `again`, run there once more,
+    at the rates that those records chose. Raises ConfigError."""
     names = sorted(path.stem for path in STUDIES.glob("*.yaml"))
     if name not in names:
         raise ConfigError(f"{name!r} is no study of configs/study/: {nearest(name, names)}.")
-    return Study(STUDIES / f"{name}.yaml", PROJECT / "results" / name)
+    own = PROJECT / "results" / name
+    return Study(STUDIES / f"{name}.yaml", own if again is None else again, own / RATES_FILE)
 
 
 class Study:
-    """The study file, with where its records are."""
+    """The study file, with where its records are, and the file of its chosen `rates`, which else is among them."""
 
-    def __init__(self, file: Path, results: Path) -> None:
+    def __init__(self, file: Path, results: Path, rates: Path | None = None) -> None:
         self.name = file.stem
         self._file = _read(file)
         self._results = results
-        self._rates_file = results / "learning_rates.json"
+        self._rates_file = rates or results / RATES_FILE
         self._successes: dict[Place, float] = {}
 
     @property
