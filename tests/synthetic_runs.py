@@ -20,7 +20,7 @@ def update(
     """An update alike in all the `turns` it trains; the context makes all of its KL unless `context_kl` says less."""
     return {
         "rows": rows,
-        "tied_rows": round(rows * tied),
+        "tied_rows": 0 if np.isnan(tied) else round(rows * tied),
         "trained_turns": list(turns),
         "trained_tokens": tokens,
         "zero_advantage": {"all": tied, **{f"turn_{k}": tied for k in turns}},

@@ -170,7 +170,7 @@ def test_rtpo_given_more_is_judged_and_told_with_what_it_had(tmp_path: Path) -> 
     assert cells[1:4] == ["3 of 10", "2", "4"]
     assert cells[6].startswith("60.0 [")
     assert cells[8].startswith("+20.0 [")
-    assert [row[1] for row in rows[4:]] == ["0 of 10"] * 8
+    assert {row[1] for row in rows[4:]} == {"0 of 10", "0 of 6"}
 
 
 def test_the_heavy_turn_is_right_where_half_of_the_return_is_earned(tmp_path: Path) -> None:
