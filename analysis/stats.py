@@ -1,0 +1,206 @@
+"""Intervals, paired differences, p-values and verdicts, as pure functions of arrays (on scipy).
+
+The interval of a mean over runs and questions is a t interval over the means of runs, widened by what other questions
+would change, and never narrower than that of the questions alone (`half_width`). The verdict on a claim is by one rule
+(`verdict`).
+"""
+
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from math import isnan, nan, sqrt
+
+import numpy as np
+import numpy.typing as npt
+from scipy import special
+from scipy.optimize import brentq
+
+LEVEL = 0.95
+SAME = 1e-9
+"""values that differ by less are alike"""
+LEAST_RUNS = 3
+"""fewer runs, or pairs of runs, decide nothing"""
+SUPPORTED, CONTRADICTED, UNDECIDED = "supported", "contradicted", "undecided"
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean with its 95 % interval, and the number of runs (seeds) and questions it was taken over.
+
+    `low` and `high` are NaN where there is no interval. alone: the interval is over questions alone and says nothing
+    about other seeds.
+    """
+
+    mean: float
+    low: float
+    high: float
+    runs: int
+    questions: int
+    alone: bool = False
+
+
+def interval(values: npt.ArrayLike, *, strata: Sequence[Hashable] | None = None, share: bool = False) -> Interval:
+    """The mean of `values`, [runs, questions], every run on the same questions; of paired runs, give their differences.
+
+    strata: the warm start of each run. What warm starts differ in is taken out, and with it a degree of freedom each.
+    Where no warm start has two runs the interval is over questions alone. There is none where all values are alike,
+    nor over single values of runs without a partner in their stratum. share: values lie in [0, 1]; the interval stays
+    there, and is Wilson's over questions where all are 0 or all are 1. Raises ValueError for values that are not a full
+    table, and unless every run has its stratum.
+    """
+    table = np.asarray(values, dtype=np.float64)
+    if table.ndim != 2 or not table.size or not np.isfinite(table).all():
+        raise ValueError(f"values must be [runs, questions], whole and not empty, got shape {table.shape}")
+    runs, questions = table.shape
+    kinds = list(strata) if strata is not None else [0] * runs
+    if len(kinds) != runs:
+        raise ValueError(f"{runs} runs need as many strata, got {len(kinds)}")
+    mean, alone = float(table.mean()), len(set(kinds)) == runs
+    if share and mean in (0.0, 1.0):
+        return Interval(mean, *wilson(mean, questions), runs, questions, alone)
+    half = half_width([table / table.size], kinds)
+    if not half > SAME:
+        return Interval(mean, nan, nan, runs, questions)
+    low, high = mean - half, mean + half
+    return Interval(mean, max(0.0, low) if share else low, min(1.0, high) if share else high, runs, questions, alone)
+
+
+def half_width(
+    tables: Sequence[Floats], strata: Sequence[Hashable], runs: int | None = None, level: float = LEVEL
+) -> float:
+    """Half the width of the interval of a sum of all `tables`, each [runs, units] with units of its own: what every run
+    and unit adds to a mean, up to a constant for each stratum of runs. runs: how many the rows count as, all by
+    default. NaN where neither runs nor units vary.
+
+    Runs and units are random and crossed. Two half-widths are added in squares: Student's over the runs' sums, pooled
+    over strata, and that over the units' sums less the part of their spread that is the noise of single answers, which
+    the runs' sums have too.
+    """
+    return _spreads(tables, strata, runs).half_width(level)
+
+
+@dataclass(frozen=True)
+class _Spreads:
+    """Variances of a mean, over runs and over units with the `noise` of single answers in it, and their freedoms."""
+
+    freedom: int
+    units: int
+    of_runs: float
+    of_units: float
+    noise: float
+
+    def half_width(self, level: float) -> float:
+        """NaN where neither runs nor units vary."""
+        if self.freedom < 1 and not self.units:
+            return nan
+        t_units = student(self.units or 1, level)
+        alone = t_units * sqrt(self.of_units)
+        if self.freedom < 1:
+            return alone
+        both = student(self.freedom, level) ** 2 * self.of_runs + t_units**2 * max(self.of_units - self.noise, 0.0)
+        return max(sqrt(both), alone)
+
+
+def _spreads(tables: Sequence[Floats], strata: Sequence[Hashable], runs: int | None) -> _Spreads:
+    places = [np.flatnonzero([kind == stratum for kind in strata]) for stratum in dict.fromkeys(strata)]
+    runs = len(strata) if runs is None else runs
+    freedom = runs - len(places)
+    several = [table for table in tables if table.shape[1] > 1]
+    units = min((table.shape[1] - 1 for table in several), default=0)
+    of_units = sum(_spread(table.sum(axis=0)) * table.shape[1] / (table.shape[1] - 1) for table in several)
+    if freedom < 1:
+        return _Spreads(freedom, units, 0.0, of_units, 0.0)
+    sums = np.sum([table.sum(axis=1) for table in tables], axis=0)
+    of_runs = sum(_spread(sums[rows]) for rows in places) * runs / freedom
+    noise = 0.0
+    for table in several:
+        left = table - table.mean(axis=1, keepdims=True)
+        within = sum(float(((left[rows] - left[rows].mean(axis=0)) ** 2).sum()) for rows in places)
+        noise += within * runs * table.shape[1] / (freedom * (table.shape[1] - 1))
+    return _Spreads(freedom, units, of_runs, of_units, noise)
+
+
+def over_seeds(values: npt.ArrayLike, level: float = LEVEL) -> Interval:
+    """The plain t interval of the mean of a number a seed; without width where all are alike, NaN for a single one."""
+    numbers = np.asarray(values, dtype=np.float64)
+    mean, count = float(numbers.mean()), len(numbers)
+    half = student(count - 1, level) * float(numbers.std(ddof=1)) / sqrt(count) if count > 1 else nan
+    return Interval(mean, mean - half, mean + half, count, 1)
+
+
+def _spread(values: Floats) -> float:
+    return float(((values - values.mean()) ** 2).sum())
+
+
+def student(freedom: int, level: float = LEVEL) -> float:
+    """The two-sided quantile of Student's t."""
+    return float(special.stdtrit(freedom, (1 + level) / 2))
+
+
+def normal(comparisons: int = 1, level: float = LEVEL) -> float:
+    """The two-sided normal quantile of intervals so many of which hold together at `level` (Bonferroni)."""
+    return float(special.ndtri(1 - (1 - level) / (2 * max(1, comparisons))))
+
+
+def wilson(share: float, n: int) -> tuple[float, float]:
+    """Wilson's interval of a share of n independent answers: (low, high). Raises ValueError for n < 1."""
+    if n < 1:
+        raise ValueError(f"a share of {n} answers has no interval")
+    z2 = normal() ** 2
+    centre = (share + z2 / (2 * n)) / (1 + z2 / n)
+    half = normal() / (1 + z2 / n) * sqrt(share * (1 - share) / n + z2 / (4 * n * n))
+    return max(0.0, centre - half), min(1.0, centre + half)
+
+
+def p_value(tables: Sequence[Floats], strata: Sequence[Hashable], runs: int | None = None) -> float:
+    """Of no difference: one less the level of the widest interval that leaves 0 out; NaN without an interval."""
+    mean, spreads = abs(float(sum(table.sum() for table in tables))), _spreads(tables, strata, runs)
+
+    def beyond(level: float) -> float:
+        return spreads.half_width(level) - mean
+
+    if isnan(beyond(LEVEL)) or beyond(LEVEL) == -mean:
+        return nan
+    if beyond(1e-12) > 0:
+        return 1.0
+    return 1 - float(brentq(beyond, 1e-12, 1 - 1e-12)) if beyond(1 - 1e-12) > 0 else 0.0
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """The p-values of one family, adjusted by Holm's step-down method, in their order."""
+    order = np.argsort(p_values)
+    steps = np.asarray(p_values, dtype=np.float64)[order] * np.arange(len(order), 0, -1)
+    adjusted = np.empty(len(order))
+    adjusted[order] = np.minimum(1.0, np.maximum.accumulate(steps))
+    return [float(p) for p in adjusted]
+
+
+def verdict(
+    found: Interval | None,
+    closed: float = 0.0,
+    *,
+    runs: int | None = None,
+    slack: float | None = None,
+    width: float | None = None,
+) -> str:
+    """The one rule. A number is claimed to lie above `closed`, or with `slack` to equal it.
+
+    Above: supported where the whole interval lies above, contradicted where it lies below, undecided otherwise. Equal:
+    contradicted where the interval widened by `slack` does not reach `closed`, undecided where a side of it is wider
+    than `width` (the slack by default), supported otherwise; without an interval the mean stands for it. Fewer than
+    LEAST_RUNS `runs` decide nothing.
+    """
+    if found is None or isnan(found.mean) or (runs is not None and runs < LEAST_RUNS):
+        return UNDECIDED
+    if slack is None:
+        return SUPPORTED if found.low > closed else CONTRADICTED if found.high < closed else UNDECIDED
+    low, high = (found.mean, found.mean) if isnan(found.low) else (found.low, found.high)
+    if not low - slack <= closed <= high + slack:
+        return CONTRADICTED
+    return SUPPORTED if max(high - found.mean, found.mean - low) <= (slack if width is None else width) else UNDECIDED
+
+
+def together(verdicts: Iterable[str]) -> str:
+    """Of a claim that says "all": contradicted where one part is, supported where all are, undecided otherwise."""
+    kinds = set(verdicts)
+    return CONTRADICTED if CONTRADICTED in kinds else SUPPORTED if kinds == {SUPPORTED} else UNDECIDED

@@ -1,0 +1,29 @@
+"""Keep finished runs as Parquet frames (results/README.md), beside those that were kept before:
+
+    python experiments/maintenance/frames.py FOLDER --output results/fair
+
+The runs stay where they are.
+"""
+
+import sys
+from pathlib import Path
+
+from rtpo.run.cli import Parser, command
+
+from analysis.load import keep, load
+
+
+@command
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command; returns its exit status."""
+    parser = Parser(__doc__)
+    parser.add_argument("folder", type=Path, help="with finished runs below it")
+    parser.add_argument("--output", type=Path, required=True, help="where the frames are kept")
+    options = parser.parse_args(arguments)
+    kept = keep(load(options.folder), options.output)
+    print(f"{len(kept.runs)} runs, {len(kept.answers)} answers")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
