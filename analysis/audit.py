@@ -10,161 +10,151 @@ are taken in the order of training and split into --points equal parts. --format
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
-from rtpo.run.command import Parser, command, whole
+from rtpo.run.cli import Parser, command, whole
 
-from analysis.evaluation import Sample, graded, graded_first_paths, held_out, load_evaluation, part
-from analysis.paper.quantities import EARLY_TURNS, ratio
-from analysis.records import Run, load_run, read_lines
-from analysis.tables import FORMATS, Table, number
+import pandas as pd
+
+from analysis.load import load_paths, load_run, load_samples
+from analysis.paper.metrics import EARLY_TURNS, METRICS, episodes, value_of
+from analysis.tables import FORMATS, Table, number, of_rows
 from rtpo.envs.airline.tasks import read_wanted
 from rtpo.errors import DataError
-from rtpo.run import archives
+from rtpo.run.records import no_run
 
-TRUNKS: tuple[tuple[str, str, int | None], ...] = (
-    ("Success, %", "success", None),
-    ("Ended normally and failed, %", "ended_failed", None),
-    ("No terminal signal, %", "no_signal", None),
-    *((f"Failed within {'turn 1' if k == 1 else f'{k} turns'}, %", f"failed_{k}", None) for k in EARLY_TURNS),
-    ("Length on average, turns", "turns", 2),
-    ("Turns of a success on average", "success_turns", 2),
-    ("Turns of a failure on average", "failed_turns", 2),
-    ("Calls a path", "calls_each", 2),
-    ("Calls executed well, %", "execution", None),
-    ("Tokens a path", "tokens_each", 1),
-)
-AIRLINE: tuple[tuple[str, str, int | None], ...] = (
-    ("Pass@1, %", "pass_at_1", None),
-    ("Pass@4, %", "pass_at_4", None),
-    ("Pass^4, %", "pass_all_4", None),
-    ("Normal termination, %", "ended", None),
-    ("Generation truncation, %", "cut", None),
-    ("Response tokens on average", "tokens_each", 1),
-    ("Execution success, %", "execution", None),
-    ("Response tokens a success", "tokens_per_success", 1),
-    ("Writes attempted an episode", "writes_each", 2),
-)
-"""title, quantity, and digits of a mean; a share is in percent"""
+TRUNKS = {
+    "Success, %": ("success", 2),
+    "Ended normally and failed, %": ("ended_failed", 2),
+    "No terminal signal, %": ("no_signal", 2),
+    **{f"Failed within {'turn 1' if k == 1 else f'{k} turns'}, %": (f"failed_{k}", 2) for k in EARLY_TURNS},
+    "Length on average, turns": ("turns", 2),
+    "Turns of a success on average": ("success_turns", 2),
+    "Turns of a failure on average": ("failed_turns", 2),
+    "Calls a path": ("calls_each", 2),
+    "Calls executed well, %": ("execution", 2),
+    "Tokens a path": ("tokens_each", 1),
+}
+TOOLS = {
+    "With a call, %": ("using", 2),
+    "Calls a trajectory on average": ("calls_each", 2),
+    "Without a call": ("zero_calls", 0),
+    "With one call": ("one_call", 0),
+    "With two or more calls": ("more_calls", 0),
+}
+AIRLINE = {
+    "Pass@1, %": ("pass_at_1", 2),
+    "Pass@4, %": ("pass_at_4", 2),
+    "Pass^4, %": ("pass_all_4", 2),
+    "Normal termination, %": ("ended", 2),
+    "Generation truncation, %": ("cut", 2),
+    "Response tokens on average": ("tokens_each", 1),
+    "Execution success, %": ("execution", 2),
+    "Response tokens a success": ("tokens_per_success", 1),
+    "Writes attempted an episode": ("writes_each", 2),
+}
+"""metric and digits by title"""
+Metrics = Mapping[str, tuple[str, int]]
 
 
-def _value(samples: Sequence[Sample], quantity: str, digits: int | None) -> str:
-    found = ratio(quantity, samples)
-    return _percent(found) if digits is None else number(found, digits)
-
-
-def _run(folder: Path) -> Run:
-    """Raises DataError as `load_run` does, and for a run that is not finished."""
-    _check_finished(folder, "run")
-    return load_run(folder)
+def _rows(frames: Mapping[str, pd.DataFrame], metrics: Metrics) -> list[tuple[str, ...]]:
+    """A row a metric, a column a frame of episodes."""
+    return [
+        (title, *(number(value_of(name, frame), digits, METRICS[name].scale) for frame in frames.values()))
+        for title, (name, digits) in metrics.items()
+    ]
 
 
 def _check_finished(folder: Path, what: str) -> None:
-    if not archives.exists(folder / "config.yaml"):
-        raise DataError(archives.no_run(folder))
-    if not archives.exists(folder / "manifest.json"):
+    if not (folder / "config.yaml").exists():
+        raise DataError(no_run(folder))
+    if not (folder / "manifest.json").exists():
         raise DataError(f"{folder} has no manifest.json: give the folder of a finished {what}.")
-    if what == "run" and archives.exists(folder / "samples.jsonl"):
+    if what == "run" and (folder / "samples.jsonl").exists():
         raise DataError(f"{folder} is an evaluation: give its run, {folder.parent}.")
-    if what == "evaluation" and archives.exists(folder / "steps.jsonl"):
+    if what == "evaluation" and (folder / "steps.jsonl").exists():
         raise DataError(f"{folder} is a run: give one of its evaluations, RUN/BENCHMARK.")
 
 
 def trunk_table(folder: Path, points: int) -> Table:
-    """Raises DataError for more parts than paths."""
-    found = graded_first_paths(_run(folder))
-    if not 1 <= points <= len(found):
-        raise DataError(f"--points is {points} and there are {len(found)} graded first paths: use 1 to {len(found)}.")
-    columns = {"All": found} | {f"{place}/{points}": part(found, place, points) for place in range(1, points + 1)}
-    rows = [
-        ("Paths", *(number(len(column), 0) for column in columns.values())),
-        *((title, *(_value(one, quantity, digits) for one in columns.values())) for title, quantity, digits in TRUNKS),
-    ]
+    """The graded paths of training that began at a task, in its order: RTPO's trunks, other methods' chains. Raises
+    DataError for a run without any, and for more parts than paths."""
+    _check_finished(folder, "run")
+    paths = load_paths(folder)
+    frame = episodes(paths[paths["parent"].isna()])
+    paths = frame[frame["success"].notna()]
+    count = len(paths)
+    if not count:
+        raise DataError(f"{folder} has no graded path that began at a task: nothing was trained.")
+    if not 1 <= points <= count:
+        raise DataError(f"--points is {points} and there are {count} graded first paths: use 1 to {count}.")
+    ends = [round(count * place / points) for place in range(points + 1)]
+    columns = {"All": paths}
+    columns |= {f"{place}/{points}": paths.iloc[ends[place - 1] : ends[place]] for place in range(1, points + 1)}
+    rows = [("Paths", *(number(len(column), 0) for column in columns.values())), *_rows(columns, TRUNKS)]
     caption = f"How the first paths of {folder.name} ended and what they cost, in all and over training."
-    return _table("trunks", ("", *columns), rows, caption)
+    return of_rows("audit_trunks", ("", *columns), rows, caption)
 
 
 def tool_table(folder: Path, first: int) -> Table:
-    """Of the first sample of each of the `first` questions. Raises DataError for an evaluation of fewer, and for one
-    whose version kept no audit."""
-    samples = _first_samples(folder)
+    """The first sample of each of the `first` questions. Raises DataError for an evaluation of fewer, and for one whose
+    version kept no audit."""
+    _check_finished(folder, "evaluation")
+    samples = load_samples(folder)
+    samples = samples[samples["sample"] == 0]
     if not 1 <= first <= len(samples):
         raise DataError(f"{folder} has {len(samples)} questions and --first is {first}: use 1 to {len(samples)}.")
-    samples = samples[:first]
-    using = [one for one in samples if one.attempted]
-    audits = [one.audit for one in using if one.audit is not None]
-    if len(audits) < len(using):
+    frame = episodes(samples.iloc[:first])
+    using = frame[frame["attempted"] > 0]
+    if using["programs"].isna().any():
         raise DataError(f"{folder} was made before evaluations kept an audit: evaluate again.")
-    attempted, there = [one.attempted for one in samples], graded(using)
-    programs, valid = (sum(audit[key] for audit in audits) for key in ("programs", "valid_programs"))
+    graded = using[using["success"].notna()]
+    answer_first = using.get("answer_first", pd.Series(dtype=float)).sum()
+    counts = {
+        "Python programs that parse": (using["valid_programs"].sum(), using["programs"].sum()),
+        "Calls executed well": (frame["ok"].sum(), frame["attempted"].sum()),
+        "Right, of those with a call": (graded["success"].sum(), len(graded)),
+        "Answer written before the first call": (answer_first, len(using)),
+    }
     rows = [
-        ("Trajectories audited", number(len(samples), 0)),
-        ("With a call, %", _percent(len(using) / len(samples))),
-        ("Calls a trajectory on average", number(sum(attempted) / len(samples), 2)),
-        ("Without a call", number(attempted.count(0), 0)),
-        ("With one call", number(attempted.count(1), 0)),
-        ("With two or more calls", number(sum(count > 1 for count in attempted), 0)),
-        ("Python programs that parse", _of(valid, programs)),
-        ("Calls executed well", _of(sum(one.ok for one in samples), sum(attempted))),
-        ("Right, of those with a call", _of(sum(bool(one.success) for one in there), len(there))),
-        ("Answer written before the first call", _of(sum(audit["answer_first"] for audit in audits), len(using))),
-        ("With a repeated call", number(sum(audit["repeated"] > 0 for audit in audits), 0)),
+        ("Trajectories audited", number(len(frame), 0)),
+        *_rows({"": frame.assign(success=frame["success"].fillna(0.0))}, TOOLS),
+        *((title, f"{count:,.0f}/{total:,.0f}") for title, (count, total) in counts.items()),
+        ("With a repeated call", number((using["repeated"] > 0).sum(), 0)),
     ]
-    caption = f"Tool calls in the first {len(samples)} questions of {folder.parent.name}/{folder.name}, one each."
-    return _table("tools", ("Audit", "Result"), rows, caption)
-
-
-def _first_samples(folder: Path) -> list[Sample]:
-    """The first of each question, in the order of the panel."""
-    _check_finished(folder, "evaluation")
-    evaluation = load_evaluation(folder)
-    lines = read_lines(folder / "samples.jsonl", evaluation.manifest["files"], ("position", "sample"))
-    firsts = [
-        (int(line["position"]), one) for line, one in zip(lines, evaluation.samples, strict=True) if line["sample"] == 0
-    ]
-    return [one for _, one in sorted(firsts, key=lambda found: found[0])]
+    caption = f"Tool calls in the first {len(frame)} questions of {folder.parent.name}/{folder.name}, one each."
+    return of_rows("audit_tools", ("Audit", "Result"), rows, caption)
 
 
 def airline_table(folder: Path, tasks: Path) -> Table:
     """The held-out episodes after training, beside an agent that does nothing."""
-    found = graded(held_out(_run(folder)))
+    _check_finished(folder, "run")
+    answers = load_run(folder).answers
+    frame = episodes(answers[(answers["when"] == "after") & (answers["mode"] == "sampled")])
+    frame = frame[frame["success"].notna()]
     wanted = read_wanted(tasks / "tasks.json")
-    ids = {one.unit: one.unit.rpartition("/")[2] for one in found}
-    unknown = [task for task, one in ids.items() if one not in wanted]
-    if not found or unknown:
-        raise DataError(
-            f"{folder} has no held-out episode of the airline." * (not found)
-            or f"{unknown[0]} of {folder} is no task of {tasks}: give the folder of the tasks that it was evaluated on."
-        )
-    no_op = {task for task, one in ids.items() if wanted[one].no_op_scores}
-    writing = [one for one in found if wanted[ids[one.unit]].needs_write]
-    wins = [one for one in found if one.success]
+    names = frame["unit"].str.rpartition("/")[2]
+    if frame.empty:
+        raise DataError(f"{folder} has no held-out episode of the airline.")
+    if len(unknown := frame.loc[~names.isin(list(wanted)), "unit"]):
+        raise DataError(f"{unknown.iloc[0]} of {folder} is no task of {tasks}: give the tasks it was evaluated on.")
+    is_no_op = names.map(lambda name: float(wanted[name].no_op_scores))
+    needs_write = names.map(lambda name: bool(wanted[name].needs_write))
     rows = [
-        *((title, _value(found, quantity, digits)) for title, quantity, digits in AIRLINE),
-        ("Attempted calls", number(sum(one.attempted for one in found), 0)),
-        ("Executed calls", number(sum(one.ok for one in found), 0)),
-        ("Calls with an error", number(sum(one.attempted - one.ok for one in found), 0)),
-        ("Pass@1 of doing nothing, %", _percent(len(no_op) / len(ids))),
-        ("Pass@1 on tasks that need a write, %", _value(writing, "success", None)),
+        *_rows({"": frame}, AIRLINE),
+        ("Attempted calls", number(frame["attempted"].sum(), 0)),
+        ("Executed calls", number(frame["ok"].sum(), 0)),
+        ("Calls with an error", number((frame["attempted"] - frame["ok"]).sum(), 0)),
+        ("Pass@1 of doing nothing, %", number(float(is_no_op.groupby(names).first().mean()), 2, 100)),
+        *_rows({"": frame[needs_write]}, {"Pass@1 on tasks that need a write, %": ("success", 2)}),
         (
             "Successes on tasks where doing nothing scores, %",
-            _percent(sum(one.unit in no_op for one in wins) / len(wins) if wins else float("nan")),
+            number(float(is_no_op[frame["success"] == 1].mean()), 2, 100),
         ),
     ]
-    return _table("airline", ("Held-out", "Result"), rows, f"The held-out airline episodes of {folder.name}.")
-
-
-def _table(name: str, header: tuple[str, ...], rows: Sequence[tuple[str, ...]], caption: str) -> Table:
-    return Table(f"audit_{name}", header, tuple(rows), caption, ())
-
-
-def _percent(share: float) -> str:
-    return number(share, 2, scale=100)
-
-
-def _of(count: int, total: int) -> str:
-    return f"{count:,}/{total:,}"
+    return of_rows("audit_airline", ("Held-out", "Result"), rows, f"The held-out airline episodes of {folder.name}.")
 
 
 @command
@@ -172,26 +162,19 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns its exit status."""
     parser = Parser(__doc__)
     kinds = parser.add_subparsers(dest="kind", required=True)
-    for kind in ("tools", "trunks", "airline"):
+    audits: dict[str, tuple[Callable[[Path, Any], Table], str, Any]] = {
+        "tools": (tool_table, "--first", {"type": whole(0), "default": 100}),
+        "trunks": (trunk_table, "--points", {"type": whole(1), "default": 5}),
+        "airline": (airline_table, "--tasks", {"type": Path, "required": True}),
+    }
+    for kind, (_, option, settings) in audits.items():
         command = kinds.add_parser(kind, description=__doc__)
         # a record knows the folders it lies in by name, which a relative path may lack
         command.add_argument("folder", type=lambda given: Path(given).absolute())
         command.add_argument("--format", choices=sorted(FORMATS), default="md")
-        match kind:
-            case "tools":
-                command.add_argument("--first", type=whole(0), default=100)
-            case "trunks":
-                command.add_argument("--points", type=whole(1), default=5)
-            case "airline":
-                command.add_argument("--tasks", type=Path, required=True)
+        command.add_argument(option, dest="option", **settings)
     given = parser.parse_args(arguments)
-    match given.kind:
-        case "tools":
-            table = tool_table(given.folder, given.first)
-        case "trunks":
-            table = trunk_table(given.folder, given.points)
-        case _:
-            table = airline_table(given.folder, given.tasks)
+    table = audits[given.kind][0](given.folder, given.option)
     print(FORMATS[given.format](table), end="")
     return 0
 

@@ -1,24 +1,33 @@
 """Draw figures from run records (docs/results/figures.md).
 
-    python analysis/make_figures.py                          every figure of the paper
+    python analysis/make_figures.py                          every figure that has runs
     python analysis/make_figures.py --figure consistency     one of them
     python analysis/make_figures.py --experiment quickstart  the training curves of one experiment
     python analysis/make_figures.py --run FOLDER             one run on a sheet, finished or not
-    python analysis/make_figures.py --page                   docs/results/figures.md
+    python analysis/make_figures.py --docs                   the pictures of docs/results/
 
---check tells whether the page is stale. What was not run is printed with the command that would.
+--check tells whether those pictures show what the records say.
 """
 
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
-from rtpo.run.command import Parser, command, folder
+from rtpo.run.cli import Parser, command, folder
 
-from analysis.figures import page as figure_page
-from analysis.figures.paper_figures import FIGURES
-from analysis.figures.runs import draw_run, draw_training
-from analysis.pages.markdown import told_stale
+from matplotlib.figure import Figure
+
+from analysis.figures.paper import FIGURES, Source, profiles, toy_study
+from analysis.figures.runs import draw_run, draw_training, training_figure
+from analysis.load import experiment, groups
+from analysis.plots import every_format, is_stale, save
+from analysis.theory import map_figure
+from analysis.theory.theorem_figures import theory_1, theory_2, theory_3
+from rtpo.errors import DataError
 from rtpo.run.config import PROJECT
+
+DOCS = PROJECT / "docs" / "results"
 
 
 @command
@@ -27,34 +36,59 @@ def main(arguments: list[str] | None = None) -> int:
     parser = Parser(__doc__, usage="%(prog)s [options]")
     parser.add_argument("--results", type=folder, default="results", help="folder of the run records")
     parser.add_argument("--output", type=Path, help="folder of the figures (default: figures/ beside the runs)")
-    parser.add_argument(
-        "--project", type=folder, default=str(PROJECT), help="folder of docs/ and results/ for the next two"
-    )
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--experiment", metavar="NAME", help="the training curves of this folder under --results instead")
     what.add_argument("--run", type=Path, help="the sheet of the run in this folder instead")
     what.add_argument("--figure", choices=FIGURES, metavar="NAME", help=f"one of {', '.join(FIGURES)}")
-    what.add_argument("--page", action="store_true", help="write docs/results/figures.md and its pictures")
+    what.add_argument(
+        "--docs", action="store_true", help="draw the pictures of docs/results/ from the project's records"
+    )
     what.add_argument("--check", action="store_true", help="write nothing; fail when one of these is stale")
-    given = parser.parse_args(arguments)
-    output = given.output or given.results / "figures"
-    if given.check:
-        return told_stale(figure_page.stale(given.project), f"{figure_page.COMMAND} --page")
-    missing: list[str] = []
-    if given.page:
-        files = figure_page.save_page(given.project)
-    elif given.run:
-        files = draw_run(given.run, given.output or given.run.absolute().parents[1] / "figures")
-    elif given.experiment:
-        files = draw_training(given.results, given.experiment, output)
+    options = parser.parse_args(arguments)
+    output = options.output or options.results / "figures"
+    if options.check:
+        stale = [name for name, draw in pictures().items() if is_stale(DOCS / name, draw)]
+        for name in stale:
+            print(f"docs/results/{name} is stale: python analysis/make_figures.py --docs", file=sys.stderr)
+        return int(bool(stale))
+    if options.docs:
+        files = [file for name, draw in pictures().items() for file in save(draw, [DOCS / name])]
+    elif options.run:
+        files = draw_run(options.run, options.output or options.run.absolute().parents[1] / "figures")
+    elif options.experiment:
+        files = draw_training(options.results, options.experiment, output)
     else:
-        found = figure_page.drawings(given.results, [given.figure] if given.figure else list(FIGURES))
-        files = figure_page.save_figures(found, output)
-        missing = [line for drawing in found if (line := drawing.not_run())]
-    is_failed = bool(given.figure and not files)
-    for shown in (*files, *missing):
-        print(shown, file=sys.stderr if is_failed else sys.stdout)
-    return int(is_failed)
+        sources = [toy_study(options.results), *profiles(options.results)]
+        files = draw_figures(sources, [options.figure] if options.figure else list(FIGURES), output)
+    print(*files, sep="\n", file=sys.stdout if files else sys.stderr)
+    return int(bool(options.figure) and not files)
+
+
+def draw_figures(sources: list[Source], names: list[str], output: Path) -> list[Path]:
+    """Figures of the sources that have runs; returns the files, and says which were not run."""
+    files = []
+    for source in sources:
+        for name in names:
+            if source.tasks:
+                files += save(partial(FIGURES[name], source), every_format(output, f"paper_{name}_{source.name}"))
+        if not source.tasks:
+            print(f"{source.name}: not run; {source.command}")
+    return files
+
+
+def pictures() -> dict[str, Callable[[], Figure]]:
+    """The pictures of docs/results/, by file name."""
+    study = toy_study(PROJECT / "results")
+    if not study.tasks:
+        raise DataError(f"{PROJECT / 'results' / 'toy'} has no runs to draw: {study.command}")
+    reference = groups(experiment(PROJECT / "results", "reference"))
+    theorems = (theory_1, theory_2, theory_3)
+    return {
+        "reference.png": partial(training_figure, reference),
+        "map.png": map_figure.draw,
+        **{f"{draw.__name__}.png": draw for draw in theorems},
+        **{f"figure_{name}_toy_study.png": partial(draw, study) for name, draw in FIGURES.items()},
+    }
 
 
 if __name__ == "__main__":

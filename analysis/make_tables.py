@@ -6,21 +6,20 @@
     python analysis/make_tables.py results/trial results/default/rtpo-seed0
                                                             any runs in one table
 
-What the cells of the paper's tables are made of stands in analysis/paper/reproduction.yaml. Tables of runs have a
-column for each benchmark that their policies were evaluated on, with its decoding.
+What the cells of the paper's tables are made of stands in analysis/paper/cells.yaml, a cell a line.
 """
 
 import sys
 from pathlib import Path
 
-from rtpo.run.command import Parser, command, folder
+from rtpo.run.cli import Parser, command, folder
 
-from analysis.experiment import folder_table, run_table
-from analysis.pages.markdown import changed, told_stale
-from analysis.paper import table_page
-from analysis.tables import files_of, told
+from analysis.paper import pages
+from analysis.paper.tables import all_tables, named
+from analysis.run_table import COLUMNS, folder_table, run_table, show
+from analysis.tables import changed, files_of, markdown, told_stale, write
 
-RESULTS, PAGE = Path("results"), Path("docs", "results", "tables.md")
+RESULTS = Path("results")
 COMMAND = "python analysis/make_tables.py"
 
 
@@ -32,33 +31,38 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--results", type=folder, default=str(RESULTS), help="folder of the run records")
     parser.add_argument("--experiment", help="folder under it, for the table of its runs")
     parser.add_argument("--table", help="one table of the paper, by its name")
-    parser.add_argument("--output", type=Path, help="folder of the tables (default: tables/ under --results)")
     parser.add_argument(
-        "--page",
-        type=Path,
-        help="overview of the paper's tables (default: docs/results/tables.md; for other folders beside them)",
+        "--columns", default="", help=f"of a table of runs, with commas between: all, {', '.join(COLUMNS)}"
     )
+    parser.add_argument("--output", type=Path, help="folder of the tables (default: tables/ under --results)")
     parser.add_argument("--check", action="store_true", help="write nothing; fail when the files would change")
     given = parser.parse_args(arguments)
-    chosen = [bool(given.folders), given.experiment is not None, given.table is not None]
-    if sum(chosen) > 1:
+    chosen = sum([bool(given.folders), given.experiment is not None, given.table is not None])
+    if chosen > 1:
         parser.error("FOLDER, --experiment and --table are of different tables: give one of them")
     output = given.output or given.results / "tables"
-    page = given.page or (PAGE if output == RESULTS / "tables" == given.results / "tables" else output / "paper.md")
-    if not any(chosen):
-        pages = table_page.all_pages(given.results)
-        paper = output / "paper"
-        return table_page.check(pages, paper, page, COMMAND) if given.check else table_page.save(pages, paper, page)
+    if not chosen:
+        whole, paper = all_tables(given.results), output / "paper"
+        if given.check:
+            return pages.check(whole, paper, COMMAND)
+        pages.save(whole, paper)
+        return 0
     if given.table is not None:
-        pages, again = table_page.one_table(given.results, given.table), f"{COMMAND} --table {given.table}"
-        tables, files = [one.table for one in pages], table_page.files_of(pages, output / "paper")
+        table, again = named(given.results, given.table), f"{COMMAND} --table {given.table}"
+        tables, files = pages.layouts([table]), pages.files_of([table], output / "paper")
     else:
         again = f"{COMMAND} {' '.join(map(str, given.folders)) or f'--experiment {given.experiment}'}"
-        tables = [folder_table(given.folders) if given.folders else run_table(given.results, given.experiment)]
+        columns = [] if given.columns in ("", "all") else given.columns.split(",")
+        of_folders = folder_table(given.folders, columns) if given.folders else None
+        tables = [of_folders or run_table(given.results, given.experiment, columns)]
         files = files_of(tables, output)
     if given.check:
         return told_stale(changed(files), again)
-    told(tables, files)
+    if given.table is None:
+        show(tables, output, whole=bool(given.columns))
+        return 0
+    write(files)
+    print(*map(markdown, tables), *files, sep="\n")
     return 0
 
 

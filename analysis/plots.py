@@ -2,13 +2,14 @@
 
 import hashlib
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import matplotlib.style
+import numpy as np
 import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
@@ -19,13 +20,12 @@ from matplotlib.ticker import MaxNLocator
 from PIL import Image
 
 from analysis.looks import WIDTH, Style
-from rtpo.run import archives
 
 STYLE = Path(__file__).with_name("style.mplstyle")
-METADATA = {"pdf": {"CreationDate": None, "Creator": None, "Producer": None}, "png": {"Software": None}}
-"""none of what would differ between two drawings of the same records"""
-RECORDS = "Records"
-"""the text chunk of a figure that holds the checksum of the records it was drawn from"""
+NUMBERS = "Numbers"
+"""the text chunk of a PNG that holds the checksum of what it shows"""
+SEEDS = "range over seeds"
+TOY_SCALE = "Toy-scale runs, not the paper's results."
 TWO_COLUMNS, ONE_COLUMN = 7.2, 3.5
 """inches"""
 BAND_ALPHA = 0.1
@@ -39,16 +39,14 @@ SIDE_STEP = 0.05
 """between the marks of one place, as a share of the distance between places"""
 Entry = tuple[Artist, str]
 """of a legend"""
-Files = Mapping[Path, Mapping[str, str | None]]
-"""each with its metadata"""
 Framed = Callable[[Axes], object]
 """what is done to a panel once its lines are drawn"""
 
 
 @dataclass(frozen=True, eq=False)
 class Line:
-    """`mean` against `x`, with a band from `low` to `high`, or with bars, as a single point has; bars along x too where
-    there are `left` and `right`. marks: at which points; all unless said. label: in the panel's own legend."""
+    """`mean` against `x`, with a band from `low` to `high`, or with bars, as a single point has. marks: at which
+    points; all unless said. label: in the panel's own legend."""
 
     values: pd.DataFrame
     look: Style
@@ -61,9 +59,6 @@ class Line:
         x, mean, low, high = (self.values[name] for name in ("x", "mean", "low", "high"))
         if self.bars or len(x) == 1:
             axes.vlines(x, low, high, color=self.look.colour, linewidth=1.0, zorder=2)
-            if "left" in self.values:
-                ends = self.values["left"], self.values["right"]
-                axes.hlines(mean, *ends, color=self.look.colour, linewidth=1.0, zorder=2)
         elif (low < high).any():
             axes.fill_between(x, low, high, color=self.look.colour, alpha=BAND_ALPHA, linewidth=0, zorder=2)
         drawn = mark(self.look, self.width) | ({} if self.marks is None else {"markevery": list(self.marks)})
@@ -103,9 +98,9 @@ def sheet(
     columns: int = 3,
     width: float = TWO_COLUMNS,
 ) -> Figure:
-    """A figure of lettered panels, above them one legend of `entries` in so many columns, read row by row, under them
-    what the runs are. The last row may be shorter; another raises ValueError. `height` of a row and `width` of
-    all are in inches."""
+    """A figure of lettered panels, above them one legend of `entries` in so many columns at most, under them what the
+    runs are. The last row may be shorter; another raises ValueError. `height` of a row and `width` of all are in
+    inches."""
     if any(len(row) != len(rows[0]) for row in rows[:-1]):
         raise ValueError(f"rows of {[len(row) for row in rows]} panels: all but the last are as long as the first")
     figure = Figure(figsize=(width, height * len(rows) + 0.7))
@@ -118,46 +113,60 @@ def sheet(
         panel.draw(axes)
         axes.set_title(f"({chr(97 + place)}) {panel.title}")
     if entries:
-        # matplotlib fills columns
-        handles, titles = zip(*(one for column in range(columns) for one in entries[column::columns]), strict=True)
-        figure.legend(handles, titles, loc="outside upper center", ncols=columns)
+        add_legend(figure, entries, columns)
     letters = int(LETTERS_AN_INCH * width)
     lines = [textwrap.fill(line, letters, break_on_hyphens=False) for line in note.splitlines()]
     figure.supxlabel("\n".join(lines), fontsize=6.5, color="0.35")
     return figure
 
 
-def save(drawn: Callable[[], Figure], files: Files) -> None:
-    """Draw a figure in the project's style into `files`."""
+def add_legend(figure: Figure, entries: Sequence[Entry], columns: int) -> None:
+    """Above the figure, read row by row, in so many columns, or in fewer where these would be wider than the figure."""
+    # matplotlib fills columns
+    handles, titles = zip(*(entry for column in range(columns) for entry in entries[column::columns]), strict=True)
+    legend = figure.legend(handles, titles, loc="outside upper center", ncols=columns)
+    if columns > 1 and legend.get_window_extent().width > figure.bbox.width:
+        legend.remove()
+        add_legend(figure, entries, columns - 1)
+
+
+def save(draw: Callable[[], Figure], files: Sequence[Path]) -> list[Path]:
+    """Draw a figure in the project's style into `files`, PDF or PNG by their suffix; returns them.
+
+    The same records give the same bytes. A PNG holds the checksum of its numbers.
+    """
     with matplotlib.style.context(STYLE):
-        figure = drawn()
-        for path, metadata in files.items():
+        figure = draw()
+        png: dict[str, Any] = {"Software": None, NUMBERS: numbers(figure)}
+        pdf: dict[str, Any] = {"CreationDate": None, "Creator": None, "Producer": None}
+        for path in files:
             path.parent.mkdir(parents=True, exist_ok=True)
-            figure.savefig(path, metadata=dict(metadata))
+            figure.savefig(path, metadata=png if path.suffix == ".png" else pdf)
+    return list(files)
 
 
-def every_format(folder: Path, stem: str) -> Files:
-    """The files of a figure, with their metadata."""
-    return {folder / f"{stem}.{suffix}": metadata for suffix, metadata in METADATA.items()}
+def every_format(folder: Path, stem: str) -> list[Path]:
+    """The files of a figure."""
+    return [folder / f"{stem}.pdf", folder / f"{stem}.png"]
 
 
-def png_from(checksum: str | None) -> dict[str, str | None]:
-    """The metadata of a PNG drawn from records of this checksum."""
-    return {**METADATA["png"], RECORDS: checksum}
+def is_stale(png: Path, draw: Callable[[], Figure]) -> bool:
+    """Whether a PNG is missing or shows other numbers than the figure has now."""
+    if not png.exists():
+        return True
+    with matplotlib.style.context(STYLE), Image.open(png) as image:
+        return bool(image.info.get(NUMBERS) != numbers(draw()))
 
 
-def records_checksum(manifests: Sequence[Path]) -> str | None:
-    """Of runs' manifests, which hold the checksums of their files; None without runs."""
-    lines = [f"{hashlib.sha256(archives.read(path)).hexdigest()} {path.parent.name}\n" for path in manifests]
-    return hashlib.sha256("".join(lines).encode()).hexdigest() if lines else None
-
-
-def drawn_from(figure: Path) -> str | None:
-    """The checksum of the records that a PNG was drawn from; None without one."""
-    if not figure.exists():
-        return None
-    with Image.open(figure) as image:
-        return image.info.get(RECORDS)
+def numbers(figure: Figure) -> str:
+    """A checksum of what a figure shows: its points, to six digits, and what stands under it."""
+    lines = [line.get_xydata() for axes in figure.axes for line in axes.lines]
+    others = [drawn for axes in figure.axes for drawn in axes.collections]
+    paths = [path.vertices for drawn in others for path in drawn.get_paths()]
+    marks = [array for drawn in others for array in (drawn.get_offsets(), drawn.get_array()) if array is not None]
+    points = [np.asarray(array, float).ravel() + 0.0 for array in (*lines, *paths, *marks)]
+    text = "\n".join(" ".join(f"{value:.6g}" for value in array) for array in points)
+    return hashlib.sha256(f"{text}\n{figure.get_supxlabel()}".encode()).hexdigest()
 
 
 def mark(look: Style, width: float = WIDTH) -> dict[str, Any]:
@@ -189,20 +198,20 @@ def points(x: Iterable[float], mean: Iterable[float], low: Any = None, high: Any
     return table.assign(low=table["mean"] if low is None else low, high=table["mean"] if high is None else high)
 
 
-def scaled(values: pd.DataFrame, by: float) -> pd.DataFrame:
+def scaled(values: pd.DataFrame, unit: float) -> pd.DataFrame:
     """The same with mean, low and high in another unit."""
-    return values.assign(**{name: by * values[name] for name in ("mean", "low", "high")})
+    return values.assign(**{name: unit * values[name] for name in ("mean", "low", "high")})
 
 
-def beside(values: pd.DataFrame, place: int, of: int) -> pd.DataFrame:
-    """The same, moved along x so that the marks of several configurations stand side by side."""
-    return values.assign(x=values["x"] + SIDE_STEP * (place - (of - 1) / 2))
+def shifted(values: pd.DataFrame, place: int, several: int) -> pd.DataFrame:
+    """The same, moved along x so that the marks of several configurations are side by side."""
+    return values.assign(x=values["x"] + SIDE_STEP * (place - (several - 1) / 2))
 
 
-def spread_marks(count: int, place: int, of: int) -> range:
-    """About MARKS of a curve's points, other ones for each of several curves."""
+def spread_marks(count: int, place: int, several: int) -> range:
+    """About MARKS of a curve's points, other points for each of several curves."""
     every = max(1, count // MARKS)
-    return range(min(place * every // of, max(count - 1, 0)), count, every)
+    return range(min(place * every // several, max(count - 1, 0)), count, every)
 
 
 def around(matched: float, least: float, values: Sequence[pd.DataFrame] = ()) -> Framed:
@@ -223,3 +232,19 @@ def from_zero(axes: Axes) -> None:
     """Values along y from 0, with room for marks at both ends."""
     top = axes.dataLim.y1
     axes.set_ylim(-0.05 * top, 1.07 * top)
+
+
+def from_left(axes: Axes) -> None:
+    """Values along x from 0, with room for marks at both ends."""
+    right = max(axes.dataLim.x1, 1.0)
+    axes.set_xlim(-0.03 * right, 1.05 * right)
+
+
+def empty(why: str) -> Framed:
+    """Says why in place of lines."""
+    return partial(_empty, why=why)
+
+
+def _empty(axes: Axes, why: str) -> None:
+    axes.set_axis_off()
+    axes.text(0.5, 0.5, why, transform=axes.transAxes, ha="center", color="0.35")

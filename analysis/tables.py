@@ -1,249 +1,206 @@
-"""A table as a specification, and its three formats."""
+"""A table: a frame, a caption and notes, as Markdown, LaTeX and CSV.
 
-import csv
-import io
+    table = Table("runs", pd.DataFrame({"Method": ["RTPO"], "After": [Number(0.75, 0.72, 0.78, scale=100)]}), "Runs.")
+    markdown(table), latex(table), csv_text(table)
+
+A cell is a text or a `Number`, which CSV has unrounded, its interval in columns of its own. **Bold** and `code` mean
+the same in texts as in Markdown.
+"""
+
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from math import fsum
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import isinf, isnan, nan
 from pathlib import Path
 
-from analysis.intervals import Interval
-from analysis.pages.markdown import changed, ruled, told_stale, write
-from analysis.records import RunGroup
+import numpy as np
+import pandas as pd
 
-NOT_RUN = "not run"
-NO_VALUE = "—"
-UNKNOWN = "unknown"
-SUPPORTED, CONTRADICTED, UNDECIDED = "supported", "contradicted", "undecided"
-FEW_RUNS = 5
-"""a verdict on fewer runs, or pairs of runs, than these says on how many"""
-INTERVALS = (
-    "They are t intervals over runs, those of one warm start compared with each other, widened by what other questions "
-    "would change, and never narrower than over the questions alone. They hold for few runs too, if these spread "
-    "roughly normally, and do not cover other warm starts. Where no warm start has two runs they are over questions "
-    "alone and say nothing of other runs."
-)
-"""what is to be said of those over runs"""
+from analysis.stats import Interval
+
+NOT_RUN, NO_VALUE, UNKNOWN = "not run", "—", "unknown"
 MINUS = "−"
-LEGEND = {
-    NOT_RUN: f"“{NOT_RUN}”: there are no such runs, or they have no such evaluation.",
-    NO_VALUE: f"“{NO_VALUE}”: the runs give this no value.",
-    UNKNOWN: f"“{UNKNOWN}”: the records, of an earlier version, do not count it, or the engine does not tell.",
-}
-BOLD = re.compile(r"\*\*(.+?)\*\*")
-CODE = re.compile(r"`(.+?)`")
-NUMBER = r"[+-]?[\d,]*\d(?:\.\d+)?"
-MEASURED = re.compile(rf"({NUMBER})(?: \[({NUMBER}), ({NUMBER})\])?(?: \(.*\))?")
-"""a number, with its interval or without, and what is said of it"""
-SEVERAL = re.compile(" [/×→] ")
-"""between the parts of a cell"""
-PACKAGES = ("array", "booktabs")
-LINE, PAGE = 43.0, 58.0
-"""of LaTeX's article at \\scriptsize: a line's width in em, and lines on a page"""
-HEAD = 6.0
-"""lines of a header, and of a short caption"""
-APART = 0.25
-"""lines between two rows"""
-BETWEEN = 0.8
-"""of columns, in em"""
-WIDEST = 12.0
-"""of a column that says what a row is, in em"""
-EMS = {
-    **dict.fromkeys("ijl.,:;'|![]\0 ", 0.34),
-    **dict.fromkeys("frst()-–", 0.41),
-    **dict.fromkeys("aceogz0123456789", 0.51),
-    **dict.fromkeys("mwMW%@=+<>→×−±∞", 1.03),
-}
-"""how wide letters are in the font of LaTeX, in em"""
-LATEX = {
-    "\\": r"\textbackslash{}",
-    "&": r"\&",
-    "%": r"\%",
-    "$": r"\$",
-    "#": r"\#",
-    "_": r"\_",
-    "{": r"\{",
-    "}": r"\}",
-    "~": r"\textasciitilde{}",
-    "\0": "~",
-    "^": r"\textasciicircum{}",
-    "[": "{[}",
-    "<": "$<$",
-    ">": "$>$",
-    "†": r"\dag{}",
-    "→": r"$\rightarrow$",
-    "×": r"$\times$",
-    "±": r"$\pm$",
-    "∞": r"$\infty$",
-    "α": r"$\alpha$",
-    MINUS: "$-$",
-    "—": "---",
-    "“": "``",
-    "”": "''",
-}
+LONG_ROWS, WIDE_COLUMNS = 45, 10
+"""a float holds no more rows, and no more columns beside those that say what a row is"""
+BOLD, CODE, INTERVAL = re.compile(r"\*\*(.+?)\*\*"), re.compile(r"`(.+?)`"), re.compile(r"\[([^\]]*)\]")
+LATEX_NEEDS = r"% needs \usepackage{booktabs,graphicx,longtable}"
+FITTED = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{\begin{tabular}"
+LATEX = str.maketrans(
+    {
+        **{letter: f"\\{letter}" for letter in "&%$#_{}"},
+        **{"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "[": "{[}", "\0": "~"},
+        **{"<": "$<$", ">": "$>$", "→": r"$\rightarrow$", "×": r"$\times$", "±": r"$\pm$", "∞": r"$\infty$"},
+        **{"α": r"$\alpha$", "σ": r"$\sigma$", MINUS: "$-$", "—": "---", "–": "--", "“": "``", "”": "''"},
+        **{"†": r"\dag{}", "\1": r"\textbf{", "\2": "}", "\3": r"\texttt{"},
+    }
+)
 
 
 @dataclass(frozen=True)
-class Column:
-    """A column: `cell` gives the text for a configuration. parts: titles of its parts, each a column of CSV."""
+class Number:
+    """A cell: a number with its interval, shown times `scale` with so many digits. note: said after it."""
 
-    title: str
-    cell: Callable[[RunGroup], str]
-    parts: tuple[str, ...] = ()
+    value: float
+    low: float = nan
+    high: float = nan
+    digits: int = 1
+    scale: float = 1.0
+    sign: bool = False
+    note: str = ""
+    is_bold: bool = False
+
+    def __str__(self) -> str:
+        text = number(self.value, self.digits, self.scale, self.sign)
+        if not isnan(self.low):
+            ends = (number(end, self.digits, self.scale, self.sign) for end in (self.low, self.high))
+            text += f" [{', '.join(ends)}]"
+        return (f"**{text}**" if self.is_bold else text) + (f" ({self.note})" if self.note else "")
 
 
-@dataclass(frozen=True)
+Cell = str | Number
+
+
+@dataclass(frozen=True, eq=False)
 class Table:
-    """A table's text, ready for any format. `name` names its files and its LaTeX label. labels: how many columns say
-    what a row is. parts: of columns whose cells hold several values, by title."""
+    """`name` names its files and its LaTeX label. frame: of cells. labels: how many columns say what a row is."""
 
     name: str
-    header: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
+    frame: pd.DataFrame
     caption: str
-    notes: tuple[str, ...]
+    notes: tuple[str, ...] = ()
     labels: int = 1
-    parts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def header(self) -> tuple[str, ...]:
+        return tuple(map(str, self.frame.columns))
+
+    @property
+    def rows(self) -> tuple[tuple[str, ...], ...]:
+        """The cells as texts."""
+        return tuple(tuple(map(str, row)) for row in self.frame.itertuples(index=False))
 
 
-def build(
-    name: str, columns: Sequence[Column], groups: Sequence[RunGroup], caption: Sequence[str], excluded: Sequence[str]
+def of_rows(
+    name: str,
+    header: Sequence[str],
+    rows: Iterable[Sequence[Cell]],
+    caption: str,
+    notes: Sequence[str] = (),
+    labels: int = 1,
 ) -> Table:
-    """A table with a row for each configuration. caption: its sentences. excluded: names of incomplete runs."""
-    rows = tuple(tuple(column.cell(group) for column in columns) for group in groups)
-    notes = [text for mark, text in LEGEND.items() if any(mark in cell for row in rows for cell in row)]
-    if excluded:
-        notes.append(f"Excluded, because incomplete: {', '.join(excluded)}.")
-    parts = {column.title: column.parts for column in columns if column.parts}
-    titles = tuple(column.title for column in columns)
-    return Table(name, titles, rows, " ".join(caption), tuple(notes), parts=parts)
+    """A table from its rows."""
+    frame = pd.DataFrame([list(row) for row in rows], columns=pd.Index(header), dtype=object)
+    return Table(name, frame, caption, tuple(notes), labels)
+
+
+def cell(found: Interval | None, digits: int = 1, scale: float = 1.0, sign: bool = False) -> Cell:
+    """An interval as a cell."""
+    if found is None or isnan(found.mean):
+        return NO_VALUE
+    return Number(found.mean, found.low, found.high, digits, scale, sign)
+
+
+def percent_cell(found: Interval | None, sign: bool = False) -> Cell:
+    """A share with its interval, in percent."""
+    return cell(found, 1, 100.0, sign)
+
+
+def bold_best(frame: pd.DataFrame, columns: Iterable[str], largest: bool = True) -> pd.DataFrame:
+    """The frame with the best number of each of these columns in bold, where there are several."""
+    frame = frame.copy()
+    for column in columns:
+        numbers = {row: value for row, value in enumerate(frame[column]) if isinstance(value, Number)}
+        if len(numbers) > 1:
+            best = max(numbers, key=lambda row: numbers[row].value if largest else -numbers[row].value)
+            frame[column] = [
+                replace(value, is_bold=True) if row == best else value for row, value in enumerate(frame[column])
+            ]
+    return frame
+
+
+# formats
+
+
+def ruled(header: Sequence[str], lines: Iterable[Sequence[object]], aligned: bool = True) -> str:
+    """A Markdown table; aligned: every column as wide as its widest cell, for a terminal."""
+    shown = [[str(value).replace("|", r"\|") for value in line] for line in (header, *lines)]
+    widths = [max(map(len, column)) if aligned else 0 for column in zip(*shown, strict=True)]
+    shown.insert(1, ["-" * (width or 3) for width in widths])
+    return "".join(f"| {' | '.join(map(str.ljust, line, widths))} |\n" for line in shown)
 
 
 def markdown(table: Table) -> str:
-    """Caption, the table with aligned columns, notes."""
-    body = ruled(table.header, table.rows, aligned=True).removesuffix("\n")
-    return "\n\n".join([table.caption, body, *table.notes]) + "\n"
-
-
-def narrowest(table: Table) -> str:
-    """Markdown for a terminal: as it is, or with a column for each row where that takes less width."""
-    turned = tuple(zip(*(table.header, *table.rows), strict=True))
-    sideways = replace(table, header=turned[0], rows=turned[1:])
-    return min(markdown(table), markdown(sideways), key=lambda text: text.partition("\n|")[2].index("\n"))
+    """Caption, table, notes."""
+    parts = (table.caption, ruled(table.header, table.rows).removesuffix("\n"), *table.notes)
+    return "\n\n".join(filter(None, parts)) + "\n"
 
 
 def csv_text(table: Table) -> str:
-    """Header and rows. Numbers are plain, and an interval stands in two columns of its own after its number, and so
-    do the parts of a cell; what is not there is empty."""
-    apart: list[tuple[str, list[str]]] = []
-    for title, texts in zip(table.header, map(list, zip(*table.rows, strict=True)), strict=True):
-        parts = table.parts.get(title, (title,))
-        split = [SEVERAL.split(text) if len(parts) > 1 else [text] for text in texts]
-        apart += [(name, [one[place] if len(one) > 1 else one[0] for one in split]) for place, name in enumerate(parts)]
-    columns: list[Sequence[str]] = []
-    for title, texts in apart:
-        column = [_measured(text) for text in texts]
-        names = [title, f"{title}, low", f"{title}, high"] if any(len(cell) > 1 for cell in column) else [title]
-        columns += zip(names, *((*cell, "", "")[: len(names)] for cell in column), strict=True)
-    return csv_lines(zip(*columns, strict=True))
+    """Header and rows. A number is plain, and its interval stands in two columns of its own; what is not there is
+    empty."""
+    columns: dict[str, list[str]] = {}
+    for place, title in enumerate(table.header):
+        cells = list(table.frame.iloc[:, place])
+        columns[title if title not in columns else f"{title} {place}"] = [_plain(value, "value") for value in cells]
+        if any(isinstance(value, Number) and not isnan(value.low) for value in cells):
+            for end in ("low", "high"):
+                columns[f"{title}, {end}"] = [_plain(value, end) for value in cells]
+    text: str = pd.DataFrame(columns).to_csv(index=False, lineterminator="\n")
+    return text
 
 
-def _measured(cell: str) -> tuple[str, ...]:
-    plain = BOLD.sub(r"\1", cell.replace(MINUS, "-"))
-    if match := MEASURED.fullmatch(plain):
-        return tuple(part.replace(",", "") for part in match.groups() if part is not None)
-    return ("" if plain in (NO_VALUE, NOT_RUN, UNKNOWN) else plain,)
-
-
-def csv_lines(lines: Iterable[Iterable[object]]) -> str:
-    out = io.StringIO()
-    csv.writer(out, lineterminator="\n").writerows(lines)
-    return out.getvalue()
+def _plain(value: object, part: str) -> str:
+    if isinstance(value, Number):
+        number: float = getattr(value, part) * value.scale
+        return "" if isnan(number) else f"{number:.10g}"
+    return "" if part != "value" or str(value) in (NO_VALUE, NOT_RUN, UNKNOWN) else BOLD.sub(r"\1", str(value))
 
 
 def latex(table: Table) -> str:
-    """Floats that fit an article's page: as many columns side by side as its line holds, and as many rows as a page;
-    the columns that say what a row is come again in each. Its first line loads what it needs."""
-    columns = list(zip(table.header, *table.rows, strict=True))
-    widths = [_width(cells, place < table.labels) for place, cells in enumerate(columns)]
-    notes = " ".join(table.notes)
-    used = HEAD + 1.4 * _ems(table.caption + notes) / LINE
-    parts = [(rows, chosen) for rows in _pages(table, widths, used) for chosen in _bands(widths, table.labels)]
-    lines = [rf"% needs \usepackage{{{','.join(PACKAGES)}}}"]
-    for number, (rows, chosen) in enumerate(parts, start=1):
-        part = f" Part {number} of {len(parts)}." if len(parts) > 1 else ""
-        caption = _latex(table.caption) + rf"\label{{tab:{table.name}}}" if number == 1 else "Continued."
-        layout = "".join(rf">{{\raggedright\arraybackslash}}p{{{widths[place]:.1f}em}}" for place in chosen)
-        head, first, *body = (
-            " & ".join(_latex(line[place]) for place in chosen) + r" \\" for line in (table.header, *rows)
+    """Floats that are no wider than the line, or a longtable where there are many rows; its first line loads what it
+    needs. A wide table is several floats, in which the columns that say what a row is come again."""
+    rest = range(table.labels, len(table.header))
+    parts = np.array_split(rest, -(-len(rest) // WIDE_COLUMNS) or 1)
+    texts = [_float(table, [*range(table.labels), *part], place, len(parts)) for place, part in enumerate(parts, 1)]
+    return "\n".join([LATEX_NEEDS, *texts])
+
+
+def _float(table: Table, columns: Sequence[int], place: int, of: int) -> str:
+    caption = table.caption if place == 1 else "Continued"
+    caption += f" Part {place} of {of}." if of > 1 else ""
+    caption += " " + " ".join(table.notes) if place == of and table.notes else ""
+    is_long = len(table.rows) > LONG_ROWS
+    text = (
+        pd.DataFrame(table.rows)
+        .iloc[:, list(columns)]
+        .map(_latex)
+        .to_latex(
+            index=False,
+            header=[_latex(table.header[column]) for column in columns],
+            column_format="@{}" + "l" * table.labels + "r" * (len(columns) - table.labels) + "@{}",
+            caption=_latex(caption),
+            label=f"tab:{table.name}" + (f"-{place}" if place > 1 else ""),
+            longtable=is_long,
+            position=None if is_long else "tbp",
         )
-        apart = [r"\addlinespace[2pt] " * bool(row[0]) for row in rows[1:]]
-        body = [before + line for before, line in zip(apart, body, strict=True)]
-        lines += [
-            r"\begin{table*}[tp]" + r"\addtocounter{table}{-1}" * (number > 1),
-            rf"\caption{{\footnotesize {caption}{part}}}",
-            r"\smallskip\centering\scriptsize\setlength{\tabcolsep}{0.4em}",
-            rf"\begin{{tabular}}{{@{{}}{layout}@{{}}}}",
-            *(r"\toprule", head, r"\midrule", first, *body, r"\bottomrule"),
-            r"\end{tabular}",
-            *([rf"\par\smallskip\raggedright {_latex(notes)}\par"] if number == len(parts) and notes else []),
-            r"\end{table*}",
-        ]
-    return "\n".join([*lines, ""])
+    )
+    if is_long:
+        return f"{{\\scriptsize\\setlength{{\\tabcolsep}}{{3pt}}\n{text}}}\n"
+    text = text.replace("\\caption", "\\centering\\small\n\\caption", 1).replace(r"\begin{tabular}", FITTED, 1)
+    return str(text.replace(r"\end{tabular}", r"\end{tabular}}"))
 
 
-def _width(cells: Sequence[str], label: bool) -> float:
-    """Of a column, in em: of its longest word, and of one that says what a row is of its widest cell within reason."""
-    words = max((_ems(word) for cell in cells for word in _whole(cell).split()), default=0.0)
-    return max(words, min(WIDEST, max(map(_ems, cells))) if label else 0.0, 2.0)
+def _latex(text: str) -> str:
+    whole = INTERVAL.sub(lambda match: match[0].replace(" ", "\0"), text)
+    marked = CODE.sub("\3\\1\2", BOLD.sub("\1\\1\2", whole))
+    return marked.translate(LATEX)
 
 
-def _whole(cell: str) -> str:
-    """With intervals whole: no line is broken in them."""
-    return re.sub(r"\[[^\]]*\]", lambda match: match[0].replace(" ", "\0"), cell)
+FORMATS: Mapping[str, Callable[[Table], str]] = {"md": markdown, "csv": csv_text, "tex": latex}
 
 
-def _ems(text: str) -> float:
-    """How wide a text is set, in em, rather more than less."""
-    return fsum(EMS.get(letter, 0.8 if letter.isupper() else 0.57) for letter in text)
-
-
-def _lines(cell: str, width: float) -> int:
-    """How many lines a cell takes."""
-    lines, used = 1, 0.0
-    for word in map(_ems, _whole(cell).split()):
-        if used and used + word > width:
-            lines, used = lines + 1, 0.0
-        used += word + EMS[" "]
-    return lines
-
-
-def _bands(widths: Sequence[float], labels: int) -> Iterator[list[int]]:
-    """The places of the columns that a line holds, the first `labels` always among them."""
-    first = list(range(labels))
-    chosen = list(first)
-    for place in range(labels, len(widths)):
-        if len(chosen) > labels and sum(widths[one] + BETWEEN for one in [*chosen, place]) > LINE:
-            yield chosen
-            chosen = list(first)
-        chosen.append(place)
-    yield chosen
-
-
-def _pages(table: Table, widths: Sequence[float], used: float) -> Iterator[Sequence[tuple[str, ...]]]:
-    """The rows that a page holds of which so many lines are used."""
-    start, lines = 0, used
-    for place, row in enumerate(table.rows):
-        height = APART + max(_lines(cell, width) for cell, width in zip(row, widths, strict=True))
-        if lines + height > PAGE and place > start and row[0]:
-            yield table.rows[start:place]
-            start, lines = place, HEAD
-        lines += height
-    yield table.rows[start:]
-
-
-FORMATS: dict[str, Callable[[Table], str]] = {"md": markdown, "csv": csv_text, "tex": latex}
+# files
 
 
 def files_of(tables: Iterable[Table], output: Path) -> dict[Path, str]:
@@ -251,57 +208,36 @@ def files_of(tables: Iterable[Table], output: Path) -> dict[Path, str]:
     return {output / f"{table.name}.{suffix}": render(table) for table in tables for suffix, render in FORMATS.items()}
 
 
-def write_tables(tables: Sequence[Table], output: Path) -> None:
-    """Write tables in every format, and print them and their files."""
-    output.mkdir(parents=True, exist_ok=True)
-    told(tables, files_of(tables, output))
+def write(files: Mapping[Path, str]) -> None:
+    for path, text in files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text.encode())
 
 
-def told(tables: Iterable[Table], files: Mapping[Path, str]) -> None:
-    """Write the files of tables, and print both."""
-    write(files)
-    for shown in (*map(narrowest, tables), *files):
-        print(shown)
+def changed(files: Mapping[Path, str]) -> list[Path]:
+    """Those that do not hold their text."""
+    return [path for path, text in files.items() if not path.exists() or path.read_bytes() != text.encode()]
 
 
-def check_tables(tables: Sequence[Table], output: Path, command: str) -> int:
-    """The exit status: 1 where a file is not what its table gives, named with the command that writes it."""
-    return told_stale(changed(files_of(tables, output)), command)
+def told_stale(paths: Iterable[Path], command: str) -> int:
+    """Name each path with the command that makes it; the exit status, 1 where there is one."""
+    stale = list(paths)
+    for path in stale:
+        print(f"{path} is not what the records give: {command}", file=sys.stderr)
+    return int(bool(stale))
+
+
+# numbers as text
 
 
 def number(value: float, digits: int, scale: float = 1, sign: bool = False) -> str:
     """A fixed number of digits with thousands separated; never a negative zero."""
-    if value != value:
-        return NO_VALUE
+    if isnan(value) or isinf(value):
+        return NO_VALUE if isnan(value) else f"{MINUS if value < 0 else ''}∞"
     rounded = round(value * scale, digits) + 0.0
     return f"{rounded:{'+' if sign else ''},.{digits}f}".replace("-", MINUS)
 
 
 def percent(value: Interval | None, sign: bool = False) -> str:
     """A mean and its interval, where there is one, in percent."""
-    if value is None:
-        return NO_VALUE
-    if value.low != value.low:
-        return number(value.mean, 1, scale=100, sign=sign)
-    mean, low, high = (number(part, 1, scale=100, sign=sign) for part in (value.mean, value.low, value.high))
-    return f"{mean} [{low}, {high}]"
-
-
-def said(word: str, counts: Collection[int], of: str = "pairs") -> str:
-    """A word with the numbers of pairs (runs, seeds) that it rests on, where one of them is small. 0: on none."""
-    known = [count for count in counts if count]
-    if not known or min(known) >= FEW_RUNS:
-        return word
-    least, most = min(known), max(known)
-    return f"{word} ({least} {of[:-1] if most == 1 else of})" if least == most else f"{word} ({least} to {most} {of})"
-
-
-def bold(text: str) -> str:
-    """A cell that stands out."""
-    return f"**{text}**"
-
-
-def _latex(text: str) -> str:
-    kept = "".join(LATEX.get(letter, letter) for letter in _whole(text))
-    kept = kept.replace(r" \%", r"~\%")
-    return CODE.sub(r"\\texttt{\1}", BOLD.sub(r"\\textbf{\1}", kept))
+    return str(percent_cell(value, sign))

@@ -1,165 +1,277 @@
-"""The paper's testable claims (claims.yaml), each with what tests it at each scale."""
+"""The paper's claims (claims.yaml) with what was found of each: the tables of docs/results/claims.md, and of the toy
+study's claims."""
 
-import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
 import yaml
 
-from analysis.paper.numbers import Paper, Value
-from analysis.tables import MINUS
+from analysis import metrics
+from analysis.load import Frames
+from analysis.looks import TASKS, title_of
+from analysis.paper import formulas
+from analysis.paper.cells import load_plans
+from analysis.paper.numbers import load_paper
+from analysis.paper.records import NOT_MEASURED, Missing
+from analysis.paper.slips import recomputed
+from analysis.paper.tables import PaperTable, planned
+from analysis.stats import CONTRADICTED, SUPPORTED, UNDECIDED, Interval, verdict
+from analysis.study.plan import STUDIES, Study
+from analysis.study.results import DECODINGS, MEASURES, StudyResults, compare, of_study, results_of
+from analysis.tables import MINUS, NO_VALUE, NOT_RUN, cell
+from analysis.theory.theorems import verdicts
+from rtpo.core.names import nearest
+from rtpo.errors import DataError
+from rtpo.run.config import PROJECT
 from rtpo.run.records import SAFE_LOADER
 
 FILE = Path(__file__).with_name("claims.yaml")
-PAPER_SCALE, TOY, THEORY, PRINTED = "paper scale", "toy", "tables of theory", "the paper's printed numbers"
-SCALES = {"paper": PAPER_SCALE, "toy": TOY, "theory": THEORY, "printed": PRINTED}
-"""by their keys in the file"""
-NEAR = 0.1
-"""slack of a number that the paper calls approximate, as a share of it"""
+RESULTS = PROJECT / "results"
+SCALES = {"paper": "Paper scale", "toy": "Toy scale", "theory": "Theory", "printed": "The paper's printed numbers"}
+MIXED, NOT_TESTABLE = "mixed", "not testable"
+ORDER = (SUPPORTED, "consistent with", CONTRADICTED, "not consistent with", UNDECIDED)
+BESIDE = "beside"
+"""`aside` of a number beside the one that counts"""
+LATE = 5
+"""the last and the first of so many parts of training are compared"""
+FIELDS = (
+    *("scale", "what", "aside", "closed", "slack", "digits", "experiment", "task", "run", "labels", "pair", "measure"),
+    *("reverse", "table", "read", "theorem", "recomputed", "kind"),
+)
+Part = Mapping[str, Any]
+Row = dict[str, Any]
+Values = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class Lead:
-    """That line `one` is above the best of `others` on each of `lines` of the other side of the paper's table; below
-    the least of them where `lower`; above 0 without others. ours: not the paper's claim."""
-
-    table: str
-    lines: tuple[str, ...]
-    one: str
-    others: tuple[str, ...] = ()
-    lower: bool = False
-    by_row: bool = True
-    ours: bool = False
-
-    @property
-    def formula(self) -> str:
-        """The margin."""
-        if not self.others:
-            return self.one
-        many_of = f"({', '.join(self.others)})"
-        best = self.others[0] if len(self.others) == 1 else f"{'min' if self.lower else 'max'}{many_of}"
-        return f"{best} - {self.one}" if self.lower else f"{self.one} - {best}"
-
-    def title(self, paper: Paper, line: str, other: str = "") -> str:
-        """A line's name, and what it is against where that is one thing alone. other: in our table's words."""
-        table = paper.table(self.table)
-        title = table.lines("columns" if self.by_row else "rows")[line].title
-        if len(self.others) != 1:
-            return title
-        return f"{title}, against {other or table.rows[self.others[0]].title}"
+def together(verdicts: Iterable[str], *, every: bool = False) -> str:
+    """What the verdicts of a claim's parts say: mixed where they differ; with `every`, of a claim that says "all", one
+    that contradicts it is enough. Parts that are not run say nothing."""
+    words = set(verdicts)
+    run = sorted(words - {NOT_RUN}, key=ORDER.index)
+    if not words:
+        return NOT_TESTABLE
+    if every and CONTRADICTED in run:
+        return CONTRADICTED
+    return NOT_RUN if not run else run[0] if len(run) == 1 else f"{MIXED}: {', '.join(run)}"
 
 
-@dataclass(frozen=True)
-class Same:
-    """That a formula of a table's rows, in `column`, is what the paper states as `claimed`, or 0."""
-
-    what: str
-    table: str
-    column: str
-    formula: str
-    claimed: str = ""
-
-    def closed(self, paper: Paper) -> float:
-        return number(paper, self.claimed) if self.claimed else 0.0
-
-    def slack(self, paper: Paper) -> float:
-        """Of a number that is stated NEAR; else half of the least gain that the paper counts as one."""
-        if self.claimed:
-            return NEAR * abs(self.closed(paper))
-        gains = LEADS["continued"]
-        return min(number(paper, f"{gains.table}.{line}.{gains.one}") for line in gains.lines) / 2
+@cache
+def load_claims() -> Mapping[str, Any]:
+    """claims.yaml. Raises DataError for a field, or a name in one, that is unknown."""
+    return read_claims(FILE.read_text(encoding="utf-8"))
 
 
-@dataclass(frozen=True)
-class Pair:
-    """That the toy study's configuration `first` does better than `second`. `turned`: worse, in these words."""
-
-    first: str
-    second: str
-    measure: str = "success"
-    ours: bool = False
-    turned: str = ""
-
-
-@dataclass(frozen=True)
-class Test:
-    """What tests a claim at a scale; the fields are those of the file."""
-
-    scale: str
-    tables: tuple[Lead | Same, ...] = ()
-    runs: tuple[str, ...] = ()
-    pairs: tuple[Pair, ...] = ()
-    theorems: tuple[str, ...] = ()
-    ours: tuple[str, ...] = ()
-    statements: tuple[str, ...] = ()
-    sentences: tuple[str, ...] = ()
-    needs: tuple[str, ...] = ()
-    note: str = ""
+def read_claims(text: str) -> Mapping[str, Any]:
+    """Claims from YAML. Raises DataError as `load_claims` does."""
+    source: Mapping[str, Any] = yaml.load(text, SAFE_LOADER)
+    tables, places = load_plans().tables, [each.place for each in recomputed(load_paper())]
+    known = {"run": RUNS, "table": tables, "recomputed": places, "measure": ("success", *MEASURES)}
+    for key, part in ((key, part) for key, claim in source["claims"].items() for part in claim.get("tests", ())):
+        names: list[tuple[str, Any, Collection[Any]]] = [("field", name, FIELDS) for name in part]
+        names += [(name, part[name], known[name]) for name in part.keys() & known]
+        if part.get("table") in tables:
+            names += [("cell", place, tables[part["table"]].cells.index) for place in formulas.names(part["read"])]
+        for what, name, choices in names:
+            if name not in choices:
+                raise DataError(f"claims.yaml, {key}: {what} {name!r} is unknown; {nearest(name, list(choices))}.")
+    return source
 
 
-@dataclass(frozen=True)
-class Claim:
-    """A claim in our words."""
-
-    key: str
-    title: str
-    text: str
-    where: str
-    tests: tuple[Test, ...] = ()
-    untestable: str = ""
-    every: bool = False
-
-    def filled(self, paper: Paper) -> tuple[str, str]:
-        """Title and text with the paper's numbers."""
-        first, second = (
-            re.sub(r"\{([\w.]+)\}", lambda match: printed_number(paper, match[1]), text)
-            for text in (self.title, self.text)
-        )
-        return first, second
+@cache
+def parts(results: Path = RESULTS) -> pd.DataFrame:
+    """A row a part of every claim: claim, scale, what, aside, verdict, n (runs, or pairs of runs), mean, low, high, and
+    the numbers as shown. Raises DataError for records that are damaged, changed or of another schema."""
+    evidence = _Evidence(results)
+    rows = [
+        {"claim": key, "scale": scale, "what": part.get("what", ""), "aside": part.get("aside", ""), **row}
+        for key, claim in load_claims()["claims"].items()
+        for scale in SCALES
+        for part in claim.get("tests", ())
+        if scale in np.atleast_1d(part["scale"])
+        for row in evidence.judged(part, scale)
+    ]
+    return pd.DataFrame(rows).fillna({"shown": ""})
 
 
-def number(paper: Paper, key: str) -> float:
-    """Of a statement or of table.row.column. Raises DataError for one that there is none of."""
-    value = _value(paper, key).number
-    assert value is not None
-    return value
+class _Evidence:
+    """What the records under a folder say of a part."""
+
+    def __init__(self, results: Path) -> None:
+        self.results, self.tables = results, planned(results)
+        self.records = self.tables["math_results"].records  # of the paper's profile, which all its tables share
+        own = results == RESULTS
+        self.study = of_study("toy") if own else results_of(Study(STUDIES / "toy.yaml", results / "toy"))
+
+    def judged(self, part: Part, scale: str) -> Iterator[Row]:
+        """Rows with the verdict and the numbers."""
+        if "pair" in part:
+            yield from _of_pair(part, self.study)
+        elif "run" in part:
+            groups = [self._group(part, scale, label) for label in part["labels"]]
+            first, second = groups[0], groups[-1]
+            pair = metrics.paired(first, second) if first and second else None
+            if pair is None or not len(pair[0].runs):
+                yield {"verdict": NOT_RUN}
+            else:
+                found = metrics.run_interval(pair[0], RUNS[part["run"]](*pair))
+                yield _decided(part, found, len(pair[0].runs), part.get("digits", 3))
+        elif "theorem" in part:
+            theorem = verdicts(self.results / "theory").set_index("Key").loc[part["theorem"]]
+            yield {"what": theorem["Claim"], "verdict": theorem["Verdict"], "shown": theorem["Intervals"]}
+        elif "recomputed" in part:
+            places = {(each.place, each.kind): each for each in recomputed(load_paper())}
+            slip = places[part["recomputed"], part["kind"]]
+            yield _holds(slip.agrees, f"printed {slip.printed}, recomputed {slip.recomputed}")
+        else:
+            yield _printed(part) if scale == "printed" else _of_table(part, self.tables[part["table"]])
+
+    def _group(self, part: Part, scale: str, label: str) -> Frames | None:
+        """The complete runs of a configuration on a task."""
+        if scale == "toy":
+            return self.study.group(part["task"], label)
+        condition = self.records.condition(part["experiment"], part["task"])
+        return condition.groups.get(label) if condition else None
 
 
-def printed_number(paper: Paper, key: str) -> str:
-    """As printed."""
-    return _value(paper, key).printed.replace("-", MINUS)
+def _of_table(part: Part, table: PaperTable) -> Row:
+    """A formula of our cells of a table of the paper. Runs or panels that were cut down decide nothing."""
+    read = table.cells.loc[formulas.names(part["read"])]
+    missing = [each for each in read["outcome"] if isinstance(each, Missing)]
+    if missing:
+        is_not_run = any(each.kind == NOT_RUN for each in missing)
+        return {"verdict": NOT_RUN} if is_not_run else {"verdict": UNDECIDED, "shown": missing[0].why}
+    if len(cut := read.loc[(read["why"] != "") & (read["not_compared"] == ""), "why"]):
+        return {"verdict": UNDECIDED, "shown": f"{NOT_MEASURED}: {cut.iloc[0]}"}
+    margin = formulas.evaluate(part["read"], read["outcome"].__getitem__).interval
+    return _decided(part, margin, margin.runs, part.get("digits", 1))
 
 
-def _value(paper: Paper, key: str) -> Value:
-    parts = key.split(".")
-    value = paper.value(*parts) if len(parts) == 3 else paper.statement(key).value
-    assert value is not None
-    return value
+def _printed(part: Part) -> Row:
+    """A formula of the paper's printed numbers."""
+
+    def value(place: str) -> Fraction:
+        printed = load_paper().value(part["table"], *place.split("."))
+        if printed is None or printed.exact is None:
+            raise DataError(f"claims.yaml: the paper prints no number at {place} of {part['table']}.")
+        return printed.exact
+
+    margin = formulas.evaluate(part["read"], value)
+    is_close = abs(margin - Fraction(str(part.get("closed", 0)))) <= Fraction(str(part.get("slack", 0)))
+    return _holds(is_close if "slack" in part else margin > 0, f"{float(margin):+g}" if margin else "0 (a tie)")
 
 
-def _tuples(entry: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()}
+def _holds(holds: bool, shown: str) -> Row:
+    return {"verdict": SUPPORTED if holds else CONTRADICTED, "shown": shown.replace("-", MINUS)}
 
 
-def _test(scale: str, entry: Mapping[str, Any]) -> Test:
-    tables: list[Lead | Same] = [LEADS[name] for name in entry.get("leads", ())]
-    tables += [EQUALITIES[name] for name in entry.get("equalities", ())]
-    pairs = tuple(Pair(**pair) for pair in entry.get("pairs", ()))
-    needs = [*(one.table for one in tables), *(label for one in pairs for label in (one.first, one.second))]
-    needs += entry.get("needs", ())
-    made: dict[str, Any] = {"tables": tuple(tables), "pairs": pairs, "needs": tuple(dict.fromkeys(needs))}
-    rest = {key: value for key, value in entry.items() if key not in (*made, "leads", "equalities")}
-    return Test(SCALES[scale], **made, **_tuples(rest))
+def _decided(part: Part, found: Interval | None, pairs: int, digits: int, scale: float = 1.0) -> Row:
+    """By the rule, with the numbers."""
+    return {
+        "verdict": verdict(found, part.get("closed", 0.0), runs=pairs, slack=part.get("slack")),
+        "n": pairs,
+        **({"mean": found.mean, "low": found.low, "high": found.high} if found else {}),
+        "shown": str(cell(found, digits, scale, sign="slack" not in part or part["closed"] == 0)),
+    }
 
 
-def _claim(key: str, entry: Mapping[str, Any]) -> Claim:
-    tests = tuple(_test(scale, entry[scale]) for scale in SCALES if scale in entry)
-    return Claim(key, tests=tests, **{name: value for name, value in entry.items() if name not in SCALES})
+def _ratio_gain(group: Frames) -> Values:
+    """The ratio of the last fifth of the steps less that of the first."""
+
+    def gain(values: "pd.Series[float]") -> float:
+        size = max(1, len(values) // LATE)
+        return float(values.iloc[-size:].mean() - values.iloc[:size].mean()) if len(values) > 1 else float("nan")
+
+    gains = metrics.training_curve(group)["ratio"].dropna().groupby("run").agg(gain)
+    return np.asarray(gains.reindex(group.names), np.float64)
 
 
-_READ = yaml.load(FILE.read_bytes(), SAFE_LOADER)
-LEADS = {name: Lead(**_tuples(entry)) for name, entry in _READ["leads"].items()}
-EQUALITIES = {name: Same(**entry) for name, entry in _READ["equalities"].items()}
-CLAIMS = tuple(_claim(key, entry) for key, entry in _READ["claims"].items())
+def _ties_beyond(three: Frames, four: Frames) -> Values:
+    """The zero-advantage rate at G = 4, 1 - 3 E[p(1-p)], less what that at G = 3, 1 - 2 E[p(1-p)], gives for it, in the
+    first data step, before which both have the same weights."""
+    small, large = (
+        metrics.training_curve(group)["ties"].groupby("run").first().reindex(group.names).to_numpy(np.float64)
+        for group in (three, four)
+    )
+    return np.asarray(large - (1 - 1.5 * (1 - small)), np.float64)
+
+
+def _calls(group: Frames) -> Values:
+    """Calls that a tool ran, a held-out episode after training."""
+    answers = group.answers[(group.answers["when"] == "after") & (group.answers["mode"] == "sampled")]
+    each = answers["executed"].astype(float).groupby(answers["run"]).mean()
+    return np.asarray(each.reindex(group.names), np.float64)
+
+
+RUNS: Mapping[str, Callable[[Frames, Frames], Values]] = {
+    # in the geometric mean over tokens and steps
+    "ratio": lambda first, _: np.exp(-metrics.mean_over_steps(first, "kl").to_numpy()),
+    "context_ratio": lambda first, other: (
+        metrics.context_ratio(first).to_numpy() - metrics.context_ratio(other).to_numpy()
+    ),
+    "ratio_gain": lambda first, _: _ratio_gain(first),
+    "ties_beyond": _ties_beyond,
+    "calls": lambda first, other: _calls(first) - _calls(other),
+}
+"""numbers of pairs of runs, in their order; of one label both are the same runs"""
+
+
+def _of_pair(part: Part, study: StudyResults) -> Iterator[Row]:
+    """A pair of configurations on each task of the study that plans both; of success at other decodings, and at one
+    rate for all, beside it."""
+    (first, second), own = part["pair"], study.study.decoding
+    settings = [(own if part["measure"] == "success" else part["measure"], False)]
+    if part["measure"] == "success":
+        settings += [(mode, False) for mode in DECODINGS if own == "paper" and mode != own]
+        settings += [(own, True)] * any(study.study.is_common(trained) for trained in study.study.trained)
+    for place, (measure, is_common) in enumerate(settings):
+        for task in study.tasks:
+            found = compare(study, task, first, second, measure, is_common=is_common)
+            if found is None:
+                continue
+            titles = part.get("what", f"{title_of(first)} less {title_of(second)}, {MEASURES[measure][0]}")
+            row = {"what": f"{TASKS[task].lower()}, {titles}" + ", one rate for all" * is_common}
+            difference = found.interval
+            if part.get("reverse") and difference is not None:
+                difference = replace(difference, mean=-difference.mean, low=-difference.high, high=-difference.low)
+            row |= {"verdict": NOT_RUN} if found.verdict == NOT_RUN else _decided(part, difference, found.pairs, 1, 100)
+            yield row | {"aside": BESIDE if place else part.get("aside", "")}
+
+
+def study_claims() -> Sequence[Mapping[str, Any]]:
+    """The toy study's claims: text, source, pair and measure of each."""
+    claims: Sequence[Mapping[str, Any]] = load_claims()["study"]
+    return claims
+
+
+# tables of docs/results/claims.md
+
+
+def overview() -> pd.DataFrame:
+    """A row a claim, a verdict a scale."""
+    found, rows = parts(RESULTS), []
+    for key, claim in load_claims()["claims"].items():
+        cells = [claim["title"]]
+        for scale in SCALES:
+            chosen = found[(found["claim"] == key) & (found["scale"] == scale)]
+            counted = chosen.loc[chosen["aside"] == "", "verdict"]
+            is_tested = len(chosen) or ("untestable" in claim and scale == "theory")
+            cells.append(together(counted, every=claim.get("every", False)) if is_tested else NO_VALUE)
+        rows.append(cells)
+    return pd.DataFrame(rows, columns=["Claim", *SCALES.values()])
+
+
+def evidence(scale: str) -> pd.DataFrame:
+    """The parts of a scale that count and were run, with their numbers."""
+    found = parts(RESULTS)
+    chosen = found[(found["scale"] == scale) & (found["aside"] != BESIDE) & (found["verdict"] != NOT_RUN)]
+    titles = {key: claim["title"] for key, claim in load_claims()["claims"].items()}
+    runs = ["" if np.isnan(count) else f"{count:.0f}" for count in chosen["n"].astype(float)]
+    columns = {"Claim": chosen["claim"].map(titles), "What": chosen["what"], "Found": chosen["shown"]}
+    return pd.DataFrame({**columns, "Runs or pairs": runs, "Verdict": chosen["verdict"]})

@@ -1,48 +1,56 @@
-"""Draw the figures of docs/ and fill the generated blocks of README.md and docs/, all from records
-(docs/extend/extending.md):
+"""Fill the generated tables and numbers of README.md and docs/ (docs/extend/extending.md):
 
-    python -m analysis.pages               every block, and the figures
-    python -m analysis.pages NAME ...      the blocks of these names alone; or a whole page of
-                                           docs/results/ that has records of its own, such as map,
-                                           whose blocks have no name here, with its figures
-    python -m analysis.pages --check       write nothing; fail where a page or a figure is stale
+python -m analysis.pages                           all pages
+python -m analysis.pages docs/results/map.md ...   these pages
+python -m analysis.pages --check                   write nothing; fail where a page is not what the records give
 """
 
 import sys
+from pathlib import Path
 
-from rtpo.run.command import Parser, command, folder
+from rtpo.run.cli import Parser, command
 
-from analysis.pages.blocks import BLOCKS, OWN_PAGES, figures, filled, own_pages, pages
-from analysis.pages.markdown import changed, told_stale, write
-from rtpo.errors import ConfigError
+from analysis.pages.fill import filled
+from rtpo.core.files import disk_errors
+from rtpo.errors import DataError
 from rtpo.run.config import PROJECT
+
+
+def pages() -> list[Path]:
+    """The project's pages that may have marks."""
+    return [PROJECT / "README.md", *sorted((PROJECT / "docs").rglob("*.md"))]
 
 
 @command
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns its exit status."""
     parser = Parser(__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help="only these blocks and pages")
-    parser.add_argument("--check", action="store_true", help="write nothing; fail when a page or a figure is stale")
-    parser.add_argument("--project", type=folder, default=str(PROJECT), help="folder of README.md, docs/ and results/")
-    given = parser.parse_args(arguments)
-    if unknown := [name for name in given.names if name not in (*BLOCKS, *OWN_PAGES)]:
-        raise ConfigError(
-            f"{', '.join(unknown)}: no such block or page; there are {', '.join((*BLOCKS, *OWN_PAGES))}. "
-            f"The other blocks of {', '.join(OWN_PAGES)} go with their page."
-        )
-    own = own_pages(given.project)
-    if missing := [f"docs/results/{name}.md" for name in given.names if name in OWN_PAGES and name not in own]:
-        raise ConfigError(f"{', '.join(missing)}: there is no such page under {given.project}: restore it.")
-    texts = {page: filled(given.project, page, own, given.names) for page in pages(given.project)}
-    drawn, stale = figures(given.project, own, given.names), changed(texts)
-    if given.check:
-        old = [one.png(given.project) for one in drawn if one.is_stale(given.project)]
-        return told_stale([*stale, *old], "python -m analysis.pages")
-    write({page: texts[page] for page in stale})
-    for path in [*stale, *(path for one in drawn for path in one.save(given.project))]:
-        print(path)
-    return 0
+    parser.add_argument("pages", nargs="*", type=Path, metavar="PAGE", help="a Markdown file; all pages without any")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail where a page is stale")
+    options = parser.parse_args(arguments)
+    stale: dict[Path, str] = {}
+    marks = 0
+    for page in options.pages or pages():
+        try:
+            old = page.read_text(encoding="utf-8")
+            new, count = filled(old)
+        except (DataError, UnicodeDecodeError) as error:
+            raise DataError(f"{page}: {error}") from error
+        marks += count
+        if new != old:
+            stale[page] = new
+        if options.pages and not count:
+            raise DataError(f"{page} has no mark: there is nothing to fill or to check.")
+    if not marks:
+        raise DataError("No page has a mark: there is nothing to fill or to check.")
+    for page, text in stale.items():
+        if options.check:
+            print(f"{page} is not what the records give: python -m analysis.pages {page}", file=sys.stderr)
+        else:
+            with disk_errors(page):
+                page.write_bytes(text.encode())
+            print(page)
+    return int(options.check and bool(stale))
 
 
 if __name__ == "__main__":

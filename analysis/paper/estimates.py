@@ -1,182 +1,131 @@
-"""Estimates that carry what every seed and question adds to them, so that means, differences and ratios keep their
-pairing.
+"""Estimates that keep what every seed and question adds to them, so that differences and ratios stay paired.
 
-A number is taken as a sum over seeds and questions, to first order: what an estimate's parts say is added up, seed by
-seed and question by question, and the interval is that of `intervals.half_width`. Runs of the same seeds are paired,
-whatever their label and benchmark; so are evaluations of the same panel, question by question. What two methods have in
-common so cancels in their difference. With one seed the interval is over questions alone and says nothing about other
-seeds.
+Runs of the same seeds are paired, whatever their label and benchmark; so are evaluations of the same panel, question by
+question. What two methods have in common cancels in their difference. The interval is that of all tables
+(`stats.half_width`); with one seed it is over questions alone and says nothing about other seeds.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from math import inf, isfinite, isnan
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from math import isfinite, nan
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from analysis.intervals import LEVEL, SAME, half_width, wilson
-from analysis.paper import formulas
+from analysis import stats
+from analysis.stats import SAME, Interval
 
-Floats = npt.NDArray[np.float64]
-Parts = Mapping[tuple[str, int], pd.DataFrame]
-"""by the name of the units and how many there are: what each seed (row) and unit (column) adds to a number"""
-NONE = (float("nan"), float("nan"))
-"""no interval"""
-STEP = 1e-4
-"""of a number, by which it is moved to see how another follows"""
-
-
-@dataclass(frozen=True, eq=False)
-class Cells:
-    """What a quantity is a ratio of: `above` and `below`, [seeds, units], a row a run. A quantity is the sum of `above`
-    over the sum of `below`, times `scale`, over all runs and units together; a unit without a graded sample has 0 in
-    both. units: the name of what is random beside seeds, which evaluations of one panel share. share: whether a unit's
-    ratio lies in [0, 1]. count: units with a graded sample. ungraded: samples left out."""
-
-    above: Floats
-    below: Floats
-    seeds: tuple[int, ...]
-    units: str
-    count: int
-    scale: float = 1.0
-    share: bool = False
-    ungraded: int = 0
+RUNS = "runs"
+"""name of the units of a number that each run has once"""
 
 
 @dataclass(frozen=True, eq=False)
 class Estimate:
-    """A number with its parts; None for one that is known exactly, such as a setting.
+    """A number. `parts` has what each seed (row) and unit (column, with the name of the units) adds to it to first
+    order; None of a number that is known exactly, such as a setting.
 
-    seeds: the fewest that one of its parts has. units: of what is random beside seeds, how many by name. fixed: an
-    interval that is not the parts'. bounds: what the interval stays within. decoding: of the episodes it is of. NaN
-    where there is no value.
+    seeds: the fewest that a source of it has. ungraded: samples left out. top: the largest value of a share, else 0.
+    decoding: of its episodes. The value is NaN where there is none.
     """
 
     value: float
-    parts: Parts | None = None
+    parts: pd.DataFrame | None = None
     seeds: int = 0
-    units: Mapping[str, int] = field(default_factory=dict)
     ungraded: int = 0
-    fixed: tuple[float, float] | None = None
-    bounds: tuple[float, float] = (-inf, inf)
+    top: float = 0.0
     decoding: tuple[str, ...] = ()
 
     @property
     def is_exact(self) -> bool:
         return self.parts is None
 
+    @cached_property
+    def counts(self) -> Counter[str]:
+        """How many questions, prompts or steps it is over."""
+        names: list[str] = [] if self.parts is None else list(self.parts.columns.get_level_values(0))
+        return Counter(kind for kind in (name.partition(" ")[0] for name in names) if kind != RUNS)
+
+    @cached_property
+    def interval(self) -> Interval:
+        """At 95 %; low and high are NaN where nothing differs between seeds or questions, or there is no value."""
+        value, count = self.value, self.counts.total()
+        low = high = value if self.is_exact else nan
+        if self.parts is not None and self.top and count and value in (0.0, self.top):
+            low, high = (self.top * end for end in stats.wilson(value / self.top, count))
+        elif self.parts is not None and isfinite(value):
+            half = stats.half_width(self._tables, [0] * len(self.parts), self.seeds)
+            if half > SAME * max(1.0, abs(value)):
+                low, high = value - half, value + half
+                low, high = (max(0.0, low), min(self.top, high)) if self.top else (low, high)
+        return Interval(value, low, high, self.seeds, count, self.seeds == 1)
+
     @property
-    def interval(self) -> tuple[float, float]:
-        """95 %; NONE where nothing differs between seeds or questions, or there is no value."""
-        if self.fixed is not None:
-            return self.fixed
-        half = self.half_width()
-        if not SAME * max(1.0, abs(self.value)) < half < inf:
-            return NONE
-        return max(self.bounds[0], self.value - half), min(self.bounds[1], self.value + half)
+    def p_value(self) -> float:
+        """Two-sided, of a value of 0; NaN with one seed, which says nothing about others, and without an interval."""
+        if self.parts is None or self.seeds < 2 or np.isnan(self.interval.low):
+            return nan
+        first, *rest = self._tables
+        return stats.p_value([first + self.value / first.size, *rest], [0] * len(first), self.seeds)
 
-    def half_width(self, level: float = LEVEL) -> float:
-        """Half of the width of the interval; NaN without a value or anything that tells its spread."""
-        if not self.parts or not isfinite(self.value):
-            return float("nan")
-        seeds = sorted({seed for part in self.parts.values() for seed in part.index})
-        tables = [part.reindex(seeds, fill_value=0.0).to_numpy() for part in self.parts.values()]
-        return half_width(tables, [0] * len(seeds), self.seeds, level)
+    @property
+    def _tables(self) -> list[npt.NDArray[np.float64]]:
+        assert self.parts is not None
+        names = self.parts.columns.get_level_values(0)
+        return [self.parts.loc[:, names == name].to_numpy() for name in names.unique()]
 
-    def __add__(self, other: "Estimate") -> "Estimate":
-        return combined(np.add, self, other)
+    def __lt__(self, other: "Estimate") -> bool:
+        return self.value < other.value
 
-    def __sub__(self, other: "Estimate") -> "Estimate":
-        return combined(np.subtract, self, other)
+    def __add__(self, other: "Number") -> "Estimate":
+        return _combined(lambda a, b: (a + b, 1, 1), self, other)
 
-    def __mul__(self, other: "Estimate") -> "Estimate":
-        return combined(np.multiply, self, other)
+    def __sub__(self, other: "Number") -> "Estimate":
+        return _combined(lambda a, b: (a - b, 1, -1), self, other)
 
-    def __truediv__(self, other: "Estimate") -> "Estimate":
-        return combined(np.divide, self, other)
+    def __mul__(self, other: "Number") -> "Estimate":
+        return _combined(lambda a, b: (a * b, b, a), self, other)
+
+    def __truediv__(self, other: "Number") -> "Estimate":
+        return _combined(lambda a, b: (a / b, 1 / b, -a / b**2), self, other)
+
+    def __rsub__(self, other: float) -> "Estimate":
+        return self * -1 + other
+
+    def __rtruediv__(self, other: float) -> "Estimate":
+        return Estimate(float(other)) / self
+
+    __radd__, __rmul__ = __add__, __mul__
 
 
-def exact(value: float) -> Estimate:
-    """A number that is known."""
-    return Estimate(float(value))
+Number = Estimate | float
+Values = Callable[[np.float64, np.float64], tuple[float, float, float]]
 
 
-def combined(function: Callable[..., npt.ArrayLike], *parts: Estimate) -> Estimate:
-    """What `function` gives for the values; its parts follow those of `parts` as it does, to first order."""
-    values = [np.float64(part.value) for part in parts]
-
-    def at(place: int, by: float) -> float:
-        moved = [value + by if i == place else value for i, value in enumerate(values)]
-        return float(np.asarray(function(*moved)))
-
-    random = [place for place, part in enumerate(parts) if not part.is_exact]
+def _combined(values: Values, first: Estimate, second: Number) -> Estimate:
+    """A number that follows two others. values: it and its slopes in them."""
+    both = (first, second if isinstance(second, Estimate) else Estimate(float(second)))
     with np.errstate(divide="ignore", invalid="ignore"):
-        value = at(-1, 0.0)
-        if not random:
-            return Estimate(value)
-        steps = {place: STEP * (abs(float(values[place])) or 1.0) for place in random}
-        slopes = {place: (at(place, step) - at(place, -step)) / (2 * step) for place, step in steps.items()}
-        summed: dict[tuple[str, int], pd.DataFrame] = {}
-        for place, slope in slopes.items():
-            for name, part in (parts[place].parts or {}).items():
-                own = slope * part
-                summed[name] = summed[name].add(own, fill_value=0.0) if name in summed else own
-    units = {name: count for part in parts for name, count in part.units.items()}
-    ungraded = sum(part.ungraded for part in dict.fromkeys(parts))
-    decoding = dict.fromkeys(each for part in parts for each in part.decoding)
-    seeds = min(parts[place].seeds for place in random)
-    return Estimate(value, summed, seeds, units, ungraded, decoding=tuple(decoding))
+        value, *slopes = values(*(np.float64(each.value) for each in both))
+    scaled = [(each, each.parts * slope) for each, slope in zip(both, slopes, strict=True) if each.parts is not None]
+    if not scaled:
+        return Estimate(float(value))
+    parts = scaled[0][1] if len(scaled) == 1 else scaled[0][1].add(scaled[1][1], fill_value=0.0).fillna(0.0)
+    decoding = dict.fromkeys(text for each, _ in scaled for text in each.decoding)
+    return Estimate(float(value), parts, min(each.seeds for each, _ in scaled), decoding=tuple(decoding))
 
 
-def mean(*parts: Estimate) -> Estimate:
-    """Of the different ones among `parts`."""
-    different = list(dict.fromkeys(parts))
-    return combined(lambda *values: sum(values[1:], values[0]) / len(values), *different)
-
-
-FUNCTIONS: Mapping[str, Callable[..., Estimate]] = {
-    "mean": mean,
-    "total": lambda *parts: combined(lambda *values: sum(values[1:], values[0]), *dict.fromkeys(parts)),
-    "max": lambda *parts: combined(lambda *values: np.maximum.reduce(np.broadcast_arrays(*values)), *parts),
-    "min": lambda *parts: combined(lambda *values: np.minimum.reduce(np.broadcast_arrays(*values)), *parts),
-    "relative": lambda new, old: combined(lambda one, other: 100 * (one / other - 1), new, old),
-}
-"""mean, total: of the different ones. relative: in %"""
-
-
-def evaluate(formula: str, value_of: Callable[[str], Estimate]) -> Estimate:
-    """A formula (`analysis.paper.formulas`) of estimates and FUNCTIONS. Raises DataError for a text that is none."""
-    return formulas.evaluate(formula, value_of, exact, FUNCTIONS)
-
-
-def estimate(cells: Cells) -> Estimate:
-    """The ratio of sums; Wilson's interval over units for a share of which all are 0 or all are 1."""
+def ratio(
+    above: pd.DataFrame, below: pd.DataFrame, units: str, scale: float = 1.0, *, is_share: bool = False
+) -> Estimate:
+    """`scale` times the sum of `above` over that of `below`, both [seeds, units]; a unit without a graded sample has 0
+    in both. Of a share, which lies in [0, 1], the interval is Wilson's over units where all are 0 or all are 1."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        value = float(cells.scale * cells.above.sum() / cells.below.sum())
-        table = (cells.scale * cells.above - value * cells.below) / cells.below.sum()
-    there = int((cells.below > 0).any(axis=0).sum())
-    fixed = None
-    if cells.share and there and value in (0.0, cells.scale):
-        low, high = wilson(value / cells.scale, there)
-        fixed = (cells.scale * low, cells.scale * high)
-    bounds = (0.0, cells.scale) if cells.share else (-inf, inf)
-    parts = {(cells.units, table.shape[1]): pd.DataFrame(table, index=pd.Index(cells.seeds))}
-    return Estimate(value, parts, len(cells.seeds), {cells.units: cells.count}, cells.ungraded, fixed, bounds)
-
-
-def p_value(difference: Estimate) -> float:
-    """Two-sided, of a difference of 0: one less the level of the widest interval that leaves 0 out. Where nothing
-    differs between seeds or questions it is the sign test's over seeds. NaN with one seed, which says nothing about
-    others, and without a value."""
-    if difference.seeds < 2 or not isfinite(difference.value):
-        return float("nan")
-    size = abs(difference.value)
-    if isnan(difference.interval[0]):
-        return 1.0 if size < SAME else 2.0 ** (1 - difference.seeds)
-    low, high = 0.0, 1.0
-    while high - low > 1e-5:
-        level = (low + high) / 2
-        low, high = (level, high) if difference.half_width(level) < size else (low, level)
-    return 1 - low
+        total = np.float64(below.to_numpy().sum())
+        value = float(scale * above.to_numpy().sum() / total)
+        parts = (scale * above - value * below) / total
+    parts = parts.loc[:, ((above != 0) | (below != 0)).any()]
+    parts.columns = pd.MultiIndex.from_product([[units], parts.columns])
+    return Estimate(value, parts, len(parts), top=scale if is_share else 0.0)

@@ -1,14 +1,14 @@
-"""Arithmetic as a text: + - * /, whole numbers, names such as row.column, and functions."""
+"""Arithmetic as a text: + - * /, whole numbers, names such as row.column, and FUNCTIONS."""
 
 import ast
 import operator
 from collections.abc import Callable, Mapping
-from functools import cache
-from typing import Any, TypeVar
+from fractions import Fraction
+from functools import cache, reduce
+from typing import Any
 
 from rtpo.errors import DataError
 
-T = TypeVar("T")
 OPERATORS: Mapping[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -17,45 +17,63 @@ OPERATORS: Mapping[type, Callable[[Any, Any], Any]] = {
 }
 
 
-def evaluate(
-    formula: str,
-    value_of: Callable[[str], T],
-    whole: Callable[[int], T],
-    functions: Mapping[str, Callable[..., T]],
-) -> T:
-    """The formula with `value_of` for its names and `whole` for its numbers. Raises DataError for a text that is none,
-    or has other parts."""
+def total(*values: Any) -> Any:
+    return reduce(operator.add, values)
 
-    def value(node: ast.expr) -> T:
+
+def nearest(value: Fraction, whole: Fraction) -> Fraction:
+    """The multiple of 1/whole nearest to value."""
+    return Fraction(round(value * whole)) / whole
+
+
+FUNCTIONS: Mapping[str, Callable[..., Any]] = {
+    "min": min,
+    "max": max,
+    "total": total,
+    "mean": lambda *values: total(*values) / len(values),
+    "share": lambda part, whole: part / whole * 100,
+    "relative": lambda new, old: (new / old - 1) * 100,
+    "nearest": nearest,
+    "count": lambda points, whole: Fraction(round(points * whole / 100)),
+    "grid": lambda points, whole: nearest(points / 100, whole) * 100,
+}
+"""share, relative: in %. count: of `whole`, from points of 100. grid: the nearest points of 100 that a count gives. The
+last three are for numbers that are known exactly."""
+
+
+def evaluate(formula: str, value_of: Callable[[str], Any]) -> Any:
+    """The formula with `value_of` for its names. Raises DataError for a text that is none, or has other parts."""
+
+    def value(node: ast.expr) -> Any:
         match node:
             case ast.Constant(value=int(number)):
-                return whole(number)
+                return Fraction(number)
             case ast.Name() | ast.Attribute():
                 return value_of(ast.unparse(node))
             case ast.UnaryOp(op=ast.USub(), operand=operand):
-                negative: T = operator.sub(whole(0), value(operand))
-                return negative
+                return value(operand) * -1
             case ast.BinOp(left=left, op=op, right=right) if type(op) in OPERATORS:
-                result: T = OPERATORS[type(op)](value(left), value(right))
-                return result
-            case ast.Call(func=ast.Name(id=name), args=arguments) if name in functions:
-                return functions[name](*map(value, arguments))
-        raise DataError(f"A formula has {ast.unparse(node)!r}: only + - * / and {', '.join(functions)}.")
+                return OPERATORS[type(op)](value(left), value(right))
+            case ast.Call(func=ast.Name(id=name), args=arguments) if name in FUNCTIONS:
+                return FUNCTIONS[name](*map(value, arguments))
+        raise DataError(f"A formula has {ast.unparse(node)!r}: only + - * / and {', '.join(FUNCTIONS)}.")
 
     return value(_parsed(formula))
 
 
 def names(formula: str) -> list[str]:
     """The names of a formula, once each. Raises DataError for a text that is none."""
-    tree = _parsed(formula)
-    inner = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-    inner |= {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
-    found = [
-        ast.unparse(node)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Name | ast.Attribute) and id(node) not in inner
-    ]
-    return list(dict.fromkeys(found))
+    found: dict[str, None] = {}
+
+    def visit(node: ast.AST) -> None:
+        if isinstance(node, ast.Name | ast.Attribute):
+            found[ast.unparse(node)] = None
+            return
+        for child in node.args if isinstance(node, ast.Call) else ast.iter_child_nodes(node):
+            visit(child)
+
+    visit(_parsed(formula))
+    return list(found)
 
 
 @cache

@@ -1,27 +1,27 @@
 """The paper's numbers as data: paper.yaml beside this file, whose head says how it is written."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import yaml
 
+from rtpo.core.names import nearest
 from rtpo.errors import DataError
 from rtpo.run.records import SAFE_LOADER
 
 SOURCE = Path(__file__).with_name("paper.yaml")
 TEXT = "text"
 PLUS_MINUS = " ± "
-Side = Literal["rows", "columns"]
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Value:
-    """A number, or words where the unit is `text`. `printed` is what the paper prints, without the unit."""
+    """A number as the paper prints it, without its unit, such as "93.33 ± 0.40" in points; words in the unit `text`."""
 
     printed: str
     unit: str
@@ -38,98 +38,70 @@ class Value:
 
     @property
     def number(self) -> float | None:
-        """The number; None for words."""
         return None if self.exact is None else float(self.exact)
 
     @property
-    def deviation(self) -> Fraction | None:
-        """The standard deviation, in the number's unit; None where the paper gives none."""
-        _, sign, deviation = self.printed.partition(PLUS_MINUS)
-        return _fraction(deviation) if sign else None
+    def deviation(self) -> Fraction:
+        """The standard deviation, in the number's unit; 0 where the paper gives none."""
+        return _fraction(self.printed.partition(PLUS_MINUS)[2] or "0")
 
     @property
     def decimals(self) -> int:
-        """How many are printed."""
+        """The number of printed decimals."""
         return len(self.mean_printed.partition(".")[2])
 
 
-@dataclass(frozen=True)
-class Line:
-    """A row or a column; a unit stands with one of the two."""
-
-    key: str
-    title: str
-    unit: str | None
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Check:
-    """How cells follow from others: those of `targets`, which are lines of `side`, on the lines `only` of the other."""
+    """Cells that follow from others by `formula`: those of some rows or of some columns, on all lines of the other side
+    or `only` on these. Of an order that the prose states, `margin` is more than 0, with `ties` at least 0, on each of
+    the rows or columns of a table."""
 
-    side: Side
-    targets: tuple[str, ...]
-    only: tuple[str, ...]
-    formula: str
-    assuming: str | None
+    formula: str = ""
+    rows: Sequence[str] = ()
+    columns: Sequence[str] = ()
+    only: Sequence[str] = ()
+    assuming: str = ""
+    table: str = ""
+    margin: str = ""
+    ties: bool = False
+    where: str = ""
+    says: str = ""
 
 
 @dataclass(frozen=True)
 class PaperTable:
-    """A table. `cells` has what the paper gives, by row and column."""
+    """A table. rows, columns: titles by key. units: by the key of a row or a column. cells: by row and column."""
 
     key: str
     section: str
     gist: str
-    columns: Mapping[str, Line]
-    rows: Mapping[str, Line]
+    rows: Mapping[str, str]
+    columns: Mapping[str, str]
+    units: Mapping[str, str]
     cells: Mapping[tuple[str, str], Value]
-    checks: tuple[Check, ...]
-
-    def lines(self, side: Side) -> Mapping[str, Line]:
-        return self.rows if side == "rows" else self.columns
-
-    def value(self, row: str, column: str) -> Value | None:
-        """A cell; None where the paper gives none. Raises DataError for an unknown row or column."""
-        _known(self.rows, row, f"table {self.key!r} has no row")
-        _known(self.columns, column, f"table {self.key!r} has no column")
-        return self.cells.get((row, column))
+    checks: tuple[Check, ...] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Stated:
     """A number of the prose. `formula` is how it comes about, `reading` what its sentence says it is."""
 
-    key: str
     value: Value
     where: str
     says: str
-    formula: str | None = None
-    reading: str | None = None
-    assuming: str | None = None
+    formula: str = ""
+    reading: str = ""
+    assuming: str = ""
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """An order the prose states: `margin` is more than 0, with `ties` at least 0, for each of `lines`."""
-
-    key: str
-    where: str
-    says: str
-    table: str
-    side: Side
-    lines: tuple[str, ...]
-    margin: str
-    ties: bool = False
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Paper:
-    """All of it, each by its key. `units` says what a unit's name means."""
+    """All of it, each by its key."""
 
-    units: Mapping[str, str]
     tables: Mapping[str, PaperTable]
     stated: Mapping[str, Stated]
-    comparisons: Mapping[str, Comparison]
+    comparisons: Mapping[str, Check]
 
     def table(self, key: str) -> PaperTable:
         """A table by its LaTeX label, without `tab:`. Raises DataError for an unknown one."""
@@ -137,11 +109,20 @@ class Paper:
 
     def value(self, table: str, row: str, column: str) -> Value | None:
         """A cell; None where the paper gives none. Raises DataError for an unknown table, row or column."""
-        return self.table(table).value(row, column)
+        lines = self.table(table)
+        _known(lines.rows, row, f"table {table!r} has no row")
+        _known(lines.columns, column, f"table {table!r} has no column")
+        return lines.cells.get((row, column))
 
     def statement(self, key: str) -> Stated:
         """A number of the prose. Raises DataError for an unknown one."""
         return _known(self.stated, key, "there is no stated number")
+
+
+def _known(entries: Mapping[str, T], key: str, what: str) -> T:
+    if key not in entries:
+        raise DataError(f"In the paper's numbers {what} {key!r}; {nearest(key, entries)}.")
+    return entries[key]
 
 
 @cache
@@ -153,73 +134,43 @@ def load_paper() -> Paper:
 def read_paper(text: str) -> Paper:
     """A paper from YAML. Raises DataError as `load_paper` does."""
     source = yaml.load(text, Loader=SAFE_LOADER)
-    units = source["units"]
+
+    def value(place: str, printed: Any, unit: str) -> Value:
+        if not isinstance(printed, str):
+            raise DataError(f"{place} is {printed!r}: quote it, so that it stays as printed.")
+        if unit not in source["units"]:
+            raise DataError(f"{place} has the unit {unit!r}: no such unit; there are {', '.join(source['units'])}.")
+        try:
+            _ = Value(printed, unit).exact, Value(printed, unit).deviation
+        except ValueError as error:
+            raise DataError(f"{place} is {printed!r}: not a number; give one, or the unit {TEXT!r}.") from error
+        return Value(printed, unit)
+
+    def table(key: str, entry: Mapping[str, Any]) -> PaperTable:
+        rows, columns = entry["rows"], entry["columns"]
+        titles = [{name: line["title"] for name, line in lines.items()} for lines in (rows, columns)]
+        units = {name: line["unit"] for name, line in {**columns, **rows}.items() if "unit" in line}
+        cells = {}
+        for row, line in rows.items():
+            if len(line["cells"]) != len(columns):
+                raise DataError(f"Table {key!r}, row {row!r} has {len(line['cells'])} cells, not {len(columns)}.")
+            for column, printed in zip(columns, line["cells"], strict=True):
+                if printed is not None:
+                    place = f"Table {key!r}, row {row!r}, column {column!r}"
+                    cells[row, column] = value(place, printed, units.get(row) or units.get(column, ""))
+        checks = tuple(Check(**check) for check in entry.get("checks", ()))
+        return PaperTable(key, entry["section"], entry["gist"], titles[0], titles[1], units, cells, checks)
+
+    def stated(key: str, value_printed: str, unit: str, **entry: str) -> Stated:
+        return Stated(value=value(f"Stated number {key!r}", value_printed, unit), **entry)
+
     return Paper(
-        units,
-        {key: _table(key, table, units) for key, table in source["tables"].items()},
-        {key: _stated(key, dict(stated), units) for key, stated in source["stated"].items()},
-        {key: _comparison(key, dict(given)) for key, given in source["comparisons"].items()},
+        {key: table(key, entry) for key, entry in source["tables"].items()},
+        {key: stated(key, entry.pop("value"), **entry) for key, entry in source["stated"].items()},
+        {key: Check(**entry) for key, entry in source["comparisons"].items()},
     )
-
-
-def _table(key: str, source: Mapping[str, Any], units: Collection[str]) -> PaperTable:
-    columns, rows = ({name: _line(name, line) for name, line in source[side].items()} for side in ("columns", "rows"))
-    cells: dict[tuple[str, str], Value] = {}
-    for row in rows.values():
-        given = source["rows"][row.key]["cells"]
-        if len(given) != len(columns):
-            raise DataError(f"Table {key!r}, row {row.key!r} has {len(given)} cells and {len(columns)} columns.")
-        for column, cell in zip(columns.values(), given, strict=True):
-            if cell is not None:
-                place = f"Table {key!r}, row {row.key!r}, column {column.key!r}"
-                cells[row.key, column.key] = _value(place, cell, row.unit or column.unit, units)
-    return PaperTable(
-        key, source["section"], source["gist"], columns, rows, cells, tuple(map(_check, source.get("checks", ())))
-    )
-
-
-def _line(key: str, source: Mapping[str, Any]) -> Line:
-    return Line(key, source["title"], source.get("unit"))
-
-
-def _value(place: str, printed: Any, unit: str | None, units: Collection[str]) -> Value:
-    if not isinstance(printed, str):
-        raise DataError(f"{place} is {printed!r}: quote it, so that it stays as printed.")
-    if unit is None or unit not in units:
-        raise DataError(f"{place} has the unit {unit!r}: no such unit; there are {', '.join(units)}.")
-    value = Value(printed, unit)
-    try:
-        _ = value.exact, value.deviation
-    except ValueError as error:
-        raise DataError(f"{place} is {printed!r}: not a number; give one, or the unit {TEXT!r}.") from error
-    return value
 
 
 def _fraction(printed: str) -> Fraction:
     thousands = 1000 if printed.endswith("k") else 1
     return thousands * Fraction(printed.replace(",", "").removesuffix("k"))
-
-
-def _check(source: Mapping[str, Any]) -> Check:
-    side = _side(source)
-    return Check(side, tuple(source[side]), tuple(source.get("only", ())), source["formula"], source.get("assuming"))
-
-
-def _side(source: Mapping[str, Any]) -> Side:
-    return "rows" if "rows" in source else "columns"
-
-
-def _stated(key: str, source: dict[str, Any], units: Collection[str]) -> Stated:
-    value = _value(f"Stated number {key!r}", source.pop("value"), source.pop("unit"), units)
-    return Stated(key, value, **source)
-
-
-def _comparison(key: str, source: dict[str, Any]) -> Comparison:
-    side = _side(source)
-    return Comparison(key, side=side, lines=tuple(source.pop(side)), **source)
-
-
-def _known(known: Mapping[str, T], key: str, what: str) -> T:
-    if key not in known:
-        raise DataError(f"In the paper's numbers {what} {key!r}; there are {', '.join(known)}.")
-    return known[key]

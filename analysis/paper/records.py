@@ -1,36 +1,27 @@
 """What our records have for the cells of the paper's tables: the complete runs of a profile with their evaluations, and
 the settings that a run would have."""
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
+from rtpo.run.cli import composed
+
+import pandas as pd
 import yaml
 
-from analysis.evaluation import (
-    HELD_OUT,
-    Evaluation,
-    Sample,
-    check_alike,
-    decoded,
-    first_paths,
-    graded,
-    held_out,
-    incomplete_evaluations,
-    load_evaluation,
-    part,
-)
-from analysis.paper.estimates import Cells, Estimate, estimate, exact
-from analysis.paper.quantities import QUANTITIES, RUN_QUANTITIES, by_order, cells_of, run_cells, seeds_of
-from analysis.paper.reproduction import Source, load_reproduction
-from analysis.records import Run, RunGroup, by_label, incomplete_runs, load_runs
+from analysis.load import Frames, groups, has_runs, load, load_paths, unfinished
+from analysis.paper import formulas
+from analysis.paper.cells import load_plans, reads
+from analysis.paper.estimates import RUNS, Estimate, ratio
+from analysis.paper.metrics import METRICS, RUN_METRICS, episodes, estimate
+from analysis.run_table import decoded
 from analysis.tables import NOT_RUN
 from rtpo.data.registry import REGISTRY
 from rtpo.errors import DataError
-from rtpo.run import archives
-from rtpo.run.composition import composed
 from rtpo.run.config import PROJECT, RunConfig
 from rtpo.run.experiments import load_experiment, outline, read_launch
 from rtpo.run.records import SAFE_LOADER
@@ -39,13 +30,12 @@ PARTS = 5
 NOT_MEASURED = "not measured"
 AIRLINE = "airline"
 """role of the tasks whose user is a served model"""
-SHORT_ANSWERS = ("f1", "span_f1", "hit_rate")
-QUESTIONS, PROMPTS = "questions", "prompts"
-"""kinds of what is drawn beside seeds"""
 SCALE = ("budget.rollouts", "budget.seconds", "model.name")
 """settings of a run of the experiment's own scale"""
 SERVER = ("task.settings.server.base_url=http://127.0.0.1:8000/v1", "task.settings.server.model=any")
 """which user's model serves is no part of an airline run's scale, and must be said to compose one"""
+Cell = Any
+"""a row of `analysis.paper.cells`"""
 
 
 @dataclass(frozen=True)
@@ -61,227 +51,205 @@ Outcome = Estimate | Missing
 
 @dataclass(frozen=True, eq=False)
 class Condition:
-    """The runs of results/<experiment>_<profile>_<task>/. incomplete: folders that started."""
+    """The runs of results/<experiment>_<profile>_<task>/ by label, and their evaluations on benchmarks, a row each with
+    the run's label and whether it is of the final policy."""
 
     folder: Path
     task: str
-    groups: Mapping[str, RunGroup]
-    incomplete: tuple[Path, ...]
+    groups: Mapping[str, Frames]
+    evaluations: pd.DataFrame
+
+    def final(self, benchmark: str) -> pd.DataFrame:
+        """The evaluations of final policies on a benchmark."""
+        return self.evaluations[self.evaluations["is_final"] & (self.evaluations["benchmark"] == benchmark)]
 
     @cached_property
-    def evaluations(self) -> Mapping[str, Mapping[tuple[str, int], Evaluation]]:
-        """The complete ones of complete runs' final policies, by benchmark, then label and seed. Raises DataError where
-        two on one benchmark were not made alike."""
-        found: dict[str, dict[tuple[str, int], Evaluation]] = {}
-        for run, one in self._complete:
-            if _is_final(run, one):
-                found.setdefault(one.folder.name, {})[run.label, int(run.manifest["seed"])] = one
-        for of_benchmark in found.values():
-            check_alike(list(of_benchmark.values()))
-        return found
-
-    @cached_property
-    def _complete(self) -> list[tuple[Run, Evaluation]]:
-        """Complete evaluations of complete runs. Raises DataError for one of another run."""
-        found = []
-        for group in self.groups.values():
-            for run in group.runs:
-                for file in archives.find(run.folder, "*/manifest.json"):
-                    one = load_evaluation(file.parent)
-                    made_of = one.manifest["checkpoint"].get("run")
-                    if made_of != f"{self.folder.name}/{run.folder.name}":
-                        raise DataError(
-                            f"{file} is an evaluation of {made_of!r}, not of the run whose folder it lies in: move it."
-                        )
-                    found.append((run, one))
-        return found
-
-    @property
     def left_out(self) -> list[str]:
         """Runs and evaluations that are not complete, evaluations that a run lacks and another of its label has, and
         those of a policy before the last."""
-        folders = list(self.incomplete)
-        there = {one.folder for _, one in self._complete}
-        for group in self.groups.values():
-            runs = [run.folder for run in group.runs]
-            names = {folder.name for folder in there if folder.parent in runs}
-            for run in runs:
-                lacking = {run / name for name in names} - there
-                folders += sorted(lacking | set(incomplete_evaluations(run)))
-        told = dict.fromkeys(folders, "")
-        told |= {one.folder: " (not of the trained policy)" for run, one in self._complete if not _is_final(run, one)}
-        return [folder.relative_to(self.folder.parent).as_posix() + why for folder, why in told.items()]
-
-
-def _is_final(run: Run, one: Evaluation) -> bool:
-    return bool(one.manifest["checkpoint"]["policy_version"] == run.manifest["policy_version"])
+        names = [f"{self.folder.name}/{path.name}" for path in unfinished(self.folder)]
+        for label, group in self.groups.items():
+            made = self.evaluations[self.evaluations["label"] == label]
+            for run in group.names:
+                begun = {path.name for path in unfinished(self.folder.parent / run)}
+                lacking = {*made["benchmark"]} - {*made.loc[made["run"] == run, "benchmark"]}
+                names += [f"{run}/{name}" for name in sorted(lacking | begun)]
+        early = self.evaluations[~self.evaluations["is_final"].astype(bool)]
+        return names + [f"{row.run}/{row.benchmark} (not of the trained policy)" for row in early.itertuples()]
 
 
 class Records:
-    """The complete runs of a profile under results/, read once."""
+    """The complete runs of a profile under results/."""
 
     def __init__(self, results: Path, profile: str) -> None:
         self.results, self.profile = results, profile
-        self._conditions: dict[tuple[str, str], Condition | None] = {}
-        self._samples: dict[Any, list[Sample]] = {}
-        self._estimates: dict[Source, Outcome] = {}
+        self.condition = cache(self._condition)
 
-    def started(self, experiments: Sequence[str], file: str = "config.yaml") -> bool:
-        """Whether a run of one of the experiments has the file, which every run begins with."""
-        return any(archives.find(self.results, f"{name}_{self.profile}_*/*/{file}") for name in experiments)
+    def has_runs(self, experiments: Iterable[str]) -> bool:
+        """Whether a run of one of the experiments is finished."""
+        folders = (path for name in experiments for path in self.results.glob(f"{name}_{self.profile}_*"))
+        return any(map(has_runs, folders))
 
-    def condition(self, experiment: str, role: str) -> Condition | None:
-        """The runs of an experiment on the task that stands for a role in the paper; None where none was started."""
-        key = (experiment, role)
-        if key not in self._conditions:
-            self._conditions[key] = self._load(*key) if self.started([experiment]) else None
-        return self._conditions[key]
-
-    def _load(self, experiment: str, role: str) -> Condition:
-        task = stand_ins(self.profile)[role]
-        name = f"{experiment}_{self.profile}_{task}"
-        runs = load_runs(self.results, name)
-        for run in runs:
+    def _condition(self, experiment: str, role: str) -> Condition | None:
+        """The runs of an experiment on the task that stands for a role in the paper; None without any. Raises DataError
+        for runs that belong elsewhere, for evaluations that were not made alike, and for those of another run."""
+        task = tasks(self.profile)[role]
+        folder = self.results / f"{experiment}_{self.profile}_{task}"
+        if not folder.exists():
+            return None
+        if not has_runs(folder):
+            return Condition(folder, task, {}, pd.DataFrame(columns=["run", "label", "benchmark", "is_final"]))
+        frames = load(folder)
+        for row in frames.runs.itertuples():
             for key, wanted in (("profile", self.profile), ("task", task)):
-                if run.manifest[key] != wanted:
-                    raise DataError(
-                        f"{run.folder / 'manifest.json'} says {key} {run.manifest[key]!r} and lies in {name!r}, which "
-                        f"is for {wanted!r}: run it again with another experiment_name, and delete it here."
-                    )
-        groups = {group.label: group for group in by_label(runs)}
-        return Condition(self.results / name, task, groups, tuple(incomplete_runs(self.results, name)))
+                if getattr(row, key) != wanted:
+                    where = f"lies in {folder.name!r}, which is for {wanted!r}"
+                    raise DataError(f"{row.run} says {key} {getattr(row, key)!r} and {where}: run it elsewhere.")
+        made = frames.benchmarks.merge(frames.runs[["run", "label", "policy_version"]], on="run", suffixes=("", "_run"))
+        made["is_final"] = made["policy_version"] == made["policy_version_run"]
+        for row in made[made["of_run"] != made["run"]].itertuples():
+            raise DataError(f"{row.run}/{row.benchmark} is an evaluation of {row.of_run!r}, not of the run it lies in.")
+        for benchmark, part in made[made["is_final"]].groupby("benchmark"):
+            if part["alike"].nunique() > 1:
+                names = " and ".join(part.drop_duplicates("alike")["run"])
+                what = "the questions, samples, decoding or limits of their evaluation"
+                raise DataError(f"{names} differ in {what} on {benchmark}: evaluate them alike.")
+        return Condition(folder, task, groups(frames), made)
 
-    def outcome(self, source: Source) -> Outcome:
-        """What a source gives; not for a formula."""
-        key = replace(source, names=None, not_compared=None, title=None)
-        if key not in self._estimates:
-            self._estimates[key] = self._outcome(source)
-        return self._estimates[key]
+    def _group(self, cell: Cell) -> tuple[Condition, Frames] | None:
+        condition = self.condition(cell.experiment, cell.task) if cell.metric else None
+        group = condition.groups.get(cell.label) if condition else None
+        return (condition, group) if condition and group else None
 
-    def _outcome(self, source: Source) -> Outcome:
-        if source.not_measured:
-            return Missing(NOT_MEASURED, source.not_measured)
-        if source.setting:
-            return _setting(source, self.profile)
-        found = self._cells(source)
-        if isinstance(found, Missing):
-            return found
-        cells, decoding = found
-        number, quantity = estimate(cells), QUANTITIES.get(source.quantity or "")
-        certain = quantity is not None and quantity.certain
-        return exact(number.value) if certain else replace(number, decoding=decoding)
+    def outcome(self, cell: Cell, cells: Mapping[str, Cell]) -> Outcome:
+        """What a cell reads; `cells`: of its table by place, which formulas read."""
+        if cell.not_measured:
+            return Missing(NOT_MEASURED, cell.not_measured)
+        if cell.setting:
+            return _setting(cell, self.profile)
+        if cell.metric:
+            return self._measured(cell)
+        parts = {name: self.outcome(cells[place], cells) for name, place in reads(cell).items()}
+        missing = next((part for part in parts.values() if isinstance(part, Missing)), None)
+        return missing or formulas.evaluate(cell.formula, parts.__getitem__)
 
-    def _cells(self, source: Source) -> tuple[Cells, tuple[str, ...]] | Missing:
-        """What a quantity is a ratio of, over the complete runs of its label, and how its episodes were decoded."""
-        condition, group = self._group(source)
-        if condition is None or group is None:
+    def _measured(self, cell: Cell) -> Outcome:
+        """A metric over the complete runs of a label."""
+        if (place := self._group(cell)) is None:
             return Missing(NOT_RUN)
-        if source.quantity in RUN_QUANTITIES:
-            return run_cells(RUN_QUANTITIES[str(source.quantity)], group.runs), ()
-        quantity, seeds = QUANTITIES[str(source.quantity)], seeds_of(group.runs)
-        if source.benchmark:
-            found = condition.evaluations.get(source.benchmark, {})
-            made = {seed: one for (label, seed), one in found.items() if label == source.label}
-            runs = [self._read(one.folder, lambda one=one: one.samples) for one in made.values()]
-            chosen = [[one for one in run if _is_of(one, source.where)] for run in runs]
-            if runs and not any(chosen):
-                wanted = ", ".join(f"{key} {value}" for key, value in source.where)
-                raise DataError(f"{next(iter(made.values())).folder} has no question of {wanted}: evaluate again.")
-            units = " ".join([QUESTIONS, source.benchmark, *(value for _, value in source.where)])
-            decoding = tuple(dict.fromkeys(decoded(one.manifest["decoding"]) for one in made.values()))
-            return (cells_of(quantity, chosen, tuple(made), units), decoding) if runs else Missing(NOT_RUN)
-        read = first_paths if source.episodes == "first_paths" else held_out
-        runs = [self._read((source.episodes, run.folder), lambda run=run: read(run)) for run in group.runs]
-        if not any(runs):
+        condition, group = place
+        if cell.metric in RUN_METRICS:
+            return run_estimate(cell.metric, group)
+        frame = _episodes(condition, cell.label, cell.benchmark, cell.episodes)
+        if frame.empty:
             return Missing(NOT_RUN)
-        if read is held_out:
-            return cells_of(quantity, runs, seeds, f"{QUESTIONS} {condition.task} held out"), (HELD_OUT,)
-        ungraded = sum(len(run) - len(graded(run)) for run in runs)
-        chosen = [by_order(part(run, int(source.part), PARTS) if source.part else run) for run in runs]
-        cells = cells_of(quantity, chosen, seeds, f"{PROMPTS} {condition.task} {source.part or ''}")
-        decoding = (f"{decoded(group.first.config['sampling'])}, in training",)
-        return replace(cells, ungraded=ungraded), decoding
+        where = dict(cell.where or {})
+        units, decodings = f"questions {condition.task} held out", ["temperature 1"]
+        if cell.benchmark:
+            units = " ".join(["questions", cell.benchmark, *where.values()])
+            decodings = [decoded(json.loads(text)) for text in condition.final(cell.benchmark)["decoding"].unique()]
+        elif cell.episodes == "first_paths":
+            units = f"prompts {condition.task} {cell.part}"
+            decodings = [f"{decoded(group.config['sampling'])}, in training"]
+        whole = pd.concat([_chosen(part, where, cell) for _, part in frame.groupby("seed", sort=False)])
+        if whole.empty:
+            raise DataError(f"{condition.folder} has no question of {cell.benchmark} of {where}: evaluate again.")
+        number = estimate(cell.metric, whole, units)
+        if METRICS[cell.metric].is_certain:
+            return Estimate(number.value)
+        ungraded = int((frame if cell.part else whole)["success"].isna().sum())
+        return replace(number, decoding=tuple(decodings), ungraded=ungraded)
 
-    def _read(self, key: Any, read: Any) -> list[Sample]:
-        if key not in self._samples:
-            self._samples[key] = read()
-        return self._samples[key]
-
-    def shortfall(self, source: Source) -> str | None:
-        """In what the runs of a quantity, or their questions, are not of the experiment's scale; None in nothing."""
-        condition, group = self._group(source)
-        if source.quantity is None or condition is None or group is None:
-            return None
-        planned = _planned(str(source.experiment), self.profile, str(source.task))
+    def shortfall(self, cell: Cell) -> str:
+        """In what the runs of a metric, or their questions, are not of the experiment's scale; "" in nothing."""
+        if (place := self._group(cell)) is None:
+            return ""
+        (condition, group), planned = place, _planned(cell.experiment, self.profile, cell.task)
         for path in SCALE:
-            ours, wanted = _walk(group.first.config, path), _walk(planned, path)
+            ours, wanted = _walk(group.config, path), _walk(planned, path)
             if ours != wanted:
-                return f"{path} of {condition.folder.name}/{group.label} is {ours} and the experiment's {wanted}"
-        if source.benchmark:
-            evaluations = condition.evaluations.get(source.benchmark, {}).values()
-            counts = [int(one.manifest["panel"]["questions"]) for one in evaluations]
-            whole = _panel_size(source.benchmark)
-        elif source.episodes == "held_out" and planned.task.held_out.count is not None:
-            runs = [self._read((source.episodes, run.folder), lambda run=run: held_out(run)) for run in group.runs]
-            counts = [len({one.unit for one in run}) for run in runs]
-            whole = planned.task.held_out.count
-        else:
-            return None
-        short = [count for count in counts if count != whole]
-        return f"{short[0]:,} of {whole:,} questions of {source.benchmark or condition.task}" if short else None
-
-    def _group(self, source: Source) -> tuple[Condition | None, RunGroup | None]:
-        condition = self.condition(str(source.experiment), str(source.task))
-        return condition, condition.groups.get(str(source.label)) if condition else None
+                return f"{path} of {condition.folder.name}/{cell.label} is {ours} and the experiment's {wanted}"
+        whole = _panel_size(cell.benchmark) if cell.benchmark else planned.task.held_out.count
+        if whole is None or not (cell.benchmark or cell.episodes == "held_out"):
+            return ""
+        counts = _episodes(condition, cell.label, cell.benchmark, cell.episodes).groupby("seed")["unit"].nunique()
+        short = counts[counts != whole]
+        return f"{short.iloc[0]:,} of {whole:,} questions of {cell.benchmark or condition.task}" if len(short) else ""
 
 
-def _is_of(one: Sample, where: Sequence[tuple[str, str]]) -> bool:
-    meta = one.meta or {}
-    return all(str(meta.get(key)) == value for key, value in where)
+@lru_cache(maxsize=256)
+def _episodes(condition: Condition, label: str, benchmark: str, kind: str) -> pd.DataFrame:
+    """The episodes of a label with their seeds: on a benchmark, of its own evaluation, or first paths."""
+    group = condition.groups[label]
+    if kind == "first_paths":
+        answers = pd.concat([load_paths(condition.folder.parent / name) for name in group.names])
+        answers = answers[answers["parent"].isna()]
+    elif benchmark:
+        final, answers = condition.final(benchmark)["run"], group.answers
+        answers = answers[(answers["benchmark"] == benchmark) & answers["run"].isin(final)]
+    else:
+        answers = group.answers[group.answers["benchmark"].isna() & (group.answers["when"] == "after")]
+        answers = answers[answers["mode"] == "sampled"]
+    seeds = group.runs.set_index("run")["seed"]
+    return episodes(answers).assign(seed=answers["run"].map(seeds).to_numpy())
+
+
+def _chosen(frame: pd.DataFrame, where: Mapping[str, str], cell: Cell) -> pd.DataFrame:
+    """A seed's episodes of a cell: of its `where`, or its part of five of the graded ones as equal as can be, in order.
+    The prompts of a step are a run's own and go by their order to be paired with another run's."""
+    for key, value in where.items():
+        frame = frame[[str(meta.get(key)) == value for meta in frame["meta"]]]
+    if cell.part:
+        graded, part = frame[frame["success"].notna()], int(cell.part)
+        frame = graded[round(len(graded) * (part - 1) / PARTS) : round(len(graded) * part / PARTS)]
+    if cell.episodes == "first_paths":
+        frame = frame.assign(unit=pd.factorize(frame["unit"])[0].astype(str))
+    return frame
+
+
+# of runs
+
+
+def run_estimate(name: str, group: Frames) -> Estimate:
+    """One of RUN_METRICS over runs; its units are steps for the zero-advantage rate, and the runs themselves, which
+    only other seeds can tell about, for all else. The rate is of rows, since records count no groups; a run with fewer
+    steps than another counts nothing for those that it lacks."""
+    runs = group.runs.set_index("seed")
+    if name == "zero_advantage":
+        trained = group.steps[group.steps["rows"] > 0]
+        rows = trained["rows"].astype(float)
+        keys = [trained["run"].map(group.runs.set_index("run")["seed"]), trained["step"]]
+        above, below = (
+            part.groupby(keys).sum().unstack().reindex(runs.index).fillna(0.0)
+            for part in (rows * trained["ties"].astype(float), rows)
+        )
+        return ratio(above, below, "steps", 100.0)
+    hours = runs["training_seconds"].astype(float) / 3600
+    profile = group.config["profile"]
+    gpus = profile["processes"] * profile["nodes"] if profile["platform"] == "cuda" else float("nan")
+    values = {"training_tokens": runs["generated_tokens"].astype(float), "hours": hours, "gpu_hours": hours * gpus}
+    above = values[name].to_frame()
+    return ratio(above.fillna(0.0), above.notna().astype(float), RUNS)
+
+
+# the configurations that the launchers would run
 
 
 @cache
-def stand_ins(profile: str) -> Mapping[str, str]:
+def tasks(profile: str) -> Mapping[str, str]:
     """The tasks of a profile by their role in the paper. Raises ConfigError."""
     return read_launch(composed("train", [f"profile={profile}"])).tasks
 
 
-def stand_in(source: Source, profile: str) -> Source:
-    """The source with the benchmark that stands for its own with a profile, and accuracy where a toy one has no scores
-    of short answers. Raises DataError."""
-    task = stand_ins(profile)[str(source.task)] if source.benchmark else ""
-    if not task or task == stand_ins(load_reproduction().profile)[str(source.task)]:
-        return source
-    there = _benchmarks(str(source.experiment), profile).get(task, ())
-    if source.benchmark in there:
-        return source
-    if len(there) != 1:
-        raise DataError(
-            f"configs/experiment/{source.experiment}.yaml evaluates {task} on {len(there)} benchmarks "
-            f"and none is {source.benchmark}: leave one, which stands in for it, or name it."
-        )
-    lacks = source.quantity in SHORT_ANSWERS and there[0].startswith("toy_")
-    return replace(source, benchmark=there[0], quantity="pass_at_1" if lacks else source.quantity)
-
-
-@cache
-def _benchmarks(experiment: str, profile: str) -> Mapping[str, Sequence[str]]:
-    """What an experiment evaluates on, by task."""
-    return outline(experiment, [f"profile={profile}"]).launch.benchmarks
-
-
-@cache
 def _panel_size(benchmark: str) -> int:
     """Questions of a whole benchmark: as many as its configuration asks for, or all rows of its set."""
     count = _yaml(f"benchmarks/{benchmark}.yaml")["held_out"].get("count")
     return REGISTRY[benchmark].rows if count is None else int(count)
 
 
+@cache
 def _yaml(file: str) -> Any:
     return yaml.load((PROJECT / "configs" / file).read_text(encoding="utf-8"), Loader=SAFE_LOADER)
-
-
-# the configurations that the launchers would run
 
 
 @cache
@@ -293,25 +261,27 @@ def _planned(experiment: str, profile: str, role: str) -> RunConfig:
 
 @cache
 def _elements(experiment: str, profile: str, role: str, labels: tuple[str, ...]) -> Mapping[str, RunConfig]:
-    task = stand_ins(profile)[role]
     server = SERVER if role == AIRLINE else ()
-    chosen = [f"profile={profile}", f"task={task}", "seed=0", f"algorithm={','.join(labels)}", *server]
-    return {one.run.label: one.run for one in load_experiment(experiment, chosen).elements}
+    chosen = [f"profile={profile}", f"task={tasks(profile)[role]}", "seed=0", f"algorithm={','.join(labels)}", *server]
+    return {each.run.label: each.run for each in load_experiment(experiment, chosen).elements}
 
 
-def _setting(source: Source, profile: str) -> Outcome:
-    path = str(source.setting)
-    if path.startswith("evaluate."):
-        return exact(float(_walk(_yaml("evaluate.yaml"), path.removeprefix("evaluate."))))
-    # all that the tables ask of one experiment and role, so that it is composed once
-    sources = [cell.source for plan in load_reproduction().tables.values() for cell in plan.cells]
-    place = (source.experiment, source.task)
-    labels = {str(one.label) for one in sources if one.setting and (one.experiment, one.task) == place}
-    run = _elements(str(source.experiment), profile, str(source.task), tuple(sorted(labels)))[str(source.label)]
-    if path == "rollouts_per_prompt":
-        return exact(run.descriptor.rollouts_per_task(run.algorithm_config, run.task.max_turns))
-    value = _walk(run, path)
-    return Missing(NOT_MEASURED, "the setting is off") if value is None else exact(float(value))
+@cache
+def _labels(experiment: str, role: str) -> tuple[str, ...]:
+    """All of which the tables show settings, so that an experiment is composed once."""
+    cells = pd.concat([plan.cells for plan in load_plans().tables.values()])
+    chosen = cells[(cells["setting"] != "") & (cells["experiment"] == experiment) & (cells["task"] == role)]
+    return tuple(sorted({*chosen["label"]} - {""}))
+
+
+def _setting(cell: Cell, profile: str) -> Outcome:
+    if cell.setting.startswith("evaluate."):
+        return Estimate(float(_walk(_yaml("evaluate.yaml"), cell.setting.removeprefix("evaluate."))))
+    run = _elements(cell.experiment, profile, cell.task, _labels(cell.experiment, cell.task))[cell.label]
+    if cell.setting == "rollouts_per_prompt":
+        return Estimate(float(run.descriptor.rollouts_per_task(run.algorithm_config, run.task.max_turns)))
+    value = _walk(run, cell.setting)
+    return Missing(NOT_MEASURED, "the setting is off") if value is None else Estimate(float(value))
 
 
 def _walk(tree: Any, path: str) -> Any:

@@ -1,163 +1,282 @@
-"""The cells of the paper's tables from our records, and how each compares with the paper's number.
+"""The paper's tables from our records: a frame of cells, the paper's layout, and the differences of one row.
 
-The verdict of a cell is by one rule: it `agrees` where the paper's number lies in our 95 % interval, its rounding
-included, and is `undecided` where that interval is too wide to tell; else ours is `higher` or `lower`. A number without
-an interval has `no interval`; one that is known exactly is compared as it is. What was made at another scale than the
-experiment's is `not compared`. Another profile than the paper's has the same cells, of what stands in there, and
-nothing printed beside them.
+A cell is judged by the one rule (`stats.verdict`): it `agrees` where the paper's number lies in our 95 % interval, its
+rounding included, and is `undecided` where that interval is too wide to tell; else ours is `higher` or `lower`. A
+number without an interval has `no interval`. What was made at another scale than the experiment's is `not compared`.
+Tables of other profiles than the paper's have nothing printed beside them.
 """
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from math import isfinite, isnan
+from pathlib import Path
+from typing import Any
 
-from analysis.paper import formulas
-from analysis.paper.estimates import Estimate, evaluate
-from analysis.paper.records import NOT_MEASURED, Missing, Outcome, Records, stand_in
-from analysis.paper.reproduction import CellPlan, Reproduction, Source, TablePlan
-from analysis.tables import NO_VALUE, NOT_RUN
+import pandas as pd
+
+from analysis.paper.cells import MARK, Plan, load_plans, reads
+from analysis.paper.estimates import Estimate
+from analysis.paper.numbers import Value, load_paper
+from analysis.paper.records import Missing, Outcome, Records, tasks
+from analysis.stats import CONTRADICTED, LEVEL, SAME, SUPPORTED, UNDECIDED, holm
+from analysis.stats import verdict as by_rule
+from analysis.tables import MINUS, NO_VALUE, NOT_RUN, Number, Table, of_rows
+from rtpo.core.names import nearest
 from rtpo.errors import DataError
+from rtpo.run.config import PROJECT
 
-NOT_COMPARED, NO_INTERVAL, AGREES = "not compared", "no interval", "agrees"
-HIGHER, LOWER, DIFFERS, UNDECIDED = "higher", "lower", "differs", "undecided"
-TITLES = {"pass_at_1": "accuracy", "pass_at_4": "P@4"}
-"""of quantities, in columns of a benchmark that stands in"""
+NOT_COMPARED, NO_INTERVAL, AGREES, HIGHER, LOWER = "not compared", "no interval", "agrees", "higher", "lower"
 COUNTS = ("count", "questions", "setting")
 """units of what is printed without rounding"""
 POINTS_WIDTH, RELATIVE_WIDTH = 10.0, 0.25
 """the widest half of an interval in which a number agrees: in points, and of all else a part of the paper's number"""
-VERDICTS = {
-    AGREES: "the paper's number lies in our 95 % interval, its rounding included (half a unit of the last printed "
-    "digit; counts and settings have none); a number known exactly is the paper's",
-    UNDECIDED: f"it lies there too, and half of the interval is wider than {POINTS_WIDTH:g} points, or of what is not "
-    f"in points than {100 * RELATIVE_WIDTH:g} % of the paper's number",
-    HIGHER: "our whole interval is above the paper's number",
-    LOWER: "our whole interval is below it",
-    DIFFERS: "a setting that is another than the paper's",
-    NO_INTERVAL: "ours has none, such as of a single run",
-    NOT_COMPARED: "ours is shown, and something else than the method differs, such as the size of a run or a panel",
-    NOT_MEASURED: "the records do not have it",
-    NO_VALUE: "there is nothing to compare: the paper prints none, or ours has no value",
-    NOT_RUN: "there is no complete run",
-}
+DECIMALS = {"points": 2, "percent": 2, "turns": 2, "hours": 2, "gpu_hours": 2, "ratio": 3}
+"""of our numbers where the paper prints none; one for other units"""
+ONE_DECIMAL = ("calls", "questions", "count", "points", "percent")
+"""which have one at least, since ours are means"""
 
 
-@dataclass(frozen=True)
-class Made:
-    """A cell with what we have for it. not_compared: why not, whether a verdict was due or not."""
+def verdict(printed: Value | None, outcome: Outcome, why: str = "") -> str:
+    """By the rule of the module. why: why ours is not of what the paper's is."""
+    if isinstance(outcome, Missing):
+        return outcome.kind
+    if printed is None or printed.number is None or not isfinite(outcome.value):
+        return NO_VALUE
+    found, number = outcome.interval, printed.number
+    if why or isnan(found.low):
+        return NOT_COMPARED if why else NO_INTERVAL
+    rounding = 0.0 if outcome.is_exact or printed.unit in COUNTS else 0.5 * 10**-printed.decimals
+    width = POINTS_WIDTH if printed.unit == "points" else RELATIVE_WIDTH * abs(number)
+    word = by_rule(found, number, slack=max(rounding, SAME * abs(number)), width=width)
+    if word == CONTRADICTED:
+        return HIGHER if found.mean > number else LOWER
+    return AGREES if word == SUPPORTED else UNDECIDED
 
-    plan: CellPlan
-    outcome: Outcome
-    verdict: str
-    not_compared: str | None = None
 
+@dataclass(frozen=True, eq=False)
+class PaperTable:
+    """A table of a profile's records. name: its files'."""
 
-@dataclass(frozen=True)
-class MadeTable:
-    """A table of a profile. key: its files' name."""
+    name: str
+    plan: Plan
+    records: Records
+    is_paper: bool
 
-    key: str
-    plan: TablePlan
-    profile: str
-    cells: tuple[Made, ...]
+    @cached_property
+    def cells(self) -> pd.DataFrame:
+        """The cells of the plan with `outcome`, `verdict` and `why` there is no number or verdict. Raises DataError for
+        records that are damaged, changed, of another schema, or not alike."""
+        plan: dict[str, Any] = {str(cell.Index): cell for cell in self.plan.cells.itertuples()}
+        rows = []
+        for cell in plan.values():
+            outcome, printed = self.records.outcome(cell, plan), cell.paper if self.is_paper else None
+            why = outcome.why if isinstance(outcome, Missing) else cell.not_compared
+            if not why and printed and isinstance(outcome, Estimate):
+                why = next(filter(None, map(self.records.shortfall, _read(cell, plan))), "")
+            rows.append((printed, outcome, verdict(printed, outcome, why), why))
+        columns = ["paper", "outcome", "verdict", "why"]
+        judged = pd.DataFrame(rows, self.plan.cells.index, columns, dtype=object)
+        return self.plan.cells.drop(columns="paper").join(judged)
 
     @property
-    def counts(self) -> Mapping[str, int]:
+    def counts(self) -> dict[str, int]:
         """Cells that the paper prints, by verdict."""
-        return Counter(made.verdict for made in self.cells if made.plan.paper is not None)
+        return dict(self.cells.loc[self.cells["paper"].notna(), "verdict"].value_counts())
+
+    @property
+    def estimates(self) -> "pd.Series[Any]":
+        """Our numbers that are not known exactly, by place."""
+        outcomes = self.cells["outcome"]
+        return outcomes[[isinstance(each, Estimate) and not each.is_exact for each in outcomes]]
 
     @property
     def has_data(self) -> bool:
-        return any(not isinstance(made.outcome, Missing) for made in self.cells)
+        return any(isinstance(outcome, Estimate) for outcome in self.cells["outcome"])
+
+    @property
+    def csv(self) -> str:
+        """A line a cell, numbers as numbers. What is not there is empty; a number that is known has itself as
+        interval."""
+        text: str = pd.DataFrame(map(_line, self.cells.itertuples())).to_csv(index=False, float_format="%.10g")
+        return text
+
+    @property
+    def layout(self) -> Table:
+        """A row for what the paper prints of each of its rows, and one for ours."""
+        titles = dict(zip(self.cells["column"], self.cells["column_title"], strict=True))
+        estimates, lines = self.estimates, []
+        for _, row in self.cells.groupby("row", sort=False):
+            by_column: dict[Any, Any] = {cell.column: cell for cell in row.itertuples()}
+            cells = [by_column.get(column) for column in self.plan.columns]
+            printed = [_printed(cell.paper) if cell and cell.paper else "" for cell in cells]
+            title = row["row_title"].iloc[0]
+            if any(printed):
+                lines.append((title, "paper", *printed))
+            seeds = _seeds(estimates[estimates.index.isin(row.index)])
+            ours = ["ours"] * self.is_paper + [f"{seeds} seed{'s' * (seeds != '1')}"] * (seeds != "")
+            lines.append(("" if any(printed) else title, ", ".join(ours), *map(_ours, cells)))
+        header = ("", "", *(titles[column] for column in self.plan.columns))
+        return of_rows(self.name, header, lines, self._caption(), list(self._notes()), labels=2)
+
+    def _caption(self) -> str:
+        profile = self.records.profile
+        scale = "the paper's models, tasks and budgets."
+        if not self.is_paper:
+            roles = [role for role in self.plan.cells["task"].unique() if role]
+            stand_ins = " and ".join(f"{tasks(profile)[role]} stands for {role}" for role in roles)
+            scale = f"{stand_ins}. Not the paper's scale, and not to be compared with its numbers."
+        return f"{self.plan.title} Section {self.plan.section} of the paper. Profile {profile}: {scale}"
+
+    def _notes(self) -> Iterator[str]:
+        """What is to be known of the numbers."""
+        cells, conditions = self.cells, []
+        yield from self.plan.notes
+        if self.is_paper and any(cells["benchmark"]):
+            temperature, top_p = (
+                load_paper().statement(f"eval_{name}").value.printed for name in ("temperature", "top_p")
+            )
+            yield f"The paper's numbers are at temperature {temperature}, top-p {top_p}."
+        if any(MARK in title for title in cells["row_title"] + cells["column_title"]):
+            yield f"{MARK.strip()}: not in the paper's table."
+        yield from _about(list(self.estimates))
+        ungraded = max((each.ungraded for each in self.estimates), default=0)
+        if ungraded:
+            yield f"Up to {ungraded:,} samples of a cell could not be graded and are left out."
+        for word, part in cells[(cells["why"] != "") & (cells["verdict"] != NO_VALUE)].groupby("verdict"):
+            yield f"{str(word).capitalize()}: {'; '.join(part['why'].unique())}."
+        if (cells["verdict"] == NOT_RUN).any():
+            yield f"Not run: {load_plans().commands(self.plan.experiments, self.records.profile)}"
+        for pair in cells.loc[cells["metric"] != "", ["experiment", "task"]].drop_duplicates().itertuples(index=False):
+            conditions.append(self.records.condition(*pair))
+        if left_out := [folder for each in conditions if each for folder in each.left_out]:
+            yield f"Left out, because incomplete: {', '.join(left_out)}."
+
+    @property
+    def compared(self) -> Table | None:
+        """The differences of one row from the others, paired by seed and question; None without any."""
+        first, columns, estimates = self.plan.compared, self.plan.compared_on, self.estimates
+        cells, own = self.cells, [f"{self.plan.compared}.{column}" for column in self.plan.compared_on]
+        lines = []
+        for row, title in dict(zip(cells["row"], cells["row_title"], strict=True)).items() if own else ():
+            others = [f"{row}.{column}" for column in columns]
+            if row != first and estimates.index.isin([*own, *others]).sum() == 2 * len(own):
+                differences = [estimates[place] - estimates[other] for place, other in zip(own, others, strict=True)]
+                lines.append((title, _seeds(differences), *_tested(differences, list(cells["unit"][own]))))
+        if not lines:
+            return None
+        header = ("Against", "Seeds", *cells["column_title"][own])
+        caption = f"{cells['row_title'][own[0]]} less each other row of `{self.name}`, paired by seed and question."
+        bold = "Bold: p < 0.05 by Holm's correction over a row; with 1 seed there is no p."
+        return of_rows(f"{self.name}_compared", header, lines, caption, (*_about(list(estimates[own])), bold), labels=2)
 
 
-def make_table(records: Records, plan: TablePlan, reproduction: Reproduction) -> MadeTable:
-    """A table from a profile's records. Raises DataError."""
-    is_paper = records.profile == reproduction.profile
-    cells = plan.cells if is_paper else list(_standing_in(plan.cells, records.profile))
-    by_key = {(one.row, one.column): one for one in cells}
-    made: dict[tuple[str, str, str | None], Made] = {}
-    for cell in cells:
-        # lines that stood for several benchmarks are one where one stands in for all
-        place = (cell.row_title, cell.column_title, None if is_paper else cell.source.label)
-        made.setdefault(place, _made(records, by_key, cell))
-    key = plan.key if is_paper else f"{plan.key}_{records.profile}"
-    return MadeTable(key, plan, records.profile, tuple(made.values()))
+def _read(cell: Any, plan: Mapping[str, Any]) -> Iterator[Any]:
+    """A cell, or those that its formula reads."""
+    if not cell.formula:
+        yield cell
+    for place in reads(cell).values():
+        yield from _read(plan[place], plan)
 
 
-def _standing_in(cells: Sequence[CellPlan], profile: str) -> Iterator[CellPlan]:
-    """Cells with the benchmarks that a profile's tasks have, and nothing printed. A line that is named after a
-    benchmark is named after the one that stands in; parts of a benchmark, which that one has not, are left out."""
-    moved = [(cell, stand_in(cell.source, profile)) for cell in cells]
-    others = [(cell, there) for cell, there in moved if there != cell.source]
-    gone = {cell.row for cell, _ in others if cell.source.where}
-    rows = {cell.row: str(there.benchmark) for cell, there in others if there.names == "row"}
-    for cell, there in moved:
-        if cell.row not in gone:
-            title = cell.column_title
-            if there != cell.source and there.names == "column":
-                title = f"{there.benchmark} {TITLES.get(str(there.quantity), there.quantity)}"
-            row_title = rows.get(cell.row, cell.row_title)
-            yield replace(cell, source=there, row_title=row_title, column_title=title, paper=None)
+def _printed(value: Value) -> str:
+    return value.printed if value.number is None else value.printed.replace("-", MINUS)
 
 
-def _made(records: Records, by_key: Mapping[tuple[str, str], CellPlan], cell: CellPlan) -> Made:
-    outcome, why = _value(records, by_key, cell), cell.source.not_compared
-    if why is None and cell.paper is not None and not isinstance(outcome, Missing):
-        why = next((why for why in map(records.shortfall, _sources(by_key, cell)) if why is not None), None)
-    return Made(cell, outcome, verdict(cell, outcome, why), why)
+def _ours(cell: Any) -> str | Number:
+    """A cell of the layout."""
+    if cell is None:
+        return ""
+    if isinstance(cell.outcome, Missing):
+        return str(cell.outcome.kind)
+    found, word = cell.outcome.interval, cell.verdict if cell.paper and cell.verdict != NO_VALUE else ""
+    if cell.outcome.is_exact:
+        return f"{found.mean:,.6g}" + (f" ({word})" if word else "")
+    digits, sign = DECIMALS.get(cell.unit, 1), cell.unit == "percent"
+    if cell.paper:
+        digits = max(cell.paper.decimals, int(cell.unit in ONE_DECIMAL))
+        sign = sign or cell.paper.printed.startswith(("+", "-"))
+    return Number(found.mean, found.low, found.high, digits, sign=sign, note=word)
 
 
-def _read(by_key: Mapping[tuple[str, str], CellPlan], cell: CellPlan) -> dict[str, CellPlan]:
-    """The cells that a cell's formula reads, by name: columns of its row, or row.column."""
-    found = {}
-    for name in formulas.names(str(cell.source.formula)):
-        row, _, column = name.rpartition(".")
-        place = (row or cell.row, column)
-        if place not in by_key:
-            raise DataError(f"The formula {cell.source.formula!r} reads {name!r}: the table has no such cell.")
-        found[name] = by_key[place]
-    return found
+def _seeds(estimates: Iterable[Estimate]) -> str:
+    return " or ".join(map(str, sorted({each.seeds for each in estimates})))
 
 
-def _sources(by_key: Mapping[tuple[str, str], CellPlan], cell: CellPlan) -> Iterator[Source]:
-    """A cell's, or those of the cells that its formula reads."""
-    if cell.source.formula is None:
-        yield cell.source
-        return
-    for one in _read(by_key, cell).values():
-        yield from _sources(by_key, one)
+def _tested(differences: Sequence[Estimate], units: Sequence[str]) -> Iterator[Number]:
+    """A row of differences, those bold that Holm's correction over the row leaves."""
+    known = {place: each.p_value for place, each in enumerate(differences) if not isnan(each.p_value)}
+    adjusted = dict(zip(known, holm(list(known.values())), strict=True))
+    for place, (each, unit) in enumerate(zip(differences, units, strict=True)):
+        found, is_bold = each.interval, adjusted.get(place, 1.0) < 1 - LEVEL
+        yield Number(found.mean, found.low, found.high, DECIMALS.get(unit, 1), sign=True, is_bold=is_bold)
 
 
-def _value(records: Records, by_key: Mapping[tuple[str, str], CellPlan], cell: CellPlan) -> Outcome:
-    if cell.source.formula is None:
-        return records.outcome(cell.source)
-    parts = {name: _value(records, by_key, one) for name, one in _read(by_key, cell).items()}
-    missing = next((part for part in parts.values() if isinstance(part, Missing)), None)
-    found = {name: part for name, part in parts.items() if isinstance(part, Estimate)}
-    return missing or evaluate(cell.source.formula, found.__getitem__)
+def _about(estimates: Sequence[Estimate]) -> Iterator[str]:
+    """At which decoding our numbers are, and what their intervals are over."""
+    if decodings := dict.fromkeys(text for each in estimates for text in each.decoding):
+        yield f"Ours are at {' and '.join(decodings)}."
+    counts = pd.DataFrame([each.counts for each in estimates])
+    over = [
+        f"{' to '.join(f'{n:,.0f}' for n in sorted({some.min(), some.max()}))} {kind}" for kind, some in counts.items()
+    ]
+    if len(estimates):
+        alone = " Those of 1 seed say nothing about other seeds." if any(each.seeds == 1 for each in estimates) else ""
+        yield f"Brackets: 95 % intervals over {' and '.join(['seeds', *over])} (docs/results/metrics.md).{alone}"
 
 
-def verdict(cell: CellPlan, outcome: Outcome, not_compared: str | None = None) -> str:
-    """By the rule of the module. not_compared: why ours is not of what the paper's is."""
-    if isinstance(outcome, Missing):
-        return outcome.kind
-    printed = cell.paper.number if cell.paper is not None else None
-    if cell.paper is None or printed is None:
-        return NO_VALUE
-    if not_compared:
-        return NOT_COMPARED
-    if not isfinite(outcome.value):
-        return NO_VALUE
-    if outcome.is_exact:
-        alike = abs(outcome.value - printed) <= 1e-9 * abs(printed)
-        return AGREES if alike else DIFFERS if cell.unit == "setting" else HIGHER if outcome.value > printed else LOWER
-    low, high = outcome.interval
-    if isnan(low):
-        return NO_INTERVAL
-    half = 0.0 if cell.unit in COUNTS else 0.5 * 10**-cell.paper.decimals
-    if low - half <= printed <= high + half:
-        widest = POINTS_WIDTH if cell.unit == "points" else RELATIVE_WIDTH * abs(printed)
-        return AGREES if (high - low) / 2 <= widest else UNDECIDED
-    return HIGHER if low > printed else LOWER
+def _line(cell: Any) -> dict[str, Any]:
+    """A line of the CSV."""
+    titles = (cell.row_title.removesuffix(MARK), cell.column_title.removesuffix(MARK))
+    line: dict[str, Any] = {"row": titles[0], "column": titles[1], "unit": cell.unit}
+    line |= dict.fromkeys(("value", "low", "high", "n", "of", "seeds", "decoding"))
+    if isinstance(cell.outcome, Estimate):
+        found, counts = cell.outcome.interval, cell.outcome.counts
+        line |= {"value": found.mean, "low": found.low, "high": found.high, "n": counts.total() or None}
+        line |= {
+            "of": " and ".join(counts),
+            "seeds": found.runs or None,
+            "decoding": " and ".join(cell.outcome.decoding),
+        }
+    line |= {"paper": cell.paper and cell.paper.number, "printed": cell.paper and cell.paper.printed}
+    return line | {"verdict": cell.verdict.replace(NO_VALUE, ""), "why": cell.why}
+
+
+# all of them
+
+
+def planned(results: Path) -> dict[str, PaperTable]:
+    """Every table of every profile by its name, with _<profile> after it of another profile than the paper's: the
+    paper's in its order, then those written for a profile, and the paper's whose tasks it has."""
+    plans, tables = load_plans(), {}
+    profiles = sorted(path.stem for path in (PROJECT / "configs" / "profile").glob("*.yaml"))
+    for profile in sorted(profiles, key=lambda name: name != plans.profile):
+        records, has_tasks = Records(results, profile), tasks(profile) == tasks(plans.profile)
+        for key, plan in plans.tables.items():
+            name = key if plan.profile == profile else f"{key}_{profile}"
+            is_shared = plan.profile == plans.profile and name not in plans.tables and bool(plan.experiments)
+            if plan.profile == profile or (is_shared and (has_tasks or not any(plan.cells["benchmark"]))):
+                tables[name] = PaperTable(name, plan, records, profile == plans.profile)
+    return tables
+
+
+def all_tables(results: Path) -> list[PaperTable]:
+    """The tables of the paper's profile, and of the others those that have complete runs. Raises DataError for records
+    that are damaged, changed, of another schema, or not alike."""
+    tables = planned(results).values()
+    return [
+        each for each in tables if each.is_paper or (each.records.has_runs(each.plan.experiments) and each.has_data)
+    ]
+
+
+def named(results: Path, name: str) -> PaperTable:
+    """A table by its name. Raises DataError for an unknown name, and for one without any data, saying which command
+    would make them."""
+    tables = planned(results)
+    if name not in tables:
+        raise DataError(f"There is no table {name!r}; {nearest(name, tables)}.")
+    table = tables[name]
+    if not table.has_data:
+        commands = load_plans().commands(table.plan.experiments, table.records.profile)
+        raise DataError(f"The table {name} has no complete run: {commands}")
+    return table

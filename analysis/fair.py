@@ -1,0 +1,220 @@
+"""The study `fair` (configs/study/fair.yaml): its comparisons, from results/fair/predicted.json and the runs' frames,
+and the tables of docs/results/when.md.
+
+The family is what the page decides; every other comparison is exploratory. A comparison over several tasks is of their
+mean, since the same warm starts and seeds run them all.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import pandas as pd
+
+from analysis.load import Frames, load
+from analysis.looks import TASKS, title_of
+from analysis.stats import Interval, holm, interval, over_seeds, p_value
+from analysis.tables import NO_VALUE, NOT_RUN, number, percent
+from rtpo.errors import DataError
+from rtpo.run.config import PROJECT
+
+RESULTS = PROJECT / "results" / "fair"
+MODE = "paper"
+WALKS = ("walk_early", "walk_even", "walk_late")
+
+LEAST = 0.03
+"""the smallest difference of interest"""
+ROOM = 0.05
+"""what state values that cost nothing add to exact GRPO, at least, where credit can be told"""
+BEFORE, EXACT, CEILING = "grpo_exact_room", "grpo_exact_room", "state_values_room"
+"""which run has each column of the table of room"""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """configuration less against, on the mean of tasks; predicted to lie from low to high. in_family: of the family."""
+
+    configuration: str
+    against: str
+    tasks: tuple[str, ...]
+    low: float
+    high: float
+    in_family: bool
+
+    @property
+    def name(self) -> str:
+        return f"{self.configuration} less {self.against}, {' '.join(self.tasks)}"
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """of: the comparison. here: its interval for these warm starts. elsewhere: for others, warm starts being random.
+    p: of no difference, for these. adjusted: by Holm over the family; None outside of it."""
+
+    of: Comparison
+    here: Interval
+    elsewhere: Interval
+    p: float
+    adjusted: float | None = None
+
+    @property
+    def verdict(self) -> str:
+        """`above` or `below` where p decides and the mean is of interest, `level` where the interval is within what is
+        not, `undecided` otherwise."""
+        p = self.p if self.adjusted is None else self.adjusted
+        if p < 0.05 and abs(self.here.mean) >= LEAST:
+            return "above" if self.here.mean > 0 else "below"
+        return "level" if self.here.low > -LEAST and self.here.high < LEAST else "undecided"
+
+    @property
+    def is_covered(self) -> bool:
+        """Whether the mean lies where it was predicted."""
+        return self.of.low <= self.here.mean <= self.of.high
+
+
+def load_comparisons(file: Path) -> list[Comparison]:
+    """Raises DataError for what is no list of comparisons."""
+    try:
+        return [Comparison(**entry | {"tasks": tuple(entry["tasks"])}) for entry in json.loads(file.read_bytes())]
+    except (TypeError, KeyError, ValueError) as error:
+        raise DataError(f"{file} holds no comparisons ({error}): restore it.") from error
+
+
+def by_question(frames: Frames, task: str, label: str, mode: str, when: str = "after") -> pd.DataFrame:
+    """The share of a question's samples that were solved, [(warm start, seed), question]; runs without are left out."""
+    runs = frames.runs[(frames.runs["label"] == label) & frames.runs["experiment"].str.startswith(f"{task}_toy")]
+    chosen = frames.of(runs["run"]).questions.reset_index()
+    chosen = chosen[(chosen["mode"] == mode) & (chosen["when"] == when)]
+    solved = chosen.pivot(index="run", columns="question", values="success")
+    warm_starts = runs["experiment"].str.removeprefix(f"{task}_")
+    places = pd.MultiIndex.from_arrays([warm_starts, runs["seed"]], names=["warm_start", "seed"])
+    return solved.reindex(runs["run"]).set_axis(places).dropna(axis="index", how="all").sort_index()
+
+
+def differences(frames: Frames, of: Comparison, mode: str) -> pd.DataFrame:
+    """[(warm start, seed), question], the mean over the tasks, of the warm starts and seeds that have all runs."""
+    tasks = [
+        by_question(frames, task, of.configuration, mode) - by_question(frames, task, of.against, mode)
+        for task in of.tasks
+    ]
+    return sum(tasks[1:], start=tasks[0]).dropna(axis="index", how="all").dropna(axis="columns") / len(tasks)
+
+
+def estimates(frames: Frames, comparisons: Sequence[Comparison], mode: str) -> list[Estimate]:
+    """Of the comparisons that have runs, in their order."""
+    estimated = list(_estimates(frames, comparisons, mode))
+    family = [estimate for estimate in estimated if estimate.of.in_family]
+    adjusted = dict(zip([estimate.of for estimate in family], holm([estimate.p for estimate in family]), strict=True))
+    return [Estimate(each.of, each.here, each.elsewhere, each.p, adjusted.get(each.of)) for each in estimated]
+
+
+def _estimates(frames: Frames, comparisons: Sequence[Comparison], mode: str) -> Iterator[Estimate]:
+    for of in comparisons:
+        table = differences(frames, of, mode)
+        if len(table):
+            values, warm_starts = table.to_numpy(), list(table.index.get_level_values("warm_start"))
+            here = interval(values, strata=warm_starts)
+            means = table.mean(axis="columns").groupby("warm_start").mean()
+            yield Estimate(of, here, over_seeds(means), p_value([values / values.size], warm_starts))
+
+
+@cache
+def of_study() -> tuple[Frames, list[Estimate]]:
+    """The study's frames, and an estimate of each comparison that has runs."""
+    frames = load(RESULTS)
+    return frames, estimates(frames, load_comparisons(RESULTS / "predicted.json"), MODE)
+
+
+def family() -> pd.DataFrame:
+    """The primary family, in points."""
+    return _compared(in_family=True)
+
+
+def exploratory() -> pd.DataFrame:
+    """All other comparisons, in points; their p values are not adjusted."""
+    return _compared(in_family=False)
+
+
+def _compared(in_family: bool) -> pd.DataFrame:
+    _, estimated = of_study()
+    by_comparison = {each.of: each for each in estimated}
+    rows = []
+    for of in load_comparisons(RESULTS / "predicted.json"):
+        if of.in_family == in_family:
+            predicted = f"{number(of.low, 1, 100, sign=True)} to {number(of.high, 1, 100, sign=True)}"
+            rows.append((_title(of), _places(of.tasks), predicted, *_cells(by_comparison.get(of))))
+    columns = ["Comparison", "Task", "Predicted", "These warm starts", "Other warm starts", "p", "Verdict", "Covered"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def _title(of: Comparison) -> str:
+    return f"{title_of(of.configuration)} less {title_of(of.against)}"
+
+
+def _places(tasks: Sequence[str]) -> str:
+    return "the three walks" if tuple(tasks) == WALKS else ", ".join(TASKS[task] for task in tasks)
+
+
+def _cells(each: Estimate | None) -> tuple[str, str, str, str, str]:
+    if each is None:
+        return NOT_RUN, NO_VALUE, NO_VALUE, NO_VALUE, NO_VALUE
+    p = each.p if each.adjusted is None else each.adjusted
+    covered = "yes" if each.is_covered else "no"
+    return percent(each.here, sign=True), percent(each.elsewhere, sign=True), f"{p:.3f}", each.verdict, covered
+
+
+def score() -> pd.DataFrame:
+    """How well the means were predicted: how many lie where they should, and the mean distance from the middle of the
+    prediction, in points."""
+    rows = []
+    for name, in_family in (("The family", True), ("Exploratory", False)):
+        each = [one for one in of_study()[1] if one.of.in_family == in_family]
+        if each:
+            errors = [abs(one.here.mean - (one.of.low + one.of.high) / 2) for one in each]
+            covered = f"{sum(one.is_covered for one in each)} of {len(each)}"
+            rows.append((name, covered, number(sum(errors) / len(errors), 1, 100)))
+    return pd.DataFrame(rows, columns=["Comparisons", "Covered", "Mean error"])
+
+
+def room() -> pd.DataFrame:
+    """Success on validation questions by task and warm start, and what state values that cost nothing add."""
+    frames, _ = of_study()
+    tasks = [task for task in TASKS if not by_question(frames, task, CEILING, MODE).empty]
+    rows = []
+    for task in tasks:
+        before = by_question(frames, task, BEFORE, MODE, "before").mean(axis="columns").groupby("warm_start").mean()
+        exact = by_question(frames, task, EXACT, MODE).mean(axis="columns").groupby("warm_start").mean()
+        ceiling = by_question(frames, task, CEILING, MODE).mean(axis="columns").groupby("warm_start").mean()
+        for warm_start in exact.index:
+            added = ceiling[warm_start] - exact[warm_start]
+            shown = (number(value[warm_start], 1, 100) for value in (before, exact, ceiling))
+            counted = "yes" if added >= ROOM else "no"
+            rows.append((TASKS[task], warm_start, *shown, number(added, 1, 100, sign=True), counted))
+    columns = ["Task", "Warm start", "Untrained", "Exact GRPO", "State values", "Room", "Counted"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def costs() -> pd.DataFrame:
+    """Of a run, the mean over the three walks."""
+    frames, _ = of_study()
+    runs = frames.runs[frames.runs["experiment"].str.startswith(tuple(f"{task}_toy" for task in WALKS))]
+    ties = frames.steps.groupby("run")["ties"].mean()
+    rows = []
+    for label, group in runs.groupby("label"):
+        means = group[["rollouts", "generated_tokens", "trained_tokens", "optimizer_steps", "training_seconds"]].mean()
+        tied = ties.reindex(group["run"]).mean()
+        rows.append(
+            (
+                title_of(str(label)),
+                number(means["rollouts"], 0),
+                number(means["generated_tokens"], 0, 1e-3),
+                number(means["trained_tokens"], 0, 1e-3),
+                number(means["optimizer_steps"], 0),
+                number(tied, 0, 100),
+                number(means["training_seconds"], 0),
+            )
+        )
+    titles = ["Configuration", "Rollouts", "Generated tokens, k", "Trained tokens, k", "Optimizer steps", "Ties, %"]
+    return pd.DataFrame(rows, columns=[*titles, "Seconds"])

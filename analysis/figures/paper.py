@@ -1,0 +1,295 @@
+"""The paper's figure of ratio and KL, and what else changes over training: by turn, cost, zero advantages.
+
+Each figure shows the runs of one source. `FIGURES` names them; docs/results/figures.md says what they show.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from analysis import metrics
+from analysis.load import Frames, experiment, groups, has_runs, is_kept, read_parquet
+from analysis.looks import MARKERS, TASKS, THICK, THIN, Style, styles
+from analysis.paper.numbers import load_paper
+from analysis.plots import (
+    SEEDS,
+    TOY_SCALE,
+    Entry,
+    Line,
+    Panel,
+    around,
+    band,
+    empty,
+    from_left,
+    handle,
+    scaled,
+    sheet,
+    shifted,
+    spread_marks,
+)
+
+PAPER = "a100x8"
+"""the profile of the paper's machine and models"""
+IN_PAPER = ("rtpo", "grpo", "seeupo_flat")
+CONTROLS = ("grpo_exact", "seeupo")
+OTHERS = ("rtpo_off", "arpo_exact", "tree_grpo_exact")
+"""of the toy study; controls and others are thin lines"""
+RATIO, KL = (1.0, 0.05), (0.0, 0.03)
+"""the value without mismatch, and the least span of an axis"""
+READINGS = (
+    ("math_paper", "grpo", 1, "ratio_grpo_math_start"),
+    ("math_paper", "grpo", "ratio_math_steps", "ratio_grpo_math_end"),
+    ("search_paper", "grpo", 1, "ratio_knowledge_start"),
+    ("search_paper", "seeupo_flat", 1, "ratio_knowledge_start"),
+    ("search_paper", "grpo", "ratio_knowledge_steps", "ratio_grpo_knowledge_end"),
+    ("search_paper", "seeupo_flat", "ratio_knowledge_steps", "ratio_seeupo_knowledge_end"),
+)
+"""what the paper's text reads off its figure: task, label, step and ratio, by their keys in paper.yaml; its start is
+our step 1"""
+HOLLOW: dict[str, Any] = {"linestyle": "", "markersize": 7, "markerfacecolor": "none", "markeredgewidth": 1.2}
+Row = Mapping[str, Frames]
+"""the runs of one task, by label"""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Runs that may share a figure: the main table of a profile, or the toy study. tasks: those with runs, by name.
+    command: what makes the runs."""
+
+    name: str
+    profile: str
+    command: str
+    tasks: Mapping[str, Row]
+
+    def rows(self, labels: Sequence[str]) -> dict[str, Row]:
+        """Of these configurations, in the order of legends."""
+        chosen = {task: {label: row[label] for label in styles({*row} & {*labels})} for task, row in self.tasks.items()}
+        return {task: row for task, row in chosen.items() if row}
+
+
+def toy_study(results: Path) -> Source:
+    """The first warm start of each task of the toy study, without tasks where it was not run."""
+    folder = results / "toy"
+    frames = read_parquet(folder) if is_kept(folder) else None
+    runs = {task: frames.where(experiment=task) for task in ("toy_math", "toy_knowledge")} if frames else {}
+    return Source("toy_study", "toy", "python experiments/study.py toy core", _rows(runs))
+
+
+def profiles(results: Path) -> list[Source]:
+    """The main table of the paper's profile, and of each other profile with finished runs."""
+    by_profile: dict[str, dict[str, Frames]] = {PAPER: {}}
+    for folder in sorted(results.glob("main_table_*_*")):
+        _, _, profile, task = folder.name.split("_", 3)
+        if has_runs(folder):
+            by_profile.setdefault(profile, {})[task] = experiment(results, folder.name)
+    command = "python experiments/launch.py run main_table profile="
+    return [Source(profile, profile, f"{command}{profile}", _rows(runs)) for profile, runs in by_profile.items()]
+
+
+def _rows(runs: Mapping[str, Frames]) -> dict[str, Row]:
+    """Of these tasks, in the order of TASKS, the configurations that figures show."""
+    rows: dict[str, Row] = {}
+    for task in sorted(runs, key=list(TASKS).index):
+        is_shown = runs[task].runs["label"].isin((*IN_PAPER, *CONTROLS, *OTHERS))
+        rows[task] = groups(runs[task].of(runs[task].runs["run"][is_shown]))
+    return rows
+
+
+def consistency(source: Source) -> Figure:
+    """fig:two_results: ratio and KL by data step, a column a task."""
+    rows, is_paper = source.rows((*IN_PAPER, *CONTROLS)), source.profile == PAPER
+    panels = [
+        [
+            Panel(
+                f"{TASKS[task]}: {what}",
+                _lines(row, partial(by_step, column=column), few=True),
+                x,
+                framed=[*([partial(_readings, task=task, row=row)] if is_paper and not x else []), around(*span)],
+            )
+            for task, row in rows.items()
+        ]
+        for column, what, x, span in (("ratio", "ratio", "", RATIO), ("kl", "KL, nats a token", "Data step", KL))
+    ]
+    stated = [(Line2D([], [], marker="o", markeredgecolor="0.3", **HOLLOW), "stated in the paper")] if is_paper else []
+    bands = [band(SEEDS)] if max(_seeds(rows)) > 1 else []
+    return sheet(panels, 1.75, _about(source, rows), [*_legend(rows), *stated, *bands])
+
+
+def _readings(axes: Axes, task: str, row: Row) -> None:
+    """What the paper's text says of its figure, of the methods that are drawn."""
+    paper = load_paper()
+    for of_task, label, step, key in READINGS:
+        if of_task == task and label in row:
+            values = (
+                number if isinstance(number, int) else paper.statement(number).value.number for number in (step, key)
+            )
+            x, y = map(float, values)  # type: ignore[arg-type]
+            look = styles([label])[label]
+            axes.plot([x], [y], marker=look.marker, markeredgecolor=look.colour, zorder=5, **HOLLOW)
+
+
+def mismatch_by_turn(source: Source) -> Figure:
+    """The ratio, the KL and its two parts by turn, a row a task."""
+    rows = source.rows((*IN_PAPER, *CONTROLS))
+    kinds = {"ratio": _ratio_by_turn} | {
+        name: partial(metrics.by_turn, key=column)
+        for name, column in (("KL", "kl"), ("KL, context part", "kl_context"), ("KL, engine part", "kl_engine"))
+    }
+    panels = []
+    for task, row in rows.items():
+        lines = {name: _lines(row, values, bars=True, apart=True) for name, values in kinds.items()}
+        shared = around(*KL, [line.values for name, drawn in lines.items() if name != "ratio" for line in drawn])
+        frames = {name: around(*RATIO) if name == "ratio" else shared for name in kinds}
+        panels.append(
+            [Panel(f"{TASKS[task]}:\n{name}", drawn, "Turn k", framed=[frames[name]]) for name, drawn in lines.items()]
+        )
+    note = "KL in nats a token; the KL panels of a row share a scale. Bars: range over seeds."
+    return sheet(panels, 1.9, _about(source, rows, note), _legend(rows))
+
+
+def _ratio_by_turn(frames: Frames) -> pd.DataFrame:
+    # the largest KL is the lowest ratio
+    kl = metrics.by_turn(frames, "kl").rename(columns={"low": "high", "high": "low"})
+    return kl.assign(**{name: np.exp(-kl[name]) for name in ("mean", "low", "high")})
+
+
+def success(source: Source) -> Figure:
+    """Sampled held-out success against rollouts, tokens and seconds, a row a task."""
+    rows, is_toy = source.rows((*IN_PAPER, *CONTROLS, *OTHERS)), source.profile == "toy"
+    cost = {
+        "rollouts": ("Training rollouts", 1.0),
+        "generated_tokens": ("Generated tokens, k", 1e-3) if is_toy else ("Generated tokens, M", 1e-6),
+        "seconds": ("Training seconds", 1.0) if is_toy else ("Training hours", 1 / 3600),
+    }
+
+    def against(frames: Frames, used: str) -> pd.DataFrame:
+        curve = metrics.held_out_curve(frames)
+        return scaled(curve.assign(x=cost[used][1] * curve[used]), 100)
+
+    panels = [
+        [
+            Panel(
+                TASKS[task],
+                _lines(row, partial(against, used=used)),
+                label,
+                "Held-out success, % (T = 1)" if used == "rollouts" else "",
+                [from_left],
+            )
+            for used, (label, _) in cost.items()
+        ]
+        for task, row in rows.items()
+    ]
+    note = "Bands and bars: 95 % intervals over runs and questions; of one run over questions alone."
+    return sheet(panels, 2.0, _about(source, rows, note), _legend(rows))
+
+
+def ties(source: Source) -> Figure:
+    """Zero-advantage share by turn over training: a row a task, a column a method, a line a turn."""
+    rows = source.rows(IN_PAPER)
+    labels = styles(label for row in rows.values() for label in row)
+    turns = sorted({k for row in rows.values() for frames in row.values() for k in metrics.trained_turns(frames)})
+
+    def panel(title: str, frames: Frames | None, y: str) -> Panel:
+        if frames is None:
+            return Panel(title, [], framed=[empty("not run")])
+        lines = []
+        for place, k in enumerate(metrics.trained_turns(frames)):
+            curve = scaled(ties_by_step(frames, k), 100)
+            marks = spread_marks(len(curve), place, len(turns))
+            lines.append(Line(curve.assign(low=curve["mean"], high=curve["mean"]), _turn_look(k, turns), marks=marks))
+        return Panel(title, lines, "Training rollouts", y, [from_left, partial(Axes.set, ylim=(-4, 104))])
+
+    panels = [
+        [
+            panel(f"{TASKS[task]}:\n{_short(look)}", row.get(label), "" if column else "Zero-advantage rate, %")
+            for column, (label, look) in enumerate(labels.items())
+        ]
+        for task, row in rows.items()
+    ]
+    entries = [handle(_turn_look(k, turns)) for k in turns]
+    return sheet(panels, 1.85, _about(source, rows, "Means over seeds."), entries, columns=min(6, len(entries)))
+
+
+def by_step(frames: Frames, column: str) -> pd.DataFrame:
+    """A column of `metrics.training_curve` by data step: x, mean, low and high over the runs, at the whole steps where
+    all have a value."""
+    return metrics.spread(metrics.whole_steps(frames)[column].unstack("run"))
+
+
+def ties_by_step(frames: Frames, k: int) -> pd.DataFrame:
+    """Share of the groups training turn k whose advantages are all 0, at the whole steps at which all runs have one. x:
+    the rollouts before the step, a mean over runs. Updates weigh as their rows."""
+    updates = frames.steps[frames.steps[f"is_trained_{k}"].eq(True)]
+    steps = [updates["run"], updates["step"]]
+    tied = (updates[f"ties_{k}"] * updates["rows"]).groupby(steps).sum() / updates["rows"].groupby(steps).sum()
+    whole = metrics.whole_steps(frames)
+    curve = metrics.spread(tied.reindex(whole.index).unstack("run"))
+    rollouts = whole["rollouts"].unstack("run").mean(axis=1)
+    return curve.assign(x=rollouts.reindex(curve["x"]).to_numpy(float))
+
+
+def _turn_look(k: int, turns: Sequence[int]) -> Style:
+    """Later turns are lighter, so that the order survives a copy without colours."""
+    shade = 0.85 * turns.index(k) / max(1, len(turns) - 1)
+    return Style(k, f"turn {k}", to_hex(colormaps["viridis"](shade)), MARKERS[k % len(MARKERS)], "-")
+
+
+def _short(look: Style) -> str:
+    """A title without what its panel has no room for."""
+    return look.title.partition(" (")[0].removesuffix(" history")
+
+
+FIGURES: Mapping[str, Callable[[Source], Figure]] = {
+    "consistency": consistency,
+    "mismatch_by_turn": mismatch_by_turn,
+    "success": success,
+    "ties": ties,
+}
+
+
+def _lines(
+    row: Row, values: Callable[[Frames], pd.DataFrame], *, bars: bool = False, apart: bool = False, few: bool = False
+) -> list[Line]:
+    """The configurations of a row, thin lines last, over what they may equal. apart: side by side. few: with few marks,
+    each at other points."""
+    looks, lines = styles(row), []
+    for place, (label, frames) in enumerate(row.items()):
+        table = values(frames)
+        marks = spread_marks(len(table), place, len(row)) if few else None
+        table = shifted(table, place, len(row)) if apart else table
+        lines.append(Line(table, looks[label], _width(label), bars, marks))
+    return sorted(lines, key=lambda line: line.width == THIN)
+
+
+def _width(label: str) -> float:
+    return THICK if label in IN_PAPER else THIN
+
+
+def _legend(rows: Mapping[str, Row]) -> list[Entry]:
+    """Entries of the configurations, the paper's methods first."""
+    looks = styles(label for row in rows.values() for label in row)
+    return [handle(looks[label], _width(label)) for label in sorted(looks, key=lambda label: _width(label) == THIN)]
+
+
+def _seeds(rows: Mapping[str, Row]) -> list[int]:
+    return sorted({len(frames.runs) for row in rows.values() for frames in row.values()})
+
+
+def _about(source: Source, rows: Mapping[str, Row], *notes: str) -> str:
+    """What the runs of a figure are, and which of the paper's methods it lacks."""
+    title = "Toy study (first warm starts)" if source.name == "toy_study" else f"Profile {source.profile}"
+    seeds = " or ".join(map(str, _seeds(rows)))
+    scale = [TOY_SCALE] if source.profile == "toy" else []
+    missing = [f"{label} ({TASKS[task]})" for task, row in rows.items() for label in IN_PAPER if label not in row]
+    absent = [f"Not run: {', '.join(missing)}."] if missing else []
+    return " ".join((f"{title}; seeds: {seeds}.", *scale, *notes, *absent))

@@ -1,0 +1,125 @@
+"""Tables about the project itself: its methods, experiments, models and curves."""
+
+from math import prod
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import pandas as pd
+import yaml
+
+from analysis.run_table import run_table
+from analysis.tables import NO_VALUE, NOT_RUN
+from rtpo.algorithms import algorithms, load_algorithm
+from rtpo.harness.curves import CURVES
+from rtpo.run.config import PROJECT
+from rtpo.run.experiments import experiments as names_of_experiments
+from rtpo.run.records import SAFE_LOADER, json_object
+
+WARM_STARTS = {
+    "Toy math": "warm_start_math",
+    "Toy knowledge": "warm_start_knowledge",
+    "Toy knowledge, of habit": "warm_start_knowledge_habits",
+    "Toy walk": "warm_start_walk",
+}
+REFERENCE = (
+    *("method", "seeds", "questions", "rollouts", "steps", "tokens", "before", "after", "gain"),
+    *("greedy_before", "greedy", "ratio", "kl", "ties", "seconds"),
+)
+"""columns of the reference runs"""
+
+
+def methods(kind: str = "methods") -> pd.DataFrame:
+    """What the descriptor says of every method; of those of the ladder alone where kind is `rungs`."""
+    rows = []
+    for name in algorithms():
+        method = load_algorithm(name)
+        if method.is_rung == (kind == "rungs"):
+            page = PROJECT / "docs" / "method" / f"{name}.md"
+            shown = f"[`{name}`]({name}.md)" if page.exists() else f"`{name}`"
+            texts = (method.plan, method.credit, method.schedule, method.contexts, method.loss, method.trained)
+            rows.append((shown, *texts))
+    titles = ("Algorithm", "Rollout plan", "Credit", "Update schedule", "Training contexts", "Loss", "What is trained")
+    return pd.DataFrame(rows, columns=titles)
+
+
+def experiments(kind: str = "paper") -> pd.DataFrame:
+    """What configs/experiment/ says of the paper's experiments, or of all others."""
+    rows = []
+    for name in names_of_experiments():
+        launch, sweep = _experiment(name)
+        if ("paper" in launch) == (kind == "paper"):
+            added = launch.get("not_in_paper", [])
+            tasks = ", ".join(task.removeprefix("${launch.tasks.").removesuffix("}") for task in sweep["task"])
+            names = ", ".join(f"`{name}`{'*' if name in added else ''}" for name in sweep["algorithm"])
+            paper = ", ".join(f"`{label}`" for label in launch.get("paper", [])) or NO_VALUE
+            rows.append((f"`{name}`", launch["about"], paper, tasks, names, str(prod(map(len, sweep.values())))))
+    return pd.DataFrame(rows, columns=["Experiment", "What", "Paper", "Tasks", "Algorithms", "Elements"])
+
+
+def _experiment(name: str) -> tuple[dict[str, Any], dict[str, list[str]]]:
+    """The `launch` tree of an experiment's file, and what it varies."""
+    file = yaml.load((PROJECT / "configs" / "experiment" / f"{name}.yaml").read_bytes(), SAFE_LOADER)
+    bases = [base for base in file.get("defaults", []) if isinstance(base, str) and base != "_self_"]
+    sweeps = [_experiment(base)[1] for base in bases]
+    varied = file.get("hydra", {"sweeper": {"params": {}}})["sweeper"]["params"]
+    own = {key: str(values).split(",") for key, values in varied.items()}
+    return file.get("launch", {}), {key: values for sweep in (*sweeps, own) for key, values in sweep.items()}
+
+
+def runs(experiment: str, *columns: str) -> pd.DataFrame:
+    """The runs under results/<experiment>/, in columns of `analysis.run_table.COLUMNS`; all of them without names."""
+    return run_table(PROJECT / "results", experiment, columns).frame
+
+
+def reference() -> pd.DataFrame:
+    """The reference runs, in the columns that compare them."""
+    return runs("reference", *REFERENCE)
+
+
+def curves() -> pd.DataFrame:
+    """Every key that is tracked of a step."""
+    rows = [(f"`{curve.key}`", curve.unit, curve.meaning, curve.weighed_by or "-") for curve in CURVES]
+    return pd.DataFrame(rows, columns=["Key", "Unit", "Meaning", "Weighed by"])
+
+
+def warm_starts() -> pd.DataFrame:
+    """How the shipped toy models were made, and how well they do before training: a column a model."""
+    columns = {title: _warm_start(PROJECT / "rtpo" / "toy" / folder) for title, folder in WARM_STARTS.items()}
+    return pd.DataFrame(columns).rename_axis("What").reset_index()
+
+
+def _warm_start(folder: Path) -> dict[str, str]:
+    record = _read(folder / "warm_start.json")
+    settings, held_out = record["settings"], record["held_out"]
+    paper = held_out.get("paper_decoding_success")
+    return {
+        "Parameters": f"{record['parameters']:,}",
+        "Fine-tuning, cycles × steps": f"{settings['cycles']} × {settings['steps']:,}",
+        "Episodes with past thinking kept, %": f"{100 * settings['full_history']:g}",
+        "Fine-tuning, CPU seconds": f"{record['training_cpu_seconds']:,.0f}",
+        "Demonstrator's success, %": f"{100 * record['demonstrator_success']:.1f}",
+        "Held-out problems": f"{held_out['problems']:,}",
+        "Held-out success sampled at temperature 1, %": f"{100 * held_out['sampled_success']:.1f}",
+        "Held-out success at temperature 0.6 and top-p 0.95, %": NOT_RUN if paper is None else f"{100 * paper:.1f}",
+        "Held-out success greedy, %": f"{100 * held_out['greedy_success']:.1f}",
+        "Turns an episode": f"{held_out['turns_per_episode']:.2f}",
+        "Tokens a turn": f"{held_out['tokens_per_turn']:.1f}",
+        "Ratio, flattened over recorded contexts (geometric mean a token)": f"{held_out['flattened_ratio']:.3f}",
+    }
+
+
+def decided() -> pd.DataFrame:
+    """Where the return of the toy walk is decided, by its settings, before training."""
+    record = _read(PROJECT / "rtpo" / "toy" / "warm_start_walk" / "warm_start.json")["decided"]
+    rows = []
+    for name, setting in record.items():
+        left = {f"f, turn {k}": f"{share:.2f}" for k, share in enumerate(setting["left"])}
+        row = {"Setting": name, "n": f"{setting['problems']} × {setting['paths']}"}
+        row["Deviation of the return"] = f"{setting['deviation']:.3f}"
+        rows.append(row | left | {"Explained, mean of turns": f"{1 - fmean(setting['left']):.2f}"})
+    return pd.DataFrame(rows)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    return dict(json_object(path.read_bytes(), str(path), ()))

@@ -1,0 +1,274 @@
+"""A table of runs: a row a configuration, and columns to choose from (docs/run/runs.md)."""
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from math import isnan, nan
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from analysis import metrics
+from analysis.load import Frames, concat, experiment, groups, load, load_run, unfinished
+from analysis.looks import base_of, title_of
+from analysis.stats import Interval, interval
+from analysis.tables import (
+    NO_VALUE,
+    NOT_RUN,
+    UNKNOWN,
+    Cell,
+    Number,
+    Table,
+    bold_best,
+    cell,
+    files_of,
+    markdown,
+    percent_cell,
+    write,
+)
+from rtpo.core.names import nearest
+from rtpo.errors import ConfigError, DataError
+from rtpo.run.naming import setting, settings_in
+
+SHORT = ("method", "rollouts", "before", "after", "greedy", "ratio", "seconds")
+"""what a terminal shows"""
+BEST = ("after", "greedy", "paper", "gain")
+"""columns in which the best mean is bold"""
+ABLATIONS, BASES = "ablations_", ("main_table_", "drift_")
+"""before <profile>_<task>: the experiment of all ablations, and those whose configurations they change"""
+CAPTION = "Success in percent; brackets: 95 % intervals (docs/results/metrics.md)."
+TOY = " Toy scale, not the paper's results."
+
+
+@dataclass(frozen=True)
+class Column:
+    title: str
+    cell: Callable[[Frames], Cell]
+
+
+def mean(values: Callable[[Frames], "pd.Series[float]"], digits: int, scale: float = 1.0) -> Callable[[Frames], Cell]:
+    """The mean over a configuration's runs of a number a run; no value where the records have none."""
+
+    def of_group(group: Frames) -> Cell:
+        value = float(values(group).astype(float).mean())
+        return NO_VALUE if isnan(value) else Number(value, digits=digits, scale=scale)
+
+    return of_group
+
+
+def counted(*names: str) -> Callable[[Frames], Cell]:
+    """The sum of the ledger's counts of tokens, in thousands."""
+
+    def of_group(group: Frames) -> Cell:
+        counts = group.runs.reindex(columns=list(names)).sum(axis=1, skipna=False)
+        return UNKNOWN if counts.isna().any() else Number(float(counts.mean()), scale=1e-3)
+
+    return of_group
+
+
+def success(when: str, mode: str = "sampled") -> Callable[[Frames], Cell]:
+    """Success on the evaluation `when` and `mode`, with its interval where answers are sampled."""
+
+    def of_group(group: Frames) -> Cell:
+        evaluation = metrics.held_out(group, when, mode)
+        if evaluation is None:
+            return NOT_RUN
+        if mode == "greedy":
+            return Number(metrics.mean_success(evaluation), scale=100)
+        return percent_cell(metrics.success(evaluation))
+
+    return of_group
+
+
+def steps(key: str, digits: int, scale: float = 1.0) -> Callable[[Frames], Cell]:
+    """The mean over steps and runs of a column of `metrics.training_curve`."""
+    return mean(partial(metrics.mean_over_steps, key=key), digits, scale)
+
+
+def _gain(group: Frames) -> Cell:
+    before, after = (metrics.held_out(group, when, "sampled") for when in ("before", "after"))
+    return NOT_RUN if before is None or after is None else percent_cell(metrics.difference(before, after), sign=True)
+
+
+def _questions(group: Frames) -> Cell:
+    evaluation = metrics.held_out(group, "after", "sampled")
+    return NOT_RUN if evaluation is None else f"{evaluation.success.shape[1]:,} × {evaluation.samples}"
+
+
+def _ratio(group: Frames) -> Cell:
+    return cell(Interval(float(np.exp(-metrics.mean_over_steps(group, "kl").mean())), nan, nan, 0, 0), 3)
+
+
+def _ledger(name: str, digits: int = 0, scale: float = 1.0) -> Callable[[Frames], Cell]:
+    return mean(lambda group: group.runs.reindex(columns=[name], fill_value=0.0)[name], digits, scale)
+
+
+def _text(name: str) -> Callable[[Frames], Cell]:
+    return lambda group: ", ".join(group.runs[name].unique())
+
+
+COLUMNS: dict[str, Column] = {
+    "method": Column("Configuration", lambda group: title_of(group.label)),
+    "algorithm": Column("Algorithm", _text("algorithm")),
+    "contexts": Column(
+        "Context, rollout / training",
+        lambda group: " / ".join(group.runs[["rollout_context", "training_context"]].iloc[0]),
+    ),
+    "profile": Column("Profile", _text("profile")),
+    "experiment": Column("Experiment", _text("experiment")),
+    "seeds": Column("Seeds", lambda group: Number(len(group.runs), digits=0)),
+    "rollouts": Column("Rollouts", _ledger("rollouts")),
+    "budget": Column("Budget", _ledger("budget")),
+    "free": Column("Rollouts outside the budget", _ledger("free_rollouts")),
+    "steps": Column("Optimizer steps", _ledger("optimizer_steps")),
+    "tokens": Column("Tokens, k", _ledger("generated_tokens", 1, 1e-3)),
+    "row_tokens": Column("In rows, k", counted("row_tokens")),
+    "trainer_tokens": Column("Trainer, k", counted("computed_tokens", "scored_tokens")),
+    "engine_tokens": Column("Engine, k", counted("prefilled_tokens", "generated_tokens")),
+    "questions": Column("Questions × samples", _questions),
+    "before": Column("Before", success("before")),
+    "after": Column("After", success("after")),
+    "gain": Column("Gain", _gain),
+    "paper": Column("After, paper's decoding", success("after", "paper")),
+    "greedy_before": Column("Greedy, before", success("before", "greedy")),
+    "greedy": Column("Greedy", success("after", "greedy")),
+    "ratio": Column("Ratio", _ratio),
+    "kl": Column("KL", steps("kl", 4)),
+    "ties": Column("Zero advantages, %", steps("ties", 1, 100)),
+    "seconds": Column("Seconds", _ledger("training_seconds")),
+}
+"""by the name that --columns takes; docs/results/metrics.md says what each is"""
+
+
+def run_table(results: Path, name: str, columns: Sequence[str] = ()) -> Table:
+    """The runs of the experiment results/<name>/, ablations below the configurations that they change; all columns that
+    say something, or those of these names. Raises DataError for records that are missing or damaged, and ConfigError
+    for an unknown column."""
+    rows, notes = groups(experiment(results, name)), []
+    if name.startswith(ABLATIONS):
+        bases = _bases(results, name.removeprefix(ABLATIONS))
+        wanted = dict.fromkeys(base for label in rows if (base := base_of(label)) is not None)
+        rows = {label: bases[label] for label in wanted if label in bases} | rows
+        if lacking := [title_of(label) for label in wanted if label not in bases]:
+            notes.append(f"No finished run of {'; '.join(lacking)}.")
+    if begun := [folder.name for folder in unfinished(results / name)]:
+        notes.append(f"Left out, because not finished: {', '.join(begun)}.")
+    return _table(f"{name}_runs", f"Runs of {name}.", list(rows.values()), columns, notes)
+
+
+def _bases(results: Path, place: str) -> dict[str, Frames]:
+    found: dict[str, Frames] = {}
+    for base in reversed(BASES):
+        if sorted(results.glob(f"{base}{place}/*/manifest.json")) or (results / f"{base}{place}").exists():
+            found |= groups(experiment(results, f"{base}{place}"))
+    return found
+
+
+def folder_table(folders: Sequence[Path], columns: Sequence[str] = ()) -> Table:
+    """Any runs: folders of runs or of experiments, in their order. Raises as `run_table` does."""
+    parts, begun = [], []
+    for folder in (folder.absolute() for folder in folders):
+        if (folder / "manifest.json").exists():
+            parts.append(load_run(folder))
+        elif (folder / "config.yaml").exists():
+            begun.append(folder)
+        else:
+            begun += (left := unfinished(folder))
+            if not left or any(folder.rglob("manifest.json")):
+                parts.append(load(folder))
+    if not parts:
+        raise DataError(f"{', '.join(map(str, folders))}: no finished run; finish {', '.join(map(str, begun))}.")
+    frames = concat(parts)
+    names = list(frames.runs["experiment"].unique())
+    rows = [group for name in names for group in groups(frames.where(experiment=name)).values()]
+    notes = [f"Left out, because not finished: {', '.join(folder.name for folder in begun)}."] if begun else []
+    return _table("runs", f"Runs of {', '.join(names)}.", rows, columns, notes)
+
+
+def _table(name: str, title: str, rows: Sequence[Frames], columns: Sequence[str], notes: Sequence[str]) -> Table:
+    """With a column for each field of the configuration in which rows differ; without chosen columns, all that say
+    something, those of benchmarks, and those that algorithms recorded."""
+    if unknown := [key for key in columns if key not in COLUMNS]:
+        raise ConfigError(f"--columns: {unknown[0]!r} is no column; {nearest(unknown[0], COLUMNS)}.")
+    several = {experiment for group in rows for experiment in group.runs["experiment"]}
+    keys = columns or [key for key in COLUMNS if key != "experiment" or len(several) > 1]
+    frame = pd.DataFrame({COLUMNS[key].title: _column(COLUMNS[key].cell(group) for group in rows) for key in keys})
+    if not columns:
+        frame = frame.loc[:, [not _is_empty(frame[column]) for column in frame]]
+        recorded = sorted({key for group in rows for key in metrics.recorded(group)})
+        more = _benchmarks(rows) | {key: [steps(key, 4)(group) for group in rows] for key in recorded}
+        frame = frame.assign(**{key: _column(cells) for key, cells in more.items()})
+    labels, method = 1, COLUMNS["method"].title
+    if "method" in keys:
+        named = [(group, settings_in(group.label)) for group in rows]
+        frame[method] = [title_of(group.label, [f"{key}={own[key]}" for key in own]) for group, own in named]
+        for key in dict.fromkeys(key for _, own in named for key in own):
+            values = [own.get(key) or setting(group.config, key) or NO_VALUE for group, own in named]
+            if len(set(values)) > 1:
+                frame.insert(labels, key, values)
+                labels += 1
+    best = [COLUMNS[key].title for key in BEST if COLUMNS[key].title in frame]
+    caption = f"{title} {CAPTION}{TOY if all(group.runs['profile'].iloc[0] == 'toy' for group in rows) else ''}"
+    return Table(name, bold_best(frame, best), caption, tuple(notes), labels=labels)
+
+
+def _column(cells: Iterable[Cell]) -> "pd.Series[Any]":
+    return pd.Series(list(cells), dtype=object)
+
+
+def _is_empty(cells: "pd.Series[Any]") -> bool:
+    """A column that says nothing: no such evaluation, or no rollout outside the budget, in any row."""
+    is_free = cells.name == COLUMNS["free"].title
+    return all(value in (NOT_RUN, NO_VALUE) or (is_free and value.value == 0) for value in cells)
+
+
+def _benchmarks(rows: Sequence[Frames]) -> dict[str, list[Cell]]:
+    """A column for each benchmark and decoding that final policies were evaluated with: pass@1 over the questions that
+    were graded in all runs."""
+    columns: dict[str, list[Cell]] = {}
+    for place, group in enumerate(rows):
+        final = group.benchmarks.merge(group.runs[["run", "policy_version"]], on=["run", "policy_version"])
+        for (benchmark, decoding), made in final.groupby(["benchmark", "decoding"]):
+            if made["alike"].nunique() > 1:
+                raise DataError(f"{', '.join(made['run'])} were evaluated on {benchmark} unalike.")
+            runs = group.of(made["run"])
+            answers = runs.answers[(runs.answers["benchmark"] == benchmark) & runs.answers["reward"].notna()]
+            shares = (answers["reward"] == 1).groupby([answers["run"], answers["question"]]).mean().unstack()
+            shares = shares.loc[runs.names].dropna(axis="columns").astype(float)
+            strata = list(runs.runs["experiment"])
+            found = interval(shares.to_numpy(), strata=strata, share=True) if shares.size else None
+            size = f"{made['questions'].iloc[0]:,} × {made['samples'].iloc[0]}"
+            title = f"{benchmark} pass@1, {decoded(json.loads(str(decoding)))}, {size}"
+            columns.setdefault(title, [NOT_RUN] * len(rows))[place] = percent_cell(found)
+    return columns
+
+
+def decoded(decoding: Mapping[str, float]) -> str:
+    """How tokens were drawn, in words."""
+    words = f"temperature {decoding['temperature']:g}"
+    words += f", top-p {decoding['top_p']:g}" if decoding["top_p"] < 1 else ""
+    return words + (f", top-k {decoding['top_k']}" if decoding["top_k"] > 0 else "")
+
+
+def short(table: Table) -> Table:
+    """What a terminal has room for: the columns of SHORT, short names of methods, one interval."""
+    method, *others = (COLUMNS[key].title for key in SHORT)
+    titles = [method, *table.header[1 : table.labels], *others]
+    frame = table.frame[[title for title in titles if title in table.frame]].copy()
+    frame[method] = [text.partition(" (")[0] for text in frame[method]]
+    before = COLUMNS["before"].title
+    if before in frame:
+        frame[before] = _column(replace(each, low=nan) if isinstance(each, Number) else each for each in frame[before])
+    return replace(table, frame=frame, notes=())
+
+
+def show(tables: Sequence[Table], output: Path, whole: bool = False) -> None:
+    """Write tables in every format and print them, `whole` or as `short` has them."""
+    files = files_of(tables, output)
+    write(files)
+    for table in tables:
+        print(markdown(table if whole else short(table)))
+    print(*files, sep="\n")

@@ -1,0 +1,115 @@
+"""The tables of a study on its page, by the study's name: a page of a new study needs marks alone."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+import pandas as pd
+
+from analysis import metrics
+from analysis.claims.claims import study_claims, together
+from analysis.load import Frames
+from analysis.looks import TASKS, title_of
+from analysis.run_table import counted, mean, steps, success
+from analysis.stats import Interval
+from analysis.study.results import DECODINGS, MEASURES, Difference, StudyResults, compare, of_study
+from analysis.tables import NO_VALUE, NOT_RUN, Cell, number, percent_cell
+from rtpo.errors import DataError
+
+CONTROL = "grpo_exact"
+Column = Callable[[Frames], Cell]
+
+
+def parts(study: str) -> pd.DataFrame:
+    """The runs that were planned and finished, by part."""
+    results = of_study(study)
+    rows = [
+        (part, len(places), len(places) - len(results.unfinished(part))) for part, places in results.planned.items()
+    ]
+    return pd.DataFrame(rows, columns=["Part", "Planned", "Finished"]).astype(str)
+
+
+def claims(study: str) -> pd.DataFrame:
+    """The study's claims: the difference on each task with its finished pairs of those planned, and the verdict."""
+    results = of_study(study)
+    rows = []
+    for claim in study_claims():
+        measure = _measure(claim, results.study.decoding)
+        found = [compare(results, task, claim["pair"][0], claim["pair"][1], measure) for task in results.tasks]
+        cells = [NO_VALUE if each is None else _difference(each) for each in found]
+        words = [each.verdict for each in found if each is not None]
+        rows.append((claim["text"], claim["source"], MEASURES[measure][0], *cells, together(words)))
+    titles = ["Claim", "Source", "Difference in", *(TASKS[task] for task in results.tasks), "Verdict"]
+    return pd.DataFrame(rows, columns=titles)
+
+
+def verdicts(study: str) -> pd.DataFrame:
+    """The verdicts on success at each decoding, and at one learning rate for all."""
+    results = of_study(study)
+    own = results.study.decoding
+    places = {DECODINGS[mode]: (mode, False) for mode in (own, *(mode for mode in DECODINGS if mode != own))}
+    places[f"{DECODINGS[own]}, one rate"] = (own, True)
+    rows = []
+    for claim in study_claims():
+        if claim["measure"] == "success":
+            row = [claim["text"]]
+            for mode, is_common in places.values():
+                found = [
+                    compare(results, task, claim["pair"][0], claim["pair"][1], mode, is_common=is_common)
+                    for task in results.tasks
+                ]
+                words = [each.verdict for each in found if each is not None]
+                row.append(together(words) if words else NO_VALUE)
+            rows.append(row)
+    return pd.DataFrame(rows, columns=["Claim", *places])
+
+
+def configurations(study: str, task: str) -> pd.DataFrame:
+    """The configurations of a task, each at a learning rate of its own. Raises DataError for a task without runs."""
+    results = of_study(study)
+    if not results.own.get(task):
+        raise DataError(f"the study {study} has no run on {task!r}.")
+    own = results.study.decoding
+    columns: Mapping[str, Column] = {
+        "Configuration": lambda group: title_of(group.label),
+        "Runs": lambda group: f"{len(group.runs)} of {len(results.places(task, group.label))}",
+        "Rate": _rate,
+        "Steps / 1k rollouts": mean(lambda group: 1000 * group.runs["optimizer_steps"] / group.runs["rollouts"], 1),
+        "Tokens, k": counted("generated_tokens"),
+        "Success": success("after", own),
+        "By warm start": partial(_by_warm_start, mode=own),
+        "Less exact GRPO": partial(_less_control, results, task),
+        **{DECODINGS[mode].capitalize(): success("after", mode) for mode in DECODINGS if mode != own},
+        "Entropy, end": mean(metrics.last_entropy, 3),
+        "Context ratio": mean(metrics.context_ratio, 3),
+        "KL": steps("kl", 4),
+        "Zero advantages, %": steps("ties", 1, 100),
+    }
+    groups = results.own[task].values()
+    return pd.DataFrame({title: [str(column(group)) for group in groups] for title, column in columns.items()})
+
+
+def _measure(claim: Mapping[str, str], decoding: str) -> str:
+    return decoding if claim["measure"] == "success" else claim["measure"]
+
+
+def _difference(found: Difference) -> str:
+    if found.interval is None:
+        return NOT_RUN
+    return f"{percent_cell(found.interval, sign=True)}; {found.pairs} of {found.planned}"
+
+
+def _rate(group: Frames) -> str:
+    return f"{group.runs['learning_rate'].iloc[0]:g}"
+
+
+def _by_warm_start(group: Frames, mode: str) -> str:
+    evaluation = metrics.held_out(group, "after", mode)
+    if evaluation is None:
+        return NOT_RUN
+    return " / ".join(number(float(value), 1, 100) for value in metrics.by_warm_start(evaluation))
+
+
+def _less_control(results: StudyResults, task: str, group: Frames) -> Cell:
+    found = compare(results, task, group.label, CONTROL, results.study.decoding)
+    interval: Interval | None = None if found is None or group.label == CONTROL else found.interval
+    return percent_cell(interval, sign=True)

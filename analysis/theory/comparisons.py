@@ -1,0 +1,260 @@
+"""What the paper's theorems say beside what tables measure.
+
+A claim is a frame of comparisons with columns what, closed (form), mean, low, high, scale and slack. Intervals of a
+claim hold together at 95 % by Bonferroni's correction. It is supported where all intervals reach their closed forms and
+none is wide, or where all lie above 0, as it says.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from analysis import stats
+from analysis.stats import Interval
+from analysis.theory.records import Manifest, load
+from rtpo.errors import DataError
+from rtpo.run.config import PROJECT
+
+FOLDER = PROJECT / "results" / "theory"
+COMMAND = "python experiments/theory.py"
+KEYS = ("theorem", "settings", "started", "wall_seconds", "cpu_seconds", "commit", "dirty", "lines")
+RESOLUTION = 0.1
+"""half of an interval, as a share of the comparison's scale, that is too wide to decide"""
+SLACK = 0.02
+"""of success: how far below the optimum still reaches it after a finite training (Theorem 1)"""
+GRID = ("siblings", "chains", "sigma_v", "sigma_a", "sigma_xi")
+"""of the measured errors of Theorem 2b"""
+ROUNDING = 1e-6
+"""how far from 1 a weight may be that single precision makes"""
+BINS = 8
+"""of about as many returns each, by the exact chance of success (Theorem 3)"""
+Row = tuple[str, float, float, float, float]
+"""what, closed form, mean, standard error, scale"""
+Line = dict[str, Any]
+
+
+@cache
+def records(theorem: int, folder: Path = FOLDER) -> tuple[Manifest, pd.DataFrame]:
+    """A theorem's manifest and lines. Raises as `load`, and DataError for records of another theorem."""
+    manifest, lines = load(folder, f"theorem_{theorem}", KEYS, f"{COMMAND} {theorem}")
+    if manifest["theorem"] != theorem:
+        raise DataError(f"{folder}/theorem_{theorem}.json is of theorem {manifest['theorem']}: restore it.")
+    return manifest, lines
+
+
+def select(theorem: int, folder: Path, kind: str, **values: object) -> pd.DataFrame:
+    """The lines of a kind that have these values."""
+    frame = records(theorem, folder)[1]
+    for name, value in {"kind": kind, **values}.items():
+        frame = frame[frame[name] == value]
+    return frame.dropna(axis="columns", how="all").infer_objects()
+
+
+def lines(theorem: int, folder: Path, kind: str, **values: object) -> list[Line]:
+    """The same as dictionaries."""
+    found = select(theorem, folder, kind, **values).to_dict("records")
+    return [{str(name): value for name, value in line.items()} for line in found]
+
+
+# comparisons
+
+
+def compared(rows: Iterable[Row]) -> pd.DataFrame:
+    """Estimates with normal intervals that hold together."""
+    frame = pd.DataFrame(list(rows), columns=["what", "closed", "mean", "error", "scale"])
+    half = stats.normal(len(frame)) * frame["error"]
+    return judged(frame.assign(low=frame["mean"] - half, high=frame["mean"] + half, slack=0.0))
+
+
+def judged(frame: pd.DataFrame) -> pd.DataFrame:
+    """With `reaches`: whether the interval, widened by the slack, has the closed form."""
+    return frame.assign(reaches=frame["closed"].between(frame["low"] - frame["slack"], frame["high"] + frame["slack"]))
+
+
+def verdict(frame: pd.DataFrame, above: bool) -> str:
+    """Of a claim that all closed forms hold, or that all means lie above them."""
+    each = []
+    for x in frame.to_dict("records"):
+        found = Interval(x["mean"], x["low"], x["high"], 0, 0)
+        slack = None if above else x["slack"]
+        each.append(stats.verdict(found, x["closed"], slack=slack, width=RESOLUTION * x["scale"]))
+    return stats.together(each)
+
+
+def over_runs(folder: Path, kind: str, variant: str, key: str, family: str | None = None) -> Interval:
+    """Mean and interval over seeds and MDPs of a number of each run; a point where all are alike. key: one of the
+    lines', `below` the optimum, `above` it by a variant's success, or the `share` of optimal decisions."""
+    frame = select(1, folder, kind)
+    frame = frame if family is None else frame[frame["family"] == family]
+    frame = frame.assign(below=frame["optimum"] - frame["success"], share=frame["agreeing"] / frame["decisions"])
+
+    def table(of: str) -> pd.DataFrame:
+        column = "success" if key == "above" else key
+        return frame[frame["variant"] == of].pivot(index="seed", columns=["family", "mdp"], values=column)
+
+    values = table("reverse_fresh") - table(variant) if key == "above" else table(variant)
+    return over_seeds_and_mdps(values.to_numpy(np.float64))
+
+
+def over_seeds_and_mdps(values: npt.NDArray[np.float64]) -> Interval:
+    """Of a table [seeds, MDPs]; without width where all are alike."""
+    found = stats.interval(values)
+    return found if found.low == found.low else replace(found, low=found.mean, high=found.mean)
+
+
+def optimum(folder: Path, kind: str = "sweep") -> pd.DataFrame:
+    """Theorem 1: RTPO's success below the optimum, which it cannot be above, against 0."""
+    below = over_runs(folder, kind, "reverse_fresh", "below")
+    return _against_0("below the optimum", replace(below, low=max(0.0, below.low)), SLACK)
+
+
+def ablation(folder: Path, variant: str, kind: str = "sweep") -> pd.DataFrame:
+    """Theorem 1: by how much RTPO's success is above a variant's, paired by MDP and seed."""
+    return _against_0(f"above {variant}", over_runs(folder, kind, variant, "above"))
+
+
+def _against_0(what: str, found: Interval, slack: float = 0.0) -> pd.DataFrame:
+    ends = {"mean": found.mean, "low": found.low, "high": found.high}
+    return judged(pd.DataFrame([{"what": what, "closed": 0.0, **ends, "scale": 1.0, "slack": slack}]))
+
+
+def shrinkage(group_size: int) -> float:
+    """(G-2)/(G-1), Theorem 2a."""
+    return (group_size - 2) / (group_size - 1)
+
+
+def general(siblings: int, chains: int, sigma_v: float, sigma_a: float, sigma_xi: float) -> float:
+    """MSE of the trajectory estimator less that of the sibling estimator, for any two group sizes: a group of m makes
+    an error of sigma_A^2 / m + (m-1)/m sigma_xi^2, and a trajectory's (N-1)/N sigma_V^2 besides."""
+    by_siblings, by_chains = 1 / siblings, 1 / chains
+    return (1 - by_chains) * sigma_v**2 + (by_chains - by_siblings) * (sigma_a**2 - sigma_xi**2)
+
+
+def printed(siblings: int, chains: int, sigma_v: float, sigma_a: float, sigma_xi: float) -> float:
+    """The leading term that the paper prints, (N-1)/N sigma_V^2 with N trajectories."""
+    return (1 - 1 / chains) * sigma_v**2
+
+
+def none(siblings: int, chains: int, sigma_v: float, sigma_a: float, sigma_xi: float) -> float:
+    """No difference, which the paper's inequality is compared with."""
+    return 0.0
+
+
+def factors(folder: Path) -> pd.DataFrame:
+    """Theorem 2a: the factor of each group size over MDPs by precision, then each mean by state and action."""
+    found = lines(2, folder, "factor")
+    rows: list[Row] = []
+    for size in sorted({x["group_size"] for x in found}):
+        same = [x for x in found if x["group_size"] == size]
+        weights = np.array([x["error"] ** -2.0 for x in same])
+        mean = float(weights @ [x["factor"] for x in same] / weights.sum())
+        rows.append((f"G = {size:g}", shrinkage(size), mean, float(weights.sum() ** -0.5), 1.0))
+    for x in found:
+        for cell in x["cells"]:
+            what = f"G = {x['group_size']:g}, MDP {x['mdp']:g}, state {cell['state']}, action {cell['action']}"
+            closed = shrinkage(x["group_size"]) * cell["advantage"]
+            rows.append((what, closed, cell["mean"], cell["error"], 1.0))
+    return compared(rows)
+
+
+def contaminations(folder: Path) -> pd.DataFrame:
+    """Theorem 2a: the slope of a chain's estimate on its state's value, then each mean by state, (N-1)/N (V(S) - R)."""
+    slopes: list[Row] = []
+    cells: list[Row] = []
+    for x in lines(2, folder, "contamination"):
+        name, share = f"N = {x['chains']:g}, MDP {x['mdp']:g}", 1 - 1 / x["chains"]
+        slopes.append((name, share, x["slope"], x["error"], 1.0))
+        for y in x["cells"]:
+            cells.append((f"{name}, state {y['state']}", share * y["value_above"], y["mean"], y["error"], 1.0))
+    return compared([*slopes, *cells])
+
+
+def differences(folder: Path, closed: Callable[..., float]) -> pd.DataFrame:
+    """Theorem 2b: MSE differences of the grid, against a formula. Scale: the sum of both errors."""
+    rows: list[Row] = []
+    for x in lines(2, folder, "error"):
+        n, chains, *sigmas = (x[name] for name in GRID)
+        what = f"n = {n:g}, N = {chains:g}, σ = {', '.join(f'{sigma:.2g}' for sigma in sigmas)}"
+        one, other = x["of_chains"], x["of_siblings"]
+        error = float(np.hypot(one["error"], other["error"]))
+        rows.append((what, closed(n, chains, *sigmas), one["mean"] - other["mean"], error, one["mean"] + other["mean"]))
+    return compared(rows)
+
+
+def unit_weights(folder: Path) -> pd.DataFrame:
+    """Theorem 3a: the share of later turns that the newest weights sampled, and the weight farthest from 1."""
+    frame = select(3, folder, "weights", variant="fresh")
+    newest, farthest = frame["newest"].sum() / max(1, frame["turns"].sum()), 1 + frame["farthest"].max()
+    rows = [("later turns of the newest version", newest, 0.0), ("weight farthest from 1", farthest, ROUNDING)]
+    points = [{"what": what, "mean": x, "low": x, "high": x, "slack": slack} for what, x, slack in rows]
+    return judged(pd.DataFrame(points).assign(closed=1.0, scale=1.0))
+
+
+def return_bins(folder: Path) -> pd.DataFrame:
+    """Returns by state and action, pooled into BINS of about as many each by the exact value p: their number n, mean p,
+    mean return less p, mean p(1-p), mean squared distance of a return from p, and standard errors."""
+    cells = select(3, folder, "returns").sort_values("exact", kind="stable")
+    middle = cells["n"].cumsum() - cells["n"] / 2
+    place = np.minimum((middle / cells["n"].sum() * BINS).astype(int), BINS - 1)
+    share = cells["n"] / cells["n"].groupby(place).transform("sum")
+    sums = cells.assign(above=cells["mean"] - cells["exact"], closed=cells["exact"] * (1 - cells["exact"]))
+    means = sums[["exact", "above", "closed", "square"]].mul(share, axis=0).groupby(place).sum()
+    errors = cells[["error", "square_error"]].mul(share, axis=0).pow(2).groupby(place).sum().pow(0.5)
+    return means.join(errors).assign(n=cells["n"].groupby(place).sum())
+
+
+def unbiased(folder: Path) -> pd.DataFrame:
+    """Theorem 3a: mean return less the exact action value of the present policy, against 0."""
+    bins = return_bins(folder).to_dict("records")
+    return compared((f"p = {x['exact']:.2f}", 0.0, x["above"], x["error"], 1.0) for x in bins)
+
+
+def return_variances(folder: Path) -> pd.DataFrame:
+    """Theorem 3b: mean squared distance from the exact action value p, against p(1-p). Scale: the largest variance."""
+    bins = return_bins(folder).to_dict("records")
+    return compared((f"p = {x['exact']:.2f}", x["closed"], x["square"], x["square_error"], 0.25) for x in bins)
+
+
+def weight_variances(folder: Path) -> pd.DataFrame:
+    """Theorem 3: the stale weight's variance by the number of later turns, over seeds, against its exact mean over
+    them. Scale: the weight's exact second moment."""
+    found = lines(3, folder, "weights", variant="stale")
+    rows: list[Row] = []
+    for turns in sorted({x["later_turns"] for x in found} - {0}):
+        same = [x for x in found if x["later_turns"] == turns]
+        exact, mean = (float(np.mean([x[key] for x in same])) for key in ("exact", "variance"))
+        error = sum(x["error"] ** 2 for x in same) ** 0.5 / len(same)
+        rows.append((f"{turns:.0f}", exact, mean, error, 1 + exact))
+    return compared(rows)
+
+
+def growth(folder: Path) -> pd.DataFrame:
+    """Theorem 3: by how much that variance with all later turns is above that with one."""
+    first, *_, last = weight_variances(folder).to_dict("records")
+    error = float(np.hypot(first["error"], last["error"]))
+    return compared([("growth", 0.0, last["mean"] - first["mean"], error, last["scale"])])
+
+
+Claim = tuple[int, str, Callable[[Path], pd.DataFrame], bool]
+"""theorem, title, comparisons, and whether these are claimed to lie above their closed forms, not at them"""
+CLAIMS: dict[str, Claim] = {
+    "theorem_1": (1, "Reverse order on fresh continuations reaches the optimum", optimum, False),
+    "theorem_1_order": (1, "Success falls without reverse order", partial(ablation, variant="forward_fresh"), True),
+    "theorem_1_fresh": (1, "Success falls without freshness", partial(ablation, variant="reverse_stale"), True),
+    "theorem_2a_factor": (2, "E[A | S, u] is (G−2)/(G−1) of the true advantage", factors, False),
+    "theorem_2a_contamination": (2, "A trajectory's advantage has (N−1)/N (V(S) − R) in it", contaminations, False),
+    "theorem_2b_general": (2, "The MSE difference is the general formula", partial(differences, closed=general), False),
+    "theorem_2b_printed": (2, "The MSE difference is the printed formula", partial(differences, closed=printed), False),
+    "theorem_2b_lower": (2, "Siblings have the lower MSE where σ_V > 0", partial(differences, closed=none), True),
+    "theorem_3a_weights": (3, "The weights of continuations sampled anew are 1", unit_weights, False),
+    "theorem_3a_unbiased": (3, "A sibling's return is on average the present action value p", unbiased, False),
+    "theorem_3b_variance": (3, "The variance of that return is p(1−p)", return_variances, False),
+    "theorem_3_stale_variance": (3, "A stale weight's variance is the exact one", weight_variances, False),
+    "theorem_3_growth": (3, "That variance grows with the later turns", growth, True),
+}

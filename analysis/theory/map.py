@@ -1,0 +1,196 @@
+"""The map of regimes: what a closed form predicted of each point, and what was measured. Tables of docs/results/map.md.
+
+`places` has a row a point of the map and `noise` one a frozen task; their columns are said there. Differences are the
+success of RTPO less that of GRPO, with 95 % t intervals over seeds.
+"""
+
+from collections.abc import Iterator
+from dataclasses import fields
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from analysis.stats import Interval, over_seeds
+from analysis.tables import number
+from analysis.theory.records import Manifest, load, read_frame
+from analysis.theory.theorems import interval_text
+from rtpo.errors import DataError
+from rtpo.run.config import PROJECT
+from rtpo.theory.luck import gradient
+from rtpo.theory.mdps import uniform
+from rtpo.theory.regimes import HORIZONS, METHODS, SEEDS, WHEN, Point, exact_noise, noise_ratio
+
+FOLDER = PROJECT / "results" / "map"
+COMMAND = "python experiments/map.py run"
+KEYS = ("commits", "cpu_seconds", "measurements", "predicted_sha256")
+POINT = [field.name for field in fields(Point)]
+KIND = ["decisions", "luck", "large"]
+Row = tuple[str, str, str]
+NEAR = 1.25
+"""a ratio that is predicted within this factor is as predicted"""
+LARGE = 2
+"""data steps of a run of large steps, at most"""
+
+
+@cache
+def records(folder: Path = FOLDER) -> tuple[Manifest, pd.DataFrame, pd.DataFrame]:
+    """The manifest, the predictions and the measurements. Raises DataError for damaged records, and for measurements
+    that nothing was predicted of."""
+    manifest, measured = load(folder, "map", KEYS, COMMAND)
+    predicted = read_frame(folder / "predicted.jsonl", manifest["predicted_sha256"])
+    trained = measured[measured["kind"] == "trained"]
+    both = predicted.merge(trained, "outer", on=POINT, suffixes=("_predicted", ""), indicator=True)
+    if not (both["_merge"] == "both").all():
+        raise DataError(f"{folder}: predicted.jsonl and map.jsonl have different points: restore both.")
+    return manifest, predicted.merge(trained, on=POINT, suffixes=("_predicted", "")), measured
+
+
+@cache
+def places(folder: Path = FOLDER) -> pd.DataFrame:
+    """A row a point: its fields, `large` steps or small, `cost`, `gain` and `excess`, the `expected` difference, each
+    seed's measured `difference`, its `mean` with `low` and `high`, and `decided`: the sign of an interval without 0."""
+    return judged(records(folder)[1])
+
+
+def judged(frame: pd.DataFrame) -> pd.DataFrame:
+    """With what `places` adds to predictions and measurements."""
+    differences = [np.subtract(*pair) for pair in zip(frame["rtpo"], frame["grpo"], strict=True)]
+    intervals = [over_seeds(values) for values in differences]
+    return frame.join(pd.DataFrame(intervals)[["mean", "low", "high"]]).assign(
+        large=frame["steps"] <= LARGE,
+        expected=frame["rtpo_predicted"] - frame["grpo_predicted"],
+        difference=differences,
+        decided=[_sign(interval) for interval in intervals],
+    )
+
+
+@cache
+def noise(folder: Path = FOLDER) -> pd.DataFrame:
+    """A row a turn of a frozen task: its fields, turn k, f_k, formula (2), and for each method the exact noise (1), the
+    measured `noise`, `reached` by its 95 % interval, the exact `gradient`, and the measured one of each seed."""
+    _, predicted, measured = records(folder)
+    shares = predicted.drop_duplicates(["turns", "luck", "decisions", "group_size"])
+    frozen = measured[measured["kind"] == "frozen"].merge(shares[["turns", "luck", "decisions", "group_size", "f"]])
+    rows = []
+    for _, line in frozen.iterrows():
+        point = Point(**line[POINT])
+        mdp, exact = point.task.mdp(), exact_noise(point)
+        row = {**line[POINT], "k": range(point.turns), "f": line["f"], "gradient": gradient(mdp, uniform(mdp))[:, 0]}
+        row["simple"] = noise_ratio(np.array(line["f"]), point.group_size, point.chains)
+        for method in METHODS:
+            values = np.array([seed["noise"] for seed in line[method]])
+            found = [over_seeds(turn) for turn in values.T]
+            row |= {f"{method}_exact": exact[method], f"{method}_noise": values.mean(0)}
+            row[f"{method}_reached"] = [one.low <= x <= one.high for one, x in zip(found, exact[method], strict=True)]
+            row[f"{method}_gradients"] = list(np.array([seed["mean"] for seed in line[method]]).T)
+        rows.append(pd.DataFrame(row))
+    return pd.concat(rows, ignore_index=True)
+
+
+# tables of docs/results/map.md
+
+
+def summary(folder: Path = FOLDER) -> pd.DataFrame:
+    """Each prediction, in numbers, beside what was measured."""
+    rows = [*_of_noise(noise(folder)), *_of_differences(places(folder)), *_of_tasks(places(folder))]
+    return pd.DataFrame(rows, columns=["What", "Predicted", "Measured"])
+
+
+def _of_noise(frame: pd.DataFrame) -> Iterator[Row]:
+    by_exact = np.concatenate([frame[f"{method}_noise"] / frame[f"{method}_exact"] for method in METHODS])
+    reached = sum(frame[f"{method}_reached"].sum() for method in METHODS)
+    yield "1. Noise over (1), mean over turns and methods", "1", number(float(by_exact.mean()), 3)
+    yield "1. Intervals that reach (1)", f"{len(by_exact)}", f"{reached} of {len(by_exact)}"
+    exact = frame["gradient"].to_numpy(np.float64)
+    for method in METHODS:
+        slopes = exact @ np.array(frame[f"{method}_gradients"].tolist()) / (exact @ exact)
+        yield f"1. Gradient of {method.upper()} by the exact one", "1", interval_text(over_seeds(slopes), 2)
+    off = np.exp(np.abs(np.log(frame["rtpo_exact"] / frame["grpo_exact"] / frame["simple"])))
+    near, lower, low = off <= NEAR, frame["rtpo_noise"] < frame["grpo_noise"], frame["simple"] < 1
+    yield f"2. Turns where (1) is (2) within a factor of {NEAR:g}", f"{len(off)}", f"{near.sum()} of {len(off)}"
+    yield "2. Largest factor between (1) and (2)", f"{NEAR:g}", number(float(off.max()), 2)
+    yield "2. RTPO's noise is lower: turns with f_k below the boundary", f"{low.sum()}", f"{(lower & low).sum()}"
+    yield "2. RTPO's noise is higher: the other turns", f"{(~low).sum()}", f"{(~lower & ~low).sum()}"
+
+
+def _of_differences(frame: pd.DataFrame) -> Iterator[Row]:
+    sign, ahead = np.sign(frame["expected"]), frame["expected"] > 0
+    chains = frame[ahead & (frame["decisions"] == "chain")]
+    yield "3. Points where RTPO ends above GRPO", f"{ahead.sum()} of {len(frame)}", _decided(frame[ahead])
+    counts = f"{len(chains)}, {chains['large'].sum()}"
+    yield "3. Of these, chains, and in one or two data steps", counts, _decided(chains)
+    first = np.array([_sign(over_seeds(values[:SEEDS])) for values in frame["difference"]])
+    for title, decided in ((f"by the first {SEEDS} seeds alone", first), ("by all seeds", frame["decided"])):
+        made, agree = (decided != 0).sum(), ((decided != 0) & (decided == sign)).sum()
+        yield f"3. Decided differences with the predicted sign, {title}", f"{made}", f"{agree} of {made}"
+    correlation = np.corrcoef(frame["expected"], frame["mean"])[0, 1]
+    yield "3. Correlation of predicted and measured difference", "1", number(float(correlation), 2)
+    distance = float((frame["expected"] - frame["mean"]).abs().mean())
+    yield "3. Mean distance between them", "0", number(distance, 3)
+    kinds = kinds_of_task(frame)
+    reached = kinds["expected"].between(kinds["low"], kinds["high"]).sum()
+    yield "3. Kinds of task whose interval reaches the prediction", f"{len(kinds)}", f"{reached} of {len(kinds)}"
+
+
+def _of_tasks(frame: pd.DataFrame) -> Iterator[Row]:
+    even, late = frame[frame["decisions"] == "even"], frame[(frame["decisions"] == "late") & (frame["luck"] == "early")]
+    yield "4. Even decisions: points with RTPO below", f"{(even['expected'] < 0).sum()} of {len(even)}", _decided(even)
+    parts = {f"{luck} luck": even[even["luck"] == luck] for luck in WHEN}
+    parts |= {f"K = {turns}": even[even["turns"] == turns] for turns in HORIZONS}
+    for title, part in parts.items():
+        expected, mean = (number(float(part[column].mean()), 2) for column in ("expected", "mean"))
+        yield f"4. Even decisions, {title}: mean difference", expected, mean
+    above = f"{(late['expected'] > 0).sum()} of {len(late)}"
+    yield "5. Late decisions, early luck: points with RTPO above", above, _decided(late)
+    for column, title in (("expected", "predicted"), ("mean", "measured")):
+        ordered = late.sort_values(column).to_dict("records")
+        for end, place in (("largest", ordered[-1]), ("smallest", ordered[0])):
+            size = ", ".join(str(place[name]) for name in ("turns", "group_size", "trunks", "steps"))
+            expected, *found = (number(place[name], 2) for name in ("expected", "mean", "low", "high"))
+            yield f"5. The same, {end} difference {title} ({size})", expected, "{} [{}, {}]".format(*found)
+    long = frame[(frame["decisions"] == "chain") & (frame["luck"] == "late") & (frame["turns"] >= 8)]
+    for method in METHODS:
+        ends = float(long[f"{method}_predicted"].mean()), float(np.mean([np.mean(x) for x in long[method]]))
+        title = f"6. Chains of 8 and 16 turns, late luck: success of {method.upper()}"
+        yield title, number(ends[0], 2), number(ends[1], 2)
+
+
+def kinds_of_task(frame: pd.DataFrame) -> pd.DataFrame:
+    """By kind of task: the predicted mean difference, the measured one over the seeds that all its points have, and
+    how many points are decided above and below 0."""
+    rows = []
+    for kind, part in frame.groupby(KIND):
+        seeds = part["difference"].map(len).min()
+        found = over_seeds(np.mean([values[:seeds] for values in part["difference"]], axis=0))
+        steps = " or ".join(map(str, sorted(part["steps"].unique())))
+        ends = part["expected"].mean(), found.mean, found.low, found.high
+        rows.append((*kind[:2], steps, *ends, _decided(part), len(part)))
+    return pd.DataFrame(rows, columns=["decisions", "luck", "steps", "expected", "mean", "low", "high", "decided", "n"])
+
+
+def regimes(folder: Path = FOLDER) -> pd.DataFrame:
+    """The mean of each kind of task, in small and in large steps."""
+    rows = []
+    for x in kinds_of_task(places(folder)).to_dict("records"):
+        expected, mean, low, high = (number(x[name], 2) for name in ("expected", "mean", "low", "high"))
+        row = (x["decisions"], x["luck"], x["steps"], expected, f"{mean} [{low}, {high}]")
+        rows.append((*row, f"{x['decided']} of {x['n']}"))
+    titles = ("Decisions", "Luck", "Data steps", "Predicted", "Measured", "Points decided above / below 0")
+    return pd.DataFrame(rows, columns=titles)
+
+
+def runs(folder: Path = FOLDER) -> pd.DataFrame:
+    """How the records were made."""
+    made = records(folder)[0]
+    rows = [("Measurements", number(made["measurements"], 0)), ("Processor seconds", number(made["cpu_seconds"], 0))]
+    return pd.DataFrame(rows, columns=["What", "Value"])
+
+
+def _decided(frame: pd.DataFrame) -> str:
+    return f"{(frame['decided'] > 0).sum()} / {(frame['decided'] < 0).sum()}"
+
+
+def _sign(value: Interval) -> int:
+    return int(np.sign(value.mean)) if value.low > 0 or value.high < 0 else 0

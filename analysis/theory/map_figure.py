@@ -1,0 +1,105 @@
+"""The figure of docs/results/map.md: noise by turn, and the measured difference over what decides it."""
+
+from functools import partial
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap, Normalize
+from matplotlib.figure import Figure
+
+from analysis.looks import BLUE, GREEN, ORANGE, PURPLE, VERMILION, Style
+from analysis.plots import Framed, Line, Panel, handle, points, sheet
+from analysis.theory.map import noise, places
+
+NOTE = (
+    "Tables, not language models. (b, c) Colour: success of RTPO less that of GRPO at equal rollouts, mean over seeds; "
+    "the boundaries are the closed form's. (d) Bars: 95 % t intervals over seeds."
+)
+SHADES = LinearSegmentedColormap.from_list("map", [VERMILION, "0.93", BLUE])
+LOOKS = {
+    "even": Style(0, "even decisions", GREEN, "o", ""),
+    "late": Style(1, "late decisions", PURPLE, "s", ""),
+    "chain": Style(2, "chains", ORANGE, "^", ""),
+}
+EDGE = 1.25
+"""factor between points of different budgets that would lie on one another"""
+
+
+def draw() -> Figure:
+    """Four panels."""
+    frame, turns = places(), noise()
+    budgets = pd.factorize(pd.MultiIndex.from_arrays([frame["group_size"], frame["trunks"] * frame["steps"]]))[0]
+    apart = frame["decisions"] != "chain"
+    excess: list[Framed] = [
+        partial(_coloured, frame=frame[apart], x=frame["excess"], y=32 / frame["steps"] * EDGE**budgets),
+        partial(Axes.axvline, x=1, color="black", linewidth=1.0, label="boundary (3)"),
+        _log_log,
+    ]
+    gain: list[Framed] = [partial(_coloured, frame=frame[~apart], x=frame["cost"], y=frame["gain"])]
+    ratios = turns.assign(ratio=turns["rtpo_noise"] / turns["grpo_noise"])
+    measured = [
+        Line(points(part["simple"], part["ratio"]), LOOKS[name], 0.6) for name, part in _by_decisions(ratios).items()
+    ]
+    differences = [
+        Line(points(part["expected"], part["mean"], list(part["low"]), list(part["high"])), LOOKS[name], 0.6, bars=True)
+        for name, part in _by_decisions(frame).items()
+    ]
+    rows = [
+        [
+            Panel(
+                "Noise of RTPO / of GRPO, by turn",
+                [*measured, _diagonal(0.02, 40, "0.3", "(2)")],
+                "f_k (1 − 1/N) / f*",
+                framed=[_log_log, _ones],
+            ),
+            Panel("Decisions apart", [], "Excess: mean f_k / f*", "Step size", excess),
+        ],
+        [
+            Panel(
+                "Chains",
+                [_diagonal(-0.15, 0.75, "black", "boundary: gain = cost", 1.0)],
+                "Cost, predicted",
+                "Gain, predicted",
+                gain,
+            ),
+            Panel(
+                "Success of RTPO − GRPO",
+                [_diagonal(-0.8, 0.8, "0.3"), *differences],
+                "Predicted",
+                "Measured",
+                [partial(Axes.set, ylim=(-1.6, 1.6))],
+            ),
+        ],
+    ]
+    return sheet(rows, 2.5, NOTE, [handle(look) for look in LOOKS.values()])
+
+
+def _by_decisions(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    return {name: frame[frame["decisions"] == name] for name in LOOKS}
+
+
+def _diagonal(low: float, high: float, colour: str, label: str = "", width: float = 0.8) -> Line:
+    return Line(points([low, high], [low, high]), Style(0, "", colour, "", "-"), width, label=label)
+
+
+def _log_log(axes: Axes) -> None:
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+
+
+def _ones(axes: Axes) -> None:
+    for line in (axes.axhline, axes.axvline):
+        line(1, color="0.6", linewidth=0.6, zorder=1)
+
+
+def _coloured(axes: Axes, frame: pd.DataFrame, x: "pd.Series[float]", y: "pd.Series[float]") -> None:
+    shade = Normalize(-0.6, 0.6)
+    for name, part in _by_decisions(frame).items():
+        if len(part):
+            place = x[part.index], y[part.index]
+            drawn = axes.scatter(
+                *place, c=part["mean"], cmap=SHADES, norm=shade, marker=LOOKS[name].marker, s=16, zorder=3
+            )
+            drawn.set_edgecolor("0.4")
+            drawn.set_linewidth(0.3)
+    axes.figure.colorbar(drawn, ax=axes, label="RTPO − GRPO", fraction=0.05)

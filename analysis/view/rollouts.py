@@ -1,0 +1,175 @@
+"""A run's recorded rollouts as trees, read from its `rollouts.jsonl` and checked line by line."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from statistics import pstdev
+from typing import Annotated, Any, Self
+
+from pydantic import BaseModel, Field, FiniteFloat, ValidationError, model_validator
+
+from analysis.load import unchanged
+from rtpo.core.names import some
+from rtpo.errors import DataError
+from rtpo.run.config import PROJECT
+from rtpo.run.records import SCHEMA, no_run, read_config, read_manifest
+
+Ids = tuple[int, ...]
+Logprob = Annotated[FiniteFloat, Field(le=1e-4)]
+"""in nats; rounding can lift it a little above 0"""
+
+
+class Training(BaseModel, frozen=True, strict=True):
+    """One update of turn k. update: its place in the step's `updates`. group: whose rewards the advantage compares."""
+
+    update: int
+    k: int
+    advantage: FiniteFloat
+    group: str
+
+
+class Turn(BaseModel, frozen=True, strict=True):
+    """Context c_k, reply u_k and the environment's answer f_k, as token ids.
+
+    logprobs: of the reply's tokens when they were sampled, in nats. calls: tool and outcome, as ("calculator", "ok").
+    """
+
+    k: int
+    policy_version: int
+    context_ids: Ids
+    output_ids: Ids
+    logprobs: tuple[Logprob, ...]
+    stop: str
+    calls: tuple[tuple[str, str], ...]
+    feedback_ids: Ids
+
+    @model_validator(mode="after")
+    def _has_a_logprob_a_token(self) -> Self:
+        if len(self.logprobs) != len(self.output_ids):
+            raise ValueError(f"turn {self.k} has {len(self.output_ids)} output ids and {len(self.logprobs)} log-probs")
+        return self
+
+
+class SampledPath(BaseModel, frozen=True, strict=True):
+    """A path with the turns that it sampled itself: from k = start_k on, where it was forked from its parent.
+
+    reward: None where it could not be graded. trained: the updates that trained this path, inherited turns included.
+    """
+
+    step: int
+    task: str
+    rollout: str
+    parent: str | None
+    start_k: int
+    role: str
+    termination: str
+    grade: str
+    reward: FiniteFloat | None
+    turns: tuple[Turn, ...]
+    trained: tuple[Training, ...]
+
+
+@dataclass(frozen=True)
+class Tree:
+    """The recorded paths of one question in one step, parents before their forks."""
+
+    step: int
+    question: str
+    paths: Sequence[SampledPath]
+
+    @cached_property
+    def _by_uid(self) -> Mapping[str | None, SampledPath]:
+        return {path.rollout: path for path in self.paths}
+
+    @property
+    def roots(self) -> list[SampledPath]:
+        """The paths that start at the question."""
+        return [path for path in self.paths if path.parent is None]
+
+    def forked(self, path: SampledPath) -> Mapping[int, list[SampledPath]]:
+        """The paths forked from this path, by the k of the boundary."""
+        forks = [fork for fork in self.paths if fork.parent == path.rollout]
+        return {k: [fork for fork in forks if fork.start_k == k] for k in sorted({fork.start_k for fork in forks})}
+
+    def sampler(self, path: SampledPath, k: int) -> SampledPath:
+        """The path that sampled turn k of `path`: itself or an ancestor."""
+        while path.parent is not None and k < path.start_k:
+            path = self._by_uid[path.parent]
+        return path
+
+    def trainings(self, path: SampledPath, k: int) -> list[tuple[str, Training]]:
+        """The updates that trained the turn k which this path sampled, each with the path in which they did."""
+        turns = [(trained, training) for trained in self.paths for training in trained.trained if training.k == k]
+        return [(trained.rollout, training) for trained, training in turns if self.sampler(trained, k) is path]
+
+    def inherits_context(self, path: SampledPath, turn: Turn) -> bool:
+        """Whether a fork's first context has the ids that its parent saw at the boundary."""
+        parent = self._by_uid.get(path.parent)
+        boundary = self.sampler(parent, turn.k).turns if parent and turn.k == path.start_k else ()
+        return any((turn.k, turn.context_ids) == (seen.k, seen.context_ids) for seen in boundary)
+
+    @property
+    def rewards(self) -> list[float]:
+        return [path.reward for path in self.paths if path.reward is not None]
+
+    @property
+    def spread(self) -> float:
+        """How unequal the rewards are: their standard deviation, 0 without any."""
+        return pstdev(self.rewards) if self.rewards else 0.0
+
+
+@dataclass(frozen=True)
+class RecordedRun:
+    """A run's configuration and its trees, the most unequal first. is_finished: whether it has a manifest."""
+
+    folder: Path
+    config: Mapping[str, Any]
+    is_finished: bool
+    trees: Sequence[Tree]
+
+    @property
+    def model_folder(self) -> Path:
+        return Path(str(self.config["model"]["path"]).replace("${project:}", str(PROJECT))).absolute()
+
+    def choose(self, step: int | None, question: str | None) -> list[Tree]:
+        """The trees of a step and of a question; None stands for all. Raises DataError where there is none."""
+        chosen = [tree for tree in self.trees if step in (None, tree.step) and question in (None, tree.question)]
+        if not chosen:
+            recorded = some([f"{tree.question} in step {tree.step}" for tree in self.trees])
+            raise DataError(f"{self.folder} has no such rollouts: choose --question and --step from {recorded}.")
+        return chosen
+
+
+def load_recorded(folder: Path) -> RecordedRun:
+    """A run, finished or not; of a run that is not finished, the whole lines. Raises DataError for a folder without a
+    run or without rollouts, a file that its manifest's checksum contradicts, and a damaged line."""
+    settings, manifest, file = (folder / name for name in ("config.yaml", "manifest.json", "rollouts.jsonl"))
+    if not settings.exists():
+        raise DataError(no_run(folder))
+    read = Path.read_bytes
+    if is_finished := manifest.exists():
+        read = partial(unchanged, checksums=read_manifest(manifest, SCHEMA, ("files",))["files"])
+    config = read_config(settings, read(settings))
+    lines = read(file).split(b"\n")[:-1] if file.exists() else []
+    if not lines:
+        raise DataError(f"{file} has no rollouts: a run keeps some with samples_per_rollout=1 or more.")
+    return RecordedRun(folder, config, is_finished, _trees(file, lines))
+
+
+def _trees(file: Path, lines: Iterable[bytes]) -> list[Tree]:
+    trees: dict[tuple[int, str], dict[str, SampledPath]] = {}
+    for number, line in enumerate(lines, start=1):
+        try:
+            path = SampledPath.model_validate_json(line)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"]))
+            raise DataError(f"{file} line {number} is damaged: {where} {first['msg']}.") from error
+        paths = trees.setdefault((path.step, path.task), {})
+        if path.rollout in paths or path.parent not in (None, *paths):
+            why = f"rollout {path.rollout} is there already, or its parent {path.parent} is not before it"
+            raise DataError(f"{file} line {number} is damaged: {why}.")
+        paths[path.rollout] = path
+    recorded = [Tree(step, task, tuple(paths.values())) for (step, task), paths in trees.items()]
+    return sorted(recorded, key=lambda tree: -tree.spread)
