@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from rtpo.core.files import disk_errors, sha256, utc_now, write_whole
+from rtpo.core.files import check_is_file, disk_errors, sha256, utc_now, write_whole
 from rtpo.data.download import fetch
 from rtpo.data.overlaps import overlaps
 from rtpo.data.records import Record, manifest_path, read_manifest, read_records, write_records
@@ -67,20 +67,15 @@ class DataFolder:
         )
 
     def status(self, name: str) -> str:
-        """`ready` or `ready (stand-in)`; `stale` for one to be prepared again; or why it is not there: `not a file`,
-        `gated`, `missing`, and `unverified` where the first download is to say what the bytes are."""
-        known, manifest = self.registry[name], self._manifest(name)
-        if known.parse is None:
-            return "not a file"
+        """`ready`, `stand-in` for one that is ready of other bytes than the registry's, `stale` for one to be prepared
+        again, or `missing`."""
+        manifest = self._manifest(name)
         if manifest is None:
-            return "gated" if known.gate else "unverified" if known.sha256 == UNVERIFIED else "missing"
+            return "missing"
         if not self.is_ready(name):
             return "stale"
-        return (
-            "ready (stand-in)"
-            if known.sha256 != manifest["raw"]["sha256"] and manifest["raw"]["stands_in"]
-            else "ready"
-        )
+        raw = manifest["raw"]
+        return "stand-in" if raw["stands_in"] and raw["sha256"] != self.registry[name].sha256 else "ready"
 
     def prepare(self, name: str, stand_in: Path | None = None, may_differ: bool = False) -> dict[str, Any]:
         """Make a set's prepared file, unless it is ready; returns its manifest.
@@ -90,7 +85,7 @@ class DataFolder:
         """
         known = self.registry[name]
         if known.parse is None:
-            raise DataError(f"{name} is no file but a part of a package: install {known.source} (docs/run/airline.md)")
+            raise DataError(f"{name} is no file but a part of a package: install {known.source} (docs/run/tasks.md)")
         manifest = self._manifest(name)
         if manifest is not None and stand_in is None and self.is_ready(name):
             return manifest
@@ -118,18 +113,6 @@ class DataFolder:
                 write_whole(self._raw(name), file.read_bytes())
         return self._write(known, raw, rows, records, dropped)
 
-    def refresh(self) -> list[str]:
-        """Prepare again the training sets that were held against other evaluation sets than are there now; returns
-        their names."""
-        old = [
-            name
-            for name, known in self.registry.items()
-            if known.role == "train" and self._kept(name) is not None and not self.is_ready(name)
-        ]
-        for name in old:
-            self.prepare(name)
-        return old
-
     # the raw file
 
     def _raw(self, name: str) -> Path:
@@ -141,6 +124,7 @@ class DataFolder:
 
     def _given(self, known: DataSet, file: Path, may_differ: bool) -> Raw:
         try:
+            check_is_file(file)
             content = file.read_bytes()
         except OSError as error:
             raise DataError(f"{known.name}: {file} cannot be read ({error.strerror}): check the path") from error
@@ -195,9 +179,7 @@ class DataFolder:
             if len(records) < known.sample and not raw.may_differ:
                 raise DataError(f"{name} has {len(records)} problems to take {known.sample} of: give the whole file")
             records = sample(records, known.sample, SAMPLE_SEED)
-        lines = "".join(json.dumps(asdict(one)) + "\n" for one in dropped)
-        with disk_errors(self.path):
-            write_whole(self.path / f"{name}.dropped.jsonl", lines.encode())
+        self._put(f"{name}.dropped.jsonl", "".join(json.dumps(asdict(one)) + "\n" for one in dropped))
         write_records(self.file(name), records)
         manifest = {
             "schema": SCHEMA,
@@ -213,10 +195,12 @@ class DataFolder:
             "sample_seed": None if known.sample is None else SAMPLE_SEED,
             "date": utc_now(),
         }
-        with disk_errors(self.path):
-            text = json.dumps(manifest, indent=1, ensure_ascii=False) + "\n"
-            write_whole(manifest_path(self.file(name)), text.encode())
+        self._put(manifest_path(self.file(name)).name, json.dumps(manifest, indent=1, ensure_ascii=False) + "\n")
         return manifest
+
+    def _put(self, name: str, text: str) -> None:
+        with disk_errors(self.path):
+            write_whole(self.path / name, text.encode())
 
 
 def sample(records: Sequence[Record], count: int, seed: int) -> list[Record]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from rtpo.core.files import check_is_file
 from rtpo.core.json_text import parse
 from rtpo.core.names import missing_file
 from rtpo.errors import DataError, MachineError
@@ -19,6 +20,7 @@ def read_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     CSV, whose cells are all text. Raises DataError for a file that is none of these, not whole, or without a row, and
     MachineError where the library's cache cannot be used."""
     try:
+        check_is_file(path)
         with path.open("rb") as file:
             start = file.read(1000).removeprefix(codecs.BOM_UTF8).lstrip()
     except OSError as error:

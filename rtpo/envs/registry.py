@@ -3,6 +3,7 @@
 A module's place is its name: rtpo/envs/math.py is `math`, toy/math.py `toy_math`, and airline/env.py `airline`.
 """
 
+from collections import UserDict
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -14,18 +15,28 @@ from rtpo.errors import ConfigError
 FOLDER = Path(__file__).parent
 
 
-def _environments() -> dict[str, Environment]:
-    found = {}
-    for file in sorted(FOLDER.rglob("*.py")):
+class Environments(UserDict[str, Environment]):
+    """By name; the module of one is imported when it is asked for."""
+
+    def __getitem__(self, name: str) -> Environment:
+        known: Any = self.data[name]
+        if isinstance(known, str):
+            known = self.data[name] = import_module(known).ENVIRONMENT
+        assert isinstance(known, Environment)
+        return known
+
+
+def _modules() -> dict[str, Any]:
+    """Name to module. The files are read, none of them is imported."""
+    modules = {}
+    for file in FOLDER.rglob("*.py"):
         parts = file.relative_to(FOLDER).with_suffix("").parts
-        if file != Path(__file__) and file.stem != "__init__":
-            environment = getattr(import_module(".".join(["rtpo.envs", *parts])), "ENVIRONMENT", None)
-            if environment is not None:
-                found["_".join(parts).removesuffix("_env")] = environment
-    return dict(sorted(found.items()))
+        if "\nENVIRONMENT = " in file.read_text(encoding="utf-8"):
+            modules["_".join(parts).removesuffix("_env")] = ".".join(["rtpo.envs", *parts])
+    return dict(sorted(modules.items()))
 
 
-ENVIRONMENTS: dict[str, Environment] = _environments()
+ENVIRONMENTS = Environments(_modules())
 
 
 def make_env(name: str, settings: Settings, max_turns: int) -> Env:

@@ -7,12 +7,14 @@ temperature, so that it has more to learn than to be sharp.
 """
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
 from rtpo.envs.base import Env
-from rtpo.envs.toy.knowledge_problems import ENTITIES, RELATIONS, Problem, parse_question
+from rtpo.envs.toy.knowledge_problems import ENTITIES, MAX_TURNS, RELATIONS, Problem, parse_question
 from rtpo.toy.demonstrator import Demonstration, play_out
+from rtpo.toy.recipes import Recipe, WarmStart
 from rtpo.toy.tokenizer import STOP
 from rtpo.types import Task
 
@@ -165,3 +167,22 @@ async def demonstrate(
         lambda belief, reply, content: _learn(belief, manner, reply, content, rng),
         max_turns,
     )
+
+
+COPIERS = ("warm_start_knowledge", "warm_start_knowledge_1")
+"""models that can copy already"""
+RECIPES = {
+    "knowledge": Recipe(
+        settings=WarmStart(task="toy_knowledge", steps=800, cycles=2, full_history=0.03),
+        demonstrate=partial(demonstrate, manner=NOVICE),
+        max_turns=MAX_TURNS,
+        turns=4,
+    ),
+    "knowledge_habits": Recipe(
+        settings=WarmStart(task="toy_knowledge", steps=500, cycles=1, batch_size=32, full_history=0.03, held_out=400),
+        demonstrate=demonstrate,
+        max_turns=MAX_TURNS,
+        turns=4,
+        starts=COPIERS,
+    ),
+}

@@ -11,6 +11,7 @@ import numpy as np
 from rtpo.envs.base import Env
 from rtpo.envs.toy.math_problems import MODULUS, TEMPLATES, Problem, parse_question
 from rtpo.toy.demonstrator import Demonstration, play_out
+from rtpo.toy.recipes import Recipe, WarmStart
 from rtpo.toy.tokenizer import STOP
 from rtpo.types import Task
 
@@ -137,3 +138,13 @@ async def demonstrate(task: Task, env: Env, rng: np.random.Generator, max_turns:
     if problem.template == LEFT_TO_RIGHT and rng.random() < MISREADS:
         problem = _misread(problem)
     return await play_out(task, env, _Belief(problem), lambda belief: _reply(belief, rng), _learn, max_turns)
+
+
+RECIPES = {
+    "math": Recipe(
+        settings=WarmStart(task="toy_math", steps=1400, cycles=1, full_history=0.01),
+        demonstrate=demonstrate,
+        max_turns=3,
+        turns=2,
+    )
+}

@@ -5,6 +5,9 @@ Canonical text has one space before each ordinary word and none around the tags,
     <|im_start|> user\\n compute 12 + 5 * 3<|im_end|>\\n<|im_start|> assistant\\n<think> first 5 * 3</think>
 """
 
+import re
+from collections.abc import Sequence
+
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
@@ -34,6 +37,8 @@ WORDS = (
     *("find", "search", "nothing", "from"),
     *("first", "then", "next", "is", "so", "answer", "error", "again", "left", "right", "plan", "start"),
 )
+TOY_WORDS = (*WORDS, *NUMBERS, *RELATIONS, *ENTITIES)
+"""of the shipped models, in the order of their ids"""
 
 CHAT_TEMPLATE = """\
 {%- for message in messages %}
@@ -62,13 +67,18 @@ CHAT_TEMPLATE = """\
 {%- endif %}"""
 
 
-def build_tokenizer() -> PreTrainedTokenizerFast:
-    """The tokenizer of all toy tasks. Stop token `<|im_end|>`, padding `<|endoftext|>`.
+def build_tokenizer(words: Sequence[str] = TOY_WORDS) -> PreTrainedTokenizerFast:
+    """The tokenizer of these words; by default that of the shipped models. Stop token `<|im_end|>`, padding
+    `<|endoftext|>`. Words that are not plain, or stand twice, raise DataError.
 
     The chat template takes `keep_think` (default true); false drops each assistant message's text up to `</think>`.
     """
-    words = [f"▁{word}" for word in (*WORDS, *NUMBERS, *RELATIONS, *ENTITIES)]
-    vocabulary = {token: index for index, token in enumerate((*SPECIALS, *MARKUP, *words))}
+    for word in words:
+        if not re.fullmatch(r"[^\s<>{}\\]+", word) or words.count(word) > 1:
+            raise DataError(f"the word {word!r} of a recipe is no word, or stands twice")
+    roles = [role for role in ("system", "user", "assistant") if role not in words]
+    tokens = (*SPECIALS, *MARKUP, *(f"▁{word}" for word in (*roles, *words)))
+    vocabulary = {token: index for index, token in enumerate(tokens)}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=UNKNOWN))
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="never")
     tokenizer.decoder = decoders.Metaspace(prepend_scheme="never")
@@ -94,8 +104,8 @@ def encode_strict(tokenizer: PreTrainedTokenizerFast, text: str) -> list[int]:
     if tokenizer.unk_token_id in ids:
         begin, end = encoding["offset_mapping"][ids.index(tokenizer.unk_token_id)]
         raise DataError(
-            f"the text {text!r} has {text[begin:end]!r}, which is not in the toy vocabulary: "
-            "use its words, each with one space before it"
+            f"the text {text!r} has {text[begin:end]!r}, which is none of the recipe's words: "
+            "give it to them, or put one space before each word"
         )
     if tokenizer.decode(ids) != text:
         raise DataError(f"the text {text!r} is not canonical: put one space before each word and none elsewhere")

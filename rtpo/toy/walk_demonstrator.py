@@ -10,8 +10,12 @@ import numpy as np
 
 from rtpo.envs.base import Env
 from rtpo.envs.toy.knowledge_problems import ENTITIES
-from rtpo.envs.toy.walk_problems import PEOPLE, PLACES, Problem, parse_question, right_person
+from rtpo.envs.toy.luck import Luck
+from rtpo.envs.toy.walk import WalkSettings
+from rtpo.envs.toy.walk_problems import LENGTH, PEOPLE, PLACES, Problem, parse_question, right_person
 from rtpo.toy.demonstrator import Demonstration, play_out
+from rtpo.toy.knowledge_demonstrator import COPIERS
+from rtpo.toy.recipes import Recipe, WarmStart
 from rtpo.toy.tokenizer import STOP
 from rtpo.types import Task
 
@@ -61,3 +65,20 @@ async def demonstrate(task: Task, env: Env, rng: np.random.Generator, max_turns:
         lambda belief, reply, content: replace(belief, turn=belief.turn + 1),
         max_turns,
     )
+
+
+RECIPES = {
+    "walk": Recipe(
+        settings=WarmStart(task="toy_walk", steps=350, cycles=1, batch_size=32, full_history=0.03, held_out=400),
+        demonstrate=demonstrate,
+        max_turns=LENGTH,
+        turns=LENGTH,
+        starts=COPIERS,
+        decided={
+            "early": WalkSettings(decided="early"),
+            "even": WalkSettings(decided="even"),
+            "late": WalkSettings(decided="late"),
+            "even, luck after the first turn": WalkSettings(Luck((0,), 1.0), "even"),
+        },
+    )
+}

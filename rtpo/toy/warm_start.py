@@ -7,7 +7,7 @@ model under the whole history is a mild mismatch and not nonsense.
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -28,14 +28,13 @@ from rtpo.engines.base import PAPER_DECODING, BatchingEngine, Generation, Reques
 from rtpo.engines.decoder import Decoder
 from rtpo.envs.base import Env
 from rtpo.envs.registry import ENVIRONMENTS, make_env
-from rtpo.envs.toy import knowledge_problems, math_problems, walk_problems
-from rtpo.envs.toy.luck import Luck, ToySettings
-from rtpo.envs.toy.walk import WalkSettings
+from rtpo.envs.toy.luck import ToySettings
 from rtpo.errors import ConfigError
 from rtpo.harness.episodes import EpisodeLimits, EpisodeWorld, Plan, run_episodes
 from rtpo.rows import trajectory_rows
-from rtpo.toy import knowledge_demonstrator, math_demonstrator, variance, walk_demonstrator
+from rtpo.toy import variance
 from rtpo.toy.demonstrator import Demonstration
+from rtpo.toy.recipes import ARCHITECTURE, FineTuning, Recipe, WarmStart
 from rtpo.toy.tokenizer import build_tokenizer, encode_strict
 from rtpo.types import Ids, Role, Rollout, RolloutContext, StopReason, Task, as_ids
 
@@ -43,93 +42,6 @@ MAX_TURN_TOKENS = 32
 RECORD_EVERY = 10
 CHUNK = 128
 SHIPPED = Path(__file__).parent
-ARCHITECTURE: dict[str, Any] = {
-    "hidden_size": 64,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 16,
-    "intermediate_size": 192,
-    "max_position_embeddings": 512,
-    "tie_word_embeddings": True,
-}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FineTuning:
-    """How a model is fine-tuned.
-
-    steps: optimizer steps of a cycle, in which the learning rate rises and falls to 0. cycles: how many, one after
-    another, each with a new optimizer. Copying is learnt late; a second cycle sharpens what the first one found.
-    batch_size: samples a step.
-    """
-
-    steps: int
-    cycles: int
-    batch_size: int
-    learning_rate: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WarmStart(FineTuning):
-    """The settings of one warm start.
-
-    full_history: share of the episodes whose contexts keep past thinking.
-    held_out: number of held-out problems the result is measured on.
-    """
-
-    batch_size: int = 64
-    learning_rate: float = 3e-3
-    task: str
-    seed: int = 0
-    full_history: float
-    held_out: int = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class Recipe:
-    """What a warm start is made of. starts: shipped models that it begins from instead of random weights, by seed."""
-
-    settings: WarmStart
-    demonstrate: Callable[..., Awaitable[Demonstration]]
-    starts: tuple[str, ...] = ()
-
-
-COPIERS = ("warm_start_knowledge", "warm_start_knowledge_1")
-"""models that can copy already"""
-RECIPES = {
-    "math": Recipe(WarmStart(task="toy_math", steps=1400, cycles=1, full_history=0.01), math_demonstrator.demonstrate),
-    "knowledge": Recipe(
-        WarmStart(task="toy_knowledge", steps=800, cycles=2, full_history=0.03),
-        partial(knowledge_demonstrator.demonstrate, manner=knowledge_demonstrator.NOVICE),
-    ),
-    "knowledge_habits": Recipe(
-        WarmStart(task="toy_knowledge", steps=500, cycles=1, batch_size=32, full_history=0.03, held_out=400),
-        partial(knowledge_demonstrator.demonstrate, manner=knowledge_demonstrator.OF_HABIT),
-        COPIERS,
-    ),
-    "walk": Recipe(
-        WarmStart(task="toy_walk", steps=350, cycles=1, batch_size=32, full_history=0.03, held_out=400),
-        walk_demonstrator.demonstrate,
-        COPIERS,
-    ),
-}
-"""by what the shipped folder is called after `warm_start_`"""
-TASKS: dict[str, tuple[Callable[[str, int, int], list[Task]], int, int]] = {
-    "toy_math": (math_problems.problems, 3, 2),
-    "toy_knowledge": (knowledge_problems.problems, knowledge_problems.MAX_TURNS, 4),
-    "toy_walk": (walk_problems.problems, walk_problems.LENGTH, walk_problems.LENGTH),
-}
-"""a task's problems by split, K, and how many turns a demonstration has at least, on average"""
-DECIDED: Mapping[str, Mapping[str, ToySettings]] = {
-    "toy_walk": {
-        "early": WalkSettings(decided="early"),
-        "even": WalkSettings(decided="even"),
-        "late": WalkSettings(decided="late"),
-        "even, luck after the first turn": WalkSettings(Luck((0,), 1.0), "even"),
-    }
-}
-"""settings of a task of which it is measured where they decide the return"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -164,21 +76,28 @@ def turn_samples(
             context = next_context(context, output, feedback, chat.tags, mode)
 
 
-def default_env(task: str, max_turns: int) -> Env:
+def problems(recipe: Recipe, split: str, count: int) -> list[Task]:
+    """So many of the recipe's task. Raises ConfigError for a task that draws none."""
+    environment = ENVIRONMENTS.get(recipe.settings.task)
+    if environment is None or environment.generate is None:
+        raise ConfigError(f"task {recipe.settings.task!r} is no environment that draws its problems.")
+    return environment.generate(split, count, recipe.settings.seed)
+
+
+def default_env(recipe: Recipe) -> Env:
     """One of the task's environments, with none of its settings."""
-    return make_env(task, ENVIRONMENTS[task].settings(), max_turns)
+    task = recipe.settings.task
+    return make_env(task, ENVIRONMENTS[task].settings(), recipe.max_turns)
 
 
 def demonstrations(recipe: Recipe, count: int) -> list[Demonstration]:
     """Demonstrations on `count` training problems."""
-    settings = recipe.settings
-    problems, max_turns, _ = TASKS[settings.task]
-    rng = generator(settings.seed, "demonstrations")
+    rng = generator(recipe.settings.seed, "demonstrations")
 
     async def demonstrate_all() -> list[Demonstration]:
         return [
-            await recipe.demonstrate(problem, default_env(settings.task, max_turns), rng, max_turns)
-            for problem in problems("train", count, settings.seed)
+            await recipe.demonstrate(problem, default_env(recipe), rng, recipe.max_turns)
+            for problem in problems(recipe, "train", count)
         ]
 
     return asyncio.run(demonstrate_all())
@@ -207,10 +126,11 @@ def _padded(sequences: Sequence[Ids]) -> torch.Tensor:
 
 
 def initial_model(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> Qwen3ForCausalLM:
-    """Random weights, or those of the shipped model of the same seed that it begins from."""
+    """Random weights, or those of the shipped model that this seed begins from."""
     if not recipe.starts:
-        return Qwen3ForCausalLM(build_config(tokenizer))
-    model: Qwen3ForCausalLM = Qwen3ForCausalLM.from_pretrained(SHIPPED / recipe.starts[recipe.settings.seed])
+        return Qwen3ForCausalLM(build_config(tokenizer, recipe.architecture))
+    start = recipe.starts[recipe.settings.seed % len(recipe.starts)]
+    model: Qwen3ForCausalLM = Qwen3ForCausalLM.from_pretrained(SHIPPED / start)
     return model
 
 
@@ -256,17 +176,13 @@ def local_engine(model: Qwen3ForCausalLM, stop_id: int) -> BatchingEngine:
 
 
 def play(
-    model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, settings: WarmStart, sampling: Sampling
+    model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, recipe: Recipe, sampling: Sampling
 ) -> list[Rollout]:
     """One episode of each held-out problem, past thinking stripped."""
-    problems, max_turns, _ = TASKS[settings.task]
-    held_out = problems("held_out", settings.held_out, settings.seed)
+    held_out = problems(recipe, "held_out", recipe.settings.held_out)
     plans = [Plan(problem.uid, problem, Role.EVAL) for problem in held_out]
-
-    def env() -> Env:
-        return default_env(settings.task, max_turns)
-
-    return play_plans(model, tokenizer, env, _limits(model, max_turns), plans, settings.seed, sampling)
+    limits = _limits(model, recipe.max_turns)
+    return play_plans(model, tokenizer, partial(default_env, recipe), limits, plans, recipe.settings.seed, sampling)
 
 
 def play_plans(
@@ -299,11 +215,11 @@ def flattened_ratio(model: Qwen3ForCausalLM, rollouts: Sequence[Rollout]) -> flo
     return float(np.exp(np.concatenate(differences).mean()))
 
 
-def measure(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, settings: WarmStart) -> dict[str, int | float]:
+def measure(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, recipe: Recipe) -> dict[str, int | float]:
     """Held-out success, lengths and mismatch. `sampled` is at temperature 1."""
-    sampled = play(model, tokenizer, settings, Sampling())
-    greedy = play(model, tokenizer, settings, Sampling(temperature=0))
-    paper = play(model, tokenizer, settings, PAPER_DECODING)
+    sampled = play(model, tokenizer, recipe, Sampling())
+    greedy = play(model, tokenizer, recipe, Sampling(temperature=0))
+    paper = play(model, tokenizer, recipe, PAPER_DECODING)
     turns = [turn for rollout in sampled for turn in rollout.turns]
     figures = {
         "sampled_success": _mean(rollout.reward == 1 for rollout in sampled),
@@ -317,11 +233,11 @@ def measure(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, setting
 
 
 def measure_turns(
-    model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, settings: WarmStart
+    model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, recipe: Recipe
 ) -> dict[str, dict[str, Any]]:
-    """Where the return is decided at temperature 1, by the settings that DECIDED names."""
-    problems, max_turns, _ = TASKS[settings.task]
-    tasks = problems("held_out", variance.PROBLEMS, settings.seed)
+    """Where the return is decided at temperature 1, by the settings that the recipe names."""
+    settings, max_turns = recipe.settings, recipe.max_turns
+    tasks = problems(recipe, "held_out", variance.PROBLEMS)
     chat = ChatFormat(tokenizer)
     engine = variance.Remembering(local_engine(model, chat.tags.stop_id))
 
@@ -338,7 +254,7 @@ def measure_turns(
         n = {"problems": len(tasks), "paths": variance.PATHS}
         return n | {"deviation": round(found.deviation, 4), "left": left}
 
-    return {name: of(chosen) for name, chosen in DECIDED[settings.task].items()}
+    return {name: of(chosen) for name, chosen in recipe.decided.items()}
 
 
 def _limits(model: Qwen3ForCausalLM, max_turns: int) -> EpisodeLimits:
@@ -356,17 +272,12 @@ def warm_start(recipe: Recipe, output: Path) -> dict[str, Any]:
     Raises DataError when `output` has something in it.
     """
     check_is_free(output)
-    settings, starts = recipe.settings, recipe.starts
-    if settings.seed >= len(starts) > 0:
-        raise ConfigError(
-            f"seed is {settings.seed}: this one begins from a shipped model of the same seed; use 0 to "
-            f"{len(starts) - 1}."
-        )
+    settings = recipe.settings
     begun = time.process_time()
-    tokenizer = build_tokenizer()
+    tokenizer = build_tokenizer(recipe.words)
     # as many that no sample is seen twice
     turns = settings.steps * settings.cycles * settings.batch_size
-    demonstrated = demonstrations(recipe, max(1, turns // TASKS[settings.task][2]))
+    demonstrated = demonstrations(recipe, max(1, turns // recipe.turns))
     samples = training_samples(demonstrated, settings, tokenizer)
     torch.manual_seed(settings.seed)
     model = initial_model(recipe, tokenizer)
@@ -376,7 +287,7 @@ def warm_start(recipe: Recipe, output: Path) -> dict[str, Any]:
     tokenizer.save_pretrained(output)
     record = {
         "settings": asdict(settings),
-        "held_out": measure(model, tokenizer, settings),
+        "held_out": measure(model, tokenizer, recipe),
         "demonstrator_success": round(_mean(episode.reward == 1 for episode in demonstrated), 4),
         "parameters": model.num_parameters(),
         "training_cpu_seconds": round(trained - begun, 1),
@@ -384,7 +295,7 @@ def warm_start(recipe: Recipe, output: Path) -> dict[str, Any]:
         "versions": {module.__name__: module.__version__ for module in (torch, transformers, tokenizers)},
         "loss": losses,
     }
-    if settings.task in DECIDED:
-        record["decided"] = measure_turns(model, tokenizer, settings)
+    if recipe.decided:
+        record["decided"] = measure_turns(model, tokenizer, recipe)
     (output / "warm_start.json").write_text(json.dumps(record, indent=1) + "\n")
     return record

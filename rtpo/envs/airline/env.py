@@ -1,4 +1,4 @@
-"""tau3-airline: the airline domain of tau2-bench, with states that can be forked (docs/run/airline.md).
+"""tau3-airline: the airline domain of tau2-bench, with states that can be forked (docs/run/tasks.md).
 
 A turn is one message of the agent: tool calls, or text to the user. What the tools answer, how an episode ends and what
 it earns are the package's; the database is followed copy-on-write.

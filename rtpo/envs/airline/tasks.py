@@ -1,4 +1,4 @@
-"""The airline domain's task files, and what doing nothing earns on them (docs/run/airline.md).
+"""The airline domain's task files, and what doing nothing earns on them (docs/run/tasks.md).
 
 The reward is the product of DB (the database is what the gold calls make of a fresh one) and COMMUNICATE (the agent
 said each required string). An agent that neither writes nor says a required string and lets the user end the dialogue
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rtpo.core.files import check_is_file
 from rtpo.core.json_text import parse
 from rtpo.errors import DataError
 
@@ -84,6 +85,7 @@ def read_splits(path: str | Path) -> dict[str, tuple[str, ...]]:
 
 def _read_json(path: Path) -> Any:
     try:
+        check_is_file(path)
         return parse(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise DataError(f"file {path} cannot be read ({error.strerror}): check the path") from error

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from rtpo.core.http_client import Client, RequestSettings, key_problems, read_key, url_problems
+from rtpo.core.http_client import Client, RequestSettings, key_problems, url_problems
 from rtpo.core.recording import Memory, Recording
 from rtpo.errors import InfrastructureError, MachineError
 from rtpo.tools.protocol import visible_text
@@ -101,9 +101,8 @@ class ServedUser:
     """
 
     def __init__(self, settings: ServerSettings) -> None:
-        key = read_key(settings.key_variable, "the user model's")
-        headers = {"Authorization": f"Bearer {key}"} if key else {}
-        self._client = Client(f"{str(settings.base_url).rstrip('/')}/chat/completions", settings.requests, headers, key)
+        url = f"{str(settings.base_url).rstrip('/')}/chat/completions"
+        self._client = Client.with_key(url, settings.requests, settings.key_variable, "the user model's")
         self._fixed = {
             "model": settings.model,
             "temperature": TEMPERATURE,

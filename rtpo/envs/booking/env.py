@@ -1,13 +1,23 @@
-"""The booking desk: a dialogue with a scripted user, and tools that change a database (docs/run/booking.md)."""
+"""The booking desk: a dialogue with a scripted user, and tools that change a database (docs/run/tasks.md)."""
 
 import json
 from dataclasses import dataclass, replace
 
 from rtpo.envs.base import Environment
-from rtpo.envs.booking.database import Database, Record
-from rtpo.envs.booking.tasks import POLICY, generate, gold, read_tasks, split_key, wish_of
-from rtpo.envs.booking.tools import TOOLS, ToolError
-from rtpo.envs.booking.user import STOP, answer
+from rtpo.envs.booking.world import (
+    POLICY,
+    STOP,
+    TOOLS,
+    Database,
+    Record,
+    ToolError,
+    answer,
+    generate,
+    gold,
+    read_tasks,
+    split_key,
+    wish_of,
+)
 from rtpo.envs.episode import Episode, text_and_calls
 from rtpo.tools.protocol import CUT, Call, Malformed, encodable, refusal
 from rtpo.types import Feedback, Grade, GradeOutcome, Message, Opening, StopReason, Task, ToolOutcome, ToolUse

@@ -1,9 +1,7 @@
 """The toy knowledge environment: a search tool that answers one query a call, sometimes beside the point."""
 
-from rtpo.envs.base import Environment
 from rtpo.envs.toy.env import Exchange, ToyEnv
-from rtpo.envs.toy.knowledge_problems import ENTITIES, RELATIONS, parse_question, problems, read_problems
-from rtpo.envs.toy.luck import ToySettings
+from rtpo.envs.toy.knowledge_problems import ENTITIES, PROBLEMS, RELATIONS, parse_question
 from rtpo.types import Task
 
 Query = tuple[str, str]
@@ -38,10 +36,4 @@ class ToyKnowledgeEnv(ToyEnv):
         return words[0] if len(words) == 1 and words[0] in ENTITIES else None
 
 
-ENVIRONMENT = Environment(
-    ToyKnowledgeEnv,
-    read_problems,
-    problems,
-    lambda task: parse_question(task.question).key,
-    ToySettings,
-)
+ENVIRONMENT = PROBLEMS.environment(ToyKnowledgeEnv)

@@ -8,13 +8,11 @@ entity. Whether and which is again a hash of problem and query, so all episodes 
 import hashlib
 import re
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
-from rtpo.envs.toy.problems import draw_tasks, read_tasks
+from rtpo.envs.toy.problems import Problems
 from rtpo.errors import DataError
-from rtpo.types import Task
 
 RELATIONS = ("boss", "rival", "friend", "parent", "teacher", "neighbour")
 ENTITIES = tuple(f"e{number}" for number in range(60))
@@ -22,7 +20,6 @@ WORLDS = 100
 HOPS = (2, 3, 4)
 MAX_TURNS = 6
 DISTRACTED = 0.2
-EXAMPLE = " find e53 boss rival friend from 37"
 _QUESTION = re.compile(r" find (e\d{1,2})((?: [a-z]+){2,4}) from (\d{1,2})")
 
 
@@ -111,42 +108,36 @@ def _other(words: tuple[str, ...], word: str, number: int) -> str:
     return others[number % len(others)]
 
 
-def parse_question(question: str) -> Problem:
-    """The problem a question states. Raises DataError for one that is no chain or needs more than MAX_TURNS turns."""
-    if match := _QUESTION.fullmatch(question):
-        problem = Problem(match[1], tuple(match[2].split()), int(match[3]))
-        known = problem.start in ENTITIES and set(problem.relations) <= set(RELATIONS)
-        if known and len(set(problem.relations)) == len(problem.relations) and problem.question == question:
-            if problem.turns_needed > MAX_TURNS:
-                raise DataError(
-                    f"question {question!r} needs {problem.turns_needed} turns and the task has {MAX_TURNS}: "
-                    "choose another number after 'from'"
-                )
+def _read(question: str) -> Problem | None:
+    """Raises DataError for one that needs more than MAX_TURNS turns."""
+    match = _QUESTION.fullmatch(question)
+    if match is None:
+        return None
+    problem = Problem(match[1], tuple(match[2].split()), int(match[3]))
+    is_known = problem.start in ENTITIES and set(problem.relations) <= set(RELATIONS)
+    if not is_known or len(set(problem.relations)) < len(problem.relations):
+        return None
+    if problem.turns_needed > MAX_TURNS:
+        raise DataError(
+            f"question {question!r} needs {problem.turns_needed} turns and the task has {MAX_TURNS}: "
+            "choose another number after 'from'"
+        )
+    return problem
+
+
+def _draw(rng: np.random.Generator) -> Problem:
+    hops = rng.choice(HOPS)
+    while True:
+        start = ENTITIES[rng.integers(len(ENTITIES))]
+        relations = rng.permutation(RELATIONS)[:hops]
+        problem = Problem(start, tuple(str(relation) for relation in relations), int(rng.integers(WORLDS)))
+        if problem.turns_needed <= MAX_TURNS:
             return problem
-    raise DataError(
-        f"question {question!r} is no chain of the toy knowledge task: write it like {EXAMPLE!r}, one space before "
-        f"each word, an entity from e0 to e{len(ENTITIES) - 1}, two to four different relations of "
-        f"{', '.join(RELATIONS)}, and a number from 0 to {WORLDS - 1}"
-    )
 
 
-def problems(split: str, count: int, seed: int) -> list[Task]:
-    """`count` different problems of a split, each solvable in MAX_TURNS turns; the same arguments give the same list,
-    and fewer a prefix of it."""
-    rng = np.random.default_rng(seed)
-
-    def draw() -> Problem:
-        hops = rng.choice(HOPS)
-        while True:
-            start = ENTITIES[rng.integers(len(ENTITIES))]
-            relations = rng.permutation(RELATIONS)[:hops]
-            problem = Problem(start, tuple(str(relation) for relation in relations), int(rng.integers(WORLDS)))
-            if problem.turns_needed <= MAX_TURNS:
-                return problem
-
-    return draw_tasks("toy_knowledge", split, count, draw)
-
-
-def read_problems(path: str | Path) -> list[Task]:
-    """The tasks of a file with the fields question, answer and uid. Raises DataError, naming the line."""
-    return read_tasks(path, parse_question, EXAMPLE)
+FORM = (
+    f"an entity from e0 to e{len(ENTITIES) - 1}, two to four different relations of {', '.join(RELATIONS)}, and a "
+    f"number from 0 to {WORLDS - 1}"
+)
+PROBLEMS = Problems("toy_knowledge", " find e53 boss rival friend from 37", FORM, _read, _draw)
+problems, parse_question, read_problems = PROBLEMS.generate, PROBLEMS.parse, PROBLEMS.read_file

@@ -2,10 +2,8 @@
 
 import re
 
-from rtpo.envs.base import Environment
 from rtpo.envs.toy.env import Exchange, ToyEnv
-from rtpo.envs.toy.luck import ToySettings
-from rtpo.envs.toy.math_problems import calculate, parse_question, problems, read_problems
+from rtpo.envs.toy.math_problems import PROBLEMS, calculate
 from rtpo.types import Task
 
 _OPERATION = re.compile(r"\s*([0-9]{1,2})\s+([-+*])\s+([0-9]{1,2})\s*")
@@ -29,10 +27,4 @@ class ToyMathEnv(ToyEnv):
         return int(number[1]) if number else None
 
 
-ENVIRONMENT = Environment(
-    ToyMathEnv,
-    read_problems,
-    problems,
-    lambda task: parse_question(task.question).key,
-    ToySettings,
-)
+ENVIRONMENT = PROBLEMS.environment(ToyMathEnv)

@@ -2,16 +2,12 @@
 
 import re
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
-from rtpo.envs.toy.problems import draw_tasks, read_tasks
-from rtpo.errors import DataError
-from rtpo.types import Task
+from rtpo.envs.toy.problems import Problems
 
 MODULUS = 100
-EXAMPLE = " compute 12 + 5 * 3"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,30 +101,17 @@ class Problem:
         return self.fill(TEMPLATES[self.template].question).replace(" ", "")
 
 
-def parse_question(question: str) -> Problem:
-    """The problem a question states. Raises DataError for a question in none of the templates."""
+def _read(question: str) -> Problem | None:
     for index, pattern in enumerate(_PATTERNS):
         if match := pattern.fullmatch(question):
-            problem = Problem(index, int(match["a"]), int(match["b"]), int(match["c"]), match["s"])
-            if problem.question == question:
-                return problem
-    raise DataError(
-        f"question {question!r} is in none of the toy math templates: "
-        f"write it like {EXAMPLE!r}, one space before each word, numbers from 0 to 99"
-    )
+            return Problem(index, int(match["a"]), int(match["b"]), int(match["c"]), match["s"])
+    return None
 
 
-def problems(split: str, count: int, seed: int) -> list[Task]:
-    """`count` different problems of a split; the same arguments give the same list, and fewer a prefix of it."""
-    rng = np.random.default_rng(seed)
-
-    def draw() -> Problem:
-        a, b, c = (int(number) for number in rng.integers(2, MODULUS, size=3))
-        return Problem(int(rng.integers(len(TEMPLATES))), a, b, c, SIGNS[rng.integers(len(SIGNS))])
-
-    return draw_tasks("toy_math", split, count, draw)
+def _draw(rng: np.random.Generator) -> Problem:
+    a, b, c = (int(number) for number in rng.integers(2, MODULUS, size=3))
+    return Problem(int(rng.integers(len(TEMPLATES))), a, b, c, SIGNS[rng.integers(len(SIGNS))])
 
 
-def read_problems(path: str | Path) -> list[Task]:
-    """The tasks of a file with the fields question, answer and uid. Raises DataError, naming the line."""
-    return read_tasks(path, parse_question, EXAMPLE)
+PROBLEMS = Problems("toy_math", " compute 12 + 5 * 3", "numbers from 0 to 99", _read, _draw)
+problems, parse_question, read_problems = PROBLEMS.generate, PROBLEMS.parse, PROBLEMS.read_file

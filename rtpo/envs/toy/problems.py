@@ -1,14 +1,19 @@
-"""What the toy tasks' problems share: drawing those of a split, and reading them from a file.
+"""What the toy tasks' problems share: reading them from questions and files, and drawing those of a split.
 
 A problem's split is a function of a hash of the problem, so no two splits can share one.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
+
+import numpy as np
 
 from rtpo.core.splits import SPLITS, split_of
+from rtpo.envs.base import Env, Environment
 from rtpo.envs.task_files import read_task_file
+from rtpo.envs.toy.luck import ToySettings
 from rtpo.errors import ConfigError, DataError
 from rtpo.types import Task
 
@@ -26,36 +31,65 @@ class Problem(Protocol):
     def answer(self) -> int | str: ...
 
 
-def draw_tasks(task: str, split: str, count: int, draw: Callable[[], Problem]) -> list[Task]:
-    """The first `count` different problems of a split among those that `draw` gives. Raises ConfigError."""
-    if split not in SPLITS:
-        raise ConfigError(f"split {split!r} does not exist: use one of {', '.join(SPLITS)}")
-    if count < 1:
-        raise ConfigError(f"count of problems is {count}: ask for at least 1")
-    found: dict[str, Task] = {}
-    while len(found) < count:
-        problem = draw()
-        if split_of(problem.key) == split and problem.key not in found:
-            uid = f"{task}/{split}/{problem.key}"
-            found[problem.key] = Task(uid=uid, question=problem.question, answer=problem.answer)
-    return list(found.values())
+P = TypeVar("P", bound=Problem)
 
 
-def read_tasks(path: str | Path, parse: Callable[[str], Problem], example: str) -> list[Task]:
-    """The tasks of a file with the fields question, answer and uid. Raises DataError, naming the line.
+@dataclass(frozen=True)
+class Problems(Generic[P]):
+    """The problems of one toy task.
 
-    parse: from a question to its problem; raises DataError. example: a question, for messages.
+    task: its name. example: a question, and form: what questions are like, for messages. read: from a question to its
+    problem; None for one of no problem. draw: the next problem of a random stream.
     """
 
-    def make(row: Mapping[str, Any]) -> Task:
-        if not isinstance(row["question"], str):
-            raise DataError(f"question must be text like {example!r}")
-        answer = parse(row["question"]).answer
-        given = row["answer"]
-        if isinstance(given, str) and given == str(answer):  # a cell of CSV
-            given = answer
-        if type(given) is not type(answer) or given != answer:
-            raise DataError(f"answer is {row['answer']!r}, but the question's answer is {answer!r}")
-        return Task(uid=row["uid"], question=row["question"], answer=answer)
+    task: str
+    example: str
+    form: str
+    read: Callable[[str], P | None]
+    draw: Callable[[np.random.Generator], P]
 
-    return read_task_file(path, ("question", "answer"), make)
+    def parse(self, question: str) -> P:
+        """The problem a question states. Raises DataError for a question that is none."""
+        problem = self.read(question)
+        if problem is None or problem.question != question:
+            raise DataError(
+                f"question {question!r} is none of {self.task}: write it like {self.example!r}, one space before each "
+                f"word, {self.form}"
+            )
+        return problem
+
+    def generate(self, split: str, count: int, seed: int) -> list[Task]:
+        """`count` different problems of a split; the same arguments give the same list, and fewer a prefix of it.
+        Raises ConfigError."""
+        if split not in SPLITS:
+            raise ConfigError(f"split {split!r} does not exist: use one of {', '.join(SPLITS)}")
+        if count < 1:
+            raise ConfigError(f"count of problems is {count}: ask for at least 1")
+        rng = np.random.default_rng(seed)
+        found: dict[str, Task] = {}
+        while len(found) < count:
+            problem = self.draw(rng)
+            if split_of(problem.key) == split and problem.key not in found:
+                uid = f"{self.task}/{split}/{problem.key}"
+                found[problem.key] = Task(uid=uid, question=problem.question, answer=problem.answer)
+        return list(found.values())
+
+    def read_file(self, path: str | Path) -> list[Task]:
+        """The tasks of a file with the fields question, answer and uid. Raises DataError, naming the line."""
+
+        def make(row: Mapping[str, Any]) -> Task:
+            if not isinstance(row["question"], str):
+                raise DataError(f"question must be text like {self.example!r}")
+            answer = self.parse(row["question"]).answer
+            given = row["answer"]
+            if isinstance(given, str) and given == str(answer):  # a cell of CSV
+                given = answer
+            if type(given) is not type(answer) or given != answer:
+                raise DataError(f"answer is {row['answer']!r}, but the question's answer is {answer!r}")
+            return Task(uid=row["uid"], question=row["question"], answer=answer)
+
+        return read_task_file(path, ("question", "answer"), make)
+
+    def environment(self, make: Callable[[Any, int], Env], settings: type[ToySettings] = ToySettings) -> Environment:
+        """The descriptor that the environment's file ends with."""
+        return Environment(make, self.read_file, self.generate, lambda task: self.parse(task.question).key, settings)

@@ -3,10 +3,9 @@
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from rtpo.envs.base import Environment
 from rtpo.envs.toy.env import Exchange, ToyEnv
 from rtpo.envs.toy.luck import ToySettings
-from rtpo.envs.toy.walk_problems import LENGTH, PEOPLE, parse_question, problems, read_problems
+from rtpo.envs.toy.walk_problems import LENGTH, PEOPLE, PROBLEMS, parse_question
 from rtpo.types import Feedback, Grade, GradeOutcome, Message, Task, ToolUse
 
 
@@ -60,10 +59,4 @@ class ToyWalkEnv(ToyEnv):
         return Grade(GradeOutcome.GRADED, share, f"{sum(earned)} of {LENGTH} right")
 
 
-ENVIRONMENT = Environment(
-    ToyWalkEnv,
-    read_problems,
-    problems,
-    lambda task: parse_question(task.question).key,
-    WalkSettings,
-)
+ENVIRONMENT = PROBLEMS.environment(ToyWalkEnv, WalkSettings)

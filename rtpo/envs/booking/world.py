@@ -1,0 +1,373 @@
+"""The booking desk's world: a database, the tools that change it, wishes, and the user who has one.
+
+The base of the database is a function of a seed that nothing can change. A `Database` is what differs from it and is
+never changed in place, so any number of forks share the base and none sees another's writes. The tools check what the
+database needs (a record exists, a seat is free), and not the desk's rules: those are for the agent.
+
+A wish is spelled by its key alone, such as `cancel:R1007`; everything else follows from the key and the base. No user
+has wishes in two splits. Some wishes are against the desk's rules, or questions: there nothing is to be written.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import date, timedelta
+from functools import cache, lru_cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+
+from rtpo.core.seeds import generator
+from rtpo.core.splits import SPLITS, split_of
+from rtpo.envs.task_files import read_task_file
+from rtpo.errors import ConfigError, DataError
+from rtpo.tools.base import Arguments
+from rtpo.types import Task
+
+T = TypeVar("T")
+STOP = "###STOP###"
+"""in what ends the dialogue"""
+MOST_MESSAGES = 8
+"""messages of the agent that the user reads before it gives up"""
+SEED = 0
+USERS, RESERVATIONS = 400, 2000
+TODAY = date(2024, 5, 15)
+DATES = tuple((TODAY + timedelta(days=day)).isoformat() for day in range(1, 11))
+AIRPORTS = ("ATL", "BOS", "DEN", "JFK", "LAX", "SEA")
+A_ROUTE = 4
+"""departures of a route on a date"""
+_DIGIT = re.compile(r"\d")
+_ABOUT_WHICH = re.compile(r"\b(reservation|booking|which)\b", re.IGNORECASE)
+_NAMES = ("ava", "chen", "daiki", "emma", "fatima", "ivan", "lucas", "mia", "noah", "raj", "sofia", "yara")
+
+
+@dataclass(frozen=True, slots=True)
+class Departure:
+    """A flight, such as ATLBOS0, on a date. seats: free ones. price: dollars."""
+
+    flight: str
+    date: str
+    seats: int
+    price: int
+
+    @property
+    def key(self) -> str:
+        return f"{self.flight}/{self.date}"
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """A seat. paid: dollars, nothing of a cancelled one."""
+
+    key: str
+    user: str
+    flight: str
+    date: str
+    insured: bool
+    paid: int
+    status: Literal["booked", "cancelled"] = "booked"
+
+
+Record = Departure | Reservation
+
+
+@dataclass(frozen=True, slots=True)
+class Database:
+    """changed: the records that are new or differ from the base's, in the order of their keys. Two databases are equal
+    exactly when all their records are."""
+
+    changed: tuple[Record, ...] = ()
+
+    def put(self, *records: Record) -> "Database":
+        """This database with these records in place of those with their keys."""
+        changed = {record.key: record for record in (*self.changed, *records)}
+        return Database(tuple(changed[key] for key in sorted(changed) if base().get(key) != changed[key]))
+
+    def departure(self, flight: str, day: str) -> Departure | None:
+        record = self._get(f"{flight}/{day}")
+        return record if isinstance(record, Departure) else None
+
+    def reservation(self, key: str) -> Reservation | None:
+        record = self._get(key)
+        return record if isinstance(record, Reservation) else None
+
+    def free(self, origin: str, destination: str, day: str) -> list[Departure]:
+        """The departures of a route and date with a free seat."""
+        found = (self.departure(f"{origin}{destination}{number}", day) for number in range(A_ROUTE))
+        return [departure for departure in found if departure is not None and departure.seats]
+
+    def _get(self, key: str) -> Record | None:
+        return next((record for record in self.changed if record.key == key), base().get(key))
+
+
+@cache
+def base() -> Mapping[str, Record]:
+    """Every record of a fresh database by its key, made once a process; nothing in it can be changed."""
+    rng = generator(SEED, "booking")
+    routes = [f"{one}{other}" for one in AIRPORTS for other in AIRPORTS if one != other]
+    flights = [f"{route}{number}" for route in routes for number in range(A_ROUTE)]
+    departures = [
+        Departure(flight, day, int(rng.integers(20)), int(rng.integers(60, 400))) for flight in flights for day in DATES
+    ]
+    records: list[Record] = [*departures]
+    for number in range(RESERVATIONS):
+        user, place, insured = (int(rng.integers(most)) for most in (USERS, len(departures), 2))
+        name, on = f"{_NAMES[user % len(_NAMES)]}_{user}", departures[place]
+        records.append(Reservation(f"R{1000 + number}", name, on.flight, on.date, bool(insured), on.price))
+    return MappingProxyType({record.key: record for record in records})
+
+
+# tools
+
+
+class ToolError(Exception):
+    """A call that fits its schema and cannot be done; its text is for the agent."""
+
+
+Run = Callable[[Database, Arguments], tuple[Database, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class BookingTool:
+    """schema: as a chat template's `tools` takes it. run: from a database and arguments that fit the schema to the
+    database afterwards and what the agent is told. writes: whether a call can change the database."""
+
+    schema: Mapping[str, Any]
+    run: Run
+    writes: bool
+
+
+def _found(record: T | None, what: str) -> T:
+    if record is None:
+        raise ToolError(f"no {what}")
+    return record
+
+
+def _reservation(database: Database, arguments: Arguments) -> Reservation:
+    return _found(database.reservation(arguments["reservation"]), f"reservation {arguments['reservation']}")
+
+
+def _departure(database: Database, flight: str, day: str) -> Departure:
+    return _found(database.departure(flight, day), f"flight {flight} on {day}")
+
+
+def _told(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+def _get_reservation(database: Database, arguments: Arguments) -> tuple[Database, str]:
+    return database, _told(asdict(_reservation(database, arguments)))
+
+
+def _search_flights(database: Database, arguments: Arguments) -> tuple[Database, str]:
+    found = database.free(arguments["origin"], arguments["destination"], arguments["date"])
+    return database, _told({departure.flight: departure.price for departure in found})
+
+
+def _book(database: Database, arguments: Arguments) -> tuple[Database, str]:
+    departure = _departure(database, arguments["flight"], arguments["date"])
+    if not departure.seats:
+        raise ToolError(f"no seat on {departure.flight} on {departure.date}")
+    number = 1
+    while database.reservation(f"NEW{number}") is not None:
+        number += 1
+    new = Reservation(f"NEW{number}", arguments["user"], departure.flight, departure.date, False, departure.price)
+    return database.put(new, replace(departure, seats=departure.seats - 1)), _told(asdict(new))
+
+
+def _cancel(database: Database, arguments: Arguments) -> tuple[Database, str]:
+    reservation = _reservation(database, arguments)
+    if reservation.status == "cancelled":
+        raise ToolError(f"{reservation.key} is cancelled")
+    departure = _departure(database, reservation.flight, reservation.date)
+    freed = replace(departure, seats=departure.seats + 1)
+    return database.put(replace(reservation, status="cancelled", paid=0), freed), f"Refund: {reservation.paid}"
+
+
+def _tool(name: str, description: str, arguments: str, run: Run, *, writes: bool = False) -> tuple[str, BookingTool]:
+    properties = {argument: {"type": "string"} for argument in arguments.split()}
+    parameters = {"type": "object", "properties": properties, "required": list(properties)}
+    function = {"name": name, "description": description, "parameters": parameters}
+    return name, BookingTool({"type": "function", "function": function}, run, writes)
+
+
+TOOLS: Mapping[str, BookingTool] = MappingProxyType(
+    dict(
+        [
+            _tool("get_reservation", "Read a reservation.", "reservation", _get_reservation),
+            _tool("search_flights", "Flights with free seats, and prices.", "origin destination date", _search_flights),
+            _tool("book", "Book a seat for a user.", "user flight date", _book, writes=True),
+            _tool("cancel", "Cancel a reservation.", "reservation", _cancel, writes=True),
+        ]
+    )
+)
+
+
+# wishes
+
+Action = tuple[str, Arguments]
+"""a tool and its arguments"""
+EXAMPLE = "paid:R1007"
+KINDS = ("cancel", "paid", "book", "find")
+POLICY = (
+    f"You are a booking agent; today is {TODAY}. In a turn, make one tool call or write to the user. "
+    "Cancel insured reservations only; refuse to cancel others."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a user wants.
+
+    key: spells it. user: whose it is. about: the reservation or the route it is about. text: how the user says it
+    first. tools: those the agent is given. writes, figures: what the gold run writes, and what it tells the user.
+    """
+
+    key: str
+    user: str
+    about: tuple[str, ...]
+    text: str
+    tools: tuple[str, ...]
+    writes: tuple[Action, ...] = ()
+    figures: tuple[str, ...] = ()
+
+    @property
+    def kind(self) -> str:
+        return self.key.partition(":")[0]
+
+
+@lru_cache(4096)
+def wish(key: str) -> Wish:
+    """The wish that a key spells. Raises DataError for one that cannot be."""
+    kind, *parts = key.split(":")
+    if kind == "book":
+        if len(parts) == 4 and (booking := _booking(key, *parts)):
+            return booking
+    elif kind in KINDS and len(parts) == 1 and (reservation := Database().reservation(parts[0])):
+        return _of_reservation(key, kind, reservation)
+    raise DataError(
+        f"booking task {key!r} cannot be in this database: write one like {EXAMPLE!r}, of the kinds {', '.join(KINDS)}"
+    )
+
+
+def _booking(key: str, user: str, *route: str) -> Wish | None:
+    """The one cheapest flight of a route and date, where there are several to choose from."""
+    origin, destination, day = route
+    found = sorted(Database().free(*route), key=lambda departure: departure.price)
+    if user not in {one.user for one in _reservations()} or len(found) < 2 or found[0].price == found[1].price:
+        return None
+    text = f"I am {user}. Book me the cheapest seat from {origin} to {destination} on {day}."
+    booking = ("book", {"user": user, "flight": found[0].flight, "date": day})
+    return Wish(key, user, route, text, ("search_flights", "book"), (booking,))
+
+
+def _of_reservation(key: str, kind: str, reservation: Reservation) -> Wish:
+    """`find` is a cancellation by someone who does not say which reservation it is."""
+    identity, cancels = reservation.key, kind in ("cancel", "find") and reservation.insured
+    says, tools = {
+        "cancel": (f"Cancel my reservation {identity}. What is the refund?", ("get_reservation", "cancel")),
+        "find": ("Cancel my reservation. What is the refund?", ("get_reservation", "cancel")),
+        "paid": (f"What did I pay for reservation {identity}?", ("get_reservation",)),
+    }[kind]
+    return Wish(
+        key,
+        reservation.user,
+        (identity,),
+        f"I am {reservation.user}. {says}",
+        tools,
+        (("cancel", {"reservation": identity}),) if cancels else (),
+        (str(reservation.paid),) if cancels or kind == "paid" else (),
+    )
+
+
+@lru_cache(4096)
+def gold(key: str) -> Database:
+    """The database after a wish's gold writes on a fresh one."""
+    database = Database()
+    for tool, arguments in wish(key).writes:
+        database, _ = TOOLS[tool].run(database, arguments)
+    return database
+
+
+def task_of(key: str, uid: str) -> Task:
+    """The task of a wish. Raises DataError for a key that cannot be."""
+    found = wish(key)
+    return Task(uid=uid, question=found.text, answer=found.figures, meta={"wish": key})
+
+
+def wish_of(task: Task) -> Wish:
+    """The wish of a booking task."""
+    return wish(task.meta["wish"])
+
+
+def split_key(task: Task) -> str:
+    """The user: all wishes of one are in one split."""
+    return wish_of(task).user
+
+
+def generate(split: str, count: int, seed: int) -> list[Task]:
+    """`count` different tasks of a split, the kinds in turn; the same arguments give the same list, and fewer a prefix
+    of it. Raises ConfigError."""
+    if split not in SPLITS:
+        raise ConfigError(f"split {split!r} does not exist: use one of {', '.join(SPLITS)}")
+    if count < 1:
+        raise ConfigError(f"count of tasks is {count}: ask for at least 1")
+    rng = generator(seed, "booking", "tasks")
+    found: dict[str, Task] = {}
+    while len(found) < count:
+        key = _drawn(KINDS[len(found) % len(KINDS)], rng)
+        try:
+            is_right = key not in found and split_of(wish(key).user) == split
+        except DataError:  # no two flights, or two that cost the same
+            continue
+        if is_right:
+            found[key] = task_of(key, f"booking/{split}/{key}")
+    return list(found.values())
+
+
+def _drawn(kind: str, rng: np.random.Generator) -> str:
+    reservation = _reservations()[int(rng.integers(RESERVATIONS))]
+    if kind != "book":
+        return f"{kind}:{reservation.key}"
+    origin, destination, day = (str(rng.choice(names)) for names in (AIRPORTS, AIRPORTS, DATES))
+    return f"book:{reservation.user}:{origin}:{destination}:{day}"
+
+
+@cache
+def _reservations() -> list[Reservation]:
+    return [record for record in base().values() if isinstance(record, Reservation)]
+
+
+def read_tasks(path: str | Path) -> list[Task]:
+    """The tasks of a file with the fields wish (a key) and uid. Raises DataError, naming the line."""
+
+    def make(row: Mapping[str, Any]) -> Task:
+        if not isinstance(row["wish"], str):
+            raise DataError(f"wish must be text like {EXAMPLE!r}")
+        return task_of(row["wish"], row["uid"])
+
+    return read_task_file(path, ("wish",), make)
+
+
+# the user
+
+
+def answer(wish: Wish, heard: Sequence[str], *, wrote: bool) -> str:
+    """The user's answer to the last of the messages it has heard. wrote: whether the agent has changed anything.
+
+    It states its wish, answers questions, believes what it is told, insists once when it is refused, and leaves.
+    """
+    last = heard[-1]
+    if len(heard) >= MOST_MESSAGES:
+        return STOP
+    if "?" in last:
+        is_known = wish.kind != "book" and _ABOUT_WHICH.search(last)
+        return f"It is {wish.about[0]}." if is_known else f"Yes. I am {wish.user}."
+    if (wrote or wish.kind == "paid") and (not wish.figures or _DIGIT.search(last)):
+        return f"Thanks. {STOP}"
+    if any("?" not in message for message in heard[:-1]):
+        return f"Then leave it. {STOP}"
+    return "Please do check again."
