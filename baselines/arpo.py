@@ -4,6 +4,7 @@ Two rules. `probabilistic`, that of the published code: at the end of a turn tha
 probability alpha + beta dH, always at alpha = 1. `threshold`, that of the paper: it branches before a turn for which
 alpha + beta dH > tau.
 dH is the turn's entropy minus that of the path's first turn; a new path has a first turn of its own.
+A path's own return is in its prompt's mean.
 """
 
 import math

@@ -1,7 +1,7 @@
 """GiGPO on GRPO's chains (arXiv 2505.10978): a turn is also compared with the other chains that stood where it did.
 
 Rewards come at the end alone and nothing is discounted, so what follows a state is the chain's return. A state that one
-chain alone came to adds nothing.
+chain alone came to adds nothing. A chain's own return is in the mean of its prompt and in those of its states.
 """
 
 import math

@@ -1,4 +1,5 @@
-"""GRPO on multi-turn trajectories: n independent chains for each prompt, one advantage for all tokens of a chain.
+"""GRPO on multi-turn trajectories: n independent chains for each prompt, one advantage for all tokens of a chain. A
+chain's own return is in the group's mean.
 
 With `training_context=flattened` under a stripped rollout context it is the paper's GRPO baseline (eq. flat-short);
 with `recorded` it is the control that differs in conditioning only.

@@ -1,4 +1,7 @@
-"""GSPO on multi-turn trajectories: GRPO's chains and advantages, but one clipped ratio a row, not one a token."""
+"""GSPO on multi-turn trajectories: GRPO's chains and advantages, but one clipped ratio a row, not one a token.
+
+A chain's own return is in the group's mean.
+"""
 
 from dataclasses import dataclass
 

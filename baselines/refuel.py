@@ -1,5 +1,5 @@
 """REFUEL: a path and its re-run from one random turn; the difference of their log-ratios regresses on that of their
-returns."""
+returns. A path's own return is in the pair's mean."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -78,7 +78,7 @@ ALGORITHM = Algorithm(
     check=check,
     plan="n chains, each continued anew once from a random realised turn",
     credit="difference of the pair's returns, no std",
-    schedule="one update a step, several mini-batches and epochs",
+    schedule="one update a step, several epochs",
     contexts="recorded c_k",
     loss="squared pair",
     trained="the shared turn of both members",

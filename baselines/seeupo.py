@@ -3,6 +3,7 @@ the policy.
 
 With `training_context=recorded` it is the official algorithm: each turn on the context it was sampled from. With
 `flattened` it is SeeUPO as the RTPO paper describes it. Chains that did not take a turn have no part in it.
+A chain's own return is in its prompt's mean.
 """
 
 from collections.abc import Sequence

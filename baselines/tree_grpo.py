@@ -1,4 +1,5 @@
-"""Tree-GRPO: chains grow into trees from nodes drawn at random; leaves are compared in their prompt and their tree."""
+"""Tree-GRPO: chains grow into trees from nodes drawn at random; leaves are compared in their prompt and their tree. A
+leaf's own return is in both means."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -2,6 +2,7 @@
 
 A chain's turn k is compared with V(S_k), the mean return of many continuations of its boundary, in place of the
 group's mean. They are sampled beside the budget: what such credit could be worth, not a method to compare.
+At S_0 it is the group's mean, in which the chain's own return is, but for fresh continuations.
 """
 
 from collections import defaultdict

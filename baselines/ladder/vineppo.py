@@ -1,6 +1,6 @@
 """VinePPO on GRPO's terms (arXiv 2410.01679): few chains, and each later boundary's value from continuations of it.
 
-They are rollouts of the budget, and are not trained.
+They are rollouts of the budget, and are not trained. A chain's own return is in V(S_0), the chains' mean.
 """
 
 from collections.abc import Sequence
