@@ -1,6 +1,7 @@
 """Qwen3's tool protocol: the calls in a reply's text, `<tool_call>` around JSON with `name` and `arguments`."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,10 @@ SHAPE = '{"name": ..., "arguments": {...}} between tool_call tags'
 CUT = Message("tool", "Error: the reply was cut at its token limit.")
 """what follows a reply that was cut before it made a call"""
 _DECODER = json.JSONDecoder()
+_TAG, _SPACE = re.compile(f"{OPEN}|{CLOSE}"), re.compile(r"\s*")
+_PART = 1 << 16
+"""characters in which a call's JSON is looked for first: an error counts the lines before it, so that a text of many
+errors would take the square of its length"""
 _LONGEST_QUOTE = 200
 DEEPEST = 20
 """nesting of arguments: what is much deeper could be written and never be read again"""
@@ -89,37 +94,52 @@ def render_call(name: str, arguments: Arguments) -> str:
 
 def _calls(text: str) -> Iterator[Call | Malformed]:
     place = 0
-    while True:
-        begin, stray = text.find(OPEN, place), text.find(CLOSE, place)
-        if stray >= 0 and (begin < 0 or stray < begin):
+    while tag := _TAG.search(text, place):
+        if tag[0] == CLOSE:
             yield Malformed("a tool_call tag is closed that was not opened")
-            place = stray + len(CLOSE)
-            continue
-        if begin < 0:
-            return
-        begin += len(OPEN)
-        call, place = _call(text, begin)
-        yield call
+            place = tag.end()
+        else:
+            call, place = _call(text, tag.end())
+            yield call
 
 
 def _call(text: str, begin: int) -> tuple[Call | Malformed, int]:
     """The call whose JSON begins at `begin` or after white space, and where to read on."""
-    start = begin + len(text[begin:]) - len(text[begin:].lstrip())
-    close = text.find(CLOSE, begin)
     try:
-        value, end = _DECODER.raw_decode(text, start)
+        value, end = _decoded(text, _after_space(text, begin))
     except (ValueError, RecursionError) as error:
+        close = text.find(CLOSE, begin)
         if close < 0:
             return Malformed("the tool_call tag is not closed", is_open=True), len(text)
         why = error.msg if isinstance(error, json.JSONDecodeError) else "too deep or too long"
         return Malformed(f"the call is not JSON ({why})"), close + len(CLOSE)
-    end += len(text[end:]) - len(text[end:].lstrip())
+    end = _after_space(text, end)
     if not text.startswith(CLOSE, end):
         close = text.find(CLOSE, end)
         if close < 0:
             return Malformed("the tool_call tag is not closed", is_open=True), len(text)
         return Malformed("the call has more than one JSON value"), close + len(CLOSE)
     return _read(value), end + len(CLOSE)
+
+
+def _after_space(text: str, begin: int) -> int:
+    space = _SPACE.match(text, begin)
+    return space.end() if space else begin
+
+
+def _decoded(text: str, start: int) -> tuple[Any, int]:
+    """The JSON value that begins at `start`, and its end. Raises ValueError, RecursionError."""
+    part, is_cut = text[start : start + _PART], start + _PART < len(text)
+    try:
+        value, end = _DECODER.raw_decode(part)
+    except json.JSONDecodeError as error:
+        # a string, a number or a word may be cut at the part's end
+        if not is_cut or (error.pos < _PART - 16 and not error.msg.startswith("Unterminated")):
+            raise
+    else:
+        if not is_cut or end < _PART:
+            return value, start + end
+    return _DECODER.raw_decode(text, start)
 
 
 def _read(value: Any) -> Call | Malformed:

@@ -1,4 +1,4 @@
-"""What runs in the sandbox of the Python tool (docs/run/python_tool.md): `python python_child.py SETTINGS SOCKET`.
+"""What runs in the sandbox of the Python tool (docs/run/tools.md): `python python_child.py SETTINGS SOCKET`.
 
 Four processes take part in a call:
 
@@ -48,7 +48,8 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 @dataclass(frozen=True)
 class Settings:
-    """Of a zygote. user: whom programs run as; null where the zygote has no right to change that."""
+    """Of a zygote. user: whom programs run as; null where the zygote has no right to change that. site: folders of the
+    packages that programs import, of which the interpreter has none of its own."""
 
     cpu_seconds: int
     wall_seconds: float

@@ -3,8 +3,9 @@
 What it denies fails with EPERM, so that a program is told. It closes what namespaces and resource limits leave open:
 memory that no limit counts (shared memory, message queues, memory files, buffers of sockets and pipes, pages left in a
 pipe, events that nobody reads), what outlives a process (keys, descriptors in flight between sockets, marks on files),
-sockets, other processes of the user, and the parts of the kernel that programs have been let out by. Without
-namespaces also all that could change a file or a folder. Standard library only: this file goes into the sandbox.
+what others see meanwhile (locks on files), sockets, other processes of the user, and the parts of the kernel that
+programs have been let out by. Without namespaces also all that could change a file or a folder. Standard library only:
+this file goes into the sandbox.
 """
 
 import ctypes
@@ -22,8 +23,8 @@ _UNNAMED = 449
 """from this number on calls are not listed here, and are unknown to a program; those of x32 are among them"""
 _RLIMIT_CORE = 4
 _CLONE_THREAD = 0x00010000
-_CLONE_NEW = 0x7E020080
-"""every namespace flag of clone"""
+_CLONE_DENIED = 0x7E028080
+"""every namespace flag of clone, and CLONE_PARENT: a namespace does not end before its zygote reaped such a child"""
 
 MACHINES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
 """the kernel's name for each, and its column below"""
@@ -130,6 +131,7 @@ NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "personality": (135, 92),
     "fanotify_init": (300, 262),
     "fanotify_mark": (301, 263),
+    "flock": (73, 32),
     "vhangup": (153, 58),
     "lookup_dcookie": (212, 18),
     "nfsservctl": (180, 42),
@@ -191,9 +193,9 @@ _DENIED_ARGUMENTS = {
     "setrlimit": ((160, 164), 0, (_RLIMIT_CORE,)),
 }
 _ALLOWED_ARGUMENTS = {
-    # F_DUPFD to F_SETLKW, F_DUPFD_CLOEXEC, F_GETPIPE_SZ, locks of open files: no signals to others by the kernel's
-    # hand, larger pipes, leases, or hints that stay with a file
-    "fcntl": ((72, 25), 1, (*range(8), 1030, 1032, 36, 37, 38)),
+    # F_DUPFD to F_SETFL, F_DUPFD_CLOEXEC, F_GETPIPE_SZ: no locks, signals to others by the kernel's hand, larger pipes,
+    # leases, or hints that stay with a file
+    "fcntl": ((72, 25), 1, (*range(5), 1030, 1032)),
     # TCGETS, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX, TCGETS2
     "ioctl": ((16, 29), 1, (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451, 0x802C542A)),
 }
@@ -259,7 +261,7 @@ def steps(machine: str, pid: int, may_fork: bool, may_change: bool) -> list[Step
     program += _on(_PRLIMIT[column], [*core, *_by_argument(0, (0, pid), _ALLOW, _DENY)])
     # the flags of clone3 are behind a pointer, where a filter cannot see them: libc then uses clone
     program += _on(CLONE3[column], [_return(_UNKNOWN)])
-    clone = [_load(_ARGUMENTS), (_ANY_BIT, 0, 1, _CLONE_NEW), _return(_DENY)]
+    clone = [_load(_ARGUMENTS), (_ANY_BIT, 0, 1, _CLONE_DENIED), _return(_DENY)]
     if may_fork:
         program += _on(CLONE[column], [*clone, _return(_ALLOW)])
     else:

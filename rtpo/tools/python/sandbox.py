@@ -36,8 +36,12 @@ ENVIRONMENT: Final = {
     "PATH": "/usr/bin:/bin",
     "PYTHONHASHSEED": "0",
 }
-LESS = "or accept less isolation with task.settings.python.isolation=limits (docs/run/python_tool.md says what is lost)"
+LESS = "or accept less isolation with ++task.settings.python.isolation=limits (docs/run/tools.md says what is lost)"
 _INSIDE: Final = "/sandbox"
+_HIDDEN: Final = (SCRATCH, "/dev", _INSIDE)
+"""the sandbox's own"""
+_OPTIONS: Final = ("-S", "-s", "-P", "-B", "-u")
+"""with ENVIRONMENT the isolation of -I, but for the fixed string hashes, and none of the base interpreter's packages"""
 _ROOT_KEEPS = ("CAP_SYS_ADMIN", "CAP_SETUID", "CAP_SETGID")
 """of the zygote: to make namespaces and mounts, and to become another user; in its own user namespace the first"""
 
@@ -75,16 +79,16 @@ def start(settings: Settings) -> Started:
     sources = [os.open(path, os.O_RDONLY) for path in (CHILD, PROGRAM, FILTER)]
     try:
         if settings.namespaces:
-            command = [*_bubblewrap(sources), *_interpreter(f"{_INSIDE}/{CHILD.name}")]
+            command = [*_bubblewrap(sources), inside(_interpreter()), *_OPTIONS, f"{_INSIDE}/{CHILD.name}"]
         else:
-            command = _interpreter(str(CHILD))
+            command = [_interpreter(), *_OPTIONS, str(CHILD)]
         process = subprocess.Popen(
             [*command, json.dumps(vars(settings)), str(theirs.fileno())],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=errors,
             cwd="/",
-            env=ENVIRONMENT,
+            env=ENVIRONMENT | {"PYTHONPATH": os.pathsep.join(settings.site)},
             pass_fds=[theirs.fileno(), *(sources if settings.namespaces else ())],
             # Ctrl-C is for the run, which finishes its phase
             start_new_session=True,
@@ -102,12 +106,12 @@ def start(settings: Settings) -> Started:
 
 def site_folders() -> list[str]:
     """Where this interpreter's packages lie; path files in them are not followed."""
-    return [path for path in site.getsitepackages() if Path(path).is_dir()]
+    own = [site.getusersitepackages()] if site.ENABLE_USER_SITE else []
+    return [path for path in [*own, *site.getsitepackages()] if Path(path).is_dir()]
 
 
-def _interpreter(child: str) -> list[str]:
-    # with the environment above the isolation of -I, but for the fixed string hashes
-    return [str(Path(sys.executable).resolve()), "-s", "-P", "-B", "-u", child]
+def _interpreter() -> str:
+    return str(Path(sys.executable).resolve())
 
 
 def bubblewrap_version() -> str:
@@ -136,7 +140,7 @@ def _bubblewrap(sources: Iterable[int]) -> list[str]:
         flags += ["--cap-add", capability]
     mounts = [("--ro-bind", str(path), str(path)) for path in _system_folders() if not path.is_symlink()]
     mounts += [("--symlink", os.readlink(path), str(path)) for path in _system_folders() if path.is_symlink()]
-    mounts += [("--ro-bind", folder, folder) for folder in interpreter_folders()]
+    mounts += [("--ro-bind", folder, place) for folder, place in interpreter_folders().items()]
     cat = shutil.which("cat", path=os.defpath)
     if cat is None:
         raise MachineError("the Python tool's sandbox needs the program cat, which every Linux system has in /usr/bin.")
@@ -166,10 +170,20 @@ def _system_folders() -> list[Path]:
     return [Path(name) for name in names if os.path.lexists(name)]
 
 
-def interpreter_folders() -> list[str]:
-    """Of the interpreter and its packages, without those inside another."""
-    found: list[str] = []
-    for folder in sorted({sys.base_prefix, str(Path(sys.executable).resolve().parent), *site_folders()}):
+def interpreter_folders() -> dict[str, str]:
+    """Of the interpreter and its packages, without those inside another: the place of each in the sandbox, which is
+    its own unless the sandbox would hide it there."""
+    found: dict[str, str] = {}
+    for folder in sorted({sys.base_prefix, str(Path(_interpreter()).parent), *site_folders()}):
         if not any(Path(folder).is_relative_to(other) for other in found):
-            found.append(folder)
+            is_hidden = any(Path(folder).is_relative_to(hidden) for hidden in _HIDDEN)
+            found[folder] = f"{_INSIDE}/{len(found)}" if is_hidden else folder
     return found
+
+
+def inside(path: str) -> str:
+    """The place in the sandbox of what lies in one of `interpreter_folders`."""
+    for folder, place in interpreter_folders().items():
+        if Path(path).is_relative_to(folder):
+            return str(Path(place) / Path(path).relative_to(folder))
+    return path

@@ -1,4 +1,4 @@
-"""The Python tool: model-written programs, run in a sandbox (docs/run/python_tool.md)."""
+"""The Python tool: model-written programs, run in a sandbox (docs/run/tools.md)."""
 
 import atexit
 import hashlib
@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -17,13 +18,22 @@ from rtpo.errors import InfrastructureError, MachineError
 from rtpo.tools.base import Arguments, ToolResult
 from rtpo.tools.python.pool import Pool, Reply
 from rtpo.tools.python.python_child import Settings
-from rtpo.tools.python.sandbox import ENVIRONMENT, LESS, bubblewrap_version, interpreter_folders, site_folders
+from rtpo.tools.python.sandbox import (
+    ENVIRONMENT,
+    LESS,
+    bubblewrap_version,
+    inside,
+    interpreter_folders,
+    site_folders,
+)
 from rtpo.types import ToolOutcome
 
 LEAST_MEMORY: Final = 256 << 20
 LONGEST_PROGRAM: Final = 100_000
 """characters"""
 PROBE: Final = Path(__file__).with_name("python_probe.py")
+IMPORTED: Final = ("sympy", "numpy")
+VERSIONS: Final = f"import {', '.join(IMPORTED)}\nprint({', '.join(f'{name}.__version__' for name in IMPORTED)})"
 OPEN_UNDER_LIMITS: Final = (
     "reading files that the programs' user may read, and through /proc the variables and the memory of that user's "
     "other processes"
@@ -44,7 +54,7 @@ class PythonSettings:
     the interpreter and its libraries included. processes: at once, threads counted; 1: one process, and a few threads.
     output_characters: of what a call prints, given to the policy; what is over is cut out before the end. workers:
     calls run at once; null: one a processor that this process may use. isolation: `namespaces`, or `limits`, which
-    accepts less where there are no namespaces (docs/run/python_tool.md). session: a call is run after the episode's
+    accepts less where there are no namespaces (docs/run/tools.md). session: a call is run after the episode's
     earlier ones, in one process; without, it knows nothing of them.
     """
 
@@ -205,16 +215,17 @@ def _check(settings: PythonSettings) -> dict[str, str]:
         print(f"the Python tool has task.settings.python.isolation=limits. Open to programs: {OPEN_UNDER_LIMITS}")
     folders = ["/", "/dev", "/usr/lib", sys.base_prefix, *site_folders()] if is_isolated else ["/tmp", "/dev/shm"]
     secrets = ["/proc", "/sys", "/etc/passwd", "/var", "/home"] if is_isolated else []
-    seen = interpreter_folders()
+    seen = interpreter_folders().values()
     secrets = [path for path in secrets if not any(Path(folder).is_relative_to(path) for folder in seen)]
     limits = {
         "cpu_seconds": settings.cpu_seconds,
         "most_processes": settings.processes - 1,
     }
-    words = ", ".join(map(repr, (secrets, folders, [*ENVIRONMENT, "LC_CTYPE", "PWD"], limits)))
+    words = ", ".join(map(repr, (secrets, folders, [*ENVIRONMENT, "PYTHONPATH", "LC_CTYPE", "PWD"], limits)))
     pool = _pool(settings)
     try:
         probe = _result(pool.run_now([f"{PROBE.read_text()}\nimport json\njson.dumps(findings({words}))"]), settings)
+        versions = _result(pool.run_now([VERSIONS]), settings).output
         hog = _result(pool.run_now([f"len(bytearray({settings.memory_bytes}))"]), settings)
     except InfrastructureError as error:
         raise MachineError(f"{error}. {REMEDY if is_isolated else ''}".strip()) from error
@@ -227,6 +238,11 @@ def _check(settings: PythonSettings) -> dict[str, str]:
         raise MachineError(
             f"a program that the Python tool ran to try its sandbox ended with: {probe.output} Programs run as a user "
             f"without privileges, who must be able to read the interpreter at {sys.base_prefix} and its packages."
+        )
+    if versions != (installed := " ".join(version(name) for name in IMPORTED)):
+        raise MachineError(
+            f"programs of the Python tool import {' and '.join(IMPORTED)} as {versions}, this process as {installed}: "
+            f"install them where it has its packages ({', '.join(site_folders())}), and name no others in PYTHONPATH."
         )
     found = json.loads(probe.output)
     if hog.outcome is not ToolOutcome.MEMORY:
@@ -246,15 +262,16 @@ def _pool(settings: PythonSettings) -> Pool:
     """This process's pool of these settings; what differs for programs alone makes another."""
     with _pools_lock:
         if settings not in _pools:
+            is_isolated = settings.isolation == "namespaces"
             inner = Settings(
                 cpu_seconds=settings.cpu_seconds,
                 wall_seconds=settings.wall_seconds,
                 memory_bytes=settings.memory_bytes,
                 processes=settings.processes,
                 output_characters=settings.output_characters,
-                namespaces=settings.isolation == "namespaces",
+                namespaces=is_isolated,
                 user=None,
-                site=site_folders(),
+                site=[inside(path) if is_isolated else path for path in site_folders()],
             )
             _pools[settings] = Pool(inner, settings.workers or len(os.sched_getaffinity(0)))
         return _pools[settings]

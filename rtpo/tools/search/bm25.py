@@ -12,7 +12,7 @@ import re
 from array import array
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from shutil import rmtree
@@ -23,10 +23,10 @@ import numpy as np
 from bm25s import BM25
 from bm25s.stopwords import STOPWORDS_EN
 
-from rtpo.core.files import disk_errors, flush, sha256, write_whole
+from rtpo.core.files import check_is_file, disk_errors, flush, sha256, write_whole
 from rtpo.core.json_text import parse
 from rtpo.errors import DataError
-from rtpo.tools.search.http import split_contents
+from rtpo.tools.search.remote import split_contents
 from rtpo.tools.search.text import Passage, render
 
 FORMAT = 2
@@ -53,13 +53,6 @@ class Bm25Settings:
         if self.index is None:
             return [f"{path}.index is missing: name a folder that experiments/build_index.py made."]
         return []
-
-
-@dataclass(frozen=True, slots=True)
-class _Row:
-    id: str
-    title: str
-    text: str
 
 
 def tokens(text: str) -> list[str]:
@@ -104,14 +97,13 @@ def _build(passages: Path, partial: Path) -> dict[str, Any]:
     offsets, documents, ids = array("q", [0]), [], set()
     vocabulary: dict[str, int] = {}
     with (partial / PASSAGES).open("wb") as out:
-        for row, place in _rows(passages, digest):
-            if row.id in ids:
-                raise DataError(f"{place} has the id {row.id!r} of a passage before it: give each its own.")
-            ids.add(row.id)
-            line = json.dumps(asdict(row), ensure_ascii=False).encode() + b"\n"
-            out.write(line)
-            offsets.append(offsets[-1] + len(line))
-            words = tokens(f"{row.title} {row.text}")
+        for place, uid, passage in _rows(passages, digest):
+            if uid in ids:
+                raise DataError(f"{place} has the id {uid!r} of a passage before it: give each its own.")
+            ids.add(uid)
+            row = {"id": uid, "title": passage.title, "text": passage.text}
+            offsets.append(offsets[-1] + out.write(json.dumps(row, ensure_ascii=False).encode() + b"\n"))
+            words = tokens(f"{passage.title} {passage.text}")
             documents.append(array("i", [vocabulary.setdefault(word, len(vocabulary)) for word in words]))
     if not vocabulary:
         raise DataError(f"{passages} holds no passage with a word to index.")
@@ -131,8 +123,10 @@ def _build(passages: Path, partial: Path) -> dict[str, Any]:
     }
 
 
-def _rows(passages: Path, digest: Any) -> Iterator[tuple[_Row, str]]:
+def _rows(passages: Path, digest: Any) -> Iterator[tuple[str, str, Passage]]:
+    """Place, id and passage of each line."""
     try:
+        check_is_file(passages)
         file = passages.open("rb")
     except OSError as error:
         raise DataError(f"the passages {passages} cannot be read: {error}.") from error
@@ -141,22 +135,20 @@ def _rows(passages: Path, digest: Any) -> Iterator[tuple[_Row, str]]:
             digest.update(line)
             if line.strip():
                 place = f"{passages}, line {number}"
-                yield _row(line, place), place
+                yield place, *_row(line, place)
 
 
-def _row(line: bytes, place: str) -> _Row:
+def _row(line: bytes, place: str) -> tuple[str, Passage]:
     try:
         row = parse(line)
     except ValueError as error:
         raise DataError(f"{place} is not JSON: {error}.") from error
     match row:
         case {"id": str() | int() as uid, "contents": str(contents)}:
-            passage = split_contents(contents)
+            return str(uid), split_contents(contents)
         case {"id": str() | int() as uid, "text": str(text)} if isinstance(row.get("title", ""), str):
-            passage = Passage(row.get("title", ""), text)
-        case _:
-            raise DataError(f"{place} is neither {{id, title, text}} nor {{id, contents}}.")
-    return _Row(str(uid), passage.title, passage.text)
+            return str(uid), Passage(row.get("title", ""), text)
+    raise DataError(f"{place} is neither {{id, title, text}} nor {{id, contents}}.")
 
 
 class Bm25Index:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from rtpo.core.files import sha256
+from rtpo.core.files import check_is_file, sha256
 from rtpo.core.recording import entry, json_object
 from rtpo.errors import DataError
 from rtpo.tools.search.text import NO_RESULTS, normalise_query
@@ -101,6 +101,7 @@ def read_recording(path: Path) -> dict[str, str]:
     Raises DataError for a file, line or query that cannot be, and for two texts of one query.
     """
     try:
+        check_is_file(path)
         content = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"the recording {path} cannot be read: {error}.") from error

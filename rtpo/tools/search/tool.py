@@ -1,4 +1,4 @@
-"""The search tool: one interface, four backends, one world for all paths of a run (docs/run/search.md)."""
+"""The search tool: one interface, four backends, one world for all paths of a run (docs/run/tools.md)."""
 
 import asyncio
 from collections import Counter
@@ -14,10 +14,9 @@ from rtpo.core.recording import Memory, Recording
 from rtpo.errors import InfrastructureError, MachineError
 from rtpo.tools.base import Arguments, ToolResult
 from rtpo.tools.search.bm25 import Bm25Backend, Bm25Settings
-from rtpo.tools.search.http import HttpBackend, HttpSettings
+from rtpo.tools.search.remote import MOST_CHARACTERS, MOST_RESULTS, HttpSettings, WebSettings, retriever, web_api
 from rtpo.tools.search.replay import Backend, ReplayBackend, ReplaySettings
 from rtpo.tools.search.text import TEXT_FORMAT, normalise_query
-from rtpo.tools.search.web import MOST_CHARACTERS, MOST_RESULTS, WebBackend, WebSettings
 from rtpo.types import ToolOutcome
 
 SCHEMA = {
@@ -88,9 +87,8 @@ class SearchSettings:
         """
         world = open_world(self)
         if "http" in self.backends:
-            retriever = HttpBackend(str(self.http.url), self.requests, self.results, self.characters)
             try:
-                asyncio.run(retriever.answer("Who wrote Hamlet?"))
+                asyncio.run(_open_backend(self, "http", Counter()).answer("Who wrote Hamlet?"))
             except InfrastructureError as error:
                 raise MachineError(f"{error}. Start the retriever, or name another search.http.url.") from error
         return {**world.identity, "cache": "memory" if self.cache is None else "folder"}
@@ -135,19 +133,17 @@ class SearchWorld:
     async def call(self, query: str) -> ToolResult:
         query = normalise_query(query)
         self.counts["calls"] += 1
-        why = self._refusal(query)
+        most = self._settings.query_characters
+        if not query:
+            why = "The query is empty: give words to search for."
+        elif len(query) > most:
+            why = f"The query has {len(query)} characters: use {most} or fewer."
+        else:
+            why = self._backend.refusal(query)
         if why:
             self.counts["refused"] += 1
             return ToolResult(ToolOutcome.REFUSED, why)
         return ToolResult(ToolOutcome.OK, await self._shared(query))
-
-    def _refusal(self, query: str) -> str:
-        most = self._settings.query_characters
-        if not query:
-            return "The query is empty: give words to search for."
-        if len(query) > most:
-            return f"The query has {len(query)} characters: use {most} or fewer."
-        return self._backend.refusal(query)
 
     async def _shared(self, query: str) -> str:
         loop = asyncio.get_running_loop()
@@ -156,7 +152,8 @@ class SearchWorld:
             self.counts["kept"] += 1
         else:
             asking[query] = loop.create_task(self._ask(query))
-            asking[query].add_done_callback(lambda task: _forget(asking, query, task))
+            # its error is looked at, where no caller is left to
+            asking[query].add_done_callback(lambda task: (asking.pop(query), task.cancelled() or task.exception()))
         # a caller that is cancelled leaves the others their answer
         return await asyncio.shield(asking[query])
 
@@ -169,12 +166,6 @@ class SearchWorld:
         return await self._store.keep(query, await self._backend.answer(query))
 
 
-def _forget(asking: dict[str, asyncio.Task[str]], query: str, task: asyncio.Task[str]) -> None:
-    del asking[query]
-    if not task.cancelled():
-        task.exception()  # looked at, where no caller is left to
-
-
 @cache
 def open_world(settings: SearchSettings) -> SearchWorld:
     """The process's one world with these settings. Raises as `SearchSettings.check` does for what is not there."""
@@ -183,12 +174,13 @@ def open_world(settings: SearchSettings) -> SearchWorld:
 
 def _open_backend(settings: SearchSettings, name: str, counts: Counter[str]) -> Backend:
     """Of settings without problems."""
+    sizes = settings.results, settings.characters
     if name == "bm25":
-        return Bm25Backend(Path(str(settings.bm25.index)), settings.results, settings.characters)
+        return Bm25Backend(Path(str(settings.bm25.index)), *sizes)
     if name == "http":
-        return HttpBackend(str(settings.http.url), settings.requests, settings.results, settings.characters)
+        return retriever(settings.http, settings.requests, *sizes)
     if name == "web":
-        return WebBackend(settings.web, settings.requests, settings.results, settings.characters)
+        return web_api(settings.web, settings.requests, *sizes)
     replay = settings.replay
     assert replay.on_miss is not None
     live = None if replay.live is None else _open_backend(settings, replay.live, counts)

@@ -1,0 +1,122 @@
+"""Search over HTTP: a retriever that speaks Search-R1's protocol, or a web search API in the shape of Brave's.
+
+A retriever answers `POST <url>` with `{"queries": [query], "topk": n, "return_scores": true}` by
+`{"result": [[{"document": {"contents": "title\\ntext"}, "score": ...}, ...]]}`, best first. A web API answers
+`GET <url>?q=query&count=n`, with the key in the header `X-Subscription-Token`, by
+`{"web": {"results": [{"title": ..., "description": ...}, ...]}}`. It takes 400 characters and 50 words a query and
+gives 20 results at most.
+"""
+
+import html
+from dataclasses import dataclass
+from typing import Any
+
+from rtpo.core.http_client import Client, RequestSettings, key_problems, read_key, url_problems
+from rtpo.tools.search.text import Passage, render
+
+MOST_CHARACTERS = 400
+MOST_WORDS = 50
+MOST_RESULTS = 20
+
+
+@dataclass(frozen=True)
+class HttpSettings:
+    """url: of the retriever's `retrieve`."""
+
+    url: str | None = None
+
+    def problems(self, path: str) -> list[str]:
+        return url_problems(self.url, f"{path}.url")
+
+
+@dataclass(frozen=True)
+class WebSettings:
+    """url: of the API. key_variable: the environment variable that holds the key, which is written nowhere."""
+
+    url: str | None = "https://api.search.brave.com/res/v1/web/search"
+    key_variable: str = "BRAVE_API_KEY"
+
+    def problems(self, path: str) -> list[str]:
+        return url_problems(self.url, f"{path}.url") + key_problems(self.key_variable, f"{path}.key_variable")
+
+
+class HttpBackend:
+    """`rtpo.tools.search.replay.Backend` on a retriever."""
+
+    name = "http"
+
+    def __init__(self, client: Client, url: str, results: int, characters: int) -> None:
+        self._client, self._results, self._characters = client, results, characters
+        self.identity = {"backend": self.name, "url": url, "results": results, "characters": characters}
+
+    def refusal(self, query: str) -> str:
+        return ""
+
+    async def answer(self, query: str) -> str:
+        return render((await self._passages(query))[: self._results], self._characters)
+
+    async def _passages(self, query: str) -> list[Passage]:
+        body = {"queries": [query], "topk": self._results, "return_scores": True}
+        return await self._client.ask("POST", _from_retriever, body=body)
+
+
+class WebBackend(HttpBackend):
+    """The same on a web search API."""
+
+    name = "web"
+
+    def refusal(self, query: str) -> str:
+        words = len(query.split())
+        return f"The query has {words} words: use {MOST_WORDS} or fewer." if words > MOST_WORDS else ""
+
+    async def _passages(self, query: str) -> list[Passage]:
+        params = {"q": query, "count": str(self._results), "text_decorations": "false", "result_filter": "web"}
+        return await self._client.ask("GET", _from_web, params=params)
+
+
+def retriever(settings: HttpSettings, requests: RequestSettings, results: int, characters: int) -> HttpBackend:
+    """Of settings without problems."""
+    url = str(settings.url)
+    return HttpBackend(Client(url, requests, {}), url, results, characters)
+
+
+def web_api(settings: WebSettings, requests: RequestSettings, results: int, characters: int) -> WebBackend:
+    """Of settings without problems. Raises ConfigError without a key."""
+    url, key = str(settings.url), read_key(settings.key_variable, "the search API's")
+    headers = {"X-Subscription-Token": key, "Accept": "application/json"}
+    return WebBackend(Client(url, requests, headers, secret=key), url, results, characters)
+
+
+def split_contents(contents: str) -> Passage:
+    """The first line is the title, which wiki-18 has in quotes; a single line is text."""
+    title, newline, text = contents.strip().partition("\n")
+    return Passage(title.strip().strip('"'), text) if newline else Passage("", title)
+
+
+def _from_retriever(reply: Any) -> list[Passage]:
+    match reply:
+        case {"result": [[*rows]]}:
+            try:
+                return [split_contents(_text(row["document"]["contents"])) for row in rows]
+            except (KeyError, TypeError) as error:
+                raise ValueError("a result is not {'document': {'contents': text}}") from error
+    raise ValueError("it is not {'result': [[...]]} with one list")
+
+
+def _from_web(reply: Any) -> list[Passage]:
+    match reply:
+        case {"web": {"results": [*rows]}}:
+            try:
+                parts = [(_text(row["title"]), _text(row.get("description") or "")) for row in rows]
+            except (AttributeError, KeyError, TypeError) as error:
+                raise ValueError("a result has no title, or no text as its description") from error
+            return [Passage(html.unescape(title), html.unescape(text)) for title, text in parts]
+        case {"type": "search"} if "web" not in reply:
+            return []
+    raise ValueError("it has no web.results")
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError("it is no text")
+    return value
