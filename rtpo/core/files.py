@@ -9,11 +9,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import IO
 
 from rtpo.errors import DataError, MachineError
 
 SUMS = "SHA256SUMS"
 """the file beside others with their checksums, as `sha256sum --check` reads it"""
+NOTED = ".noted_sha256"
+"""what the name of a file's noted checksum ends with"""
 _CHUNK = 1 << 20
 
 
@@ -26,6 +29,12 @@ def write_whole(path: Path, data: bytes) -> None:
         os.fsync(file.fileno())
     beside.replace(path)
     flush(path.parent)
+
+
+def check_is_file(path: Path) -> None:
+    """Raises OSError for a pipe or a device, whose reader may wait for ever."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise OSError(errno.EINVAL, "it is a pipe or a device, and no file", str(path))
 
 
 def flush(place: Path) -> None:
@@ -96,11 +105,36 @@ def start_of(path: Path, size: int) -> Appended:
     return found
 
 
+class Hashed:
+    """A file that is hashed as it is written, from its start to its end."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._sum = hashlib.sha256()
+
+    def write(self, data: bytes) -> int:
+        self._sum.update(data)
+        return self._file.write(data)
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def note(self, path: Path) -> None:
+        """Leave the checksum beside the file, for `write_sums`."""
+        path.with_name(path.name + NOTED).write_text(self._sum.hexdigest(), encoding="ascii")
+
+
 def write_sums(folder: Path) -> None:
-    """The checksums of all files in the folder and below it, into SUMS."""
+    """The checksums of all files in the folder and below it, into SUMS; those that `Hashed` noted are not read again,
+    since a save of a large model takes minutes to read."""
+    noted = {}
+    for note in folder.rglob(f"*{NOTED}"):
+        noted[note.relative_to(folder).as_posix().removesuffix(NOTED)] = note.read_text(encoding="ascii")
+        note.unlink()
     there = list(_files(folder))
-    text = "".join(f"{found}  {name}\n" for name, found in zip(there, _sums(folder, there), strict=True))
-    (folder / SUMS).write_bytes(text.encode())
+    rest = [name for name in there if name not in noted]
+    sums = noted | dict(zip(rest, _sums(folder, rest), strict=True))
+    (folder / SUMS).write_text("".join(f"{sums[name]}  {name}\n" for name in there), encoding="utf-8")
 
 
 def checked_sums(folder: Path) -> dict[str, str]:
@@ -116,12 +150,15 @@ def checked_sums(folder: Path) -> dict[str, str]:
         raise DataError(f"{folder / SUMS} is damaged ({error}).") from error
     known = {name: digest for digest, _, name in listed}
     there = set(_files(folder))
-    for name in sorted(known.keys() ^ there):
+    lacking, more = sorted(known.keys() - there), sorted(there - known.keys())
+    if lacking and more:
+        raise DataError(f"{folder / SUMS} is damaged: it lists {lacking[0]}, and there is {more[0]}.")
+    for name in (*lacking, *more):
         what = "is missing" if name in known else f"is not in {SUMS}, so that one of the two is damaged"
         raise DataError(f"{folder / name} {what}.")
     for (name, digest), found in zip(known.items(), _sums(folder, list(known)), strict=True):
         if found != digest:
-            raise DataError(f"{folder / name} is damaged: its sha256 is not the one that was written down with it.")
+            raise DataError(f"{folder / name} is damaged, or its line in {SUMS}: its sha256 is not the one there.")
     return known
 
 

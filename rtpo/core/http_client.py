@@ -5,10 +5,10 @@ import json
 import os
 import random
 import time
+from calendar import timegm
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
+from email.utils import parsedate
 from functools import cache
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -101,28 +101,6 @@ def read_key(variable: str | None, whose: str) -> str:
     return key
 
 
-class Pace:
-    """When requests begin: at most `per_second` of them evenly apart, and none while the server asked to wait."""
-
-    def __init__(self, per_second: float | None) -> None:
-        self._gap = 1 / per_second if per_second else 0.0
-        self._next = 0.0
-        self._held_until = 0.0
-
-    async def turn(self) -> None:
-        while True:
-            now = time.monotonic()
-            start = max(now, self._next, self._held_until)
-            self._next = start + self._gap
-            if start > now:
-                await asyncio.sleep(start - now)
-            if self._held_until <= start:
-                return
-
-    def hold(self, seconds: float) -> None:
-        self._held_until = max(self._held_until, time.monotonic() + seconds)
-
-
 class Client:
     """One server. Its connections live no longer than a request, so it may be used in any event loop.
 
@@ -135,7 +113,22 @@ class Client:
         self._settings = settings
         self._headers = dict(headers)
         self._secret = secret
-        self._pace = Pace(settings.per_second)
+        self._gap = 1 / settings.per_second if settings.per_second else 0.0
+        self._next = 0.0
+        """when the next request may begin"""
+
+    @classmethod
+    def with_key(cls, url: str, settings: RequestSettings, variable: str | None, whose: str) -> "Client":
+        """With the key of an environment variable as a bearer token. Raises ConfigError as `read_key`."""
+        key = read_key(variable, whose)
+        return cls(url, settings, {"Authorization": f"Bearer {key}"} if key else {}, secret=key)
+
+    async def _turn(self) -> None:
+        """Wait until a request may begin: evenly apart, and none while the server asked to wait."""
+        now = time.monotonic()
+        start = max(now, self._next)
+        self._next = start + self._gap
+        await asyncio.sleep(start - now)
 
     async def ask(
         self,
@@ -152,13 +145,13 @@ class Client:
         settings = self._settings
         said = ""
         for number in range(1, settings.tries + 1):
-            await self._pace.turn()
+            await self._turn()
             try:
                 return await self._try(method, read, params, body)
             except _Failed as failed:
                 said, asked, may_pass = str(failed), failed.retry_after, failed.may_pass
             if asked:
-                self._pace.hold(min(asked, settings.longest_wait_seconds))
+                self._next = max(self._next, time.monotonic() + min(asked, settings.longest_wait_seconds))
             if not may_pass or number == settings.tries or asked > settings.longest_wait_seconds:
                 break
             await asyncio.sleep(settings.wait(number))
@@ -174,7 +167,11 @@ class Client:
                 # not redirected, which would take the key elsewhere
                 client.stream(method, self._url, params=params, json=body) as response,
             ):
-                content = await _content(response)
+                content = bytearray()
+                async for part in response.aiter_bytes():
+                    content += part
+                    if len(content) > MOST_BYTES:
+                        raise _Failed(f"gave a reply of more than {MOST_BYTES} bytes")
         except TimeoutError:
             said = f"gave no reply within {self._settings.timeout_seconds:g} s"
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
@@ -211,22 +208,9 @@ _tls = cache(httpx.create_ssl_context)
 """made once: it takes longer than a request"""
 
 
-async def _content(response: httpx.Response) -> bytes:
-    content = bytearray()
-    async for part in response.aiter_bytes():
-        content += part
-        if len(content) > MOST_BYTES:
-            raise _Failed(f"gave a reply of more than {MOST_BYTES} bytes")
-    return bytes(content)
-
-
 def _retry_after(value: str) -> float:
-    """Seconds, from seconds or a date; 0 for what is neither."""
+    """Seconds, from seconds or a date, which is in GMT; 0 for what is neither."""
     if value.strip().isdecimal():
         return float(value)
-    try:
-        date = parsedate_to_datetime(value)
-    except (ValueError, OverflowError):
-        return 0.0
-    # -0000 for its zone leaves it without one
-    return max(0.0, (date.replace(tzinfo=date.tzinfo or UTC) - datetime.now(UTC)).total_seconds())
+    date = parsedate(value)
+    return max(0.0, timegm(date) - time.time()) if date else 0.0

@@ -12,7 +12,13 @@ For each of d and its parts, over all tokens and over those of each turn k:
     mismatch/[turn_<k>/][context/|engine/]kl_k3      mean(exp(d) - 1 - d), the same with less variance; d is clamped
                                                      to [-10, 10] here, which can bias it
 
-ratio_gm = exp(-kl_k1), and kl_k1 is the sum of its parts.
+ratio_gm = exp(-kl_k1), and kl_k1 is the sum of its parts. Of all tokens' engine part besides, whose tails a mean hides:
+
+    mismatch/engine/largest       the largest |d|
+    mismatch/engine/quantile_999  the 99.9 % quantile of |d|
+    mismatch/engine/beyond_half   share of tokens with |d| above 0.5
+    mismatch/engine/kl_clipped    as kl_k3, with d clamped to [-1, 1]: a lost synchronisation moves most tokens, and
+                                  raises it; a token that is off by itself cannot
 """
 
 import numpy as np
@@ -20,7 +26,7 @@ import numpy.typing as npt
 
 from rtpo.errors import NonFinite
 
-LOG_RATIO_LIMIT = 10.0
+LOG_RATIO_LIMIT, CLIP = 10.0, 1.0
 
 
 def mismatch(
@@ -46,7 +52,14 @@ def mismatch(
         metrics |= _measures(f"mismatch/{part}", log_ratio)
         for k, own in of_turn.items():
             metrics |= _measures(f"mismatch/turn_{k}/{part}", log_ratio[own])
-    return metrics
+    size = np.abs(parts["engine/"])
+    tails = {
+        "largest": size.max(),
+        "quantile_999": np.quantile(size, 0.999),
+        "beyond_half": np.mean(size > 0.5),
+        "kl_clipped": _k3(parts["engine/"], CLIP),
+    }
+    return metrics | {f"mismatch/engine/{name}": float(value) for name, value in tails.items()}
 
 
 def _log_probs(name: str, values: npt.ArrayLike, turns: npt.NDArray[np.int_]) -> npt.NDArray[np.float64]:
@@ -63,9 +76,13 @@ def _log_probs(name: str, values: npt.ArrayLike, turns: npt.NDArray[np.int_]) ->
 
 def _measures(prefix: str, log_ratio: npt.NDArray[np.float64]) -> dict[str, float]:
     mean = float(log_ratio.mean())
-    clamped = log_ratio.clip(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
     return {
         f"{prefix}ratio_gm": float(np.exp(mean)),
         f"{prefix}kl_k1": 0.0 - mean,
-        f"{prefix}kl_k3": float(np.mean(np.exp(clamped) - 1 - clamped)),
+        f"{prefix}kl_k3": _k3(log_ratio, LOG_RATIO_LIMIT),
     }
+
+
+def _k3(log_ratio: npt.NDArray[np.float64], limit: float) -> float:
+    clamped = log_ratio.clip(-limit, limit)
+    return float(np.mean(np.exp(clamped) - 1 - clamped))

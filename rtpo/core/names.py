@@ -22,10 +22,12 @@ def some(names: Sequence[Any]) -> str:
 
 
 def missing_file(path: str | os.PathLike[str]) -> str:
-    """That nothing is at the path, and what in its folder has the nearest name."""
+    """That nothing is at the path, or a link that leads nowhere, and what in its folder has the nearest name."""
     whole = os.path.abspath(path)
     while not os.path.isdir(folder := os.path.dirname(whole)):  # the first part that is missing
         whole = folder
+    if os.path.islink(whole):
+        return f"{os.fspath(path)} is a link to {os.readlink(whole)}, where nothing is"
     close = get_close_matches(os.path.basename(whole), os.listdir(folder), 1) if os.access(folder, os.R_OK) else []
     near = os.path.join(folder, *close)
     near = near if os.path.isabs(path) else os.path.relpath(near)

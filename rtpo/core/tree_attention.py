@@ -1,46 +1,127 @@
-"""Who attends to whom in trees (`rtpo.core.trees`): a mask of nodes by nodes, or one of blocks for FlexAttention."""
+"""Attention of trees laid end to end (`rtpo.core.trees`), in place of a transformers model's own.
+
+On CUDA it is FlexAttention with a mask of blocks. On a CPU it is torch's with a mask of nodes, tree by tree.
+"""
 
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch._dynamo.exc import FailOnRecompileLimitHit
 from torch.nn.attention.flex_attention import BlockMask
+from transformers import AttentionInterface
+from transformers.integrations.flex_attention import flex_attention_forward
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
+from rtpo.errors import MachineError
+
+NAME = "prefix trees"
+"""of the attention in transformers' registry"""
 BLOCK = 128
-KERNELS = 16
-"""more than torch compiles for one model: of one tree or several, below a block of nodes, of one and of more, with a
-gradient or none, and of the first shape. Its own limit is 8 a function (torch._dynamo.config.recompile_limit), beyond
-which FlexAttention is computed nodes by nodes"""
+"""nodes; a sequence of trees on CUDA is a multiple of it long, so that shapes have few kinds"""
+KERNELS = 32
+"""the most that torch compiles FlexAttention for: tests count fewer than half. torch's own limit is 8
+(torch._dynamo.config.recompile_limit), beyond which it computes a mask of nodes by nodes"""
+FAMILIES = ("llama", "qwen2", "qwen3")
+"""model types whose layers compute plain causal attention through transformers' registry"""
+LENGTH_DEPENDENT = ("dynamic", "longrope")
+"""kinds of RoPE whose angles depend on the longest context of a batch"""
+
+
+def why_not_trees(config: Any) -> str | None:
+    """Why a model's rows go one by one; None where every layer attends to the whole context, so that rows can be
+    computed as prefix trees."""
+    rope = (getattr(config, "rope_parameters", None) or {}).get("rope_type")
+    if config.model_type not in FAMILIES:
+        return f"model_type is {config.model_type!r}"
+    if getattr(config, "use_sliding_window", False):
+        return "use_sliding_window is true"
+    return f"its RoPE is {rope}" if rope in LENGTH_DEPENDENT else None
+
+
+def choose_attention(config: Any, end: Tensor | None) -> Tensor | BlockMask | None:
+    """The mask to give the model of this config, whose layers compute attention with it from now on.
+
+    end: [nodes], as in `rtpo.core.trees.Forest`; without it attention is the model's causal one, and there is no mask.
+    """
+    # asked by every layer in every forward, and again where checkpointing computes it anew for its gradient
+    config._attn_implementation = "sdpa" if end is None else NAME
+    if end is None:
+        return None
+    # transformers leaves what has four dimensions as it is
+    return block_mask(end) if end.is_cuda else end[None, None, None]
+
+
+def read_at(model: Any, nodes: Tensor) -> None:
+    """From now on the model's output layer is given the hidden states at these nodes alone, [1, nodes, hidden]."""
+
+    def read(_: Any, __: Any, output: Any) -> Any:
+        output.last_hidden_state = output[0].flatten(0, 1).index_select(0, model.read_nodes)[None]
+        return output
+
+    if not hasattr(model, "read_nodes"):
+        getattr(model, model.base_model_prefix).register_forward_hook(read)
+    model.read_nodes = nodes
 
 
 def dense_mask(end: Tensor) -> Tensor:
-    """[trees, 1, nodes, nodes], true where a node (row) attends to a node (column). end: [trees, nodes]."""
-    node = torch.arange(end.shape[1], device=end.device)
-    return ((node <= node[:, None]) & (node[:, None] < end[:, None, :]))[:, None]
+    """[nodes, nodes], true where a node (row) attends to a node (column). end: [nodes]."""
+    node = torch.arange(len(end), device=end.device)
+    return (node <= node[:, None]) & (node[:, None] < end)
 
 
 def block_mask(end: Tensor) -> BlockMask:
-    """The same, without a mask of nodes by nodes: memory goes by the square of the number of blocks of 128 nodes."""
-    trees, nodes = end.shape
-    blocks = -(-nodes // BLOCK)
-    # nodes beyond the last are seen by none
-    padded = torch.zeros(trees, blocks * BLOCK, dtype=end.dtype, device=end.device)
-    padded[:, :nodes] = end
-    ends = padded.view(trees, blocks, BLOCK)
-    first = torch.arange(blocks, device=end.device) * BLOCK
+    """The same without a mask of nodes by nodes: memory goes by the square of the number of blocks of BLOCK nodes."""
+    nodes = len(end)
+    ends = end.view(-1, BLOCK)
+    first = torch.arange(0, nodes, BLOCK, device=end.device)
     rows, columns = first[:, None], first[None, :]
-    some = (columns < rows) & (ends.amax(2)[:, None, :] > rows) | (columns == rows)
-    every = (columns < rows) & (ends.amin(2)[:, None, :] >= rows + BLOCK)
+    some = (columns < rows) & (ends.amax(1) > rows) | (columns == rows)
+    every = (columns < rows) & (ends.amin(1) >= rows + BLOCK)
 
     def listed(chosen: Tensor) -> tuple[Tensor, Tensor]:
         # the chosen columns of each row first, in order
         order = torch.argsort(chosen.int(), dim=-1, descending=True, stable=True)
-        return chosen.sum(-1).int()[:, None], order.int()[:, None]
+        return chosen.sum(-1).int()[None, None], order.int()[None, None]
 
     def sees(tree: Tensor, head: Tensor, row: Tensor, column: Tensor) -> Tensor:
-        return (column <= row) & (row < padded[tree, column])
+        return (column <= row) & (row < end[column])
 
-    found: Any = BlockMask.from_kv_blocks(
+    mask: Any = BlockMask.from_kv_blocks(
         *listed(some & ~every), *listed(every), BLOCK_SIZE=BLOCK, mask_mod=sees, seq_lengths=(nodes, nodes)
     )
-    return found
+    return mask
+
+
+def attend(
+    module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Any, **terms: Any
+) -> tuple[Tensor, Tensor | None]:
+    """In a layer of transformers': query [1, heads, nodes, size], key and value [1, kv heads, nodes, size]."""
+    if not isinstance(mask, BlockMask):
+        return _tree_by_tree(module, query, key, value, mask[0, 0, 0], **terms), None
+    try:
+        # here, since torch's settings are a thread's own, and gradients are computed in another
+        with torch._dynamo.config.patch(recompile_limit=KERNELS, fail_on_recompile_limit_hit=True):
+            return flex_attention_forward(module, query, key, value, mask, **terms)
+    except FailOnRecompileLimitHit as error:
+        raise MachineError(
+            f"torch would compile FlexAttention for more than {KERNELS} kinds of trees, and beyond that compute all "
+            f"pairs of {query.shape[2]} nodes: raise KERNELS in rtpo/core/tree_attention.py, and report the shapes."
+        ) from error
+
+
+def _tree_by_tree(module: Any, query: Tensor, key: Tensor, value: Tensor, end: Tensor, **terms: Any) -> Tensor:
+    """[1, nodes, heads, size]"""
+    node = torch.arange(1, len(end) + 1)
+    stops = node[end.cummax(0).values == node]
+    sizes = stops.diff(prepend=stops.new_zeros(1)).tolist()
+    mixed, start = [], 0
+    split = (*(x.split(sizes, 2) for x in (query, key, value)), end.split(sizes))
+    for q, k, v, ends in zip(*split, strict=True):
+        mask = dense_mask(ends - start)[None, None]
+        mixed.append(sdpa_attention_forward(module, q, k, v, mask, **terms)[0])
+        start += len(ends)
+    return torch.cat(mixed, 1)
+
+
+AttentionInterface.register(NAME, attend)

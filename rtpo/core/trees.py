@@ -1,4 +1,4 @@
-"""Rows of ids as prefix trees: ids that several rows begin with are computed once (docs/extend/trees.md).
+"""Rows of ids as prefix trees: ids that several rows begin with are computed once (docs/extend/harness.md).
 
 Rows in lexicographic order are a tree in depth-first order: each adds the ids that it does not share with the row
 before. Log-probs of a row are those of (node, next id) along its path, so that a node with several continuations
@@ -61,24 +61,27 @@ def tree(rows: Sequence[Ids]) -> Tree:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Forest:
-    """Trees as a model takes them, each padded to the largest by nodes that attend to themselves alone.
+    """Trees as a model takes them: laid end to end in one sequence, then padding that only padding attends to. Where no
+    tree has branches they stand side by side, a sequence each, padded to the longest.
 
-    ids, depth, end: [trees, nodes], as in Tree. nodes, labels: [pairs], every (node, next id) that a row trains, once;
-    nodes count on from tree to tree. read: [trained], the pair of each trained id, row after row.
-    branches: whether a node has several continuations, or rows end in different ones; else each tree is one row.
+    ids, depth: [sequences, nodes], as in Tree. end: [nodes], as in Tree, of the one sequence; None without branches,
+    where attention is causal. nodes, labels: [pairs], every (node, next id) that a row trains, once; nodes count on
+    from sequence to sequence. read: [trained], the pair of each trained id, row after row.
     """
 
     ids: npt.NDArray[np.int64]
     depth: Indices
-    end: Indices
+    end: Indices | None
     nodes: Indices
     labels: Indices
     read: Indices
-    branches: bool
 
 
-def forest(rows: Sequence[Ids], masks: Sequence[npt.NDArray[np.bool_]], tree_of: Sequence[int]) -> Forest:
-    """The trees of rows, `tree_of` each; masks: [len(ids)] each, the ids that a row trains, its first never.
+def forest(
+    rows: Sequence[Ids], masks: Sequence[npt.NDArray[np.bool_]], tree_of: Sequence[int], *, multiple: int = 1
+) -> Forest:
+    """The trees of rows, `tree_of` each; masks: [len(ids)] each, the ids that a row trains, its first never. A sequence
+    of trees end to end is a multiple of so many nodes long.
 
     Raises ValueError as `tree` does.
     """
@@ -86,24 +89,29 @@ def forest(rows: Sequence[Ids], masks: Sequence[npt.NDArray[np.bool_]], tree_of:
     for row, number in enumerate(tree_of):
         members.setdefault(number, []).append(row)
     trees = [tree([rows[row] for row in chosen]) for chosen in members.values()]
-    longest = max(len(one.ids) for one in trees)
-    ids, depth = (np.zeros((len(trees), longest), np.int64) for _ in range(2))
-    end = np.tile(np.arange(longest) + 1, (len(trees), 1))
+    sizes = np.array([len(one.ids) for one in trees])
+    longest = sizes.max()
+    branches = any(sizes > [max(len(rows[row]) for row in chosen) for chosen in members.values()])
+    if branches:
+        total = -(-sizes.sum() // multiple) * multiple
+        starts, shape = np.cumsum(sizes) - sizes, (1, total)
+    else:
+        total = len(trees) * longest
+        starts, shape = np.arange(len(trees)) * longest, (len(trees), longest)
+    # padding goes on counting where sequences stand side by side, as transformers takes a sequence to do
+    ids, depth, end = np.zeros(total, np.int64), np.arange(total) % longest, np.full(total, total)
     paths: dict[int, Indices] = {}
-    for number, (one, chosen) in enumerate(zip(trees, members.values(), strict=True)):
-        size = len(one.ids)
-        ids[number, :size], depth[number, :size], end[number, :size] = one.ids, one.depth, one.end
+    for start, one, chosen in zip(starts, trees, members.values(), strict=True):
+        own = slice(start, start + len(one.ids))
+        ids[own], depth[own], end[own] = one.ids, one.depth, one.end + start
         lengths = np.cumsum([len(rows[row]) for row in chosen])[:-1]
-        for row, path in zip(chosen, np.split(one.path + number * longest, lengths), strict=True):
-            paths[row] = path
+        paths |= zip(chosen, np.split(one.path + start, lengths), strict=True)
     parents = np.concatenate([paths[row][:-1][mask[1:]] for row, mask in enumerate(masks)])
     trained = np.concatenate([rows[row][mask] for row, mask in enumerate(masks)]).astype(np.int64)
     pairs, read = np.unique(np.stack([parents, trained]), axis=1, return_inverse=True)
-    branches = any(
-        len(one.ids) > max(len(rows[row]) for row in chosen)
-        for one, chosen in zip(trees, members.values(), strict=True)
+    return Forest(
+        ids.reshape(shape), depth.reshape(shape), end if branches else None, pairs[0], pairs[1], read.reshape(-1)
     )
-    return Forest(ids, depth, end, pairs[0], pairs[1], read.reshape(-1), branches)
 
 
 def cut(rows: Sequence[Ids], limit: int, *, even: int, together: int = 1) -> list[list[int]]:

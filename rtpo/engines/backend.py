@@ -49,16 +49,22 @@ class Backend(Protocol):
         ...
 
     @property
+    def has_reference(self) -> bool:
+        """Whether it keeps the initial policy."""
+        ...
+
+    @property
     def prefilled_tokens(self) -> int | None:
         """Context tokens that the engine computed so far; None where it does not tell."""
         ...
 
-    def score(self, packed: Packed, *, apart: bool = False) -> TokenScores:
-        """apart: every row is computed whole, whatever it shares with others, for comparisons."""
+    def score(self, packed: Packed, *, apart: bool = False, shift: int = 0) -> TokenScores:
+        """For comparisons: with `apart` every row is computed whole, whatever it shares with others; `shift` is added
+        to all positions, which changes rounding alone. Raises ConfigError where a model's positions are not rotary."""
         ...
 
     def reference(self, packed: Packed) -> TokenScores:
-        """Log-probs of the trained tokens under the initial policy."""
+        """Log-probs of the trained tokens under the initial policy; asked of a backend that has it alone."""
         ...
 
     def step(self, packed: Packed, reference: Floats | None, loss: Loss, *, scored: bool = False) -> StepResult:

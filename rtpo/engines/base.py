@@ -56,13 +56,16 @@ class Request:
 
     context_ids: [n] c_k, n >= 1; used as they are.
     seed:        of this request alone; with the context and the weights it decides the output.
-    session:     the rollout's uid: an engine of several replicas keeps a session on one of them.
+    session:     the rollout's uid.
+    route:       that of the path it was forked from, or its own: an engine of several replicas answers all requests of
+                 a route on one of them, where the keys and values of their shared prefix are.
     """
 
     context_ids: Ids
     sampling: Sampling
     seed: int
     session: str
+    route: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -19,12 +19,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
-from transformers import PreTrainedConfig
+from transformers import Qwen3Config
 
 from rtpo.core.trees import Indices
 from rtpo.engines.base import Generation, Request
-from rtpo.engines.causal import network
 from rtpo.engines.prefill import Prompt, PromptCache, pieces, prefill
+from rtpo.engines.qwen3 import Qwen3
 from rtpo.engines.sampling import Sampler
 from rtpo.errors import ConfigError, DataError, StaleEngine
 from rtpo.types import Ids, StopReason, as_ids
@@ -156,7 +156,7 @@ class _Rows:
 
 
 class Decoder:
-    """Generates turns from a causal model's weights. Not safe for concurrent calls.
+    """Generates turns from a Qwen3 model's weights. Not safe for concurrent calls.
 
     stop_ids:     ids that end a turn.
     cache_tokens: most context tokens kept prefilled across calls, least recently used first out; 0 keeps none.
@@ -166,8 +166,8 @@ class Decoder:
     Raises ConfigError for settings out of range or an unsupported architecture.
     """
 
-    def __init__(self, config: PreTrainedConfig, stop_ids: Collection[int], cache_tokens: int) -> None:
-        self._model = network(config)
+    def __init__(self, config: Qwen3Config, stop_ids: Collection[int], cache_tokens: int) -> None:
+        self._model = Qwen3(config)
         self._vocabulary = config.vocab_size
         self._positions = config.max_position_embeddings
         if any(not 0 <= i < config.vocab_size for i in stop_ids):

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from rtpo.core.http_client import Client, RequestSettings, key_problems, read_key, url_problems
+from rtpo.core.http_client import Client, RequestSettings, key_problems, url_problems
 from rtpo.engines.base import Generation, Request, Sampling
 from rtpo.errors import InfrastructureError, MachineError
 from rtpo.types import StopReason, as_ids
@@ -64,9 +64,8 @@ class EndpointEngine:
     def __init__(self, url: str, settings: EndpointSettings, tokenizer: Any) -> None:
         self._settings = settings
         self._tokenizer = tokenizer
-        key = read_key(settings.key_variable, "the endpoint's")
-        headers = {"Authorization": f"Bearer {key}"} if key else {}
-        self._client = Client(f"{url.rstrip('/')}/completions", settings.requests, headers, secret=key)
+        address = f"{url.rstrip('/')}/completions"
+        self._client = Client.with_key(address, settings.requests, settings.key_variable, "the endpoint's")
         self._source: IdSource | None = None
 
     def check(self) -> IdSource:
@@ -74,7 +73,7 @@ class EndpointEngine:
         event loop. Raises MachineError."""
         ids = as_ids(self._tokenizer.encode("1 + 1 =", add_special_tokens=False))
         try:
-            reply = asyncio.run(self._ask(Request(ids, Sampling(max_tokens=1), seed=0, session="check")))
+            reply = asyncio.run(self._ask(Request(ids, Sampling(max_tokens=1), seed=0, session="check", route="check")))
         except InfrastructureError as error:
             raise MachineError(f"{error}. Start the server, or correct checkpoint or endpoint.") from error
         self._source = "server" if reply.get("token_ids") is not None else "text"

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from rtpo.core.trees import Indices, depth_first, tree
-from rtpo.engines.causal import Network
+from rtpo.engines.qwen3 import Qwen3
 from rtpo.types import Ids
 
 PREFILL_TOKENS: Final = 2048
@@ -103,7 +103,7 @@ def pieces(rows: Sequence[Ids], known: Sequence[int], threads: int) -> list[list
 
 
 @torch.inference_mode()
-def prefill(model: Network, contexts: Sequence[Ids], begun: Sequence[Tensor | None]) -> tuple[list[Prompt], int]:
+def prefill(model: Qwen3, contexts: Sequence[Ids], begun: Sequence[Tensor | None]) -> tuple[list[Prompt], int]:
     """Prompts of distinct contexts, given the keys and values that some begin with, and the tokens computed.
 
     Of ids that several begin with, or that are given, none is computed twice: the new nodes of the contexts' tree

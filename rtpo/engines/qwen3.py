@@ -5,21 +5,18 @@ size, V vocabulary.
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from transformers import Qwen3Config
+from transformers import PreTrainedConfig, Qwen3Config
 
 from rtpo.errors import ConfigError, DataError
 
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 """attend(layer, q [N, heads, D], k [N, kv heads, D], v as k) -> [N, heads * D]; q comes scaled"""
-
-Targets = Mapping[str, tuple[Tensor, tuple[int, ...]]]
-"""by a weight's name: where it is copied to, and its shape"""
 
 EMBEDDING = "model.embed_tokens.weight"
 HEAD = "lm_head.weight"
@@ -56,6 +53,7 @@ class Qwen3:
         angles = torch.arange(config.max_position_embeddings)[:, None, None] * frequencies
         self._rotations = torch.polar(torch.ones_like(angles), angles)
         self._targets: dict[str, tuple[Tensor, tuple[int, ...]]] = {}
+        """by a weight's name: where it is copied to, and its shape"""
         hidden = config.hidden_size
         self._embedding = self._place(EMBEDDING, torch.empty(config.vocab_size, hidden))
         self._head = self._embedding if self._tied else self._place(HEAD, torch.empty(config.vocab_size, hidden))
@@ -99,13 +97,33 @@ class Qwen3:
 
         Raises DataError for a missing, unknown or misshapen tensor; the weights are then a mixture not to be used.
         """
-        load_weights(weights, self._targets, {HEAD: EMBEDDING} if self._tied else {}, "this Qwen3 config")
+        missing = set(self._targets)
+        for name, tensor in weights:
+            place = EMBEDDING if self._tied and name == HEAD else name
+            if place not in self._targets:
+                raise DataError(f"Weight {name!r} is not part of this Qwen3 config: load a model of the same config.")
+            view, shape = self._targets[place]
+            if tuple(tensor.shape) != shape:
+                raise DataError(
+                    f"Weight {name!r} has shape {tuple(tensor.shape)} where the config asks for {shape}: "
+                    "load a model of the same config."
+                )
+            view.copy_(tensor.reshape(view.shape))
+            missing.discard(place)
+        if missing:
+            raise DataError(f"Weights {sorted(missing)} are missing: load the full set.")
         for layer in self._stack:
             layer.qk_scale[: self.heads] = layer.q_norm * self.head_size**-0.5
             layer.qk_scale[self.heads :] = layer.k_norm
 
     def checksum(self) -> str:
-        return checksum(self._targets)
+        """sha256 over names and float32 values, by sorted name."""
+        digest = hashlib.sha256()
+        for name in sorted(self._targets):
+            view, shape = self._targets[name]
+            digest.update(name.encode())
+            digest.update(view.reshape(shape).contiguous().numpy().data)
+        return digest.hexdigest()
 
     def logits(self, ids: Tensor, positions: Tensor, attend: Attend, keep: Tensor | None = None) -> Tensor:
         """Logits [N, V] after ids [N] at positions [N].
@@ -131,37 +149,7 @@ class Qwen3:
         return F.rms_norm(x, weight.shape, weight, self._eps)
 
 
-def load_weights(weights: Iterable[tuple[str, Tensor]], targets: Targets, tied: Mapping[str, str], whose: str) -> None:
-    """Copy a full set of weights to its targets. tied: names of what is another's memory. Raises DataError for a
-    missing, unknown or misshapen one, which is not part of `whose`."""
-    missing = {tied.get(name, name) for name in targets}
-    for name, tensor in weights:
-        place = tied.get(name, name)
-        if place not in targets:
-            raise DataError(f"Weight {name!r} is not part of {whose}: load a model of the same config.")
-        view, shape = targets[place]
-        if tuple(tensor.shape) != shape:
-            raise DataError(
-                f"Weight {name!r} has shape {tuple(tensor.shape)} where the config asks for {shape}: "
-                "load a model of the same config."
-            )
-        view.copy_(tensor.reshape(view.shape))
-        missing.discard(place)
-    if missing:
-        raise DataError(f"Weights {sorted(missing)} are missing: load the full set.")
-
-
-def checksum(targets: Targets) -> str:
-    """sha256 over names and float32 values, by sorted name."""
-    digest = hashlib.sha256()
-    for name in sorted(targets):
-        view, shape = targets[name]
-        digest.update(name.encode())
-        digest.update(view.reshape(shape).contiguous().numpy().data)
-    return digest.hexdigest()
-
-
-def check_architecture(config: Qwen3Config) -> None:
+def check_architecture(config: PreTrainedConfig) -> None:
     """Raises ConfigError for what is not computed here, naming the field."""
     unsupported = {"model_type": config.model_type != "qwen3"}
     if config.model_type == "qwen3":  # others lack the fields
@@ -176,6 +164,6 @@ def check_architecture(config: Qwen3Config) -> None:
     for name, is_unsupported in unsupported.items():
         if is_unsupported:
             raise ConfigError(
-                f"{name} is {getattr(config, name)!r}: the project's own layers are plain Qwen3's (no biases, "
-                "full attention, silu, default RoPE)."
+                f"{name} is {getattr(config, name)!r}: the embedded engine computes plain Qwen3 models (no "
+                "biases, full attention, silu, default RoPE)."
             )

@@ -11,9 +11,7 @@ settings        verl's own config tree, composed and checked; how its sockets ar
 engines         engine clients: the embedded servers, verl's vLLM servers
 backend         worker group and engine as `rtpo.harness.harness` drives them
 session         one Ray start, a live backend and a tracker from a run's configuration
-rehearsal       verl and vLLM as a GPU would see them, without one
 stock           what stock verl needs on a CPU, for the benchmark against it
-stock_vllm      vLLM's own engine in a process of its own, for the benchmark against it
 """
 
 import warnings

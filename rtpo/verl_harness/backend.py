@@ -24,18 +24,20 @@ from verl.utils.config import omega_conf_to_dataclass
 from verl.workers.rollout.llm_server import LLMServerManager
 
 from rtpo.core.packing import Packed
+from rtpo.core.tree_attention import why_not_trees
 from rtpo.core.trees import EVEN, Dealt, deal
 from rtpo.engines.backend import StepResult, TokenScores
 from rtpo.engines.base import Engine
-from rtpo.engines.causal import why_not_trees
-from rtpo.errors import DataError, MachineError, StaleEngine
+from rtpo.errors import ConfigError, DataError, MachineError, StaleEngine
 from rtpo.types import Floats
-from rtpo.verbs import Loss
+from rtpo.verbs import Loss, TokenClip
 from rtpo.verl_harness import rollout_server
-from rtpo.verl_harness.engines import VllmEngine, embedded_engine, ray_failures, wait_for_weights
+from rtpo.verl_harness.engines import VllmEngine, embedded_engine, own_errors, ray_failures, wait_for_weights
 from rtpo.verl_harness.worker import AgentWorker
 
 POOL = "policy"
+WARM_LENGTHS = (24, 96, 384, 1024)
+"""of rows: below a block of 128 nodes of FlexAttention, and of more and more of them"""
 
 # nested tensors make torch explain a renamed function, once a process
 logging.getLogger("torch.fx._symbolic_trace").setLevel(logging.ERROR)
@@ -46,12 +48,13 @@ class VerlBackend:
 
     def __init__(self, settings: DictConfig, *, with_reference: bool) -> None:
         self._settings = settings
-        self._with_reference = with_reference
+        self.has_reference = with_reference
         self._temperature = float(settings.actor_rollout_ref.rollout.temperature)
         self._limit = int(settings.actor_rollout_ref.actor.ppo_max_token_len_per_gpu)
         described = omega_conf_to_dataclass(settings.actor_rollout_ref.model).hf_config
         self._even = EVEN * int(described.hidden_size)
         self._apart = why_not_trees(described) is not None
+        self._is_rotary = getattr(described, "rope_parameters", None) is not None
         trainer = settings.trainer
         pools = ResourcePoolManager(
             {POOL: [trainer.n_gpus_per_node] * trainer.nnodes}, mapping={0: POOL}, max_colocate_count=1
@@ -84,6 +87,16 @@ class VerlBackend:
             asyncio.run(_clear_caches(self._replicas))
         self.is_serving = True
         self._free_the_device()
+        if trainer.device == "cuda":
+            self.warm_up()
+
+    def warm_up(self) -> None:
+        """Both passes over forked rows of several lengths, of which nothing stays: CUDA's kernels for prefix trees are
+        compiled then, a minute for each kind, before any clock runs."""
+        for length in WARM_LENGTHS:
+            packed = forked_rows(self.ranks, length)
+            self.score(packed)
+            self._workers.warm_up(self._training_batch(packed, self._deal(packed), None, TokenClip()))
 
     def _free_the_device(self) -> None:
         """Before training: a vLLM that shares the GPU gives its memory back."""
@@ -115,22 +128,30 @@ class VerlBackend:
             return None
         return sum(ray.get([replica.server_handle.prefilled_tokens.remote() for replica in self._replicas]))
 
-    def score(self, packed: Packed, *, apart: bool = False) -> TokenScores:
+    def score(self, packed: Packed, *, apart: bool = False, shift: int = 0) -> TokenScores:
+        if shift and not self._is_rotary:
+            raise ConfigError("profile.check_trees needs a model with rotary positions.")
         dealt = self._deal(packed, apart=apart)
-        output = self._workers.compute_log_prob(self._batch(packed, dealt, calculate_entropy=True, compute_loss=False))
+        batch = self._batch(packed, dealt, calculate_entropy=True, compute_loss=False, shift=shift)
+        with own_errors():
+            output = self._workers.compute_log_prob(batch)
         return _scores(output, packed, dealt, dealt.nodes)
 
     def reference(self, packed: Packed) -> TokenScores:
         dealt = self._deal(packed)
         batch = self._batch(packed, dealt, calculate_entropy=False, compute_loss=False)
-        logprobs = _trained(self._workers.compute_ref_log_prob(batch), "log_probs", packed, dealt)
+        with own_errors():
+            output = self._workers.compute_ref_log_prob(batch)
+        logprobs = _trained(output, "log_probs", packed, dealt)
         return TokenScores(logprobs, np.empty(0, np.float32), dealt.nodes)
 
     def step(
         self, packed: Packed, reference: Floats | None, loss: Loss, *, scored: bool = False, apart: bool = False
     ) -> StepResult:
         dealt = self._deal(packed, loss.rows_together, apart=apart)
-        output = self._workers.train(self._training_batch(packed, dealt, reference, loss, scored=scored))
+        batch = self._training_batch(packed, dealt, reference, loss, scored=scored)
+        with own_errors():
+            output = self._workers.train(batch)
         metrics = tu.get(output, "metrics")
         names = ("tokens", "clipped", "policy_loss", "kl_loss", "residual")
         sums = {name: float(np.sum(_flat(metrics[name]))) for name in names}
@@ -263,6 +284,16 @@ class VerlBackend:
                 **settings,
             },
         )
+
+
+def forked_rows(pairs: int, length: int) -> Packed:
+    """Pairs of rows of `length` ids that share their first half, and train the other."""
+    rows, half = 2 * pairs, length // 2
+    ids = np.repeat(np.arange(rows)[:, None], length, axis=1)
+    ids[:, :half] = pairs + np.arange(rows)[:, None] // 2
+    mask = np.tile(np.arange(length) >= half, rows)
+    weight = np.where(mask, 1 / mask.sum(), 0).astype(np.float32)
+    return Packed(ids.flatten().astype(np.int32), np.full(rows, length, np.int32), mask, weight, weight, None)
 
 
 async def _clear_caches(replicas: list[Any]) -> None:

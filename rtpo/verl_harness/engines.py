@@ -20,12 +20,12 @@ STOP_REASONS = {"stop": StopReason.STOP, "length": StopReason.LENGTH}
 
 
 def embedded_engine(servers: Sequence[Any]) -> BatchingEngine:
-    """The embedded servers as one engine; a session stays on one server."""
+    """The embedded servers as one engine; a route stays on one server."""
 
     async def call(requests: list[Request]) -> list[Generation]:
         shares: dict[int, list[int]] = {}
         for index, request in enumerate(requests):
-            shares.setdefault(zlib.crc32(request.session.encode()) % len(servers), []).append(index)
+            shares.setdefault(zlib.crc32(request.route.encode()) % len(servers), []).append(index)
         with ray_failures("the rollout engine"):
             answers = await asyncio.gather(
                 *[servers[rank].generate_many.remote([requests[i] for i in share]) for rank, share in shares.items()]
@@ -56,7 +56,7 @@ class VllmEngine:
         sampling = request.sampling
         with ray_failures("vLLM"):
             output = await self._client.generate(
-                request.session,
+                request.route,
                 prompt_ids=request.context_ids.tolist(),
                 sampling_params={
                     "temperature": sampling.temperature,
@@ -123,15 +123,30 @@ def first_error() -> Iterator[None]:
         raise error.__context__ or error from None
 
 
+def _cause(error: BaseException) -> BaseException:
+    while isinstance(error, RayTaskError):
+        error = error.cause
+    return error
+
+
+@contextmanager
+def own_errors() -> Iterator[None]:
+    """An error of ours that an actor raised, as it was."""
+    try:
+        yield
+    except RayError as error:
+        cause = _cause(error)
+        if isinstance(cause, RTPOError):
+            raise cause from None
+        raise
+
+
 @contextmanager
 def ray_failures(what: str) -> Iterator[None]:
     """An error of ours that an actor raised, as it was; any other as InfrastructureError, in a sentence on `what`."""
     try:
-        yield
+        with own_errors():
+            yield
     except RayError as error:
-        cause: BaseException = error
-        while isinstance(cause, RayTaskError):
-            cause = cause.cause
-        if isinstance(cause, RTPOError):
-            raise cause from None
+        cause = _cause(error)
         raise InfrastructureError(f"{what} failed: {str(cause).partition(chr(10))[0]}") from error

@@ -23,8 +23,8 @@ import verl.workers.engine.fsdp.transformer_impl as fsdp
 from tensordict import TensorDict
 from verl.utils import tensordict_utils as tu
 
-from rtpo.core.tree_attention import KERNELS, block_mask, dense_mask
-from rtpo.core.trees import Forest, forest
+from rtpo.core.tree_attention import BLOCK, choose_attention, read_at
+from rtpo.core.trees import forest
 
 _verl_wrap_targets = fsdp_utils._select_fsdp2_wrap_targets
 _verl_micro_batches = fsdp.prepare_micro_batches
@@ -49,16 +49,18 @@ def tree_inputs(engine: Any, micro_batch: TensorDict) -> tuple[dict[str, Any], d
         return _verl_inputs(engine, micro_batch)
     temperature = tu.get_non_tensor_data(micro_batch, "temperature", default=None)
     rows, masks = ([row.numpy() for row in micro_batch[name].cpu().unbind()] for name in ("input_ids", "loss_mask"))
-    trees = forest(rows, [mask.astype(bool) for mask in masks], micro_batch["tree"].tolist())
     device = micro_batch["input_ids"].device
+    multiple = BLOCK if device.type == "cuda" else 1
+    trees = forest(rows, [mask.astype(bool) for mask in masks], micro_batch["tree"].tolist(), multiple=multiple)
     ids, depth, nodes, labels, read = (
         torch.from_numpy(values).to(device)
         for values in (trees.ids, trees.depth, trees.nodes, trees.labels, trees.read)
     )
-    _read_at(engine.module, nodes)
-    # without mask and positions, torch takes its causal kernel: rows are padded on the right, where it never looks
-    positions = depth if trees.branches else None
-    inputs = {"input_ids": ids, "attention_mask": _attention(engine.module, trees, device), "position_ids": positions}
+    read_at(engine.module, nodes)
+    end = None if trees.end is None else torch.from_numpy(trees.end).to(device)
+    mask = choose_attention(engine.module.config, end)
+    positions = depth + tu.get_non_tensor_data(micro_batch, "shift", default=0)
+    inputs = {"input_ids": ids, "attention_mask": mask, "position_ids": positions}
     if tu.get_non_tensor_data(micro_batch, "use_fused_kernels", default=False):
         inputs |= {"temperature": temperature, "return_dict": True, "shift_labels": labels[None]}
     return inputs, {"temperature": temperature, "labels": labels, "read": read}
@@ -91,33 +93,6 @@ def tree_outputs(
 
 def _is_dealt(rows: TensorDict) -> bool:
     return "tree" in rows.keys()  # noqa: SIM118  (a TensorDict cannot be asked itself)
-
-
-def _read_at(module: Any, nodes: torch.Tensor) -> None:
-    """From now on the output layer is given the hidden states at these nodes alone, [1, pairs, hidden]."""
-
-    def read(_: Any, __: Any, output: Any) -> Any:
-        output.last_hidden_state = output[0].flatten(0, 1).index_select(0, module.read_nodes)[None]
-        return output
-
-    if not hasattr(module, "read_nodes"):
-        getattr(module, module.base_model_prefix).register_forward_hook(read)
-    module.read_nodes = nodes
-
-
-def _attention(module: Any, trees: Forest, device: torch.device) -> Any:
-    """The mask of trees, for the attention that the model computes from now on; None is the causal one."""
-    is_flex = trees.branches and device.type == "cuda"
-    # asked by every layer in every forward, and again where checkpointing computes it anew for its gradient
-    module.config._attn_implementation = "flex_attention" if is_flex else "sdpa"
-    if not trees.branches:
-        return None
-    end = torch.from_numpy(trees.end).to(device)
-    if not is_flex:
-        return dense_mask(end)
-    limits = torch._dynamo.config
-    limits.recompile_limit = max(limits.recompile_limit, KERNELS)
-    return block_mask(end)
 
 
 def wrap_targets(model: Any, layers: Any) -> list[torch.nn.Module]:

@@ -86,7 +86,7 @@ class EmbeddedServer:
             max_tokens=sampling_params.get("max_tokens", self._max_tokens),
         )
         self._seed += 1
-        request = Request(as_ids(prompt_ids), sampling, self._seed, request_id)
+        request = Request(as_ids(prompt_ids), sampling, self._seed, request_id, request_id)
         generation = await self._batching.generate(request)
         return TokenOutput(
             token_ids=generation.output_ids.tolist(),
@@ -145,7 +145,7 @@ class EmbeddedReplica(RolloutReplica):
 
 
 class EmbeddedServers(LLMServerManager):
-    """The replicas without verl's router process: `engines.embedded_engine` routes by session."""
+    """The replicas without verl's router process: `engines.embedded_engine` routes."""
 
     async def _init_global_load_balancer(self) -> None:
         self.global_load_balancer = None

@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 import ray
 from omegaconf import DictConfig, OmegaConf
+from ray._private import ray_constants
 from transformers import AutoConfig
 
-from rtpo.engines.causal import why_not_qwen3, why_not_trees
+from rtpo.core.tree_attention import why_not_trees
 from rtpo.errors import MachineError
 from rtpo.run.config import PROJECT, ProfileConfig, RunConfig
 from rtpo.run.records import passed_on
-from rtpo.verl_harness.settings import SOCKETS
+from rtpo.verl_harness.settings import LOOPBACK, SOCKETS
 
 if TYPE_CHECKING:
     from rtpo.verl_harness.backend import VerlBackend
@@ -42,7 +43,7 @@ _open: "tuple[dict[str, Any], VerlBackend] | None" = None
 
 def open_backend(config: RunConfig) -> "VerlBackend":
     """A backend with the initial weights. On a CPU the one of the run before is used again when the two differ in the
-    optimizer only; on GPUs it ends first, since the pinned memory of its processes comes back no other way.
+    optimizer and in name only; on GPUs it ends first, since the pinned memory of its processes comes back no other way.
 
     Raises MachineError, DataError, ConfigError.
     """
@@ -51,15 +52,15 @@ def open_backend(config: RunConfig) -> "VerlBackend":
     if not config.is_embedded and not find_spec("vllm"):
         raise MachineError(
             f"profile {config.profile.name} runs vLLM, which is not installed: use an environment that has it "
-            "(docs/cluster/vllm.md)."
+            "(docs/cluster/gpus.md)."
         )
     start_ray(config.profile)
     from rtpo.verl_harness.backend import VerlBackend
 
-    for line in _said_of_model(config):
-        print(line, flush=True)
-    with_reference = config.algorithm_config.kl > 0
-    key = {"settings": _without_optimizer(settings), "with_reference": with_reference}
+    if why := why_not_trees(AutoConfig.from_pretrained(config.model.path)):
+        print(f"{config.model.name} is trained row by row, not on prefix trees: {why}", flush=True)
+    with_reference = config.descriptor.has_reference(config.algorithm_config)
+    key = {"settings": _kept_settings(settings), "with_reference": with_reference}
     if _open is not None and _open[0] == key and config.profile.platform == "cpu":
         _open[1].restart(settings)
     else:
@@ -76,15 +77,6 @@ def settings_of(config: RunConfig) -> DictConfig:
     settings = verl_settings(OmegaConf.create(config.verl))
     check_settings(settings)
     return settings
-
-
-def _said_of_model(config: RunConfig) -> Iterator[str]:
-    """What is done otherwise for a model that is not the project's own Qwen3."""
-    described = AutoConfig.from_pretrained(config.model.path)
-    if config.is_embedded and (why := why_not_qwen3(described)):
-        yield f"{config.model.name} is generated from with transformers' own layers: {why}"
-    if why := why_not_trees(described):
-        yield f"{config.model.name} is trained row by row, not on prefix trees: {why}"
 
 
 def close_backend() -> None:
@@ -120,7 +112,8 @@ def package_problems(profile: ProfileConfig) -> Iterator[str]:
 
 
 def start_ray(profile: ProfileConfig) -> None:
-    """Start Ray on this machine, or join the cluster RAY_ADDRESS names; once a process.
+    """Start Ray on this machine, or join the cluster RAY_ADDRESS names; once a process. A Ray that is started here
+    listens on the loopback address alone.
 
     `logical_cpus` is what Ray may schedule, not what the machine has: with too few, Ray waits for ever, so they are
     counted first. Raises MachineError, for packages of a GPU profile that are not the pinned ones, too.
@@ -158,18 +151,29 @@ def start_ray(profile: ProfileConfig) -> None:
     os.environ.update(environment)
     address = os.environ.get("RAY_ADDRESS")
     local: dict[str, Any] = {} if address else {"num_cpus": profile.logical_cpus, "include_dashboard": False}
+    if not address:
+        ray_constants.ENABLE_RAY_CLUSTER = False  # Ray then takes the loopback address for this machine's
+        environment["VLLM_HOST_IP"] = LOOPBACK
     if is_cpu and not address:
         local["num_gpus"] = processes  # logical ones: verl's resource pools count GPUs
         os.environ.pop("CUDA_VISIBLE_DEVICES", None)  # of real ones, and Ray would count these
     on_sigterm = signal.getsignal(signal.SIGTERM)
-    ray.init(
-        address=address,
-        runtime_env={"env_vars": environment},
-        log_to_driver=False,
-        logging_level=logging.ERROR,
-        **local,
-    )
-    if callable(on_sigterm):  # Ray put its own in its place, which aborts
+    try:
+        ray.init(
+            address=address,
+            runtime_env={"env_vars": environment},
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            **local,
+        )
+    except SystemExit as ended:  # Ray's own handler meanwhile
+        raise KeyboardInterrupt("SIGTERM") from ended
+    except Exception as error:  # Ray raises no narrower one
+        raise MachineError(
+            f"Ray did not start: {str(error).partition(chr(10))[0].rstrip('.')}. An overloaded machine may start "
+            "it later: give the same command again. Ray's logs are in /tmp/ray/session_latest/logs."
+        ) from error
+    if callable(on_sigterm):  # Ray's aborts from here on
         signal.signal(signal.SIGTERM, on_sigterm)
     if address:
         _wait_for_nodes(profile.nodes)
@@ -210,7 +214,9 @@ def tracker(project: str, run: str, backend: str) -> Any:
     return Tracking(project, run, backend)
 
 
-def _without_optimizer(settings: DictConfig) -> dict[str, Any]:
+def _kept_settings(settings: DictConfig) -> dict[str, Any]:
+    """What a live backend cannot change: all but the optimizer and the run's name."""
     plain: Any = OmegaConf.to_container(settings)
     plain["actor_rollout_ref"]["actor"].pop("optim")
+    plain["trainer"].pop("experiment_name")
     return plain

@@ -20,6 +20,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from rtpo.core.names import nearest
 from rtpo.errors import ConfigError
 
+LOOPBACK = "127.0.0.1"
 SOCKETS = "RTPO_SOCKETS"
 """environment variable of a word in the names of the sockets that weights are sent through: verl names them after
 Ray's job id, which is the same in every new cluster, and several clusters may share a node"""

@@ -19,6 +19,7 @@ from verl.workers.rollout.replica import TokenOutput
 from verl.workers.rollout.vllm_rollout.vllm_async_server import vLLMHttpServer, vLLMReplica
 from vllm import SamplingParams
 from vllm.outputs import RequestOutput
+from vllm.sampling_params import RequestOutputKind
 from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError
 
@@ -72,6 +73,8 @@ class WatchedEngine:
         watched = self._watched[request_id]
         if watched.top_logprobs:
             sampling_params.logprobs = watched.top_logprobs
+        # nobody reads one for every token; verl's abort_all_requests, which nothing here calls, waits for the first
+        sampling_params.output_kind = RequestOutputKind.FINAL_ONLY
         async for answer in self._engine.generate(prompt, sampling_params, request_id, **options):
             watched.answer = answer
             yield answer

@@ -1,5 +1,6 @@
 """verl's extension of vLLM's workers, which takes the trainer's weights, with a look at whether they are whole."""
 
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -19,24 +20,27 @@ class CheckedWorker(vLLMColocateWorkerExtension):
 
     model_runner: Any
 
+    @cached_property
+    def expected_shapes(self) -> dict[str, torch.Size]:
+        """Of the whole model, by name; built once, since a synchronisation comes before every phase."""
+        return shapes_of(self.model_runner.model_config.hf_config)
+
     def update_weights_from_ipc(
         self, peft_config: Any = None, base_sync_done: bool = False, use_shm: bool = False
     ) -> None:
         self._arrived: dict[str, torch.Size] = {}
         with first_error():
             super().update_weights_from_ipc(peft_config, base_sync_done, use_shm)
-        check_whole(self._arrived, self.model_runner.model_config.hf_config)
+        check_whole(self._arrived, self.expected_shapes, self.model_runner.model_config.hf_config)
 
     def _update_weights(self, weights: list[tuple[str, Tensor]], *arguments: Any, **options: Any) -> None:
         self._arrived |= {name: tensor.shape for name, tensor in weights}
         super()._update_weights(weights, *arguments, **options)
 
 
-class ReloadingWorker(vLLMColocateWorkerExtension):
+class ReloadingWorker(CheckedWorker):
     """vLLM's CPU build packs linear weights when it has loaded them, so verl cannot copy others into their place: the
     buckets are kept until the last has come, and vLLM loads itself anew from them."""
-
-    model_runner: Any
 
     def update_weights_from_ipc(
         self, peft_config: Any = None, base_sync_done: bool = False, use_shm: bool = False
@@ -48,23 +52,27 @@ class ReloadingWorker(vLLMColocateWorkerExtension):
                 lambda bucket, is_last: weights.update((name, tensor.clone()) for name, tensor in bucket)
             )
         config = self.model_runner.model_config.hf_config
-        check_whole({name: tensor.shape for name, tensor in weights.items()}, config)
+        check_whole({name: tensor.shape for name, tensor in weights.items()}, self.expected_shapes, config)
         if config.tie_word_embeddings:
             weights[HEAD] = weights[EMBEDDING]  # which vLLM would keep as it was
         self.model_runner.reload_weights(weights_iterator=iter(weights.items()))
 
 
-def check_whole(shapes: dict[str, torch.Size], config: PretrainedConfig) -> None:
-    """Raises DataError for a weight of the model that is missing, unknown or misshapen. A tied head may be absent."""
+def shapes_of(config: PretrainedConfig) -> dict[str, torch.Size]:
     with torch.device("meta"):
-        expected = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa").state_dict()
+        model = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa")
+    return {name: tensor.shape for name, tensor in model.state_dict().items()}
+
+
+def check_whole(shapes: dict[str, torch.Size], expected: dict[str, torch.Size], config: PretrainedConfig) -> None:
+    """Raises DataError for a weight of the model that is missing, unknown or misshapen. A tied head may be absent."""
     missing = expected.keys() - shapes.keys() - ({HEAD} if config.tie_word_embeddings else set())
     for what, names in (("missing", missing), ("unknown", shapes.keys() - expected.keys())):
         if names:
             raise DataError(f"weights {sorted(names)} are {what}: give the full set of the model's config.")
     for name, shape in shapes.items():
-        if shape != expected[name].shape:
+        if shape != expected[name]:
             raise DataError(
-                f"weight {name!r} has shape {tuple(shape)} where the config asks for {tuple(expected[name].shape)}: "
+                f"weight {name!r} has shape {tuple(shape)} where the config asks for {tuple(expected[name])}: "
                 "load a model of the same config."
             )

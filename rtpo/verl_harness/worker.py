@@ -1,6 +1,11 @@
 """verl's actor-rollout worker with our loss, a gradient without a step, and a fresh start between runs."""
 
-from collections.abc import Iterator
+import os
+import socket
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import ray
@@ -10,12 +15,14 @@ from tensordict import TensorDict
 from verl.single_controller.base.decorator import Dispatch, make_nd_compute_dataproto_dispatch_fn, register
 from verl.utils import tensordict_utils as tu
 from verl.utils.config import omega_conf_to_dataclass
-from verl.utils.device import get_device_name
-from verl.utils.distributed import initialize_global_process_group_ray
+from verl.utils.device import get_device_name, get_nccl_backend
+from verl.utils.distributed import create_tcp_store, initialize_global_process_group_ray
+from verl.utils.torch_dtypes import PrecisionType
 from verl.workers.engine_workers import ActorRolloutRefWorker
 
+from rtpo.core.files import Hashed
 from rtpo.core.losses import TokenBatch, loss
-from rtpo.verl_harness.settings import socket_word
+from rtpo.verl_harness.settings import LOOPBACK, socket_word
 
 
 def row_loss(model_output: dict[str, Any], data: TensorDict, dp_group: Any = None) -> tuple[torch.Tensor, dict]:
@@ -45,6 +52,37 @@ def row_loss(model_output: dict[str, Any], data: TensorDict, dp_group: Any = Non
     return value * data["dp_size"], sums
 
 
+_torch_save = torch.save
+
+
+def save_hashed(value: Any, path: str) -> None:
+    with open(path, "wb") as file:
+        hashed = Hashed(file)
+        _torch_save(value, hashed)  # type: ignore[arg-type]  # it writes, and does nothing else
+    hashed.note(Path(path))
+
+
+def as_served(weights: Iterable[tuple[str, torch.Tensor]], dtype: torch.dtype) -> Iterator[tuple[str, torch.Tensor]]:
+    """Weights in the numbers that vLLM keeps them in. verl sends the trainer's own, fp32: twice the bytes, and more
+    than a bucket holds for the embeddings of a model of 8 billion parameters."""
+    for name, weight in weights:
+        yield name, weight.to(dtype)
+
+
+def join_on_loopback(backend: str | None, timeout: float | None) -> None:
+    """torch's process group of the worker's rank, as verl sets it up, where torch would listen on all addresses."""
+    os.environ |= {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
+    rank, size, port = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "MASTER_PORT"))
+    listener = None if rank else socket.create_server((LOOPBACK, port))
+    torch.distributed.init_process_group(
+        backend=backend or f"cpu:gloo,{get_device_name()}:{get_nccl_backend()}",
+        store=create_tcp_store(LOOPBACK, port, listener, world_size=size, is_master=not rank),
+        rank=rank,
+        world_size=size,
+        timeout=None if timeout is None else timedelta(seconds=timeout),
+    )
+
+
 class AgentWorker(ActorRolloutRefWorker):
     """The worker the harness drives."""
 
@@ -55,15 +93,21 @@ class AgentWorker(ActorRolloutRefWorker):
         """Build model, optimizer and rollout adapter, and train with `row_loss`."""
         # verl's own start, a no-op after this one, takes torch's timeout whatever its settings say, and would name a
         # CPU twice ("cpu:gloo,cpu:gloo"), which torch refuses
-        if get_device_name() == "cpu":
-            initialize_global_process_group_ray(backend="cpu:gloo")
+        is_cpu = get_device_name() == "cpu"
+        backend = "cpu:gloo" if is_cpu else None
+        timeout = None if is_cpu else self.config.nccl_timeout
+        if os.environ["MASTER_ADDR"] == LOOPBACK:
+            join_on_loopback(backend, timeout)
         else:
-            initialize_global_process_group_ray(timeout_second=self.config.nccl_timeout)
+            initialize_global_process_group_ray(timeout, backend)
         self.init_model()
         self.actor.set_loss_fn(row_loss)
         if hasattr(self.rollout, "zmq_handle"):  # of vLLM: where its workers listen
             job = ray.get_runtime_context().get_job_id()
             self.rollout.zmq_handle = self.rollout.zmq_handle.replace(job, socket_word(job))
+            adapter: Any = self.rollout
+            send, dtype = adapter.update_weights, PrecisionType.to_dtype(self.config.rollout.dtype)
+            adapter.update_weights = lambda weights, **options: send(as_served(weights, dtype), **options)
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)  # type: ignore[attr-defined]
     def restart(self, optimizer: DictConfig) -> None:
@@ -71,6 +115,15 @@ class AgentWorker(ActorRolloutRefWorker):
         self.actor.optimizer_config = omega_conf_to_dataclass(optimizer)
         self.actor.engine.optimizer_config = self.actor.optimizer_config
         self.actor.reset()
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)  # type: ignore[attr-defined]
+    def save_checkpoint(self, *arguments: Any, **options: Any) -> None:
+        """verl's, of files that are hashed as they are written."""
+        torch.save = save_hashed  # type: ignore[assignment]
+        try:
+            super().save_checkpoint(*arguments, **options)
+        finally:
+            torch.save = _torch_save
 
     @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name="actor"))
     def train(self, data: TensorDict) -> TensorDict:
@@ -85,15 +138,27 @@ class AgentWorker(ActorRolloutRefWorker):
         ).cpu()
 
     @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name="actor"))
+    def warm_up(self, data: TensorDict) -> TensorDict:
+        """Both passes over a mini-batch, of which nothing is kept."""
+        with self._gradient_of(data):
+            return tu.get_tensordict({"done": torch.ones(1)})
+
+    @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name="actor"))
     def gradient(self, data: TensorDict) -> TensorDict:
         """The gradient of a mini-batch's loss, one row of [parameters] for each rank, and no step."""
+        with self._gradient_of(data) as engine:
+            flat = torch.cat([grad.flatten() for grad in _whole_gradients(engine)])[None].clone().cpu()
+        return tu.get_tensordict({"gradient": flat})
+
+    @contextmanager
+    def _gradient_of(self, data: TensorDict) -> Iterator[Any]:
+        """The actor's engine while it has the gradient of a mini-batch's loss, and no step is taken."""
         engine = self._prepared(data)
         with engine.train_mode():
             engine.optimizer_zero_grad()
             engine.forward_backward_batch(data, row_loss)
-            flat = torch.cat([grad.flatten() for grad in _whole_gradients(engine)])[None].clone().cpu()
+            yield engine
             engine.optimizer_zero_grad()
-        return tu.get_tensordict({"gradient": flat})
 
     def _prepared(self, data: TensorDict) -> Any:
         """The actor's engine, with what it wants to be told of rows said in them."""

@@ -1,0 +1,225 @@
+"""Whether updates on prefix trees are right, and faster, on this machine's GPU, in at most ten minutes.
+
+python experiments/check_gpu.py [--tiny]
+
+It needs torch, transformers and numpy alone, and downloads nothing: weights are random. It compares log-probs and
+gradients on trees with those of rows one by one, against the rounding that it measures. It counts the kernels that
+torch compiles for sixty shapes, and the seconds and memory of an update. --tiny, and a machine without a GPU, take tiny
+shapes. The exit status is 1 where a line fails. What to run next is in docs/cluster/gpus.md.
+"""
+
+import gc
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch._dynamo.utils import counters
+from torch.utils.checkpoint import checkpoint
+from transformers import AutoModelForCausalLM, Qwen3Config
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # of a copy that is not installed
+
+from rtpo.run.cli import Parser, command
+
+from rtpo.core.losses import TokenBatch, loss
+from rtpo.core.rounding import SHIFT, TIMES, difference
+from rtpo.core.tree_attention import BLOCK, KERNELS, choose_attention, read_at
+from rtpo.core.trees import forest
+from rtpo.types import Ids, as_ids
+from rtpo.verbs import TokenClip
+
+SECONDS = 540
+"""after which no line begins"""
+TEMPERATURE = 0.9
+CHUNK = 512
+"""pairs that the output layer is computed for at once"""
+SAMPLED = 2**22
+"""elements of a gradient that are compared, at most"""
+
+
+FIELDS = [
+    *("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads"),
+    *("head_dim", "vocab_size", "tie_word_embeddings"),
+]
+Shape = tuple[int, ...]
+TINY: Shape = (32, 64, 2, 4, 2, 8, 100, False)
+SMALL: Shape = (256, 512, 2, 4, 2, 64, 5000, False)
+UPDATES: dict[str, Shape] = {
+    "1.7B": (2048, 6144, 28, 16, 8, 128, 151_936, True),
+    "8B": (4096, 12288, 36, 32, 8, 128, 151_936, False),
+}
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Groups of siblings: a context that they share, and a turn of each, which is trained."""
+
+    rows: list[Ids]
+    masks: list[np.ndarray]
+    tree_of: list[int]
+
+
+Line = tuple[str, str, bool | None]
+"""its name, what was measured, and whether that fails: None without a limit"""
+
+
+def siblings_of(
+    rng: np.random.Generator, vocabulary: int, groups: int, siblings: int, context: int, turn: int
+) -> Batch:
+    """Turns of half of `turn` ids to all."""
+    rows, masks = [], []
+    for _ in range(groups):
+        shared = rng.integers(0, vocabulary, context)
+        for _ in range(siblings):
+            own = rng.integers(0, vocabulary, rng.integers((turn + 1) // 2, turn + 1))
+            rows.append(as_ids(np.concatenate([shared, own])))
+            masks.append(np.arange(len(rows[-1])) >= context)
+    return Batch(rows, masks, [row // siblings for row in range(len(rows))])
+
+
+def network(shape: Shape, precision: torch.dtype, device: str) -> Any:
+    torch.manual_seed(0)
+    config = Qwen3Config(**dict(zip(FIELDS, shape, strict=True)))  # type: ignore[arg-type]
+    with torch.device(device):
+        model: Any = AutoModelForCausalLM.from_config(config, dtype=precision, attn_implementation="sdpa")
+    model.gradient_checkpointing_enable({"use_reentrant": False})
+    return model.train()
+
+
+def logprobs(model: Any, rows: Sequence[Ids], masks: Sequence[np.ndarray], trees: Sequence[int], shift: int) -> Tensor:
+    """[trained], as the trainer computes them."""
+    device = model.device
+    laid = forest(rows, masks, trees, multiple=BLOCK if device.type == "cuda" else 1)
+    ids, depth, nodes, labels, read = (
+        torch.from_numpy(values).to(device) for values in (laid.ids, laid.depth, laid.nodes, laid.labels, laid.read)
+    )
+    end = None if laid.end is None else torch.from_numpy(laid.end).to(device)
+    read_at(model, nodes)
+    mask = choose_attention(model.config, end)
+    states = model.model(input_ids=ids, attention_mask=mask, position_ids=depth + shift, use_cache=False)[0][0]
+
+    def head(hidden: Tensor, chosen: Tensor) -> Tensor:
+        logits = (hidden @ model.lm_head.weight.t()) / TEMPERATURE  # in the model's precision, as in verl
+        return logits.float().log_softmax(-1).gather(-1, chosen[:, None])[:, 0]
+
+    parts = zip(states.split(CHUNK), labels.split(CHUNK), strict=True)
+    return torch.cat([checkpoint(head, *part, use_reentrant=False) for part in parts])[read]
+
+
+def update(model: Any, batch: Batch, *, trees: bool, shift: int = 0) -> Tensor:
+    """An update's log-probs and gradients, without the optimizer; rows one by one, or as trees."""
+    model.zero_grad()
+    count, values = sum(int(mask.sum()) for mask in batch.masks), []
+    of_row = range(len(batch.rows))
+    for chosen in [list(of_row)] if trees else [[row] for row in of_row]:
+        rows, masks = [batch.rows[row] for row in chosen], [batch.masks[row] for row in chosen]
+        current = logprobs(model, rows, masks, [batch.tree_of[row] for row in chosen], shift)
+        numbers = np.repeat(np.arange(len(chosen)), [mask.sum() for mask in masks])
+        # siblings with advantages of their own, so that a row in another's place shows
+        advantage = np.concatenate([np.full(mask.sum(), np.cos(row)) for row, mask in zip(chosen, masks, strict=True)])
+        terms = TokenBatch(
+            logprobs=current,
+            old=current.detach() + 0.05,
+            advantage=torch.from_numpy(advantage).to(current),
+            weight=torch.full_like(current, 1 / count),
+            row=torch.from_numpy(numbers).to(current.device),
+            rows=len(chosen),
+        )
+        loss(terms, TokenClip())[0].backward()
+        values.append(current.detach())
+    return torch.cat(values)
+
+
+def equality(device: str, shape: Shape, sizes: Sequence[tuple[int, int]]) -> Iterator[Line]:
+    for precision in (torch.float32, torch.bfloat16):
+        model = network(shape, precision, device)
+        for context, turn in sizes:
+            batch, computed = siblings_of(np.random.default_rng(context), shape[6], 3, 3, context, turn), []
+            for trees, shift in ((True, 0), (False, 0), (False, SHIFT)):
+                values = update(model, batch, trees=trees, shift=shift)
+                gradient = torch.cat([x.grad.flatten() for x in model.parameters() if x.grad is not None])
+                computed.append([x[:: 1 + len(x) // SAMPLED].float().cpu().numpy() for x in (values, gradient)])
+            for what, on_trees, alone, moved in zip(("log-probs", "gradients"), *computed, strict=True):
+                measured, floor = difference(on_trees, alone), difference(moved, alone)
+                value = f"{measured}, rounding {floor}, limit {TIMES} times"
+                yield f"{what}, {str(precision)[6:]}, {context} + {turn} ids", value, measured.is_beyond(floor)
+
+
+def kinds(device: str) -> Iterator[Line]:
+    torch._dynamo.reset()
+    counters.clear()
+    model, rng = network(SMALL, torch.bfloat16, device), np.random.default_rng(1)
+    for _ in range(60):
+        groups, siblings, context, turn = (
+            int(rng.integers(*bounds)) for bounds in ((1, 6), (2, 5), (5, 700), (2, 999))
+        )
+        batch = siblings_of(rng, SMALL[6], groups, siblings, context, turn)
+        with torch.no_grad():
+            logprobs(model.eval(), batch.rows, batch.masks, batch.tree_of, 0)
+        update(model.train(), batch, trees=True)
+    count = counters["stats"]["unique_graphs"]
+    yield "kernels for sixty shapes", f"{count}, limit {KERNELS // 2}", count > KERNELS // 2
+
+
+def speed(device: str, name: str, shape: Shape, sizes: tuple[int, int, int, int]) -> Iterator[Line]:
+    """Beside rows one by one; the second update of each is timed."""
+    model = network(shape, torch.bfloat16, device)
+    batch = siblings_of(np.random.default_rng(0), shape[6], *sizes)
+    seconds = {}
+    for what, trees in (("trees", True), ("rows one by one", False)):
+        for _ in range(2):
+            begun = time.perf_counter()
+            if device == "cuda":
+                torch.cuda.reset_peak_memory_stats()
+            update(model, batch, trees=trees).cpu()
+            seconds[what] = time.perf_counter() - begun
+        memory = f", at most {torch.cuda.max_memory_allocated() / 2**30:.1f} GiB" if device == "cuda" else ""
+        fails = seconds["trees"] > seconds[what] if device == "cuda" and not trees else None
+        yield f"update, {name}, {what}", f"{seconds[what]:.2f} s{memory}", fails
+
+
+def parts(device: str, tiny: bool) -> dict[str, Iterator[Line]]:
+    lengths = ((9, 6), (16, 12)) if tiny else ((300, 200), (257, 300), (128, 128), (37, 60), (1000, 900))
+    sizes = (2, 3, 16, 12) if tiny else (1, 8, 3000, 1800)
+    chosen = {"equality": equality(device, TINY if tiny else SMALL, lengths)}
+    if device == "cuda":
+        chosen["kernels"] = kinds(device)
+    updates = {"tiny": TINY} if tiny else UPDATES
+    return chosen | {f"update, {name}": speed(device, name, shape, sizes) for name, shape in updates.items()}
+
+
+@command
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command; returns its exit status: 1 where a check failed, 3 where none did and one was not run whole."""
+    parser = Parser(__doc__)
+    parser.add_argument("--tiny", action="store_true", help="tiny shapes, as on a machine without a GPU")
+    device, begun, failed = "cuda" if torch.cuda.is_available() else "cpu", time.monotonic(), False
+    unfinished: list[str] = []
+    tiny = parser.parse_args(arguments).tiny or device == "cpu"
+    machine = torch.cuda.get_device_name() if device == "cuda" else "no GPU: kernels are not checked"
+    print(f"{machine}; torch {torch.__version__}; differences: root mean square (99.9 % quantile)")
+    for part, lines in parts(device, tiny).items():
+        try:
+            while time.monotonic() - begun < SECONDS and (line := next(lines, None)):
+                name, value, fails = line
+                print(f"{name:40} { {True: 'FAIL', False: 'ok', None: ''}[fails]:5}{value}", flush=True)
+                failed |= fails is True
+            if time.monotonic() - begun >= SECONDS:
+                unfinished.append(f"{part}, for want of time")
+        except torch.OutOfMemoryError:
+            unfinished.append(f"{part}, out of memory")
+        gc.collect()
+    for part in unfinished:
+        print(f"not run to its end: {part}")
+    print("FAIL" if failed else "UNFINISHED" if unfinished else "OK")
+    return 1 if failed else 3 if unfinished else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,1 +1,0 @@
-"""verl and vLLM as a GPU would see them, on a machine without one (experiments/rehearsal)."""
