@@ -27,7 +27,7 @@ def sibling_advantages(rewards: npt.ArrayLike) -> Floats:
 
 
 def group_advantages(rewards: npt.ArrayLike, normalise_std: bool) -> Floats:
-    """A_i = R_i - mean over the chains of one prompt, [n] to [n].
+    """A_i = R_i - mean over the chains of one prompt, [n] to [n]. R_i itself is in the mean.
 
     Divided by (std + 1e-6), std with ddof 1, when `normalise_std`. A group of one has advantage 0
     (docs/method/deviations.md). Raises ValueError for an empty group, and NonFinite.

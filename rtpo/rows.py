@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from rtpo.core.contexts import flattened_context
 from rtpo.errors import NonFinite
-from rtpo.types import Aggregation, Ids, Rollout, TrainingContext, TrainRow, Turn, as_ids
+from rtpo.types import Aggregation, Floats, Ids, Rollout, TrainingContext, TrainRow, Turn, as_ids
 
 
 def path_weight(rollout: Rollout, aggregation: Aggregation, first_k: int = 0) -> float:
@@ -46,7 +46,7 @@ def turn_row(
 def trajectory_rows(
     rollout: Rollout,
     training_context: TrainingContext,
-    advantage: float | Sequence[float],
+    advantage: float | Sequence[float] | Floats,
     weight: float,
     group: str,
     *,
@@ -55,21 +55,27 @@ def trajectory_rows(
     """The rows of a path's turns from `first_k` on; by default those it sampled itself, 0 for inherited ones as well.
 
     `recorded` gives one row a turn, `flattened` one row in all, with c_0, earlier turns and feedback off the mask.
-    `advantage` is one number, or one for each trained turn. `weight` is the path's total weight, spread evenly over its
-    trained tokens whatever the rows: 1/(N x tokens) each for a mean over N paths of the mean over tokens. Raises
-    ValueError for an unknown training context, no trained turn, a turn without output, advantages that do not match
-    the turns; NonFinite for an advantage or weight that is not a number.
+    `advantage` is one number, or one for each trained turn, or one for each trained token. `weight` is the path's total
+    weight, spread evenly over its trained tokens whatever the rows: 1/(N x tokens) each for a mean over N paths of the
+    mean over tokens. Raises ValueError for an unknown training context, no trained turn, a turn without output,
+    advantages that match neither turns nor tokens; NonFinite for an advantage or weight that is not a number.
     """
     start = rollout.start_k if first_k is None else first_k
     if not 0 <= start < len(rollout.turns):
         raise ValueError(f"rollout {rollout.uid} has {len(rollout.turns)} turns: none to train from turn {start} on")
     turns = rollout.turns[start:]
     share = _token_weight(weight, turns, rollout.uid)
-    if np.shape(advantage) not in ((), (len(turns),)):
+    ends = np.cumsum([len(turn.output_ids) for turn in turns])
+    by_turn: list[npt.ArrayLike]
+    if np.shape(advantage) == (ends[-1],):
+        by_turn = list(np.split(np.asarray(advantage), ends[:-1]))
+    elif np.shape(advantage) in ((), (len(turns),)):
+        by_turn = list(np.broadcast_to(advantage, len(turns)))
+    else:
         raise ValueError(
-            f"rollout {rollout.uid}: {len(turns)} trained turns, advantages of shape {np.shape(advantage)}"
+            f"rollout {rollout.uid}: {len(turns)} trained turns of {ends[-1]} tokens, advantages of shape "
+            f"{np.shape(advantage)}"
         )
-    by_turn = np.broadcast_to(advantage, len(turns))
     if training_context == "recorded":
         return [
             _row([turn.context_ids], [turn], [a], [share], rollout.uid, group)
@@ -77,7 +83,7 @@ def trajectory_rows(
         ]
     if training_context == "flattened":
         contexts = [flattened_context(rollout.turns, start), *(turn.feedback_ids for turn in turns[:-1])]
-        return [_row(contexts, turns, list(by_turn), [share] * len(turns), rollout.uid, group)]
+        return [_row(contexts, turns, by_turn, [share] * len(turns), rollout.uid, group)]
     raise ValueError(f"unknown training_context {training_context!r}: use recorded or flattened")
 
 

@@ -2,7 +2,7 @@
 
 Trunks give boundaries and are never trained. Turn by turn from the last: the newest weights go to the engine, G-1
 siblings are forked from every realised boundary S_k and continued to the end, each sibling's return is compared with
-the mean of its boundary's siblings, and only the siblings' turn-k tokens are trained.
+the mean of its boundary's siblings, its own return among them, and only the siblings' turn-k tokens are trained.
 
 Where weights are synchronised less often, siblings were sampled by an older policy. A return then counts by how likely
 the present policy is to continue as they did, which is the off-policy variant of the paper's additional results.

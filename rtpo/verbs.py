@@ -186,6 +186,11 @@ class Harness(Protocol):
         """Log-probs of each row's trained tokens under the current weights, in row order: [mask.sum()] each."""
         ...
 
+    def reference(self, rows: Sequence[TrainRow]) -> list[Floats]:
+        """As `score`, under the initial policy. Raises AlgorithmError where the run does not keep it
+        (`Algorithm.has_reference`)."""
+        ...
+
     def update(
         self, rows: Sequence[TrainRow], loss: Loss, *, epochs: int = 1, minibatches: int = 1, before: bool = False
     ) -> Update:
@@ -211,7 +216,8 @@ class AlgorithmConfig:
     rollout_context: what the policy sees of earlier turns, without their thinking (`strip_think`) or with it (`full`).
     training_context: what the update conditions on, the recorded c_k or the whole flattened history.
     clip_low, clip_high: the ratio's clip range (Algorithm 1's epsilon), of losses that have one.
-    epochs: passes over the rows of an update. minibatches: optimizer steps in each pass.
+    epochs: passes over the rows of an update.
+    minibatches: optimizer steps in each pass.
     kl: coefficient of the k3 loss against the initial policy.
     """
 
@@ -269,5 +275,11 @@ class Algorithm:
     loss: str
     """its class in words, such as `token clip`; none for what does not train"""
     trained: str
+    needs_reference: bool = False
+    """its step asks for `Harness.reference`"""
     is_rung: bool = False
     """of the ladder (docs/method/ladder.md): it has no page of its own and no line in the table of methods"""
+
+    def has_reference(self, config: AlgorithmConfig) -> bool:
+        """Whether a run keeps the initial policy: its step asks for it, or its loss has a KL."""
+        return self.needs_reference or (config.loss is not None and config.loss.kl > 0)

@@ -1,6 +1,6 @@
 """A checkpoint played on benchmarks, each in a folder of its own, on from where it was left."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -11,10 +11,9 @@ from rtpo.core.chat import ChatFormat
 from rtpo.core.contexts import check_context
 from rtpo.errors import ConfigError
 from rtpo.evaluation.panel import (
-    FOLDER_NAME,
-    FOLDER_RULE,
+    SAMPLES,
+    SCHEMA,
     EvaluateConfig,
-    EvaluationFolder,
     Line,
     Panel,
     benchmark_named,
@@ -23,8 +22,10 @@ from rtpo.evaluation.panel import (
     manifest,
     play,
 )
-from rtpo.evaluation.policies import Checkpoint, check_positions, find_checkpoint
+from rtpo.evaluation.policies import Opened, check_positions, find_checkpoint
 from rtpo.harness.episodes import EpisodeWorld
+from rtpo.run.config import FOLDER_NAME, FOLDER_RULE
+from rtpo.run.records import RunFolder
 
 Summary = dict[str, Any]
 Summarise = Callable[[Sequence[Line], Sequence[int]], Summary]
@@ -50,47 +51,47 @@ def evaluate(config: EvaluateConfig, summarise: Summarise) -> dict[str, Summary]
     folders = {panel.name: folder_of(config, label, panel) for panel in panels}
     with ExitStack() as stack:
         for panel in panels:
-            folders[panel.name].run.open(identity(config, panel, checkpoint.identity))
-            stack.enter_context(folders[panel.name].run.held())
-        waiting = [panel for panel in panels if not folders[panel.name].run.is_finished]
+            folders[panel.name].open(identity(config, panel, checkpoint.identity))
+            stack.enter_context(folders[panel.name].held())
+        waiting = [panel for panel in panels if not folders[panel.name].is_finished]
         for panel in panels:
             if panel not in waiting:
-                folders[panel.name].check_finished()
-        if waiting:
-            _play(config, checkpoint, chat, waiting, folders, label, summarise)
-        return {name: summarise(folder.recover(config.samples), config.ks) for name, folder in folders.items()}
+                folders[panel.name].check_finished(SCHEMA)
+        opened = checkpoint.open() if waiting else None
+        summaries = {}
+        for panel in panels:
+            folder = folders[panel.name]
+            lines = folder.recover(SAMPLES, config.samples)
+            if panel in waiting and opened is not None:
+                _play(config, opened, chat, panel, folder, lines)
+                made = manifest(config, panel, label, checkpoint.identity)
+                folder.finish(made, summary=summarise(lines, config.ks))
+            summaries[panel.name] = summarise(lines, config.ks)
+        return summaries
 
 
-def folder_of(config: EvaluateConfig, label: str, panel: Panel) -> EvaluationFolder:
-    return EvaluationFolder(Path(config.results) / config.experiment_name / label / panel.name)
+def folder_of(config: EvaluateConfig, label: str, panel: Panel) -> RunFolder:
+    """results/<experiment>/<label>/<benchmark>/."""
+    return RunFolder(Path(config.results) / config.experiment_name / label / panel.name, (SAMPLES,))
 
 
 def _play(
-    config: EvaluateConfig,
-    checkpoint: Checkpoint,
-    chat: ChatFormat,
-    panels: list[Panel],
-    folders: Mapping[str, EvaluationFolder],
-    label: str,
-    summarise: Summarise,
+    config: EvaluateConfig, opened: Opened, chat: ChatFormat, panel: Panel, folder: RunFolder, lines: list[Line]
 ) -> None:
-    engine, version = checkpoint.open()
-    for panel in panels:
-        folder = folders[panel.name]
-        lines = folder.recover(config.samples)
-        world = EpisodeWorld(engine, chat, panel.task.make_env, panel.task.limits, config.rollout_context, config.seed)
-        done = {line["position"] for line in lines}
-        with (
-            benchmark_named(panel.name),
-            tqdm(total=len(panel.tasks), initial=len(done), unit="question", desc=panel.name, disable=None) as bar,
-        ):
+    """The questions that have no lines yet; `lines` and the folder get theirs."""
+    engine, version = opened
+    world = EpisodeWorld(engine, chat, panel.task.make_env, panel.task.limits, config.rollout_context, config.seed)
+    done = {line["position"] for line in lines}
+    with (
+        benchmark_named(panel.name),
+        tqdm(total=len(panel.tasks), initial=len(done), unit="question", desc=panel.name, disable=None) as bar,
+    ):
 
-            def write(of_question: list[Line], folder: Any = folder, lines: Any = lines, bar: Any = bar) -> None:
-                folder.append(of_question)
-                lines += of_question
-                bar.update()
+        def write(of_question: list[Line]) -> None:
+            folder.append_for_good(SAMPLES, of_question)
+            lines.extend(of_question)
+            bar.update()
 
-            play(world, panel, config, version, done, write)
-            if bar.disable:
-                print(f"{panel.name}: {len(panel.tasks)} questions played", flush=True)
-        folder.finish(summarise(lines, config.ks), manifest(config, panel, label, checkpoint.identity))
+        play(world, panel, config, version, done, write)
+        if bar.disable:
+            print(f"{panel.name}: {len(panel.tasks)} questions played", flush=True)

@@ -4,7 +4,6 @@
 import asyncio
 import hashlib
 import json
-import os
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +15,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from rtpo.core.chat import ChatFormat
-from rtpo.core.files import disk_errors, sha256, start_of, utc_now, write_whole
+from rtpo.core.files import sha256, utc_now
 from rtpo.core.names import nearest
 from rtpo.core.seeds import stream_seed
 from rtpo.engines.base import Sampling
@@ -29,9 +28,8 @@ from rtpo.harness.episodes import EpisodeWorld, Plan, run_episode
 from rtpo.rewards.boxes import BOX, last_box
 from rtpo.rewards.qa import output_hit, score
 from rtpo.rewards.qa_reward import QASettings
-from rtpo.run import archives
-from rtpo.run.config import Count, SamplingConfig, TaskConfig, portable, read_tree
-from rtpo.run.records import RunFolder, provenance, read_manifest
+from rtpo.run.config import FOLDER_NAME, FOLDER_RULE, Count, Million, SamplingConfig, TaskConfig, portable, read_tree
+from rtpo.run.records import provenance
 from rtpo.run.tasks import check_prompts, load_tasks
 from rtpo.tools.protocol import visible_text
 from rtpo.tools.search.tool import SearchSettings
@@ -47,8 +45,6 @@ QA_ENVIRONMENTS = ("search",)
 
 _MARKUP = re.compile(rf"{BOX}\{{|</?(?:think|tool_call)>")
 """which would be one token with the word after it"""
-FOLDER_NAME = re.compile(r"\w[\w.+-]*")
-FOLDER_RULE = "it names a folder; use letters, digits and . _ + - alone"
 
 Line = dict[str, Any]
 
@@ -75,7 +71,7 @@ class EvaluateConfig:
     search: SearchSettings
     reward: QASettings
     seed: int
-    samples: Count
+    samples: Million
     ks: tuple[int, ...]
     batch: Count
     rollout_context: RolloutContext
@@ -95,29 +91,27 @@ def compose_evaluation(tree: DictConfig) -> EvaluateConfig:
     if not tree.get("benchmarks"):
         raise ConfigError("benchmarks is empty: name some, such as benchmarks=[math500,aime24] (configs/benchmarks/).")
     config = read_tree(EvaluateConfig, tree)
-    problems = []
-    if not config.ks or not all(1 <= k <= config.samples for k in config.ks):
-        problems.append(
-            f"ks is {list(config.ks)} and samples {config.samples}: use numbers from 1 to samples, such as ks=[1], "
-            "which is evaluate.ks=[1] for an experiment's elements."
-        )
-    if not FOLDER_NAME.fullmatch(config.experiment_name):
-        problems.append(f"experiment_name is {config.experiment_name!r}: {FOLDER_RULE}.")
     _ = config.sampling
-    for name, task in config.benchmarks.items():
-        problems += _task_problems(f"benchmarks.{name}", task)
-    if problems:
+    if problems := list(_problems(config)):
         raise ConfigError("\n".join(problems))
     return config
 
 
-def _task_problems(path: str, task: TaskConfig) -> list[str]:
-    if task.env not in ENVIRONMENTS:
-        return [f"{path}.env is {task.env!r}: no such environment; {nearest(task.env, ENVIRONMENTS)}."]
-    problems = task.limits_problems(path)
-    if task.held_out.file is None and task.held_out.count is None:
-        problems.append(f"{path}.held_out.file is missing, and held_out.count too: a panel is a file's, or generated.")
-    return problems + task.settings_at(f"{path}.settings").problems(f"{path}.settings")
+def _problems(config: EvaluateConfig) -> Iterator[str]:
+    if not config.ks or not all(1 <= k <= config.samples for k in config.ks):
+        both = f"ks is {list(config.ks)} and samples {config.samples}"
+        yield f"{both}: use numbers from 1 to samples, such as ks=[1]; evaluate.ks=[1] for an experiment's elements."
+    if not FOLDER_NAME.fullmatch(config.experiment_name):
+        yield f"experiment_name is {config.experiment_name!r}: {FOLDER_RULE}."
+    for name, task in config.benchmarks.items():
+        path = f"benchmarks.{name}"
+        if task.env not in ENVIRONMENTS:
+            yield f"{path}.env is {task.env!r}: no such environment; {nearest(task.env, ENVIRONMENTS)}."
+            continue
+        yield from task.limits_problems(path)
+        if task.held_out.file is None and task.held_out.count is None:
+            yield f"{path}.held_out.file is missing, and held_out.count too: a panel is a file's, or generated."
+        yield from task.settings_at(f"{path}.settings").problems(f"{path}.settings")
 
 
 @contextmanager
@@ -279,99 +273,6 @@ def _said(output_ids: Any, stop: StopReason) -> Any:
 # records
 
 
-class EvaluationFolder:
-    """results/<experiment>/<label>/<benchmark>/: `config.yaml`, `samples.jsonl`, `summary.json`, and `manifest.json`,
-    written last. Until then `samples.sha256` has the length and the checksum of the lines so far."""
-
-    def __init__(self, path: Path) -> None:
-        self.run = RunFolder(path)
-        self.path = path
-        self._so_far = path / "samples.sha256"
-
-    @property
-    def samples(self) -> Path:
-        return self.path / SAMPLES
-
-    def recover(self, samples: int) -> list[Line]:
-        """The lines of whole questions; what a killed process left of another is cut off.
-
-        Raises DataError for a file with other lines.
-        """
-        self._check_so_far()
-        if not archives.exists(self.samples):
-            return []
-        text = archives.read(self.samples)
-        lines, ends, place = [], [0], 0
-        for number, part in enumerate(text.split(b"\n")[:-1], start=1):
-            try:
-                lines.append(json.loads(part))
-            except ValueError as error:
-                raise DataError(
-                    f"line {number} of {self.samples} is not JSON: delete {self.path} to start afresh."
-                ) from error
-            place += len(part) + 1
-            ends.append(place)
-        whole = len(lines) - len(lines) % samples
-        seen: set[int] = set()
-        for start in range(0, whole, samples):
-            part_of = [(line["position"], line["sample"]) for line in lines[start : start + samples]]
-            if part_of != [(lines[start]["position"], sample) for sample in range(samples)]:
-                raise DataError(
-                    f"lines {start + 1} to {start + samples} of {self.samples} are not one question's: delete "
-                    f"{self.path} to start afresh."
-                )
-            if part_of[0][0] in seen:
-                raise DataError(
-                    f"lines {start + 1} to {start + samples} of {self.samples} repeat a question: delete {self.path} "
-                    "to start afresh."
-                )
-            seen.add(part_of[0][0])
-        if ends[whole] < len(text):
-            os.truncate(self.samples, ends[whole])
-        return lines[:whole]
-
-    def _check_so_far(self) -> None:
-        """Raises DataError for lines that are not as they were written. An evaluation that an earlier version began has
-        no checksum."""
-        if not self._so_far.exists():
-            return
-        afresh = f"delete {self.path} to start afresh."
-        try:
-            size, digest = self._so_far.read_text(encoding="utf-8").split()
-            found = start_of(self.samples, int(size))
-        except ValueError as error:
-            raise DataError(f"{self._so_far} is damaged: {afresh}") from error
-        if found.sha256 != digest:
-            raise DataError(f"{self.samples} is damaged in its first {size} bytes: {afresh}")
-
-    def check_finished(self) -> None:
-        """Raises DataError for a manifest that is damaged, and a file that is not as it says."""
-        for name, expected in read_manifest(self.path / "manifest.json", SCHEMA, ("files",))["files"].items():
-            file = self.path / name
-            if not archives.exists(file) or hashlib.sha256(archives.read(file)).hexdigest() != expected:
-                raise DataError(f"{file} was changed since it was written: delete {self.path}.")
-
-    def append(self, lines: list[Line]) -> None:
-        """To disk."""
-        self.run.append(SAMPLES, lines)
-        written = self.run.written(SAMPLES)
-        with disk_errors(self.samples), self.samples.open("rb") as out:
-            os.fsync(out.fileno())
-            write_whole(self._so_far, f"{written.size} {written.sha256}\n".encode())
-
-    def finish(self, summary: dict[str, Any], manifest: dict[str, Any]) -> None:
-        """Raises DataError for a file that is not as it was written."""
-        try:
-            files = self.run.checksums("config.yaml", SAMPLES)
-        except DataError as error:
-            raise DataError(f"{error} Restore it, or delete {self.path}, and evaluate again.") from error
-        with disk_errors(self.path):
-            write_whole(self.path / "summary.json", _json(summary))
-            files["summary.json"] = sha256(self.path / "summary.json")
-            write_whole(self.path / "manifest.json", _json(manifest | {"files": files}))
-            self._so_far.unlink(missing_ok=True)
-
-
 def identity(config: EvaluateConfig, panel: Panel, checkpoint: dict[str, Any]) -> dict[str, Any]:
     """What decides an evaluation's lines: a folder holds those of one."""
     whole = {
@@ -408,7 +309,3 @@ def manifest(config: EvaluateConfig, panel: Panel, label: str, checkpoint: dict[
         "ended": utc_now(),
         **provenance(),
     }
-
-
-def _json(value: Any) -> bytes:
-    return (json.dumps(value, indent=1) + "\n").encode()

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from rtpo.run.cli import composed
+
 from huggingface_hub.errors import StrictDataclassError
 from omegaconf import OmegaConf
 
@@ -19,18 +21,13 @@ from rtpo.engines.base import Engine
 from rtpo.engines.endpoint import EndpointEngine
 from rtpo.errors import ConfigError, DataError
 from rtpo.evaluation.panel import EvaluateConfig
-from rtpo.run import archives
-from rtpo.run.composition import composed
 from rtpo.run.config import RunConfig, TaskConfig, compose_run
 from rtpo.run.model_folder import check_model, check_model_of, first_words, load_tokenizer
-from rtpo.run.records import RunFolder
+from rtpo.run.records import RunFolder, no_run
 from rtpo.run.run import model_sha256
 from rtpo.types import RolloutContext
 
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
-
-THEIR_LAYERS = ", transformers' layers"
-"""in a record, of an engine that does not compute a model with the project's own"""
 
 Opened = tuple[Engine, int]
 """An engine, and the version of its weights."""
@@ -55,7 +52,7 @@ def find_checkpoint(config: EvaluateConfig) -> Checkpoint:
     evaluate."""
     is_served = config.checkpoint.startswith(("http://", "https://"))
     path = Path(config.checkpoint)
-    is_run = not is_served and archives.exists(path / "config.yaml")
+    is_run = not is_served and (path / "config.yaml").exists()
     if config.machine is not None and (is_served or is_run):
         raise ConfigError(
             f"machine is {config.machine} and checkpoint {'a server' if is_served else 'a run, which has its own'}: a "
@@ -74,8 +71,8 @@ def find_checkpoint(config: EvaluateConfig) -> Checkpoint:
 
 
 def _why_none(path: Path) -> str:
-    if archives.find(path, "*/config.yaml"):
-        return archives.no_run(path).removesuffix(".")
+    if sorted(path.glob("*/config.yaml")):
+        return no_run(path).removesuffix(".")
     return "no run (config.yaml) and no model (config.json) is there" if path.exists() else missing_file(path)
 
 
@@ -118,9 +115,7 @@ def _served(config: EvaluateConfig) -> Checkpoint:
 
 def _model(path: Path, config: EvaluateConfig) -> Checkpoint:
     run = None if config.machine is None else _as_run(path, config.machine)
-    is_embedded = run is None or run.is_embedded
-    check_model(path, embedded=is_embedded)
-    why_not_own = _why_not_own_layers(path) if is_embedded else None
+    check_model(path, embedded=run is None or run.is_embedded)
     description = json.loads((path / "config.json").read_text(encoding="utf-8"))
     tokenizer = load_tokenizer(path)
 
@@ -128,10 +123,6 @@ def _model(path: Path, config: EvaluateConfig) -> Checkpoint:
         if run is None:
             from rtpo.toy.warm_start import local_engine
 
-            if why_not_own:
-                print(
-                    f"{path.resolve().name} is generated from with transformers' own layers: {why_not_own}", flush=True
-                )
             return local_engine(_weights(path), int(tokenizer.eos_token_id)), 0
         return _through_verl(run, None, config.benchmarks)
 
@@ -139,21 +130,12 @@ def _model(path: Path, config: EvaluateConfig) -> Checkpoint:
     identity = {
         "kind": "model",
         "name": path.resolve().name,
-        "engine": engine + THEIR_LAYERS * bool(why_not_own),
+        "engine": engine,
         "model_sha256": model_sha256(str(path)),
         "tokenizer_sha256": _tokenizer_sha256(path),
     }
     positions = description.get("max_position_embeddings")
     return Checkpoint(path.resolve().name, identity, tokenizer, opened, positions=positions)
-
-
-def _why_not_own_layers(path: Path) -> str | None:
-    """Why the embedded decoder computes this model with transformers' layers; None where with the project's own."""
-    from transformers import AutoConfig
-
-    from rtpo.engines.causal import why_not_qwen3
-
-    return why_not_qwen3(AutoConfig.from_pretrained(path))
 
 
 def _weights(path: Path) -> Any:
@@ -190,7 +172,6 @@ def _saved(path: Path, benchmarks: Mapping[str, TaskConfig]) -> Checkpoint:
         raise DataError(f"the run {path} {why}: train it again, or give another run or a model folder.")
     run = compose_run(OmegaConf.create(folder.config))
     check_model_of(run)
-    is_theirs = run.is_embedded and _why_not_own_layers(Path(run.model.path)) is not None
     version = int(save.state["harness"]["policy_version"])
     description = json.loads((Path(run.model.path) / "config.json").read_text(encoding="utf-8"))
     identity = {
@@ -198,7 +179,7 @@ def _saved(path: Path, benchmarks: Mapping[str, TaskConfig]) -> Checkpoint:
         "run": f"{run.experiment_name}/{path.resolve().name}",
         "save": save.state["name"],
         "policy_version": version,
-        "engine": f"verl, profile {run.profile.name}" + THEIR_LAYERS * is_theirs,
+        "engine": f"verl, profile {run.profile.name}",
         "model_sha256": {
             file: digest for file, digest in save.weights_sha256.items() if Path(file).name.startswith("model")
         },

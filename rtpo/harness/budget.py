@@ -12,7 +12,6 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from shlex import quote
 from typing import Any, Self
 
 from rtpo.errors import BudgetExceeded, DataError
@@ -72,16 +71,13 @@ def lost_since(path: Path, total_at_checkpoint: int) -> int:
         try:
             entry = json.loads(line)
             charged, after = int(entry["charged"]), int(entry["total"])
+            if charged < 1 or after != total + charged:
+                raise ValueError(f"it goes from {total} to {after} by {charged}")
         except (ValueError, KeyError, TypeError, RecursionError) as error:
-            if number == len(lines):
-                raise DataError(
-                    f"{path} line {number}, the last, is damaged. If the machine lost its power there, the line was "
-                    "never whole and its rollouts were never sent: cut it off by "
-                    f"`sed -i '$d' {quote(str(path))}`, and run the same command. If not, {afresh}"
-                ) from error
-            raise DataError(f"{path} line {number} is damaged (it is no charge): {afresh}") from error
-        if charged < 1 or after != total + charged:
-            raise DataError(f"{path} line {number} is damaged (it goes from {total} to {after} by {charged}): {afresh}")
+            last = ", or cut it off where it is the last and the machine lost its power" if number == len(lines) else ""
+            raise DataError(
+                f"{path} line {number} is damaged ({type(error).__name__}: {error}){last}: {afresh}"
+            ) from error
         total = after
     if total < total_at_checkpoint:
         raise DataError(
@@ -100,8 +96,8 @@ class Ledger:
     rollouts: charged, that is dispatched and kept. lost: dispatched after the checkpoint a run was resumed from; not
     charged.
     reserved: what is left of the present step's reservation.
-    evaluation_rollouts: not charged. retries: episodes begun again after a failure that was not the
-    policy's.
+    evaluation_rollouts: not charged; their turns and tokens are counted nowhere. retries: episodes begun again after a
+    failure that was not the policy's.
     free_rollouts, free_tokens: sampled in training beside the budget (`Role.FREE`), and their generated tokens; of the
     other counters only retries and seconds have them.
     generated_tokens, trained_tokens: sampled ids, and ids given to updates (once each, whatever the epochs).
@@ -205,10 +201,6 @@ class Ledger:
             for use in turn.calls:
                 self.tool_calls[use.outcome.value] += 1
 
-    def count_evaluation(self, rollouts: Sequence[Rollout]) -> None:
-        """Add evaluation rollouts; their turns and tokens are not training's and are not added."""
-        self.evaluation_rollouts += len(rollouts)
-
     def count_free(self, rollouts: Sequence[Rollout]) -> None:
         """Add rollouts beside the budget."""
         self.free_rollouts += len(rollouts)
@@ -234,9 +226,6 @@ class Ledger:
         """Add a forward pass alone."""
         self.row_tokens += row_tokens
         self.scored_tokens += computed_tokens
-
-    def count_sync(self) -> None:
-        self.syncs += 1
 
     def count_seconds(self, phase: str, seconds: float) -> None:
         """Add wall-clock seconds to a phase. Raises ValueError for an unknown one."""

@@ -82,6 +82,9 @@ class DurableHarness:
     def score(self, rows: Sequence[TrainRow]) -> list[Floats]:
         return self._once("score", lambda: self._harness.score(rows))
 
+    def reference(self, rows: Sequence[TrainRow]) -> list[Floats]:
+        return self._once("reference", lambda: self._harness.reference(rows))
+
     def update(
         self, rows: Sequence[TrainRow], loss: Loss, *, epochs: int = 1, minibatches: int = 1, before: bool = False
     ) -> Update:

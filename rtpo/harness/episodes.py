@@ -138,6 +138,7 @@ async def _episode(world: EpisodeWorld, plan: Plan, sampling: Sampling) -> Rollo
             replace(sampling, max_tokens=min(limits.max_turn_tokens, room)),
             seed=stream_seed(world.seed, plan.uid, k),
             session=plan.uid,
+            route=plan.start.rollout_uid if isinstance(plan.start, Boundary) else plan.uid,
         )
         generation = await world.engine.generate(request)
         feedback = await env.step(_reply(world.chat, generation.output_ids, generation.stop), generation.stop)

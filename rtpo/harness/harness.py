@@ -14,15 +14,16 @@ from typing import Any
 
 import numpy as np
 
-from rtpo.core.packing import pack, training_batches
+from rtpo.core.packing import Packed, pack, training_batches
+from rtpo.core.rounding import SHIFT, TIMES, difference
 from rtpo.core.seeds import generator
 from rtpo.engines.backend import Backend, StepResult, TokenScores
 from rtpo.engines.base import Sampling
-from rtpo.errors import DataError, NonFinite, StaleEngine, TreeMismatch
+from rtpo.errors import AlgorithmError, DataError, NonFinite, StaleEngine, TreeMismatch
 from rtpo.harness import diagnostics
 from rtpo.harness.budget import Ledger, OpenPaths
 from rtpo.harness.episodes import EpisodeWorld, Plan, run_episodes
-from rtpo.harness.notes import StepNotes
+from rtpo.harness.notes import NO_REFERENCE, StepNotes
 from rtpo.harness.scoring import scoring
 from rtpo.types import Boundary, Floats, Grade, Group, Role, Rollout, Task, Termination, TrainRow
 from rtpo.verbs import Loss, Update
@@ -89,12 +90,12 @@ class StepLog:
 class AgentHarness(StepNotes):
     """`rtpo.verbs.Harness` on a backend.
 
-    engine_kl_limit: the k3 KL between the trainer and the engine on the same context, in nats a token, above which the
-    engine is taken to hold other weights than it says. samples_per_rollout: rollouts from tasks kept for the records in
-    each call; all that is forked from these in the step is kept too, so that trees are whole.
+    engine_kl_limit: of `mismatch/engine/kl_clipped`, in nats a token, above which the engine is taken to hold other
+    weights than it says. samples_per_rollout: rollouts from tasks kept for the records in each call; all that is forked
+    from these in the step is kept too, so that trees are whole.
     always_push: give the engine its weights at every synchronisation, so that its caches are empty then whatever came
-    before. check_trees: nats by which a log-prob on prefix trees may differ from that of its row alone, looked at
-    before every update on rows of one group, drawn anew; None does not look. scored_share: of an update's rows, drawn
+    before. check_trees: before every update, compare log-probs on prefix trees with those of the rows alone, on rows of
+    one group, drawn anew (`rtpo.core.rounding`). scored_share: of an update's rows, drawn
     anew, that diagnostics are of where nothing else needs their log-probs (`rtpo.harness.scoring`).
     """
 
@@ -108,7 +109,7 @@ class AgentHarness(StepNotes):
         engine_kl_limit: float,
         samples_per_rollout: int = 0,
         always_push: bool = False,
-        check_trees: float | None = None,
+        check_trees: bool = False,
         scored_share: float = 1.0,
     ) -> None:
         super().__init__()
@@ -119,7 +120,7 @@ class AgentHarness(StepNotes):
         self._engine_kl_limit = engine_kl_limit
         self._samples = samples_per_rollout
         self._always_push = always_push
-        self._tree_tolerance = check_trees
+        self._checks_trees = check_trees
         self._scored_share = scored_share
         self.policy_version = 0
         self._engine_version = -1
@@ -187,14 +188,20 @@ class AgentHarness(StepNotes):
     def score(self, rows: Sequence[TrainRow]) -> list[Floats]:
         return _by_row(rows, self._score(rows).logprobs) if rows else []
 
+    def reference(self, rows: Sequence[TrainRow]) -> list[Floats]:
+        if not rows:
+            return []
+        with self._timed("score"):
+            return _by_row(rows, self._reference(pack(rows)))
+
     def update(
         self, rows: Sequence[TrainRow], loss: Loss, *, epochs: int = 1, minibatches: int = 1, before: bool = False
     ) -> Update:
         if not rows:
             self.step_log.updates.append(diagnostics.empty_update())
             return Update(0, self.policy_version, [])
-        if self._tree_tolerance is not None:
-            self._check_trees(rows, self._tree_tolerance)
+        if self._checks_trees:
+            self._check_trees(rows)
         plan = scoring(
             rows, loss, minibatches, share=self._scored_share, all_before=before, rng=self._draws("scored_share")
         )
@@ -239,7 +246,7 @@ class AgentHarness(StepNotes):
             with self._timed(phase):
                 self._backend.push(self.policy_version)
             self._engine_version = self.policy_version
-            self.ledger.count_sync()
+            self.ledger.syncs += 1
         return self.policy_version
 
     # evaluation and state
@@ -249,7 +256,7 @@ class AgentHarness(StepNotes):
         self._sync("evaluate")
         plans = [Plan(f"eval.{name}.{task.uid}.{j}", task, Role.EVAL) for task in tasks for j in range(samples)]
         rollouts = self._sample(plans, 0, decoding, phase="evaluate")
-        self.ledger.count_evaluation(rollouts)
+        self.ledger.evaluation_rollouts += len(rollouts)
         return [tuple(rollouts[i * samples : (i + 1) * samples]) for i in range(len(tasks))]
 
     def text(self, rollout: Rollout) -> str:
@@ -308,18 +315,25 @@ class AgentHarness(StepNotes):
                     )
         return rollouts
 
-    def _score(self, rows: Sequence[TrainRow], *, apart: bool = False) -> TokenScores:
+    def _score(self, rows: Sequence[TrainRow], *, apart: bool = False, shift: int = 0) -> TokenScores:
         with self._timed("score"):
             packed = pack(rows)
-            scores = self._backend.score(packed, apart=apart)
+            scores = self._backend.score(packed, apart=apart, shift=shift)
             self.ledger.count_forward(len(packed.ids), scores.computed_tokens)
         _check_finite(scores)
         return scores
 
+    def _reference(self, packed: Packed) -> Floats:
+        if not self._backend.has_reference:
+            raise AlgorithmError(NO_REFERENCE)
+        initial = self._backend.reference(packed)
+        self.ledger.count_forward(len(packed.ids), initial.computed_tokens)
+        return initial.logprobs
+
     def _check_engine(self, rows: Sequence[TrainRow], metrics: dict[str, Any]) -> None:
         """Only rows that the present weights sampled can tell: from others the trainer has moved away."""
         is_current = all(turn.policy_version == self.policy_version for row in rows for turn in row.turns)
-        kl = metrics["mismatch/engine/kl_k3"]
+        kl = metrics["mismatch/engine/kl_clipped"]
         if is_current and kl > self._engine_kl_limit:
             raise StaleEngine(
                 f"On the same contexts the engine and the trainer differ by {kl:.2g} nats a token; "
@@ -331,20 +345,21 @@ class AgentHarness(StepNotes):
         """A stream of the harness's own, anew for each update."""
         return generator(self._world.seed, name, self._step, len(self.step_log.updates))
 
-    def _check_trees(self, rows: Sequence[TrainRow], tolerance: float) -> None:
+    def _check_trees(self, rows: Sequence[TrainRow]) -> None:
         size = Counter(row.group for row in rows)
         groups = [group for group in size if size[group] > 1] or list(size)
         group = groups[self._draws("check_trees").integers(len(groups))]
         chosen = [row for row in rows if row.group == group][:CHECKED_ROWS]
-        on_trees, alone = (self._score(chosen, apart=apart).logprobs for apart in (False, True))
-        difference = np.abs(on_trees - alone)
-        if (largest := float(difference.max())) > tolerance:
-            number, token = _place(chosen, int(difference.argmax()))
+        on_trees = self._score(chosen).logprobs
+        alone, moved = (self._score(chosen, apart=True, shift=shift).logprobs for shift in (0, SHIFT))
+        measured, floor = difference(on_trees, alone), difference(moved, alone)
+        if measured.is_beyond(floor):
+            number, token = _place(chosen, int(np.abs(on_trees - alone).argmax()))
             raise TreeMismatch(
-                f"On prefix trees a log-prob differs by {largest:.2g} nats from that of its row alone: trained token "
-                f"{token} of row {number} of the {len(chosen)} looked at, of rollout {chosen[number].rollout_uid}; "
-                f"profile.check_trees allows {tolerance:g}. Either that is too tight for the trainer's precision, or "
-                "the trainer computes trees wrongly on this machine."
+                f"On prefix trees log-probs differ from those of the rows alone by {measured} nats, and by rounding "
+                f"by {floor}; profile.check_trees allows {TIMES} times that. They differ most at trained token {token} "
+                f"of row {number} of the {len(chosen)} looked at, of rollout {chosen[number].rollout_uid}: the trainer "
+                "computes trees wrongly on this machine."
             )
 
     def _train(
@@ -354,11 +369,7 @@ class AgentHarness(StepNotes):
         own_first = loss.old_logprobs == "recompute"
         batches = training_batches(rows, old, loss, epochs=epochs, count=count, own_first=own_first)
         for number, packed in enumerate(batches):
-            reference = None
-            if loss.kl:
-                initial = self._backend.reference(packed)
-                self.ledger.count_forward(len(packed.ids), initial.computed_tokens)
-                reference = initial.logprobs
+            reference = self._reference(packed) if loss.kl else None
             result = self._backend.step(packed, reference, loss, scored=scored and number == 0)
             self.ledger.count_step(len(packed.ids), result.computed_tokens)
             if not (np.isfinite(result.loss) and np.isfinite(result.grad_norm)):

@@ -19,6 +19,10 @@ NAME = re.compile(r"[\w.-]+(/[\w.-]+)*", re.ASCII)
 RESERVED = frozenset({*(field.name for field in fields(Ledger)), *outcome([])})
 """names that a step's own numbers have"""
 DEEPEST = 20
+NO_REFERENCE = (
+    "the step asked for the initial policy, which this run does not keep: set needs_reference=True in the ALGORITHM of "
+    "the algorithm's file, or give its config's loss a kl above 0."
+)
 PLAIN = (str, int, float, bool, type(None))
 
 

@@ -1,281 +1,252 @@
-"""What an experiment will cost: rollouts, tokens, rows, steps, synchronisations, memory and disk.
+"""What an experiment will cost: rollouts, tokens, steps, hours, memory and disk, in ten lines.
 
-Counts come from the algorithms' own steps (`rtpo.planning.sketch`), memory from the model's shape
-(`rtpo.planning.memory`). None is unknown.
+Counts come from the algorithms' own steps (`rtpo.planning.sketch`), hours from the counts and stated assumptions,
+memory from the model's shape (`rtpo.planning.memory`). Without GPUs hours are nan.
 """
 
+import shutil
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, fields, replace
-from functools import cache
+from dataclasses import dataclass, replace
+from math import ceil, nan
 from pathlib import Path
 from typing import Any
 
+from rtpo.run.cli import composed
+
+import numpy as np
+
+from rtpo.core.names import nearest
 from rtpo.data.reading import read_rows
 from rtpo.data.registry import REGISTRY
-from rtpo.planning.data import Episodes, Hardware, episodes, find_hardware, gpu_hours
-from rtpo.planning.memory import (
-    cache_a_path,
-    gpu_memory,
-    gpu_problems,
-    host_memory,
-    host_problems,
-    mask_problems,
-    saves,
-    total,
-    trains,
-)
-from rtpo.planning.sketch import course, expected_turns, sketch
-from rtpo.run import archives
-from rtpo.run.composition import composed
+from rtpo.errors import ConfigError
+from rtpo.planning import memory
+from rtpo.planning.hardware import FILE, GIB, Episodes, Hardware, known, model_shape
+from rtpo.planning.sketch import Sketch, chance_of_ending, longest_path
 from rtpo.run.config import DataConfig, RunConfig
 from rtpo.run.experiments import Element, load_experiment
-from rtpo.run.records import RunFolder
 
 
 @dataclass(frozen=True)
 class Counts:
-    """Of a run's training. per_task: rollouts a task. prompts: tasks that its steps take. rows: of updates, once each.
-    generated: sampled tokens, without free, those sampled beside the budget; trained: those that carry loss, once each.
-    Of the trainer's trees (`rtpo.core.trees`), scored: nodes of forward passes before updates; computed: of optimizer
-    steps. in_rows, flattened: what these steps would compute of the same rows, and of the same turns in flattened
-    history, one by one. at_once: paths of a step that go on together at most."""
+    """Of a run's training. generated, free (beside the budget), trained: tokens. calls: of `rollout`. seconds:
+    generating, training, synchronising."""
 
-    per_task: float | None = None
-    steps: float | None = None
-    prompts: float | None = None
-    rows: float | None = None
-    generated: float | None = None
-    free: float | None = None
-    trained: float | None = None
-    scored: float | None = None
-    computed: float | None = None
-    in_rows: float | None = None
-    flattened: float | None = None
-    optimizer_steps: float | None = None
-    syncs: float | None = None
-    at_once: float | None = None
+    rollouts: float = 0.0
+    steps: int = 0
+    calls: float = 0.0
+    generated: float = 0.0
+    free: float = 0.0
+    trained: float = 0.0
+    optimizer_steps: float = 0.0
+    syncs: float = 0.0
+    saves: float = 0.0
+    seconds: tuple[float, ...] = (0.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True)
-class PlanRow:
-    """`count` elements that differ in seed alone; every number is of one of them.
+class Row:
+    """`count` elements that differ in seed alone; each number is of one of them. hours: wall-clock, of training with
+    start-up and saves and of evaluation; nan without GPUs. problems: why it does not fit the machine."""
 
-    rollouts: its budget. worst: rollouts of a task at most. data: tasks there are. evaluation_rollouts: of the run's
-    own evaluations and of its benchmarks. hours: of training, of a GPU, tokens beside the budget at what those of its
-    rollouts take, or of a machine without GPUs as the records beside its own have it. evaluation_hours: the same of
-    evaluation, at what a rollout of training takes, or one of evaluation in the records. gpu, host: bytes, of each GPU
-    and of a node. cache_a_path: tokens whose keys and values vLLM has room for, for each path that an engine runs at
-    once. disk: bytes of its saves, of which `writing` are of the one being written. problems: why it does not fit.
-    """
-
-    label: str
-    task: str
-    model: str
-    in_paper: bool
+    run: RunConfig
     count: int
-    rollouts: int
-    worst: int
-    data: int | None
     counts: Counts
-    evaluation_rollouts: int | None
-    evaluation_tokens: float | None
-    hours: float | None
-    evaluation_hours: float | None
-    gpu: float | None
-    host: float | None
-    cache_a_path: float | None
-    disk: int | None
-    writing: int | None
+    evaluation_rollouts: int
+    hours: tuple[float, float]
+    saves: memory.Saves
     problems: tuple[str, ...]
-
-    @property
-    def epochs(self) -> float | None:
-        return self.counts.prompts / self.data if self.counts.prompts is not None and self.data else None
 
 
 @dataclass(frozen=True)
 class Plan:
-    """hardware: the node that memory is held against; None for a profile without GPUs. memory_gb: asked of it.
-    episodes: what they are taken to be, by task. results: the folder of the experiments, where the saves will be."""
+    """hardware: the profile's node; None without GPUs. memory_gb, minutes: what an element asks of a cluster."""
 
     experiment: str
-    profile: str
     hardware: Hardware | None
     memory_gb: int
-    rows: tuple[PlanRow, ...]
-    episodes: dict[str, Episodes | None]
-    results: Path
+    minutes: int
+    rows: tuple[Row, ...]
 
-    def sum(self, of: Callable[[PlanRow], float | None]) -> float | None:
-        """Over all elements; None where one is unknown."""
-        found = [(of(row), row.count) for row in self.rows]
-        known = [value * count for value, count in found if value is not None]
-        return sum(known) if len(known) == len(found) else None
+    def sum(self, of: Callable[[Row], float]) -> float:
+        """Over all elements."""
+        return sum(of(row) * row.count for row in self.rows)
 
     @property
-    def disk_in_turn(self) -> float | None:
-        """Bytes of all saves when one element runs after another, so that one save at a time is being written."""
-        kept = self.sum(lambda row: None if row.disk is None or row.writing is None else row.disk - row.writing)
-        return None if kept is None else kept + max(row.writing or 0 for row in self.rows)
-
-    def as_dict(self) -> dict[str, Any]:
-        """As plain JSON; null is unknown."""
-        rows = [asdict(row) | {"epochs": row.epochs} for row in self.rows]
-        return asdict(self) | {"results": str(self.results), "rows": rows}
+    def disk(self) -> float:
+        """Bytes of all saves, one element after another, with the one being written."""
+        return self.sum(lambda row: row.saves.kept) + max(row.saves.writing for row in self.rows)
 
 
-def plan(experiment: str, overrides: Sequence[str] = (), hardware: str | None = None) -> Plan:
-    """The plan of an experiment's elements; `overrides` as of experiments/train.py.
-
-    hardware: the machine, by its name in rtpo/planning/hardware.yaml; by default the profile's own. Raises ConfigError
-    for an experiment, profile or machine that there is none of and for what no run could start with (a budget below one
-    step), DataError for a model whose shape is not known.
-    """
-    chosen = find_hardware(hardware) if hardware is not None else None
+def plan(experiment: str, overrides: Sequence[str] = ()) -> Plan:
+    """Of an experiment's elements. Raises ConfigError for unknown names and what no run could start with, DataError for
+    a model of unknown shape."""
     loaded = load_experiment(experiment, overrides)
-    profile = loaded.elements[0].run.profile
-    if profile.platform == "cpu":
-        chosen = None
-    elif chosen is None:
-        chosen = find_hardware(profile.name)
+    profile, asked, machines = loaded.elements[0].run.profile, loaded.resources, known().hardware
+    if profile.platform != "cpu" and profile.name not in machines:
+        raise ConfigError(f"profile is {profile.name}: not in {FILE.name}; {nearest(profile.name, machines)}.")
+    node = machines.get(profile.name) if profile.platform != "cpu" else None
     alike: dict[str, list[Element]] = defaultdict(list)
     for element in loaded.elements:
         alike[str(replace(element.run, seed=0))].append(element)
-    asked = loaded.resources.memory_gb
-    return Plan(
-        experiment,
-        loaded.profile,
-        chosen,
-        asked,
-        tuple(_row(group, chosen, asked) for group in alike.values()),
-        {element.run.task.name: episodes(element.run) for element in loaded.elements},
-        Path(loaded.elements[0].run.results).absolute(),
-    )
+    rows = tuple(_row(elements, node, asked.memory_gb) for elements in alike.values())
+    return Plan(experiment, node, asked.memory_gb, asked.minutes, rows)
 
 
-def _row(group: Sequence[Element], hardware: Hardware | None, asked: int) -> PlanRow:
-    element = group[0]
-    run, played = element.run, _evaluation_rollouts(element)
-    size, counts = saves(run), _counts(run)
-    hours, evaluation_hours = _hours(run, hardware, played, counts)
-    return PlanRow(
-        label=run.label,
-        task=run.task.name,
-        model=run.model.name,
-        in_paper=element.in_paper,
-        count=len(group),
-        rollouts=run.budget.rollouts if trains(run) else 0,
-        worst=run.descriptor.rollouts_per_task(run.algorithm_config, run.task.max_turns),
-        data=task_count(run.task.train),
-        counts=counts,
-        evaluation_rollouts=played,
-        evaluation_tokens=_played_tokens(run, played),
-        hours=hours,
-        evaluation_hours=evaluation_hours,
-        gpu=gpu_memory(run, hardware).peak_bytes if hardware else None,
-        host=total(host_memory(run, hardware)) if hardware else None,
-        cache_a_path=cache_a_path(run, hardware, counts.at_once) if hardware and counts.at_once else None,
-        disk=size.kept + size.writing if size else None,
-        writing=size.writing if size else None,
-        problems=(*gpu_problems(run, hardware), *host_problems(run, hardware, asked))
-        if hardware
-        else tuple(mask_problems(run, asked)),
-    )
+def _row(elements: Sequence[Element], node: Hardware | None, asked: int) -> Row:
+    run, episodes = elements[0].run, known().episodes.get(elements[0].run.task.env)
+    if episodes is None:
+        raise ConfigError(f"task.env is {run.task.env}: add what its episodes are assumed to be to {FILE}.")
+    counts, played, size = run_counts(run, episodes, node), _evaluations(elements[0]), memory.saves(run)
+    hours = nan, nan
+    if node is not None:
+        saving = counts.saves * size.writing / (known().assumptions["disk_gb_s"] * 1e9)
+        training = sum(counts.seconds) + saving + known().assumptions["start_s"] if memory.trains(run) else 0.0
+        ends = max(chance_of_ending(episodes.turns, run.task.max_turns), 1e-9)
+        turns = [np.random.default_rng(0).geometric(ends, n).clip(max=run.task.max_turns).tolist() for n in played]
+        hours = training / 3600, sum(call_seconds(run, node, episodes, call) for call in turns) / 3600
+    problems = tuple(memory.memory_problems(run, node, asked))
+    return Row(run, len(elements), counts, sum(played), hours, size, problems)
 
 
-def _hours(
-    run: RunConfig, hardware: Hardware | None, played: int | None, counts: Counts
-) -> tuple[float | None, float | None]:
-    """Of training, and of an evaluation of `played` rollouts."""
-    trained = run.budget.rollouts if trains(run) else 0
-    if hardware is not None:
-        training = gpu_hours(run, hardware, trained) if trained else 0.0
-        if training:
-            beside, generated = counts.free, counts.generated
-            training = None if beside is None or generated is None else training * (1 + beside / generated)
-        return training, None if played is None else gpu_hours(run, hardware, played)
-    for file in archives.find(run.folder.parent, f"{run.label}-seed*/manifest.json"):
-        done = RunFolder(file.parent).manifest
-        seconds, ledger = done["ledger"]["seconds"]["evaluate"], done["ledger"]
-        training = (done["wall_seconds"] - seconds) / 3600 * trained / ledger["rollouts"] if trained else 0.0
-        if played is None or not ledger["evaluation_rollouts"]:
-            return training, None
-        return training, seconds / 3600 * played / ledger["evaluation_rollouts"]
-    return (None if trained else 0.0), None
-
-
-def _counts(run: RunConfig) -> Counts:
-    """What the algorithm's step does on some tasks, for as many as the budget has."""
-    if not trains(run):
-        return Counts(**{field.name: 0.0 for field in fields(Counts)})
-    drawn = episodes(run)
-    if drawn is None:
+def run_counts(run: RunConfig, episodes: Episodes, node: Hardware | None) -> Counts:
+    """A whole run's, by the ledger's rule for steps and limits, where all steps are as those of a sketch. Raises
+    ConfigError for a limit in seconds without GPUs."""
+    if not memory.trains(run):
         return Counts()
-    some = sketch(run, drawn)
-    per_task, steps_each = some.rollouts / some.tasks, some.optimizer_steps / some.steps
-    tokens = some.generated / some.tasks if drawn.tokens_per_turn is not None else None
-    whole = course(run, per_task, tokens, steps_each)
-    if whole is None:
-        return Counts(per_task)
-    share = whole.tasks / some.tasks
-    has_contexts = None not in (drawn.tokens_per_turn, drawn.prompt_tokens, drawn.feedback_tokens)
+    if run.budget.seconds and node is None:
+        raise ConfigError("budget.seconds is set: how many steps that is on a CPU is unknown; plan without it.")
+    sketch, budget = Sketch(run, episodes).take_steps(), run.budget
+    ledger, seconds = sketch.ledger, _step_seconds(run, episodes, sketch, node) if node else (nan, nan, nan)
+    worst = run.descriptor.rollouts_per_task(run.algorithm_config, run.task.max_turns)
+    tokens_per_task = ledger.generated_tokens * episodes.tokens_per_turn / sketch.tasks
+    optimizer_steps = ledger.optimizer_steps / sketch.steps
+    steps, tasks, rollouts, limit = 0, 0, 0.0, float("inf")
+    while fit := min(budget.tasks_per_step, int((budget.rollouts - rollouts) // worst)):
+        steps, tasks, rollouts = steps + 1, tasks + fit, rollouts + fit * ledger.rollouts / sketch.tasks
+        if (
+            tasks * tokens_per_task >= (budget.generated_tokens or limit)
+            or steps * optimizer_steps >= (budget.optimizer_steps or limit)
+            or steps * sum(seconds) >= (budget.seconds or limit)
+        ):
+            break
+    every, inside = run.save.every_steps, run.save.every_phases
+    tokens, by_steps = tasks / sketch.tasks * episodes.tokens_per_turn, steps / sketch.steps
     return Counts(
-        per_task,
-        whole.steps,
-        whole.tasks,
-        share * some.rows,
-        share * some.generated if tokens is not None else None,
-        share * some.free if tokens is not None else None,
-        share * some.trained if tokens is not None else None,
-        share * some.scored if has_contexts else None,
-        share * some.computed if has_contexts else None,
-        share * some.in_rows if has_contexts else None,
-        share * some.flattened if has_contexts else None,
-        whole.steps * steps_each,
-        whole.steps * some.syncs / some.steps,
-        run.budget.tasks_per_step * some.at_once,
+        rollouts,
+        steps,
+        by_steps * sketch.calls,
+        tasks * tokens_per_task,
+        tokens * ledger.free_tokens,
+        tokens * ledger.trained_tokens,
+        steps * optimizer_steps,
+        by_steps * ledger.syncs + 1,  # for the evaluation after training
+        (ceil(steps / every) if every else 1) + (steps * (sketch.phases / sketch.steps // inside) if inside else 0),
+        tuple(steps * each for each in seconds),
     )
 
 
-def _evaluation_rollouts(element: Element) -> int | None:
-    """Of the run itself, before, during and after, and of its benchmarks."""
-    run, settings = element.run, _evaluate_settings(())
-    evaluation, every = run.evaluation, run.evaluation.every_rollouts
-    during = run.budget.rollouts // every if every and trains(run) else 0
-    sampled = evaluation.samples * (1 + evaluation.paper)
-    each = (1 + evaluation.before) * (sampled + evaluation.greedy) + during * sampled
-    sizes = [(task_count(run.task.held_out), each)]
-    for name in element.benchmarks:
-        held_out = _evaluate_settings((f"benchmarks=[{name}]",))["benchmarks"][name]["held_out"]
-        data = DataConfig(held_out["split"], held_out["count"], file=held_out["file"])
-        sizes.append((task_count(data), int(settings["samples"])))
-    known = [tasks * each for tasks, each in sizes if tasks is not None]
-    return sum(known) if len(known) == len(sizes) else None
+def _step_seconds(run: RunConfig, episodes: Episodes, sketch: Sketch, node: Hardware) -> tuple[float, ...]:
+    """Of generation, training and synchronisation in a step. Calls wait one after another, each for its longest path;
+    training computes each trained token once, without contexts."""
+    assumed, gpus = known().assumptions, node.gpus * run.profile.nodes
+    parameters, scale = model_shape(run.model.name, run.model.path).parameters, run.budget.tasks_per_step / sketch.tasks
+    # a parameter and token take 2 operations forward, 4 backward, and 2 where layers are computed again
+    backward = 8 if memory.verl_setting(run, "model.enable_gradient_checkpointing", True) else 6
+    operations = parameters * episodes.tokens_per_turn * (backward * sketch.trained + 2 * sketch.scored) * scale
+    moved = (
+        parameters * (4 * memory.offloads(run, "param") + memory.ADAM_BYTES * memory.offloads(run, "optimizer")) / gpus
+    )
+    calls = (turns * max(1, round(scale * sketch.steps)) for turns in sketch.waits)
+    return (
+        sum(call_seconds(run, node, episodes, turns) for turns in calls) / sketch.steps,
+        operations / (gpus * node.tflops * 1e12 * assumed["flops_share"]),
+        # to the GPU and back
+        (assumed["sync_s"] + 2 * moved / (assumed["offload_gb_s"] * 1e9)) * sketch.ledger.syncs / sketch.steps,
+    )
 
 
-def _played_tokens(run: RunConfig, rollouts: int | None) -> float | None:
-    drawn = episodes(run)
-    if rollouts is None or drawn is None or drawn.tokens_per_turn is None:
-        return None
-    return rollouts * expected_turns(drawn.turns, run.task.max_turns) * drawn.tokens_per_turn
+def call_seconds(run: RunConfig, node: Hardware, episodes: Episodes, turns: Sequence[int]) -> float:
+    """Of a call whose paths have so many turns: a decoding step for each token of the longest, or more where engines do
+    not take all paths at once. A step reads the weights; each token reads its keys and values, and is computed."""
+    shape, assumed = model_shape(run.model.name, run.model.path), known().assumptions
+    parallel = int(memory.verl_setting(run, "rollout.tensor_model_parallel_size", 1))
+    engines = node.gpus * run.profile.nodes / parallel
+    read = 1 / (parallel * node.memory_tb_s * 1e12 * assumed["bandwidth_share"])  # seconds a byte
+    computed = 2 * shape.parameters / (parallel * node.tflops * 1e12 * assumed["flops_share"])
+    longest = longest_path(turns, episodes.tokens_per_turn, run.task.max_turn_tokens)
+    tokens = sum(turns) * episodes.tokens_per_turn / engines
+    decoding_steps = max(longest, tokens / float(memory.verl_setting(run, "rollout.max_num_seqs", 256)))
+    context = episodes.prompt_tokens + episodes.tokens_per_turn
+    return decoding_steps * 2 * shape.parameters * read + tokens * (shape.cache_bytes * context * read + computed)
 
 
-@cache
-def _evaluate_settings(overrides: tuple[str, ...]) -> Any:
-    return composed("evaluate", overrides)
+def _evaluations(element: Element) -> list[int]:
+    """Rollouts of each of the run's own evaluations, before, during and after, and of its benchmarks."""
+    run, evaluation = element.run, element.run.evaluation
+    during = run.budget.rollouts // evaluation.every_rollouts if evaluation.every_rollouts and memory.trains(run) else 0
+    samples = [evaluation.samples] * (1 + evaluation.paper)
+    ends = (1 + evaluation.before) * (samples + [1] * evaluation.greedy)
+    played = [task_count(run.task.held_out) * n for n in (*ends, *during * samples)]
+    if not element.benchmarks:
+        return played
+    panel: Any = composed("evaluate", [f"benchmarks=[{','.join(element.benchmarks)}]"])
+    held_out = (panel["benchmarks"][name]["held_out"] for name in element.benchmarks)
+    data = (DataConfig(one["split"], one["count"], file=one["file"]) for one in held_out)
+    return played + [task_count(one) * int(panel["samples"]) for one in data]
 
 
-def task_count(data: DataConfig) -> int | None:
-    """Tasks of a data set: of its file, or, before it is prepared, of the registry's set of that name, `count` at
-    most."""
+def task_count(data: DataConfig) -> int:
+    """Tasks of a data set: of its file or, before it is prepared, of the registry's set of that name; `count` at most.
+    Raises DataError where neither says."""
     if data.file is None:
-        return data.count
-    file, known = Path(data.file), REGISTRY.get(Path(data.file).stem)
-    if file.exists():
-        rows = sum(1 for _ in read_rows(file))
-    elif known is not None:
-        rows = known.sample or known.rows
-    else:
-        return data.count
+        return data.count or 0
+    file, listed = Path(data.file), REGISTRY.get(Path(data.file).stem)
+    rows = listed.sample or listed.rows if listed and not file.exists() else sum(1 for _ in read_rows(file))
     return rows if data.count is None else min(rows, data.count)
+
+
+def summary(made: Plan) -> str:
+    """The plan in ten lines, of which one for each task has the hours of its elements."""
+    rows, node, first = made.rows, made.hardware, made.rows[0].run
+    count, misfits = sum(row.count for row in rows), sum(row.count for row in rows if row.problems)
+    models = ", ".join(dict.fromkeys(row.run.model.name for row in rows))
+    place = Path(first.results).absolute()
+    free = shutil.disk_usage(next(folder for folder in (place, *place.parents) if folder.exists())).free
+    lines = [
+        f"Plan of {made.experiment}, profile {first.profile.name}: {count} elements of {models}. An estimate, nothing "
+        "was measured.",
+        f"Rollouts: {made.sum(lambda row: row.counts.rollouts):,.0f} of training, "
+        f"{made.sum(lambda row: row.evaluation_rollouts):,.0f} of evaluation",
+        f"Tokens: {made.sum(lambda row: row.counts.generated + row.counts.free) / 1e6:,.1f} M generated in training, "
+        f"{made.sum(lambda row: row.counts.trained) / 1e6:,.1f} M trained",
+        f"Optimizer steps: {made.sum(lambda row: row.counts.optimizer_steps):,.0f}; synchronisations: "
+        f"{made.sum(lambda row: row.counts.syncs):,.0f}",
+    ]
+    if node is None:
+        lines.append("GPU-hours: none; hours on CPUs are unknown")
+    else:
+        lines += _gpu_lines(made, node)
+    lines.append(f"Disk: saves of {made.disk / GIB:,.1f} GiB, one at a time; {free / GIB:,.0f} GiB are free")
+    lacking = [f"{misfits} of {count} elements"] * (misfits > 0) + ["disk"] * (made.disk > free)
+    lines.append(f"Does not fit: {', '.join(lacking)} (preflight.py says why)" if lacking else "Fits: yes")
+    return "\n".join(lines) + "\n"
+
+
+def _gpu_lines(made: Plan, node: Hardware) -> list[str]:
+    runs = [row.run for row in made.rows]
+    gpus = node.gpus * runs[0].profile.nodes
+    training, evaluation = (gpus * made.sum(lambda row, part=part: row.hours[part]) for part in (0, 1))  # type: ignore[misc]
+    hours = [
+        f"Hours of an element of {task}: "
+        + ", ".join(f"{row.run.label} {sum(row.hours):.1f}" for row in made.rows if row.run.task.name == task)
+        for task in dict.fromkeys(run.task.name for run in runs)
+    ]
+    gpu = max(max(memory.gpu_memory(run, node)[:2]) for run in runs) / GIB
+    host = max(memory.host_memory(run, node) for run in runs) / GIB
+    return [
+        f"GPU-hours on {node.title}: {training:,.0f} of training, {evaluation:,.0f} of evaluation; a job may take "
+        f"{made.minutes / 60:g} h and is requeued",
+        *hours,
+        f"Memory: {gpu:.0f} of {node.memory_gib:.0f} GiB a GPU; {host:.0f} of the {made.memory_gb} GiB asked of a node",
+    ]

@@ -1,4 +1,4 @@
-"""What an experiment lacks, in sentences, before a place in a queue is spent on it (docs/cluster/paper_scale.md)."""
+"""What an experiment lacks, in sentences, before a place in a queue is spent on it (docs/cluster/gpus.md)."""
 
 import os
 import shutil
@@ -10,23 +10,16 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
+from rtpo.run.cli import composed
+
 from rtpo.envs.airline.env import AirlineSettings
 from rtpo.envs.airline.package import load_package
 from rtpo.envs.registry import environment_facts
 from rtpo.envs.search import SearchEnvSettings
 from rtpo.errors import ConfigError, DataError, MachineError, RTPOError
 from rtpo.evaluation.panel import compose_evaluation
-from rtpo.planning.data import GIB, Hardware, all_hardware, model_shape
-from rtpo.planning.memory import (
-    Saves,
-    gpu_problems,
-    host_problems,
-    mask_problems,
-    saves,
-    verl_setting,
-)
-from rtpo.run import archives
-from rtpo.run.composition import composed
+from rtpo.planning.hardware import GIB, Hardware, known, model_shape
+from rtpo.planning.memory import Saves, gpu_problems, memory_problems, saves, verl_setting
 from rtpo.run.config import DataConfig, RunConfig, TaskConfig
 from rtpo.run.experiments import Element, Experiment
 from rtpo.run.model_folder import chat_format, check_model_of, check_same_model
@@ -102,7 +95,7 @@ def _said(check: Callable[..., object], *given: object) -> list[str]:
 def _check_folder(run: RunConfig) -> None:
     """Raises DataError for a folder of another configuration, and for a finished one of another model's weights."""
     folder = RunFolder(run.folder)
-    if not archives.exists(run.folder / "config.yaml") or not folder.has_trained:
+    if not (run.folder / "config.yaml").exists() or not folder.has_trained:
         return
     folder.check(run.as_dict())
     if Path(run.model.path).is_dir() and folder.is_finished:
@@ -111,7 +104,7 @@ def _check_folder(run: RunConfig) -> None:
 
 def _check_beside(run: RunConfig) -> None:
     """Raises DataError where a run of the same label in the same experiment has other settings: no table takes both."""
-    for file in archives.find(run.folder.parent, f"{run.label}-seed*/config.yaml"):
+    for file in sorted(run.folder.parent.glob(f"{run.label}-seed*/config.yaml")):
         if file.parent == run.folder or not RunFolder(file.parent).has_trained:
             continue
         known = RunFolder(file.parent).config
@@ -188,19 +181,11 @@ def _setting_problems(run: RunConfig, experiment: Experiment) -> Iterator[str]:
             f"verl.actor_rollout_ref.rollout.tensor_model_parallel_size is {parallel}, which does not divide "
             f"{processes} training process(es): use a divisor."
         )
-    if profile.name in all_hardware():
-        yield from _memory_problems(run, experiment)
-    elif profile.platform == "cpu":
+    machine = known().hardware.get(profile.name)
+    if machine is not None or profile.platform == "cpu":
+        node = None if machine is None else replace(machine, gpus=profile.processes)
         with suppress(DataError):  # of a model whose shape is not known, which `problems` says
-            yield from mask_problems(run, asked.memory_gb)
-
-
-def _memory_problems(run: RunConfig, experiment: Experiment) -> Iterator[str]:
-    """On the profile's own machine, by the plan's estimate (docs/cluster/planning.md)."""
-    node = replace(all_hardware()[run.profile.name], gpus=run.profile.processes)
-    with suppress(DataError):  # of a model whose shape is not known, which `problems` says
-        yield from gpu_problems(run, node)
-        yield from host_problems(run, node, experiment.resources.memory_gb)
+            yield from memory_problems(run, node, asked.memory_gb)
 
 
 # room
@@ -210,7 +195,9 @@ def _disk_problems(runs: Sequence[RunConfig], here: bool) -> Iterator[str]:
     """However few run at a time, one save is being written beside those that are kept."""
     kept, writing, most = 0, 0, 0
     for run in runs:
-        size = saves(run) or Saves(0, 0)
+        size = Saves(0, 0)
+        with suppress(DataError):  # of a model whose shape is not known, which `problems` says
+            size = saves(run)
         there = sum(file.stat().st_size for file in (run.folder / "checkpoints").rglob("*") if file.is_file())
         kept += max(0, size.kept - there)
         writing, most = max(writing, size.writing), max(most, size.kept + size.writing - there)
@@ -259,7 +246,7 @@ def _gpu_problems(run: RunConfig, there: Sequence[Gpu]) -> Iterator[str]:
     for gpu in there[: profile.processes]:
         if gpu.used_gib > USED_GIB:
             yield f"GPU {gpu.index} is in use: {gpu.used_gib:.1f} of {gpu.memory_gib:.0f} GiB are taken; free it."
-    here = Hardware("here", "this machine", profile.processes, min(gpu.memory_gib for gpu in there))
+    here = Hardware("this machine", profile.processes, min(gpu.memory_gib for gpu in there))
     with suppress(DataError):  # of a model whose shape is not known, which `problems` says
         yield from gpu_problems(run, here)
 

@@ -16,7 +16,7 @@ from typing import Any, Final, Literal
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from rtpo.core.files import utc_now
-from rtpo.core.http_client import Client, RequestSettings, key_problems, read_key, url_problems
+from rtpo.core.http_client import Client, RequestSettings, key_problems, url_problems
 from rtpo.core.recording import Recording
 from rtpo.errors import DataError, InfrastructureError, MachineError
 from rtpo.rewards.qa import score
@@ -37,7 +37,6 @@ MOST_CHARACTERS: Final = 4000
 ASKS: Final = 3
 """times that it is asked before a reply without a verdict is taken for an answer"""
 _MOST_TOKENS: Final = 16
-_KEPT_CHARACTERS: Final = 200
 
 Verdict = Literal["correct", "incorrect"]
 
@@ -60,18 +59,10 @@ class JudgeSettings:
 
     def problems(self, path: str) -> list[str]:
         problems = url_problems(self.base_url, f"{path}.base_url") + self.requests.problems(f"{path}.requests")
-        problems += [
-            f"{path}.{name} is empty: {remedy}."
-            for name, remedy in (
-                ("model", "name the model as the server does"),
-                ("cache", "name a folder to keep verdicts in"),
-            )
-            if not getattr(self, name)
-        ]
+        problems += [f"{path}.{name} is empty: name one." for name in ("model", "cache") if not getattr(self, name)]
         if self.at_once < 1:
             problems.append(f"{path}.at_once is {self.at_once}: use 1 or more.")
-        problems += key_problems(self.key_variable, f"{path}.key_variable")
-        return problems
+        return problems + key_problems(self.key_variable, f"{path}.key_variable")
 
     def check(self) -> dict[str, Any]:
         """Ask the judge one question; returns facts for the manifest. Not for use within an event loop.
@@ -97,10 +88,8 @@ class Judge:
 
     def __init__(self, settings: JudgeSettings) -> None:
         self._settings = settings
-        key = read_key(settings.key_variable, "the judge's")
-        headers = {"Authorization": f"Bearer {key}"} if key else {}
         url = f"{settings.base_url.rstrip('/')}/chat/completions"
-        self._client = Client(url, settings.requests, headers, secret=key)
+        self._client = Client.with_key(url, settings.requests, settings.key_variable, "the judge's")
         self._places: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
         self._asking: WeakValueDictionary[tuple[asyncio.AbstractEventLoop, str], asyncio.Lock] = WeakValueDictionary()
         self._kept = Recording(Path(settings.cache), {"judge": settings.model, "prompt_sha256": PROMPT_SHA256})
@@ -127,19 +116,16 @@ class Judge:
                 async with self._places.setdefault(loop, asyncio.Semaphore(self._settings.at_once)):
                     verdict, replies = await self.ask(question, golds, prediction)
                 if verdict is None:
-                    last = _content(replies[-1])[:_KEPT_CHARACTERS]
-                    why = f"the judge said neither Correct nor Incorrect: {last!r}"
+                    why = f"the judge said neither Correct nor Incorrect: {_content(replies[-1])[:200]!r}"
                     return Grade(GradeOutcome.UNGRADABLE, None, why)
                 entry = {"verdict": verdict, "time": utc_now(), "base_url": self._settings.base_url, "replies": replies}
                 said = await self._kept.keep(key, json.dumps(entry))
         try:
-            kept = json.loads(said)
-        except ValueError:
-            kept = None
-        match kept:
-            case {"verdict": "correct" | "incorrect" as verdict}:
-                return Grade(GradeOutcome.GRADED, float(verdict == "correct"), f"judged {verdict}")
-        raise DataError(f"the judge's recording {self._kept.path} has no verdict on {prediction!r}: delete that line.")
+            verdict = json.loads(said)["verdict"]
+            return Grade(GradeOutcome.GRADED, {"correct": 1.0, "incorrect": 0.0}[verdict], f"judged {verdict}")
+        except (ValueError, KeyError, TypeError) as error:
+            where = f"{self._kept.path} has no verdict on {prediction!r}"
+            raise DataError(f"the judge's recording {where}: delete that line.") from error
 
     async def ask(
         self, question: str, golds: tuple[str, ...], prediction: str
@@ -152,14 +138,14 @@ class Judge:
             "max_tokens": _MOST_TOKENS,
         }
         replies: list[dict[str, Any]] = []
-        verdict = None
-        while verdict is None and len(replies) < ASKS:
-            try:
+        try:
+            while len(replies) < ASKS:
                 replies.append(await self._client.ask("POST", _checked, body=body))
-            except InfrastructureError as error:
-                raise InfrastructureError(f"the judge {self._settings.model} cannot be had: {error}") from error
-            verdict = read_verdict(_content(replies[-1]))
-        return verdict, replies
+                if verdict := read_verdict(_content(replies[-1])):
+                    return verdict, replies
+        except InfrastructureError as error:
+            raise InfrastructureError(f"the judge {self._settings.model} cannot be had: {error}") from error
+        return None, replies
 
 
 @cache

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, cast, get_args, get_type_hints
 
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
+from omegaconf.errors import OmegaConfBaseException
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from rtpo.algorithms import PROJECT, load_algorithm
@@ -31,11 +31,15 @@ LAUNCH = "launch"
 """the part of the tree that is no part of a run (`rtpo.run.experiments`)"""
 
 Count = Annotated[int, Field(ge=1)]
+Million = Annotated[int, Field(ge=1, le=1_000_000)]
+"""how many tasks or rollouts are held in memory at once"""
 Natural = Annotated[int, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0)]
 Share = Annotated[float, Field(gt=0, le=1)]
 Tolerance = Annotated[float, Field(gt=0, strict=True)]
 Decay = Annotated[float, Field(ge=0, lt=1)]
+FOLDER_NAME = re.compile(r"\w[\w.+,=-]{0,199}")
+FOLDER_RULE = "it names a folder; use at most 200 letters, digits and . _ + - , ="
 LARGEST = 2**53
 """of whole numbers: beyond it JSON's readers round"""
 
@@ -53,7 +57,7 @@ class DataConfig:
     """
 
     split: str
-    count: Count | None
+    count: Million | None
     seed: Natural = 0
     file: str | None = None
 
@@ -87,15 +91,11 @@ class TaskConfig:
     def make_env(self) -> Env:
         return make_env(self.env, self.env_settings, self.max_turns)
 
-    def limits_problems(self, path: str) -> list[str]:
+    def limits_problems(self, path: str) -> Iterator[str]:
         """A sentence where a longest prompt would fill the context; `path` is where the task stands."""
-        if self.max_context_tokens > self.max_prompt_tokens:
-            return []
-        return [
-            f"{path}.max_context_tokens is {self.max_context_tokens} and {path}.max_prompt_tokens "
-            f"{self.max_prompt_tokens}: a longest prompt would leave no room for a turn; use more of the first, or "
-            "less of the second."
-        ]
+        if self.max_context_tokens <= self.max_prompt_tokens:
+            both = f"max_context_tokens is {self.max_context_tokens} and max_prompt_tokens {self.max_prompt_tokens}"
+            yield f"{path}.{both}: a longest prompt would leave no room for a turn."
 
     @property
     def limits(self) -> EpisodeLimits:
@@ -156,7 +156,7 @@ class EvaluationConfig:
     training too, where all algorithms with one `rollout_context` give the same numbers, from a model and seed.
     """
 
-    samples: Count
+    samples: Million
     greedy: bool
     every_rollouts: Natural
     paper: bool = False
@@ -167,11 +167,13 @@ class EvaluationConfig:
 class SaveConfig:
     """every_steps: steps between saves; 0 saves only when the run is asked to stop and at its end. every_phases:
     synchronisations between saves inside a step, where each also writes the step's rollouts so far; 0 for none. keep:
-    saves kept."""
+    saves kept. grace: seconds after SIGTERM in which the phase must be finished and saved, or it is left and the last
+    save kept; null takes as long as it takes."""
 
     every_steps: Natural
     every_phases: Natural
     keep: Count
+    grace: Annotated[float, Field(ge=0)] | None = None
 
 
 @dataclass(frozen=True)
@@ -193,7 +195,7 @@ class ProfileConfig:
     engine_kl_limit: Positive
     track: tuple[str, ...]
     scored_share: Share = 1.0
-    check_trees: Tolerance | None = None
+    check_trees: bool = False
 
     @property
     def required_cpus(self) -> int:
@@ -267,9 +269,9 @@ def compose_run(tree: DictConfig) -> RunConfig:
     for field_name in ("name", "label"):
         if field_name not in run.algorithm:
             raise ConfigError(f"algorithm.{field_name} is missing: choose an algorithm with algorithm=<name>.")
-    problems = _problems(run)
-    if problems:
-        raise ConfigError("\n".join(problems))
+    for problems in (_task_problems, _problems, _budget_problems):  # each may count on those before it
+        if sentences := list(problems(run)):
+            raise ConfigError("\n".join(sentences))
     return run
 
 
@@ -277,141 +279,109 @@ def read_tree(cls: type[T], tree: DictConfig) -> T:
     """A composed Hydra tree as a dataclass. Raises ConfigError with one sentence a problem."""
     try:
         plain = OmegaConf.to_container(tree, resolve=True, throw_on_missing=True)
-    except MissingMandatoryValue as error:
-        raise ConfigError(f"{error.full_key} is not given: name it with {error.full_key}=<value>.") from error
     except OmegaConfBaseException as error:
-        raise ConfigError(f"{error.full_key or 'the configuration'}: {str(error).splitlines()[0]}") from error
+        raise ConfigError(f"{error.full_key or 'the configuration'}: {str(error).splitlines()[0]}.") from error
     assert isinstance(plain, dict)
     return cast(T, build(cls, {str(key): value for key, value in plain.items() if key not in ("hydra", LAUNCH)}, ""))
 
 
-def _problems(run: RunConfig) -> list[str]:
-    config, descriptor = run.algorithm_config, run.descriptor
-    problems = []
-    for name, value in [("epochs", config.epochs), ("minibatches", config.minibatches)]:
-        if value < 1:
-            problems.append(f"algorithm.{name} is {value}: use 1 or more.")
-    for name, data in [("train", run.task.train), ("held_out", run.task.held_out)]:
+def _task_problems(run: RunConfig) -> Iterator[str]:
+    task, config = run.task, run.algorithm_config
+    for name, number in [("epochs", config.epochs), ("minibatches", config.minibatches)]:
+        if number < 1:
+            yield f"algorithm.{name} is {number}: use 1 or more."
+    for name, data in [("train", task.train), ("held_out", task.held_out)]:
         if data.count is None and data.file is None:
-            problems.append(
-                f"task.{name}.count is null: say how many tasks to generate, or name a file with data=<file>."
-            )
+            yield f"task.{name}.count is null: say how many tasks to generate, or name a file with data=<file>."
         if data.split not in SPLITS and (data.split != "all" or data.file is None):
-            problems.append(f"task.{name}.split is {data.split!r}: use one of {', '.join(SPLITS)}, or all with a file.")
-    if run.data is not None and run.data not in (run.task.train.file, run.task.held_out.file):
-        problems.append(
-            f"data is {run.data} and task.train.file {run.task.train.file}, task.held_out.file "
-            f"{run.task.held_out.file}: this task names its own files; set these."
-        )
-    if problems:
-        return problems
+            yield f"task.{name}.split is {data.split!r}: use one of {', '.join(SPLITS)}, or all with a file."
+    files = task.train.file, task.held_out.file
+    if run.data not in (None, *files):
+        yield f"data is {run.data} and task.train.file {files[0]}, task.held_out.file {files[1]}: set these instead."
+
+
+def _problems(run: RunConfig) -> Iterator[str]:
+    """Of what the algorithm, the engine or the budget does not allow."""
+    config, descriptor, budget, sampling = run.algorithm_config, run.descriptor, run.budget, run.sampling
     if run.task.env not in ENVIRONMENTS:
-        problems.append(f"task.env is {run.task.env!r}: no such environment; {nearest(run.task.env, ENVIRONMENTS)}.")
+        yield f"task.env is {run.task.env!r}: no such environment; {nearest(run.task.env, ENVIRONMENTS)}."
     else:
-        problems += run.task.env_settings.problems("task.settings")
-    problems += run.task.limits_problems("task")
-    if config.loss is not None:
-        problems += config.loss.problems()
-    problems += _verl_problems(run)
+        yield from run.task.env_settings.problems("task.settings")
+    yield from run.task.limits_problems("task")
+    yield from config.loss.problems() if config.loss is not None else ()
+    yield from _verl_problems(run)
     if not run.is_embedded:
-        problems += _vllm_problems(run)
+        yield from _vllm_problems(run)
     for name, text in [("experiment_name", run.experiment_name), ("algorithm.label", run.label)]:
-        if not re.fullmatch(r"[\w.+-]+", text) or text.startswith("."):
-            problems.append(f"{name} is {text!r}: it names a folder; use letters, digits and . _ + - alone.")
+        if not FOLDER_NAME.fullmatch(text):
+            yield f"{name} is {text!r}: {FOLDER_RULE}; name it yourself with {name}=NAME."
     if run.deterministic and not run.is_embedded:
-        problems.append(
-            "deterministic is true: vLLM's batches are not ours to order, so it holds with the embedded engine alone; "
-            "use false."
-        )
-    if run.deterministic and run.budget.seconds is not None:
-        problems.append(
-            f"deterministic is true and budget.seconds {run.budget.seconds:g}: the clock would decide when the run "
-            "ends; use one of the two."
-        )
+        yield "deterministic is true, and vLLM's batches are not: it holds with the embedded engine alone; use false."
+    if run.deterministic and budget.seconds is not None:
+        yield f"deterministic is true and budget.seconds {budget.seconds}, of the clock: use one of the two."
     if config.kl < 0:
-        problems.append(f"algorithm.kl is {config.kl}: use 0 or more.")
-    if run.sampling.temperature <= 0:
-        problems.append("sampling.temperature must be above 0: greedy rollouts have no log-probs to train on.")
-    if run.sampling.top_p != 1 or run.sampling.top_k != -1:
-        problems.append(
-            f"sampling.top_p is {run.sampling.top_p} and sampling.top_k {run.sampling.top_k}: a cut distribution "
-            "biases the ratio, since the trainer's is not cut; use 1.0 and -1 in training."
-        )
-    problems += descriptor.check(config)
-    worst = descriptor.rollouts_per_task(config, run.task.max_turns)
-    if not problems and run.budget.rollouts and worst > run.budget.rollouts:
-        problems.append(
-            f"budget.rollouts is {run.budget.rollouts} and one task can take {worst} rollouts with this algorithm: "
-            "not one step would fit."
-        )
-    if run.task.train.count is not None and run.budget.tasks_per_step > run.task.train.count:
-        problems.append(
-            f"budget.tasks_per_step is {run.budget.tasks_per_step} and task.train.count {run.task.train.count}: a step "
-            "would hold a task twice."
-        )
-    return problems
+        yield f"algorithm.kl is {config.kl}: use 0 or more."
+    if sampling.temperature <= 0:
+        yield "sampling.temperature must be above 0: greedy rollouts have no log-probs to train on."
+    if sampling.top_p != 1 or sampling.top_k != -1:
+        cut = f"sampling.top_p is {sampling.top_p} and sampling.top_k {sampling.top_k}"
+        yield f"{cut}: a cut distribution biases the ratio, since the trainer's is not cut; use 1.0 and -1 in training."
+    yield from descriptor.check(config)
+    if run.task.train.count is not None and budget.tasks_per_step > run.task.train.count:
+        both = f"budget.tasks_per_step is {budget.tasks_per_step} and task.train.count {run.task.train.count}"
+        yield f"{both}: a step would hold a task twice."
 
 
-def _verl_problems(run: RunConfig) -> list[str]:
+def _budget_problems(run: RunConfig) -> Iterator[str]:
+    rollouts, worst = run.budget.rollouts, run.descriptor.rollouts_per_task(run.algorithm_config, run.task.max_turns)
+    if 0 < rollouts < worst:
+        yield f"budget.rollouts is {rollouts} and one task can take {worst} rollouts: not one step would fit."
+
+
+def _verl_problems(run: RunConfig) -> Iterator[str]:
     """Of what verl would take and this project does not do. That verl has the keys is seen to by
     `rtpo.verl_harness.settings`."""
-    verl, problems = OmegaConf.create(run.verl), []
-    model, actor = (f"actor_rollout_ref.{part}" for part in ("model", "actor.optim"))
-    for key in (f"{model}.lora_rank", f"{model}.lora.rank", f"{model}.lora_adapter_path"):
-        if (value := OmegaConf.select(verl, key)) not in (None, 0):
-            problems.append(f"verl.{key} is {value}: LoRA is not supported, all weights are trained; leave it out.")
-    engines = {"cpu": ("embedded", "vllm"), "cuda": ("vllm",)}[run.profile.platform]
-    fsdp2 = ("fsdp2",)
-    for key, known in (("actor.strategy", fsdp2), ("ref.strategy", fsdp2), ("rollout.name", engines)):
-        if (value := OmegaConf.select(verl, f"actor_rollout_ref.{key}")) not in known:
-            problems.append(f"verl.actor_rollout_ref.{key} is {value}: with this profile use {' or '.join(known)}.")
-    optim = OmegaConf.select(verl, actor)
+    ours, place = OmegaConf.create(run.verl), "actor_rollout_ref"
+    for key in ("model.lora_rank", "model.lora.rank", "model.lora_adapter_path"):
+        if (value := OmegaConf.select(ours, f"{place}.{key}")) not in (None, 0):
+            yield f"verl.{place}.{key} is {value}: LoRA is not supported, all weights are trained."
+    engines = ("embedded", "vllm") if run.profile.platform == "cpu" else ("vllm",)
+    for key, known in (("actor.strategy", ("fsdp2",)), ("ref.strategy", ("fsdp2",)), ("rollout.name", engines)):
+        if (value := OmegaConf.select(ours, f"{place}.{key}")) not in known:
+            yield f"verl.{place}.{key} is {value}: with this profile use {' or '.join(known)}."
+    place += ".actor.optim"
+    optim = OmegaConf.select(ours, place)
     if not isinstance(optim, DictConfig):
-        return [*problems, f"verl.{actor} is {optim}: it has the optimizer's settings; leave it as the profile has it."]
-    for name, wanted in asdict(run.optimizer).items():
-        if (value := optim.get(name)) != (list(wanted) if isinstance(wanted, tuple) else wanted):
-            problems.append(
-                f"verl.{actor}.{name} is {value} and optimizer.{name} {wanted}: set optimizer.{name} alone."
-            )
-    for name in ("lr_warmup_steps_ratio", "min_lr_ratio"):
-        value = optim.get(name)
-        if value is not None and not (isinstance(value, int | float) and 0 <= value <= 1):
-            problems.append(f"verl.{actor}.{name} is {value}: use a number from 0 to 1.")
-    schedules = {name: optim.get(name) for name in ("lr_scheduler_type", "warmup_style", "lr_warmup_steps_ratio")}
+        yield f"verl.{place} is {optim}: it has the optimizer's settings; leave it as the profile has it."
+        return
+    for key, wanted in asdict(run.optimizer).items():
+        if (value := optim.get(key)) != (list(wanted) if isinstance(wanted, tuple) else wanted):
+            yield f"verl.{place}.{key} is {value} and optimizer.{key} {wanted}: set optimizer.{key} alone."
+    for key in ("lr_warmup_steps_ratio", "min_lr_ratio"):
+        value = optim.get(key) or 0
+        if not (isinstance(value, int | float) and 0 <= value <= 1):
+            yield f"verl.{place}.{key} is {value}: use a number from 0 to 1."
     total, steps = optim.get("total_training_steps"), run.budget.optimizer_steps
-    for name, value in schedules.items():
-        if value not in (None, 0, "constant") and total != steps:
-            problems.append(
-                f"verl.{actor}.{name} is {value}, total_training_steps {total} and budget.optimizer_steps {steps}: a "
-                "schedule ends where the run does; set budget.optimizer_steps alone."
-            )
-    return problems
+    for key in ("lr_scheduler_type", "warmup_style", "lr_warmup_steps_ratio"):
+        if (value := optim.get(key)) not in (None, 0, "constant") and total != steps:
+            both = f"total_training_steps {total} and budget.optimizer_steps {steps}"
+            yield f"verl.{place}.{key} is {value}, {both}: a schedule ends as the run does; set budget.optimizer_steps."
 
 
-def _vllm_problems(run: RunConfig) -> list[str]:
-    verl, rollout = OmegaConf.create(run.verl), "actor_rollout_ref.rollout"
+def _vllm_problems(run: RunConfig) -> Iterator[str]:
+    ours, place = OmegaConf.create({"verl": run.verl}), "verl.actor_rollout_ref.rollout"
     # the defaults are verl's and vLLM's
-    mode = OmegaConf.select(verl, f"{rollout}.logprobs_mode", default="processed_logprobs")
-    most = OmegaConf.select(verl, f"{rollout}.engine_kwargs.vllm.max_logprobs", default=20)
-    problems = []
+    mode = OmegaConf.select(ours, f"{place}.logprobs_mode", default="processed_logprobs")
     if mode != "processed_logprobs":
-        problems.append(
-            f"verl.{rollout}.logprobs_mode is {mode}: log-probs are those of the distribution that the token was drawn "
-            "from; use processed_logprobs."
-        )
+        yield f"{place}.logprobs_mode is {mode}: log-probs must be the sampled distribution's; use processed_logprobs."
     may_skip = getattr(run.algorithm_config, "sync_kl", None)
-    if may_skip is not None and OmegaConf.select(verl, f"{rollout}.free_cache_engine", default=True):
-        problems.append(
-            f"algorithm.sync_kl is {may_skip:g} and verl.{rollout}.free_cache_engine true: vLLM sleeps while the "
-            "trainer works and wakes at a synchronisation, which sync_kl may skip; use sync_kl null, or "
-            "free_cache_engine false."
-        )
+    if may_skip is not None and OmegaConf.select(ours, f"{place}.free_cache_engine", default=True):
+        both = f"algorithm.sync_kl is {may_skip} and {place}.free_cache_engine true"
+        yield f"{both}: vLLM wakes at a synchronisation, which sync_kl may skip; set one to null or false."
+    key = f"{place}.engine_kwargs.vllm.max_logprobs"
+    most = OmegaConf.select(ours, key, default=20)
     if 0 <= most < run.top_logprobs:
-        problems.append(
-            f"algorithm.top_logprobs is {run.top_logprobs} and vLLM gives {most} at most: use {most} or fewer, or "
-            f"raise verl.{rollout}.engine_kwargs.vllm.max_logprobs."
-        )
-    return problems
+        yield f"algorithm.top_logprobs is {run.top_logprobs}: use {most} or fewer, or raise {key}."
 
 
 def rollout_sampling(run: RunConfig) -> Sampling:
@@ -431,59 +401,52 @@ def portable(value: Any) -> Any:
 
 def build(cls: type[Any], values: Mapping[str, Any], path: str) -> Any:
     """A dataclass of these values; `path` is where they stand. At every depth, fields that its classes do not have are
-    refused, and numbers that are not finite or too large. Raises ConfigError with one sentence a problem."""
+    refused, and numbers that are not finite or too large. Raises ConfigError with one sentence a problem: pydantic's,
+    under the field's path."""
     try:
         # within a dict, since a dataclass at the top takes no settings of pydantic's; those below take the dict's
         adapter = TypeAdapter(dict[str, cls], config=ConfigDict(extra="forbid"))  # type: ignore[valid-type]
         built = adapter.validate_python({path: dict(values)})[path]
     except ValidationError as error:
-        raise ConfigError("\n".join(_sentence(cls, path, item) for item in error.errors())) from error
-    for problem in _numbers(asdict(built), path):  # the first: others may be written from its value
-        raise ConfigError(problem)
+        sentences: dict[str, str] = {}
+        for problem in error.errors():
+            name, message = _explained(cls, path, problem)
+            sentences[name] = f"{sentences[name]}; or {problem['msg']}" if name in sentences else message
+        raise ConfigError("\n".join(f"{name} {message}." for name, message in sentences.items())) from error
+    for sentence in _no_numbers(values, asdict(built), path):  # the first: others may come of its value
+        raise ConfigError(sentence)
     return built
 
 
-RANGES = {
-    "greater_than_equal": "use {ge:g} or more",
-    "greater_than": "use a number above {gt:g}",
-    "less_than": "use a number below {lt:g}",
-    "less_than_equal": "use {le:g} or less",
-}
-"""by pydantic's name of the problem"""
+def _explained(cls: type[Any], path: str, problem: Any) -> tuple[str, str]:
+    """The field that a problem of pydantic's is of, and what is wrong with it."""
+    *above, last = problem["loc"][1:]
+    owner: Any = cls
+    for part in above:
+        hint = get_type_hints(owner).get(part)
+        owner = next((kind for kind in (hint, *get_args(hint)) if is_dataclass(kind)), owner)
+    known = [known.name for known in fields(owner)]
+    is_unknown = problem["type"] == "unexpected_keyword_argument"
+    is_of_union = isinstance(last, str) and last not in known and bool(above)  # one of a field's types
+    name = ".".join([path, *map(str, above), *([str(last)] if is_unknown or not is_of_union else [])]).lstrip(".")
+    if is_unknown:
+        return name, f"is not a field of {owner.__name__}: {nearest(last, known)}"
+    is_missing = problem["type"].startswith("missing")
+    return name, "is missing" if is_missing else f"is {problem['input']!r}: {problem['msg']}"
 
 
-def _sentence(cls: type[Any], path: str, item: Any) -> str:
-    _, *place = item["loc"]
-    name = ".".join([path, *map(str, place)]).lstrip(".")
-    if item["type"] in {"unexpected_keyword_argument", "extra_forbidden"}:
-        owner = _owner(cls, place)
-        return f"{name} is not a field of {owner.__name__}: {nearest(place[-1], [one.name for one in fields(owner)])}."
-    if item["type"] in {"missing", "missing_argument"}:
-        return f"{name} is missing."
-    if item["type"] in RANGES:
-        return f"{name} is {item['input']}: {RANGES[item['type']].format(**item['ctx'])}."
-    if item["type"] == "tuple_type":
-        within = "" if item["input"] is None else item["input"]
-        return f"{name} is {item['input']!r}, and it is a list: use {name}=[{within}]."
-    return f"{name} is {item['input']!r}: {item['msg'][0].lower()}{item['msg'][1:]}."
-
-
-def _owner(cls: Any, place: list[Any]) -> Any:
-    """The dataclass that the last part of `place` would be a field of."""
-    for part in place:
-        hint = get_type_hints(cls).get(part)
-        cls = next((one for one in (hint, *get_args(hint)) if is_dataclass(one)), cls)
-    return cls
-
-
-def _numbers(value: Any, path: str) -> Iterator[str]:
-    if isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from _numbers(item, f"{path}.{key}".lstrip("."))
-    elif isinstance(value, list | tuple):
-        for place, item in enumerate(value):
-            yield from _numbers(item, f"{path}.{place}")
-    elif isinstance(value, float) and not math.isfinite(value):
-        yield f"{path} is {value}: use a finite number."
-    elif isinstance(value, int) and abs(value) > LARGEST:
-        yield f"{path} is {value}: use a number of at most {LARGEST} in size."
+def _no_numbers(given: Any, built: Any, path: str) -> Iterator[str]:
+    """Of numbers that are not finite or too large, and of true and false where they would be read as 1 and 0."""
+    if isinstance(built, Mapping):
+        for key, item in built.items():
+            value = given.get(key, item) if isinstance(given, Mapping) else item
+            yield from _no_numbers(value, item, f"{path}.{key}".lstrip("."))
+    elif isinstance(built, list | tuple):
+        for place, item in enumerate(built):
+            yield from _no_numbers(given[place] if isinstance(given, list | tuple) else item, item, f"{path}.{place}")
+    elif isinstance(given, bool) and not isinstance(built, bool):
+        yield f"{path} is {str(given).lower()}: use a number."
+    elif isinstance(built, float) and not math.isfinite(built):
+        yield f"{path} is {built}: use a finite number."
+    elif isinstance(built, int) and abs(built) > LARGEST:
+        yield f"{path} is {built}: use a number of at most {LARGEST} in size."

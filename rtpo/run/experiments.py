@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rtpo.run.cli import composed, configurations
+
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
@@ -17,7 +19,6 @@ from omegaconf import DictConfig, OmegaConf
 
 from rtpo.core.names import nearest
 from rtpo.errors import ConfigError
-from rtpo.run.composition import composed, configurations, in_words
 from rtpo.run.config import LAUNCH, PROJECT, Count, Natural, Positive, RunConfig, build, compose_run
 
 
@@ -90,7 +91,7 @@ def load_experiment(name: str, overrides: Sequence[str] = ()) -> Experiment:
     `algorithm=rtpo,rtpo_off`, replaces the sweep's. Raises ConfigError for a name that there is none of, for what
     experiments/train.py would refuse, naming the element, and for two elements that would write to one place.
     """
-    with in_words("train", overrides), configurations():
+    with configurations("train"):
         elements = [_element(name, chosen) for chosen in _sweep(name, overrides)]
     _check_places([element.run for element, _ in elements])
     launch = elements[0][1]
@@ -101,7 +102,7 @@ def load_experiment(name: str, overrides: Sequence[str] = ()) -> Experiment:
 
 def outline(name: str, overrides: Sequence[str] = ()) -> Outline:
     """What an experiment is, without composing its elements. overrides: as of `load_experiment`. Raises ConfigError."""
-    with in_words("train", overrides), configurations():
+    with configurations("train"):
         tree, overridden = _swept(name, overrides)
         sweep = {one.get_key_element(): _values(one) for one in overridden}
         return Outline(name, read_launch(tree), sweep)

@@ -4,48 +4,42 @@ the folder as a repository of the Hub."""
 import json
 import logging
 import os
-import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import httpx
 import torch
+import yaml
 from huggingface_hub import HfApi
-from huggingface_hub.errors import HfHubHTTPError, LocalTokenNotFoundError
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalTokenNotFoundError
+from huggingface_hub.utils import validate_repo_id
 from omegaconf import OmegaConf
 from safetensors.torch import save_file
 from torch.distributed.tensor import DTensor, Replicate, Shard
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from rtpo.core.chat import ChatFormat
 from rtpo.core.files import check_is_free, disk_errors
 from rtpo.errors import DataError, MachineError
-from rtpo.run import archives
 from rtpo.run.config import RunConfig, compose_run
-from rtpo.run.model_folder import check_model, check_same_model
-from rtpo.run.records import RunFolder
+from rtpo.run.model_folder import check_model, check_same_model, first_words, load_tokenizer
+from rtpo.run.records import RunFolder, no_run
 from rtpo.run.run import Progress, model_sha256
 
 DTYPES: Final = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 FILE_BYTES = 5 * 10**9
 """the most of one weight file; a larger tensor has a file of its own"""
 COPIED = (
-    "generation_config.json",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "tokenizer.model",
-    "vocab.json",
-    "merges.txt",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "chat_template.jinja",
+    *("generation_config.json", "tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json"),
+    *("merges.txt", "special_tokens_map.json", "added_tokens.json", "chat_template.jinja"),
 )
 """what of the initial model's folder goes along as it is, where it is there"""
-
-REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+UNKNOWN, TOY = "unknown", "toy"
+CARD = Path(__file__).with_name("model_card.md")
 
 # it says that process groups are missing, which nothing here needs
 logging.getLogger("torch.distributed.device_mesh").setLevel(logging.ERROR)
@@ -54,8 +48,7 @@ logging.getLogger("torch.distributed.device_mesh").setLevel(logging.ERROR)
 @dataclass(frozen=True)
 class TrainedPolicy:
     """A run with the save that is its policy. weights: verl's folder. policy_version: optimizer steps' updates.
-    manifest: None for a run that is not finished. ledger: at the end,
-    or at the save."""
+    manifest: None for a run that is not finished. ledger: at the end, or at the save."""
 
     folder: Path
     config: RunConfig
@@ -70,8 +63,8 @@ class TrainedPolicy:
 def find_trained(path: Path) -> TrainedPolicy:
     """The policy of the run in `path`. Raises DataError where there is none, and for a run whose initial model is not
     there or is another one now."""
-    if not archives.exists(path / "config.yaml"):
-        raise DataError(archives.no_run(path))
+    if not (path / "config.yaml").exists():
+        raise DataError(no_run(path))
     folder = RunFolder(path)
     manifest = folder.manifest if folder.is_finished else None
     save = folder.latest_save()
@@ -88,12 +81,15 @@ def find_trained(path: Path) -> TrainedPolicy:
     return TrainedPolicy(path, config, save.folder, state["name"], progress.step, version, ledger, manifest)
 
 
-def write_model(trained: TrainedPolicy, output: Path, card: Callable[[str], str], dtype: str | None = None) -> None:
+# the folder
+
+
+def write_model(trained: TrainedPolicy, output: Path, dtype: str | None = None, repository: str | None = None) -> None:
     """The model folder `output`: weights, config.json, tokenizer, and README.md. It is made beside its place and moved
     there when it is whole.
 
-    card: README.md, given the name of the weights' type. dtype: of DTYPES; None leaves the weights as they were saved,
-    the optimizer's own. Raises DataError and MachineError.
+    dtype: of DTYPES; None leaves the weights as they were saved, the optimizer's own. repository: of the Hub, for the
+    model card. Raises DataError and MachineError.
     """
     check_is_free(output)
     beside = output.with_name(output.name + ".partial")
@@ -110,16 +106,15 @@ def write_model(trained: TrainedPolicy, output: Path, card: Callable[[str], str]
             for name in COPIED:
                 if (source / name).exists():
                     shutil.copyfile(source / name, beside / name)
-            (beside / "README.md").write_text(card(saved), encoding="utf-8")
+            (beside / "README.md").write_text(model_card(trained, repository, saved), encoding="utf-8")
             for file in beside.glob("*.safetensors"):
                 shutil.copymode(beside / "config.json", file)  # safetensors lets its owner alone read it
             os.sync()
             if output.exists():
                 output.rmdir()
             beside.rename(output)
-        except BaseException:
+        finally:
             shutil.rmtree(beside, ignore_errors=True)
-            raise
 
 
 def _write_weights(trained: TrainedPolicy, output: Path, dtype: str | None) -> torch.dtype:
@@ -127,17 +122,20 @@ def _write_weights(trained: TrainedPolicy, output: Path, dtype: str | None) -> t
     shards = load_shards(trained.weights)
     names = _names(shards[0], Path(trained.config.model.path), trained.weights)
     wanted = DTYPES[dtype] if dtype is not None else shards[0][names[0]].dtype
-    groups = list(_groups(names, {name: shards[0][name].numel() * wanted.itemsize for name in names}))
+    sizes = {name: shards[0][name].numel() * wanted.itemsize for name in names}
+    groups: list[list[str]] = [[]]
+    for name in names:
+        if groups[-1] and sum(sizes[other] for other in groups[-1]) + sizes[name] > FILE_BYTES:
+            groups.append([])
+        groups[-1].append(name)
     index: dict[str, str] = {}
-    total = 0
     for number, group in enumerate(groups, start=1):
         file = "model.safetensors" if len(groups) == 1 else f"model-{number:05d}-of-{len(groups):05d}.safetensors"
         tensors = {name: merged(name, [shard[name] for shard in shards]).to(wanted) for name in group}
         save_file(tensors, output / file, metadata={"format": "pt"})
         index |= dict.fromkeys(group, file)
-        total += sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
     if len(groups) > 1:
-        text = json.dumps({"metadata": {"total_size": total}, "weight_map": index}, indent=2)
+        text = json.dumps({"metadata": {"total_size": sum(sizes.values())}, "weight_map": index}, indent=2)
         (output / "model.safetensors.index.json").write_text(text + "\n", encoding="utf-8")
     return wanted
 
@@ -145,17 +143,10 @@ def _write_weights(trained: TrainedPolicy, output: Path, dtype: str | None) -> t
 def load_shards(folder: Path) -> list[dict[str, torch.Tensor]]:
     """The state of every rank, in their order, mapped from disk. Raises DataError where one cannot be read."""
     try:
-        world_size = int(json.loads((folder / "fsdp_config.json").read_text(encoding="utf-8"))["world_size"])
+        ranks = int(json.loads((folder / "fsdp_config.json").read_text(encoding="utf-8"))["world_size"])
+        files = [folder / f"model_world_size_{ranks}_rank_{rank}.pt" for rank in range(ranks)]
         # the project's own file: its tensors are verl's, with places on a mesh of devices that is not there any more
-        return [
-            torch.load(
-                folder / f"model_world_size_{world_size}_rank_{rank}.pt",
-                map_location="cpu",
-                mmap=True,
-                weights_only=False,
-            )
-            for rank in range(world_size)
-        ]
+        return [torch.load(file, map_location="cpu", mmap=True, weights_only=False) for file in files]
     except Exception as error:  # a damaged file raises whatever its bytes spell
         raise DataError(f"the weights in {folder} cannot be read ({error}): train the run again.") from error
 
@@ -198,27 +189,92 @@ def _names(state: Mapping[str, torch.Tensor], model: Path, weights: Path) -> lis
     return [name for name in state if name not in tied]
 
 
-def _groups(names: Sequence[str], sizes: Mapping[str, int]) -> Iterator[list[str]]:
-    group: list[str] = []
-    for name in names:
-        if group and sum(sizes[one] for one in group) + sizes[name] > FILE_BYTES:
-            yield group
-            group = []
-        group.append(name)
-    yield group
+# the model card
+
+
+def model_card(trained: TrainedPolicy, repository: str | None, dtype: str) -> str:
+    """Markdown with a Hugging Face head, of what the run's records say. repository: of the Hub, if it goes to one.
+    dtype: of the exported weights."""
+    run, about = trained.config, dict(trained.manifest or {})
+    for part in ("ledger", "files"):
+        about.pop(part, None)
+    is_toy = run.profile.name == TOY or run.task.name.startswith(TOY)
+    used, budget = trained.ledger["rollouts"], trained.ledger["budget"]["rollouts"]
+    unfinished = f"**The run is not finished**: {used:,} of {budget:,} rollouts were used at this save. Not evaluated."
+    head = {"library_name": "transformers", "pipeline_tag": "text-generation", "license": UNKNOWN}
+    tags = list(dict.fromkeys(["rtpo", run.algorithm_config.name, *([TOY] if is_toy else [])]))
+    return CARD.read_text(encoding="utf-8").format(
+        head=_yaml({**head, "base_model": run.model.name, "tags": tags}),
+        name=f"{run.experiment_name}/{trained.folder.resolve().name}",
+        toy="**A toy run.** Its results are toy-scale and never the paper's.\n\n" if is_toy else "",
+        run=run,
+        state=unfinished if trained.manifest is None else "The run is finished.",
+        evaluation=_yaml(_evaluation(trained)),
+        example=_example(trained, repository),
+        about=_yaml({"save": trained.save, "policy_version": trained.policy_version, "dtype": dtype} | about),
+        settings=_yaml(
+            {part: run.as_dict()[part] for part in ("algorithm", "optimizer", "sampling", "budget", "task")}
+        ),
+        ledger=_yaml(dict(trained.ledger)),
+    )
+
+
+def _example(trained: TrainedPolicy, repository: str | None) -> str:
+    """Code that generates a turn, as the run did at the first context that it recorded."""
+    file = trained.folder / "rollouts.jsonl"
+    first = file.read_bytes().partition(b"\n")[0] if file.exists() else b""
+    if not first:
+        return f"# the run recorded no rollout: what the policy was asked is {UNKNOWN}\n"
+    run = trained.config
+    asked = ChatFormat(load_tokenizer(run.model.path)).decode(json.loads(first)["turns"][0]["context_ids"])
+    sampling = {"max_new_tokens": run.task.max_turn_tokens, "do_sample": True, **asdict(run.sampling)}
+    sampling["top_k"] = max(0, sampling["top_k"])  # which is -1 for none elsewhere
+    return f"""from transformers import AutoModelForCausalLM, AutoTokenizer
+
+place = {repr(repository) if repository else "'.'  # this folder"}
+model, tokenizer = AutoModelForCausalLM.from_pretrained(place), AutoTokenizer.from_pretrained(place)
+prompt = {asked!r}
+asked = tokenizer(prompt, add_special_tokens=False, return_token_type_ids=False, return_tensors="pt")
+said = model.generate(**asked, {", ".join(f"{name}={value!r}" for name, value in sampling.items())})
+print(tokenizer.decode(said[0, asked["input_ids"].shape[1] :]))
+"""
+
+
+def _evaluation(trained: TrainedPolicy) -> dict[str, Any]:
+    """By decoding, held-out answers of the finished run with reward 1, of those graded, and the summaries of benchmarks
+    that were evaluated at this save."""
+    file = trained.folder / "evaluations.jsonl"
+    text = file.read_bytes() if trained.manifest is not None and file.exists() else b""
+    rewards: dict[str, list[bool]] = {}
+    for line in map(json.loads, text.splitlines()):
+        if line["grade"] == "graded" and line["when"] in ("before", "after"):
+            rewards.setdefault(f"{line['when']} training, {line['mode']}", []).append(line["reward"] == 1)
+    benchmarks = {
+        found.parent.name: json.loads((found.parent / "summary.json").read_bytes())
+        for found in sorted(trained.folder.glob("*/manifest.json"))
+        if json.loads(found.read_bytes()).get("checkpoint", {}).get("save") == trained.save
+    }
+    held_out = {what: f"{sum(right)} of {len(right)} graded answers" for what, right in rewards.items()}
+    return {"held_out": held_out or "not evaluated", "benchmarks": benchmarks or "not evaluated"}
+
+
+def _yaml(values: Any) -> str:
+    return yaml.safe_dump(json.loads(json.dumps(values, default=str)), sort_keys=False, allow_unicode=True)
+
+
+# the Hub
 
 
 def check_push(repository: str) -> None:
     """Whether the user's token can make a repository of this name, before anything is written. Raises DataError and
     MachineError."""
-    if not REPOSITORY.fullmatch(repository):
-        raise DataError(f"--push {repository}: a repository of the Hub is named OWNER/NAME.")
-    with _hub_in_words(repository):
+    with _hub_errors(repository):
+        validate_repo_id(repository)
         hub = HfApi()
         user = hub.whoami()
         owners = [user["name"], *(of["name"] for of in user.get("orgs", []))]
         if repository.partition("/")[0] not in owners:
-            raise DataError(f"--push {repository}: the token is of {', '.join(owners)}: push to one of these.")
+            raise DataError(f"--push {repository}: name it OWNER/NAME; the token is of {', '.join(owners)}.")
         if hub.repo_exists(repository) and set(hub.list_repo_files(repository)) - {".gitattributes"}:
             raise DataError(f"--push {repository}: the repository holds files already: choose another name.")
 
@@ -226,7 +282,7 @@ def check_push(repository: str) -> None:
 def push(folder: Path, repository: str) -> str:
     """A model folder as one commit of a repository, which is made, and is private, where there is none; returns its
     address. Raises DataError and MachineError, with the way to go on."""
-    with _hub_in_words(repository, f" {folder} is whole: `hf upload {repository} {folder}` goes on."):
+    with _hub_errors(repository, f" {folder} is whole: `hf upload {repository} {folder}` goes on."):
         hub = HfApi()
         url = hub.create_repo(repository, private=True, exist_ok=True)
         hub.upload_folder(repo_id=repository, folder_path=folder, commit_message="Made by experiments/export.py")
@@ -234,23 +290,14 @@ def push(folder: Path, repository: str) -> str:
 
 
 @contextmanager
-def _hub_in_words(repository: str, then: str = "") -> Iterator[None]:
-    """What the Hub refuses, as a sentence."""
-    place = f"--push {repository}"
+def _hub_errors(repository: str, then: str = "") -> Iterator[None]:
+    """What the Hub refuses, as a line."""
     try:
         yield
-    except LocalTokenNotFoundError as error:
-        raise DataError(f"{place}: there is no token: put one that may write into HF_TOKEN.{then}") from error
+    except (LocalTokenNotFoundError, HFValidationError) as error:
+        raise DataError(f"--push {repository}: {first_words(error)} (the token is HF_TOKEN).{then}") from error
     except HfHubHTTPError as error:
-        status = error.response.status_code
-        if status == 401:
-            raise DataError(f"{place}: the Hub does not take the token: put another into HF_TOKEN.{then}") from error
-        if status == 403:
-            raise DataError(f"{place}: the token may not write there: put one that may into HF_TOKEN.{then}") from error
-        raise MachineError(f"{place}: the Hub refuses it ({_one_line(error)}).{then}") from error
+        kind = DataError if error.response.status_code in (401, 403) else MachineError
+        raise kind(f"--push {repository}: the Hub refuses it ({first_words(error)}).{then}") from error
     except (OSError, httpx.HTTPError) as error:
-        raise MachineError(f"{place}: the Hub cannot be reached ({_one_line(error)}).{then}") from error
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
+        raise MachineError(f"--push {repository}: the Hub cannot be reached ({first_words(error)}).{then}") from error

@@ -34,7 +34,7 @@ def check_model_of(run: RunConfig) -> None:
         if size not in CPU_HEADS:
             raise ConfigError(
                 f"model.path is {run.model.path}, whose heads are of {size}: vLLM's CPU build takes "
-                f"{', '.join(map(str, CPU_HEADS))}; rtpo/toy/heads.py makes a toy model's larger."
+                f"{', '.join(map(str, CPU_HEADS))}; tests/larger_heads.py makes a toy model's larger."
             )
 
 
@@ -47,7 +47,7 @@ def check_model(folder: str | Path, top_logprobs: int = 0, *, embedded: bool = F
         remedy = (
             f"download it: hf download Qwen/{path.name} --local-dir {path}"
             if path.name.startswith("Qwen")
-            else "experiments/maintenance/overfit.py makes those of math, search, booking"
+            else "tests/byte_model.py makes those of math, search, booking"
         )
         raise DataError(
             f"model.path is {path}: {missing_file(path)}. Give a Hugging Face model folder with config.json, "
@@ -124,15 +124,14 @@ def _check_embedded(path: Path, model_type: str | None) -> None:
     # seconds to import, which no command takes to say what is wrong with its arguments
     from transformers import AutoConfig
 
-    from rtpo.engines.causal import check_config
+    from rtpo.engines.qwen3 import check_architecture
 
     try:
-        check_config(AutoConfig.from_pretrained(path))
+        check_architecture(AutoConfig.from_pretrained(path))
     except ConfigError as error:
         raise ConfigError(
-            f"model.path is {path}: {error}. The embedded engine (profile.platform cpu) computes layers that all "
-            "attend to the whole context, as Qwen3's, Qwen2.5's and Llama's do: use such a model, or a profile with "
-            "vLLM; an evaluation can be given a server's address too."
+            f"model.path is {path}: {error} Use such a model, or a profile with vLLM; an evaluation can be "
+            "given a server's address too."
         ) from error
     except (AttributeError, KeyError, TypeError, ValueError, StrictDataclassError) as error:
         raise DataError(

@@ -1,20 +1,23 @@
-"""What a run leaves behind (results/README.md): lines appended as they come, the manifest last.
+"""The folder of records of a run or an evaluation (results/README.md): lines appended as they come, the manifest last.
 
 Nothing half-written looks complete: whole files are written beside their place, flushed and moved there, a save is a
-folder moved there, and lines written after the last save are cut off when the run is resumed.
+folder moved there, and lines written after the last save, or of half a question, are cut off when one goes on.
 
 Nothing damaged passes: a save has the checksums of its files and of the lines that were written before it, which are
 compared with what is on disk before a run goes on, as those of all lines are before there is a manifest.
 """
 
 import fcntl
+import hashlib
 import json
 import os
+import pickle
 import platform
 import shutil
 import subprocess
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from shlex import quote
@@ -25,23 +28,25 @@ import yaml
 from rtpo.algorithms import PROJECT
 from rtpo.core.files import (
     Appended,
+    checked_sums,
     disk_errors,
     flush,
+    partial_of,
     sha256,
     start_of,
+    write_sums,
     write_whole,
 )
+from rtpo.core.names import missing_file, nearest, some
 from rtpo.errors import DataError, Held
-from rtpo.run import archives
-from rtpo.run.checkpoints import Save, Saves
 
 SCHEMA = 1
 MANIFEST_KEYS = ("ledger", "model_sha256", "files")
 """of a run's manifest, that whoever goes on with the run reads"""
 LINE_FILES = ("steps.jsonl", "evaluations.jsonl", "paths.jsonl", "rollouts.jsonl")
-JOURNAL = "charges.jsonl"
+JOURNAL, SUMMARY = "charges.jsonl", "summary.json"
 LOG = "log.txt"
-PACKAGES = ("torch", "verl", "ray", "transformers", "tensordict", "vllm", "numpy", "hydra-core", "math-verify")
+PACKAGES = ("torch", "verl", "ray", "transformers", "tensordict", "vllm", "numpy", "sympy", "hydra-core", "math-verify")
 
 PASSED_ON = ("VLLM_USE_V2_MODEL_RUNNER",)
 """environment variables that decide what the workers compute: those that are set reach all of Ray's, and the records"""
@@ -51,22 +56,41 @@ FREE = ("verl", "task.settings", "settings", "checkpoint")
 """parts of a configuration whose keys are whatever is given, not fields of a dataclass"""
 OPEN = "profile.track"
 """where a run is mirrored, which binds no start: it changes no record"""
+CHECKSUM = b"# sha256 of the lines above: "
+"""before the last line of config.yaml; earlier versions wrote none"""
 _AGAIN = "restore it, or delete it and give the command again, which writes the configuration anew."
 # libyaml's, where PyYAML has it, is ten times as fast
 SAFE_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-class RunFolder:
-    """results/<experiment>/<run>/."""
+@dataclass(frozen=True)
+class Save:
+    """A place to go on from: weights in `folder`, everything else in `state`. weights_sha256: by file in `folder`."""
 
-    def __init__(self, path: Path) -> None:
+    folder: Path
+    state: dict[str, Any]
+    weights_sha256: Mapping[str, str]
+
+
+class RunFolder:
+    """results/<experiment>/<run>/, or an evaluation's; `lines` are the files that are appended to.
+
+    A run's saves are folders of checkpoints/, where `latest` has the name of the last. Until all of one is on disk, and
+    again while it is deleted, it is called <name>.partial, which is never read.
+    """
+
+    def __init__(self, path: Path, lines: Sequence[str] = LINE_FILES) -> None:
         self.path = path
-        self._saves = Saves(path / "checkpoints")
+        self._lines = lines
+        self._checkpoints = path / "checkpoints"
+        self._pointer = self._checkpoints / "latest"
         self._written: dict[str, Appended] = {}
+
+    # what it is of
 
     @property
     def is_finished(self) -> bool:
-        return archives.exists(self.path / "manifest.json")
+        return (self.path / "manifest.json").exists()
 
     @property
     def manifest(self) -> Mapping[str, Any]:
@@ -77,26 +101,27 @@ class RunFolder:
     def config(self) -> dict[str, Any]:
         """Raises DataError as `read_config`."""
         file = self.path / "config.yaml"
-        return read_config(file, archives.read(file))
+        return read_config(file, file.read_bytes())
 
     def open(self, config: Mapping[str, Any]) -> None:
         """Make the folder, or check that it belongs to this configuration. Raises DataError naming what differs."""
         file = self.path / "config.yaml"
         with disk_errors(self.path):
-            if not archives.exists(file):
+            if not file.exists():
                 self.path.mkdir(parents=True, exist_ok=True)
-                write_whole(file, yaml.safe_dump(_plain(config), sort_keys=False).encode())
+                text = yaml.safe_dump(json.loads(json.dumps(config)), sort_keys=False).encode()
+                write_whole(file, text + CHECKSUM + hashlib.sha256(text).hexdigest().encode() + b"\n")
         self.check(config)
         self.written("config.yaml")
 
     def check(self, config: Mapping[str, Any]) -> None:
         """Raises DataError for a configuration that is not the one here, naming what differs."""
-        different = sorted(_differences(self.config, _plain(config), self.is_finished))
-        if different:
+        plain = json.loads(json.dumps(config))
+        if different := sorted(_differences(self.config, plain, self.is_finished)):
             more = f"; and {len(different) - SHOWN} more" if len(different) > SHOWN else ""
             raise DataError(
                 f"{self.path} holds a run with another configuration; different: {'; '.join(different[:SHOWN])}{more}. "
-                "Change them back to resume it, or choose another experiment_name=<name>."
+                "Change them back to resume it, or choose another experiment_name=<name> or algorithm.label=<label>."
             )
 
     def begin(self, config: Mapping[str, Any]) -> None:
@@ -109,40 +134,69 @@ class RunFolder:
     @property
     def has_trained(self) -> bool:
         """Whether rollouts were dispatched for training, or the run is finished."""
-        return self.is_finished or _size(self.path / JOURNAL) > 0 or self._saves.pointer.exists()
+        return self.is_finished or _size(self.path / JOURNAL) > 0 or self._pointer.exists()
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Keeps other processes out of the folder, which must exist unless the run is packed: nothing is written there.
-        Raises Held when one is in."""
-        if not self.path.exists() and self.is_finished:
-            yield
-            return
+        """Keeps other processes out of the folder, which must exist. Raises Held when one is in."""
         descriptor = os.open(self.path, os.O_RDONLY)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            os.close(descriptor)
-            raise Held(f"another process is running {self.path}: wait for it, or stop it.") from error
-        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise Held(f"another process is running {self.path}: wait for it, or stop it.") from error
             yield
         finally:
             os.close(descriptor)
+
+    # lines
 
     def charged(self, steps: Sequence[Mapping[str, Any]]) -> int:
         """Rollouts charged so far, those of an unfinished step among them; of these whole steps alone where an earlier
         version wrote the journal. Raises DataError for a journal that is damaged at its end."""
         file = self.path / JOURNAL
-        last = archives.read(file).rpartition(b"\n")[0].rpartition(b"\n")[2] if archives.exists(file) else b""
+        last = file.read_bytes().rpartition(b"\n")[0].rpartition(b"\n")[2] if file.exists() else b""
         charge = json_object(last, f"{file}, its last line,", ()) if last else {}
         return int(charge.get("rollouts", steps[-1]["rollouts"] if steps else 0))
 
-    def append(self, file: str, lines: list[dict[str, Any]]) -> None:
+    def append(self, file: str, lines: Sequence[Mapping[str, Any]]) -> None:
         data = "".join(json.dumps(line) + "\n" for line in lines).encode()
         written = self.written(file)
         with disk_errors(self.path / file), (self.path / file).open("ab") as out:
             out.write(data)
         written.add(data)
+
+    def append_for_good(self, file: str, lines: Sequence[Mapping[str, Any]]) -> None:
+        """To disk, with the length and the checksum of the lines so far in <file>.sha256, for `recover`."""
+        self.append(file, lines)
+        written = self.written(file)
+        with disk_errors(self.path / file):
+            flush(self.path / file)
+            write_whole(_sums_of(self.path / file), f"{written.size} {written.sha256}\n".encode())
+
+    def recover(self, file: str, samples: int) -> list[dict[str, Any]]:
+        """The lines of whole questions, `samples` each, in order; what a killed process left of another is cut off.
+
+        Raises DataError for lines that are not as they were written, and for others than a question's.
+        """
+        place, afresh = self.path / file, f"delete {self.path} to start afresh."
+        data = place.read_bytes() if place.exists() else b""
+        if (sums := _sums_of(place)).exists():  # earlier versions wrote none
+            size, _, digest = sums.read_text(encoding="utf-8").strip().partition(" ")
+            if not size.isdigit() or not digest:
+                raise DataError(f"{sums} is damaged: {afresh}")
+            if hashlib.sha256(data[: int(size)]).hexdigest() != digest:
+                raise DataError(f"{place} is damaged in its first {size} bytes: {afresh}")
+        whole = data.splitlines(keepends=True)
+        whole = whole[: data.count(b"\n") // samples * samples]
+        lines = [json_object(line, f"{place} line {number}", ()) for number, line in enumerate(whole, start=1)]
+        asked = [(line.get("position"), line.get("sample")) for line in lines]
+        positions = list(dict.fromkeys(position for position, _ in asked))
+        if asked != [(position, sample) for position in positions for sample in range(samples)]:
+            raise DataError(f"{place} has other lines than those of whole questions, each once: {afresh}")
+        if (end := sum(map(len, whole))) < len(data):
+            os.truncate(place, end)
+        return [dict(line) for line in lines]
 
     def written(self, file: str) -> Appended:
         """What the file should hold by all that this process wrote and checked; at first, what it holds."""
@@ -150,36 +204,82 @@ class RunFolder:
             self._written[file] = start_of(self.path / file, _size(self.path / file))
         return self._written[file]
 
-    def checksums(self, *files: str) -> dict[str, str]:
-        """Of what these files should hold. Raises DataError for one that does not."""
-        for file in files:
-            if not (self.path / file).exists() or sha256(self.path / file) != self.written(file).sha256:
-                raise DataError(f"{self.path / file} is damaged: its sha256 is not that of what was written.")
-        return {file: self.written(file).sha256 for file in files}
+    # saves
 
     def save(self, name: str, state: dict[str, Any], write_weights: Callable[[Path], Any], keep: int) -> None:
-        """A save of this name; the lines that are before it are on disk first. Raises MachineError for a disk that
-        cannot take it: what was saved before is then as it was."""
-        written = {file: (so_far.size, so_far.sha256) for file in LINE_FILES for so_far in [self.written(file)]}
-        with disk_errors(self._saves.path / name):
-            for place in self._line_files():
-                flush(place)
-            self._saves.write(name, state | {"written": written}, write_weights)
-            self._saves.keep(name, keep)
+        """A save, the latest from then on; the lines that are before it are on disk first. `write_weights(folder)`
+        writes weights and returns its part of the state. Raises MachineError for a disk that cannot take it: what was
+        saved before is then as it was."""
+        written = {file: (so_far.size, so_far.sha256) for file in self._lines for so_far in [self.written(file)]}
+        final = self._checkpoints / name
+        partial = partial_of(final)
+        with disk_errors(final):
+            self._flush_lines()
+            shutil.rmtree(partial, ignore_errors=True)
+            partial.mkdir(parents=True)
+            try:
+                state = state | {"written": written} | {"harness": write_weights(partial / "weights")}
+                (partial / "state.pkl").write_bytes(pickle.dumps(state))
+                write_sums(partial)
+                for place in (partial, *partial.rglob("*")):
+                    flush(place)
+                if final.exists():  # a crash came before `latest` named it
+                    shutil.rmtree(final.rename(partial_of(self._checkpoints / f"{name}.old")))
+                partial.rename(final)
+                write_whole(self._pointer, name.encode())
+            finally:  # whatever ended it; a save that is whole has its own name by then
+                shutil.rmtree(partial, ignore_errors=True)
+            self._keep(name, keep)
+
+    def _names(self) -> list[str]:
+        """Of whole saves, by age: the names tell their order whatever the clock did."""
+        return sorted(save.name for save in self._checkpoints.glob("step*") if save.suffix != ".partial")
+
+    def _keep(self, latest: str, count: int) -> None:
+        """Delete saves that are not whole, and all whole ones but the latest and the `count` - 1 before it."""
+        names = self._names()
+        place = names.index(latest)
+        for name in (*names[: max(0, place - (count - 1))], *names[place + 1 :]):
+            (self._checkpoints / name).rename(partial_of(self._checkpoints / name))
+        for left in self._checkpoints.glob("*.partial"):
+            shutil.rmtree(left) if left.is_dir() else left.unlink()
+
+    @property
+    def _latest_name(self) -> str | None:
+        """Of the last save, which is not read. Raises DataError where there is none of this name."""
+        if not self._pointer.exists():  # it was lost, or a crash came before it
+            return next(reversed(self._names()), None)
+        name = self._pointer.read_text(errors="replace").strip()
+        if name not in self._names():
+            raise DataError(f"{self._pointer} is damaged: there is no save {name!r}.")
+        return name
+
+    def _read_save(self, name: str) -> Save:
+        """Checked. Raises DataError naming a file of the save that is not as it was written."""
+        folder = self._checkpoints / name
+        sums = checked_sums(folder)
+        try:
+            state = pickle.loads((folder / "state.pkl").read_bytes())
+        except Exception as error:  # whatever another version's classes say
+            raise DataError(
+                f"{folder / 'state.pkl'} is whole and cannot be read ({error}): it is another version's."
+            ) from error
+        weights = {file.removeprefix("weights/"): found for file, found in sums.items() if file.startswith("weights/")}
+        return Save(folder / "weights", state, weights)
 
     def latest(self) -> Save | None:
         """The last save, with the line files cut back to it; None for a run that never saved, whose lines are put aside
         as `<file>.lost`. Raises DataError for damage, with the way back."""
         save = self.latest_save()
         if save is None:
-            for file in LINE_FILES:
+            for file in self._lines:
                 if (self.path / file).exists():
                     (self.path / file).replace(self.path / f"{file}.lost")
                 self._written.pop(file, None)
             return None
         with self._naming_the_way_back():
             self._written |= self._lines_before(save)
-        for file in LINE_FILES:
+        for file in self._lines:
             if _size(self.path / file) > self._written[file].size:
                 os.truncate(self.path / file, self._written[file].size)
         return save
@@ -187,25 +287,19 @@ class RunFolder:
     def latest_save(self) -> Save | None:
         """The last save; nothing in the folder is changed. Raises DataError for damage in it, with the way back."""
         with self._naming_the_way_back():
-            return self._saves.read(name) if (name := self._saves.latest_name) is not None else None
+            return self._read_save(name) if (name := self._latest_name) is not None else None
 
     def _lines_before(self, save: Save) -> dict[str, Appended]:
         """By file, the lines written before the save. Raises DataError naming a file without them."""
-        found = {}
+        before = {}
         for file, (size, digest) in save.state["written"].items():
-            path = self.path / file
-            found[file] = start_of(path, size)
-            if found[file].size < size:
-                raise DataError(
-                    f"{path} has {found[file].size} bytes and the save {save.folder.parent} was made after {size}: "
-                    "lines were lost."
-                )
-            if found[file].sha256 != digest:
-                raise DataError(
-                    f"{path} is damaged in its first {size} bytes: their sha256 is not the one in the save "
-                    f"{save.folder.parent}."
-                )
-        return found
+            path, name = self.path / file, save.folder.parent
+            before[file] = start_of(path, size)
+            if before[file].size < size:
+                raise DataError(f"{path} has {before[file].size} bytes of {size} before {name}: lines were lost.")
+            if before[file].sha256 != digest:
+                raise DataError(f"{path} is damaged in its first {size} bytes: their sha256 is not that of {name}.")
+        return before
 
     @contextmanager
     def _naming_the_way_back(self) -> Iterator[None]:
@@ -216,51 +310,71 @@ class RunFolder:
 
     def _way_back(self) -> str:
         """The newest save that is whole, with all lines before it."""
-        for name in reversed(self._saves.names()):
+        for name in reversed(self._names()):
             try:
-                self._lines_before(self._saves.read(name))
+                self._lines_before(self._read_save(name))
             except DataError:
                 continue
-            pointer = self._saves.pointer
-            if pointer.exists() and pointer.read_text(errors="replace").strip() == name:
+            if self._pointer.exists() and self._pointer.read_text(errors="replace").strip() == name:
                 return f"Run the same command to go on from the save {name}."
-            return f"Go back to the save {name} by `echo {name} > {quote(str(pointer))}`, and run the same command."
+            return (
+                f"Go back to the save {name} by `echo {name} > {quote(str(self._pointer))}`, and run the same command."
+            )
         return (
             "No save is left to go back to: restore the file, or start afresh by "
-            f"`rm -r {quote(str(self._saves.path))}` and the same command."
+            f"`rm -r {quote(str(self._checkpoints))}` and the same command."
         )
-
-    def finish(self, manifest: dict[str, Any], keep: int) -> None:
-        """The manifest, last of all, once saves are down to `keep`. A file that no line came for is there, empty.
-
-        Raises DataError for a file that is not as it was written, with the way back.
-        """
-        for file in LINE_FILES:
-            self.append(file, [])
-        with self._naming_the_way_back():
-            files = self.checksums("config.yaml", *LINE_FILES)
-            latest = self._saves.latest_name
-        if (self.path / JOURNAL).exists():
-            files[JOURNAL] = sha256(self.path / JOURNAL)
-        with disk_errors(self.path):
-            if latest is not None:
-                self._saves.keep(latest, keep)
-            for place in self._line_files():
-                flush(place)
-            write_whole(
-                self.path / "manifest.json", (json.dumps(manifest | {"files": files}, indent=1) + "\n").encode()
-            )
 
     def delete_saves(self) -> None:
         """Of a finished run that nothing goes on from."""
-        shutil.rmtree(self._saves.path, ignore_errors=True)
+        shutil.rmtree(self._checkpoints, ignore_errors=True)
 
-    def _line_files(self) -> list[Path]:
-        return [self.path / file for file in LINE_FILES if (self.path / file).exists()]
+    # the end
+
+    def finish(self, manifest: Mapping[str, Any], keep: int = 0, summary: Mapping[str, Any] | None = None) -> None:
+        """The manifest, last of all, once saves are down to `keep`, after an evaluation's summary. A file that no line
+        came for is there, empty.
+
+        Raises DataError for a file that is not as it was written, with the way back.
+        """
+        for file in self._lines:
+            self.append(file, [])
+        with self._naming_the_way_back():
+            files = {}
+            for file in ("config.yaml", *self._lines):
+                files[file] = self.written(file).sha256
+                if not (self.path / file).exists() or sha256(self.path / file) != files[file]:
+                    raise DataError(f"{self.path / file} is damaged: its sha256 is not that of what was written.")
+            latest = self._latest_name
+        with disk_errors(self.path):
+            if latest is not None:
+                self._keep(latest, keep)
+            self._flush_lines()
+            if summary is not None:
+                write_whole(self.path / SUMMARY, _json(summary))
+            files |= {file: sha256(self.path / file) for file in (JOURNAL, SUMMARY) if (self.path / file).exists()}
+            write_whole(self.path / "manifest.json", _json({**manifest, "files": files}))
+            for file in self._lines:
+                _sums_of(self.path / file).unlink(missing_ok=True)
+
+    def check_finished(self, schema: int) -> None:
+        """Raises DataError for a manifest that is damaged or of another schema, and a file that is not as it says."""
+        for name, expected in read_manifest(self.path / "manifest.json", schema, ("files",))["files"].items():
+            file = self.path / name
+            if not file.exists() or hashlib.sha256(file.read_bytes()).hexdigest() != expected:
+                raise DataError(f"{file} was changed since it was written: delete {self.path}.")
+
+    def _flush_lines(self) -> None:
+        for file in self._lines:
+            if (self.path / file).exists():
+                flush(self.path / file)
 
 
 def read_config(file: Path, data: bytes) -> dict[str, Any]:
     """What the bytes of a folder's config.yaml say. Raises DataError where they are damaged."""
+    text, mark, digest = data.rpartition(CHECKSUM)
+    if mark and digest.decode(errors="replace").strip() != hashlib.sha256(text).hexdigest():
+        raise DataError(f"{file} is damaged (it is not as it was written): {_AGAIN}")
     try:
         config = yaml.load(data, Loader=SAFE_LOADER)
     except (ValueError, yaml.YAMLError) as error:
@@ -270,9 +384,20 @@ def read_config(file: Path, data: bytes) -> dict[str, Any]:
     return config
 
 
+def no_run(folder: Path) -> str:
+    """Why a folder is none of a run, with the runs that are below it, or the nearest that there is."""
+    if below := [file.parent.name for file in sorted(folder.glob("*/config.yaml"))]:
+        return f"{folder} is no run's folder: give that of one of its runs, {some(below)}."
+    if beside := [file.parent.name for file in sorted(folder.parent.glob("*/config.yaml"))]:
+        why = f"{folder} is no run's folder; {nearest(folder.name, beside)}"
+    else:
+        why = f"{folder} is no run's folder" if folder.exists() else missing_file(folder)
+    return f"{why}: give one with a config.yaml, such as results/<experiment>/<run>."
+
+
 def read_manifest(path: Path, schema: int, keys: Collection[str]) -> Mapping[str, Any]:
     """A manifest. Raises DataError for another schema than `schema`, and where it lacks one of `keys`."""
-    manifest = json_object(archives.read(path), str(path), ("schema",))
+    manifest = json_object(path.read_bytes(), str(path), ("schema",))
     if manifest["schema"] != schema:
         raise DataError(
             f"{path} has schema {manifest['schema']!r} and this version reads schema {schema}: use the version of the "
@@ -352,9 +477,12 @@ def commit(project: Path) -> tuple[str, bool | str]:
     return head, bool(changed)
 
 
-def _plain(config: Mapping[str, Any]) -> Any:
-    """As files have it."""
-    return json.loads(json.dumps(config))
+def _json(value: Mapping[str, Any]) -> bytes:
+    return (json.dumps(value, indent=1) + "\n").encode()
+
+
+def _sums_of(lines: Path) -> Path:
+    return lines.with_suffix(".sha256")
 
 
 def _size(path: Path) -> int:

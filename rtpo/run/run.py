@@ -68,19 +68,34 @@ class Progress:
     done: list[Done] = field(default_factory=list)
 
 
+class _PhaseLeft(KeyboardInterrupt):
+    """What asyncio and our own code let through, as they do Ctrl-C."""
+
+
 class StopRequest:
     """Set by Ctrl-C or SIGTERM: the present phase is finished and saved. A second Ctrl-C stops at once. Another SIGTERM
     changes nothing: SLURM may send it again while the run is being saved."""
 
     def __init__(self) -> None:
         self.reason: str | None = None
+        self._grace: float | None = None
 
     @contextmanager
-    def listening(self) -> Iterator[None]:
-        previous = {number: signal.signal(number, self._hear) for number in (signal.SIGINT, signal.SIGTERM)}
+    def listening(self, grace: float | None = None) -> Iterator[None]:
+        """grace: seconds after SIGTERM in which the phase must be finished and saved; None is as long as it takes.
+        Raises Stopped past them, with the last save as it was."""
+        self._grace = grace
+        handlers = {signal.SIGINT: self._hear, signal.SIGTERM: self._hear, signal.SIGALRM: self._leave}
+        previous = {number: signal.signal(number, handler) for number, handler in handlers.items()}
         try:
             yield
+        except _PhaseLeft:
+            raise Stopped(
+                f"stopped by {self.reason}: the phase was not finished and saved within save.grace {grace:g} s, and is "
+                "left. Run the same command to go on from the last save."
+            ) from None
         finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
             for number, handler in previous.items():
                 signal.signal(number, handler)
 
@@ -88,8 +103,13 @@ class StopRequest:
         if self.reason is None:
             self.reason = signal.Signals(number).name
             tqdm.write(f"{self.reason}: finishing this phase, then saving (Ctrl-C to stop at once, without saving)")
+            if number == signal.SIGTERM and self._grace is not None:
+                signal.setitimer(signal.ITIMER_REAL, max(self._grace, 1e-6))  # 0 would be never
         elif number == signal.SIGINT:
             raise KeyboardInterrupt
+
+    def _leave(self, number: int, frame: Any) -> None:
+        raise _PhaseLeft
 
 
 def open_ledger(config: RunConfig, folder: RunFolder, state: dict[str, Any] | None) -> Ledger:
@@ -271,7 +291,8 @@ class Run:
         kl = f"{curves['train/kl']:z.5f}" if "train/kl" in curves else "unknown"
         self._log(
             f"step {self._progress.step}  rollouts {ledger.rollouts}/{ledger.budget.rollouts}  "
-            f"success {percent(line['success'])} (training, temperature {self.config.sampling.temperature:g})  "
+            f"success {percent(line['success'])} (training, {tasks} task{'s' * (tasks > 1)}, "
+            f"temperature {self.config.sampling.temperature:g})  "
             f"KL {kl}  {line['wall_seconds'] - self._progress.began:.1f} s"
         )
         return line

@@ -5,8 +5,7 @@ import html
 import json
 import os
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,9 +19,8 @@ from rtpo.run.records import RunFolder
 
 PROJECT_NAME = "rtpo"
 BACKENDS = ("wandb", "tensorboard", "file")
-INIT_SECONDS, FINISH_SECONDS = 30, 60
-"""how long W&B may take to be reached, and to send what is left; WANDB_INIT_TIMEOUT and WANDB_FINISH_TIMEOUT replace
-them"""
+WANDB_SECONDS = {"WANDB_INIT_TIMEOUT": 30, "WANDB_LOGIN_TIMEOUT": 30, "WANDB_FINISH_TIMEOUT": 60}
+"""how long W&B may take to be reached, and to send what is left, where the environment does not say"""
 Connect = Callable[[str, str, str], Any]
 Shown = Mapping[str, str | int | float | None]
 """a row of a table, by its columns"""
@@ -71,18 +69,16 @@ class Tracking:
         self._name = tracked_name(config)
         self._root = Path(config.results) / "tracking"
         self._backends: dict[str, Any] = {}
-        openers: dict[str, Callable[[], Any]] = {
-            "wandb": self._open_wandb,
-            "tensorboard": self._open_tensorboard,
-            "file": self._open_file,
-        }
+        openers = {"wandb": self._open_wandb, "tensorboard": self._open_tensorboard, "file": self._open_file}
         for name in config.profile.track:
             try:
                 self._backends[name] = openers[name]()
             except Exception as error:  # whatever a backend raises, the run goes on
-                _say(f"tracking with {name} is left out: {_first_line(error)}")
+                _say(f"tracking with {name} is left out", error)
 
     def log(self, data: dict[str, float], rollouts: int) -> None:
+        """Numbers at the rollouts that the run has used."""
+
         def log(name: str, backend: Any) -> None:
             # W&B has what a curve is drawn against in the same line
             backend.log({X: float(rollouts)} | data if name == "wandb" else data, rollouts)
@@ -95,29 +91,31 @@ class Tracking:
         def show(kind: str, backend: Any) -> None:
             if kind == "tensorboard":
                 backend.logger[kind].writer.add_text(name, _markdown(table), rollouts)
+            elif kind == "wandb":
+                import wandb
+
+                rows: Any = [list(row.values()) for row in table]
+                backend.log({name: wandb.Table(columns=list(table[0]), data=rows)}, rollouts)
             else:
-                backend.log({name: _wandb_table(table) if kind == "wandb" else table}, rollouts)
+                backend.log({name: table}, rollouts)
 
         self._each(show)
 
     def finish(self, manifest: Mapping[str, Any]) -> None:
         """The manifest as a file (W&B) or text (TensorBoard)."""
-        self._each(lambda name, backend: self._attach(name, backend, manifest))
-        self._close(0)
 
-    def close(self) -> None:
+        def attach(name: str, backend: Any) -> None:
+            if name == "wandb":
+                for file in ("config.yaml", "manifest.json"):
+                    backend.logger[name].save(str(self._folder.path / file), str(self._folder.path), "now")
+            if name == "tensorboard":
+                backend.logger[name].writer.add_text("manifest", _block(json.dumps(manifest, indent=1)), 0)
+
+        self._each(attach)
+        self.close(0)
+
+    def close(self, exit_code: int = 1) -> None:
         """After a stop or an error; nothing is left to do after `finish`."""
-        self._close(1)
-
-    def _each(self, do: Callable[[str, Any], None]) -> None:
-        for name, backend in list(self._backends.items()):
-            try:
-                do(name, backend)
-            except Exception as error:
-                del self._backends[name]
-                _say(f"tracking with {name} ends here, the run goes on: {_first_line(error)}")
-
-    def _close(self, exit_code: int) -> None:
         self._each(lambda name, backend: backend.finish(exit_code=exit_code))
         if "wandb" in self._backends:
             import wandb
@@ -125,100 +123,82 @@ class Tracking:
             wandb.teardown()  # the next run of this process reads its own environment
         self._backends.clear()
 
-    def _attach(self, name: str, backend: Any, manifest: Mapping[str, Any]) -> None:
-        if name == "wandb":
-            for file in ("config.yaml", "manifest.json"):
-                backend.logger[name].save(str(self._folder.path / file), str(self._folder.path), "now")
-        if name == "tensorboard":
-            text = json.dumps(manifest, indent=1)
-            backend.logger[name].writer.add_text("manifest", f"```\n{text}\n```", 0)
+    def _each(self, do: Callable[[str, Any], None]) -> None:
+        for name, backend in list(self._backends.items()):
+            try:
+                do(name, backend)
+            except Exception as error:
+                del self._backends[name]
+                _say(f"tracking with {name} ends here, the run goes on", error)
 
     def _open_wandb(self) -> Any:
         import wandb
 
         directory = self._directory("WANDB_DIR", self._root)
-        Path(directory).mkdir(parents=True, exist_ok=True)
+        directory.mkdir(parents=True, exist_ok=True)
+        id_file = self._folder.path / "wandb_id"  # of this run from its start on: one that begins again is another
+        if self._resumed_at is None or not id_file.exists():
+            write_whole(id_file, uuid.uuid4().hex.encode())
         settings = {
-            "WANDB_DIR": directory,
+            "WANDB_DIR": str(directory),
             "WANDB_RUN_GROUP": tracked_group(self._config),
-            "WANDB_RUN_ID": self._wandb_id(),
+            "WANDB_RUN_ID": id_file.read_text(encoding="utf-8"),
             "WANDB_RESUME": "allow",
-            "WANDB_INIT_TIMEOUT": os.environ.get("WANDB_INIT_TIMEOUT", str(INIT_SECONDS)),
-            "WANDB_LOGIN_TIMEOUT": os.environ.get("WANDB_LOGIN_TIMEOUT", str(INIT_SECONDS)),
-            "WANDB_FINISH_TIMEOUT": os.environ.get("WANDB_FINISH_TIMEOUT", str(FINISH_SECONDS)),
+            **{name: os.environ.get(name, str(seconds)) for name, seconds in WANDB_SECONDS.items()},
         }
         try:
             backend = self._verl("wandb", settings)
         except Exception as error:
-            _say(
-                f"W&B cannot be reached ({_first_line(error)}): this run is tracked offline in {directory}/wandb; send "
-                "it later with `wandb sync`."
-            )
+            later = f"this run is tracked offline in {directory}/wandb; send it later with `wandb sync`"
+            _say(f"W&B cannot be reached ({_first_line(error)}): {later}")
             wandb.teardown()
             backend = self._verl("wandb", settings | {"WANDB_MODE": "offline"})
         wandb.config.update(self._config.as_dict(), allow_val_change=True)
         wandb.define_metric("*", step_metric=X)
         return backend
 
-    def _wandb_id(self) -> str:
-        """Of this run from its start on: a run that begins again is another one."""
-        file = self._folder.path / "wandb_id"
-        if self._resumed_at is None or not file.exists():
-            write_whole(file, uuid.uuid4().hex.encode())
-        return file.read_text(encoding="utf-8")
-
     def _open_tensorboard(self) -> Any:
         from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 
-        board = Path(self._directory("TENSORBOARD_DIR", self._root / "tensorboard")) / self._name
+        board = self._directory("TENSORBOARD_DIR", self._root / "tensorboard") / self._name
         backend = self._verl("tensorboard", {"TENSORBOARD_DIR": str(board)})
         writer = backend.logger["tensorboard"].writer
         if self._resumed_at is None:
-            writer.add_text("config", f"```\n{yaml.safe_dump(self._config.as_dict(), sort_keys=False)}\n```", 0)
+            writer.add_text("config", _block(yaml.safe_dump(self._config.as_dict(), sort_keys=False)), 0)
         # TensorBoard forgets what an earlier start wrote from here on
         first = 0 if self._resumed_at is None else self._resumed_at + 1
         writer.file_writer.add_event(Event(step=first, session_log=SessionLog(status=SessionLog.START)))
         return backend
 
     def _open_file(self) -> Any:
-        path = Path(self._directory("VERL_FILE_LOGGER_ROOT", self._root / "file")) / f"{self._name}.jsonl"
+        path = self._directory("VERL_FILE_LOGGER_ROOT", self._root / "file") / f"{self._name}.jsonl"
         path.parent.mkdir(parents=True, exist_ok=True)
         kept = b""
         if self._resumed_at is not None and path.exists():
-            lines = path.read_bytes().splitlines(keepends=True)
-            whole = (line for line in lines if line.endswith(b"\n"))
+            whole = (line for line in path.read_bytes().splitlines(keepends=True) if line.endswith(b"\n"))
             kept = b"".join(line for line in whole if json.loads(line)["step"] <= self._resumed_at)
         backend = self._verl("file", {"VERL_FILE_LOGGER_PATH": str(path)})  # which empties it
         backend.logger["file"].fp.write(kept)
         return backend
 
     def _verl(self, name: str, settings: Mapping[str, str]) -> Any:
-        with _environment(settings):
+        """verl's backend, which reads its settings from the environment."""
+        before = dict(os.environ)
+        os.environ.update(settings)
+        try:
             return self._connect(PROJECT_NAME, self._name, name)
+        finally:
+            for variable in settings:
+                os.environ.pop(variable, None)
+                os.environ |= {variable: before[variable]} if variable in before else {}
 
     @staticmethod
-    def _directory(variable: str, otherwise: Path) -> str:
-        return os.path.abspath(os.environ.get(variable, otherwise))
+    def _directory(variable: str, otherwise: Path) -> Path:
+        return Path(os.path.abspath(os.environ.get(variable, otherwise)))
 
 
-@contextmanager
-def _environment(settings: Mapping[str, str]) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in settings}
-    os.environ.update(settings)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
-
-
-def _wandb_table(table: Sequence[Shown]) -> Any:
-    import wandb
-
-    return wandb.Table(columns=list(table[0]), data=[list(row.values()) for row in table])
+def _block(text: str) -> str:
+    return f"```\n{text}\n```"
 
 
 def _markdown(table: Sequence[Shown]) -> str:
@@ -228,8 +208,8 @@ def _markdown(table: Sequence[Shown]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in [list(table[0]), ["---"] * len(table[0]), *cells])
 
 
-def _say(sentence: str) -> None:
-    print(sentence, flush=True)
+def _say(sentence: str, error: Exception | None = None) -> None:
+    print(sentence if error is None else f"{sentence}: {_first_line(error)}", flush=True)
 
 
 def _first_line(error: Exception) -> str:

@@ -181,11 +181,10 @@ class TabularHarness(StepNotes):
         return [tuple(rollouts[i * n : (i + 1) * n]) for i in range(len(forks))]
 
     def score(self, rows: Sequence[TrainRow]) -> list[Floats]:
-        if not rows:
-            return []
-        stage, state, action, row = self._tokens(pack(rows))
-        logprobs = log_softmax(self.logits)[stage, state, action].astype(np.float32)
-        return np.split(logprobs, np.searchsorted(row, np.arange(1, len(rows))))
+        return self._logprobs(rows, log_softmax(self.logits))
+
+    def reference(self, rows: Sequence[TrainRow]) -> list[Floats]:
+        return self._logprobs(rows, self._reference)
 
     def update(
         self, rows: Sequence[TrainRow], loss: Loss, *, epochs: int = 1, minibatches: int = 1, before: bool = False
@@ -207,7 +206,7 @@ class TabularHarness(StepNotes):
     def sync(self) -> int:
         if self._engine_version != self.policy_version:
             self._engine, self._engine_version = log_softmax(self.logits), self.policy_version
-            self.ledger.count_sync()
+            self.ledger.syncs += 1
         return self.policy_version
 
     # the parts
@@ -278,6 +277,13 @@ class TabularHarness(StepNotes):
         termination = Termination.ANSWERED if self._is_terminal[state] else Termination.TURN_LIMIT
         grade = Grade(GradeOutcome.GRADED, float(paths.rewards[path]), f"state {state}")
         return Rollout(uid, task, role, start_k, parent, past, termination, grade)
+
+    def _logprobs(self, rows: Sequence[TrainRow], table: Table) -> list[Floats]:
+        if not rows:
+            return []
+        stage, state, action, row = self._tokens(pack(rows))
+        logprobs = table[stage, state, action].astype(np.float32)
+        return np.split(logprobs, np.searchsorted(row, np.arange(1, len(rows))))
 
     def _descend(self, packed: Packed, loss: Loss) -> None:
         """logits <- logits - learning_rate x dL/dlogits; torch gives dL/dlogprob, and

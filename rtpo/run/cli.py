@@ -1,0 +1,273 @@
+"""What commands share: configurations composed by Hydra, arguments, and an end in a sentence and an exit status.
+
+Commands import it before what is slow to import (`isort` in pyproject.toml), so that Ctrl-C is one line from then on.
+"""
+
+import argparse
+import math
+import os
+import re
+import shutil
+import signal
+import sys
+import textwrap
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from difflib import get_close_matches
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec
+
+from rtpo.core.names import missing_file, nearest
+from rtpo.errors import ConfigError, RTPOError, Stopped
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+STOPPED = 75
+"""exit status of what saved and can be resumed (sysexits' EX_TEMPFAIL)"""
+INTERRUPTED, TERMINATED = 130, 143
+"""exit statuses of what Ctrl-C and SIGTERM ended, as shells have them"""
+LARGEST = 2**31 - 1
+WIDTH = 100
+"""of a help text at most, in columns"""
+PROJECT = Path(__file__).resolve().parents[2]
+CONFIGS = PROJECT / "configs"
+_INTERRUPTED = "stopped by Ctrl-C"
+P = ParamSpec("P")
+
+
+def _leave(number: int, frame: Any) -> None:
+    """Ctrl-C while modules are imported, and once the command is over: libraries swallow exceptions there."""
+    os.write(2, f"{_INTERRUPTED}\n".encode())
+    os._exit(INTERRUPTED)
+
+
+def on_sigterm(number: int, frame: Any) -> None:
+    """As Ctrl-C, once: another SIGTERM changes nothing."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise KeyboardInterrupt("SIGTERM")
+
+
+_FILE = Path(getattr(sys.modules["__main__"], "__file__", None) or "/").resolve()
+_IS_COMMAND = any(_FILE.is_relative_to(PROJECT / folder) for folder in ("experiments", "analysis"))
+# one that is to be ignored, as under nohup, stays ignored
+if _IS_COMMAND and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    signal.signal(signal.SIGINT, _leave)
+
+
+def command(main: Callable[P, int | None]) -> Callable[P, int]:
+    """`main` as a command: errors that are a user's to mend become a sentence on stderr and an exit status."""
+
+    @wraps(main)
+    def run(*arguments: P.args, **named: P.kwargs) -> int:
+        is_whole_process = signal.getsignal(signal.SIGINT) is _leave
+        hears_sigterm = signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN
+        ends_on_sigterm = _IS_COMMAND and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+        try:
+            if is_whole_process:
+                signal.signal(signal.SIGINT, signal.default_int_handler)
+            if ends_on_sigterm:  # once Ray has started, the default would be its own, which aborts with a trace
+                signal.signal(signal.SIGTERM, on_sigterm)
+            status = main(*arguments, **named)
+            sys.stdout.flush()
+            return status or 0
+        except KeyboardInterrupt as interrupted:
+            # in place of the one of on_sigterm Ray may raise its own
+            is_sigterm = interrupted.args or (hears_sigterm and signal.getsignal(signal.SIGTERM) is signal.SIG_IGN)
+            return _say("stopped by SIGTERM", TERMINATED) if is_sigterm else _say(_INTERRUPTED, INTERRUPTED)
+        except Stopped as stopped:
+            return _say(str(stopped), STOPPED)
+        except RTPOError as error:
+            return _say(f"error: {error}")
+        except OSError as error:
+            _settle_output()
+            is_missing = isinstance(error, FileNotFoundError) and error.filename is not None
+            return _say(f"error: {missing_file(error.filename) if is_missing else error}.")
+        finally:
+            if is_whole_process:
+                signal.signal(signal.SIGINT, _leave)
+            if ends_on_sigterm and signal.getsignal(signal.SIGTERM) is on_sigterm:
+                signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+    return run
+
+
+def _say(sentence: str, status: int = 1) -> int:
+    print(sentence, file=sys.stderr)
+    return status
+
+
+def _settle_output() -> None:
+    """Drop what cannot be printed, as to a reader that has gone: the interpreter would try again at its end."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+# arguments
+
+
+class _Help(argparse.HelpFormatter):
+    """Prose is wrapped, and indented lines are as they are."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=32, width=min(WIDTH, shutil.get_terminal_size().columns))
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return "\n\n".join(
+            part if part.startswith("  ") else textwrap.fill(part, width, break_on_hyphens=False)
+            for part in text.strip("\n").split("\n\n")
+        )
+
+
+def _typed() -> str:
+    """This process's command, as it is given to a shell."""
+    module = sys.modules["__main__"].__spec__
+    return f"python -m {module.name.removesuffix('.__main__')}" if module else f"python {sys.argv[0]}"
+
+
+class Parser(argparse.ArgumentParser):
+    """Of a command's own docstring. What is wrong with its arguments is one line."""
+
+    def __init__(self, description: str | None = None, **settings: Any) -> None:
+        settings.setdefault("formatter_class", _Help)
+        settings.setdefault("prog", _typed())
+        super().__init__(description=description, **settings)
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"error: {message} (--help says what can be given)\n")
+
+
+def whole(least: int) -> Callable[[str], int]:
+    """The type of an argument that is a whole number from `least` on."""
+
+    def read(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            value = least - 1
+        if not least <= value <= LARGEST:
+            raise argparse.ArgumentTypeError(f"{text!r} is no whole number from {least} to {LARGEST}")
+        return value
+
+    return read
+
+
+def positive(text: str) -> float:
+    """The type of an argument that is a finite number above 0."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is no finite number above 0")
+    return value
+
+
+def folder(text: str) -> Path:
+    """The type of an argument that is a folder which is there."""
+    if not os.path.isdir(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is a file" if os.path.exists(text) else missing_file(text))
+    return Path(text)
+
+
+# configurations; Hydra is imported where it is used, after Ctrl-C is one line
+
+
+def with_configuration(name: str, description: str | None, run: Callable[["DictConfig"], None]) -> None:
+    """`run` with configs/<name>.yaml as the command line has it; with -m, with one configuration after another.
+
+    Help is the description, the command's own. Ends the process with the status of a run that failed. Raises
+    ConfigError.
+    """
+    import hydra
+    from hydra._internal.utils import get_args_parser
+
+    given, unknown = Parser(description, parents=[get_args_parser()], add_help=False).parse_known_args()
+    own = Parser(description, usage="%(prog)s [-m] [--cfg job] [FIELD=VALUE ...]", add_help=False)
+    if given.help:
+        own.print_help()
+        return
+    for option in (one for one in unknown if one.startswith("-")):
+        own.error(f"unrecognized argument {option}")
+
+    @hydra.main(version_base=None, config_path=str(CONFIGS), config_name=name)
+    def job(tree: "DictConfig") -> None:
+        if status := command(run)(tree):
+            sys.exit(status)  # which Hydra lets pass
+
+    with hydra_errors(name):
+        job()
+
+
+def composed(name: str, overrides: Sequence[str], *, with_hydra: bool = False) -> "DictConfig":
+    """configs/<name>.yaml with these overrides. with_hydra: Hydra's own tree, too. Raises ConfigError."""
+    from hydra import compose
+
+    with configurations(name):
+        return compose(name, list(overrides), return_hydra_config=with_hydra)
+
+
+@contextmanager
+def configurations(name: str) -> Iterator[None]:
+    """`hydra.compose` knows configs/ inside, as it does in a command of `hydra.main`. Raises as `hydra_errors`."""
+    from hydra import initialize_config_dir
+    from hydra.core.global_hydra import GlobalHydra
+
+    is_known = GlobalHydra.instance().is_initialized()
+    with hydra_errors(name), nullcontext() if is_known else initialize_config_dir(str(CONFIGS), version_base=None):
+        yield
+
+
+@contextmanager
+def hydra_errors(name: str) -> Iterator[None]:
+    """Raises what Hydra says of configs/<name>.yaml and its overrides as a ConfigError of one line."""
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+
+    import rtpo.run.config  # noqa: F401, whose resolvers the files use
+
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # else `hydra.main` would print it
+    try:
+        yield
+    except (HydraException, OmegaConfBaseException) as error:
+        text = re.split(" Config search path| See http| Available options", " ".join(str(error).split()))[0].rstrip(".")
+        override = getattr(error, "override", None)  # which Hydra's parser does not always name
+        text = f"{override!r}: {text}" if override and override not in text else text
+        raise ConfigError(f"{text}.{_near(error, name)}") from error
+    except ValueError as error:  # Hydra's own, as of task=null
+        *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+        if not frame.f_globals["__name__"].startswith("hydra."):
+            raise
+        raise ConfigError(f"configs/{name}.yaml cannot be composed: {error}.") from error
+
+
+def _near(error: Exception, name: str) -> str:
+    """The nearest of the files of a group, or of the fields and groups of the configuration."""
+    from omegaconf import OmegaConf
+
+    if missing := getattr(error, "missing_cfg_file", None):
+        group, _, option = missing.rpartition("/")
+        options = sorted(file.stem for file in (CONFIGS / group).glob("[!_]*.yaml"))
+        return f" In configs/{group}, {nearest(option, options)}."
+    quoted = re.match(r"Could not (?:override|delete|delete from config\.) '([^']*)'", str(error))
+    if quoted is None:
+        return ""
+    field = str(getattr(error.__cause__, "full_key", None) or quoted[1])
+    known = [path for path, _ in leaves(OmegaConf.to_container(composed(name, ())))]
+    known += [group.name for group in CONFIGS.iterdir()]
+    alike = [path for path in known if path.rpartition(".")[2] == field.rpartition(".")[2]]
+    close = get_close_matches(field, alike, 1, 0) or get_close_matches(field, known, 1)
+    return f" The nearest is {close[0]}." if close else ""
+
+
+def leaves(tree: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Every field below `path` with its value; a list is one."""
+    if not isinstance(tree, dict) or not tree:
+        yield path, tree
+        return
+    for key, value in tree.items():
+        yield from leaves(value, f"{path}.{key}".lstrip("."))

@@ -1,0 +1,99 @@
+"""The part of a run's name that its command line makes, as `lr=0.0005` of `rtpo,lr=0.0005-seed0` (docs/run/runs.md)."""
+
+import json
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import Any
+
+from rtpo.run.cli import CONFIGS, composed, leaves
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import DictConfig, OmegaConf
+
+from rtpo.errors import ConfigError
+from rtpo.run.config import FOLDER_NAME, FOLDER_RULE, LAUNCH, RunConfig, portable
+from rtpo.run.records import OPEN
+
+UNNAMED = ("algorithm", "profile", "seed", "experiment_name", "results", OPEN)
+"""what stands in the name or the place of a run already, says where it runs, or binds no start"""
+
+OTHERS = ("verl.", f"{LAUNCH}.")
+
+
+def named(config: RunConfig, tree: DictConfig, hydra: Any) -> RunConfig:
+    """The run with `label_of` its command line. Raises ConfigError for one that names no folder."""
+    label = label_of(tree, hydra)
+    if not FOLDER_NAME.fullmatch(label):
+        raise ConfigError(f"algorithm.label is {label!r}: {FOLDER_RULE}; name it yourself with algorithm.label=NAME.")
+    return replace(config, algorithm=config.algorithm | {"label": label})
+
+
+def label_of(tree: DictConfig, hydra: Any) -> str:
+    """`algorithm.label`, with the fields and groups that the command line sets otherwise than configs/ does. A label
+    that the command line gives, and those of an experiment, stay as they are. tree: of experiments/train.py. hydra:
+    Hydra's own."""
+    label, choices = str(tree.algorithm.label), hydra.runtime.choices
+    overrides = {
+        override.key_or_group: override.input_line
+        for override in OverridesParser.create().parse_overrides(list(hydra.overrides.task))
+    }
+    if choices.get("experiment") is not None or "algorithm.label" in overrides:
+        return label
+    groups = {group: choices[group] for group in overrides if group in choices}
+    own = composed("train", [str(overrides[group]) for group in groups])
+    defaults = own_choices()
+    parts = {
+        **changed_fields(tree, own, [field for field in overrides if field not in (*groups, *UNNAMED)]),
+        **{group: name for group, name in groups.items() if group not in UNNAMED and defaults.get(group) != name},
+    }
+    return ",".join([label, *sorted(f"{name}={text(value)}" for name, value in parts.items())])
+
+
+def own_choices() -> dict[str, str]:
+    """The file of each group that configs/train.yaml takes."""
+    defaults: Any = OmegaConf.to_container(OmegaConf.load(CONFIGS / "train.yaml").defaults)
+    return {group: choice for entry in defaults if isinstance(entry, dict) for group, choice in entry.items()}
+
+
+def changed_fields(tree: DictConfig, own: DictConfig, fields: Collection[str]) -> dict[str, Any]:
+    """By short name, the values in `tree` of these fields, and of those below them, that `own` has otherwise."""
+    paths = {path: None for config in (tree, own) for path, _ in leaves(OmegaConf.to_container(config))}
+    return {
+        short_name(path, paths): OmegaConf.select(tree, path)
+        for path in paths
+        if any(f"{path}.".startswith(f"{field}.") for field in fields)
+        and OmegaConf.select(tree, path) != OmegaConf.select(own, path)
+    }
+
+
+def short_name(path: str, paths: Collection[str]) -> str:
+    """The shortest end of a field's path that no other of these fields has: `lr` of `optimizer.lr`. The fields of verl
+    and of `launch` give way to a run's own."""
+    gives_way = path.startswith(OTHERS)
+    rivals = [other for other in paths if other != path and (gives_way or not other.startswith(OTHERS))]
+    parts = path.split(".")
+    ends = (".".join(parts[start:]) for start in range(len(parts) - 1, 0, -1))
+    return next((end for end in ends if not any(f".{other}".endswith(f".{end}") for other in rivals)), path)
+
+
+def text(value: Any) -> str:
+    """A value as names of folders have it: `0.0005`, `true`, `0.9_0.95`."""
+    value = OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
+    return re.sub(r"[^\w.+-]+", "_", json.dumps(portable(value), ensure_ascii=False)).strip("_")
+
+
+def settings_in(label: str) -> dict[str, str]:
+    """The fields that a label names, with their values as the label has them."""
+    return dict(part.split("=", 1) for part in label.split(",")[1:] if "=" in part)
+
+
+def setting(config: Mapping[str, Any], name: str) -> str | None:
+    """The value of the field, or the name of the group's file, that a label calls `name`, as a label would have it;
+    None where a run has no such field."""
+    if isinstance(group := config.get(name), Mapping):
+        return group.get("name")
+    fields = [
+        (path.startswith(OTHERS), text(value)) for path, value in leaves(config) if f".{path}".endswith(f".{name}")
+    ]
+    return min(fields)[1] if fields else None
