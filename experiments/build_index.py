@@ -1,4 +1,4 @@
-"""Build the search tool's BM25 index from a JSONL file of passages (docs/run/search.md):
+"""Build the search tool's BM25 index from a JSONL file of passages (docs/run/tools.md):
 
     python experiments/build_index.py passages.jsonl --output FOLDER
 
@@ -10,7 +10,7 @@ import json
 import sys
 from pathlib import Path
 
-from rtpo.run.command import Parser, command
+from rtpo.run.cli import Parser, command
 
 from rtpo.tools.search.bm25 import build_index
 

@@ -23,24 +23,23 @@ plays nothing. A stopped evaluation goes on where it was when the same command i
 
 import sys
 from dataclasses import asdict
+from pathlib import Path
 
-from rtpo.run.command import command
+from rtpo.run.cli import command, with_configuration
 
-import hydra
 from omegaconf import DictConfig
 
-from analysis.evaluation import decoded, summarise, table
+from analysis.run_table import decoded
+from analysis.summary import summarise, table
 from rtpo.errors import InfrastructureError, Stopped
 from rtpo.evaluation.evaluate import evaluate
 from rtpo.evaluation.panel import compose_evaluation
-from rtpo.run.composition import in_words, read_options
-from rtpo.run.config import PROJECT
 
 
-@command
-def run(tree: DictConfig) -> None:
+def evaluate_one(tree: DictConfig) -> None:
+    """The evaluation of a composed tree, whose summary is printed."""
+    config = compose_evaluation(tree)
     try:
-        config = compose_evaluation(tree)
         summaries = evaluate(config, summarise)
     except InfrastructureError as error:
         raise InfrastructureError(f"{error} What was played is kept: run the same command to go on.") from error
@@ -53,17 +52,16 @@ def run(tree: DictConfig) -> None:
                 print(f"{name}: {sentence}", file=sys.stderr)
 
 
-@in_words("evaluate")
-@hydra.main(version_base=None, config_path=str(PROJECT / "configs"), config_name="evaluate")
-def compose(tree: DictConfig) -> None:
-    if status := run(tree):
-        sys.exit(status)  # which Hydra lets pass
+def _quoted(word: str) -> str:
+    """An argument that names a run's folder, whose `,` and `=` Hydra would read."""
+    field, _, path = word.partition("=")
+    return f"{field}='{path}'" if field == "checkpoint" and Path(path).is_dir() else word
 
 
 @command
 def main() -> None:
-    read_options(__doc__)
-    compose()
+    sys.argv[1:] = map(_quoted, sys.argv[1:])
+    with_configuration("evaluate", __doc__, evaluate_one)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 """Make a Hugging Face model folder of a run's trained policy, with a model card
-(docs/cluster/paper_scale.md):
+(docs/cluster/gpus.md):
 
     python experiments/export.py results/EXPERIMENT/RUN OUTPUT
     python experiments/export.py results/EXPERIMENT/RUN OUTPUT --dtype bfloat16
@@ -11,12 +11,10 @@ OUTPUT must be new or empty. A run that is not finished is exported from its las
 
 import sys
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
-from rtpo.run.command import Parser, command
+from rtpo.run.cli import Parser, command
 
-from analysis.pages.model_card import model_card
 from rtpo.core.files import check_is_free
 from rtpo.run.export import DTYPES, TrainedPolicy, check_push, find_trained, push, write_model
 
@@ -28,7 +26,7 @@ def export(run: Path, output: Path, dtype: str | None = None, repository: str | 
     if repository is not None:
         check_push(repository)
     trained = find_trained(run)
-    write_model(trained, output, partial(model_card, trained, repository), dtype)
+    write_model(trained, output, dtype, repository)
     if repository is not None:
         print(f"pushed: {push(output, repository)}")
     return trained

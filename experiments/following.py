@@ -6,94 +6,36 @@ import re
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rtpo.core.files import write_whole
 from rtpo.errors import DataError, MachineError
-from rtpo.run import archives
 from rtpo.run.records import LOG, RunFolder
 from rtpo.run.run import duration, percent
 
 HEADER = ("Run", "State", "Rollouts", "Success", "Last save", "Left", "Log")
 QUEUED = ("PENDING", "REQUEUED", "REQUEUE_HOLD", "CONFIGURING")
 """SLURM's states of a job that has no process"""
-UNKNOWN = "UNKNOWN"
 TRAINING = ("train", "launch", "quickstart", "study")
 """commands that save and end at SIGTERM"""
 
 
 @dataclass(frozen=True)
 class Job:
-    """A place in an array job. state: in SLURM's words; empty where SLURM does not know it any more, UNKNOWN where it
-    has not said."""
+    """A place in an array job. state: in SLURM's words; empty where SLURM does not know it, UNKNOWN where it has not
+    said."""
 
     name: str
     state: str
     log: Path
 
 
-def note_jobs(logs: Path, array: str, folders: Mapping[str, Path]) -> None:
-    """Write down which run each of an array job's indices is."""
-    named = {index: str(folder.absolute()) for index, folder in folders.items()}
-    write_whole(logs / f"{array}.json", json.dumps(named).encode())
-
-
-def submitted(logs: Path) -> dict[Path, Job]:
-    """The last job of each run that was submitted with its log below a folder."""
-    found: dict[Path, Job] = {}
-    for file in sorted(logs.glob("*/*.json"), key=lambda file: file.stat().st_mtime):
-        for index, folder in json.loads(file.read_text()).items():
-            name = f"{file.stem}_{index}"
-            found[Path(folder)] = Job(name, UNKNOWN, file.with_name(f"{name}.log"))
-    return found
-
-
-def asked(jobs: Mapping[Path, Job]) -> dict[Path, Job]:
-    """With what SLURM says of them. Raises MachineError where squeue does not answer."""
-    states = _states([job.name for job in jobs.values()])
-    # a job of this number with another name is another cluster's, or came after the number was used up
-    return {
-        folder: replace(job, state=states.get(f"{job.name}|{job.log.parent.name}", "")) for folder, job in jobs.items()
-    }
-
-
-def _states(names: Sequence[str]) -> dict[str, str]:
-    """By number and name. By squeue, and by sacct of jobs that have left the queue, where the cluster keeps accounts.
-    Raises MachineError where squeue does not answer."""
-    if not names or shutil.which("squeue") is None:
-        return {}
-    old = ["sacct", "--noheader", "--parsable2", "--allocations", "--format=JobID,JobName,State"]
-    old.append(f"--jobs={','.join(names)}")
-    now = ["squeue", "--noheader", "--array", f"--user={os.getuid()}", "--format=%i|%j|%T"]
-    found: dict[str, str] = {}
-    for asked in (old, now) if shutil.which("sacct") else (now,):
-        done = subprocess.run(asked, capture_output=True, text=True, check=False)
-        if asked is now and done.returncode != 0:
-            raise MachineError(f"SLURM does not say what runs ({_first_line(done.stderr)}): try again when it answers.")
-        found |= {name: state for name, _, state in (line.rpartition("|") for line in done.stdout.splitlines())}
-    return found
-
-
-def _first_line(text: str) -> str:
-    return (text.strip().splitlines() or ["no word"])[0]
-
-
-@dataclass(frozen=True)
-class Meant:
-    """A run as a command means it: evaluated on `benchmarks`, with settings that `check` compares with its records.
-    Raises DataError for others."""
-
-    benchmarks: tuple[str, ...] = ()
-    check: Callable[[], None] = lambda: None
-
-
-@dataclass(frozen=True)
-class Process:
+class Process(NamedTuple):
     """Of this machine. script: what it runs, a file or a module; empty where that is not seen."""
 
     number: int
@@ -104,20 +46,72 @@ class Process:
         return re.split(r"[/.]", self.script.removesuffix(".py"))[-1]
 
 
-def holder(folder: Path) -> Process | None:
-    """The process that holds a run's folder (`RunFolder.held`)."""
-    if not folder.exists():
-        return None
-    inode = folder.stat().st_ino
-    for line in Path("/proc/locks").read_text().splitlines():
-        words = line.split()
-        if "FLOCK" in words and "->" not in words and words[-3].endswith(f":{inode}"):
-            place = Path(f"/proc/{words[-4]}")
+# SLURM's jobs
+
+
+def note_jobs(logs: Path, array: str, folders: Mapping[str, Path]) -> None:
+    """Write down which run each of an array job's indices is."""
+    named = {index: str(folder.absolute()) for index, folder in folders.items()}
+    write_whole(logs / f"{array}.json", json.dumps(named).encode())
+
+
+def submitted(logs: Path) -> dict[Path, Job]:
+    """The last job of each run that was submitted with its log below a folder."""
+    jobs: dict[Path, Job] = {}
+    for file in sorted(logs.glob("*/*.json"), key=lambda file: file.stat().st_mtime):
+        for index, folder in json.loads(file.read_text()).items():
+            name = f"{file.stem}_{index}"
+            jobs[Path(folder)] = Job(name, "UNKNOWN", file.with_name(f"{name}.log"))
+    return jobs
+
+
+def jobs_of(runs: Collection[Path], logs: Path) -> tuple[dict[Path, Job], str]:
+    """The last job of each that was submitted, and why its state is unknown, where SLURM does not answer. By squeue,
+    and by sacct of jobs that have left the queue, where the cluster keeps accounts."""
+    known = submitted(logs)
+    jobs = {folder: known[folder.absolute()] for folder in runs if folder.absolute() in known}
+    states: dict[str, str] = {}
+    if jobs and shutil.which("sacct"):
+        names = ",".join(job.name for job in jobs.values())
+        states |= _answer("sacct", "--parsable2", "--allocations", "--format=JobID,JobName,State", f"--jobs={names}")[0]
+    if jobs and shutil.which("squeue"):
+        now, silence = _answer("squeue", "--array", f"--user={os.getuid()}", "--format=%i|%j|%T")
+        if silence:
+            return jobs, f"SLURM does not say what runs ({silence}): try again when it answers."
+        states |= now
+    # a job of this number with another name is another cluster's, or came after the number was used up
+    named = {folder: f"{job.name}|{job.log.parent.name}" for folder, job in jobs.items()}
+    return {folder: replace(job, state=states.get(named[folder], "")) for folder, job in jobs.items()}, ""
+
+
+def _answer(*command: str) -> tuple[dict[str, str], str]:
+    """States by number and name, and what SLURM says where it fails."""
+    done = subprocess.run([*command, "--noheader"], capture_output=True, text=True, check=False)
+    states = {name: state for name, _, state in (line.rpartition("|") for line in done.stdout.splitlines())}
+    return (states, "") if done.returncode == 0 else ({}, last_line(done.stderr))
+
+
+def last_line(text: str) -> str:
+    """What a program said last."""
+    return (text.strip().splitlines() or ["no word"])[-1]
+
+
+# this machine's processes
+
+
+def at_work(folder: Path) -> Process | None:
+    """The process of this machine that holds a run or one of its evaluations (`RunFolder.held`)."""
+    places = [folder, *(file.parent for file in folder.glob("*/config.yaml"))]
+    inodes = {str(place.stat().st_ino): place for place in places if place.exists()}
+    for words in map(str.split, Path("/proc/locks").read_text().splitlines()):
+        place = inodes.get(words[-3].rpartition(":")[2])
+        if place is not None and "FLOCK" in words and "->" not in words:
+            process = Path(f"/proc/{words[-4]}")
             with suppress(OSError):  # it is another user's, or has just ended
-                if any(_is_same(file, folder) for file in (place / "fd").iterdir()):
-                    given = (place / "cmdline").read_bytes().decode(errors="replace").split("\0")
+                if any(_is_same(file, place) for file in (process / "fd").iterdir()):
+                    given = (process / "cmdline").read_bytes().decode(errors="replace").split("\0")
                     scripts = (word for word in given if word.endswith(".py") or word.startswith("experiments."))
-                    return Process(int(place.name), next(scripts, ""))
+                    return Process(int(process.name), next(scripts, ""))
     return None
 
 
@@ -127,57 +121,38 @@ def _is_same(file: Path, folder: Path) -> bool:
     return False
 
 
-def at_work(folder: Path) -> Process | None:
-    """The process of this machine that holds a run or one of its evaluations."""
-    places = [folder, *(file.parent for file in folder.glob("*/config.yaml"))]
-    return next((process for place in places if (process := holder(place)) is not None), None)
+# what is said and done
 
 
-def status(runs: Mapping[Path, Meant], jobs: Mapping[Path, Job]) -> str:
-    """A table with a line a run."""
-    lines = [HEADER, *(_told(folder, run, jobs.get(folder)) for folder, run in runs.items())]
+def status(runs: Mapping[Path, Sequence[str]], jobs: Mapping[Path, Job]) -> str:
+    """A table with a line a run; runs: their benchmarks. Damaged records have a sentence in the place of the log."""
+    lines: list[tuple[str, ...]] = [HEADER]
+    for folder, benchmarks in runs.items():
+        name = f"{folder.parent.name}/{folder.name}"
+        try:
+            lines.append((name, *_line(folder, benchmarks, jobs.get(folder))))
+        except (DataError, KeyError, TypeError, ValueError) as error:
+            why = str(error) if isinstance(error, DataError) else f"{folder} has records that are damaged ({error!r})"
+            lines.append((name, "damaged", "-", "-", "-", "-", why))
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
-    )
-
-
-def _told(folder: Path, run: Meant, job: Job | None) -> tuple[str, ...]:
-    """Its line, with a sentence in the place of the log where records are damaged or of other settings."""
-    try:
-        line = _line(folder, run.benchmarks, job)
-    except (DataError, KeyError, TypeError, ValueError) as error:
-        why = str(error) if isinstance(error, DataError) else f"{folder} has records that are damaged ({error!r})"
-        return (_name(folder), "damaged", "-", "-", "-", "-", why)
-    try:
-        run.check()
-    except DataError as error:
-        return (line[0], "other settings", *line[2:-1], str(error))
-    return line
-
-
-def _name(folder: Path) -> str:
-    return f"{folder.parent.name}/{folder.name}"
+    return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
 
 
 def _line(folder: Path, benchmarks: Sequence[str], job: Job | None) -> tuple[str, ...]:
     run, pointer = RunFolder(folder), folder / "checkpoints" / "latest"
-    config = run.config if archives.exists(folder / "config.yaml") else None
-    steps = _lines(folder / "steps.jsonl")
-    state = _state(run, benchmarks, job)
+    config = run.config if (folder / "config.yaml").exists() else None
+    steps, state = _lines(folder / "steps.jsonl"), _state(run, benchmarks, job)
     logs = [file for file in (*([job.log] if job else []), folder / LOG) if file.exists()]
     log = max(logs, key=lambda file: file.stat().st_mtime, default=None)
-    saved = datetime.fromtimestamp(pointer.stat().st_mtime) if pointer.exists() else None
-    budget = config["budget"]["rollouts"] if config is not None else None
-    return (
-        _name(folder),
-        state,
-        f"{run.charged(steps)}/{budget}" if budget is not None else "-",
-        _success(folder, steps, config) if config is not None else "-",
-        f"{saved:%m-%d %H:%M:%S}" if saved else "-",
-        _left(steps, budget) if state == "running" and steps and budget is not None else "-",
-        os.path.relpath(log) if log else "-",
-    )
+    saved = f"{datetime.fromtimestamp(pointer.stat().st_mtime):%m-%d %H:%M:%S}" if pointer.exists() else "-"
+    if config is None:
+        return state, "-", "-", saved, "-", os.path.relpath(log) if log else "-"
+    budget, left = config["budget"]["rollouts"], "-"
+    if state == "running" and steps:  # at the pace of training so far
+        seconds = sum(value for phase, value in steps[-1]["seconds"].items() if phase != "evaluate")
+        left = duration(seconds / steps[-1]["rollouts"] * (budget - steps[-1]["rollouts"]))
+    rollouts = f"{run.charged(steps)}/{budget}"
+    return state, rollouts, _success(folder, steps, config), saved, left, os.path.relpath(log) if log else "-"
 
 
 def is_complete(folder: Path, benchmarks: Sequence[str]) -> bool:
@@ -186,26 +161,20 @@ def is_complete(folder: Path, benchmarks: Sequence[str]) -> bool:
 
 
 def _state(run: RunFolder, benchmarks: Sequence[str], job: Job | None) -> str:
-    is_trained = run.is_finished
-    working = "evaluating" if is_trained else "running"
     if is_complete(run.path, benchmarks):
         return "complete"
-    if job is not None and job.state in QUEUED:
+    state, process = job.state if job else "", at_work(run.path)
+    if state in QUEUED:
         return "queued"
-    process = at_work(run.path)
-    if (process and process.command in TRAINING) or (job is not None and job.state in ("RUNNING", "COMPLETING")):
-        return working
-    if process and process.command == "evaluate":
-        return "evaluating"
-    if job is not None and job.state in ("SUSPENDED", UNKNOWN):
-        return job.state.lower()
-    if is_trained:
+    if (process and process.command in (*TRAINING, "evaluate")) or state in ("RUNNING", "COMPLETING"):
+        return "evaluating" if run.is_finished or (process and process.command == "evaluate") else "running"
+    if state in ("SUSPENDED", "UNKNOWN"):
+        return state.lower()
+    if run.is_finished:
         return "trained"
     if (run.path / "checkpoints" / "latest").exists():
         return "stopped"
-    if job is not None and job.state:
-        return job.state.lower()
-    return "not saved" if run.has_trained else "not started"
+    return state.lower() or ("not saved" if run.has_trained else "not started")
 
 
 def _success(folder: Path, steps: Sequence[Mapping[str, Any]], config: Mapping[str, Any]) -> str:
@@ -218,23 +187,16 @@ def _success(folder: Path, steps: Sequence[Mapping[str, Any]], config: Mapping[s
     return f"{percent(steps[-1]['success'])} training, temperature {temperature:g}" if steps else "-"
 
 
-def _left(steps: Sequence[Mapping[str, Any]], budget: int) -> str:
-    """At the pace of training so far."""
-    last = steps[-1]
-    seconds = sum(value for phase, value in last["seconds"].items() if phase != "evaluate")
-    return duration(seconds / last["rollouts"] * (budget - last["rollouts"]))
-
-
 def _lines(file: Path) -> list[dict[str, Any]]:
     """Whole ones: the last may be being written."""
-    whole = archives.read(file).decode().rpartition("\n")[0] if archives.exists(file) else ""
+    whole = file.read_text(encoding="utf-8").rpartition("\n")[0] if file.exists() else ""
     return [json.loads(line) for line in whole.splitlines()]
 
 
 def stop(folder: Path, job: Job | None) -> str | None:
     """Ask a run to save and end, and say so; None where nothing works on it. Raises MachineError for what is left alone
     or could not be asked."""
-    if job is not None and job.state == UNKNOWN:
+    if job is not None and job.state == "UNKNOWN":
         raise MachineError(f"{folder}: whether job {job.name} runs is unknown, and it was left alone.")
     if job is not None and job.state == "SUSPENDED":
         raise MachineError(
@@ -244,17 +206,15 @@ def stop(folder: Path, job: Job | None) -> str | None:
         to_script = ("--batch", "--signal=TERM") if job.state == "RUNNING" else ()  # slurm/element.sh
         done = subprocess.run(["scancel", *to_script, job.name], capture_output=True, text=True, check=False)
         if done.returncode != 0:
-            raise MachineError(f"{folder}: job {job.name} goes on, scancel failed ({_first_line(done.stderr)}).")
+            raise MachineError(f"{folder}: job {job.name} goes on, scancel failed ({last_line(done.stderr)}).")
         told = "was asked to end its phase, save and end" if to_script else "is taken out of the queue"
         return f"{folder}: job {job.name} {told}"
     process = at_work(folder)
     if process is None:
         return None
     if process.command not in TRAINING:
-        raise MachineError(
-            f"{folder}: process {process.number} ({process.script or 'unknown'}) is at it, which is not training: "
-            "it was left alone."
-        )
+        name = process.script or "unknown"
+        raise MachineError(f"{folder}: process {process.number} ({name}) is no training: it was left alone.")
     try:
         os.kill(process.number, signal.SIGTERM)
     except ProcessLookupError:

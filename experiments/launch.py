@@ -27,32 +27,28 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatch
-from functools import partial
 from pathlib import Path
-from typing import Any
 
-from rtpo.run.command import Parser, command
+from rtpo.run.cli import Parser, command, composed, on_sigterm
 
-from analysis import tables
-from analysis.evaluation import summarise
-from analysis.experiment import run_table
-from analysis.paper import table_page
+from analysis.paper import pages
+from analysis.paper.tables import all_tables
+from analysis.run_table import run_table, show
+from analysis.summary import summarise
 from experiments import following
 from experiments.training import train
 from rtpo.core.files import write_whole
 from rtpo.core.names import nearest
 from rtpo.errors import ConfigError, DataError, MachineError, Stopped
 from rtpo.evaluation.evaluate import evaluate
-from rtpo.evaluation.panel import EvaluateConfig, compose_evaluation, settings
+from rtpo.evaluation.panel import EvaluateConfig, compose_evaluation
 from rtpo.planning import preflight
-from rtpo.run import archives
-from rtpo.run.composition import composed
-from rtpo.run.config import PROJECT, RunConfig, portable
+from rtpo.run.config import PROJECT, RunConfig
 from rtpo.run.experiments import Element, Experiment, experiments, load_experiment
-from rtpo.run.records import RunFolder
+from rtpo.run.records import RunFolder, no_run
 from rtpo.run.run import StopRequest
 
 EVALUATE = "evaluate."
@@ -60,42 +56,14 @@ STARTS = 3
 """an element that starts this often with nothing gained in between fails"""
 TABLES_MINUTES = 30
 COMMANDS = {
-    "list": """The experiments, a name a line (docs/run/experiments.md).
-
-    python experiments/launch.py list""",
-    "submit": """Submit the elements that are not complete to SLURM, as an array job, and the job of their tables after
-it. Everything is checked first (docs/cluster/slurm.md).
-
-    python experiments/launch.py submit main_table profile=a100x8 seed=0
-    ELEMENTS=--partition=gpu python experiments/launch.py submit main_table profile=a100x8
-
-ELEMENTS has options of sbatch for the elements alone.""",
-    "run": """Train and evaluate the elements that are not complete on this machine, one after another, then make their
-tables (docs/run/runs.md). Ctrl-C saves and ends; the same command goes on.
-
-    python experiments/launch.py run main_table task=toy_math seed=1
-    python experiments/launch.py run drift experiment_name=trial budget.rollouts=512
-
-A trial, with an experiment_name of its own, has no part in the paper's tables.""",
-    "element": """Train and evaluate one element, by its place from 0 on, as a SLURM job does (docs/cluster/slurm.md).
-
-    python experiments/launch.py element main_table 3 profile=a100x8""",
-    "tables": """Make the tables of the runs that are complete, and the paper's beside them where the runs are not a
-trial; what is not complete is named (docs/run/runs.md).
-
-    python experiments/launch.py tables main_table profile=a100x8""",
-    "status": """A line a run: state, rollouts of its budget, success, last save, seconds left, log (docs/run/runs.md).
-
-    python experiments/launch.py status                      all runs
-    python experiments/launch.py status main_table seed=1    elements, with what started them
-    python experiments/launch.py status results/default      the runs at or below a folder""",
-    "stop": """Ask what trains, here or under SLURM, to save and end, and take what waits out of SLURM's queue
-(docs/run/runs.md). The command that started it goes on.
-
-    python experiments/launch.py stop main_table seed=1    elements, with what started them
-    python experiments/launch.py stop results/default      the runs at or below a folder""",
+    "list": "The experiments, a name a line (docs/run/experiments.md).",
+    "submit": "Submit what is not complete to SLURM, and the job of its tables (docs/cluster/slurm.md).",
+    "run": "Train and evaluate here what is not complete, then make its tables (docs/run/runs.md).",
+    "element": "Train and evaluate one element, by its place from 0 on (docs/cluster/slurm.md).",
+    "tables": "Make the tables of what is complete, and name what is not (docs/run/runs.md).",
+    "status": "A line a run: state, rollouts, success, last save, time left, log (docs/run/runs.md).",
+    "stop": "Ask what trains, here or under SLURM, to save and end (docs/run/runs.md).",
 }
-"""what each says of itself"""
 
 
 @dataclass(frozen=True)
@@ -151,7 +119,7 @@ def evaluation_of(launch: Launched, element: Element) -> EvaluateConfig | None:
         f"checkpoint={_quoted(run.folder)}",
         f"results={_quoted(run.results)}",
         f"experiment_name={run.experiment_name}",
-        f"label={run.folder.name}",
+        f"label={_quoted(run.folder.name)}",
         f"benchmarks=[{','.join(element.benchmarks)}]",
         f"rollout_context={run.algorithm_config.rollout_context}",
         f"seed={run.seed}",
@@ -223,37 +191,20 @@ def is_folder(word: str) -> bool:
     return "/" in word or (word not in ("", *experiments()) and Path(word).is_dir())
 
 
-def check_settings(launch: Launched, element: Element) -> None:
-    """Raises DataError where the element's records are of other settings, as a start of it would."""
-    run = RunFolder(element.run.folder)
-    if run.has_trained:
-        run.check(element.run.as_dict())
-    begun = [run.path / name for name in element.benchmarks if archives.exists(run.path / name / "config.yaml")]
-    evaluation = evaluation_of(launch, element) if begun else None
-    for folder in map(RunFolder, begun):
-        assert evaluation is not None
-        wanted = settings(evaluation, evaluation.benchmarks[folder.path.name])
-        folder.check(folder.config | portable(wanted))
-
-
-def chosen(experiment: str | None, overrides: Sequence[str]) -> dict[Path, following.Meant]:
-    """Run folders: of an experiment's elements, at or below the folder that is named, or, with neither, all that were
-    submitted and all in the results. Raises ConfigError, and DataError for a folder that there is none of."""
+def chosen(experiment: str | None, overrides: Sequence[str]) -> dict[Path, tuple[str, ...]]:
+    """Run folders with their benchmarks: of an experiment's elements, at or below the folder that is named, or, with
+    neither, all that were submitted and all in the results. Raises ConfigError, and DataError for a missing folder."""
     if experiment is None or "=" in experiment:
-        return dict.fromkeys(_all([*([experiment] if experiment else []), *overrides]), following.Meant())
-    if is_folder(experiment):
-        if overrides:
-            raise ConfigError(f"{overrides[0]} beside {experiment}: a folder is taken as it is; name an experiment.")
-        depths = (archives.find(Path(experiment), f"{'*/' * depth}config.yaml") for depth in range(3))
-        found = next(filter(None, depths), [])
-        if not found and not Path(experiment).exists():
-            raise DataError(archives.no_run(Path(experiment)))
-        return {file.parent: following.Meant() for file in found}
-    launch = load(experiment, overrides)
-    return {
-        element.run.folder: following.Meant(element.benchmarks, partial(check_settings, launch, element))
-        for element in launch.elements
-    }
+        return dict.fromkeys(_all([*([experiment] if experiment else []), *overrides]), ())
+    if not is_folder(experiment):
+        return {element.run.folder: element.benchmarks for element in load(experiment, overrides).elements}
+    if overrides:
+        raise ConfigError(f"{overrides[0]} beside {experiment}: a folder is taken as it is; name an experiment.")
+    depths = (sorted(Path(experiment).glob(f"{'*/' * depth}config.yaml")) for depth in range(3))
+    files = next(filter(None, depths), [])
+    if not files and not Path(experiment).exists():
+        raise DataError(no_run(Path(experiment)))
+    return {file.parent: () for file in files}
 
 
 def _all(overrides: Sequence[str]) -> list[Path]:
@@ -261,29 +212,19 @@ def _all(overrides: Sequence[str]) -> list[Path]:
         if not one.startswith("results="):
             raise ConfigError(f"{one} without an experiment: name the experiment before it, or give results= alone.")
     results = Path(composed("train", overrides).results)
-    there = sorted(file.parent for file in results.glob("*/*/config.yaml"))
-    return [*there, *(folder for folder in following.submitted(all_logs()) if folder not in there)]
-
-
-def jobs_of(runs: Collection[Path]) -> tuple[dict[Path, following.Job], list[str]]:
-    """The last job of each that was submitted, and why its state is unknown, where SLURM does not answer."""
-    known = following.submitted(all_logs())
-    jobs = {folder: known[folder.absolute()] for folder in runs if folder.absolute() in known}
-    try:
-        return following.asked(jobs), []
-    except MachineError as error:
-        return jobs, [f"error: {error}"]
+    folders = sorted(file.parent for file in results.glob("*/*/config.yaml"))
+    return [*folders, *(folder for folder in following.submitted(all_logs()) if folder not in folders)]
 
 
 def status(experiment: str | None, overrides: Sequence[str]) -> int:
     """Print how far the runs are that are meant; returns an exit status, 1 where SLURM does not say it of some."""
     runs = chosen(experiment, overrides)
+    jobs, silence = following.jobs_of(runs, all_logs())
     where = (experiment or "results").removeprefix("results=")
-    jobs, silence = jobs_of(runs)
     print(following.status(runs, jobs) if runs else f"no runs at {where} yet")
     if silence:
-        print(*silence, file=sys.stderr)
-    return len(silence)
+        print(f"error: {silence}", file=sys.stderr)
+    return bool(silence)
 
 
 def stop(experiment: str, overrides: Sequence[str]) -> int:
@@ -292,21 +233,21 @@ def stop(experiment: str, overrides: Sequence[str]) -> int:
     if "=" in experiment:
         raise ConfigError(f"{experiment} without an experiment: name the experiment, or the folder, that is to stop.")
     runs = chosen(experiment, overrides)
-    jobs, refused = jobs_of(runs)
-    said = []
+    jobs, silence = following.jobs_of(runs, all_logs())
+    refused, asked = [silence] if silence else [], 0
     for folder in runs:
         try:
-            said.append(following.stop(folder, jobs.get(folder)))
+            if said := following.stop(folder, jobs.get(folder)):
+                asked += 1
+                print(said)
         except MachineError as error:
-            refused.append(f"error: {error}")
-    asked = list(filter(None, said))
-    if asked or not refused:
-        complete = sum(following.is_complete(folder, run.benchmarks) for folder, run in runs.items())
-        nothing = f"nothing to stop: no element of it runs or waits in a queue; complete: {complete} of {len(runs)}"
-        print("\n".join(asked) or nothing)
-    if refused:
-        print("\n".join(refused), file=sys.stderr)
-    return 0 if asked and not refused else 1
+            refused.append(str(error))
+    if not asked and not refused:
+        complete = sum(following.is_complete(folder, benchmarks) for folder, benchmarks in runs.items())
+        print(f"nothing to stop: no element of it runs or waits in a queue; complete: {complete} of {len(runs)}")
+    for sentence in refused:
+        print(f"error: {sentence}", file=sys.stderr)
+    return bool(refused) or not asked
 
 
 # on this machine
@@ -342,12 +283,12 @@ def write_tables(launch: Launched) -> int:
     """The tables of the runs that are complete, below the paper's where these take them, and what is not complete by
     name; returns an exit status, 1 where a table could not be made."""
     for beside in dict.fromkeys(Path(run.results) / "tables" for run in runs_in_paper(launch)):
-        table_page.save(table_page.all_pages(beside.parent), beside / "paper", beside / "paper.md")
+        pages.save(all_tables(beside.parent), beside / "paper")
     places = dict.fromkeys((element.run.results, element.run.experiment_name) for element in launch.elements)
     status = 0
     for results, name in places:
         try:
-            tables.write_tables([run_table(Path(results), name)], Path(results) / "tables")
+            show([run_table(Path(results), name)], Path(results) / "tables")
         except DataError as error:
             print(f"error: {error}", file=sys.stderr)
             status = 1
@@ -367,12 +308,6 @@ def runs_in_paper(launch: Launched) -> list[RunConfig]:
         for element in experiment.elements
         if element.run.experiment_name == f"{experiment.name}_{experiment.profile}_{element.run.task.name}"
     ]
-
-
-def _end(number: int, frame: Any) -> None:
-    """SIGTERM outside of training: as Ctrl-C, once."""
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    signal.raise_signal(signal.SIGINT)
 
 
 # with SLURM
@@ -455,26 +390,19 @@ def elements_options() -> list[str]:
         return shlex.split(given)
     except ValueError as error:
         raise ConfigError(
-            f"ELEMENTS is {given!r} ({error}): give options of sbatch, such as ELEMENTS=--partition=gpu."
+            f"ELEMENTS is {given!r} ({error}): give options of sbatch, such as --partition=gpu."
         ) from error
 
 
 def check_partitions() -> None:
     """Raises ConfigError for a partition that the cluster does not have, MachineError without SLURM."""
+    otherwise = "or run all elements on this machine with python experiments/launch.py run."
     if shutil.which("sbatch") is None:
-        raise MachineError(
-            "there is no sbatch here: submit on a machine of the cluster, or run all elements on this one with python "
-            "experiments/launch.py run."
-        )
+        raise MachineError(f"there is no sbatch here: submit on a machine of the cluster, {otherwise}")
     listed = subprocess.run(["sinfo", "--noheader", "--format=%R"], capture_output=True, text=True, check=False)
     if listed.returncode != 0:
-        said = listed.stderr.strip().splitlines() or ["no word"]
-        raise MachineError(
-            f"SLURM does not answer ({said[-1]}): start it, or run all elements on this machine with python "
-            "experiments/launch.py run."
-        )
-    known = sorted(set(listed.stdout.split()))
-    wanted = os.environ.get("SBATCH_PARTITION")
+        raise MachineError(f"SLURM does not answer ({following.last_line(listed.stderr)}): start it, {otherwise}")
+    known, wanted = sorted(set(listed.stdout.split())), os.environ.get("SBATCH_PARTITION")
     for name in wanted.split(",") if wanted else []:
         if name not in known:
             raise ConfigError(
@@ -506,12 +434,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit status."""
     parser = Parser(__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    for name, description in COMMANDS.items():
-        command = commands.add_parser(name, description=description)
+    for name, about in COMMANDS.items():
+        command = commands.add_parser(name, description=f"{about}\n\n    python experiments/launch.py {name} ...")
         if name == "list":
             continue
-        about = "a name, or a pattern" + ", or a folder" * (name in ("status", "stop"))
-        command.add_argument("experiment", nargs="?" if name == "status" else None, help=about)
+        what = "a name, or a pattern" + ", or a folder" * (name in ("status", "stop"))
+        command.add_argument("experiment", nargs="?" if name == "status" else None, help=what)
         if name == "element":
             command.add_argument("index", type=int)
         command.add_argument("overrides", nargs="*", default=[], help="Hydra overrides for every element")
@@ -524,17 +452,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.command == "stop":
         return stop(given.experiment, given.overrides)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGTERM, _end)
+    signal.signal(signal.SIGTERM, on_sigterm)
     try:
         launch = load(given.experiment, given.overrides)
         if given.command == "submit":
             submit(given.experiment, launch, given.overrides)
         elif given.command == "element":
             run_one(launch, given.index)
-        elif given.command == "run":
-            return run_all(launch)
         else:
-            return write_tables(launch)
+            return run_all(launch) if given.command == "run" else write_tables(launch)
     except KeyboardInterrupt as stopped:
         raise Stopped("stopped: run the same command to go on") from stopped
     return 0

@@ -1,4 +1,4 @@
-"""Say what an experiment lacks, before it is launched (docs/cluster/paper_scale.md):
+"""Say what an experiment lacks, before it is launched (docs/cluster/gpus.md):
 
     python experiments/preflight.py main_table profile=a100x8           files, room
     python experiments/preflight.py main_table profile=a100x8 --here    this machine, too
@@ -10,7 +10,7 @@ experiments/evaluate.py.
 import sys
 from collections.abc import Sequence
 
-from rtpo.run.command import Parser, command
+from rtpo.run.cli import Parser, command
 
 from rtpo.planning.preflight import problems
 from rtpo.run.experiments import load_experiment

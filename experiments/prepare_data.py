@@ -9,10 +9,11 @@ Each set goes to <folder>/<name>.jsonl, for data=<folder>/<name>.jsonl in a run.
 others; the exit status is 1 then.
 """
 
+import argparse
 import sys
 from pathlib import Path
 
-from rtpo.run.command import Parser, command
+from rtpo.run.cli import Parser, command
 
 from rtpo.data.prepare import DataFolder
 from rtpo.data.registry import REGISTRY, UNVERIFIED
@@ -23,12 +24,20 @@ from rtpo.run.records import RunFolder
 COLUMNS = ("Name", "Role", "Task", "Rows", "Status", "Checksum", "Revision", "Licence")
 
 
+def stand_in(text: str) -> tuple[str, Path]:
+    """The type of an argument NAME=FILE."""
+    name, _, file = text.partition("=")
+    if not file:
+        raise argparse.ArgumentTypeError(f"{text!r} is no NAME=FILE")
+    return name, Path(file)
+
+
 @command
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns its exit status."""
     parser = Parser(__doc__)
     parser.add_argument("names", nargs="*", metavar="name", help=f"sets, of {', '.join(REGISTRY)}")
-    parser.add_argument("--from", dest="stand_ins", action="append", default=[], metavar="NAME=FILE")
+    parser.add_argument("--from", dest="stand_ins", action="append", default=[], metavar="NAME=FILE", type=stand_in)
     parser.add_argument(
         "--accept-other", action="store_true", help="take files of --from whatever their bytes and rows; recorded"
     )
@@ -36,7 +45,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--list", action="store_true", help="print the registry and what is in the folder")
     given = parser.parse_args(arguments)
     folder = DataFolder(given.folder)
-    stand_ins = _stand_ins(given.stand_ins)
+    stand_ins = dict(given.stand_ins)
     wanted = {*given.names, *stand_ins}
     if unknown := sorted(wanted - REGISTRY.keys()):
         raise DataError(f"no set is named {', '.join(unknown)}: there are {', '.join(REGISTRY)}")
@@ -48,24 +57,15 @@ def main(arguments: list[str] | None = None) -> int:
         return prepare(folder, wanted or set(REGISTRY), stand_ins, given.accept_other)
 
 
-def _stand_ins(given: list[str]) -> dict[str, Path]:
-    stand_ins = {}
-    for text in given:
-        name, sign, file = text.partition("=")
-        if not sign or not file:
-            raise DataError(f"--from {text}: give NAME=FILE")
-        stand_ins[name] = Path(file)
-    return stand_ins
-
-
 def prepare(folder: DataFolder, names: set[str], stand_ins: dict[str, Path], accept_other: bool) -> int:
-    """Prepare sets, those to evaluate on first; returns the exit status."""
+    """Prepare sets, those to evaluate on first, and again the training sets that were held against other evaluation
+    sets than are there now; returns the exit status."""
     status = 0
     for name, known in sorted(REGISTRY.items(), key=lambda item: item[1].role == "train"):
-        if name not in names:
+        if name not in names and (known.role == "eval" or folder.status(name) != "stale"):
             continue
         if known.parse is None and name not in stand_ins:
-            print(f"{name}: nothing to bring, it is a part of a package: install {known.source} (docs/run/airline.md)")
+            print(f"{name}: nothing to bring, it is a part of a package: install {known.source} (docs/run/tasks.md)")
             continue
         try:
             manifest = folder.prepare(name, stand_ins.get(name), accept_other)
@@ -75,28 +75,18 @@ def prepare(folder: DataFolder, names: set[str], stand_ins: dict[str, Path], acc
         else:
             dropped = "".join(f", {count} dropped ({reason})" for reason, count in manifest["dropped"].items())
             print(f"{name}: {folder.status(name)}, {manifest['rows']} rows{dropped}", flush=True)
-    for name in folder.refresh():
-        print(f"{name}: held against the evaluation sets that are here now")
     return status
 
 
 def table(folder: DataFolder) -> str:
     """The registry with each set's status, in columns, and its sources and notes below."""
-    rows = [COLUMNS] + [
-        (
-            name,
-            known.role,
-            known.kind,
-            f"{known.sample or known.rows}",
-            folder.status(name),
-            "-" if known.parse is None else _short(known.sha256),
-            _short(known.revision),
-            known.licence,
-        )
-        for name, known in REGISTRY.items()
-    ]
-    widths = [max(len(row[place]) for row in rows) for place in range(len(COLUMNS))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    rows = [COLUMNS]
+    for name, known in REGISTRY.items():
+        checksum = "-" if known.parse is None else _short(known.sha256)
+        count, revision = str(known.sample or known.rows), _short(known.revision)
+        rows.append((name, known.role, known.kind, count, folder.status(name), checksum, revision, known.licence))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
     notes = [
         f"{name}: {known.source}{f' , gated by {known.gate}' if known.gate else ''}\n  {known.note}".rstrip()
         for name, known in REGISTRY.items()

@@ -9,14 +9,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rtpo.run.command import Parser, command
+from rtpo.run.cli import Parser, command, composed
 
-from analysis.experiment import run_table
 from analysis.figures.runs import draw_training
-from analysis.tables import write_tables
+from analysis.run_table import run_table
+from analysis.run_table import show as show_tables
 from experiments.training import train
 from rtpo.errors import ConfigError, Stopped
-from rtpo.run.composition import composed
 from rtpo.run.config import RunConfig, compose_run
 from rtpo.run.run import StopRequest
 
@@ -47,8 +46,9 @@ def train_all(configs: list[RunConfig], stop: StopRequest) -> None:
 def show(config: RunConfig) -> None:
     """Tables and figures of the configuration's experiment, beside its records. Raises DataError without any."""
     results = Path(config.results)
-    write_tables([run_table(results, config.experiment_name)], results / "tables")
+    show_tables([run_table(results, config.experiment_name)], results / "tables")
     print(*draw_training(results, config.experiment_name, results / "figures"), sep="\n")
+    print(f"More columns: python analysis/make_tables.py --experiment {config.experiment_name} --columns all")
 
 
 @command

@@ -1,5 +1,5 @@
 """A study of configs/study/: many configurations at equal rollouts, at learning rates found by validation
-(docs/results/toy_study.md, credit.md and anchors.md).
+(docs/results/toy_study.md).
 
     python experiments/study.py toy rates       every configuration at every rate
     python experiments/study.py toy freeze      choose the rates and write them down
@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from rtpo.run.command import Parser, command, positive
+from rtpo.run.cli import Parser, command, positive
 
 from analysis.study.plan import Place, Planned, Study, named
 from experiments.training import train
@@ -46,9 +46,10 @@ def train_part(
         for place, rate in left:
             seen.add(place)
             folder = study.folder(place)
-            if folder.is_finished:
-                with suppress(Held), folder.held():
-                    folder.delete_saves()  # where a stop came between the run's end and this
+            if study.is_finished(place):
+                if folder.path.exists():
+                    with suppress(Held), folder.held():
+                        folder.delete_saves()  # where a stop came between the run's end and this
                 continue
             if rate is None:
                 print(f"{place} has no learning rate yet: run the parts rates and freeze first")
@@ -91,7 +92,7 @@ def missing(study: Study, task: str | None = None, only: str = "") -> list[str]:
     return [
         f"{parts[place, rate]}: {place}{'' if rate is not None else ', which has no learning rate yet'}"
         for place, rate in chosen(list(parts), task, only)
-        if not study.folder(place).is_finished
+        if not study.is_finished(place)
     ]
 
 

@@ -4,7 +4,7 @@
     python experiments/theory.py 2 3      some
 
 Records go to results/theory/: theorem_<n>.jsonl, and theorem_<n>.json, the manifest, written last. A theorem's records
-are made anew. `python -m analysis.pages theory` makes docs/results/theory.md and its figures from them.
+are made anew. `python -m analysis.pages docs/results/theory.md` and `python analysis/make_figures.py --docs` read them.
 """
 
 import json
@@ -15,7 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from rtpo.run.command import Parser, command
+from rtpo.run.cli import Parser, command
 
 from rtpo.algorithms import PROJECT
 from rtpo.core.files import disk_errors, sha256, utc_now, write_whole

@@ -2,6 +2,7 @@
 
     python experiments/train.py algorithm=rtpo task=toy_math seed=0
     python experiments/train.py -m algorithm=rtpo,grpo seed=0,1,2     several, one after another
+    python experiments/train.py -m optimizer.lr=1e-4,2e-4             any field, which names runs
 
 Every field can be set so. The common ones, with their defaults:
 
@@ -24,39 +25,31 @@ command goes on from there.
 
 import sys
 
-from rtpo.run.command import command
+from rtpo.run.cli import command, with_configuration
 
-import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from experiments.training import train
-from rtpo.run.composition import in_words, read_options
-from rtpo.run.config import PROJECT, compose_run
+from rtpo.run.config import compose_run
 from rtpo.run.experiments import check_one_run
+from rtpo.run.naming import named
 from rtpo.run.run import StopRequest
 
 
-@command
-def run(tree: DictConfig) -> None:
+def train_one(tree: DictConfig) -> None:
+    """The run of a composed tree, named after what its command line changes."""
     check_one_run(HydraConfig.get())
-    folder = train(compose_run(tree), StopRequest())
+    config = named(compose_run(tree), tree, HydraConfig.get())
+    folder = train(config, StopRequest())
     ledger = folder.manifest["ledger"]
     print(f"rollouts: {ledger['rollouts']} of {ledger['budget']['rollouts']}")
     print(f"records: {folder.path}")
 
 
-@in_words("train")
-@hydra.main(version_base=None, config_path=str(PROJECT / "configs"), config_name="train")
-def compose(tree: DictConfig) -> None:
-    if status := run(tree):
-        sys.exit(status)  # which Hydra lets pass
-
-
 @command
 def main() -> None:
-    read_options(__doc__)
-    compose()
+    with_configuration("train", __doc__, train_one)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A configuration trained, from its last save or from the start to its end, for the commands that train."""
+"""A configuration trained, for the commands that train: check it, open its records, start the session, run."""
 
 from collections.abc import Sequence
 from contextlib import closing
@@ -24,10 +24,23 @@ def train(config: RunConfig, stop: StopRequest) -> RunFolder:
     folder = RunFolder(config.folder)
     if folder.is_finished:
         folder.open(config.as_dict())
-        again = "Delete it, or choose" if folder.path.exists() else "It is packed; choose"
-        print(f"{folder.path} is finished: nothing to train. {again} another experiment_name=<name> or seed.")
+        print(
+            f"{folder.path} is finished: nothing to train. Delete it, or choose another experiment_name=<name> or seed."
+        )
         return folder
+    train_tasks, held_out, chat = checked(config)
+    with disk_errors(folder.path):
+        folder.path.mkdir(parents=True, exist_ok=True)
+    with folder.held():
+        folder.begin(config.as_dict())
+        if not folder.is_finished:  # by another process, since the first look
+            _run(config, folder, train_tasks, held_out, chat, stop)
+    return folder
 
+
+def checked(config: RunConfig) -> tuple[list[Task], list[Task], ChatFormat]:
+    """The tasks to train on, those held out, and the model's chat format, once all that a run needs is looked at.
+    Nothing is started and nothing written. Raises an RTPOError."""
     from rtpo.verl_harness.session import settings_of
 
     check_backends(config)
@@ -41,37 +54,31 @@ def train(config: RunConfig, stop: StopRequest) -> RunFolder:
     reach = take(train_tasks, 0, min(config.budget.rollouts, len(train_tasks)), config.seed)
     check_prompts([*reach, *held_out], config.task, chat)
     settings_of(config)
-    with disk_errors(folder.path):
-        folder.path.mkdir(parents=True, exist_ok=True)
-    with folder.held():
-        folder.begin(config.as_dict())
-        if not folder.is_finished:  # by another process, since the first look
-            _run(config, folder, chat, train_tasks, held_out, stop)
-    return folder
+    return train_tasks, held_out, chat
 
 
 def _run(
     config: RunConfig,
     folder: RunFolder,
-    chat: ChatFormat,
     train_tasks: Sequence[Task],
     held_out: Sequence[Task],
+    chat: ChatFormat,
     stop: StopRequest,
 ) -> None:
+    """Go on from the last save: records, session, harness, run."""
     from rtpo.verl_harness.session import open_backend, tracker
 
     with disk_errors(folder.path):
         save = folder.latest()
-        ledger = open_ledger(config, folder, save.state if save else None)
-    backend = open_backend(config)
-    harness = open_harness(config, backend, chat, ledger, AgentHarness)
+        state = save.state if save else None
+        ledger = open_ledger(config, folder, state)
+    harness = open_harness(config, open_backend(config), chat, ledger, AgentHarness)
     if save:
         harness.load(save.folder, save.state["harness"])
         print(f"resuming {folder.path} after {harness.ledger.rollouts} rollouts")
-    state = save.state if save else None
     # a step that was saved between two phases has not been tracked
     kept = ledger.rollouts - (state["progress"].span is not None) if state else None
     with closing(Tracking(config, folder, tracker, kept)) as track:
-        with stop.listening(), disk_errors(folder.path):
+        with stop.listening(config.save.grace), disk_errors(folder.path):
             Run(config, folder, harness, train_tasks, held_out, state, stop, track).train()
         track.finish(folder.manifest)

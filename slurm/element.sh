@@ -11,6 +11,10 @@ ray=/tmp/rtpo-$SLURM_JOB_ID # short: the paths of sockets have a limit
 export RAY_AUTH_MODE=token RAY_AUTH_TOKEN # others on these nodes may not use this Ray
 RAY_AUTH_TOKEN=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')
 head='' nodes='' element='' is_over=''
+# what is compiled once stays on the node for jobs to come: a shared home would be slow, and stale while others write
+cache=/tmp/rtpo-cache-$(id -u)
+export cache TRITON_CACHE_DIR=${TRITON_CACHE_DIR:-$cache/triton} VLLM_CACHE_ROOT=${VLLM_CACHE_ROOT:-$cache/vllm}
+export TORCHINDUCTOR_CACHE_DIR=${TORCHINDUCTOR_CACHE_DIR:-$cache/inductor}
 
 # no port that another element on the same node could have: 0 is any that is free
 node=(--num-cpus="$SLURM_CPUS_ON_NODE" --num-gpus="$RAY_GPUS" --min-worker-port=0 --max-worker-port=0
@@ -18,6 +22,8 @@ node=(--num-cpus="$SLURM_CPUS_ON_NODE" --num-gpus="$RAY_GPUS" --min-worker-port=
 
 clear_up() { # what is left on a node by this user's jobs that SIGKILL ended; a requeued job keeps its number
     local at_work left
+    mkdir -p -m 700 "$cache"
+    [ -O "$cache" ] || { echo "$cache belongs to another user: set TRITON_CACHE_DIR and the like elsewhere" >&2 && exit 1; }
     at_work=$(squeue --noheader --format=%A) || return 0
     for left in /tmp/rtpo-*; do
         if [[ -O $left && $left =~ ^/tmp/rtpo-([0-9]+)(\.log)?$ ]] &&
@@ -29,6 +35,8 @@ clear_up() { # what is left on a node by this user's jobs that SIGKILL ended; a 
 
 start_ray() {
     local client
+    # Ray then takes the loopback address for this machine's, and listens there alone
+    [ "$SLURM_NNODES" -gt 1 ] || export RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0
     client=$(python -c 'import socket; print(socket.create_server(("", 0)).getsockname()[1])')
     setsid setpriv --pdeathsig=KILL env --block-signal=TERM ray start --head --port=0 \
         --ray-client-server-port="$client" --temp-dir="$ray" --include-dashboard=false --no-monitor \

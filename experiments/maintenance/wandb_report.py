@@ -11,14 +11,14 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from rtpo.run.command import Parser, command
+from rtpo.run.cli import Parser, command
 
 import wandb
 import wandb_workspaces.reports.v2 as reports
 
 from rtpo.errors import ConfigError, MachineError
-from rtpo.evaluation.panel import FOLDER_NAME
 from rtpo.harness.curves import X
+from rtpo.run.config import FOLDER_NAME
 from rtpo.run.tracking import PROJECT_NAME
 
 PAPER = {"Log-prob ratio": "train/ratio", "KL, rollout to training policy": "train/kl"}

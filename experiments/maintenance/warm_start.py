@@ -12,16 +12,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import get_type_hints
 
-from rtpo.run.command import Parser, command, positive, whole
+from rtpo.run.cli import Parser, command, positive, whole
 
-from rtpo.toy.warm_start import RECIPES, WarmStart, warm_start
+from rtpo.toy.recipes import WarmStart, recipes
+from rtpo.toy.warm_start import warm_start
 
 
 @command
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns its exit status."""
-    parser = Parser(__doc__)
-    parser.add_argument("--name", required=True, choices=sorted(RECIPES), help="which of the shipped ones")
+    known, parser = recipes(), Parser(__doc__)
+    parser.add_argument("--name", required=True, choices=sorted(known), help="of rtpo/toy/*_demonstrator.py")
     parser.add_argument("--output", required=True, type=Path, help="checkpoint folder to make")
     for name, kind in get_type_hints(WarmStart).items():
         if name != "task":
@@ -29,7 +30,7 @@ def main(arguments: list[str] | None = None) -> int:
             parser.add_argument(f"--{name.replace('_', '-')}", type=read, default=argparse.SUPPRESS)
     given = vars(parser.parse_args(arguments))
     output = given.pop("output")
-    recipe = RECIPES[given.pop("name")]
+    recipe = known[given.pop("name")]
     record = warm_start(replace(recipe, settings=replace(recipe.settings, **given)), output)
     print(json.dumps({name: value for name, value in record.items() if name != "loss"}, indent=1))
     return 0
