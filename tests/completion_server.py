@@ -57,7 +57,7 @@ class Server(ThreadingHTTPServer):
 
     def complete(self, asked: dict[str, Any]) -> dict[str, Any]:
         sampling = Sampling(asked["temperature"], asked["top_p"], asked.get("top_k", -1), asked["max_tokens"])
-        request = Request(as_ids(asked["prompt"]), sampling, asked["seed"], "served")
+        request = Request(as_ids(asked["prompt"]), sampling, asked["seed"], "served", "served")
         with self._lock:
             (generation,) = self._decoder.generate([request])
         ids = generation.output_ids.tolist()

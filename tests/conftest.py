@@ -11,6 +11,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from rtpo.run.cli import composed
+
 import fast
 import machine
 import pytest
@@ -19,7 +21,6 @@ from xdist.scheduler import LoadScopeScheduling
 
 from rtpo.harness.budget import Budget, Ledger
 from rtpo.harness.harness import AgentHarness
-from rtpo.run.composition import composed
 from rtpo.run.config import RunConfig, compose_run
 from rtpo.run.model_folder import chat_format
 from rtpo.run.run import open_harness
@@ -38,8 +39,6 @@ def compose_config(*overrides: str) -> RunConfig:
 ON_VERL = (
     "test_engine_conformance",
     "test_evaluation_verl",
-    "test_other_models",
-    "test_probe",
     "test_run",
     "test_verl_crashes",
     "test_verl_harness",

@@ -18,6 +18,8 @@ from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
+from rtpo.run.cli import composed
+
 import pytest
 import torch
 from local_backend import LocalBackend
@@ -28,8 +30,7 @@ from experiments.training import train
 from rtpo.engines.decoder import Decoder
 from rtpo.errors import RTPOError
 from rtpo.harness.budget import ChargeJournal
-from rtpo.run import checkpoints, records
-from rtpo.run.composition import composed
+from rtpo.run import records
 from rtpo.run.config import RunConfig, compose_run
 from rtpo.run.records import RunFolder
 from rtpo.run.run import StopRequest
@@ -110,7 +111,7 @@ MOMENTS = {
         Path, "write_bytes", 3, half=_half_of(Path.write_bytes), fits=_of_file(0, "state.pkl")
     ),
     "a save whole, not in its place": Moment(Path, "rename", 3, fits=lambda a: a[0].suffix == ".partial"),
-    "a save in its place, not the latest": Moment(checkpoints, "write_whole", 3, fits=_of_file(0, "latest")),
+    "a save in its place, not the latest": Moment(records, "write_whole", 3, fits=_of_file(0, "latest")),
     "the name of the latest save half written": Moment(Path, "replace", 3, fits=_of_file(1, "latest")),
     "the save before half deleted": Moment(shutil, "rmtree", 2, half=_half_deleted, fits=_is_save),
     "the save before the last half deleted": Moment(shutil, "rmtree", 7, half=_half_deleted, fits=_is_save),
@@ -144,7 +145,7 @@ FULL = {
     "the evaluations": _line_beyond("evaluations.jsonl", 3),
     "the weights": Full(Moment(torch, "save", 3), lambda a: 100_000),
     "the rest of a save": Full(Moment(Path, "write_bytes", 3, fits=_of_file(0, "state.pkl")), lambda a: len(a[1]) // 2),
-    "the name of the latest save": Full(Moment(checkpoints, "write_whole", 3, fits=_of_file(0, "latest")), lambda a: 4),
+    "the name of the latest save": Full(Moment(records, "write_whole", 3, fits=_of_file(0, "latest")), lambda a: 4),
     "the manifest": Full(Moment(records, "write_whole", 1, fits=_of_file(0, "manifest.json")), lambda a: 100),
 }
 

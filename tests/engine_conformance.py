@@ -16,7 +16,7 @@ import torch
 from conftest import compose_config
 from omegaconf import OmegaConf
 from torch import Tensor
-from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
+from transformers import AutoModelForCausalLM, PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
 
 from rtpo.core.packing import Packed
 from rtpo.engines.base import BatchingEngine, Engine, Generation, Request, Sampling
@@ -30,6 +30,8 @@ Weights = dict[str, Tensor]
 TOY = PROJECT / "rtpo" / "toy" / "warm_start_math"
 STOP = 2
 ONE = Sampling(max_tokens=1)
+PATIENCE = 600
+"""seconds that an engine on a busy machine may take for anything here"""
 EXACT = 3e-5
 """nats; what an engine in fp32 may differ by from transformers' log-probs"""
 BF16 = 0.1
@@ -77,7 +79,14 @@ class Bench:
         self._runner = runner
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        return self._runner.run(coroutine)
+        async def within_patience() -> T:
+            try:
+                async with asyncio.timeout(PATIENCE):
+                    return await coroutine
+            except TimeoutError:
+                raise AssertionError(f"after {PATIENCE} s the engine has not answered: its scheduler waits") from None
+
+        return self._runner.run(within_patience())
 
     def generate(self, *requests: Request) -> list[Generation]:
         """Of requests made together."""
@@ -97,12 +106,12 @@ def bench_of(subject: Any) -> Iterator[Bench]:
         yield Bench(subject, runner)
 
 
-def small_model(seed: int, head_dim: int, architecture: type[PreTrainedConfig] = Qwen3Config) -> Any:
+def small_model(seed: int, head_dim: int) -> Any:
     """Random tied weights, wide enough that log-probs differ between tokens; the toy tasks' vocabulary. vLLM's CPU
     kernels take no heads of 16."""
     torch.manual_seed(seed)
     return AutoModelForCausalLM.from_config(
-        architecture(
+        Qwen3Config(
             vocab_size=204,
             hidden_size=64,
             intermediate_size=128,
@@ -136,8 +145,8 @@ class EmbeddedDecoder:
 
     tolerance = EXACT
 
-    def __init__(self, architecture: type[PreTrainedConfig] = Qwen3Config) -> None:
-        self.networks = small_model(0, 16, architecture), small_model(1, 16, architecture)
+    def __init__(self) -> None:
+        self.networks = small_model(0, 16), small_model(1, 16)
         config = self.networks[0].config
         self.context_limit, self.most_logprobs = config.max_position_embeddings, config.vocab_size
         self._decoder = Decoder(config, {STOP}, cache_tokens=4096)
@@ -160,7 +169,7 @@ class EmbeddedDecoder:
 
     async def cached_tokens(self, context: Ids) -> int:
         before = self._decoder.prefilled_tokens
-        await self.engine.generate(Request(context, ONE, 0, "cache"))
+        await self.engine.generate(Request(context, ONE, 0, "cache", "cache"))
         return len(context) - (self._decoder.prefilled_tokens - before)
 
 
@@ -208,7 +217,7 @@ class OnVerl:
             answer = await server.generate.remote(context.tolist(), {"temperature": 1.0, "max_tokens": 1}, uuid4().hex)
             return int(answer.extra_fields["num_cached_tokens"])
         before = await server.state.remote()
-        await self.engine.generate(Request(context, ONE, 0, "cache"))
+        await self.engine.generate(Request(context, ONE, 0, "cache", "cache"))
         after = await server.state.remote()
         return len(context) - int(after.prefilled_tokens - before.prefilled_tokens)
 

@@ -20,11 +20,10 @@ ROOMS = (
     *(
         "rtpo.engines.base",
         "rtpo.engines.backend",
-        "rtpo.engines.causal",
         "rtpo.engines.decoder",
         "rtpo.engines.sampling",
     ),
-    *("rtpo.run.records", "rtpo.run.run", "analysis.records", "analysis.looks"),
+    *("rtpo.run.records", "rtpo.run.run", "analysis.load", "analysis.looks"),
 )
 """beside the modules at the root of rtpo/"""
 PROGRAMS = ("/bin/sh", "sha256sum")

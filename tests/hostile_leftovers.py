@@ -9,10 +9,12 @@ from hostile_programs import (
     ERROR,
     LIBC,
     LIBC_CHANGES,
+    LOCKS,
     MEMORY,
     OK,
     ONE,
     TIMEOUT,
+    TIMES_OF_DEVICES,
     Hostile,
     denied,
     tries,
@@ -292,6 +294,8 @@ MESSAGES = {
         attempt("protected", lambda: call("mprotect", ctypes.c_void_p(view), 4096, 3))
         """
     ),
+    "times of devices": message(TIMES_OF_DEVICES),
+    "locks": message(LOCKS),
     "an empty file": message(
         """
         import stat, tempfile

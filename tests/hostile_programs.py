@@ -10,9 +10,12 @@ import secrets
 import socket
 import tempfile
 import textwrap
+import time
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, Literal
 
 import psutil
 
@@ -27,6 +30,8 @@ TIMEOUT, MEMORY = ToolOutcome.TIMEOUT, ToolOutcome.MEMORY
 ONE = PythonSettings(cpu_seconds=1, wall_seconds=60, memory_bytes=256 << 20, output_characters=1000, workers=1)
 MANY = replace(ONE, processes=4)
 BRIEF = replace(ONE, wall_seconds=4)
+SPARE = 2
+"""seconds after its limit in which a call is over"""
 """for programs that wait: enough for a slow machine to run a plain one"""
 PLAIN = """
 import builtins, gc, math, os, random, sympy, sys, threading
@@ -91,7 +96,7 @@ for name in {tables}:
         expect_denial(name, lambda: by_number(name, 1, 0, 0, 0, 0, 0))
 for name in {libc}:
     expect_denial(name, lambda: call(name, 0, 0, 0, 0, 0, 0))
-for flag in (0x10000000, 0x00020000, 0x20000000, 0x40000000, 0x08000000, 0x04000000):
+for flag in (0x10000000, 0x00020000, 0x20000000, 0x40000000, 0x08000000, 0x04000000, 0x00008000):
     expect_denial("clone", lambda: by_number("clone", flag | 17, 0, 0, 0, 0))
 """
 """by the tool's own numbers for them, and by libc's functions, which have theirs"""
@@ -105,6 +110,23 @@ LIBC_CHANGES = """
 truncate ftruncate fallocate mkdir mkdirat mknod mknodat link linkat symlink symlinkat rename renameat unlink unlinkat
 rmdir chmod fchmod fchmodat chown lchown fchown fchownat futimens setxattr lsetxattr fsetxattr removexattr
 lremovexattr fremovexattr
+"""
+
+
+TIMES_OF_DEVICES = """
+for path in DEVICES:
+    attempt(path, lambda: os.utime(path))
+    attempt(path, lambda: os.utime(path, (1, 1)))
+    attempt(path, lambda: os.utime(os.open(path, os.O_RDONLY)))
+"""
+LOCKS = """
+import fcntl, sympy
+for path in (sympy.__file__, "/usr/lib", "/dev/null"):
+    file = os.open(path, os.O_RDONLY)
+    attempt("flock", lambda: fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB))
+    attempt("lockf", lambda: fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB))
+    for command in (5, 6, 7, 36, 37, 38):
+        attempt("fcntl", lambda: fcntl.fcntl(file, command, bytes(64)))
 """
 
 
@@ -188,6 +210,15 @@ HOSTILE = {
         """,
         (OK,),
         "held True",
+    ),
+    "a child of the zygote's": Hostile(
+        """
+        import ctypes, os
+        if ctypes.CDLL(None).syscall(NUMBERS["clone"], 0x8000 | 17, 0, 0, 0, 0) == 0:
+            os._exit(0)
+        """,
+        (OK,),
+        settings=replace(BRIEF, processes=4),
     ),
     # memory
     "bytes": Hostile("len(bytearray(1 << 30))", (MEMORY,), "MemoryError"),
@@ -399,6 +430,8 @@ HOSTILE = {
             attempt(path, lambda: os.open(path, os.O_RDONLY))
         """
     ),
+    "times of devices": tries(TIMES_OF_DEVICES),
+    "locks": tries(LOCKS),
     "other users": tries(
         """
         for name in ("setuid", "setgid", "seteuid", "setegid"):
@@ -598,6 +631,9 @@ def tables() -> dict[str, object]:
     return {"NUMBERS": known} | {name: list(table) for name, table in both.items()}
 
 
+DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom")
+
+
 class World:
     """What hostile programs are after: services, files, variables and processes of the host."""
 
@@ -637,8 +673,9 @@ class World:
                 "PROJECT": str(Path(python.__file__).parents[2]),
                 "HOME": os.path.expanduser("~"),
                 "HARNESS": os.getpid(),
+                "DEVICES": DEVICES,
             } | tables()
-            self._state = self._folder_state()
+            self._state = self.state()
             self._plain: dict[PythonSettings, ToolResult] = {}
             self._stack = stack.pop_all()
         return self
@@ -654,9 +691,9 @@ class World:
         if hostile.settings not in self._plain:
             self._plain[hostile.settings] = self.run(PLAIN, hostile.settings)
         plain, processes = self._plain[hostile.settings], self._processes()
-        names = "; ".join(f"{name} = {value!r}" for name, value in self._names.items())
-        result = self.run(f"{names}\n{textwrap.dedent(hostile.program)}", hostile.settings)
-        found = []
+        begin = time.monotonic()
+        result = self.run(self.text(hostile), hostile.settings)
+        found = self.late(time.monotonic() - begin, hostile.settings)
         if result.outcome not in hostile.outcomes:
             found.append(f"outcome {result.outcome.value}")
         if hostile.says not in result.output:
@@ -668,8 +705,8 @@ class World:
         found = [f"{clause}: {result.output}" for clause in found]
         if (after := self.run(PLAIN, hostile.settings)) != plain:
             found.append(f"the next call gives {after}, not {plain}")
-        if (state := self._folder_state()) != self._state:
-            found.append(f"made a folder of the host {state}")
+        if (state := self.state()) != self._state:
+            found.append(f"made of the host's files {state}")
         for listener in self.listeners:
             try:
                 heard = listener.recv(1) if listener.type == socket.SOCK_DGRAM else listener.accept()
@@ -680,9 +717,41 @@ class World:
             found.append(f"processes {processes} are now {now}")
         return found
 
-    def _folder_state(self) -> list[tuple[object, ...]]:
+    def text(self, hostile: Hostile) -> str:
+        names = "; ".join(f"{name} = {value!r}" for name, value in self._names.items())
+        return f"{names}\n{textwrap.dedent(hostile.program)}"
+
+    def late(self, seconds: float, settings: PythonSettings) -> list[str]:
+        return [f"took {seconds:.1f} s"] if seconds > settings.wall_seconds + SPARE else []
+
+    def lasting(self, hostiles: Mapping[str, Hostile], isolation: Literal["namespaces", "limits"]) -> dict[str, Any]:
+        """Those that do not end in time in an isolation, whatever processes they may start; and what they change."""
+        found: dict[str, Any] = {}
+
+        async def run(name: str, hostile: Hostile, settings: PythonSettings, place: asyncio.Semaphore) -> None:
+            async with place:
+                begin = time.monotonic()
+                await PythonTool(settings).call({"code": self.text(hostile)}, [])
+                if late := self.late(time.monotonic() - begin, settings):
+                    found[f"{name} of {settings.processes} processes"] = late
+
+        async def run_all(settings: PythonSettings) -> None:
+            waiting = {"code": "import time\ntime.sleep(0.5)"}  # until both interpreters have started
+            await asyncio.gather(*[PythonTool(settings).call(waiting, []) for _ in range(2)])
+            place = asyncio.Semaphore(2)
+            await asyncio.gather(*[run(name, hostile, settings, place) for name, hostile in hostiles.items()])
+
+        for processes in (1, 4) if isolation == "namespaces" else (1,):
+            settings = replace(ONE, isolation=isolation, processes=processes, wall_seconds=2, workers=2)
+            asyncio.run(run_all(settings))
+            python.close_pools()
+        if (state := self.state()) != self._state:
+            found["files of the host"] = state
+        return found
+
+    def state(self) -> list[tuple[object, ...]]:
         """Any change of a file or folder changes its ctime too."""
-        paths = [self.folder, *sorted(self.folder.iterdir())]
+        paths = [self.folder, *sorted(self.folder.iterdir()), *map(Path, DEVICES)]
         states = [path.stat() for path in paths]
         return [(path.name, state.st_ctime_ns, state.st_blocks) for path, state in zip(paths, states, strict=True)]
 

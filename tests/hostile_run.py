@@ -1,4 +1,5 @@
-"""`python hostile_run.py ISOLATION` runs the hostile programs of an isolation, and prints as JSON what went wrong."""
+"""`python hostile_run.py ISOLATION` runs the hostile programs of an isolation, and prints as JSON what went wrong: of
+what those are after, and of any program's time."""
 
 import json
 import os
@@ -16,7 +17,8 @@ def main() -> None:
     programs = {name: hostile for name, hostile in chosen.items() if TIMEOUT not in hostile.outcomes}
     with World() as world:
         found = {name: clauses for name, hostile in programs.items() if (clauses := world.escapes(hostile))}
-        print(json.dumps({"user": os.getuid(), "programs": len(programs), "found": found}))
+        late = world.lasting(HOSTILE | LEFTOVERS | MESSAGES, sys.argv[1])
+        print(json.dumps({"user": os.getuid(), "programs": len(programs), "found": found, "late": late}))
     close_pools()
 
 

@@ -12,21 +12,16 @@ BAD = re.compile(r"^(!.*|Overfull .*|.*[Ff]loat too large.*|.*multiply defined.*
 
 
 def compile_latex(texts: Sequence[str], folder: Path) -> None:
-    """Each in a plain article that loads what its first line says."""
-    for text in texts:
-        needs = FIRST.match(text)
-        assert needs is not None, text[:80]
-        compile_document(
-            f"\\documentclass{{article}}\n{needs[1]}\n\\begin{{document}}\n{text}\\end{{document}}\n", folder
-        )
-
-
-def compile_document(text: str, folder: Path) -> None:
-    """In the folder; nothing stands over the line or the page."""
-    (folder / "document.tex").write_text(text, encoding="utf-8")
+    """All in a plain article that loads what their first line says; nothing stands over the line or the page."""
+    needs = {match[1] if (match := FIRST.match(text)) else text[:80] for text in texts}
+    assert len(needs) == 1, needs
+    body = "\n\\clearpage\n".join(texts)
+    (folder / "document.tex").write_text(
+        f"\\documentclass{{article}}\n{needs.pop()}\n\\begin{{document}}\n{body}\n\\end{{document}}\n", encoding="utf-8"
+    )
     command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "document.tex"]
     subprocess.run(command, cwd=folder, capture_output=True, check=False)
     log = (folder / "document.log").read_text(encoding="utf-8", errors="replace")
-    found = [one for one in BAD.findall(log) if "LaTeX Font" not in one]
+    found = [line for line in BAD.findall(log) if "LaTeX Font" not in line]
     if found or "Output written" not in log:
-        pytest.fail(f"{text[:400]}\n{found or log[-400:]}")
+        pytest.fail(f"{found or log[-400:]}")

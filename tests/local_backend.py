@@ -32,6 +32,7 @@ class LocalBackend:
             return Qwen3ForCausalLM.from_pretrained(config.model.path, dtype=torch.float32)
 
         self.model, self._initial = load(), load()
+        self.has_reference = config.descriptor.has_reference(config.algorithm_config)
         settings = config.optimizer
         self._clip_grad = settings.clip_grad
         self._temperature = config.sampling.temperature
@@ -50,8 +51,8 @@ class LocalBackend:
         return self.decoder.prefilled_tokens
 
     @torch.no_grad()
-    def score(self, packed: Packed, *, apart: bool = False) -> TokenScores:
-        logprobs = self._distributions(self.model, packed)
+    def score(self, packed: Packed, *, apart: bool = False, shift: int = 0) -> TokenScores:
+        logprobs = self._distributions(self.model, packed, shift)
         entropy = -(logprobs.exp() * logprobs).sum(-1)
         return TokenScores(_chosen(logprobs, packed).numpy(), entropy.numpy(), len(packed.ids))
 
@@ -108,11 +109,12 @@ class LocalBackend:
         )
         return loss(batch, loss_of)
 
-    def _distributions(self, model: Qwen3ForCausalLM, packed: Packed) -> Tensor:
+    def _distributions(self, model: Qwen3ForCausalLM, packed: Packed, shift: int = 0) -> Tensor:
         """[trained tokens, V] log-probs before each."""
         rows = _rows(packed)
         ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
-        logits = model(input_ids=ids).logits / self._temperature
+        positions = torch.arange(ids.shape[1])[None] + shift
+        logits = model(input_ids=ids, position_ids=positions).logits / self._temperature
         before = torch.cat([logits[i, : len(row)].roll(1, 0) for i, row in enumerate(rows)])
         return before[torch.from_numpy(packed.mask)].log_softmax(-1)
 

@@ -49,10 +49,9 @@ PARTS = {
         ("bwrap",),
         ("bubblewrap",),
         f"bwrap {USER} --unshare-ipc --unshare-pid --unshare-net --unshare-uts --ro-bind / / true",
-        "bwrap can make no namespaces here: docs/run/python_tool.md says what the machine must allow",
+        "bwrap can make no namespaces here: docs/run/tools.md says what the machine must allow",
     ),
     "chromium": Part(("chromium",), ("chromium",)),
-    "git": Part(("git",), ("git",)),
     "pdflatex": Part(("pdflatex",), ("texlive-latex-base", "texlive-latex-recommended")),
     "ordinary user": Part(
         ("unshare", "setpriv"),
@@ -67,6 +66,7 @@ PARTS = {
         '[ -n "$RTPO_SLURM" ] && SLURM_CONF=$RTPO_SLURM/slurm.conf sinfo',
         "no SLURM runs: tests/slurm_cluster.sh start FOLDER, and FOLDER in the variable RTPO_SLURM",
     ),
+    "ss": Part(("ss",), ("iproute2",)),
 }
 
 

@@ -67,6 +67,7 @@ def one_step(config: AlgorithmConfig, tasks: Sequence[Task] = TASKS, **settings:
     worst = len(tasks) * method.rollouts_per_task(config, settings.get("max_turns", 3))
     script = settings.pop("script", solver(0.4))
     harness = scripted_harness(script, reserve=worst, rollout_context=config.rollout_context, **settings)
+    harness.backend.has_reference = method.has_reference(config)
     method.step(harness, tasks, config)
     return harness
 

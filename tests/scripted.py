@@ -168,12 +168,14 @@ class MemoryBackend:
     """`rtpo.engines.backend.Backend` in memory: the weights are one number that each step moves.
 
     mislabels_syncs: a push gives the engine the version but not the weights.
-    broken_*: values to return instead. tree_error: by how much log-probs are off where rows are not computed apart.
+    broken_*: values to return instead. tree_error: by how much the last log-prob is off where rows are not computed
+    apart. rounding: by how much all are off where positions are shifted.
     tells: whether the engine tells what it computed.
     """
 
     engine: ScriptedEngine
     is_serving: bool = True
+    has_reference: bool = True
     learning_rate: float = 1e-3
     weights: float = 0.0
     mislabels_syncs: bool = False
@@ -181,6 +183,7 @@ class MemoryBackend:
     broken_loss: float | None = None
     broken_grad_norm: float | None = None
     tree_error: float = 0.0
+    rounding: float = 0.0
     tells: bool = True
     steps: list[Step] = field(default_factory=list)
     scored: list[Packed] = field(default_factory=list)
@@ -190,11 +193,13 @@ class MemoryBackend:
     def prefilled_tokens(self) -> int | None:
         return sum(len(request.context_ids) for request in self.engine.requests) if self.tells else None
 
-    def score(self, packed: Packed, *, apart: bool = False) -> TokenScores:
+    def score(self, packed: Packed, *, apart: bool = False, shift: int = 0) -> TokenScores:
         self.scored.append(packed)
         logprobs = self._trainers_logprobs(packed)
         if not apart:
             logprobs[-1] += self.tree_error
+        if shift:
+            logprobs += self.rounding
         return TokenScores(logprobs, np.full_like(logprobs, 0.5), len(packed.ids))
 
     def _trainers_logprobs(self, packed: Packed) -> Floats:
@@ -307,7 +312,7 @@ def scripted_harness(
     reserve: int = 10_000,
     budget: int = 100_000,
     engine_kl_limit: float = 1e-3,
-    check_trees: float | None = None,
+    check_trees: bool = False,
     scored_share: float = 1.0,
     learning_rate: float = 1e-3,
     **world: Any,

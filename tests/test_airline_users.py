@@ -17,7 +17,6 @@ from rtpo.envs.airline.users import (
     ScriptedUser,
     ServedUser,
     ServerSettings,
-    open_user,
 )
 from rtpo.errors import InfrastructureError, MachineError
 
@@ -78,15 +77,6 @@ def test_a_request_has_one_reply_whoever_asks_and_in_whatever_order(server: Serv
     assert len(server.asked) == 3
 
 
-def test_siblings_that_ask_at_once_hear_the_same(server: Server) -> None:
-    user = ServedUser(settings(server))
-
-    async def both() -> list[str]:
-        return await asyncio.gather(*[user.answer(SCENARIO, OPENING) for _ in range(4)])
-
-    assert len(set(asyncio.run(both()))) == 1
-
-
 def test_replies_are_kept_raw_in_the_folder_and_read_by_the_next_process(server: Server, tmp_path: Path) -> None:
     kept = settings(server, cache=str(tmp_path))
     assert ask(ServedUser(kept)) == "reply 1"
@@ -136,10 +126,6 @@ def test_a_check_asks_for_one_message(server: Server) -> None:
     server.in_turn(*map(reply, [503, 503]))
     with pytest.raises(MachineError, match="Start the server"):
         settings(server, seed=1).check()
-
-
-def test_a_process_has_one_user_for_its_settings() -> None:
-    assert open_user("scripted", ServerSettings()) is open_user("scripted", ServerSettings())
 
 
 def test_the_scripted_user_states_answers_insists_and_leaves() -> None:

@@ -13,10 +13,9 @@ from typing import Any
 import pytest
 import torch.distributed
 from conftest import compose_config
-from engine_conformance import folder_of, small_model
-from transformers import LlamaConfig
 from whole_runs import config_in
 
+from baselines import grpo
 from experiments.training import train
 from rtpo.errors import ConfigError, DataError, MachineError
 from rtpo.harness.episodes import opening_context
@@ -42,7 +41,7 @@ def test_a_model_that_the_embedded_engine_does_not_compute_is_refused(results: P
     described = json.loads((model / "config.json").read_text())
     (model / "config.json").write_text(json.dumps(described | {"model_type": "gemma2"}))
     config = config_in(results, f"model.path={model}")
-    with pytest.raises(ConfigError, match=r"model: a gemma2 model: its attention .* use such a model, or"):
+    with pytest.raises(ConfigError, match=r"model: model_type is .gemma2.: .* Use such a model, or"):
         train(config, StopRequest())
     (model / "config.json").write_text(json.dumps(described | {"layer_types": ["full_attention"]}))
     with pytest.raises(DataError, match=r"config\.json is no qwen3 model's"):
@@ -155,24 +154,41 @@ def test_heads_of_a_size_that_a_config_does_not_say_are_refused_with_vllm_on_a_c
         train(config, StopRequest())
 
 
-def test_what_a_model_is_computed_with_is_said(
+def test_training_row_by_row_is_said(
     results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    from rtpo.verl_harness import backend
+
     other = model_of(tmp_path, model_type="gemma2")
-    on_gpus = config_in(results, "profile=a100x8", "model.name=other", f"model.path={other}")
-    (sentence,) = session._said_of_model(on_gpus)
-    assert sentence.startswith("other is trained row by row, not on prefix trees: a gemma2 model: its attention has ")
-    # of a run after another too, which takes its backend over
-    llama = folder_of(small_model(0, 32, LlamaConfig), tmp_path / "llama")
-    config = config_in(results, "model.name=llama", f"model.path={llama}")
-    settings = session._without_optimizer(session.settings_of(config))
-    key = {"settings": settings, "with_reference": config.algorithm_config.kl > 0}
-    there = SimpleNamespace(restart=lambda settings: None)
+    config = config_in(results, "profile=a100x8", "model.name=other", f"model.path={other}")
+    monkeypatch.setattr(session, "find_spec", lambda name: name)
     monkeypatch.setattr(session, "start_ray", lambda profile: None)
-    monkeypatch.setattr(session, "_open", (key, there))
-    assert session.open_backend(config) is there
-    said = "llama is generated from with transformers' own layers: model_type is 'llama'"
-    assert capsys.readouterr().out.startswith(said)
+    monkeypatch.setattr(session, "_open", None)
+    monkeypatch.setattr(backend, "VerlBackend", lambda settings, *, with_reference: None)
+    session.open_backend(config)
+    assert capsys.readouterr().out == "other is trained row by row, not on prefix trees: model_type is 'gemma2'\n"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "needed", "kept"),
+    [
+        (("algorithm=grpo", "algorithm.kl=0.02"), False, True),
+        (("algorithm=grpo", "algorithm.kl=0"), False, False),
+        (("algorithm=grpo", "algorithm.kl=0"), True, True),
+        (("algorithm=vanilla", "algorithm.kl=0.02"), False, False),
+    ],
+)
+def test_the_reference_worker_is_there_where_the_method_asks_for_it(
+    results: Path, monkeypatch: pytest.MonkeyPatch, overrides: tuple[str, ...], needed: bool, kept: bool
+) -> None:
+    from rtpo.verl_harness import backend
+
+    config = config_in(results, *overrides, algorithm=())
+    monkeypatch.setattr(grpo, "ALGORITHM", replace(grpo.ALGORITHM, needs_reference=needed))
+    monkeypatch.setattr(session, "start_ray", lambda profile: None)
+    monkeypatch.setattr(session, "_open", None)
+    monkeypatch.setattr(backend, "VerlBackend", lambda settings, *, with_reference: with_reference)
+    assert session.open_backend(config) is kept
 
 
 def model_of(folder: Path, **changes: Any) -> Path:
@@ -257,6 +273,7 @@ def test_ranks_wait_as_long_as_the_settings_say(
     from rtpo.verl_harness import worker
 
     told: list[dict[str, Any]] = []
+    monkeypatch.setenv("MASTER_ADDR", "192.0.2.1")  # as verl sets it where a run has several machines
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: bool(told))
     monkeypatch.setattr(torch.distributed, "init_process_group", lambda **given: told.append(given))
     for module in (worker, distributed):
@@ -297,3 +314,15 @@ def test_the_choice_of_vllms_model_runner_reaches_workers_and_records(
     with pytest.raises(MachineError, match=r"^profile a100x8 needs vllm 0\.24\.0, and 0\.30\.0 is installed: install"):
         start_ray(compose_config("profile=a100x8").profile)
     assert [environment.get(name) for environment in told] == [machine().get(name)] == [value]
+
+
+def test_a_ray_that_does_not_start_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def init(**_: object) -> None:
+        raise Exception("The current node timed out during startup.\nmore")  # as Ray does
+
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    monkeypatch.setattr(session, "_started", None)
+    monkeypatch.setattr(session.ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(session.ray, "init", init)
+    with pytest.raises(MachineError, match=r"^Ray did not start: The current node timed out during startup\. [^\n]*$"):
+        start_ray(compose_config("profile=toy").profile)

@@ -13,16 +13,27 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from traces import NO_OP, RIGHT_SHARE, booking_traces
 
 from rtpo.core.splits import split_of
-from rtpo.envs.booking.database import Database, Departure, Reservation, base
 from rtpo.envs.booking.env import BookingEnv
-from rtpo.envs.booking.tasks import KINDS, generate, gold, needs_write, read_tasks, split_key, task_of, wish_of
-from rtpo.envs.booking.tools import TOOLS, ToolError
-from rtpo.envs.booking.user import MOST_MESSAGES, answer
-from rtpo.errors import ConfigError, DataError
+from rtpo.envs.booking.world import (
+    KINDS,
+    MOST_MESSAGES,
+    TOOLS,
+    Database,
+    Departure,
+    Reservation,
+    ToolError,
+    answer,
+    base,
+    generate,
+    read_tasks,
+    split_key,
+    wish_of,
+)
+from rtpo.errors import DataError
 from rtpo.tools.protocol import render_call
-from rtpo.toy.traces import NO_OP, RIGHT_SHARE, booking_traces
 from rtpo.types import Feedback, Grade, StopReason, Task, ToolOutcome
 
 TASKS = generate("train", 40, 0)
@@ -47,7 +58,7 @@ def play(task: Task, replies: Sequence[str], env: BookingEnv | None = None) -> t
 
 
 def one(kind: str, *, writes: bool | None = None) -> Task:
-    return next(t for t in TASKS if wish_of(t).kind == kind and writes in (None, needs_write(t)))
+    return next(t for t in TASKS if wish_of(t).kind == kind and writes in (None, bool(wish_of(t).writes)))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -67,8 +78,8 @@ def test_doing_nothing_scores_where_nothing_is_to_be_written_or_told() -> None:
     for task in TASKS:
         heard, grade, _ = play(task, [NO_OP] * MOST_MESSAGES)
         assert heard[-1].done
-        assert grade.reward == (not needs_write(task) and not wish_of(task).figures)
-        earned[needs_write(task)] += int(grade.reward or 0)
+        assert grade.reward == (not bool(wish_of(task).writes) and not wish_of(task).figures)
+        earned[bool(wish_of(task).writes)] += int(grade.reward or 0)
     assert 0 < earned[False] < len(TASKS) / 2
     assert earned[True] == 0
 
@@ -83,13 +94,6 @@ def test_a_figure_must_be_told_to_the_user() -> None:
     assert play(task, [read, cancel, f"It is done. {figure[0]},{figure[1:]}"])[1].reward == 1
     beside = cancel.replace("<tool_call>", f"It is {figure}. <tool_call>")
     assert play(task, [read, beside, "Done, 7."])[1].reward == 0
-
-
-def test_an_episode_that_the_user_has_not_ended_earns_nothing() -> None:
-    task = one("cancel", writes=False)
-    heard, grade, _ = play(task, [NO_OP])
-    assert not heard[-1].done
-    assert (grade.reward, grade.detail) == (0.0, "the user has not ended the dialogue")
 
 
 def test_the_opening_is_short_and_names_the_tools_and_the_wish() -> None:
@@ -123,13 +127,6 @@ def test_calls_that_cannot_be_are_answered(reply: str, outcomes: list[ToolOutcom
     assert [use.outcome for use in heard[0].calls] == outcomes
     assert says in heard[0].messages[-1].content
     assert not heard[0].done
-
-
-def test_a_call_of_a_tool_that_the_task_does_not_give_is_not_run() -> None:
-    task = one("paid")
-    identity = {"reservation": wish_of(task).about[0]}
-    _, grade, _ = play(task, [render_call("cancel", identity), wish_of(task).figures[0]])
-    assert grade.reward == 1
 
 
 def test_a_reply_that_is_cut_says_nothing_to_the_user() -> None:
@@ -176,13 +173,6 @@ def test_splits_share_no_user_and_fewer_tasks_are_a_prefix() -> None:
     assert len({task.uid for task in found["train"]}) == 80
 
 
-def test_what_cannot_be_generated_is_refused() -> None:
-    with pytest.raises(ConfigError, match="split 'test' does not exist"):
-        generate("test", 1, 0)
-    with pytest.raises(ConfigError, match="ask for at least 1"):
-        generate("train", 0, 0)
-
-
 def test_tasks_are_read_from_a_file(tmp_path: Path) -> None:
     path = tmp_path / "tasks.jsonl"
     rows = [{"uid": task.uid, "wish": wish_of(task).key} for task in TASKS]
@@ -201,6 +191,7 @@ def test_tasks_are_read_from_a_file(tmp_path: Path) -> None:
         ('{"uid": "x", "wish": "cancel:R1007:1"}', "cannot be"),
         ('{"uid": "x", "wish": "sell:R1007"}', "of the kinds cancel, paid"),
         ('{"uid": "x", "wish": "book:a:b"}', "cannot be"),
+        ('{"uid": "x", "wish": "book:R1007"}', "cannot be"),
         ('{"uid": "x", "wish": "book:nobody:ATL:BOS:2024-05-16"}', "cannot be"),
         ('{"uid": "u", "wish": "paid:R1007"}', "repeats uid 'u'"),
     ],
@@ -259,13 +250,6 @@ def test_no_reply_breaks_an_episode(task: Task, script: list[tuple[str, StopReas
         assert (await env.grade()).reward in (0, 1)
 
     asyncio.run(check())
-
-
-def test_the_gold_of_a_task_is_what_its_writes_make() -> None:
-    for task in TASKS:
-        wish = wish_of(task)
-        assert bool(gold(wish.key).changed) == needs_write(task)
-        assert task_of(wish.key, task.uid) == task
 
 
 # the database and its tools

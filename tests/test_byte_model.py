@@ -2,17 +2,16 @@
 
 import asyncio
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
+from byte_model import demonstrate, trace_samples
 from conftest import compose_config
+from traces import math_traces
 
-from experiments.maintenance import overfit as command
 from rtpo.core.chat import ChatFormat
 from rtpo.errors import ConfigError, DataError
 from rtpo.run.config import TaskConfig
-from rtpo.toy.byte_model import STOP, byte_tokenizer, demonstrate, trace_samples
-from rtpo.toy.traces import math_traces
+from rtpo.toy.byte_tokenizer import STOP, byte_tokenizer
 from rtpo.types import Task
 
 TASK = Task("gsm8k/0", "A pen costs $3. What do 4 cost?", ("12",), {"annotations": (("3*4", "12"),)})
@@ -72,10 +71,3 @@ def test_a_trace_over_a_limit_is_refused(math: TaskConfig) -> None:
     many = Task("a", "?", ("2",), {"annotations": (("1+1", "2"),) * 4})
     with pytest.raises(DataError, match="a trace has 5 turns, over the task's 4"):
         trace_samples([(math, [many])], byte_tokenizer(), seed=0)
-
-
-def test_the_command_names_what_is_wrong(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert command.main(["task=math", "data=nowhere.jsonl"]) == 1
-    assert "nowhere.jsonl" in capsys.readouterr().err
-    assert command.main(["task=math", "data=nowhere.jsonl", "task.max_turns=0"]) == 1
-    assert "task.max_turns is 0" in capsys.readouterr().err

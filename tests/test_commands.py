@@ -1,12 +1,18 @@
 """The commands a user types: what they run, and how they end."""
 
+import importlib
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any, NoReturn
 
+from rtpo.run.cli import command, on_sigterm
+
 import pytest
 
+from analysis import make_figures, make_tables
 from experiments import quickstart
 from experiments import train as train_command
 from rtpo.errors import MachineError, Stopped
@@ -52,25 +58,35 @@ def refused(command: str, *arguments: str) -> str:
 @pytest.mark.parametrize(
     ("command", "arguments", "words"),
     [
-        ("train", ["budget.rolouts=5"], "budget.rolouts is no field of a run: the nearest is budget.rollouts;"),
-        ("train", ["--cgf", "job"], "'--cgf' cannot be given; the nearest is --cfg"),
+        (
+            "train",
+            ["budget.rolouts=5"],
+            "The nearest is budget.rollouts.",
+        ),
+        ("train", ["algorithm={a:1}"], "Could not override 'algorithm'"),
+        ("train", ["--cgf", "job"], "unrecognized argument --cgf"),
         ("train", ["model.path=rtpo/toy/warm_start_mat"], "rtpo/toy/warm_start_math. Give"),
         (
             "train",
             ["experiment=ablate_kl", "task=toy_math"],
             "experiment is ablate_kl, which varies algorithm=rtpo, seed=0,1,2, algorithm.kl=0,0.001: name one",
         ),
-        ("evaluate", ["benchmark=[gsm8k]"], "benchmark is no field of an evaluation: the nearest is benchmarks;"),
-        ("evaluate", ["benchmarks=[math50]"], "no such file in configs/benchmarks/; the nearest is math500."),
-        ("launch", ["runn", "main_table"], "'runn' cannot be given; the nearest is run "),
-        ("quickstart", ["sed=3"], "the nearest is seed;"),
+        ("evaluate", ["benchmark=[gsm8k]"], "The nearest is benchmarks."),
+        ("evaluate", ["benchmarks=[math50]"], "In configs/benchmarks, the nearest is math500."),
+        ("launch", ["runn", "main_table"], "invalid choice: 'runn'"),
+        ("quickstart", ["sed=3"], "The nearest is seed."),
         ("export", ["results/refrence", "x"], "there is no results/refrence; the nearest is results/reference"),
+        ("export", ["{loop}", "x"], "{loop} is a link to loop"),
         ("plan", ["main_tabel"], "the nearest is main_table."),
-        ("plan", ["drift", "--hardwear", "x"], "'--hardwear' cannot be given; the nearest is --hardware"),
+        ("bench", ["--repaets", "1"], "unrecognized arguments: --repaets"),
     ],
 )
-def test_what_is_mistyped_is_answered_with_the_nearest(command: str, arguments: list[str], words: str) -> None:
-    assert words in refused(command, *arguments)
+def test_what_is_mistyped_is_answered_with_the_nearest(
+    command: str, arguments: list[str], words: str, tmp_path: Path
+) -> None:
+    (loop := tmp_path / "loop").symlink_to("loop")
+    given = [argument.replace("{loop}", str(loop)) for argument in arguments]
+    assert words.replace("{loop}", str(loop)) in refused(command, *given)
 
 
 @pytest.mark.parametrize(
@@ -97,7 +113,7 @@ def test_exit_statuses(
         raise error
 
     monkeypatch.chdir(tmp_path)
-    overrides = [f"results={tmp_path}", "seed=3"]
+    overrides = [f"results={tmp_path}", "seed=3", "optimizer.lr=0.1"]
     if command == "train":
         monkeypatch.setattr(train_command, "train", train)
         monkeypatch.setattr(sys, "argv", ["train.py", "--config-path", str(PROJECT / "configs"), *overrides])
@@ -109,4 +125,76 @@ def test_exit_statuses(
         assert quickstart.main(overrides) == status
     assert capsys.readouterr().err == words
     (config,) = started
-    assert (config.seed, config.label) == (3, "rtpo")
+    assert (config.seed, config.label) == (3, {"train": "rtpo,lr=0.1", "quickstart": "rtpo"}[command])
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_that_a_library_turned_into_ctrl_c_keeps_its_name(
+    number: signal.Signals, status: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    @command
+    def stopped() -> None:
+        try:
+            signal.raise_signal(number)
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt from None
+
+    before = signal.signal(signal.SIGTERM, on_sigterm)
+    try:
+        assert stopped() == status
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert ("SIGTERM" in capsys.readouterr().err) == (status == 143)
+
+
+def test_a_run_named_after_its_fields_is_a_checkpoint_as_it_is_typed(tmp_path: Path) -> None:
+    (folder := tmp_path / "rtpo,lr=0.0002-seed0").mkdir()
+    assert str(folder) in refused("evaluate", f"checkpoint={folder}", "benchmarks=[toy_math]")
+
+
+@pytest.mark.parametrize("command", ["experiments.train", "experiments.evaluate"])
+def test_configurations_are_found_from_any_folder(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else these commands would refuse all rows above for want of them."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", [command, "--cfg", "job"])
+    assert importlib.import_module(command).main() == 0
+
+
+def test_tables_and_figures_of_other_records_leave_those_of_the_project_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a project's folder, with records elsewhere: an empty folder gives tables without any run."""
+    kept = [
+        tmp_path / "results/tables/paper/kept.md",
+        tmp_path / "docs/results/tables.md",
+        tmp_path / "results/figures/kept.pdf",
+    ]
+    for path in kept:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("kept\n")
+    other = tmp_path / "other"
+    other.mkdir()
+    monkeypatch.chdir(tmp_path)
+    for main in (make_tables.main, make_figures.main):
+        assert main(["--results", "other"]) == 0
+    written = {path for path in tmp_path.rglob("*") if path.is_file()}
+    assert {path for path in written if not path.is_relative_to(other)} == set(kept)
+    assert [path.read_text() for path in kept] == ["kept\n"] * 3
+    assert other / "tables" / "paper" / "supp_budget.md" in written
+
+
+def has_loaded(process: int) -> bool:
+    return "libtorch_python" in Path(f"/proc/{process}/maps").read_text()
+
+
+@pytest.mark.parametrize("command", ["experiments/train.py results={}", "experiments/bench.py decoder"])
+def test_ctrl_c_while_modules_are_imported_is_one_line(command: str, tmp_path: Path) -> None:
+    words = [sys.executable, *command.format(tmp_path).split()]
+    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, cwd=PROJECT)
+    deadline = time.monotonic() + 120
+    while not has_loaded(process.pid) and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    assert (process.communicate()[1], process.returncode) == ("stopped by Ctrl-C\n", 130)

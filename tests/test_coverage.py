@@ -9,16 +9,17 @@ from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 import pytest
 
-from analysis.intervals import interval
-from analysis.paper.estimates import Cells, Estimate, estimate, mean
-from analysis.tables import FEW_RUNS
+from analysis.paper.estimates import Estimate, ratio
+from analysis.paper.formulas import FUNCTIONS
+from analysis.stats import interval
 
 TRIALS = 1000
 MOST = 0.07
 QUESTIONS = 300
-SHAPES = {3: [0] * 3, FEW_RUNS: [0] * FEW_RUNS, 10: [0] * 5 + [1] * 5}
+SHAPES = {3: [0] * 3, 5: [0] * 5, 10: [0] * 5 + [1] * 5}
 """by number of pairs, the warm start of each"""
 SPREADS = (0.0, 0.3, 0.6)
 Floats = npt.NDArray[np.float64]
@@ -78,21 +79,19 @@ def test_one_seed_covers_its_own_questions() -> None:
     assert missed / TRIALS <= MOST
 
 
-def _cells(tables: Floats) -> list[Cells]:
-    return [
-        Cells(table, np.ones_like(table), tuple(range(len(table))), f"questions {name}", table.shape[1], share=True)
-        for name, table in enumerate(tables)
-    ]
+def _shares(tables: Floats) -> list[Estimate]:
+    frames = map(pd.DataFrame, tables)
+    return [ratio(frame, 0 * frame + 1, f"questions {name}", is_share=True) for name, frame in enumerate(frames)]
 
 
-OVER_BENCHMARKS: dict[str, tuple[float, Callable[[list[Cells], list[Cells]], Estimate]]] = {
-    "mean": (0.0, lambda one, other: mean(*map(estimate, one)) - mean(*map(estimate, other))),
-    "ratio": (1.0, lambda one, other: estimate(one[0]) / estimate(other[0])),
+OVER_BENCHMARKS: dict[str, tuple[float, Callable[[list[Estimate], list[Estimate]], Estimate]]] = {
+    "mean": (0.0, lambda one, other: FUNCTIONS["mean"](*one) - FUNCTIONS["mean"](*other)),
+    "ratio": (1.0, lambda one, other: one[0] / other[0]),
 }
 
 
 @pytest.mark.parametrize("name", OVER_BENCHMARKS)
-@pytest.mark.parametrize("pairs", [3, FEW_RUNS])
+@pytest.mark.parametrize("pairs", [3, 5])
 def test_what_is_made_of_several_numbers_is_covered(pairs: int, name: str) -> None:
     truth, of = OVER_BENCHMARKS[name]
     random, missed, trials = np.random.default_rng(pairs), 0, 200
@@ -100,7 +99,7 @@ def test_what_is_made_of_several_numbers_is_covered(pairs: int, name: str) -> No
     for _ in range(trials):
         logits = levels + random.normal(0, 0.6, (2, 1, pairs, 1))
         one, other = random.random((2, 3, pairs, 60)) < 1 / (1 + np.exp(-logits))
-        low, high = of(_cells(one.astype(float)), _cells(other.astype(float))).interval
-        missed += low > truth or high < truth
+        found = of(_shares(one.astype(float)), _shares(other.astype(float))).interval
+        missed += found.low > truth or found.high < truth
     # of 200 at 5 %, with room for three standard errors
     assert missed / trials <= 0.095

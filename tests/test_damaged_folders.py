@@ -7,30 +7,19 @@ from pathlib import Path
 import pytest
 
 from analysis import audit, make_figures, make_tables
-from analysis.toy_study import __main__ as toy_study
 from analysis.view import __main__ as view
-from rtpo.run import archives
 from rtpo.run.config import PROJECT
 
-RUN = "main_table_toy_toy_math/rtpo-seed0"
-STUDY = "toy/toy_math/rtpo-seed10"
+RUN = "reference/rtpo-seed0"
 Command = Callable[[Path, Path], int]
 """given the folder of records and one for what it writes"""
 
 COMMANDS: dict[str, tuple[str, Command]] = {
-    "tables": (RUN, lambda at, to: make_tables.main(_flags(results=at, output=to, page=to / "page.md"))),
     "table": (RUN, lambda at, to: make_tables.main(_flags(results=at, output=to, experiment=RUN.partition("/")[0]))),
-    "figures": (RUN, lambda at, to: make_figures.main(_flags(results=at, output=to))),
     "curves": (RUN, lambda at, to: make_figures.main(_flags(results=at, output=to, experiment=RUN.partition("/")[0]))),
-    "study": (STUDY, lambda at, to: toy_study.main(_flags(results=at / "toy", output=to))),
     "run": (RUN, lambda at, to: make_figures.main(["--results", str(at), "--run", str(at / RUN), "--output", str(to)])),
     "trunks": (RUN, lambda at, to: audit.main(["trunks", str(at / RUN)])),
-    "tools": (f"{RUN}/toy_math", lambda at, to: audit.main(["tools", str(at / RUN / "toy_math"), "--first", "1"])),
     "view": (RUN, lambda at, to: view.main([str(at / RUN), "--output", str(to / "page.html")])),
-    "view of an evaluation": (
-        f"{RUN}/toy_math",
-        lambda at, to: view.main([str(at / RUN / "toy_math"), "--output", str(to / "page.html")]),
-    ),
 }
 
 DAMAGE = [
@@ -44,24 +33,11 @@ def _flags(**values: object) -> list[str]:
     return [part for name, value in values.items() for part in (f"--{name}", str(value))]
 
 
-def unpacked(run: str, results: Path) -> None:
-    """The committed run, with its evaluations, as a folder below `results`."""
-    folder = run.partition("/")[0]
-    for archive in (PROJECT / "results" / folder / archives.PACKED).iterdir():
-        for name, place in archives.members(archive).items():
-            if f"{folder}/{name}".startswith(f"{run}/"):
-                file = results / folder / name
-                file.parent.mkdir(parents=True, exist_ok=True)
-                file.write_bytes(archives.member(archive, *place))
-
-
 @pytest.fixture(params=COMMANDS)
 def command(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, Callable[[], int], Path]:
     """A folder of records, the command on a copy of it, and where that writes."""
     folder, act = COMMANDS[request.param]
-    for part in (RUN, STUDY):
-        unpacked(part, tmp_path / "results")
-    shutil.copy(PROJECT / "results/toy/learning_rates.json", tmp_path / "results/toy")
+    shutil.copytree(PROJECT / "results" / RUN, tmp_path / "results" / RUN)
     return tmp_path / "results" / folder, lambda: act(tmp_path / "results", tmp_path / "made"), tmp_path / "made"
 
 

@@ -7,7 +7,6 @@ real files too.
 import hashlib
 import json
 import os
-import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +22,6 @@ from rtpo.data.records import Record, manifest_path, read_records
 from rtpo.data.registry import REGISTRY, UNVERIFIED, DataSet
 from rtpo.data.sources import parse_file
 from rtpo.errors import DataError, MachineError
-from rtpo.run.config import PROJECT
 from rtpo.run.records import RunFolder
 
 DATA = os.environ.get("RTPO_DATA")
@@ -88,15 +86,6 @@ def test_every_entry_is_whole(name: str) -> None:
         assert known.sha256 == UNVERIFIED or bytes.fromhex(known.sha256)
 
 
-def test_all_sets_of_the_paper_are_there() -> None:
-    training = {name for name, known in REGISTRY.items() if known.role == "train"}
-    assert training == {"math_train", "hard_search"}
-    evaluation = "gsm8k math500 amc23 aime24 aime25 oe_math hotpotqa 2wiki gaia webwalker hle xbench tau3_airline"
-    assert REGISTRY.keys() - training == set(evaluation.split())
-    assert [name for name, known in REGISTRY.items() if known.parse is None] == ["tau3_airline"]
-    assert REGISTRY["math_train"].sample == 5000
-
-
 # a download
 
 
@@ -133,7 +122,6 @@ def test_later_downloads_are_held_to_the_first(hub: Hub, tmp_path: Path) -> None
     hub.files[path] = content = FILES["aime25"].read_bytes()
     source = "hf://datasets/owner/set@refs/convert/parquet/aime25"
     data = folder(tmp_path, served(hub, "aime25", source=source, sha256=UNVERIFIED))
-    assert data.status("aime25") == "unverified"
     first = data.prepare("aime25")["raw"]
     assert (first["sha256"], first["bytes"]) == (sha256(FILES["aime25"]), len(content))
     assert (first["revision"], first["source"]) == (COMMIT, source)
@@ -152,7 +140,6 @@ def test_later_downloads_are_held_to_the_first(hub: Hub, tmp_path: Path) -> None
 
 def test_a_set_that_cannot_be_had_says_what_to_do(hub: Hub, tmp_path: Path) -> None:
     data = folder(tmp_path, served(hub, "gaia"), REGISTRY["tau3_airline"])
-    assert [data.status(name) for name in data.registry] == ["gated", "not a file"]
     with pytest.raises(DataError, match=r"^gaia: gaia-benchmark/GAIA is gated.*--from gaia=FILE$"):
         data.prepare("gaia")
     with pytest.raises(DataError, match="tau3_airline is no file but a part of a package: install"):
@@ -186,21 +173,10 @@ def test_a_local_file_stands_in_for_any_set(name: str, tmp_path: Path) -> None:
     assert 0 < len(tasks) == manifest["rows"]
     assert all(task.uid.startswith(f"{name}/") for task in tasks)
     assert all(isinstance(task.answer, tuple) and all(task.answer) for task in tasks)
-    assert data.status(name) == "ready (stand-in)"
+    assert data.status(name) == "stand-in"
     assert manifest["raw"]["source"] == FILES[name].name
     assert manifest["raw"]["revision"] == UNVERIFIED
     assert manifest["raw"]["may_differ"]
-
-
-def test_the_decrypted_copy_of_xbench_is_taken_when_others_are_accepted(tmp_path: Path) -> None:
-    data = DataFolder(tmp_path / "data")
-    plain = tmp_path / "test.jsonl"
-    plain.write_text('{"question": "q", "answer": "a"}\n')
-    with pytest.raises(DataError, match=r"xbench: .* add --accept-other"):
-        data.prepare("xbench", plain)
-    manifest = data.prepare("xbench", plain, may_differ=True)
-    assert (manifest["raw"]["may_differ"], manifest["raw"]["revision"], manifest["raw_rows"]) == (True, "unverified", 1)
-    assert [(task.question, task.answer) for task in read_records(data.file("xbench"))] == [("q", ("a",))]
 
 
 def test_a_stand_in_is_held_to_the_registry(tmp_path: Path) -> None:
@@ -224,7 +200,7 @@ def test_a_stand_in_that_is_refused_leaves_what_was_there(tmp_path: Path) -> Non
     (tmp_path / "other").write_text('{"question": "q"}\n')
     with pytest.raises(DataError, match=r"line 1 of .*other has no answer"):
         data.prepare("gsm8k", tmp_path / "other", may_differ=True)
-    assert data.status("gsm8k") == "ready (stand-in)"
+    assert data.status("gsm8k") == "stand-in"
     assert len(read_records(data.file("gsm8k"))) == 12
 
 
@@ -281,17 +257,16 @@ def dropped(data: DataFolder, name: str) -> list[tuple[str, str, str]]:
     return [tuple(json.loads(line).values()) for line in lines]  # type: ignore[misc]
 
 
-def test_a_new_evaluation_set_makes_training_sets_again(tmp_path: Path) -> None:
+def test_a_new_evaluation_set_makes_training_sets_stale(tmp_path: Path) -> None:
     data = DataFolder(tmp_path / "data")
     stand_in(data, "math500", "math_train")
     before = [task.uid for task in read_records(data.file("math_train"))]
     assert before == ["math_train/2", "math_train/3", "math_train/4", "math_train/7"]
-    assert data.refresh() == []
     (tmp_path / "own").write_text('{"question": "how many vertices has a CUBE", "answer": "8", "id": 1}\n')
     data.prepare("webwalker", tmp_path / "own", may_differ=True)
     assert data.status("math_train") == "stale"
-    assert data.refresh() == ["math_train"]
-    assert data.status("math_train") == "ready (stand-in)"
+    data.prepare("math_train")
+    assert data.status("math_train") == "stand-in"
     assert [task.uid for task in read_records(data.file("math_train"))] == before[:-1]
     assert dropped(data, "math_train") == [
         ("math_train/5", "no answer", ""),
@@ -335,15 +310,16 @@ def test_the_command_prepares_what_it_can(tmp_path: Path, capsys: pytest.Capture
     assert run(tmp_path, "tau3_airline", "--accept-other", *files) == 1
     out, err = capsys.readouterr()
     assert out.splitlines() == [
-        "hotpotqa: ready (stand-in), 3 rows",
+        "hotpotqa: stand-in, 3 rows",
         "tau3_airline: nothing to bring, it is a part of a package: install "
-        f"{REGISTRY['tau3_airline'].source} (docs/run/airline.md)",
-        "hard_search: ready (stand-in), 2 rows, 1 dropped (overlap)",
+        f"{REGISTRY['tau3_airline'].source} (docs/run/tasks.md)",
+        "hard_search: stand-in, 2 rows, 1 dropped (overlap)",
     ]
     assert err == "math_train may share no question with math500, which is not ready: prepare math500 too\n"
     assert run(tmp_path, "hard_search", "hotpotqa") == 0
+    capsys.readouterr()
     assert run(tmp_path, "--accept-other", f"--from=2wiki={FILES['2wiki']}") == 0
-    assert "hard_search: held against the evaluation sets that are here now" in capsys.readouterr().out
+    assert capsys.readouterr().out.splitlines()[1:] == ["hard_search: stand-in, 2 rows, 1 dropped (overlap)"]
 
 
 def test_the_command_lists_every_set(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -357,11 +333,9 @@ def test_the_command_lists_every_set(tmp_path: Path, capsys: pytest.CaptureFixtu
     states = {line.split()[0]: line for line in lines}
     assert states.keys() == REGISTRY.keys()
     for name, words in [
-        ("gsm8k", "ready (stand-in)"),
+        ("gsm8k", "stand-in"),
         ("aime24", "missing"),
-        ("gaia", "gated"),
-        ("math_train", "unverified"),
-        ("tau3_airline", "not a file"),
+        ("gaia", "missing"),
     ]:
         assert words in states[name]
     assert "5000" in states["math_train"]
@@ -372,8 +346,6 @@ def test_the_command_lists_every_set(tmp_path: Path, capsys: pytest.CaptureFixtu
     [
         (["gsm9k"], "no set is named gsm9k: there are math_train, "),
         (["--from", "gsm9k=file"], "no set is named gsm9k"),
-        (["--from", "gsm8k"], "--from gsm8k: give NAME=FILE"),
-        (["--from", "gsm8k="], "--from gsm8k=: give NAME=FILE"),
     ],
 )
 def test_the_command_refuses_in_words(
@@ -388,13 +360,6 @@ def test_two_commands_do_not_meet(tmp_path: Path, capsys: pytest.CaptureFixture[
         assert run(tmp_path, "--accept-other", f"--from=gsm8k={FILES['gsm8k']}") == 1
     assert "another process" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.needs("git")
-def test_prepared_files_stay_out_of_the_repository() -> None:
-    done = subprocess.run(["git", "check-ignore", "-q", "data/gaia.jsonl"], cwd=PROJECT, check=False)
-    assert done.returncode == 0
-    assert subprocess.run(["git", "check-ignore", "-q", "rtpo/data/x.py"], cwd=PROJECT, check=False).returncode == 1
 
 
 # real files

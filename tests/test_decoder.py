@@ -8,22 +8,12 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from transformers import (
-    BertConfig,
-    Gemma2Config,
-    LlamaConfig,
-    MambaConfig,
-    PreTrainedConfig,
-    Qwen3Config,
-    Qwen3ForCausalLM,
-    T5Config,
-)
+from transformers import Gemma2Config, LlamaConfig, MambaConfig, PreTrainedConfig, Qwen3Config, Qwen3ForCausalLM
 
-from experiments.speed.decoder import where_time_goes
+from rtpo.core.tree_attention import why_not_trees
 from rtpo.engines import decoder as decoder_module
 from rtpo.engines import prefill as prefill_module
 from rtpo.engines.base import Generation, Request, Sampling
-from rtpo.engines.causal import check_config, why_not_qwen3, why_not_trees
 from rtpo.engines.decoder import Decoder
 from rtpo.engines.sampling import uniforms
 from rtpo.errors import ConfigError, NonFinite
@@ -72,7 +62,7 @@ def random_contexts(lengths: Sequence[int], seed: int = 0) -> list[npt.NDArray[n
 
 
 def requests_of(contexts: Sequence[npt.NDArray[np.int32]], **sampling: Any) -> list[Request]:
-    return [Request(ids, Sampling(**sampling), seed, str(seed)) for seed, ids in enumerate(contexts)]
+    return [Request(ids, Sampling(**sampling), seed, str(seed), "") for seed, ids in enumerate(contexts)]
 
 
 @torch.no_grad()
@@ -174,35 +164,16 @@ def test_attention_in_prefill_is_bounded_padding_included() -> None:
     assert laid[back].tolist() == list(range(len(queries)))
 
 
-def test_shares_of_the_decoders_time_are_of_the_profiled_run(model: Qwen3ForCausalLM) -> None:
-    class Slowed(Decoder):
-        """As if the profiler slowed everything without bound."""
-
-        def generate(self, requests: Sequence[Request]) -> list[Generation]:
-            return super().generate(requests) if torch.autograd._profiler_enabled() else []
-
-    decoder = Slowed(model.config, (), 0)
-    decoder.load(model.state_dict().items(), 0)
-    shares = [case.value for case in where_time_goes(decoder, requests_of(random_contexts(MIXED), max_tokens=4), 1)][:3]
-    assert all(share is not None and 0.0 < share < 1.0 for share in shares)
-    assert sum(share or 0.0 for share in shares) == pytest.approx(1.0)
-
-
 @pytest.mark.parametrize(
-    ("changes", "why"),
+    "changes",
     [
-        ({"tie_word_embeddings": False}, None),
-        ({"num_key_value_heads": 6}, None),
-        ({"head_dim": 16}, None),
-        ({"attention_bias": True}, "attention_bias is True"),
-        ({"hidden_act": "gelu"}, "hidden_act is 'gelu'"),
-        ({"rope_parameters": {"rope_type": "linear", "rope_theta": 1e4, "factor": 2.0}}, "rope_parameters is {"),
+        {"tie_word_embeddings": False},
+        {"num_key_value_heads": 6},
+        {"head_dim": 16},
     ],
 )
-def test_other_shapes_of_qwen3(changes: dict[str, Any], why: str | None) -> None:
-    """Those that the project's own does not compute are computed by transformers' layers."""
+def test_other_shapes_of_qwen3(changes: dict[str, Any]) -> None:
     model = random_model(**changes)
-    assert (why_not_qwen3(model.config) or "None").startswith(str(why))
     requests = requests_of(random_contexts(MIXED), max_tokens=12)
     for request, generation in zip(requests, decoder_of(model).generate(requests), strict=True):
         expected = reference_logits(model, request, generation).log_softmax(-1)
@@ -228,7 +199,7 @@ def test_truncated_sampling_in_a_mixed_batch(model: Qwen3ForCausalLM) -> None:
     settings = [(-1, 0.6, 1.0), (4, 1.0, 1.0), (9, 0.5, 0.8), (-1, 1.0, 1.0), (1, 1.0, 2.0), (-1, 1e-6, 1.0)]
     contexts = random_contexts(MIXED)
     requests = [
-        Request(contexts[i % len(contexts)], Sampling(t, p, k, max_tokens=6 + i % 5, top_logprobs=i % 4), i, str(i))
+        Request(contexts[i % len(contexts)], Sampling(t, p, k, max_tokens=6 + i % 5, top_logprobs=i % 4), i, str(i), "")
         for i, (k, p, t) in enumerate(settings * 6)
     ]
     for request, generation in zip(requests, decoder_of(model).generate(requests), strict=True):
@@ -349,29 +320,41 @@ SIZES = {
     "num_hidden_layers": 2,
     "num_attention_heads": 2,
 }
+LINEAR = {"rope_type": "linear", "rope_theta": 1e4, "factor": 2.0}
 DYNAMIC = {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("config", "field"),
+    [
+        (small_config(use_sliding_window=True, max_window_layers=0), "use_sliding_window"),
+        (small_config(attention_bias=True), "attention_bias"),
+        (small_config(hidden_act="gelu"), "hidden_act"),
+        (small_config(rope_parameters=LINEAR), "rope_parameters"),
+        (LlamaConfig(**SIZES), "model_type"),
+    ],
+    ids=lambda value: str(value) if isinstance(value, str) else "",
+)
+def test_other_layers_than_plain_qwen3_are_refused(config: Any, field: str) -> None:
+    with pytest.raises(ConfigError, match=field):
+        Decoder(config, (), 0)
 
 
 @pytest.mark.parametrize(
     ("config", "why"),
     [
-        (small_config(use_sliding_window=True, max_window_layers=0), "a qwen3 model: its attention has sliding_window"),
-        (Gemma2Config(**SIZES), "a gemma2 model: its attention has sliding_window, softcap"),
-        (MambaConfig(**SIZES), "a mamba model: its layers have no attention"),
-        (LlamaConfig(**SIZES, rope_parameters=DYNAMIC), "a llama model: its RoPE is dynamic"),
-        (BertConfig(**SIZES), "a bert model: its attention looks ahead"),
-        (T5Config(**SIZES), "transformers makes no causal model of a t5 config"),
+        (small_config(), None),
+        (small_config(attention_bias=True), None),
+        (LlamaConfig(**SIZES), None),
+        (small_config(use_sliding_window=True, max_window_layers=0), "use_sliding_window is true"),
+        (LlamaConfig(**SIZES, rope_parameters=DYNAMIC), "its RoPE is dynamic"),
+        (Gemma2Config(**SIZES), "model_type is 'gemma2'"),
+        (MambaConfig(**SIZES), "model_type is 'mamba'"),
     ],
-    ids=lambda one: getattr(one, "model_type", ""),
+    ids=lambda value: getattr(value, "model_type", ""),
 )
-def test_layers_that_do_not_attend_to_the_whole_context_are_refused(config: PreTrainedConfig, why: str) -> None:
-    with pytest.raises(ConfigError, match=why):
-        Decoder(config, (), 0)
-    with pytest.raises(ConfigError, match=why):
-        check_config(config)
-    assert str(why_not_trees(config)).startswith(why)
-    assert why_not_trees(small_config()) is None
-    assert why_not_trees(LlamaConfig(**SIZES)) is None
+def test_trees_are_for_layers_that_attend_to_the_whole_context(config: PreTrainedConfig, why: str | None) -> None:
+    assert why_not_trees(config) == why
 
 
 def test_refuses_settings_out_of_range() -> None:

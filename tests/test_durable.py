@@ -46,8 +46,9 @@ def every_verb(harness: Harness, tasks: Sequence[Task]) -> None:
             for row in trajectory_rows(chain, "recorded", float(sign), 1.0, chain.task.uid, first_k=0)
         ]
         scores = harness.score(rows)
+        drift = scores[0].mean() - harness.reference(rows)[0].mean()
         harness.update(rows[k:], loss, epochs=2)
-        signs = signs * np.sign(scores[0].mean() - harness.score(rows)[0].mean() + 1e-6)
+        signs = signs * np.sign(scores[0].mean() - harness.score(rows)[0].mean() + drift + 1e-6)
         harness.sync()
 
 

@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from byte_model import build_model
 from completion_server import Fault, Server, broken_off, hang, serving, status, truncated
 
 from rtpo.core.http_client import RequestSettings
 from rtpo.engines.base import Generation, Request, Sampling
 from rtpo.engines.endpoint import EndpointEngine, EndpointSettings
 from rtpo.errors import ConfigError, InfrastructureError, MachineError
-from rtpo.toy.byte_model import build_model, byte_tokenizer
+from rtpo.toy.byte_tokenizer import byte_tokenizer
 from rtpo.toy.warm_start import local_engine
 from rtpo.types import StopReason, as_ids
 
@@ -44,7 +45,7 @@ def engine_of(server: Server, **changes: Any) -> EndpointEngine:
 
 
 def asked(seed: int, sampling: Sampling = SAMPLING) -> Request:
-    return Request(CONTEXT, sampling, seed, f"s{seed}")
+    return Request(CONTEXT, sampling, seed, f"s{seed}", f"s{seed}")
 
 
 def ask(engine: Any, *requests: Request) -> list[Generation]:

@@ -1,7 +1,7 @@
 """What every rollout engine must do, written once, against the engine's seam and transformers' own forward pass.
 
 Engines: the embedded decoder in this process; verl's embedded server on Ray; verl's whole path to vLLM, where vLLM is,
-on CUDA or its CPU build. See docs/cluster/vllm.md.
+on CUDA or its CPU build. See docs/cluster/gpus.md.
 """
 
 import asyncio
@@ -29,7 +29,6 @@ from engine_conformance import (
     vllm_device,
     weights_of,
 )
-from transformers import LlamaConfig, Qwen2Config, Qwen3Config
 
 from rtpo.engines.base import Generation, Request, Sampling
 from rtpo.engines.sampling import truncate
@@ -39,19 +38,17 @@ from rtpo.types import Floats, Ids, StopReason, as_ids
 
 FIRST, SECOND = 0, 1
 VOCABULARY = 204
-LAYERS = {"embedded llama": LlamaConfig, "embedded qwen2": Qwen2Config}
-"""architectures whose layers are transformers' own in the embedded decoder"""
-ENGINES = ("embedded on verl", "vllm on verl", "embedded", *LAYERS)
+ENGINES = ("embedded on verl", "vllm on verl", "embedded")
 """those on verl first: it settles its platform when it is first imported"""
-LOADING = ("embedded", *LAYERS)
+LOADING = ("embedded",)
 """those that take any weights; the others take their trainer's"""
 
 
 @pytest.fixture(scope="module", params=ENGINES)
 def unsynchronised(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     folder = tmp_path_factory.mktemp("engine")
-    if request.param in ("embedded", *LAYERS):
-        with bench_of(EmbeddedDecoder(LAYERS.get(request.param, Qwen3Config))) as bench:
+    if request.param == "embedded":
+        with bench_of(EmbeddedDecoder()) as bench:
             yield bench
     elif request.param == "embedded on verl":
         toy: RunConfig = request.getfixturevalue("toy_config")
@@ -94,7 +91,7 @@ CONTEXTS = [as_ids(np.random.default_rng(n).integers(0, VOCABULARY, n)) for n in
 
 
 def asked(context: Ids, seed: int = 0, **sampling: Any) -> Request:
-    return Request(context, Sampling(**sampling), seed, f"session {seed}")
+    return Request(context, Sampling(**sampling), seed, f"session {seed}", f"route {seed}")
 
 
 @torch.no_grad()
@@ -438,7 +435,8 @@ def test_the_cuda_engines_configuration_is_accepted(tmp_path: Path) -> None:
 
 
 def test_the_page_lists_the_properties() -> None:
-    page = (PROJECT / "docs" / "cluster" / "vllm.md").read_text(encoding="utf-8")
+    page = (PROJECT / "docs" / "cluster" / "gpus.md").read_text(encoding="utf-8")
+    page = page.partition("### The conformance suite\n")[2].partition("\n### ")[0]
     listed = re.findall(r"^- (.*)$", page, flags=re.MULTILINE)
     properties = [
         name.removeprefix("test_").replace("_", " ")

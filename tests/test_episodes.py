@@ -131,6 +131,7 @@ def test_a_fork_from_every_boundary_starts_where_the_trunk_was() -> None:
             asked = [request.context_ids.tobytes() for request in engine.requests if request.session == sibling.uid]
             assert asked == [turn.context_ids.tobytes() for turn in sibling.own_turns]
         assert len({sibling.turns[k].output_ids.tobytes() for sibling in siblings}) > 1
+        assert {request.route for request in engine.requests} == {trunk.uid}  # where its keys and values are
     with pytest.raises(IndexError, match="no boundary 3"):
         trunk.boundary(3)
 

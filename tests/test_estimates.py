@@ -1,182 +1,140 @@
-"""Estimates with what seeds and questions add to them: known values and pairing."""
+"""Estimates with what seeds and questions add to them, and the metrics they are of: known values and pairing."""
 
-import itertools
 import warnings
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 import pytest
 
-from analysis.evaluation import Sample, part
-from analysis.intervals import interval
 from analysis.paper import formulas
-from analysis.paper.estimates import (
-    Cells,
-    Estimate,
-    combined,
-    estimate,
-    evaluate,
-    exact,
-    mean,
-    p_value,
-)
-from analysis.paper.quantities import QUANTITIES, by_order, cells_of
+from analysis.paper.estimates import Estimate, ratio
+from analysis.paper.formulas import evaluate
+from analysis.paper.metrics import episodes, estimate
+from analysis.stats import interval
 from rtpo.errors import DataError
 
 
-def shares(values: npt.ArrayLike, units: str = "questions a", scale: float = 1.0) -> Cells:
-    """A share of each question, [seeds, questions]."""
-    table = np.asarray(values, np.float64)
-    return Cells(table, np.ones_like(table), tuple(range(len(table))), units, table.shape[1], scale, share=True)
+def shares(values: npt.ArrayLike, units: str = "questions a", scale: float = 1.0, *, is_share: bool = True) -> Estimate:
+    """Of a share of each question, [seeds, questions]."""
+    table = pd.DataFrame(np.asarray(values, np.float64))
+    return ratio(table, 0 * table + 1, units, scale, is_share=is_share)
 
 
-def sample(unit: str, success: bool | None, tokens: int = 1, turns: int = 1) -> Sample:
-    return Sample(unit, success, turns, True, False, tokens, 0, 0, 0, None, None, None)
+def sample(unit: str, success: bool | None, tokens: int = 1, calls: int = 0) -> dict[str, Any]:
+    """An answer as `analysis.load` has it."""
+    counts = {"attempted": calls, "executed": calls, "ok": calls, "writes": 0, "turns": 1, "generated_tokens": tokens}
+    reward = None if success is None else float(success)
+    return {"question": unit, "reward": reward, "is_ended": True, "is_cut": False, **counts}
+
+
+def runs(*samples: list[dict[str, Any]]) -> pd.DataFrame:
+    """Episodes of the seeds 0, 1, ..."""
+    return pd.concat([episodes(pd.DataFrame(run)).assign(seed=seed) for seed, run in enumerate(samples)])
 
 
 def test_the_interval_is_that_of_runs_everywhere() -> None:
-    random = np.random.default_rng(0)
-    table = random.random((3, 40))
-    found, of_table = estimate(shares(table)), interval(table)
-    assert (found.value, *found.interval) == pytest.approx((of_table.mean, of_table.low, of_table.high))
+    table = np.random.default_rng(0).random((3, 40))
+    ours, of_table = shares(table), interval(table)
+    assert (ours.value, ours.interval.low, ours.interval.high) == pytest.approx(
+        (of_table.mean, of_table.low, of_table.high)
+    )
 
 
 def test_a_ratio_of_sums_has_the_textbook_error() -> None:
     # tokens a success: of half of the questions
     random = np.random.default_rng(0)
     tokens, solved = random.normal(100, 30, (1, 400)), np.tile([0.0, 1.0], 200)[None]
-    found = estimate(Cells(tokens, solved, (0,), "questions a", 400))
-    error = np.sqrt(((tokens - found.value * solved) ** 2).sum() / 399 / 400) / solved.mean()
-    assert found.interval[1] - found.value == pytest.approx(1.966 * error, rel=1e-3)
-    assert found.value == pytest.approx(200, abs=5)
-
-
-def test_a_ratio_of_sums_is_not_a_mean_of_ratios() -> None:
-    quantity = QUANTITIES["tokens_per_success"]
-    run = [sample("a", True, 100), sample("a", True, 100), sample("b", False, 600), sample("b", True, 200)]
-    found = estimate(cells_of(quantity, [run], (0,), "questions a"))
-    assert found.value == pytest.approx(1000 / 3)
-    nothing = estimate(cells_of(quantity, [[sample("a", False, 5)]], (0,), "questions a"))
-    assert np.isinf(nothing.value)
+    ours = ratio(pd.DataFrame(tokens), pd.DataFrame(solved), "questions a")
+    error = np.sqrt(((tokens - ours.value * solved) ** 2).sum() / 399 / 400) / solved.mean()
+    assert ours.interval.high - ours.value == pytest.approx(1.966 * error, rel=1e-3)
 
 
 def test_what_two_methods_share_cancels_in_their_difference() -> None:
-    random = np.random.default_rng(0)
-    table = random.random((3, 50))
-    difference = estimate(shares(table + 0.125)) - estimate(shares(table))
+    table = np.random.default_rng(0).random((3, 50))
+    difference = shares(table + 0.125) - shares(table)
     assert difference.value == pytest.approx(0.125)
-    assert np.isnan(difference.interval[0])  # the same for every question and seed
-    others = estimate(shares(table + 0.125)) - estimate(shares(table, "questions b"))
-    assert others.interval[0] < 0.05 < 0.2 < others.interval[1]
+    assert np.isnan(difference.interval.low)  # the same for every question and seed
+    other = shares(table + 0.125) - shares(table, "questions b")
+    assert other.interval.low < 0.05 < 0.2 < other.interval.high
 
 
-def test_a_mean_of_benchmarks_has_the_parts_of_both() -> None:
-    random = np.random.default_rng(0)
-    one, other = (estimate(shares(random.random((3, 50)), f"questions {name}")) for name in "ab")
-    both = mean(one, other)
-    assert both.value == pytest.approx((one.value + other.value) / 2)
-    assert one.parts is not None
-    assert both.parts is not None
-    assert both.parts["questions a", 50].to_numpy() == pytest.approx(one.parts["questions a", 50].to_numpy() / 2)
-    assert (both.seeds, both.units) == (3, {"questions a": 50, "questions b": 50})
-    assert mean(one, one, other).value == both.value
+@pytest.mark.parametrize("formula", ["a - b", "a * b", "a / b", "relative(a, b)", "mean(a, b, a)", "max(a, b) - a / 2"])
+def test_parts_follow_the_formula_to_first_order(formula: str) -> None:
+    """The part of a question is how the number moves with it."""
+    tables = np.random.default_rng(1).uniform(0.5, 1, (2, 1, 20))
+
+    def value(first: npt.NDArray[np.float64]) -> Estimate:
+        values = {"a": shares(first, is_share=False), "b": shares(tables[1], is_share=False)}
+        return evaluate(formula, values.__getitem__)
+
+    step, moved = 1e-6, tables[0].copy()
+    moved[0, 7] += step
+    slope = (value(moved).value - value(tables[0]).value) / step
+    # each question weighs 1 in 20; its part is the slope times how far it is from the mean
+    only = {"a": shares(tables[0], is_share=False), "b": Estimate(tables[1].mean())}
+    parts = evaluate(formula, only.__getitem__).parts
+    expected = slope * (tables[0][0, 7] - tables[0].mean())
+    assert (0.0 if parts is None else parts.iloc[0, 7]) == pytest.approx(expected, rel=1e-3, abs=1e-8)
+
+
+def ends(estimate: Estimate) -> tuple[float, float]:
+    return estimate.interval.low, estimate.interval.high
 
 
 def test_answers_that_are_all_alike_have_wilsons_interval() -> None:
-    assert estimate(shares(np.zeros((3, 10)), scale=100)).interval == pytest.approx((0, 27.75), abs=0.01)
-    assert estimate(shares(np.ones((1, 10)))).interval == pytest.approx((0.7225, 1), abs=1e-4)
-    assert np.isnan(estimate(shares(np.full((3, 10), 0.5))).interval).all()
+    assert ends(shares(np.zeros((3, 10)), scale=100)) == pytest.approx((0, 27.75), abs=0.01)
+    assert ends(shares(np.ones((1, 10)))) == pytest.approx((0.7225, 1), abs=1e-4)
+    assert np.isnan(ends(shares(np.full((3, 10), 0.5)))).all()
 
 
-def test_more_seeds_do_not_make_up_for_questions() -> None:
-    questions = np.tile([0.0, 1.0], 50)
-    widths = [np.diff(estimate(shares(np.stack([questions] * seeds))).interval)[0] for seeds in (1, 10)]
-    assert widths[0] == pytest.approx(widths[1], abs=0.02)
+def test_samples_without_a_grade_are_left_out() -> None:
+    frame = runs([sample("a", True), sample("a", None), sample("b", False)], [sample("a", None), sample("b", True)])
+    ours = estimate("pass_at_1", frame, "questions x")
+    # a: 1 in the first seed and none in the second; b: 0 and 1
+    assert (ours.counts, ours.value) == ({"questions": 2}, pytest.approx(200 / 3))
 
 
-def test_the_same_records_give_the_same_interval() -> None:
-    cells = shares(np.random.default_rng(0).random((2, 30)))
-    assert estimate(cells).interval == estimate(cells).interval
-
-
-def test_samples_without_a_grade_are_left_out_and_counted() -> None:
-    runs = [[sample("a", True), sample("a", None), sample("b", False)], [sample("a", None), sample("b", True)]]
-    cells = cells_of(QUANTITIES["pass_at_1"], runs, (0, 1), "questions x")
-    assert cells.above.tolist() == [[1, 0], [0, 1]]
-    assert cells.below.tolist() == [[1, 1], [0, 1]]
-    assert (cells.ungraded, cells.count, estimate(cells).value) == (2, 2, pytest.approx(200 / 3))
-
-
-def test_runs_with_units_of_their_own_go_by_order() -> None:
-    runs = [[sample("x", True), sample("y", False)], [sample("z", True)]]
-    cells = cells_of(QUANTITIES["success"], [by_order(run) for run in runs], (0, 1), "prompts")
-    assert cells.above.tolist() == [[1, 0], [1, 0]]
-    assert cells.below.tolist() == [[1, 1], [1, 0]]
-
-
-def test_parts_are_in_order_and_as_equal_as_can_be() -> None:
-    given = [sample(str(i), None if i == 3 else True) for i in range(12)]
-    parts = [[one.unit for one in part(given, place, 5)] for place in range(1, 6)]
-    assert list(itertools.chain(*parts)) == [one.unit for one in given if one.success is not None]
-    assert [len(one) for one in parts] == [2, 2, 3, 2, 2]
+def test_calls_without_an_audit_are_refused() -> None:
+    with pytest.raises(DataError, match="q1 was evaluated before evaluations kept an audit of calls"):
+        estimate("programs", runs([sample("q1", True, calls=2)]), "questions a")
+    assert estimate("programs", runs([sample("q1", True)]), "questions a").value == 0
 
 
 def test_a_formula() -> None:
-    values = {"a": exact(3), "b.c": exact(4)}
+    values = {"a": Estimate(3), "b.c": Estimate(4)}
     assert formulas.names("mean(a, b.c) - (a / 2)") == ["a", "b.c"]
     assert evaluate("mean(a, b.c) - (a / 2)", values.__getitem__).value == 2
-    assert evaluate("relative(b.c, a)", values.__getitem__).value == pytest.approx(100 / 3)
-    assert evaluate("total(a, b.c, a)", values.__getitem__).value == 7
+    assert evaluate("1 + 12 / a - (2 - 3 * b.c)", values.__getitem__).value == 15
+    assert evaluate("-relative(b.c, a)", values.__getitem__).value == pytest.approx(-100 / 3)
     for formula in ("a ** 2", "least(a, b.c)", "a if a else b", "'a'"):
-        with pytest.raises(DataError, match=r"only \+ - \* / and mean"):
-            evaluate(formula, lambda name: exact(1))
+        with pytest.raises(DataError, match=r"only \+ - \* / and min"):
+            evaluate(formula, lambda name: Estimate(1))
     with pytest.raises(DataError, match="cannot be read"):
         formulas.names("a +")
 
 
-def test_a_p_value_is_where_the_interval_begins_to_hold_0() -> None:
-    random = np.random.default_rng(3)
-    for shift in (0.0, 0.1, 0.2):
-        table = random.random((3, 40)) - 0.5 + shift
-        found = estimate(Cells(table, np.ones_like(table), (0, 1, 2), "questions a", 40))
-        p = p_value(found)
-        assert found.half_width(1 - p) == pytest.approx(abs(found.value), rel=1e-3)
-        assert (p < 0.05) == (not found.interval[0] <= 0 <= found.interval[1])
-        assert p_value(exact(0) - found) == pytest.approx(p, abs=1e-4)
-
-
-def test_one_seed_has_no_p_value() -> None:
-    right, wrong = (estimate(shares(np.full((1, 30), share))) for share in (1.0, 0.0))
-    assert np.isnan(p_value(right - wrong))
-    assert np.isnan(p_value(estimate(shares(np.random.default_rng(0).random((1, 30)))) - exact(0.1)))
-    assert np.isnan(p_value(exact(1)))
-
-
-def test_seeds_that_all_differ_alike_have_the_sign_test() -> None:
-    right, wrong = (estimate(shares(np.full((4, 30), share))) for share in (1.0, 0.0))
-    assert p_value(right - wrong) == p_value(wrong - right) == 1 / 8
-    assert p_value(right - right) == 1
+def test_p_values_follow_intervals_and_need_seeds_that_differ() -> None:
+    table = np.random.default_rng(3).random((3, 40)) - 0.5
+    for ours in (shares(table, is_share=False), shares(table + 0.2, is_share=False)):
+        assert (ours.p_value < 0.05) == (not ours.interval.low <= 0 <= ours.interval.high)
+    for seeds in (1, 4):
+        right, wrong = (shares(np.full((seeds, 30), share)) for share in (1.0, 0.0))
+        assert np.isnan((right - wrong).p_value)
 
 
 def test_a_seed_that_one_method_lacks_counts_for_the_other() -> None:
-    random = np.random.default_rng(0)
-    table = random.random((3, 40))
-    one, other = estimate(shares(table)), estimate(shares(table[:2]))
-    assert (one - other).seeds == 2
-    assert (one - other).interval[0] < 0 < (one - other).interval[1]
+    table = np.random.default_rng(0).random((3, 40))
+    difference = shares(table) - shares(table[:2])
+    assert difference.seeds == 2
+    assert difference.interval.low < 0 < difference.interval.high
 
 
 def test_a_number_without_a_bound_has_no_interval_and_no_warning() -> None:
-    solved = np.zeros((1, 5))
+    nothing = pd.DataFrame(np.zeros((1, 5)))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        found = estimate(Cells(solved + 1, solved, (0,), "questions a", 5))
-        assert np.isinf(found.value)
-        assert np.isnan(found.interval).all()
-
-
-def test_exact_numbers_stay_exact_until_they_meet_a_random_one() -> None:
-    assert (exact(3) - exact(2)).is_exact
-    assert not combined(np.multiply, exact(2), estimate(shares([[0.0, 1.0]]))).is_exact
-    half: Estimate = exact(1) / exact(2)
-    assert (half.value, np.isnan(half.interval).all()) == (0.5, True)
+        ours = ratio(nothing + 1, nothing, "questions a")
+        assert np.isinf(ours.value)
+        assert np.isnan(ends(ours)).all()

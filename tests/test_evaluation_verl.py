@@ -6,16 +6,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from rtpo.run.cli import composed
+
 import pytest
 from conftest import compose_config, harness_on
 
-from analysis.evaluation import summarise
+from analysis.summary import summarise
 from rtpo.engines.base import Sampling
 from rtpo.envs.toy.math_problems import problems
 from rtpo.evaluation.evaluate import evaluate
 from rtpo.evaluation.panel import EvaluateConfig, compose_evaluation, episode_facts
 from rtpo.rows import trajectory_rows
-from rtpo.run.composition import composed
 from rtpo.run.config import RunConfig
 from rtpo.run.model_folder import chat_format
 from rtpo.run.records import RunFolder

@@ -1,226 +1,269 @@
-"""Curves of runs: what is drawn of an experiment and of one run, and that it is drawn twice alike."""
+"""Figures: the numbers drawn are those of the records, and pictures of other numbers are stale."""
 
+import json
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import matplotlib.style
 import numpy as np
 import pytest
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from synthetic_runs import answers, empty_update, step, update, write_realistic_run, write_run
+from paper_runs import update, write_paper_run
+from synthetic_runs import answers, step, write_manifest, write_realistic_run, write_run
 
-from analysis import measures
+from analysis import metrics
+from analysis.figures.paper import FIGURES, PAPER, profiles
 from analysis.figures.runs import run_figure, training_figure
+from analysis.load import experiment, groups, load_run
 from analysis.looks import styles
 from analysis.make_figures import main
-from analysis.plots import STYLE
-from analysis.records import complete_groups, load_begun
-from rtpo.run.records import JOURNAL
+from analysis.plots import STYLE, is_stale, save
+from rtpo.run.config import PROJECT
 
 
-def draw(results: Path) -> Figure:
+def in_style(draw: Callable[[], Figure]) -> Figure:
     with matplotlib.style.context(STYLE):
-        return training_figure(complete_groups(results, "quickstart"))
+        return draw()
+
+
+def drawn(results: Path, name: str, profile: str = "toy") -> Figure:
+    (source,) = [source for source in profiles(results) if source.profile == profile]
+    return in_style(partial(FIGURES[name], source))
+
+
+def training(results: Path) -> Figure:
+    return in_style(partial(training_figure, groups(experiment(results, "quickstart"))))
+
+
+def points(*pairs: tuple[float, float]) -> Any:
+    return pytest.approx(np.array(pairs))
+
+
+def plotted(axes: Axes, label: str) -> np.ndarray:
+    """The points of a configuration's line, [points, 2]."""
+    look = styles([label])[label]
+    (line,) = (
+        line
+        for line in axes.lines
+        if (line.get_color(), line.get_marker()) == (look.colour, look.marker) and line.get_markerfacecolor() != "none"
+    )
+    return np.asarray(line.get_xydata())
+
+
+def ends(axes: Axes) -> np.ndarray:
+    """Low and high at each x of the panel's only band."""
+    (band,) = axes.collections
+    corners = band.get_paths()[0].vertices
+    by_x = {float(x): [float(y) for place, y in corners if place == x] for x in sorted(set(corners[:, 0]))}
+    return np.array([(min(values), max(values)) for values in by_x.values()])
 
 
 def legend(figure: Figure) -> list[str]:
     return [text.get_text() for text in figure.legends[0].get_texts()]
 
 
-def test_files_are_made_and_made_alike(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for label in ("rtpo", "grpo", "grpo_exact"):
-        write_realistic_run(tmp_path, label, 0, questions=40)
-    made = []
-    for output in (tmp_path / "first", tmp_path / "second"):
-        assert main(["--results", str(tmp_path), "--experiment", "quickstart", "--output", str(output)]) == 0
-        made.append([path.read_bytes() for path in sorted(output.iterdir())])
-    pdf, png = made[0]
-    assert made[0] == made[1]
-    assert pdf.startswith(b"%PDF")
-    assert png.startswith(b"\x89PNG")
-    assert min(len(pdf), len(png)) > 10_000
-    assert capsys.readouterr().out.splitlines()[:2] == [
-        f"{tmp_path}/first/quickstart_training.{suffix}" for suffix in ("pdf", "png")
-    ]
+# figures of the paper
+
+
+def test_ratio_and_kl_are_means_over_seeds_of_each_step(tmp_path: Path) -> None:
+    for seed, kl in ((0, (0.2, 0.1)), (1, (0.4, 0.3, 0.2))):
+        write_paper_run(tmp_path, "main_table", "grpo", seed, updates=[[update(value)] for value in kl])
+    figure = drawn(tmp_path, "consistency")
+    ratio, kl_panel = figure.axes
+    assert plotted(kl_panel, "grpo") == points((1, 0.3), (2, 0.2))
+    assert plotted(ratio, "grpo")[:, 1] == pytest.approx(np.exp([[-0.2, -0.1], [-0.4, -0.3]]).mean(axis=0))
+    assert ends(kl_panel) == points((0.2, 0.4), (0.1, 0.3))
+    assert "range over seeds" in legend(figure)
+
+
+def test_the_papers_readings_are_marked_at_its_own_scale_alone(tmp_path: Path) -> None:
+    readings = {}
+    for profile in ("toy", PAPER):
+        tasks = ("math_paper", "search_paper") if profile == PAPER else ("toy_math", "toy_knowledge")
+        for task, label in [(task, label) for task in tasks for label in ("grpo", "seeupo_flat")]:
+            write_paper_run(tmp_path, "main_table", label, profile=profile, task=task)
+        readings[profile] = [
+            sorted((line.get_markeredgecolor(), *line.get_xydata()[0]) for line in axes.lines if is_hollow(line))
+            for axes in drawn(tmp_path, "consistency", profile).axes
+        ]
+    grpo, seeupo = (styles([label])[label].colour for label in ("grpo", "seeupo_flat"))
+    math, knowledge, *kl = readings[PAPER]
+    assert kl == [[], []]
+    assert math == [(grpo, 1, 0.89), (grpo, 30, 0.97)]
+    assert knowledge == sorted([(grpo, 1, 0.80), (grpo, 14, 0.83), (seeupo, 1, 0.80), (seeupo, 14, 0.89)])
+    assert readings["toy"] == [[]] * 4
+
+
+def is_hollow(line: Any) -> bool:
+    return bool(line.get_markerfacecolor() == "none")
+
+
+def test_the_mismatch_of_a_turn_is_the_sum_of_its_parts(tmp_path: Path) -> None:
+    steps = [[update(0.3, (1,), context=0.1), update(0.0, (0,))], [update(0.5, (1,), context=0.3)]]
+    write_paper_run(tmp_path, "main_table", "grpo", updates=steps)
+    ratio, *kl = drawn(tmp_path, "mismatch_by_turn").axes
+    assert [plotted(panel, "grpo")[1, 1] for panel in kl] == pytest.approx([0.4, 0.2, 0.2])
+    assert plotted(ratio, "grpo") == points((0, 1.0), (1, np.exp(-0.4)))
+    assert len({panel.get_ylim() for panel in kl}) == 1
+
+
+def test_the_largest_kl_of_a_seed_is_the_lowest_ratio(tmp_path: Path) -> None:
+    for seed, kl in enumerate((0.1, 0.5)):
+        write_paper_run(tmp_path, "main_table", "grpo", seed, updates=[[update(kl)]])
+    (bar,) = drawn(tmp_path, "mismatch_by_turn").axes[0].collections[0].get_segments()
+    assert bar[:, 1] == pytest.approx(np.exp([-0.5, -0.1]))
+
+
+@pytest.mark.parametrize(("profile", "unit"), [("toy", (1e-3, 1.0)), (PAPER, (1e-6, 1 / 3600))])
+def test_success_stands_at_what_it_cost(tmp_path: Path, profile: str, unit: tuple[float, float]) -> None:
+    task = "toy_math" if profile == "toy" else "math_paper"
+    settings: dict[str, Any] = {"updates": [[update(0.0)]] * 5, "rewards": (1.0, 1.0, 1.0, 0.0)}
+    write_paper_run(tmp_path, "main_table", "rtpo", profile=profile, task=task, **settings)
+    rollouts, tokens, seconds = drawn(tmp_path, "success", profile).axes
+    assert plotted(rollouts, "rtpo") == points((0, 0), (50, 75))
+    assert plotted(tokens, "rtpo") == points((0, 0), (2000 * unit[0], 75))
+    assert plotted(seconds, "rtpo") == points((0, 0), (0.5 * unit[1], 75))
+
+
+def test_zero_advantages_are_pooled_by_rows_and_drawn_by_turn(tmp_path: Path) -> None:
+    large = update(0.0, (1,), 0.2) | {"rows": 24}
+    for seed, tied in ((0, 0.1), (1, 0.3)):
+        steps = [[large, update(0.0, (1,), 0.6), update(0.0, (0,), tied)], [update(0.0, (0,), 0.3)]]
+        write_paper_run(tmp_path, "main_table", "rtpo", seed, updates=steps)
+    write_paper_run(tmp_path, "main_table", "grpo", task="toy_knowledge")
+    math, without, absent, _ = drawn(tmp_path, "ties").axes
+    first, second = math.lines
+    assert first.get_xydata() == points((0, 20), (10, 30))
+    assert second.get_xydata() == points((0, 30))
+    assert (first.get_color(), first.get_marker()) != (second.get_color(), second.get_marker())
+    assert [len(panel.lines) for panel in (without, absent)] == [0, 0]
+
+
+# curves of an experiment, and of one run
+
+
+def test_the_curves_of_the_reference_runs_are_those_of_the_frames() -> None:
+    configurations = groups(experiment(PROJECT / "results", "reference"))
+    success, ratio, kl = in_style(partial(training_figure, configurations)).axes
+    for label, frames in configurations.items():
+        for panel, column in ((ratio, "ratio"), (kl, "kl")):
+            curve = metrics.curve_over_runs(frames, column)
+            assert plotted(panel, label) == pytest.approx(curve[["x", "mean"]].to_numpy())
+        marks = [line for line in success.lines if line.get_linestyle() == "None"]
+        (mark,) = (line for line in marks if line.get_color() == styles([label])[label].colour)
+        assert mark.get_ydata() == pytest.approx(100 * metrics.held_out_curve(frames)["mean"].to_numpy())
 
 
 def test_equal_curves_stay_inside_the_panel_and_apart(tmp_path: Path) -> None:
     for label in ("rtpo", "grpo_exact"):
         write_realistic_run(tmp_path, label, 0, questions=40)
-    figure = draw(tmp_path)
-    for axes, matched in zip(figure.axes[1:], (1.0, 0.0), strict=True):
+    success, *others = training(tmp_path).axes
+    for axes, matched in zip(others, (1.0, 0.0), strict=True):
         low, high = axes.get_ylim()
         assert low < matched - 0.01 < matched + 0.01 < high
         rtpo, exact = (line for line in axes.lines if line.get_marker() != "None")
-        assert np.allclose(rtpo.get_ydata(), matched, atol=1e-4)
-        assert len({rtpo.get_color(), exact.get_color()}) == len({rtpo.get_marker(), exact.get_marker()}) == 2
-        assert rtpo.get_linestyle() != exact.get_linestyle()
         assert rtpo.get_linewidth() > exact.get_linewidth()
-        assert rtpo.get_markevery() != exact.get_markevery()
-    success = figure.axes[0]
+        assert rtpo.get_markevery()[0] != exact.get_markevery()[0]
     assert success.get_ylim()[0] < 0 <= success.dataLim.y1 < success.get_ylim()[1]
-    held_out = [line for line in success.lines if line.get_linestyle() == "None"]
-    places = [np.asarray(line.get_xdata()) for line in held_out]
-    assert not set(places[0]) & set(places[1])
-    for group, x in zip(complete_groups(tmp_path, "quickstart"), places, strict=True):
-        end = group.first.steps[-1]["rollouts"]
-        assert max(abs(x[0]), abs(x[-1] - end)) < 0.02 * end
+    marks = [set(line.get_xdata()) for line in success.lines if line.get_linestyle() == "None"]
+    assert not marks[0] & marks[1]
 
 
-def test_bands_and_legend_say_how_many_seeds(tmp_path: Path) -> None:
-    write_realistic_run(tmp_path, "rtpo", 0, questions=40)
-    one = draw(tmp_path)
-    assert legend(one) == ["RTPO", "(a) training batches", "(a) held-out, 95 % interval"]
-    assert [len(axes.collections) for axes in one.axes[1:]] == [0, 0]
-    for seed in (1, 2):
-        write_realistic_run(tmp_path, "rtpo", seed, questions=40)
-    three = draw(tmp_path)
-    assert "range over seeds" in legend(three)
-    assert [len(axes.collections) for axes in three.axes[1:]] == [1, 1]
-    under = three.get_supxlabel().replace("\n", " ")
-    assert under.startswith("quickstart; profile toy; seeds: 3. Toy-scale runs, not the paper's results. ")
-    assert "Training: sampled at an unknown temperature; held out: at temperature 1." in under
-
-
-def test_what_stands_under_the_panels_stays_inside_the_figure(tmp_path: Path) -> None:
-    write_realistic_run(tmp_path, "rtpo", 0, questions=40)
-    figure = draw(tmp_path)
-    assert "other seeds unknown" in figure.get_supxlabel()
+def test_a_legend_of_long_names_stays_inside_the_figure(tmp_path: Path) -> None:
+    for label in ("grpo,group_size=4,lr=0.0002", "grpo,group_size=4,lr=0.0005", "grpo_exact,group_size=4,lr=0.0005"):
+        write_realistic_run(tmp_path, label, 0, questions=10)
+    figure = training(tmp_path)
     figure.draw_without_rendering()
-    (under,) = (text for text in figure.texts if text.get_text() == figure.get_supxlabel())
-    place = under.get_window_extent()
+    place = figure.legends[0].get_window_extent()
     assert 0 <= place.x0 < place.x1 <= figure.bbox.x1
-    assert place.y0 >= 0
 
 
-def test_the_legend_reads_row_by_row(tmp_path: Path) -> None:
-    for label in ("rtpo", "grpo", "grpo_exact", "other"):
-        write_realistic_run(tmp_path, label, 0, questions=40)
-    by_column = legend(draw(tmp_path))
-    assert by_column[0::2] == [styles([label])[label].title for label in ("rtpo", "grpo", "grpo_exact")]
-    assert by_column[1::2] == ["other", "(a) training batches", "(a) held-out, 95 % interval"]
-
-
-def test_a_step_is_the_token_mean_of_its_updates(tmp_path: Path) -> None:
-    steps = [
-        step(1, 28, 0.5, [update(30, 0.1, 0.5), update(10, 0.5, 1.0)]),
-        step(2, 56, None, [empty_update()]),
-        step(3, 84, 0.25, [update(5, 0.0, 0.0)]),
-    ]
-    write_run(tmp_path, "rtpo", 0, steps, answers("after", "sampled", {"a": [1.0], "b": [0.0]}))
-    (group,) = complete_groups(tmp_path, "quickstart")
-    curve = measures.training_curve(group.first)
-    assert curve["kl_k1"].tolist() == pytest.approx([0.2, float("nan"), 0.0], nan_ok=True)
-    assert curve["ratio_gm"].tolist() == pytest.approx([np.exp(-0.2), float("nan"), 1.0], nan_ok=True)
-    assert curve["zero_advantage"].tolist() == pytest.approx([0.75, float("nan"), 0.0], nan_ok=True)
-    assert curve["rollouts"].tolist() == [0, 28, 56]
-    assert measures.curve_over_runs(group, "kl_k1")["x"].tolist() == [0, 56]
-
-
-def test_seeds_meet_at_common_rollouts(tmp_path: Path) -> None:
-    for seed, charged in ((0, (20, 60, 100)), (1, (40, 80, 120))):
-        # nothing was graded in the first step
-        success = [None, *(n / 100 for n in charged)]
-        steps = [step(i + 1, n, success[i], [update(1, 0.0, 0.0)]) for i, n in enumerate((*charged, 140))]
-        write_run(tmp_path, "rtpo", seed, steps, answers("after", "sampled", {"a": [1.0]}))
-    (group,) = complete_groups(tmp_path, "quickstart")
-    curve = measures.curve_over_runs(group, "success")
-    assert curve["x"].tolist() == [40, 70, 100]
-    assert curve["mean"].tolist() == pytest.approx([0.4, 0.7, 1.0])
-
-
-def test_a_last_step_of_fewer_tasks_is_in_no_curve(tmp_path: Path) -> None:
-    steps = [
-        step(i, 10 * i, 0.5, [update(1, kl, 0.0)]) | {"tasks": tasks}
-        for i, kl, tasks in ((1, 0.1, 4), (2, 0.3, 4), (3, 9.0, 1))
-    ]
-    write_run(tmp_path, "rtpo", 0, steps, answers("after", "sampled", {"a": [1.0]}, 3))
-    (group,) = complete_groups(tmp_path, "quickstart")
-    assert measures.curve_over_runs(group, "kl_k1")["mean"].tolist() == pytest.approx([0.1, 0.3])
-    assert measures.mean_over_steps(group.first, "kl_k1") == pytest.approx(9.4 / 3)
-
-
-SAMPLING = {"temperature": 0.9, "top_p": 0.95, "top_k": -1}
 PHASES = {"evaluate": 1.0, "generate": 2.0, "save": 0.0}
 
 
 def begun(results: Path) -> Path:
-    """A run that goes on: of its third step half a line is written."""
+    """A run that goes on: half a line of its third step is written."""
     calls = [
         {"rollouts": 10, "turns": 20, "generated_tokens": 400},
         {"rollouts": 10, "turns": 10, "generated_tokens": 200},
     ]
     steps = [
-        step(i, 10 * i, 0.5, [update(10, 0.1, 0.5) | {"entropy": 0.5 / i}])
-        | {
-            "mean_reward": 0.25 * i,
-            "rollout_calls": calls,
-            "seconds": {phase: i * time for phase, time in PHASES.items()},
-        }
+        step(i, 10 * i, 0.5, [update(0.1, (0,), 0.5) | {"entropy": 0.5 / i}])
+        | {"mean_reward": 0.25 * i, "rollout_calls": calls, "seconds": {name: i * s for name, s in PHASES.items()}}
         for i in (1, 2)
     ]
-    answered: dict[str, list[float | None]] = {"a": [1.0], "b": [0.0]}
-    lines = [*answers("before", "sampled", answered), *answers("during", "sampled", answered, 3)]
-    folder = write_run(results, "rtpo", 0, steps, lines, complete=False, config={"sampling": SAMPLING})
+    lines = answers("before", "sampled", {"a": [1.0], "b": [0.0]})
+    folder = write_run(results, "rtpo", 0, steps, lines, complete=False)
     with (folder / "steps.jsonl").open("a") as file:
         file.write('{"step": 3, "rollo')
-    (folder / JOURNAL).write_text('{"charged": 25, "total": 25, "rollouts": 25}\n')
     return folder
 
 
-def test_a_run_is_on_one_sheet_while_it_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = begun(tmp_path)
-    with matplotlib.style.context(STYLE):
-        figure = run_figure(load_begun(folder))
-    drawn = {
-        axes.get_title(loc="left")[4:]: [
-            line.get_ydata().tolist()
-            for line in axes.lines
-            if len(line.get_xdata()) < 3 and line.get_marker() != "None"
-        ]
-        for axes in figure.axes
-    }
-    assert drawn["Mean reward"] == [[0.25, 0.5]]
-    assert drawn["KL (k1), nats"][:2] == [pytest.approx([0.1, 0.1])] * 2
-    assert drawn["Entropy, nats"] == [[0.5, 0.25]]
-    assert drawn["Tokens sampled"] == [[30.0, 30.0], [20.0, 20.0]]
-    assert drawn["Zero advantages, %"] == [[50.0, 50.0]]
-    assert drawn["Seconds a step"] == [[2.0, 2.0], [1.0, 1.0]]
-    assert drawn["Success, %"] == [[50.0]]
-    assert len(drawn["Ratio, train / rollout"]) == 1
+def test_a_run_is_on_one_sheet_while_it_goes_on(tmp_path: Path) -> None:
+    figure = in_style(partial(run_figure, load_run(begun(tmp_path), finished=False)))
+    success, reward, ratio, kl, entropy, lengths, ties, seconds = (
+        [line.get_ydata().tolist() for line in axes.lines if line.get_marker() != "None"] for axes in figure.axes
+    )
+    assert success == [[50.0]]
+    assert reward == [[0.25, 0.5]]
+    assert ratio == [pytest.approx([np.exp(-0.1)] * 2)]
+    assert kl == [pytest.approx([0.1, 0.1])] * 2
+    assert entropy == [[0.5, 0.25]]
+    assert lengths == [[30.0, 30.0], [20.0, 20.0]]
+    assert ties == [[50.0, 50.0]]
+    assert seconds == [[2.0, 2.0], [1.0, 1.0]]
     assert len({axes.get_xlim() for axes in figure.axes}) == 1
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["(h) generate", "(h) evaluate"]
-    under = figure.get_supxlabel().replace("\n", " ")
-    assert under.startswith("quickstart/rtpo-seed0; RTPO; profile toy; not finished: 2 steps, 25 of 1,024 rollouts. ")
-    assert "Toy-scale runs, not the paper's results." in under
-    assert "Training: sampled at temperature 0.9, top-p 0.95; held out: at temperature 1." in under
-    given = ["--results", str(tmp_path), "--run", str(folder)]
-    assert main(given) == 0
-    assert capsys.readouterr().out.splitlines() == [
-        f"{tmp_path}/figures/quickstart_rtpo-seed0.{kind}" for kind in ("pdf", "png")
-    ]
 
 
-def test_an_old_finished_run_is_drawn_as_far_as_it_is_known(tmp_path: Path) -> None:
-    figure = run_figure(load_begun(write_realistic_run(tmp_path, "rtpo", 0, questions=10)))
-    assert [[text.get_text() for text in axes.texts] for axes in figure.axes if axes.texts] == [["not recorded"]] * 2
-    assert "; finished: 14 steps" in figure.get_supxlabel()
+# the command, and pictures that are stale
 
 
-def test_nothing_to_draw_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    given = ["--results", str(tmp_path), "--output", str(tmp_path / "figures")]
+def run(results: Path, *arguments: str) -> int:
+    return main(["--results", str(results), "--output", str(results / "figures"), *arguments])
+
+
+@pytest.mark.parametrize("kind", ["--experiment", "--run", "--figure"])
+def test_files_are_made_alike_each_time(tmp_path: Path, kind: str) -> None:
+    folder = write_paper_run(tmp_path, "main_table", "rtpo")
+    value = {"--experiment": folder.parent.name, "--run": str(folder), "--figure": "consistency"}[kind]
+    made = []
+    for _ in range(2):
+        assert run(tmp_path, kind, value) == 0
+        made.append({path.name: path.read_bytes() for path in (tmp_path / "figures").iterdir()})
+    assert made[0] == made[1]
+    pdf, png = (made[0][name] for name in sorted(made[0], key=lambda name: name.endswith("png")))
+    assert (pdf[:4], png[1:4]) == (b"%PDF", b"PNG")
+
+
+def test_a_picture_is_stale_once_a_number_of_its_records_is_other(tmp_path: Path) -> None:
+    picture = tmp_path / "picture.png"
+
+    def draw() -> Figure:
+        return training_figure(groups(experiment(tmp_path, "quickstart")))
+
+    folder = write_realistic_run(tmp_path, "rtpo", 0, questions=4)
+    assert is_stale(picture, draw)
+    save(draw, [picture])
+    assert not is_stale(picture, draw)
+    lines = (folder / "steps.jsonl").read_text().splitlines()
+    lines[1] = json.dumps(json.loads(lines[1]) | {"success": 0.123})
+    (folder / "steps.jsonl").write_text("\n".join(lines) + "\n")
+    write_manifest(folder, json.loads((folder / "manifest.json").read_text()))
+    assert is_stale(picture, draw)
+
+
+def test_nothing_to_draw_is_refused_and_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     started = write_run(tmp_path, "rtpo", 0, [], [], complete=False, experiment="started")
-    evaluated = tmp_path / "evaluated"
-    evaluated.mkdir()
-    (evaluated / "config.yaml").write_text("{}")
-    for row, said in (
-        (["--experiment", "startde"], "startde holds no complete run and none that began: of experiments with some,"),
-        (["--experiment", "started"], "started holds no complete run (incomplete: rtpo-seed0). Finish one by"),
-        (["--run", str(tmp_path)], "is no run's folder: give that of one of its runs, evaluated."),
-        (["--run", str(started.parent)], "is no run's folder: give that of one of its runs, rtpo-seed0."),
-        (["--run", str(started.with_name("rtop-seed0"))], "is no run's folder; the nearest is rtpo-seed0: give one"),
-        (["--run", str(evaluated)], "which is no run's"),
-        (["--run", str(started)], "has no finished step yet"),
-    ):
-        assert main([*given, *row]) == 1
-        assert said in capsys.readouterr().err
+    rows = {
+        "startde": ["--experiment", "startde"],
+        "rtpo-seed0": ["--run", str(started.parent)],
+        str(started): ["--run", str(started)],
+        "toy_study": ["--figure", "consistency"],
+    }
+    for named, row in rows.items():
+        assert run(tmp_path, *row) == 1
+        assert named in "".join(capsys.readouterr())
     assert not (tmp_path / "figures").exists()

@@ -13,6 +13,7 @@ import nbformat
 import pytest
 from conftest import compose_config
 from nbclient import NotebookClient
+from test_naming import named as named_by
 
 from rtpo.run.config import PROJECT
 from rtpo.run.records import LOG
@@ -25,6 +26,8 @@ LINES = [
 ]
 EXPERIMENT = "mine"
 """of the page, for which the committed reference runs stand in"""
+SET = ",rollouts=2048"
+"""what the page's sweep adds to the names of its runs"""
 SAID = {
     "launch.py status": "complete  ",
     "launch.py stop": "nothing to stop: no element of it runs or waits in a queue; complete: 1 of 1",
@@ -59,7 +62,7 @@ def test_the_notebook_runs_and_its_outputs_are_what_the_records_give() -> None:
     assert (
         sum("image/png" in output.get("data", {}) for cell in executed.cells for output in cell.get("outputs", [])) == 1
     )
-    assert any("Zero adv." in said for said in shown)
+    assert any("Zero advantages" in said for said in shown)
 
 
 def test_the_lines_of_the_page_that_train_make_the_runs_that_the_others_name() -> None:
@@ -68,13 +71,14 @@ def test_the_lines_of_the_page_that_train_make_the_runs_that_the_others_name() -
     assert (first, second) == (["make", "quickstart"], [".", ".venv/bin/activate"])
     assert (sweep[:3], ends) == (["python", "experiments/train.py", "-m"], [">", "mine.log", "2>&1", "&"])
     choices = [[f"{key}={value}" for value in values.split(",")] for key, values in (w.split("=") for w in sweep[3:])]
-    runs = [compose_config(*chosen) for chosen in itertools.product(*choices)]
-    folders = {f"results/{run.folder.relative_to(run.results)}" for run in runs}
-    assert folders == {f"results/{EXPERIMENT}/{label}-seed0" for label in ("rtpo", "grpo_exact")}
-    assert all(run.profile.track == ("tensorboard",) for run in runs)
+    commands = list(itertools.product(*choices))
+    runs = [compose_config(*chosen) for chosen in commands]
+    assert {(run.experiment_name, run.seed, run.profile.track) for run in runs} == {(EXPERIMENT, 0, ("tensorboard",))}
+    folders = {f"results/{EXPERIMENT}/{named_by(*chosen)}-seed0" for chosen in commands}
+    assert folders == {f"results/{EXPERIMENT}/{label}{SET}-seed0" for label in ("rtpo", "grpo_exact")}
     named = {word for line in LINES[3:] for word in line if word.startswith(f"results/{EXPERIMENT}/")}
-    assert named - {f"results/{EXPERIMENT}/rtpo-seed0/{LOG}"} == folders
-    assert ["tail", f"results/{EXPERIMENT}/rtpo-seed0/{LOG}"] in LINES
+    assert named - {f"results/{EXPERIMENT}/rtpo{SET}-seed0/{LOG}"} == {f"results/{EXPERIMENT}/rtpo{SET}-seed0"}
+    assert ["tail", f"results/{EXPERIMENT}/rtpo{SET}-seed0/{LOG}"] in LINES
 
 
 def test_the_other_lines_of_the_page_run_as_they_are_written(
@@ -86,7 +90,7 @@ def test_the_other_lines_of_the_page_run_as_they_are_written(
     for line, (begins, said) in zip(typed, SAID.items(), strict=True):
         assert " ".join(line).removeprefix("experiments/").removeprefix("analysis/").startswith(begins)
         module = f"{line[1]}.__main__" if line[0] == "-m" else line[0].removesuffix(".py").replace("/", ".")
-        words = [word.replace(EXPERIMENT, "reference") for word in line[1 + (line[0] == "-m") :]]
+        words = [word.replace(EXPERIMENT, "reference").replace(SET, "") for word in line[1 + (line[0] == "-m") :]]
         refused = importlib.import_module(module).main(words)
         assert said in "".join(capsys.readouterr()), line
         assert refused == (begins in ("launch.py stop", "export.py"))

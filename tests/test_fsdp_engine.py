@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 
-from rtpo.core.tree_attention import KERNELS
-
 WORLD = 2
 ON_CPU = {"VERL_PLATFORM": "cpu", "VERL_USE_EXTERNAL_MODULES": "rtpo.verl_harness.plugin", "OMP_NUM_THREADS": "1"}
 
@@ -89,30 +87,6 @@ def test_fused_kernels_find_the_whole_output_layer_and_nothing_is_left_or_said(
     found = json.loads(output.read_text())
     assert found["logprobs"] < 1e-5
     assert max(found["gradients"]) < 1e-4
-
-
-COMPILED = """
-import sys
-from types import SimpleNamespace
-import numpy as np
-import torch
-from rtpo.core.trees import forest
-from rtpo.verl_harness import fsdp_engine
-move, cuda = torch.Tensor.to, torch.device("cuda")
-torch.Tensor.to = lambda one, *to, **named: one if to == (cuda,) else move(one, *to, **named)  # there may be none
-torch._dynamo.config.recompile_limit = int(sys.argv[1])
-trees = forest([np.array([1, 2, 3]), np.array([1, 2, 4])], [np.arange(3) > 0] * 2, [0, 0])
-fsdp_engine._attention(SimpleNamespace(config=SimpleNamespace()), trees, cuda)
-print(torch._dynamo.config.recompile_limit)
-"""
-
-
-@pytest.mark.parametrize(("limit", "expected"), [(KERNELS - 1, KERNELS), (KERNELS + 1, KERNELS + 1)])
-def test_torch_compiles_attention_for_every_kind_of_trees(limit: int, expected: int) -> None:
-    """A limit that is larger stays."""
-    asked = [sys.executable, "-c", COMPILED, str(limit)]
-    done = subprocess.run(asked, env=os.environ | ON_CPU, capture_output=True, text=True, check=False)
-    assert done.stdout.splitlines()[-1:] == [str(expected)], done.stderr
 
 
 if __name__ == "__main__":

@@ -15,7 +15,6 @@ import math_verify
 import pytest
 from sympy.core.random import rng
 
-from experiments.speed.grading import graded
 from rtpo.errors import InfrastructureError
 from rtpo.rewards import grading, grading_child
 from rtpo.rewards.grading import MathGrader
@@ -453,10 +452,3 @@ def test_a_forked_process_grades_with_children_of_its_own() -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     ends(int(done.stdout))
-
-
-def test_a_benchmark_counts_and_times(grader: MathGrader) -> None:
-    record = graded(grader, [("5", "5"), ("5", "6"), ("{", "5"), ("6", "6")])
-    assert (record["right"], record["wrong"], record["ungradable"]) == (2, 1, 1)
-    assert 0 < record["p50_ms"] <= record["p99_ms"] <= record["worst_ms"]
-    assert record["grades_per_second"] > 0

@@ -62,6 +62,7 @@ IN_NAMESPACES, UNDER_LIMITS = (
 def test_nor_does_any_where_another_runs_the_tool_or_with_less_isolation(isolation: str, user: int) -> None:
     record = _run("hostile_run.py", isolation, user)
     assert record["found"] == {}
+    assert record["late"] == {}
     assert record["programs"] >= (60 if isolation == "namespaces" else 5)
 
 

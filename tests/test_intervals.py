@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from analysis.intervals import holm, interval, student, wilson
+from analysis.stats import Interval, holm, interval, p_value, student, together, verdict, wilson
 
 
 @pytest.mark.parametrize(
@@ -18,7 +18,7 @@ from analysis.intervals import holm, interval, student, wilson
         (9, 0.9, 1.833),
         (30, 0.999, 3.646),
         (299, 0.95, 1.968),
-        (10**6, 0.95, 1.961),
+        (10**6, 0.95, 1.960),
     ],
 )
 def test_student(freedom: int, level: float, t: float) -> None:
@@ -60,7 +60,7 @@ def test_noise_of_answers_is_counted_once() -> None:
     random = np.random.default_rng(4)
     values = (random.random((10, 400)) < 0.5).astype(float)
     found, runs = interval(values), interval(values.mean(axis=1, keepdims=True))
-    assert runs.high - runs.low <= found.high - found.low < 1.25 * (runs.high - runs.low)
+    assert runs.high - runs.low - 1e-12 <= found.high - found.low < 1.25 * (runs.high - runs.low)
 
 
 def test_strata_keep_what_they_differ_in_out_of_the_interval() -> None:
@@ -113,7 +113,7 @@ def test_what_is_not_a_full_table_is_refused() -> None:
         interval([1, 2, 3])
     with pytest.raises(ValueError, match=r"shape \(2, 0\)"):
         interval(np.zeros((2, 0)))
-    with pytest.raises(ValueError, match="1 values are missing"):
+    with pytest.raises(ValueError, match="whole"):
         interval([[1.0, float("nan")]])
 
 
@@ -122,3 +122,33 @@ def test_holm() -> None:
     assert holm([0.4, 0.9]) == [0.8, 0.9]
     assert holm([0.6, 0.7]) == [1.0, 1.0]
     assert holm([]) == []
+
+
+def test_a_p_value_is_one_less_the_level_of_the_interval_that_ends_at_0() -> None:
+    values = np.array([[1.0], [2.0], [6.0]])
+    # t = 3 / sqrt(7 / 3) with 2 degrees of freedom
+    assert p_value([values / 3], [0, 0, 0]) == pytest.approx(0.1885, abs=1e-4)
+    assert p_value([-values / 3], [0, 0, 0]) == pytest.approx(0.1885, abs=1e-4)
+    assert np.isnan(p_value([values[:1]], [0]))
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "runs", "slack", "word"),
+    [
+        (0.1, 0.3, 10, None, "supported"),
+        (-0.3, -0.1, 10, None, "contradicted"),
+        (-0.1, 0.3, 10, None, "undecided"),
+        (0.1, 0.3, 2, None, "undecided"),
+        (-0.01, 0.01, 10, 0.05, "supported"),
+        (0.2, 0.4, 10, 0.05, "contradicted"),
+        (-0.2, 0.2, 10, 0.05, "undecided"),
+    ],
+)
+def test_the_one_rule(low: float, high: float, runs: int, slack: float | None, word: str) -> None:
+    assert verdict(Interval((low + high) / 2, low, high, runs, 1), runs=runs, slack=slack) == word
+
+
+def test_a_claim_that_says_all() -> None:
+    assert together(["supported", "contradicted"]) == "contradicted"
+    assert together(["supported", "undecided"]) == together([]) == "undecided"
+    assert together(["supported"]) == "supported"

@@ -13,7 +13,6 @@ from json_server import Asked, Reply, Server
 
 from rtpo.core.http_client import RequestSettings
 from rtpo.errors import DataError, InfrastructureError, MachineError
-from rtpo.rewards import judge as module
 from rtpo.rewards.judge import ASKS, MOST_CHARACTERS, PROMPT, PROMPT_SHA256, Judge, JudgeSettings, read_verdict
 from rtpo.rewards.qa_reward import QAReward, QASettings
 from rtpo.types import Grade, GradeOutcome
@@ -131,28 +130,6 @@ def test_a_verdict_is_bought_once(server: Server, settings: JudgeSettings) -> No
     assert len(server.asked) == 5
 
 
-def test_another_prompt_is_another_question(
-    server: Server, settings: JudgeSettings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    grade(settings)
-    monkeypatch.setattr(module, "PROMPT_SHA256", "0" * 64)
-    grade(settings)
-    assert len(server.asked) == 2
-
-
-def test_what_is_kept_of_a_verdict(server: Server, settings: JudgeSettings) -> None:
-    grade(settings)
-    (kept,) = entries(settings)
-    assert json.loads(kept["query"]) == [QUESTION, sorted(ANSWERS), "the Bard of Avon"]
-    text = json.loads(kept["text"])
-    assert text.pop("time").endswith("+00:00")
-    assert text == {
-        "verdict": "correct",
-        "base_url": server.url,
-        "replies": [json.loads(completion("Correct").body)],
-    }
-
-
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"verdict": null}', '{"verdict": "perhaps"}'])
 def test_a_verdict_that_cannot_be_read_is_said(server: Server, settings: JudgeSettings, text: str) -> None:
     grade(settings)
@@ -180,16 +157,6 @@ def test_the_key_is_sent_and_kept_nowhere(
         grade(settings, "another")
     assert KEY not in str(failed.value)
     assert KEY not in repr(settings)
-
-
-def test_a_placeholder_for_a_key_is_a_word_like_others(
-    server: Server, settings: JudgeSettings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("JUDGE_KEY", "EMPTY")
-    says(server, completion("the EMPTY set"), completion("Correct"))
-    assert grade(replace(settings, key_variable="JUDGE_KEY")).reward == 1
-    (kept,) = [path.read_text() for path in Path(settings.cache or "").rglob("*") if path.is_file()]
-    assert "the EMPTY set" in kept
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from methods import TASKS, advantage_of, config_of, graded, one_step
 from scripted import RecordingHarness, scripted_harness, solver
 from test_tabular import harness_on, lure, random_logits
 
-from baselines.ladder import critic, grpo_state_values
+from baselines.ladder import grpo_state_values
 from rtpo.algorithms import configured, load_algorithm
 from rtpo.harness.budget import Budget, Ledger
 from rtpo.theory.luck import LuckTask
@@ -187,30 +187,6 @@ def test_vineppo_splits_a_return_over_the_turns() -> None:
     assert harness.ledger.rollouts == len(chains) + later * config.continuations
 
 
-def test_a_critic_knows_earlier_steps_alone() -> None:
-    """In the first step it is GRPO; then it comes to know what a state adds."""
-    config, mdp = configured("critic", kl=0.0, memory=1.0, ridge=1.0, normalise_std=False), lure()
-    harness = harness_on(mdp, logits=random_logits(mdp, 3), learning_rate=0.0)
-    values = state_values(mdp, harness.policy)
-    for number in range(60):
-        before = critic.fitted(harness, config)
-        assert before.any() == (number > 0)
-        critic.step(harness, tasks(mdp), config)
-        harness.end_step()
-        harness.begin_step(number + 1, 1000)
-        harness.sync()
-    ((chains,), rows) = harness.all_of("rollout")[-1], harness.all_of("update")[-1]
-    by_uid = {chain.uid: chain for chain in chains}
-    mean = np.mean([chain.reward for chain in chains])
-    off = []
-    for row in rows:
-        chain, k = by_uid[row.rollout_uid], row.turns[0].k
-        since = critic.since_start(chain, harness, config)[k] @ before
-        assert advantage_of(row) == pytest.approx(chain.reward - mean - since, abs=1e-5)
-        off.append(since - (values[k, chain.turns[k].snapshot.state] - values[0, 0]))
-    assert np.mean(np.abs(off)) < 0.05
-
-
 @pytest.mark.parametrize(
     ("name", "fields"),
     [
@@ -221,7 +197,6 @@ def test_a_critic_knows_earlier_steps_alone() -> None:
         ("anchored", {}),
         ("anchored", {"forks": 2}),
         ("vineppo", {"chains": 2}),
-        ("critic", {}),
     ],
 )
 def test_a_prompt_is_a_tie_where_all_that_was_charged_has_one_return(name: str, fields: dict[str, Any]) -> None:
@@ -241,7 +216,6 @@ BASELINES: dict[str, tuple[dict[str, Any], float]] = {
     "anchored": ({}, 1.0),
     "anchored with forks": ({"forks": 16}, 1.0),
     "vineppo": ({}, 1.0),
-    "critic": ({}, 31 / 32),
 }
 """fields, and what a group's mean that holds the chain's own return leaves of the gradient after the first turn"""
 
@@ -283,6 +257,6 @@ def noise() -> dict[str, float]:
 
 
 def test_baselines_leave_the_gradient_and_take_noise(noise: dict[str, float]) -> None:
-    for name in ("grpo_state_values", "anchored", "critic"):
+    for name in ("grpo_state_values", "anchored"):
         assert noise[name] < 0.9 * noise["grpo"], noise
     assert noise["grpo_state_values"] < noise["anchored"]

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from larger_heads import save_with_larger_heads, with_larger_heads
 from transformers import AutoTokenizer, Qwen3ForCausalLM
 
 from rtpo.engines.qwen3 import check_architecture
 from rtpo.errors import DataError
-from rtpo.toy.heads import save_with_larger_heads, with_larger_heads
 from rtpo.toy.warm_start import SHIPPED
 
 MODEL = SHIPPED / "warm_start_math"

@@ -12,7 +12,7 @@ from machine import PARTS
 from rtpo.run.config import PROJECT
 
 MACHINE = PROJECT / "tests" / "machine.py"
-PACKAGES = "bubblewrap chromium git texlive-latex-base texlive-latex-recommended util-linux munge slurm-wlm procps"
+PACKAGES = "bubblewrap chromium texlive-latex-base texlive-latex-recommended util-linux munge slurm-wlm procps iproute2"
 
 
 @pytest.fixture
@@ -62,4 +62,4 @@ def test_a_program_that_does_not_work_here_has_its_remedy(bare: Path) -> None:
     program = bare / "bwrap"
     program.write_text("#!/bin/sh\necho no namespaces >&2\nexit 1\n")
     program.chmod(0o755)
-    assert PARTS["bwrap"].lack.endswith("docs/run/python_tool.md says what the machine must allow (no namespaces)")
+    assert PARTS["bwrap"].lack.endswith("docs/run/tools.md says what the machine must allow (no namespaces)")

@@ -3,16 +3,15 @@
 import json
 import shutil
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from itertools import product
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from analysis.map.page import BLOCKS, mean_by_seed
-from analysis.map.records import load
-from analysis.pages import __main__ as pages
+from analysis.theory import map as theory_map
 from baselines import grpo
 from experiments import map as command
 from rtpo import rtpo
@@ -42,7 +41,6 @@ from rtpo.theory.regimes import (
 from rtpo.theory.tabular import TabularHarness, softmax, tasks
 
 RESULTS = PROJECT / "results" / "map"
-PAGE = Path("docs", "results", "map.md")
 WHEN: Sequence[When] = ("early", "even", "late")
 JOBS: list[command.Job] = [
     ("frozen", Point(2, "late", "even", 3, 1, 2), 0),
@@ -298,27 +296,22 @@ def without_times(path: Path) -> list[dict[str, object]]:
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project with a small map, measured in two processes, and its page."""
-    project = tmp_path_factory.mktemp("project")
-    folder = project / "results" / "map"
+    """A small map."""
+    folder = tmp_path_factory.mktemp("map")
     command.predict(folder, dict.fromkeys(point for kind, point, _ in JOBS if kind == "trained"))
-    command.run(folder, JOBS, processes=2)
-    page = project / PAGE
-    page.parent.mkdir(parents=True)
-    shown = [name for name in BLOCKS if name not in ("predictions", "found")]
-    page.write_text("".join(f"<!-- generated:{name} -->\n<!-- end -->\n" for name in shown))
-    return project
+    command.run(folder, JOBS)
+    return folder
 
 
 def test_a_measurement_goes_on_where_it_was_left(tiny: Path, tmp_path: Path) -> None:
-    shutil.copy(tiny / "results" / "map" / "predicted.jsonl", tmp_path)
+    shutil.copy(tiny / "predicted.jsonl", tmp_path)
     partial = tmp_path / "map.partial.jsonl"
     made = {"commit": "a", "dirty": False, "cpu_seconds": 77.0}
     first, second, cut = (json.dumps(command.measured(JOBS[n]) | made) for n in (2, 0, 1))
     partial.write_text(f"{first}\n{second}\n{cut[:40]}")
     assert command.missing(tmp_path, JOBS) == [JOBS[1], *JOBS[3:]]
     command.run(tmp_path, JOBS)
-    assert without_times(tmp_path / "map.jsonl") == without_times(tiny / "results" / "map" / "map.jsonl")
+    assert without_times(tmp_path / "map.jsonl") == without_times(tiny / "map.jsonl")
     assert (tmp_path / "map.jsonl").read_text().count("77.0") == 2
     assert ["a", False] in json.loads((tmp_path / "map.json").read_bytes())["commits"]
     assert not partial.exists()
@@ -326,7 +319,7 @@ def test_a_measurement_goes_on_where_it_was_left(tiny: Path, tmp_path: Path) -> 
 
 
 def test_what_is_measured_is_left_alone(tiny: Path, tmp_path: Path) -> None:
-    folder = Path(shutil.copytree(tiny / "results" / "map", tmp_path / "map"))
+    folder = Path(shutil.copytree(tiny, tmp_path / "map"))
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     command.run(folder, JOBS)
     with pytest.raises(DataError, match=r"which is not planned: name another --results"):
@@ -348,77 +341,46 @@ def test_predictions_come_before_measurements(tmp_path: Path, measured: str) -> 
     assert [path.name for path in tmp_path.iterdir()] == [measured]
 
 
-def test_missing_lists_what_is_left(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert command.main(["missing", "--results", str(tmp_path / "none")]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == len(command.plan())
-    assert lines[0].startswith("frozen: turns=2 luck=early")
-
-
-def test_a_page_is_filled_and_checked(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    project = Path(shutil.copytree(tiny, tmp_path / "project"))
-    arguments = ["map", "--project", str(project)]
-    assert pages.main([*arguments, "--check"]) == 1
-    assert pages.main(arguments) == 0
-    assert pages.main([*arguments, "--check"]) == 0
-    page = project / PAGE
-    page.write_text(page.read_text().replace("even", "uneven", 1))
-    page.with_suffix(".png").unlink()
-    capsys.readouterr()
-    assert pages.main([*arguments, "--check"]) == 1
-    assert len(capsys.readouterr().err.splitlines()) == 2
-
-
-def test_predictions_alone_say_not_run(tiny: Path, tmp_path: Path) -> None:
-    project = Path(shutil.copytree(tiny, tmp_path / "project"))
-    (project / "results" / "map" / "map.json").unlink()
-    assert pages.main(["map", "--project", str(project)]) == 0
-    assert "/ not run" in (project / PAGE).read_text()
-    (project / "results" / "map" / "predicted.jsonl").unlink()
-    with pytest.raises(
-        DataError, match=r"predicted\.jsonl does not exist: restore it; python experiments/map\.py predict makes it"
-    ):
-        load(project / "results" / "map")
-
-
 @pytest.mark.parametrize(
-    ("file", "damage", "message"),
+    ("file", "damage"),
     [
-        ("map.jsonl", ("{", ""), r"map\.jsonl is not the file the run left"),
-        ("map.json", ('"schema": 1', '"schema": 0'), "has schema 0 and this version reads schema 1"),
-        ("predicted.jsonl", ('"gain"', '"again"'), r"predicted\.jsonl is not the file the run left"),
+        ("map.jsonl", ("{", "")),
+        ("map.json", ('"schema": 1', '"schema": 0')),
+        ("predicted.jsonl", ('"gain"', '"again"')),
     ],
 )
-def test_damaged_records_are_named(
-    tiny: Path, tmp_path: Path, file: str, damage: tuple[str, str], message: str
-) -> None:
-    folder = Path(shutil.copytree(tiny / "results" / "map", tmp_path / "map"))
+def test_damaged_records_are_refused(tiny: Path, tmp_path: Path, file: str, damage: tuple[str, str]) -> None:
+    folder = Path(shutil.copytree(tiny, tmp_path / "map"))
     text = (folder / file).read_text()
     (folder / file).write_text(text.replace(*damage, 1))
     assert (folder / file).read_text() != text
-    with pytest.raises(DataError, match=message):
-        load(folder)
+    with pytest.raises(DataError, match=file):
+        theory_map.records(folder)
 
 
-def test_measurements_that_nothing_was_predicted_of_are_named(tmp_path: Path) -> None:
+def test_measurements_that_nothing_was_predicted_of_are_refused(tmp_path: Path) -> None:
     command.predict(tmp_path, [JOBS[1][1]])
     command.run(tmp_path, JOBS[3:4])
-    with pytest.raises(DataError, match=r"of which predicted\.jsonl says nothing"):
-        load(tmp_path)
+    with pytest.raises(DataError, match="different points"):
+        theory_map.records(tmp_path)
 
 
-def test_a_decided_sign_is_one_whose_interval_leaves_out_0(tiny: Path) -> None:
-    place = load(tiny / "results" / "map").places[-1]
-    for values, decided in (((0.5, 0.6, 0.4), True), ((0.5, -0.6, 0.4), False), ((0.3, 0.3, 0.3), True)):
-        one = replace(place, measured={"rtpo": values, "grpo": (0.0, 0.0, 0.0)})
-        assert one.is_decided is decided
+def measured(*differences: Sequence[float]) -> pd.DataFrame:
+    """Points of one kind with these differences by seed."""
+    rows = [{"rtpo": list(values), "grpo": [0.0] * len(values)} for values in differences]
+    frame = pd.DataFrame(rows).assign(decisions="even", luck="late", steps=range(1, len(rows) + 1))
+    return theory_map.judged(frame.assign(rtpo_predicted=0.5, grpo_predicted=0.0))
 
 
-def test_kinds_of_tasks_are_averaged_over_the_seeds_that_all_points_have(tiny: Path) -> None:
-    one, other = load(tiny / "results" / "map").places[:2]
-    measured = [{"rtpo": (0.5, 0.1), "grpo": (0.0, 0.0)}, {"rtpo": (0.1, 0.1, 9.0), "grpo": (0.0, 0.2, 0.0)}]
-    places = [replace(place, measured=values) for place, values in zip((one, other), measured, strict=True)]
-    assert mean_by_seed(places) == pytest.approx([0.3, 0.0])
+def test_a_decided_sign_is_one_whose_interval_leaves_out_0() -> None:
+    frame = measured((0.5, 0.6, 0.4), (0.5, -0.6, 0.4), (0.3, 0.3, 0.3), (-0.5, -0.6, -0.4), (0.0, 0.0, 0.0))
+    assert frame["decided"].tolist() == [1, 0, 1, -1, 0]
+
+
+def test_kinds_of_tasks_are_averaged_over_the_seeds_that_all_points_have() -> None:
+    (kind,) = theory_map.kinds_of_task(measured((0.5, 0.1), (0.1, -0.1, 9.0))).to_dict("records")
+    assert kind["mean"] == pytest.approx(0.15)
+    assert kind["n"] == 2
 
 
 def test_nothing_of_the_committed_map_is_missing() -> None:

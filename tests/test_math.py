@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import pickle
 from pathlib import Path
 
 import pytest
@@ -96,14 +95,3 @@ def test_a_grader_that_cannot_start_is_no_zero(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr(grading, "CHILD", tmp_path / "missing.py")
     with pytest.raises(InfrastructureError):
         play("\\boxed{12}", env=fresh_env(grading.MathGrader()))
-
-
-@pytest.mark.needs("bwrap")
-def test_a_snapshot_is_small() -> None:
-    async def snapshots() -> list[int]:
-        env = fresh_env()
-        await env.reset(TASK)
-        await env.step(python_call("print('x' * 2000)"), StopReason.STOP)
-        return [len(pickle.dumps(env.snapshot()))]
-
-    assert max(asyncio.run(snapshots())) < 500

@@ -32,8 +32,19 @@ def test_golden() -> None:
     }
     for key, value in expected.items():
         assert metrics[key] == pytest.approx(value), key
-    assert len(metrics) == 3 * 3 * 3
+    assert len(metrics) == 3 * 3 * 3 + 4
     assert all(isinstance(value, float) for value in metrics.values())
+
+
+def test_tails_are_of_the_engines_part_alone() -> None:
+    engine = np.linspace(-3, -1, 1001)
+    recorded = engine + np.append(np.full(1000, 0.01), 5.0)  # one token far off
+    metrics = mismatch(recorded - 2.0, recorded, engine, np.zeros(1001, int))
+    assert metrics["mismatch/engine/largest"] == pytest.approx(5.0)
+    assert metrics["mismatch/engine/quantile_999"] == pytest.approx(0.01)
+    assert metrics["mismatch/engine/beyond_half"] == pytest.approx(1 / 1001)
+    assert metrics["mismatch/engine/kl_k3"] > 0.1
+    assert metrics["mismatch/engine/kl_clipped"] == pytest.approx((k3([1.0]) + 1000 * k3([0.01])) / 1001)
 
 
 def test_identities() -> None:

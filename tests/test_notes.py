@@ -18,9 +18,9 @@ from rtpo.errors import AlgorithmError, DataError
 from rtpo.harness.budget import Budget, Ledger
 from rtpo.harness.durable import DurableHarness
 from rtpo.harness.notes import StepNotes
-from rtpo.planning.data import Episodes
-from rtpo.planning.sketch import SketchHarness, sketch
-from rtpo.theory.tabular import TabularHarness, tasks
+from rtpo.planning.hardware import Episodes
+from rtpo.planning.sketch import Sketch
+from rtpo.theory.tabular import TabularHarness, start_task, tasks
 from rtpo.types import StopReason
 from rtpo.verbs import Harness
 
@@ -66,13 +66,14 @@ def on_a_table() -> Iterator[tuple[Harness, StepNotes]]:
 
 
 def in_a_plan() -> Iterator[tuple[Harness, StepNotes]]:
-    harness = SketchHarness(compose_config(), SHAPE)
+    harness = Sketch(compose_config(), SHAPE)
     for step in range(STEPS):
-        harness.begin_step(step, step / STEPS, WORST)
+        harness.begin_step(step, WORST)
+        harness._budget_share = step / STEPS
         harness.sync()
-        remembering.step(harness, [TASK], CONFIG)
+        remembering.step(harness, [start_task(0)], CONFIG)
         yield harness, harness
-        harness.end_step(1)
+        harness.end_step()
 
 
 SHAPE = Episodes(2.0, 16, 40, 4, 0.5)
@@ -94,15 +95,15 @@ def test_a_method_knows_its_step_and_share_records_and_keeps_its_state(life: Lif
 
 def test_a_plan_takes_its_shares_over_the_whole_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[float] = []
-    log = SketchHarness.log
+    log = Sketch.log
     monkeypatch.setattr(
-        SketchHarness,
+        Sketch,
         "log",
         lambda self, name, value: (seen.append(value) if name == "share" else None, log(self, name, value)),
     )
     monkeypatch.setattr("rtpo.algorithms.algorithms", lambda: {"rtpo": "remembering"})
-    counts = sketch(compose_config("algorithm=rtpo", "budget.tasks_per_step=4"), SHAPE)
-    assert (counts.steps, counts.rollouts) == (4, 16 * WORST)
+    sketch = Sketch(compose_config("algorithm=rtpo", "budget.tasks_per_step=4"), SHAPE).take_steps()
+    assert (sketch.steps, sketch.ledger.rollouts) == (4, 16 * WORST)
     assert seen == [0.125, 0.375, 0.625, 0.875]
 
 

@@ -10,11 +10,8 @@ from typing import Any
 
 import pytest
 
-from analysis.pages.settings import GPU_PROFILES
-from experiments.maintenance.pack import pack
 from experiments.preflight import main
 from rtpo.errors import MachineError
-from rtpo.planning import plan as planning
 from rtpo.planning import preflight
 from rtpo.planning.memory import Saves
 from rtpo.planning.preflight import Gpu, gpus, problems
@@ -134,9 +131,11 @@ def test_settings_that_cannot_be_are_said(results: Path, tmp_path: Path) -> None
     config = json.loads((other / "config.json").read_text())
     (other / "config.json").write_text(json.dumps(config | {"model_type": "gemma2"}))
     found = problems(toy(results, f"model.path={other}"))
-    assert any(f"{other}: a gemma2 model: its attention has " in one for one in found)
-    (sentence,) = (one for one in problems(paper(results, f"model.path={other}")) if "not reckoned with" in one)
-    assert sentence.startswith(f"{other / 'config.json'} is a gemma2 model's, whose shape is not reckoned with: ")
+    assert any(f"{other}: model_type is 'gemma2': " in one for one in found)
+    assert any(
+        f"{other}/config.json: model_type gemma2 is not one of" in one
+        for one in problems(paper(results, f"model.path={other}"))
+    )
 
 
 def test_what_does_not_fit_the_profiles_machine_is_said_before_it_is_asked_for(results: Path) -> None:
@@ -147,30 +146,27 @@ def test_what_does_not_fit_the_profiles_machine_is_said_before_it_is_asked_for(r
         found = problems(load_experiment("main_table", chosen))
         return [one for one in found if "estimated to need" in one]
 
-    for name in GPU_PROFILES:
+    for name in ("a100x8", "a100x1", "h100x8", "h100x1", "h200x8", "h200x1"):
         assert said(f"profile={name}") == []
     assert said("profile=h200x1", "launch.models.main=Qwen3-8B")
     batch = "verl.actor_rollout_ref.actor.ppo_max_token_len_per_gpu"
     (sentence,) = said("profile=a100x8", f"{batch}=262144")
-    assert sentence.startswith("Qwen3-8B on 8 GPU(s) is estimated to need ")
-    assert f"and one of 8xA100-80G has 79 GiB: take more or larger GPUs, or lower {batch} and the limits of" in sentence
-    assert sentence.endswith("task (a row may have 20,680 tokens).")
+    assert f"and one of 8xA100-80G has 79 GiB: lower {batch}, or take" in sentence
+    assert "a row may have 20,680 tokens" in sentence
     (sentence,) = said("profile=a100x8", "verl.actor_rollout_ref.rollout.gpu_memory_utilization=0.99")
-    assert sentence.endswith("or lower verl.actor_rollout_ref.rollout.gpu_memory_utilization.")
+    assert "lower verl.actor_rollout_ref.rollout.gpu_memory_utilization," in sentence
     gpu, host = said("profile=a100x1", "launch.models.main=Qwen3-8B")
-    assert gpu.startswith("Qwen3-8B on 1 GPU(s) is estimated to need ")
-    assert "and one of 1xA100-80G has 79 GiB: take more or larger GPUs, or a smaller model." in gpu
-    assert host.startswith("launch.resources.memory_gb is 96, and Qwen3-8B is estimated to need 169 GiB of a node's ")
-    (sentence,) = said("profile=a100x8", "launch.resources.memory_gb=100")
-    assert sentence.startswith("launch.resources.memory_gb is 100, and Qwen3-8B is estimated to need 211 GiB of a ")
-    assert "memory: ask for that or more, or offload less" in sentence
-    (sentence,) = said("profile=a100x8", "launch.resources.memory_gb=512")
-    assert "of a node's memory, of which 8xA100-80G has 256: ask for no more than it has" in sentence
+    assert "and one of 1xA100-80G has 79 GiB" in gpu
+    assert host.startswith("launch.resources.memory_gb is 96, and Qwen3-8B is estimated to need 148 GiB of a node's ")
+    for memory, needed in ((100, "190 GiB of a node"), (512, "of which 8xA100-80G has 256")):
+        (sentence,) = said("profile=a100x8", f"launch.resources.memory_gb={memory}")
+        assert sentence.startswith(f"launch.resources.memory_gb is {memory}, and Qwen3-8B is estimated to need 190 GiB")
+        assert needed in sentence
 
 
 def test_masks_of_trees_that_a_cpu_does_not_hold_are_refused(results: Path) -> None:
     (sentence,) = problems(toy(results, "verl.actor_rollout_ref.actor.ppo_max_token_len_per_gpu=65536"))
-    assert sentence.startswith("launch.resources.memory_gb is 4, and masks of prefix trees of 65,536 nodes (verl.")
+    assert sentence.startswith("launch.resources.memory_gb is 4, and masks of prefix trees of verl.")
 
 
 def test_a_folder_of_another_configuration_is_refused(results: Path) -> None:
@@ -205,22 +201,16 @@ def test_a_finished_run_of_another_model_is_refused(results: Path, tmp_path: Pat
     preflight._weights_sha256.cache_clear()
     (sentence,) = problems(experiment)
     assert "model.safetensors differs from the manifest" in sentence
-    folder.delete_saves()
-    pack(results)
-    assert not run.folder.exists()
-    assert problems(experiment) == [sentence]
 
 
 def test_room_on_disk_is_that_of_all_elements_or_of_one_here(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (preflight, planning):
-        monkeypatch.setattr(module, "saves", lambda run: Saves(300 << 30, 300 << 30))
+    monkeypatch.setattr(preflight, "saves", lambda run: Saves(300 << 30, 300 << 30))
     monkeypatch.setattr(shutil, "disk_usage", lambda place: shutil._ntuple_diskusage(2 << 40, 1 << 40, 800 << 30))
     experiment = toy(results, "seed=0,1")
     (sentence,) = problems(experiment)
     assert "save.keep saves of each of 2 element(s) that are not finished, and one being written, are " in sentence
     # of 600 at most 300 are kept
     assert "estimated at 900 GiB and " in sentence
-    assert planning.plan("main_table", [*TOY, "seed=0,1"]).disk_in_turn == 900 << 30
     assert "has 800 GiB free" in sentence
     assert problems(experiment, here=True) == []
     monkeypatch.setattr(shutil, "disk_usage", lambda place: shutil._ntuple_diskusage(2 << 40, 1 << 40, 900 << 30))
@@ -244,7 +234,7 @@ def test_gpus_are_counted_and_measured(results: Path, smi: Any, monkeypatch: pyt
     smi(*((index, 81920, 4) for index in range(2)))
     assert said("trains with 8 process(es)", "and 2 can be seen here")
     smi(*((index, 4096, 4) for index in range(8)))
-    assert said("toy on 8 GPU(s) is estimated to need", "and one of this machine has 4 GiB: take more or larger GPUs")
+    assert said("toy is estimated to need", "on each GPU, and one of this machine has 4 GiB")
     smi(*((index, 81920, 4096 * (index == 3)) for index in range(8)))
     assert said("GPU 3 is in use: 4.0 of 80 GiB are taken")
     smi(status=9)

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import pickle
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,8 +13,8 @@ import pytest
 from rtpo.core.chat import ChatFormat
 from rtpo.envs.tool_env import ToolEnv
 from rtpo.tools.base import Arguments, ToolResult
-from rtpo.tools.protocol import Call, Malformed, parse_calls, render_call, visible_text
-from rtpo.toy.byte_model import byte_tokenizer
+from rtpo.tools.protocol import CLOSE, OPEN, Call, Malformed, parse_calls, render_call, visible_text
+from rtpo.toy.byte_tokenizer import byte_tokenizer
 from rtpo.types import Feedback, Grade, GradeOutcome, Message, Opening, StopReason, Task, ToolOutcome, ToolUse
 
 CALL = render_call("add", {"a": 1, "b": 2})
@@ -105,6 +106,27 @@ def play(*replies: str, stop: StopReason = StopReason.STOP) -> tuple[list[Feedba
 )
 def test_what_a_reply_calls(text: str, calls: tuple[Call | Malformed, ...]) -> None:
     assert parse_calls(text) == calls
+
+
+@pytest.mark.parametrize(
+    "part",
+    [CLOSE, f"{OPEN}{{}}{CLOSE}", f'{OPEN}{{"name":"x"{{"{CLOSE}', f'{OPEN}{{"name":"x"{{"', f'{OPEN}"{CLOSE}', OPEN],
+)
+def test_the_time_of_a_text_is_in_proportion_to_its_length(part: str) -> None:
+    """Of two and a half million characters, for which any square of it takes minutes."""
+    text = part * (2_500_000 // len(part))
+    begin = time.process_time()
+    parse_calls(text)
+    assert time.process_time() - begin < 10
+
+
+@pytest.mark.parametrize("length", [60_000, 65_500, 65_536, 65_537, 70_000, 200_000])
+@pytest.mark.parametrize("filler", ["x", CLOSE, "\\u00e9", "1"])
+def test_long_calls_are_read_whole(length: int, filler: str) -> None:
+    value = json.loads(f'"{filler * (length // len(filler))}"')
+    arguments = {"code": value, "numbers": [12345] * 3, "word": True}
+    calls = parse_calls(f"a {render_call('python', arguments)}{render_call('python', {'code': 'b'})}")
+    assert calls == (Call("python", arguments), Call("python", {"code": "b"}))
 
 
 def test_only_what_follows_thinking_counts() -> None:

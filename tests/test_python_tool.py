@@ -4,6 +4,8 @@ import asyncio
 import json
 import multiprocessing
 import os
+import re
+import shutil
 import signal
 import stat
 import subprocess
@@ -12,8 +14,11 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+
+from rtpo.run.cli import composed
 
 import psutil
 import pytest
@@ -173,7 +178,7 @@ def test_a_call_sees_nothing_of_the_machine_and_of_earlier_calls() -> None:
     first = run(f"left = 1\nopen('left', 'w')\n{program}", settings=settings)
     second = run(program, settings=settings)
     assert "'left'" in first.output
-    variables = sorted([*python_sandbox.ENVIRONMENT, "PWD"])
+    variables = sorted([*python_sandbox.ENVIRONMENT, "PYTHONPATH", "PWD"])
     names = ["__doc__", "__loader__", "__name__", "__package__", "__spec__"]
     assert second.output == str((variables, [], names, "/tmp"))
 
@@ -408,6 +413,71 @@ def test_nothing_runs_after_its_process_was_killed(settings: str, code: str, pro
     eventually(lambda: not any(child.is_running() for child in children))
 
 
+# packages
+
+
+ENVIRONMENT_SCRIPT = """
+import asyncio, json
+from rtpo.tools.python.tool import PythonSettings, PythonTool, close_pools
+settings = PythonSettings(processes=2, workers=1)
+facts = settings.check()
+def run(code):
+    return asyncio.run(PythonTool(settings).call({"code": code}, [])).output
+child = "import subprocess, sys\\nprint(subprocess.run([sys.executable, '-c', {!r}], stdout=-1).stdout.decode())"
+sympy, other = "import sympy; print(sympy.__version__)", "import only_here; print(only_here.VALUE)"
+print(json.dumps([run(code) for code in (sympy, other, child.format(sympy), child.format(other))]))
+close_pools()
+"""
+
+
+@pytest.mark.usefixtures("no_pools")
+def test_programs_import_the_packages_of_the_tools_own_environment(tmp_path: Path) -> None:
+    """Of one whose sympy is another than its base interpreter's, below the folder that a call's own /tmp hides; also in
+    interpreters that programs start."""
+    folder = tmp_path / "environment"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    (packages,) = folder.glob("lib/python*/site-packages")
+    for name in ("sympy", "mpmath", "numpy", "numpy.libs"):
+        for there in (Path(path) / name for path in python_sandbox.site_folders()):
+            if there.is_dir():
+                shutil.copytree(there, packages / name, ignore=shutil.ignore_patterns("tests"))
+    (packages / "sympy" / "release.py").write_text('__version__ = "0.1.2"\n')
+    for name, number in (("sympy", "0.1.2"), ("numpy", version("numpy"))):
+        (packages / f"{name}-{number}.dist-info").mkdir()
+        (packages / f"{name}-{number}.dist-info" / "METADATA").write_text(f"Name: {name}\nVersion: {number}\n")
+    (packages / "only_here.py").write_text("VALUE = 7\n")
+    done = subprocess.run(
+        [folder / "bin" / "python", "-c", ENVIRONMENT_SCRIPT],
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(PROJECT)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == ["0.1.2", "7", "0.1.2", "7"]
+
+
+def test_packages_that_are_not_this_processs_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(python, "version", lambda name: "0.1.2" if name == "sympy" else version(name))
+    with pytest.raises(MachineError, match=rf"numpy as {version('sympy')} .*this process as 0\.1\.2"):
+        SETTINGS.check()
+
+
+@pytest.mark.needs("nothing")
+@pytest.mark.parametrize(
+    "words", [["task=math"], ["task=math_paper"], ["task=search", "+task.settings.python.processes=1"]]
+)
+def test_the_remedy_is_accepted_as_it_is_spelled(words: list[str]) -> None:
+    """Where an error names it, and where the docs do."""
+    texts = [python_sandbox.LESS, (PROJECT / "docs" / "run" / "tools.md").read_text(encoding="utf-8")]
+    spelled = [re.findall(r"[+\w.]*isolation=limits", text) for text in texts]
+    assert all(spelled)
+    for remedy in {*spelled[0], *spelled[1]}:
+        tree = composed("train", [*words, "data=x.jsonl", remedy])
+        assert tree.task.settings.python.isolation == "limits"
+
+
 # failures
 
 
@@ -552,9 +622,11 @@ def test_less_isolation_is_used_where_it_is_asked_for() -> None:
         f"sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
         "from test_python_tool import WEAKER, run\n"
         "from rtpo.tools.python.tool import close_pools\n"
-        "from rtpo.tools.python.sandbox import ENVIRONMENT\n"
-        "facts, names = WEAKER.check(), 'import os\\nsorted(os.environ) == ' + repr(sorted(ENVIRONMENT))\n"
-        f"codes = [names, '1 + 1', 'while True: pass', 'bytearray(1 << 30)', *{list(ordinary)}]\n"
+        "from rtpo.tools.python.sandbox import ENVIRONMENT, site_folders\n"
+        "facts, variables = WEAKER.check(), sorted([*ENVIRONMENT, 'PYTHONPATH'])\n"
+        "names = f'import os\\nsorted(os.environ) == {variables}'\n"
+        "packages = f'import sys\\n[path for path in sys.path if path.endswith(\"-packages\")] == {site_folders()}'\n"
+        f"codes = [names, packages, '1 + 1', 'while True: pass', 'bytearray(1 << 30)', *{list(ordinary)}]\n"
         "print(json.dumps([facts, [run(code, settings=WEAKER).output for code in codes]]))\n"
         "close_pools()\n"
     )
@@ -574,7 +646,7 @@ def test_less_isolation_is_used_where_it_is_asked_for() -> None:
     assert facts["isolation"] == "limits"
     assert "through /proc" in facts["open"]
     limits = ["TimeoutError: 1 s of CPU time used up", "MemoryError (line 1)"]
-    assert found == ["True", "2", *limits, *ordinary.values()]
+    assert found == ["True", "True", "2", *limits, *ordinary.values()]
 
 
 @pytest.mark.needs("nothing")
@@ -642,7 +714,8 @@ def test_the_filter_denies_what_is_listed_and_allows_the_rest(machine: str, may_
     assert {asked(openat, 0, 0, flags) for flags in changing} == {allow if may_change else deny}
     clone, thread, namespace = python_seccomp.CLONE[column], 0x10F00, 0x10000000
     assert asked(python_seccomp.CLONE3[column]) == unknown
-    assert [asked(clone, flags) for flags in (thread, 17, namespace | thread)] == [allow, [deny, allow][may_fork], deny]
+    flags = (thread, 17, namespace | thread, 0x8000 | 17, 0x8000 | thread)
+    assert [asked(clone, flag) for flag in flags] == [allow, [deny, allow][may_fork], deny, deny, deny]
     for numbers in python_seccomp.SIGNALS.values():
         own, other = asked(numbers[column], 77), asked(numbers[column], 78)
         assert (own, other) == (allow, [deny, allow][may_fork])
@@ -652,8 +725,8 @@ def test_the_filter_denies_what_is_listed_and_allows_the_rest(machine: str, may_
     assert [asked(prlimit, pid) for pid in (0, 77, 1)] == [allow, allow, deny]
     assert [asked(prlimit, 0, resource) for resource in (3, 4)] == [allow, deny]
     assert [asked(prctl, option) for option in (1, 4)] == [deny, allow]
-    assert {asked(fcntl, 0, command) for command in (0, 3, 7, 1030)} == {allow}
-    assert {asked(fcntl, 0, command) for command in (8, 10, 15, 1024, 1031, 1036)} == {deny}
+    assert {asked(fcntl, 0, command) for command in (0, 3, 4, 1030)} == {allow}
+    assert {asked(fcntl, 0, command) for command in (5, 6, 7, 8, 10, 15, 36, 37, 38, 1024, 1031, 1036)} == {deny}
     assert [asked(ioctl, 0, request) for request in (0x5412, 0x8901, 0x40086602, 0x5401)] == [*3 * [deny], allow]
     pairs = [(1, 1), (1, 0x80801), (2, 1), (1, 2), (1, 5)]
     assert [asked(socketpair, family, kind) for family, kind in pairs] == [allow, allow, deny, deny, deny]

@@ -206,14 +206,6 @@ def test_hits_are_at_tokens(answers: tuple[str, ...], texts: list[str], hit: boo
     assert output_hit(answers, texts) is hit
 
 
-@settings(deadline=None)
-@given(golds, words, words)
-def test_a_text_with_the_answer_in_it_is_a_hit(gold: str, before: str, after: str) -> None:
-    if set(gold.split()) == {"the"}:
-        gold = "fox"
-    assert output_hit((gold,), [f"{before} {gold} {after}"])
-
-
 @pytest.mark.skipif(not DATA, reason="set RTPO_DATA to a folder of real QA files")
 @pytest.mark.parametrize("name", ["hotpotqa", "2wiki", "webwalker"])
 def test_every_accepted_answer_of_real_files_is_right(name: str) -> None:
@@ -250,14 +242,3 @@ def test_a_reward_is_the_score_of_its_kind(kind: str, expected: float) -> None:
 )
 def test_an_alarm_rings_above_one_in_a_hundred(graded: int, ungradable: int, rings: bool) -> None:
     assert (grading_alarm(graded, ungradable, ["why"]) is not None) is rings
-
-
-def test_an_alarm_says_how_many_and_why() -> None:
-    details = ["took over 10 s", "took over 10 s", "x" * 1000, "third", "fourth"]
-    assert grading_alarm(195, 5, details) == (
-        "5 of 200 rewards (2.5 %) could not be graded, above 1 %: they are left out, which is not a 0. First of them: "
-        f"took over 10 s; {'x' * 200}; third."
-    )
-    assert grading_alarm(0, 1) == (
-        "1 of 1 rewards (100.0 %) could not be graded, above 1 %: they are left out, which is not a 0."
-    )

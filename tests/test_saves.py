@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-from rtpo.core.files import sha256
+from rtpo.core.files import Hashed, checked_sums, sha256, write_sums
 from rtpo.errors import DataError, Held
 from rtpo.run.records import LINE_FILES, RunFolder
 
@@ -93,11 +94,27 @@ def test_a_save_whose_checksums_are_damaged_is_refused(saved: RunFolder, lines: 
     sums.write_text("".join(whole[lines]))
     with pytest.raises(DataError, match=r"is not in SHA256SUMS, so that one of the two is damaged"):
         saved.latest()
+    sums.write_text("".join(whole))
+    flip(sums, -2)  # the last letter of a name
+    refused(saved.latest, sums)
     sums.write_bytes(b"\xff")
     refused(saved.latest, sums)
     sums.unlink()
     with pytest.raises(DataError, match="a version made the save whose saves had no checksums"):
         saved.latest()
+
+
+@pytest.mark.parametrize("finished", [False, True])
+def test_a_flipped_byte_in_a_configuration_is_damage(saved: RunFolder, finished: bool) -> None:
+    config = saved.path / "config.yaml"
+    if finished:
+        saved.finish({"ledger": {}}, keep=1)
+    with pytest.raises(DataError, match="seed was 0 and is 1"):
+        saved.open({"seed": 1})
+    flip(config, config.read_bytes().index(b"0"))
+    with pytest.raises(DataError) as error:
+        RunFolder(saved.path).open({"seed": 0})
+    assert str(error.value).startswith(f"{config} is damaged")
 
 
 def test_checksums_can_be_looked_at_without_the_project(saved: RunFolder) -> None:
@@ -106,6 +123,24 @@ def test_checksums_can_be_looked_at_without_the_project(saved: RunFolder) -> Non
     subprocess.run(check, cwd=place, check=True)
     flip(place / "weights" / "model.pt")
     assert subprocess.run(check, cwd=place, capture_output=True).returncode == 1
+
+
+def test_what_was_hashed_as_it_was_written_is_not_read_again(tmp_path: Path) -> None:
+    weights = tmp_path / "weights" / "model.pt"
+    weights.parent.mkdir()
+    (tmp_path / "state.pkl").write_bytes(b"state")
+    with weights.open("wb") as file:
+        hashed = Hashed(file)
+        torch.save({"w": torch.arange(1000)}, hashed)  # type: ignore[arg-type]
+    hashed.note(weights)
+    as_written = sha256(weights)
+    flip(weights)  # by the disk, say, before it could be read again
+    write_sums(tmp_path)
+    assert (tmp_path / "SHA256SUMS").read_text().splitlines()[1] == f"{as_written}  weights/model.pt"
+    with pytest.raises(DataError, match=r"weights/model\.pt is damaged"):
+        checked_sums(tmp_path)
+    flip(weights)
+    assert set(checked_sums(tmp_path)) == {"state.pkl", "weights/model.pt"}
 
 
 def go_back(folder: RunFolder, command: str) -> RunFolder:

@@ -19,11 +19,10 @@ from rtpo.core.recording import Recording
 from rtpo.errors import DataError
 from rtpo.tools.base import Tool, ToolResult
 from rtpo.tools.search.bm25 import Bm25Settings, build_index
-from rtpo.tools.search.http import HttpSettings
+from rtpo.tools.search.remote import HttpSettings, WebSettings
 from rtpo.tools.search.replay import ReplaySettings, read_recording
 from rtpo.tools.search.text import NO_RESULTS, Passage, normalise_query, render
 from rtpo.tools.search.tool import SearchSettings, SearchTool, SearchWorld
-from rtpo.tools.search.web import WebSettings
 from rtpo.types import ToolOutcome
 
 PASSAGES = Path(__file__).parent / "fixtures" / "passages.jsonl"
@@ -125,11 +124,6 @@ def test_settings_that_cannot_be_are_named(settings: SearchSettings, said: str) 
     assert "word" not in problem
 
 
-def test_only_the_chosen_backend_is_looked_at() -> None:
-    assert on_index("folder", http=HttpSettings("nowhere"), requests=RequestSettings(tries=0)).problems("search") == []
-    assert SearchSettings("web").problems("search") == []
-
-
 # the tool
 
 
@@ -172,17 +166,6 @@ def test_equal_queries_are_answered_once(index: str) -> None:
     assert ask(world, "Brask\n", "brask")[0] == first
     # case is part of a query
     assert world.counts == {"calls": 5, "kept": 2, "asked": 3}
-
-
-def test_checks_give_facts(index: str) -> None:
-    facts = on_index(index).check()
-    assert json.loads(json.dumps(facts)) == facts
-    assert (facts["backend"], facts["cache"]) == ("bm25", "memory")
-
-
-def test_tools_of_a_process_share_a_world(index: str) -> None:
-    one, two = SearchTool(on_index(index)), SearchTool(on_index(index))
-    assert one.world is two.world is not SearchTool(on_index(index, results=1)).world
 
 
 # what is kept
@@ -318,15 +301,6 @@ def test_what_a_miss_gets_is_declared(recording: Path, index: str, tmp_path: Pat
     assert [world.counts["missed"] for world in (strict, empty, live)] == [1, 1, 1]
     assert texts(live, "Brask") == texts(SearchWorld(on_index(index)), "Brask")
     assert live.counts == {"calls": 3, "asked": 2, "missed": 1, "kept": 1}
-
-
-def test_a_replay_tells_what_it_replays(recording: Path) -> None:
-    facts = on_recording(recording, "empty").check()
-    assert facts["queries"] == 2
-    assert (facts["on_miss"], facts["live"]) == ("empty", None)
-    before = facts["sha256"]
-    recording.write_text('{"query": "q", "text": "t"}\n')
-    assert SearchWorld(on_recording(recording, "empty")).identity["sha256"] != before
 
 
 @pytest.mark.parametrize(

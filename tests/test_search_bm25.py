@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 
 from experiments.build_index import main
-from experiments.speed.search import measure
 from rtpo.errors import DataError
 from rtpo.run.config import PROJECT
 from rtpo.tools.search.bm25 import FILES, MANIFEST, Bm25Backend, Bm25Index, build_index, tokens
@@ -194,7 +193,10 @@ def test_passages_that_cannot_be_are_named(tmp_path: Path, lines: str, said: str
 def test_a_killed_build_never_looks_complete(index: Bm25Index, tmp_path: Path) -> None:
     pipe, folder = tmp_path / "pipe", tmp_path / "index"
     os.mkfifo(pipe)
-    command = [sys.executable, "-m", "experiments.build_index", str(pipe), "--output", str(folder)]
+    # a pipe, which is refused else, holds the build where it is killed
+    held = "from rtpo.tools.search import bm25; bm25.check_is_file = lambda path: None; "
+    build = f"from experiments.build_index import main; main([{str(pipe)!r}, '--output', {str(folder)!r}])"
+    command = [sys.executable, "-c", held + build]
     process = subprocess.Popen(command, cwd=PROJECT)
     lines = PASSAGES.read_bytes().splitlines(keepends=True)
     with pipe.open("wb") as out:  # opened once the build reads it
@@ -250,16 +252,3 @@ def test_an_index_of_another_kind_is_refused(tmp_path: Path, change: dict[str, o
 
 
 # the benchmark
-
-
-def test_the_benchmark_makes_a_record() -> None:
-    case, *threads = measure(repeats=2, passages=60, queries=10)
-    record = case.records
-    assert (record["passages"], case.value, case.limit) == (60, record["search"]["p99_ms"], 20)
-    for timing in (record["search"], record["search_frequent"], record["calls"]):
-        assert 0 < timing["p50_ms"] <= timing["p99_ms"] <= timing["worst_ms"] < math.inf
-    assert record["index_bytes"] > record["passages_bytes"] / 2 > 0
-    assert record["build_seconds"] > 0
-    assert [one.value for one in threads] == [one.records["calls_per_second"] for one in threads]
-    assert len({one.name for one in threads}) == 4
-    assert all(one.value for one in threads)

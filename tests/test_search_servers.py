@@ -1,7 +1,6 @@
 """The search tool against real servers that answer late, wrongly, seldom or not at all."""
 
 import asyncio
-import gc
 import json
 import os
 import socket
@@ -19,13 +18,12 @@ import pytest
 from json_server import Asked, Reply, Server
 
 from rtpo.core import http_client
-from rtpo.core.http_client import Pace, RequestSettings
+from rtpo.core.http_client import Client, RequestSettings
 from rtpo.errors import ConfigError, InfrastructureError, MachineError
 from rtpo.tools.base import ToolResult
-from rtpo.tools.search.http import HttpSettings
+from rtpo.tools.search.remote import HttpSettings, WebSettings
 from rtpo.tools.search.replay import ReplaySettings
 from rtpo.tools.search.tool import SearchSettings, SearchWorld
-from rtpo.tools.search.web import WebSettings
 from rtpo.types import ToolOutcome
 
 pytestmark = pytest.mark.filterwarnings("error")  # connections left open among them
@@ -90,11 +88,6 @@ def test_a_retriever_is_asked_in_search_r1s_protocol(server: Server) -> None:
     (asked,) = server.asked
     assert (asked.method, asked.path) == ("POST", "/retrieve")
     assert asked.body == {"queries": ["Who was Ada?"], "topk": 2, "return_scores": True}
-
-
-def test_a_retriever_may_find_nothing(server: Server) -> None:
-    server.answer = lambda asked: found()
-    assert ask(SearchWorld(retriever(server))) == "No results."
 
 
 def test_a_web_api_is_asked_in_braves(server: Server, web: SearchSettings) -> None:
@@ -168,12 +161,6 @@ def test_a_key_that_cannot_be_is_missed_at_the_start(
     with pytest.raises(ConfigError, match="environment variable SEARCH_KEY") as raised:
         settings.check()
     assert not key or not key.strip() or key not in str(raised.value)
-
-
-def test_a_key_does_not_change_the_world(web: SearchSettings, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = SearchWorld(web).identity
-    monkeypatch.setenv("SEARCH_KEY", "another")
-    assert SearchWorld(web).identity == before
 
 
 # failures
@@ -295,31 +282,14 @@ def test_a_longer_retry_after_than_may_be_waited_ends_the_tries(server: Server) 
         assert "was asked once" in fails(SearchWorld(retriever(server)))
 
 
-def test_waits_double() -> None:
-    settings = RequestSettings(first_wait_seconds=1, longest_wait_seconds=4)
-    waits = [settings.wait(tries) for tries in range(1, 6)]
-    for wait, whole in zip(waits, [1, 2, 4, 4, 4], strict=True):
-        assert whole / 2 <= wait <= whole
-
-
-def test_requests_begin_evenly_apart_and_not_while_held() -> None:
-    async def scenario() -> tuple[float, float]:
-        pace = Pace(per_second=50)
+def test_requests_begin_evenly_apart() -> None:
+    async def scenario(client: Client) -> float:
         start = time.monotonic()
-        await asyncio.gather(*(pace.turn() for _ in range(6)))
-        apart = time.monotonic() - start
-        turns = [asyncio.create_task(pace.turn()) for _ in range(3)]
-        await asyncio.sleep(0)
-        pace.hold(0.2)
-        start = time.monotonic()
-        await asyncio.gather(*turns)
-        return apart, time.monotonic() - start
+        await asyncio.gather(*(client._turn() for _ in range(6)))
+        return time.monotonic() - start
 
-    apart, held = asyncio.run(scenario())
-    assert apart >= 5 / 50
-    assert held >= 0.2 - 0.01 + 1 / 50  # the first may have had its turn
-    free = Pace(per_second=None)
-    asyncio.run(free.turn())
+    paced = Client("http://host/", RequestSettings(per_second=50), {})
+    assert asyncio.run(scenario(paced)) >= 5 / 50
 
 
 # one world
@@ -359,48 +329,6 @@ def test_a_cancelled_caller_leaves_the_others_their_answer(server: Server) -> No
 
     assert asyncio.run(scenario()).output == "Page 1: who"
     assert len(server.asked) == 1
-
-
-def test_a_failure_that_no_caller_waits_for_is_not_complained_about(
-    server: Server, caplog: pytest.LogCaptureFixture
-) -> None:
-    world = SearchWorld(retriever(server, ONCE))
-    begun = threading.Event()
-
-    def held(asked: Asked) -> Reply:
-        begun.set()
-        server.released.wait()
-        return Reply(500)
-
-    server.answer = held
-
-    async def scenario() -> None:
-        call = asyncio.create_task(world.call("who"))
-        await asyncio.to_thread(begun.wait)
-        call.cancel()
-        server.released.set()
-        while len(asyncio.all_tasks()) > 1:
-            await asyncio.sleep(0.01)
-
-    asyncio.run(scenario())
-    gc.collect()
-    assert caplog.records == []
-
-
-def test_different_queries_wait_beside_each_other(server: Server) -> None:
-    world = SearchWorld(retriever(server, ONCE))
-    meeting = threading.Barrier(20, timeout=30)
-
-    def when_all_are_there(asked: Asked) -> Reply:
-        meeting.wait()
-        return found(asked.query)
-
-    server.answer = when_all_are_there
-
-    async def together() -> list[ToolResult]:
-        return await asyncio.gather(*(world.call(str(n)) for n in range(20)))
-
-    assert [result.output for result in asyncio.run(together())] == [f"Page 1: {n}" for n in range(20)]
 
 
 def changing(server: Server) -> None:

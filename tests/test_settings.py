@@ -1,6 +1,13 @@
-"""Where the settings' values come from: every one of the paper's size names its source, and stands as it is written."""
+"""Where the settings' values come from: every one of the paper's size names its source, and stands as it is written.
+
+A source is the comment beside the value under configs/: `# paper: SECTION OR TABLE`, `# ours: row N` (a row of
+docs/method/deviations.md that names the field), or both with a semicolon between; `# other: WORDS` of methods not
+among the paper's.
+"""
 
 import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -10,18 +17,14 @@ import yaml
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
-from analysis.pages.settings import METHODS, Setting, read_settings
 from rtpo.run.config import PROJECT
 
 CONFIGS = PROJECT / "configs"
+DEVIATIONS = PROJECT / "docs" / "method" / "deviations.md"
+METHODS = ("rtpo", "grpo", "seeupo", "seeupo_flat_recompute", "seeupo_flat", "arpo", "tree_grpo", "refuel")
+_SOURCE = re.compile(r"\s+# ((?:paper|ours|other): .*)$")
 SOURCED = {
-    **{
-        f"{group}/{name}.yaml": (f"task={name}",)
-        for group in ("task", "budget")
-        for name in ("math_paper", "search_paper")
-    },
-    "task/airline.yaml": ("task=airline",),
-    "budget/airline.yaml": ("task=airline",),
+    **{f"task/{name}.yaml": (f"task={name}",) for name in ("math_paper", "search_paper", "airline")},
     "experiment/airline.yaml": ("experiment=airline", "task=airline"),
     **{f"algorithm/{name}.yaml": ("task=math_paper", f"algorithm={name}") for name in METHODS},
     **{
@@ -33,8 +36,6 @@ SOURCED = {
         for name in (
             "rtpo_off",
             "rtpo_g4",
-            "rtpo_one_trunk",
-            "rtpo_pooled",
             "rtpo_sync_2",
             "rtpo_sync_kl",
             "grpo_exact",
@@ -47,9 +48,9 @@ SOURCED = {
     "train.yaml": ("task=math_paper",),
 }
 """files with sources, and what composes them"""
-WHOLE = [file for file in SOURCED if file.startswith(("task", "budget", "algorithm"))]
+WHOLE = [file for file in SOURCED if file.startswith(("task", "algorithm"))]
 """files whose every value has one"""
-NAMES = ("name", "label", "env", "split", "cache", "key_variable", "base_url", "model")
+NAMES = ("name", "path", "label", "env", "split", "cache", "key_variable", "base_url", "model")
 """fields without one: names, and what a reader gives"""
 TITLES = {
     "Algorithm 1",
@@ -62,6 +63,50 @@ TITLES = {
     "Training Details",
 }
 """of the paper's sections"""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A value under configs/. field: its place in the composed tree, such as `budget.rollouts`. value: as written.
+    source: its comment, such as `paper: Training Details`; None without one."""
+
+    field: str
+    value: Any
+    source: str | None
+
+
+def read_settings(file: Path) -> list[Setting]:
+    """The values of a file of configs/, in its order."""
+    text = file.read_text(encoding="utf-8")
+    prefix = "" if "# @package _global_" in text or file.parent.name == "configs" else f"{file.parent.name}."
+    lines = [*text.splitlines(), ""]  # where a list of lines ends the file
+    values = OmegaConf.load(file)
+    settings = []
+    for path, node in _leaves(yaml.compose(text, yaml.SafeLoader)):
+        comment = _SOURCE.match(lines[node.end_mark.line][node.end_mark.column :])
+        value = OmegaConf.to_container(values)
+        for key in path:
+            assert isinstance(value, dict)
+            value = value[key]
+        settings.append(Setting(prefix + ".".join(path), value, comment and comment[1]))
+    return settings
+
+
+def _leaves(node: yaml.Node | None, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], yaml.Node]]:
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            if key.value not in ("defaults", "hydra"):
+                yield from _leaves(value, (*path, key.value))
+    elif node is not None:
+        yield path, node
+
+
+def check_source(setting: Setting) -> None:
+    """That a source in a row of the deviations is in one that names the field, or one above it."""
+    rows = dict(re.findall(r"^\| (\w+) \|.*\| ([^|]*) \|$", DEVIATIONS.read_text(encoding="utf-8"), re.MULTILINE))
+    for row in re.findall(r"ours: row (\w+)", setting.source or ""):
+        named = re.findall(r"`([^`]+)`", rows.get(row, ""))
+        assert any(f"{setting.field}.".startswith(f"{field}.") for field in named), (setting, named)
 
 
 @cache
@@ -100,46 +145,31 @@ def test_every_value_has_a_source(file: str) -> None:
 
 
 def test_sources_are_in_the_paper_or_among_the_deviations() -> None:
-    rows = re.findall(r"^\| (\w+) \|", (PROJECT / "docs" / "method" / "deviations.md").read_text(), re.MULTILINE)
     tables = yaml.safe_load((PROJECT / "analysis" / "paper" / "paper.yaml").read_text())["tables"]
-    found = [
-        (file.stem, one.source)
-        for file in CONFIGS.rglob("*.yaml")
-        for one in read_settings(file)
-        if one.source is not None
-    ]
-    assert len(found) > 150
-    assert {name for name, source in found if source.startswith("other: ")} == {
-        "anchored",
-        "anchored_forks",
-        "anchored_forks_little_shrunk",
-        "critic",
-        "gigpo",
-        "gspo",
-        "rtpo_by_luck",
-        "rtpo_few",
-        "rtpo_shrunk",
-        "rtpo_tree",
-        "rtpo_variants",
-        "vineppo",
-        "grpo_state_values",
-        "grpo_state_values_reverse",
-        "grpo_state_values_fresh",
-    }
-    for _, source in found:
-        for part in source.split("; "):
+    sourced = [(file.stem, one) for file in CONFIGS.rglob("*.yaml") for one in read_settings(file) if one.source]
+    assert len(sourced) > 150
+    for name, setting in sourced:
+        check_source(setting)
+        for part in str(setting.source).split("; "):
             kind, _, place = part.partition(": ")
             if kind == "other":
-                continue
-            if kind == "ours":
-                assert place.removeprefix("row ") in rows, source
-            else:
+                assert name not in METHODS
+            elif kind == "paper":
                 title = re.split(r" \(|, ", place)[0]
-                assert title in TITLES or title.removeprefix("tab:") in {*tables, "all-hparams"}, source
+                assert title in TITLES or title.removeprefix("tab:") in {*tables, "all-hparams"}, setting
+
+
+@pytest.mark.parametrize("row", ["8", "3", "8; paper: Algorithm 1", "999"])
+def test_a_row_that_does_not_name_the_field_is_no_source_of_it(row: str) -> None:
+    setting = Setting("algorithm.trunks", 4, f"ours: row {row}")
+    check_source(replace(setting, field="algorithm.epochs", source="ours: row 8"))
+    check_source(replace(setting, field="task.settings.python.cpu_seconds", source="ours: row 46"))
+    with pytest.raises(AssertionError):
+        check_source(setting)
 
 
 def test_a_comment_that_is_no_source_is_none(tmp_path: Path) -> None:
-    file = tmp_path / "budget" / "x.yaml"
+    file = tmp_path / "task" / "x.yaml"
     file.parent.mkdir()
     file.write_text(
         "# @package _global_\na:\n  b: 1  # paper: Training Details\n  c: [1, 2]  # why\nd: 1e-3  # ours: row 1\n"

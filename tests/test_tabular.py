@@ -464,14 +464,16 @@ def test_scores_are_of_the_current_weights_in_row_order() -> None:
     mdp = random_mdp(1)
     harness = harness_on(mdp)
     rows = sampled_rows(harness, "flattened")
+    initial = harness.score(rows)
     harness.logits = random_logits(mdp, 3)
     scores = harness.score(rows)
+    assert [list(values) for values in harness.reference(rows)] == [list(values) for values in initial]
     for row, score in zip(rows, scores, strict=True):
         expected = [log_softmax(harness.logits)[t.k, t.snapshot.state, t.output_ids[0]] for t in row.turns]
         assert score.dtype == np.float32
         assert score == pytest.approx(expected, abs=1e-6)
     assert len({len(score) for score in scores}) > 1
-    assert harness.score([]) == []
+    assert harness.score([]) == harness.reference([]) == []
 
 
 def test_an_update_that_is_not_finite_is_not_applied() -> None:

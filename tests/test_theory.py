@@ -8,14 +8,14 @@ from itertools import product
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from analysis.claims.rule import Comparison, Estimate, compare, equal, larger, quantile
-from analysis.pages import __main__ as pages
-from analysis.tables import CONTRADICTED, SUPPORTED, UNDECIDED
-from analysis.theory import claims as theory_claims
-from analysis.theory import page as theory
-from analysis.theory.records import Missing, load
+from analysis.stats import CONTRADICTED, SUPPORTED, UNDECIDED, normal
+from analysis.theory import comparisons
+from analysis.theory import theorems as theory
+from analysis.theory.comparisons import compared, records, select, verdict
+from analysis.theory.records import Missing
 from experiments import theory as command
 from rtpo import rtpo
 from rtpo.algorithms import configured
@@ -131,17 +131,17 @@ def test_error_formulas_are_those_of_all_coins(siblings: int, chains: int) -> No
         estimate = estimate - estimate.mean()
         of_chains.append((estimate[0] - a[0]) ** 2)
         slopes.append(estimate[0] * v[0] / sigma_v**2)
-    general = theory_claims.general_difference(siblings, chains, sigma_v, sigma_a, sigma_xi)
+    general = comparisons.general(siblings, chains, sigma_v, sigma_a, sigma_xi)
     assert np.mean(of_chains) - np.mean(errors) == pytest.approx(general)
-    assert np.mean(products) / sigma_a**2 == pytest.approx(theory_claims.shrinkage(siblings + 1))
+    assert np.mean(products) / sigma_a**2 == pytest.approx(comparisons.shrinkage(siblings + 1))
     assert np.mean(slopes) == pytest.approx(1 - 1 / chains)
-    printed = theory_claims.printed_difference(chains, sigma_v)
+    printed = comparisons.printed(siblings, chains, sigma_v, sigma_a, sigma_xi)
     assert (general == pytest.approx(printed)) == (siblings == chains)
 
 
 def test_the_printed_difference_has_the_wrong_sign_at_the_sizes_of_the_training() -> None:
-    assert theory_claims.general_difference(2, 16, 0.3, 1.0, 0.3) == pytest.approx(-0.31375)
-    assert theory_claims.printed_difference(16, 0.3) > 0
+    assert comparisons.general(2, 16, 0.3, 1.0, 0.3) == pytest.approx(-0.31375)
+    assert comparisons.printed(2, 16, 0.3, 1.0, 0.3) > 0
 
 
 # MDPs
@@ -225,28 +225,37 @@ def test_a_watched_step_is_the_step() -> None:
 # the rule
 
 
-def estimates(*means: float, error: float = 0.01) -> list[Comparison]:
-    return compare([Estimate("", 0.5, mean, error, 1.0) for mean in means])
+def estimates(*means: float, error: float = 0.01) -> pd.DataFrame:
+    return compared([("", 0.5, mean, error, 1.0) for mean in means])
+
+
+def above(*means: float, error: float = 0.01) -> str:
+    return verdict(compared([("", 0.0, mean, error, 1.0) for mean in means]), above=True)
 
 
 def test_closed_forms_are_judged_by_all_intervals_together() -> None:
-    assert equal(estimates(0.51)) == SUPPORTED
-    assert equal(estimates(0.51, 0.53)) == CONTRADICTED
-    assert equal(estimates(0.51, error=0.2)) == UNDECIDED
-    assert equal(estimates(0.3, error=0.2)) == UNDECIDED
-    assert equal([]) == UNDECIDED
+    assert verdict(estimates(0.51), above=False) == SUPPORTED
+    assert verdict(estimates(0.51, 0.53), above=False) == CONTRADICTED
+    assert verdict(estimates(0.51, error=0.2), above=False) == UNDECIDED
+    assert verdict(estimates(0.3, error=0.2), above=False) == UNDECIDED
+    assert verdict(estimates(), above=False) == UNDECIDED
     # what contradicts alone does not among many
-    assert equal(estimates(0.521)) == CONTRADICTED
-    assert equal(estimates(0.521, *[0.5] * 20)) == SUPPORTED
-    assert quantile(1) == pytest.approx(1.95996, abs=1e-5)
-    assert quantile(20) > 3
+    assert verdict(estimates(0.521), above=False) == CONTRADICTED
+    assert verdict(estimates(0.521, *[0.5] * 20), above=False) == SUPPORTED
+    assert normal(20) > 3
 
 
 def test_more_is_judged_by_the_sign() -> None:
-    assert larger(estimates(0.1, 0.2)) == SUPPORTED
-    assert larger(estimates(0.1, -0.2)) == CONTRADICTED
-    assert larger(estimates(0.1, 0.01)) == UNDECIDED
-    assert larger([]) == UNDECIDED
+    assert above(0.1, 0.2) == SUPPORTED
+    assert above(0.1, -0.2) == CONTRADICTED
+    assert above(0.1, 0.01) == UNDECIDED
+    assert above() == UNDECIDED
+
+
+def word(folder: Path, claim: str) -> str:
+    """A claim's verdict."""
+    theory.verdicts.cache_clear()
+    return str(theory.verdicts(folder).set_index("Key").loc[claim, "Verdict"])
 
 
 COMMITTED = PROJECT / "results" / "theory"
@@ -257,13 +266,19 @@ COMMITTED = PROJECT / "results" / "theory"
     [
         ("theorem_2a_factor", "shrinkage", lambda group_size: 1.0),
         ("theorem_2a_factor", "shrinkage", lambda group_size: (group_size - 1) / group_size),
-        ("theorem_2b_general", "general_difference", lambda n, chains, *sigmas: (1 - 1 / n) * sigmas[0] ** 2),
     ],
 )
 def test_a_wrong_closed_form_is_rejected(claim: str, form: str, wrong: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert theory.verdicts(COMMITTED)[claim].part.outcome == SUPPORTED
-    monkeypatch.setattr(theory_claims, form, wrong)
-    assert theory.verdicts(COMMITTED)[claim].part.outcome == CONTRADICTED
+    assert word(COMMITTED, claim) == SUPPORTED
+    monkeypatch.setattr(comparisons, form, wrong)
+    assert word(COMMITTED, claim) == CONTRADICTED
+
+
+def test_a_wrong_difference_of_errors_is_rejected() -> None:
+    def wrong(siblings: int, chains: int, *sigmas: float) -> float:
+        return (1 - 1 / siblings) * sigmas[0] ** 2
+
+    assert verdict(comparisons.differences(COMMITTED, wrong), above=False) == CONTRADICTED
 
 
 # records and back
@@ -271,70 +286,42 @@ def test_a_wrong_closed_form_is_rejected(claim: str, form: str, wrong: object, m
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project with records of a tiny run of every theorem, and an unfilled page."""
-    project = tmp_path_factory.mktemp("project")
+    """Records of a tiny run of every theorem."""
+    folder = tmp_path_factory.mktemp("theory")
     for theorem, settings in TINY.items():
-        command.measure(theorem, project / "results" / "theory", settings)
-    (project / "docs" / "results").mkdir(parents=True)
-    blocks = "".join(f"<!-- generated:{name} -->\n<!-- end -->\n" for name in theory.BLOCKS)
-    (project / "docs" / "results" / "theory.md").write_text(blocks)
-    return project
+        command.measure(theorem, folder, settings)
+    return folder
 
 
 @pytest.fixture
-def project(tiny: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(tiny, tmp_path / "project"))
+def folder(tiny: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(tiny, tmp_path / "theory"))
 
 
 def test_records_say_what_they_are_of(tiny: Path) -> None:
     for theorem, settings in TINY.items():
-        part = load(tiny / "results" / "theory", theorem)
-        assert part.manifest["settings"] == json.loads(json.dumps(asdict(settings)))
-        assert len(part.manifest["commit"]) == 40 or part.manifest["commit"] == "unknown"
-        assert all("seed" in line for line in part.lines)
-        assert part.manifest["cpu_seconds"] > 0
-    fresh = load(tiny / "results" / "theory", 3).of("weights", variant="fresh")
-    assert all(line["newest"] == line["turns"] and line["farthest"] == 0 for line in fresh)
+        manifest, lines = records(theorem, tiny)
+        assert manifest["settings"] == json.loads(json.dumps(asdict(settings)))
+        assert len(manifest["commit"]) == 40 or manifest["commit"] == "unknown"
+        assert lines["seed"].notna().all()
+        assert manifest["cpu_seconds"] > 0
+    fresh = select(3, tiny, "weights", variant="fresh")
+    assert (fresh["newest"] == fresh["turns"]).all()
+    assert (fresh["farthest"] == 0).all()
 
 
 def test_stale_weights_differ_from_1(tiny: Path) -> None:
-    stale = load(tiny / "results" / "theory", 3).of("weights", variant="stale")
-    early = [line for line in stale if line["later_turns"] and line["exact"] > 0.01]
-    assert early
-    assert all(line["farthest"] > 0.05 for line in early)
-    assert all(line["variance"] > 0.001 for line in early)
-    assert all(line["newest"] < line["turns"] for line in early)
+    stale = select(3, tiny, "weights", variant="stale")
+    early = stale[(stale["later_turns"] > 0) & (stale["exact"] > 0.01)]
+    assert len(early)
+    assert (early["farthest"] > 0.05).all()
+    assert (early["variance"] > 0.001).all()
+    assert (early["newest"] < early["turns"]).all()
 
 
 def test_the_same_settings_give_the_same_lines(tiny: Path, tmp_path: Path) -> None:
     command.measure(2, tmp_path, TINY[2])
-    assert (tmp_path / "theorem_2.jsonl").read_bytes() == (tiny / "results" / "theory" / "theorem_2.jsonl").read_bytes()
-
-
-def test_a_page_is_filled_and_checked(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    page, arguments = project / "docs" / "results" / "theory.md", ["theory", "--project", str(project)]
-    assert pages.main([*arguments, "--check"]) == 1
-    assert pages.main(arguments) == 0
-    assert pages.main([*arguments, "--check"]) == 0
-    assert (project / "results" / "figures" / "theory_2.pdf").exists()
-    text = page.read_text()
-    page.write_text(text.replace("| 2 | 16 |", "| 2 | 17 |").replace("| 16 ", "| 17 "))
-    assert page.read_text() != text
-    (project / "docs" / "results" / "theory_3.png").unlink()
-    capsys.readouterr()
-    assert pages.main([*arguments, "--check"]) == 1
-    assert [line.partition(" is not")[0] for line in capsys.readouterr().err.splitlines()] == [
-        str(page),
-        str(project / "docs" / "results" / "theory_3.png"),
-    ]
-
-
-def test_few_returns_decide_nothing(tiny: Path) -> None:
-    found = theory.verdicts(tiny / "results" / "theory")
-    assert found["theorem_2b_general"].part.outcome == UNDECIDED
-    assert found["theorem_3a_weights"].part.outcome == SUPPORTED
-    assert found["theorem_1"].part.outcome not in (SUPPORTED, CONTRADICTED)
-    assert found["theorem_1"].command == "python experiments/theory.py 1"
+    assert (tmp_path / "theorem_2.jsonl").read_bytes() == (tiny / "theorem_2.jsonl").read_bytes()
 
 
 # wrong input
@@ -346,33 +333,28 @@ def test_unknown_theorems_are_named(capsys: pytest.CaptureFixture[str], tmp_path
     assert list(tmp_path.iterdir()) == []
 
 
-def test_missing_and_unfinished_records_name_their_command(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    results = project / "results" / "theory"
-    (results / "theorem_2.json").unlink()
-    with pytest.raises(Missing, match=r"theorem_2\.jsonl was not finished: python experiments/theory\.py 2 makes it"):
-        load(results, 2)
-    (results / "theorem_2.jsonl").unlink()
-    assert pages.main(["theory", "--project", str(project)]) == 1
-    assert "theorem_2.json does not exist: python experiments/theory.py 2 makes it." in capsys.readouterr().err
-    found = theory.verdicts(results)
-    assert found["theorem_2a_factor"].part.outcome == "not run"
-    assert found["theorem_3a_weights"].part.outcome == SUPPORTED
+def test_missing_and_unfinished_records_name_their_command(folder: Path) -> None:
+    (folder / "theorem_2.json").unlink()
+    with pytest.raises(Missing, match=r"theorem_2\.json .*python experiments/theory\.py 2"):
+        records(2, folder)
+    assert word(folder, "theorem_2a_factor") == "not run"
+    assert word(folder, "theorem_3a_weights") == SUPPORTED
 
 
 @pytest.mark.parametrize(
-    ("file", "damage", "message"),
+    ("file", "damage"),
     [
-        ("jsonl", ("{", ""), r"theorem_1\.jsonl is not the file the run left"),
-        ("json", ("{", ""), "is not JSON"),
-        ("json", ('"schema": 1', '"schema": 0'), "has schema 0 and this version reads schema 1"),
-        ("json", ('"theorem": 1', '"theorem": 2'), "is of theorem 2"),
-        ("json", ('"sha256"', '"sha"'), "lacks sha256"),
+        ("jsonl", ("{", "")),
+        ("json", ("{", "")),
+        ("json", ('"schema": 1', '"schema": 0')),
+        ("json", ('"theorem": 1', '"theorem": 2')),
+        ("json", ('"sha256"', '"sha"')),
     ],
 )
-def test_damaged_records_are_named(project: Path, file: str, damage: tuple[str, str], message: str) -> None:
-    records = project / "results" / "theory" / f"theorem_1.{file}"
-    text = records.read_text()
-    records.write_text(text.replace(*damage, 1))
-    assert records.read_text() != text
-    with pytest.raises(DataError, match=message):
-        theory.verdicts(records.parent)
+def test_damaged_records_are_refused(folder: Path, file: str, damage: tuple[str, str]) -> None:
+    path = folder / f"theorem_1.{file}"
+    text = path.read_text()
+    path.write_text(text.replace(*damage, 1))
+    assert path.read_text() != text
+    with pytest.raises(DataError, match="theorem_1"):
+        theory.verdicts(folder)

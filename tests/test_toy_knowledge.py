@@ -5,7 +5,6 @@ import json
 from collections import Counter
 from dataclasses import replace
 from functools import cache
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ from hypothesis import strategies as st
 from transformers import Qwen3ForCausalLM
 
 import rtpo.toy.warm_start as toy
-from experiments import quickstart
 from experiments.maintenance.warm_start import main
 from rtpo.core.chat import ChatFormat
 from rtpo.engines.base import Generation, Request
@@ -37,6 +35,7 @@ from rtpo.errors import DataError
 from rtpo.harness.episodes import EpisodeLimits, EpisodeWorld, Plan, run_episodes
 from rtpo.toy.demonstrator import Demonstration
 from rtpo.toy.knowledge_demonstrator import HABITS, NOVICE, OF_HABIT, Manner, demonstrate
+from rtpo.toy.recipes import recipes
 from rtpo.toy.tokenizer import STOP, WORDS, build_tokenizer, encode_strict
 from rtpo.types import Feedback, Grade, Message, Opening, Role, StopReason, Task, ToolOutcome, ToolUse, as_ids
 
@@ -66,12 +65,6 @@ def test_every_problem_is_written_in_the_tokenizer_s_words() -> None:
         assert len(encode_strict(TOKENIZER, f" {task.answer}")) == 1
 
 
-def test_chains_of_each_length_are_equally_frequent() -> None:
-    lengths = Counter(len(parse_question(task.question).relations) for task in problems("train", 1500, seed=0))
-    assert set(lengths) == set(HOPS)
-    assert all(430 <= count <= 570 for count in lengths.values())
-
-
 @given(QUESTIONS)
 def test_a_world_gives_one_chain_and_one_answer(problem: Problem) -> None:
     at = problem.start
@@ -96,14 +89,6 @@ def test_a_question_is_its_problem(problem: Problem) -> None:
             parse_question(problem.question)
 
 
-def test_worlds_differ_between_problems() -> None:
-    """As often as two draws among 59 do: nothing can be learnt by heart."""
-    questions = [parse_question(task.question) for task in problems("train", 2000, seed=0)]
-    same = [a.fact("e1", "boss") == b.fact("e1", "boss") for a, b in pairwise(questions)]
-    assert 0.005 < np.mean(same) < 0.035
-    assert Counter(p.fact("e1", "boss").object for p in questions).most_common(1)[0][1] < 0.04 * len(questions)
-
-
 def test_distractors_are_as_frequent_as_they_should_be_and_never_to_the_point() -> None:
     questions = [parse_question(task.question) for task in problems("train", 20, seed=0)]
     queries = [(p, entity, relation) for p in questions for entity in ENTITIES for relation in RELATIONS]
@@ -122,7 +107,7 @@ def line(**changes: object) -> str:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"question": " find e60 boss rival from 37"}, "is no chain of the toy knowledge task: write it like"),
+        ({"question": " find e60 boss rival from 37"}, "is none of toy_knowledge: write it like"),
         ({"question": " find e53 boss from 37"}, "two to four different relations"),
         ({"question": " find e53 boss boss from 37"}, "two to four different relations"),
         ({"question": " find e53 boss rival from 05"}, "a number from 0 to 99"),
@@ -177,23 +162,6 @@ def test_a_distractor_comes_the_first_time_a_query_is_asked() -> None:
         " e53 boss e36",
         " e53 boss e36",
     ]
-
-
-def test_siblings_of_a_state_meet_the_same_world() -> None:
-    async def check() -> None:
-        env = ToyKnowledgeEnv()
-        await env.reset(TASK)
-        await env.step(FIRST, StopReason.STOP)
-        snapshot = env.snapshot()
-        for call in (FIRST, SECOND):
-            answers = []
-            for _ in range(4):
-                sibling = ToyKnowledgeEnv()
-                sibling.restore(TASK, snapshot)
-                answers.append((await sibling.step(call, StopReason.STOP), sibling.snapshot().digest))
-            assert answers == answers[:1] * 4
-
-    asyncio.run(check())
 
 
 @pytest.mark.parametrize(
@@ -303,7 +271,7 @@ def test_samples_have_the_contexts_of_rollouts(mode: Any) -> None:
 def test_the_task_s_limits_fit_the_longest_episode_with_all_its_thinking() -> None:
     config = compose_config("task=toy_knowledge")
     limits: EpisodeLimits = config.task.limits
-    assert limits.max_turns == MAX_TURNS == toy.TASKS["toy_knowledge"][1]
+    assert limits.max_turns == MAX_TURNS == recipes()["knowledge"].max_turns
     opening = len(CHAT.opening(Opening((Message("user", " find e53 boss rival friend parent from 37"),))))
     feedback = len(CHAT.feedback([Message("tool", " e53 boss e36")], StopReason.LENGTH))
     assert opening <= limits.max_prompt_tokens
@@ -324,10 +292,10 @@ def test_a_second_cycle_goes_on_from_the_first(tmp_path: Path) -> None:
 
 def test_shipped_checkpoint_does_as_recorded() -> None:
     """On fewer problems: four standard errors of a share of 200 are at most 0.14."""
-    model = Qwen3ForCausalLM.from_pretrained(SHIPPED)
+    model, recipe = Qwen3ForCausalLM.from_pretrained(SHIPPED), recipes()["knowledge_habits"]
     recorded, measured = (
         json.loads((SHIPPED / "warm_start.json").read_text())["held_out"],
-        toy.measure(model, TOKENIZER, replace(toy.RECIPES["knowledge_habits"].settings, held_out=200)),
+        toy.measure(model, TOKENIZER, replace(recipe, settings=replace(recipe.settings, held_out=200))),
     )
     for name in ("sampled_success", "greedy_success"):
         assert measured[name] == pytest.approx(recorded[name], abs=0.14)
@@ -336,11 +304,3 @@ def test_shipped_checkpoint_does_as_recorded() -> None:
 
 
 # Quickstart
-
-
-def test_the_quickstart_of_this_task_keeps_apart_from_the_default_one() -> None:
-    default, knowledge = quickstart.configurations([]), quickstart.configurations(["task=toy_knowledge"])
-    assert [config.task.name for config in default] == ["toy_math"] * 3
-    assert [config.task.name for config in knowledge] == ["toy_knowledge"] * 3
-    assert {Path(config.model.path) for config in knowledge} == {SHIPPED}
-    assert {config.folder.parent for config in default}.isdisjoint(config.folder.parent for config in knowledge)

@@ -96,11 +96,6 @@ def test_template_without_thinking() -> None:
     )
 
 
-def test_template_refuses_an_unknown_role() -> None:
-    with pytest.raises(Exception, match="role oracle"):
-        render([{"role": "oracle", "content": " 1"}])
-
-
 @pytest.mark.parametrize(("mode", "keep_think"), [("strip_think", False), ("full", True)])
 def test_contexts_on_ids_are_the_rendered_conversation(mode: Any, keep_think: bool) -> None:
     context = CHAT.opening(Opening((Message("user", TASK.question),)))
@@ -142,8 +137,8 @@ def test_reading_problems(tmp_path: Path) -> None:
         ('{"uid": "u"}', "line 1 of .* must be an object with the fields question, answer and uid"),
         (line(hint=1), "line 1 of .* and no others"),
         (line(question=3), "line 1 of .*: question must be text"),
-        (line(question=" compute 12 / 5 * 3"), "line 1 of .*: question .* is in none of the toy math templates"),
-        (line(question=" compute 05 + 5 * 3"), "line 1 of .*: question .* is in none of the toy math templates"),
+        (line(question=" compute 12 / 5 * 3"), "line 1 of .*: question .* is none of toy_math"),
+        (line(question=" compute 05 + 5 * 3"), "line 1 of .*: question .* is none of toy_math"),
         (line(uid=""), "line 1 of .*: uid must be text"),
         (line(answer=26), "line 1 of .*: answer is 26, but the question's answer is 27"),
         (line(answer="26"), "line 1 of .*: answer is '26'"),
@@ -156,11 +151,6 @@ def test_malformed_problem_files_are_refused(tmp_path: Path, content: str, messa
     path.write_bytes(content.encode("latin-1"))
     with pytest.raises(DataError, match=message):
         read_problems(path)
-
-
-def test_a_missing_problem_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"data file .*none\.jsonl cannot be read .*: check the path"):
-        read_problems(tmp_path / "none.jsonl")
 
 
 # Environment
@@ -189,11 +179,6 @@ def test_a_solved_problem() -> None:
     assert grade.reward == 1.0
 
 
-@pytest.mark.parametrize(("call", "result"), [(" 60 + 60", " 20"), (" 3 - 5", " 98"), (" 25 * 8", " 0")])
-def test_the_calculator_is_modulo_100(call: str, result: str) -> None:
-    assert episode(f"<tool_call>{call}</tool_call>")[0][0].messages == (Message("tool", result),)
-
-
 @pytest.mark.parametrize(
     "reply",
     [
@@ -218,11 +203,6 @@ def test_a_reply_cut_off_before_its_call_is_answered_with_an_error() -> None:
         assert episode((reply, StopReason.LENGTH))[0] == [Feedback((Message("tool", " error"),), False)]
     (feedback,), _ = episode((CALL + " then", StopReason.LENGTH))
     assert feedback == Feedback((Message("tool", " 15"),), False, (CALCULATED,))
-
-
-def test_no_final_reply_grades_zero() -> None:
-    _, grade = episode(CALL, CALL, CALL)
-    assert grade.reward == 0.0
 
 
 # Demonstrator

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import compose_config
 
 import rtpo.toy.warm_start as toy
 from rtpo.core.files import sha256
@@ -16,6 +17,7 @@ from rtpo.envs.registry import make_env
 from rtpo.envs.toy import knowledge_problems, math_problems, walk_problems
 from rtpo.envs.toy.env import WITHOUT_LUCK
 from rtpo.errors import ConfigError
+from rtpo.toy.recipes import recipes
 from rtpo.types import Feedback, Grade, StopReason, Task
 
 Share = tuple[float, float]
@@ -123,12 +125,22 @@ def test_a_final_reply_is_graded_by_its_last_box_after_thinking(one: Toy, reply:
     assert grade.reward == reward
 
 
+@every
+def test_trunks_are_about_16_rollouts_a_prompt(one: Toy) -> None:
+    """With their siblings, at the untrained model's mean number of turns."""
+    config = compose_config(f"task={one.name}")
+    assert Path(config.model.path) == one.shipped
+    rtpo: Any = config.algorithm_config
+    turns = one.record["held_out"]["turns_per_episode"]
+    assert rtpo.trunks == max(1, round(16 / (1 + (rtpo.group_size - 1) * turns)))
+
+
 @shipped
 def test_a_shipped_checkpoint_is_the_one_recorded(one: Toy) -> None:
     files = {path.name for path in one.shipped.iterdir()} - {"warm_start.json"}
     assert one.record["sha256"] == {name: sha256(one.shipped / name) for name in files}
     assert sum(path.stat().st_size for path in one.shipped.iterdir()) < 1_000_000
-    assert one.record["settings"] == toy.asdict(toy.RECIPES[one.model].settings)
+    assert one.record["settings"] == toy.asdict(recipes()[one.model].settings)
     for name in ("tokenizer.json", "chat_template.jinja", "config.json"):
         assert (one.shipped / name).read_bytes() == (TOYS[0].shipped / name).read_bytes()
 

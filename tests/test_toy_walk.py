@@ -11,7 +11,6 @@ from conftest import compose_config
 from scripted import CHAT, TOKENIZER, Reply, ScriptedEngine, make_world
 
 import rtpo.toy.warm_start as toy
-from experiments.maintenance.warm_start import main
 from rtpo.engines.base import Sampling
 from rtpo.envs.toy.knowledge_problems import ENTITIES
 from rtpo.envs.toy.luck import Luck
@@ -21,6 +20,7 @@ from rtpo.errors import ConfigError, DataError
 from rtpo.harness.episodes import run_episodes
 from rtpo.toy import variance
 from rtpo.toy.demonstrator import Demonstration
+from rtpo.toy.recipes import recipes
 from rtpo.toy.tokenizer import encode_strict
 from rtpo.toy.walk_demonstrator import CORRECT, HABITUAL, KNOWN, demonstrate, habit
 from rtpo.types import Feedback, Grade, Message, Rollout, StopReason, Task, ToolOutcome, ToolUse
@@ -55,7 +55,7 @@ def test_each_turn_has_places_of_its_own_and_all_of_them() -> None:
 
 @pytest.mark.parametrize("question", [" start e7 from 1 2", " start e3 from 100 2", " start e3 from 01 2", " start e3"])
 def test_a_question_that_is_no_walk_is_refused(question: str) -> None:
-    with pytest.raises(DataError, match=r"is no walk of the toy walk task: write it like ' start e3 from 37 12'"):
+    with pytest.raises(DataError, match=r"is none of toy_walk: write it like ' start e3 from 37 12'"):
         parse_question(question)
 
 
@@ -138,7 +138,7 @@ def test_demonstrations_are_canonical_and_err_by_habit() -> None:
 
 def test_the_task_s_limits_fit_the_longest_episode_with_all_its_thinking() -> None:
     limits = compose_config("task=toy_walk").task.limits
-    assert limits.max_turns == LENGTH == toy.TASKS["toy_walk"][1]
+    assert limits.max_turns == LENGTH == recipes()["walk"].max_turns
     opening = len(CHAT.opening(asyncio.run(ToyWalkEnv().reset(TASK))))
     feedback = len(CHAT.feedback([Message("tool", " error e12")], StopReason.LENGTH))
     assert opening <= limits.max_prompt_tokens
@@ -146,12 +146,6 @@ def test_the_task_s_limits_fit_the_longest_episode_with_all_its_thinking() -> No
     assert longest <= limits.max_context_tokens <= toy.ARCHITECTURE["max_position_embeddings"]
     replies = [turn.reply for _, shown in demonstrations(40) for turn in shown.turns]
     assert max(len(encode_strict(TOKENIZER, reply)) for reply in replies) <= limits.max_turn_tokens
-
-
-def test_a_seed_without_a_model_to_begin_from_is_refused(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--name", "walk", "--seed", "2", "--output", str(tmp_path / "made")]) == 1
-    assert "seed is 2: this one begins from a shipped model of the same seed; use 0 to 1." in capsys.readouterr().err
-    assert not (tmp_path / "made").exists()
 
 
 # Where the return is decided

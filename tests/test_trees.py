@@ -2,21 +2,19 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-import transformers.integrations.flex_attention as flex_integration
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from torch._dynamo.utils import counters
 from torch.nn.attention.flex_attention import flex_attention
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedConfig, Qwen2Config, Qwen3Config, Qwen3ForCausalLM
 
 from rtpo.core.losses import TokenBatch, loss
-from rtpo.core.tree_attention import BLOCK, KERNELS, block_mask, dense_mask
+from rtpo.core.rounding import SHIFT, difference
+from rtpo.core.tree_attention import BLOCK, block_mask, choose_attention, dense_mask
 from rtpo.core.trees import BLANK, Forest, cut, deal, forest, tree
 from rtpo.types import Ids, as_ids
 from rtpo.verbs import Loss, SequenceClip, SquaredPair, TokenClip
@@ -63,21 +61,27 @@ def masks_of(rows: Sequence[Ids], seed: int) -> list[np.ndarray]:
 
 def on_trees(model: Qwen3ForCausalLM, trees: Forest) -> torch.Tensor:
     """[trained]"""
+    end = None if trees.end is None else torch.from_numpy(trees.end)
     logits = model(
         input_ids=torch.from_numpy(trees.ids),
         position_ids=torch.from_numpy(trees.depth),
-        attention_mask=dense_mask(torch.from_numpy(trees.end)),
+        attention_mask=choose_attention(model.config, end),
     ).logits.flatten(0, 1)
-    logprobs = (logits / TEMPERATURE).log_softmax(-1)
+    logprobs = (logits / TEMPERATURE).log_softmax(-1, torch.promote_types(logits.dtype, torch.float32))
     return logprobs[torch.from_numpy(trees.nodes), torch.from_numpy(trees.labels)][torch.from_numpy(trees.read)]
 
 
-def row_by_row(model: Qwen3ForCausalLM, rows: Sequence[Ids], masks: Sequence[np.ndarray]) -> torch.Tensor:
+def row_by_row(
+    model: Qwen3ForCausalLM, rows: Sequence[Ids], masks: Sequence[np.ndarray], shift: int = 0
+) -> torch.Tensor:
     """[trained]"""
+    choose_attention(model.config, None)
     found = []
     for row, mask in zip(rows, masks, strict=True):
         ids = torch.from_numpy(row.astype(np.int64))
-        logprobs = (model(input_ids=ids[None]).logits[0, :-1] / TEMPERATURE).log_softmax(-1)
+        positions = shift + torch.arange(len(row))[None]
+        logits = model(input_ids=ids[None], position_ids=positions).logits[0, :-1]
+        logprobs = (logits / TEMPERATURE).log_softmax(-1, torch.promote_types(logits.dtype, torch.float32))
         found.append(logprobs.gather(-1, ids[1:, None])[:, 0][torch.from_numpy(mask[1:])])
     return torch.cat(found)
 
@@ -99,7 +103,7 @@ def test_log_probs_and_gradients_are_those_of_rows_one_by_one(
     masks = masks_of(rows, seed)
     parts = cut(rows, limit, even=50, together=2)
     number = {row: part for part, chosen in enumerate(parts) for row in chosen}
-    trees = forest(rows, masks, [number[row] for row in range(len(rows))])
+    trees = forest(rows, masks, [number[row] for row in range(len(rows))], multiple=1 + seed % 9)
     whole = row_by_row(model, rows, masks)
     shared = on_trees(model, trees)
     torch.testing.assert_close(shared, whole, atol=1e-6, rtol=0)
@@ -267,37 +271,57 @@ def test_a_mask_of_blocks_is_the_mask_of_nodes() -> None:
     stem = rng.integers(0, VOCABULARY, 2 * BLOCK)
     grown = [[stem[: rng.integers(len(stem))], rng.integers(0, VOCABULARY, rng.integers(1, BLOCK))] for _ in range(12)]
     rows = [as_ids(np.concatenate(parts)) for parts in grown]
-    trees = forest(rows, [np.arange(len(row)) > 0 for row in rows], [row % 2 for row in range(len(rows))])
+    trees = forest(
+        rows, [np.arange(len(row)) > 0 for row in rows], [row % 2 for row in range(len(rows))], multiple=BLOCK
+    )
+    assert trees.end is not None
     end = torch.from_numpy(trees.end)
     torch.manual_seed(0)
-    query, key, value = (torch.randn(2, 2, end.shape[1], 16) for _ in range(3))
-    expected = torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=dense_mask(end))
+    query, key, value = (torch.randn(1, 2, len(end), 16) for _ in range(3))
+    expected = torch.nn.functional.scaled_dot_product_attention(
+        query, key, value, attn_mask=dense_mask(end)[None, None]
+    )
     found = flex_attention(query, key, value, block_mask=block_mask(end))
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
     assert block_mask(end).sparsity() > 30
 
 
-def test_attention_is_compiled_for_kinds_of_micro_batches_and_not_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As transformers calls it on CUDA, up to the graphs that torch would compile; more of them raise here."""
-    wrapped = flex_integration.WrappedFlexAttention
-    compiled = staticmethod(torch.compile(flex_attention, backend="eager"))
-    for name, value in {"_compiled_flex_attention": compiled, "_is_flex_compiled": True, "training": True}.items():
-        monkeypatch.setattr(wrapped, name, value, raising=False)
-    monkeypatch.setattr(torch.nn.attention.flex_attention, "_validate_device", lambda *_: None)  # no gradient on a CPU
-    torch._dynamo.reset()
-    counters.clear()
-    sizes = [(trees, nodes) for trees in (3, 2, 1) for nodes in (300, 128, 90, 64, 128, 129, 257)]
-    with torch._dynamo.config.patch(recompile_limit=KERNELS, fail_on_recompile_limit_hit=True):
-        for is_trained in (False, True):
-            for trees, nodes in sizes:
-                query, key, value = (
-                    torch.randn(trees, heads, nodes, 16, requires_grad=is_trained) for heads in (4, 2, 2)
-                )
-                mask: Any = block_mask(torch.full((trees, nodes), nodes))
-                with torch.set_grad_enabled(is_trained):
-                    flex_integration.flex_attention_forward(SimpleNamespace(training=True), query, key, value, mask)
-    assert 1 < counters["stats"]["unique_graphs"] < KERNELS < 2 * len(sizes)
-    torch._dynamo.reset()
+@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
+def test_faults_are_beyond_rounding_and_trees_are_not(precision: torch.dtype) -> None:
+    torch.manual_seed(2)
+    sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 3, "head_dim": 16}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2}
+    config = Qwen3Config(vocab_size=50, **sizes, **heads, initializer_range=0.1)
+    model: Any = Qwen3ForCausalLM(config).to(precision)
+    rng = np.random.default_rng(0)
+    prompt = rng.integers(0, 50, 20)
+    rows = [as_ids(np.concatenate([prompt, rng.integers(0, 50, 30)])) for _ in range(8)]
+    masks = [np.arange(50) >= 20] * 8
+    trees = forest(rows, masks, [0, 0, 0, 0, 1, 1, 1, 1])
+    weights = rng.normal(size=8)
+
+    def computed(logprobs: torch.Tensor, by_row: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Log-probs and the gradient of their sum, each row's with its weight."""
+        model.zero_grad()
+        (logprobs * torch.from_numpy(np.repeat(by_row, 30))).sum().backward()
+        gradient = torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
+        return logprobs.detach().numpy(), gradient.float().numpy()
+
+    alone = computed(row_by_row(model, rows, masks), weights)
+    moved = computed(row_by_row(model, rows, masks, SHIFT), weights)
+    floors = [difference(*values) for values in zip(moved, alone, strict=True)]
+
+    def are_beyond(logprobs: torch.Tensor, by_row: np.ndarray) -> list[bool]:
+        values = computed(logprobs, by_row)
+        return [difference(*pair).is_beyond(floor) for *pair, floor in zip(values, alone, floors, strict=True)]
+
+    assert are_beyond(on_trees(model, trees), weights) == [False, False]
+    doubled = weights * np.where(np.arange(8) == 3, 2, 1)
+    assert are_beyond(on_trees(model, trees), doubled) == [False, True]
+    assert trees.end is not None
+    end = trees.end.copy()
+    end[20] += 30  # the first row's first id is seen by the next row
+    assert are_beyond(on_trees(model, replace(trees, end=end)), weights) == [True, True]
 
 
 @pytest.mark.parametrize("rows", [[], [np.array([], np.int32)], [np.array([0.5])], [np.array([[1]])]])

@@ -6,21 +6,22 @@ import signal
 import subprocess
 import sys
 import time
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
-from whole_runs import assert_same_run, config_in, overrides_in
+from whole_runs import assert_same_run, config_in, overrides_in, tensors
 
 from experiments.training import train
 from rtpo.run.config import PROJECT
 from rtpo.run.records import RunFolder
 from rtpo.run.run import StopRequest
 
-SETTINGS = ("deterministic=true", "save.every_steps=1", "save.every_phases=1", "budget.rollouts=120")
-WEIGHTS = ("model_world_size_1_rank_0.pt", "optim_world_size_1_rank_0.pt")
+SETTINGS = (
+    *("deterministic=true", "save.every_steps=1", "save.every_phases=1"),
+    *("budget.rollouts=120", "algorithm.label=rtpo"),
+)
 DEADLINE = 180.0
 
 
@@ -40,13 +41,6 @@ def kill_when(process: subprocess.Popen[bytes], is_time: Callable[[], bool]) -> 
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
     assert process.returncode == -signal.SIGKILL
-
-
-def tensors(folder: RunFolder) -> dict[str, bytes]:
-    """The numbers of weights and optimizer in the last save."""
-    saves = folder.path / "checkpoints"
-    archives = [zipfile.ZipFile(saves / (saves / "latest").read_text() / "weights" / name) for name in WEIGHTS]
-    return {entry: archive.read(entry) for archive in archives for entry in archive.namelist() if "/data/" in entry}
 
 
 @pytest.mark.usefixtures("backend")
@@ -73,22 +67,33 @@ def test_killed_while_saving_it_goes_on_between_two_phases(tmp_path: Path) -> No
     assert not list(saves.glob("*.partial"))
 
 
-def raylet_of(process: subprocess.Popen[bytes]) -> psutil.Process:
-    """Of a run, once it is there."""
+def raylet_of(process: subprocess.Popen[bytes], *, with_actors: bool = False) -> psutil.Process:
+    """Of a run, once it is there, and has started actors."""
     deadline = time.monotonic() + DEADLINE
     while True:
         for child in psutil.Process(process.pid).children():
-            if child.name() == "raylet":
+            actors = [actor.name() for actor in child.children() if actor.name().startswith("ray::")]
+            if child.name() == "raylet" and (actors or not with_actors):
                 return child
         assert process.poll() is None, process.communicate()[1].decode()
         assert time.monotonic() < deadline
         time.sleep(0.01)
 
 
-def test_ctrl_c_while_ray_starts_is_one_line(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("number", "with_actors", "ends"),
+    [
+        (signal.SIGINT, False, (130, "stopped by Ctrl-C\n")),
+        (signal.SIGTERM, False, (143, "stopped by SIGTERM\n")),
+        (signal.SIGTERM, True, (143, "stopped by SIGTERM\n")),
+    ],
+)
+def test_a_stop_while_ray_and_its_actors_start_is_one_line(
+    number: signal.Signals, with_actors: bool, ends: tuple[int, str], tmp_path: Path
+) -> None:
     process = start(tmp_path)
-    raylet = raylet_of(process)
-    process.send_signal(signal.SIGINT)
+    raylet = raylet_of(process, with_actors=with_actors)
+    process.send_signal(number)
     said = process.communicate()[1].decode()
-    assert (process.returncode, said) == (130, "stopped by Ctrl-C\n")
+    assert (process.returncode, said) == ends
     raylet.wait(DEADLINE)

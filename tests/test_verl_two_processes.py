@@ -1,6 +1,5 @@
 """Two training processes with two engines give what one of each gives, up to rounding."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -142,8 +141,8 @@ def test_an_exported_policy_is_the_trained_one(
     card = (tmp_path / "model" / "README.md").read_text()
     assert "**A toy run.**" in card
     assert "The run is finished." in card
-    assert re.search(r"\| after training, greedy \| 4 × 1 \| [\d.]+ \[[\d.]+, [\d.]+\] \| 0 \|", card)
-    assert f"| rollouts | {trained.run.manifest['ledger']['rollouts']} |" in card
+    assert f"after training, greedy: {sum(reward == 1 for _, reward, *_ in known)} of 4 graded answers" in card
+    assert f"\nrollouts: {trained.run.manifest['ledger']['rollouts']}\n" in card
 
 
 @torch.no_grad()

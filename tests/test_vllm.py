@@ -6,11 +6,11 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import psutil
@@ -28,20 +28,22 @@ from engine_conformance import (
     vllm_environment,
     vllm_server,
 )
+from larger_heads import save_with_larger_heads
+from omegaconf import OmegaConf
 from ray.exceptions import RayActorError, RayTaskError
 from transformers import Qwen3ForCausalLM
 
-from experiments.speed.decoder import vllm_process
 from experiments.training import train
 from rtpo.engines.base import Generation, Request, Sampling
 from rtpo.engines.decoder import Decoder
 from rtpo.errors import InfrastructureError, NonFinite, RTPOError, StaleEngine
+from rtpo.planning.hardware import model_shape
 from rtpo.run.config import RunConfig
 from rtpo.run.run import StopRequest
-from rtpo.toy.heads import save_with_larger_heads
 from rtpo.types import Ids, StopReason, as_ids
 
 T = TypeVar("T")
+QUICK = ("task.held_out.count=2", "evaluation.greedy=false")
 CONTEXTS = [as_ids(np.random.default_rng(n).integers(3, 200, n)) for n in (1, 5, 40, 41)]
 
 
@@ -103,7 +105,7 @@ def engine_of(answer: Callable[..., Coroutine[Any, Any, Any]], stop_id: int = ST
 
 
 def request(context: Ids, seed: int = 0, **sampling: Any) -> Request:
-    return Request(context, Sampling(**sampling), seed, f"session {seed}")
+    return Request(context, Sampling(**sampling), seed, f"session {seed}", f"route {seed}")
 
 
 def answered(reason: str | None, ids: Sequence[int], **fields: Any) -> Generation:
@@ -125,6 +127,76 @@ def test_a_turn_stopped_or_was_cut_off_as_vllm_says() -> None:
     assert stopped.policy_version == 3
     assert stopped.top_logprobs is top
     assert cut.top_logprobs is None
+
+
+def test_a_request_goes_to_the_server_of_its_route() -> None:
+    """verl's client keeps what it is named by on one server."""
+    from verl.workers.rollout.replica import TokenOutput
+
+    from rtpo.verl_harness.engines import VllmEngine
+
+    asked: list[str] = []
+
+    async def answer(request_id: str, **_: Any) -> TokenOutput:
+        asked.append(request_id)
+        return TokenOutput(token_ids=[8], log_probs=[-1.0], extra_fields={"finish_reason": "stop", "global_steps": 0})
+
+    client: Any = SimpleNamespace(generate=answer)
+    sibling = replace(request(as_ids([5])), session="sibling", route="trunk")
+    asyncio.run(VllmEngine(client, STOP).generate(sibling))
+    assert asked == ["trunk"]
+
+
+def test_weights_are_sent_in_the_numbers_that_vllm_keeps_and_fit_a_bucket() -> None:
+    from verl.utils.torch_dtypes import PrecisionType
+
+    from rtpo.verl_harness.settings import verl_settings
+    from rtpo.verl_harness.worker import as_served
+
+    weight = torch.randn(64, 32)
+    ((name, sent),) = as_served([("w", weight)], torch.bfloat16)
+    kept = torch.empty(64, 32, dtype=torch.bfloat16)
+    kept.copy_(weight)  # as vLLM would
+    assert (name, sent.dtype) == ("w", torch.bfloat16)
+    assert torch.equal(sent, kept)
+    rollout = verl_settings(OmegaConf.create(compose_config("profile=a100x8").verl)).actor_rollout_ref.rollout
+    bucket = rollout.checkpoint_engine.update_weights_bucket_megabytes << 20
+    largest = model_shape("Qwen3-8B", "").head_parameters
+    assert PrecisionType.to_dtype(rollout.dtype) is torch.bfloat16
+    assert 2 * largest < bucket < 4 * largest
+
+
+def test_the_shapes_that_a_worker_expects_are_built_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    vllm_device()
+    with vllm_environment():
+        from rtpo.verl_harness import vllm_worker
+
+        built: list[Any] = []
+        monkeypatch.setattr(vllm_worker, "shapes_of", lambda config: built.append(config) or {})
+        worker = object.__new__(vllm_worker.CheckedWorker)
+        worker.model_runner = SimpleNamespace(model_config=SimpleNamespace(hf_config="config"))
+        assert worker.expected_shapes is worker.expected_shapes
+        assert built == ["config"]
+
+
+def test_vllm_is_asked_for_its_last_answer_alone() -> None:
+    vllm_device()
+    with vllm_environment():
+        from vllm.sampling_params import RequestOutputKind, SamplingParams
+
+        from rtpo.verl_harness.vllm_server import WatchedEngine
+
+        async def generate(prompt: str, sampling: SamplingParams, request_id: str) -> AsyncIterator[Any]:
+            yield sampling.output_kind
+
+        async def asked() -> Any:
+            engine = WatchedEngine(cast(Any, SimpleNamespace(generate=generate)))
+            with engine.watch("a", 0) as watched:
+                async for _ in engine.generate("prompt", SamplingParams(), "a"):
+                    pass
+            return watched.answer
+
+        assert asyncio.run(asked()) is RequestOutputKind.FINAL_ONLY
 
 
 @pytest.mark.parametrize("reason", ["abort", "error", None])
@@ -171,8 +243,8 @@ def short_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RunCon
 
     folder = tmp_path_factory.mktemp("short_run")
     save_with_larger_heads(TOY, folder / "model")
-    settings = ["algorithm=grpo_exact", "budget.rollouts=128", "task.held_out.count=2", "evaluation.greedy=false"]
-    config = vllm_config(folder / "model", device, *settings, "optimizer.lr=0.0005", f"results={folder}")
+    settings = ["algorithm=grpo_exact", "budget.rollouts=128"]
+    config = vllm_config(folder / "model", device, *settings, *QUICK, "optimizer.lr=0.0005", f"results={folder}")
     yield config, open_backend(config)
     close_backend()
 
@@ -234,6 +306,23 @@ FAULTS: dict[str, tuple[Callable[[Any], None], type[RTPOError], str]] = {
     "a weight of another shape": (cut_a_weight, InfrastructureError, r"'model\.norm\.weight' has shape \(3,\) where"),
     "a cache that is not emptied": (keep_the_cache, StaleEngine, "version 1 and its prefix cache was not emptied"),
 }
+
+
+@pytest.mark.parametrize("algorithm", ["rtpo", "grpo_exact"])
+def test_a_whole_run_ends_with_an_engine_that_agrees_with_the_trainer(
+    short_run: tuple[RunConfig, Any], algorithm: str
+) -> None:
+    config, _ = short_run
+    results = f"results={config.results}"
+    run = vllm_config(
+        Path(config.model.path), vllm_device(), f"algorithm={algorithm}", "budget.rollouts=256", *QUICK, results
+    )
+    folder = train(replace(run, experiment_name="whole"), StopRequest())
+    steps = [json.loads(line) for line in (folder.path / "steps.jsonl").read_text(encoding="utf-8").splitlines()]
+    kl = [update["mismatch/engine/kl_k3"] for step in steps for update in step["updates"]]
+    assert folder.is_finished
+    assert kl
+    assert max(kl) < run.profile.engine_kl_limit
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -322,15 +411,6 @@ def ended_by(decoder: Decoder, model: Path) -> int:
     return token
 
 
-def test_the_benchmark_asks_vllm_in_a_process_of_its_own(model: Path, tmp_path: Path) -> None:
-    batch = {"contexts": [ids.tolist() for ids in CONTEXTS], "new_tokens": 3}
-    with vllm_process(Path(sys.executable), small_model(0, 32), tmp_path) as ask:
-        assert ask(json.dumps(batch)) > 0.0
-        assert ask(json.dumps(batch)) > 0.0  # whose cache is empty again
-        with pytest.raises(RuntimeError, match="vLLM ended"):
-            ask(json.dumps({"token": 1}))
-
-
 class Served:
     """The server in this process; its engine is a process of its own."""
 
@@ -373,6 +453,20 @@ def test_a_stop_in_the_last_place_is_a_stop_and_no_other_token_ends_a_turn(
     (goes_on,) = served.generate(request(context, temperature=0.0, max_tokens=8))
     assert goes_on.output_ids[4] == ended_by
     assert (len(goes_on.output_ids), goes_on.stop) == (8, StopReason.LENGTH)
+
+
+def test_a_turn_is_answered_once_and_not_for_every_token(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, answers = served.server.engine._engine, []
+    generate = engine.generate
+
+    async def counted(*arguments: Any, **options: Any) -> AsyncIterator[Any]:
+        async for answer in generate(*arguments, **options):
+            answers.append(answer)
+            yield answer
+
+    monkeypatch.setattr(engine, "generate", counted)
+    (generation,) = served.generate(request(CONTEXTS[-1], temperature=0.0, max_tokens=8), stop_id=STOP)
+    assert (len(generation.output_ids), len(answers)) == (8, 1)
 
 
 def test_a_server_tells_that_its_workers_failed(served: Served) -> None:
@@ -424,10 +518,10 @@ def test_an_aborted_turn_is_an_infrastructure_error(served: Served) -> None:
         while not served.server.engine.output_processor.request_states:
             await asyncio.sleep(0.01)
         await asyncio.sleep(0.1)
-        await served.server.abort_all_requests()
+        engine = served.server.engine
+        await engine.abort(list(engine.output_processor.request_states), internal=True)
         with pytest.raises(InfrastructureError, match="session 0: abort"):
             await turn
-        await served.server.resume_generation()
 
     served.run(abort())
     (generation,) = served.generate(request(CONTEXTS[2], max_tokens=4))

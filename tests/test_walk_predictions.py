@@ -1,25 +1,22 @@
 """What the closed form says of toy walk with luck: variances against the environment's own returns, and limits."""
 
 import asyncio
-import json
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from experiments import map as command
 from rtpo.envs.toy.luck import Luck
 from rtpo.envs.toy.walk import ToyWalkEnv, WalkSettings
 from rtpo.envs.toy.walk_problems import LENGTH, PEOPLE, PLACES, problems
 from rtpo.theory.regimes import break_even
-from rtpo.theory.walk import METHODS, Plans, Walk, noise, rollouts, success
+from rtpo.theory.walk import METHODS, Plans, Walk, budget_of, noise, rollouts, success, told, trained_share, uniform
 from rtpo.types import StopReason, Task
 
-PLANS = Plans(chains=16, trunks=4, group_size=3, members=12, forks=4, vine_chains=4, continuations=1)
 LATE = tuple(weight / 14 for weight in WalkSettings(decided="late").weights)
 WALK = Walk(LATE, 1.0, PLACES, ((0.3, 0.55), (0.92, 0.08)), (2 / 7, 5 / 7), 0.6)
 EVEN = replace(WALK, weights=(1 / LENGTH,) * LENGTH)
+PLANS = uniform(WALK, Plans())
 
 
 async def played(task: Task, path_seed: int, right: list[bool]) -> float:
@@ -60,11 +57,18 @@ def test_rtpo_and_grpo_break_even_where_the_map_says() -> None:
 def test_state_values_leave_what_is_ahead_and_no_baseline_leaves_less() -> None:
     exact, least = noise("grpo_exact", EVEN, PLANS), noise("grpo_state_values", EVEN, PLANS)
     assert exact[0] == least[0]
-    for name in ("anchored", "gigpo", "critic"):
-        between = noise(name, EVEN, PLANS)
-        assert between[0] == pytest.approx(exact[0])
+    for name, plans in [("gigpo", PLANS), ("anchored_forks", told(EVEN, PLANS, 1))]:
+        between = noise(name, EVEN, plans)
         assert (least[1:] <= between[1:] + 1e-12).all()
         assert (between[1:] < exact[1:]).all()
+
+
+def test_the_variance_of_luck_lies_before_the_turns_that_follow_it() -> None:
+    middle = replace(EVEN, luck_turn=3)
+    assert (middle.ahead[:4] > EVEN.luck**2 / 4).all()
+    assert (middle.ahead[4:] < EVEN.luck**2 / 4).all()
+    np.testing.assert_allclose(middle.ahead[4:], EVEN.ahead[4:])
+    np.testing.assert_allclose(middle.together[:4], replace(EVEN, luck=0.0).together[:4])
 
 
 def test_without_luck_and_with_much_budget_every_method_learns_the_walk() -> None:
@@ -74,25 +78,31 @@ def test_without_luck_and_with_much_budget_every_method_learns_the_walk() -> Non
     assert all(success(name, calm, PLANS, 20000) > 0.9 for name in METHODS)
 
 
+def test_a_budget_is_found_from_its_success() -> None:
+    reached = success("rtpo", EVEN, PLANS, 700)
+    assert budget_of("rtpo", EVEN, PLANS, reached) == pytest.approx(700, rel=0.02)
+    with pytest.raises(ValueError, match="no budget"):
+        budget_of("rtpo", EVEN, PLANS, 0.001)
+
+
 def test_forks_alone_know_a_state_that_does_not_come_again() -> None:
     """The less it is shrunk the nearer to what is ahead, but for the noise of one other path; and fewer first turns."""
-    never, forked = replace(EVEN, faces=10**6), replace(PLANS, anchored_forks=8)
+    never = replace(EVEN, faces=10**6)
     exact = noise("grpo_exact", never, PLANS)
-    for name in ("anchored", "gigpo"):
-        np.testing.assert_allclose(noise(name, never, PLANS), exact, rtol=1e-3)
-    some, least = (noise("anchored_forks", never, replace(forked, shrinkage=kappa)) for kappa in (1.0, 1e-9))
+    np.testing.assert_allclose(noise("gigpo", never, PLANS), exact, rtol=1e-3)
+    forks = told(never, PLANS, 1)
+    some, least = (noise("anchored_forks", never, replace(forks, shrinkage=kappa)) for kappa in (1.0, 1e-9))
     assert some[0] == least[0] == pytest.approx(exact[0] * 15 / 7)
     assert (least[1:] < some[1:]).all()
     assert (some[1:] < exact[1:] / 2).all()
     np.testing.assert_allclose(least[1:], 2 * never.ahead[1] / 16)
 
 
-@pytest.mark.parametrize(("part", "count"), [("walk", 3 * (len(METHODS) - 1)), ("anchors", 4)])
-def test_predictions_are_those_committed_and_written_once(part: str, count: int, tmp_path: Path) -> None:
-    path = command.predict_walks(tmp_path / "credit" / "predicted.json", part)
-    lines = json.loads(path.read_text())
-    assert lines == json.loads(command.WALKS[part].read_text())
-    assert len(lines) == count
-    assert all(line["low"] <= line["high"] and line["sign"] in (-1, 0, 1) for line in lines)
-    with pytest.raises(command.DataError, match="written once"):
-        command.predict_walks(path, part)
+def test_forks_that_are_not_told_lie_between_those_that_are_and_none() -> None:
+    """At the turn after the luck, where a fork may not have begun; at the last turn all have, and all know the luck."""
+    known, drawn = (noise("anchored_forks", EVEN, plans) for plans in (told(EVEN, PLANS, 1), uniform(EVEN, PLANS)))
+    exact = noise("grpo_exact", EVEN, PLANS)
+    assert known[1] < drawn[1] < 2 * exact[1]
+    assert (np.diff(drawn) < 0).all()
+    assert drawn[-1] < exact[-1] / 2
+    assert trained_share("anchored_forks", EVEN, uniform(EVEN, PLANS))[-1] == pytest.approx(1)

@@ -1,4 +1,4 @@
-from rtpo.envs.booking.tasks import task_of
+from rtpo.envs.booking.world import task_of
 
 TASK = task_of("cancel:R1007", "booking/cancel")
 REPLIES = (

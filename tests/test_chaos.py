@@ -1,0 +1,56 @@
+"""What tests/chaos.py draws and compares; its runs are `make chaos`."""
+
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from chaos import KINDS, LINES, chosen, draw
+from whole_runs import WEIGHTS, differences
+
+from rtpo.run.records import MANIFEST_KEYS, SCHEMA, RunFolder
+
+FILES = ("steps.jsonl", "rollouts.jsonl", "evaluations.jsonl")
+
+
+def finished(path: Path, *, changed: str = "", **of_ledger: Any) -> RunFolder:
+    """A finished run's files, with another number in the file named `changed`."""
+    weights = path / "checkpoints" / "step00001" / "weights"
+    weights.mkdir(parents=True)
+    (path / "checkpoints" / "latest").write_text("step00001")
+    for file in FILES:
+        times = {"wall_seconds": id(path)} if file == "steps.jsonl" else {}
+        (path / file).write_text(json.dumps({"number": int(file == changed)} | times) + "\n")
+    for file in WEIGHTS:
+        with zipfile.ZipFile(weights / file, "w") as archive:
+            archive.writestr(f"{file}/data/0", bytes([file == changed]))
+    ledger = {"rollouts": 4, "seconds": id(path)} | of_ledger
+    manifest = dict.fromkeys(MANIFEST_KEYS, "") | {"schema": SCHEMA, "ledger": ledger}
+    (path / "manifest.json").write_text(json.dumps(manifest))
+    return RunFolder(path)
+
+
+def test_a_seed_draws_every_kind_and_the_same_again() -> None:
+    draws = [draw(seed, 10) for seed in range(20)]
+    assert all({fault.kind for fault in faults} == set(KINDS) and len(faults) == 10 for faults in draws)
+    assert draws[3] == draw(3, 10)
+    assert len({tuple(faults) for faults in draws}) == 20
+    assert {fault.line for faults in draws for fault in faults} == set(range(1, LINES + 1))
+
+
+def test_a_share_chooses_each_alike() -> None:
+    assert [chosen(share, "abc") for share in (0, 0.33, 0.34, 0.66, 0.67, 0.999)] == list("aabbcc")
+
+
+@pytest.mark.parametrize("file", [*FILES, *WEIGHTS])
+def test_what_differs_is_named(tmp_path: Path, file: str) -> None:
+    whole = finished(tmp_path / "whole")
+    changed = finished(tmp_path / "changed", changed=file)
+    assert differences(changed, whole) == ["weights" if file in WEIGHTS else file]
+
+
+def test_lost_rollouts_are_no_difference_and_charged_ones_are(tmp_path: Path) -> None:
+    whole = finished(tmp_path / "whole")
+    assert differences(finished(tmp_path / "killed", lost=8, syncs=2), whole) == []
+    assert differences(finished(tmp_path / "other", rollouts=5), whole) == ["ledger"]

@@ -1,0 +1,104 @@
+"""The claims: what is refused, how parts give a verdict together, and parts of each kind on made-up runs."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from synthetic_runs import episode, write_evaluation
+from test_paper_tables import run
+
+from analysis.claims.claims import FILE, load_claims, parts, read_claims, together
+from analysis.paper.numbers import load_paper
+from analysis.tables import NOT_RUN
+from rtpo.errors import DataError
+
+SUPPORTED, CONTRADICTED, UNDECIDED = "supported", "contradicted", "undecided"
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "every", "expected"),
+    [
+        ([], False, "not testable"),
+        ([NOT_RUN, NOT_RUN], False, NOT_RUN),
+        ([SUPPORTED, NOT_RUN], False, SUPPORTED),
+        ([UNDECIDED, SUPPORTED], False, "mixed: supported, undecided"),
+        ([SUPPORTED, CONTRADICTED], True, CONTRADICTED),
+        ([SUPPORTED, UNDECIDED], True, "mixed: supported, undecided"),
+    ],
+)
+def test_parts_give_a_verdict_together(verdicts: list[str], every: bool, expected: str) -> None:
+    assert together(verdicts, every=every) == expected
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (
+            'read: "rtpo.overall_acc - grpo',
+            'read: "rtpo.overal_acc - grpo',
+            "cell 'rtpo.overal_acc' is unknown",
+        ),
+        ("table: math_results", "table: math_result", "table 'math_result' is unknown; the nearest is math_results"),
+        ("run: ratio_gain", "run: ratio_gained", "run 'ratio_gained' is unknown; the nearest is ratio_gain"),
+        ("measure: ties", "measure: tie", "measure 'tie' is unknown; the nearest is ties"),
+        ("aside: beside", "asides: beside", "field 'asides' is unknown; the nearest is aside"),
+        ("recomputed: stated.g4_pass_1", "recomputed: stated.g5_pass_1", "recomputed 'stated.g5_pass_1' is unknown"),
+    ],
+)
+def test_a_name_that_is_not_there_is_refused(old: str, new: str, message: str) -> None:
+    text = FILE.read_text(encoding="utf-8")
+    assert old in text
+    with pytest.raises(DataError, match=message):
+        read_claims(text.replace(old, new, 1))
+
+
+def test_closed_values_are_the_papers() -> None:
+    """Of costs and gains; each slack is a tenth, and on HLE half of the least gain that the paper counts."""
+    paper, claims = load_paper(), load_claims()["claims"]
+    cost = paper.value("supp_wall_clock", "rtpo", "cost")
+    gains = [paper.value("on_off_policy_hit", row, "delta") for row in ("gaia", "webwalker", "xbench")]
+    assert cost is not None
+    closed = {
+        "cost": [cost.number],
+        "headline": [paper.statement(f"abstract_over_{name}").value.number for name in ("grpo", "seeupo")],
+    }
+    for key, values in closed.items():
+        tests = [part for part in claims[key]["tests"] if "closed" in part]
+        assert [part["closed"] for part in tests] == values
+        assert [part["slack"] for part in tests] == [pytest.approx((value or 0) / 10) for value in values]
+    (hle,) = (part for part in claims["continuation"]["tests"] if "closed" in part)
+    assert hle["slack"] == min(gain.number for gain in gains if gain and gain.number) / 2
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Whole panels of on-policy search by three seeds, better on-policy on XBench and alike elsewhere."""
+    folder = tmp_path_factory.mktemp("results")
+    for label, seed in ((label, seed) for label in ("rtpo", "rtpo_off") for seed in range(3)):
+        made = run(folder, "drift_a100x8_search_paper", label, seed)
+        for benchmark, size in (("xbench", 100), ("webwalker", 200)):
+            write_evaluation(
+                made, benchmark, [_answer(i, benchmark == "xbench" and label == "rtpo") for i in range(size)]
+            )
+    return folder
+
+
+def _answer(number: int, better: bool) -> dict[str, Any]:
+    hit = float(number % 2 == 0) if better else float(number % 4 == 0)
+    return {"uid": f"q{number}", "sample": 0, "qa": {"output_hit": hit, "f1": 0.0}, **episode(0.0)}
+
+
+def test_an_order_is_judged_on_our_cells(results: Path) -> None:
+    found = parts(results)
+    rows = found[(found["claim"] == "continuation") & (found["scale"] == "paper")].set_index("what")
+    xbench = rows.loc["XBench, on-policy less off-policy"]
+    assert (xbench["verdict"], xbench["mean"], xbench["n"]) == (SUPPORTED, pytest.approx(25), 3)
+    assert rows.loc["WebWalker, on-policy less off-policy", "verdict"] == UNDECIDED
+    assert rows.loc["GAIA, on-policy less off-policy", "verdict"] == NOT_RUN
+
+
+def test_without_runs_only_printed_numbers_speak(tmp_path: Path) -> None:
+    (tmp_path / "toy").mkdir()
+    found = parts(tmp_path)
+    assert set(found.loc[found["scale"] != "printed", "verdict"]) == {NOT_RUN}
+    assert set(found.loc[found["scale"] == "printed", "verdict"]) == {SUPPORTED, CONTRADICTED}

@@ -1,0 +1,124 @@
+"""Pages are filled from marks that survive, and a page that is not what the records give is found."""
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from analysis.pages.__main__ import main
+from analysis.pages.fill import Content, filled
+from analysis.tables import Table
+from rtpo.errors import DataError
+
+FRAME = pd.DataFrame({"Task": ["walk", "math"], "Kind": ["a | b", "c"], "Success": ["1.5 [1.0, 2.0]", "−3"]})
+BLOCK = "<!-- generated:study.table -->\n<!-- end -->\n"
+SLOT = "It is <!--study.table:math | Success--><!--/--> there."
+
+
+def source(name: str, *arguments: str) -> Content:
+    """A study with a table, a table with a caption, and a text."""
+    contents: dict[str, Content] = {
+        "study.table": FRAME,
+        "study.captioned": Table("t", FRAME, "A caption."),
+        "study.text": f"{' '.join(arguments)}\n",
+        "study.pair": FRAME[["Task", "Success"]],
+    }
+    try:
+        return contents[name]
+    except KeyError as error:
+        raise DataError(f"{name}: no such table.") from error
+
+
+def test_blocks_and_slots_are_filled_and_can_be_filled_again() -> None:
+    once, marks = filled(f"before\n{BLOCK}{SLOT}\n", source)
+    assert marks == 2
+    assert "a \\| b" in once
+    assert "<!--study.table:math | Success-->−3<!--/--> there." in once
+    assert filled(once, source) == (once, 2)
+    changed = once.replace("−3", "−4").replace("walk", "run")
+    assert filled(changed, source) == (once, 2)
+
+
+def test_a_block_takes_arguments_and_a_caption() -> None:
+    text, _ = filled("<!-- generated:study.text one two -->\nold\n<!-- end -->\n", source)
+    assert text == "<!-- generated:study.text one two -->\none two\n<!-- end -->\n"
+    assert "A caption." in filled("<!-- generated:study.captioned -->\n<!-- end -->\n", source)[0]
+
+
+def test_a_slot_in_a_table_of_two_columns_needs_no_title() -> None:
+    assert filled("<!--study.pair:walk--><!--/-->", source)[0] == "<!--study.pair:walk-->1.5 [1.0, 2.0]<!--/-->"
+
+
+def test_examples_are_left_alone() -> None:
+    example = f"```markdown\n{BLOCK.replace('study', 'nothing')}```\n"
+    assert filled(example, source) == (example, 0)
+    assert filled(example + BLOCK, source)[0].startswith(example)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        BLOCK.replace("table", "weather"),
+        SLOT.replace("study.table", "study.weather"),
+        SLOT.replace("math", "chess"),
+        SLOT.replace("| Success", "| Failure"),
+        SLOT.replace("study.table", "study.text"),
+        SLOT.replace("<!--/-->", ""),
+        "3<!--/-->",
+        BLOCK.replace("<!-- end -->\n", ""),
+        "<!-- end -->\n",
+        BLOCK.replace("<!-- end -->\n", BLOCK),
+    ],
+)
+def test_a_mark_that_cannot_be_filled_is_refused(text: str) -> None:
+    with pytest.raises(DataError):
+        filled(text, source)
+
+
+def test_a_row_that_is_there_twice_is_refused() -> None:
+    def twice(name: str, *arguments: str) -> Content:
+        return pd.concat([FRAME, FRAME])
+
+    with pytest.raises(DataError, match="2 such rows"):
+        filled(SLOT, twice)
+
+
+PAGE = (
+    "<!-- generated:theory.theorems.factor -->\n<!-- end -->\n<!--theory.theorems.factor:G = 3 | Measured--><!--/-->\n"
+)
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Path:
+    """A filled page of committed records."""
+    path = tmp_path / "page.md"
+    path.write_text(PAGE)
+    assert main([str(path)]) == 0
+    return path
+
+
+@pytest.mark.parametrize(("old", "new"), [("0.490 [0.465, 0.516]<!", "0.491 [0.465, 0.516]<!"), ("| 0.500", "| 0.501")])
+def test_check_finds_a_changed_number_and_an_edited_table(
+    page: Path, old: str, new: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = page.read_text()
+    assert main(["--check", str(page)]) == 0
+    page.write_text(text.replace(old, new))
+    assert page.read_text() != text
+    assert main(["--check", str(page)]) == 1
+    assert str(page) in capsys.readouterr().err
+    assert page.read_text() != text
+    assert main([str(page)]) == 0
+    assert page.read_text() == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["Nothing.\n", PAGE.replace("factor", "fact"), PAGE.replace("theory", "nowhere"), PAGE.replace("factor", "_yes")],
+)
+def test_a_page_without_anything_to_check_or_with_a_wrong_name_fails(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "page.md"
+    path.write_text(text)
+    assert main(["--check", str(path)]) == 1
+    assert main([str(path)]) == 1
+    assert path.read_text() == text

@@ -1,0 +1,72 @@
+"""A Hydra sweep over a field and seeds: stopped within a training, gone on with, and in one table."""
+
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from conftest import compose_config
+from local_backend import LocalBackend
+
+import rtpo.verl_harness.session as session
+from analysis import make_tables
+from experiments import train
+from rtpo.run.config import PROJECT
+from rtpo.run.records import RunFolder
+from rtpo.run.tracking import tracked_group, tracked_name
+
+SMALL = ("budget.rollouts=64", "budget.tasks_per_step=2", "task.held_out.count=4", "task.train.count=16")
+STOP_AT = 4
+"""the optimizer step of the first process after which Ctrl-C comes: within the second run of the sweep"""
+
+
+class Stopping(LocalBackend):
+    """Ctrl-C after a number of optimizer steps of all runs."""
+
+    steps = 0
+
+    def step(self, *arguments: Any, **named: Any) -> Any:
+        Stopping.steps += 1
+        if Stopping.steps == STOP_AT:
+            signal.raise_signal(signal.SIGINT)
+        return super().step(*arguments, **named)
+
+
+def sweep(monkeypatch: pytest.MonkeyPatch, *overrides: str) -> Any:
+    """The exit status of `train.py -m`."""
+    monkeypatch.setattr(sys, "argv", ["train.py", "--config-path", str(PROJECT / "configs"), "-m", *overrides])
+    try:
+        return train.main()
+    except SystemExit as ended:
+        return ended.code
+
+
+def test_a_sweep_is_stopped_within_a_run_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(session, "open_backend", Stopping)
+    fields = ("algorithm=grpo_exact", "optimizer.lr=2e-4,5e-4", "seed=0,1", "experiment_name=swept")
+    overrides = (*fields, *SMALL, f"results={tmp_path}", f"hydra.sweep.dir={tmp_path}/multirun")
+    assert sweep(monkeypatch, *overrides)
+    runs = sorted(folder.name for folder in (tmp_path / "swept").iterdir())
+    assert len(runs) == 2
+    assert [RunFolder(tmp_path / "swept" / name).is_finished for name in runs] == [True, False]
+
+    assert not sweep(monkeypatch, *overrides)
+    runs = sorted(folder.name for folder in (tmp_path / "swept").iterdir())
+    assert len(runs) == 4
+    manifests = {name: RunFolder(tmp_path / "swept" / name).manifest for name in runs}
+    assert {manifest["ledger"]["rollouts"] for manifest in manifests.values()} == {64}
+    assert sorted(manifest["resumed"] for manifest in manifests.values()) == [0, 0, 0, 1]
+
+    assert make_tables.main(["--results", str(tmp_path), "--experiment", "swept", "--columns", "all"]) == 0
+    table = pd.read_csv(tmp_path / "tables" / "swept_runs.csv")
+    assert sorted(table["lr"]) == [2e-4, 5e-4]
+    assert set(table["Seeds"]) == {2}
+
+
+def test_seeds_of_a_setting_are_one_group_of_curves() -> None:
+    seeds = [compose_config("experiment_name=e", "algorithm.label='rtpo,lr=0.1'", f"seed={seed}") for seed in (0, 1)]
+    assert {tracked_group(config) for config in seeds} == {"e/rtpo,lr=0.1"}
+    assert [tracked_name(config) for config in seeds] == ["e/rtpo,lr=0.1-seed00", "e/rtpo,lr=0.1-seed01"]

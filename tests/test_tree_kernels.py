@@ -1,0 +1,114 @@
+"""What torch compiles FlexAttention for, and the check of a GPU."""
+
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+import transformers.integrations.flex_attention as flex_integration
+from torch._dynamo.utils import counters
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+from experiments import check_gpu
+from rtpo.core import tree_attention
+from rtpo.core.tree_attention import BLOCK, KERNELS, attend, block_mask
+from rtpo.errors import MachineError
+from rtpo.run.config import PROJECT
+
+SIZES = (10, 8, 6, 1, 1, *np.random.default_rng(0).integers(1, 12, 55).tolist())
+"""blocks of sixty micro-batches"""
+
+
+def attended(sizes: Sequence[int], *, gradient: bool) -> None:
+    """As transformers calls it on CUDA, in training and in evaluation by turns."""
+    for turn, blocks in enumerate(sizes):
+        query, key, value = (torch.randn(1, heads, blocks * BLOCK, 16, requires_grad=gradient) for heads in (4, 2, 2))
+        mask = block_mask(torch.full((blocks * BLOCK,), blocks * BLOCK))
+        with torch.set_grad_enabled(gradient):
+            attend(SimpleNamespace(training=turn % 2 == 1), query, key, value, mask)
+
+
+@pytest.fixture
+def new_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """In this process, which a compiler that hangs or dies in another cannot keep waiting."""
+    torch._dynamo.reset()
+    counters.clear()
+    monkeypatch.setattr(flex_integration.WrappedFlexAttention, "_is_flex_compiled", False)
+    for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"):  # which torch would set
+        monkeypatch.setenv(name, str(tmp_path / name))
+    with torch._inductor.config.patch(compile_threads=1):
+        yield
+    torch._dynamo.reset()
+
+
+@pytest.mark.usefixtures("new_compiler")
+def test_inductor_compiles_few_kinds_of_sixty_micro_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With inductor's own guards; on a CPU it has the forward pass alone."""
+
+    def number(self: ShapeEnv, name: str) -> int:
+        # its CPU template takes the symbol s18 for s1
+        self.unique_ids.add(900 + len(self.unique_ids))
+        return 899 + len(self.unique_ids)
+
+    monkeypatch.setattr(ShapeEnv, "_generate_unique_id", number)
+    attended(SIZES, gradient=False)
+    assert 1 < counters["stats"]["unique_graphs"] < KERNELS / 4
+
+
+@pytest.mark.usefixtures("new_compiler")
+def test_kinds_with_and_without_a_gradient_leave_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Up to the graphs that torch would compile; torch computes no gradient of it on a CPU."""
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
+    monkeypatch.setattr(torch.nn.attention.flex_attention, "_validate_device", lambda *_: None)
+    for gradient in (False, True):
+        attended(SIZES, gradient=gradient)
+    kinds = counters["stats"]["unique_graphs"]
+    assert 2 < kinds < KERNELS / 2
+    monkeypatch.setattr(tree_attention, "KERNELS", 1)
+    torch._dynamo.reset()
+    with pytest.raises(MachineError, match="KERNELS"):
+        attended(SIZES, gradient=False)
+
+
+IMPORTS = """
+import sys
+import torch
+from torch._dynamo.utils import counters
+from torch.nn.attention import flex_attention
+from transformers import AttentionInterface, AutoModelForCausalLM, Qwen3Config
+from transformers.integrations.flex_attention import flex_attention_forward
+before = set(sys.modules)
+import experiments.check_gpu
+print(*{name.partition(".")[0] for name in set(sys.modules) - before} - sys.stdlib_module_names)
+"""
+
+
+def test_the_check_of_a_gpu_needs_torch_and_transformers_alone() -> None:
+    done = subprocess.run([sys.executable, "-c", IMPORTS], cwd=PROJECT, capture_output=True, text=True, check=True)
+    assert set(done.stdout.split()) <= {"rtpo", "experiments", "torch", "transformers", "numpy"}
+
+
+def test_the_check_of_a_gpu_passes_and_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert check_gpu.main(["--tiny"]) == 0
+    monkeypatch.setattr(tree_attention, "dense_mask", lambda end: torch.ones(len(end), len(end)).tril().bool())
+    assert check_gpu.main(["--tiny"]) == 1
+
+
+def test_the_check_of_a_gpu_that_is_not_run_whole_is_not_ok(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(check_gpu, "SECONDS", 0)
+    assert check_gpu.main(["--tiny"]) == 3
+    assert capsys.readouterr().out.splitlines()[-1] == "UNFINISHED"
+
+    def full(*_: object, **__: object) -> None:
+        raise torch.OutOfMemoryError
+
+    monkeypatch.undo()
+    monkeypatch.setattr(check_gpu, "update", full)
+    assert check_gpu.main(["--tiny"]) == 3
