@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -323,17 +322,13 @@ def test_a_grade_has_a_clock_and_random_numbers_of_its_own(monkeypatch: pytest.M
 
 
 def test_grades_in_threads_and_the_trap_they_avoid(grader: MathGrader) -> None:
-    """math-verify's clock is SIGALRM's: in a thread it raises, and in a main thread what it ends is "not equal"."""
+    """math-verify's own clock is SIGALRM's, which raises in a thread."""
     with ThreadPoolExecutor(4) as pool:
         with pytest.raises(ValueError, match="doesn't support threaded environment"):
             pool.submit(math_verify.parse, "\\boxed{5}").result()
         golds = math_verify.parse("\\boxed{5}", parsing_timeout=None)
         with pytest.raises(ValueError, match="doesn't support threaded environment"):
             pool.submit(math_verify.verify, golds, golds).result()
-        assert threading.current_thread() is threading.main_thread()
-        texts = ("\\boxed{10^9}", "\\boxed{\\sum_{k=1}^{10^9} 1}")
-        number, a_billion = (math_verify.parse(text, parsing_timeout=None) for text in texts)
-        assert not math_verify.verify(number, a_billion, timeout_seconds=1)
 
     pairs = [(str(n), str(n + n % 2)) for n in range(40)]
     assert grade_all(grader, pairs) == [1 - n % 2 for n in range(40)]
