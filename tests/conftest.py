@@ -48,7 +48,7 @@ ON_VERL = (
 """files with tests on the one worker group: they go to one process of the test run, first of all and in this order, in
 which the group is put up three times; others go to any"""
 
-LONG = ("test_python_tool", "test_toy_study_analysis", "test_view")
+LONG = ("test_python_tool", "test_view")
 """files of half a minute and more that the alphabet would put last"""
 
 

@@ -40,7 +40,8 @@ def imported(file: Path) -> frozenset[str]:
         elif isinstance(node, ast.ImportFrom):
             names |= {f"{node.module}.{alias.name}" for alias in node.names}
     parts = [name.split(".") for name in names]
-    helpers = {TESTS.joinpath(*name[:deep]).with_suffix(".py") for name in parts for deep in (1, 2)}
+    folders = (TESTS, TESTS / "helpers", file.parent)
+    helpers = {base.joinpath(*name[:deep]).with_suffix(".py") for name in parts for deep in (1, 2) for base in folders}
     helpers -= {TESTS / "conftest.py", file}
     return frozenset(names).union(*(imported(helper) for helper in helpers if helper.exists()))
 

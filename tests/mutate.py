@@ -92,7 +92,7 @@ def caught(copy: Path, module: str, source: str, limit: float) -> bool:
         "-qx",
         "-p",
         "no:cacheprovider",
-        *(f"tests/{name}" for name in TESTS[module]),
+        *(str(path) for name in TESTS[module] for path in (copy / "tests").rglob(name)),
     ]
     try:
         ended = subprocess.run(command, cwd=copy, capture_output=True, timeout=limit)

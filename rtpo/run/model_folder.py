@@ -34,7 +34,7 @@ def check_model_of(run: RunConfig) -> None:
         if size not in CPU_HEADS:
             raise ConfigError(
                 f"model.path is {run.model.path}, whose heads are of {size}: vLLM's CPU build takes "
-                f"{', '.join(map(str, CPU_HEADS))}; tests/larger_heads.py makes a toy model's larger."
+                f"{', '.join(map(str, CPU_HEADS))}; tests/helpers/larger_heads.py makes a toy model's larger."
             )
 
 
@@ -47,7 +47,7 @@ def check_model(folder: str | Path, top_logprobs: int = 0, *, embedded: bool = F
         remedy = (
             f"download it: hf download Qwen/{path.name} --local-dir {path}"
             if path.name.startswith("Qwen")
-            else "tests/byte_model.py makes those of math, search, booking"
+            else "tests/helpers/byte_model.py makes those of math, search, booking"
         )
         raise DataError(
             f"model.path is {path}: {missing_file(path)}. Give a Hugging Face model folder with config.json, "

@@ -1,0 +1,143 @@
+"""The supplement's audits, on records whose answers are known by hand."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import synthetic_runs
+from synthetic_runs import write_evaluation, write_run
+
+from analysis import audit
+from rtpo.envs.airline.tasks import TOO_MANY_ERRORS, WRITES
+
+AIRLINE_TASKS = Path(__file__).parents[1] / "fixtures" / "airline"
+
+
+def path(
+    reward: float | None, turns: int, calls: tuple[int, int, int] = (0, 0, 0), parent: str | None = None, **changes: Any
+) -> dict[str, Any]:
+    of = synthetic_runs.episode(reward, turns=turns, tokens=10 * turns, calls=calls, **changes)
+    return synthetic_runs.path(1, "q/0", of, parent)
+
+
+def write(results: Path, name: str, paths: list[dict[str, Any]] | None) -> Path:
+    """A run without a step in an experiment of its own."""
+    return write_run(results, "rtpo", 0, [], [], paths=paths, experiment=name)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    paths = [
+        path(1.0, 2, calls=(4, 4, 3)),
+        path(0.0, 1),
+        path(0.0, 4, termination="turn_limit"),
+        path(0.0, 3, detail=TOO_MANY_ERRORS, calls=(1, 1, 0)),
+        path(None, 9),
+        path(1.0, 5, parent="0.0.0.0"),
+    ]
+    return write(tmp_path, "main", paths)
+
+
+def cells(table: Any) -> dict[str, tuple[str, ...]]:
+    return {row[0]: row[1:] for row in table.rows}
+
+
+def test_trunks_are_the_graded_paths_that_began_at_a_task(run: Path) -> None:
+    table = audit.trunk_table(run, 2)
+    assert table.header == ("", "All", "1/2", "2/2")
+    assert cells(table) == {
+        "Paths": ("4", "2", "2"),
+        "Success, %": ("25.00", "50.00", "0.00"),
+        "Ended normally and failed, %": ("25.00", "50.00", "0.00"),
+        "No terminal signal, %": ("50.00", "0.00", "100.00"),
+        **{f"Failed within {k}, %": ("25.00", "50.00", "0.00") for k in ("turn 1", "2 turns")},
+        "Failed within 3 turns, %": ("50.00", "50.00", "50.00"),
+        "Failed within 5 turns, %": ("75.00", "50.00", "100.00"),
+        "Length on average, turns": ("2.50", "1.50", "3.50"),
+        "Turns of a success on average": ("2.00", "2.00", "—"),
+        "Turns of a failure on average": ("2.67", "1.00", "3.50"),
+        "Calls a path": ("1.25", "2.00", "0.50"),
+        "Calls executed well, %": ("60.00", "75.00", "0.00"),
+        "Tokens a path": ("25.0", "15.0", "35.0"),
+    }
+
+
+def sample(position: int, reward: float | None, calls: int = 0, ok: int = 0, **audited: Any) -> dict[str, Any]:
+    facts = {"repeated": 0, "programs": calls, "valid_programs": calls, "answer_first": False} | audited
+    of = synthetic_runs.episode(reward, calls=(calls, calls, ok))
+    return {"position": position, "uid": f"q/{position}", "sample": 0, "audit": facts if calls else None, **of}
+
+
+def test_tool_calls_are_counted_over_the_first_questions(run: Path) -> None:
+    firsts = [
+        sample(2, 1.0, calls=1, ok=1, answer_first=True),
+        sample(0, None),
+        sample(1, 0.0, calls=2, ok=1, repeated=1, valid_programs=1),
+        sample(3, 1.0, calls=1, ok=1),
+    ]
+    later = [sample(each["position"], 1.0, calls=9, ok=9) | {"sample": 1} for each in firsts]
+    found = cells(audit.tool_table(write_evaluation(run, "gsm8k", [*firsts, *later]), 3))
+    assert [value for (value,) in found.values()] == [
+        "3",
+        "66.67",
+        "1.00",
+        "1",
+        "1",
+        "1",
+        *["2/3"] * 2,
+        *["1/2"] * 2,
+        "1",
+    ]
+
+
+def test_the_airline_stands_beside_doing_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = next(file.parent for file in AIRLINE_TASKS.rglob("tasks.json"))
+    needs_write = {
+        f"tau3_airline/{task['id']}": any(a["name"] in WRITES for a in task["evaluation_criteria"]["actions"] or [])
+        for task in json.loads((folder / "tasks.json").read_text())
+    }
+    tasks = sorted(needs_write, key=needs_write.__getitem__)
+    calls = {"cancel_reservation": {"attempted": 1, "executed": 1, "ok": 1, "failed": 0}}
+    lines = [
+        synthetic_runs.held_out(uid, place, synthetic_runs.episode(float(place == 0), tokens=20) | {"calls": calls})
+        for uid in (tasks[0], tasks[-1])
+        for place in range(4)
+    ]
+    lines += [line | {"when": "before", "reward": 1.0} for line in lines] + [lines[0] | {"mode": "greedy"}]
+    run = write_run(tmp_path, "rtpo", 0, [], lines)
+    found = cells(audit.airline_table(run, folder))
+    assert [found[f"{name}, %"][0] for name in ("Pass@1", "Pass@4", "Pass^4")] == ["25.00", "100.00", "0.00"]
+    assert found["Pass@1 on tasks that need a write, %"] == ("25.00",)
+    assert found["Writes attempted an episode"] == ("1.00",)
+    assert audit.main(["airline", str(run), "--tasks", str(folder), "--format", "csv"]) == 0
+    assert "Response tokens a success,80.0" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["trunks", "{}/nowhere"], "nowhere: give one with a config.yaml, such as"),
+        (["trunks", "{}/old/rtpo-seed0"], "lacks paths.jsonl"),
+        (["trunks", "{}/untrained/rtpo-seed0"], "has no graded path that began at a task: nothing was trained"),
+        (["trunks", "{}/main/rtpo-seed0", "--points", "5"], "--points is 5 and there are 4 graded first paths"),
+        (["tools", "{}/main/rtpo-seed0/short"], "has 1 questions and --first is 100: use 1 to 1"),
+        (["tools", "{}/main/rtpo-seed0"], "rtpo-seed0 is a run: give one of its evaluations"),
+        (["trunks", "{}/main/rtpo-seed0/short"], "short is an evaluation: give its run"),
+        (["tools", "{}/main/rtpo-seed0/bare", "--first", "1"], "before evaluations kept an audit"),
+    ],
+)
+def test_what_cannot_be_audited_is_refused_in_a_sentence(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], words: str
+) -> None:
+    write(tmp_path, "old", None)
+    write(tmp_path, "untrained", [path(None, 1)])
+    write_evaluation(run, "short", [sample(0, 1.0)])
+    write_evaluation(run, "bare", [sample(0, 1.0, calls=1, ok=1) | {"audit": None}])
+    assert audit.main([argument.format(tmp_path) for argument in arguments]) == 1
+    assert words in capsys.readouterr().err
+
+
+def test_a_folder_may_be_named_from_within(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(run)
+    assert audit.main(["trunks", ".", "--points", "1"]) == 0

@@ -1,0 +1,284 @@
+"""The numbers that committed tables and pages rest on, recomputed from the records and compared as numbers.
+
+tests/golden/ has a CSV for each source of numbers: a line a number, with its key, `mean`, `low`, `high` and `n` (runs,
+or pairs of runs; questions in `questions`). Means never change. Where an interval changes on purpose, CHANGELOG.md says
+from what to what, and why.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from io import StringIO
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from analysis import metrics
+from analysis.claims import claims as paper_claims
+from analysis.load import Frames, experiment, groups
+from analysis.paper.tables import all_tables
+from analysis.run_table import COLUMNS
+from analysis.stats import Interval
+from analysis.study.results import MEASURES, compare, of_study
+from analysis.theory import comparisons as theorems
+from analysis.theory import map as theory_map
+from rtpo.run.config import PROJECT
+from rtpo.theory.regimes import Point
+
+FOLDER = Path(__file__).parents[1] / "golden"
+RESULTS = PROJECT / "results"
+EXPERIMENTS = ("reference", "main_table_toy_toy_math", "main_table_toy_toy_knowledge")
+ORDER = {
+    **{key: key for key in ("success", "optimum", "below", "one_improvement")},
+    "share": "agreeing_share",
+}
+MEASURED = ("mean", "low", "high", "n", "questions")
+TEXTS = ("shown", "verdict", "aside")
+Row = dict[str, object]
+
+
+def _interval(found: Interval) -> Row:
+    return {"mean": found.mean, "low": found.low, "high": found.high, "n": found.runs, "questions": found.questions}
+
+
+def _evaluated(group: Frames) -> Iterator[Row]:
+    for when in ("before", "after"):
+        for mode in ("sampled", "paper", "greedy"):
+            evaluation = metrics.held_out(group, when, mode)
+            if evaluation is not None:
+                yield {"quantity": f"success {when} {mode}", **_interval(metrics.success(evaluation))}
+    before, after = (metrics.held_out(group, when, "sampled") for when in ("before", "after"))
+    gain = None if before is None or after is None else metrics.difference(before, after)
+    if gain is not None:
+        yield {"quantity": "gain sampled", **_interval(gain)}
+
+
+STEPS = {"kl_k1": "kl", "context_kl_k1": "kl_context", "zero_advantage": "ties"}
+"""of curves, by their names in the golden files"""
+
+
+def _trained(group: Frames) -> Iterator[Row]:
+    values = {
+        **{
+            f"steps {key}": metrics.mean_over_steps(group, STEPS.get(key, key))
+            for key in ("kl_k1", "context_kl_k1", "entropy", "zero_advantage", "residual", "success", "mean_reward")
+        },
+        "context ratio": metrics.context_ratio(group),
+        **{
+            key.replace("_", " "): group.runs[key]
+            for key in ("rollouts", "generated_tokens", "optimizer_steps", "training_seconds")
+        },
+    }
+    for quantity, of_runs in values.items():
+        yield {"quantity": quantity, "mean": of_runs.mean(), "n": len(group.runs)}
+    for row in metrics.by_turn(group).itertuples():
+        yield {"quantity": f"kl turn {int(row.x)}", "mean": row.mean, "n": len(group.runs)}
+
+
+def runs() -> pd.DataFrame:
+    """Every configuration of the experiments that are committed beside the toy study."""
+    rows = [
+        {"experiment": name, "label": label, **row}
+        for name in EXPERIMENTS
+        for label, group in groups(experiment(RESULTS, name)).items()
+        for row in (*_evaluated(group), *_trained(group))
+    ]
+    return pd.DataFrame(rows)
+
+
+SHOWN = {
+    "Seeds": "{seeds}",
+    "Rollouts / budget": "{rollouts} / {budget}",
+    "Optimizer steps": "{steps}",
+    "Tokens, k": "{tokens}",
+    "In rows, k": "{row_tokens}",
+    "Trainer, k": "{trainer_tokens}",
+    "Engine, k": "{engine_tokens}",
+    "Questions × samples": "{questions}",
+    "Sampled, before": "{before}",
+    "Sampled, after": "{after}",
+    "Gain": "{gain}",
+    "Greedy": "{greedy_before} → {greedy}",
+    "Ratio": "{ratio}",
+    "KL": "{kl}",
+    "Zero adv.": "{ties}",
+    "Seconds": "{seconds}",
+}
+"""columns of the golden file from those of today"""
+
+
+def run_tables() -> pd.DataFrame:
+    """What the run tables show of them, as text."""
+    rows = []
+    for name in EXPERIMENTS:
+        for label, group in groups(experiment(RESULTS, name)).items():
+            cells = {key: str(column.cell(group)) for key, column in COLUMNS.items()}
+            key = {"experiment": name, "label": label}
+            rows += [{**key, "quantity": title, "shown": text.format(**cells)} for title, text in SHOWN.items()]
+    return pd.DataFrame(rows)
+
+
+def toy_study() -> pd.DataFrame:
+    """Every configuration of the toy study by task, at its own rate and at the common one."""
+    rows: list[Row] = []
+    for rate, by_task in (("own", of_study("toy").own), ("common", of_study("toy").common)):
+        for task, by_label in by_task.items():
+            for label, group in by_label.items():
+                key = {"task": task, "rate": rate, "label": label}
+                rows += [{**key, **row} for row in (*_evaluated(group), *_trained(group))]
+    return pd.DataFrame(rows)
+
+
+def toy_differences() -> pd.DataFrame:
+    """The toy study's comparisons, in every measure."""
+    rows: list[Row] = []
+    study = of_study("toy")
+    pairs = dict.fromkeys(tuple(claim["pair"]) for claim in paper_claims.study_claims())
+    for (first, second), rate, task, measure in product(pairs, ("own", "common"), study.tasks, MEASURES):
+        found = compare(study, task, first, second, measure, is_common=rate == "common")
+        if found is not None and found.interval is not None:
+            key = {"task": task, "rate": rate, "first": first, "second": second, "quantity": measure}
+            rows.append({**key, **_interval(found.interval)})
+    return pd.DataFrame(rows)
+
+
+def toy_rates() -> pd.DataFrame:
+    """The search for rates."""
+    rows: list[Row] = []
+    for (task, label), group in of_study("toy").search.items():
+        for run in group.runs.itertuples():
+            evaluation = metrics.held_out(group.of([run.run]), "after", of_study("toy").study.decoding)
+            key = {"task": task, "label": label, "rate": run.learning_rate, "seed": run.seed}
+            rows.append({**key, **_interval(metrics.success(evaluation))})
+    return pd.DataFrame(rows)
+
+
+def paper() -> pd.DataFrame:
+    """Every cell of the paper's tables with what we have for it."""
+    lines = [pd.read_csv(StringIO(table.csv)).assign(table=table.name) for table in all_tables(RESULTS)]
+    cells = [table.cells[["row_title", "column_title", "verdict"]] for table in all_tables(RESULTS)]
+    titles = pd.concat(cells, ignore_index=True).rename(columns={"row_title": "row", "column_title": "column"})
+    renamed = pd.concat(lines, ignore_index=True).rename(columns={"value": "mean", "seeds": "n", "n": "questions"})
+    # a number that is known exactly has no seeds
+    renamed["n"] = renamed["n"].fillna(0.0).where(renamed["mean"].notna())
+    return renamed.drop(columns=["row", "column", "verdict"]).join(titles)
+
+
+def paper_compared() -> pd.DataFrame:
+    """What the tables show that compare rows of the paper's tables, as text."""
+    rows = [
+        {"table": table.name, "row": line[0], "column": title, "shown": cell}
+        for table in (table.compared for table in all_tables(RESULTS))
+        if table is not None
+        for line in table.rows
+        for title, cell in zip(table.header[1:], line[1:], strict=True)
+    ]
+    return pd.DataFrame(rows)
+
+
+def _compared(theorem: int, key: str, comparisons: pd.DataFrame) -> Iterator[Row]:
+    for one in comparisons.to_dict("records"):
+        yield {"theorem": theorem, "quantity": key, **{str(name): value for name, value in one.items()}}
+
+
+def theory() -> pd.DataFrame:
+    """What the records of each theorem are compared with."""
+    folder = RESULTS / "theory"
+    rows: list[Row] = []
+    for kind in ("sweep", "training"):
+        rows += _compared(1, f"optimum {kind}", theorems.optimum(folder, kind))
+        for variant in ("forward_fresh", "reverse_stale"):
+            rows += _compared(1, f"above {variant} {kind}", theorems.ablation(folder, variant, kind))
+        for family in ("lock", "layered"):
+            for variant in ("reverse_fresh", "reverse_stale", "forward_fresh"):
+                for key, name in ORDER.items():
+                    found = theorems.over_runs(folder, kind, variant, key, family)
+                    rows.append(
+                        {"theorem": 1, "quantity": f"{kind} {name}", "what": f"{family} {variant}", **_interval(found)}
+                    )
+    rows += _compared(2, "factor", theorems.factors(folder))
+    rows += _compared(2, "contamination", theorems.contaminations(folder))
+    forms = {"general": theorems.general, "printed": theorems.printed, "zero": theorems.none}
+    for closed, form in forms.items():
+        rows += _compared(2, f"error {closed}", theorems.differences(folder, form))
+    rows += _compared(3, "unit weights", theorems.unit_weights(folder))
+    rows += _compared(3, "unbiased", theorems.unbiased(folder))
+    rows += _compared(3, "return variance", theorems.return_variances(folder))
+    rows += _compared(3, "weight variance", theorems.weight_variances(folder))
+    rows += _compared(3, "growth", theorems.growth(folder))
+    return pd.DataFrame(rows)
+
+
+def regimes() -> pd.DataFrame:
+    """Every point of the map, and the noise at the frozen ones."""
+    rows: list[Row] = []
+    for place in theory_map.places().to_dict("records"):
+        point = {"point": Point(**{name: place[name] for name in theory_map.POINT}).name}
+        measured = {name: place[name] for name in ("mean", "low", "high")}
+        row = {"quantity": "difference", "closed": place["expected"], **measured}
+        rows.append({**point, **row, "n": len(place["difference"]), "questions": 1})
+        for method in ("rtpo", "grpo"):
+            values = {"closed": place[f"{method}_predicted"], "mean": float(np.mean(place[method]))}
+            rows.append({**point, "quantity": method, **values, "n": len(place[method])})
+    for turn in theory_map.noise().to_dict("records"):
+        point = {"point": Point(**{name: turn[name] for name in theory_map.POINT}).name}
+        ratio = {"closed": turn["simple"], "mean": turn["rtpo_noise"] / turn["grpo_noise"]}
+        rows.append({**point, "quantity": f"noise ratio, turn {turn['k']}", **ratio})
+        for method in ("rtpo", "grpo"):
+            value = 2 * turn["gradient"] ** 2 / turn[f"{method}_noise"]
+            rows.append({**point, "quantity": f"signal to noise {method}, turn {turn['k']}", "mean": value})
+    return pd.DataFrame(rows)
+
+
+def claims() -> pd.DataFrame:
+    """The parts of every claim with their verdicts, and the numbers that stand beside them."""
+    parts = paper_claims.parts(RESULTS)
+    # the numbers of theorems are those of `theory`
+    parts = parts.assign(shown=parts["shown"].where(parts["scale"] != "theory", ""))
+    shown = [" ".join(re.findall(r"[+−-]?[\d,]*\d(?:\.\d+)?", text)) for text in parts["shown"]]
+    part = parts.groupby(["claim", "scale"]).cumcount()
+    return parts.assign(part=part, shown=shown, n=parts["n"].fillna(0)).drop(columns=["mean", "low", "high", "what"])
+
+
+GOLDEN: dict[str, Callable[[], pd.DataFrame]] = {
+    "runs": runs,
+    "run_tables": run_tables,
+    "toy_study": toy_study,
+    "toy_differences": toy_differences,
+    "toy_rates": toy_rates,
+    "paper": paper,
+    "paper_compared": paper_compared,
+    "claims": claims,
+    "theory": theory,
+    "map": regimes,
+}
+
+
+def write(name: str, frame: pd.DataFrame) -> None:
+    frame.to_csv(FOLDER / f"{name}.csv", index=False, float_format="%.8g")
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_numbers_are_those_of_the_records(name: str) -> None:
+    golden = pd.read_csv(
+        FOLDER / f"{name}.csv", dtype={"shown": str, "aside": str}, keep_default_na=False, na_values=[""]
+    )
+    assert len(golden)
+    current = GOLDEN[name]().reindex(columns=golden.columns)
+    keys = [
+        column for column in golden.columns if column not in (*MEASURED, "closed", "paper", "shown", "verdict", "aside")
+    ]
+    assert not golden.duplicated(keys).any()
+    both = golden.merge(current, on=keys, how="left", suffixes=("", "_now"), indicator=True, validate="one_to_one")
+    missing = both.loc[both["_merge"] != "both", keys]
+    assert missing.empty, f"not computed any more:\n{missing.to_string()}"
+    for column in golden.columns.difference(keys):
+        if pd.api.types.is_numeric_dtype(golden[column]):
+            now = both[f"{column}_now"].astype(float)
+            same = np.isclose(both[column], now, rtol=1e-6, atol=1e-9, equal_nan=True)
+        else:
+            same = both[column].fillna("") == both[f"{column}_now"].fillna("")
+        different = both.loc[~same, [*keys, column, f"{column}_now"]]
+        assert different.empty, f"{len(different)} of {len(both)} differ:\n{different.head(20).to_string()}"

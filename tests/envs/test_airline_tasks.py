@@ -1,0 +1,76 @@
+"""What doing nothing earns on an airline task file, and what the files must be."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rtpo.envs.airline.tasks import read_splits, read_wanted
+from rtpo.errors import DataError
+
+DATA = os.environ.get("RTPO_DATA")
+FIXTURES = Path(__file__).parents[1] / "fixtures" / "airline" / "tau2" / "domains" / "airline"
+REAL = Path(DATA or "") / "airline"
+
+
+def idle(folder: Path) -> dict[str, tuple[int, int, int]]:
+    """By split: tasks, those that doing nothing scores on, those that need a write."""
+    tasks, splits = read_wanted(folder / "tasks.json"), read_splits(folder / "split_tasks.json")
+    wanted = {split: [tasks[uid] for uid in uids] for split, uids in splits.items()}
+    return {
+        split: (len(of), sum(task.no_op_scores for task in of), sum(task.needs_write for task in of))
+        for split, of in wanted.items()
+    }
+
+
+def test_doing_nothing_scores_where_nothing_is_written_or_said() -> None:
+    assert {"train": (3, 1, 1), "test": (3, 1, 2)}.items() <= idle(FIXTURES).items()
+
+
+@pytest.mark.skipif(not DATA, reason="set RTPO_DATA to a folder with the official airline task files")
+def test_doing_nothing_on_the_official_tasks() -> None:
+    assert {"train": (30, 16, 13), "test": (20, 7, 13)}.items() <= idle(REAL).items()
+
+
+def rows() -> list[dict[str, Any]]:
+    return list(json.loads((FIXTURES / "tasks.json").read_text()))
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda r: r[0].pop("id"), "task 0 of .* has no id"),
+        (lambda r: r[1].pop("evaluation_criteria"), "task 1 of .* has no evaluation_criteria"),
+        (lambda r: r[1]["evaluation_criteria"].update(reward_basis=["DB"]), "only DB with COMMUNICATE"),
+        (lambda r: r[1]["evaluation_criteria"].update(reward_basis=["DB", "COMMUNICATE", "ACTION"]), "reward_basis is"),
+        (lambda r: r[1]["evaluation_criteria"]["actions"][0].update(name="buy"), "'buy' is no tool of the airline"),
+        (lambda r: r[1]["evaluation_criteria"].update(actions="none"), "actions must be a list of calls"),
+        (lambda r: r[2]["evaluation_criteria"].update(communicate_info=[327]), "communicate_info must be"),
+        (lambda r: r[2].update(initial_state={"message_history": []}), "has an initial_state"),
+        (lambda r: r[2].update(id="a"), "repeats the id 'a'"),
+    ],
+)
+def test_a_task_of_which_it_cannot_be_said_is_refused(tmp_path: Path, change: Any, why: str) -> None:
+    changed = rows()
+    change(changed)
+    path = tmp_path / "tasks.json"
+    path.write_text(json.dumps(changed))
+    with pytest.raises(DataError, match=why):
+        read_wanted(path)
+
+
+def test_files_that_cannot_be_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "file.json"
+    with pytest.raises(DataError, match="cannot be read"):
+        read_wanted(path)
+    path.write_text("{")
+    with pytest.raises(DataError, match="is not JSON"):
+        read_splits(path)
+    path.write_text("{}")
+    with pytest.raises(DataError, match="is not a list of tasks"):
+        read_wanted(path)
+    path.write_text('{"test": [1]}')
+    with pytest.raises(DataError, match="lists of task ids"):
+        read_splits(path)

@@ -1,0 +1,195 @@
+"""The contract of every registered environment (rtpo/envs/base.py)."""
+
+import asyncio
+import pickle
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rtpo.envs.base import Env, NoSettings
+from rtpo.envs.registry import ENVIRONMENTS, make_env
+from rtpo.errors import ConfigError
+from rtpo.run.config import PROJECT
+from rtpo.types import Feedback, Grade, Snapshot, StopReason, Task
+
+MAX_TURNS = 4
+Reply = tuple[str, StopReason]
+Trace = list[tuple[Feedback, str]]
+
+CASES = {
+    path.stem: import_module(f"environments.{path.stem}")
+    for path in Path(__file__).parents[1].glob("environments/*.py")
+}
+"""the modules of tests/environments: a TASK and REPLIES to it; where they are not the defaults, ENVIRONMENT (the
+module's name), SETTINGS, MARKS, and LONGEST, the most replies of an episode"""
+PARAMETERS = [pytest.param(name, marks=getattr(CASES[name], "MARKS", ())) for name in sorted(CASES)]
+
+
+def environment_of(case: str) -> str:
+    return str(getattr(CASES[case], "ENVIRONMENT", case))
+
+
+def fresh(case: str) -> Env:
+    """With the seed of one path."""
+    name = environment_of(case)
+    settings = getattr(CASES[case], "SETTINGS", None)
+    env = make_env(name, ENVIRONMENTS[name].settings() if settings is None else settings, MAX_TURNS)
+    env.path_seed = 7
+    return env
+
+
+def task_of_case(case: str) -> Task:
+    task: Task = CASES[case].TASK
+    return task
+
+
+def replies(case: str) -> st.SearchStrategy[list[Reply]]:
+    reply = st.tuples(st.sampled_from(CASES[case].REPLIES), st.sampled_from(list(StopReason)))
+    return st.lists(reply, min_size=1, max_size=getattr(CASES[case], "LONGEST", MAX_TURNS))
+
+
+async def play(env: Env, script: Sequence[Reply]) -> tuple[Trace, list[Snapshot]]:
+    """The trace of the script's replies, up to the last one the episode takes, and the snapshot before each."""
+    trace: Trace = []
+    snapshots = []
+    for text, stop in script:
+        snapshots.append(env.snapshot())
+        feedback = await env.step(text, stop)
+        trace.append((feedback, env.snapshot().digest))
+        if feedback.done:
+            break
+    return trace, snapshots
+
+
+async def replay(name: str, snapshot: Snapshot, script: Sequence[Reply]) -> tuple[str, Trace, Grade]:
+    env = fresh(name)
+    env.restore(task_of_case(name), snapshot)
+    digest = env.snapshot().digest
+    trace, _ = await play(env, script)
+    return digest, trace, await env.grade()
+
+
+def test_every_environment_has_a_task_and_replies() -> None:
+    assert {environment_of(case) for case in CASES} == set(ENVIRONMENTS)
+
+
+def test_unknown_environment_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"'chess' does not exist: use one of .*toy_math"):
+        make_env("chess", NoSettings(), MAX_TURNS)
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+@settings(max_examples=25)
+@given(data=st.data())
+def test_a_restored_episode_continues_as_the_first_did(name: str, data: st.DataObject) -> None:
+    script = data.draw(replies(name))
+
+    async def check() -> None:
+        env = fresh(name)
+        await env.reset(task_of_case(name))
+        trace, snapshots = await play(env, script)
+        grade = await env.grade()
+        for k, snapshot in enumerate(snapshots):
+            for _ in range(2):
+                again = await replay(name, snapshot, script[k:])
+                assert again == (snapshot.digest, trace[k:], grade)
+
+    asyncio.run(check())
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+@settings(max_examples=25)
+@given(data=st.data())
+def test_a_snapshot_is_not_changed_by_what_follows(name: str, data: st.DataObject) -> None:
+    before, others = data.draw(replies(name)), data.draw(replies(name))
+
+    async def check() -> None:
+        env = fresh(name)
+        await env.reset(task_of_case(name))
+        _, snapshots = await play(env, before)
+        stored = [pickle.dumps(snapshot) for snapshot in snapshots]
+        for snapshot in snapshots:
+            await replay(name, snapshot, others)
+        assert [pickle.dumps(snapshot) for snapshot in snapshots] == stored
+
+    asyncio.run(check())
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+@settings(max_examples=25)
+@given(data=st.data())
+def test_digests_are_equal_exactly_when_states_are(name: str, data: st.DataObject) -> None:
+    scripts = data.draw(replies(name)), data.draw(replies(name))
+
+    async def check() -> None:
+        found = []
+        for script in scripts:
+            env = fresh(name)
+            await env.reset(task_of_case(name))
+            _, snapshots = await play(env, script)
+            found += [*snapshots, env.snapshot()]
+        for one in found:
+            for other in found:
+                assert (one.digest == other.digest) == (one.state == other.state)
+
+    asyncio.run(check())
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_an_unpickled_snapshot_restores(name: str) -> None:
+    async def check() -> None:
+        env = fresh(name)
+        await env.reset(task_of_case(name))
+        await env.step(CASES[name].REPLIES[0], StopReason.STOP)
+        snapshot = env.snapshot()
+        copy = pickle.loads(pickle.dumps(snapshot))
+        script = [(reply, StopReason.STOP) for reply in CASES[name].REPLIES[1:]]
+        assert await replay(name, copy, script) == await replay(name, snapshot, script)
+
+    asyncio.run(check())
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_misuse_is_refused(name: str) -> None:
+    async def check() -> None:
+        env, task = fresh(name), task_of_case(name)
+        with pytest.raises(RuntimeError, match="no episode"):
+            env.snapshot()
+        await env.reset(task)
+        with pytest.raises(ValueError, match=r"is of task .* restore it with its own task"):
+            env.restore(replace(task, uid="another"), env.snapshot())
+        script = [(reply, StopReason.STOP) for reply in CASES[name].REPLIES[-2:] * MAX_TURNS]
+        trace, _ = await play(env, script)
+        assert trace[-1][0].done
+        with pytest.raises(RuntimeError, match="has ended"):
+            await env.step("", StopReason.STOP)
+
+    asyncio.run(check())
+
+
+def test_digests_are_equal_across_processes() -> None:
+    """Of every environment that asks nothing of the machine."""
+    names = [name for name in sorted(CASES) if not hasattr(CASES[name], "MARKS")]
+    assert {"toy_math", "toy_knowledge", "booking"} <= set(names)
+    program = f"import sys; sys.path += {sys.path}; import test_env_contract as it; print(it.digests({names}))"
+    done = subprocess.run([sys.executable, "-c", program], cwd=PROJECT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == str(digests(names))
+
+
+def digests(names: Sequence[str]) -> list[str]:
+    """After the first reply to each."""
+
+    async def digest(name: str) -> str:
+        env = fresh(name)
+        await env.reset(task_of_case(name))
+        await env.step(CASES[name].REPLIES[0], StopReason.STOP)
+        return env.snapshot().digest
+
+    return [asyncio.run(digest(name)) for name in names]

@@ -1,0 +1,312 @@
+"""The engines that tests/engines/test_engine_conformance.py is run on, each behind one small seam."""
+
+import asyncio
+import shutil
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Protocol, TypeVar
+from uuid import uuid4
+
+import numpy as np
+import pytest
+import torch
+from conftest import compose_config
+from omegaconf import OmegaConf
+from torch import Tensor
+from transformers import AutoModelForCausalLM, PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
+
+from rtpo.core.packing import Packed
+from rtpo.engines.base import BatchingEngine, Engine, Generation, Request, Sampling
+from rtpo.engines.decoder import Decoder
+from rtpo.run.config import PROJECT, RunConfig
+from rtpo.types import Ids
+from rtpo.verbs import TokenClip
+
+T = TypeVar("T")
+Weights = dict[str, Tensor]
+TOY = PROJECT / "rtpo" / "toy" / "warm_start_math"
+STOP = 2
+ONE = Sampling(max_tokens=1)
+PATIENCE = 600
+"""seconds that an engine on a busy machine may take for anything here"""
+EXACT = 3e-5
+"""nats; what an engine in fp32 may differ by from transformers' log-probs"""
+BF16 = 0.1
+"""nats; the same for bf16 on a GPU: chosen, not measured"""
+
+
+class Subject(Protocol):
+    """An engine with what is around it. It can hold one of two sets of weights of one architecture."""
+
+    engine: Engine
+    networks: tuple[PreTrainedModel, PreTrainedModel]
+    """transformers' models with the two sets, in fp32"""
+    context_limit: int
+    most_logprobs: int
+    tolerance: float
+
+    async def push(self, which: int, version: int) -> None:
+        """Give the engine a set of weights, by the engine's own way."""
+        ...
+
+    async def rest(self) -> None:
+        """What is between rollouts: a sleeping engine sleeps. A push wakes it."""
+        ...
+
+    async def reset(self) -> None:
+        """Empty the prefix cache."""
+        ...
+
+    async def cached_tokens(self, context: Ids) -> int:
+        """Of the context, those that a request for it does not compute."""
+        ...
+
+
+class LoadingSubject(Subject, Protocol):
+    """One that takes any weights."""
+
+    async def load(self, weights: Weights, version: int) -> None: ...
+
+
+class Bench:
+    """A subject and the event loop that it lives in."""
+
+    def __init__(self, subject: Any, runner: asyncio.Runner) -> None:
+        self.subject = subject
+        self._runner = runner
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        async def within_patience() -> T:
+            try:
+                async with asyncio.timeout(PATIENCE):
+                    return await coroutine
+            except TimeoutError:
+                raise AssertionError(f"after {PATIENCE} s the engine has not answered: its scheduler waits") from None
+
+        return self._runner.run(within_patience())
+
+    def generate(self, *requests: Request) -> list[Generation]:
+        """Of requests made together."""
+
+        async def together() -> list[Generation]:
+            return await asyncio.gather(*[self.subject.engine.generate(request) for request in requests])
+
+        return self.run(together())
+
+    def push(self, which: int, version: int) -> None:
+        self.run(self.subject.push(which, version))
+
+
+@contextmanager
+def bench_of(subject: Any) -> Iterator[Bench]:
+    with asyncio.Runner() as runner:
+        yield Bench(subject, runner)
+
+
+def small_model(seed: int, head_dim: int) -> Any:
+    """Random tied weights, wide enough that log-probs differ between tokens; the toy tasks' vocabulary. vLLM's CPU
+    kernels take no heads of 16."""
+    torch.manual_seed(seed)
+    return AutoModelForCausalLM.from_config(
+        Qwen3Config(
+            vocab_size=204,
+            hidden_size=64,
+            intermediate_size=128,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            num_key_value_heads=1,
+            head_dim=head_dim,
+            max_position_embeddings=256,
+            tie_word_embeddings=True,
+            initializer_range=0.2,
+            eos_token_id=STOP,
+            pad_token_id=0,
+        )
+    ).eval()
+
+
+def weights_of(network: PreTrainedModel) -> Weights:
+    return {name: weight.detach().clone() for name, weight in network.state_dict().items()}
+
+
+def folder_of(network: PreTrainedModel, folder: Path) -> Path:
+    """The model with the toy task's tokenizer."""
+    network.save_pretrained(folder)
+    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
+        shutil.copy(TOY / name, folder)
+    return folder
+
+
+class EmbeddedDecoder:
+    """The embedded server's decoder in this process."""
+
+    tolerance = EXACT
+
+    def __init__(self) -> None:
+        self.networks = small_model(0, 16), small_model(1, 16)
+        config = self.networks[0].config
+        self.context_limit, self.most_logprobs = config.max_position_embeddings, config.vocab_size
+        self._decoder = Decoder(config, {STOP}, cache_tokens=4096)
+        self.engine = BatchingEngine(self._call)
+
+    async def _call(self, requests: list[Request]) -> list[Generation]:
+        return self._decoder.generate(requests)
+
+    async def push(self, which: int, version: int) -> None:
+        await self.load(weights_of(self.networks[which]), version)
+
+    async def load(self, weights: Weights, version: int) -> None:
+        self._decoder.load(weights.items(), version)
+
+    async def rest(self) -> None:
+        self._decoder.reset_cache()
+
+    async def reset(self) -> None:
+        self._decoder.reset_cache()
+
+    async def cached_tokens(self, context: Ids) -> int:
+        before = self._decoder.prefilled_tokens
+        await self.engine.generate(Request(context, ONE, 0, "cache", "cache"))
+        return len(context) - (self._decoder.prefilled_tokens - before)
+
+
+class OnVerl:
+    """A `VerlBackend`: its engine and its way of giving weights. The second set is one large optimizer step away."""
+
+    def __init__(self, backend: Any, config: RunConfig, folder: Path, tolerance: float) -> None:
+        self._backend = backend
+        self.engine = backend.engine
+        self.tolerance = tolerance
+        first = Qwen3ForCausalLM.from_pretrained(config.model.path, dtype=torch.float32).eval()
+        self.context_limit = int(config.verl["actor_rollout_ref"]["rollout"].get("max_model_len", 0))
+        self.context_limit = self.context_limit or first.config.max_position_embeddings
+        self.is_embedded = config.is_embedded
+        self.most_logprobs = first.config.vocab_size if self.is_embedded else 20
+        self._folders = [folder / "first", folder / "second"]
+        backend.save(self._folders[0])
+        for _ in range(4):
+            backend.step(self._rows(), None, TokenClip())
+        backend.save(self._folders[1])
+        second = Qwen3ForCausalLM(first.config).eval()
+        second.load_state_dict(_saved(self._folders[1]))
+        self.networks = first, second
+
+    def _rows(self) -> Packed:
+        ids = np.random.default_rng(0).integers(3, 200, 40).astype(np.int32)
+        mask = np.arange(40) >= 20
+        on = mask.astype(np.float32)
+        return Packed(ids, np.array([40], np.int32), mask, on, on / 20, -5 * on)
+
+    async def push(self, which: int, version: int) -> None:
+        await asyncio.to_thread(self._backend.load, self._folders[which])
+        await asyncio.to_thread(self._backend.push, version)
+
+    async def rest(self) -> None:
+        await asyncio.to_thread(self._backend.score, self._rows())
+
+    async def reset(self) -> None:
+        for replica in self._backend._replicas:
+            await replica.clear_kv_cache()
+
+    async def cached_tokens(self, context: Ids) -> int:
+        server = self._backend._replicas[0].server_handle
+        if not self.is_embedded:
+            answer = await server.generate.remote(context.tolist(), {"temperature": 1.0, "max_tokens": 1}, uuid4().hex)
+            return int(answer.extra_fields["num_cached_tokens"])
+        before = await server.state.remote()
+        await self.engine.generate(Request(context, ONE, 0, "cache", "cache"))
+        after = await server.state.remote()
+        return len(context) - int(after.prefilled_tokens - before.prefilled_tokens)
+
+
+def _saved(folder: Path) -> Weights:
+    """The weights of verl's checkpoint of one process."""
+    (path,) = folder.rglob("model_world_size_1_rank_0.pt")
+    state = torch.load(path, weights_only=False, map_location="cpu")
+    return {name: getattr(weight, "_local_tensor", weight).float() for name, weight in state.items()}
+
+
+class Client:
+    """verl's client, with one server and no router."""
+
+    def __init__(self, server: Any) -> None:
+        self._server = server
+
+    async def generate(self, request_id: str, *, prompt_ids: list[int], sampling_params: dict[str, Any]) -> Any:
+        return await self._server.generate(
+            prompt_ids=prompt_ids, sampling_params=sampling_params, request_id=uuid4().hex
+        )
+
+
+def vllm_server(server_class: Any, model: Path, **rollout: Any) -> Any:
+    """A server of verl's class, not launched, without Ray."""
+    import ray
+    from verl.workers.rollout.replica import RolloutMode
+
+    from rtpo.verl_harness.settings import verl_settings
+
+    settings = {
+        "name": "vllm",
+        "tensor_model_parallel_size": 1,
+        "dtype": "float32",
+        "load_format": "dummy",
+        "max_model_len": 256,
+        "max_num_batched_tokens": 512,
+        "max_num_seqs": 32,
+        "enforce_eager": True,
+        "enable_sleep_mode": False,
+        "engine_kwargs": {"vllm": {"kv_cache_memory_bytes": 64 << 20, "block_size": 32}},
+        **rollout,
+    }
+    tree = verl_settings(
+        OmegaConf.create({"actor_rollout_ref": {"model": {"path": str(model)}, "rollout": settings}})
+    ).actor_rollout_ref
+    with pytest.MonkeyPatch.context() as patch:
+        # the server asks Ray for the job's name alone
+        patch.setattr(ray, "get_runtime_context", lambda: SimpleNamespace(get_job_id=lambda: "test"))
+        return server_class(tree.rollout, tree.model, RolloutMode.HYBRID, [], 0, 0, 1, 1, "")
+
+
+def vllm_device() -> str:
+    """What vLLM runs on here: cuda or cpu. Skips without either."""
+    pytest.importorskip("vllm", reason="vLLM is not installed: its engine is not started")
+    device = str(import_module("vllm.platforms").current_platform.device_type)
+    if device not in ("cuda", "cpu") or (device == "cuda" and not torch.cuda.is_available()):
+        pytest.skip(f"this vLLM is for another device ({device or 'none is on this machine'}): it is not started")
+    return device
+
+
+def vllm_config(model: Path, device: str = "cuda", *overrides: str) -> RunConfig:
+    """verl's own path to vLLM with one training process: FSDP2, verl's sender of weights, vLLM in its own process."""
+    machine = {"cuda": ("profile=a100x8",), "cpu": ("profile=toy", "+engine=vllm_cpu")}[device]
+    return compose_config(
+        *machine,
+        "profile.processes=1",
+        "profile.logical_cpus=8",
+        "profile.track=[]",
+        f"model.path={model}",
+        "optimizer.lr=0.01",
+        "task.max_context_tokens=256",
+        "task.max_prompt_tokens=128",
+        "task.max_turn_tokens=128",
+        *overrides,
+    )
+
+
+@contextmanager
+def vllm_environment() -> Iterator[None]:
+    """What a server outside Ray needs around it, on a CPU build of vLLM alone."""
+    if vllm_device() != "cpu":
+        pytest.skip("a server in the test's own process is run on a CPU build of vLLM alone")
+    from rtpo.verl_harness.session import VLLM_ON_CPU
+    from rtpo.verl_harness.settings import SOCKETS
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(SOCKETS, "alone")  # which a start of Ray sets
+        patch.setenv("CUDA_VISIBLE_DEVICES", "")  # which verl's server sets
+        for name, value in VLLM_ON_CPU.items():
+            patch.setenv(name, value)
+        yield

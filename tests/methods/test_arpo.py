@@ -1,0 +1,335 @@
+"""ARPO on the scripted engine and on a table: where paths branch, how many there are, and what shared turns get."""
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from methods import TASKS, advantage_of, config_of, finished, graded, one_step, parts_of, spelled_path
+from scripted import CALL_1, CALL_2, RIGHT, TASK, WRONG, RecordingHarness, in_turn, scripted_harness, solver
+from tables import harness_on, lure
+
+from baselines.arpo import ARPOConfig, Prompt, Start, entropy, next_starts, path_rows, step
+from rtpo.algorithms import configured
+from rtpo.core.packing import normalised_weights
+from rtpo.credit import standardised
+from rtpo.theory.tabular import tasks
+from rtpo.types import Role, Rollout, Termination, TrainingContext, TrainRow
+
+CONFIG = configured("arpo", kl=0.0)
+THRESHOLD = replace(CONFIG, rule="threshold", tau=0.5)
+GROWING = {"alpha": 1.0, "beta": 0.0}
+"""branches at every chance"""
+
+
+# sixteen paths
+
+
+@pytest.mark.parametrize(
+    "config", [CONFIG, THRESHOLD, replace(CONFIG, **GROWING), replace(CONFIG, alpha=0.0, beta=0.0)]
+)
+@pytest.mark.parametrize("slips", [0.0, 0.3, 0.9])
+def test_a_prompt_ends_with_exactly_sixteen_paths(slips: float, config: ARPOConfig) -> None:
+    harness = one_step(config, script=solver(slips))
+    assert [len(paths) for paths in finished(harness).values()] == [16] * len(TASKS)
+    assert harness.ledger.rollouts == 48
+    (rows,) = harness.updated
+    assert len({row.rollout_uid for row in rows}) == len(rows) == 48
+
+
+@pytest.mark.parametrize("config", [CONFIG, THRESHOLD, replace(CONFIG, **GROWING)])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_path_without_room_for_a_turn_ends_there_and_is_not_copied(seed: int, config: ARPOConfig) -> None:
+    """Contexts end in most second turns or right before them."""
+    harness = one_step(config, script=solver(0.3), seed=seed, max_context_tokens=34)
+    paths = finished(harness)
+    assert all(rollout.own_turns for rollout in harness.rollouts)
+    assert any(rollout.parent_uid for rollout in harness.rollouts)
+    assert Termination.CONTEXT_LIMIT in {path.termination for group in paths.values() for path in group}
+    for group in paths.values():
+        assert len({tuple(id(turn) for turn in path.turns) for path in group}) == len(group) == 16
+        assert all(path.is_graded for path in group)
+    assert harness.ledger.rollouts == 48
+    by_uid = {rollout.uid: rollout for rollout in harness.rollouts}
+    replaced = [by_uid[str(r.parent_uid)].turns[r.start_k :][:1] for r in harness.rollouts if r.start_k]
+    judged = [id(turn) for turns in replaced for turn in turns]
+    assert len(set(judged)) == len(judged)
+    assert bool(judged) == (config.rule == "threshold")
+
+
+def test_prompts_whose_roots_answer_at_once_are_topped_up_one_root_at_a_time() -> None:
+    def answers(context: str, rng: np.random.Generator) -> str:
+        return f"<think> plan {rng.integers(100)}</think> answer\\boxed{{ {rng.integers(2)}}}"
+
+    harness = one_step(CONFIG, script=answers)
+    assert [call["rollouts"] for call in harness.step_log.rollouts] == [24] + [3] * 8
+    assert all(path.start_k == 0 for path in harness.rollouts)
+
+
+def test_a_path_goes_on_alone_or_with_one_branch() -> None:
+    harness = one_step(CONFIG, script=solver(0.5))
+    assert {*Counter((r.parent_uid, r.start_k) for r in harness.rollouts if r.start_k).values()} == {1, 2}
+
+
+# where paths branch
+
+
+def open_paths(n: int, turns: int = 1) -> tuple[Prompt, list[Rollout]]:
+    """Roots of a prompt that have taken that many turns and go on."""
+    harness = scripted_harness(solver(0.0))
+    (paths,) = harness.rollout([TASK], n=n, role=Role.CHAIN, turns=turns, top_logprobs=4)
+    return Prompt(paths[0].boundary(0), n), list(paths)
+
+
+def with_entropy(path: Rollout, tokens: int, choices: int) -> Rollout:
+    """Its last turn drawn from that many alike choices, `tokens` long."""
+    top = np.full((tokens, 4), -np.inf, np.float32)
+    top[:, :choices] = -np.log(choices)
+    return replace(path, turns=(*path.turns[:-1], replace(path.turns[-1], top_logprobs=top)))
+
+
+@pytest.mark.parametrize(("tokens", "counted"), [(3, 3), (20, 20), (50, 20)])
+def test_entropy_is_of_the_first_tokens_in_units_of_the_vocabulary(tokens: int, counted: int) -> None:
+    _, (path,) = open_paths(1)
+    scale = np.log(1000)
+    for choices in (1, 2, 4):
+        drawn = with_entropy(path, tokens, choices)
+        share = np.log(choices) / scale
+        assert entropy(drawn, scale, CONFIG) == pytest.approx(counted * share, abs=1e-6)
+        assert entropy(drawn, scale, THRESHOLD) == pytest.approx(share, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("alpha", "rise", "probability"),
+    [
+        (0.5, None, 0.5),
+        (0.5, 0.0, 0.5),
+        (0.5, 1.0, 0.7),
+        (0.5, -1.0, 0.3),
+        (0.5, 9.0, 1.0),
+        (0.9, -1.0, 0.7),
+        (1.0, -1.0, 1.0),
+        (0.0, -1.0, 0.0),
+        (0.0, 1.0, 0.2),
+    ],
+)
+def test_a_path_branches_with_probability_alpha_plus_beta_times_the_rise(
+    alpha: float, rise: float | None, probability: float
+) -> None:
+    """At its first boundary a path's entropy is compared with itself. The published draw is clipped to [0, 1] before
+    it is compared with alpha, so that none is above 1."""
+    config = replace(CONFIG, alpha=alpha)
+    _, (path,) = open_paths(1)
+    drawn, rng, count = with_entropy(path, 20, 2), np.random.default_rng(0), 4000
+    first = None if rise is None else entropy(drawn, 1.0, CONFIG) - rise
+    branched = 0
+    for _ in range(count):
+        starts = next_starts(Prompt(path.boundary(0), 1), [(drawn, first)], 1.0, rng, config)
+        assert starts[0] == (path.tip, pytest.approx(entropy(drawn, 1.0, CONFIG) - (rise or 0.0)))
+        assert starts[1:] in ([], [(path.tip, None)])
+        branched += len(starts) == 2
+    assert abs(branched / count - probability) <= 3 * (probability * (1 - probability) / count) ** 0.5
+
+
+@pytest.mark.parametrize("turns", [1, 2])
+@pytest.mark.parametrize(("rise", "branches"), [(None, False), (0.0, False), (0.01, True), (-0.01, False)])
+def test_the_threshold_rule_branches_before_a_turn_whose_entropy_rose(
+    rise: float | None, branches: bool, turns: int
+) -> None:
+    _, (path,) = open_paths(1, turns)
+    drawn = with_entropy(path, 20, 2)
+    first = None if rise is None else entropy(drawn, 1.0, THRESHOLD) - rise
+    rng = np.random.default_rng(0)
+    starts = next_starts(Prompt(path.boundary(0), 1), [(drawn, first)], 1.0, rng, THRESHOLD)
+    assert [(place.k, place.rollout_uid, place.is_tip) for place, _ in starts] == [
+        (turns, path.uid, True),
+        *([(turns - 1, path.uid, False)] if branches else []),
+    ]
+
+
+def places(starts: Sequence[Start]) -> list[tuple[str, int, bool]]:
+    return [(place.rollout_uid, place.k, first is None) for place, first in starts]
+
+
+def test_paths_go_on_in_their_order_and_then_branch_in_it_while_there_is_room() -> None:
+    prompt, paths = open_paths(3)
+    config = replace(CONFIG, paths=5, roots=3, **GROWING)
+    starts = next_starts(prompt, [(path, None) for path in paths], 1.0, np.random.default_rng(0), config)
+    going = [(path.uid, 1, False) for path in paths]
+    assert places(starts) == [*going, (paths[0].uid, 1, True), (paths[1].uid, 1, True)]
+    assert prompt.begun == 5
+    assert places(next_starts(prompt, [(path, None) for path in paths], 1.0, np.random.default_rng(0), config)) == going
+
+
+def test_a_fresh_root_is_begun_only_when_no_path_is_open() -> None:
+    harness = scripted_harness(in_turn(RIGHT, WRONG))
+    (paths,) = harness.rollout([TASK], n=2, role=Role.CHAIN, turns=1, top_logprobs=4)
+    prompt, rng = Prompt(paths[0].boundary(0), 2), np.random.default_rng(0)
+    starts = next_starts(prompt, [(path, None) for path in paths], 1.0, rng, replace(CONFIG, paths=4))
+    assert starts == [(prompt.root, None)]
+    assert (prompt.ended, prompt.begun) == (list(paths), 3)
+    assert next_starts(prompt, [], 1.0, rng, replace(CONFIG, paths=3)) == []
+
+
+def test_nothing_is_kept_from_step_to_step() -> None:
+    """With a first entropy of its own, a path of any step does not branch at its first boundary, however steep the
+    rule; with one of the step before, it would as often as not."""
+    config = replace(CONFIG, alpha=0.0, beta=1e6)
+    harness = scripted_harness(solver(0.0))
+    for number in range(2):
+        if number:
+            harness.end_step()
+            harness.begin_step(number, 1000)
+        step(harness, TASKS, config)
+        counts = Counter(r.parent_uid for r in harness.rollouts if r.start_k == 1)
+        assert set(counts.values()) == {1}
+        assert max(Counter(r.parent_uid for r in harness.rollouts if r.start_k == 2).values()) == 2
+
+
+# advantages
+
+
+def shared_by(paths: Sequence[Rollout]) -> dict[int, list[Rollout]]:
+    sharing = defaultdict(list)
+    for path in paths:
+        for turn in path.turns:
+            sharing[id(turn)].append(path)
+    return sharing
+
+
+def test_soft_paths_have_one_z_score_on_all_their_tokens() -> None:
+    harness = one_step(CONFIG)
+    (rows,) = harness.updated
+    paths = finished(harness)
+    z = {
+        path.uid: float(score)
+        for group in paths.values()
+        for path, score in zip(group, standardised([path.reward for path in group]), strict=True)
+    }
+    assert {row.rollout_uid: advantage_of(row) for row in rows} == {
+        uid: pytest.approx(score) for uid, score in z.items()
+    }
+
+
+def test_hard_turns_have_the_mean_of_the_paths_that_share_them() -> None:
+    harness = one_step(replace(CONFIG, advantage="hard"), script=solver(0.5))
+    (rows,) = harness.updated
+    compared = set()
+    for group in finished(harness).values():
+        z = dict(zip([path.uid for path in group], standardised([path.reward for path in group]), strict=True))
+        sharing = shared_by(group)
+        for row in (row for row in rows if row.rollout_uid in z):
+            for turn in row.turns:
+                values = np.unique(row.advantage[row.mask & (row.turn_index == turn.k)])
+                expected = np.mean([z[path.uid] for path in sharing[id(turn)]])
+                assert values == pytest.approx([expected], abs=1e-6)
+                compared.add((len(sharing[id(turn)]) > 1, abs(expected - z[row.rollout_uid]) > 0.01))
+    assert compared == {(False, False), (True, False), (True, True)}
+
+
+def on_a_table(advantage: Any) -> tuple[Any, list[TrainRow], list[Rollout]]:
+    """One step from the uniform policy with a single optimizer step."""
+    harness = harness_on(lure(), seed=4)
+    config = replace(CONFIG, advantage=advantage, minibatches=1, old_logprobs="recompute", **GROWING)
+    step(harness, tasks(harness.mdp), config)
+    (rows,) = harness.all_of("update")
+    paths = [path for groups in harness.all_of("rollout") for group in groups for path in group if path.is_graded]
+    return harness, rows, paths
+
+
+def test_soft_gradients_on_a_shared_turn_are_the_sum_of_its_rows() -> None:
+    """From dlogprob(a)/dlogits = onehot(a) - pi, turn by turn with the number of paths that share it."""
+    harness, rows, paths = on_a_table("soft")
+    z = dict(zip([path.uid for path in paths], standardised([path.reward for path in paths]), strict=True))
+    tokens = sum(int(row.mask.sum()) for row in rows)
+    expected = np.zeros_like(harness.logits)
+    turns = {id(turn): turn for path in paths for turn in path.turns}
+    for key, sharing in shared_by(paths).items():
+        turn = turns[key]
+        score = np.eye(3)[turn.output_ids[0]] - 1 / 3
+        expected[turn.k, turn.snapshot.state] += sum(float(z[path.uid]) for path in sharing) * score / tokens
+    assert max(len(sharing) for sharing in shared_by(paths).values()) > 1
+    assert harness.logits == pytest.approx(expected, abs=1e-6)
+    assert np.abs(expected).max() > 0.01
+
+
+def test_soft_and_hard_take_the_same_first_step() -> None:
+    """A turn in the rows of n paths has n times their mean, or the sum of theirs."""
+    (soft, soft_rows, _), (hard, hard_rows, _) = on_a_table("soft"), on_a_table("hard")
+    assert [row.advantage.tolist() for row in soft_rows] != [row.advantage.tolist() for row in hard_rows]
+    assert soft.logits == pytest.approx(hard.logits, abs=1e-6)
+
+
+def test_paths_without_a_reward_are_left_out_of_every_mean() -> None:
+    (chains,) = scripted_harness(solver(0.4)).rollout([TASK], n=3, role=Role.CHAIN)
+    paths = [graded(chain, reward) for chain, reward in zip(chains, (1.0, None, 0.0), strict=True)]
+    rows = path_rows(paths, CONFIG)
+    assert [(row.rollout_uid, round(advantage_of(row), 4)) for row in rows] == [
+        (chains[0].uid, 0.7071),
+        (chains[2].uid, -0.7071),
+    ]
+    assert path_rows(paths[1:2], CONFIG) == []
+
+
+# GRPO
+
+
+def planned() -> Any:
+    """A policy whose first turns of a problem are numbered, and whose other turns follow from them."""
+    begun: Counter[str] = Counter()
+
+    def reply(context: str, rng: np.random.Generator) -> str:
+        question = context.split("compute")[1].split("<")[0]
+        calls = context.count("<tool_response>")
+        if not calls:
+            begun[question] += 1
+            return f"<think> plan</think><tool_call> {begun[question]} + 1</tool_call>"
+        plan = int(context.split("<tool_call>")[1].split("+")[0])
+        task = next(task for task in TASKS if question.strip() in task.question)
+        if calls == 1 and plan % 3:
+            return f"<think> plan {plan}</think><tool_call> {plan} + 2</tool_call>"
+        return f"<think> so</think> answer\\boxed{{ {task.answer if plan % 2 else plan}}}"
+
+    return reply
+
+
+@pytest.mark.parametrize("context", ["recorded", "flattened"])
+def test_without_branches_it_is_grpo_with_the_mean_over_tokens(context: TrainingContext) -> None:
+    config = replace(CONFIG, roots=16, alpha=0.0, beta=0.0, training_context=context)
+    grown = one_step(config, script=planned())
+    chains = one_step(config_of("grpo", aggregation="token", training_context=context), script=planned())
+    assert grown.losses == chains.losses
+    assert grown.ledger.rollouts == chains.ledger.rollouts == 48
+    assert described(grown) == described(chains)
+    assert len({len(path.turns) for path in chains.rollouts}) == 2
+
+
+def described(harness: RecordingHarness) -> list[Any]:
+    """What reaches the trainer of the rows, without names and order."""
+    (rows,) = harness.updated
+    return sorted(
+        (row.group, *parts_of(row), row.rollout_logprobs.tolist(), weight.tolist())
+        for row, weight in zip(rows, normalised_weights(rows), strict=True)
+    )
+
+
+# token by token
+
+
+@pytest.mark.parametrize("advantage", ["soft", "hard"])
+@pytest.mark.parametrize("context", ["recorded", "flattened"])
+def test_a_step_token_by_token(context: TrainingContext, advantage: Any) -> None:
+    """12 + 5 * 3: one root calls and branches after the result: it calls again and is right; the branch is wrong."""
+    harness = scripted_harness(in_turn(CALL_1, CALL_2, WRONG, RIGHT))
+    config = replace(CONFIG, paths=2, roots=1, training_context=context, advantage=advantage, **GROWING)
+    step(harness, [TASK], config)
+    (rows,), z = harness.updated, 1 / 2**0.5
+    shared_right, shared_wrong = (z, -z) if advantage == "soft" else (0.0, 0.0)
+    expected = spelled_path(context, ("call_1", shared_wrong), ("wrong", -z))
+    expected += spelled_path(context, ("call_1", shared_right), ("call_2", z), ("right", z))
+    assert [parts_of(row) for row in rows] == expected
+    (packed,) = (taken.packed for taken in harness.backend.steps)
+    assert {float(w) for w in packed.weight[packed.mask]} == {float(np.float32(1 / 54))}
+    assert harness.ledger.rollouts == 2

@@ -1,0 +1,262 @@
+"""The rungs of the ladder: what each changes of the one below and what it leaves, and what is sampled beside the budget
+leaves the rest as it would be."""
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from methods import TASKS, advantage_of, config_of, graded, one_step
+from scripted import RecordingHarness, scripted_harness, solver
+from tables import harness_on, lure, random_logits
+
+from baselines.ladder import grpo_state_values
+from rtpo.algorithms import configured, load_algorithm
+from rtpo.harness.budget import Budget, Ledger
+from rtpo.theory.luck import LuckTask
+from rtpo.theory.mdp import advantages, state_values
+from rtpo.theory.tabular import tasks
+from rtpo.types import Group, Role, TrainRow
+
+Key = tuple[str, int]
+
+
+def by_turn(rows: list[TrainRow]) -> dict[Key, float]:
+    return {(row.rollout_uid, row.turns[0].k): advantage_of(row) for row in rows}
+
+
+# rollouts beside the budget
+
+
+def charged(harness: RecordingHarness) -> list[tuple[str, list[list[int]]]]:
+    return [(path.uid, [turn.output_ids.tolist() for turn in path.turns]) for path in harness.rollouts]
+
+
+def test_rollouts_beside_the_budget_leave_all_else_as_it_was() -> None:
+    """Charges, seeds, counters, lines and kept rollouts."""
+
+    def step(*, free: bool) -> RecordingHarness:
+        harness = scripted_harness(solver(0.4), reserve=12)
+        for _ in range(2):
+            (first, *_), *_ = harness.rollout(TASKS, n=2, role=Role.CHAIN)
+            if free:
+                harness.rollout([first.boundary(0)], n=5, role=Role.FREE)
+        harness.backend.tells = not free
+        if free:
+            harness.rollout(TASKS, n=1, role=Role.FREE)
+        return harness
+
+    without, beside = step(free=False), step(free=True)
+    assert charged(beside) == charged(without)
+    counted: dict[str, Any] = {"free_rollouts": 13, "free_tokens": beside.ledger.free_tokens}
+    seconds = {"seconds": without.ledger.as_dict()["seconds"]}
+    assert beside.ledger.as_dict() | seconds == without.ledger.as_dict() | counted
+    outputs = sum(len(turn.output_ids) for path in beside.rollouts for turn in path.own_turns)
+    assert (beside.ledger.generated_tokens, beside.ledger.rollouts) == (outputs, 12)
+    assert beside.ledger.free_tokens > 0
+    for log in ("rollouts", "paths"):
+        assert getattr(beside.step_log, log) == getattr(without.step_log, log)
+
+
+def test_a_path_that_is_open_is_extended_by_the_budget_alone() -> None:
+    harness = scripted_harness(solver(0.0), reserve=1)
+    ((first,),) = harness.rollout([TASKS[0]], n=1, role=Role.CHAIN, turns=1)
+    assert first.tip is not None
+    harness.rollout([first.tip], n=3, role=Role.FREE)
+    harness.rollout([first.tip], n=1, role=Role.CHAIN)
+    assert (harness.ledger.rollouts, harness.ledger.free_rollouts) == (1, 3)
+
+
+def test_a_table_samples_beside_the_budget_as_the_harness_does() -> None:
+    def paths(*, free: bool) -> list[tuple[str, float]]:
+        harness = harness_on(lure(), reserve=4)
+        for _ in range(2):
+            ((first, _),) = harness.rollout(tasks(harness.mdp), n=2, role=Role.CHAIN)
+            if free:
+                harness.rollout([first.boundary(0)], n=7, role=Role.FREE)
+                assert harness.ledger.free_rollouts % 7 == 0
+        return [(path.uid, path.reward) for (group,) in harness.all_of("rollout")[:: 1 + free] for path in group]
+
+    assert paths(free=True) == paths(free=False)
+
+
+def test_ledgers_of_earlier_versions_had_none_beside_the_budget() -> None:
+    saved = Ledger(Budget(10), rollouts=4).as_dict()
+    del saved["free_rollouts"], saved["free_tokens"]
+    assert Ledger.from_dict(saved) == Ledger(Budget(10), rollouts=4)
+
+
+# rungs c, d and e
+
+
+def test_values_in_place_of_the_mean_are_the_only_change() -> None:
+    """The rows of exact GRPO, in its order with its weights; the first turn's advantages are its own, too."""
+    exact = one_step(config_of("grpo", training_context="recorded"))
+    values = one_step(config_of("grpo_state_values"))
+    assert charged(values) == charged(exact)
+    (below,), (rows,) = exact.updated, values.updated
+    for one, other in zip(rows, below, strict=True):
+        assert (one.rollout_uid, one.group, one.ids.tobytes()) == (other.rollout_uid, other.group, other.ids.tobytes())
+        assert np.array_equal(one.weight, other.weight)
+        if one.turns[0].k == 0 or other.is_tied:
+            np.testing.assert_allclose(one.advantage, other.advantage, rtol=1e-6)
+    assert any(advantage_of(one) != advantage_of(other) for one, other in zip(rows, below, strict=True))
+    assert values.losses == exact.losses
+
+
+def test_a_turn_is_compared_with_the_continuations_of_its_own_state() -> None:
+    harness = harness_on(lure(), logits=random_logits(lure(), 3))
+    config = configured("grpo_state_values", continuations=4000, chains=12, kl=0.0)
+    grpo_state_values.step(harness, tasks(harness.mdp), config)
+    ((chains,), continued) = harness.all_of("rollout")
+    places = {(k, chain.turns[k].context_ids.tobytes()) for chain in chains for k in range(1, len(chain.turns))}
+    assert len(continued) == len(places) < sum(len(chain.turns) - 1 for chain in chains)
+    values = state_values(harness.mdp, np.exp(harness._engine))
+    rewards = {chain.uid: chain.reward for chain in chains}
+    scale = np.std(list(rewards.values()), ddof=1) + 1e-6
+    (rows,) = harness.all_of("update")
+    for row in rows:
+        (turn,) = row.turns
+        baseline = values[turn.k, turn.snapshot.state] if turn.k else np.mean(list(rewards.values()))
+        assert advantage_of(row) * scale == pytest.approx(rewards[row.rollout_uid] - baseline, abs=0.04)
+
+
+def test_in_reverse_the_same_rows_are_trained_a_turn_at_a_time() -> None:
+    together = one_step(config_of("grpo_state_values"))
+    reverse = one_step(config_of("grpo_state_values", order="reverse"))
+    assert [sorted({row.turns[0].k for row in rows}) for rows in reverse.updated] == [[2], [1], [0]]
+    assert by_turn([row for rows in reverse.updated for row in rows]) == by_turn(together.updated[0])
+    assert {loss.old_logprobs for loss in reverse.losses} == {"rollout"}
+    assert reverse.backend.pushes == together.backend.pushes == [0]
+
+
+def test_fresh_continuations_are_of_the_newest_weights() -> None:
+    """Each chain's boundary trains one sample, another one where chains stand in the same place."""
+    config = configured("grpo_state_values", order="reverse", fresh=True)
+    harness = harness_on(lure(), logits=random_logits(lure(), 3))
+    grpo_state_values.step(harness, tasks(harness.mdp), config)
+    assert [name for name, _ in harness.done] == ["sync", "rollout", *["sync", "rollout", "update"] * 3]
+    ((chains,), *continued) = harness.all_of("rollout")
+    scale = np.std([chain.reward for chain in chains], ddof=1) + 1e-6
+    versions = harness.all_of("sync")[1:]
+    assert versions == [0, 1, 2]
+    for k, groups, version, rows in zip((2, 1, 0), continued, versions, harness.all_of("update"), strict=True):
+        assert {row.turns[0].k for row in rows} == {k}
+        assert {turn.policy_version for group in groups for path in group for turn in path.own_turns} == {version}
+        assert len({row.rollout_uid for row in rows}) == len(rows) == sum(len(chain.turns) > k for chain in chains)
+        assert {row.group for row in rows} == {chains[0].task.uid}
+        trained = by_turn(rows)
+        for group in groups:
+            assert len(group) == config.continuations
+            for path in (path for path in group if (path.uid, k) in trained):
+                others = [other.reward for other in group if other is not path]
+                assert trained[path.uid, k] == pytest.approx((path.reward - np.mean(others)) / scale, abs=1e-5)
+    assert harness.ledger.rollouts == config.chains
+
+
+def test_a_continuation_without_a_grade_costs_no_chain_its_row() -> None:
+    """At S_0, which all chains of a prompt share: others of its continuations are trained in that one's place."""
+    config = config_of("grpo_state_values", chains=4, order="reverse", fresh=True)
+    harness = scripted_harness(solver(0.4), reserve=4 * len(TASKS))
+    groups = harness.rollout(TASKS, n=config.chains, role=Role.CHAIN)
+    sample = harness.rollout
+
+    def without_the_first(*args: Any, **settings: Any) -> list[Group]:
+        return [(graded(group[0], None), *group[1:]) for group in sample(*args, **settings)]
+
+    harness.rollout = without_the_first  # type: ignore[method-assign]
+    rows = grpo_state_values.fresh_rows(harness, groups, 0, config)
+    assert Counter(row.group for row in rows) == {task.uid: config.chains for task in TASKS}
+
+
+# the affordable baselines
+
+
+def test_vineppo_splits_a_return_over_the_turns() -> None:
+    config = config_of("vineppo", normalise_std=False)
+    harness = one_step(config)
+    chains = {rollout.uid: rollout for rollout in harness.rollouts if rollout.role is Role.CHAIN}
+    means = {task.uid: np.mean([c.reward for c in chains.values() if c.task is task]) for task in TASKS}
+    total: Counter[str] = Counter()
+    (rows,) = harness.updated
+    for row in rows:
+        total[row.rollout_uid] += advantage_of(row)
+    assert dict(total) == pytest.approx({uid: chain.reward - means[chain.task.uid] for uid, chain in chains.items()})
+    assert {row.rollout_uid for row in rows} == set(chains)
+    later = sum(len(chain.turns) - 1 for chain in chains.values())
+    assert harness.ledger.rollouts == len(chains) + later * config.continuations
+
+
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [
+        ("grpo_state_values", {}),
+        ("grpo_state_values", {"order": "reverse"}),
+        ("grpo_state_values", {"order": "reverse", "fresh": True}),
+        ("gigpo", {}),
+        ("anchored", {}),
+        ("anchored", {"forks": 2}),
+        ("vineppo", {"chains": 2}),
+    ],
+)
+def test_a_prompt_is_a_tie_where_all_that_was_charged_has_one_return(name: str, fields: dict[str, Any]) -> None:
+    """Forks and charged continuations count as chains do."""
+    harness = one_step(config_of(name, **{"chains": 4} | fields), seed=3)
+    returns = {task.uid: {p.reward for p in harness.rollouts if p.task is task} for task in TASKS}
+    assert {len(found) for found in returns.values()} == {1, 2}
+    trained = {row.group for rows in harness.updated for row in rows if not row.is_tied}
+    assert trained == {uid for uid, found in returns.items() if len(found) == 2}
+
+
+# every baseline
+
+BASELINES: dict[str, tuple[dict[str, Any], float]] = {
+    "grpo": ({"training_context": "recorded"}, 31 / 32),
+    "grpo_state_values": ({"continuations": 40}, 1.0),
+    "anchored": ({}, 1.0),
+    "anchored with forks": ({"forks": 16}, 1.0),
+    "vineppo": ({}, 1.0),
+}
+"""fields, and what a group's mean that holds the chain's own return leaves of the gradient after the first turn"""
+
+
+@pytest.fixture(scope="module")
+def noise() -> dict[str, float]:
+    """By method, the noise of its gradients of the turns after the first, once their mean was found to be exact, on a
+    task whose luck is tossed in the first."""
+    mdp, found = LuckTask(3, "early", "even").mdp(), {}
+    for name, (fields, later) in BASELINES.items():
+        config = configured(name.split()[0], **{"kl": 0.0, "chains": 32, "normalise_std": False} | fields)
+        harness = harness_on(mdp, learning_rate=0.0)
+        policy, true = harness.policy, advantages(mdp, harness.policy)
+        shares = np.full(3, later)
+        shares[0] = 1.0 if name.startswith("anchored") else 31 / 32
+        expected = policy * true * shares[:, None, None]
+        steps, taken = [], np.zeros(mdp.shape[:2])
+        for number in range(120):
+            harness.end_step()
+            harness.begin_step(number, 1000)
+            harness.sync()
+            load_algorithm(config.name).step(harness, tasks(mdp), config)
+            rows = harness.all_of("update")[-1]
+            off = np.zeros(mdp.shape)
+            for row in rows:
+                (turn,) = row.turns
+                k, state = turn.k, turn.snapshot.state
+                score = -policy[k, state]
+                score[turn.output_ids[0]] += 1
+                off[k, state] += advantage_of(row) * score - expected[k, state]
+                taken[k, state] += 1
+            steps.append(off / 32)
+        mean, error = np.mean(steps, 0), np.std(steps, 0, ddof=1) / len(steps) ** 0.5
+        often = taken[..., None] * policy >= 20  # else there is no normal error
+        assert often.sum() > 10
+        assert (np.abs(mean) <= 4 * error)[often].all(), name
+        found[name] = float(np.var(steps[1:], 0)[1:].sum())
+    return found
+
+
+def test_baselines_leave_the_gradient_and_take_noise(noise: dict[str, float]) -> None:
+    for name in ("grpo_state_values", "anchored"):
+        assert noise[name] < 0.9 * noise["grpo"], noise
+    assert noise["grpo_state_values"] < noise["anchored"]

@@ -1,0 +1,133 @@
+"""RTPO's variants: what each changes of RTPO and what it leaves, and that none moves the gradient."""
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from methods import advantage_of, config_of, one_step
+from scripted import RecordingHarness
+from tables import harness_on, lure
+
+from baselines.ladder import rtpo_variants
+from baselines.ladder.rtpo_variants import drawn
+from rtpo import rtpo
+from rtpo.algorithms import configured
+from rtpo.theory.luck import LuckTask, gradient, sibling_noise
+from rtpo.theory.tabular import tasks
+from rtpo.types import Boundary, Role, Rollout, TrainRow
+
+FEW: dict[str, Any] = {"group_size": 9, "forked": 0.25}
+
+
+def written(row: TrainRow) -> tuple[Any, ...]:
+    arrays = (row.ids, row.mask, row.advantage, row.weight, row.rollout_logprobs, row.turn_index)
+    return (row.rollout_uid, row.group, *(array.tobytes() for array in arrays))
+
+
+@pytest.mark.parametrize("settings", [{}, {"epochs": 2, "minibatches": 2, "trunks": 3, "group_size": 4}])
+def test_with_neutral_fields_it_is_rtpo_bit_for_bit(settings: dict[str, Any]) -> None:
+    own, above = (one_step(config_of(name, **settings)) for name in ("rtpo_variants", "rtpo"))
+    assert [[written(row) for row in rows] for rows in own.updated] == [
+        [written(row) for row in rows] for rows in above.updated
+    ]
+    assert (own.losses, own.backend.pushes, own.state) == (above.losses, above.backend.pushes, {})
+    seconds = {"seconds": above.ledger.as_dict()["seconds"]}
+    assert own.ledger.as_dict() | seconds == above.ledger.as_dict()
+    assert rtpo_variants.rollouts_per_task(config_of("rtpo_variants"), 8) == rtpo.rollouts_per_task(
+        config_of("rtpo"), 8
+    )
+
+
+# fewer, larger groups
+
+
+def siblings(harness: RecordingHarness) -> dict[tuple[str | None, int], list[Rollout]]:
+    """By the boundary that they were forked from."""
+    found: dict[tuple[str | None, int], list[Rollout]] = {}
+    for path in harness.rollouts:
+        if path.role is Role.SIBLING:
+            found.setdefault((path.parent_uid, path.start_k), []).append(path)
+    return found
+
+
+def test_larger_groups_at_fewer_boundaries_are_as_many_rollouts() -> None:
+    """Up to one group; the same share of each turn's boundaries, up to one."""
+    harness = one_step(config_of("rtpo_variants", trunks=8, **FEW))
+    lengths = [len(path.turns) for path in harness.rollouts if path.role is Role.TRUNK]
+    forks = siblings(harness)
+    assert len(set(lengths)) > 1
+    assert {len(group) for group in forks.values()} == {8}
+    assert 0 <= 2 * sum(lengths) - 8 * len(forks) < 8
+    by_turn = Counter(k for _, k in forks)
+    share = len(forks) / sum(lengths)
+    assert all(abs(by_turn[k] - share * sum(length > k for length in lengths)) < 1 for k in range(3))
+    trained = Counter((row.rollout_uid, row.turns[0].k) for rows in harness.updated for row in rows)
+    assert trained == Counter((path.uid, k) for (_, k), group in forks.items() for path in group)
+    assert [[u] for u in (2, 1, 0)] == [update["trained_turns"] for update in harness.step_log.updates]
+
+
+def test_a_task_can_take_as_many_rollouts_as_rtpos() -> None:
+    for trunks in (1, 4):
+        few, plain = configured("rtpo_variants", trunks=trunks, **FEW), configured("rtpo", trunks=trunks)
+        assert rtpo_variants.rollouts_per_task(few, 8) == rtpo.rollouts_per_task(plain, 8) == 17 * trunks
+
+
+@pytest.fixture(scope="module")
+def realised() -> dict[int, list[Boundary]]:
+    harness = harness_on(lure())
+    (trunks,) = harness.rollout(tasks(harness.mdp), n=30, role=Role.TRUNK)
+    found = {k: [trunk.boundary(k) for trunk in trunks if len(trunk.turns) > k] for k in (2, 1, 0)}
+    assert len(found[0]) > len(found[2]) > 1
+    return found
+
+
+def test_boundaries_are_drawn_alike(realised: dict[int, list[Boundary]]) -> None:
+    """Whatever turn they are of, and whatever path they lie on."""
+    draws, total = 2000, int(0.3 * sum(map(len, realised.values())))
+    rng = np.random.default_rng(0)
+    counts: Counter[str] = Counter()
+    for _ in range(draws):
+        taken = [boundary.uid for group in drawn(realised, 0.3, rng).values() for boundary in group]
+        assert len(taken) == len(set(taken)) == total
+        counts.update(taken)
+    p = total / sum(map(len, realised.values()))
+    for group in realised.values():
+        for boundary in group:
+            assert abs(counts[boundary.uid] / draws - p) < 4 * (p * (1 - p) / draws) ** 0.5
+
+
+def test_all_boundaries_can_be_forked_and_one_always_is(realised: dict[int, list[Boundary]]) -> None:
+    rng = np.random.default_rng(0)
+    assert drawn(realised, 1.0, rng) == realised
+    assert sum(map(len, drawn(realised, 1e-6, rng).values())) == 1
+
+
+# the gradient
+
+
+def test_the_gradient_is_left_and_noise_is_taken() -> None:
+    """Of each turn 7/8 of the exact gradient, and the closed form's noise, which is less than RTPO's at as many
+    rollouts."""
+    mdp, trunks, count = LuckTask(3, "late", "even").mdp(), 16, 60
+    harness = harness_on(mdp, learning_rate=0.0)
+    config = configured("rtpo_variants", kl=0.0, trunks=trunks, **FEW)
+    policy, found = harness.policy, np.zeros((count, 3, 2))
+    for number in range(count):
+        harness.end_step()
+        harness.begin_step(number, 10_000)
+        harness.sync()
+        harness.done.clear()
+        rtpo_variants.step(harness, tasks(harness.mdp), config)
+        for rows in harness.all_of("update"):
+            for row in rows:
+                (turn,) = row.turns
+                score = -policy[turn.k, turn.snapshot.state]
+                score[turn.output_ids[0]] += 1
+                found[number, turn.k] += advantage_of(row) * score / (7 / 8) / len(rows)
+    error = found.std(0, ddof=1) / count**0.5
+    assert (np.abs(found.mean(0) - gradient(mdp, policy)) < 4 * error).all()
+    measured = found.var(0, ddof=1).sum(-1)
+    assert measured.sum() < 0.8 * sibling_noise(mdp, policy, trunks, 2).sum()
+    exact = sibling_noise(mdp, policy, trunks // 4, 8)
+    assert (np.abs(measured / exact - 1) < 4 * (2 / count) ** 0.5).all()

@@ -1,0 +1,118 @@
+"""The paper's limits on real tasks: as composed, and as an episode with a scripted engine meets them."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import compose_config
+
+from rtpo.core.chat import ChatFormat
+from rtpo.engines.base import Generation, Request, Sampling
+from rtpo.errors import ConfigError, DataError
+from rtpo.harness.episodes import EpisodeWorld, Plan, opening_context, run_episodes
+from rtpo.run.config import RunConfig
+from rtpo.tools.protocol import render_call
+from rtpo.tools.search.bm25 import build_index
+from rtpo.toy.byte_tokenizer import byte_tokenizer
+from rtpo.types import Role, Rollout, StopReason, Task, Termination, ToolOutcome, as_ids
+
+TOKENIZER = byte_tokenizer()
+CHAT = ChatFormat(TOKENIZER)
+TASK = Task("t", "Two and two?", ("4",))
+CALLS = {
+    "math_paper": render_call("python", {"code": "2+2"}),
+    "search_paper": render_call("search", {"query": "two and two"}),
+}
+PASSAGES = Path(__file__).parents[1] / "fixtures" / "passages.jsonl"
+ANSWER = "\\boxed{4}"
+LIMITS = {"math_paper": (3, 8192, 4096, 32768, 80_000), "search_paper": (6, 8192, 4096, 32768, 16_000)}
+
+
+class ScriptedBytes:
+    """Says what `script` makes of the number of the turn, up to the tokens it is given."""
+
+    def __init__(self, script: Callable[[int], str]) -> None:
+        self._script = script
+        self.requests: list[Request] = []
+
+    async def generate(self, request: Request) -> Generation:
+        text = self._script(len(self.requests)) + "<|im_end|>"
+        self.requests.append(request)
+        output = TOKENIZER.encode(text, add_special_tokens=False)
+        stop = StopReason.STOP if len(output) <= request.sampling.max_tokens else StopReason.LENGTH
+        output = output[: request.sampling.max_tokens]
+        return Generation(as_ids(output), np.zeros(len(output), np.float32), 0, stop, None)
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("search") / "index"
+    build_index(PASSAGES, folder)
+    return folder
+
+
+@pytest.fixture(params=[pytest.param("math_paper", marks=pytest.mark.needs("bwrap")), "search_paper"])
+def config(request: pytest.FixtureRequest, index: Path) -> RunConfig:
+    of_search = [f"task.settings.search.bm25.index={index}"] if request.param == "search_paper" else []
+    return compose_config(f"task={request.param}", *of_search)
+
+
+def play(config: RunConfig, script: Callable[[int], str], **limits: int) -> tuple[Rollout, ScriptedBytes]:
+    engine = ScriptedBytes(script)
+    world = EpisodeWorld(engine, CHAT, config.task.make_env, replace(config.task.limits, **limits), "strip_think", 0)
+    (rollout,) = run_episodes(world, [Plan("p", TASK, Role.CHAIN)], Sampling(), on_retry=print)
+    return rollout, engine
+
+
+def test_the_limits_are_the_papers(config: RunConfig) -> None:
+    limits = config.task.limits
+    found = (limits.max_turns, limits.max_prompt_tokens, limits.max_turn_tokens, limits.max_context_tokens)
+    assert (*found, config.budget.rollouts) == LIMITS[config.task.name]
+    assert (config.budget.tasks_per_step, config.optimizer.lr, config.sampling.temperature) == (64, 1e-6, 0.9)
+
+
+def test_the_last_turn_is_taken_and_not_answered(config: RunConfig) -> None:
+    rollout, engine = play(config, lambda turn: f"<think>\n{turn}\n</think>\n\n{CALLS[config.task.name]}")
+    assert len(rollout.turns) == len(engine.requests) == config.task.max_turns
+    assert rollout.termination is Termination.TURN_LIMIT
+    assert rollout.reward == 0
+    assert [[use.outcome for use in turn.calls] for turn in rollout.turns] == [[ToolOutcome.OK]] * config.task.max_turns
+    assert len(rollout.turns[-1].feedback_ids) == 0
+
+
+def test_a_turn_is_cut_at_its_limit_and_told(config: RunConfig) -> None:
+    rollout, _ = play(config, lambda turn: ANSWER if turn else "<think>" + "x" * 5000)
+    cut, answer = rollout.turns
+    assert (len(cut.output_ids), cut.stop) == (4096, StopReason.LENGTH)
+    assert "cut at its token limit" in CHAT.decode(cut.feedback_ids)
+    assert answer.stop is StopReason.STOP
+    assert rollout.reward == 1
+
+
+def test_a_context_that_is_full_ends_the_episode(config: RunConfig) -> None:
+    rollout, engine = play(config, lambda turn: "x" * 3000 + CALLS[config.task.name], max_context_tokens=6000)
+    assert rollout.termination is Termination.CONTEXT_LIMIT
+    assert all(len(r.context_ids) + r.sampling.max_tokens <= 6000 for r in engine.requests)
+
+
+def test_a_prompt_over_the_limit_is_refused(config: RunConfig) -> None:
+    opening = asyncio.run(config.task.make_env().reset(TASK))
+    assert f"At most {config.task.max_turns} replies" in opening.messages[0].content
+    context = opening_context(CHAT, opening, TASK, config.task.limits)
+    long = Task("long", "x" * (8192 - len(context) + len(TASK.question) + 1), ("4",))
+    opening = asyncio.run(config.task.make_env().reset(long))
+    with pytest.raises(DataError, match=r"its prompt has 8193 tokens and task\.max_prompt_tokens is 8192"):
+        opening_context(CHAT, opening, long, config.task.limits)
+
+
+def test_the_airline_task_asks_for_what_the_paper_does_not_give() -> None:
+    with pytest.raises(ConfigError, match=r"budget\.rollouts"):
+        compose_config("task=airline")
+    with pytest.raises(ConfigError, match=r"task\.settings\.server\.base_url is missing"):
+        compose_config("task=airline", "budget.rollouts=1000")
+    server = ("task.settings.server.base_url=http://127.0.0.1:1/v1", "task.settings.server.model=user")
+    limits = compose_config("task=airline", "budget.rollouts=1000", *server).task.limits
+    assert (limits.max_turns, limits.max_turn_tokens) == (20, 2048)

@@ -1,0 +1,100 @@
+"""The page Extending: its files laid over a copy of the project, and what it says run there."""
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from rtpo.run.config import PROJECT
+
+PAGE = PROJECT / "docs" / "extend" / "extending.md"
+COPIED = (
+    "analysis",
+    "baselines",
+    "configs",
+    "docs",
+    "experiments",
+    "requirements",
+    "rtpo",
+    "tests",
+    "pyproject.toml",
+    "README.md",
+)
+BLOCK = re.compile(r"(?:^`(?P<path>[\w./]+)`\n\n)?^```(?P<kind>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def blocks() -> list[re.Match[str]]:
+    """What stands between fences: a file with its `path`, or commands (no kind)."""
+    return list(BLOCK.finditer(PAGE.read_text(encoding="utf-8")))
+
+
+def commands() -> list[list[str]]:
+    """Those that the page tells to type, in order, as words."""
+    return [shlex.split(line) for block in blocks() if not block["kind"] for line in block["text"].splitlines()]
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the project with all that the page adds."""
+    folder = tmp_path_factory.mktemp("extended") / "project"
+    folder.mkdir()
+    for name in COPIED:
+        if (PROJECT / name).is_dir():
+            shutil.copytree(PROJECT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(PROJECT / name, folder / name)
+    (folder / "results").mkdir()
+    for block in blocks():
+        if block["path"]:
+            assert not (folder / block["path"]).exists(), f"{block['path']} would be written over"
+            (folder / block["path"]).write_text(block["text"])
+    return folder
+
+
+def python(project: Path, *words: str) -> str:
+    done = subprocess.run(
+        [sys.executable, *words],
+        cwd=project,
+        env={
+            "PATH": "/usr/bin:/bin",
+            "PYTHONPATH": os.pathsep.join(map(str, [project, project / "tests", project / "tests" / "helpers"])),
+            "HOME": str(project),
+            "OMP_NUM_THREADS": "1",
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-3000:]
+    return done.stdout
+
+
+def test_what_the_page_claims_holds(project: Path) -> None:
+    """The commands of the page that train, plan, tabulate and draw, and what they leave."""
+    assert "all that the page says was run" in python(project, "tests/project/extended.py")
+
+
+def test_the_projects_own_tests_take_what_was_added(project: Path) -> None:
+    """The page's pytest commands: those of whole files in one, those of parts of files in another."""
+    given = [words[3:] for words in commands() if words[:3] == ["python", "-m", "pytest"]]
+    parts = [words for words in given if "-k" in words]
+    names = " or ".join([*(words[words.index("-k") + 1] for words in parts), "index_has"])
+    files = sorted({word for words in parts for word in words if word.startswith("tests/")})
+    whole = [word for words in given if "-k" not in words for word in words]
+    assert "tests/project/test_structure.py" in whole
+    for words, least in (([*files, "-k", names], 25), (whole, 300)):
+        out = python(project, "-m", "pytest", "-q", "-p", "no:cacheprovider", *words)
+        assert int(re.search(r"(\d+) passed", out)[1]) > least  # type: ignore[index]
+
+
+@pytest.mark.skipif(find_spec("ruff") is None, reason="ruff is no part of the GPU set")
+def test_what_was_added_is_written_as_the_project_is(project: Path) -> None:
+    paths = [block["path"] for block in blocks() if block["kind"] == "python"]
+    python(project, "-m", "ruff", "check", *paths)
+    python(project, "-m", "ruff", "format", "--check", *paths)

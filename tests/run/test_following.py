@@ -1,0 +1,314 @@
+"""How far runs are, and how they are asked to end: processes of this machine with real locks and signals, SLURM's words
+by programs that say them. On a real SLURM: tests/run/test_slurm.py."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+from conftest import compose_config
+
+from experiments import launch
+from rtpo.evaluation.panel import settings
+from rtpo.run.config import PROJECT
+from rtpo.run.records import JOURNAL, LOG, RunFolder
+
+WORK = """
+import sys, time
+from pathlib import Path
+from rtpo.run.records import RunFolder
+from rtpo.run.run import StopRequest
+stop = StopRequest()
+with RunFolder(Path(sys.argv[1])).held(), stop.listening():
+    print("held", flush=True)
+    while not stop.reason:
+        time.sleep(0.01)
+    print("saving", flush=True)
+    sys.stdin.readline()
+"""
+"""holds a run's folder until it is told to stop, and told again, as training does"""
+STEP = {"rollouts": 100, "success": 0.25, "seconds": {"generate": 10.0, "evaluate": 99.0}}
+
+
+@pytest.fixture
+def folder(results: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run that has trained and not saved."""
+    monkeypatch.setenv("LOGS", str(results / "logs"))
+    config = compose_config(f"results={results}", "budget.rollouts=400", "sampling.temperature=0.9")
+    run = RunFolder(config.folder)
+    run.open(config.as_dict())
+    (run.path / JOURNAL).write_text('{"charged": 120, "total": 150, "rollouts": 120}\n{"char')
+    run.append("steps.jsonl", [STEP])
+    with (run.path / "steps.jsonl").open("a") as steps:
+        steps.write('{"rollouts": 2')
+    (run.path / LOG).write_text("step 1\n")
+    return run.path
+
+
+@contextmanager
+def working(folder: Path, script: str, stdin: int = subprocess.DEVNULL) -> Iterator[subprocess.Popen[bytes]]:
+    """A process of a command of this name, which holds the folder."""
+    file = Path(os.environ["LOGS"]).parent / script
+    file.write_text(WORK)
+    command = [sys.executable, str(file), str(folder)]
+    path = {"PYTHONPATH": str(PROJECT)}
+    with subprocess.Popen(command, env=os.environ | path, stdin=stdin, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"held\n"
+        yield process
+
+
+def status(capsys: pytest.CaptureFixture[str], *words: str) -> list[list[str]]:
+    """The table's cells."""
+    capsys.readouterr()
+    assert launch.main(["status", *words]) == 0
+    _, *lines = capsys.readouterr().out.splitlines()
+    return [[cell.strip() for cell in line.split("  ") if cell.strip()] for line in lines]
+
+
+def test_a_run_is_followed_and_stopped(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ((name, state, rollouts, success, saved, left, log),) = status(capsys, str(folder))
+    assert status(capsys, str(folder.parent)) == status(capsys, str(folder))
+    assert (name, state, rollouts, saved, left) == ("default/rtpo-seed0", "not saved", "120/400", "-", "-")
+    assert success == "25.0 % training, temperature 0.9"
+    assert Path(log).samefile(folder / LOG)
+
+    assert launch.main(["stop", str(folder)]) == 1
+    assert "nothing to stop" in capsys.readouterr().out
+    with working(folder, "train.py", stdin=subprocess.PIPE) as process:
+        ((_, state, _, _, _, left, _),) = status(capsys, f"results={folder.parents[1]}")
+        assert (state, left) == ("running", "30 s")
+        assert launch.main(["stop", str(folder)]) == 0
+        assert f"process {process.pid} was asked to end its phase, save and end" in capsys.readouterr().out
+        assert process.stdout is not None
+        while process.stdout.readline() != b"saving\n":
+            pass
+        assert launch.main(["stop", str(folder)]) == 0
+        process.communicate(b"\n", timeout=60)
+        assert process.returncode == 0  # a second time does not cut the save off
+    assert status(capsys, str(folder))[0][1] == "not saved"
+
+
+def test_what_is_not_training_is_left_alone(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = folder.with_name("other-seed0")
+    shutil.copytree(folder, other)
+    with working(folder, "export.py") as process, working(other, "train.py") as training:
+        assert [line[1] for line in status(capsys, str(folder.parent))] == ["running", "not saved"]
+        assert launch.main(["stop", str(folder.parent)]) == 1
+        said = capsys.readouterr()
+        assert f"process {process.pid} ({folder.parents[1]}/export.py) is no training" in said.err
+        assert f"process {training.pid} was asked" in said.out
+        assert training.wait(timeout=60) == 0
+        assert process.poll() is None
+        process.terminate()
+
+
+def test_the_states_of_what_was_saved_and_what_is_trained(
+    folder: Path, results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pointer = folder / "checkpoints" / "latest"
+    pointer.parent.mkdir()
+    pointer.write_text("step00001\n")
+    os.utime(pointer, (at := datetime(2026, 3, 4, 5, 6, 7).timestamp(), at))
+    assert status(capsys, str(folder))[0][1::3] == ["stopped", "03-04 05:06:07"]
+
+    after = {"when": "after", "mode": "sampled"}
+    rewards = (1.0, 0.0, 0.5, 1.0, None)
+    RunFolder(folder).append("evaluations.jsonl", [after | {"reward": reward} for reward in rewards])
+    (folder / "manifest.json").write_text("{}")
+    started = ("budget.rollouts=400", "sampling.temperature=0.9", f"results={results}", "experiment_name=default")
+    words = ("main_table", "task=toy_math", "algorithm=rtpo", "seed=0", *started)
+    ((_, state, _, success, *_),) = status(capsys, *words)
+    assert (state, success) == ("trained", "50.0 % held-out, temperature 1")
+    loaded = launch.load(words[0], words[1:])
+    evaluation = launch.evaluation_of(loaded, loaded.elements[0])
+    assert evaluation is not None
+    ((benchmark, task),) = evaluation.benchmarks.items()
+    RunFolder(folder / benchmark).open(settings(evaluation, task))
+    with working(folder / benchmark, "evaluate.py") as process:
+        assert status(capsys, *words)[0][1] == "evaluating"
+        process.terminate()
+    (folder / benchmark / "manifest.json").write_text("{}")
+    assert status(capsys, *words)[0][1] == "complete"
+    assert launch.main(["stop", *words]) == 1
+    assert "nothing to stop: no element of it runs or waits in a queue; complete: 1 of 1" in capsys.readouterr().out
+
+    assert launch.main(["status", *words, "evaluate.sampels=8"]) == 1
+    assert "The nearest is samples." in capsys.readouterr().err
+
+
+def test_a_damaged_folder_has_a_line_that_says_so(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, file, text in (("a", "config.yaml", "a: ["), ("b", "steps.jsonl", "{}\n"), ("c", "config.yaml", "{}")):
+        shutil.copytree(folder, folder.with_name(name))
+        (folder.with_name(name) / file).write_text(text)
+    *damaged, whole = status(capsys, str(folder.parent))
+    assert [line[1] for line in damaged] == ["damaged"] * 3
+    assert "config.yaml is damaged" in damaged[0][-1]
+    assert "'rollouts'" in damaged[1][-1]
+    assert whole[1] == "not saved"
+
+
+def test_what_is_finished_and_what_is_not_there_yet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    finished = status(capsys, str(PROJECT / "results" / "reference"))
+    assert {line[1] for line in finished} == {"complete"}
+    (tmp_path / "mine").mkdir()
+    for word in (f"{tmp_path}/mine", f"results={tmp_path}/mine"):
+        assert launch.main(["status", word]) == 0
+        assert capsys.readouterr().out == f"no runs at {tmp_path}/mine yet\n"
+    assert launch.main(["stop", f"{tmp_path}/mine"]) == 1
+
+
+@pytest.mark.parametrize("command", ["status", "stop"])
+def test_a_folder_that_there_is_none_of_is_named(
+    command: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert launch.main([command, f"{folder.parent}t"]) == 1
+    assert f"there is no {folder.parent}t; the nearest is {folder.parent}" in capsys.readouterr().err
+    assert launch.main([command, f"{folder}1"]) == 1
+    assert f"{folder}1 is no run's folder; the nearest is {folder.name}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["stop", "seed=1"], "seed=1 without an experiment"),
+        (["stop", "results=FOLDER"], "without an experiment"),
+        (["stop", "FOLDER", "seed=1"], "seed=1 beside"),
+        (["status", "FOLDER", "seed=1"], "seed=1 beside"),
+        (["status", "seed=1"], "seed=1 without an experiment"),
+    ],
+)
+def test_nothing_is_asked_of_more_runs_than_are_named(
+    words: list[str], said: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with working(folder, "train.py") as process:
+        assert launch.main([word.replace("FOLDER", str(folder)) for word in words]) == 1
+        assert said in capsys.readouterr().err
+        assert process.poll() is None
+        process.terminate()
+
+
+def test_the_experiment_alone_is_required(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        launch.main(["stop"])
+    assert "the following arguments are required: experiment (" in capsys.readouterr().err
+
+
+def test_elements_that_were_not_started_are_listed_too(capsys: pytest.CaptureFixture[str], results: Path) -> None:
+    words = ("task=toy_math", "algorithm=grpo,rtpo", "seed=5", f"results={results}")
+    lines = status(capsys, "main_table", *words)
+    assert [line[:3] for line in lines] == [
+        [f"main_table_toy_toy_math/{label}-seed5", "not started", "-"] for label in ("grpo", "rtpo")
+    ]
+
+
+TO_SCRIPT = "--batch --signal=TERM 7_3"
+
+
+@pytest.mark.parametrize(
+    ("queue", "accounts", "failed", "state", "said", "asked"),  # the queue and the accounts: a job's name and state
+    [
+        ("main_table|RUNNING", "main_table|RUNNING", 0, "running", "job 7_3 was asked to end its phase", TO_SCRIPT),
+        ("main_table|RUNNING", "main_table|RUNNING", 1, "running", "scancel failed (scancel's words)", TO_SCRIPT),
+        ("main_table|SUSPENDED", "main_table|SUSPENDED", 0, "suspended", "is suspended and hears nothing", None),
+        ("main_table|PENDING", "main_table|PENDING", 0, "queued", "job 7_3 is taken out of the queue", "7_3"),
+        ("", "main_table|FAILED", 0, "failed", "nothing to stop", None),
+        ("another|RUNNING", "another|FAILED", 0, "not saved", "nothing to stop", None),
+        ("", "", 0, "not saved", "nothing to stop", None),
+    ],
+)
+def test_slurm_is_asked_about_what_was_submitted(
+    queue: str,
+    accounts: str,
+    failed: int,
+    state: str,
+    said: str,
+    asked: str | None,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    logs = slurm_says(folder, queue and f"7_3|{queue}", accounts and f"7_3|{accounts}", failed, monkeypatch)
+    (line,) = status(capsys, f"results={folder.parents[1]}")
+    assert line[1] == state
+    assert Path(line[-1]).samefile(logs / "7_3.log")
+    assert launch.main(["stop", str(folder)]) == (0 if asked and not failed else 1)
+    assert said in "".join(capsys.readouterr())
+    file = logs / "asked"
+    assert (file.read_text().strip() if file.exists() else None) == asked
+
+
+def test_a_refusal_keeps_no_other_run_from_being_asked(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    slurm_says(folder, "7_3|main_table|SUSPENDED", "", 0, monkeypatch)
+    later = folder.with_name("seed1")
+    shutil.copytree(folder, later)
+    with working(later, "train.py") as process:
+        assert launch.main(["stop", str(folder.parent)]) == 1
+        assert process.wait(timeout=60) == 0
+    said = capsys.readouterr()
+    assert (f"process {process.pid} was asked" in said.out, "is suspended" in said.err) == (True, True)
+
+
+def test_a_slurm_that_does_not_answer_is_not_taken_for_an_empty_queue(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    logs = slurm_says(folder, "", "", 0, monkeypatch)
+    (logs / "squeue").write_text("#!/bin/sh\necho 'slurm_load_jobs error: Unable to contact' >&2\nexit 1\n")
+    here = folder.with_name("seed1")
+    shutil.copytree(folder, here)
+    with working(here, "train.py") as process:
+        assert launch.main(["status", str(folder.parent)]) == 1
+        said = capsys.readouterr()
+        assert [line.split()[1] for line in said.out.splitlines()[1:]] == ["unknown", "running"]
+        assert "slurm_load_jobs error: Unable to contact" in said.err
+        assert status(capsys, str(here))[0][1] == "running"  # it was not submitted: SLURM is not asked
+        assert launch.main(["stop", str(folder.parent)]) == 1
+        assert process.wait(timeout=60) == 0
+    said = capsys.readouterr()
+    assert f"process {process.pid} was asked" in said.out
+    assert "slurm_load_jobs error: Unable to contact" in said.err
+    assert f"{folder}: whether job 7_3 runs is unknown, and it was left alone." in said.err
+
+
+def slurm_says(folder: Path, queue: str, accounts: str, failed: int, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Its programs, for the fourth element of job 7; returns their folder."""
+    logs = folder.parents[1] / "logs" / "main_table"
+    logs.mkdir(parents=True)
+    (logs / "7.json").write_text(json.dumps({"3": str(folder)}))
+    (logs / "7_3.log").write_text("")
+    programs = {"squeue": f"echo '{queue}'", "sacct": f"echo '{accounts}'"}
+    programs["scancel"] = f'echo "$@" > {logs}/asked; echo "scancel\'s words" >&2; exit {failed}'
+    for name, body in programs.items():
+        program = logs / name
+        program.write_text(f"#!/bin/sh\n{body}\n")
+        program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{logs}:/usr/bin:/bin")
+    return logs
+
+
+@pytest.mark.parametrize(
+    "launcher", sorted(file.name for file in (PROJECT / "slurm").glob("*.sh") if "sbatch runs" in file.read_text())
+)
+def test_a_launchers_copy_finds_its_project(launcher: str, tmp_path: Path) -> None:
+    project, copy = tmp_path / "project" / "slurm", tmp_path / "spool" / "slurm_script"
+    shutil.copytree(PROJECT / "slurm", project)
+    copy.parent.mkdir()
+    shutil.copy(project / launcher, copy)
+    for name, body in {
+        "scontrol": f"echo '   Command={project}/{launcher} results=/scratch/slurm/me'",
+        "python": 'echo "$PWD" "$@"',
+    }.items():
+        program = tmp_path / name
+        program.write_text(f"#!/bin/sh\n{body}\n")
+        program.chmod(0o755)
+    environment = os.environ | {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_JOB_ID": "7"}
+    done = subprocess.run(["bash", str(copy), "seed=1"], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith(f"{project.parent} experiments/launch.py submit ")

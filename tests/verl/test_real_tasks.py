@@ -1,0 +1,156 @@
+"""Real tasks the whole way on real verl: prepared, overfitted, rolled out with their tools, graded, trained.
+
+Maths with the Python tool, questions with a BM25 index, and the booking desk; with RTPO_DATA=<folder> the maths is the
+real GSM8K file's. One byte-level model has a problem of each by heart, and one worker group serves all tests here.
+"""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from byte_model import Overfit, overfit
+from conftest import compose_config, harness_on
+from methods import NAMES
+
+from experiments.training import train
+from rtpo.data.prepare import DataFolder
+from rtpo.data.records import Record, write_records
+from rtpo.envs.booking.world import wish_of
+from rtpo.run.config import RunConfig
+from rtpo.run.run import StopRequest
+from rtpo.run.tasks import load_tasks
+from rtpo.tools.search.bm25 import build_index
+
+pytestmark = pytest.mark.needs("bwrap")
+DATA = os.environ.get("RTPO_DATA")
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+SMALL = ("task.train.count=1", "budget.tasks_per_step=1", "task.held_out.count=1")
+QUESTIONS = [f"Where was the painter Ada Holm born? ({number})" for number in range(20)]
+"""enough for both splits"""
+ONE = "algorithm.minibatches=1"
+STEPS = {
+    "rtpo": ("algorithm=rtpo", "algorithm.trunks=2", "algorithm.group_size=5"),
+    "grpo": ("algorithm=grpo", "algorithm.chains=12", ONE),
+    "grpo_exact": ("algorithm=grpo_exact", "algorithm.chains=12", ONE),
+    "arpo": ("algorithm=arpo", "algorithm.roots=8", "algorithm.paths=24", ONE),
+    "tree_grpo": ("algorithm=tree_grpo", "algorithm.trees=3", ONE),
+    "seeupo": ("algorithm=seeupo", "algorithm.chains=12"),
+    "refuel": ("algorithm=refuel", "algorithm.pairs=24", ONE),
+    "gspo": ("algorithm=gspo", "algorithm.chains=12", ONE),
+    "gigpo": ("algorithm=gigpo", "algorithm.chains=12"),
+    "anchored": ("algorithm=anchored_forks", "algorithm.chains=12", "algorithm.forks=6"),
+}
+COMPARED = ("rtpo", "arpo")
+"""on all tasks; all methods are on the booking desk"""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A task of the tests: what composes it."""
+
+    name: str
+    overrides: tuple[str, ...]
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Place]:
+    folder = tmp_path_factory.mktemp("real_tasks")
+    data = DataFolder(folder / "data")
+    data.prepare("gsm8k", Path(DATA or FIXTURES / "data") / "gsm8k.jsonl", may_differ=DATA is None)
+    records = [Record(f"q/{number}", question, ("Brask",), {}) for number, question in enumerate(QUESTIONS)]
+    write_records(folder / "questions.jsonl", records)
+    build_index(FIXTURES / "passages.jsonl", folder / "index")
+    return {
+        "math": Place("math", ("task=math", f"data={data.file('gsm8k')}")),
+        "search": Place(
+            "search",
+            (
+                "task=search",
+                f"data={folder / 'questions.jsonl'}",
+                f"task.settings.search.bm25.index={folder / 'index'}",
+            ),
+        ),
+        "booking": Place("booking", ("task=booking", "task.train.seed=2")),
+    }
+
+
+def configuration(place: Place, model: Path, *overrides: str) -> RunConfig:
+    return compose_config(*place.overrides, f"model.path={model}", *SMALL, *overrides)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory, places: dict[str, Place]) -> Path:
+    output = tmp_path_factory.mktemp("byte_model") / "model"
+    runs = {name: configuration(place, output).task for name, place in places.items()}
+    tasks = {name: load_tasks(task, task.train) for name, task in runs.items()}
+    assert wish_of(*tasks["booking"]).writes  # else doing nothing is right, whatever the model does
+    record = overfit([(task, tasks[name]) for name, task in runs.items()], output, Overfit(steps=320))
+    print(record)
+    assert all(0 < success < 1 for success in record["sampled_success"])
+    return output
+
+
+@pytest.fixture(scope="module")
+def live_backend(model: Path, places: dict[str, Place]) -> Iterator[Any]:
+    """The test run's worker group with this model; the next test that wants another opens that one."""
+    from rtpo.verl_harness.session import close_backend, open_backend
+
+    yield open_backend(configuration(places["math"], model))
+    close_backend()
+
+
+def check_a_step(config: RunConfig, live_backend: Any) -> None:
+    """A step calls a tool, has a group that is not tied, and changes a weight of the engine."""
+    from rtpo.verl_harness.session import open_backend
+
+    backend = open_backend(config)
+    assert backend is live_backend
+    harness = harness_on(backend, config)
+    harness.sync()
+    before = backend.engine_states()[0].checksum
+    config.descriptor.step(harness, load_tasks(config.task, config.task.train), config.algorithm_config)
+    harness.sync()
+    log, ledger = harness.end_step(), harness.ledger
+    assert sum(call["tools"].get("ok", 0) for call in log.rollouts) >= 1
+    assert min(update["zero_advantage"]["all"] for update in log.updates) < 1
+    assert ledger.trained_tokens > 0
+    assert backend.engine_states()[0].checksum != before
+    assert all(call["grades"].keys() <= {"graded", "pending"} for call in log.rollouts)
+
+
+@pytest.mark.parametrize("method", COMPARED)
+@pytest.mark.parametrize("task", ["math", "search"])
+def test_a_step_on_a_real_task(
+    task: str, method: str, places: dict[str, Place], live_backend: Any, model: Path
+) -> None:
+    check_a_step(configuration(places[task], model, *STEPS[method]), live_backend)
+
+
+@pytest.mark.parametrize("method", STEPS)
+def test_every_method_has_a_step_on_the_booking_desk(
+    method: str, places: dict[str, Place], live_backend: Any, model: Path
+) -> None:
+    check_a_step(configuration(places["booking"], model, *STEPS[method]), live_backend)
+
+
+@pytest.mark.needs("nothing")
+def test_no_method_is_left_out() -> None:
+    assert {compose_config(*overrides).algorithm_config.name for overrides in STEPS.values()} == set(NAMES)
+
+
+@pytest.mark.parametrize(("task", "method", "fact"), [("math", "grpo_exact", "python"), ("search", "rtpo", "search")])
+def test_a_run_from_the_command_line_to_its_records(
+    task: str, method: str, fact: str, places: dict[str, Place], live_backend: Any, model: Path, tmp_path: Path
+) -> None:
+    budget = "budget.rollouts=40"
+    config = configuration(places[task], model, *STEPS[method], budget, f"results={tmp_path}")
+    manifest = train(config, StopRequest()).manifest
+    ledger = manifest["ledger"]
+    assert 0 < ledger["rollouts"] <= 40
+    assert ledger["tool_calls"]["ok"] >= 1
+    assert ledger["optimizer_steps"] >= 1
+    assert ledger["evaluation_rollouts"] == 4
+    assert fact in manifest["environment"]

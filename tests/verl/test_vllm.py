@@ -1,0 +1,528 @@
+"""verl's vLLM server as the engine, beside what test_engine_conformance.py asks of every engine: what vLLM leaves
+to be worked out; runs in which something goes wrong; the server outside Ray."""
+
+import asyncio
+import json
+import os
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, TypeVar, cast
+
+import numpy as np
+import psutil
+import pytest
+import torch
+from conftest import compose_config
+from engine_conformance import (
+    STOP,
+    TOY,
+    Client,
+    folder_of,
+    small_model,
+    vllm_config,
+    vllm_device,
+    vllm_environment,
+    vllm_server,
+)
+from larger_heads import save_with_larger_heads
+from omegaconf import OmegaConf
+from ray.exceptions import RayActorError, RayTaskError
+from transformers import Qwen3ForCausalLM
+
+from experiments.training import train
+from rtpo.engines.base import Generation, Request, Sampling
+from rtpo.engines.decoder import Decoder
+from rtpo.errors import InfrastructureError, NonFinite, RTPOError, StaleEngine
+from rtpo.planning.hardware import model_shape
+from rtpo.run.config import RunConfig
+from rtpo.run.run import StopRequest
+from rtpo.types import Ids, StopReason, as_ids
+
+T = TypeVar("T")
+QUICK = ("task.held_out.count=2", "evaluation.greedy=false")
+CONTEXTS = [as_ids(np.random.default_rng(n).integers(3, 200, n)) for n in (1, 5, 40, 41)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _platform() -> None:
+    """verl settles it when it is first imported."""
+    from rtpo.verl_harness.session import settings_of
+
+    settings_of(compose_config("profile=a100x1" if torch.cuda.is_available() else "profile=toy"))
+
+
+@pytest.mark.parametrize("device", ["", "cuda", "tpu"])
+def test_a_vllm_for_other_devices_is_not_started(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CUDA's can be imported without a GPU."""
+    stand_in(device, monkeypatch)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(pytest.skip.Exception, match=rf"for another device \({device or 'none is on this machine'}\)"):
+        vllm_device()
+
+
+def test_nothing_of_vllms_environment_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in("cpu", monkeypatch)
+    before = dict(os.environ)
+    with vllm_environment():
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # as verl's server does
+    assert dict(os.environ) == before
+
+
+def stand_in(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In place of vLLM, for what is asked before it is started."""
+    platforms = SimpleNamespace(current_platform=SimpleNamespace(device_type=device))
+    for name, module in {"vllm": SimpleNamespace(), "vllm.platforms": platforms}.items():
+        monkeypatch.setitem(sys.modules, name, module)
+
+
+def entries(**logprobs: float) -> dict[int, Any]:
+    """A position as vLLM gives it: the sampled token first, then the largest."""
+    return {int(name[1:]): SimpleNamespace(logprob=value) for name, value in logprobs.items()}
+
+
+def test_the_largest_log_probs_are_taken_whether_or_not_the_sampled_one_is_among_them() -> None:
+    from rtpo.verl_harness.engines import largest_logprobs
+
+    among = entries(t7=-1.5, t4=-0.5, t9=-2.0)
+    beyond = entries(t7=-6.0, t4=-0.25, t9=-1.75, t1=-3.0)
+    fewer = entries(t3=0.0)
+    cut = entries(t3=-0.125, t4=-np.inf, t5=-np.inf)
+    largest = largest_logprobs([among, beyond, fewer, cut], 3)
+    assert largest.dtype == np.float32
+    expected = [[-0.5, -1.5, -2.0], [-0.25, -1.75, -3.0], [0.0, -np.inf, -np.inf], [-0.125, -np.inf, -np.inf]]
+    np.testing.assert_array_equal(largest, np.asarray(expected, np.float32))
+
+
+def engine_of(answer: Callable[..., Coroutine[Any, Any, Any]], stop_id: int = STOP) -> Any:
+    from rtpo.verl_harness.engines import VllmEngine
+
+    client: Any = Client(SimpleNamespace(generate=answer))
+    return VllmEngine(client, stop_id)
+
+
+def request(context: Ids, seed: int = 0, **sampling: Any) -> Request:
+    return Request(context, Sampling(**sampling), seed, f"session {seed}", f"route {seed}")
+
+
+def answered(reason: str | None, ids: Sequence[int], **fields: Any) -> Generation:
+    """The generation made of an answer of verl's server."""
+    from verl.workers.rollout.replica import TokenOutput
+
+    async def answer(**_: Any) -> TokenOutput:
+        extra = {"global_steps": 3, **({} if reason is None else {"finish_reason": reason}), **fields}
+        return TokenOutput(token_ids=list(ids), log_probs=[-1.0] * len(ids), extra_fields=extra)
+
+    top_logprobs = fields["top_logprobs"].shape[1] if fields else 0
+    return asyncio.run(engine_of(answer).generate(request(as_ids([5]), top_logprobs=top_logprobs)))
+
+
+def test_a_turn_stopped_or_was_cut_off_as_vllm_says() -> None:
+    top = np.full((2, 4), -1.0, np.float32)
+    stopped, cut = answered("stop", [8, STOP], top_logprobs=top), answered("length", [8, 9])
+    assert (stopped.stop, cut.stop) == (StopReason.STOP, StopReason.LENGTH)
+    assert stopped.policy_version == 3
+    assert stopped.top_logprobs is top
+    assert cut.top_logprobs is None
+
+
+def test_a_request_goes_to_the_server_of_its_route() -> None:
+    """verl's client keeps what it is named by on one server."""
+    from verl.workers.rollout.replica import TokenOutput
+
+    from rtpo.verl_harness.engines import VllmEngine
+
+    asked: list[str] = []
+
+    async def answer(request_id: str, **_: Any) -> TokenOutput:
+        asked.append(request_id)
+        return TokenOutput(token_ids=[8], log_probs=[-1.0], extra_fields={"finish_reason": "stop", "global_steps": 0})
+
+    client: Any = SimpleNamespace(generate=answer)
+    sibling = replace(request(as_ids([5])), session="sibling", route="trunk")
+    asyncio.run(VllmEngine(client, STOP).generate(sibling))
+    assert asked == ["trunk"]
+
+
+def test_weights_are_sent_in_the_numbers_that_vllm_keeps_and_fit_a_bucket() -> None:
+    from verl.utils.torch_dtypes import PrecisionType
+
+    from rtpo.verl_harness.settings import verl_settings
+    from rtpo.verl_harness.worker import as_served
+
+    weight = torch.randn(64, 32)
+    ((name, sent),) = as_served([("w", weight)], torch.bfloat16)
+    kept = torch.empty(64, 32, dtype=torch.bfloat16)
+    kept.copy_(weight)  # as vLLM would
+    assert (name, sent.dtype) == ("w", torch.bfloat16)
+    assert torch.equal(sent, kept)
+    rollout = verl_settings(OmegaConf.create(compose_config("profile=a100x8").verl)).actor_rollout_ref.rollout
+    bucket = rollout.checkpoint_engine.update_weights_bucket_megabytes << 20
+    largest = model_shape("Qwen3-8B", "").head_parameters
+    assert PrecisionType.to_dtype(rollout.dtype) is torch.bfloat16
+    assert 2 * largest < bucket < 4 * largest
+
+
+def test_the_shapes_that_a_worker_expects_are_built_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    vllm_device()
+    with vllm_environment():
+        from rtpo.verl_harness import vllm_worker
+
+        built: list[Any] = []
+        monkeypatch.setattr(vllm_worker, "shapes_of", lambda config: built.append(config) or {})
+        worker = object.__new__(vllm_worker.CheckedWorker)
+        worker.model_runner = SimpleNamespace(model_config=SimpleNamespace(hf_config="config"))
+        assert worker.expected_shapes is worker.expected_shapes
+        assert built == ["config"]
+
+
+def test_vllm_is_asked_for_its_last_answer_alone() -> None:
+    vllm_device()
+    with vllm_environment():
+        from vllm.sampling_params import RequestOutputKind, SamplingParams
+
+        from rtpo.verl_harness.vllm_server import WatchedEngine
+
+        async def generate(prompt: str, sampling: SamplingParams, request_id: str) -> AsyncIterator[Any]:
+            yield sampling.output_kind
+
+        async def asked() -> Any:
+            engine = WatchedEngine(cast(Any, SimpleNamespace(generate=generate)))
+            with engine.watch("a", 0) as watched:
+                async for _ in engine.generate("prompt", SamplingParams(), "a"):
+                    pass
+            return watched.answer
+
+        assert asyncio.run(asked()) is RequestOutputKind.FINAL_ONLY
+
+
+@pytest.mark.parametrize("reason", ["abort", "error", None])
+def test_a_turn_that_vllm_did_not_finish_is_no_turn(reason: str | None) -> None:
+    with pytest.raises(InfrastructureError, match=f"session 0: {reason or 'refused'}"):
+        answered(reason, [8, 9])
+
+
+def test_an_error_of_an_actor_comes_as_it_was_or_as_one_sentence() -> None:
+    from rtpo.verl_harness.engines import ray_failures
+
+    def raised(cause: Exception) -> RayTaskError:
+        return RayTaskError("generate", "a traceback", cause, "ray", 1, "::1")
+
+    ours = raised(StaleEngine("old keys")).make_dual_exception_instance()
+    for error in (ours, raised(ours)):
+        with pytest.raises(StaleEngine, match=r"^old keys$"), ray_failures("vLLM"):
+            raise error
+    with pytest.raises(InfrastructureError, match=r"^vLLM failed: out of memory$"), ray_failures("vLLM"):
+        raise raised(ValueError("out of memory\nand more")).make_dual_exception_instance()
+    with pytest.raises(InfrastructureError, match=r"^vLLM failed: The actor [^\n]*$"), ray_failures("vLLM"):
+        raise RayActorError()
+
+
+def test_log_probs_that_are_not_numbers_end_the_run() -> None:
+    from verl.workers.rollout.replica import TokenOutput
+
+    async def answer(**_: Any) -> TokenOutput:
+        extra = {"global_steps": 3, "finish_reason": "stop"}
+        return TokenOutput(token_ids=[8, STOP], log_probs=[-1.0, np.nan], extra_fields=extra)
+
+    with pytest.raises(NonFinite, match="not finite"):
+        asyncio.run(engine_of(answer).generate(request(as_ids([5]))))
+
+
+# A run in which something goes wrong, through verl's server, sender and worker extension.
+
+
+@pytest.fixture(scope="module")
+def short_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RunConfig, Any]]:
+    """A run of the toy task's model, with heads that vLLM's CPU build takes, and the backend that it will have."""
+    device = vllm_device()
+    from rtpo.verl_harness.session import close_backend, open_backend
+
+    folder = tmp_path_factory.mktemp("short_run")
+    save_with_larger_heads(TOY, folder / "model")
+    settings = ["algorithm=grpo_exact", "budget.rollouts=128"]
+    config = vllm_config(folder / "model", device, *settings, *QUICK, "optimizer.lr=0.0005", f"results={folder}")
+    yield config, open_backend(config)
+    close_backend()
+
+
+def inside(actor: Any, change: Callable[[Any], T]) -> T:
+    """`change`, called with an actor's object in the actor's process."""
+    import ray
+
+    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # which that process cannot import
+    answer: T = ray.get(actor.__ray_call__.remote(change))
+    return answer
+
+
+def lose_a_weight(worker: Any) -> None:
+    send = worker.rollout.update_weights
+
+    async def send_less(weights: Any, **options: Any) -> None:
+        await send(((name, weight) for name, weight in weights if not name.endswith("1.mlp.up_proj.weight")), **options)
+
+    worker.rollout.update_weights = send_less
+
+
+def cut_a_weight(worker: Any) -> None:
+    send = worker.rollout.update_weights
+
+    async def send_cut(weights: Any, **options: Any) -> None:
+        await send(
+            ((name, weight[:3] if name == "model.norm.weight" else weight) for name, weight in weights), **options
+        )
+
+    worker.rollout.update_weights = send_cut
+
+
+def keep_the_cache(worker: Any) -> None:
+    """verl's adapter names the version of new weights and does not have the cache emptied."""
+
+    class Forgetful:
+        def __init__(self, server: object) -> None:
+            self._server = server
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self._server, "check_workers" if name == "clear_kv_cache" else name)
+
+    assert worker.rollout._ensure_server_handle()
+    worker.rollout.server_handle = Forgetful(worker.rollout.server_handle)
+
+
+def mend(worker: Any) -> None:
+    vars(worker.rollout).pop("update_weights", None)
+    worker.rollout.server_handle = None
+
+
+FAULTS: dict[str, tuple[Callable[[Any], None], type[RTPOError], str]] = {
+    "a weight that does not arrive": (
+        lose_a_weight,
+        InfrastructureError,
+        r"vLLM's workers failed \(weights \['model\.layers\.1\.mlp\.up_proj\.weight'\] are missing",
+    ),
+    "a weight of another shape": (cut_a_weight, InfrastructureError, r"'model\.norm\.weight' has shape \(3,\) where"),
+    "a cache that is not emptied": (keep_the_cache, StaleEngine, "version 1 and its prefix cache was not emptied"),
+}
+
+
+@pytest.mark.parametrize("algorithm", ["rtpo", "grpo_exact"])
+def test_a_whole_run_ends_with_an_engine_that_agrees_with_the_trainer(
+    short_run: tuple[RunConfig, Any], algorithm: str
+) -> None:
+    config, _ = short_run
+    results = f"results={config.results}"
+    run = vllm_config(
+        Path(config.model.path), vllm_device(), f"algorithm={algorithm}", "budget.rollouts=256", *QUICK, results
+    )
+    folder = train(replace(run, experiment_name="whole"), StopRequest())
+    steps = [json.loads(line) for line in (folder.path / "steps.jsonl").read_text(encoding="utf-8").splitlines()]
+    kl = [update["mismatch/engine/kl_k3"] for step in steps for update in step["updates"]]
+    assert folder.is_finished
+    assert kl
+    assert max(kl) < run.profile.engine_kl_limit
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_synchronisation_that_goes_wrong_ends_the_run_in_its_cause(
+    short_run: tuple[RunConfig, Any], fault: str
+) -> None:
+    config, backend = short_run
+    change, error, sentence = FAULTS[fault]
+    (worker,) = backend._workers.workers
+    inside(worker, change)
+    with pytest.raises(error, match=sentence) as ended:
+        train(replace(config, experiment_name=change.__name__), StopRequest())
+    assert "\n" not in str(ended.value)
+    inside(worker, mend)
+
+
+def test_a_killed_worker_of_vllm_ends_the_run_in_its_cause(
+    short_run: tuple[RunConfig, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While turns are waiting, and, in the run that goes on, at its first synchronisation."""
+    config, backend = short_run
+    push = backend.push
+
+    def push_and_kill(version: int) -> None:
+        push(version)
+        if version == 1:
+            server = psutil.Process(inside(backend._replicas[0].servers[0], lambda _: os.getpid()))
+            (worker,) = [one for one in server.children(recursive=True) if "Worker" in one.name()]
+            worker.kill()
+
+    monkeypatch.setattr(backend, "push", push_and_kill)
+    for _ in range(2):
+        with pytest.raises(
+            InfrastructureError, match=r"^vLLM's engine has ended: a process of it was killed or failed\."
+        ) as ended:
+            train(config, StopRequest())
+        assert "\n" not in str(ended.value)
+
+
+def test_an_error_in_a_transfer_of_weights_is_not_hidden_by_what_it_leaves_open() -> None:
+    """Through verl's own sender and receiver, over shared memory."""
+    vllm_device()
+    from verl.workers.rollout.vllm_rollout.bucketed_weight_transfer import BucketedWeightReceiver, BucketedWeightSender
+
+    from rtpo.verl_harness.engines import first_error
+
+    place = f"ipc:///tmp/rtpo-test-{os.getpid()}.sock"
+    sender = BucketedWeightSender(place, bucket_size_mb=1, use_shm=True)
+    weights = iter([("one", torch.ones(8)), ("two", torch.ones(8))])
+    sending = threading.Thread(target=lambda: asyncio.run(sender.async_send_weights(weights)), daemon=True)
+    sending.start()
+
+    def refuse(bucket: list[tuple[str, torch.Tensor]], is_last: bool) -> None:
+        raise ValueError(f"{len(bucket)} weights do not fit")
+
+    receiver = BucketedWeightReceiver(place, torch.device("cpu"), use_shm=True)
+    with pytest.raises(ValueError, match=r"^2 weights do not fit$"), first_error():
+        receiver.receive_weights(refuse)
+
+
+# The same server on vLLM's engine in a process of its own.
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("vllm")
+    with vllm_environment():
+        return folder_of(small_model(0, 32), folder / "model")
+
+
+@pytest.fixture(scope="module")
+def decoder(model: Path) -> Decoder:
+    network = Qwen3ForCausalLM.from_pretrained(model, dtype=torch.float32)
+    decoder = Decoder(network.config, {STOP}, cache_tokens=0)
+    decoder.load(network.state_dict().items(), version=0)
+    return decoder
+
+
+@pytest.fixture(scope="module")
+def ended_by(decoder: Decoder, model: Path) -> int:
+    """The greedy fifth token after the longest context; the generation config says that it ends a turn, too."""
+    (generation,) = decoder.generate([request(CONTEXTS[-1], temperature=0.0, max_tokens=8)])
+    token = int(generation.output_ids[4])
+    assert token not in generation.output_ids[:4]
+    (model / "generation_config.json").write_text(json.dumps({"eos_token_id": [STOP, token]}))
+    return token
+
+
+class Served:
+    """The server in this process; its engine is a process of its own."""
+
+    def __init__(self, server: Any, runner: asyncio.Runner) -> None:
+        self.server = server
+        self._runner = runner
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        return self._runner.run(coroutine)
+
+    def generate(self, *requests: Request, stop_id: int = STOP) -> list[Generation]:
+        engine = engine_of(self.server.generate, stop_id)
+
+        async def together() -> list[Generation]:
+            return await asyncio.gather(*[engine.generate(one) for one in requests])
+
+        return self.run(together())
+
+
+@pytest.fixture(scope="module")
+def served(model: Path, ended_by: int) -> Iterator[Served]:
+    with vllm_environment(), asyncio.Runner() as runner:
+        from rtpo.verl_harness.vllm_server import VllmServer
+
+        server = vllm_server(VllmServer, model, load_format="auto")
+        runner.run(server.launch_server())
+        runner.run(server.set_global_steps(4))
+        yield Served(server, runner)
+        server.engine.shutdown()
+
+
+def test_a_stop_in_the_last_place_is_a_stop_and_no_other_token_ends_a_turn(
+    served: Served, decoder: Decoder, ended_by: int
+) -> None:
+    context = CONTEXTS[-1]
+    for limit, reason in [(4, StopReason.LENGTH), (5, StopReason.STOP), (8, StopReason.STOP)]:
+        asked = request(context, temperature=0.0, max_tokens=limit)
+        (generation,) = served.generate(asked, stop_id=ended_by)
+        assert (len(generation.output_ids), generation.stop) == (min(limit, 5), reason)
+    (goes_on,) = served.generate(request(context, temperature=0.0, max_tokens=8))
+    assert goes_on.output_ids[4] == ended_by
+    assert (len(goes_on.output_ids), goes_on.stop) == (8, StopReason.LENGTH)
+
+
+def test_a_turn_is_answered_once_and_not_for_every_token(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, answers = served.server.engine._engine, []
+    generate = engine.generate
+
+    async def counted(*arguments: Any, **options: Any) -> AsyncIterator[Any]:
+        async for answer in generate(*arguments, **options):
+            answers.append(answer)
+            yield answer
+
+    monkeypatch.setattr(engine, "generate", counted)
+    (generation,) = served.generate(request(CONTEXTS[-1], temperature=0.0, max_tokens=8), stop_id=STOP)
+    assert (len(generation.output_ids), len(answers)) == (8, 1)
+
+
+def test_a_server_tells_that_its_workers_failed(served: Served) -> None:
+    served.run(served.server.check_workers())
+    with pytest.raises(Exception, match="no_such_method"):
+        served.run(served.server.collective_rpc("no_such_method"))
+    with pytest.raises(InfrastructureError, match=r"vLLM's workers failed \(.*no_such_method[^\n]*$"):
+        served.run(served.server.check_workers())
+    served.run(served.server.collective_rpc("_get_zmq_handle"))
+    served.run(served.server.check_workers())
+
+
+def test_a_turn_is_not_named_after_weights_that_came_while_it_ran(served: Served) -> None:
+    """verl names the version that it holds when a turn ends."""
+
+    async def name_another() -> None:
+        turn = asyncio.create_task(engine_of(served.server.generate).generate(request(CONTEXTS[2], max_tokens=200)))
+        while not served.server.engine.output_processor.request_states:
+            await asyncio.sleep(0.01)
+        served.server.global_steps = 5
+        with pytest.raises(StaleEngine, match="other weights while a turn of version 4"):
+            await turn
+        served.server.global_steps = 4
+
+    served.run(name_another())
+
+
+def test_a_cache_that_vllm_cannot_empty_is_an_error(served: Served) -> None:
+    async def reset_while_running() -> None:
+        turn = asyncio.create_task(engine_of(served.server.generate).generate(request(CONTEXTS[2], max_tokens=200)))
+        while not served.server.engine.output_processor.request_states:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1)
+        try:
+            with pytest.raises(StaleEngine, match="did not empty its prefix cache"):
+                await served.server.clear_kv_cache()
+        finally:
+            await turn
+        await served.server.clear_kv_cache()
+
+    served.run(reset_while_running())
+
+
+def test_an_aborted_turn_is_an_infrastructure_error(served: Served) -> None:
+    async def abort() -> None:
+        turn = asyncio.create_task(
+            engine_of(served.server.generate).generate(request(CONTEXTS[2], max_tokens=200, top_logprobs=5))
+        )
+        while not served.server.engine.output_processor.request_states:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1)
+        engine = served.server.engine
+        await engine.abort(list(engine.output_processor.request_states), internal=True)
+        with pytest.raises(InfrastructureError, match="session 0: abort"):
+            await turn
+
+    served.run(abort())
+    (generation,) = served.generate(request(CONTEXTS[2], max_tokens=4))
+    assert len(generation.output_ids) == 4
