@@ -48,7 +48,8 @@ def imported() -> set[str]:
                 found |= {alias.name.split(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module is not None:
                 found.add(node.module.split(".")[0])
-    own = {path.stem for folder in ("tests", "rtpo/tools/python") for path in (PROJECT / folder).rglob("*")}
+    own = {path.stem for folder in ("tests", "rtpo/tools/python") for path in (PROJECT / folder).rglob("*.py")}
+    own |= {folder.name for folder in (PROJECT / "tests").iterdir()}
     return found - own - set(FOLDERS) - set(sys.stdlib_module_names)
 
 
