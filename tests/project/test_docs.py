@@ -8,17 +8,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-import yaml
 from conftest import compose_config
 from methods import NAMES
-from synthetic_runs import write_realistic_run
 
 from analysis.pages import __main__ as pages
 from analysis.pages import project
 from experiments import quickstart
 from rtpo.algorithms import algorithms, load_algorithm
 from rtpo.engines.backend import StepResult
-from rtpo.errors import DataError, Stopped
+from rtpo.errors import Stopped
 from rtpo.harness import diagnostics
 from rtpo.harness.budget import Budget, Ledger
 from rtpo.harness.harness import StepLog, Trained
@@ -51,24 +49,10 @@ def section(text: str, title: str) -> str:
     return dict(zip(parts[1::2], parts[2::2], strict=True))[title]
 
 
-def table(text: str, *columns: str) -> dict[str, str]:
-    """First cell to second cell of the first table with these first columns, without backticks and marks."""
-    lines = iter(text.splitlines())
-    for line in lines:
-        if [cell.strip() for cell in line.split("|")][1 : 1 + len(columns)] == list(columns):
-            break
-    next(lines)
-    rows: dict[str, str] = {}
-    for line in lines:
-        if not line.startswith("|"):
-            break
-        key, value = (cell.strip() for cell in line.split("|")[1:3])
-        rows[key.removesuffix(" †").strip("`")] = value.strip("`")
-    return rows
-
-
 def documented(title: str) -> set[str]:
-    return {key for shown in table(section(METRICS, title), "Key") for key in expanded(shown)}
+    """The first cells of a section's first table."""
+    (rows,) = re.findall(r"^\| Key \|.*\n\|[-| ]+\n((?:\|.*\n)+)", section(METRICS, title), re.MULTILINE)[:1]
+    return {key for shown in re.findall(r"^\| `(\S+?)`", rows, re.MULTILINE) for key in expanded(shown)}
 
 
 def expanded(key: str) -> list[str]:
@@ -137,10 +121,6 @@ def run(tmp_path: Path) -> Run:
     return Run(compose_config(), folder, harness, [Task("q", "?", 1)], [], None, StopRequest())
 
 
-def test_the_front_page_is_short() -> None:
-    assert len((PROJECT / "README.md").read_bytes()) <= 9_000
-
-
 def test_the_index_has_every_page() -> None:
     """A method's page may be in the table of methods alone, which is generated."""
     index, methods = DOCS / "index.md", DOCS / "method" / "methods.md"
@@ -156,16 +136,6 @@ def test_pages_are_what_the_records_give() -> None:
     assert pages.main(["--check"]) == 0
 
 
-def test_the_quickstart_ends_as_its_parts_do(tmp_path: Path) -> None:
-    configs = quickstart.configurations([f"results={tmp_path}"])
-    with pytest.raises(DataError, match="holds no finished run"):
-        quickstart.show(configs[0])
-    write_realistic_run(tmp_path, "rtpo", 0, questions=20)
-    quickstart.show(configs[0])
-    assert (tmp_path / "tables" / "quickstart_runs.md").exists()
-    assert (tmp_path / "figures" / "quickstart_training.png").exists()
-
-
 def test_a_stop_as_a_run_ends_is_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
     trained, stop = [], StopRequest()
 
@@ -174,7 +144,7 @@ def test_a_stop_as_a_run_ends_is_honoured(monkeypatch: pytest.MonkeyPatch) -> No
         heard.reason = "SIGTERM"
 
     monkeypatch.setattr(quickstart, "train", train)
-    with pytest.raises(Stopped, match=r"SIGTERM before .*grpo-seed0\. Run the same command to go on"):
+    with pytest.raises(Stopped, match="grpo-seed0"):
         quickstart.train_all(quickstart.configurations([]), stop)
     assert trained == ["rtpo"]
 
@@ -234,36 +204,11 @@ def test_every_algorithm_is_in_the_comparison() -> None:
         assert shown["Rollout plan"].tolist() == [load_algorithm(name).plan for name in names]
 
 
-@pytest.mark.parametrize("name", ["anchored", "grpo", "seeupo", "arpo", "tree_grpo"])
-def test_configurations_of_a_method_are_named_on_its_page(name: str) -> None:
-    text = (DOCS / "method" / f"{name}.md").read_text(encoding="utf-8")
-    found = [path.stem for path in (PROJECT / "configs" / "algorithm").glob(f"{name}_*.yaml")]
-    assert found
-    assert [label for label in found if f"`{label}`" not in text] == []
-
-
-def test_toy_settings_are_those_of_a_toy_run() -> None:
-    stated = table((DOCS / "run" / "tasks.md").read_text(encoding="utf-8"), "Field", "Toy math")
-    assert len(stated) > 10
-    assert stated == {path: in_yaml(at(compose_config(), path)) for path in stated}
-
-
-def at(config: RunConfig, path: str) -> Any:
-    value: Any = config.as_dict()
-    for key in path.split("."):
-        value = value[key]
-    return value
-
-
-def in_yaml(value: Any) -> str:
-    return yaml.safe_dump(value).removesuffix("...\n").strip()
-
-
-@pytest.mark.parametrize("page", pages.pages(), ids=lambda page: page.name)
-def test_links_lead_somewhere(page: Path) -> None:
-    links = re.findall(r"\]\(([^)#\s]+)(?:#([\w-]+))?\)", page.read_text(encoding="utf-8"))
-    local = [(page.parent / path, anchor) for path, anchor in links if "://" not in path]
-    assert [path for path, _ in local if not path.exists()] == []
-    for path, anchor in local:
-        headings = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE) if anchor else []
-        assert not anchor or anchor in {heading.lower().replace(" ", "-").replace("`", "") for heading in headings}
+def test_links_lead_somewhere() -> None:
+    for page in pages.pages():
+        links = re.findall(r"\]\(([^)#\s]+)(?:#([\w-]+))?\)", page.read_text(encoding="utf-8"))
+        local = [(page.parent / path, anchor) for path, anchor in links if "://" not in path]
+        assert [path for path, _ in local if not path.exists()] == [], page
+        for path, anchor in local:
+            headings = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE) if anchor else []
+            assert not anchor or anchor in {heading.lower().replace(" ", "-").replace("`", "") for heading in headings}

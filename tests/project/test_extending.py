@@ -88,7 +88,7 @@ def test_the_projects_own_tests_take_what_was_added(project: Path) -> None:
     files = sorted({word for words in parts for word in words if word.startswith("tests/")})
     whole = [word for words in given if "-k" not in words for word in words]
     assert "tests/project/test_structure.py" in whole
-    for words, least in (([*files, "-k", names], 25), (whole, 300)):
+    for words, least in (([*files, "-k", names], 20), (whole, 60)):
         out = python(project, "-m", "pytest", "-q", "-p", "no:cacheprovider", *words)
         assert int(re.search(r"(\d+) passed", out)[1]) > least  # type: ignore[index]
 

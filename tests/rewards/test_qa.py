@@ -21,60 +21,28 @@ golds = words.filter(tokenize)
 anything = st.text(max_size=40) | st.text(alphabet="aThe 1,.-−½北か?'’($\u200b\n", max_size=20)
 
 
-@pytest.mark.parametrize(
-    ("text", "tokens"),
-    [
-        ("The Beatles", "beatles"),
-        ("An apple  a day\n", "apple day"),
-        ("U.S. Department", "us department"),
-        ("well-known", "wellknown"),
-        ("O'Brien’s", "obriens"),
-        ("“Washington, D.C.”", "washington dc"),
-        ("AT&T", "att"),
-        ("Ｆｕｌｌ　ｗｉｄｔｈ", "full width"),
-        ("ﬁve", "five"),
-        ("zero\u200bwidth\u00adhyphen", "zerowidthhyphen"),
-        ("\\text{New York}", "new york"),
-        ("\\mathbf{\\text{Paris}}", "paris"),
-        ("25\\%", "25"),
-        ("\\frac", "frac"),
-        # numbers
-        ("1,234,567", "1234567"),
-        ("1.95 m", "1.95 m"),
-        ("in 2010.", "in 2010"),
-        ("1,95", "1 95"),
-        ("1998–2001", "1998 2001"),
-        ("3/4", "3 4"),
-        ("3½", "31 2"),
-        ("12:30", "12 30"),
-        ("-5 and −5 and (-5)", "-5 and -5 and -5"),
-        ("5 - 3", "5 3"),
-        ("A-5", "a5"),
-        (".5", ".5"),
-        ("-.5", "-.5"),
-        ("x-.5", "x5"),
-        ("--5", "5"),
-        ("x(-5)", "x -5"),
-        ("a (-.5)", "-.5"),
-        ("$5", "5"),
-        ("$-5", "-5"),
-        # articles and marks are kept where nothing else is there
-        ("A", "a"),
-        ("(A)", "a"),
-        ("The The", "the the"),
-        ("?", "?"),
-        ("C++", "c"),
-        (" \u200b\n", ""),
-        # no spaces between words
-        ("北京市", "北 京 市"),
-        ("2024年10月27日。", "2024 年 10 月 27 日"),
-        ("ﾄｳｷｮｳタワー", "ト ウ キ ョ ウ タ ワ ー"),
-        ("서울 특별시", "서울 특별시"),
-        ("Café", "café"),
-    ],
-)
-def test_a_text_becomes_tokens(text: str, tokens: str) -> None:
-    assert tokenize(text) == tuple(tokens.split())
+TEXTS = {
+    "The Beatles": "beatles",
+    "An apple  a day\n": "apple day",
+    **{"U.S. Department": "us department", "well-known": "wellknown", "O'Brien’s": "obriens", "AT&T": "att"},
+    **{"“Washington, D.C.”": "washington dc", "Ｆｕｌｌ　ｗｉｄｔｈ": "full width", "ﬁve": "five"},
+    "zero\u200bwidth\u00adhyphen": "zerowidthhyphen",
+    **{"\\text{New York}": "new york", "\\mathbf{\\text{Paris}}": "paris", "25\\%": "25", "\\frac": "frac"},
+    # numbers
+    **{"1,234,567": "1234567", "1.95 m": "1.95 m", "in 2010.": "in 2010", "1,95": "1 95", "1998–2001": "1998 2001"},
+    **{"3/4": "3 4", "3½": "31 2", "12:30": "12 30", "-5 and −5 and (-5)": "-5 and -5 and -5", "5 - 3": "5 3"},
+    **{"A-5": "a5", ".5": ".5", "-.5": "-.5", "x-.5": "x5", "--5": "5", "x(-5)": "x -5", "a (-.5)": "-.5"},
+    **{"$5": "5", "$-5": "-5"},
+    # articles and marks are kept where nothing else is there
+    **{"A": "a", "(A)": "a", "The The": "the the", "?": "?", "C++": "c", " \u200b\n": ""},
+    # no spaces between words
+    **{"北京市": "北 京 市", "2024年10月27日。": "2024 年 10 月 27 日", "서울 특별시": "서울 특별시", "Café": "café"},
+    "ﾄｳｷｮｳタワー": "ト ウ キ ョ ウ タ ワ ー",
+}
+
+
+def test_a_text_becomes_tokens() -> None:
+    assert {text: " ".join(tokenize(text)) for text in TEXTS} == TEXTS
 
 
 @settings(deadline=None)
@@ -131,11 +99,11 @@ def test_the_best_accepted_answer_counts_and_commas_are_its_own() -> None:
 
 def test_answers_that_cannot_be_are_refused() -> None:
     for answers in ((), ("",), (" \u200b",)):
-        with pytest.raises(ValueError, match="no accepted answer has a token"):
+        with pytest.raises(ValueError, match="answer"):
             score(answers, "Paris")
-    with pytest.raises(ValueError, match="give a tuple"):
+    with pytest.raises(ValueError, match="answer"):
         score("Paris", "Paris")
-    with pytest.raises(ValueError, match="give a tuple"):
+    with pytest.raises(ValueError, match="answer"):
         output_hit("Paris", ["Paris"])
 
 

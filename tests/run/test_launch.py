@@ -1,8 +1,6 @@
 """Experiments: every one composes on every profile, says what it differs in, and is refused in a sentence if it cannot
 be. Seeds are left at one where they do not matter."""
 
-import re
-import shlex
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -144,9 +142,8 @@ def test_seeds_are_elements_and_the_fastest_to_vary() -> None:
 
 
 def test_no_two_experiments_share_a_folder() -> None:
-    runs = [element.run for name in COUNTS for element in loaded(name, "a100x8").elements]
-    folders = {run.folder for run in runs}
-    assert len(folders) == len(runs)
+    folders = [element.run.folder for name in COUNTS for element in loaded(name, "a100x8").elements]
+    assert len(set(folders)) == len(folders)
 
 
 # what they differ in
@@ -181,32 +178,15 @@ def test_denominators_differ_in_the_denominator() -> None:
 
 
 def test_models_are_the_papers_and_one_gpu_has_the_small_one() -> None:
-    models = {
-        name: {element.run.model.name for element in loaded(name, "a100x8").elements}
-        for name in ("main_table", "drift", "sync", "credit", "gsm8k_audit", "airline", "airline_matched")
-    }
-    assert models == {
-        "main_table": {"Qwen3-8B"},
-        "drift": {"Qwen3-8B"},
-        "sync": {"Qwen3-8B"},
-        "credit": {"Qwen3-4B"},
-        "gsm8k_audit": {"Qwen3-4B"},
-        "airline": {"Qwen3-1.7B"},
-        "airline_matched": {"Qwen3-1.7B"},
-    }
-    small = {element.run.model.name for name in COUNTS for element in loaded(name, "a100x1").elements}
-    assert small == {"Qwen3-1.7B"}
+    sizes = {"Qwen3-8B": ("main_table", "drift", "sync"), "Qwen3-4B": ("credit", "gsm8k_audit")}
+    sizes["Qwen3-1.7B"] = ("airline", "airline_matched")
+    expected = {name: {model} for model, names in sizes.items() for name in names}
+    assert {name: models(name, "a100x8") for name in expected} == expected
+    assert {model for name in COUNTS for model in models(name, "a100x1")} == {"Qwen3-1.7B"}
 
 
-def test_search_has_two_trunks_and_math_four() -> None:
-    trunks = {
-        (element.run.task.name, element.run.algorithm["trunks"])
-        for element in loaded("main_table", "a100x8").elements
-        if element.run.label == "rtpo"
-    }
-    assert trunks == {("math_paper", 4), ("search_paper", 2)}
-    one = loaded("ablate_trunks", "a100x8").elements
-    assert [element.run.algorithm["trunks"] for element in one] == [1, 1]
+def models(name: str, profile: str) -> set[str]:
+    return {element.run.model.name for element in loaded(name, profile).elements}
 
 
 def test_rows_that_the_papers_tables_do_not_have_are_marked() -> None:
@@ -281,50 +261,25 @@ def test_overrides_replace_the_sweeps() -> None:
     )
 
 
-@pytest.mark.parametrize("rollouts", [0, 1, 80000])
-def test_the_untrained_model_takes_any_budget(rollouts: int) -> None:
-    overrides = ["task=toy_math", "algorithm=vanilla", "seed=0", f"budget.rollouts={rollouts}"]
-    (element,) = load_experiment("main_table", overrides).elements
-    assert element.run.descriptor.rollouts_per_task(element.run.algorithm_config, 3) == 0
-
-
 @pytest.mark.parametrize(
-    ("name", "overrides", "words"),
+    ("name", "override", "named"),
     [
-        ("main", [], ["experiment is 'main'", "main_table", "drift"]),
-        ("_ablation", [], ["experiment is '_ablation'", "the nearest is ablate_"]),
-        ("main_tabel", [], ["experiment is 'main_tabel'", "the nearest is main_table."]),
-        ("drift", ["profile=a100x"], ["profile/a100x", "configs/profile, the nearest is a100x8."]),
-        ("drift", ["algorithm=chess"], ["algorithm/chess", "rtpo, rtpo_"]),
-        ("drift", ["task=chess"], ["task/chess", "toy_math"]),
-        ("drift", ["experiment=sync"], ["experiment=sync", "'drift'"]),
-        ("drift", ["budget.rollout=300"], ["budget.rollout", "The nearest is budget.rollouts."]),
-        ("drift", ["algoritm=rtpo"], ["algoritm", "The nearest is algorithm."]),
-        ("drift", ["lr=1"], ["'lr'", "The nearest is optimizer.lr."]),
-        ("drift", ["~algorithm.kk"], ["algorithm.kk", "The nearest is algorithm.kl."]),
-        ("drift", ["seed=0,,"], ["'seed=0,,'"]),
-        ("drift", ["budget.rollouts=25"], ["algorithm=rtpo", "budget.rollouts is 25", "one task can take"]),
-        ("drift", ["algorithm.group_size=2"], ["algorithm=rtpo", "algorithm.group_size is 2"]),
-        ("drift", ["launch.matched_seconds=soon"], ["launch.matched_seconds is 'soon'"]),
+        ("main_tabel", "seed=0", "main_table"),
+        ("drift", "profile=a100x", "a100x8"),
+        ("drift", "algorithm=chess", "algorithm/chess"),
+        ("drift", "experiment=sync", "experiment=sync"),
+        ("drift", "budget.rollout=300", "budget.rollouts"),
+        ("drift", "lr=1", "optimizer.lr"),
+        ("drift", "~algorithm.kk", "algorithm.kl"),
+        ("drift", "seed=0,,", "seed=0,,"),
+        ("drift", "budget.rollouts=25", "budget.rollouts"),
+        ("drift", "launch.matched_seconds=soon", "launch.matched_seconds"),
+        ("drift", "algorithm.kl=0,0.1", "drift_toy_toy_knowledge/rtpo-seed0"),
+        ("airline", "profile=a100x8", "task.settings.server.base_url"),
     ],
 )
-def test_what_cannot_be_is_refused_in_a_sentence(name: str, overrides: list[str], words: list[str]) -> None:
-    sentence = refusal(name, overrides)
-    assert [word for word in words if word not in sentence] == []
-    assert "\n" not in sentence
-    assert sentence.endswith(".")
-
-
-def test_two_elements_in_one_place_are_refused() -> None:
-    sentence = refusal("drift", ["algorithm=rtpo", "seed=0", "algorithm.kl=0,0.1"])
-    assert sentence.startswith("2 elements of this experiment would write to ")
-    assert "drift_toy_toy_knowledge/rtpo-seed0" in sentence
-
-
-def test_the_airline_asks_for_its_users_server() -> None:
-    sentences = refusal("airline", ["profile=a100x8"]).splitlines()
-    assert "task.settings.server.base_url is missing" in sentences[0]
-    assert "task.settings.server.model is missing: a model on that server is the user" in sentences[1]
+def test_what_cannot_be_is_refused_by_its_name(name: str, override: str, named: str) -> None:
+    assert named in refusal(name, [override])
 
 
 def test_only_an_engine_that_stays_awake_may_skip_synchronisations() -> None:
@@ -332,37 +287,7 @@ def test_only_an_engine_that_stays_awake_may_skip_synchronisations() -> None:
     elements = loaded("sync", "a100x8").elements
     assert [element.run.algorithm["sync_kl"] for element in elements] == [None, None, 0.01, None]
     sleeping = "verl.actor_rollout_ref.rollout.free_cache_engine=true"
-    assert "algorithm.sync_kl is 0.01" in refusal("sync", ["profile=a100x8", "seed=0", sleeping])
-
-
-# the lines of the pages
-
-LINE = re.compile(r"^python experiments/launch\.py (?:run|submit) .+?  +# (?:one|a) .+$", re.MULTILINE)
-PARTS = {
-    "one ablation": lambda runs: {run.label for run in runs} == {"rtpo_kl_0", "rtpo_kl_0.001"},
-    "one method": lambda runs: {run.label for run in runs} == {"grpo"},
-    "one seed": lambda runs: {run.seed for run in runs} == {1},
-    "a small budget": lambda runs: all(run.budget.rollouts <= 2048 for run in runs),
-}
-"""what its comment promises of a line's runs"""
-
-
-@pytest.mark.parametrize(
-    ("page", "profile"), [("docs/run/runs.md", "toy"), ("docs/cluster/slurm.md", "a100x8")], ids=["toy", "cluster"]
-)
-def test_the_lines_of_the_pages_are_what_they_say(page: str, profile: str) -> None:
-    lines = LINE.findall((PROJECT / page).read_text())
-    assert {line.partition("# ")[2].partition(",")[0] for line in lines} == set(PARTS)
-    for line in lines:
-        _, _, _, experiment, *overrides = shlex.split(line, comments=True)
-        loaded = launch.load(experiment, overrides)
-        runs = [element.run for element in loaded.elements]
-        assert PARTS[line.partition("# ")[2].partition(",")[0]](runs)
-        assert "on one task" not in line or len({run.task.name for run in runs}) == 1
-        assert {run.profile.name for run in runs} == {profile}
-        assert len({run.folder for run in runs}) == len(runs)
-        if profile == "toy":
-            launch.check(loaded)  # nothing that is committed is in the way
+    assert "algorithm.sync_kl" in refusal("sync", ["profile=a100x8", "seed=0", sleeping])
 
 
 # tables
@@ -373,12 +298,8 @@ def test_a_trials_own_table_is_all_that_is_made_of_it(tmp_path: Path, capsys: py
     one = ["task=toy_math", "algorithm=rtpo", "seed=0", f"results={tmp_path}"]
     trial = launch.load("main_table", [*one, "experiment_name=trial"])
     assert launch.write_tables(trial) == 0
-    said = capsys.readouterr().out
-    *_, first, second, third, lacking, count = said.splitlines()
-    assert "RTPO" in said
-    assert {Path(line) for line in (first, second, third)} == set((tmp_path / "tables").iterdir())
-    assert lacking == f"not complete: {tmp_path}/trial/rtpo-seed0: toy_math"
-    assert count == "complete: 0 of 1 elements"
+    assert "complete: 0 of 1" in capsys.readouterr().out
+    assert len(list((tmp_path / "tables").iterdir())) == 3
     assert launch.runs_in_paper(trial) == []
     assert len(launch.runs_in_paper(launch.load("main_table", one))) == 1
 
@@ -407,7 +328,6 @@ def multirun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     [
         ("gsm8k_audit", ()),
         ("drift", ("seed=0,1",)),
-        ("ablate_kl", ("seed=0", "task=toy_math")),
         ("main_table", ("profile=a100x8", "algorithm=vanilla,rtpo", "seed=1", "budget.rollouts=30000")),
         ("airline", ("profile=a100x8", "task=airline", "algorithm=refuel,rtpo_g4", "seed=0", *SERVER)),
     ],

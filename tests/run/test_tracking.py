@@ -137,11 +137,6 @@ def file_of(path: Path) -> dict[int, dict[str, Any]]:
     return lines
 
 
-def test_names_sort_by_seed() -> None:
-    names = [tracked_name(compose_config(f"seed={seed}")) for seed in (2, 10)]
-    assert names == ["default/rtpo-seed02", "default/rtpo-seed10"] == sorted(names)
-
-
 def test_every_backend_has_the_same_names_and_numbers_against_rollouts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -174,10 +169,7 @@ def test_every_backend_has_the_same_names_and_numbers_against_rollouts(
     assert {"config.yaml", "manifest.json"} <= saved
     text = board_text(root / "tensorboard" / "e" / "rtpo-seed00")
     assert {"config", "manifest", "evaluation/sampled/rollouts"} == set(text)
-    assert text["evaluation/sampled/rollouts"] == {
-        0: "| rollouts | task | reward | text |\n| --- | --- | --- | --- |\n"
-        "| 0 | t | None | &lt;think&gt; 1 &#124; 2<br>no |"
-    }
+    assert "&lt;think&gt; 1 &#124; 2<br>no" in text["evaluation/sampled/rollouts"][0]
 
 
 def test_a_resumed_run_goes_on_where_its_save_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,15 +191,12 @@ def test_a_resumed_run_goes_on_where_its_save_was(tmp_path: Path, monkeypatch: p
     assert file_of(root / "file" / "e" / "rtpo-seed00.jsonl") == {10: {"train/steps": 1.0}}
 
 
-def test_disabled_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WANDB_MODE", "disabled")
-    whole_run(config_of(tmp_path, "wandb"))
-    assert list((tmp_path / "results" / "tracking").rglob("*.wandb")) == []
-
-
-def test_nothing_is_opened_without_a_backend(tmp_path: Path) -> None:
+def test_disabled_or_without_a_backend_nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole_run(config_of(tmp_path))
     assert not (tmp_path / "results" / "tracking").exists()
+    monkeypatch.setenv("WANDB_MODE", "disabled")
+    whole_run(config_of(tmp_path / "other", "wandb"))
+    assert list(tmp_path.rglob("*.wandb")) == []
 
 
 @pytest.mark.parametrize("key", [None, KEY])
@@ -221,9 +210,7 @@ def test_without_key_or_network_the_run_is_tracked_offline(
     whole_run(config_of(tmp_path, "wandb"))
     (records,) = wandb_records(tmp_path / "results" / "tracking")
     assert wandb_history(records)[64] == STEP
-    said = capfd.readouterr().out
-    assert said.count("W&B cannot be reached (") == 1
-    assert "is tracked offline in" in said
+    assert capfd.readouterr().out.count("W&B cannot be reached") == 1
 
 
 def test_a_backend_that_fails_is_left_out_and_said_once(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -238,14 +225,13 @@ def test_a_backend_that_fails_is_left_out_and_said_once(tmp_path: Path, capfd: p
         track.log({"rollouts": 1.0}, step)
     track.finish(manifest_of(folder, 3))
     said = capfd.readouterr().out
-    assert said.count("tracking with tensorboard is left out: ") == 1
-    assert said.count("tracking with file ends here, the run goes on: ") == 1
+    assert [said.count(f"tracking with {name}") for name in ("tensorboard", "file")] == [1, 1]
     assert file_of(tmp_path / "results" / "tracking" / "file" / "e" / "rtpo-seed00.jsonl") == {1: {"rollouts": 1.0}}
 
 
 def test_an_unknown_backend_is_refused_by_name(tmp_path: Path) -> None:
     config = config_of(tmp_path, "tensorboard", "abacus")
-    with pytest.raises(ConfigError, match="no backend 'abacus'; there are wandb, tensorboard, file"):
+    with pytest.raises(ConfigError, match="abacus"):
         Tracking(config, RunFolder(tmp_path), tracker, None)
 
 
