@@ -239,13 +239,3 @@ def test_the_command_prepares_what_it_can(tmp_path: Path, capsys: pytest.Capture
     with RunFolder(tmp_path).held():
         assert run(tmp_path, "--accept-other", f"--from=gsm8k={FILES['gsm8k']}") == 1
     assert not (tmp_path / "gsm8k.jsonl").exists()
-
-
-def test_the_command_lists_every_set(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    stand_in(DataFolder(tmp_path), "gsm8k")
-    assert run(tmp_path, "--list") == 0
-    _, *lines = capsys.readouterr().out.partition("\n\n")[0].splitlines()
-    states = {line.split()[0]: line for line in lines}
-    assert states.keys() == REGISTRY.keys()
-    assert "stand-in" in states["gsm8k"]
-    assert "missing" in states["gaia"]

@@ -11,11 +11,11 @@ from rtpo.run.cli import command, on_sigterm
 
 import pytest
 
-from analysis import make_figures, make_tables
 from experiments import quickstart
 from experiments import train as train_command
 from rtpo.errors import MachineError, Stopped
 from rtpo.run.config import PROJECT
+from rtpo.run.run import StopRequest
 
 
 def test_the_quickstart_runs_differ_in_their_algorithm_alone() -> None:
@@ -119,34 +119,11 @@ def test_a_run_named_after_its_fields_is_a_checkpoint_as_it_is_typed(tmp_path: P
     assert str(folder) in refused("evaluate", f"checkpoint={folder}", "benchmarks=[toy_math]")
 
 
-def test_tables_and_figures_of_other_records_leave_those_of_the_project_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In a project's folder, with records elsewhere: an empty folder gives tables without any run."""
-    kept = [
-        tmp_path / "results/tables/paper/kept.md",
-        tmp_path / "docs/results/tables.md",
-        tmp_path / "results/figures/kept.pdf",
-    ]
-    for path in kept:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("kept\n")
-    other = tmp_path / "other"
-    other.mkdir()
-    monkeypatch.chdir(tmp_path)
-    for main in (make_tables.main, make_figures.main):
-        assert main(["--results", "other"]) == 0
-    written = {path for path in tmp_path.rglob("*") if path.is_file()}
-    assert {path for path in written if not path.is_relative_to(other)} == set(kept)
-    assert [path.read_text() for path in kept] == ["kept\n"] * 3
-    assert other / "tables" / "paper" / "supp_budget.md" in written
-
-
 def has_loaded(process: int) -> bool:
     return "libtorch_python" in Path(f"/proc/{process}/maps").read_text()
 
 
-@pytest.mark.parametrize("command", ["experiments/train.py results={}", "experiments/bench.py decoder"])
+@pytest.mark.parametrize("command", ["experiments/train.py results={}"])
 def test_ctrl_c_while_modules_are_imported_is_one_line(command: str, tmp_path: Path) -> None:
     words = [sys.executable, *command.format(tmp_path).split()]
     process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, cwd=PROJECT)
@@ -155,3 +132,16 @@ def test_ctrl_c_while_modules_are_imported_is_one_line(command: str, tmp_path: P
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
     assert (process.communicate()[1], process.returncode) == ("stopped by Ctrl-C\n", 130)
+
+
+def test_a_stop_as_a_run_of_the_quickstart_ends_is_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
+    trained, stop = [], StopRequest()
+
+    def train(config: Any, heard: StopRequest) -> None:
+        trained.append(config.label)
+        heard.reason = "SIGTERM"
+
+    monkeypatch.setattr(quickstart, "train", train)
+    with pytest.raises(Stopped):
+        quickstart.train_all(quickstart.configurations([]), stop)
+    assert trained == ["rtpo"]

@@ -5,8 +5,6 @@ import re
 import sys
 from importlib.metadata import packages_distributions
 
-import yaml
-
 from rtpo.run.config import PROJECT
 
 
@@ -64,19 +62,6 @@ def test_the_pinned_sets_are_those_asked_for() -> None:
         assert {name: pinned.get(canonical(name)) for name in wanted} == {
             name: version or pinned.get(canonical(name), "pinned") for name, version in wanted.items()
         }
-
-
-def test_the_gpu_set_needs_no_compiler_and_names_its_cuda() -> None:
-    assert "flash-attn" not in GPU
-    assert GPU["cuda-toolkit"].split(".")[0] == "13"
-    assert {name for name in GPU if name.startswith("nvidia-") and name.endswith(("-cu11", "-cu12"))} == set()
-
-
-def test_the_conda_environment_is_the_gpu_set() -> None:
-    environment = yaml.safe_load((PROJECT / "environment.yml").read_text())
-    python, pip = environment["dependencies"][0], environment["dependencies"][-1]
-    assert python == "python=3.12"
-    assert pip == {"pip": ["-r requirements/gpu.txt", "-e ."]}
 
 
 def test_the_cpu_build_of_vllm_is_of_the_pinned_version() -> None:

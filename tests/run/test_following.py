@@ -172,14 +172,6 @@ def test_nothing_is_asked_of_more_runs_than_are_named(words: list[str], folder: 
         process.terminate()
 
 
-def test_elements_that_were_not_started_are_listed_too(capsys: pytest.CaptureFixture[str], results: Path) -> None:
-    words = ("task=toy_math", "algorithm=grpo,rtpo", "seed=5", f"results={results}")
-    lines = status(capsys, "main_table", *words)
-    assert [line[:3] for line in lines] == [
-        [f"main_table_toy_toy_math/{label}-seed5", "not started", "-"] for label in ("grpo", "rtpo")
-    ]
-
-
 TO_SCRIPT = "--batch --signal=TERM 7_3"
 
 

@@ -13,7 +13,7 @@ from conftest import compose_config
 from local_backend import LocalBackend
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from wandb.proto.wandb_internal_pb2 import Record
-from whole_runs import GRPO, RTPO, StopAt, config_in, lines
+from whole_runs import StopAt, config_in, lines
 
 from experiments.training import train
 from rtpo.errors import ConfigError, Stopped
@@ -235,60 +235,35 @@ def test_an_unknown_backend_is_refused_by_name(tmp_path: Path) -> None:
         Tracking(config, RunFolder(tmp_path), tracker, None)
 
 
-@pytest.fixture(scope="module")
-def tracked(tmp_path_factory: pytest.TempPathFactory) -> dict[str, RunFolder]:
-    """A run each of two methods, tracked offline, by what the backends call it; the trainer is the plain one."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("WANDB_MODE", "offline")
-        patch.setattr("rtpo.verl_harness.session.open_backend", LocalBackend)
-        runs = {}
-        for algorithm in (RTPO, GRPO):
-            results = tmp_path_factory.mktemp("tracked")
-            settings = ("profile.track=[wandb,tensorboard]", "budget.rollouts=60")
-            config = config_in(results, *settings, algorithm=algorithm)
-            runs[tracked_name(config)] = train(config, StopRequest())
-        return runs
-
-
-def test_two_methods_have_the_same_curves_against_rollouts(tracked: dict[str, RunFolder]) -> None:
-    """In what the offline backends left, and as the records have them."""
-    names = set()
-    for name, folder in tracked.items():
-        root = folder.path.parents[1] / "tracking"
-        (records,) = wandb_records(root)
-        history, board = wandb_history(records), board_of(root / "tensorboard" / name)
-        assert step_metrics(records) == {"*": "train/rollouts"}
-        steps = {line["rollouts"]: step_curves(line) for line in lines(folder.path, "steps.jsonl")}
-        for rollouts, curves in steps.items():
-            assert curves["train/rollouts"] == rollouts
-            assert {key: board[rollouts][key] for key in curves} == pytest.approx(curves)
-            assert {key: history[rollouts][key] for key in curves} == pytest.approx(curves)
-            names.add(frozenset(key for key in board[rollouts] if key.startswith("train/")))
-        evaluated = [rollouts for rollouts in sorted(history) if "evaluation/sampled/success" in history[rollouts]]
-        assert evaluated == [0, max(steps)]
-        assert all(history[rollouts]["train/rollouts"] == rollouts for rollouts in history)
-    assert len(names) == 1
-
-
-def test_rollouts_of_each_evaluation_can_be_read(tracked: dict[str, RunFolder]) -> None:
-    for name, folder in tracked.items():
-        root = folder.path.parents[1] / "tracking"
-        shown = board_text(root / "tensorboard" / name)["evaluation/sampled/rollouts"]
-        assert list(shown) == [0, folder.manifest["ledger"]["rollouts"]]
-        files = {json.loads(file.read_text())["data"][0][0]: file for file in root.rglob("sampled/*.table.json")}
-        for rollouts, file in files.items():
-            table = json.loads(file.read_text())
-            assert table["columns"] == ["rollouts", "task", "reward", "ended", "turns", "text"]
-            assert [(row[1], row[2]) for row in table["data"]] == [
-                (line["task"], line["reward"])
-                for line in lines(folder.path, "evaluations.jsonl")
-                if (line["mode"], line["rollouts"]) == ("sampled", rollouts)
-            ]
-            for row in table["data"]:
-                assert row[5].startswith("<|im_start|> user\n compute ")
-                assert row[5].count("<|im_start|> assistant\n") == row[4]
-                assert row[5].splitlines()[-1] in html.unescape(shown[rollouts])
-        assert set(files) == set(shown)
+def test_a_method_has_its_curves_against_rollouts_as_the_records_have_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In what the offline backends left; the trainer is the plain one."""
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setattr("rtpo.verl_harness.session.open_backend", LocalBackend)
+    config = config_in(tmp_path, "profile.track=[wandb,tensorboard]", "budget.rollouts=60")
+    folder = train(config, StopRequest())
+    root = tmp_path / "tracking"
+    (records,) = wandb_records(root)
+    history, board = wandb_history(records), board_of(root / "tensorboard" / tracked_name(config))
+    for line in lines(folder.path, "steps.jsonl"):
+        rollouts, curves = line["rollouts"], step_curves(line)
+        assert curves["train/rollouts"] == rollouts
+        assert {key: board[rollouts][key] for key in curves} == pytest.approx(curves)
+        assert {key: history[rollouts][key] for key in curves} == pytest.approx(curves)
+    used = folder.manifest["ledger"]["rollouts"]
+    assert [at for at in sorted(history) if "evaluation/sampled/success" in history[at]] == [0, used]
+    shown = board_text(root / "tensorboard" / tracked_name(config))["evaluation/sampled/rollouts"]
+    assert list(shown) == [0, used]
+    for file in root.rglob("sampled/*.table.json"):
+        table = json.loads(file.read_text())
+        at = table["data"][0][0]
+        assert [(row[1], row[2]) for row in table["data"]] == [
+            (line["task"], line["reward"])
+            for line in lines(folder.path, "evaluations.jsonl")
+            if (line["mode"], line["rollouts"]) == ("sampled", at)
+        ]
+        assert all(row[5].splitlines()[-1] in html.unescape(shown[at]) for row in table["data"])
 
 
 def test_a_run_that_stopped_within_a_step_is_tracked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -121,8 +121,8 @@ def test_the_time_of_a_text_is_in_proportion_to_its_length(part: str) -> None:
     assert time.process_time() - begin < 10
 
 
-@pytest.mark.parametrize("length", [60_000, 65_500, 65_536, 65_537, 70_000, 200_000])
-@pytest.mark.parametrize("filler", ["x", CLOSE, "\\u00e9", "1"])
+@pytest.mark.parametrize("length", [60_000, 65_536, 65_537, 200_000])
+@pytest.mark.parametrize("filler", ["x", CLOSE, "\\u00e9"])
 def test_long_calls_are_read_whole(length: int, filler: str) -> None:
     value = json.loads(f'"{filler * (length // len(filler))}"')
     arguments = {"code": value, "numbers": [12345] * 3, "word": True}
@@ -185,20 +185,8 @@ def test_a_cut_reply_runs_its_whole_calls() -> None:
 PIECES = (
     *("<think>", "</think>", "<tool_call>", "</tool_call>", "<|im_end|>", "\\boxed{", "}", "{", '"', "\\", "\n", "\0"),
     *('{"name": ', '"echo"', '"add"', ', "arguments": ', '{"text": "', '"}}', "\\ud800", "\ud800", "\u2028", "日本"),
-    *(
-        "[" * 3000,
-        "[" * 30 + "]" * 30,
-        "9" * 5000,
-        '{"a":' * 2000,
-        "NaN",
-        "1e999",
-        "-0",
-        "null",
-        "true",
-        "x" * 1000,
-        "\x7f\x80\xff",
-        CALL,
-    ),
+    *("[" * 3000, "[" * 30 + "]" * 30, "9" * 5000, '{"a":' * 2000, "NaN", "1e999", "-0", "null", "true", "x" * 1000),
+    *("\x7f\x80\xff", CALL),
 )
 
 

@@ -124,19 +124,6 @@ def test_the_tool_is_one_and_answers_in_text(index: str) -> None:
     assert world.counts == {"calls": 3, "refused": 3}
 
 
-def test_equal_queries_are_answered_once(index: str) -> None:
-    world = SearchWorld(on_index(index))
-
-    async def together() -> list[ToolResult]:
-        return await asyncio.gather(*(world.call(query) for query in ("Brask", " Brask ", "Sund")))
-
-    first, second, third = asyncio.run(together())
-    assert first == second != third
-    assert ask(world, "Brask\n", "brask")[0] == first
-    # case is part of a query
-    assert world.counts == {"calls": 5, "kept": 2, "asked": 3}
-
-
 # what is kept
 
 
