@@ -1,6 +1,5 @@
 """Tracking: the same curves on every backend, and no backend that can end a run."""
 
-import html
 import json
 import re
 import struct
@@ -235,37 +234,6 @@ def test_an_unknown_backend_is_refused_by_name(tmp_path: Path) -> None:
         Tracking(config, RunFolder(tmp_path), tracker, None)
 
 
-def test_a_method_has_its_curves_against_rollouts_as_the_records_have_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In what the offline backends left; the trainer is the plain one."""
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    monkeypatch.setattr("rtpo.verl_harness.session.open_backend", LocalBackend)
-    config = config_in(tmp_path, "profile.track=[wandb,tensorboard]", "budget.rollouts=60")
-    folder = train(config, StopRequest())
-    root = tmp_path / "tracking"
-    (records,) = wandb_records(root)
-    history, board = wandb_history(records), board_of(root / "tensorboard" / tracked_name(config))
-    for line in lines(folder.path, "steps.jsonl"):
-        rollouts, curves = line["rollouts"], step_curves(line)
-        assert curves["train/rollouts"] == rollouts
-        assert {key: board[rollouts][key] for key in curves} == pytest.approx(curves)
-        assert {key: history[rollouts][key] for key in curves} == pytest.approx(curves)
-    used = folder.manifest["ledger"]["rollouts"]
-    assert [at for at in sorted(history) if "evaluation/sampled/success" in history[at]] == [0, used]
-    shown = board_text(root / "tensorboard" / tracked_name(config))["evaluation/sampled/rollouts"]
-    assert list(shown) == [0, used]
-    for file in root.rglob("sampled/*.table.json"):
-        table = json.loads(file.read_text())
-        at = table["data"][0][0]
-        assert [(row[1], row[2]) for row in table["data"]] == [
-            (line["task"], line["reward"])
-            for line in lines(folder.path, "evaluations.jsonl")
-            if (line["mode"], line["rollouts"]) == ("sampled", at)
-        ]
-        assert all(row[5].splitlines()[-1] in html.unescape(shown[at]) for row in table["data"])
-
-
 def test_a_run_that_stopped_within_a_step_is_tracked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Look 4 is between two phases of the first step: nothing of it was tracked before its save."""
     monkeypatch.setattr("rtpo.verl_harness.session.open_backend", LocalBackend)
@@ -278,7 +246,16 @@ def test_a_run_that_stopped_within_a_step_is_tracked_once(tmp_path: Path, monkey
         out.write(json.dumps({"step": int(used), "data": {"train/steps": 1.0, "lost": 1.0}}) + "\n")
     folder = train(config, StopRequest())
     told = [json.loads(line) for line in file.read_text().splitlines()]
-    steps = [line["rollouts"] for line in lines(folder.path, "steps.jsonl")]
+    curves = {line["rollouts"]: step_curves(line) for line in lines(folder.path, "steps.jsonl")}
+    tracked, steps = file_of(file), list(curves)
+    for rollouts, values in curves.items():
+        assert values["train/rollouts"] == rollouts
+        assert {key: tracked[rollouts][key] for key in values} == pytest.approx(values)
+    assert [(row["task"], row["reward"]) for row in tracked[steps[-1]]["evaluation/sampled/rollouts"]] == [
+        (line["task"], line["reward"])
+        for line in lines(folder.path, "evaluations.jsonl")
+        if (line["mode"], line["when"]) == ("sampled", "after")
+    ]
     assert [line["step"] for line in told if "train/steps" in line["data"]] == steps
     assert not any("lost" in line["data"] for line in told)
     evaluated = [line["step"] for line in told if any("success" in name for name in line["data"])]

@@ -209,8 +209,7 @@ def test_a_slow_server_is_given_up(server: Server) -> None:
         return found("late")
 
     server.answer = late
-    world = SearchWorld(retriever(server, replace(QUICK, timeout_seconds=0.2, tries=2)))
-    fails(world)
+    fails(SearchWorld(retriever(server, replace(QUICK, timeout_seconds=0.2, tries=2))))
     assert len(server.asked) == 2
 
 
