@@ -1,4 +1,4 @@
-"""The map of regimes: what a closed form predicted of each point, and what was measured. Tables of docs/results/theory.md.
+"""The map of regimes: what a closed form predicted of each point, and what was measured. Tables of theory.md.
 
 `places` has a row a point of the map and `noise` one a frozen task; their columns are said there. Differences are the
 success of RTPO less that of GRPO, with 95 % t intervals over seeds.
