@@ -79,8 +79,13 @@ def queue() -> str:
 
 
 def wait_until(condition: Callable[[], bool], what: str) -> None:
+    """What only jobs can bring about: it fails at once where none is left."""
     end = time.monotonic() + PATIENCE
-    while not condition():
+    while True:
+        has_jobs = queue() != ""
+        if condition():
+            return
+        assert has_jobs, f"no job is left, and not yet: {what}"
         assert time.monotonic() < end, f"after {PATIENCE} s not yet: {what}"
         time.sleep(0.5)
 
