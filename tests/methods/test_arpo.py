@@ -30,7 +30,7 @@ GROWING = {"alpha": 1.0, "beta": 0.0}
 @pytest.mark.parametrize(
     "config", [CONFIG, THRESHOLD, replace(CONFIG, **GROWING), replace(CONFIG, alpha=0.0, beta=0.0)]
 )
-@pytest.mark.parametrize("slips", [0.0, 0.3, 0.9])
+@pytest.mark.parametrize("slips", [0.0, 0.9])
 def test_a_prompt_ends_with_exactly_sixteen_paths(slips: float, config: ARPOConfig) -> None:
     harness = one_step(config, script=solver(slips))
     assert [len(paths) for paths in finished(harness).values()] == [16] * len(TASKS)
@@ -39,11 +39,10 @@ def test_a_prompt_ends_with_exactly_sixteen_paths(slips: float, config: ARPOConf
     assert len({row.rollout_uid for row in rows}) == len(rows) == 48
 
 
-@pytest.mark.parametrize("config", [CONFIG, THRESHOLD, replace(CONFIG, **GROWING)])
-@pytest.mark.parametrize("seed", [0, 1])
-def test_a_path_without_room_for_a_turn_ends_there_and_is_not_copied(seed: int, config: ARPOConfig) -> None:
+@pytest.mark.parametrize("config", [CONFIG, THRESHOLD])
+def test_a_path_without_room_for_a_turn_ends_there_and_is_not_copied(config: ARPOConfig) -> None:
     """Contexts end in most second turns or right before them."""
-    harness = one_step(config, script=solver(0.3), seed=seed, max_context_tokens=34)
+    harness = one_step(config, script=solver(0.3), max_context_tokens=34)
     paths = finished(harness)
     assert all(rollout.own_turns for rollout in harness.rollouts)
     assert any(rollout.parent_uid for rollout in harness.rollouts)
@@ -66,11 +65,6 @@ def test_prompts_whose_roots_answer_at_once_are_topped_up_one_root_at_a_time() -
     harness = one_step(CONFIG, script=answers)
     assert [call["rollouts"] for call in harness.step_log.rollouts] == [24] + [3] * 8
     assert all(path.start_k == 0 for path in harness.rollouts)
-
-
-def test_a_path_goes_on_alone_or_with_one_branch() -> None:
-    harness = one_step(CONFIG, script=solver(0.5))
-    assert {*Counter((r.parent_uid, r.start_k) for r in harness.rollouts if r.start_k).values()} == {1, 2}
 
 
 # where paths branch
@@ -105,13 +99,9 @@ def test_entropy_is_of_the_first_tokens_in_units_of_the_vocabulary(tokens: int, 
     ("alpha", "rise", "probability"),
     [
         (0.5, None, 0.5),
-        (0.5, 0.0, 0.5),
         (0.5, 1.0, 0.7),
-        (0.5, -1.0, 0.3),
         (0.5, 9.0, 1.0),
-        (0.9, -1.0, 0.7),
         (1.0, -1.0, 1.0),
-        (0.0, -1.0, 0.0),
         (0.0, 1.0, 0.2),
     ],
 )
@@ -197,20 +187,6 @@ def shared_by(paths: Sequence[Rollout]) -> dict[int, list[Rollout]]:
         for turn in path.turns:
             sharing[id(turn)].append(path)
     return sharing
-
-
-def test_soft_paths_have_one_z_score_on_all_their_tokens() -> None:
-    harness = one_step(CONFIG)
-    (rows,) = harness.updated
-    paths = finished(harness)
-    z = {
-        path.uid: float(score)
-        for group in paths.values()
-        for path, score in zip(group, standardised([path.reward for path in group]), strict=True)
-    }
-    assert {row.rollout_uid: advantage_of(row) for row in rows} == {
-        uid: pytest.approx(score) for uid, score in z.items()
-    }
 
 
 def test_hard_turns_have_the_mean_of_the_paths_that_share_them() -> None:

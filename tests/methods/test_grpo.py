@@ -66,34 +66,6 @@ def test_recorded_rows_are_prefixes_of_the_flattened_when_nothing_is_stripped(ro
     assert {row.turns[0].k for row in recorded} == {0, 1, 2}
 
 
-def test_advantages_of_a_prompt_have_mean_zero_and_std_one() -> None:
-    harness = one_step()
-    (rows,) = harness.updated
-    mixed = 0
-    for task in TASKS:
-        values = np.array([row.advantage[row.mask][0] for row in rows if row.group == task.uid])
-        rewards = {r.reward for r in harness.rollouts if r.task is task}
-        assert values.mean() == pytest.approx(0, abs=1e-6)
-        assert values.std(ddof=1) == pytest.approx(float(len(rewards) > 1), abs=1e-4)
-        mixed += len(rewards) > 1
-    assert mixed > 1
-
-
-def test_prompts_with_equal_rewards_have_exact_zeros() -> None:
-    harness = scripted_harness(always(RIGHT))
-    step(harness, [TASK], CONFIG)
-    (rows,) = harness.updated
-    assert {float(a) for row in rows for a in row.advantage} == {0.0}
-    assert harness.policy_version == 0
-
-
-def test_without_std_advantages_are_returns_minus_the_mean() -> None:
-    harness = scripted_harness(in_turn(RIGHT, WRONG, WRONG, WRONG))
-    step(harness, [TASK], replace(CONFIG, chains=4, normalise_std=False))
-    (rows,) = harness.updated
-    assert [float(row.advantage[row.mask][0]) for row in rows] == [0.75, -0.25, -0.25, -0.25]
-
-
 def test_chains_without_a_reward_are_left_out() -> None:
     chains = scripted_harness(always(RIGHT)).rollout([TASK], n=4, role=Role.CHAIN)[0]
     ungradable = Grade(GradeOutcome.UNGRADABLE, None)

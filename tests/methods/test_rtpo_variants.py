@@ -67,12 +67,6 @@ def test_larger_groups_at_fewer_boundaries_are_as_many_rollouts() -> None:
     assert [[u] for u in (2, 1, 0)] == [update["trained_turns"] for update in harness.step_log.updates]
 
 
-def test_a_task_can_take_as_many_rollouts_as_rtpos() -> None:
-    for trunks in (1, 4):
-        few, plain = configured("rtpo_variants", trunks=trunks, **FEW), configured("rtpo", trunks=trunks)
-        assert rtpo_variants.rollouts_per_task(few, 8) == rtpo.rollouts_per_task(plain, 8) == 17 * trunks
-
-
 @pytest.fixture(scope="module")
 def realised() -> dict[int, list[Boundary]]:
     harness = harness_on(lure())
