@@ -147,23 +147,6 @@ def test_a_block_that_fails_leaves_threads_and_later_calls_as_they_were(
         np.testing.assert_allclose(generation.logprobs, gathered(expected, generation), atol=1e-5)
 
 
-def test_attention_in_prefill_is_bounded_padding_included() -> None:
-    """Contexts grown by one id beside fresh ones, whose scores are as many, and one beyond the bound."""
-    sizes = [(1, 2000), (45, 45)] * 16 + [(300, 400)]
-    lengths = [keys for _, keys in sizes]
-    paths = np.split(np.arange(sum(lengths)), np.cumsum(lengths)[:-1])
-    queries = np.concatenate([path[-asking:] for path, (asking, _) in zip(paths, sizes, strict=True)])
-    context_of = np.repeat(np.arange(len(sizes)), [asking for asking, _ in sizes])
-    depth = np.concatenate([np.arange(keys) for keys in lengths])
-    batches, back = prefill_module._attention_batches(queries, context_of, depth, paths)
-    assert [len(batch.queries) for batch in batches] == [16, 1, 16]
-    for batch in batches:
-        scores = batch.queries.numel() * batch.path.shape[1]
-        assert scores <= prefill_module.BATCH_SCORES or len(batch.queries) == 1
-    laid = torch.cat([batch.queries.flatten() for batch in batches])
-    assert laid[back].tolist() == list(range(len(queries)))
-
-
 @pytest.mark.parametrize(
     "changes",
     [
@@ -237,27 +220,6 @@ def test_frequencies_match_probabilities(model: Qwen3ForCausalLM) -> None:
     observed = np.bincount(drawn, minlength=VOCABULARY) / count
     assert not observed[expected == 0].any()
     assert np.all(np.abs(observed - expected) <= 4 * np.sqrt(expected * (1 - expected) / count) + 1e-12)
-
-
-def test_equal_contexts_are_prefilled_once(model: Qwen3ForCausalLM) -> None:
-    decoder = decoder_of(model)
-    generations = decoder.generate(requests_of(random_contexts([20, 10]) * 6, max_tokens=4))
-    assert decoder.prefilled_tokens == 30
-    assert decoder.requested_tokens == 180
-    assert decoder.generated_tokens == sum(len(g.output_ids) for g in generations)
-    assert decoder.cached_prompts == 0
-
-
-def test_cached_prompts_give_the_same_output(model: Qwen3ForCausalLM) -> None:
-    requests = requests_of(random_contexts(MIXED), max_tokens=10)
-    decoder = decoder_of(model, cache_tokens=1000)
-    first = decoder.generate(requests[::2])
-    assert decoder.cached_prompts == 5
-    prefilled = decoder.prefilled_tokens
-    again = decoder.generate(requests)
-    assert decoder.prefilled_tokens - prefilled == sum(MIXED[1::2])
-    for one, other in zip(first, again[::2], strict=True):
-        assert one.output_ids.tolist() == other.output_ids.tolist()
 
 
 def test_what_contexts_begin_with_is_computed_once(model: Qwen3ForCausalLM) -> None:
@@ -355,13 +317,6 @@ def test_other_layers_than_plain_qwen3_are_refused(config: Any, field: str) -> N
 )
 def test_trees_are_for_layers_that_attend_to_the_whole_context(config: PreTrainedConfig, why: str | None) -> None:
     assert why_not_trees(config) == why
-
-
-def test_refuses_settings_out_of_range() -> None:
-    with pytest.raises(ConfigError, match=r"stop_ids .* vocabulary of 61"):
-        Decoder(small_config(), (61,), 0)
-    with pytest.raises(ConfigError, match="cache_tokens is -1"):
-        Decoder(small_config(), (), -1)
 
 
 @pytest.mark.parametrize(

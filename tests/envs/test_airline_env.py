@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from official_airline import FOLDER, MISSING, needs_tau2
+from official_airline import FOLDER, needs_tau2
 
 from rtpo.envs.airline.env import AirlineEnv, AirlineSettings, official_tasks, read_airline
 from rtpo.envs.airline.tasks import OTHERS, WRITES, read_splits, read_wanted
 from rtpo.envs.airline.users import Said
-from rtpo.errors import ConfigError, DataError, MachineError
+from rtpo.errors import ConfigError
 from rtpo.tools.protocol import render_call
 from rtpo.types import Feedback, Grade, StopReason, Task, ToolOutcome
 
@@ -210,41 +210,6 @@ def test_calls_answer_and_leave_the_database_as_the_package_does(script: Calls, 
 
 
 @needs_tau2
-def test_a_write_in_one_fork_never_shows_in_another() -> None:
-    task = next(task for task in TASKS if gold_calls(task) and WANTED[uid(task)].needs_write)
-    _, _, env = played(task, [])
-    fork = env.snapshot()
-    stored = pickle.dumps(fork)
-    writer, reader = AirlineEnv(SCRIPTED), AirlineEnv(SCRIPTED)
-    writer.restore(task, fork)
-    reader.restore(task, fork)
-    _, grade, _ = played(task, replies(gold_calls(task), " ".join(["So", *task.answer])), writer)
-    assert grade.reward == 1
-    assert writer.snapshot().digest != fork.digest
-    assert reader.snapshot() == fork
-    assert pickle.dumps(fork) == stored
-    assert played(task, [NO_OP, NO_OP], reader)[1].reward == 0
-
-
-@needs_tau2
-def test_snapshots_are_small_and_an_unpickled_one_goes_on_as_the_first() -> None:
-    task = next(task for task in TASKS if sum(name in WRITES for name, _ in gold_calls(task)) > 1)
-    script = replies(gold_calls(task), " ".join(["So", *task.answer]))
-    _, _, env = played(task, script[:-3])
-    snapshot = env.snapshot()
-    stored = pickle.dumps(snapshot)
-    assert len(stored) < 100_000
-    ends = []
-    for state in (snapshot, pickle.loads(stored), pickle.loads(stored)):
-        other = AirlineEnv(SCRIPTED)
-        other.restore(task, state)
-        assert other.snapshot().digest == snapshot.digest
-        heard, grade, _ = played(task, script[-3:], other)
-        ends.append((heard, grade, other.snapshot().digest))
-    assert ends[0] == ends[1] == ends[2]
-
-
-@needs_tau2
 def test_the_opening_is_the_packages() -> None:
     from tau2.domains.airline.environment import get_environment
 
@@ -279,9 +244,7 @@ def test_the_users_prompt_is_the_packages() -> None:
     ("reply", "outcome", "says"),
     [
         (render_call("buy", {}), ("", ToolOutcome.MALFORMED), "Error: Tool 'buy' not found."),
-        (render_call("get_user_details", {"user_id": "x"}), ("get_user_details", ToolOutcome.PROGRAM_ERROR), "User x"),
         (render_call("calculate", {"expression": "9 * * 9"}), ("calculate", ToolOutcome.PROGRAM_ERROR), "powers"),
-        (render_call("calculate", {"expression": "1+" * 600}), ("calculate", ToolOutcome.PROGRAM_ERROR), "longer than"),
         (render_call("calculate", {"expression": "(" * 900}), ("calculate", ToolOutcome.PROGRAM_ERROR), "Error"),
         (DEEP, ("", ToolOutcome.MALFORMED), "nested deeper than 20"),
         (render_call("calculate", {"expression": "2 * 3"}), ("calculate", ToolOutcome.OK), "6.0"),
@@ -388,21 +351,10 @@ def test_an_open_dialogue_earns_nothing_and_snapshots_keep_to_their_task() -> No
     _, grade, env = played(task, [NO_OP])
     assert (grade.reward, grade.detail) == (0.0, "the user has not ended the dialogue")
     other = next(one for one in TASKS if one is not task)
-    with pytest.raises(ValueError, match="restore it with its own task"):
+    with pytest.raises(ValueError, match="task"):
         env.restore(other, env.snapshot())
     with pytest.raises(RuntimeError, match="no episode"):
         AirlineEnv(SCRIPTED).snapshot()
-
-
-@needs_tau2
-def test_official_tasks_are_those_of_the_packages_splits() -> None:
-    splits = read_splits(FILE.with_name("split_tasks.json"))
-    for ours, theirs in (("train", "train"), ("held_out", "test")):
-        tasks = official_tasks(ours, len(splits[theirs]), 0)
-        assert [uid(task) for task in tasks] == list(splits[theirs])
-        assert official_tasks(ours, 1, 5) == tasks[:1]
-    with pytest.raises(DataError, match="were asked for: ask for fewer"):
-        official_tasks("train", 1000, 0)
 
 
 def test_a_split_that_there_is_not_is_refused() -> None:
@@ -423,9 +375,3 @@ def test_settings_that_cannot_be_are_named() -> None:
         "task.settings.server.model",
         "task.settings.max_errors",
     ]
-
-
-@pytest.mark.skipif(not MISSING, reason="tau2-bench is installed")
-def test_without_the_package_the_check_says_what_to_do() -> None:
-    with pytest.raises(MachineError, match="The airline task needs tau2-bench"):
-        SCRIPTED.check()

