@@ -14,7 +14,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_token
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from rtpo.core.chat import ChatFormat
-from rtpo.core.contexts import check_context, next_context, strip_think
+from rtpo.core.contexts import next_context, strip_think
 from rtpo.errors import ConfigError
 from rtpo.toy.tokenizer import build_tokenizer
 from rtpo.types import Message, Opening, StopReason, as_ids
@@ -22,7 +22,6 @@ from rtpo.types import Message, Opening, StopReason, as_ids
 STOP, LENGTH = StopReason.STOP, StopReason.LENGTH
 DATA = os.environ.get("RTPO_DATA")
 STAND_IN = Path(__file__).parents[1] / "fixtures" / "chat_template.jinja"
-QWEN3 = Path(DATA or "") / "qwen3_chat_template.jinja"
 QWEN3_TOKENIZER = Path(DATA or "") / "qwen3_tokenizer"
 
 
@@ -46,26 +45,6 @@ TOKENIZER = byte_tokenizer()
 CHAT = ChatFormat(TOKENIZER)
 
 
-@pytest.fixture(
-    scope="module",
-    params=[
-        pytest.param(STAND_IN, id="stand-in"),
-        pytest.param(
-            QWEN3,
-            id="qwen3",
-            marks=pytest.mark.skipif(not DATA, reason="set RTPO_DATA to a folder with qwen3_chat_template.jinja"),
-        ),
-    ],
-)
-def tokenizer(request: pytest.FixtureRequest) -> Any:
-    return byte_tokenizer(template=request.param)
-
-
-@pytest.fixture(scope="module")
-def chat(tokenizer: Any) -> ChatFormat:
-    return ChatFormat(tokenizer)
-
-
 def encode(text: str) -> Any:
     return as_ids(TOKENIZER.encode(text, add_special_tokens=False))
 
@@ -75,55 +54,55 @@ def render(tokenizer: Any, messages: list[Message]) -> str:
     return str(tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True))
 
 
-def test_opening_ends_with_the_generation_prompt(chat: ChatFormat) -> None:
-    ids = chat.opening(Opening((Message("system", "be brief"), Message("user", "2+2?"))))
-    assert chat.decode(ids) == (
+def test_opening_ends_with_the_generation_prompt() -> None:
+    ids = CHAT.opening(Opening((Message("system", "be brief"), Message("user", "2+2?"))))
+    assert CHAT.decode(ids) == (
         "<|im_start|>system\nbe brief<|im_end|>\n<|im_start|>user\n2+2?<|im_end|>\n<|im_start|>assistant\n"
     )
     assert not ids.flags.writeable
 
 
-def test_feedback_is_what_the_template_puts_after_the_stop_token(chat: ChatFormat) -> None:
+def test_feedback_is_what_the_template_puts_after_the_stop_token() -> None:
     tool = (Message("tool", "4"), Message("tool", "5"))
     expected = (
         "\n<|im_start|>user\n<tool_response>\n4\n</tool_response>\n<tool_response>\n5\n</tool_response><|im_end|>\n"
         "<|im_start|>assistant\n"
     )
-    assert chat.decode(chat.feedback(tool, STOP)) == expected
-    assert chat.decode(chat.feedback(tool, LENGTH)) == "<|im_end|>" + expected
-    user = chat.feedback([Message("user", "and?")], STOP)
-    assert chat.decode(user) == "\n<|im_start|>user\nand?<|im_end|>\n<|im_start|>assistant\n"
+    assert CHAT.decode(CHAT.feedback(tool, STOP)) == expected
+    assert CHAT.decode(CHAT.feedback(tool, LENGTH)) == "<|im_end|>" + expected
+    user = CHAT.feedback([Message("user", "and?")], STOP)
+    assert CHAT.decode(user) == "\n<|im_start|>user\nand?<|im_end|>\n<|im_start|>assistant\n"
 
 
-def test_messages_are_needed(chat: ChatFormat) -> None:
+def test_messages_are_needed() -> None:
     with pytest.raises(ValueError, match="feedback"):
-        chat.feedback((), STOP)
+        CHAT.feedback((), STOP)
     with pytest.raises(ValueError, match="opening"):
-        chat.opening(Opening(()))
+        CHAT.opening(Opening(()))
 
 
-def test_tags_and_vocabulary(chat: ChatFormat) -> None:
-    newlines = {chat.decode([i]) for i in chat.tags.newline_ids}
+def test_tags_and_vocabulary() -> None:
+    newlines = {CHAT.decode([i]) for i in CHAT.tags.newline_ids}
     assert newlines == {"\n", "\n\n", "\n\n\n"}
-    assert chat.decode([chat.tags.open_id, chat.tags.close_id, chat.tags.stop_id]) == "<think></think><|im_end|>"
-    assert chat.vocabulary_size == 256 + 2 + 3 + 2
+    assert CHAT.decode([CHAT.tags.open_id, CHAT.tags.close_id, CHAT.tags.stop_id]) == "<think></think><|im_end|>"
+    assert CHAT.vocabulary_size == 256 + 2 + 3 + 2
 
 
-def test_stripped_context_equals_the_rendered_template(chat: ChatFormat, tokenizer: Any) -> None:
+def test_stripped_context_equals_the_rendered_template() -> None:
     replies = [
         "<think>\nplan\n</think>\n\n\n\nfirst <tool_call>\n{}\n</tool_call>",
         "no thinking",
         "<think></think>an  odd\n\none\n",
     ]
     messages = [Message("user", "q"), Message("assistant", ""), Message("tool", "r")]
-    context, rendered = chat.opening(Opening(tuple(messages[:1]))), messages[:1]
+    context, rendered = CHAT.opening(Opening(tuple(messages[:1]))), messages[:1]
     for reply in replies:
-        feedback = chat.feedback(messages[2:], STOP)
-        context = next_context(context, encode(reply + "<|im_end|>"), feedback, chat.tags, "strip_think")
+        feedback = CHAT.feedback(messages[2:], STOP)
+        context = next_context(context, encode(reply + "<|im_end|>"), feedback, CHAT.tags, "strip_think")
         visible = reply.split("</think>")[-1].lstrip("\n")
         rendered = [*rendered, Message("assistant", visible), Message("tool", "r")]
-        assert chat.decode(context) == render(tokenizer, rendered)
-        assert context.tolist() == encode(render(tokenizer, rendered)).tolist()
+        assert CHAT.decode(context) == render(TOKENIZER, rendered)
+        assert context.tolist() == encode(render(TOKENIZER, rendered)).tolist()
 
 
 plain = st.text(alphabet="ab \n<é", max_size=12)
@@ -171,7 +150,6 @@ LLAMA_3 = """\
 {%- endfor %}
 {%- if add_generation_prompt %}{{- '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}{%- endif %}"""
 """in the shape of Llama 3's: a turn ends with <|eot_id|>, a tool's answer is JSON of the role ipython"""
-SCHEMA = '{"type": "function", "function": {"name": "add", "parameters": {}}}'
 
 
 def llama_3() -> Any:
@@ -214,15 +192,6 @@ def test_tools_are_for_templates_that_ask_for_calls_as_they_are_read() -> None:
     for template in ("{% if tools %}{{ tools | tojson }}{% endif %}" + LOOP, LOOP):
         with pytest.raises(ConfigError, match="tool"):
             ChatFormat(with_template(template)).opening(asked)
-
-
-@pytest.mark.parametrize("tags", [(), ("<think>",), ("</think>",)])
-def test_thinking_is_left_out_where_both_tags_are_tokens_alone(tags: tuple[str, ...]) -> None:
-    found = ChatFormat(byte_tokenizer(tags=tags)).tags
-    missing = " and ".join(tag for tag in ("<think>", "</think>") if tag not in tags)
-    check_context("full", found)
-    with pytest.raises(ConfigError, match=f"does not have {missing} as single"):
-        check_context("strip_think", found)
 
 
 @pytest.mark.parametrize(

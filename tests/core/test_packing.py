@@ -106,12 +106,6 @@ def test_weights_sum_to_one_tied_rows_included() -> None:
     assert rows[1].weight.tolist() == [0, 1]
 
 
-@given(st.lists(st.tuples(st.floats(0.01, 100), st.integers(1, 5)), min_size=1, max_size=8))
-def test_normalised_weights_are_a_mean(spec: list[tuple[float, int]]) -> None:
-    weights = normalised_weights([row([1], [2] * n, weight=w) for w, n in spec])
-    assert abs(sum(float(w.sum(dtype=np.float64)) for w in weights) - 1) < 1e-5
-
-
 def test_bad_weights_are_refused() -> None:
     for weights in ([0.0], [1.0, -1.0], [3.0, -1.0], [float("nan")]):
         with pytest.raises(ValueError, match="negative"):

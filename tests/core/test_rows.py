@@ -102,13 +102,6 @@ def test_recorded_and_flattened_train_the_same_tokens_with_the_same_weights() ->
     assert trained(flat) == [token for row in recorded for token in trained(row)]
 
 
-def test_rows_agree_when_nothing_is_stripped() -> None:
-    path = rollout(([3, STOP], [4, STOP], [5]))
-    (flat,) = trajectory_rows(path, "flattened", 1.0, 1.0, "t")
-    last = trajectory_rows(path, "recorded", 1.0, 1.0, "t")[-1]
-    assert flat.ids.tolist() == last.ids.tolist()
-
-
 def test_a_branch_trains_its_own_turns_or_all_of_them() -> None:
     branch = rollout(start_k=1)
     (own,) = trajectory_rows(branch, "flattened", 1.0, 1.0, "t")
@@ -120,16 +113,6 @@ def test_a_branch_trains_its_own_turns_or_all_of_them() -> None:
     assert int(whole.mask.sum()) == 10
     assert [row.turns[0].k for row in trajectory_rows(branch, "recorded", 1.0, 1.0, "t")] == [1, 2]
     assert [row.turns[0].k for row in trajectory_rows(branch, "recorded", 1.0, 1.0, "t", first_k=0)] == [0, 1, 2]
-
-
-def test_an_advantage_for_each_turn() -> None:
-    (flat,) = trajectory_rows(rollout(), "flattened", [0.5, 0.0, -1.0], 1.0, "t")
-    assert flat.advantage[flat.mask].tolist() == [0.5] * 5 + [0.0] * 4 + [-1.0]
-    rows = trajectory_rows(rollout(), "recorded", [0.5, 0.0, -1.0], 1.0, "t")
-    assert [float(row.advantage[-1]) for row in rows] == [0.5, 0.0, -1.0]
-    assert [row.is_tied for row in rows] == [False, True, False]
-    with pytest.raises(ValueError, match="3"):
-        trajectory_rows(rollout(), "flattened", [0.5, 0.0], 1.0, "t")
 
 
 def test_an_advantage_for_each_token() -> None:

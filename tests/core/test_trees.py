@@ -164,22 +164,6 @@ def test_a_cut_is_the_cheapest_within_the_limit(rows: list[Ids], limit: int, eve
 
 
 @given(row_lists(), st.integers(1, 3), st.integers(2, 40), st.sampled_from([1, 2]))
-def test_rows_are_dealt_each_as_a_tree_of_its_own(rows: list[Ids], ranks: int, limit: int, together: int) -> None:
-    dealt = deal(rows, ranks, limit, even=50, together=together, apart=True)
-    assert dealt.nodes == sum(map(len, rows))
-    assert len(set(dealt.tree.tolist())) == len(dealt.tree)
-    assert sorted(dealt.source[dealt.source >= 0].tolist()) == list(range(dealt.nodes))
-    for places in np.split(np.arange(len(dealt.lengths)), ranks):
-        for number in range(int(dealt.batch.max()) + 1):
-            held = dealt.lengths[places][dealt.batch[places] == number]
-            assert len(held) > 0
-            assert len(held) % together == 0
-            # blank rows, which make the ranks' numbers alike, may come on top: they cost next to nothing
-            real = held[held > BLANK]
-            assert len(real) <= together or len(real) * real.max() <= limit
-
-
-@given(row_lists(), st.integers(1, 3), st.integers(2, 40), st.sampled_from([1, 2]))
 def test_trees_are_dealt_to_ranks(rows: list[Ids], ranks: int, limit: int, together: int) -> None:
     even = 50
     dealt = deal(rows, ranks, limit, even=even, together=together)

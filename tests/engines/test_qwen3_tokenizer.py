@@ -5,7 +5,6 @@ template where RTPO_DATA has it, else by one in its shape. The tokenizer is the 
 made of the wheel which RTPO_QWEN_AGENT names.
 """
 
-import asyncio
 import json
 import os
 import random
@@ -15,33 +14,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from qwen3_tokenizer import VOCABULARY_SIZE, build_tokenizer
 from transformers import AutoTokenizer
 
 from rtpo.core.chat import ChatFormat
-from rtpo.core.contexts import flattened_context, next_context
+from rtpo.core.contexts import next_context
 from rtpo.data.reading import read_rows
-from rtpo.engines.base import Generation, Request, Sampling
-from rtpo.envs.search import SearchEnv, SearchEnvSettings
-from rtpo.harness.episodes import EpisodeLimits, EpisodeWorld, Plan, run_episodes
 from rtpo.tools.protocol import CUT, Call, parse_calls, visible_text
-from rtpo.tools.search.bm25 import Bm25Settings, build_index
-from rtpo.tools.search.tool import SCHEMA, SearchSettings
+from rtpo.tools.search.tool import SCHEMA
 from rtpo.toy.byte_tokenizer import CHAT_TEMPLATE
-from rtpo.types import Message, Opening, Role, Rollout, RolloutContext, StopReason, Task, ToolOutcome, as_ids
+from rtpo.types import Message, Opening, RolloutContext, StopReason, as_ids
 
 DATA, WHEEL = os.environ.get("RTPO_DATA"), os.environ.get("RTPO_QWEN_AGENT")
 FOLDER = Path(DATA or "") / "qwen3_tokenizer"
 TEMPLATE = FOLDER / "chat_template.jinja"
-PASSAGES = Path(__file__).parents[1] / "fixtures" / "passages.jsonl"
 IN_DATA = pytest.mark.skipif(not DATA, reason="set RTPO_DATA to a folder with qwen3_tokenizer")
 IN_WHEEL = pytest.mark.skipif(not WHEEL, reason="set RTPO_QWEN_AGENT to the wheel of PyPI's qwen-agent")
-LIMITS = EpisodeLimits(max_turns=4, max_prompt_tokens=2048, max_turn_tokens=256, max_context_tokens=4096)
 THOUGHT = "<think>\n先算 17 × 23。\n\n\t then  search  \n</think>\n\n"
 CALL = '<tool_call>\n{"name": "search", "arguments": {"query": "Ada Holm 画家"}}\n</tool_call>'
-BAD_CALL = "<tool_call>\n{'name': 'search'}\n</tool_call>"
 MODES: tuple[RolloutContext, RolloutContext] = ("strip_think", "full")
 
 
@@ -210,67 +201,3 @@ def test_ids_that_text_would_not_come_back_to_stay_as_they_were_sampled(tokenize
     for mode, kept in zip(MODES, (sampled[sampled.index(271) + 1 :], sampled), strict=True):
         context = next_context(opening, as_ids(sampled), feedback, chat.tags, mode)
         assert context.tolist() == [*opening, *kept, *feedback], mode
-
-
-# episodes
-
-
-class Scripted:
-    """An engine that says these, a turn each, whatever it is asked."""
-
-    def __init__(self, tokenizer: Any, replies: Sequence[Said]) -> None:
-        self._replies = iter(
-            (as_ids(encoded(tokenizer, one.text) + [151645] * (one.stop is StopReason.STOP)), one.stop)
-            for one in replies
-        )
-
-    async def generate(self, request: Request) -> Generation:
-        output, stop = next(self._replies)
-        return Generation(output, np.zeros(len(output), np.float32), 0, stop, None)
-
-
-@pytest.fixture(scope="module")
-def search(tmp_path_factory: pytest.TempPathFactory) -> SearchEnvSettings:
-    index = tmp_path_factory.mktemp("index") / "index"
-    build_index(PASSAGES, index)
-    return SearchEnvSettings(SearchSettings(results=1, characters=200, bm25=Bm25Settings(index=str(index))))
-
-
-def episode(tokenizer: Any, engine: Any, env: Any, mode: RolloutContext, task: Task) -> Rollout:
-    world = EpisodeWorld(engine, ChatFormat(tokenizer), env, LIMITS, mode, seed=0)
-    (rollout,) = run_episodes(world, [Plan("path", task, Role.EVAL)], Sampling(), on_retry=print)
-    return rollout
-
-
-def test_an_episode_with_a_tool_has_the_templates_contexts(tokenizer: Any, search: SearchEnvSettings) -> None:
-    """A call, a turn cut in its thinking, and a call beside one that is not JSON: every context, in both modes, and
-    flattened, which is what the whole history is rendered to."""
-    task = Task("q", "Where was 画家 Ada Holm born?", ("Brask",))
-    calls = f"{CALL}\n{BAD_CALL}"
-    replies = [
-        REPLIES["commentary"],
-        REPLIES["cut in its thinking"],
-        Said(THOUGHT + calls, calls),
-        Said(f"{THOUGHT}\\boxed{{Brask}}", "\\boxed{Brask}"),
-    ]
-    opened, told = asyncio.run(messages_of(SearchEnv(search, 4), task, replies))
-    assert [len(messages) for messages in told] == [1, 1, 2, 0]
-    expected: dict[str, list[list[int]]] = {"full": [], "strip_think": []}
-    for mode, before in expected.items():
-        messages = [*opened.messages]
-        for reply, answers in zip(replies, told, strict=True):
-            before.append(rendered(tokenizer, messages, tools=[SCHEMA]))
-            messages += [Message("assistant", reply.text if mode == "full" else reply.visible), *answers]
-    for mode in MODES:
-        rollout = episode(tokenizer, Scripted(tokenizer, replies), lambda: SearchEnv(search, 4), mode, task)
-        assert [turn.context_ids.tolist() for turn in rollout.turns] == expected[mode]
-        assert [flattened_context(rollout.turns, k).tolist() for k in range(4)] == expected["full"]
-        ok, malformed = ToolOutcome.OK, ToolOutcome.MALFORMED
-        assert [[use.outcome for use in turn.calls] for turn in rollout.turns] == [[ok], [], [ok, malformed], []]
-        assert rollout.reward == 1
-
-
-async def messages_of(env: Any, task: Task, replies: Sequence[Said]) -> tuple[Opening, list[Sequence[Message]]]:
-    """What an episode of these replies begins with, and what each is answered."""
-    opening = await env.reset(task)
-    return opening, [(await env.step(reply.text, reply.stop)).messages for reply in replies]

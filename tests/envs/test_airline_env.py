@@ -20,7 +20,6 @@ from official_airline import FOLDER, needs_tau2
 
 from rtpo.envs.airline.env import AirlineEnv, AirlineSettings, official_tasks, read_airline
 from rtpo.envs.airline.tasks import OTHERS, WRITES, read_splits, read_wanted
-from rtpo.envs.airline.users import Said
 from rtpo.errors import ConfigError
 from rtpo.tools.protocol import render_call
 from rtpo.types import Feedback, Grade, StopReason, Task, ToolOutcome
@@ -226,20 +225,6 @@ def test_the_opening_is_the_packages() -> None:
 
 
 @needs_tau2
-def test_the_users_prompt_is_the_packages() -> None:
-    from tau2.data_model.tasks import Task as PackageTask
-    from tau2.user.user_simulator import UserSimulator
-
-    from rtpo.envs.airline.env import scenario
-
-    found = scenario(TASKS[0].meta["row"])
-    instructions = str(PackageTask.model_validate_json(TASKS[0].meta["row"]).user_scenario)
-    assert instructions in found.prompt
-    assert found.prompt == UserSimulator(llm="none", instructions=instructions).system_prompt
-    assert found.reason == json.loads(TASKS[0].meta["row"])["user_scenario"]["instructions"]["reason_for_call"].strip()
-
-
-@needs_tau2
 @pytest.mark.parametrize(
     ("reply", "outcome", "says"),
     [
@@ -313,48 +298,6 @@ def test_too_many_errors_break_the_episode_off() -> None:
     assert (grade.reward, grade.detail) == (0.0, "too many errors")
     with pytest.raises(RuntimeError, match="has ended"):
         played(task, [NO_OP], env)
-
-
-@needs_tau2
-def test_replies_that_say_nothing_do_not_reach_the_user() -> None:
-    async def step(reply: str, stop: StopReason) -> tuple[Feedback, AirlineEnv]:
-        env = AirlineEnv(SCRIPTED)
-        await env.reset(TASKS[0])
-        return await env.step(reply, stop), env
-
-    for reply, stop, says in (
-        ("I can", StopReason.LENGTH, "cut at its token limit"),
-        ("<tool_call>\n{", StopReason.LENGTH, "cut at its token limit"),
-        ("<think>\nwell", StopReason.STOP, "the reply is empty"),
-        ("", StopReason.STOP, "the reply is empty"),
-    ):
-        feedback, env = asyncio.run(step(reply, stop))
-        assert says in feedback.messages[0].content
-        assert feedback.messages[0].role == "tool"
-        assert len(env.snapshot().state.dialogue) == 2
-
-
-@needs_tau2
-def test_what_stands_beside_a_call_counts_as_said_and_the_call_itself_does_not() -> None:
-    task = next(task for task in TASKS if task.answer and not WANTED[uid(task)].needs_write)
-    (figure,) = task.answer
-    call = render_call("calculate", {"expression": f"{figure} + 0"})
-    assert played(task, [call, NO_OP, NO_OP])[1].detail == f"the user was not told {figure}"
-    _, grade, env = played(task, [f"It is {figure}. {call}", NO_OP, NO_OP])
-    assert grade.reward == 1
-    assert Said("agent", f"It is {figure}.") not in env.snapshot().state.dialogue
-
-
-@needs_tau2
-def test_an_open_dialogue_earns_nothing_and_snapshots_keep_to_their_task() -> None:
-    task = next(task for task in TASKS if WANTED[uid(task)].no_op_scores)
-    _, grade, env = played(task, [NO_OP])
-    assert (grade.reward, grade.detail) == (0.0, "the user has not ended the dialogue")
-    other = next(one for one in TASKS if one is not task)
-    with pytest.raises(ValueError, match="task"):
-        env.restore(other, env.snapshot())
-    with pytest.raises(RuntimeError, match="no episode"):
-        AirlineEnv(SCRIPTED).snapshot()
 
 
 def test_a_split_that_there_is_not_is_refused() -> None:

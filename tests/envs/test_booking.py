@@ -1,7 +1,6 @@
 """The booking desk: its database and tools, dialogues, rewards, what doing nothing earns, and snapshots."""
 
 import asyncio
-import json
 import pickle
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -36,7 +35,6 @@ from rtpo.tools.protocol import render_call
 from rtpo.types import Feedback, Grade, StopReason, Task, ToolOutcome
 
 TASKS = generate("train", 40, 0)
-RESERVATIONS = [record for record in base().values() if isinstance(record, Reservation)]
 
 
 def play(task: Task, replies: Sequence[str], env: BookingEnv | None = None) -> tuple[list[Feedback], Grade, BookingEnv]:
@@ -116,20 +114,6 @@ def test_calls_that_cannot_be_are_answered(reply: str, outcomes: list[ToolOutcom
     assert not heard[0].done
 
 
-def test_a_reply_that_is_cut_says_nothing_to_the_user() -> None:
-    async def cut(reply: str) -> tuple[Feedback, BookingEnv]:
-        env = BookingEnv()
-        await env.reset(one("cancel"))
-        return await env.step(reply, StopReason.LENGTH), env
-
-    for reply in ("I can", CALL[:-9], "<think>\nwell"):
-        feedback, env = asyncio.run(cut(reply))
-        assert "cut at its token limit" in feedback.messages[0].content
-        assert env.snapshot().state.said == ()
-    feedback, _ = asyncio.run(cut(CALL))
-    assert feedback.calls[0].outcome is ToolOutcome.PROGRAM_ERROR
-
-
 def test_the_user_answers_questions_believes_and_insists_once() -> None:
     wish, booking = wish_of(one("cancel", writes=True)), wish_of(one("book"))
 
@@ -158,13 +142,6 @@ def test_splits_share_no_user_and_fewer_tasks_are_a_prefix() -> None:
     assert generate("train", 20, 4) != found["train"][:20]
     assert [wish_of(task).kind for task in found["train"][: len(KINDS)]] == list(KINDS)
     assert len({task.uid for task in found["train"]}) == 80
-
-
-def test_tasks_are_read_from_a_file(tmp_path: Path) -> None:
-    path = tmp_path / "tasks.jsonl"
-    rows = [{"uid": task.uid, "wish": wish_of(task).key} for task in TASKS]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert read_tasks(path) == TASKS
 
 
 @pytest.mark.parametrize(
@@ -233,20 +210,6 @@ def test_no_reply_breaks_an_episode(task: Task, script: list[tuple[str, StopReas
 
 
 # the database and its tools
-
-
-def test_the_base_is_whole_and_nothing_changes_it() -> None:
-    assert base() is base()
-    assert len(RESERVATIONS) == 2000
-    assert all(Database().departure(one.flight, one.date) is not None for one in RESERVATIONS)
-    records: Any = base()
-    for change in (
-        lambda: records.__setitem__("x", None),
-        lambda: records.pop("x"),
-        lambda: setattr(records["R1007"], "user", "x"),
-    ):
-        with pytest.raises((TypeError, AttributeError)):
-            change()
 
 
 PLACES = st.sampled_from(["ATLBOS0", "ATLBOS1"]).map(lambda flight: {"flight": flight, "date": "2024-05-16"})

@@ -49,15 +49,6 @@ def test_a_maths_file_is_cut_into_splits_by_its_questions(tmp_path: Path) -> Non
     assert len(held_out) > 2
 
 
-def test_count_bounds_a_file_and_all_takes_every_task(tmp_path: Path) -> None:
-    both = [*math_problems.problems("train", 20, seed=7), *math_problems.problems("held_out", 10, seed=7)]
-    data = data_file(tmp_path, both)
-    train, _ = loaded(f"data={data}", "task.train.count=16")
-    assert len(train) == 16
-    train, _ = loaded(f"data={data}", "task.train.count=null", "task.train.split=all")
-    assert len(train) == 30
-
-
 def test_a_file_without_the_split_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="held_out"):
         loaded(f"data={data_file(tmp_path, math_problems.problems('train', 20, seed=7))}")

@@ -30,11 +30,11 @@ from rtpo.envs.toy.knowledge_problems import (
     read_problems,
 )
 from rtpo.errors import DataError
-from rtpo.harness.episodes import EpisodeLimits, EpisodeWorld, Plan, run_episodes
+from rtpo.harness.episodes import EpisodeWorld, Plan, run_episodes
 from rtpo.toy.demonstrator import Demonstration
-from rtpo.toy.knowledge_demonstrator import NOVICE, OF_HABIT, Manner, demonstrate
+from rtpo.toy.knowledge_demonstrator import OF_HABIT, Manner, demonstrate
 from rtpo.toy.recipes import recipes
-from rtpo.toy.tokenizer import STOP, build_tokenizer, encode_strict
+from rtpo.toy.tokenizer import build_tokenizer, encode_strict
 from rtpo.types import Feedback, Grade, Message, Opening, Role, StopReason, Task, ToolOutcome, ToolUse, as_ids
 
 SHIPPED = Path(toy.__file__).parent / "warm_start_knowledge_habits"
@@ -175,31 +175,6 @@ def demonstrations(count: int, manner: Manner = OF_HABIT) -> Shown:
     return asyncio.run(run())
 
 
-def calls_and_results(shown: Demonstration) -> list[tuple[str, str]]:
-    """Each call with what answered it."""
-    return [
-        (turn.reply.partition("<tool_call>")[2].partition("</tool_call>")[0], turn.feedback[0].content)
-        for turn in shown.turns
-        if turn.feedback
-    ]
-
-
-@pytest.mark.parametrize("manner", [NOVICE, OF_HABIT], ids=["novice", "of habit"])
-def test_demonstrations_are_canonical_and_err(manner: Manner) -> None:
-    shown = [demonstration for _, demonstration in demonstrations(600, manner)]
-    for demonstration in shown:
-        for turn in demonstration.turns:
-            encode_strict(TOKENIZER, turn.reply)
-            assert turn.reply.endswith(STOP)
-    malformed = {k for d in shown for k, (_, result) in enumerate(calls_and_results(d)) if result == " error"}
-    assert malformed >= set(range(MAX_TURNS - 1))
-    assert {len(demonstration.turns) for demonstration in shown} == set(range(1, MAX_TURNS + 1))
-    lasts = [demonstration.turns[-1] for demonstration in shown]
-    assert any(last.feedback for last in lasts)
-    assert any("\\boxed{" not in last.reply and not last.feedback for last in lasts)
-    assert 0.1 < np.mean([demonstration.reward for demonstration in shown]) < 0.6
-
-
 # Warm start
 
 
@@ -225,19 +200,6 @@ def test_samples_have_the_contexts_of_rollouts(mode: Any) -> None:
         for turn, sample in zip(rollout.turns, toy.turn_samples(shown, TOKENIZER, CHAT, mode), strict=True):
             assert np.array_equal(turn.context_ids, sample.ids[: sample.context])
             assert np.array_equal(turn.output_ids, sample.ids[sample.context :])
-
-
-def test_the_task_s_limits_fit_the_longest_episode_with_all_its_thinking() -> None:
-    config = compose_config("task=toy_knowledge")
-    limits: EpisodeLimits = config.task.limits
-    assert limits.max_turns == MAX_TURNS == recipes()["knowledge"].max_turns
-    opening = len(CHAT.opening(Opening((Message("user", " find e53 boss rival friend parent from 37"),))))
-    feedback = len(CHAT.feedback([Message("tool", " e53 boss e36")], StopReason.LENGTH))
-    assert opening <= limits.max_prompt_tokens
-    longest = opening + MAX_TURNS * limits.max_turn_tokens + (MAX_TURNS - 1) * feedback
-    assert longest <= limits.max_context_tokens <= toy.ARCHITECTURE["max_position_embeddings"]
-    replies = [turn.reply for _, shown in demonstrations(600) for turn in shown.turns]
-    assert max(len(encode_strict(TOKENIZER, reply)) for reply in replies) <= limits.max_turn_tokens
 
 
 def test_shipped_checkpoint_does_as_recorded() -> None:

@@ -19,7 +19,6 @@ from rtpo.types import Boundary, Role, Rollout, Task
 
 FIRST = ToySettings(Luck((0,), 3.0))
 TWICE = ToySettings(Luck((0, 2), 3.0))
-MANY = ToySettings(Luck((0, 2), 3.0, faces=10**6))
 SOLVED = {" user\n compute": CALL_1, "15</tool_response>": CALL_2, "27</tool_response>": RIGHT}
 
 
@@ -65,16 +64,6 @@ def test_a_path_s_coins_are_its_own_and_the_same_each_time() -> None:
     assert [one.reward for one in first] == [one.reward for one in again]
     assert [one.turns[2].snapshot for one in first] == [one.turns[2].snapshot for one in again]
     assert [one.reward for one in first] != [one.reward for one in paths(TWICE, TASK, 40, Role.BRANCH)]
-
-
-def test_with_many_faces_no_state_comes_again_but_by_a_fork_and_rewards_are_the_same() -> None:
-    two, many = (paths(settings, TASK, 40, Role.CHAIN) for settings in (TWICE, MANY))
-    assert [(one.reward, one.grade) for one in many] == [(one.reward, one.grade) for one in two]
-    states = [{one.turns[k].snapshot.digest for one in many} for k in range(3)]
-    assert [len(each) for each in states] == [1, 40, 40]
-    forks = paths(MANY, many[0].boundary(1), 10, Role.BRANCH)
-    assert {one.turns[1].snapshot.digest for one in forks} == {many[0].turns[1].snapshot.digest}
-    assert len({one.reward for one in forks}) == 2
 
 
 def test_the_policy_sees_nothing_of_it() -> None:

@@ -6,22 +6,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerFast
 
 import rtpo.toy.warm_start as toy
-from experiments.maintenance.warm_start import main
 from rtpo.core.chat import ChatFormat
 from rtpo.core.contexts import next_context
-from rtpo.core.files import sha256
 from rtpo.envs.toy.knowledge_problems import ENTITIES, RELATIONS
 from rtpo.envs.toy.math import ToyMathEnv
-from rtpo.envs.toy.math_problems import Problem, parse_question, problems, read_problems
+from rtpo.envs.toy.math_problems import Problem, parse_question, read_problems
 from rtpo.errors import DataError
-from rtpo.toy.math_demonstrator import demonstrate
 from rtpo.toy.tokenizer import MARKUP, NUMBERS, WORDS, build_tokenizer, encode_strict
 from rtpo.types import Feedback, Grade, Message, Opening, StopReason, Task, ToolOutcome, ToolUse, as_ids
 
@@ -174,44 +170,7 @@ def test_a_reply_cut_off_before_its_call_is_answered_with_an_error() -> None:
     assert feedback == Feedback((Message("tool", " 15"),), False, (CALCULATED,))
 
 
-# Demonstrator
-
-
-def test_demonstrations_are_canonical_and_slip_in_each_way() -> None:
-    rng = np.random.default_rng(0)
-
-    async def run() -> list[Any]:
-        return [await demonstrate(task, ToyMathEnv(), rng, 3) for task in problems("train", 400, seed=0)]
-
-    shown = asyncio.run(run())
-    for demonstration in shown:
-        for turn in demonstration.turns:
-            encode_strict(TOKENIZER, turn.reply)
-    assert {len(demonstration.turns) for demonstration in shown} == {1, 2, 3}
-    assert any(message.content == " error" for d in shown for turn in d.turns for message in turn.feedback)
-    assert any("\\boxed{" not in d.turns[-1].reply for d in shown)
-    assert 0.2 < np.mean([d.reward for d in shown]) < 0.6
-
-
 # Warm start
-
-
-def test_an_output_folder_in_use_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "notes").touch()
-    assert main(["--name", "math", "--output", str(tmp_path)]) == 1
-    assert str(tmp_path) in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("first", ["math", "knowledge", "knowledge_habits", "walk"])
-def test_second_warm_starts_differ_from_the_first_in_their_seed(first: str) -> None:
-    one, two = (SHIPPED.with_name(f"warm_start_{first}{end}") for end in ("", "_1"))
-    records = [json.loads((folder / "warm_start.json").read_text()) for folder in (one, two)]
-    assert records[1]["settings"] == records[0]["settings"] | {"seed": 1}
-    for name in ("tokenizer.json", "chat_template.jinja", "config.json", "model.safetensors"):
-        assert ((one / name).read_bytes() == (two / name).read_bytes()) == (name != "model.safetensors")
-        assert records[1]["sha256"][name] == sha256(two / name)
-    successes = [record["held_out"]["sampled_success"] for record in records]
-    assert successes[1] == pytest.approx(successes[0], abs=0.05)
 
 
 def test_shipped_checkpoint_is_what_the_code_builds(tmp_path: Path) -> None:

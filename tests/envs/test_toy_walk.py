@@ -7,9 +7,8 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 from conftest import compose_config
-from scripted import CHAT, TOKENIZER, Reply, ScriptedEngine, make_world
+from scripted import Reply, ScriptedEngine, make_world
 
-import rtpo.toy.warm_start as toy
 from rtpo.engines.base import Sampling
 from rtpo.envs.toy.knowledge_problems import ENTITIES
 from rtpo.envs.toy.luck import Luck
@@ -18,10 +17,6 @@ from rtpo.envs.toy.walk_problems import LENGTH, PLACES, parse_question, problems
 from rtpo.errors import ConfigError, DataError
 from rtpo.harness.episodes import run_episodes
 from rtpo.toy import variance
-from rtpo.toy.demonstrator import Demonstration
-from rtpo.toy.recipes import recipes
-from rtpo.toy.tokenizer import encode_strict
-from rtpo.toy.walk_demonstrator import demonstrate
 from rtpo.types import Feedback, Grade, Message, Rollout, StopReason, Task, ToolOutcome, ToolUse
 
 TASK = Task("t", " start e3 from 37 12", "boss neighbour friend neighbour friend friend teacher rival")
@@ -95,34 +90,7 @@ def test_a_knob_that_cannot_be_is_refused() -> None:
         compose_config("task=toy_walk", "task.settings.decided=soon")
 
 
-# Demonstrator
-
-
-def demonstrations(count: int) -> list[tuple[tuple[str, ...], Demonstration]]:
-    rng = np.random.default_rng(0)
-
-    async def run() -> list[tuple[tuple[str, ...], Demonstration]]:
-        return [
-            (parse_question(task.question).places, await demonstrate(task, ToyWalkEnv(), rng, LENGTH))
-            for task in problems("train", count, seed=0)
-        ]
-
-    return asyncio.run(run())
-
-
 # Warm start
-
-
-def test_the_task_s_limits_fit_the_longest_episode_with_all_its_thinking() -> None:
-    limits = compose_config("task=toy_walk").task.limits
-    assert limits.max_turns == LENGTH == recipes()["walk"].max_turns
-    opening = len(CHAT.opening(asyncio.run(ToyWalkEnv().reset(TASK))))
-    feedback = len(CHAT.feedback([Message("tool", " error e12")], StopReason.LENGTH))
-    assert opening <= limits.max_prompt_tokens
-    longest = opening + LENGTH * limits.max_turn_tokens + (LENGTH - 1) * feedback
-    assert longest <= limits.max_context_tokens <= toy.ARCHITECTURE["max_position_embeddings"]
-    replies = [turn.reply for _, shown in demonstrations(40) for turn in shown.turns]
-    assert max(len(encode_strict(TOKENIZER, reply)) for reply in replies) <= limits.max_turn_tokens
 
 
 # Where the return is decided

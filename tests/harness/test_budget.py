@@ -29,19 +29,6 @@ from rtpo.types import (
 )
 
 
-def test_a_step() -> None:
-    ledger = Ledger(Budget(100))
-    assert ledger.tasks_that_fit(batch=64, worst_case=28) == 3
-    ledger.reserve(84)
-    assert ledger.tasks_that_fit(64, 28) == 0
-    ledger.charge(12)
-    ledger.charge(20)
-    assert (ledger.rollouts, ledger.reserved, ledger.remaining) == (32, 52, 16)
-    ledger.release()
-    assert (ledger.rollouts, ledger.reserved, ledger.remaining) == (32, 0, 68)
-    assert ledger.tasks_that_fit(2, 28) == 2
-
-
 def test_a_step_stays_within_its_reservation() -> None:
     ledger = Ledger(Budget(10))
     with pytest.raises(BudgetExceeded):
@@ -129,21 +116,6 @@ def test_a_crash_anywhere_loses_exactly_what_was_dispatched_since_the_checkpoint
             assert lost_since(path, 0) == dispatched
 
 
-def test_journal_lines(tmp_path: Path) -> None:
-    path = tmp_path / "journal.jsonl"
-    assert lost_since(path, 0) == 0
-    ledger = Ledger(Budget(50), journal=ChargeJournal(path))
-    ledger.reserve(30)
-    ledger.charge(8)
-    ledger.charge(4)
-    assert path.read_text() == (
-        '{"charged": 8, "total": 8, "rollouts": 8}\n{"charged": 4, "total": 12, "rollouts": 12}\n'
-    )
-    assert lost_since(path, 8) == 4
-    with pytest.raises(DataError, match="12 rollouts"):
-        lost_since(path, 13)
-
-
 @pytest.mark.parametrize("line", ["{", "[]", '{"charged": 1}', '{"charged": 1, "total": 4}', "\ud800"])
 def test_damaged_journals_are_named(tmp_path: Path, line: str) -> None:
     path = tmp_path / "journal.jsonl"
@@ -151,20 +123,6 @@ def test_damaged_journals_are_named(tmp_path: Path, line: str) -> None:
     path.write_bytes(charge % (2, 2) + line.encode(errors="surrogatepass") + b"\n" + charge % (1, 3))
     with pytest.raises(DataError, match=r"journal\.jsonl line 2"):
         lost_since(path, 0)
-
-
-def test_a_last_line_that_a_power_cut_damaged_may_be_cut_off(tmp_path: Path) -> None:
-    path = tmp_path / "a run" / "journal.jsonl"
-    ledger = Ledger(Budget(50), journal=ChargeJournal(path))
-    saved = ledger.as_dict()
-    ledger.reserve(30)
-    ledger.charge(8)
-    whole = path.read_bytes()
-    path.write_bytes(whole + b"\0\0\0\n")
-    with pytest.raises(DataError, match=r"journal\.jsonl line 2"):
-        Ledger.resume(saved, path)
-    path.write_bytes(whole)
-    assert Ledger.resume(saved, path).lost == 8
 
 
 def test_a_journal_is_held_against_the_ledger(tmp_path: Path) -> None:
@@ -178,17 +136,6 @@ def test_a_journal_is_held_against_the_ledger(tmp_path: Path) -> None:
     (tmp_path / "journal.jsonl").unlink()
     with pytest.raises(DataError, match="0 rollouts"):
         ledger.check_journal()
-
-
-def test_resuming_twice_from_an_older_checkpoint(tmp_path: Path) -> None:
-    path = tmp_path / "journal.jsonl"
-    ledger = Ledger(Budget(100), journal=ChargeJournal(path))
-    old = ledger.as_dict()
-    for _ in range(2):
-        ledger.reserve(10)
-        ledger.charge(10)
-        ledger = Ledger.resume(old, path)
-    assert (ledger.rollouts, ledger.lost, ledger.remaining, ledger.reserved) == (0, 20, 100, 0)
 
 
 def rollout(start_k: int) -> Rollout:

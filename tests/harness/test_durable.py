@@ -164,16 +164,6 @@ def test_a_step_can_be_left_again_and_again(tmp_path: Path) -> None:
     assert outcome(harness) == outcome(uninterrupted(reverse_turns))
 
 
-def test_the_first_synchronisation_of_a_step_is_no_place_to_leave_at() -> None:
-    seen: list[list[str]] = []
-    harness = DurableHarness(in_memory(), [], lambda done: seen.append([d.verb for d in done]))
-    harness.sync()
-    harness.sync()
-    harness.rollout(TASKS, n=1, role=Role.TRUNK)
-    harness.sync()
-    assert seen == [["sync"], ["sync", "sync", "rollout"]]
-
-
 def test_a_step_is_not_left_among_verbs_already_done() -> None:
     seen: list[int] = []
     done = [Done("rollout", []), Done("sync", 0), Done("score", [])]

@@ -147,22 +147,6 @@ def test_replaying_the_same_replies_from_a_boundary_gives_the_same_path(rollout_
             assert (again.termination, again.grade) == (trunk.termination, trunk.grade)
 
 
-def test_a_fork_of_a_fork_carries_the_whole_history() -> None:
-    trunk = path(in_turn(CALL_1, WRONG))
-    branch = path(in_turn(CALL_2, WRONG), trunk.boundary(1))
-    twig = path(in_turn(RIGHT), branch.boundary(2))
-    assert twig.turns[:2] == (trunk.turns[0], branch.turns[1])
-    assert [turn.k for turn in twig.turns] == [0, 1, 2]
-    assert (len(twig.own_turns), twig.reward) == (1, 1.0)
-
-
-def test_a_sibling_may_end_after_its_trunk() -> None:
-    trunk = path(in_turn(CALL_1, WRONG))
-    sibling = path(in_turn(CALL_2, RIGHT), trunk.boundary(1))
-    assert (len(trunk.turns), len(sibling.turns)) == (2, 3)
-    assert (trunk.reward, sibling.reward) == (0.0, 1.0)
-
-
 # ends
 
 
@@ -196,14 +180,6 @@ def test_a_truncated_turn_is_closed_in_the_next_context(
     left = left_stripped if rollout_context == "strip_think" else cut
     assert CHAT.decode(second.context_ids) == QUESTION + left + "<|im_end|>" + AFTER_ERROR
     assert rollout.reward == 1.0
-
-
-def test_a_turn_over_its_token_limit_is_cut() -> None:
-    rollout = path(always(CALL_1), max_turn_tokens=4)
-    assert [len(turn.output_ids) for turn in rollout.turns] == [4, 4, 4]
-    assert {turn.stop for turn in rollout.turns} == {StopReason.LENGTH}
-    assert CHAT.decode(rollout.turns[0].output_ids) == "<think> first 5 *"
-    assert rollout.termination is Termination.TURN_LIMIT
 
 
 @pytest.mark.parametrize(("room", "turns", "last_length"), [(0, 1, 12), (1, 2, 1), (11, 2, 11), (12, 2, 12)])

@@ -76,12 +76,6 @@ def test_the_first_continuation_of_an_open_path_is_free_and_the_second_costs_one
     assert counted(harness, lambda: harness.rollout([second], n=3, role=Role.BRANCH, turns=1)) == 2
 
 
-def test_an_open_path_named_twice_in_a_call_is_continued_once_and_forked_once() -> None:
-    harness = scripted_harness(always(CALL_1), max_turns=4)
-    first, second = tips(harness.rollout([TASK], n=2, role=Role.CHAIN, turns=1))
-    assert counted(harness, lambda: harness.rollout([first, second, first], n=1, role=Role.BRANCH, turns=1)) == 1
-
-
 def test_an_inner_boundary_of_an_open_path_costs_one() -> None:
     harness = scripted_harness(always(CALL_1), max_turns=4)
     ((opened,),) = harness.rollout([TASK], n=1, role=Role.CHAIN, turns=2)
@@ -149,14 +143,6 @@ def test_evaluation_is_not_charged() -> None:
     assert {request.sampling.temperature for request in harness.engine.requests} == {0.0}
 
 
-def test_evaluation_is_of_the_current_weights() -> None:
-    harness = scripted_harness(solver(0.3))
-    harness.update(rows_of(harness.rollout(TASKS, n=2, role=Role.CHAIN)), TokenClip())
-    groups = harness.evaluate(TASKS[:1], 1, Sampling(), "held_out")
-    assert {turn.policy_version for turn in groups[0][0].turns} == {1}
-    assert harness.engine.weights == harness.backend.weights != 0
-
-
 # updates
 
 
@@ -190,15 +176,6 @@ def test_rows_that_are_all_tied_take_no_step_and_are_recorded() -> None:
     assert logged["zero_advantage"]["all"] == 1.0
     assert logged["loss"] is logged["grad_norm"] is logged["clip_fraction"] is None
     assert harness.ledger.trained_tokens == sum(int(row.mask.sum()) for row in rows)
-
-
-def test_an_update_without_rows_is_recorded_and_harmless() -> None:
-    harness = scripted_harness(solver(0.3))
-    update = harness.update([], TokenClip(), epochs=2, minibatches=4)
-    assert (update.optimizer_steps, update.policy_version) == (0, 0)
-    (logged,) = harness.step_log.updates
-    assert (logged["rows"], logged["optimizer_steps"], logged["trained_turns"]) == (0, 0, [])
-    assert (harness.backend.steps, harness.backend.scored) == ([], [])
 
 
 def test_scores_are_by_row_and_of_trained_tokens() -> None:
@@ -303,17 +280,6 @@ def test_one_token_that_is_far_off_does_not_end_a_run() -> None:
     logged = harness.step_log.updates[0]
     assert logged["mismatch/engine/kl_k3"] > 0.05 > logged["mismatch/engine/kl_clipped"]
     assert logged["mismatch/engine/largest"] == pytest.approx(7)
-
-
-def test_training_on_after_an_update_is_not_a_stale_engine() -> None:
-    """Rows of one rollout phase may be trained turn by turn: the trainer then moves away from what sampled them."""
-    harness = scripted_harness(in_turn(*[CALL_1, RIGHT] * 2), learning_rate=0.2)
-    chains = [chain for (chain,) in harness.rollout([TASK] * 2, n=1, role=Role.CHAIN)]
-    for k in (1, 0):
-        rows = [turn_row(c.turns[k], c, a, 0.5, "t") for c, a in zip(chains, (1.0, -1.0), strict=True)]
-        harness.update(rows, TokenClip())
-    assert harness.policy_version == 2
-    assert harness.step_log.updates[1]["mismatch/kl_k3"] > 1e-3
 
 
 @pytest.mark.parametrize("broken", [float("nan"), float("-inf")])

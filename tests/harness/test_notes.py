@@ -156,17 +156,6 @@ def test_plain_state_goes_through_a_save_bit_for_bit(tmp_path: Path) -> None:
     assert repr(again.state) == repr(PLAIN)
 
 
-def test_nothing_but_state_leads_from_step_to_step() -> None:
-    """What a list is shared with, a save would not know."""
-    harness, outside = in_a_step(), [1]
-    harness.state["a"] = harness.state["b"] = outside
-    harness.end_step()
-    outside.append(2)
-    harness.begin_step(1, 10)
-    harness.state["a"].append(3)
-    assert harness.state == {"a": [1, 3], "b": [1]}
-
-
 def test_a_save_inside_a_step_has_the_state_that_the_step_began_with(tmp_path: Path) -> None:
     harness = in_a_step()
     harness.state["n"] = 1

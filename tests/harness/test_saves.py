@@ -162,17 +162,6 @@ def test_a_damaged_run_goes_back_to_the_save_before(saved_twice: RunFolder, file
     assert names(folder) == ["latest", "step00001", "step00001-phase001"]
 
 
-def test_a_line_that_all_saves_came_after_is_the_end_of_them(saved_twice: RunFolder) -> None:
-    steps = saved_twice.path / "steps.jsonl"
-    steps.write_bytes(steps.read_bytes().replace(b"step", b"\0\0\0\0", 1))
-    folder = go_back(saved_twice, refused(RunFolder(saved_twice.path).latest, steps))
-    assert folder.latest() is None
-    assert (folder.path / "steps.jsonl.lost").exists()
-    folder.append("steps.jsonl", [{"step": 1}])
-    folder.finish({}, keep=1)
-    assert steps.read_text() == '{"step": 1}\n'
-
-
 def test_lost_lines_are_refused(saved: RunFolder) -> None:
     (saved.path / "steps.jsonl").write_text("")
     with pytest.raises(DataError, match=r"steps\.jsonl"):
@@ -235,15 +224,6 @@ def test_a_damaged_manifest_is_refused(saved: RunFolder, damage: bytes) -> None:
 
 def names(folder: RunFolder) -> list[str]:
     return sorted(path.name for path in (folder.path / "checkpoints").iterdir())
-
-
-def test_a_clock_that_was_set_back_does_not_cost_the_latest_save(saved: RunFolder) -> None:
-    os.utime(saved.path / "checkpoints" / "step00001", (4e9, 4e9))
-    save(saved, "step00002", keep=1)
-    assert names(saved) == ["latest", "step00002"]
-    latest = saved.latest()
-    assert latest is not None
-    assert latest.state["progress"] == "step00002"
 
 
 def test_what_a_crash_left_is_removed_with_the_manifest(saved: RunFolder) -> None:

@@ -58,15 +58,6 @@ def test_a_path_without_room_for_a_turn_ends_there_and_is_not_copied(config: ARP
     assert bool(judged) == (config.rule == "threshold")
 
 
-def test_prompts_whose_roots_answer_at_once_are_topped_up_one_root_at_a_time() -> None:
-    def answers(context: str, rng: np.random.Generator) -> str:
-        return f"<think> plan {rng.integers(100)}</think> answer\\boxed{{ {rng.integers(2)}}}"
-
-    harness = one_step(CONFIG, script=answers)
-    assert [call["rollouts"] for call in harness.step_log.rollouts] == [24] + [3] * 8
-    assert all(path.start_k == 0 for path in harness.rollouts)
-
-
 # where paths branch
 
 
@@ -163,21 +154,6 @@ def test_a_fresh_root_is_begun_only_when_no_path_is_open() -> None:
     assert next_starts(prompt, [], 1.0, rng, replace(CONFIG, paths=3)) == []
 
 
-def test_nothing_is_kept_from_step_to_step() -> None:
-    """With a first entropy of its own, a path of any step does not branch at its first boundary, however steep the
-    rule; with one of the step before, it would as often as not."""
-    config = replace(CONFIG, alpha=0.0, beta=1e6)
-    harness = scripted_harness(solver(0.0))
-    for number in range(2):
-        if number:
-            harness.end_step()
-            harness.begin_step(number, 1000)
-        step(harness, TASKS, config)
-        counts = Counter(r.parent_uid for r in harness.rollouts if r.start_k == 1)
-        assert set(counts.values()) == {1}
-        assert max(Counter(r.parent_uid for r in harness.rollouts if r.start_k == 2).values()) == 2
-
-
 # advantages
 
 
@@ -213,22 +189,6 @@ def on_a_table(advantage: Any) -> tuple[Any, list[TrainRow], list[Rollout]]:
     (rows,) = harness.all_of("update")
     paths = [path for groups in harness.all_of("rollout") for group in groups for path in group if path.is_graded]
     return harness, rows, paths
-
-
-def test_soft_gradients_on_a_shared_turn_are_the_sum_of_its_rows() -> None:
-    """From dlogprob(a)/dlogits = onehot(a) - pi, turn by turn with the number of paths that share it."""
-    harness, rows, paths = on_a_table("soft")
-    z = dict(zip([path.uid for path in paths], standardised([path.reward for path in paths]), strict=True))
-    tokens = sum(int(row.mask.sum()) for row in rows)
-    expected = np.zeros_like(harness.logits)
-    turns = {id(turn): turn for path in paths for turn in path.turns}
-    for key, sharing in shared_by(paths).items():
-        turn = turns[key]
-        score = np.eye(3)[turn.output_ids[0]] - 1 / 3
-        expected[turn.k, turn.snapshot.state] += sum(float(z[path.uid]) for path in sharing) * score / tokens
-    assert max(len(sharing) for sharing in shared_by(paths).values()) > 1
-    assert harness.logits == pytest.approx(expected, abs=1e-6)
-    assert np.abs(expected).max() > 0.01
 
 
 def test_soft_and_hard_take_the_same_first_step() -> None:

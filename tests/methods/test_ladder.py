@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from methods import TASKS, advantage_of, config_of, graded, one_step
+from methods import TASKS, advantage_of, config_of, one_step
 from scripted import RecordingHarness, scripted_harness, solver
 from tables import harness_on, lure, random_logits
 
@@ -14,7 +14,7 @@ from baselines.ladder import grpo_state_values
 from rtpo.algorithms import configured
 from rtpo.theory.mdp import state_values
 from rtpo.theory.tabular import tasks
-from rtpo.types import Group, Role, TrainRow
+from rtpo.types import Role, TrainRow
 
 Key = tuple[str, int]
 
@@ -133,21 +133,6 @@ def test_fresh_continuations_are_of_the_newest_weights() -> None:
     assert harness.ledger.rollouts == config.chains
 
 
-def test_a_continuation_without_a_grade_costs_no_chain_its_row() -> None:
-    """At S_0, which all chains of a prompt share: others of its continuations are trained in that one's place."""
-    config = config_of("grpo_state_values", chains=4, order="reverse", fresh=True)
-    harness = scripted_harness(solver(0.4), reserve=4 * len(TASKS))
-    groups = harness.rollout(TASKS, n=config.chains, role=Role.CHAIN)
-    sample = harness.rollout
-
-    def without_the_first(*args: Any, **settings: Any) -> list[Group]:
-        return [(graded(group[0], None), *group[1:]) for group in sample(*args, **settings)]
-
-    harness.rollout = without_the_first  # type: ignore[method-assign]
-    rows = grpo_state_values.fresh_rows(harness, groups, 0, config)
-    assert Counter(row.group for row in rows) == {task.uid: config.chains for task in TASKS}
-
-
 # the affordable baselines
 
 
@@ -164,24 +149,3 @@ def test_vineppo_splits_a_return_over_the_turns() -> None:
     assert {row.rollout_uid for row in rows} == set(chains)
     later = sum(len(chain.turns) - 1 for chain in chains.values())
     assert harness.ledger.rollouts == len(chains) + later * config.continuations
-
-
-@pytest.mark.parametrize(
-    ("name", "fields"),
-    [
-        ("grpo_state_values", {}),
-        ("grpo_state_values", {"order": "reverse"}),
-        ("grpo_state_values", {"order": "reverse", "fresh": True}),
-        ("gigpo", {}),
-        ("anchored", {}),
-        ("anchored", {"forks": 2}),
-        ("vineppo", {"chains": 2}),
-    ],
-)
-def test_a_prompt_is_a_tie_where_all_that_was_charged_has_one_return(name: str, fields: dict[str, Any]) -> None:
-    """Forks and charged continuations count as chains do."""
-    harness = one_step(config_of(name, **{"chains": 4} | fields), seed=3)
-    returns = {task.uid: {p.reward for p in harness.rollouts if p.task is task} for task in TASKS}
-    assert {len(found) for found in returns.values()} == {1, 2}
-    trained = {row.group for rows in harness.updated for row in rows if not row.is_tied}
-    assert trained == {uid for uid, found in returns.items() if len(found) == 2}

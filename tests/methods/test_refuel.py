@@ -84,15 +84,6 @@ def test_pairs_with_a_member_without_a_reward_are_dropped() -> None:
 # the loss
 
 
-def test_the_residual_is_reported() -> None:
-    """At the only step from the sampling policy the log-ratios are 0, so the error is eta (R1 - R2)."""
-    harness = one_step(replace(CONFIG, eta=3.0, epochs=1, minibatches=1))
-    (rows,), (update,) = harness.updated, harness.step_log.updates
-    errors = [3.0 * (advantage_of(a) - advantage_of(b)) for a, b in zip(rows[::2], rows[1::2], strict=True)]
-    assert update["residual"] == pytest.approx(np.mean(np.square(errors)))
-    assert update["residual"] == update["loss"] > 0
-
-
 def one_pair(harness: RecordingHarness) -> tuple[list[TrainRow], float]:
     """A pair of different actions and returns at turn 1 of a path, and the difference of the returns."""
     (chains, *_) = harness.rollout(tasks(harness.mdp), n=50, role=Role.CHAIN)

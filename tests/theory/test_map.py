@@ -16,7 +16,6 @@ from baselines import grpo
 from experiments import map as command
 from rtpo import rtpo
 from rtpo.algorithms import configured
-from rtpo.errors import DataError
 from rtpo.harness.budget import Budget, Ledger
 from rtpo.run.config import PROJECT
 from rtpo.theory import luck, regimes
@@ -25,13 +24,9 @@ from rtpo.theory.mdp import Table, value
 from rtpo.theory.mdps import uniform
 from rtpo.theory.regimes import (
     Point,
-    break_even,
     exact_noise,
-    excess,
     frozen,
     learnt,
-    noise_ratio,
-    placed,
     points,
     predicted,
     trained,
@@ -82,13 +77,6 @@ def test_decisions_are_worth_their_stake() -> None:
                 assert lost == pytest.approx(0)
 
 
-def test_success_is_0_untrained_and_1_at_best() -> None:
-    for when, decisions in product(WHEN, LUCK):
-        task = LuckTask(4, when, decisions)
-        assert task.success(uniform(task.mdp())) == pytest.approx(0)
-        assert task.success(by_turn(task.mdp(), np.ones(4))) == pytest.approx(1)
-
-
 # exact noise
 
 
@@ -131,35 +119,7 @@ def test_gradients_of_the_algorithms_have_the_exact_mean_and_noise(decisions: De
     assert exact["rtpo"][0] > 1.5 * exact["grpo"][0]
 
 
-def test_the_simple_ratio_holds_where_little_is_decided_in_a_turn() -> None:
-    """Not in the last turn, where the decision is what is still to come."""
-    point = Point(8, "early", "late", 5, 4, 1)
-    exact = exact_noise(point)
-    ratio, simple = exact["rtpo"] / exact["grpo"], noise_ratio(shares(point.task), 5, point.chains)
-    assert ratio[:6] == pytest.approx(simple[:6], rel=0.01)
-    assert simple[0] > 1 > simple[1]
-    assert ratio[7] > 1.5 * simple[7]
-
-
 # the boundary
-
-
-def test_the_boundary_by_turn() -> None:
-    assert break_even(4, 3) == pytest.approx(1 / 9)
-    assert break_even(4, 2) == 0
-    for turns in (1, 2, 16):
-        ends = [break_even(turns, group_size) for group_size in range(2, 50)]
-        assert ends == sorted(ends)
-        assert ends[-1] < 1 / turns
-        assert break_even(turns, 10**6) == pytest.approx(1 / turns, rel=1e-5)
-
-
-def test_the_plan_alone_never_wins_where_all_turns_count_alike() -> None:
-    """Not with all luck in the first turn and any group size; it does where the first turn does not count."""
-    for turns, group_size in product((2, 4, 16), (3, 9, 1000)):
-        f = np.eye(turns)[0]
-        assert excess(f, np.ones(turns), group_size) > 1
-        assert excess(f, 1 - f, group_size) == 0
 
 
 @pytest.mark.parametrize("decisions", LUCK)
@@ -187,19 +147,6 @@ def test_the_plan_breaks_even_at_an_excess_of_1_in_little_noise() -> None:
         found = predicted(point)
         assert (found["excess"] < 1) == (found["cost"] < 0) == (found["rtpo"] > found["grpo"])
         assert found["gain"] == pytest.approx(0)
-
-
-@pytest.mark.parametrize("decisions", ["even", "late"])
-def test_a_task_is_placed_by_its_shares_alone(decisions: Decisions) -> None:
-    for point in (Point(8, "early", decisions, 3, 4, 8), Point(4, "late", decisions, 5, 32, 1)):
-        task, mdp = point.task, point.task.mdp()
-        scale = float(variance_ahead(mdp, uniform(mdp))[0]) / task.stake**2
-        weights = np.where(np.arange(task.turns) >= task.turns - task.last, 1.0, 0.0)
-        size = {"group_size": point.group_size, "trunks": point.trunks}
-        found = placed(shares(task), weights, scale, **size, step_size=point.step_size, steps=point.steps)
-        expected = predicted(point)
-        assert found == {name: pytest.approx(expected[name]) for name in ("excess", "rtpo", "grpo")}
-        assert abs(found["rtpo"] - found["grpo"]) > 0.01
 
 
 # the measurement
@@ -269,23 +216,6 @@ def test_a_measurement_goes_on_where_it_was_left(tiny: Path, tmp_path: Path) -> 
     assert ["a", False] in json.loads((tmp_path / "map.json").read_bytes())["commits"]
     assert not partial.exists()
     assert command.missing(tmp_path, JOBS) == []
-
-
-@pytest.mark.parametrize(
-    ("file", "damage"),
-    [
-        ("map.jsonl", ("{", "")),
-        ("map.json", ('"schema": 1', '"schema": 0')),
-        ("predicted.jsonl", ('"gain"', '"again"')),
-    ],
-)
-def test_damaged_records_are_refused(tiny: Path, tmp_path: Path, file: str, damage: tuple[str, str]) -> None:
-    folder = Path(shutil.copytree(tiny, tmp_path / "map"))
-    text = (folder / file).read_text()
-    (folder / file).write_text(text.replace(*damage, 1))
-    assert (folder / file).read_text() != text
-    with pytest.raises(DataError, match=file):
-        theory_map.records(folder)
 
 
 def measured(*differences: Sequence[float]) -> pd.DataFrame:

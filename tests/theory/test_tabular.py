@@ -25,14 +25,13 @@ from rtpo.algorithms import configured, load_algorithm
 from rtpo.core.losses import TokenBatch
 from rtpo.core.losses import loss as loss_of
 from rtpo.credit import sibling_advantages
-from rtpo.errors import ConfigError, DataError, NonFinite, StaleEngine
-from rtpo.harness.budget import Budget, Ledger
+from rtpo.errors import ConfigError, DataError, NonFinite
 from rtpo.rows import trajectory_rows
 from rtpo.theory.mdp import MDP, Table, action_values, advantages, backward_induction, state_values, value
 from rtpo.theory.mdps import greedy, uniform
 from rtpo.theory.tabular import TabularHarness, log_softmax, softmax, start_task, tasks
-from rtpo.types import Role, Task, Termination, TrainRow
-from rtpo.verbs import Harness, Loss, SequenceClip, SquaredPair, TokenClip, Update
+from rtpo.types import Role, Task, TrainRow
+from rtpo.verbs import Loss, SequenceClip, SquaredPair, TokenClip, Update
 
 # exact values
 
@@ -139,78 +138,7 @@ def test_the_sibling_advantage_is_shrunk_by_its_own_share_of_the_mean() -> None:
             assert (np.abs(mean - true) > 5 * error).all()
 
 
-# rollouts
-
-
-def test_paths_are_the_projects_nouns() -> None:
-    mdp = lure()
-    harness: Harness = harness_on(mdp, logits=random_logits(mdp, 0))
-    (chains,) = harness.rollout(tasks(mdp), n=60, role=Role.CHAIN, top_logprobs=2)
-    log_policy = log_softmax(random_logits(mdp, 0))
-    assert {chain.termination for chain in chains} == {Termination.ANSWERED}
-    assert {len(chain.turns) for chain in chains} == {1, 2, 3}
-    for chain in chains:
-        for k, turn in enumerate(chain.turns):
-            state, action = turn.snapshot.state, int(turn.output_ids[0])
-            assert turn.context_ids.tolist()[-1] == 3 + state
-            assert turn.logprobs[0] == pytest.approx(log_policy[k, state, action], abs=1e-6)
-            assert turn.top_logprobs is not None
-            assert turn.top_logprobs[0] == pytest.approx(np.sort(log_policy[k, state])[:0:-1], abs=1e-6)
-            assert mdp.transition[state, action, after(chain.turns, k, chain.grade.detail)] > 0
-            with pytest.raises(ValueError, match="read-only"):
-                turn.context_ids[0] = 0
-        for turn, later in zip(chain.turns, chain.turns[1:], strict=False):
-            joined = np.concatenate([turn.context_ids, turn.output_ids, turn.feedback_ids])
-            assert later.context_ids.tolist() == joined.tolist()
-        assert chain.turns[-1].feedback_ids.size == 0
-        assert chain.reward in (0, 1)
-
-
-def after(turns: Sequence[Any], k: int, detail: str) -> int:
-    return int(turns[k + 1].snapshot.state if k + 1 < len(turns) else detail.split()[-1])
-
-
-def test_a_path_sampled_in_pieces_is_one_rollout() -> None:
-    mdp = random_mdp(0)
-    harness = harness_on(mdp)
-    groups = harness.rollout(tasks(mdp), n=30, role=Role.CHAIN, turns=1)
-    tips = [path.tip for group in groups for path in group if path.tip is not None]
-    assert 0 < len(tips) < 60
-    assert {(len(tip.history), tip.context_ids.tolist()[-1]) for tip in tips} <= {(1, 3 + s) for s in range(3)}
-    assert not any(path.is_graded for group in groups for path in group if path.tip is not None)
-    harness.rollout(tips, n=1, role=Role.BRANCH)
-    assert harness.ledger.rollouts == 60
-    harness.rollout(tips, n=1, role=Role.BRANCH)
-    assert harness.ledger.rollouts == 60 + len(tips)
-
-
-def test_the_same_seed_step_and_call_give_the_same_paths() -> None:
-    def sampled(seed: int, step: int, calls: int) -> list[bytes]:
-        harness = harness_on(random_mdp(0), seed=seed)
-        harness.end_step()
-        harness.begin_step(step, 1000)
-        for _ in range(calls):
-            groups = harness.rollout(tasks(harness.mdp), n=20, role=Role.CHAIN)
-        return [path.turns[-1].context_ids.tobytes() for group in groups for path in group]
-
-    first = sampled(0, 0, 1)
-    assert sampled(0, 0, 1) == first
-    assert first not in [sampled(1, 0, 1), sampled(0, 1, 1), sampled(0, 0, 2)]
-    draws = [harness_on(random_mdp(0), seed=seed).random(name).random() for seed in (0, 1) for name in ("a", "b", "a")]
-    assert draws[0] == draws[2]
-    assert len(set(draws)) == 4
-
-
 # versions
-
-
-def test_a_rollout_before_any_synchronisation_is_refused() -> None:
-    mdp = random_mdp(0)
-    harness = TabularHarness(mdp, Ledger(Budget(10)), learning_rate=1.0)
-    harness.begin_step(0, 10)
-    with pytest.raises(StaleEngine, match="synchronise"):
-        harness.rollout(tasks(mdp), n=1, role=Role.CHAIN)
-    assert harness.ledger.rollouts == 0
 
 
 def test_paths_are_sampled_by_the_weights_last_synchronised() -> None:
@@ -309,19 +237,6 @@ def test_a_step_is_the_gradient_of_the_loss(loss: Loss) -> None:
         expected[place] = (up - down) / 2e-5
     assert np.abs(expected).max() > 0.01
     assert before - harness.logits == pytest.approx(expected, abs=1e-6)
-
-
-@pytest.mark.parametrize("old_logprobs", ["rollout", "recompute"])
-def test_recorded_and_flattened_contexts_train_alike(old_logprobs: Any) -> None:
-    """Nothing is stripped in a table, so there is no mismatch."""
-    ends = []
-    for context in ("recorded", "flattened"):
-        harness = harness_on(random_mdp(1), learning_rate=0.7)
-        rows = sampled_rows(harness, context)
-        harness.update(rows, TokenClip(old_logprobs=old_logprobs, kl=0.1), epochs=3, minibatches=2)
-        ends.append(harness.logits)
-    assert ends[0] == pytest.approx(ends[1], abs=1e-6)
-    assert np.abs(ends[0]).max() > 0.01
 
 
 def test_an_update_that_is_not_finite_is_not_applied() -> None:

@@ -54,15 +54,6 @@ def test_rtpo_and_grpo_break_even_where_the_map_says() -> None:
     np.testing.assert_allclose(by_rollout["rtpo"] / by_rollout["grpo_exact"], expected)
 
 
-def test_state_values_leave_what_is_ahead_and_no_baseline_leaves_less() -> None:
-    exact, least = noise("grpo_exact", EVEN, PLANS), noise("grpo_state_values", EVEN, PLANS)
-    assert exact[0] == least[0]
-    for name, plans in [("gigpo", PLANS), ("anchored_forks", told(EVEN, PLANS, 1))]:
-        between = noise(name, EVEN, plans)
-        assert (least[1:] <= between[1:] + 1e-12).all()
-        assert (between[1:] < exact[1:]).all()
-
-
 def test_forks_alone_know_a_state_that_does_not_come_again() -> None:
     """The less it is shrunk the nearer to what is ahead, but for the noise of one other path; and fewer first turns."""
     never = replace(EVEN, faces=10**6)

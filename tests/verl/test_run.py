@@ -5,7 +5,6 @@ import os
 import re
 import signal
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +13,11 @@ from local_backend import LocalBackend
 from whole_runs import GRPO, StopAt, assert_same_run, config_in, lines
 
 from analysis.load import load_run
-from analysis.metrics import training_curve
 from experiments.training import train
-from rtpo.envs.registry import ENVIRONMENTS
-from rtpo.envs.toy.math import ToyMathEnv
 from rtpo.errors import MachineError, Stopped
 from rtpo.run.config import RunConfig
 from rtpo.run.records import LINE_FILES, LOG, RunFolder
 from rtpo.run.run import StopRequest
-from rtpo.run.tracking import Tracking
-from rtpo.types import Grade, GradeOutcome
 
 STEP_LOGGED = re.compile(
     r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d  step (?P<step>\d+)  rollouts (?P<rollouts>\d+)/150  success \d+\.\d % "
@@ -98,34 +92,6 @@ def test_a_run_ends_after_the_step_that_reaches_a_limit(
     assert (ledger["rollouts"], ledger["optimizer_steps"]) == (16 * steps, 4 * steps)
     assert len(lines(folder.path, "evaluations.jsonl")) == 2 * 3 * 4
     assert load_run(folder.path).runs["steps"].item() == steps
-
-
-class TwoThirds(ToyMathEnv):
-    """Every answer earns 2/3."""
-
-    async def grade(self) -> Grade:
-        return Grade(GradeOutcome.GRADED, 2 / 3)
-
-
-def test_success_is_one_thing_and_the_mean_reward_another(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the log, the records, what is tracked and the tables; the trainer is the plain one."""
-    monkeypatch.setattr("rtpo.verl_harness.session.open_backend", LocalBackend)
-    graded = replace(ENVIRONMENTS["toy_math"], make=lambda settings, max_turns: TwoThirds())
-    monkeypatch.setitem(ENVIRONMENTS, "toy_math", graded)
-    told: list[dict[str, float]] = []
-    monkeypatch.setattr(Tracking, "log", lambda self, data, rollouts: told.append(data))
-    overrides = "budget.optimizer_steps=4", "algorithm.minibatches=4", "profile.track=[file]"
-    folder = train(config_in(results, *overrides, algorithm=GRPO), StopRequest())
-    (line,) = lines(folder.path, "steps.jsonl")
-    two_thirds = {"success": 0.0, "mean_reward": pytest.approx(2 / 3)}
-    assert [{key: one[key] for key in two_thirds} for one in (line, *line["rollout_calls"])] == [two_thirds] * 2
-    assert "success 0.0 %" in (folder.path / LOG).read_text()
-    run = load_run(folder.path)
-    assert set(training_curve(run)["success"]) == {0.0}
-    assert set(run.questions["success"]) == {0.0}
-    for name in ("train/", "evaluation/sampled/", "evaluation/greedy/"):
-        here = [(data[f"{name}success"], data[f"{name}reward"]) for data in told if f"{name}success" in data]
-        assert here == [tuple(two_thirds.values())] * len(here) != []
 
 
 @pytest.mark.parametrize("look", [1, 4])

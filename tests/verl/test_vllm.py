@@ -28,15 +28,11 @@ from engine_conformance import (
     vllm_server,
 )
 from larger_heads import save_with_larger_heads
-from omegaconf import OmegaConf
 from ray.exceptions import RayActorError, RayTaskError
-from transformers import Qwen3ForCausalLM
 
 from experiments.training import train
 from rtpo.engines.base import Generation, Request, Sampling
-from rtpo.engines.decoder import Decoder
 from rtpo.errors import InfrastructureError, NonFinite, RTPOError, StaleEngine
-from rtpo.planning.hardware import model_shape
 from rtpo.run.config import RunConfig
 from rtpo.run.run import StopRequest
 from rtpo.types import Ids, StopReason, as_ids
@@ -102,25 +98,6 @@ def test_a_turn_stopped_or_was_cut_off_as_vllm_says() -> None:
     assert stopped.policy_version == 3
     assert stopped.top_logprobs is top
     assert cut.top_logprobs is None
-
-
-def test_weights_are_sent_in_the_numbers_that_vllm_keeps_and_fit_a_bucket() -> None:
-    from verl.utils.torch_dtypes import PrecisionType
-
-    from rtpo.verl_harness.settings import verl_settings
-    from rtpo.verl_harness.worker import as_served
-
-    weight = torch.randn(64, 32)
-    ((name, sent),) = as_served([("w", weight)], torch.bfloat16)
-    kept = torch.empty(64, 32, dtype=torch.bfloat16)
-    kept.copy_(weight)  # as vLLM would
-    assert (name, sent.dtype) == ("w", torch.bfloat16)
-    assert torch.equal(sent, kept)
-    rollout = verl_settings(OmegaConf.create(compose_config("profile=a100x8").verl)).actor_rollout_ref.rollout
-    bucket = rollout.checkpoint_engine.update_weights_bucket_megabytes << 20
-    largest = model_shape("Qwen3-8B", "").head_parameters
-    assert PrecisionType.to_dtype(rollout.dtype) is torch.bfloat16
-    assert 2 * largest < bucket < 4 * largest
 
 
 @pytest.mark.parametrize("reason", ["abort", "error", None])
@@ -296,24 +273,6 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
         return folder_of(small_model(0, 32), folder / "model")
 
 
-@pytest.fixture(scope="module")
-def decoder(model: Path) -> Decoder:
-    network = Qwen3ForCausalLM.from_pretrained(model, dtype=torch.float32)
-    decoder = Decoder(network.config, {STOP}, cache_tokens=0)
-    decoder.load(network.state_dict().items(), version=0)
-    return decoder
-
-
-@pytest.fixture(scope="module")
-def ended_by(decoder: Decoder, model: Path) -> int:
-    """The greedy fifth token after the longest context; the generation config says that it ends a turn, too."""
-    (generation,) = decoder.generate([request(CONTEXTS[-1], temperature=0.0, max_tokens=8)])
-    token = int(generation.output_ids[4])
-    assert token not in generation.output_ids[:4]
-    (model / "generation_config.json").write_text(json.dumps({"eos_token_id": [STOP, token]}))
-    return token
-
-
 class Served:
     """The server in this process; its engine is a process of its own."""
 
@@ -343,19 +302,6 @@ def served(model: Path, ended_by: int) -> Iterator[Served]:
         runner.run(server.set_global_steps(4))
         yield Served(server, runner)
         server.engine.shutdown()
-
-
-def test_a_stop_in_the_last_place_is_a_stop_and_no_other_token_ends_a_turn(
-    served: Served, decoder: Decoder, ended_by: int
-) -> None:
-    context = CONTEXTS[-1]
-    for limit, reason in [(4, StopReason.LENGTH), (5, StopReason.STOP), (8, StopReason.STOP)]:
-        asked = request(context, temperature=0.0, max_tokens=limit)
-        (generation,) = served.generate(asked, stop_id=ended_by)
-        assert (len(generation.output_ids), generation.stop) == (min(limit, 5), reason)
-    (goes_on,) = served.generate(request(context, temperature=0.0, max_tokens=8))
-    assert goes_on.output_ids[4] == ended_by
-    assert (len(goes_on.output_ids), goes_on.stop) == (8, StopReason.LENGTH)
 
 
 def test_a_turn_is_not_named_after_weights_that_came_while_it_ran(served: Served) -> None:
