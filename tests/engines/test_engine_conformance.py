@@ -165,6 +165,8 @@ def test_the_largest_log_probs_are_sorted_and_place_the_sampled_one(bench: Bench
         assert (np.exp(largest.astype(np.float64)).sum(1) <= 1 + 1e-5).all()
         assert np.isneginf(largest[:, 6:]).all() == (request.sampling.top_k == 6 or count <= 6)
         is_among = generation.logprobs >= largest[:, -1]
+        if request.sampling.temperature == 0:
+            assert (generation.logprobs >= largest[:, 0] - 2 * tolerance).all()
         gaps = np.abs(largest - generation.logprobs[:, None]).min(1)
         np.testing.assert_allclose(gaps[is_among], 0, atol=1e-6)
         among += int(is_among.sum())
