@@ -92,23 +92,6 @@ def test_the_request_says_how_to_draw_and_where_to_stop(server: Server) -> None:
     assert server.seen[1][2]["stop"] == ["<|im_end|>"]
 
 
-def test_other_servers_texts_are_tokenised(server: Server) -> None:
-    engine = engine_of(server, dialect="openai")
-    assert engine.check() == "text"
-    requests = [asked(seed) for seed in range(12)]
-    for one, request in zip(ask(engine, *requests), requests, strict=True):
-        (choice,) = server.complete({"model": "bytes", "prompt": CONTEXT.tolist(), **said(request)})["choices"]
-        stop = "<|im_end|>" if choice["finish_reason"] == "stop" else ""
-        assert TOKENIZER.decode(one.output_ids) == choice["text"] + stop
-        assert one.stop.value == choice["finish_reason"]
-        assert (one.output_ids == STOP).sum() == (one.stop is StopReason.STOP)
-
-
-def said(request: Request) -> dict[str, Any]:
-    how = request.sampling
-    return {"seed": request.seed, "temperature": how.temperature, "top_p": how.top_p, "max_tokens": how.max_tokens}
-
-
 def test_a_server_that_does_not_know_the_dialect_is_read_by_its_text(server: Server) -> None:
     server.knows_ids = False
     engine = engine_of(server)

@@ -167,28 +167,6 @@ def test_a_phase_that_outlasts_its_grace_is_left_and_the_last_save_kept(
     assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
 
 
-def test_a_save_that_fails_leaves_the_one_before(backend: Any, results: Path) -> None:
-    folder = RunFolder(results / "run")
-    folder.open({"seed": 0})
-
-    def write(place: Path) -> dict[str, Any]:
-        backend.save(place)
-        return {}
-
-    def write_to_a_full_disk(place: Path) -> dict[str, Any]:
-        place.write_text("a file where the weights' folder should be")
-        return write(place)
-
-    folder.save("step00001", {"progress": 1}, write, keep=1)
-    with pytest.raises(MachineError, match="What was saved before is intact"):
-        folder.save("step00002", {"progress": 2}, write_to_a_full_disk, keep=1)
-    assert [path.name for path in (folder.path / "checkpoints").glob("step*")] == ["step00001"]
-    saved = folder.latest()
-    assert saved is not None
-    assert saved.state["progress"] == 1
-    backend.load(saved.folder)
-
-
 def test_too_few_logical_cpus_are_refused(results: Path) -> None:
     from rtpo.verl_harness.session import start_ray
 

@@ -317,19 +317,3 @@ def test_a_turn_is_not_named_after_weights_that_came_while_it_ran(served: Served
         served.server.global_steps = 4
 
     served.run(name_another())
-
-
-def test_a_cache_that_vllm_cannot_empty_is_an_error(served: Served) -> None:
-    async def reset_while_running() -> None:
-        turn = asyncio.create_task(engine_of(served.server.generate).generate(request(CONTEXTS[2], max_tokens=200)))
-        while not served.server.engine.output_processor.request_states:
-            await asyncio.sleep(0.01)
-        await asyncio.sleep(0.1)
-        try:
-            with pytest.raises(StaleEngine, match="did not empty its prefix cache"):
-                await served.server.clear_kv_cache()
-        finally:
-            await turn
-        await served.server.clear_kv_cache()
-
-    served.run(reset_while_running())
