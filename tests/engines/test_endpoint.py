@@ -124,8 +124,8 @@ def test_how_a_turn_ended(server: Server, change: dict[str, Any], ids: list[int]
     [
         (status(500, b"no room"), 3, "500"),
         (status(400, b"too long"), 1, "400"),
-        (status(200, b"[]"), 1, ""),
-        (status(200, b"\xff"), 1, ""),
+        (status(200, b"[]"), 3, ""),
+        (status(200, b"\xff"), 3, ""),
         (truncated, 3, ""),
         (broken_off, 3, ""),
         (hang, 3, "0.2 s"),
