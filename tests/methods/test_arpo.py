@@ -88,13 +88,7 @@ def test_entropy_is_of_the_first_tokens_in_units_of_the_vocabulary(tokens: int, 
 
 @pytest.mark.parametrize(
     ("alpha", "rise", "probability"),
-    [
-        (0.5, None, 0.5),
-        (0.5, 1.0, 0.7),
-        (0.5, 9.0, 1.0),
-        (1.0, -1.0, 1.0),
-        (0.0, 1.0, 0.2),
-    ],
+    [(0.5, None, 0.5), (0.5, 1.0, 0.7), (0.5, 9.0, 1.0), (1.0, -1.0, 1.0), (0.0, 1.0, 0.2)],
 )
 def test_a_path_branches_with_probability_alpha_plus_beta_times_the_rise(
     alpha: float, rise: float | None, probability: float

@@ -196,10 +196,7 @@ def test_a_whole_step_token_by_token() -> None:
     step(harness, [TASK], configured("rtpo", kl=0.0, trunks=1, group_size=3))
 
     assert [[parts_of(row) for row in rows] for rows in harness.updated] == [
-        [
-            spelled((IDS.before_turn_1, None), (IDS.right, 0.5)),
-            spelled((IDS.before_turn_1, None), (IDS.wrong, -0.5)),
-        ],
+        [spelled((IDS.before_turn_1, None), (IDS.right, 0.5)), spelled((IDS.before_turn_1, None), (IDS.wrong, -0.5))],
         [spelled((IDS.question, None), (IDS.wrong, -0.5)), spelled((IDS.question, None), (IDS.call_1, 0.5))],
     ]
     for rows, taken in zip(harness.updated, harness.backend.steps, strict=True):
@@ -291,12 +288,7 @@ def test_an_off_policy_step_token_by_token(learning_rate: float, weight: float) 
     are right, one of them after a call: its answer, of ten tokens, counts by how likely it still is. The first phase
     lowers all log-probs by the learning rate."""
     harness = scripted_harness(
-        in_turn(
-            *(CALL_1, WRONG),
-            *(CALL_2, RIGHT, WRONG),
-            *(CALL_1, RIGHT, RIGHT),
-        ),
-        learning_rate=learning_rate,
+        in_turn(*(CALL_1, WRONG), *(CALL_2, RIGHT, WRONG), *(CALL_1, RIGHT, RIGHT)), learning_rate=learning_rate
     )
     step(harness, [TASK], replace(OFF, trunks=1, group_size=3))
     last, first = harness.updated
