@@ -430,13 +430,8 @@ def require(value: Mapping[str, Any], keys: Collection[str], place: str) -> None
 
 def machine() -> dict[str, Any]:
     """What the run ran on."""
-    return {
-        "platform": platform.platform(),
-        "processor": platform.machine(),
-        "logical_cpus": os.cpu_count(),
-        "python": platform.python_version(),
-        **passed_on(),
-    }
+    facts = {"platform": platform.platform(), "processor": platform.machine(), "logical_cpus": os.cpu_count()}
+    return facts | {"python": platform.python_version()} | passed_on()
 
 
 def passed_on() -> dict[str, str]:
@@ -462,19 +457,15 @@ def provenance() -> dict[str, Any]:
 
 def commit(project: Path) -> tuple[str, bool | str]:
     """The project's git commit and whether the tree differs from it; `unknown` outside a checkout."""
+
+    def git(*words: str) -> str:
+        command = ["git", "-C", str(project), *words]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
     try:
-        head = subprocess.run(
-            ["git", "-C", str(project), "rev-parse", "HEAD"], capture_output=True, text=True, check=True
-        ).stdout.strip()
-        changed = subprocess.run(
-            ["git", "-C", str(project), "status", "--porcelain", "--untracked-files=no"],
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout.strip()
+        return git("rev-parse", "HEAD"), bool(git("status", "--porcelain", "--untracked-files=no"))
     except (OSError, subprocess.CalledProcessError):
         return "unknown", "unknown"
-    return head, bool(changed)
 
 
 def _json(value: Mapping[str, Any]) -> bytes:

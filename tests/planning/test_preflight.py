@@ -99,7 +99,7 @@ def test_thinking_cannot_be_left_out_with_a_tokenizer_that_has_no_tags(results: 
     file.write_text(file.read_text(encoding="utf-8").replace("</think>", "</thought>"), encoding="utf-8")
     (sentence,) = problems(toy(results, f"model.path={model}"))
     assert "does not have </think> as single token(s): use rollout_context=full" in sentence
-    assert problems(toy(results, f"model.path={model}", "algorithm=rtpo_full")) == []
+    assert problems(toy(results, f"model.path={model}", "algorithm.rollout_context=full")) == []
 
 
 def test_a_damaged_data_file_is_named_by_its_line(results: Path, tmp_path: Path) -> None:

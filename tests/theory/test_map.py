@@ -32,7 +32,6 @@ from rtpo.theory.regimes import (
     learnt,
     moved,
     noise_ratio,
-    placed,
     points,
     predicted,
     right,
@@ -212,19 +211,6 @@ def test_the_plan_breaks_even_at_an_excess_of_1_in_little_noise() -> None:
         found = predicted(point)
         assert (found["excess"] < 1) == (found["cost"] < 0) == (found["rtpo"] > found["grpo"])
         assert found["gain"] == pytest.approx(0)
-
-
-@pytest.mark.parametrize("decisions", ["even", "late"])
-def test_a_task_is_placed_by_its_shares_alone(decisions: Decisions) -> None:
-    for point in (Point(8, "early", decisions, 3, 4, 8), Point(4, "late", decisions, 5, 32, 1)):
-        task, mdp = point.task, point.task.mdp()
-        scale = float(variance_ahead(mdp, uniform(mdp))[0]) / task.stake**2
-        weights = np.where(np.arange(task.turns) >= task.turns - task.last, 1.0, 0.0)
-        size = {"group_size": point.group_size, "trunks": point.trunks}
-        found = placed(shares(task), weights, scale, **size, step_size=point.step_size, steps=point.steps)
-        expected = predicted(point)
-        assert found == {name: pytest.approx(expected[name]) for name in ("excess", "rtpo", "grpo")}
-        assert abs(found["rtpo"] - found["grpo"]) > 0.01
 
 
 # the measurement
