@@ -12,8 +12,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from rtpo.run.cli import Parser, command, folder
-
 import numpy as np
 
 from rtpo.core.chat import ChatFormat
@@ -21,6 +19,7 @@ from rtpo.core.contexts import flattened_context, strip_think
 from rtpo.engines.base import Generation, Request, Sampling
 from rtpo.envs.math import MathEnv, MathSettings
 from rtpo.harness.episodes import EpisodeLimits, EpisodeWorld, Plan, run_episodes
+from rtpo.run.cli import Parser, command, folder
 from rtpo.run.model_folder import load_tokenizer
 from rtpo.tools.protocol import render_call
 from rtpo.toy.byte_tokenizer import byte_tokenizer

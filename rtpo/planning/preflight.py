@@ -10,8 +10,6 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-from rtpo.run.cli import composed
-
 from rtpo.envs.airline.env import AirlineSettings
 from rtpo.envs.airline.package import load_package
 from rtpo.envs.registry import environment_facts
@@ -20,6 +18,7 @@ from rtpo.errors import ConfigError, DataError, MachineError, RTPOError
 from rtpo.evaluation.panel import compose_evaluation
 from rtpo.planning.hardware import GIB, Hardware, known, model_shape
 from rtpo.planning.memory import Saves, gpu_problems, memory_problems, saves, verl_setting
+from rtpo.run.cli import composed
 from rtpo.run.config import DataConfig, RunConfig, TaskConfig
 from rtpo.run.experiments import Element, Experiment
 from rtpo.run.model_folder import chat_format, check_model_of, check_same_model

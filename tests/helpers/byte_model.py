@@ -15,8 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rtpo.run.cli import composed
-
 import numpy as np
 import torch
 from traces import TRACES
@@ -29,6 +27,7 @@ from rtpo.engines.base import Sampling
 from rtpo.envs.base import Env
 from rtpo.errors import ConfigError, DataError
 from rtpo.harness.episodes import Plan
+from rtpo.run.cli import composed
 from rtpo.run.config import TaskConfig, compose_run
 from rtpo.run.tasks import load_tasks
 from rtpo.toy.byte_tokenizer import STOP, byte_tokenizer

@@ -12,13 +12,12 @@ from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
-from rtpo.run.cli import composed
-
 import pytest
 from transformers import AutoConfig
 
 from rtpo.errors import ConfigError
 from rtpo.planning.hardware import model_shape
+from rtpo.run.cli import composed
 from rtpo.run.config import PROJECT, RunConfig, compose_run
 from rtpo.run.experiments import experiments, load_experiment
 from rtpo.toy.warm_start import SHIPPED
