@@ -116,13 +116,17 @@ class RunFolder:
 
     def check(self, config: Mapping[str, Any]) -> None:
         """Raises DataError for a configuration that is not the one here, naming what differs."""
-        plain = json.loads(json.dumps(config))
-        if different := sorted(_differences(self.config, plain, self.is_finished)):
-            more = f"; and {len(different) - SHOWN} more" if len(different) > SHOWN else ""
+        if different := self.different(config):
             raise DataError(
-                f"{self.path} holds a run with another configuration; different: {'; '.join(different[:SHOWN])}{more}. "
-                "Change them back to resume it, or choose another experiment_name=<name> or algorithm.label=<label>."
+                f"{self.path} holds a run with another configuration; different: {different}. Change them back to "
+                "resume it, or choose another experiment_name=<name> or algorithm.label=<label>."
             )
+
+    def different(self, config: Mapping[str, Any]) -> str:
+        """The first fields in which a configuration is not the one here; empty where it is."""
+        different = sorted(_differences(self.config, json.loads(json.dumps(config)), self.is_finished))
+        more = f"; and {len(different) - SHOWN} more" if len(different) > SHOWN else ""
+        return "; ".join(different[:SHOWN]) + more
 
     def begin(self, config: Mapping[str, Any]) -> None:
         """`open`, for who holds the folder: a start that failed before anything was trained binds nobody to its

@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 from byte_model import demonstrate, trace_samples
+from byte_tokenizer import STOP, byte_tokenizer
 from conftest import compose_config
 from traces import math_traces
 
 from rtpo.core.chat import ChatFormat
 from rtpo.errors import ConfigError, DataError
 from rtpo.run.config import TaskConfig
-from rtpo.toy.byte_tokenizer import STOP, byte_tokenizer
 from rtpo.types import Task
 
 TASK = Task("gsm8k/0", "A pen costs $3. What do 4 cost?", ("12",), {"annotations": (("3*4", "12"),)})

