@@ -160,7 +160,7 @@ def _setting_problems(run: RunConfig, experiment: Experiment) -> Iterator[str]:
     profile, asked = run.profile, experiment.resources
     processes = profile.processes * profile.nodes
     if profile.platform == "cuda" and asked.gpus < profile.processes:
-        yield f"launch.resources.gpus is {asked.gpus}: each of profile.processes {profile.processes} needs its own."
+        yield f"launch.resources.gpus is {asked.gpus}, and profile.processes {profile.processes}: each needs a GPU."
     if asked.nodes != profile.nodes:
         yield f"launch.resources.nodes is {asked.nodes} and profile.nodes {profile.nodes}: give both the same number."
     parallel = int(verl_setting(run, "rollout.tensor_model_parallel_size", 1))
