@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from methods import TASKS, advantage_of, config_of, finished, graded, one_step, parts_of, spelled_path
+from methods import TASKS, advantage_of, config_of, finished, graded, one_step, parts_of, refusals, spelled_path
 from scripted import CALL_1, CALL_2, RIGHT, TASK, WRONG, RecordingHarness, in_turn, scripted_harness, solver
 
 from baselines.tree_grpo import leaf_rows, nodes, z_scores
@@ -94,25 +94,6 @@ def test_an_advantage_is_the_sum_of_two_standardised_parts() -> None:
     assert mixed
 
 
-def test_a_lone_leaf_has_no_place_in_its_tree() -> None:
-    harness = one_step(replace(CONFIG, expansions=0, trees=6))
-    assert list(z_scores(harness.rollouts[:1]).values()) == [0.0]
-    assert z_scores([]) == {}
-    (rows,) = harness.updated
-    by_prompt = [[r.reward for r in harness.rollouts if r.task is task] for task in TASKS]
-    expected = [a for rewards in by_prompt for a in standardised(rewards)]
-    assert [advantage_of(row) for row in rows] == pytest.approx(expected)
-
-
-def test_with_one_tree_both_parts_are_one() -> None:
-    harness = one_step(replace(CONFIG, trees=1, expansions=2, branches=4), script=solver(0.2))
-    (rows,) = harness.updated
-    for task in TASKS:
-        z = standardised([r.reward for r in harness.rollouts if r.task is task])
-        assert [advantage_of(row) for row in rows if row.group == task.uid] == pytest.approx(2 * z)
-    assert any(advantage_of(row) for row in rows)
-
-
 def test_the_part_within_a_tree_is_of_returns_not_of_standardised_ones() -> None:
     """Standardising twice looks the same, since a z-score does not depend on scale, but for the epsilon: it differs as
     soon as returns lie as close together as that is."""
@@ -150,6 +131,12 @@ def test_without_expansions_it_is_grpo_with_the_mean_over_tokens(context: Traini
         assert row.weight.tolist() == other.weight.tolist()
         assert row.rollout_logprobs.tolist() == other.rollout_logprobs.tolist()
     assert any(row.advantage.any() for row in rows)
+
+
+def test_fields_are_refused_beyond_their_limits_and_not_at_them() -> None:
+    assert refusals("tree_grpo", trees=1, expansions=1, branches=1) == refusals("tree_grpo", expansions=0) == []
+    assert refusals("tree_grpo", trees=0, expansions=-1, branches=0) == ["trees", "expansions", "branches", "trees"]
+    assert refusals("tree_grpo", trees=1, expansions=0) == ["trees"]
 
 
 # token by token
