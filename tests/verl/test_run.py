@@ -14,7 +14,7 @@ from whole_runs import GRPO, StopAt, assert_same_run, config_in, lines
 
 from analysis.load import load_run
 from experiments.training import train
-from rtpo.errors import ConfigError, MachineError, Stopped
+from rtpo.errors import ConfigError, Stopped
 from rtpo.run.config import RunConfig
 from rtpo.run.records import LINE_FILES, LOG, RunFolder
 from rtpo.run.run import StopRequest
