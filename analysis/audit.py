@@ -14,8 +14,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from rtpo.run.cli import Parser, command, whole
-
 import pandas as pd
 
 from analysis.load import load_paths, load_run, load_samples
@@ -23,6 +21,7 @@ from analysis.paper.metrics import EARLY_TURNS, METRICS, episodes, value_of
 from analysis.tables import FORMATS, Table, number, of_rows
 from rtpo.envs.airline.tasks import read_wanted
 from rtpo.errors import DataError
+from rtpo.run.cli import Parser, command, whole
 from rtpo.run.records import no_run
 
 TRUNKS = {

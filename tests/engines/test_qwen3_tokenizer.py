@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from byte_tokenizer import CHAT_TEMPLATE
 from qwen3_tokenizer import VOCABULARY_SIZE, build_tokenizer
 from transformers import AutoTokenizer
 
@@ -23,7 +24,6 @@ from rtpo.core.contexts import next_context
 from rtpo.data.reading import read_rows
 from rtpo.tools.protocol import CUT, Call, parse_calls, visible_text
 from rtpo.tools.search.tool import SCHEMA
-from rtpo.toy.byte_tokenizer import CHAT_TEMPLATE
 from rtpo.types import Message, Opening, RolloutContext, StopReason, as_ids
 
 DATA, WHEEL = os.environ.get("RTPO_DATA"), os.environ.get("RTPO_QWEN_AGENT")

@@ -3,17 +3,15 @@
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any, NoReturn
-
-from rtpo.run.cli import command, on_sigterm
 
 import pytest
 
 from experiments import quickstart
 from experiments import train as train_command
 from rtpo.errors import MachineError, Stopped
+from rtpo.run.cli import command, on_sigterm
 from rtpo.run.config import PROJECT
 from rtpo.run.run import StopRequest
 
@@ -117,21 +115,6 @@ def test_a_signal_that_a_library_turned_into_ctrl_c_keeps_its_name(
 def test_a_run_named_after_its_fields_is_a_checkpoint_as_it_is_typed(tmp_path: Path) -> None:
     (folder := tmp_path / "rtpo,lr=0.0002-seed0").mkdir()
     assert str(folder) in refused("evaluate", f"checkpoint={folder}", "benchmarks=[toy_math]")
-
-
-def has_loaded(process: int) -> bool:
-    return "libtorch_python" in Path(f"/proc/{process}/maps").read_text()
-
-
-@pytest.mark.parametrize("command", ["experiments/train.py results={}"])
-def test_ctrl_c_while_modules_are_imported_is_one_line(command: str, tmp_path: Path) -> None:
-    words = [sys.executable, *command.format(tmp_path).split()]
-    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, cwd=PROJECT)
-    deadline = time.monotonic() + 120
-    while not has_loaded(process.pid) and process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
-    assert (process.communicate()[1], process.returncode) == ("stopped by Ctrl-C\n", 130)
 
 
 def test_a_stop_as_a_run_of_the_quickstart_ends_is_honoured(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,16 +20,16 @@ from rtpo.run.config import PROJECT
 
 CONFIGS = PROJECT / "configs"
 DEVIATIONS = PROJECT / "docs" / "method" / "deviations.md"
-METHODS = ("rtpo", "grpo", "seeupo", "seeupo_flat_recompute", "seeupo_flat", "arpo", "tree_grpo", "refuel")
-FULL = sorted(path.stem for path in (CONFIGS / "algorithm").glob("*_full.yaml"))
+METHODS = ("rtpo", "grpo", "seeupo", "seeupo_flat", "arpo", "tree_grpo", "refuel")
 _SOURCE = re.compile(r"\s+# ((?:paper|ours|other): .*)$")
 SOURCED = {
     **{f"task/{name}.yaml": (f"task={name}",) for name in ("math_paper", "search_paper", "airline")},
     "experiment/airline.yaml": ("experiment=airline", "task=airline"),
     **{f"algorithm/{name}.yaml": ("task=math_paper", f"algorithm={name}") for name in METHODS},
+    "experiment/credit.yaml": ("experiment=credit", "task=math_paper"),
     **{
         f"algorithm/{name}.yaml": ("task=math_paper", f"algorithm={name}")
-        for name in ("rtpo_off", "rtpo_g4", "rtpo_sync_2", "rtpo_sync_kl", "grpo_exact", "grpo_recompute", *FULL)
+        for name in ("rtpo_off", "rtpo_g4", "rtpo_sync_2", "rtpo_sync_kl", "grpo_exact")
     },
     **{f"profile/{name}.yaml": (f"profile={name}", "task=math_paper") for name in ("a100x8", "a100x1", "h200x1")},
     "train.yaml": ("task=math_paper",),

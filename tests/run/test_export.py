@@ -11,8 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rtpo.run.cli import composed
-
 import pytest
 import torch
 from conftest import compose_config
@@ -31,6 +29,7 @@ from rtpo.evaluation.evaluate import evaluate
 from rtpo.evaluation.panel import compose_evaluation
 from rtpo.evaluation.policies import find_checkpoint
 from rtpo.harness.budget import Budget, Ledger
+from rtpo.run.cli import composed
 from rtpo.run.config import PROJECT, RunConfig
 from rtpo.run.model_folder import check_same_model
 from rtpo.run.records import RunFolder
