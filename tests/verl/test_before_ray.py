@@ -2,12 +2,17 @@
 
 import asyncio
 import json
+import os
 import shutil
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
+import torch.distributed
 from conftest import compose_config
 from whole_runs import config_in
 
@@ -189,3 +194,105 @@ def test_a_trainer_on_gpus_is_warm_and_ends_before_another_starts(
     for _ in range(2):
         session.open_backend(replace(config, profile=replace(config.profile, platform=platform)))
     assert done == said
+
+
+@pytest.mark.parametrize(
+    ("device", "overrides", "said"),
+    [
+        ("cuda", ["profile=a100x8"], ("cpu:gloo,cuda:nccl", timedelta(hours=1))),
+        (
+            "cuda",
+            ["profile=a100x1", "verl.actor_rollout_ref.nccl_timeout=60"],
+            ("cpu:gloo,cuda:nccl", timedelta(0, 60)),
+        ),
+        ("cpu", ["profile=toy"], ("cpu:gloo", None)),
+    ],
+)
+def test_ranks_wait_as_long_as_the_settings_say(
+    device: str, overrides: list[str], said: tuple[str, timedelta | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By what torch is told, where the model is not built yet."""
+    session.settings_of(compose_config())  # verl settles its platform when it is imported
+    from verl.utils import distributed
+
+    from rtpo.verl_harness import worker
+
+    told: list[dict[str, Any]] = []
+    monkeypatch.setenv("MASTER_ADDR", "192.0.2.1")  # as verl sets it where a run has several machines
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: bool(told))
+    monkeypatch.setattr(torch.distributed, "init_process_group", lambda **given: told.append(given))
+    for module in (worker, distributed):
+        monkeypatch.setattr(module, "get_device_name", lambda: device)
+    monkeypatch.setattr(distributed, "get_nccl_backend", lambda: "nccl")
+    settings = session.settings_of(compose_config(*overrides))
+    building = SimpleNamespace(
+        config=settings.actor_rollout_ref,
+        # as verl's does
+        init_model=lambda: distributed.initialize_global_process_group_ray(timeout_second=None),
+        actor=SimpleNamespace(set_loss_fn=lambda _: None),
+        rollout=None,
+    )
+    start: Any = worker.AgentWorker.start
+    start(building)
+    (first,) = told
+    assert (first["backend"], first["timeout"]) == said
+
+
+def test_vllm_is_sent_weights_in_the_precision_that_it_serves(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = session.settings_of(compose_config("profile=a100x1"))
+    from rtpo.verl_harness import worker
+
+    sent: list[torch.dtype] = []
+    rollout = SimpleNamespace(zmq_handle="ipc:///tmp/job.sock")
+    rollout.update_weights = lambda weights, **_: sent.extend(weight.dtype for _, weight in weights)
+    monkeypatch.setenv("MASTER_ADDR", "192.0.2.1")
+    monkeypatch.setenv("RTPO_SOCKETS", "word")
+    monkeypatch.setattr(worker, "initialize_global_process_group_ray", lambda *_: None)
+    monkeypatch.setattr(
+        worker.ray, "get_runtime_context", lambda: SimpleNamespace(get_job_id=lambda: "job"), raising=False
+    )
+    actor = SimpleNamespace(set_loss_fn=lambda _: None)
+    start: Any = worker.AgentWorker.start
+    start(SimpleNamespace(config=settings.actor_rollout_ref, init_model=lambda: None, actor=actor, rollout=rollout))
+    rollout.update_weights([("weight", torch.ones(2, dtype=torch.float32))])
+    assert sent == [torch.bfloat16]
+
+
+@pytest.mark.parametrize(("device", "multiple"), [("cuda", 128), ("cpu", 1)])
+def test_trees_on_a_gpu_are_laid_out_in_whole_blocks(
+    device: str, multiple: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session.settings_of(compose_config())
+    from rtpo.verl_harness import fsdp_engine
+
+    class LaidOut(Exception):
+        pass
+
+    class OnDevice(SimpleNamespace):
+        def keys(self) -> list[str]:
+            return ["tree"]
+
+        def __getitem__(self, _: str) -> Any:
+            rows = torch.nested.nested_tensor([torch.ones(3)], layout=torch.jagged)
+            return SimpleNamespace(device=torch.device(device), cpu=lambda: rows, tolist=lambda: [0])
+
+    def forest(*_: Any, multiple: int, **__: Any) -> None:
+        raise LaidOut(multiple)
+
+    monkeypatch.setattr(fsdp_engine, "forest", forest)
+    monkeypatch.setattr(fsdp_engine.tu, "get_non_tensor_data", lambda *_, default: default)
+    with pytest.raises(LaidOut) as laid:
+        fsdp_engine.tree_inputs(None, OnDevice())  # type: ignore[arg-type]
+    assert laid.value.args == (multiple,)
+
+
+def test_a_ray_that_does_not_start_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def init(**_: object) -> None:
+        raise Exception("The current node timed out during startup.\nmore")  # as Ray does
+
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    monkeypatch.setattr(session, "_started", None)
+    monkeypatch.setattr(session.ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(session.ray, "init", init)
+    with pytest.raises(MachineError, match=r"^Ray did not start: The current node timed out during startup\. [^\n]*$"):
+        start_ray(compose_config("profile=toy").profile)
