@@ -1,4 +1,4 @@
-"""The paper's figure of ratio and KL, and what else changes over training: by turn, cost, zero advantages.
+"""The paper's figure of ratio and KL, and what else explains it: by turn, and success against cost.
 
 Each figure shows the runs of one source. `FIGURES` names them; docs/results/figures.md says what they show.
 """
@@ -11,15 +11,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib import colormaps
 from matplotlib.axes import Axes
-from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from analysis import metrics
 from analysis.load import Frames, experiment, groups, has_runs, is_kept, read_parquet
-from analysis.looks import MARKERS, TASKS, THICK, THIN, Style, styles
+from analysis.looks import TASKS, THICK, THIN, styles
 from analysis.paper.numbers import load_paper
 from analysis.plots import (
     SEEDS,
@@ -29,7 +27,6 @@ from analysis.plots import (
     Panel,
     around,
     band,
-    empty,
     from_left,
     handle,
     scaled,
@@ -193,67 +190,16 @@ def success(source: Source) -> Figure:
     return sheet(panels, 2.0, _about(source, rows, note), _legend(rows))
 
 
-def ties(source: Source) -> Figure:
-    """Zero-advantage share by turn over training: a row a task, a column a method, a line a turn."""
-    rows = source.rows(IN_PAPER)
-    labels = styles(label for row in rows.values() for label in row)
-    turns = sorted({k for row in rows.values() for frames in row.values() for k in metrics.trained_turns(frames)})
-
-    def panel(title: str, frames: Frames | None, y: str) -> Panel:
-        if frames is None:
-            return Panel(title, [], framed=[empty("not run")])
-        lines = []
-        for place, k in enumerate(metrics.trained_turns(frames)):
-            curve = scaled(ties_by_step(frames, k), 100)
-            marks = spread_marks(len(curve), place, len(turns))
-            lines.append(Line(curve.assign(low=curve["mean"], high=curve["mean"]), _turn_look(k, turns), marks=marks))
-        return Panel(title, lines, "Training rollouts", y, [from_left, partial(Axes.set, ylim=(-4, 104))])
-
-    panels = [
-        [
-            panel(f"{TASKS[task]}:\n{_short(look)}", row.get(label), "" if column else "Zero-advantage rate, %")
-            for column, (label, look) in enumerate(labels.items())
-        ]
-        for task, row in rows.items()
-    ]
-    entries = [handle(_turn_look(k, turns)) for k in turns]
-    return sheet(panels, 1.85, _about(source, rows, "Means over seeds."), entries, columns=min(6, len(entries)))
-
-
 def by_step(frames: Frames, column: str) -> pd.DataFrame:
     """A column of `metrics.training_curve` by data step: x, mean, low and high over the runs, at the whole steps where
     all have a value."""
     return metrics.spread(metrics.whole_steps(frames)[column].unstack("run"))
 
 
-def ties_by_step(frames: Frames, k: int) -> pd.DataFrame:
-    """Share of the groups training turn k whose advantages are all 0, at the whole steps at which all runs have one. x:
-    the rollouts before the step, a mean over runs. Updates weigh as their rows."""
-    updates = frames.steps[frames.steps[f"is_trained_{k}"].eq(True)]
-    steps = [updates["run"], updates["step"]]
-    tied = (updates[f"ties_{k}"] * updates["rows"]).groupby(steps).sum() / updates["rows"].groupby(steps).sum()
-    whole = metrics.whole_steps(frames)
-    curve = metrics.spread(tied.reindex(whole.index).unstack("run"))
-    rollouts = whole["rollouts"].unstack("run").mean(axis=1)
-    return curve.assign(x=rollouts.reindex(curve["x"]).to_numpy(float))
-
-
-def _turn_look(k: int, turns: Sequence[int]) -> Style:
-    """Later turns are lighter, so that the order survives a copy without colours."""
-    shade = 0.85 * turns.index(k) / max(1, len(turns) - 1)
-    return Style(k, f"turn {k}", to_hex(colormaps["viridis"](shade)), MARKERS[k % len(MARKERS)], "-")
-
-
-def _short(look: Style) -> str:
-    """A title without what its panel has no room for."""
-    return look.title.partition(" (")[0].removesuffix(" history")
-
-
 FIGURES: Mapping[str, Callable[[Source], Figure]] = {
     "consistency": consistency,
     "mismatch_by_turn": mismatch_by_turn,
     "success": success,
-    "ties": ties,
 }
 
 

@@ -8,8 +8,6 @@ from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-from rtpo.run.cli import composed
-
 import pandas as pd
 import yaml
 
@@ -23,7 +21,7 @@ from analysis.tables import NOT_RUN
 from rtpo.data.registry import REGISTRY
 from rtpo.errors import DataError
 from rtpo.run.config import PROJECT, RunConfig
-from rtpo.run.experiments import load_experiment, outline, read_launch
+from rtpo.run.experiments import load_experiment, outline
 from rtpo.run.records import SAFE_LOADER
 
 PARTS = 5
@@ -237,8 +235,11 @@ def run_estimate(name: str, group: Frames) -> Estimate:
 
 @cache
 def tasks(profile: str) -> Mapping[str, str]:
-    """The tasks of a profile by their role in the paper. Raises ConfigError."""
-    return read_launch(composed("train", [f"profile={profile}"])).tasks
+    """The tasks of a profile by their role in the paper."""
+    file: Mapping[str, Any] = _yaml(f"profile/{profile}.yaml")
+    if "tasks" in (launch := file.get("launch", {})):
+        return {role: str(task) for role, task in launch["tasks"].items()}
+    return tasks(next(base for base in file["defaults"] if base != "_self_"))
 
 
 def _panel_size(benchmark: str) -> int:

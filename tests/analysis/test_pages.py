@@ -84,7 +84,7 @@ def test_a_row_that_is_there_twice_is_refused() -> None:
 
 
 PAGE = (
-    "<!-- generated:theory.theorems.factor -->\n<!-- end -->\n<!--theory.theorems.factor:G = 3 | Measured--><!--/-->\n"
+    "<!-- generated:theory.theorems.compared theorem_2a_factor -->\n<!-- end -->\n<!--theory.theorems.compared theorem_2a_factor:G = 3 | Measured--><!--/-->\n"
 )
 
 
