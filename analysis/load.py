@@ -31,7 +31,7 @@ NaN and NA stand for what the records do not have. `load_run(folder, finished=Fa
 import hashlib
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property, lru_cache, partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -147,16 +147,25 @@ class Frames:
         config: dict[str, Any] = json.loads(self.runs["config"].iloc[0])
         return config
 
-    @cached_property
+    @property
     def questions(self) -> pd.DataFrame:
         """Of each question of a run's own evaluations, [run, when, mode, step, split, question]: how many `samples`,
         how many `graded`, and the share of these with reward 1, `success`, NaN without any."""
-        if self._whole is not self:
-            return self._whole._taken("questions", self.names)
-        own = self.answers[self.answers["benchmark"].isna()]
-        solved = (own["reward"] == 1).astype(float).where(own["reward"].notna())
-        grouped = solved.groupby([own[key].astype(object) for key in QUESTION])
-        return pd.DataFrame({"samples": grouped.size(), "graded": grouped.count(), "success": grouped.mean()})
+        return self.derived(_questions)
+
+    def derived(self, make: "Callable[[Frames], pd.DataFrame]") -> pd.DataFrame:
+        """The rows of these runs in what `make` computes, once, of the whole, with `run` in its index."""
+        whole, name = self._whole, make.__name__
+        if name not in whole.__dict__:
+            whole.__dict__[name] = make(whole)
+        return whole._taken(name, self.names)
+
+
+def _questions(frames: Frames) -> pd.DataFrame:
+    own = frames.answers[frames.answers["benchmark"].isna()]
+    solved = (own["reward"] == 1).astype(float).where(own["reward"].notna())
+    grouped = solved.groupby([own[key].astype(object) for key in QUESTION])
+    return pd.DataFrame({"samples": grouped.size(), "graded": grouped.count(), "success": grouped.mean()})
 
 
 def load(*folders: Path) -> Frames:

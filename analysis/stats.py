@@ -12,7 +12,6 @@ from math import isnan, nan, sqrt
 import numpy as np
 import numpy.typing as npt
 from scipy import special
-from scipy.optimize import brentq
 
 LEVEL = 0.95
 SAME = 1e-9
@@ -154,6 +153,8 @@ def p_value(tables: Sequence[Floats], strata: Sequence[Hashable], runs: int | No
 
     if isnan(beyond(LEVEL)) or beyond(LEVEL) == -mean:
         return nan
+    from scipy.optimize import brentq  # slow to import, and seldom needed
+
     if beyond(1e-12) > 0:
         return 1.0
     return 1 - float(brentq(beyond, 1e-12, 1 - 1e-12)) if beyond(1 - 1e-12) > 0 else 0.0
