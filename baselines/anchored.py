@@ -80,8 +80,8 @@ def most_saved(groups: Sequence[Group]) -> int | None:
     """The turn t at which forks take most noise from the baselines: (1 - f_t) times how many turns a chain takes from t
     on. None where returns do not differ.
 
-    f_t is the share of a return's variance that is still to come at S_t (docs/results/map.md): the variance between a
-    fork and its parent, by that between the chains of a prompt. It falls with t, so it is not taken by itself.
+    f_t is the share of a return's variance that is still to come at S_t (docs/results/theory.md): the variance between
+    a fork and its parent, by that between the chains of a prompt. It falls with t, so it is not taken by itself.
     """
     chains = [[path for path in group if path.parent_uid is None and path.is_graded] for group in groups]
     between = [np.var([path.reward for path in group], ddof=1) for group in chains if len(group) > 1]

@@ -1,4 +1,4 @@
-"""The map of regimes (docs/results/map.md): RTPO and GRPO with exact contexts on tables, at equal rollouts.
+"""The map of regimes (docs/results/theory.md): RTPO and GRPO with exact contexts on tables, at equal rollouts.
 
     python experiments/map.py predict     write down what the closed form says of every point
     python experiments/map.py run         measure what is missing

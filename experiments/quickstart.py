@@ -1,5 +1,5 @@
 """RTPO, GRPO with the paper's contexts and GRPO with exact contexts on a toy task, then a table and a figure
-(docs/run/toy.md).
+(docs/run/tasks.md).
 
 `make quickstart`, or `python experiments/quickstart.py [override ...]` with Hydra overrides for all three: the toy math
 task, or another with task=toy_knowledge. One Ray start serves them all. Stopped half-way, the same command goes on.

@@ -278,7 +278,7 @@ class Algorithm:
     needs_reference: bool = False
     """its step asks for `Harness.reference`"""
     is_rung: bool = False
-    """of the ladder (docs/method/ladder.md): it has no page of its own and no line in the table of methods"""
+    """of the ladder (docs/method/methods.md): it has no page of its own and no line in the table of methods"""
 
     def has_reference(self, config: AlgorithmConfig) -> bool:
         """Whether a run keeps the initial policy: its step asks for it, or its loss has a KL."""

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The ladder of ingredients at the paper's scale (docs/method/ladder.md).
+# The ladder of ingredients at the paper's scale (docs/method/methods.md).
 #SBATCH --job-name=ladder --ntasks=1 --mem=4G --time=30 --output=%x-%j.log
 here=$(dirname "$0")
 # sbatch runs a copy

@@ -1,7 +1,7 @@
 """Fill the generated tables and numbers of README.md and docs/ (docs/extend/extending.md):
 
 python -m analysis.pages                           all pages
-python -m analysis.pages docs/results/map.md ...   these pages
+python -m analysis.pages docs/results/theory.md ...   these pages
 python -m analysis.pages --check                   write nothing; fail where a page is not what the records give
 """
 

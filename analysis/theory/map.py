@@ -1,4 +1,4 @@
-"""The map of regimes: what a closed form predicted of each point, and what was measured. Tables of docs/results/map.md.
+"""The map of regimes: what a closed form predicted of each point, and what was measured. Tables of theory.md.
 
 `places` has a row a point of the map and `noise` one a frozen task; their columns are said there. Differences are the
 success of RTPO less that of GRPO, with 95 % t intervals over seeds.
@@ -89,7 +89,7 @@ def noise(folder: Path = FOLDER) -> pd.DataFrame:
     return pd.concat(rows, ignore_index=True)
 
 
-# tables of docs/results/map.md
+# tables of docs/results/theory.md
 
 
 def summary(folder: Path = FOLDER) -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""The figure of docs/results/map.md: noise by turn, and the measured difference over what decides it."""
+"""The figure of docs/results/theory.md: noise by turn, and the measured difference over what decides it."""
 
 from functools import partial
 

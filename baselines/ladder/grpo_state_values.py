@@ -1,4 +1,4 @@
-"""GRPO with state baselines at their ceiling: rungs c, d and e of the ladder (docs/method/ladder.md).
+"""GRPO with state baselines at their ceiling: rungs c, d and e of the ladder (docs/method/methods.md).
 
 A chain's turn k is compared with V(S_k), the mean return of many continuations of its boundary, in place of the
 group's mean. They are sampled beside the budget: what such credit could be worth, not a method to compare.

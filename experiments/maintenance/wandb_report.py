@@ -4,7 +4,7 @@
     python experiments/maintenance/wandb_report.py EXPERIMENT --entity TEAM
 
 The paper's two panels first, log-prob ratio and KL, then success and what explains it. A line is a method, the mean
-over its seeds with their range, against the rollouts used (docs/run/curves.md). Needs W&B's server and a key of yours.
+over its seeds with their range, against the rollouts used (docs/run/runs.md). Needs W&B's server and a key of yours.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""Make a toy task's warm-started model (docs/run/toy.md):
+"""Make a toy task's warm-started model (docs/run/tasks.md):
 
     python experiments/maintenance/warm_start.py --name math --output FOLDER
 

@@ -1,4 +1,4 @@
-"""An LLM that judges answers, on any server with OpenAI's chat completions (docs/run/rewards.md).
+"""An LLM that judges answers, on any server with OpenAI's chat completions (docs/run/tools.md).
 
 It is asked at temperature 0 and must reply with one word, Correct or Incorrect. Its verdicts are kept in a recording
 (`rtpo.core.recording`) by what was asked, with all that was said, so that a verdict is bought once and can be looked at

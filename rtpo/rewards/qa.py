@@ -1,4 +1,4 @@
-"""Scores of short answers to questions, the same in training and evaluation (docs/run/rewards.md).
+"""Scores of short answers to questions, the same in training and evaluation (docs/run/tools.md).
 
 A text becomes tokens by one rule, `tokenize`. A prediction is scored against each accepted answer (alias) by its
 tokens, and the best score counts.

@@ -1,4 +1,4 @@
-"""A run's curves and some of its rollouts on tracking backends, against rollouts (docs/run/curves.md). Tracking never
+"""A run's curves and some of its rollouts on tracking backends, against rollouts (docs/run/runs.md). Tracking never
 ends a run: what fails is said once and left out."""
 
 import html

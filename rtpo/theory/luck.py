@@ -18,7 +18,7 @@ from rtpo.theory.mdps import return_variances, visits
 When = Literal["early", "even", "late"]
 Decisions = Literal["even", "late", "chain"]
 LUCK: dict[Decisions, float] = {"even": 2 / 3, "late": 0.9, "chain": 0.5}
-"""w, so that the closed form (docs/results/map.md) has something learnt on each task by some method, and not all"""
+"""w, so that the closed form (docs/results/theory.md) has something learnt on each task by some method, and not all"""
 FALLBACK = 0.6
 """what the first turn's other action is worth, where a whole chain is worth 1"""
 LEVELS = 3

@@ -1,5 +1,5 @@
 """Where RTPO and GRPO with exact contexts break even at equal rollouts: a closed form, and what is measured beside it
-on the tasks of `rtpo.theory.luck`. docs/results/map.md derives it.
+on the tasks of `rtpo.theory.luck`. docs/results/theory.md derives it.
 
 Both methods have the same rollouts in a data step, as many data steps, and a step size that moves a logit equally far
 on average, so that they differ in the noise of their gradients and in order and freshness alone.

@@ -1,4 +1,4 @@
-"""What the map's recursion (docs/results/map.md, eq. 4) says of toy walk with luck, method by method.
+"""What the map's recursion (docs/results/theory.md, eq. 4) says of toy walk with luck, method by method.
 
 A place is one logit: the lead of the right person over the others. Each turn has places of its own, which all chains
 of a prompt meet, so a place learns from one prompt in `places`. Methods differ in how many prompts their budget buys

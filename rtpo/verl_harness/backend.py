@@ -87,8 +87,6 @@ class VerlBackend:
             asyncio.run(_clear_caches(self._replicas))
         self.is_serving = True
         self._free_the_device()
-        if trainer.device == "cuda":
-            self.warm_up()
 
     def warm_up(self) -> None:
         """Both passes over forked rows of several lengths, of which nothing stays: CUDA's kernels for prefix trees are

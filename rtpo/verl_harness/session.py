@@ -44,6 +44,7 @@ _open: "tuple[dict[str, Any], VerlBackend] | None" = None
 def open_backend(config: RunConfig) -> "VerlBackend":
     """A backend with the initial weights. On a CPU the one of the run before is used again when the two differ in the
     optimizer and in name only; on GPUs it ends first, since the pinned memory of its processes comes back no other way.
+    On GPUs kernels are compiled here, before any clock runs.
 
     Raises MachineError, DataError, ConfigError.
     """
@@ -66,6 +67,8 @@ def open_backend(config: RunConfig) -> "VerlBackend":
     else:
         close_backend()
         _open = (key, VerlBackend(settings, with_reference=with_reference))
+        if config.profile.platform == "cuda":
+            _open[1].warm_up()
     return _open[1]
 
 

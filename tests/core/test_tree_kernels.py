@@ -106,9 +106,20 @@ def test_the_check_of_a_gpu_that_is_not_run_whole_is_not_ok(
     assert check_gpu.main(["--tiny"]) == 3
     assert capsys.readouterr().out.splitlines()[-1] == "UNFINISHED"
 
+    with pytest.raises(TimeoutError):
+        list(check_gpu.kinds("cpu", until=0))
+
     def full(*_: object, **__: object) -> None:
         raise torch.OutOfMemoryError
 
     monkeypatch.undo()
     monkeypatch.setattr(check_gpu, "update", full)
     assert check_gpu.main(["--tiny"]) == 3
+
+
+def test_no_kernel_at_all_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a CPU, which needs none."""
+    monkeypatch.setattr(check_gpu, "SMALL", check_gpu.TINY)
+    monkeypatch.setattr(check_gpu, "SHAPES", 2)
+    ((_, value, fails),) = check_gpu.kinds("cpu", until=float("inf"))
+    assert (value[0], fails) == ("0", True)

@@ -33,7 +33,7 @@ from rtpo.planning.memory import (
     memory_problems,
     saves,
 )
-from rtpo.planning.plan import Row, call_seconds, plan, run_counts, summary, task_count
+from rtpo.planning.plan import Row, call_seconds, plan, run_counts, summary
 from rtpo.planning.sketch import Sketch, chance_of_ending, longest_path
 from rtpo.run.config import RunConfig
 from rtpo.run.experiments import load_experiment
@@ -84,14 +84,14 @@ def test_a_models_parameters_are_those_of_the_model_and_of_its_card(name: str, b
 
 
 def test_a_model_that_is_not_listed_has_its_shape_from_its_folder(tmp_path: Path) -> None:
-    """A Llama's config.json, as older ones are written: what it leaves out is as usual."""
+    """What a Llama's config.json leaves out is as usual."""
     listed = asdict(model_shape("Llama-3.1-8B-Instruct", ""))
     file = tmp_path / "config.json"
     usual = ("head_dim", "tie_word_embeddings")
     file.write_text(json.dumps({name: value for name, value in listed.items() if name not in usual}))
     assert asdict(model_shape("mine", str(tmp_path))) == listed
     file.write_text(json.dumps(listed | {"model_type": "mamba"}))
-    with pytest.raises(DataError, match="model_type mamba is not one of qwen3"):
+    with pytest.raises(DataError, match="mamba"):
         model_shape("mine", str(tmp_path))
 
 
@@ -108,20 +108,6 @@ def test_memory_of_the_papers_machine_is_the_sum_of_its_parts() -> None:
     # without fused kernels the logits of all nodes are more than a layer, with their hidden states and the gradient
     plain = gpu_memory(element("grpo", "math_paper", f"{VERL}model.use_fused_kernels=false"), A100X8)
     assert plain.update - memory.update == (14 * 151936 + 2 * 2 * 4096 - layer) * 32768
-
-
-def test_what_is_not_offloaded_stays_and_so_does_an_engine_that_does_not_sleep() -> None:
-    base = gpu_memory(element("grpo"), A100X8)
-    stays = gpu_memory(element("grpo", "math_paper", f"{VERL}actor.fsdp_config.optimizer_offload=false"), A100X8)
-    awake = gpu_memory(element("grpo", "math_paper", f"{VERL}rollout.free_cache_engine=false"), A100X8)
-    assert stays.generation - base.generation == pytest.approx(model_shape("Qwen3-8B", "").parameters)
-    assert awake.update - base.update == pytest.approx(0.8 * 79 * GIB)
-
-
-def test_on_one_gpu_the_optimizers_step_may_be_the_peak() -> None:
-    run = element("grpo", "math_paper", "profile.processes=1", "launch.models.main=Qwen3-4B")
-    update = gpu_memory(run, known().hardware["h200x1"]).update
-    assert update == 5 * 4 * model_shape("Qwen3-4B", "").parameters + 4 * GIB
 
 
 @pytest.mark.parametrize(("name", "ranks"), [("Qwen3-8B", 8), ("Qwen3-4B", 8), ("Qwen3-1.7B", 1)])
@@ -153,29 +139,6 @@ def test_the_longest_row_is_what_the_limits_allow() -> None:
     limit = f"{VERL}actor.ppo_max_token_len_per_gpu=1024"
     # a pair is one tree
     assert largest_micro_batch(element("refuel", "search_paper", limit)) == 2 * 32768
-
-
-def test_a_cpus_masks_are_of_nodes_by_nodes() -> None:
-    large = f"{VERL}actor.ppo_max_token_len_per_gpu=65536"
-    assert mask_bytes(toy("grpo")) == 4096**2 * (1 + 3 * 4)
-    assert mask_bytes(toy("grpo", f"{VERL}model.enable_gradient_checkpointing=true")) == 4096**2 * (1 + 4)
-    assert memory_problems(toy("grpo"), None, 4) == memory_problems(toy("vanilla", large), None, 4) == []
-    (sentence,) = memory_problems(toy("grpo", large), None, 4)
-    assert "ppo_max_token_len_per_gpu nodes take 52 GiB on a CPU" in sentence
-
-
-def test_disk_holds_the_kept_saves_and_the_one_being_written() -> None:
-    parameters = model_shape("Qwen3-8B", "").parameters
-    assert saves(element("grpo", "math_paper", "save.keep=3")) == Saves(3 * 12 * parameters, 12 * parameters)
-    assert saves(element("vanilla")) == Saves(4 * parameters, 0)
-
-
-def test_a_machine_that_does_not_hold_an_element_is_a_sentence() -> None:
-    assert gpu_problems(element("grpo"), A100X8) == []
-    (sentence,) = gpu_problems(element("grpo"), ONE_A100)
-    assert sentence.startswith("Qwen3-8B is estimated to need 157 GiB on each GPU, and one of 1xA100-80G has 79 GiB: ")
-    (sentence,) = gpu_problems(element("vanilla", "math_paper", f"{VERL}rollout.gpu_memory_utilization=0.25"), ONE_A100)
-    assert "cached tokens, below task.max_context_tokens 32,768: raise verl." in sentence
 
 
 # counts
@@ -227,20 +190,6 @@ def test_a_plan_counts_the_evaluations_that_a_run_and_its_benchmarks_make() -> N
     assert other.evaluation_rollouts - row.evaluation_rollouts == 10 * (2 * 2 - 3)
 
 
-def test_a_plan_is_for_the_tasks_that_its_budget_has() -> None:
-    (row,) = plan("gsm8k_audit", ["profile=a100x8"]).rows
-    counts = row.counts
-    # less than whole episodes, since siblings begin inside of them
-    assert 0.5 * counts.rollouts * 1.5 * 1500 < counts.generated < counts.rollouts * 1.5 * 1500
-    assert 0 < counts.trained <= counts.generated
-
-
-def test_the_untrained_model_costs_its_evaluation_alone() -> None:
-    row = rows_of(algorithm="vanilla")["vanilla"]
-    assert (row.counts.rollouts, row.hours[0], row.problems) == (0, 0, ())
-    assert row.hours[1] > 0
-
-
 # hours
 
 
@@ -262,37 +211,12 @@ def test_hours_are_the_sum_of_what_is_assumed() -> None:
     assert row.hours[0] == pytest.approx(wall / 3600)
 
 
-@pytest.mark.parametrize("task", ["math_paper", "search_paper"])
-def test_a_method_that_waits_for_more_calls_takes_longer_at_equal_rollouts(task: str) -> None:
-    rows = rows_of(task=task)
-    grpo, rtpo = rows["grpo"], rows["rtpo"]
-    assert rtpo.counts.generated < grpo.counts.generated
-    assert rtpo.counts.trained < grpo.counts.trained
-    assert rtpo.counts.seconds[0] > 1.5 * grpo.counts.seconds[0]
-    assert rtpo.counts.seconds[2] > 2 * grpo.counts.seconds[2]
-    assert rtpo.hours[0] > 1.2 * grpo.hours[0]
-
-
-def test_the_longest_path_grows_with_the_paths_and_not_beyond_the_limit() -> None:
-    few, many = (longest_path([2] * count, 1000.0, 4096) for count in (4, 4000))
-    assert few < many <= 2 * 4096
-    assert longest_path([1] * 10_000, 1000.0, 4096) == 4096
-    assert longest_path([], 1000.0, 4096) == 0
-
-
 def test_a_budget_in_seconds_ends_the_planned_run() -> None:
     rows, limited = rows_of(), rows_of("budget.seconds=13680")
     for label, row in limited.items():
         each = sum(rows[label].counts.seconds) / rows[label].counts.steps
         assert row.counts.steps == math.ceil(13680 / each)
     assert limited["rtpo"].counts.steps < limited["grpo"].counts.steps
-
-
-def test_tokens_beside_the_budget_take_their_hours() -> None:
-    chosen = ["profile=a100x8", "seed=0", "algorithm=grpo_exact,grpo_state_values"]
-    rows = {row.run.label: row for row in plan("ladder", chosen).rows}
-    assert rows["grpo_state_values"].counts.free
-    assert rows["grpo_state_values"].counts.seconds[0] > 2 * rows["grpo_exact"].counts.seconds[0]
 
 
 # the counts of whole runs
@@ -352,38 +276,29 @@ def whole_path(context: str, rng: np.random.Generator) -> str:
 # the command
 
 
-def test_ten_lines_say_what_a_person_asks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_fits_and_what_does_not(capsys: pytest.CaptureFixture[str]) -> None:
+    parameters = model_shape("Qwen3-8B", "").parameters
+    assert saves(element("grpo", "math_paper", "save.keep=3")) == Saves(3 * 12 * parameters, 12 * parameters)
+    assert gpu_problems(element("grpo"), A100X8) == []
+    assert len(gpu_problems(element("grpo"), ONE_A100)) == 1
+    large = f"{VERL}actor.ppo_max_token_len_per_gpu=65536"
+    assert mask_bytes(toy("grpo")) == 4096**2 * (1 + 3 * 4)
+    assert memory_problems(toy("grpo"), None, 4) == memory_problems(toy("vanilla", large), None, 4) == []
+    assert len(memory_problems(toy("grpo", large), None, 4)) == 1
     command.main(["main_table", "profile=a100x8", "algorithm=grpo,rtpo", "seed=0", "save.keep=1000000"])
-    said = capsys.readouterr().out.splitlines()
-    assert len(said) == 10
-    starts = ("Plan", "Rollouts", "Tokens", "Optimizer steps", "GPU-hours", "Hours", "Hours", "Memory", "Disk", "Does")
-    assert [line.startswith(start) for line, start in zip(said, starts, strict=True)] == [True] * 10
-    assert said[-1] == "Does not fit: disk (preflight.py says why)"
-    large = plan("main_table", ["profile=a100x1", "launch.models.main=Qwen3-8B", "algorithm=grpo,rtpo", "seed=0"])
-    assert "Does not fit: 4 of 4 elements" in summary(large)
-    said = summary(plan("main_table", [*TOY, f"results={tmp_path}"])).splitlines()
-    assert (said[4], said[-1]) == ("GPU-hours: none; hours on CPUs are unknown", "Fits: yes")
+    assert "Does not fit: disk" in capsys.readouterr().out
+    assert "Fits: yes" in summary(plan("main_table", TOY))
 
 
 @pytest.mark.parametrize(
-    ("overrides", "said"),
+    ("field", "overrides"),
     [
-        (["profile=a100x8", "budget.rollouts=10"], "budget.rollouts is 10 and one task can take 28"),
-        (["profile=a100x8", "launch.model=Llama"], "model.name is 'Llama'"),
-        (["profile=toy", "budget.seconds=60"], "budget.seconds is set: how many steps that is on a CPU is unknown"),
-        (["profile=a100x8", "profile.name=tpu"], "profile is tpu: not in hardware.yaml"),
+        ("budget.rollouts", ["profile=a100x8", "budget.rollouts=10"]),
+        ("model.name", ["profile=a100x8", "launch.model=Llama"]),
+        ("budget.seconds", ["profile=toy", "budget.seconds=60"]),
+        ("profile", ["profile=a100x8", "profile.name=tpu"]),
     ],
 )
-def test_wrong_input_is_a_sentence(overrides: list[str], said: str) -> None:
-    with pytest.raises((ConfigError, DataError), match=said):
+def test_wrong_input_is_named(field: str, overrides: list[str]) -> None:
+    with pytest.raises((ConfigError, DataError), match=field):
         plan("gsm8k_audit", overrides)
-
-
-def test_a_files_tasks_are_counted(tmp_path: Path) -> None:
-    file = tmp_path / "tasks.jsonl"
-    file.write_text(
-        '{"uid": "a", "question": "q", "answers": ["1"]}\n{"uid": "b", "question": "q", "answers": ["2"]}\n'
-    )
-    run = element("rtpo", "math_paper", f"task.train.file={file}", "task.train.count=null")
-    assert task_count(run.task.train) == 2
-    assert task_count(replace(run.task.train, count=1)) == 1

@@ -1,10 +1,9 @@
-"""The preflight: a sentence for each thing that is missing, and nothing made by looking."""
+"""The preflight: it names each thing that is missing, and makes nothing by looking."""
 
 import json
 import shutil
 import socket
 from dataclasses import replace
-from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
@@ -34,11 +33,13 @@ def paper(results: Path, *overrides: str) -> Experiment:
     data = results.parent / "tasks.jsonl"
     data.write_text(json.dumps({"uid": "a", "question": "1 + 1 = ?", "answers": ["2"]}) + "\n")
     files = [f"task.{name}.file={data}" for name in ("train", "held_out")]
-    model = ["model.name=toy", f"model.path={WARM_START}"]
-    experiment = load_experiment(
-        "main_table", ["profile=a100x8", "task=math_paper", *ONE, f"results={results}", *files, *model, *overrides]
-    )
+    chosen = ["profile=a100x8", "task=math_paper", *ONE, f"results={results}", *files]
+    experiment = load_experiment("main_table", [*chosen, "model.name=toy", f"model.path={WARM_START}", *overrides])
     return replace(experiment, elements=tuple(replace(one, benchmarks=()) for one in experiment.elements))
+
+
+def contents(folder: Path) -> dict[Path, bytes]:
+    return {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
 
 
 @pytest.fixture
@@ -46,7 +47,7 @@ def smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Puts an nvidia-smi in the path that prints these rows (index, MiB in all, MiB used)."""
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
-    def put(*rows: tuple[int, int, int], status: int = 0) -> None:
+    def put(*rows: tuple[int, int | str, int], status: int = 0) -> None:
         program = tmp_path / "bin" / "nvidia-smi"
         program.parent.mkdir(exist_ok=True)
         text = "\n".join(f"{index}, {total}, {used}" for index, total, used in rows)
@@ -57,165 +58,121 @@ def smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return put
 
 
-def test_nothing_is_missing_for_the_toy_and_nothing_is_made(results: Path) -> None:
+def test_nothing_is_missing_for_the_toy_and_nothing_is_made(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert problems(toy(results)) == problems(toy(results), here=True) == []
+    given = ["main_table", *TOY, f"results={results}"]
+    assert main([*given, "--here"]) == 0
+    assert main([*given, f"model.path={results}"]) == 1
+    assert "model.path" in capsys.readouterr().err
     assert not results.exists()
 
 
-def test_the_command_says_what_it_found(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    given = ["main_table", *TOY, f"results={results}"]
-    assert main([*given, "--here"]) == 0
-    said = capsys.readouterr().out
-    assert said.startswith("main_table, profile toy, 1 elements: nothing is missing:")
-    assert said.rstrip().endswith("this machine")
-    assert main([*given, f"model.path={results}"]) == 1
-    assert f"model.path is {results}: there is no {results}" in capsys.readouterr().err
-    assert main(["main_table", "profile=a100"]) == 1
-    assert "a100" in capsys.readouterr().err
-
-
 def test_files_that_are_missing_are_each_named_once(results: Path, tmp_path: Path) -> None:
-    experiment = load_experiment(
-        "main_table",
-        ["profile=a100x8", "task=math_paper,search_paper", "seed=0", "algorithm=rtpo,grpo", f"results={results}"],
-    )
-    assert len(experiment.elements) == 4
-    found = problems(experiment, evaluation=[f"data={tmp_path}"])
-    assert sum(f"model.path is {PROJECT / 'models' / 'Qwen3-8B'}: there is no " in one for one in found) == 1
-    assert any(f"hf download Qwen/Qwen3-8B --local-dir {PROJECT / 'models' / 'Qwen3-8B'}." in one for one in found)
-    for folder, names in ((PROJECT / "data", ("math_train", "hard_search")), (tmp_path, ("aime24", "2wiki"))):
-        elsewhere = f" --folder {tmp_path}" if folder == tmp_path else ""
-        for name in names:
-            (sentence,) = [one for one in found if f"data file {folder / name}.jsonl cannot be read" in one]
-            assert sentence.endswith(f": python experiments/prepare_data.py {name}{elsewhere} makes it.")
-    assert sum("is no whole search index" in one for one in found) == 1
-    assert sum("needs vllm, which is not installed" in one for one in found) == (not list(distributions(name="vllm")))
+    chosen = ["profile=a100x8", "task=math_paper,search_paper", "seed=0", "algorithm=rtpo,grpo", f"results={results}"]
+    found = problems(load_experiment("main_table", chosen), evaluation=[f"data={tmp_path}"])
+    model, data = PROJECT / "models" / "Qwen3-8B", PROJECT / "data"
+    files = [data / "math_train.jsonl", data / "hard_search.jsonl", tmp_path / "aime24.jsonl", tmp_path / "2wiki.jsonl"]
+    for named in (f"model.path is {model}", *(f"data file {file}" for file in files), "search index"):
+        assert sum(named in one for one in found) == 1, named
 
 
-def test_thinking_cannot_be_left_out_with_a_tokenizer_that_has_no_tags(results: Path, tmp_path: Path) -> None:
-    model = tmp_path / "model"
-    shutil.copytree(WARM_START, model)
+@pytest.mark.parametrize(
+    ("overrides", "field"),
+    [
+        (("launch.resources.gpus=4",), "launch.resources.gpus"),
+        (("launch.resources.nodes=2",), "launch.resources.nodes"),
+        (("profile.logical_cpus=4",), "profile.logical_cpus"),
+        (("verl.actor_rollout_ref.rollout.tensor_model_parallel_size=3",), "tensor_model_parallel_size"),
+        (("+verl.actor_rollout_ref.actor.ppo_epoch=2",), "ppo_epoch"),
+    ],
+)
+def test_settings_that_cannot_be_are_named(overrides: tuple[str, ...], field: str, results: Path) -> None:
+    assert any(field in one for one in problems(paper(results, *overrides)))
+
+
+def test_a_model_and_data_that_cannot_be_used_are_named(results: Path, tmp_path: Path) -> None:
+    model = Path(shutil.copytree(WARM_START, tmp_path / "model"))
     file = model / "tokenizer.json"
     file.write_text(file.read_text(encoding="utf-8").replace("</think>", "</thought>"), encoding="utf-8")
     (sentence,) = problems(toy(results, f"model.path={model}"))
-    assert "does not have </think> as single token(s): use rollout_context=full" in sentence
+    assert "rollout_context" in sentence
     assert problems(toy(results, f"model.path={model}", "algorithm=rtpo_full")) == []
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps(config | {"model_type": "gemma2"}))
+    for experiment in (toy(results, f"model.path={model}"), paper(results, f"model.path={model}")):
+        assert any(str(model) in one and "gemma2" in one for one in problems(experiment))
 
-
-def test_a_damaged_data_file_is_named_by_its_line(results: Path, tmp_path: Path) -> None:
     (tmp_path / "math500.jsonl").write_text("{no JSON\n")
     experiment = paper(results)
-    experiment = replace(
-        experiment, elements=tuple(replace(one, benchmarks=("math500",)) for one in experiment.elements)
-    )
+    (one,) = experiment.elements
+    experiment = replace(experiment, elements=(replace(one, benchmarks=("math500",)),))
     found = problems(experiment, evaluation=[f"data={tmp_path}"])
     assert any(f"line 1 of {tmp_path / 'math500.jsonl'}" in one for one in found)
-    found = problems(experiment, evaluation=["samples=0"])
-    assert any("samples is 0" in one for one in found)
 
 
-def test_settings_that_cannot_be_are_said(results: Path, tmp_path: Path) -> None:
-    wide = "verl.actor_rollout_ref.rollout.tensor_model_parallel_size=3"
-    few = ("launch.resources.gpus=4", "launch.resources.nodes=2", "profile.logical_cpus=4")
-    found = problems(paper(results, *few, wide))
-    for sentence in (
-        "launch.resources.gpus is 4, and profile.processes 8",
-        "launch.resources.nodes is 2 and profile.nodes 1",
-        "profile.logical_cpus is 4, and 8 training process(es) with their engines need 18",
-        "tensor_model_parallel_size is 3, which does not divide 8",
-    ):
-        assert any(sentence in one for one in found), sentence
-    misspelt = problems(paper(results, "+verl.actor_rollout_ref.actor.ppo_epoch=2"))
-    assert any("ppo_epoch is not a verl setting: the nearest is ppo_epochs." in one for one in misspelt)
-    other = shutil.copytree(WARM_START, tmp_path / "gemma2")
-    config = json.loads((other / "config.json").read_text())
-    (other / "config.json").write_text(json.dumps(config | {"model_type": "gemma2"}))
-    found = problems(toy(results, f"model.path={other}"))
-    assert any(f"{other}: model_type is 'gemma2': " in one for one in found)
-    assert any(
-        f"{other}/config.json: model_type gemma2 is not one of" in one
-        for one in problems(paper(results, f"model.path={other}"))
-    )
-
-
-def test_what_does_not_fit_the_profiles_machine_is_said_before_it_is_asked_for(results: Path) -> None:
+@pytest.mark.parametrize(
+    ("overrides", "fields"),
+    [
+        *((((f"profile={name}",), ())) for name in ("a100x8", "a100x1", "h100x8", "h200x8", "h200x1")),
+        (
+            ("profile=a100x8", "verl.actor_rollout_ref.actor.ppo_max_token_len_per_gpu=262144"),
+            ("ppo_max_token_len_per_gpu",),
+        ),
+        (
+            ("profile=a100x8", "verl.actor_rollout_ref.rollout.gpu_memory_utilization=0.99"),
+            ("gpu_memory_utilization",),
+        ),
+        (("profile=a100x1", "launch.models.main=Qwen3-8B"), ("1xA100-80G", "launch.resources.memory_gb")),
+        (("profile=a100x8", "launch.resources.memory_gb=100"), ("launch.resources.memory_gb",)),
+    ],
+)
+def test_what_does_not_fit_is_said_before_it_is_asked_for(
+    overrides: tuple[str, ...], fields: tuple[str, ...], results: Path
+) -> None:
     """By the plan's estimate, of models that are not here."""
-
-    def said(*overrides: str) -> list[str]:
-        chosen = ["task=math_paper", "algorithm=grpo", "seed=0", f"results={results}", *overrides]
-        found = problems(load_experiment("main_table", chosen))
-        return [one for one in found if "estimated to need" in one]
-
-    for name in ("a100x8", "a100x1", "h100x8", "h100x1", "h200x8", "h200x1"):
-        assert said(f"profile={name}") == []
-    assert said("profile=h200x1", "launch.models.main=Qwen3-8B")
-    batch = "verl.actor_rollout_ref.actor.ppo_max_token_len_per_gpu"
-    (sentence,) = said("profile=a100x8", f"{batch}=262144")
-    assert f"and one of 8xA100-80G has 79 GiB: lower {batch}, or take" in sentence
-    assert "a row may have 20,680 tokens" in sentence
-    (sentence,) = said("profile=a100x8", "verl.actor_rollout_ref.rollout.gpu_memory_utilization=0.99")
-    assert "lower verl.actor_rollout_ref.rollout.gpu_memory_utilization," in sentence
-    gpu, host = said("profile=a100x1", "launch.models.main=Qwen3-8B")
-    assert "and one of 1xA100-80G has 79 GiB" in gpu
-    assert host.startswith("launch.resources.memory_gb is 96, and Qwen3-8B is estimated to need 148 GiB of a node's ")
-    for memory, needed in ((100, "190 GiB of a node"), (512, "of which 8xA100-80G has 256")):
-        (sentence,) = said("profile=a100x8", f"launch.resources.memory_gb={memory}")
-        assert sentence.startswith(f"launch.resources.memory_gb is {memory}, and Qwen3-8B is estimated to need 190 GiB")
-        assert needed in sentence
+    chosen = ["task=math_paper", "algorithm=grpo", "seed=0", f"results={results}", *overrides]
+    found = [one for one in problems(load_experiment("main_table", chosen)) if "estimated to need" in one]
+    assert [field in one for field, one in zip(fields, found, strict=True)] == [True] * len(fields)
 
 
-def test_masks_of_trees_that_a_cpu_does_not_hold_are_refused(results: Path) -> None:
-    (sentence,) = problems(toy(results, "verl.actor_rollout_ref.actor.ppo_max_token_len_per_gpu=65536"))
-    assert sentence.startswith("launch.resources.memory_gb is 4, and masks of prefix trees of verl.")
-
-
-def test_a_folder_of_another_configuration_is_refused(results: Path) -> None:
-    experiment = toy(results)
-    run = experiment.elements[0].run
-    RunFolder(run.folder).open(run.as_dict())
-    assert problems(toy(results, "optimizer.lr=0.25")) == []  # nothing was trained
-    (run.folder / JOURNAL).write_text("a charge\n")
-    before = {file: file.read_bytes() for file in results.rglob("*") if file.is_file()}
-    assert problems(experiment) == []
-    (sentence,) = problems(toy(results, "optimizer.lr=0.25"))
-    assert "holds a run with another configuration; different: optimizer.lr was" in sentence
-    assert {file: file.read_bytes() for file in results.rglob("*") if file.is_file()} == before
-    # beside a run of its label
-    assert problems(toy(results, "seed=5")) == []
-    (sentence,) = problems(toy(results, "seed=5", "optimizer.lr=0.25"))
-    assert sentence.startswith(f"{run.folder} is of the same label and experiment, and tables would take both")
-    assert "different: optimizer.lr was" in sentence
-
-
-def test_a_finished_run_of_another_model_is_refused(results: Path, tmp_path: Path) -> None:
-    model = tmp_path / "model"
-    shutil.copytree(WARM_START, model)
-    experiment = toy(results, f"model.path={model}")
+def test_a_folder_of_another_configuration_or_model_is_refused(results: Path, tmp_path: Path) -> None:
+    model = Path(shutil.copytree(WARM_START, tmp_path / "model"))
+    own = (f"model.path={model}",)
+    experiment = toy(results, *own)
     run = experiment.elements[0].run
     folder = RunFolder(run.folder)
     folder.open(run.as_dict())
+    assert problems(toy(results, *own, "optimizer.lr=0.25")) == []  # nothing was trained
+    (run.folder / JOURNAL).write_text("a charge\n")
+    before = contents(results)
+    assert problems(experiment) == problems(toy(results, *own, "seed=5")) == []
+    for other in (("optimizer.lr=0.25",), ("seed=5", "optimizer.lr=0.25")):  # in its folder, and beside it
+        (sentence,) = problems(toy(results, *own, *other))
+        assert "optimizer.lr" in sentence
+    assert contents(results) == before
+
     folder.finish({"schema": 1, "ledger": {}, "model_sha256": model_sha256(str(model))}, keep=1)
     preflight._weights_sha256.cache_clear()
     assert problems(experiment) == []
     shutil.copyfile(PROJECT / "rtpo/toy/warm_start_knowledge/model.safetensors", model / "model.safetensors")
     preflight._weights_sha256.cache_clear()
     (sentence,) = problems(experiment)
-    assert "model.safetensors differs from the manifest" in sentence
+    assert "model.safetensors" in sentence
 
 
 def test_room_on_disk_is_that_of_all_elements_or_of_one_here(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def free(gib: int) -> None:
+        monkeypatch.setattr(shutil, "disk_usage", lambda place: shutil._ntuple_diskusage(2 << 40, 1 << 40, gib << 30))
+
     monkeypatch.setattr(preflight, "saves", lambda run: Saves(300 << 30, 300 << 30))
-    monkeypatch.setattr(shutil, "disk_usage", lambda place: shutil._ntuple_diskusage(2 << 40, 1 << 40, 800 << 30))
     experiment = toy(results, "seed=0,1")
+    free(800)
     (sentence,) = problems(experiment)
-    assert "save.keep saves of each of 2 element(s) that are not finished, and one being written, are " in sentence
-    # of 600 at most 300 are kept
-    assert "estimated at 900 GiB and " in sentence
-    assert "has 800 GiB free" in sentence
+    assert "900 GiB" in sentence  # of 600 at most 300 are kept
     assert problems(experiment, here=True) == []
-    monkeypatch.setattr(shutil, "disk_usage", lambda place: shutil._ntuple_diskusage(2 << 40, 1 << 40, 900 << 30))
+    free(900)
     assert problems(experiment) == []
-    monkeypatch.setattr(shutil, "disk_usage", lambda place: shutil._ntuple_diskusage(2 << 40, 1 << 40, 800 << 30))
+    free(800)
     finished = RunFolder(experiment.elements[0].run.folder)
     finished.open(experiment.elements[0].run.as_dict())
     finished.finish({"schema": 1, "ledger": {}, "model_sha256": model_sha256(str(WARM_START))}, keep=1)
@@ -225,22 +182,25 @@ def test_room_on_disk_is_that_of_all_elements_or_of_one_here(results: Path, monk
 def test_gpus_are_counted_and_measured(results: Path, smi: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     experiment = paper(results)
 
-    def said(*words: str) -> bool:
-        return any(all(word in one for word in words) for one in problems(experiment, here=True))
+    def said(words: str) -> bool:
+        return any(words in one for one in problems(experiment, here=True))
 
     monkeypatch.setattr(preflight, "environment_facts", lambda env, settings: {})
     monkeypatch.setenv("PATH", "/nowhere")
-    assert said("trains with 8 process(es)", "and 0 can be seen here")
+    assert said("and 0 can be seen here")
     smi(*((index, 81920, 4) for index in range(2)))
-    assert said("trains with 8 process(es)", "and 2 can be seen here")
+    assert said("and 2 can be seen here")
     smi(*((index, 4096, 4) for index in range(8)))
-    assert said("toy is estimated to need", "on each GPU, and one of this machine has 4 GiB")
+    assert said("one of this machine has 4 GiB")
     smi(*((index, 81920, 4096 * (index == 3)) for index in range(8)))
-    assert said("GPU 3 is in use: 4.0 of 80 GiB are taken")
+    assert said("GPU 3 is in use")
     smi(status=9)
     assert said("nvidia-smi fails")
     smi(*((index, 81920, 4) for index in range(8)))
     assert [one for one in problems(experiment, here=True) if "requirements/gpu.txt" not in one] == []
+    smi((0, "[N/A]", 4))
+    with pytest.raises(MachineError, match="nvidia-smi"):
+        gpus()
 
 
 def test_only_visible_gpus_count(smi: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -253,31 +213,21 @@ def test_only_visible_gpus_count(smi: Any, monkeypatch: pytest.MonkeyPatch) -> N
     assert len(gpus()) == 3
 
 
-def test_memory_that_nvidia_smi_does_not_give_is_a_sentence(smi: Any, tmp_path: Path) -> None:
-    smi((0, 81920, 4))
-    program = tmp_path / "bin" / "nvidia-smi"
-    program.write_text("#!/bin/sh\necho '0, 81920, [N/A]'\n")
-    with pytest.raises(MachineError, match=r"^nvidia-smi says '0, 81920, \[N/A\]' where a GPU's index, .* MIG mode"):
-        gpus()
-
-
-def test_a_cluster_that_is_not_there_and_too_few_cpus_are_said(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_that_lacks_a_cluster_cpus_or_a_sandbox_is_said(
+    results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
         monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{port}")
         assert problems(toy(results), here=True) == []
     (sentence,) = problems(toy(results), here=True)
-    assert f"RAY_ADDRESS is 127.0.0.1:{port}, and nothing can be reached there" in sentence
+    assert f"RAY_ADDRESS is 127.0.0.1:{port}" in sentence
     monkeypatch.delenv("RAY_ADDRESS")
     monkeypatch.setenv("SLURM_CPUS_ON_NODE", "2")
     (sentence,) = problems(toy(results), here=True)
-    assert "this allocation has 2 CPUs on a node" in sentence
-    assert "need 4 in all" in sentence
-
-
-def test_a_sandbox_that_cannot_be_made_is_said_here_alone(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    experiment = paper(results)
+    assert "2 CPUs" in sentence
     monkeypatch.setenv("PATH", "/nowhere")
     preflight.environment_facts.cache_clear()
-    assert not any("bubblewrap" in one or "bwrap" in one for one in problems(experiment))
-    assert any("bubblewrap" in one or "bwrap" in one for one in problems(experiment, here=True))
+    experiment = paper(results)
+    assert not any("bwrap" in one or "bubblewrap" in one for one in problems(experiment))
+    assert any("bwrap" in one or "bubblewrap" in one for one in problems(experiment, here=True))

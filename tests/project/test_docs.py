@@ -243,7 +243,7 @@ def test_configurations_of_a_method_are_named_on_its_page(name: str) -> None:
 
 
 def test_toy_settings_are_those_of_a_toy_run() -> None:
-    stated = table((DOCS / "run" / "toy.md").read_text(encoding="utf-8"), "Field", "Toy math")
+    stated = table((DOCS / "run" / "tasks.md").read_text(encoding="utf-8"), "Field", "Toy math")
     assert len(stated) > 10
     assert stated == {path: in_yaml(at(compose_config(), path)) for path in stated}
 

@@ -49,7 +49,7 @@ def imported() -> set[str]:
             elif isinstance(node, ast.ImportFrom) and node.module is not None:
                 found.add(node.module.split(".")[0])
     own = {path.stem for folder in ("tests", "rtpo/tools/python") for path in (PROJECT / folder).rglob("*.py")}
-    own |= {folder.name for folder in (PROJECT / "tests").iterdir()}
+    own.add("environments")
     return found - own - set(FOLDERS) - set(sys.stdlib_module_names)
 
 

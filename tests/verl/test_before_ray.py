@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 import torch.distributed
 from conftest import compose_config
 from whole_runs import config_in
@@ -164,7 +165,7 @@ def test_training_row_by_row_is_said(
     monkeypatch.setattr(session, "find_spec", lambda name: name)
     monkeypatch.setattr(session, "start_ray", lambda profile: None)
     monkeypatch.setattr(session, "_open", None)
-    monkeypatch.setattr(backend, "VerlBackend", lambda settings, *, with_reference: None)
+    monkeypatch.setattr(backend, "VerlBackend", lambda *_, **__: SimpleNamespace(warm_up=list))
     session.open_backend(config)
     assert capsys.readouterr().out == "other is trained row by row, not on prefix trees: model_type is 'gemma2'\n"
 
@@ -223,8 +224,11 @@ def test_an_engine_is_one_that_the_platform_has_and_does_what_is_asked(overrides
         compose_config(*overrides)
 
 
-@pytest.mark.parametrize(("platform", "said"), [("cpu", ["start", "restart"]), ("cuda", ["start", "close", "start"])])
-def test_a_trainer_on_gpus_ends_before_another_starts(
+WARM = ["start", "warm up"]
+
+
+@pytest.mark.parametrize(("platform", "said"), [("cpu", ["start", "restart"]), ("cuda", [*WARM, "close", *WARM])])
+def test_a_trainer_on_gpus_is_warm_and_ends_before_another_starts(
     platform: Any, said: list[str], results: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Or evaluation after training would read the model, and a save's optimizer, beside all that training pinned."""
@@ -235,6 +239,9 @@ def test_a_trainer_on_gpus_ends_before_another_starts(
     class Listening:
         def __init__(self, *_: object, **__: object) -> None:
             done.append("start")
+
+        def warm_up(self) -> None:
+            done.append("warm up")
 
         def close(self) -> None:
             done.append("close")
@@ -291,6 +298,54 @@ def test_ranks_wait_as_long_as_the_settings_say(
     start(building)
     (first,) = told
     assert (first["backend"], first["timeout"]) == said
+
+
+def test_vllm_is_sent_weights_in_the_precision_that_it_serves(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = session.settings_of(compose_config("profile=a100x1"))
+    from rtpo.verl_harness import worker
+
+    sent: list[torch.dtype] = []
+    rollout = SimpleNamespace(zmq_handle="ipc:///tmp/job.sock")
+    rollout.update_weights = lambda weights, **_: sent.extend(weight.dtype for _, weight in weights)
+    monkeypatch.setenv("MASTER_ADDR", "192.0.2.1")
+    monkeypatch.setenv("RTPO_SOCKETS", "word")
+    monkeypatch.setattr(worker, "initialize_global_process_group_ray", lambda *_: None)
+    monkeypatch.setattr(
+        worker.ray, "get_runtime_context", lambda: SimpleNamespace(get_job_id=lambda: "job"), raising=False
+    )
+    actor = SimpleNamespace(set_loss_fn=lambda _: None)
+    start: Any = worker.AgentWorker.start
+    start(SimpleNamespace(config=settings.actor_rollout_ref, init_model=lambda: None, actor=actor, rollout=rollout))
+    rollout.update_weights([("weight", torch.ones(2, dtype=torch.float32))])
+    assert sent == [torch.bfloat16]
+
+
+@pytest.mark.parametrize(("device", "multiple"), [("cuda", 128), ("cpu", 1)])
+def test_trees_on_a_gpu_are_laid_out_in_whole_blocks(
+    device: str, multiple: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session.settings_of(compose_config())
+    from rtpo.verl_harness import fsdp_engine
+
+    class LaidOut(Exception):
+        pass
+
+    class OnDevice(SimpleNamespace):
+        def keys(self) -> list[str]:
+            return ["tree"]
+
+        def __getitem__(self, _: str) -> Any:
+            rows = torch.nested.nested_tensor([torch.ones(3)], layout=torch.jagged)
+            return SimpleNamespace(device=torch.device(device), cpu=lambda: rows, tolist=lambda: [0])
+
+    def forest(*_: Any, multiple: int, **__: Any) -> None:
+        raise LaidOut(multiple)
+
+    monkeypatch.setattr(fsdp_engine, "forest", forest)
+    monkeypatch.setattr(fsdp_engine.tu, "get_non_tensor_data", lambda *_, default: default)
+    with pytest.raises(LaidOut) as laid:
+        fsdp_engine.tree_inputs(None, OnDevice())  # type: ignore[arg-type]
+    assert laid.value.args == (multiple,)
 
 
 @pytest.mark.parametrize("value", [None, "0"])

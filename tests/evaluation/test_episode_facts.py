@@ -1,0 +1,110 @@
+"""What is recorded of a sample: its answer, calls, end and scores."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from evaluations import composed
+
+from rtpo.core.chat import ChatFormat
+from rtpo.engines.base import Generation, Request
+from rtpo.envs.math import MathEnv, MathSettings
+from rtpo.envs.search import SearchEnv, SearchEnvSettings
+from rtpo.evaluation.panel import episode_facts, qa_scores
+from rtpo.harness.episodes import EpisodeLimits, EpisodeWorld, Plan, run_episodes
+from rtpo.tools.protocol import render_call
+from rtpo.tools.search.bm25 import Bm25Settings, build_index
+from rtpo.tools.search.tool import SearchSettings
+from rtpo.toy.byte_tokenizer import byte_tokenizer
+from rtpo.types import Role, Rollout, StopReason, Task, as_ids
+
+PASSAGES = Path(__file__).parents[1] / "fixtures" / "passages.jsonl"
+
+
+BYTES = ChatFormat(byte_tokenizer())
+
+
+class Replies:
+    """An engine that says what it is told, by turn, in bytes; `cut` marks a reply that meets its limit."""
+
+    cut = "✂"
+
+    def __init__(self, *replies: str) -> None:
+        self._replies = iter(replies)
+        self._tokenizer = byte_tokenizer()
+
+    async def generate(self, request: Request) -> Generation:
+        text = next(self._replies)
+        stop = StopReason.LENGTH if text.endswith(self.cut) else StopReason.STOP
+        text = text.removesuffix(self.cut) + ("" if stop is StopReason.LENGTH else "<|im_end|>")
+        ids = as_ids(self._tokenizer.encode(text, add_special_tokens=False))
+        return Generation(ids, np.zeros(len(ids), np.float32), 0, stop, None)
+
+
+def played(task: Task, *replies: str, make_env: Callable[[], Any] | None = None, max_turns: int = 4) -> Rollout:
+    make_env = make_env or (lambda: MathEnv(MathSettings(calls_per_reply=2), 4))
+    limits = EpisodeLimits(max_turns, 8192, 4096, 32768)
+    world = EpisodeWorld(Replies(*replies), BYTES, make_env, limits, "strip_think", 0)
+    sampling = composed("benchmarks=[math500]").sampling
+    (rollout,) = run_episodes(world, [Plan("p", task, Role.EVAL)], sampling, on_retry=print)
+    return rollout
+
+
+def python(code: str) -> str:
+    return render_call("python", {"code": code})
+
+
+@pytest.mark.needs("bwrap")
+def test_a_sample_is_recorded_with_its_answer_calls_and_end() -> None:
+    rollout = played(
+        Task("t", "1/2 + 1/4?", ("\\frac{3}{4}",)),
+        f"<think>\nhm\n</think>\n\nFirst.\n{python('1/2')}{python('1/')}{python('3')}",
+        "<tool_call>\nnonsense\n</tool_call>" + render_call("search", {"query": "x"}),
+        "<think>" + "x" * 50 + Replies.cut,
+        "<think>\n\\boxed{1}\n</think>\n\nSo \\boxed{0.75}.",
+    )
+    assert episode_facts(rollout, BYTES, is_qa=False) == {
+        "answer": "\n\nSo \\boxed{0.75}.",
+        "extracted": "0.75",
+        "grade": "graded",
+        "reward": 1.0,
+        "detail": rollout.grade.detail,
+        "qa": None,
+        "termination": "answered",
+        "turns": 4,
+        "cut_turns": 1,
+        "generated_tokens": sum(len(turn.output_ids) for turn in rollout.turns),
+        "calls": {
+            "python": {"attempted": 3, "executed": 2, "ok": 1, "failed": 1},
+            "none": {"attempted": 2, "executed": 0, "ok": 0, "failed": 2},
+        },
+        "audit": {"repeated": 0, "programs": 3, "valid_programs": 2, "answer_first": False},
+    }
+    facts = episode_facts(played(Task("t", "?", ("1",)), *[python("1")] * 2, max_turns=2), BYTES, is_qa=False)
+    assert (facts["answer"], facts["extracted"], facts["reward"], facts["termination"]) == (None, None, 0, "turn_limit")
+    assert facts["audit"] == {"repeated": 1, "programs": 2, "valid_programs": 2, "answer_first": False}
+
+
+@pytest.mark.needs("bwrap")
+@pytest.mark.parametrize(("thought", "is_first"), [("it is 14.", True), ("140 or 1.14", False), ("14.5", False)])
+def test_an_answer_known_before_the_first_call_is_noted(thought: str, is_first: bool) -> None:
+    called = f"<think>\n{thought}\n</think>\n\n{python('14')}"
+    facts = episode_facts(played(Task("t", "?", ("14",)), called, "\\boxed{14}"), BYTES, is_qa=False)
+    assert facts["audit"]["answer_first"] is is_first
+
+
+def test_short_answers_have_their_scores(tmp_path: Path) -> None:
+    build_index(PASSAGES, tmp_path / "index")
+    settings = SearchEnvSettings(search=SearchSettings(bm25=Bm25Settings(index=str(tmp_path / "index"))))
+    replies = (f"The Caspian?{render_call('search', {'query': 'sea'})}", "It is \\boxed{the sea of Aral}.")
+    task = Task("t", "Which sea?", ("The Aral Sea", "Aral"))
+    facts = episode_facts(played(task, *replies, make_env=lambda: SearchEnv(settings, 4)), BYTES, is_qa=True)
+    # sea of aral: 2 tokens in common of 3 and 2, one of 3 and 1; in the text the span "aral" is an alias
+    assert facts["qa"] == {"em": 0.0, "f1": 0.8, "span_f1": 1.0, "answer_hit": 1.0, "output_hit": 1.0}
+    assert facts["reward"] == 0
+    # output hits count what was thought, too
+    scores = qa_scores(Task("t", "?", ("Paris",)), "Rome", "\\boxed{Rome}", ["<think>Paris?</think>", "\\boxed{Rome}"])
+    assert scores == {"em": 0.0, "f1": 0.0, "span_f1": 0.0, "answer_hit": 0.0, "output_hit": 1.0}
+    assert qa_scores(Task("t", "?", ("",)), "x", "x", ["x"]) is None

@@ -1,0 +1,166 @@
+"""The three kinds of checkpoint: a model folder, a run and a server; and what of them cannot be."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from completion_server import serving
+from evaluations import WARM_START, counted, evaluate, evaluation_in, folder_of, lines_of, toy_run
+from local_backend import LocalBackend
+from omegaconf import OmegaConf
+from scripted import TOKENIZER
+from transformers import Qwen3ForCausalLM
+
+import rtpo.verl_harness.session as session
+from rtpo.core.files import sha256
+from rtpo.errors import ConfigError, DataError, Held, MachineError
+from rtpo.evaluation.panel import EvaluateConfig
+from rtpo.run.config import RunConfig
+from rtpo.run.records import RunFolder
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> EvaluateConfig:
+    return evaluation_in(tmp_path)
+
+
+@pytest.fixture
+def greedy(config: EvaluateConfig) -> EvaluateConfig:
+    decoding = replace(config.decoding, temperature=0.0)
+    return counted(replace(config, checkpoint=str(WARM_START), decoding=decoding, samples=1, ks=(1,)), 6)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> tuple[Path, RunConfig]:
+    """A run with a save, on the trainer in plain torch."""
+    config = replace(toy_run(), results=str(tmp_path / "runs"))
+    folder = RunFolder(config.folder)
+    folder.open(config.as_dict())
+
+    def write(weights: Path) -> dict[str, Any]:
+        LocalBackend(config).save(weights)
+        (weights / "state.pt").rename(weights / "model.pt")
+        return {"policy_version": 7}
+
+    folder.save("step00003", {"name": "step00003"}, write, keep=1)
+    return config.folder, config
+
+
+class Trainer(LocalBackend):
+    """Reads its weights where `run` wrote them."""
+
+    opened: list[RunConfig]
+
+    def __init__(self, config: RunConfig) -> None:
+        self.opened.append(config)
+        super().__init__(config)
+
+    def load(self, folder: Path) -> None:
+        (folder / "state.pt").write_bytes((folder / "model.pt").read_bytes())
+        super().load(folder)
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[RunConfig]:
+    """The configurations that a backend is opened with."""
+    monkeypatch.setattr(Trainer, "opened", [], raising=False)
+    monkeypatch.setattr(session, "open_backend", Trainer)
+    return Trainer.opened
+
+
+def test_a_folder_a_server_a_run_and_a_profile_with_the_same_weights_give_the_same_answers(
+    greedy: EvaluateConfig, run: tuple[Path, RunConfig], opened: list[RunConfig]
+) -> None:
+    path, run_config = run
+    evaluate(greedy)
+    evaluate(replace(greedy, checkpoint=str(path)))
+    with serving(Qwen3ForCausalLM.from_pretrained(WARM_START), TOKENIZER) as server:
+        served = replace(greedy.endpoint, model="org/served", tokenizer=str(WARM_START))
+        evaluate(replace(greedy, checkpoint=server.url, endpoint=served))
+    evaluate(replace(greedy, machine="a100x8", label="profile"))
+    labels = ("warm_start_math", "grpo-seed5", "served", "profile")
+    lines = [lines_of(greedy, label) for label in labels]
+    assert lines[0] == lines[1] == lines[2] == lines[3]
+    assert any(line["calls"].get("calculator", {}).get("executed") for line in lines[0])
+
+    assert opened[0] == run_config
+    rollout = OmegaConf.create(opened[1].verl).actor_rollout_ref.rollout
+    assert (opened[1].profile.platform, rollout.name, opened[1].model.path) == ("cuda", "vllm", str(WARM_START))
+    assert (rollout.prompt_length, rollout.response_length, rollout.max_model_len) == (32, 32, 256)
+
+    folder, ran, server_s = (
+        json.loads((folder_of(greedy, label) / "manifest.json").read_text())["checkpoint"] for label in labels[:3]
+    )
+    assert (folder["kind"], ran["kind"], server_s["kind"]) == ("model", "run", "endpoint")
+    assert folder["tokenizer_sha256"] == ran["tokenizer_sha256"] == server_s["tokenizer_sha256"]
+    assert folder["model_sha256"] == {"model.safetensors": sha256(WARM_START / "model.safetensors")}
+    weights = path / "checkpoints" / "step00003" / "weights" / "model.pt"
+    assert (ran["save"], ran["policy_version"], ran["model_sha256"]) == ("step00003", 7, {"model.pt": sha256(weights)})
+    assert (server_s["model"], server_s["model_sha256"], server_s["url"]) == ("org/served", "unknown", server.url)
+
+
+def test_a_run_is_left_as_it_was_and_one_without_a_save_is_refused(
+    greedy: EvaluateConfig, run: tuple[Path, RunConfig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lines after the save too, which a run that goes on cuts off."""
+
+    def open_backend(config: RunConfig) -> Any:
+        raise MachineError("not reached")
+
+    path, _ = run
+    of_run = replace(greedy, checkpoint=str(path))
+    RunFolder(path).append("steps.jsonl", [{"step": 4}])
+    before = {file: file.read_bytes() for file in path.rglob("*") if file.is_file()}
+    monkeypatch.setattr(session, "open_backend", open_backend)
+    with pytest.raises(MachineError, match="not reached"):
+        evaluate(of_run)
+    with pytest.raises(ConfigError):
+        evaluate(replace(of_run, machine="a100x8"))
+    assert {file: file.read_bytes() for file in path.rglob("*") if file.is_file()} == before
+    with RunFolder(path).held(), pytest.raises(Held):
+        evaluate(of_run)
+    RunFolder(path).finish({}, keep=1)
+    RunFolder(path).delete_saves()
+    with pytest.raises(DataError, match=str(path)):
+        evaluate(of_run)
+
+
+def reconfigure(folder: Path, **changes: Any) -> None:
+    file = folder / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+
+
+def without_tag(folder: Path) -> None:
+    file = folder / "tokenizer.json"
+    file.write_text(file.read_text(encoding="utf-8").replace("</think>", "</thought>"), encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "error"),
+    [
+        (lambda folder: (folder / "config.json").unlink(), DataError),
+        (lambda folder: (folder / "config.json").write_text("[]"), DataError),
+        (lambda folder: (folder / "model.safetensors").unlink(), DataError),
+        (lambda folder: (folder / "model.safetensors").write_bytes(b"x" * 99), DataError),
+        (lambda folder: reconfigure(folder, model_type="llama"), ConfigError),
+        (lambda folder: reconfigure(folder, num_hidden_layers=2, layer_types=["full_attention"] * 2), DataError),
+        (lambda folder: reconfigure(folder, intermediate_size=64), DataError),
+        (lambda folder: reconfigure(folder, max_position_embeddings=200), ConfigError),
+        (lambda folder: (folder / "tokenizer.json").unlink(), DataError),
+        (without_tag, ConfigError),
+    ],
+    ids=["no model", "no object", "no weights", "damaged", "llama", "layers", "shape", "short", "no tokenizer", "tag"],
+)
+def test_a_model_folder_that_cannot_be_is_refused(
+    greedy: EvaluateConfig, tmp_path: Path, spoil: Callable[[Path], Any], error: type[Exception]
+) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    for file in WARM_START.iterdir():
+        (folder / file.name).write_bytes(file.read_bytes())
+    spoil(folder)
+    with pytest.raises(error):
+        evaluate(replace(greedy, checkpoint=str(folder)))
