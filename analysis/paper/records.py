@@ -8,6 +8,8 @@ from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
+from rtpo.run.cli import composed, configurations
+
 import pandas as pd
 import yaml
 
@@ -20,8 +22,8 @@ from analysis.run_table import decoded
 from analysis.tables import NOT_RUN
 from rtpo.data.registry import REGISTRY
 from rtpo.errors import DataError
-from rtpo.run.config import PROJECT, RunConfig
-from rtpo.run.experiments import load_experiment, outline
+from rtpo.run.config import PROJECT, RunConfig, compose_run
+from rtpo.run.experiments import outline
 from rtpo.run.records import SAFE_LOADER
 
 PARTS = 5
@@ -263,8 +265,9 @@ def _planned(experiment: str, profile: str, role: str) -> RunConfig:
 @cache
 def _elements(experiment: str, profile: str, role: str, labels: tuple[str, ...]) -> Mapping[str, RunConfig]:
     server = SERVER if role == AIRLINE else ()
-    chosen = [f"profile={profile}", f"task={tasks(profile)[role]}", "seed=0", f"algorithm={','.join(labels)}", *server]
-    return {each.run.label: each.run for each in load_experiment(experiment, chosen).elements}
+    chosen = [f"experiment={experiment}", f"profile={profile}", f"task={tasks(profile)[role]}", "seed=0", *server]
+    with configurations("train"):
+        return {label: compose_run(composed("train", [*chosen, f"algorithm={label}"])) for label in labels}
 
 
 @cache

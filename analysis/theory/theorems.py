@@ -13,6 +13,8 @@ from analysis.stats import Interval
 from analysis.tables import NO_VALUE, NOT_RUN, number
 from analysis.theory.comparisons import CLAIMS, FOLDER, lines, over_runs, records, verdict
 from analysis.theory.records import Missing
+from rtpo.core.names import nearest
+from rtpo.errors import DataError
 
 CONSISTENT = {stats.SUPPORTED: "consistent with", stats.CONTRADICTED: "not consistent with"}
 """Theorem 1 is about tabular Q-learning, not clipped policy gradients: no run of these can support or contradict it"""
@@ -57,7 +59,9 @@ def order(folder: Path = FOLDER) -> pd.DataFrame:
 
 def compared(*keys: str, folder: Path = FOLDER) -> pd.DataFrame:
     """The comparisons of a claim of CLAIMS, or of several with one measurement: of groups and their cells the groups,
-    each with how many means of its cells reach their closed form."""
+    each with how many means of its cells reach their closed form. Raises DataError for another name."""
+    if unknown := [key for key in keys if key not in CLAIMS]:
+        raise DataError(f"no claim {unknown[0]!r}; {nearest(unknown[0], CLAIMS)}.")
     frames = {key: CLAIMS[key][2](folder) for key in keys}
     every = next(iter(frames.values()))
     is_cell = every["what"].str.contains("state")
