@@ -14,7 +14,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_token
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from rtpo.core.chat import ChatFormat
-from rtpo.core.contexts import check_context, next_context, strip_think
+from rtpo.core.contexts import next_context, strip_think
 from rtpo.errors import ConfigError
 from rtpo.toy.tokenizer import build_tokenizer
 from rtpo.types import Message, Opening, StopReason, as_ids
@@ -22,7 +22,6 @@ from rtpo.types import Message, Opening, StopReason, as_ids
 STOP, LENGTH = StopReason.STOP, StopReason.LENGTH
 DATA = os.environ.get("RTPO_DATA")
 STAND_IN = Path(__file__).parents[1] / "fixtures" / "chat_template.jinja"
-QWEN3 = Path(DATA or "") / "qwen3_chat_template.jinja"
 QWEN3_TOKENIZER = Path(DATA or "") / "qwen3_tokenizer"
 
 
@@ -46,26 +45,6 @@ TOKENIZER = byte_tokenizer()
 CHAT = ChatFormat(TOKENIZER)
 
 
-@pytest.fixture(
-    scope="module",
-    params=[
-        pytest.param(STAND_IN, id="stand-in"),
-        pytest.param(
-            QWEN3,
-            id="qwen3",
-            marks=pytest.mark.skipif(not DATA, reason="set RTPO_DATA to a folder with qwen3_chat_template.jinja"),
-        ),
-    ],
-)
-def tokenizer(request: pytest.FixtureRequest) -> Any:
-    return byte_tokenizer(template=request.param)
-
-
-@pytest.fixture(scope="module")
-def chat(tokenizer: Any) -> ChatFormat:
-    return ChatFormat(tokenizer)
-
-
 def encode(text: str) -> Any:
     return as_ids(TOKENIZER.encode(text, add_special_tokens=False))
 
@@ -75,68 +54,55 @@ def render(tokenizer: Any, messages: list[Message]) -> str:
     return str(tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True))
 
 
-def test_opening_ends_with_the_generation_prompt(chat: ChatFormat) -> None:
-    ids = chat.opening(Opening((Message("system", "be brief"), Message("user", "2+2?"))))
-    assert chat.decode(ids) == (
+def test_opening_ends_with_the_generation_prompt() -> None:
+    ids = CHAT.opening(Opening((Message("system", "be brief"), Message("user", "2+2?"))))
+    assert CHAT.decode(ids) == (
         "<|im_start|>system\nbe brief<|im_end|>\n<|im_start|>user\n2+2?<|im_end|>\n<|im_start|>assistant\n"
     )
     assert not ids.flags.writeable
 
 
-def test_feedback_is_what_the_template_puts_after_the_stop_token(chat: ChatFormat) -> None:
+def test_feedback_is_what_the_template_puts_after_the_stop_token() -> None:
     tool = (Message("tool", "4"), Message("tool", "5"))
     expected = (
         "\n<|im_start|>user\n<tool_response>\n4\n</tool_response>\n<tool_response>\n5\n</tool_response><|im_end|>\n"
         "<|im_start|>assistant\n"
     )
-    assert chat.decode(chat.feedback(tool, STOP)) == expected
-    assert chat.decode(chat.feedback(tool, LENGTH)) == "<|im_end|>" + expected
-    user = chat.feedback([Message("user", "and?")], STOP)
-    assert chat.decode(user) == "\n<|im_start|>user\nand?<|im_end|>\n<|im_start|>assistant\n"
+    assert CHAT.decode(CHAT.feedback(tool, STOP)) == expected
+    assert CHAT.decode(CHAT.feedback(tool, LENGTH)) == "<|im_end|>" + expected
+    user = CHAT.feedback([Message("user", "and?")], STOP)
+    assert CHAT.decode(user) == "\n<|im_start|>user\nand?<|im_end|>\n<|im_start|>assistant\n"
 
 
-def test_missing_stop_token_is_the_first_id_after_a_cut_turn(chat: ChatFormat) -> None:
-    after_stop, after_cut = (chat.feedback([Message("tool", "x")], stop).tolist() for stop in (STOP, LENGTH))
-    assert after_cut == [chat.tags.stop_id, *after_stop]
+def test_messages_are_needed() -> None:
+    with pytest.raises(ValueError, match="feedback"):
+        CHAT.feedback((), STOP)
+    with pytest.raises(ValueError, match="opening"):
+        CHAT.opening(Opening(()))
 
 
-def test_messages_are_needed(chat: ChatFormat) -> None:
-    with pytest.raises(ValueError, match="feedback needs a message"):
-        chat.feedback((), STOP)
-    with pytest.raises(ValueError, match="opening needs a message"):
-        chat.opening(Opening(()))
-
-
-def test_tags_and_vocabulary(chat: ChatFormat) -> None:
-    newlines = {chat.decode([i]) for i in chat.tags.newline_ids}
+def test_tags_and_vocabulary() -> None:
+    newlines = {CHAT.decode([i]) for i in CHAT.tags.newline_ids}
     assert newlines == {"\n", "\n\n", "\n\n\n"}
-    assert chat.decode([chat.tags.open_id, chat.tags.close_id, chat.tags.stop_id]) == "<think></think><|im_end|>"
-    assert chat.vocabulary_size == 256 + 2 + 3 + 2
+    assert CHAT.decode([CHAT.tags.open_id, CHAT.tags.close_id, CHAT.tags.stop_id]) == "<think></think><|im_end|>"
+    assert CHAT.vocabulary_size == 256 + 2 + 3 + 2
 
 
-def test_stripped_context_equals_the_rendered_template(chat: ChatFormat, tokenizer: Any) -> None:
+def test_stripped_context_equals_the_rendered_template() -> None:
     replies = [
         "<think>\nplan\n</think>\n\n\n\nfirst <tool_call>\n{}\n</tool_call>",
         "no thinking",
         "<think></think>an  odd\n\none\n",
     ]
     messages = [Message("user", "q"), Message("assistant", ""), Message("tool", "r")]
-    context, rendered = chat.opening(Opening(tuple(messages[:1]))), messages[:1]
+    context, rendered = CHAT.opening(Opening(tuple(messages[:1]))), messages[:1]
     for reply in replies:
-        feedback = chat.feedback(messages[2:], STOP)
-        context = next_context(context, encode(reply + "<|im_end|>"), feedback, chat.tags, "strip_think")
+        feedback = CHAT.feedback(messages[2:], STOP)
+        context = next_context(context, encode(reply + "<|im_end|>"), feedback, CHAT.tags, "strip_think")
         visible = reply.split("</think>")[-1].lstrip("\n")
         rendered = [*rendered, Message("assistant", visible), Message("tool", "r")]
-        assert chat.decode(context) == render(tokenizer, rendered)
-        assert context.tolist() == encode(render(tokenizer, rendered)).tolist()
-
-
-def test_full_context_keeps_the_sampled_text(chat: ChatFormat) -> None:
-    reply, feedback = encode("<think>\nhm\n</think>\n\nyes<|im_end|>"), chat.feedback([Message("tool", "r")], STOP)
-    context = next_context(chat.opening(Opening((Message("user", "q"),))), reply, feedback, chat.tags, "full")
-    assert "assistant\n<think>\nhm\n</think>\n\nyes<|im_end|>\n<|im_start|>user\n<tool_response>" in chat.decode(
-        context
-    )
+        assert CHAT.decode(context) == render(TOKENIZER, rendered)
+        assert context.tolist() == encode(render(TOKENIZER, rendered)).tolist()
 
 
 plain = st.text(alphabet="ab \n<é", max_size=12)
@@ -148,13 +114,7 @@ def test_stripping_ids_reads_as_the_templates_rule_on_text(thought: str, reply: 
     assert CHAT.decode(strip_think(encode(text), CHAT.tags)) == text.split("</think>")[-1].lstrip("\n")
 
 
-def without_template() -> Any:
-    tokenizer = byte_tokenizer()
-    tokenizer.chat_template = None
-    return tokenizer
-
-
-def with_template(template: str) -> Any:
+def with_template(template: str | None) -> Any:
     tokenizer = byte_tokenizer()
     tokenizer.chat_template = template
     return tokenizer
@@ -165,89 +125,48 @@ PROMPT = "{% if add_generation_prompt %}<|im_start|>assistant\n<think>\n{% endif
 
 
 @pytest.mark.parametrize(
-    ("make", "message"),
+    ("tokenizer", "message"),
     [
-        (without_template, "no chat template"),
-        (lambda: byte_tokenizer(eos=None), "no eos token"),
-        (lambda: byte_tokenizer(eos="<|endoftext|>"), "set `eos_token` to the token that ends a turn"),
-        (lambda: with_template(LOOP + PROMPT), "generation prompt opens <think> itself"),
-        (lambda: with_template(LOOP.replace("m.content", "m.content | upper")), "does not show an assistant message"),
-        (lambda: with_template(LOOP + "{{ raise_exception('no') }}"), "refuses messages with the roles user: no"),
-        (
-            lambda: with_template("{% if add_generation_prompt %}x{% endif %}" + LOOP),
-            "changes the messages when it adds the generation prompt",
-        ),
+        (with_template(None), "chat template"),
+        (byte_tokenizer(eos=None), "eos token"),
+        (byte_tokenizer(eos="<|endoftext|>"), "`eos_token`"),
+        (with_template(LOOP + PROMPT), "opens <think>"),
+        (with_template(LOOP.replace("m.content", "m.content | upper")), "assistant message"),
+        (with_template(LOOP + "{{ raise_exception('no') }}"), "refuses messages"),
+        (with_template("{% if add_generation_prompt %}x{% endif %}" + LOOP), "generation prompt"),
     ],
 )
-def test_unfit_tokenizers_are_named(make: Any, message: str) -> None:
+def test_unfit_tokenizers_are_refused(tokenizer: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        ChatFormat(make())
+        ChatFormat(tokenizer)
 
 
 LLAMA_3 = """\
 {{- '<|begin_of_text|>' }}
-{%- if messages[0]['role'] == 'system' %}
-    {%- set system, messages = messages[0]['content'] | trim, messages[1:] %}
-{%- else %}
-    {%- set system = '' %}
-{%- endif %}
-{{- '<|start_header_id|>system<|end_header_id|>\\n\\n' ~ system ~ '<|eot_id|>' }}
-{%- if tools %}
-    {{- '<|start_header_id|>user<|end_header_id|>\\n\\nRespond with {"name": ..., "parameters": ...}.\\n' }}
-    {{- tools | tojson ~ messages[0]['content'] | trim ~ '<|eot_id|>' }}
-    {%- set messages = messages[1:] %}
-{%- endif %}
 {%- for m in messages %}
     {%- set role, said = m['role'], m['content'] | trim %}
     {%- if role == 'tool' %}{%- set role, said = 'ipython', m['content'] | tojson %}{%- endif %}
     {{- '<|start_header_id|>' ~ role ~ '<|end_header_id|>\\n\\n' ~ said ~ '<|eot_id|>' }}
 {%- endfor %}
 {%- if add_generation_prompt %}{{- '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}{%- endif %}"""
-"""in the shape of Llama 3's: a turn ends with <|eot_id|>, a tool's answer is JSON of the role ipython, and calls are
-asked for without tags"""
-QWEN_2_5 = """\
-{{- '<|im_start|>system\\n' }}
-{%- if messages[0]['role'] == 'system' %}
-    {{- messages[0]['content'] }}{%- set messages = messages[1:] %}
-{%- else %}
-    {{- 'You are helpful.' }}
-{%- endif %}
-{%- if tools %}{{- tools | tojson ~ '<tool_call>\\n{"name": ..., "arguments": ...}\\n</tool_call>' }}{%- endif %}
-{{- '<|im_end|>\\n' }}
-{%- for m in messages %}
-    {%- if m['role'] == 'tool' %}
-        {%- if loop.first or loop.previtem['role'] != 'tool' %}{{- '<|im_start|>user' }}{%- endif %}
-        {{- '\\n<tool_response>\\n' ~ m['content'] ~ '\\n</tool_response>' }}
-        {%- if loop.last or loop.nextitem['role'] != 'tool' %}{{- '<|im_end|>\\n' }}{%- endif %}
-    {%- else %}
-        {{- '<|im_start|>' ~ m['role'] ~ '\\n' ~ m['content'] ~ '<|im_end|>\\n' }}
-    {%- endif %}
-{%- endfor %}
-{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{%- endif %}"""
-"""in the shape of Qwen2.5's: as Qwen3's, with a system message of its own and without thinking"""
-FAMILIES = {
-    "llama-3": (LLAMA_3, ("<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>"), "<|eot_id|>"),
-    "qwen2.5": (QWEN_2_5, ("<|im_start|>",), "<|im_end|>"),
-}
-SCHEMA = '{"type": "function", "function": {"name": "add", "parameters": {}}}'
+"""in the shape of Llama 3's: a turn ends with <|eot_id|>, a tool's answer is JSON of the role ipython"""
 
 
-def family(name: str) -> Any:
-    """A byte-level tokenizer in a family's shape, without thinking tags; newlines stand apart from what follows."""
-    template, special, eos = FAMILIES[name]
+def llama_3() -> Any:
+    """A byte-level tokenizer in Llama 3's shape, without thinking tags; newlines stand apart from what follows."""
+    special = ["<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>"]
     tokenizer = byte_tokenizer(eos=None, tags=())
     lines = pre_tokenizers.Split(Regex(r"\s*[\r\n]+|[^\r\n]+"), "isolated")
     bytes_alone = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence([lines, bytes_alone])
-    tokenizer.add_special_tokens({"eos_token": eos, "additional_special_tokens": [*special]})
-    tokenizer.chat_template = template
+    tokenizer.add_special_tokens({"eos_token": "<|eot_id|>", "additional_special_tokens": special})
+    tokenizer.chat_template = LLAMA_3
     return tokenizer
 
 
-@pytest.mark.parametrize("name", FAMILIES)
-def test_a_family_without_thinking_tags_keeps_its_history(name: str) -> None:
+def test_a_family_without_thinking_tags_keeps_its_history() -> None:
     """Its contexts are the template's own rendering, and none can be made without the thinking."""
-    tokenizer = family(name)
+    tokenizer = llama_3()
     chat, said = ChatFormat(tokenizer), [Message("system", "be brief"), Message("user", "2+2?")]
     context = chat.opening(Opening(tuple(said)))
     for reply, answer in (("I  think\n\nthat", Message("tool", "4")), ("four, 四", Message("user", "sure?"))):
@@ -265,19 +184,14 @@ def test_a_family_without_thinking_tags_keeps_its_history(name: str) -> None:
 
 
 def test_tools_are_for_templates_that_ask_for_calls_as_they_are_read() -> None:
-    asked = Opening((Message("user", "2+2?"),), (SCHEMA,))
-    assert "<tool_call>" in ChatFormat(family("qwen2.5")).decode(ChatFormat(family("qwen2.5")).opening(asked))
-    with pytest.raises(ConfigError, match="does not ask for calls between <tool_call> tags"):
-        ChatFormat(family("llama-3")).opening(asked)
-
-
-@pytest.mark.parametrize("tags", [(), ("<think>",), ("</think>",)])
-def test_thinking_is_left_out_where_both_tags_are_tokens_alone(tags: tuple[str, ...]) -> None:
-    found = ChatFormat(byte_tokenizer(tags=tags)).tags
-    missing = " and ".join(tag for tag in ("<think>", "</think>") if tag not in tags)
-    check_context("full", found)
-    with pytest.raises(ConfigError, match=f"does not have {missing} as single"):
-        check_context("strip_think", found)
+    asked = Opening(
+        (Message("user", "2+2?"),), ('{"type": "function", "function": {"name": "add", "parameters": {}}}',)
+    )
+    asking = ChatFormat(with_template("{% if tools %}<tool_call>{% endif %}" + LOOP))
+    assert "<tool_call>" in asking.decode(asking.opening(asked))
+    for template in ("{% if tools %}{{ tools | tojson }}{% endif %}" + LOOP, LOOP):
+        with pytest.raises(ConfigError, match="tool"):
+            ChatFormat(with_template(template)).opening(asked)
 
 
 @pytest.mark.parametrize(

@@ -25,16 +25,12 @@ def turn(k: int, context: list[int], output: list[int], feedback: list[int]) -> 
         ([1, 2, STOP], [1, 2, STOP]),
         ([OPEN, 1, CLOSE, 2, STOP], [2, STOP]),
         ([OPEN, NL, 1, NL, CLOSE, NLNL, NL, 2, NL, STOP], [2, NL, STOP]),
-        ([OPEN, 1, CLOSE, 2], [2]),
-        ([OPEN, 1, CLOSE, STOP], [STOP]),
         ([OPEN, 1, 2], []),
         ([OPEN, 1, STOP], [STOP]),
         ([1, OPEN, 2, STOP], [1, STOP]),
         ([OPEN, 1, CLOSE, 2, OPEN, 3, STOP], [2, STOP]),
         ([OPEN, 1, OPEN, 2, CLOSE, 3, CLOSE, 4, STOP], [4, STOP]),
-        ([OPEN, 1, CLOSE, 2, OPEN, 3, CLOSE, 4, STOP], [4, STOP]),
         ([1, CLOSE, 2, STOP], [2, STOP]),
-        ([9, OPEN, 1, CLOSE, 2, STOP], [2, STOP]),
         ([NL, 1, STOP], [NL, 1, STOP]),
         ([CLOSE], []),
         ([STOP], [STOP]),
@@ -43,14 +39,6 @@ def turn(k: int, context: list[int], output: list[int], feedback: list[int]) -> 
 )
 def test_strip_think(output: list[int], expected: list[int]) -> None:
     assert strip_think(as_ids(output), TAGS).tolist() == expected
-
-
-def test_strip_think_leaves_its_argument_alone() -> None:
-    output = as_ids([OPEN, 1, CLOSE, 2, STOP])
-    stripped = strip_think(output, TAGS)
-    assert output.tolist() == [OPEN, 1, CLOSE, 2, STOP]
-    assert stripped.dtype == np.int32
-    assert not stripped.flags.writeable
 
 
 words = st.sampled_from([1, 2, 3, NL, NLNL])
@@ -98,13 +86,8 @@ def test_next_context() -> None:
         *[1, 2, OPEN, 3, CLOSE, 4, STOP],
         *[5, OPEN, 6],
     ]
-    with pytest.raises(ValueError, match="unknown rollout_context 'strip'"):
+    with pytest.raises(ValueError, match="rollout_context"):
         next_context(context, output, feedback, TAGS, "strip")  # type: ignore[arg-type]
-
-
-def test_a_turn_cut_inside_its_thinking_leaves_an_empty_message() -> None:
-    grown = next_context(as_ids([1, 2]), as_ids([OPEN, 3, 4]), as_ids([STOP, 5, 6]), TAGS, "strip_think")
-    assert grown.tolist() == [1, 2, STOP, 5, 6]
 
 
 def test_flattened_context() -> None:
@@ -115,11 +98,9 @@ def test_flattened_context() -> None:
     assert flattened_context(turns, 0).tolist() == [1, 2]
     assert flattened_context(turns, 1).tolist() == [1, 2, OPEN, 3, CLOSE, 4, STOP, 5, 6]
     assert flattened_context(turns, 2).tolist() == [1, 2, OPEN, 3, CLOSE, 4, STOP, 5, 6, 7, STOP, 8]
-    for k in (-1, 3):
-        with pytest.raises(IndexError, match="a path of 2 turns"):
-            flattened_context(turns, k)
-    with pytest.raises(IndexError, match="a path of 0 turns"):
-        flattened_context((), 0)
+    for path, k in ((turns, -1), (turns, 3), ((), 0)):
+        with pytest.raises(IndexError):
+            flattened_context(path, k)
 
 
 @given(

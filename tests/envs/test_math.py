@@ -1,7 +1,6 @@
 """The maths environment: real tool, real grades."""
 
 import asyncio
-import json
 from pathlib import Path
 
 import pytest
@@ -33,17 +32,6 @@ def play(*replies: str, stop: StopReason = StopReason.STOP, env: MathEnv | None 
     return asyncio.run(run())
 
 
-def test_the_opening_tells_the_tool_and_the_limits() -> None:
-    opening = asyncio.run(fresh_env().reset(TASK))
-    system, question = opening.messages
-    assert question == Message("user", TASK.question)
-    assert "At most 4 replies" in system.content
-    assert "4 calls a reply" in system.content
-    (tool,) = opening.tools
-    assert json.loads(tool)["function"]["name"] == "python"
-    assert "10 s of CPU time" in json.loads(tool)["function"]["description"]
-
-
 @pytest.mark.needs("bwrap")
 def test_calls_are_run_and_answers_graded() -> None:
     feedback, grade = play(f"<think>\n3*4\n</think>\n\n{python_call('3*4')}", "<think>\n12\n</think>\n\n\\boxed{12}")
@@ -68,10 +56,7 @@ def test_a_program_that_fails_or_prints_nothing_is_told() -> None:
         ("\\boxed{12}", "right"),
         ("\\boxed{1} or \\boxed{\\frac{24}{2}}", "right"),
         ("\\boxed{12} or \\boxed{1}", "wrong"),
-        ("$\\boxed 12$, or \\boxed{1", "right"),
-        ("<think>\\boxed{12}</think>12", "no answer in a box"),
         ("<think>\\boxed{12}", "no answer in a box"),
-        ("\\boxed{12", "no answer in a box"),
         ("", "no answer in a box"),
     ],
 )

@@ -19,7 +19,6 @@ from rtpo.types import Boundary, Role, Rollout, Task
 
 FIRST = ToySettings(Luck((0,), 3.0))
 TWICE = ToySettings(Luck((0, 2), 3.0))
-MANY = ToySettings(Luck((0, 2), 3.0, faces=10**6))
 SOLVED = {" user\n compute": CALL_1, "15</tool_response>": CALL_2, "27</tool_response>": RIGHT}
 
 
@@ -52,11 +51,6 @@ def test_right_answers_are_worth_what_they_are_and_coins_so_many_times_as_much()
     assert heads == {((False,), 0.0, "wrong answer; heads 0 of 1"), ((True,), 0.75, "wrong answer; heads 1 of 1")}
 
 
-def test_a_coin_that_the_episode_ended_before_is_worth_its_mean() -> None:
-    early = paths(TWICE, TASK, 20, Role.CHAIN, lambda context, rng: WRONG)
-    assert {one.reward for one in early} == {1.5 / 7, 4.5 / 7}
-
-
 def test_siblings_inherit_what_was_tossed_and_toss_the_rest_themselves() -> None:
     trunk = paths(TWICE, TASK, 1, Role.TRUNK)[0]
     for k, rewards in ((1, 2), (2, 2), (0, 3)):
@@ -70,22 +64,6 @@ def test_a_path_s_coins_are_its_own_and_the_same_each_time() -> None:
     assert [one.reward for one in first] == [one.reward for one in again]
     assert [one.turns[2].snapshot for one in first] == [one.turns[2].snapshot for one in again]
     assert [one.reward for one in first] != [one.reward for one in paths(TWICE, TASK, 40, Role.BRANCH)]
-
-
-def test_with_many_faces_no_state_comes_again_but_by_a_fork_and_rewards_are_the_same() -> None:
-    two, many = (paths(settings, TASK, 40, Role.CHAIN) for settings in (TWICE, MANY))
-    assert [(one.reward, one.grade) for one in many] == [(one.reward, one.grade) for one in two]
-    states = [{one.turns[k].snapshot.digest for one in many} for k in range(3)]
-    assert [len(each) for each in states] == [1, 40, 40]
-    forks = paths(MANY, many[0].boundary(1), 10, Role.BRANCH)
-    assert {one.turns[1].snapshot.digest for one in forks} == {many[0].turns[1].snapshot.digest}
-    assert len({one.reward for one in forks}) == 2
-
-
-def test_the_state_of_two_faces_is_as_it_was() -> None:
-    for one in paths(FIRST, TASK, 4, Role.CHAIN):
-        before = f"Lucky(uid='t', past=((' 5 * 3', ' 15'),), final=None, coins=({one.reward == 1.0},))"
-        assert one.turns[1].snapshot.digest == sha256(before.encode()).hexdigest()
 
 
 def test_the_policy_sees_nothing_of_it() -> None:
@@ -106,23 +84,22 @@ def test_without_luck_states_and_an_evaluation_s_rewards_are_as_they_were() -> N
 
 
 @pytest.mark.parametrize(
-    ("luck", "sentence"),
+    ("luck", "field"),
     [
-        ("{turns: [0, 0]}", r"task.settings.luck.turns is \[0, 0\]: name each turn once"),
-        ("{turns: [-1]}", r"task.settings.luck.turns is \[-1\]: name each turn once, the first being 0"),
-        ("{turns: [0], size: 0}", r"task.settings.luck.size is 0.0: use a number above 0"),
-        ("{turns: [0], faces: 5}", r"task.settings.luck.faces is 5: half of them are heads; use an even number"),
-        ("{turns: [0], faces: 0}", r"task.settings.luck.faces is 0: half of them are heads; use an even number"),
-        ("{faces: 1000000}", r"task.settings.luck has no turns and so no coin: name turns, or leave size and faces"),
-        ("{turns: [0], worth: 2}", r"task.settings.luck.worth is not a field of Luck"),
+        ("{turns: [0, 0]}", "luck.turns"),
+        ("{turns: [-1]}", "luck.turns"),
+        ("{turns: [0], size: 0}", "luck.size"),
+        ("{turns: [0], faces: 5}", "luck.faces"),
+        ("{faces: 1000000}", "luck"),
+        ("{turns: [0], worth: 2}", "luck.worth"),
     ],
 )
-def test_luck_that_cannot_be_is_refused(luck: str, sentence: str) -> None:
-    with pytest.raises(ConfigError, match=sentence):
+def test_luck_that_cannot_be_is_refused(luck: str, field: str) -> None:
+    with pytest.raises(ConfigError, match=f"task.settings.{field}"):
         compose_config(f"+task.settings.luck={luck}")
 
 
 def test_a_coin_after_a_turn_that_no_episode_has_is_refused_before_anything_starts() -> None:
     config = compose_config("+task.settings.luck={turns: [1, 3]}").task
-    with pytest.raises(ConfigError, match=r"luck.turns is \[1, 3\] and the task has 3 turns: use 0 to 2\."):
+    with pytest.raises(ConfigError, match=r"luck\.turns"):
         check_prompts([TASK], config, CHAT)

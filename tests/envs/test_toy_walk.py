@@ -1,16 +1,14 @@
 """The toy walk: problems, environment, demonstrator, warm start and where its return is decided."""
 
 import asyncio
-from collections import Counter
 from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 import pytest
 from conftest import compose_config
-from scripted import CHAT, TOKENIZER, Reply, ScriptedEngine, make_world
+from scripted import Reply, ScriptedEngine, make_world
 
-import rtpo.toy.warm_start as toy
 from rtpo.engines.base import Sampling
 from rtpo.envs.toy.knowledge_problems import ENTITIES
 from rtpo.envs.toy.luck import Luck
@@ -19,10 +17,6 @@ from rtpo.envs.toy.walk_problems import LENGTH, PLACES, parse_question, problems
 from rtpo.errors import ConfigError, DataError
 from rtpo.harness.episodes import run_episodes
 from rtpo.toy import variance
-from rtpo.toy.demonstrator import Demonstration
-from rtpo.toy.recipes import recipes
-from rtpo.toy.tokenizer import encode_strict
-from rtpo.toy.walk_demonstrator import CORRECT, HABITUAL, KNOWN, demonstrate, habit
 from rtpo.types import Feedback, Grade, Message, Rollout, StopReason, Task, ToolOutcome, ToolUse
 
 TASK = Task("t", " start e3 from 37 12", "boss neighbour friend neighbour friend friend teacher rival")
@@ -55,7 +49,7 @@ def test_each_turn_has_places_of_its_own_and_all_of_them() -> None:
 
 @pytest.mark.parametrize("question", [" start e7 from 1 2", " start e3 from 100 2", " start e3 from 01 2", " start e3"])
 def test_a_question_that_is_no_walk_is_refused(question: str) -> None:
-    with pytest.raises(DataError, match=r"is none of toy_walk: write it like ' start e3 from 37 12'"):
+    with pytest.raises(DataError, match="toy_walk"):
         parse_question(question)
 
 
@@ -76,12 +70,6 @@ def test_what_asks_nobody_is_an_error_and_the_walk_goes_on(reply: str) -> None:
     assert grade.reward == 7 / 8
 
 
-def test_a_final_reply_leaves_what_was_earned() -> None:
-    feedback, grade = walk([asking(RIGHT[0]), asking(RIGHT[1]), f" answer\\boxed{{ {RIGHT[2]}}}"])
-    assert feedback[-1] == Feedback((), True)
-    assert grade.reward == 2 / 8
-
-
 @pytest.mark.parametrize(
     ("decided", "rewards"),
     [
@@ -98,54 +86,11 @@ def test_a_wrong_turn_costs_its_weight(decided: Literal["early", "even", "late"]
 
 
 def test_a_knob_that_cannot_be_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"task.settings.decided is 'soon'.*'early', 'even' or 'late'"):
+    with pytest.raises(ConfigError, match=r"task\.settings\.decided"):
         compose_config("task=toy_walk", "task.settings.decided=soon")
 
 
-# Demonstrator
-
-
-def demonstrations(count: int) -> list[tuple[tuple[str, ...], Demonstration]]:
-    rng = np.random.default_rng(0)
-
-    async def run() -> list[tuple[tuple[str, ...], Demonstration]]:
-        return [
-            (parse_question(task.question).places, await demonstrate(task, ToyWalkEnv(), rng, LENGTH))
-            for task in problems("train", count, seed=0)
-        ]
-
-    return asyncio.run(run())
-
-
-def test_demonstrations_are_canonical_and_err_by_habit() -> None:
-    asked: dict[bool, Counter[str]] = {True: Counter(), False: Counter()}
-    for places, shown in demonstrations(600):
-        for place, turn in zip(places, shown.turns, strict=True):
-            encode_strict(TOKENIZER, turn.reply)
-            person = turn.reply.partition("<tool_call> ")[2].partition("</tool_call>")[0]
-            assert turn.reply.startswith(f"<think> {place} so {person}</think>")
-            kind = {right_person(place): "right", habit(place): "habit"}.get(person, "other")
-            asked[habit(place) is not None][kind] += 1
-    shares = {one: {kind: n / counts.total() for kind, n in counts.items()} for one, counts in asked.items()}
-    assert shares[True]["habit"] == pytest.approx(HABITUAL, abs=0.05)
-    assert shares[True]["right"] == pytest.approx(CORRECT, abs=0.05)
-    assert shares[False]["right"] == pytest.approx(KNOWN, abs=0.02)
-    assert asked[True].total() / asked[False].total() == pytest.approx(2 / 5, abs=0.05)
-
-
 # Warm start
-
-
-def test_the_task_s_limits_fit_the_longest_episode_with_all_its_thinking() -> None:
-    limits = compose_config("task=toy_walk").task.limits
-    assert limits.max_turns == LENGTH == recipes()["walk"].max_turns
-    opening = len(CHAT.opening(asyncio.run(ToyWalkEnv().reset(TASK))))
-    feedback = len(CHAT.feedback([Message("tool", " error e12")], StopReason.LENGTH))
-    assert opening <= limits.max_prompt_tokens
-    longest = opening + LENGTH * limits.max_turn_tokens + (LENGTH - 1) * feedback
-    assert longest <= limits.max_context_tokens <= toy.ARCHITECTURE["max_position_embeddings"]
-    replies = [turn.reply for _, shown in demonstrations(40) for turn in shown.turns]
-    assert max(len(encode_strict(TOKENIZER, reply)) for reply in replies) <= limits.max_turn_tokens
 
 
 # Where the return is decided

@@ -164,32 +164,6 @@ def test_a_step_can_be_left_again_and_again(tmp_path: Path) -> None:
     assert outcome(harness) == outcome(uninterrupted(reverse_turns))
 
 
-def test_the_log_of_the_verbs_before_is_kept(tmp_path: Path) -> None:
-    harness = in_memory()
-    with pytest.raises(Stopped):
-        reverse_turns(DurableHarness(harness, [], Interruption(harness, tmp_path, 2)), TASKS)
-    before = outcome(harness)
-    again, done = resumed(tmp_path)
-    assert [d.verb for d in done] == ["rollout", "sync", "rollout", "update"]
-    assert outcome(again) == before
-    assert len(before["updates"]) == 1
-    reverse_turns(DurableHarness(again, done, never), TASKS)
-    log = again.end_step()
-    assert log.updates[:1] == before["updates"]
-    assert [update["trained_turns"] for update in log.updates] == [[2], [1], [0]]
-    assert again.ledger.reserved == 0
-
-
-def test_the_first_synchronisation_of_a_step_is_no_place_to_leave_at() -> None:
-    seen: list[list[str]] = []
-    harness = DurableHarness(in_memory(), [], lambda done: seen.append([d.verb for d in done]))
-    harness.sync()
-    harness.sync()
-    harness.rollout(TASKS, n=1, role=Role.TRUNK)
-    harness.sync()
-    assert seen == [["sync"], ["sync", "sync", "rollout"]]
-
-
 def test_a_step_is_not_left_among_verbs_already_done() -> None:
     seen: list[int] = []
     done = [Done("rollout", []), Done("sync", 0), Done("score", [])]
@@ -200,19 +174,6 @@ def test_a_step_is_not_left_among_verbs_already_done() -> None:
     assert seen == []
     harness.sync()
     assert seen == [3]
-
-
-def test_verbs_already_done_are_not_done_again() -> None:
-    first = DurableHarness(in_memory(), [], never)
-    groups = first.rollout(TASKS, n=1, role=Role.CHAIN)
-    harness = in_memory()
-    second = DurableHarness(harness, first.done, never)
-    assert second.rollout(TASKS, n=1, role=Role.CHAIN) == groups
-    assert (harness.engine.requests, harness.ledger.rollouts) == ([], 0)
-    second.rollout(TASKS, n=1, role=Role.CHAIN)
-    assert harness.ledger.rollouts == 3
-    assert [d.verb for d in second.done] == ["rollout", "rollout"]
-    assert [d.verb for d in first.done] == ["rollout"]
 
 
 def test_what_an_algorithm_does_to_a_result_does_not_change_what_is_remembered() -> None:
@@ -229,5 +190,5 @@ def test_another_verb_than_the_one_done_is_refused() -> None:
     done = [Done("rollout", []), Done("update", None)]
     harness = DurableHarness(in_memory(), done, never)
     harness.rollout(TASKS, n=1, role=Role.CHAIN)
-    with pytest.raises(RuntimeError, match="saved after 'update' where the algorithm now asks for 'sync'"):
+    with pytest.raises(RuntimeError, match=r"'update'.*'sync'"):
         harness.sync()

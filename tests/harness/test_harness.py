@@ -13,7 +13,7 @@ from rtpo.envs.toy.math_problems import problems
 from rtpo.errors import AlgorithmError, BudgetExceeded, InfrastructureError, NonFinite, TreeMismatch
 from rtpo.harness.diagnostics import rollout_metrics
 from rtpo.rows import trajectory_rows, turn_row
-from rtpo.types import Boundary, Group, OldLogprobs, Role, TrainingContext, TrainRow
+from rtpo.types import Boundary, Group, Role, TrainingContext, TrainRow
 from rtpo.verbs import TokenClip
 
 TASKS = problems("train", 8, seed=1)
@@ -76,21 +76,6 @@ def test_the_first_continuation_of_an_open_path_is_free_and_the_second_costs_one
     assert counted(harness, lambda: harness.rollout([second], n=3, role=Role.BRANCH, turns=1)) == 2
 
 
-def test_an_open_path_named_twice_in_a_call_is_continued_once_and_forked_once() -> None:
-    harness = scripted_harness(always(CALL_1), max_turns=4)
-    first, second = tips(harness.rollout([TASK], n=2, role=Role.CHAIN, turns=1))
-    assert counted(harness, lambda: harness.rollout([first, second, first], n=1, role=Role.BRANCH, turns=1)) == 1
-
-
-def test_a_continued_path_can_be_continued_for_free_once_more_at_its_new_tip() -> None:
-    harness = scripted_harness(always(CALL_1), max_turns=4)
-    groups = harness.rollout([TASK], n=1, role=Role.CHAIN, turns=1)
-    for _ in range(3):
-        groups = harness.rollout(tips(groups), n=1, role=Role.CHAIN, turns=1)
-    assert (harness.ledger.rollouts, harness.ledger.turn_generations) == (1, 4)
-    assert tips(groups) == []
-
-
 def test_an_inner_boundary_of_an_open_path_costs_one() -> None:
     harness = scripted_harness(always(CALL_1), max_turns=4)
     ((opened,),) = harness.rollout([TASK], n=1, role=Role.CHAIN, turns=2)
@@ -102,7 +87,7 @@ def test_nothing_is_dispatched_past_the_reservation() -> None:
     harness = scripted_harness(always(RIGHT), reserve=5)
     harness.rollout([TASK], n=4, role=Role.CHAIN)
     sent = len(harness.engine.requests)
-    with pytest.raises(BudgetExceeded, match="asks for 2 rollouts and 1 are left"):
+    with pytest.raises(BudgetExceeded, match="2 rollouts"):
         harness.rollout([TASK], n=2, role=Role.CHAIN)
     assert (harness.ledger.rollouts, len(harness.engine.requests)) == (4, sent)
     harness.rollout([TASK], n=1, role=Role.CHAIN)
@@ -141,18 +126,9 @@ def test_a_step_draws_the_same_again_and_another_step_does_not() -> None:
     assert outputs(3, 0) == outputs(3, 0)
     assert outputs(3, 0) != outputs(4, 0)
     assert outputs(3, 0) != outputs(3, 1)
-
-
-def test_random_streams_are_named() -> None:
-    def draw(name: str, step: int = 0, seed: int = 0) -> list[int]:
-        harness = scripted_harness(always(RIGHT), seed=seed)
-        harness.end_step()
-        harness.begin_step(step, 1)
-        return [int(n) for n in harness.random(name).integers(1 << 30, size=4)]
-
-    assert draw("branch") == draw("branch")
-    others = [draw("branch"), draw("turn"), draw("branch", step=1), draw("branch", seed=1)]
-    assert len({tuple(numbers) for numbers in others}) == 4
+    harness = scripted_harness(solver(0.5))
+    assert harness.random("a").integers(1 << 30) == harness.random("a").integers(1 << 30)
+    assert harness.random("a").integers(1 << 30) != harness.random("b").integers(1 << 30)
 
 
 def test_evaluation_is_not_charged() -> None:
@@ -165,14 +141,6 @@ def test_evaluation_is_not_charged() -> None:
     assert (ledger.generated_tokens, ledger.turn_generations) == (0, 0)
     assert harness.step_log.rollouts == []
     assert {request.sampling.temperature for request in harness.engine.requests} == {0.0}
-
-
-def test_evaluation_is_of_the_current_weights() -> None:
-    harness = scripted_harness(solver(0.3))
-    harness.update(rows_of(harness.rollout(TASKS, n=2, role=Role.CHAIN)), TokenClip())
-    groups = harness.evaluate(TASKS[:1], 1, Sampling(), "held_out")
-    assert {turn.policy_version for turn in groups[0][0].turns} == {1}
-    assert harness.engine.weights == harness.backend.weights != 0
 
 
 # updates
@@ -210,20 +178,6 @@ def test_rows_that_are_all_tied_take_no_step_and_are_recorded() -> None:
     assert harness.ledger.trained_tokens == sum(int(row.mask.sum()) for row in rows)
 
 
-def test_an_update_without_rows_is_recorded_and_harmless() -> None:
-    harness = scripted_harness(solver(0.3))
-    update = harness.update([], TokenClip(), epochs=2, minibatches=4)
-    assert (update.optimizer_steps, update.policy_version) == (0, 0)
-    (logged,) = harness.step_log.updates
-    assert (logged["rows"], logged["optimizer_steps"], logged["trained_turns"]) == (0, 0, [])
-    assert (harness.backend.steps, harness.backend.scored) == ([], [])
-
-
-def test_scoring_no_rows_gives_no_scores() -> None:
-    harness = scripted_harness(solver(0.3))
-    assert harness.score([]) == harness.reference([]) == []
-
-
 def test_scores_are_by_row_and_of_trained_tokens() -> None:
     harness = scripted_harness(solver(0.3))
     rows = rows_of(harness.rollout(TASKS, n=2, role=Role.CHAIN))
@@ -256,16 +210,6 @@ def test_a_reference_that_the_run_does_not_keep_is_refused() -> None:
     assert harness.backend.steps == []
 
 
-def test_minibatches_are_whole_groups_and_each_is_one_step() -> None:
-    harness = scripted_harness(always(RIGHT))
-    rows = rows_of(harness.rollout(TASKS[:5], n=2, role=Role.CHAIN))
-    update = harness.update(rows, TokenClip(), minibatches=2)
-    assert update.optimizer_steps == 2
-    assert [len(step.packed.lengths) for step in harness.backend.steps] == [6, 4]
-    trained = np.concatenate([step.packed.ids for step in harness.backend.steps])
-    np.testing.assert_array_equal(trained, np.concatenate([row.ids for row in rows]))
-
-
 def test_epochs_pass_over_the_same_minibatches_again_with_the_first_log_probs() -> None:
     harness = scripted_harness(solver(0.3), learning_rate=0.01)
     rows = rows_of(harness.rollout(TASKS, n=2, role=Role.CHAIN))
@@ -292,16 +236,6 @@ def test_old_log_probs_come_from_the_engine_or_from_the_trainer(source: str) -> 
     assert (step.packed.old_logprobs is None) == (source == "recompute")
     if step.packed.old_logprobs is not None:
         np.testing.assert_array_equal(step.packed.old_logprobs[row.mask], engine)
-
-
-def test_the_mismatch_of_flattened_contexts_is_the_contexts() -> None:
-    harness = scripted_harness(in_turn(CALL_1, CALL_2, RIGHT))
-    harness.update(rows_of(harness.rollout([TASK], n=1, role=Role.CHAIN), [1.0], "flattened"), TokenClip())
-    (logged,) = harness.step_log.updates
-    assert logged["mismatch/engine/kl_k3"] == pytest.approx(0, abs=1e-12)
-    assert logged["mismatch/context/kl_k3"] == pytest.approx(logged["mismatch/kl_k3"])
-    assert logged["mismatch/kl_k3"] > 0.001
-    assert logged["mismatch/turn_0/kl_k3"] == pytest.approx(0, abs=1e-12)
 
 
 def test_the_mismatch_of_a_single_flattened_turn_is_the_contexts() -> None:
@@ -334,23 +268,7 @@ def test_zero_advantage_rates_by_turn() -> None:
     assert harness.step_log.updates[0]["tied_rows"] == 2
 
 
-def test_a_group_is_tied_only_when_all_its_rows_are() -> None:
-    harness = scripted_harness(always(RIGHT))
-    groups = harness.rollout(TASKS[:2], n=3, role=Role.CHAIN)
-    harness.update(rows_of(groups, [0.0, 0.5, 0.0, 0.0, 0.0, 0.0]), TokenClip())
-    assert harness.step_log.updates[0]["zero_advantage"] == {"all": 0.5, "turn_0": 0.5}
-
-
 # what is refused
-
-
-def test_a_small_disagreement_of_engine_and_trainer_is_let_through() -> None:
-    harness = scripted_harness(solver(0.3), learning_rate=0.02)
-    harness.update(rows_of(harness.rollout(TASKS, n=2, role=Role.CHAIN)), TokenClip())
-    harness.backend.mislabels_syncs = True
-    harness.sync()
-    harness.update(rows_of(harness.rollout(TASKS, n=2, role=Role.CHAIN)), TokenClip())
-    assert 1e-5 < harness.step_log.updates[1]["mismatch/engine/kl_k3"] < 1e-3
 
 
 def test_one_token_that_is_far_off_does_not_end_a_run() -> None:
@@ -364,46 +282,33 @@ def test_one_token_that_is_far_off_does_not_end_a_run() -> None:
     assert logged["mismatch/engine/largest"] == pytest.approx(7)
 
 
-def test_training_on_after_an_update_is_not_a_stale_engine() -> None:
-    """Rows of one rollout phase may be trained turn by turn: the trainer then moves away from what sampled them."""
-    harness = scripted_harness(in_turn(*[CALL_1, RIGHT] * 2), learning_rate=0.2)
-    chains = [chain for (chain,) in harness.rollout([TASK] * 2, n=1, role=Role.CHAIN)]
-    for k in (1, 0):
-        rows = [turn_row(c.turns[k], c, a, 0.5, "t") for c, a in zip(chains, (1.0, -1.0), strict=True)]
-        harness.update(rows, TokenClip())
-    assert harness.policy_version == 2
-    assert harness.step_log.updates[1]["mismatch/kl_k3"] > 1e-3
-
-
 @pytest.mark.parametrize("broken", [float("nan"), float("-inf")])
 def test_broken_log_probs_of_the_engine_are_refused(broken: float) -> None:
     harness = scripted_harness(always(RIGHT))
     harness.engine.broken = broken
-    with pytest.raises(NonFinite, match=r"rollout 0\.0\.0\.0, turn 0: the engine returned a log-prob"):
+    with pytest.raises(NonFinite, match=r"0\.0\.0\.0, turn 0"):
         harness.rollout([TASK], n=1, role=Role.CHAIN)
 
 
-@pytest.mark.parametrize("broken", [float("nan"), float("inf")])
-def test_broken_log_probs_of_the_trainer_are_refused(broken: float) -> None:
+def test_broken_log_probs_of_the_trainer_are_refused() -> None:
     harness = scripted_harness(always(RIGHT))
     rows = rows_of(harness.rollout(TASKS[:2], n=2, role=Role.CHAIN))
-    harness.backend.broken_logprob = broken
+    harness.backend.broken_logprob = float("nan")
     for act in (lambda: harness.update(rows, TokenClip(), minibatches=2), lambda: harness.score(rows)):
-        with pytest.raises(NonFinite, match="trainer's log-probs are not finite"):
+        with pytest.raises(NonFinite, match="trainer"):
             act()
     assert (harness.backend.steps, harness.policy_version) == ([], 0)
-    with pytest.raises(NonFinite, match="trainer's log-probs are not finite"):
+    with pytest.raises(NonFinite, match="trainer"):
         harness.update(rows, TokenClip())  # told by the first step's own forward
     assert harness.policy_version == 0
 
 
-@pytest.mark.parametrize("part", ["broken_loss", "broken_grad_norm"])
-@pytest.mark.parametrize("broken", [float("nan"), float("inf")])
+@pytest.mark.parametrize(("part", "broken"), [("broken_loss", float("nan")), ("broken_grad_norm", float("inf"))])
 def test_a_broken_optimizer_step_is_refused(part: str, broken: float) -> None:
     harness = scripted_harness(always(RIGHT))
     rows = rows_of(harness.rollout([TASK], n=2, role=Role.CHAIN))
     setattr(harness.backend, part, broken)
-    with pytest.raises(NonFinite, match=r"gradient norm .*: the update was not applied"):
+    with pytest.raises(NonFinite, match="not applied"):
         harness.update(rows, TokenClip())
     assert harness.policy_version == 0
 
@@ -471,115 +376,3 @@ def test_log_probs_on_trees_are_compared_with_those_of_a_group_s_rows_each_updat
     token = int(last.mask[-last.lengths[-1] :].sum()) - 1
     assert f"trained token {token} of row {count - 1} of the {count} looked at" in str(error.value)
     assert len(harness.backend.steps) == steps
-
-
-# what is scored before an update
-
-
-def scored_ids(harness: RecordingHarness, act: Callable[[], object]) -> list[bytes]:
-    """The ids of each row that `act` has scored."""
-    before = len(harness.backend.scored)
-    act()
-    packs = harness.backend.scored[before:]
-    return [ids.tobytes() for packed in packs for ids in np.split(packed.ids, np.cumsum(packed.lengths)[:-1])]
-
-
-def measured(logged: dict[str, object]) -> dict[str, object]:
-    return {key: value for key, value in logged.items() if key == "entropy" or key.startswith(("mismatch", "measured"))}
-
-
-@pytest.mark.parametrize("source", ["rollout", "recompute"])
-@pytest.mark.parametrize("context", ["recorded", "flattened"])
-def test_the_first_mini_batch_is_scored_by_its_own_step(
-    context: TrainingContext, source: OldLogprobs, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With the numbers of scoring it beforehand; what is tied is in no step."""
-    harness = scripted_harness(solver(0.3), learning_rate=0.01)
-    chains = harness.rollout(TASKS, n=2, role=Role.CHAIN)
-    advantages = [(-1.0) ** i if i > 1 else 0.0 for i in range(2 * len(TASKS))]
-    rows = rows_of(chains, advantages, context)
-    uids = {rollout.uid for group in chains[1:4] for rollout in group}
-    loss = TokenClip(old_logprobs=source)
-    scored = scored_ids(harness, lambda: harness.update(rows, loss, minibatches=2))
-    alone = [row for row in rows if row.rollout_uid not in uids]
-    recorded = rows_of(chains, advantages) if context == "flattened" else []
-    assert scored == [row.ids.tobytes() for row in (*alone, *recorded)]
-    again = scripted_harness(solver(0.3), learning_rate=0.01)
-    again.rollout(TASKS, n=2, role=Role.CHAIN)
-    everything = [row.ids.tobytes() for row in (*rows, *recorded)]
-    monkeypatch.setattr("rtpo.harness.scoring.first_batch", lambda *given: [])
-    assert scored_ids(again, lambda: again.update(rows, loss, minibatches=2)) == everything
-    served, before = harness.step_log.updates[0], again.step_log.updates[0]
-    assert served["measured_rows"] == len(rows)
-    assert measured(served) == measured(before)
-    np.testing.assert_array_equal(harness.backend.steps[0].packed.ids, again.backend.steps[0].packed.ids)
-
-
-def test_diagnostics_are_of_a_share_of_the_rows_drawn_anew_each_update() -> None:
-    """Whole groups, on flattened rows in their recorded contexts, too."""
-
-    def run(seed: int) -> tuple[list[set[str]], RecordingHarness]:
-        harness = scripted_harness(solver(0.3), learning_rate=0.0, scored_share=0.25, seed=seed)
-        chains = harness.rollout(TASKS, n=2, role=Role.CHAIN)
-        rows = rows_of(chains, context="flattened")
-        of_ids = {row.ids.tobytes(): row.group for row in (*rows, *rows_of(chains))}
-        loss = TokenClip(old_logprobs="rollout")
-        drawn = []
-        for _ in range(6):
-            scored = scored_ids(harness, lambda: harness.update(rows, loss, minibatches=8))
-            drawn.append({of_ids[ids] for ids in scored})
-            logged = harness.step_log.updates[-1]
-            of_drawn = [row for row in rows if row.group in drawn[-1]]
-            assert logged["measured_rows"] == len(of_drawn) == 4
-            assert logged["measured_tokens"] == sum(int(row.mask.sum()) for row in of_drawn)
-            assert logged["trained_tokens"] == sum(int(row.mask.sum()) for row in rows)
-        return drawn, harness
-
-    drawn, harness = run(0)
-    assert len({frozenset(groups) for groups in drawn}) > 2
-    assert (run(0)[0] == drawn, run(1)[0] == drawn) == (True, False)
-    rows = rows_of(harness.rollout(TASKS, n=2, role=Role.CHAIN))
-    harness.update(rows, TokenClip())
-    assert harness.step_log.updates[-1]["measured_rows"] == len(rows)  # all are known
-
-
-def test_a_share_too_small_for_a_row_is_a_group() -> None:
-    harness = scripted_harness(solver(0.3), scored_share=1e-9)
-    rows = rows_of(harness.rollout(TASKS, n=2, role=Role.CHAIN))
-    harness.update(rows, TokenClip(old_logprobs="rollout"))
-    counts = {sum(row.group == group for row in rows) for group in {row.group for row in rows}}
-    assert harness.step_log.updates[0]["measured_rows"] in counts
-
-
-def test_log_probs_before_an_update_are_told_where_they_are_asked_for() -> None:
-    harness = scripted_harness(solver(0.3), scored_share=0.1)
-    rows = rows_of(harness.rollout(TASKS, n=2, role=Role.CHAIN))
-    expected, loss = harness.score(rows), TokenClip(old_logprobs="rollout")
-    before = harness.update(rows, loss, before=True).before
-    np.testing.assert_array_equal(np.concatenate(before), np.concatenate(expected))
-    assert harness.update(rows, loss).before == []
-
-
-def test_what_trainer_and_engine_compute_is_counted_each_time() -> None:
-    """In memory nothing is shared: tokens computed are those of the rows."""
-    harness, ledger = (made := scripted_harness(solver(0.3))), made.ledger
-    rows = rows_of(harness.rollout(TASKS, n=2, role=Role.CHAIN))
-    in_rows = sum(len(row.ids) for row in rows)
-    contexts = sum(len(turn.context_ids) for rollout in harness.rollouts for turn in rollout.own_turns)
-    assert ledger.context_tokens == ledger.prefilled_tokens == contexts
-    harness.evaluate(TASKS, 1, Sampling(temperature=0.0), "after")
-    assert ledger.prefilled_tokens == contexts
-    later = {task.uid for task in TASKS[len(TASKS) // 2 :]}
-    in_later = sum(len(row.ids) for row in rows if row.group in later)
-    assert 0 < in_later < in_rows
-    harness.update(rows, TokenClip(kl=0.1), epochs=2, minibatches=2)  # each time with the reference
-    scored = in_later + 2 * in_rows
-    assert (ledger.computed_tokens, ledger.scored_tokens) == (2 * in_rows, scored)
-    assert ledger.row_tokens == 2 * in_rows + scored
-    harness.score(rows)
-    assert (ledger.computed_tokens, ledger.scored_tokens) == (2 * in_rows, scored + in_rows)
-    harness.backend.tells = False
-    harness.rollout(TASKS, n=1, role=Role.CHAIN)
-    harness.backend.tells = True
-    harness.rollout(TASKS, n=1, role=Role.CHAIN)
-    assert ledger.prefilled_tokens is None

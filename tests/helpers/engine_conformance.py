@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 from uuid import uuid4
 
 import numpy as np
@@ -19,7 +19,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
 
 from rtpo.core.packing import Packed
-from rtpo.engines.base import BatchingEngine, Engine, Generation, Request, Sampling
+from rtpo.engines.base import BatchingEngine, Generation, Request, Sampling
 from rtpo.engines.decoder import Decoder
 from rtpo.run.config import PROJECT, RunConfig
 from rtpo.types import Ids
@@ -38,41 +38,15 @@ BF16 = 0.1
 """nats; the same for bf16 on a GPU: chosen, not measured"""
 
 
-class Subject(Protocol):
-    """An engine with what is around it. It can hold one of two sets of weights of one architecture."""
-
-    engine: Engine
-    networks: tuple[PreTrainedModel, PreTrainedModel]
-    """transformers' models with the two sets, in fp32"""
-    context_limit: int
-    most_logprobs: int
-    tolerance: float
-
-    async def push(self, which: int, version: int) -> None:
-        """Give the engine a set of weights, by the engine's own way."""
-        ...
-
-    async def rest(self) -> None:
-        """What is between rollouts: a sleeping engine sleeps. A push wakes it."""
-        ...
-
-    async def reset(self) -> None:
-        """Empty the prefix cache."""
-        ...
-
-    async def cached_tokens(self, context: Ids) -> int:
-        """Of the context, those that a request for it does not compute."""
-        ...
-
-
-class LoadingSubject(Subject, Protocol):
-    """One that takes any weights."""
-
-    async def load(self, weights: Weights, version: int) -> None: ...
-
-
 class Bench:
-    """A subject and the event loop that it lives in."""
+    """A subject and the event loop that it lives in.
+
+    A subject is an engine with what is around it, which can hold one of two sets of weights of one architecture:
+    `engine`; `networks`, transformers' models with the two sets in fp32; `context_limit`; `most_logprobs`;
+    `tolerance` in nats; and `push` (give it a set of weights in its own way), `rest` (what is between rollouts: a
+    sleeping engine sleeps until a push), `reset` (empty the prefix cache) and `cached_tokens` (of a context, those
+    that a request for it does not compute).
+    """
 
     def __init__(self, subject: Any, runner: asyncio.Runner) -> None:
         self.subject = subject

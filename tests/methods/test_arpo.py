@@ -30,7 +30,7 @@ GROWING = {"alpha": 1.0, "beta": 0.0}
 @pytest.mark.parametrize(
     "config", [CONFIG, THRESHOLD, replace(CONFIG, **GROWING), replace(CONFIG, alpha=0.0, beta=0.0)]
 )
-@pytest.mark.parametrize("slips", [0.0, 0.3, 0.9])
+@pytest.mark.parametrize("slips", [0.0, 0.9])
 def test_a_prompt_ends_with_exactly_sixteen_paths(slips: float, config: ARPOConfig) -> None:
     harness = one_step(config, script=solver(slips))
     assert [len(paths) for paths in finished(harness).values()] == [16] * len(TASKS)
@@ -39,11 +39,10 @@ def test_a_prompt_ends_with_exactly_sixteen_paths(slips: float, config: ARPOConf
     assert len({row.rollout_uid for row in rows}) == len(rows) == 48
 
 
-@pytest.mark.parametrize("config", [CONFIG, THRESHOLD, replace(CONFIG, **GROWING)])
-@pytest.mark.parametrize("seed", [0, 1])
-def test_a_path_without_room_for_a_turn_ends_there_and_is_not_copied(seed: int, config: ARPOConfig) -> None:
+@pytest.mark.parametrize("config", [CONFIG, THRESHOLD])
+def test_a_path_without_room_for_a_turn_ends_there_and_is_not_copied(config: ARPOConfig) -> None:
     """Contexts end in most second turns or right before them."""
-    harness = one_step(config, script=solver(0.3), seed=seed, max_context_tokens=34)
+    harness = one_step(config, script=solver(0.3), max_context_tokens=34)
     paths = finished(harness)
     assert all(rollout.own_turns for rollout in harness.rollouts)
     assert any(rollout.parent_uid for rollout in harness.rollouts)
@@ -57,20 +56,6 @@ def test_a_path_without_room_for_a_turn_ends_there_and_is_not_copied(seed: int, 
     judged = [id(turn) for turns in replaced for turn in turns]
     assert len(set(judged)) == len(judged)
     assert bool(judged) == (config.rule == "threshold")
-
-
-def test_prompts_whose_roots_answer_at_once_are_topped_up_one_root_at_a_time() -> None:
-    def answers(context: str, rng: np.random.Generator) -> str:
-        return f"<think> plan {rng.integers(100)}</think> answer\\boxed{{ {rng.integers(2)}}}"
-
-    harness = one_step(CONFIG, script=answers)
-    assert [call["rollouts"] for call in harness.step_log.rollouts] == [24] + [3] * 8
-    assert all(path.start_k == 0 for path in harness.rollouts)
-
-
-def test_a_path_goes_on_alone_or_with_one_branch() -> None:
-    harness = one_step(CONFIG, script=solver(0.5))
-    assert {*Counter((r.parent_uid, r.start_k) for r in harness.rollouts if r.start_k).values()} == {1, 2}
 
 
 # where paths branch
@@ -105,13 +90,9 @@ def test_entropy_is_of_the_first_tokens_in_units_of_the_vocabulary(tokens: int, 
     ("alpha", "rise", "probability"),
     [
         (0.5, None, 0.5),
-        (0.5, 0.0, 0.5),
         (0.5, 1.0, 0.7),
-        (0.5, -1.0, 0.3),
         (0.5, 9.0, 1.0),
-        (0.9, -1.0, 0.7),
         (1.0, -1.0, 1.0),
-        (0.0, -1.0, 0.0),
         (0.0, 1.0, 0.2),
     ],
 )
@@ -173,21 +154,6 @@ def test_a_fresh_root_is_begun_only_when_no_path_is_open() -> None:
     assert next_starts(prompt, [], 1.0, rng, replace(CONFIG, paths=3)) == []
 
 
-def test_nothing_is_kept_from_step_to_step() -> None:
-    """With a first entropy of its own, a path of any step does not branch at its first boundary, however steep the
-    rule; with one of the step before, it would as often as not."""
-    config = replace(CONFIG, alpha=0.0, beta=1e6)
-    harness = scripted_harness(solver(0.0))
-    for number in range(2):
-        if number:
-            harness.end_step()
-            harness.begin_step(number, 1000)
-        step(harness, TASKS, config)
-        counts = Counter(r.parent_uid for r in harness.rollouts if r.start_k == 1)
-        assert set(counts.values()) == {1}
-        assert max(Counter(r.parent_uid for r in harness.rollouts if r.start_k == 2).values()) == 2
-
-
 # advantages
 
 
@@ -197,20 +163,6 @@ def shared_by(paths: Sequence[Rollout]) -> dict[int, list[Rollout]]:
         for turn in path.turns:
             sharing[id(turn)].append(path)
     return sharing
-
-
-def test_soft_paths_have_one_z_score_on_all_their_tokens() -> None:
-    harness = one_step(CONFIG)
-    (rows,) = harness.updated
-    paths = finished(harness)
-    z = {
-        path.uid: float(score)
-        for group in paths.values()
-        for path, score in zip(group, standardised([path.reward for path in group]), strict=True)
-    }
-    assert {row.rollout_uid: advantage_of(row) for row in rows} == {
-        uid: pytest.approx(score) for uid, score in z.items()
-    }
 
 
 def test_hard_turns_have_the_mean_of_the_paths_that_share_them() -> None:
@@ -237,22 +189,6 @@ def on_a_table(advantage: Any) -> tuple[Any, list[TrainRow], list[Rollout]]:
     (rows,) = harness.all_of("update")
     paths = [path for groups in harness.all_of("rollout") for group in groups for path in group if path.is_graded]
     return harness, rows, paths
-
-
-def test_soft_gradients_on_a_shared_turn_are_the_sum_of_its_rows() -> None:
-    """From dlogprob(a)/dlogits = onehot(a) - pi, turn by turn with the number of paths that share it."""
-    harness, rows, paths = on_a_table("soft")
-    z = dict(zip([path.uid for path in paths], standardised([path.reward for path in paths]), strict=True))
-    tokens = sum(int(row.mask.sum()) for row in rows)
-    expected = np.zeros_like(harness.logits)
-    turns = {id(turn): turn for path in paths for turn in path.turns}
-    for key, sharing in shared_by(paths).items():
-        turn = turns[key]
-        score = np.eye(3)[turn.output_ids[0]] - 1 / 3
-        expected[turn.k, turn.snapshot.state] += sum(float(z[path.uid]) for path in sharing) * score / tokens
-    assert max(len(sharing) for sharing in shared_by(paths).values()) > 1
-    assert harness.logits == pytest.approx(expected, abs=1e-6)
-    assert np.abs(expected).max() > 0.01
 
 
 def test_soft_and_hard_take_the_same_first_step() -> None:

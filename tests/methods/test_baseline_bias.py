@@ -121,17 +121,6 @@ def sampled(mdp: MDP, config: anchored.AnchoredConfig, prompts: int) -> list[Gro
     return anchored.with_forks(harness, groups, config)
 
 
-def test_chains_that_ended_before_the_fork_are_not_forked() -> None:
-    config = config_of("anchored", chains=8, forks=4, fork_turn=3)
-    groups = sampled(coin_game(), config, 200)
-    for group in groups:
-        reached = {path.uid for path in group if path.role is Role.CHAIN and len(path.turns) > 3}
-        parents = {path.parent_uid for path in group if path.role is Role.BRANCH}
-        assert parents <= reached
-        assert bool(parents) == bool(reached)
-    assert {len(group) for group in groups} == {4, 8}
-
-
 def test_the_estimated_turn_is_the_one_after_the_luck() -> None:
     """All of the return is decided by the coin at turn 0, so a fork at turn 1 saves most."""
     groups = sampled(coin_game(), config_of("anchored", chains=8, forks=4, fork_turn="estimated"), 4000)

@@ -47,8 +47,7 @@ def test_a_control_differs_from_its_partner_in_one_field(name: str) -> None:
 
 
 def test_the_studys_controls_differ_in_what_they_name() -> None:
-    """Those given more have a rollout budget that does not bind beside the limit that does, which another's run may
-    give. Four mini-batches are what they share with the configurations that they control."""
+    """Those given more have a rollout budget that does not bind beside the limit that does."""
     study = yaml.safe_load((PROJECT / "configs" / "study" / "toy.yaml").read_text())
     for control in study["controls"]["configurations"]:
         own = control.get("settings", [])

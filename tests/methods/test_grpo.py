@@ -14,7 +14,7 @@ from rtpo.algorithms import configured
 from rtpo.core.packing import normalised_weights
 from rtpo.envs.toy.math_problems import problems
 from rtpo.rtpo import sibling_rows
-from rtpo.types import Grade, GradeOutcome, Group, Role, RolloutContext, TrainRow
+from rtpo.types import Grade, GradeOutcome, Role, TrainRow
 from rtpo.verbs import TokenClip
 
 TASKS = problems("train", 4, seed=2)
@@ -23,10 +23,6 @@ CONFIG = configured("grpo", kl=0.0, chains=6)
 
 def one_step(config: GRPOConfig = CONFIG, *, slips: float = 0.4, seed: int = 0) -> RecordingHarness:
     return methods.one_step(config, TASKS, script=solver(slips), seed=seed)
-
-
-def chains_of(harness: RecordingHarness) -> list[Group]:
-    return [tuple(r for r in harness.rollouts if r.task is task) for task in TASKS]
 
 
 Token = tuple[str, int, int, float, float]
@@ -49,51 +45,6 @@ def test_a_step_is_n_chains_and_one_update() -> None:
     assert harness.losses == [TokenClip(0.2, 0.2, 3.0, "rollout", 0.0)]
 
 
-@pytest.mark.parametrize("rollout_context", ["full", "strip_think"])
-def test_recorded_rows_are_prefixes_of_the_flattened_when_nothing_is_stripped(rollout_context: RolloutContext) -> None:
-    if rollout_context == "full":
-        chains = chains_of(one_step(replace(CONFIG, rollout_context="full")))
-    else:
-        script = always("<tool_call> 5 * 3</tool_call>")
-        chains = [scripted_harness(script).rollout([TASK], n=2, role=Role.CHAIN)[0]]
-    flattened = {row.rollout_uid: row for row in chain_rows(chains, CONFIG)}
-    recorded = chain_rows(chains, replace(CONFIG, training_context="recorded"))
-    for row in recorded:
-        flat = flattened[row.rollout_uid]
-        assert flat.ids[: len(row.ids)].tobytes() == row.ids.tobytes()
-        own = flat.mask & (flat.turn_index == row.turns[0].k)
-        assert np.flatnonzero(own).tolist() == np.flatnonzero(row.mask).tolist()
-    assert {row.turns[0].k for row in recorded} == {0, 1, 2}
-
-
-def test_advantages_of_a_prompt_have_mean_zero_and_std_one() -> None:
-    harness = one_step()
-    (rows,) = harness.updated
-    mixed = 0
-    for task in TASKS:
-        values = np.array([row.advantage[row.mask][0] for row in rows if row.group == task.uid])
-        rewards = {r.reward for r in harness.rollouts if r.task is task}
-        assert values.mean() == pytest.approx(0, abs=1e-6)
-        assert values.std(ddof=1) == pytest.approx(float(len(rewards) > 1), abs=1e-4)
-        mixed += len(rewards) > 1
-    assert mixed > 1
-
-
-def test_prompts_with_equal_rewards_have_exact_zeros() -> None:
-    harness = scripted_harness(always(RIGHT))
-    step(harness, [TASK], CONFIG)
-    (rows,) = harness.updated
-    assert {float(a) for row in rows for a in row.advantage} == {0.0}
-    assert harness.policy_version == 0
-
-
-def test_without_std_advantages_are_returns_minus_the_mean() -> None:
-    harness = scripted_harness(in_turn(RIGHT, WRONG, WRONG, WRONG))
-    step(harness, [TASK], replace(CONFIG, chains=4, normalise_std=False))
-    (rows,) = harness.updated
-    assert [float(row.advantage[row.mask][0]) for row in rows] == [0.75, -0.25, -0.25, -0.25]
-
-
 def test_chains_without_a_reward_are_left_out() -> None:
     chains = scripted_harness(always(RIGHT)).rollout([TASK], n=4, role=Role.CHAIN)[0]
     ungradable = Grade(GradeOutcome.UNGRADABLE, None)
@@ -104,16 +55,6 @@ def test_chains_without_a_reward_are_left_out() -> None:
     assert [float(row.advantage[row.mask][0]) for row in rows] == pytest.approx([1 / 3, -2 / 3, 1 / 3])
     assert [float(row.weight.sum()) for row in rows] == pytest.approx([1.0] * 3)
     assert chain_rows([(replace(chains[0], grade=ungradable),)], CONFIG) == []
-
-
-def test_minibatches_split_prompts() -> None:
-    harness = one_step(replace(CONFIG, minibatches=4))
-    assert [len(s.packed.lengths) for s in harness.backend.steps] == [
-        sum(not row.is_tied for row in harness.updated[0] if row.group == task.uid)
-        for task in TASKS
-        if any(not row.is_tied for row in harness.updated[0] if row.group == task.uid)
-    ]
-    assert len(harness.backend.steps) > 1
 
 
 def test_in_one_turn_pooled_rtpo_has_the_rows_of_grpo_without_std() -> None:

@@ -6,17 +6,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from methods import TASKS, advantage_of, config_of, graded, one_step
+from methods import TASKS, advantage_of, config_of, one_step
 from scripted import RecordingHarness, scripted_harness, solver
 from tables import harness_on, lure, random_logits
 
 from baselines.ladder import grpo_state_values
-from rtpo.algorithms import configured, load_algorithm
-from rtpo.harness.budget import Budget, Ledger
-from rtpo.theory.luck import LuckTask
-from rtpo.theory.mdp import advantages, state_values
+from rtpo.algorithms import configured
+from rtpo.theory.mdp import state_values
 from rtpo.theory.tabular import tasks
-from rtpo.types import Group, Role, TrainRow
+from rtpo.types import Role, TrainRow
 
 Key = tuple[str, int]
 
@@ -65,25 +63,6 @@ def test_a_path_that_is_open_is_extended_by_the_budget_alone() -> None:
     harness.rollout([first.tip], n=3, role=Role.FREE)
     harness.rollout([first.tip], n=1, role=Role.CHAIN)
     assert (harness.ledger.rollouts, harness.ledger.free_rollouts) == (1, 3)
-
-
-def test_a_table_samples_beside_the_budget_as_the_harness_does() -> None:
-    def paths(*, free: bool) -> list[tuple[str, float]]:
-        harness = harness_on(lure(), reserve=4)
-        for _ in range(2):
-            ((first, _),) = harness.rollout(tasks(harness.mdp), n=2, role=Role.CHAIN)
-            if free:
-                harness.rollout([first.boundary(0)], n=7, role=Role.FREE)
-                assert harness.ledger.free_rollouts % 7 == 0
-        return [(path.uid, path.reward) for (group,) in harness.all_of("rollout")[:: 1 + free] for path in group]
-
-    assert paths(free=True) == paths(free=False)
-
-
-def test_ledgers_of_earlier_versions_had_none_beside_the_budget() -> None:
-    saved = Ledger(Budget(10), rollouts=4).as_dict()
-    del saved["free_rollouts"], saved["free_tokens"]
-    assert Ledger.from_dict(saved) == Ledger(Budget(10), rollouts=4)
 
 
 # rungs c, d and e
@@ -154,21 +133,6 @@ def test_fresh_continuations_are_of_the_newest_weights() -> None:
     assert harness.ledger.rollouts == config.chains
 
 
-def test_a_continuation_without_a_grade_costs_no_chain_its_row() -> None:
-    """At S_0, which all chains of a prompt share: others of its continuations are trained in that one's place."""
-    config = config_of("grpo_state_values", chains=4, order="reverse", fresh=True)
-    harness = scripted_harness(solver(0.4), reserve=4 * len(TASKS))
-    groups = harness.rollout(TASKS, n=config.chains, role=Role.CHAIN)
-    sample = harness.rollout
-
-    def without_the_first(*args: Any, **settings: Any) -> list[Group]:
-        return [(graded(group[0], None), *group[1:]) for group in sample(*args, **settings)]
-
-    harness.rollout = without_the_first  # type: ignore[method-assign]
-    rows = grpo_state_values.fresh_rows(harness, groups, 0, config)
-    assert Counter(row.group for row in rows) == {task.uid: config.chains for task in TASKS}
-
-
 # the affordable baselines
 
 
@@ -185,78 +149,3 @@ def test_vineppo_splits_a_return_over_the_turns() -> None:
     assert {row.rollout_uid for row in rows} == set(chains)
     later = sum(len(chain.turns) - 1 for chain in chains.values())
     assert harness.ledger.rollouts == len(chains) + later * config.continuations
-
-
-@pytest.mark.parametrize(
-    ("name", "fields"),
-    [
-        ("grpo_state_values", {}),
-        ("grpo_state_values", {"order": "reverse"}),
-        ("grpo_state_values", {"order": "reverse", "fresh": True}),
-        ("gigpo", {}),
-        ("anchored", {}),
-        ("anchored", {"forks": 2}),
-        ("vineppo", {"chains": 2}),
-    ],
-)
-def test_a_prompt_is_a_tie_where_all_that_was_charged_has_one_return(name: str, fields: dict[str, Any]) -> None:
-    """Forks and charged continuations count as chains do."""
-    harness = one_step(config_of(name, **{"chains": 4} | fields), seed=3)
-    returns = {task.uid: {p.reward for p in harness.rollouts if p.task is task} for task in TASKS}
-    assert {len(found) for found in returns.values()} == {1, 2}
-    trained = {row.group for rows in harness.updated for row in rows if not row.is_tied}
-    assert trained == {uid for uid, found in returns.items() if len(found) == 2}
-
-
-# every baseline
-
-BASELINES: dict[str, tuple[dict[str, Any], float]] = {
-    "grpo": ({"training_context": "recorded"}, 31 / 32),
-    "grpo_state_values": ({"continuations": 40}, 1.0),
-    "anchored": ({}, 1.0),
-    "anchored with forks": ({"forks": 16}, 1.0),
-    "vineppo": ({}, 1.0),
-}
-"""fields, and what a group's mean that holds the chain's own return leaves of the gradient after the first turn"""
-
-
-@pytest.fixture(scope="module")
-def noise() -> dict[str, float]:
-    """By method, the noise of its gradients of the turns after the first, once their mean was found to be exact, on a
-    task whose luck is tossed in the first."""
-    mdp, found = LuckTask(3, "early", "even").mdp(), {}
-    for name, (fields, later) in BASELINES.items():
-        config = configured(name.split()[0], **{"kl": 0.0, "chains": 32, "normalise_std": False} | fields)
-        harness = harness_on(mdp, learning_rate=0.0)
-        policy, true = harness.policy, advantages(mdp, harness.policy)
-        shares = np.full(3, later)
-        shares[0] = 1.0 if name.startswith("anchored") else 31 / 32
-        expected = policy * true * shares[:, None, None]
-        steps, taken = [], np.zeros(mdp.shape[:2])
-        for number in range(120):
-            harness.end_step()
-            harness.begin_step(number, 1000)
-            harness.sync()
-            load_algorithm(config.name).step(harness, tasks(mdp), config)
-            rows = harness.all_of("update")[-1]
-            off = np.zeros(mdp.shape)
-            for row in rows:
-                (turn,) = row.turns
-                k, state = turn.k, turn.snapshot.state
-                score = -policy[k, state]
-                score[turn.output_ids[0]] += 1
-                off[k, state] += advantage_of(row) * score - expected[k, state]
-                taken[k, state] += 1
-            steps.append(off / 32)
-        mean, error = np.mean(steps, 0), np.std(steps, 0, ddof=1) / len(steps) ** 0.5
-        often = taken[..., None] * policy >= 20  # else there is no normal error
-        assert often.sum() > 10
-        assert (np.abs(mean) <= 4 * error)[often].all(), name
-        found[name] = float(np.var(steps[1:], 0)[1:].sum())
-    return found
-
-
-def test_baselines_leave_the_gradient_and_take_noise(noise: dict[str, float]) -> None:
-    for name in ("grpo_state_values", "anchored"):
-        assert noise[name] < 0.9 * noise["grpo"], noise
-    assert noise["grpo_state_values"] < noise["anchored"]

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from methods import IDS, advantage_of, one_step, parts_of, spelled
 from scripted import CALL_1, CALL_2, RIGHT, TASK, WRONG, always, in_turn, scripted_harness, solver
-from tables import RecordingHarness, harness_on, lure, random_logits, random_mdp
+from tables import RecordingHarness, harness_on, random_logits, random_mdp
 
-from baselines.refuel import pair_rows, step
+from baselines.refuel import pair_rows
 from rtpo.algorithms import configured
 from rtpo.theory.tabular import tasks
 from rtpo.types import Grade, GradeOutcome, Role, TrainRow
@@ -84,15 +84,6 @@ def test_pairs_with_a_member_without_a_reward_are_dropped() -> None:
 # the loss
 
 
-def test_the_residual_is_reported() -> None:
-    """At the only step from the sampling policy the log-ratios are 0, so the error is eta (R1 - R2)."""
-    harness = one_step(replace(CONFIG, eta=3.0, epochs=1, minibatches=1))
-    (rows,), (update,) = harness.updated, harness.step_log.updates
-    errors = [3.0 * (advantage_of(a) - advantage_of(b)) for a, b in zip(rows[::2], rows[1::2], strict=True)]
-    assert update["residual"] == pytest.approx(np.mean(np.square(errors)))
-    assert update["residual"] == update["loss"] > 0
-
-
 def one_pair(harness: RecordingHarness) -> tuple[list[TrainRow], float]:
     """A pair of different actions and returns at turn 1 of a path, and the difference of the returns."""
     (chains, *_) = harness.rollout(tasks(harness.mdp), n=50, role=Role.CHAIN)
@@ -114,30 +105,6 @@ def test_the_loss_is_zero_where_the_log_ratios_differ_by_eta_times_the_returns(e
     assert harness.logits == pytest.approx(there, abs=1e-6)
     harness.update(pair, SquaredPair(2 * eta, old_logprobs="rollout"))
     assert np.abs(harness.logits - there).max() > 1e-3
-
-
-def test_many_steps_reach_it() -> None:
-    harness = harness_on(random_mdp(2), learning_rate=0.1)
-    pair, difference = one_pair(harness)
-    old = [float(row.rollout_logprobs[row.mask][0]) for row in pair]
-    harness.update(pair, SquaredPair(1.5), epochs=200)
-    one, other = (float(new[0]) - before for new, before in zip(harness.score(pair), old, strict=True))
-    assert one - other == pytest.approx(1.5 * difference, abs=1e-4)
-
-
-def test_only_the_turn_of_a_pair_is_trained() -> None:
-    mdp = lure()
-    trained = set()
-    for seed in range(12):
-        harness = harness_on(mdp, seed=seed)
-        step(harness, tasks(mdp), replace(CONFIG, pairs=1, epochs=3, minibatches=1))
-        (rows,) = harness.all_of("update")
-        moved = {(int(k), int(s)) for k, s, _ in np.argwhere(harness.logits != 0)}
-        places = {(row.turns[0].k, int(row.turns[0].snapshot.state)) for row in rows}
-        assert moved in (places, set())
-        assert len(places) <= 1
-        trained |= moved
-    assert {k for k, _ in trained} == {0, 1, 2}
 
 
 # token by token

@@ -7,15 +7,14 @@ import numpy as np
 import pytest
 from methods import advantage_of, config_of, one_step
 from scripted import RecordingHarness
-from tables import harness_on, lure
+from tables import harness_on
 
 from baselines.ladder import rtpo_variants
-from baselines.ladder.rtpo_variants import drawn
 from rtpo import rtpo
 from rtpo.algorithms import configured
 from rtpo.theory.luck import LuckTask, gradient, sibling_noise
 from rtpo.theory.tabular import tasks
-from rtpo.types import Boundary, Role, Rollout, TrainRow
+from rtpo.types import Role, Rollout, TrainRow
 
 FEW: dict[str, Any] = {"group_size": 9, "forked": 0.25}
 
@@ -65,42 +64,6 @@ def test_larger_groups_at_fewer_boundaries_are_as_many_rollouts() -> None:
     trained = Counter((row.rollout_uid, row.turns[0].k) for rows in harness.updated for row in rows)
     assert trained == Counter((path.uid, k) for (_, k), group in forks.items() for path in group)
     assert [[u] for u in (2, 1, 0)] == [update["trained_turns"] for update in harness.step_log.updates]
-
-
-def test_a_task_can_take_as_many_rollouts_as_rtpos() -> None:
-    for trunks in (1, 4):
-        few, plain = configured("rtpo_variants", trunks=trunks, **FEW), configured("rtpo", trunks=trunks)
-        assert rtpo_variants.rollouts_per_task(few, 8) == rtpo.rollouts_per_task(plain, 8) == 17 * trunks
-
-
-@pytest.fixture(scope="module")
-def realised() -> dict[int, list[Boundary]]:
-    harness = harness_on(lure())
-    (trunks,) = harness.rollout(tasks(harness.mdp), n=30, role=Role.TRUNK)
-    found = {k: [trunk.boundary(k) for trunk in trunks if len(trunk.turns) > k] for k in (2, 1, 0)}
-    assert len(found[0]) > len(found[2]) > 1
-    return found
-
-
-def test_boundaries_are_drawn_alike(realised: dict[int, list[Boundary]]) -> None:
-    """Whatever turn they are of, and whatever path they lie on."""
-    draws, total = 2000, int(0.3 * sum(map(len, realised.values())))
-    rng = np.random.default_rng(0)
-    counts: Counter[str] = Counter()
-    for _ in range(draws):
-        taken = [boundary.uid for group in drawn(realised, 0.3, rng).values() for boundary in group]
-        assert len(taken) == len(set(taken)) == total
-        counts.update(taken)
-    p = total / sum(map(len, realised.values()))
-    for group in realised.values():
-        for boundary in group:
-            assert abs(counts[boundary.uid] / draws - p) < 4 * (p * (1 - p) / draws) ** 0.5
-
-
-def test_all_boundaries_can_be_forked_and_one_always_is(realised: dict[int, list[Boundary]]) -> None:
-    rng = np.random.default_rng(0)
-    assert drawn(realised, 1.0, rng) == realised
-    assert sum(map(len, drawn(realised, 1e-6, rng).values())) == 1
 
 
 # the gradient

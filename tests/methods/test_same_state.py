@@ -75,30 +75,3 @@ def test_forks_are_charged_and_train_what_they_sampled() -> None:
     (rows,) = harness.updated
     trained = {(row.rollout_uid, row.turns[0].k) for row in rows}
     assert trained == {(path.uid, turn.k) for path in harness.rollouts for turn in path.own_turns}
-
-
-def test_a_token_of_a_fork_weighs_what_a_chains_does() -> None:
-    """Where the mean is over tokens; where it is over paths, all paths weigh the same."""
-    for aggregation in ("token", "path"):
-        fields = {"chains": 6, "forks": 3, "fork_turn": 1, "aggregation": aggregation}
-        (rows,) = one_step(config_of("anchored", **fields), script=solver(0.2)).updated
-        assert any(row.turns[0].k > 0 for row in rows)
-        weights: Counter[str] = Counter()
-        for row in rows:
-            weights[row.rollout_uid] += float(row.weight.sum())
-            if aggregation == "token":
-                assert row.weight[row.mask].tolist() == pytest.approx([1.0] * int(row.mask.sum()))
-        if aggregation == "path":
-            assert list(weights.values()) == pytest.approx([1.0] * len(weights))
-
-
-def test_forks_begin_at_their_boundary_with_its_past_its_context_and_its_environment() -> None:
-    harness = one_step(config_of("anchored", chains=6, forks=3, fork_turn=2), script=solver(0.5))
-    paths = {path.uid: path for path in harness.rollouts}
-    forks = [path for path in harness.rollouts if path.role is Role.BRANCH]
-    assert {fork.start_k for fork in forks} == {2}
-    for fork in forks:
-        parent, k = paths[str(fork.parent_uid)], fork.start_k
-        assert fork.turns[:k] == parent.turns[:k]
-        assert np.array_equal(fork.turns[k].context_ids, parent.turns[k].context_ids)
-        assert fork.turns[k].snapshot.digest == parent.turns[k].snapshot.digest

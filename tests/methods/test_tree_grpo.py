@@ -94,25 +94,6 @@ def test_an_advantage_is_the_sum_of_two_standardised_parts() -> None:
     assert mixed
 
 
-def test_a_lone_leaf_has_no_place_in_its_tree() -> None:
-    harness = one_step(replace(CONFIG, expansions=0, trees=6))
-    assert list(z_scores(harness.rollouts[:1]).values()) == [0.0]
-    assert z_scores([]) == {}
-    (rows,) = harness.updated
-    by_prompt = [[r.reward for r in harness.rollouts if r.task is task] for task in TASKS]
-    expected = [a for rewards in by_prompt for a in standardised(rewards)]
-    assert [advantage_of(row) for row in rows] == pytest.approx(expected)
-
-
-def test_with_one_tree_both_parts_are_one() -> None:
-    harness = one_step(replace(CONFIG, trees=1, expansions=2, branches=4), script=solver(0.2))
-    (rows,) = harness.updated
-    for task in TASKS:
-        z = standardised([r.reward for r in harness.rollouts if r.task is task])
-        assert [advantage_of(row) for row in rows if row.group == task.uid] == pytest.approx(2 * z)
-    assert any(advantage_of(row) for row in rows)
-
-
 def test_the_part_within_a_tree_is_of_returns_not_of_standardised_ones() -> None:
     """Standardising twice looks the same, since a z-score does not depend on scale, but for the epsilon: it differs as
     soon as returns lie as close together as that is."""

@@ -16,7 +16,6 @@ from baselines import grpo
 from experiments import map as command
 from rtpo import rtpo
 from rtpo.algorithms import configured
-from rtpo.errors import ConfigError, DataError
 from rtpo.harness.budget import Budget, Ledger
 from rtpo.run.config import PROJECT
 from rtpo.theory import luck, regimes
@@ -25,17 +24,11 @@ from rtpo.theory.mdp import Table, value
 from rtpo.theory.mdps import uniform
 from rtpo.theory.regimes import (
     Point,
-    break_even,
     exact_noise,
-    excess,
     frozen,
     learnt,
-    moved,
-    noise_ratio,
-    placed,
     points,
     predicted,
-    right,
     trained,
 )
 from rtpo.theory.tabular import TabularHarness, softmax, tasks
@@ -84,27 +77,6 @@ def test_decisions_are_worth_their_stake() -> None:
                 assert lost == pytest.approx(0)
 
 
-def test_an_untrained_policy_makes_less_of_a_chain_than_its_alternative() -> None:
-    for turns in regimes.HORIZONS:
-        mdp = LuckTask(turns, "early", "chain").mdp()
-        untrained = gradient(mdp, uniform(mdp))[:, 0]
-        assert untrained[0] < 0 < untrained[1:].min()
-
-
-def test_success_is_0_untrained_and_1_at_best() -> None:
-    for when, decisions in product(WHEN, LUCK):
-        task = LuckTask(4, when, decisions)
-        assert task.success(uniform(task.mdp())) == pytest.approx(0)
-        assert task.success(by_turn(task.mdp(), np.ones(4))) == pytest.approx(1)
-
-
-def test_unknown_knobs_are_refused() -> None:
-    with pytest.raises(ConfigError, match="luck is 'never': use early, even, late"):
-        LuckTask(4, "never", "even")  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="turns is 1: use 2 or more"):
-        LuckTask(1, "early", "even")
-
-
 # exact noise
 
 
@@ -147,44 +119,7 @@ def test_gradients_of_the_algorithms_have_the_exact_mean_and_noise(decisions: De
     assert exact["rtpo"][0] > 1.5 * exact["grpo"][0]
 
 
-def test_the_simple_ratio_holds_where_little_is_decided_in_a_turn() -> None:
-    """Not in the last turn, where the decision is what is still to come."""
-    point = Point(8, "early", "late", 5, 4, 1)
-    exact = exact_noise(point)
-    ratio, simple = exact["rtpo"] / exact["grpo"], noise_ratio(shares(point.task), 5, point.chains)
-    assert ratio[:6] == pytest.approx(simple[:6], rel=0.01)
-    assert simple[0] > 1 > simple[1]
-    assert ratio[7] > 1.5 * simple[7]
-
-
 # the boundary
-
-
-def test_the_boundary_by_turn() -> None:
-    assert break_even(4, 3) == pytest.approx(1 / 9)
-    assert break_even(4, 2) == 0
-    for turns in (1, 2, 16):
-        ends = [break_even(turns, group_size) for group_size in range(2, 50)]
-        assert ends == sorted(ends)
-        assert ends[-1] < 1 / turns
-        assert break_even(turns, 10**6) == pytest.approx(1 / turns, rel=1e-5)
-
-
-def test_the_plan_alone_never_wins_where_all_turns_count_alike() -> None:
-    """Not with all luck in the first turn and any group size; it does where the first turn does not count."""
-    for turns, group_size in product((2, 4, 16), (3, 9, 1000)):
-        f = np.eye(turns)[0]
-        assert excess(f, np.ones(turns), group_size) > 1
-        assert excess(f, 1 - f, group_size) == 0
-
-
-def test_a_step_of_a_lead_is_that_of_a_logit() -> None:
-    assert moved(0.0, 0.0, 2.0, 3.0) == pytest.approx((1.0, 3.0), rel=0.01)
-    mean, variance = moved(4.0, 1.0, 0.5, 0.0)
-    assert mean > 4
-    assert 0 < variance < 1
-    leads = np.random.default_rng(0).normal(1.0, 2.0, 200_000)
-    assert right(np.array([1.0]), np.array([4.0]))[0] == pytest.approx((1 / (1 + np.exp(-leads))).mean(), abs=0.01)
 
 
 @pytest.mark.parametrize("decisions", LUCK)
@@ -214,19 +149,6 @@ def test_the_plan_breaks_even_at_an_excess_of_1_in_little_noise() -> None:
         assert found["gain"] == pytest.approx(0)
 
 
-@pytest.mark.parametrize("decisions", ["even", "late"])
-def test_a_task_is_placed_by_its_shares_alone(decisions: Decisions) -> None:
-    for point in (Point(8, "early", decisions, 3, 4, 8), Point(4, "late", decisions, 5, 32, 1)):
-        task, mdp = point.task, point.task.mdp()
-        scale = float(variance_ahead(mdp, uniform(mdp))[0]) / task.stake**2
-        weights = np.where(np.arange(task.turns) >= task.turns - task.last, 1.0, 0.0)
-        size = {"group_size": point.group_size, "trunks": point.trunks}
-        found = placed(shares(task), weights, scale, **size, step_size=point.step_size, steps=point.steps)
-        expected = predicted(point)
-        assert found == {name: pytest.approx(expected[name]) for name in ("excess", "rtpo", "grpo")}
-        assert abs(found["rtpo"] - found["grpo"]) > 0.01
-
-
 # the measurement
 
 
@@ -240,19 +162,6 @@ def test_states_of_a_stage_share_their_weights() -> None:
     assert (harness.logits == harness.logits[:, :1]).all()
 
 
-def test_grpo_on_a_table_is_the_same_with_recorded_contexts() -> None:
-    mdp, ends = LuckTask(3, "even", "chain").mdp(), []
-    for context in ("recorded", "flattened"):
-        config = configured("grpo", kl=0.0, chains=20, normalise_std=False, minibatches=1, training_context=context)
-        harness = TabularHarness(mdp, Ledger(Budget(100)), learning_rate=5.0, shared=True)
-        harness.begin_step(0, 100)
-        harness.sync()
-        grpo.step(harness, tasks(mdp), config)
-        ends.append(harness.logits)
-    assert np.abs(ends[0]).max() > 0.01
-    assert ends[0] == pytest.approx(ends[1], abs=1e-6)
-
-
 @pytest.mark.parametrize("luck_at", WHEN)
 def test_sweeps_learn_what_they_can(luck_at: When) -> None:
     """With many trunks, so that noise is small: a chain in reverse order alone."""
@@ -264,15 +173,6 @@ def test_sweeps_learn_what_they_can(luck_at: When) -> None:
 
 
 # the plan
-
-
-def test_the_map_is_large_enough() -> None:
-    planned = list(points())
-    assert len(set(planned)) == len(planned) >= 200
-    assert min(regimes.SEEDS, *regimes.MORE_SEEDS.values()) >= 5
-    assert len(set(command.plan())) == len(command.plan()) >= 5 * len(planned)
-    assert {point.turns for point in planned} == {2, 4, 8, 16}
-    assert {point.steps for point in planned} >= {1, 32}
 
 
 def test_committed_predictions_are_those_of_the_closed_form() -> None:
@@ -318,69 +218,11 @@ def test_a_measurement_goes_on_where_it_was_left(tiny: Path, tmp_path: Path) -> 
     assert command.missing(tmp_path, JOBS) == []
 
 
-def test_what_is_measured_is_left_alone(tiny: Path, tmp_path: Path) -> None:
-    folder = Path(shutil.copytree(tiny, tmp_path / "map"))
-    before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    command.run(folder, JOBS)
-    with pytest.raises(DataError, match=r"which is not planned: name another --results"):
-        command.run(folder, JOBS[1:])
-    with pytest.raises(DataError, match=r"map\.json is finished, without 1 planned: name another --results"):
-        command.run(folder, [*JOBS, ("frozen", JOBS[0][1], 1)])
-    with pytest.raises(DataError, match=r"predicted\.jsonl is there, .* name another --results"):
-        command.predict(folder, points())
-    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
-
-
-@pytest.mark.parametrize("measured", ["map.partial.jsonl", "map.json"])
-def test_predictions_come_before_measurements(tmp_path: Path, measured: str) -> None:
-    with pytest.raises(DataError, match=r"predicted\.jsonl does not exist: make it first"):
-        command.run(tmp_path, JOBS)
-    (tmp_path / measured).touch()
-    with pytest.raises(DataError, match=f"{measured} is there, and predictions are written once"):
-        command.predict(tmp_path, points())
-    assert [path.name for path in tmp_path.iterdir()] == [measured]
-
-
-@pytest.mark.parametrize(
-    ("file", "damage"),
-    [
-        ("map.jsonl", ("{", "")),
-        ("map.json", ('"schema": 1', '"schema": 0')),
-        ("predicted.jsonl", ('"gain"', '"again"')),
-    ],
-)
-def test_damaged_records_are_refused(tiny: Path, tmp_path: Path, file: str, damage: tuple[str, str]) -> None:
-    folder = Path(shutil.copytree(tiny, tmp_path / "map"))
-    text = (folder / file).read_text()
-    (folder / file).write_text(text.replace(*damage, 1))
-    assert (folder / file).read_text() != text
-    with pytest.raises(DataError, match=file):
-        theory_map.records(folder)
-
-
-def test_measurements_that_nothing_was_predicted_of_are_refused(tmp_path: Path) -> None:
-    command.predict(tmp_path, [JOBS[1][1]])
-    command.run(tmp_path, JOBS[3:4])
-    with pytest.raises(DataError, match="different points"):
-        theory_map.records(tmp_path)
-
-
 def measured(*differences: Sequence[float]) -> pd.DataFrame:
     """Points of one kind with these differences by seed."""
     rows = [{"rtpo": list(values), "grpo": [0.0] * len(values)} for values in differences]
     frame = pd.DataFrame(rows).assign(decisions="even", luck="late", steps=range(1, len(rows) + 1))
     return theory_map.judged(frame.assign(rtpo_predicted=0.5, grpo_predicted=0.0))
-
-
-def test_a_decided_sign_is_one_whose_interval_leaves_out_0() -> None:
-    frame = measured((0.5, 0.6, 0.4), (0.5, -0.6, 0.4), (0.3, 0.3, 0.3), (-0.5, -0.6, -0.4), (0.0, 0.0, 0.0))
-    assert frame["decided"].tolist() == [1, 0, 1, -1, 0]
-
-
-def test_kinds_of_tasks_are_averaged_over_the_seeds_that_all_points_have() -> None:
-    (kind,) = theory_map.kinds_of_task(measured((0.5, 0.1), (0.1, -0.1, 9.0))).to_dict("records")
-    assert kind["mean"] == pytest.approx(0.15)
-    assert kind["n"] == 2
 
 
 def test_nothing_of_the_committed_map_is_missing() -> None:

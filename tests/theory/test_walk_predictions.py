@@ -10,7 +10,7 @@ from rtpo.envs.toy.luck import Luck
 from rtpo.envs.toy.walk import ToyWalkEnv, WalkSettings
 from rtpo.envs.toy.walk_problems import LENGTH, PEOPLE, PLACES, problems
 from rtpo.theory.regimes import break_even
-from rtpo.theory.walk import METHODS, Plans, Walk, budget_of, noise, rollouts, success, told, trained_share, uniform
+from rtpo.theory.walk import Plans, Walk, noise, rollouts, told, uniform
 from rtpo.types import StopReason, Task
 
 LATE = tuple(weight / 14 for weight in WalkSettings(decided="late").weights)
@@ -54,37 +54,6 @@ def test_rtpo_and_grpo_break_even_where_the_map_says() -> None:
     np.testing.assert_allclose(by_rollout["rtpo"] / by_rollout["grpo_exact"], expected)
 
 
-def test_state_values_leave_what_is_ahead_and_no_baseline_leaves_less() -> None:
-    exact, least = noise("grpo_exact", EVEN, PLANS), noise("grpo_state_values", EVEN, PLANS)
-    assert exact[0] == least[0]
-    for name, plans in [("gigpo", PLANS), ("anchored_forks", told(EVEN, PLANS, 1))]:
-        between = noise(name, EVEN, plans)
-        assert (least[1:] <= between[1:] + 1e-12).all()
-        assert (between[1:] < exact[1:]).all()
-
-
-def test_the_variance_of_luck_lies_before_the_turns_that_follow_it() -> None:
-    middle = replace(EVEN, luck_turn=3)
-    assert (middle.ahead[:4] > EVEN.luck**2 / 4).all()
-    assert (middle.ahead[4:] < EVEN.luck**2 / 4).all()
-    np.testing.assert_allclose(middle.ahead[4:], EVEN.ahead[4:])
-    np.testing.assert_allclose(middle.together[:4], replace(EVEN, luck=0.0).together[:4])
-
-
-def test_without_luck_and_with_much_budget_every_method_learns_the_walk() -> None:
-    calm = replace(EVEN, luck=0.0)
-    untrained = success("grpo_exact", calm, PLANS, 1e-9)
-    assert untrained < 0.2
-    assert all(success(name, calm, PLANS, 20000) > 0.9 for name in METHODS)
-
-
-def test_a_budget_is_found_from_its_success() -> None:
-    reached = success("rtpo", EVEN, PLANS, 700)
-    assert budget_of("rtpo", EVEN, PLANS, reached) == pytest.approx(700, rel=0.02)
-    with pytest.raises(ValueError, match="no budget"):
-        budget_of("rtpo", EVEN, PLANS, 0.001)
-
-
 def test_forks_alone_know_a_state_that_does_not_come_again() -> None:
     """The less it is shrunk the nearer to what is ahead, but for the noise of one other path; and fewer first turns."""
     never = replace(EVEN, faces=10**6)
@@ -96,13 +65,3 @@ def test_forks_alone_know_a_state_that_does_not_come_again() -> None:
     assert (least[1:] < some[1:]).all()
     assert (some[1:] < exact[1:] / 2).all()
     np.testing.assert_allclose(least[1:], 2 * never.ahead[1] / 16)
-
-
-def test_forks_that_are_not_told_lie_between_those_that_are_and_none() -> None:
-    """At the turn after the luck, where a fork may not have begun; at the last turn all have, and all know the luck."""
-    known, drawn = (noise("anchored_forks", EVEN, plans) for plans in (told(EVEN, PLANS, 1), uniform(EVEN, PLANS)))
-    exact = noise("grpo_exact", EVEN, PLANS)
-    assert known[1] < drawn[1] < 2 * exact[1]
-    assert (np.diff(drawn) < 0).all()
-    assert drawn[-1] < exact[-1] / 2
-    assert trained_share("anchored_forks", EVEN, uniform(EVEN, PLANS))[-1] == pytest.approx(1)

@@ -15,12 +15,10 @@ from byte_model import Overfit, overfit
 from conftest import compose_config, harness_on
 from methods import NAMES
 
-from experiments.training import train
 from rtpo.data.prepare import DataFolder
 from rtpo.data.records import Record, write_records
 from rtpo.envs.booking.world import wish_of
 from rtpo.run.config import RunConfig
-from rtpo.run.run import StopRequest
 from rtpo.run.tasks import load_tasks
 from rtpo.tools.search.bm25 import build_index
 
@@ -87,9 +85,8 @@ def model(tmp_path_factory: pytest.TempPathFactory, places: dict[str, Place]) ->
     runs = {name: configuration(place, output).task for name, place in places.items()}
     tasks = {name: load_tasks(task, task.train) for name, task in runs.items()}
     assert wish_of(*tasks["booking"]).writes  # else doing nothing is right, whatever the model does
-    record = overfit([(task, tasks[name]) for name, task in runs.items()], output, Overfit(steps=320))
-    print(record)
-    assert all(0 < success < 1 for success in record["sampled_success"])
+    successes = overfit([(task, tasks[name]) for name, task in runs.items()], output, Overfit(steps=320))
+    assert all(0 < success < 1 for success in successes), successes
     return output
 
 
@@ -139,18 +136,3 @@ def test_every_method_has_a_step_on_the_booking_desk(
 @pytest.mark.needs("nothing")
 def test_no_method_is_left_out() -> None:
     assert {compose_config(*overrides).algorithm_config.name for overrides in STEPS.values()} == set(NAMES)
-
-
-@pytest.mark.parametrize(("task", "method", "fact"), [("math", "grpo_exact", "python"), ("search", "rtpo", "search")])
-def test_a_run_from_the_command_line_to_its_records(
-    task: str, method: str, fact: str, places: dict[str, Place], live_backend: Any, model: Path, tmp_path: Path
-) -> None:
-    budget = "budget.rollouts=40"
-    config = configuration(places[task], model, *STEPS[method], budget, f"results={tmp_path}")
-    manifest = train(config, StopRequest()).manifest
-    ledger = manifest["ledger"]
-    assert 0 < ledger["rollouts"] <= 40
-    assert ledger["tool_calls"]["ok"] >= 1
-    assert ledger["optimizer_steps"] >= 1
-    assert ledger["evaluation_rollouts"] == 4
-    assert fact in manifest["environment"]

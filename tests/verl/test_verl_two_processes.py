@@ -105,13 +105,6 @@ def test_both_engines_work_with_the_trained_weights(two: Measured) -> None:
     assert min(first.requested_tokens, second.requested_tokens) > 1000
 
 
-def test_each_process_saves_its_shard(two: Measured) -> None:
-    (save,) = (two.run.path / "checkpoints").glob("step*")
-    for rank in (0, 1):
-        assert (save / "weights" / f"model_world_size_2_rank_{rank}.pt").exists()
-        assert (save / "weights" / f"optim_world_size_2_rank_{rank}.pt").exists()
-
-
 @pytest.mark.parametrize("processes", [1, 2])
 def test_an_exported_policy_is_the_trained_one(
     processes: int, one: Measured, two: Measured, packed: Packed, tmp_path: Path

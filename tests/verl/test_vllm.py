@@ -5,12 +5,11 @@ import asyncio
 import json
 import os
 import sys
-import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import numpy as np
 import psutil
@@ -29,15 +28,11 @@ from engine_conformance import (
     vllm_server,
 )
 from larger_heads import save_with_larger_heads
-from omegaconf import OmegaConf
 from ray.exceptions import RayActorError, RayTaskError
-from transformers import Qwen3ForCausalLM
 
 from experiments.training import train
 from rtpo.engines.base import Generation, Request, Sampling
-from rtpo.engines.decoder import Decoder
 from rtpo.errors import InfrastructureError, NonFinite, RTPOError, StaleEngine
-from rtpo.planning.hardware import model_shape
 from rtpo.run.config import RunConfig
 from rtpo.run.run import StopRequest
 from rtpo.types import Ids, StopReason, as_ids
@@ -53,30 +48,6 @@ def _platform() -> None:
     from rtpo.verl_harness.session import settings_of
 
     settings_of(compose_config("profile=a100x1" if torch.cuda.is_available() else "profile=toy"))
-
-
-@pytest.mark.parametrize("device", ["", "cuda", "tpu"])
-def test_a_vllm_for_other_devices_is_not_started(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """CUDA's can be imported without a GPU."""
-    stand_in(device, monkeypatch)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(pytest.skip.Exception, match=rf"for another device \({device or 'none is on this machine'}\)"):
-        vllm_device()
-
-
-def test_nothing_of_vllms_environment_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    stand_in("cpu", monkeypatch)
-    before = dict(os.environ)
-    with vllm_environment():
-        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # as verl's server does
-    assert dict(os.environ) == before
-
-
-def stand_in(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In place of vLLM, for what is asked before it is started."""
-    platforms = SimpleNamespace(current_platform=SimpleNamespace(device_type=device))
-    for name, module in {"vllm": SimpleNamespace(), "vllm.platforms": platforms}.items():
-        monkeypatch.setitem(sys.modules, name, module)
 
 
 def entries(**logprobs: float) -> dict[int, Any]:
@@ -127,76 +98,6 @@ def test_a_turn_stopped_or_was_cut_off_as_vllm_says() -> None:
     assert stopped.policy_version == 3
     assert stopped.top_logprobs is top
     assert cut.top_logprobs is None
-
-
-def test_a_request_goes_to_the_server_of_its_route() -> None:
-    """verl's client keeps what it is named by on one server."""
-    from verl.workers.rollout.replica import TokenOutput
-
-    from rtpo.verl_harness.engines import VllmEngine
-
-    asked: list[str] = []
-
-    async def answer(request_id: str, **_: Any) -> TokenOutput:
-        asked.append(request_id)
-        return TokenOutput(token_ids=[8], log_probs=[-1.0], extra_fields={"finish_reason": "stop", "global_steps": 0})
-
-    client: Any = SimpleNamespace(generate=answer)
-    sibling = replace(request(as_ids([5])), session="sibling", route="trunk")
-    asyncio.run(VllmEngine(client, STOP).generate(sibling))
-    assert asked == ["trunk"]
-
-
-def test_weights_are_sent_in_the_numbers_that_vllm_keeps_and_fit_a_bucket() -> None:
-    from verl.utils.torch_dtypes import PrecisionType
-
-    from rtpo.verl_harness.settings import verl_settings
-    from rtpo.verl_harness.worker import as_served
-
-    weight = torch.randn(64, 32)
-    ((name, sent),) = as_served([("w", weight)], torch.bfloat16)
-    kept = torch.empty(64, 32, dtype=torch.bfloat16)
-    kept.copy_(weight)  # as vLLM would
-    assert (name, sent.dtype) == ("w", torch.bfloat16)
-    assert torch.equal(sent, kept)
-    rollout = verl_settings(OmegaConf.create(compose_config("profile=a100x8").verl)).actor_rollout_ref.rollout
-    bucket = rollout.checkpoint_engine.update_weights_bucket_megabytes << 20
-    largest = model_shape("Qwen3-8B", "").head_parameters
-    assert PrecisionType.to_dtype(rollout.dtype) is torch.bfloat16
-    assert 2 * largest < bucket < 4 * largest
-
-
-def test_the_shapes_that_a_worker_expects_are_built_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    vllm_device()
-    with vllm_environment():
-        from rtpo.verl_harness import vllm_worker
-
-        built: list[Any] = []
-        monkeypatch.setattr(vllm_worker, "shapes_of", lambda config: built.append(config) or {})
-        worker = object.__new__(vllm_worker.CheckedWorker)
-        worker.model_runner = SimpleNamespace(model_config=SimpleNamespace(hf_config="config"))
-        assert worker.expected_shapes is worker.expected_shapes
-        assert built == ["config"]
-
-
-def test_vllm_is_asked_for_its_last_answer_alone() -> None:
-    vllm_device()
-    with vllm_environment():
-        from vllm.sampling_params import RequestOutputKind, SamplingParams
-
-        from rtpo.verl_harness.vllm_server import WatchedEngine
-
-        async def generate(prompt: str, sampling: SamplingParams, request_id: str) -> AsyncIterator[Any]:
-            yield sampling.output_kind
-
-        async def asked() -> Any:
-            engine = WatchedEngine(cast(Any, SimpleNamespace(generate=generate)))
-            with engine.watch("a", 0) as watched:
-                async for _ in engine.generate("prompt", SamplingParams(), "a"):
-                    pass
-            return watched.answer
-
-        assert asyncio.run(asked()) is RequestOutputKind.FINAL_ONLY
 
 
 @pytest.mark.parametrize("reason", ["abort", "error", None])
@@ -362,27 +263,6 @@ def test_a_killed_worker_of_vllm_ends_the_run_in_its_cause(
         assert "\n" not in str(ended.value)
 
 
-def test_an_error_in_a_transfer_of_weights_is_not_hidden_by_what_it_leaves_open() -> None:
-    """Through verl's own sender and receiver, over shared memory."""
-    vllm_device()
-    from verl.workers.rollout.vllm_rollout.bucketed_weight_transfer import BucketedWeightReceiver, BucketedWeightSender
-
-    from rtpo.verl_harness.engines import first_error
-
-    place = f"ipc:///tmp/rtpo-test-{os.getpid()}.sock"
-    sender = BucketedWeightSender(place, bucket_size_mb=1, use_shm=True)
-    weights = iter([("one", torch.ones(8)), ("two", torch.ones(8))])
-    sending = threading.Thread(target=lambda: asyncio.run(sender.async_send_weights(weights)), daemon=True)
-    sending.start()
-
-    def refuse(bucket: list[tuple[str, torch.Tensor]], is_last: bool) -> None:
-        raise ValueError(f"{len(bucket)} weights do not fit")
-
-    receiver = BucketedWeightReceiver(place, torch.device("cpu"), use_shm=True)
-    with pytest.raises(ValueError, match=r"^2 weights do not fit$"), first_error():
-        receiver.receive_weights(refuse)
-
-
 # The same server on vLLM's engine in a process of its own.
 
 
@@ -391,24 +271,6 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("vllm")
     with vllm_environment():
         return folder_of(small_model(0, 32), folder / "model")
-
-
-@pytest.fixture(scope="module")
-def decoder(model: Path) -> Decoder:
-    network = Qwen3ForCausalLM.from_pretrained(model, dtype=torch.float32)
-    decoder = Decoder(network.config, {STOP}, cache_tokens=0)
-    decoder.load(network.state_dict().items(), version=0)
-    return decoder
-
-
-@pytest.fixture(scope="module")
-def ended_by(decoder: Decoder, model: Path) -> int:
-    """The greedy fifth token after the longest context; the generation config says that it ends a turn, too."""
-    (generation,) = decoder.generate([request(CONTEXTS[-1], temperature=0.0, max_tokens=8)])
-    token = int(generation.output_ids[4])
-    assert token not in generation.output_ids[:4]
-    (model / "generation_config.json").write_text(json.dumps({"eos_token_id": [STOP, token]}))
-    return token
 
 
 class Served:
@@ -442,43 +304,6 @@ def served(model: Path, ended_by: int) -> Iterator[Served]:
         server.engine.shutdown()
 
 
-def test_a_stop_in_the_last_place_is_a_stop_and_no_other_token_ends_a_turn(
-    served: Served, decoder: Decoder, ended_by: int
-) -> None:
-    context = CONTEXTS[-1]
-    for limit, reason in [(4, StopReason.LENGTH), (5, StopReason.STOP), (8, StopReason.STOP)]:
-        asked = request(context, temperature=0.0, max_tokens=limit)
-        (generation,) = served.generate(asked, stop_id=ended_by)
-        assert (len(generation.output_ids), generation.stop) == (min(limit, 5), reason)
-    (goes_on,) = served.generate(request(context, temperature=0.0, max_tokens=8))
-    assert goes_on.output_ids[4] == ended_by
-    assert (len(goes_on.output_ids), goes_on.stop) == (8, StopReason.LENGTH)
-
-
-def test_a_turn_is_answered_once_and_not_for_every_token(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine, answers = served.server.engine._engine, []
-    generate = engine.generate
-
-    async def counted(*arguments: Any, **options: Any) -> AsyncIterator[Any]:
-        async for answer in generate(*arguments, **options):
-            answers.append(answer)
-            yield answer
-
-    monkeypatch.setattr(engine, "generate", counted)
-    (generation,) = served.generate(request(CONTEXTS[-1], temperature=0.0, max_tokens=8), stop_id=STOP)
-    assert (len(generation.output_ids), len(answers)) == (8, 1)
-
-
-def test_a_server_tells_that_its_workers_failed(served: Served) -> None:
-    served.run(served.server.check_workers())
-    with pytest.raises(Exception, match="no_such_method"):
-        served.run(served.server.collective_rpc("no_such_method"))
-    with pytest.raises(InfrastructureError, match=r"vLLM's workers failed \(.*no_such_method[^\n]*$"):
-        served.run(served.server.check_workers())
-    served.run(served.server.collective_rpc("_get_zmq_handle"))
-    served.run(served.server.check_workers())
-
-
 def test_a_turn_is_not_named_after_weights_that_came_while_it_ran(served: Served) -> None:
     """verl names the version that it holds when a turn ends."""
 
@@ -492,37 +317,3 @@ def test_a_turn_is_not_named_after_weights_that_came_while_it_ran(served: Served
         served.server.global_steps = 4
 
     served.run(name_another())
-
-
-def test_a_cache_that_vllm_cannot_empty_is_an_error(served: Served) -> None:
-    async def reset_while_running() -> None:
-        turn = asyncio.create_task(engine_of(served.server.generate).generate(request(CONTEXTS[2], max_tokens=200)))
-        while not served.server.engine.output_processor.request_states:
-            await asyncio.sleep(0.01)
-        await asyncio.sleep(0.1)
-        try:
-            with pytest.raises(StaleEngine, match="did not empty its prefix cache"):
-                await served.server.clear_kv_cache()
-        finally:
-            await turn
-        await served.server.clear_kv_cache()
-
-    served.run(reset_while_running())
-
-
-def test_an_aborted_turn_is_an_infrastructure_error(served: Served) -> None:
-    async def abort() -> None:
-        turn = asyncio.create_task(
-            engine_of(served.server.generate).generate(request(CONTEXTS[2], max_tokens=200, top_logprobs=5))
-        )
-        while not served.server.engine.output_processor.request_states:
-            await asyncio.sleep(0.01)
-        await asyncio.sleep(0.1)
-        engine = served.server.engine
-        await engine.abort(list(engine.output_processor.request_states), internal=True)
-        with pytest.raises(InfrastructureError, match="session 0: abort"):
-            await turn
-
-    served.run(abort())
-    (generation,) = served.generate(request(CONTEXTS[2], max_tokens=4))
-    assert len(generation.output_ids) == 4
