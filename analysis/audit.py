@@ -14,8 +14,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rtpo.run.cli import Parser, command, whole
-
 import pandas as pd
 import yaml
 
@@ -24,6 +22,7 @@ from analysis.paper.metrics import METRICS, episodes, value_of
 from analysis.tables import FORMATS, Table, number, of_rows
 from rtpo.envs.airline.tasks import read_wanted
 from rtpo.errors import DataError
+from rtpo.run.cli import Parser, command, whole
 from rtpo.run.records import SAFE_LOADER, no_run
 
 ROWS = yaml.load(Path(__file__).with_suffix(".yaml").read_bytes(), SAFE_LOADER)

@@ -14,8 +14,6 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from rtpo.run.cli import Parser, command, folder
-
 from matplotlib.figure import Figure
 
 from analysis.figures.paper import FIGURES, Source, profiles, toy_study
@@ -25,6 +23,7 @@ from analysis.plots import every_format, is_stale, save
 from analysis.theory import map_figure
 from analysis.theory.theorem_figures import theory_1, theory_2, theory_3
 from rtpo.errors import DataError
+from rtpo.run.cli import Parser, command, folder
 from rtpo.run.config import PROJECT
 
 DOCS = PROJECT / "docs" / "results"

@@ -12,12 +12,11 @@ What the cells of the paper's tables are made of stands in analysis/paper/cells.
 import sys
 from pathlib import Path
 
-from rtpo.run.cli import Parser, command, folder
-
 from analysis.paper import pages
 from analysis.paper.tables import all_tables, named
 from analysis.run_table import COLUMNS, folder_table, run_table, show
 from analysis.tables import changed, files_of, markdown, told_stale, write
+from rtpo.run.cli import Parser, command, folder
 
 RESULTS = Path("results")
 COMMAND = "python analysis/make_tables.py"

@@ -23,8 +23,6 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
-from rtpo.run.cli import Parser, command, composed, whole
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -41,6 +39,7 @@ from rtpo.errors import ConfigError, DataError, MachineError
 from rtpo.harness.budget import Budget, Ledger
 from rtpo.harness.harness import AgentHarness
 from rtpo.rewards.grading import MathGrader
+from rtpo.run.cli import Parser, command, composed, whole
 from rtpo.run.config import PROJECT, RunConfig, compose_run
 from rtpo.run.model_folder import chat_format
 from rtpo.run.records import provenance

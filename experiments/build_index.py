@@ -11,7 +11,6 @@ import sys
 from pathlib import Path
 
 from rtpo.run.cli import Parser, command
-
 from rtpo.tools.search.bm25 import build_index
 
 

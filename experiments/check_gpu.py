@@ -25,12 +25,11 @@ from transformers import AutoModelForCausalLM, Qwen3Config
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # of a copy that is not installed
 
-from rtpo.run.cli import Parser, command
-
 from rtpo.core.losses import TokenBatch, loss
 from rtpo.core.rounding import SHIFT, TIMES, difference
 from rtpo.core.tree_attention import BLOCK, KERNELS, choose_attention, read_at
 from rtpo.core.trees import forest
+from rtpo.run.cli import Parser, command
 from rtpo.types import Ids, as_ids
 from rtpo.verbs import TokenClip
 

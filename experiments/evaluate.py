@@ -25,8 +25,6 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from rtpo.run.cli import command, with_configuration
-
 from omegaconf import DictConfig
 
 from analysis.run_table import decoded
@@ -34,6 +32,7 @@ from analysis.summary import summarise, table
 from rtpo.errors import InfrastructureError, Stopped
 from rtpo.evaluation.evaluate import evaluate
 from rtpo.evaluation.panel import compose_evaluation
+from rtpo.run.cli import command, with_configuration
 
 
 def evaluate_one(tree: DictConfig) -> None:

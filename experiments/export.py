@@ -13,9 +13,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rtpo.run.cli import Parser, command
-
 from rtpo.core.files import check_is_free
+from rtpo.run.cli import Parser, command
 from rtpo.run.export import DTYPES, TrainedPolicy, check_push, find_trained, push, write_model
 
 

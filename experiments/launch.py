@@ -32,8 +32,6 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from pathlib import Path
 
-from rtpo.run.cli import Parser, command, composed, on_sigterm
-
 from analysis.paper import pages
 from analysis.paper.tables import all_tables
 from analysis.run_table import run_table, show
@@ -46,6 +44,7 @@ from rtpo.errors import ConfigError, DataError, MachineError, Stopped
 from rtpo.evaluation.evaluate import evaluate
 from rtpo.evaluation.panel import EvaluateConfig, compose_evaluation
 from rtpo.planning import preflight
+from rtpo.run.cli import Parser, command, composed, on_sigterm
 from rtpo.run.config import PROJECT, RunConfig
 from rtpo.run.experiments import Element, Experiment, experiments, load_experiment
 from rtpo.run.records import RunFolder, no_run

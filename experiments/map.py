@@ -17,13 +17,12 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
-from rtpo.run.cli import Parser, command
-
 import torch
 
 from rtpo.algorithms import PROJECT
 from rtpo.core.files import disk_errors, sha256, write_whole
 from rtpo.errors import DataError
+from rtpo.run.cli import Parser, command
 from rtpo.run.records import RunFolder, provenance
 from rtpo.theory import regimes
 from rtpo.theory.regimes import Point

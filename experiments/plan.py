@@ -9,9 +9,8 @@ What else is given is set for every element, as with experiments/train.py.
 import sys
 from collections.abc import Sequence
 
-from rtpo.run.cli import Parser, command
-
 from rtpo.planning.plan import plan, summary
+from rtpo.run.cli import Parser, command
 
 
 @command

@@ -10,9 +10,8 @@ experiments/evaluate.py.
 import sys
 from collections.abc import Sequence
 
-from rtpo.run.cli import Parser, command
-
 from rtpo.planning.preflight import problems
+from rtpo.run.cli import Parser, command
 from rtpo.run.experiments import load_experiment
 
 EVALUATE = "evaluate."

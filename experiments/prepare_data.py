@@ -13,11 +13,10 @@ import argparse
 import sys
 from pathlib import Path
 
-from rtpo.run.cli import Parser, command
-
 from rtpo.data.prepare import DataFolder
 from rtpo.data.registry import REGISTRY, UNVERIFIED
 from rtpo.errors import DataError, RTPOError
+from rtpo.run.cli import Parser, command
 from rtpo.run.config import PROJECT
 from rtpo.run.records import RunFolder
 

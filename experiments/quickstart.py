@@ -9,13 +9,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rtpo.run.cli import Parser, command, composed
-
 from analysis.figures.runs import draw_training
 from analysis.run_table import run_table
 from analysis.run_table import show as show_tables
 from experiments.training import train
 from rtpo.errors import ConfigError, Stopped
+from rtpo.run.cli import Parser, command, composed
 from rtpo.run.config import RunConfig, compose_run
 from rtpo.run.run import StopRequest
 

@@ -20,12 +20,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from rtpo.run.cli import Parser, command, positive
-
 from analysis.study.plan import Place, Planned, Study, named
 from experiments.training import train
 from rtpo.core.names import nearest
 from rtpo.errors import ConfigError, Held, Stopped
+from rtpo.run.cli import Parser, command, positive
 from rtpo.run.run import StopRequest
 
 FREEZE, MISSING = "freeze", "missing"

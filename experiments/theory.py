@@ -15,11 +15,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from rtpo.run.cli import Parser, command
-
 from rtpo.algorithms import PROJECT
 from rtpo.core.files import disk_errors, sha256, utc_now, write_whole
 from rtpo.errors import ConfigError
+from rtpo.run.cli import Parser, command
 from rtpo.run.records import RunFolder, provenance
 from rtpo.theory import continuation as theory_continuation
 from rtpo.theory import credit as theory_credit

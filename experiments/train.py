@@ -25,12 +25,11 @@ command goes on from there.
 
 import sys
 
-from rtpo.run.cli import command, with_configuration
-
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from experiments.training import train
+from rtpo.run.cli import command, with_configuration
 from rtpo.run.config import compose_run
 from rtpo.run.experiments import check_one_run
 from rtpo.run.naming import named

@@ -11,8 +11,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from rtpo.run.cli import composed
-
 import fast
 import machine
 import pytest
@@ -21,6 +19,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 from rtpo.harness.budget import Budget, Ledger
 from rtpo.harness.harness import AgentHarness
+from rtpo.run.cli import composed
 from rtpo.run.config import RunConfig, compose_run
 from rtpo.run.model_folder import chat_format
 from rtpo.run.run import open_harness

@@ -8,11 +8,10 @@ python -m analysis.pages --check                   write nothing; fail where a p
 import sys
 from pathlib import Path
 
-from rtpo.run.cli import Parser, command
-
 from analysis.pages.fill import filled
 from rtpo.core.files import disk_errors
 from rtpo.errors import DataError
+from rtpo.run.cli import Parser, command
 from rtpo.run.config import PROJECT
 
 

@@ -8,8 +8,6 @@ from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-from rtpo.run.cli import composed, configurations
-
 import pandas as pd
 import yaml
 
@@ -22,6 +20,7 @@ from analysis.run_table import decoded
 from analysis.tables import NOT_RUN
 from rtpo.data.registry import REGISTRY
 from rtpo.errors import DataError
+from rtpo.run.cli import composed, configurations
 from rtpo.run.config import PROJECT, RunConfig, compose_run
 from rtpo.run.experiments import outline
 from rtpo.run.records import SAFE_LOADER

@@ -26,14 +26,13 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from rtpo.run.cli import composed
-
 import yaml
 
 from analysis.load import MODES, Frames, is_kept, load_run, read_parquet
 from rtpo.core.files import write_whole
 from rtpo.core.names import nearest
 from rtpo.errors import ConfigError, DataError
+from rtpo.run.cli import composed
 from rtpo.run.config import PROJECT, RunConfig, compose_run
 from rtpo.run.records import RunFolder
 

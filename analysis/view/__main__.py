@@ -9,11 +9,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rtpo.run.cli import Parser, command, whole
-
 from analysis.view.page import page
 from analysis.view.rollouts import load_recorded
 from rtpo.core.chat import ChatFormat
+from rtpo.run.cli import Parser, command, whole
 from rtpo.run.model_folder import load_tokenizer
 
 

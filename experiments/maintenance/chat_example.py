@@ -1,8 +1,7 @@
 """Print the worked example of the paper's figure of Qwen3's chat template: what the second turn of an episode sees
 (docs/run/tasks.md).
 
-    python experiments/maintenance/chat_example.py                       the byte-level tokenizer
-    python experiments/maintenance/chat_example.py --tokenizer FOLDER    a model's own
+    python experiments/maintenance/chat_example.py --tokenizer models/Qwen3-8B
 
 Two turns, a real tool call and a real grade, by the code that training and evaluation run. What a context leaves out of
 the history stands between `[-` and `-]`.
@@ -12,8 +11,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from rtpo.run.cli import Parser, command, folder
-
 import numpy as np
 
 from rtpo.core.chat import ChatFormat
@@ -21,9 +18,9 @@ from rtpo.core.contexts import flattened_context, strip_think
 from rtpo.engines.base import Generation, Request, Sampling
 from rtpo.envs.math import MathEnv, MathSettings
 from rtpo.harness.episodes import EpisodeLimits, EpisodeWorld, Plan, run_episodes
+from rtpo.run.cli import Parser, command, folder
 from rtpo.run.model_folder import load_tokenizer
 from rtpo.tools.protocol import render_call
-from rtpo.toy.byte_tokenizer import byte_tokenizer
 from rtpo.types import Role, Rollout, RolloutContext, StopReason, Task, as_ids
 
 TASK = Task("example", "What is 17 * 23?", ("391",))
@@ -77,9 +74,9 @@ def sections(chat: ChatFormat, stripped: Rollout, full: Rollout) -> Iterator[tup
 @command
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = Parser(__doc__)
-    parser.add_argument("--tokenizer", type=folder, metavar="FOLDER")
+    parser.add_argument("--tokenizer", type=folder, metavar="FOLDER", required=True, help="of a model, or it alone")
     given = parser.parse_args(arguments)
-    tokenizer = byte_tokenizer() if given.tokenizer is None else load_tokenizer(given.tokenizer)
+    tokenizer = load_tokenizer(given.tokenizer)
     for title, text in sections(ChatFormat(tokenizer), play(tokenizer, "strip_think"), play(tokenizer, "full")):
         print(f"== {title}\n{text}\n")
 

@@ -8,9 +8,8 @@ The runs stay where they are.
 import sys
 from pathlib import Path
 
-from rtpo.run.cli import Parser, command
-
 from analysis.load import keep, load
+from rtpo.run.cli import Parser, command
 
 
 @command

@@ -23,8 +23,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from statistics import fmean
 
-from rtpo.run.cli import Parser, command
-
 from analysis.fair import BEFORE, CEILING, Comparison, by_question
 from analysis.load import Frames, load
 from analysis.study.plan import Study, named
@@ -32,6 +30,7 @@ from rtpo.core.files import write_whole
 from rtpo.envs.toy.walk import WalkSettings
 from rtpo.envs.toy.walk_problems import PLACES
 from rtpo.errors import ConfigError
+from rtpo.run.cli import Parser, command
 from rtpo.theory.walk import METHODS, Plans, Walk, budget_of, success, told, uniform
 
 STUDY, FILE, MODE = "fair", "predicted.json", "paper"

@@ -11,13 +11,12 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from rtpo.run.cli import Parser, command
-
 import wandb
 import wandb_workspaces.reports.v2 as reports
 
 from rtpo.errors import ConfigError, MachineError
 from rtpo.harness.curves import X
+from rtpo.run.cli import Parser, command
 from rtpo.run.config import FOLDER_NAME
 from rtpo.run.tracking import PROJECT_NAME
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import get_type_hints
 
 from rtpo.run.cli import Parser, command, positive, whole
-
 from rtpo.toy.recipes import WarmStart, recipes
 from rtpo.toy.warm_start import warm_start
 

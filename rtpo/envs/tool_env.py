@@ -7,14 +7,7 @@ from dataclasses import replace
 from rtpo.envs.episode import AnswerEpisode, Answering, text_and_calls
 from rtpo.tools.base import Tool
 from rtpo.tools.protocol import CUT, Call, Malformed, encodable, refusal
-from rtpo.types import (
-    Feedback,
-    Message,
-    Opening,
-    StopReason,
-    Task,
-    ToolUse,
-)
+from rtpo.types import Feedback, Message, Opening, StopReason, Task, ToolUse
 
 
 class ToolEnv(AnswerEpisode):

@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from rtpo.run.cli import composed
-
 from huggingface_hub.errors import StrictDataclassError
 from omegaconf import OmegaConf
 
@@ -21,6 +19,7 @@ from rtpo.engines.base import Engine
 from rtpo.engines.endpoint import EndpointEngine
 from rtpo.errors import ConfigError, DataError
 from rtpo.evaluation.panel import EvaluateConfig
+from rtpo.run.cli import composed
 from rtpo.run.config import RunConfig, TaskConfig, compose_run
 from rtpo.run.model_folder import check_model, check_model_of, first_words, load_tokenizer
 from rtpo.run.records import RunFolder, no_run

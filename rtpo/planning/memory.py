@@ -148,10 +148,8 @@ def memory_problems(run: RunConfig, hardware: Hardware | None, asked_gib: float)
     needed = mask_bytes(run) / GIB
     if not trains(run) or needed <= asked_gib:
         return []
-    return [
-        f"launch.resources.memory_gb is {asked_gib:g}, and masks of prefix trees of "
-        f"{VERL}actor.ppo_max_token_len_per_gpu nodes take {needed:.0f} GiB on a CPU: lower that, or ask for more."
-    ]
+    masks = f"masks of {VERL}actor.ppo_max_token_len_per_gpu nodes take {needed:.0f} GiB on a CPU"
+    return [f"launch.resources.memory_gb is {asked_gib:g}, and {masks}: lower that, or ask for more."]
 
 
 def gpu_problems(run: RunConfig, hardware: Hardware) -> list[str]:
@@ -160,17 +158,11 @@ def gpu_problems(run: RunConfig, hardware: Hardware) -> list[str]:
     name, has = run.model.name, hardware.memory_gib
     if max(update, generation) > has * GIB:
         field = "actor.ppo_max_token_len_per_gpu" if update > generation else "rollout.gpu_memory_utilization"
-        return [
-            f"{name} is estimated to need {max(update, generation) / GIB:.0f} GiB on each GPU, and one of "
-            f"{hardware.title} has {has:.0f} GiB: lower {VERL}{field}, or take more or larger GPUs or a smaller model "
-            f"(a row may have {longest_row(run):,} tokens)."
-        ]
+        needed = f"{name} is estimated to need {max(update, generation) / GIB:.0f} GiB on each GPU"
+        return [f"{needed}, and one of {hardware.title} has {has:.0f} GiB: lower {VERL}{field}, or take more GPUs."]
     if cache < run.task.max_context_tokens:
-        return [
-            f"vLLM's share of {hardware.title} with {name} has room for {max(0, cache):,} cached tokens, below "
-            f"task.max_context_tokens {run.task.max_context_tokens:,}: raise {VERL}rollout.gpu_memory_utilization, or "
-            "take larger GPUs."
-        ]
+        below = f"vLLM has room for {max(0, cache):,} cached tokens, below task.max_context_tokens"
+        return [f"{below} {run.task.max_context_tokens:,}: raise {VERL}rollout.gpu_memory_utilization."]
     return []
 
 
@@ -178,8 +170,6 @@ def _host_problems(run: RunConfig, hardware: Hardware, asked_gib: float) -> list
     needed, has = host_memory(run, hardware) / GIB, hardware.host_gib
     if needed <= asked_gib <= (has or asked_gib):
         return []
-    return [
-        f"launch.resources.memory_gb is {asked_gib:g}, and {run.model.name} is estimated to need {needed:.0f} GiB of a "
-        f"node's memory{f', of which {hardware.title} has {has:.0f}' if has else ''}: ask for as much, or offload less "
-        "(verl.actor_rollout_ref.actor.fsdp_config)."
-    ]
+    known_size = f", of {has:.0f} that {hardware.title} has" if has else ""
+    estimate = f"{run.model.name} is estimated to need {needed:.0f} GiB of a node's memory{known_size}"
+    return [f"launch.resources.memory_gb is {asked_gib:g}, and {estimate}: ask for more, or offload less."]

@@ -12,8 +12,6 @@ from math import ceil, nan
 from pathlib import Path
 from typing import Any
 
-from rtpo.run.cli import composed
-
 import numpy as np
 
 from rtpo.core.names import nearest
@@ -23,6 +21,7 @@ from rtpo.errors import ConfigError
 from rtpo.planning import memory
 from rtpo.planning.hardware import FILE, GIB, Episodes, Hardware, known, model_shape
 from rtpo.planning.sketch import Sketch, chance_of_ending, longest_path
+from rtpo.run.cli import composed
 from rtpo.run.config import DataConfig, RunConfig
 from rtpo.run.experiments import Element, load_experiment
 

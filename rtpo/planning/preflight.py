@@ -10,8 +10,6 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-from rtpo.run.cli import composed
-
 from rtpo.envs.airline.env import AirlineSettings
 from rtpo.envs.airline.package import load_package
 from rtpo.envs.registry import environment_facts
@@ -20,6 +18,7 @@ from rtpo.errors import ConfigError, DataError, MachineError, RTPOError
 from rtpo.evaluation.panel import compose_evaluation
 from rtpo.planning.hardware import GIB, Hardware, known, model_shape
 from rtpo.planning.memory import Saves, gpu_problems, memory_problems, saves, verl_setting
+from rtpo.run.cli import composed
 from rtpo.run.config import DataConfig, RunConfig, TaskConfig
 from rtpo.run.experiments import Element, Experiment
 from rtpo.run.model_folder import chat_format, check_model_of, check_same_model
@@ -109,14 +108,11 @@ def _check_beside(run: RunConfig) -> None:
             continue
         known = RunFolder(file.parent).config
         own = {"seed": known.get("seed"), "results": known.get("results")}
-        try:
-            RunFolder(file.parent).check(run.as_dict() | own)
-        except DataError as error:
-            different = str(error).partition("different: ")[2].partition(". Change")[0]
+        if different := RunFolder(file.parent).different(run.as_dict() | own):
             raise DataError(
                 f"{file.parent} is of the same label and experiment, and tables would take both together; different: "
                 f"{different}. Change them back, or choose another experiment_name for a trial."
-            ) from error
+            )
 
 
 @cache
@@ -163,24 +159,14 @@ def _check_tools(task: TaskConfig, here: bool) -> None:
 def _setting_problems(run: RunConfig, experiment: Experiment) -> Iterator[str]:
     profile, asked = run.profile, experiment.resources
     processes = profile.processes * profile.nodes
-    if profile.logical_cpus < profile.required_cpus:
-        yield (
-            f"profile.logical_cpus is {profile.logical_cpus}, and {processes} training process(es) with their engines "
-            f"need {profile.required_cpus}: raise it."
-        )
     if profile.platform == "cuda" and asked.gpus < profile.processes:
-        yield (
-            f"launch.resources.gpus is {asked.gpus}, and profile.processes {profile.processes}: each process needs a "
-            "GPU of its own."
-        )
+        yield f"launch.resources.gpus is {asked.gpus}, and profile.processes {profile.processes}: each needs a GPU."
     if asked.nodes != profile.nodes:
         yield f"launch.resources.nodes is {asked.nodes} and profile.nodes {profile.nodes}: give both the same number."
     parallel = int(verl_setting(run, "rollout.tensor_model_parallel_size", 1))
     if processes % parallel:
-        yield (
-            f"verl.actor_rollout_ref.rollout.tensor_model_parallel_size is {parallel}, which does not divide "
-            f"{processes} training process(es): use a divisor."
-        )
+        name = "verl.actor_rollout_ref.rollout.tensor_model_parallel_size"
+        yield f"{name} is {parallel}: use a divisor of the {processes} training process(es)."
     machine = known().hardware.get(profile.name)
     if machine is not None or profile.platform == "cpu":
         node = None if machine is None else replace(machine, gpus=profile.processes)
@@ -204,15 +190,9 @@ def _disk_problems(runs: Sequence[RunConfig], here: bool) -> Iterator[str]:
     place = _existing(Path(runs[0].results)) if runs else Path()
     needed, free = most if here else kept + writing, shutil.disk_usage(place).free
     if needed > free:
-        whose = (
-            "the saves of an element are"
-            if here
-            else f"save.keep saves of each of {len(runs)} element(s) that are not finished, and one being written, are"
-        )
-        yield (
-            f"{whose} estimated at {needed / GIB:,.0f} GiB and {place} has {free / GIB:,.0f} GiB free: lower "
-            "save.keep, name another results folder, launch fewer seeds at a time, or make room."
-        )
+        whose = "an element" if here else f"{len(runs)} element(s) that are not finished"
+        room = f"estimated at {needed / GIB:,.0f} GiB and {place} has {free / GIB:,.0f} GiB free"
+        yield f"the saves of {whose} are {room}: lower save.keep, name another results folder, or make room."
 
 
 def _existing(path: Path) -> Path:
@@ -238,10 +218,8 @@ def _machine_problems(runs: Sequence[RunConfig]) -> Iterator[str]:
 def _gpu_problems(run: RunConfig, there: Sequence[Gpu]) -> Iterator[str]:
     profile = run.profile
     if len(there) < profile.processes:
-        yield (
-            f"profile {profile.name} trains with {profile.processes} process(es) on a node, each on a GPU of its own, "
-            f"and {len(there)} can be seen here: ask for more, or choose another profile."
-        )
+        needed = f"profile {profile.name} needs {profile.processes} GPU(s) on a node"
+        yield f"{needed}, and {len(there)} can be seen here: ask for more, or choose another profile."
         return
     for gpu in there[: profile.processes]:
         if gpu.used_gib > USED_GIB:
@@ -262,10 +240,7 @@ def _ray_problems(run: RunConfig) -> Iterator[str]:
     cpus = os.environ.get("SLURM_CPUS_ON_NODE")
     needed = run.profile.required_cpus
     if cpus is not None and int(cpus) * run.profile.nodes < needed:
-        yield (
-            f"this allocation has {cpus} CPUs on a node, and the training processes with their engines need {needed} "
-            "in all: Ray would wait for ever. Ask for more (launch.resources.cpus)."
-        )
+        yield f"this allocation has {cpus} CPUs on a node, and {needed} are needed in all: raise launch.resources.cpus."
 
 
 def gpus() -> list[Gpu]:
@@ -291,8 +266,5 @@ def _gpu(line: str) -> Gpu:
     try:
         index, total, used = (int(word) for word in line.split(","))
     except ValueError:
-        raise MachineError(
-            f"nvidia-smi says {line.strip()!r} where a GPU's index, memory and used memory should be: a GPU in MIG "
-            "mode or one that is lost is not measured so; turn MIG off, or have the driver looked at."
-        ) from None
+        raise MachineError(f"nvidia-smi says {line.strip()!r} of a GPU (MIG, or a lost one): mend that.") from None
     return Gpu(index, total / 1024, used / 1024)

@@ -1,7 +1,4 @@
-"""What commands share: configurations composed by Hydra, arguments, and an end in a sentence and an exit status.
-
-Commands import it before what is slow to import (`isort` in pyproject.toml), so that Ctrl-C is one line from then on.
-"""
+"""What commands share: configurations composed by Hydra, arguments, and an end in a sentence and an exit status."""
 
 import argparse
 import math
@@ -34,14 +31,7 @@ WIDTH = 100
 """of a help text at most, in columns"""
 PROJECT = Path(__file__).resolve().parents[2]
 CONFIGS = PROJECT / "configs"
-_INTERRUPTED = "stopped by Ctrl-C"
 P = ParamSpec("P")
-
-
-def _leave(number: int, frame: Any) -> None:
-    """Ctrl-C while modules are imported, and once the command is over: libraries swallow exceptions there."""
-    os.write(2, f"{_INTERRUPTED}\n".encode())
-    os._exit(INTERRUPTED)
 
 
 def on_sigterm(number: int, frame: Any) -> None:
@@ -50,33 +40,23 @@ def on_sigterm(number: int, frame: Any) -> None:
     raise KeyboardInterrupt("SIGTERM")
 
 
-_FILE = Path(getattr(sys.modules["__main__"], "__file__", None) or "/").resolve()
-_IS_COMMAND = any(_FILE.is_relative_to(PROJECT / folder) for folder in ("experiments", "analysis"))
-# one that is to be ignored, as under nohup, stays ignored
-if _IS_COMMAND and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-    signal.signal(signal.SIGINT, _leave)
-
-
 def command(main: Callable[P, int | None]) -> Callable[P, int]:
     """`main` as a command: errors that are a user's to mend become a sentence on stderr and an exit status."""
 
     @wraps(main)
     def run(*arguments: P.args, **named: P.kwargs) -> int:
-        is_whole_process = signal.getsignal(signal.SIGINT) is _leave
-        hears_sigterm = signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN
-        ends_on_sigterm = _IS_COMMAND and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+        before = signal.getsignal(signal.SIGTERM)
+        if before is signal.SIG_DFL:  # once Ray has started, the default would be its own, which aborts with a trace
+            signal.signal(signal.SIGTERM, on_sigterm)
         try:
-            if is_whole_process:
-                signal.signal(signal.SIGINT, signal.default_int_handler)
-            if ends_on_sigterm:  # once Ray has started, the default would be its own, which aborts with a trace
-                signal.signal(signal.SIGTERM, on_sigterm)
             status = main(*arguments, **named)
             sys.stdout.flush()
             return status or 0
         except KeyboardInterrupt as interrupted:
             # in place of the one of on_sigterm Ray may raise its own
-            is_sigterm = interrupted.args or (hears_sigterm and signal.getsignal(signal.SIGTERM) is signal.SIG_IGN)
-            return _say("stopped by SIGTERM", TERMINATED) if is_sigterm else _say(_INTERRUPTED, INTERRUPTED)
+            is_ignored = signal.getsignal(signal.SIGTERM) is signal.SIG_IGN and before is not signal.SIG_IGN
+            is_sigterm = interrupted.args or is_ignored
+            return _say("stopped by SIGTERM", TERMINATED) if is_sigterm else _say("stopped by Ctrl-C", INTERRUPTED)
         except Stopped as stopped:
             return _say(str(stopped), STOPPED)
         except RTPOError as error:
@@ -86,10 +66,8 @@ def command(main: Callable[P, int | None]) -> Callable[P, int]:
             is_missing = isinstance(error, FileNotFoundError) and error.filename is not None
             return _say(f"error: {missing_file(error.filename) if is_missing else error}.")
         finally:
-            if is_whole_process:
-                signal.signal(signal.SIGINT, _leave)
-            if ends_on_sigterm and signal.getsignal(signal.SIGTERM) is on_sigterm:
-                signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            if before is signal.SIG_DFL and signal.getsignal(signal.SIGTERM) is on_sigterm:
+                signal.signal(signal.SIGTERM, before)
 
     return run
 
@@ -174,7 +152,7 @@ def folder(text: str) -> Path:
     return Path(text)
 
 
-# configurations; Hydra is imported where it is used, after Ctrl-C is one line
+# configurations; Hydra is imported where it is used
 
 
 def with_configuration(name: str, description: str | None, run: Callable[["DictConfig"], None]) -> None:

@@ -315,6 +315,9 @@ def _problems(run: RunConfig) -> Iterator[str]:
     for name, text in [("experiment_name", run.experiment_name), ("algorithm.label", run.label)]:
         if not FOLDER_NAME.fullmatch(text):
             yield f"{name} is {text!r}: {FOLDER_RULE}; name it yourself with {name}=NAME."
+    if run.profile.logical_cpus < run.profile.required_cpus:
+        needed = f"the training processes with their engines need {run.profile.required_cpus}, or Ray waits for ever"
+        yield f"profile.logical_cpus is {run.profile.logical_cpus}: {needed} (it may be more than the machine has)."
     if run.deterministic and not run.is_embedded:
         yield "deterministic is true, and vLLM's batches are not: it holds with the embedded engine alone; use false."
     if run.deterministic and budget.seconds is not None:

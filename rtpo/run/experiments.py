@@ -10,8 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rtpo.run.cli import composed, configurations
-
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
@@ -19,6 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from rtpo.core.names import nearest
 from rtpo.errors import ConfigError
+from rtpo.run.cli import composed, configurations
 from rtpo.run.config import LAUNCH, PROJECT, Count, Natural, Positive, RunConfig, build, compose_run
 
 

@@ -6,12 +6,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
-from rtpo.run.cli import CONFIGS, composed, leaves
-
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 
 from rtpo.errors import ConfigError
+from rtpo.run.cli import CONFIGS, composed, leaves
 from rtpo.run.config import FOLDER_NAME, FOLDER_RULE, LAUNCH, RunConfig, portable
 from rtpo.run.records import OPEN
 

@@ -116,13 +116,17 @@ class RunFolder:
 
     def check(self, config: Mapping[str, Any]) -> None:
         """Raises DataError for a configuration that is not the one here, naming what differs."""
-        plain = json.loads(json.dumps(config))
-        if different := sorted(_differences(self.config, plain, self.is_finished)):
-            more = f"; and {len(different) - SHOWN} more" if len(different) > SHOWN else ""
+        if different := self.different(config):
             raise DataError(
-                f"{self.path} holds a run with another configuration; different: {'; '.join(different[:SHOWN])}{more}. "
-                "Change them back to resume it, or choose another experiment_name=<name> or algorithm.label=<label>."
+                f"{self.path} holds a run with another configuration; different: {different}. Change them back to "
+                "resume it, or choose another experiment_name=<name> or algorithm.label=<label>."
             )
+
+    def different(self, config: Mapping[str, Any]) -> str:
+        """The first fields in which a configuration is not the one here; empty where it is."""
+        different = sorted(_differences(self.config, json.loads(json.dumps(config)), self.is_finished))
+        more = f"; and {len(different) - SHOWN} more" if len(different) > SHOWN else ""
+        return "; ".join(different[:SHOWN]) + more
 
     def begin(self, config: Mapping[str, Any]) -> None:
         """`open`, for who holds the folder: a start that failed before anything was trained binds nobody to its
@@ -430,13 +434,8 @@ def require(value: Mapping[str, Any], keys: Collection[str], place: str) -> None
 
 def machine() -> dict[str, Any]:
     """What the run ran on."""
-    return {
-        "platform": platform.platform(),
-        "processor": platform.machine(),
-        "logical_cpus": os.cpu_count(),
-        "python": platform.python_version(),
-        **passed_on(),
-    }
+    facts = {"platform": platform.platform(), "processor": platform.machine(), "logical_cpus": os.cpu_count()}
+    return facts | {"python": platform.python_version()} | passed_on()
 
 
 def passed_on() -> dict[str, str]:
@@ -462,19 +461,15 @@ def provenance() -> dict[str, Any]:
 
 def commit(project: Path) -> tuple[str, bool | str]:
     """The project's git commit and whether the tree differs from it; `unknown` outside a checkout."""
+
+    def git(*words: str) -> str:
+        command = ["git", "-C", str(project), *words]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
     try:
-        head = subprocess.run(
-            ["git", "-C", str(project), "rev-parse", "HEAD"], capture_output=True, text=True, check=True
-        ).stdout.strip()
-        changed = subprocess.run(
-            ["git", "-C", str(project), "status", "--porcelain", "--untracked-files=no"],
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout.strip()
+        return git("rev-parse", "HEAD"), bool(git("status", "--porcelain", "--untracked-files=no"))
     except (OSError, subprocess.CalledProcessError):
         return "unknown", "unknown"
-    return head, bool(changed)
 
 
 def _json(value: Mapping[str, Any]) -> bytes:

@@ -161,24 +161,6 @@ def predicted(point: Point) -> dict[str, Any]:
     }
 
 
-def placed(
-    f: Table, weights: Table, scale: float, *, group_size: int, trunks: int, step_size: float, steps: int
-) -> dict[str, float]:
-    """The same of any task whose turns do not depend on each other, so that order gains nothing, from f_k and how much
-    each turn counts, [K]. scale: the variance of the return by the square of a turn's stake, the difference that its
-    right action makes. step_size: the learning rate by the stake."""
-    chains = trunks * (1 + len(f) * (group_size - 1))
-    noise = {"rtpo": scale * f / (trunks * (group_size - 2)), "grpo": np.full(len(f), scale / (chains - 1))}
-    found = {"excess": excess(f, weights, group_size)}
-    for method in METHODS:
-        leads = [(0.0, 0.0)] * len(f)
-        for _ in range(steps):
-            leads = [moved(*lead, step_size, step_size**2 * n) for lead, n in zip(leads, noise[method], strict=True)]
-        mean, variance = np.array(leads).T
-        found[method] = float(weights @ (2 * right(mean, variance) - 1) / weights.sum())
-    return found
-
-
 # the measurement
 
 

@@ -118,19 +118,11 @@ def start_ray(profile: ProfileConfig) -> None:
     """Start Ray on this machine, or join the cluster RAY_ADDRESS names; once a process. A Ray that is started here
     listens on the loopback address alone.
 
-    `logical_cpus` is what Ray may schedule, not what the machine has: with too few, Ray waits for ever, so they are
-    counted first. Raises MachineError, for packages of a GPU profile that are not the pinned ones, too.
+    Raises MachineError, for packages of a GPU profile that are not the pinned ones, too.
     """
     if problems := list(package_problems(profile)):
         raise MachineError("\n".join(problems))
     processes = profile.processes * profile.nodes
-    needed = profile.required_cpus
-    if profile.logical_cpus < needed:
-        raise MachineError(
-            f"profile.logical_cpus is {profile.logical_cpus}, and {processes} training process(es) with their engines "
-            f"need {needed}: Ray would wait for ever. Raise profile.logical_cpus (they are logical: more than the "
-            "machine has is fine)."
-        )
     global _started
     machine = (profile.platform, profile.processes, profile.nodes, profile.logical_cpus, profile.threads)
     if ray.is_initialized():
@@ -181,7 +173,7 @@ def start_ray(profile: ProfileConfig) -> None:
     if address:
         _wait_for_nodes(profile.nodes)
     there = ray.cluster_resources()
-    for resource, wanted in (("CPU", needed), ("GPU", processes)):
+    for resource, wanted in (("CPU", profile.required_cpus), ("GPU", processes)):
         if there.get(resource, 0) < wanted:
             raise MachineError(
                 f"the Ray cluster has {there.get(resource, 0):g} {resource} and {processes} training process(es) need "

@@ -11,6 +11,7 @@ from xml.etree.ElementTree import Element, TreeBuilder
 
 import numpy as np
 import pytest
+from byte_tokenizer import byte_tokenizer
 from conftest import compose_config
 from crashing import run
 from transformers import AutoTokenizer
@@ -20,7 +21,6 @@ from analysis.view.page import visible
 from analysis.view.text import passages, pieces
 from rtpo.core.chat import ChatFormat
 from rtpo.run.config import PROJECT
-from rtpo.toy.byte_tokenizer import byte_tokenizer
 
 SMALL = ("deterministic=true", "task.held_out.count=2", "task.train.count=24", "budget.tasks_per_step=2")
 RUNS = {

@@ -91,10 +91,7 @@ def test_next_context() -> None:
 
 
 def test_flattened_context() -> None:
-    turns = (
-        turn(0, [1, 2], [OPEN, 3, CLOSE, 4, STOP], [5, 6]),
-        turn(1, [1, 2, 4, STOP, 5, 6], [7, STOP], [8]),
-    )
+    turns = (turn(0, [1, 2], [OPEN, 3, CLOSE, 4, STOP], [5, 6]), turn(1, [1, 2, 4, STOP, 5, 6], [7, STOP], [8]))
     assert flattened_context(turns, 0).tolist() == [1, 2]
     assert flattened_context(turns, 1).tolist() == [1, 2, OPEN, 3, CLOSE, 4, STOP, 5, 6]
     assert flattened_context(turns, 2).tolist() == [1, 2, OPEN, 3, CLOSE, 4, STOP, 5, 6, 7, STOP, 8]

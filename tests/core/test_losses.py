@@ -118,8 +118,7 @@ def test_log_ratios_are_bounded_before_they_are_exponentiated() -> None:
 
 
 @pytest.mark.parametrize(
-    "spec",
-    [TokenClip(), TokenClip(dual_clip=3.0), TokenClip(0.05, 0.5), SequenceClip(), SequenceClip(0.01, 0.9)],
+    "spec", [TokenClip(), TokenClip(dual_clip=3.0), TokenClip(0.05, 0.5), SequenceClip(), SequenceClip(0.01, 0.9)]
 )
 def test_gradients_are_finite_differences(spec: Loss) -> None:
     rows = [0, 0, 0, 1, 1, 2, 2]
@@ -136,10 +135,7 @@ def test_sequence_clip_is_gspo() -> None:
     tokens = [3, 2, 1]
     s = [math.exp(0.2), math.exp(-0.6), math.exp(0.05)]
     batch = batch_of(
-        log_ratio,
-        [advantage[r] for r in rows],
-        weight=[row_weight[r] / tokens[r] for r in rows],
-        row=rows,
+        log_ratio, [advantage[r] for r in rows], weight=[row_weight[r] / tokens[r] for r in rows], row=rows
     )
     expected = -sum(
         w * min(ratio * a, min(max(ratio, 0.8), 1.2) * a) for w, ratio, a in zip(row_weight, s, advantage, strict=True)
@@ -163,10 +159,7 @@ def test_a_row_of_one_token_is_clipped_alike_by_token_and_by_sequence() -> None:
 def test_squared_pairs_by_hand() -> None:
     """Pair (0, 1): 0.5 - 0.1 - 1 = -0.6; pair (2, 3): 0.2 + 0.2 - 0 = 0.4; a pair weighs what its rows do together."""
     batch = batch_of(
-        [0.2, 0.3, 0.1, 0.2, -0.2],
-        [1, 1, 0, 1, 1],
-        weight=[0.1, 0.1, 0.3, 0.25, 0.25],
-        row=[0, 0, 1, 2, 3],
+        [0.2, 0.3, 0.1, 0.2, -0.2], [1, 1, 0, 1, 1], weight=[0.1, 0.1, 0.3, 0.25, 0.25], row=[0, 0, 1, 2, 3]
     )
     total, sums = loss(batch, SquaredPair(eta=1.0))
     assert float(total.detach()) == pytest.approx(0.5 * 0.36 + 0.5 * 0.16)

@@ -8,7 +8,7 @@ import pytest
 from rtpo.core.chat import ThinkTags
 from rtpo.core.contexts import next_context
 from rtpo.errors import NonFinite
-from rtpo.rows import recorded_rows, trajectory_rows, turn_row
+from rtpo.rows import path_weight, recorded_rows, trajectory_rows, turn_row
 from rtpo.types import (
     Grade,
     GradeOutcome,
@@ -141,9 +141,16 @@ def test_recorded_rows_of_a_flattened_row() -> None:
         assert (ours.group, ours.rollout_uid, ours.turns) == (theirs.group, theirs.rollout_uid, theirs.turns)
     (again,) = recorded_rows(direct[1])
     np.testing.assert_array_equal(again.ids, direct[1].ids)
+    (last,) = trajectory_rows(rollout(start_k=2), "flattened", 1.0, 1.0, "t")
+    assert [row.ids.tolist() for row in recorded_rows(last)] == [[1, 2, 4, STOP, 7, 8, STOP, 9, 6]]
     changed = replace(flat, ids=as_ids(flat.ids + 1))
     with pytest.raises(ValueError, match="sampled"):
         recorded_rows(changed)
+
+
+def test_a_path_weighs_one_or_its_trained_tokens() -> None:
+    assert path_weight(rollout(), "path") == 1.0
+    assert [path_weight(rollout(), "token", first_k) for first_k in (0, 1)] == [10.0, 5.0]
 
 
 def test_bad_rows_are_refused() -> None:

@@ -21,12 +21,7 @@ from rtpo.verbs import Loss, SequenceClip, SquaredPair, TokenClip
 
 VOCABULARY = 5
 TEMPERATURE = 0.7
-LOSSES = (
-    TokenClip(kl=0.1),
-    TokenClip(dual_clip=3.0),
-    SequenceClip(),
-    SquaredPair(eta=1.0, kl=0.05),
-)
+LOSSES = (TokenClip(kl=0.1), TokenClip(dual_clip=3.0), SequenceClip(), SquaredPair(eta=1.0, kl=0.05))
 
 
 @pytest.fixture(scope="module")

@@ -1,11 +1,11 @@
 """The byte-level model: its tokenizer, the traces it is made of, and the command."""
 
 import pytest
+from byte_tokenizer import byte_tokenizer
 from conftest import compose_config
 
 from rtpo.core.chat import ChatFormat
 from rtpo.run.config import TaskConfig
-from rtpo.toy.byte_tokenizer import byte_tokenizer
 
 
 @pytest.fixture

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 from byte_model import build_model
+from byte_tokenizer import byte_tokenizer
 from completion_server import Fault, Server, broken_off, hang, serving, status, truncated
 
 from rtpo.core.http_client import RequestSettings
 from rtpo.engines.base import Generation, Request, Sampling
 from rtpo.engines.endpoint import EndpointEngine, EndpointSettings
 from rtpo.errors import ConfigError, InfrastructureError
-from rtpo.toy.byte_tokenizer import byte_tokenizer
 from rtpo.toy.warm_start import local_engine
 from rtpo.types import StopReason, as_ids
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from byte_tokenizer import CHAT_TEMPLATE
 from qwen3_tokenizer import VOCABULARY_SIZE, build_tokenizer
 from transformers import AutoTokenizer
 
@@ -23,7 +24,6 @@ from rtpo.core.contexts import next_context
 from rtpo.data.reading import read_rows
 from rtpo.tools.protocol import CUT, Call, parse_calls, visible_text
 from rtpo.tools.search.tool import SCHEMA
-from rtpo.toy.byte_tokenizer import CHAT_TEMPLATE
 from rtpo.types import Message, Opening, RolloutContext, StopReason, as_ids
 
 DATA, WHEEL = os.environ.get("RTPO_DATA"), os.environ.get("RTPO_QWEN_AGENT")
@@ -41,10 +41,7 @@ def rebuilt() -> Any:
     return build_tokenizer(Path(str(WHEEL)), TEMPLATE.read_text(encoding="utf-8") if DATA else CHAT_TEMPLATE)
 
 
-@pytest.fixture(
-    scope="module",
-    params=[pytest.param("given", marks=IN_DATA), pytest.param("rebuilt", marks=IN_WHEEL)],
-)
+@pytest.fixture(scope="module", params=[pytest.param("given", marks=IN_DATA), pytest.param("rebuilt", marks=IN_WHEEL)])
 def tokenizer(request: pytest.FixtureRequest) -> Any:
     if request.param == "rebuilt":
         return request.getfixturevalue("rebuilt")

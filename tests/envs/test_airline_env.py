@@ -143,14 +143,7 @@ def test_rewards_are_those_of_the_packages_evaluators(task: Task) -> None:
 def some_calls() -> st.SearchStrategy[Calls]:
     """Calls as the gold ones and as a policy may get them wrong."""
     known = [call for task in TASKS for call in gold_calls(task)]
-    users = sorted(
-        set(
-            re.findall(
-                r'"user_id": "(\w+)"',
-                FILE.with_name("db.json").read_text(),
-            )
-        )
-    )[:4]
+    users = sorted(set(re.findall(r'"user_id": "(\w+)"', FILE.with_name("db.json").read_text())))[:4]
     broken = [
         ("cancel_reservation", {"reservation_id": "NONE"}),
         ("cancel_reservation", {}),

@@ -60,8 +60,7 @@ def test_a_task_of_which_it_cannot_be_said_is_refused(tmp_path: Path, change: An
 
 
 @pytest.mark.parametrize(
-    ("read", "text"),
-    [(read_wanted, None), (read_splits, "{"), (read_wanted, "{}"), (read_splits, '{"test": [1]}')],
+    ("read", "text"), [(read_wanted, None), (read_splits, "{"), (read_wanted, "{}"), (read_splits, '{"test": [1]}')]
 )
 def test_files_that_cannot_be_are_refused(tmp_path: Path, read: Any, text: str | None) -> None:
     path = tmp_path / "file.json"

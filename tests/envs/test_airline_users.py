@@ -10,14 +10,7 @@ import pytest
 from json_server import Reply, Server
 
 from rtpo.core.http_client import RequestSettings
-from rtpo.envs.airline.users import (
-    MOST_MESSAGES,
-    Said,
-    Scenario,
-    ScriptedUser,
-    ServedUser,
-    ServerSettings,
-)
+from rtpo.envs.airline.users import MOST_MESSAGES, Said, Scenario, ScriptedUser, ServedUser, ServerSettings
 from rtpo.errors import InfrastructureError
 
 SCENARIO = Scenario("You are a customer.", "I want to cancel.", "You are Mia.", "Insist.")

@@ -27,12 +27,11 @@ from rtpo.envs.toy.knowledge_problems import (
     Problem,
     parse_question,
     problems,
-    read_problems,
 )
 from rtpo.errors import DataError
 from rtpo.harness.episodes import EpisodeWorld, Plan, run_episodes
 from rtpo.toy.demonstrator import Demonstration
-from rtpo.toy.knowledge_demonstrator import OF_HABIT, Manner, demonstrate
+from rtpo.toy.knowledge_demonstrator import OF_HABIT, demonstrate
 from rtpo.toy.recipes import recipes
 from rtpo.toy.tokenizer import build_tokenizer, encode_strict
 from rtpo.types import Feedback, Grade, Message, Opening, Role, StopReason, Task, ToolOutcome, ToolUse, as_ids
@@ -89,25 +88,12 @@ def test_distractors_are_as_frequent_as_they_should_be_and_never_to_the_point() 
     assert np.mean([d.subject == e for _, e, _, d in met]) == pytest.approx(0.5, abs=0.05)
 
 
-def line(**changes: object) -> str:
-    return json.dumps({"question": TASK.question, "answer": TASK.answer, "uid": TASK.uid} | changes)
-
-
 @pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"question": " find e60 boss rival from 37"}, "toy_knowledge"),
-        ({"question": " find e53 boss boss from 37"}, "relations"),
-        ({"question": " find e53 boss rival from 05"}, "number"),
-        ({"question": 3}, "question"),
-        ({"answer": "e31"}, "answer"),
-    ],
+    "question", [" find e60 boss rival from 37", " find e53 boss boss from 37", " find e53 boss rival from 05"]
 )
-def test_malformed_problems_are_refused(tmp_path: Path, changes: dict[str, object], message: str) -> None:
-    path = tmp_path / "problems.jsonl"
-    path.write_text(line() + "\n" + line(**changes))
-    with pytest.raises(DataError, match=f"line 2 of .*{message}"):
-        read_problems(path)
+def test_malformed_questions_are_refused(question: str) -> None:
+    with pytest.raises(DataError, match="toy_knowledge"):
+        parse_question(question)
 
 
 # Environment
@@ -140,15 +126,7 @@ def test_a_solved_problem() -> None:
     assert grade.reward == 1.0
 
 
-@pytest.mark.parametrize(
-    "call",
-    [
-        " search e53",
-        " search boss e53",
-        " search e60 boss",
-        " 5 * 3",
-    ],
-)
+@pytest.mark.parametrize("call", [" search e53", " search boss e53", " search e60 boss", " 5 * 3"])
 def test_a_malformed_call_is_answered_with_an_error(call: str) -> None:
     (feedback, after), grade = episode(f"<tool_call>{call}</tool_call>", FIRST)
     assert feedback == Feedback((Message("tool", " error"),), False, (ToolUse("", ToolOutcome.MALFORMED),))
@@ -158,19 +136,14 @@ def test_a_malformed_call_is_answered_with_an_error(call: str) -> None:
 
 # Demonstrator
 
-Shown = list[tuple[Problem, Demonstration]]
-
 
 @cache
-def demonstrations(count: int, manner: Manner = OF_HABIT) -> Shown:
+def demonstrations(count: int) -> list[tuple[Task, Demonstration]]:
     rng = np.random.default_rng(0)
 
-    async def run() -> Shown:
+    async def run() -> list[tuple[Task, Demonstration]]:
         tasks = problems("train", count, seed=0)
-        return [
-            (parse_question(task.question), await demonstrate(task, ToyKnowledgeEnv(), rng, MAX_TURNS, manner))
-            for task in tasks
-        ]
+        return [(task, await demonstrate(task, ToyKnowledgeEnv(), rng, MAX_TURNS, OF_HABIT)) for task in tasks]
 
     return asyncio.run(run())
 
@@ -191,9 +164,8 @@ class Replayed:
 
 @pytest.mark.parametrize("mode", ["strip_think", "full"])
 def test_samples_have_the_contexts_of_rollouts(mode: Any) -> None:
-    tasks = problems("train", 40, seed=0)
     limits = compose_config("task=toy_knowledge").task.limits
-    for task, (_, shown) in zip(tasks, demonstrations(40), strict=True):
+    for task, shown in demonstrations(40):
         world = EpisodeWorld(Replayed(shown), CHAT, ToyKnowledgeEnv, limits, mode, 0)
         (rollout,) = run_episodes(world, [Plan("t", task, Role.EVAL)], toy.Sampling(), on_retry=pytest.fail)
         assert rollout.grade == shown.grade

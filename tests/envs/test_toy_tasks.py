@@ -43,9 +43,7 @@ class Toy:
 
 
 TOYS = [
-    Toy(
-        *("toy_math", "math", math_problems.problems, math_problems.parse_question, " compute 12 + 5 * 3", "27", "3"),
-    ),
+    Toy(*("toy_math", "math", math_problems.problems, math_problems.parse_question, " compute 12 + 5 * 3", "27", "3")),
     Toy(
         *("toy_knowledge", "knowledge_habits", knowledge_problems.problems, knowledge_problems.parse_question),
         *(" find e53 boss rival friend from 37", "e30", "e3"),

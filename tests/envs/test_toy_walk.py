@@ -72,11 +72,7 @@ def test_what_asks_nobody_is_an_error_and_the_walk_goes_on(reply: str) -> None:
 
 @pytest.mark.parametrize(
     ("decided", "rewards"),
-    [
-        ("early", (1.0, 0.5, *[13 / 14] * 7)),
-        ("even", (1.0, *[7 / 8] * 8)),
-        ("late", (1.0, *[13 / 14] * 7, 0.5)),
-    ],
+    [("early", (1.0, 0.5, *[13 / 14] * 7)), ("even", (1.0, *[7 / 8] * 8)), ("late", (1.0, *[13 / 14] * 7, 0.5))],
 )
 def test_a_wrong_turn_costs_its_weight(decided: Literal["early", "even", "late"], rewards: tuple[float, ...]) -> None:
     wrong = [asking("parent")] * LENGTH

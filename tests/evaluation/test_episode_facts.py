@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from byte_tokenizer import byte_tokenizer
 from evaluations import composed
 
 from rtpo.core.chat import ChatFormat
@@ -17,7 +18,6 @@ from rtpo.harness.episodes import EpisodeLimits, EpisodeWorld, Plan, run_episode
 from rtpo.tools.protocol import render_call
 from rtpo.tools.search.bm25 import Bm25Settings, build_index
 from rtpo.tools.search.tool import SearchSettings
-from rtpo.toy.byte_tokenizer import byte_tokenizer
 from rtpo.types import Role, Rollout, StopReason, Task, as_ids
 
 PASSAGES = Path(__file__).parents[1] / "fixtures" / "passages.jsonl"

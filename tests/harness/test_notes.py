@@ -9,14 +9,11 @@ import numpy as np
 import pytest
 import remembering
 from scripted import TASK, RecordingHarness, scripted_harness, solver
-from tables import random_mdp
 
 from rtpo.algorithms import configured
 from rtpo.errors import AlgorithmError, DataError
-from rtpo.harness.budget import Budget, Ledger
 from rtpo.harness.durable import DurableHarness
 from rtpo.harness.notes import StepNotes
-from rtpo.theory.tabular import TabularHarness, tasks
 from rtpo.types import StopReason
 from rtpo.verbs import Harness
 
@@ -50,18 +47,7 @@ def durable() -> Iterator[tuple[Harness, StepNotes]]:
         harness.end_step()
 
 
-def on_a_table() -> Iterator[tuple[Harness, StepNotes]]:
-    mdp = random_mdp(0)
-    harness = TabularHarness(mdp, Ledger(Budget(STEPS * WORST)), learning_rate=0.1)
-    for step in range(STEPS):
-        harness.begin_step(step, WORST)
-        harness.sync()
-        remembering.step(harness, tasks(mdp)[:1], CONFIG)
-        yield harness, harness
-        harness.end_step()
-
-
-@pytest.mark.parametrize("life", [on_an_engine, durable, on_a_table])
+@pytest.mark.parametrize("life", [on_an_engine, durable])
 def test_a_method_knows_its_step_and_share_records_and_keeps_its_state(life: Life) -> None:
     shares = []
     for number, (harness, notes) in enumerate(life()):

@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rtpo.run.cli import composed
-
 import numpy as np
 import torch
+from byte_tokenizer import STOP, byte_tokenizer
 from traces import TRACES
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
@@ -25,9 +24,9 @@ from rtpo.core.seeds import generator
 from rtpo.engines.base import Sampling
 from rtpo.envs.base import Env
 from rtpo.harness.episodes import Plan
+from rtpo.run.cli import composed
 from rtpo.run.config import TaskConfig, compose_run
 from rtpo.run.tasks import load_tasks
-from rtpo.toy.byte_tokenizer import STOP, byte_tokenizer
 from rtpo.toy.demonstrator import DemonstratedTurn, Demonstration
 from rtpo.toy.recipes import FineTuning
 from rtpo.toy.warm_start import Sample, build_config, play_plans, train, turn_samples

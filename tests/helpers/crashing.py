@@ -18,8 +18,6 @@ from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
-from rtpo.run.cli import composed
-
 import pytest
 import torch
 from local_backend import LocalBackend
@@ -31,6 +29,7 @@ from rtpo.engines.decoder import Decoder
 from rtpo.errors import RTPOError
 from rtpo.harness.budget import ChargeJournal
 from rtpo.run import records
+from rtpo.run.cli import composed
 from rtpo.run.config import RunConfig, compose_run
 from rtpo.run.records import RunFolder
 from rtpo.run.run import StopRequest

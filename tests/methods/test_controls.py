@@ -11,19 +11,11 @@ from rtpo.run.config import PROJECT
 
 PAIRS = {
     "grpo_exact": ("grpo", "training_context"),
-    "grpo_full": ("grpo", "rollout_context"),
-    "seeupo_full": ("seeupo", "rollout_context"),
-    "arpo_full": ("arpo", "rollout_context"),
-    "tree_grpo_full": ("tree_grpo", "rollout_context"),
-    "grpo_recompute": ("grpo", "old_logprobs"),
-    "seeupo_flat_recompute": ("seeupo", "training_context"),
-    "seeupo_flat": ("seeupo_flat_recompute", "old_logprobs"),
     "arpo_exact": ("arpo", "training_context"),
     "tree_grpo_exact": ("tree_grpo", "training_context"),
     "rtpo_off": ("rtpo", "sync_every"),
     "rtpo_sync_2": ("rtpo", "sync_every"),
     "rtpo_sync_kl": ("rtpo", "sync_kl"),
-    "rtpo_full": ("rtpo", "rollout_context"),
     "rtpo_g4": ("rtpo", "group_size"),
 }
 SCHEDULE = "verl.actor_rollout_ref.actor.optim.total_training_steps"

@@ -9,7 +9,7 @@ from typing import Any
 import methods
 import numpy as np
 import pytest
-from methods import IDS, advantage_of, graded, parts_of, spelled
+from methods import IDS, advantage_of, graded, parts_of, refusals, spelled
 from scripted import (
     CALL_1,
     CALL_2,
@@ -182,6 +182,15 @@ def test_ungraded_siblings_are_left_out_of_rows_and_means_and_so_is_one_left_alo
     assert [advantage for _, advantage, _ in rows(*alone, pool=True)] == [0.5, 0.5, -0.5, -0.5]
 
 
+def test_fields_are_refused_beyond_their_limits_and_not_at_them() -> None:
+    limits = {"group_size": 3, "trunks": 1, "sync_every": 1, "tail_low": 1.0, "tail_high": 1.0}
+    assert refusals("rtpo", **limits) == refusals("rtpo", sync_kl=1e-9) == refusals("rtpo", sync_every=None) == []
+    beyond = {"group_size": 2, "trunks": 0, "training_context": "flattened", "sync_every": 0, "tail_low": 0.0}
+    assert refusals("rtpo", **beyond) == list(beyond)
+    assert refusals("rtpo", tail_low=1.1) == refusals("rtpo", tail_high=0.9) == ["tail_low"]
+    assert refusals("rtpo", sync_kl=0.0) == refusals("rtpo", sync_kl=0.1, sync_every=2) == ["sync_kl"]
+
+
 # token by token
 
 
@@ -196,10 +205,7 @@ def test_a_whole_step_token_by_token() -> None:
     step(harness, [TASK], configured("rtpo", kl=0.0, trunks=1, group_size=3))
 
     assert [[parts_of(row) for row in rows] for rows in harness.updated] == [
-        [
-            spelled((IDS.before_turn_1, None), (IDS.right, 0.5)),
-            spelled((IDS.before_turn_1, None), (IDS.wrong, -0.5)),
-        ],
+        [spelled((IDS.before_turn_1, None), (IDS.right, 0.5)), spelled((IDS.before_turn_1, None), (IDS.wrong, -0.5))],
         [spelled((IDS.question, None), (IDS.wrong, -0.5)), spelled((IDS.question, None), (IDS.call_1, 0.5))],
     ]
     for rows, taken in zip(harness.updated, harness.backend.steps, strict=True):
@@ -291,12 +297,7 @@ def test_an_off_policy_step_token_by_token(learning_rate: float, weight: float) 
     are right, one of them after a call: its answer, of ten tokens, counts by how likely it still is. The first phase
     lowers all log-probs by the learning rate."""
     harness = scripted_harness(
-        in_turn(
-            *(CALL_1, WRONG),
-            *(CALL_2, RIGHT, WRONG),
-            *(CALL_1, RIGHT, RIGHT),
-        ),
-        learning_rate=learning_rate,
+        in_turn(*(CALL_1, WRONG), *(CALL_2, RIGHT, WRONG), *(CALL_1, RIGHT, RIGHT)), learning_rate=learning_rate
     )
     step(harness, [TASK], replace(OFF, trunks=1, group_size=3))
     last, first = harness.updated

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from byte_tokenizer import byte_tokenizer
 from conftest import compose_config
 
 from rtpo.core.chat import ChatFormat
@@ -16,7 +17,6 @@ from rtpo.harness.episodes import EpisodeWorld, Plan, opening_context, run_episo
 from rtpo.run.config import RunConfig
 from rtpo.tools.protocol import render_call
 from rtpo.tools.search.bm25 import build_index
-from rtpo.toy.byte_tokenizer import byte_tokenizer
 from rtpo.types import Role, Rollout, StopReason, Task, Termination, ToolOutcome, as_ids
 
 TOKENIZER = byte_tokenizer()

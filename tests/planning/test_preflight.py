@@ -81,7 +81,6 @@ def test_files_that_are_missing_are_each_named_once(results: Path, tmp_path: Pat
     [
         (("launch.resources.gpus=4",), "launch.resources.gpus"),
         (("launch.resources.nodes=2",), "launch.resources.nodes"),
-        (("profile.logical_cpus=4",), "profile.logical_cpus"),
         (("verl.actor_rollout_ref.rollout.tensor_model_parallel_size=3",), "tensor_model_parallel_size"),
         (("+verl.actor_rollout_ref.actor.ppo_epoch=2",), "ppo_epoch"),
     ],
@@ -96,7 +95,7 @@ def test_a_model_and_data_that_cannot_be_used_are_named(results: Path, tmp_path:
     file.write_text(file.read_text(encoding="utf-8").replace("</think>", "</thought>"), encoding="utf-8")
     (sentence,) = problems(toy(results, f"model.path={model}"))
     assert "rollout_context" in sentence
-    assert problems(toy(results, f"model.path={model}", "algorithm=rtpo_full")) == []
+    assert problems(toy(results, f"model.path={model}", "algorithm.rollout_context=full")) == []
     config = json.loads((model / "config.json").read_text())
     (model / "config.json").write_text(json.dumps(config | {"model_type": "gemma2"}))
     for experiment in (toy(results, f"model.path={model}"), paper(results, f"model.path={model}")):

@@ -4,11 +4,8 @@ import importlib
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any, NoReturn
-
-from rtpo.run.cli import command, on_sigterm
 
 import pytest
 
@@ -16,6 +13,7 @@ from analysis import make_figures, make_tables
 from experiments import quickstart
 from experiments import train as train_command
 from rtpo.errors import MachineError, Stopped
+from rtpo.run.cli import command, on_sigterm
 from rtpo.run.config import PROJECT
 
 
@@ -183,18 +181,3 @@ def test_tables_and_figures_of_other_records_leave_those_of_the_project_alone(
     assert {path for path in written if not path.is_relative_to(other)} == set(kept)
     assert [path.read_text() for path in kept] == ["kept\n"] * 3
     assert other / "tables" / "paper" / "supp_budget.md" in written
-
-
-def has_loaded(process: int) -> bool:
-    return "libtorch_python" in Path(f"/proc/{process}/maps").read_text()
-
-
-@pytest.mark.parametrize("command", ["experiments/train.py results={}", "experiments/bench.py decoder"])
-def test_ctrl_c_while_modules_are_imported_is_one_line(command: str, tmp_path: Path) -> None:
-    words = [sys.executable, *command.format(tmp_path).split()]
-    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, cwd=PROJECT)
-    deadline = time.monotonic() + 120
-    while not has_loaded(process.pid) and process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
-    assert (process.communicate()[1], process.returncode) == ("stopped by Ctrl-C\n", 130)

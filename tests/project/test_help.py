@@ -5,13 +5,12 @@ import re
 import subprocess
 import sys
 
-from rtpo.run.cli import composed
-
 import pytest
 from omegaconf import OmegaConf
 from test_bad_input import ROWS
 
 from experiments import launch
+from rtpo.run.cli import composed
 from rtpo.run.config import PROJECT, portable
 
 FIELDS = re.compile(r"^    ([a-z_.]+)=(\S+)  +\S", re.MULTILINE)

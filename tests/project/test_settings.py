@@ -21,16 +21,13 @@ from rtpo.run.config import PROJECT
 
 CONFIGS = PROJECT / "configs"
 DEVIATIONS = PROJECT / "docs" / "method" / "deviations.md"
-METHODS = ("rtpo", "grpo", "seeupo", "seeupo_flat_recompute", "seeupo_flat", "arpo", "tree_grpo", "refuel")
+METHODS = ("rtpo", "grpo", "seeupo", "seeupo_flat", "arpo", "tree_grpo", "refuel")
 _SOURCE = re.compile(r"\s+# ((?:paper|ours|other): .*)$")
 SOURCED = {
     **{f"task/{name}.yaml": (f"task={name}",) for name in ("math_paper", "search_paper", "airline")},
     "experiment/airline.yaml": ("experiment=airline", "task=airline"),
     **{f"algorithm/{name}.yaml": ("task=math_paper", f"algorithm={name}") for name in METHODS},
-    **{
-        f"algorithm/{path.stem}.yaml": ("task=math_paper", f"algorithm={path.stem}")
-        for path in sorted((CONFIGS / "algorithm").glob("*_full.yaml"))
-    },
+    "experiment/credit.yaml": ("experiment=credit", "task=math_paper"),
     **{
         f"algorithm/{name}.yaml": ("task=math_paper", f"algorithm={name}")
         for name in (
@@ -41,7 +38,6 @@ SOURCED = {
             "grpo_exact",
         )
     },
-    "algorithm/grpo_recompute.yaml": ("task=math_paper", "algorithm=grpo_recompute"),
     "profile/a100x8.yaml": ("profile=a100x8", "task=math_paper"),
     "profile/a100x1.yaml": ("profile=a100x1", "task=math_paper"),
     "profile/h200x1.yaml": ("profile=h200x1", "task=math_paper"),

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from byte_tokenizer import byte_tokenizer
 
 from experiments.maintenance.chat_example import COMMENTARY, REPLIES, main, play
-from rtpo.toy.byte_tokenizer import byte_tokenizer
 from rtpo.types import ToolOutcome, ToolUse
 
 DATA = os.environ.get("RTPO_DATA")

@@ -24,7 +24,7 @@ def refusal(*overrides: str) -> str:
 
 
 def test_there_are_algorithms_and_tasks_to_compose() -> None:
-    assert {"rtpo", "grpo", "grpo_exact", "grpo_full"} <= set(ALGORITHMS)
+    assert {"rtpo", "grpo", "grpo_exact"} <= set(ALGORITHMS)
     assert "toy_math" in TOY_TASKS
 
 

@@ -12,8 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rtpo.run.cli import composed
-
 import pytest
 import torch
 import yaml
@@ -33,6 +31,7 @@ from rtpo.evaluation.evaluate import evaluate
 from rtpo.evaluation.panel import compose_evaluation
 from rtpo.evaluation.policies import find_checkpoint
 from rtpo.harness.budget import Budget, Ledger
+from rtpo.run.cli import composed
 from rtpo.run.config import PROJECT, RunConfig
 from rtpo.run.model_folder import check_same_model
 from rtpo.run.records import RunFolder

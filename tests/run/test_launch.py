@@ -50,13 +50,14 @@ COUNTS = {
 """elements with all seeds"""
 NAMED = {"experiment_name", "verl.trainer.experiment_name"}
 MODEL = {"model.name", "model.path", "verl.actor_rollout_ref.model.path"}
+FULL = {"algorithm.label", "algorithm.rollout_context"}
 AIRLINE = {"budget.rollouts", "evaluation.samples", "evaluation.greedy"}
 FIELDS: dict[str, set[str]] = {
     "main_table": set(),
     "drift": set(),
     "ladder": set(),
-    "credit": MODEL,
-    "gsm8k_audit": MODEL,
+    "credit": MODEL | FULL,
+    "gsm8k_audit": MODEL | FULL,
     "sync": {f"verl.actor_rollout_ref.rollout.{key}" for key in ("free_cache_engine", "gpu_memory_utilization")},
     "airline": AIRLINE,
     "airline_matched": AIRLINE | {"budget.seconds"},
@@ -175,7 +176,7 @@ def test_an_ablation_differs_from_its_partner_in_what_it_names(name: str, profil
 
 def test_denominators_differ_in_the_denominator() -> None:
     for element in loaded("ablate_denominators", "a100x8").elements:
-        partner = {"grpo_recompute": "grpo", "seeupo_flat_recompute": "seeupo_flat"}[element.run.label]
+        partner = {"grpo_recompute": "grpo", "seeupo_recompute": "seeupo_flat"}[element.run.label]
         found = set(differences(plain("a100x8", element.run.task.name, partner), element.run.as_dict()))
         assert found == NAMED | {"algorithm.label", "algorithm.old_logprobs"}
 

@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-from rtpo.run.cli import composed, leaves
-
 import pytest
 from omegaconf import OmegaConf
 from synthetic_runs import answers, empty_update, step, write_run
@@ -12,6 +10,7 @@ from synthetic_runs import answers, empty_update, step, write_run
 from analysis.looks import title_of
 from analysis.run_table import run_table
 from rtpo.errors import ConfigError
+from rtpo.run.cli import composed, leaves
 from rtpo.run.config import LAUNCH, compose_run
 from rtpo.run.naming import label_of, settings_in, short_name, text
 

@@ -168,7 +168,7 @@ def test_a_pattern_takes_several_experiments() -> None:
 
 
 def test_evaluations_take_the_contexts_of_training() -> None:
-    overrides = ["profile=a100x8", "algorithm=rtpo_full", "seed=0", "evaluate.samples=8", "evaluate.seed=3"]
+    overrides = ["profile=a100x8", "algorithm=rtpo", "seed=0", "evaluate.samples=8", "evaluate.seed=3"]
     credit = launch.load("credit", overrides)
     (element,) = credit.elements
     evaluation, run = launch.evaluation_of(credit, element), element.run

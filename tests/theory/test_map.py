@@ -22,15 +22,7 @@ from rtpo.theory import luck, regimes
 from rtpo.theory.luck import LUCK, Decisions, LuckTask, When, by_turn, gradient, variance_ahead
 from rtpo.theory.mdp import Table, value
 from rtpo.theory.mdps import uniform
-from rtpo.theory.regimes import (
-    Point,
-    exact_noise,
-    frozen,
-    learnt,
-    points,
-    predicted,
-    trained,
-)
+from rtpo.theory.regimes import Point, exact_noise, frozen, learnt, points, predicted, trained
 from rtpo.theory.tabular import TabularHarness, softmax, tasks
 
 RESULTS = PROJECT / "results" / "map"

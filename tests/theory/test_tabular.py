@@ -10,15 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from methods import TRAINED
-from tables import (
-    GOING,
-    KEY,
-    harness_on,
-    lure,
-    random_logits,
-    random_mdp,
-    trained,
-)
+from tables import GOING, KEY, harness_on, lure, random_logits, random_mdp, trained
 
 from rtpo import rtpo
 from rtpo.algorithms import configured, load_algorithm

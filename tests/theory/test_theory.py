@@ -23,14 +23,7 @@ from rtpo.run.config import PROJECT
 from rtpo.theory.continuation import ContinuationSettings, tail_weights, watched
 from rtpo.theory.credit import CreditSettings, harness_on
 from rtpo.theory.mdp import MDP, Table
-from rtpo.theory.mdps import (
-    ladder,
-    lock,
-    mixing,
-    uniform,
-    visits,
-    weight_moments,
-)
+from rtpo.theory.mdps import ladder, lock, mixing, uniform, visits, weight_moments
 from rtpo.theory.order import OrderSettings, Regime, forward, in_order
 from rtpo.theory.tabular import softmax, tasks
 from rtpo.types import Role
@@ -253,12 +246,7 @@ def test_missing_and_unfinished_records_name_their_command(folder: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("file", "damage"),
-    [
-        ("jsonl", ("{", "")),
-        ("json", ("{", "")),
-        ("json", ('"theorem": 1', '"theorem": 2')),
-    ],
+    ("file", "damage"), [("jsonl", ("{", "")), ("json", ("{", "")), ("json", ('"theorem": 1', '"theorem": 2'))]
 )
 def test_damaged_records_are_refused(folder: Path, file: str, damage: tuple[str, str]) -> None:
     path = folder / f"theorem_1.{file}"

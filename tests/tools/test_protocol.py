@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from byte_tokenizer import byte_tokenizer
 
 from rtpo.core.chat import ChatFormat
 from rtpo.envs.tool_env import ToolEnv
 from rtpo.tools.base import Arguments, ToolResult
 from rtpo.tools.protocol import CLOSE, OPEN, Call, Malformed, parse_calls, render_call, visible_text
-from rtpo.toy.byte_tokenizer import byte_tokenizer
 from rtpo.types import Feedback, Grade, GradeOutcome, Message, Opening, StopReason, Task, ToolOutcome, ToolUse
 
 CALL = render_call("add", {"a": 1, "b": 2})

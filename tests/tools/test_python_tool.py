@@ -18,13 +18,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from rtpo.run.cli import composed
-
 import psutil
 import pytest
 from ordinary_user import as_ordinary_user
 
 from rtpo.errors import InfrastructureError, MachineError
+from rtpo.run.cli import composed
 from rtpo.run.config import PROJECT
 from rtpo.tools.base import Tool, ToolResult
 from rtpo.tools.python import pool as python_pool

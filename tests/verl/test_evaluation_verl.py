@@ -6,8 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rtpo.run.cli import composed
-
 import pytest
 from conftest import compose_config, harness_on
 
@@ -17,6 +15,7 @@ from rtpo.envs.toy.math_problems import problems
 from rtpo.evaluation.evaluate import evaluate
 from rtpo.evaluation.panel import EvaluateConfig, compose_evaluation, episode_facts
 from rtpo.rows import trajectory_rows
+from rtpo.run.cli import composed
 from rtpo.run.config import RunConfig
 from rtpo.run.model_folder import chat_format
 from rtpo.run.records import RunFolder

@@ -20,17 +20,7 @@ from rtpo.envs.base import Environment
 from rtpo.envs.episode import Episode, text_and_calls
 from rtpo.errors import ConfigError, DataError
 from rtpo.tools.protocol import CLOSE, CUT, OPEN, SHAPE, Call, Malformed, encodable
-from rtpo.types import (
-    Feedback,
-    Grade,
-    GradeOutcome,
-    Message,
-    Opening,
-    StopReason,
-    Task,
-    ToolOutcome,
-    ToolUse,
-)
+from rtpo.types import Feedback, Grade, GradeOutcome, Message, Opening, StopReason, Task, ToolOutcome, ToolUse
 
 OFFICIAL_SPLITS = {"train": "train", "held_out": "test"}
 """the package's names of the splits"""

@@ -7,17 +7,7 @@ from dataclasses import replace
 from rtpo.envs.episode import NO_ANSWER, AnswerEpisode, Answering
 from rtpo.envs.toy.luck import Lucky, ToySettings, check_luck, heads
 from rtpo.tools.protocol import CLOSE, OPEN, visible_text
-from rtpo.types import (
-    Feedback,
-    Grade,
-    GradeOutcome,
-    Message,
-    Opening,
-    StopReason,
-    Task,
-    ToolOutcome,
-    ToolUse,
-)
+from rtpo.types import Feedback, Grade, GradeOutcome, Message, Opening, StopReason, Task, ToolOutcome, ToolUse
 
 _CALL = re.compile(f"{OPEN}(.*?){CLOSE}", re.DOTALL)
 _ERROR = " error"

@@ -18,14 +18,7 @@ from rtpo.errors import InfrastructureError, MachineError
 from rtpo.tools.base import Arguments, ToolResult
 from rtpo.tools.python.pool import Pool, Reply
 from rtpo.tools.python.python_child import Settings
-from rtpo.tools.python.sandbox import (
-    ENVIRONMENT,
-    LESS,
-    bubblewrap_version,
-    inside,
-    interpreter_folders,
-    site_folders,
-)
+from rtpo.tools.python.sandbox import ENVIRONMENT, LESS, bubblewrap_version, inside, interpreter_folders, site_folders
 from rtpo.types import ToolOutcome
 
 LEAST_MEMORY: Final = 256 << 20
