@@ -41,7 +41,7 @@ MpiDefault=none
 ReturnToService=2
 KillWait=60
 SlurmdParameters=config_overrides
-SchedulerParameters=bf_interval=5,sched_interval=10
+SchedulerParameters=bf_interval=1,sched_interval=2
 SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU
 PreemptType=preempt/partition_prio

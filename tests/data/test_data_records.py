@@ -13,27 +13,18 @@ from hypothesis import strategies as st
 from rtpo.core.files import sha256
 from rtpo.data.records import Record, manifest_path, read_records, write_records
 from rtpo.errors import DataError, MachineError
-from rtpo.types import Task
 
 RECORD = {"uid": "set/1", "question": "first", "answers": ["1"], "meta": {}}
+AWKWARD = (
+    Record("set/1", "two lines\u2028of\x85one\r\nquestion \\frac{1}{2}", ("New York, New York", "NYC")),
+    Record("set/é", "“Größe” 最高价 𝔸 \x00", ("1,000", "0.5"), {"annotations": [["2/2", "1"]], "level": None}),
+)
 
 
 def write(folder: Path, *rows: Any) -> Path:
     path = folder / "problems.jsonl"
     path.write_text("".join(f"{row if isinstance(row, str) else json.dumps(row)}\n" for row in rows), encoding="utf-8")
     return path
-
-
-def test_awkward_records_come_back_as_they_were(tmp_path: Path) -> None:
-    records = [
-        Record("set/1", "two lines\u2028of\x85one\r\nquestion \\frac{1}{2}", ("New York, New York", "NYC")),
-        Record("set/é", "“Größe” 最高价 𝔸 \x00", ("1,000", "0.5"), {"annotations": [["2/2", "1"]], "level": None}),
-    ]
-    path = tmp_path / "set.jsonl"
-    write_records(path, records)
-    assert read_records(path) == [Task(one.uid, one.question, one.answers, one.meta) for one in records]
-    assert path.read_bytes().count(b"\n") == 2
-    assert [file.name for file in tmp_path.iterdir()] == ["set.jsonl"]
 
 
 TEXT = st.text(min_size=1).filter(str.strip)
@@ -43,50 +34,46 @@ TEXT = st.text(min_size=1).filter(str.strip)
 @given(st.lists(st.builds(Record, TEXT, TEXT, st.lists(TEXT, min_size=1).map(tuple)), min_size=1))
 def test_any_text_comes_back(tmp_path_factory: pytest.TempPathFactory, records: list[Record]) -> None:
     path = tmp_path_factory.getbasetemp() / "any.jsonl"
-    write_records(path, records)
-    uids, questions = ({getattr(one, name) for one in records} for name in ("uid", "question"))
-    if len(uids) == len(questions) == len(records):
-        assert [(one.uid, one.question, one.answer) for one in read_records(path)] == [
-            (one.uid, one.question, one.answers) for one in records
-        ]
-    else:
-        with pytest.raises(DataError, match="repeats the"):
-            read_records(path)
+    for written in ([*AWKWARD], records):
+        write_records(path, written)
+        assert path.read_bytes().count(b"\n") == len(written)
+        uids, questions = ({getattr(one, name) for one in written} for name in ("uid", "question"))
+        if len(uids) == len(questions) == len(written):
+            found = [Record(one.uid, one.question, one.answer, one.meta) for one in read_records(path)]
+            assert found == written
+        else:
+            with pytest.raises(DataError, match="repeats the"):
+                read_records(path)
 
 
 @pytest.mark.parametrize(
-    ("row", "sentence"),
+    "row",
     [
-        ("{oops", r"line 2 of .*problems\.jsonl is not JSON \(.*\): check that it is whole"),
-        ("", r"line 2 of .* is not JSON"),
-        ("[" * 100_000, r"line 2 of .* is not JSON"),
-        ("1" * 5_000, r"line 2 of .* is not JSON"),
-        ("[]", r"line 2 of .* is not an object"),
-        ({"question": "q", "answers": ["1"]}, r"line 2 of .* has no uid"),
-        ({"uid": "a", "answers": ["1"]}, r"line 2 of .* has no question"),
-        ({"uid": "a", "question": " ", "answers": ["1"]}, r"line 2 of .* has no question"),
-        ({"uid": "a", "question": "q", "answer": "1"}, r"line 2 of .* has the field 'answer'"),
-        ({"uid": "a", "question": "q"}, r"line 2 of .* has no answers: give a list"),
-        ({"uid": "a", "question": "q", "answers": "1"}, r"line 2 of .* has no answers: give a list"),
-        ({"uid": "a", "question": "q", "answers": []}, r"line 2 of .* has no answers: give a list"),
-        ({"uid": "a", "question": "q", "answers": ["1", ""]}, r"line 2 of .*: '' is among its answers"),
-        ({"uid": "a", "question": "q", "answers": [7]}, r"line 2 of .*: 7 is among its answers"),
-        (RECORD | {"meta": [1], "uid": "a"}, r"line 2 of .*: meta is \[1\]"),
-        (RECORD | {"uid": "a"}, r"line 2 of .* repeats the question of line 1 \('first'\)"),
-        (RECORD | {"question": "q"}, r"line 2 of .* repeats the uid of line 1 \('set/1'\)"),
+        *("{oops", "", "[" * 100_000, "1" * 5_000, "[]"),
+        {"question": "q", "answers": ["1"]},
+        {"uid": "a", "question": " ", "answers": ["1"]},
+        {"uid": "a", "question": "q", "answer": "1"},
+        *({"uid": "a", "question": "q", "answers": answers} for answers in ("1", [], ["1", ""], [7])),
+        RECORD | {"meta": [1], "uid": "a"},
+        RECORD | {"uid": "a"},
+        RECORD | {"question": "q"},
     ],
+    ids=lambda row: str(row)[:60],
 )
-def test_a_line_that_cannot_be_is_named(tmp_path: Path, row: Any, sentence: str) -> None:
-    with pytest.raises(DataError, match=sentence):
+def test_a_line_that_cannot_be_is_named(tmp_path: Path, row: Any) -> None:
+    with pytest.raises(DataError, match=r"line 2 of .*problems\.jsonl"):
         read_records(write(tmp_path, RECORD, row))
 
 
-def test_a_file_that_cannot_be_read_is_said(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"nowhere\.jsonl cannot be read \(there is no "):
+def test_a_file_that_cannot_be_read_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(DataError, match=r"nowhere\.jsonl"):
         read_records(tmp_path / "nowhere.jsonl")
     (tmp_path / "latin.jsonl").write_bytes(b"\xe9")
-    with pytest.raises(DataError, match="nor UTF-8"):
+    with pytest.raises(DataError, match=r"latin\.jsonl"):
         read_records(tmp_path / "latin.jsonl")
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", "/proc/nowhere")
+    with pytest.raises(MachineError, match="HF_HOME"):
+        read_records(write(tmp_path, RECORD))
 
 
 def test_a_file_that_its_manifest_does_not_describe_is_refused(tmp_path: Path) -> None:
@@ -94,21 +81,16 @@ def test_a_file_that_its_manifest_does_not_describe_is_refused(tmp_path: Path) -
     manifest_path(path).write_text(json.dumps({"rows": 2, "sha256": sha256(path)}))
     assert len(read_records(path)) == 2
     path.write_text(path.read_text().splitlines(keepends=True)[0])
-    with pytest.raises(DataError, match=r"has 1 rows and the sha256 \w{64}, and its manifest says 2 rows and \w{64}:"):
+    with pytest.raises(DataError, match=r"1 rows .* 2 rows"):
         read_records(path)
     manifest_path(path).write_text("{oops")
-    with pytest.raises(DataError, match=r"problems\.manifest\.json cannot be read .*: remove it and prepare problems"):
+    with pytest.raises(DataError, match=r"problems\.manifest\.json"):
         read_records(path)
 
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     path = write(tmp_path, RECORD)
     before = path.read_bytes()
-    (tmp_path / "problems.jsonl.partial").mkdir()
-    with pytest.raises(OSError, match="directory"):
-        write_records(path, [Record("a", "b", ("c",))])
-    assert path.read_bytes() == before
-    (tmp_path / "problems.jsonl.partial").rmdir()
     (tmp_path / "problems.jsonl.partial").symlink_to("/dev/full")
     with pytest.raises(MachineError, match="No space left"):
         write_records(path, [Record("a", "b", ("c",))])
@@ -130,9 +112,3 @@ def test_other_formats_of_the_same_shape_are_read(tmp_path: Path, kind: str) -> 
         ("set/1", "first", ("1",), {"level": "1"}),
         ("007", "2024-10-27", ("0.50", "a, b"), {}),
     ]
-
-
-def test_a_cache_that_cannot_be_used_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", "/proc/nowhere")
-    with pytest.raises(MachineError, match="set HF_HOME to a folder that can be written"):
-        read_records(write(tmp_path, RECORD))

@@ -1,6 +1,4 @@
-"""Evaluations: what is recorded of a sample, how a killed one goes on, what a folder holds, three kinds of checkpoint.
-
-The policy is a script or the toy warm start; environments, tools and grading are the real ones."""
+"""Evaluations: settings, questions in flight, how a killed one goes on, what a folder holds. The policy is a script."""
 
 import asyncio
 import json

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from methods import IDS, advantage_of, finished, one_step, parts_of, refusals, spelled
-from scripted import CALL_1, CALL_2, RIGHT, TASK, WRONG, RecordingHarness, in_turn, scripted_harness
+from methods import IDS, TASKS, advantage_of, finished, one_step, parts_of, refusals, spelled
+from scripted import CALL_1, CALL_2, RIGHT, TASK, WRONG, RecordingHarness, in_turn, scripted_harness, solver
 from tables import harness_on, lure
 
 from baselines.seeupo import SeeUPOConfig, move, step
@@ -53,6 +53,27 @@ def reference(groups: Iterable[Sequence[Rollout]]) -> dict[str, float]:
     centred = {chain.uid: chain.reward - mean(c.reward for c in group) for group in groups for chain in group}
     centre, spread = mean(centred.values()), stdev(centred.values())
     return {uid: min(max((value - centre) / (spread + 1e-6), -3), 3) for uid, value in centred.items()}
+
+
+def test_advantages_are_standardised_once_over_all_chains() -> None:
+    """Chains of all lengths, and a prompt none of whose chains is right: it has exact zeros at every turn."""
+
+    def one_tied(context: str, rng: np.random.Generator) -> Any:
+        if TASKS[0].question not in context:
+            return solver(0.4)(context, rng)
+        return WRONG if rng.random() < 0.4 else CALL_1
+
+    harness = one_step(replace(CONFIG, chains=12), script=one_tied, learning_rate=0.0)
+    groups = finished(harness)
+    assert {len(chain.turns) for chain in groups[TASKS[0].uid]} == {1, 2, 3}
+    expected = reference(groups.values())
+    for rows in harness.updated:
+        assert [advantage_of(row) for row in rows] == pytest.approx(
+            [expected[row.rollout_uid] for row in rows], abs=1e-5
+        )
+        tied = [advantage_of(row) for row in rows if row.group == TASKS[0].uid]
+        assert tied == [0.0] * len(tied) != []
+        assert any(advantage_of(row) for row in rows)
 
 
 def test_advantages_are_clamped() -> None:

@@ -12,7 +12,7 @@ from conftest import compose_config
 
 from rtpo.core.chat import ChatFormat
 from rtpo.engines.base import Generation, Request, Sampling
-from rtpo.errors import ConfigError, DataError
+from rtpo.errors import DataError
 from rtpo.harness.episodes import EpisodeWorld, Plan, opening_context, run_episodes
 from rtpo.run.config import RunConfig
 from rtpo.tools.protocol import render_call
@@ -92,12 +92,6 @@ def test_a_turn_is_cut_at_its_limit_and_told(config: RunConfig) -> None:
     assert rollout.reward == 1
 
 
-def test_a_context_that_is_full_ends_the_episode(config: RunConfig) -> None:
-    rollout, engine = play(config, lambda turn: "x" * 3000 + CALLS[config.task.name], max_context_tokens=6000)
-    assert rollout.termination is Termination.CONTEXT_LIMIT
-    assert all(len(r.context_ids) + r.sampling.max_tokens <= 6000 for r in engine.requests)
-
-
 def test_a_prompt_over_the_limit_is_refused(config: RunConfig) -> None:
     opening = asyncio.run(config.task.make_env().reset(TASK))
     assert f"At most {config.task.max_turns} replies" in opening.messages[0].content
@@ -106,13 +100,3 @@ def test_a_prompt_over_the_limit_is_refused(config: RunConfig) -> None:
     opening = asyncio.run(config.task.make_env().reset(long))
     with pytest.raises(DataError, match=r"8193 .* task\.max_prompt_tokens is 8192"):
         opening_context(CHAT, opening, long, config.task.limits)
-
-
-def test_the_airline_task_asks_for_what_the_paper_does_not_give() -> None:
-    with pytest.raises(ConfigError, match=r"budget\.rollouts"):
-        compose_config("task=airline")
-    with pytest.raises(ConfigError, match=r"task\.settings\.server\.base_url is missing"):
-        compose_config("task=airline", "budget.rollouts=1000")
-    server = ("task.settings.server.base_url=http://127.0.0.1:1/v1", "task.settings.server.model=user")
-    limits = compose_config("task=airline", "budget.rollouts=1000", *server).task.limits
-    assert (limits.max_turns, limits.max_turn_tokens) == (20, 2048)

@@ -19,12 +19,10 @@ from rtpo.algorithms import load_algorithm
 from rtpo.engines.base import Sampling
 from rtpo.envs.toy.math_problems import parse_question, problems
 from rtpo.errors import ConfigError, DataError
-from rtpo.harness.budget import Budget, Ledger
 from rtpo.harness.harness import AgentHarness
 from rtpo.planning.hardware import GIB, Episodes, known, model_shape
 from rtpo.planning.memory import (
     Saves,
-    gpu_memory,
     gpu_problems,
     host_memory,
     largest_micro_batch,
@@ -33,8 +31,8 @@ from rtpo.planning.memory import (
     memory_problems,
     saves,
 )
-from rtpo.planning.plan import Row, call_seconds, plan, run_counts, summary
-from rtpo.planning.sketch import Sketch, chance_of_ending, longest_path
+from rtpo.planning.plan import Row, plan, run_counts, summary
+from rtpo.planning.sketch import chance_of_ending
 from rtpo.run.config import RunConfig
 from rtpo.run.experiments import load_experiment
 from rtpo.run.records import RunFolder
@@ -95,21 +93,6 @@ def test_a_model_that_is_not_listed_has_its_shape_from_its_folder(tmp_path: Path
         model_shape("mine", str(tmp_path))
 
 
-def test_memory_of_the_papers_machine_is_the_sum_of_its_parts() -> None:
-    shape = model_shape("Qwen3-8B", "")
-    shards = (4 + 4 + 8) * shape.parameters / 8
-    gathered = 2 * (2 * 151936 * 4096 + 2 * shape.layer_parameters) + 2 * (151936 * 4096 + shape.layer_parameters)
-    # in bf16 gate, up, activation, product, q, k, v, attention; the four norms keep 8 bytes for each of theirs
-    layer = 2 * (4 * 12288 + 2 * 4096 + 2 * 1024) + 8 * (2 * 4096 + 4096 + 1024)
-    memory = gpu_memory(element("grpo"), A100X8)
-    assert memory.update == shards + gathered + 4 * GIB + 2 * 36 * 4096 * 32768 + layer * 32768
-    assert memory.generation == pytest.approx(0.8 * 79 * GIB + 4 * GIB)
-    assert memory.cache_tokens == int((0.8 * 79 * GIB - 2 * shape.parameters - 4 * GIB) / (2 * 2 * 36 * 8 * 128))
-    # without fused kernels the logits of all nodes are more than a layer, with their hidden states and the gradient
-    plain = gpu_memory(element("grpo", "math_paper", f"{VERL}model.use_fused_kernels=false"), A100X8)
-    assert plain.update - memory.update == (14 * 151936 + 2 * 2 * 4096 - layer) * 32768
-
-
 @pytest.mark.parametrize(("name", "ranks"), [("Qwen3-8B", 8), ("Qwen3-4B", 8), ("Qwen3-1.7B", 1)])
 def test_what_is_offloaded_is_counted_as_torch_pins_it(name: str, ranks: int) -> None:
     """A block a parameter and rank, of a power of two; by the shapes of transformers' model and FSDP's cuts of them."""
@@ -150,27 +133,6 @@ def test_episodes_have_the_mean_that_was_asked_for(mean: float, most: int) -> No
     assert sum((1 - ends) ** j for j in range(most)) == pytest.approx(min(mean, most), abs=1e-6)
 
 
-@pytest.mark.parametrize("limits", [{}, {"generated_tokens": 9000}, {"optimizer_steps": 7}])
-def test_a_run_takes_the_steps_that_the_ledger_allows(limits: dict[str, int]) -> None:
-    run, episodes = toy("rtpo"), Episodes(2.5, 10, 20, 5, 0.5)
-    run = replace(run, budget=replace(run.budget, rollouts=1000, **limits))
-    sketch = Sketch(run, episodes).take_steps()
-    worst = run.descriptor.rollouts_per_task(run.algorithm_config, run.task.max_turns)
-    ledger, steps, rollouts = Ledger(Budget(1000)), 0, 0.0
-    while fit := ledger.tasks_that_fit(run.budget.tasks_per_step, worst):
-        rollouts += fit * sketch.ledger.rollouts / sketch.tasks
-        ledger.rollouts = math.ceil(rollouts)
-        ledger.tasks_seen += fit
-        steps += 1
-        tokens = ledger.tasks_seen * 10 * sketch.ledger.generated_tokens / sketch.tasks
-        updates = steps * sketch.ledger.optimizer_steps / sketch.steps
-        if tokens >= limits.get("generated_tokens", 10**9) or updates >= limits.get("optimizer_steps", 10**9):
-            break
-    counts = run_counts(run, episodes, None)
-    assert (counts.steps, counts.rollouts) == (steps, pytest.approx(rollouts))
-    assert counts.steps > 1
-
-
 def test_seeds_are_one_row_and_the_total_counts_them() -> None:
     made = plan("drift", ["profile=toy", "algorithm=rtpo", "seed=0,1"])
     (row,) = made.rows
@@ -179,36 +141,7 @@ def test_seeds_are_one_row_and_the_total_counts_them() -> None:
     assert made.disk == 3 * row.saves.kept  # one of each, and one that is being written
 
 
-def test_a_plan_counts_the_evaluations_that_a_run_and_its_benchmarks_make() -> None:
-    (row,) = plan("drift", [*PAPER, "algorithm=vanilla"]).rows
-    # sampled and greedy, before and after
-    assert row.evaluation_rollouts == 4 * (103 + 200 + 500 + 100) + 200 * 2 * 2
-    settings = ["evaluation.paper=true", "evaluation.before=false", "task.held_out.count=10"]
-    (row,) = plan("drift", ["profile=toy", "algorithm=rtpo", "seed=0", *settings]).rows
-    (other,) = plan("drift", ["profile=toy", "algorithm=rtpo", "seed=0", "task.held_out.count=10"]).rows
-    # one sample each at two decodings and a greedy one after training; two each before and after
-    assert other.evaluation_rollouts - row.evaluation_rollouts == 10 * (2 * 2 - 3)
-
-
 # hours
-
-
-def test_hours_are_the_sum_of_what_is_assumed() -> None:
-    """Of GRPO on the paper's machine, by the numbers of hardware.yaml."""
-    row, run, parameters = rows_of()["grpo"], element("grpo"), model_shape("Qwen3-8B", "").parameters
-    drawn, flops, read = known().episodes["math"], 0.4 * 312e12, 0.6 * 2e12
-    a_token = (2 * 2 * 36 * 8 * 128) * (310 + 1500) / read + 2 * parameters / flops
-    longest = longest_path([2] * 8, 1500, 4096)
-    expected = longest * 2 * parameters / read + 2 * 1500 * a_token
-    assert call_seconds(run, A100X8, drawn, [2] * 8) == pytest.approx(expected)
-    generation, trainer, syncs = row.counts.seconds
-    # each trained token 8 operations; the reference's forward 2, and scoring of the rows that are scored
-    work = parameters * row.counts.trained * (8 + 2 + 2 * run.profile.scored_share)
-    assert trainer == pytest.approx(work / (8 * flops), rel=0.02)  # the last step is smaller
-    # of the step's own synchronisation: 4 bytes of each parameter and 8 of Adam's, there and back
-    assert syncs == pytest.approx(row.counts.steps * (4 + 2 * 12 * parameters / 8 / 10e9))
-    wall = generation + trainer + syncs + 12 * parameters / 1e9 * row.counts.saves + 600
-    assert row.hours[0] == pytest.approx(wall / 3600)
 
 
 def test_a_budget_in_seconds_ends_the_planned_run() -> None:

@@ -10,14 +10,13 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import math_verify
 import pytest
 from sympy.core.random import rng
 
 from rtpo.errors import InfrastructureError
 from rtpo.rewards import grading, grading_child
 from rtpo.rewards.grading import MathGrader
-from rtpo.types import Grade, GradeOutcome
+from rtpo.types import GradeOutcome
 
 ENDLESS = "9^{9^{9^9}}"
 """takes math-verify more time than there is"""
@@ -51,97 +50,61 @@ def is_gone(pid: int) -> bool:
     return not Path(f"/proc/{pid}").exists()
 
 
-@pytest.mark.parametrize(
-    ("gold", "answer", "reward"),
-    [
-        ("3000", "3,000", 1),
-        ("\\frac{3}{4}", "0.75", 1),
-        ("(1,4)", "\\left(1, 4\\right)", 1),
-        ("\\{-3, 3\\}", "\\{3, -3\\}", 1),
-        ("x(x+2)", "x^2+2x", 1),
-        ("\\text{Monday}", "Monday", 1),
-        ("18", "\\$18", 1),
-        ("18", "18.0", 1),
-        ("18", "18\\text{ dollars}", 1),
-        ("1000", "1{,}000", 1),
-        ("5", "x=5", 1),
-        ("25", "25\\%", 1),
-        ("25", "25 % ", 1),
-        ("25", "25 percent", 1),
-        ("25", "26\\%", 0),
-        ("10\\%", "10\\%", 1),
-        ("10%", "10", 1),
-        ("90", "90^\\circ", 1),
-        ("90°", "90", 1),
-        ("5", "%", 0),
-        ("5", "6", 0),
-        ("5", "", 0),
-        ("5", "\\frac{", 0),
-        ("5", "}{", 0),
-        ("5", "a line\nand another", 0),
-        ("\\frac95", "1 4/5", 1),
-        ("-\\frac95", "-1 4/5", 1),
-        ("1", "1 4/5", 0),
-        ("(-\\infty,3)", "x<3", 1),
-        ("(-\\infty,3)", "x\\le 3", 0),
-        ("[0,1)", "0\\le x<1", 1),
-        ("[0,1)", "0<x<1", 0),
-        (COLUMN, "(1,2)", 1),
-        (COLUMN, "(2,1)", 0),
-        (COLUMN, "[1,2]", 0),
-        (COLUMN, "(1,2,3)", 0),
-        (COLUMN, f"\\begin{{pmatrix}}x\\\\y\\end{{pmatrix}}={COLUMN}", 1),
-        ("\\begin{pmatrix}1\\\\2\\\\3\\end{pmatrix}", "(1,2,3)", 1),
-        ("\\text{June 20}", "June 20", 1),
-        ("\\text{June 20}", "June 21", 0),
-        ("73", "73=x", 1),
-        ("x=5", "5=x", 1),
-        ("\\emptyset", "\\varnothing", 1),
-        ("\\emptyset", "0", 0),
-        ("x\\equiv 1\\pmod 3", "x\\equiv 1\\pmod{3}", 1),
-        ("1\\pmod{3}", "1 (\\mod 3)", 1),
-        ("x\\equiv 1\\pmod 3", "x\\equiv 1\\pmod 5", 0),
-        ("x\\equiv 1\\pmod 3", "3", 0),
-        ("i", "\\sqrt{-1}", 1),
-        ("1+2i", "1+2\\sqrt{-1}", 1),
-        ("i", "-\\sqrt{-1}", 0),
-        ("\\tan 30^\\circ", "\\frac{1}{\\sqrt3}", 1),
-        ("\\frac12", "\\sin(30^{\\circ})", 1),
-        ("73", "７３", 1),
-        ("73", "\\color{red}{73}", 1),
-        ("\\frac12", "{\\color{red}\\frac12}", 1),
-        ("73", "\\textcolor{red}{73}", 1),
-        ("73", "73;", 1),
-        ("5", "5.", 1),
-        ("25", "25\\%.", 1),
-        ("(1,2)", "1,2", 0),
-        ("(1,2)", "\\{1,2\\}", 0),
-        ("(1,2)", "x=1, y=2", 1),
-        ("2516_8", "2516_{8}", 1),
-        ("2516_8", "1358=2516_8", 1),
-        ("1358", "2516_8=1358", 1),
-        ("2516_8", "2516", 0),
-        ("2516", "2516_8", 1),
-        ("2516_8", "2516_7", 0),
-        ("73", "73\\text{ apples and }12\\text{ pears}", 0),
-        ("3\\text{ feet }4\\text{ inches}", "3\\text{ ft }4 \\text{ in}", 1),
-        ("3\\text{ feet }4\\text{ inches}", "3\\text{ ft }5\\text{ in}", 0),
-        ("73", "72=73", 0),
-        ("73", "72=73=x", 0),
-        ("5", "2+3=5", 1),
-        ("5", "a+b=5", 1),
-    ],
+PAIRS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
+    ("3000", ("3,000",), ()),
+    ("1000", ("1{,}000",), ()),
+    ("5", ("x=5", "5.", "2+3=5", "a+b=5"), ("%", "6", "", "\\frac{", "}{", "a line\nand another")),
+    ("x=5", ("5=x",), ()),
+    ("18", ("\\$18", "18.0", "18\\text{ dollars}"), ()),
+    ("25", ("25\\%", "25 % ", "25 percent", "25\\%."), ("26\\%",)),
+    ("10\\%", ("10\\%",), ()),
+    ("10%", ("10",), ()),
+    ("90", ("90^\\circ",), ()),
+    ("90°", ("90",), ()),
+    ("1", (), ("1 4/5",)),
+    ("\\frac{3}{4}", ("0.75",), ()),
+    ("\\frac95", ("1 4/5",), ()),
+    ("-\\frac95", ("-1 4/5",), ()),
+    ("\\frac12", ("\\sin(30^{\\circ})", "{\\color{red}\\frac12}"), ()),
+    ("\\tan 30^\\circ", ("\\frac{1}{\\sqrt3}",), ()),
+    ("(1,4)", ("\\left(1, 4\\right)",), ()),
+    ("(1,2)", ("x=1, y=2",), ("1,2", "\\{1,2\\}")),
+    ("\\{-3, 3\\}", ("\\{3, -3\\}",), ()),
+    ("x(x+2)", ("x^2+2x",), ()),
+    ("(-\\infty,3)", ("x<3",), ("x\\le 3",)),
+    ("[0,1)", ("0\\le x<1",), ("0<x<1",)),
+    (COLUMN, ("(1,2)", f"\\begin{{pmatrix}}x\\\\y\\end{{pmatrix}}={COLUMN}"), ("(2,1)", "[1,2]", "(1,2,3)")),
+    ("\\begin{pmatrix}1\\\\2\\\\3\\end{pmatrix}", ("(1,2,3)",), ()),
+    ("\\text{Monday}", ("Monday",), ()),
+    ("\\text{June 20}", ("June 20",), ("June 21",)),
+    ("\\emptyset", ("\\varnothing",), ("0",)),
+    ("x\\equiv 1\\pmod 3", ("x\\equiv 1\\pmod{3}",), ("x\\equiv 1\\pmod 5", "3")),
+    ("1\\pmod{3}", ("1 (\\mod 3)",), ()),
+    ("i", ("\\sqrt{-1}",), ("-\\sqrt{-1}",)),
+    ("1+2i", ("1+2\\sqrt{-1}",), ()),
+    ("73", ("73=x", "７３", "\\color{red}{73}", "\\textcolor{red}{73}", "73;"), ("72=73", "72=73=x")),
+    ("73", (), ("73\\text{ apples and }12\\text{ pears}",)),
+    ("3\\text{ feet }4\\text{ inches}", ("3\\text{ ft }4 \\text{ in}",), ("3\\text{ ft }5\\text{ in}",)),
+    ("2516_8", ("2516_{8}", "1358=2516_8"), ("2516", "2516_7")),
+    ("1358", ("2516_8=1358",), ()),
+    ("2516", ("2516_8",), ()),
 )
-def test_answers_are_compared_as_mathematics(grader: MathGrader, gold: str, answer: str, reward: float) -> None:
-    grade = grader.grade((gold,), answer)
-    assert (grade.outcome, grade.reward) == (GradeOutcome.GRADED, reward)
+"""a gold, answers that equal it, and answers that do not"""
+
+
+@pytest.mark.parametrize(("gold", "right", "wrong"), PAIRS)
+def test_answers_are_compared_as_mathematics(
+    grader: MathGrader, gold: str, right: tuple[str, ...], wrong: tuple[str, ...]
+) -> None:
+    for answer in (*right, *wrong):
+        grade = grader.grade((gold,), answer)
+        assert (answer, grade.outcome, grade.reward) == (answer, GradeOutcome.GRADED, answer in right)
 
 
 @pytest.mark.parametrize("gold", ["", "{", "?", "%"])
 def test_a_gold_that_cannot_be_read_gives_no_reward(grader: MathGrader, gold: str) -> None:
     grade = grader.grade((gold,), "5")
     assert (grade.outcome, grade.reward) == (GradeOutcome.UNGRADABLE, None)
-    assert "unreadable gold" in grade.detail
 
 
 def test_a_comparison_without_end_costs_its_own_time_and_child(grader: MathGrader) -> None:
@@ -157,8 +120,8 @@ def test_a_comparison_without_end_costs_its_own_time_and_child(grader: MathGrade
         while not endless.done():
             assert grader.grade(("5",), "5").reward == 1
             others += not endless.done()
-    detail = f"comparing {ENDLESS!r} with '5' took over 3 s of CPU time, by the answer alone"
-    assert endless.result() == Grade(GradeOutcome.GRADED, 0.0, detail, spoiled=True)
+    grade = endless.result()
+    assert (grade.outcome, grade.reward, grade.spoiled) == (GradeOutcome.GRADED, 0, True)
     assert others > 1
     assert all(map(is_gone, at_work))
     assert not set(grader.pids) & {*at_work}
@@ -179,18 +142,15 @@ def test_a_gold_that_takes_too_long_with_any_answer_gives_no_reward(grader: Math
     grader.seconds = 1
     grade = grader.grade(golds, "6")
     assert (grade.outcome, grade.reward, grade.spoiled) == (GradeOutcome.UNGRADABLE, None, False)
+    if "5" in golds:  # it does not hide the next
+        assert grader.grade(golds[::-1], "5").reward == 1
 
 
 @pytest.mark.parametrize(
-    ("fault", "detail"),
-    [
-        ("bytearray(2 << 30)", "gave MemoryError, by the answer alone"),
-        ("os.abort()", "ended the grading process, twice, by the answer alone"),
-        ("os.kill(os.getpid(), 9)", "ended the grading process, twice"),
-    ],
+    ("fault", "spoiled"), [("bytearray(2 << 30)", True), ("os.abort()", True), ("os.kill(os.getpid(), 9)", False)]
 )
 def test_only_what_the_answer_alone_does_is_a_zero(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fault: str, detail: str
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fault: str, spoiled: bool
 ) -> None:
     """Children in which reading the answer 6 fails for good, in one of them from outside."""
     child = tmp_path / "child.py"
@@ -206,9 +166,7 @@ def test_only_what_the_answer_alone_does_is_a_zero(
     monkeypatch.setattr(grading, "CHILD", child)
     grader = MathGrader(seconds=60)
     grade = grader.grade(("5",), "6")
-    assert grade.detail == f"comparing '6' with '5' {detail}"
-    assert grade.spoiled == ("alone" in detail)
-    assert grade.reward == (0 if grade.spoiled else None)
+    assert (grade.spoiled, grade.reward) == (spoiled, 0 if spoiled else None)
     assert grader.grade(("6",), "5").outcome is GradeOutcome.UNGRADABLE
     grader.close()
 
@@ -229,14 +187,7 @@ def test_a_busy_machine_takes_no_time_from_a_grade() -> None:
 
 @pytest.mark.parametrize(
     ("golds", "answer", "reward"),
-    [
-        (("5", "6"), "6", 1),
-        (("5", "6"), "7", 0),
-        (("5", "{"), "5", 1),
-        (("{", "5"), "5", 1),
-        (("{", "5"), "6", None),
-        (("5", "6"), "\\frac{", 0),
-    ],
+    [(("5", "6"), "6", 1), (("5", "6"), "7", 0), (("5", "{"), "5", 1), (("{", "5"), "5", 1), (("{", "5"), "6", None)],
 )
 def test_any_gold_will_do_and_a_zero_takes_all(
     grader: MathGrader, golds: tuple[str, ...], answer: str, reward: float | None
@@ -244,17 +195,6 @@ def test_any_gold_will_do_and_a_zero_takes_all(
     grade = grader.grade(golds, answer)
     assert grade.reward == reward
     assert (grade.outcome is GradeOutcome.UNGRADABLE) == (reward is None)
-
-
-def test_a_gold_that_takes_too_long_does_not_hide_the_next(grader: MathGrader) -> None:
-    grader.seconds = 2
-    assert grader.grade((ENDLESS, "5"), "5").reward == 1
-
-
-@pytest.mark.parametrize("golds", ["5", ()])
-def test_golds_are_a_tuple_of_some(grader: MathGrader, golds: tuple[str, ...]) -> None:
-    with pytest.raises(ValueError, match="give a tuple of one accepted answer or more"):
-        grader.grade(golds, "5")
 
 
 def test_no_more_children_than_workers_and_none_before_they_are_needed() -> None:
@@ -286,7 +226,6 @@ def test_a_comparison_that_raises_is_no_zero(monkeypatch: pytest.MonkeyPatch, tm
     grader = MathGrader(seconds=60)
     grade = grader.grade(("5",), "6")
     assert (grade.outcome, grade.reward) == (GradeOutcome.UNGRADABLE, None)
-    assert grade.detail == "comparing '6' with '5' gave MemoryError"
     # what it still holds would be missing at its next grade
     assert grader.pids == ()
 
@@ -321,33 +260,13 @@ def test_a_grade_has_a_clock_and_random_numbers_of_its_own(monkeypatch: pytest.M
     assert signal.getitimer(signal.ITIMER_PROF)[0] == 0
 
 
-def test_grades_in_threads_and_the_trap_they_avoid(grader: MathGrader) -> None:
-    """math-verify's own clock is SIGALRM's, which raises in a thread."""
-    with ThreadPoolExecutor(4) as pool:
-        with pytest.raises(ValueError, match="doesn't support threaded environment"):
-            pool.submit(math_verify.parse, "\\boxed{5}").result()
-        golds = math_verify.parse("\\boxed{5}", parsing_timeout=None)
-        with pytest.raises(ValueError, match="doesn't support threaded environment"):
-            pool.submit(math_verify.verify, golds, golds).result()
-
-    pairs = [(str(n), str(n + n % 2)) for n in range(40)]
-    assert grade_all(grader, pairs) == [1 - n % 2 for n in range(40)]
-
-
-def test_children_killed_between_grades_are_replaced(grader: MathGrader) -> None:
-    before = set(grader.pids)
-    for pid in before:
-        os.kill(pid, signal.SIGKILL)
-    assert grader.grade(("5",), "5").reward == 1
-    assert len(set(grader.pids) - before) == 1
-    assert grade_all(grader, [("5", "5")] * 8) == [1] * 8
-    assert not set(grader.pids) & before
-    assert all(map(is_gone, before))
-
-
-def test_a_child_killed_during_a_grade_is_replaced_once() -> None:
+def test_a_killed_child_is_replaced_and_its_grade_tried_once_more() -> None:
     grader = MathGrader(seconds=60, workers=1)
     assert grader.grade(("5",), "5").reward == 1
+    (idle_child,) = grader.pids
+    os.kill(idle_child, signal.SIGKILL)
+    assert grader.grade(("5",), "5").reward == 1
+    assert is_gone(idle_child)
     killed: set[int] = set()
 
     def kill_each() -> None:
@@ -365,7 +284,6 @@ def test_a_child_killed_during_a_grade_is_replaced_once() -> None:
         grade = grader.grade(("5",), ENDLESS)
         killing.result()
     assert (grade.outcome, grade.reward) == (GradeOutcome.UNGRADABLE, None)
-    assert "ended the grading process, twice" in grade.detail
     assert all(map(is_gone, killed))
     assert grader.grade(("5",), "5").reward == 1
     grader.close()
@@ -398,11 +316,11 @@ def test_a_child_that_cannot_be_started_is_no_zero(monkeypatch: pytest.MonkeyPat
     grader = MathGrader()
     with monkeypatch.context() as patch:
         patch.setattr(grading, "CHILD", tmp_path / "missing.py")
-        with pytest.raises(InfrastructureError, match="did not start"):
+        with pytest.raises(InfrastructureError):
             grader.grade(("5",), "5")
     with monkeypatch.context() as patch:
         patch.setattr(grading.sys, "executable", str(tmp_path / "nowhere"))
-        with pytest.raises(InfrastructureError, match="could not be started"):
+        with pytest.raises(InfrastructureError):
             grader.grade(("5",), "5")
     assert grader.pids == ()
 

@@ -13,7 +13,7 @@ from json_server import Asked, Reply, Server
 
 from rtpo.core.http_client import RequestSettings
 from rtpo.errors import DataError, InfrastructureError, MachineError
-from rtpo.rewards.judge import ASKS, MOST_CHARACTERS, PROMPT, PROMPT_SHA256, Judge, JudgeSettings, read_verdict
+from rtpo.rewards.judge import ASKS, MOST_CHARACTERS, PROMPT, Judge, JudgeSettings, read_verdict
 from rtpo.rewards.qa_reward import QAReward, QASettings
 from rtpo.types import Grade, GradeOutcome
 
@@ -23,12 +23,9 @@ KEY = "sk-very-secret"
 QUESTION, ANSWERS = "Who wrote Hamlet?", ("William Shakespeare", "Shakespeare, William")
 
 
-def completion(content: str | None) -> Reply:
-    body = {
-        "object": "chat.completion",
-        "choices": [{"index": 0, "message": {"role": "assistant", "content": content}}],
-    }
-    return Reply(body=json.dumps(body).encode())
+def completion(content: str) -> Reply:
+    choice = {"index": 0, "message": {"role": "assistant", "content": content}}
+    return Reply(body=json.dumps({"object": "chat.completion", "choices": [choice]}).encode())
 
 
 @pytest.fixture
@@ -61,28 +58,16 @@ def entries(settings: JudgeSettings) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()[1:]]
 
 
-@pytest.mark.parametrize(
-    ("reply", "reward"), [("Correct", 1), ("Incorrect", 0), (' **"correct".**\n', 1), ("INCORRECT", 0)]
-)
-def test_a_word_is_a_reward(server: Server, settings: JudgeSettings, reply: str, reward: float) -> None:
-    says(server, completion(reply))
-    assert grade(settings).reward == reward
-    assert len(server.asked) == 1
-
-
-@pytest.mark.parametrize(
-    "reply",
-    ["", "Yes", "Not correct", "Correct, since it is a name for him.", "Correct Incorrect", "Incorrectly", "正确"],
-)
-def test_other_replies_are_no_verdict(server: Server, settings: JudgeSettings, reply: str) -> None:
+def test_a_word_is_a_reward_and_other_replies_are_no_verdict(server: Server, settings: JudgeSettings) -> None:
     """Asked again, and then there is no reward; it is asked anew another time."""
-    assert read_verdict(reply) is None
-    says(server, completion(reply))
+    words = {"Correct": "correct", "Incorrect": "incorrect", ' **"correct".**\n': "correct", "INCORRECT": "incorrect"}
+    assert {word: read_verdict(word) for word in words} == words
+    for reply in ("", "Yes", "Not correct", "Correct, since it is his.", "Correct Incorrect", "Incorrectly", "正确"):
+        assert read_verdict(reply) is None
+    says(server, completion("Yes"))
     result = grade(settings)
     assert (result.outcome, result.reward) == (GradeOutcome.UNGRADABLE, None)
-    assert repr(reply) in result.detail
-    assert len(server.asked) == ASKS
-    assert entries(settings) == []
+    assert (len(server.asked), entries(settings)) == (ASKS, [])
     says(server, completion("Hm."), completion("Correct"))
     assert grade(settings).reward == 1
     (kept,) = entries(settings)
@@ -106,12 +91,9 @@ def test_what_it_is_asked(server: Server, settings: JudgeSettings) -> None:
     assert "Authorization" not in asked.headers
     grade(settings, "x" * 10 * MOST_CHARACTERS)
     assert json.loads(server.asked[1].body["messages"][1]["content"])["answer to grade"] == "x" * MOST_CHARACTERS
-
-
-def test_an_exact_match_and_an_empty_answer_are_not_asked_about(server: Server, settings: JudgeSettings) -> None:
-    assert grade(settings, "william shakespeare!").reward == 1
-    assert grade(settings, " \n").reward == 0
-    assert server.asked == []
+    # an exact match and an empty answer are not asked about
+    assert (grade(settings, "william shakespeare!").reward, grade(settings, " \n").reward) == (1, 0)
+    assert len(server.asked) == 2
 
 
 def test_a_verdict_is_bought_once(server: Server, settings: JudgeSettings) -> None:
@@ -130,13 +112,13 @@ def test_a_verdict_is_bought_once(server: Server, settings: JudgeSettings) -> No
     assert len(server.asked) == 5
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"verdict": null}', '{"verdict": "perhaps"}'])
-def test_a_verdict_that_cannot_be_read_is_said(server: Server, settings: JudgeSettings, text: str) -> None:
+@pytest.mark.parametrize("text", ["", "[]", '{"verdict": null}', '{"verdict": "perhaps"}'])
+def test_a_kept_verdict_that_cannot_be_read_is_refused(server: Server, settings: JudgeSettings, text: str) -> None:
     grade(settings)
     (path,) = Path(settings.cache).iterdir()
     first, kept = path.read_text().splitlines()
     path.write_text(f"{first}\n{json.dumps(json.loads(kept) | {'text': text})}\n")
-    with pytest.raises(DataError, match=f"{path.name} has no verdict on 'the Bard of Avon': delete that line"):
+    with pytest.raises(DataError, match=path.name):
         grade(settings)
 
 
@@ -148,32 +130,20 @@ def test_the_key_is_sent_and_kept_nowhere(
     says(server, completion(f"Incorrect key {KEY}"), completion("Correct"))
     assert grade(settings).reward == 1
     assert {asked.headers["Authorization"] for asked in server.asked} == {f"Bearer {KEY}"}
-    kept = [path.read_text() for path in Path(settings.cache).rglob("*") if path.is_file()]
-    assert len(kept) == 1
-    assert KEY not in kept[0]
-    assert "Incorrect key ***" in kept[0]
+    (kept,) = [path.read_text() for path in Path(settings.cache).rglob("*") if path.is_file()]
+    assert "Incorrect key ***" in kept
     says(server, Reply(401, f"Incorrect API key: {KEY}".encode()))
     with pytest.raises(InfrastructureError) as failed:
         grade(settings, "another")
-    assert KEY not in str(failed.value)
-    assert KEY not in repr(settings)
+    assert not any(KEY in text for text in (kept, str(failed.value), repr(settings)))
 
 
-@pytest.mark.parametrize(
-    ("reply", "asked"),
-    [
-        (Reply(500, b"down"), 3),
-        (Reply(404, b"no such model"), 1),
-        (Reply(200, b"<html>"), 3),
-        (Reply(200, b'{"choices": []}'), 3),
-    ],
-)
+@pytest.mark.parametrize(("reply", "asked"), [(Reply(500), 3), (Reply(404), 1), (Reply(200, b'{"choices": []}'), 3)])
 def test_an_outage_is_no_zero(server: Server, settings: JudgeSettings, reply: Reply, asked: int) -> None:
     says(server, reply)
-    with pytest.raises(InfrastructureError, match=r"the judge Qwen2\.5-72B-Instruct cannot be had"):
+    with pytest.raises(InfrastructureError, match=settings.model):
         grade(settings)
-    assert len(server.asked) == asked
-    assert entries(settings) == []
+    assert (len(server.asked), entries(settings)) == (asked, [])
 
 
 def test_many_at_once_within_the_limit_and_equal_ones_once(server: Server, settings: JudgeSettings) -> None:
@@ -199,11 +169,9 @@ def test_many_at_once_within_the_limit_and_equal_ones_once(server: Server, setti
         asked = [judge.grade(QUESTION, ANSWERS, f"number {number}") for number in numbers]
         return [each.reward for each in await asyncio.gather(*asked)]
 
-    first, second = [*range(20), *range(20)], [*range(20, 28), 3]
-    assert asyncio.run(grades(first)) == [number % 2 for number in first]
-    assert asyncio.run(grades(second)) == [number % 2 for number in second]
-    assert len(server.asked) == 28
-    assert most == 4
+    for numbers in ([*range(20), *range(20)], [*range(20, 28), 3]):
+        assert asyncio.run(grades(numbers)) == [number % 2 for number in numbers]
+    assert (len(server.asked), most) == (28, 4)
 
 
 def test_of_two_verdicts_on_one_thing_the_first_that_was_kept_counts(server: Server, settings: JudgeSettings) -> None:
@@ -225,43 +193,29 @@ def test_of_two_verdicts_on_one_thing_the_first_that_was_kept_counts(server: Ser
     assert grade(settings).reward == 0
     go_on.set()
     slow.join()
-    assert rewards == [0]
-    assert len(entries(settings)) == 1
+    assert (rewards, len(entries(settings))) == ([0], 1)
 
 
 def test_a_reward_of_kind_judge(server: Server, settings: JudgeSettings) -> None:
     chosen = QASettings("judge", settings)
     assert chosen.problems("task.settings.reward") == []
-    says(server, completion("Correct"))
-    assert chosen.check() == {
-        "kind": "judge",
-        "judge": {"model": settings.model, "base_url": server.url, "prompt_sha256": PROMPT_SHA256},
-    }
+    facts: Any = chosen.check()
+    assert (facts["kind"], facts["judge"]["model"]) == ("judge", settings.model)
     reward = QAReward(chosen)
     assert asyncio.run(reward.grade(QUESTION, ANSWERS, "the Bard of Avon")).reward == 1
     assert asyncio.run(reward.grade(QUESTION, ("",), "x")).outcome is GradeOutcome.UNGRADABLE
-    assert len(server.asked) == 2
-
-
-def test_a_check_finds_a_judge_that_cannot_judge(server: Server, settings: JudgeSettings) -> None:
-    says(server, completion("As a language model"))
-    with pytest.raises(MachineError, match="gives no verdict"):
-        settings.check()
-    says(server, Reply(404, b"no such model"))
-    with pytest.raises(MachineError, match=r"no such model.* Start the server, or name another base_url or model"):
-        settings.check()
+    for reply in (completion("As a language model"), Reply(404, b"no such model")):
+        says(server, reply)
+        with pytest.raises(MachineError):
+            settings.check()
 
 
 def test_problems_name_their_fields(settings: JudgeSettings) -> None:
-    path = "task.settings.reward"
-    assert QASettings("judge").problems(path) == [
-        f"{path}.kind is judge and {path}.judge null: give a judge for kind judge, and only then."
-    ]
-    assert QASettings("em", settings).problems(path) == [
-        f"{path}.kind is em and {path}.judge given: give a judge for kind judge, and only then."
-    ]
+    for wrong_kind in (QASettings("judge"), QASettings("em", settings)):
+        (problem,) = wrong_kind.problems("reward")
+        assert problem.startswith("reward.kind is ")
     wrong = JudgeSettings("localhost:8000", "", "", key_variable=f"{KEY}!", at_once=0)
-    found = "\n".join(QASettings("judge", wrong).problems(path))
+    found = "\n".join(QASettings("judge", wrong).problems("reward"))
     for name in ("base_url", "model", "cache", "at_once", "key_variable"):
-        assert f"{path}.judge.{name} " in found
+        assert f"reward.judge.{name} " in found
     assert KEY not in found

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chaos import KINDS, LINES, chosen, draw
+from chaos import KINDS, LINES, draw
 from whole_runs import WEIGHTS, differences
 
 from rtpo.run.records import MANIFEST_KEYS, SCHEMA, RunFolder
@@ -37,10 +37,6 @@ def test_a_seed_draws_every_kind_and_the_same_again() -> None:
     assert draws[3] == draw(3, 10)
     assert len({tuple(faults) for faults in draws}) == 20
     assert {fault.line for faults in draws for fault in faults} == set(range(1, LINES + 1))
-
-
-def test_a_share_chooses_each_alike() -> None:
-    assert [chosen(share, "abc") for share in (0, 0.33, 0.34, 0.66, 0.67, 0.999)] == list("aabbcc")
 
 
 @pytest.mark.parametrize("file", [*FILES, *WEIGHTS])

@@ -39,8 +39,3 @@ def test_what_is_left_out_is_marked(tokenizer: Any, tmp_path: Path, capsys: pyte
     printed = capsys.readouterr().out
     assert f"assistant\n[-{REPLIES[0].removesuffix(COMMENTARY)}-]{COMMENTARY}<|im_end|>" in printed
     assert printed.count("[-") == 1
-    assert "the same ids as c_1 under rollout_context=full" in printed
-    titles = [line.split(":")[0] for line in printed.splitlines() if line.startswith("== ")]
-    assert [title.removeprefix("== ").split(",")[0].split(" ")[0] for title in titles] == [
-        *("c_0", "u_0", "f_0", "c_1", "c_1", "training_context=flattened", "u_1")
-    ]

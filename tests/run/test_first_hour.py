@@ -2,7 +2,6 @@
 they give."""
 
 import importlib
-import itertools
 import re
 import shlex
 import shutil
@@ -11,12 +10,9 @@ from typing import Any
 
 import nbformat
 import pytest
-from conftest import compose_config
 from nbclient import NotebookClient
-from test_naming import named as named_by
 
 from rtpo.run.config import PROJECT
-from rtpo.run.records import LOG
 
 NOTEBOOK = PROJECT / "docs" / "run" / "first_hour.ipynb"
 LINES = [
@@ -30,12 +26,12 @@ SET = ",rollouts=2048"
 """what the page's sweep adds to the names of its runs"""
 SAID = {
     "launch.py status": "complete  ",
-    "launch.py stop": "nothing to stop: no element of it runs or waits in a queue; complete: 1 of 1",
+    "launch.py stop": "complete: 1 of 1",
     "make_tables.py": "results/tables/reference_runs.tex",
     "make_figures.py --experiment": "results/figures/reference_training.png",
     "make_figures.py --run": "results/figures/reference_rtpo-seed0.png",
     "-m analysis.view": "outputs/rollouts.html",
-    "export.py": "has no checkpoint any more: its saves were deleted",
+    "export.py": "no checkpoint",
 }
 """by what a line begins with after its folder, part of what it says of runs that are finished and keep no saves"""
 
@@ -62,23 +58,6 @@ def test_the_notebook_runs_and_its_outputs_are_what_the_records_give() -> None:
     assert (
         sum("image/png" in output.get("data", {}) for cell in executed.cells for output in cell.get("outputs", [])) == 1
     )
-    assert any("Zero advantages" in said for said in shown)
-
-
-def test_the_lines_of_the_page_that_train_make_the_runs_that_the_others_name() -> None:
-    first, second, line = LINES[:3]
-    sweep, ends = line[:-4], line[-4:]
-    assert (first, second) == (["make", "quickstart"], [".", ".venv/bin/activate"])
-    assert (sweep[:3], ends) == (["python", "experiments/train.py", "-m"], [">", "mine.log", "2>&1", "&"])
-    choices = [[f"{key}={value}" for value in values.split(",")] for key, values in (w.split("=") for w in sweep[3:])]
-    commands = list(itertools.product(*choices))
-    runs = [compose_config(*chosen) for chosen in commands]
-    assert {(run.experiment_name, run.seed, run.profile.track) for run in runs} == {(EXPERIMENT, 0, ("tensorboard",))}
-    folders = {f"results/{EXPERIMENT}/{named_by(*chosen)}-seed0" for chosen in commands}
-    assert folders == {f"results/{EXPERIMENT}/{label}{SET}-seed0" for label in ("rtpo", "grpo_exact")}
-    named = {word for line in LINES[3:] for word in line if word.startswith(f"results/{EXPERIMENT}/")}
-    assert named - {f"results/{EXPERIMENT}/rtpo{SET}-seed0/{LOG}"} == {f"results/{EXPERIMENT}/rtpo{SET}-seed0"}
-    assert ["tail", f"results/{EXPERIMENT}/rtpo{SET}-seed0/{LOG}"] in LINES
 
 
 def test_the_other_lines_of_the_page_run_as_they_are_written(

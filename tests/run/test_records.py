@@ -9,7 +9,6 @@ import pytest
 from synthetic_runs import answers, empty_update, step, update, write_manifest, write_run
 
 from analysis.load import concat, experiment, groups, keep, load, load_run, read_parquet, unfinished
-from analysis.looks import styles
 from rtpo.errors import DataError
 
 STEPS = [step(1, 28, 0.5, [update(10, 0.1, 0.5)])]
@@ -44,15 +43,6 @@ def test_runs_that_are_not_finished_are_listed_apart(tmp_path: Path) -> None:
     assert unfinished(tmp_path / "quickstart") == [begun]
     assert load_run(begun, finished=False).runs["is_finished"].tolist() == [False]
     assert unfinished(tmp_path / "other") == []
-
-
-def test_no_finished_run_says_what_there_is(tmp_path: Path) -> None:
-    write_run(tmp_path, "rtpo", 1, STEPS, EVALUATIONS, complete=False)
-    with pytest.raises(DataError, match="rtpo-seed1"):
-        experiment(tmp_path, "quickstart")
-    write_run(tmp_path, "rtpo", 2, STEPS, EVALUATIONS)
-    with pytest.raises(DataError, match="quickstart"):
-        experiment(tmp_path, "other")
 
 
 def test_parquet_has_what_the_folders_have(tmp_path: Path) -> None:
@@ -93,89 +83,56 @@ def test_a_changed_file_is_refused(tmp_path: Path, file: str) -> None:
     folder = write_run(tmp_path, "rtpo", 0, STEPS, EVALUATIONS)
     text = (folder / file).read_text()
     (folder / file).write_text(text.replace("0.5", "0.6").replace("1.0", "0.0"))
-    with pytest.raises(DataError, match=rf"{file}: its sha256"):
+    with pytest.raises(DataError, match=rf"{file}"):
         load(tmp_path)
     (folder / file).unlink()
-    with pytest.raises(DataError, match=rf"{file} is missing"):
+    with pytest.raises(DataError, match=rf"{file}"):
         load(tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("file", "line", "message"),
+    ("file", "line"),
     [
-        ("steps.jsonl", '{"step": 2', r"steps\.jsonl line 2 is not JSON"),
-        ("steps.jsonl", "[]", r"steps\.jsonl line 2 is not a JSON object"),
-        ("steps.jsonl", '{"step": 2}', r"steps\.jsonl line 2 lacks rollouts, generated_tokens, "),
-        (
-            "steps.jsonl",
-            json.dumps(step(2, 56, 0.5, [empty_update() | {"rows": 1}])),
-            r"line 2, updates\[0\] lacks mismatch/kl_k1, mismatch/context/kl_k1, zero_advantage",
-        ),
-        ("steps.jsonl", json.dumps(STEPS[0]), "2 lines, its manifest 1 steps"),
-        ("evaluations.jsonl", '{"when": "after"}', r"evaluations\.jsonl line 5 lacks step, "),
-        ("evaluations.jsonl", json.dumps(EVALUATIONS[0] | {"when": "later"}), "line 5 has when 'later'"),
-        ("evaluations.jsonl", json.dumps(EVALUATIONS[0] | {"reward": None}), "line 5: reward None does not go with"),
+        *(("steps.jsonl", line) for line in ('{"step": 2', "[]", '{"step": 2}', json.dumps(STEPS[0]))),
+        ("steps.jsonl", json.dumps(step(2, 56, 0.5, [empty_update() | {"rows": 1}]))),
+        ("evaluations.jsonl", '{"when": "after"}'),
+        ("evaluations.jsonl", json.dumps(EVALUATIONS[0] | {"when": "later"})),
+        ("evaluations.jsonl", json.dumps(EVALUATIONS[0] | {"reward": None})),
     ],
 )
-def test_a_malformed_line_is_named(tmp_path: Path, file: str, line: str, message: str) -> None:
+def test_a_malformed_line_is_named(tmp_path: Path, file: str, line: str) -> None:
     folder = write_run(tmp_path, "rtpo", 0, STEPS, EVALUATIONS)
+    number = len((folder / file).read_text().splitlines()) + 1
     rewrite(folder, file, (folder / file).read_text() + line + "\n")
-    with pytest.raises(DataError, match=message):
+    with pytest.raises(DataError, match=file if line == json.dumps(STEPS[0]) else rf"{file}.* line {number}"):
         load(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"schema": 2}, "has schema 2 and this version reads schema 1"),
-        ({"experiment": "other"}, "says experiment 'other' and lies in 'quickstart'"),
-        ({"ledger": {"rollouts": 1}}, "ledger lacks budget, generated_tokens"),
-    ],
-)
-def test_a_manifest_of_another_kind_is_refused(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+@pytest.mark.parametrize("change", [{"schema": 2}, {"experiment": "other"}, {"ledger": {"rollouts": 1}}])
+def test_a_manifest_of_another_kind_is_refused(tmp_path: Path, change: dict[str, Any]) -> None:
     write_run(tmp_path, "rtpo", 0, STEPS, EVALUATIONS, manifest=change)
-    with pytest.raises(DataError, match=message):
+    with pytest.raises(DataError, match=next(iter(change))):
         load(tmp_path)
-
-
-def test_a_group_is_one_configuration(tmp_path: Path) -> None:
-    for label, seed in (("other", 0), ("grpo", 0), ("rtpo", 10), ("rtpo", 9)):
-        write_run(tmp_path, label, seed, STEPS, EVALUATIONS)
-    found = groups(load(tmp_path))
-    assert [(label, group.runs["seed"].tolist()) for label, group in found.items()] == [
-        ("rtpo", [9, 10]),
-        ("grpo", [0]),
-        ("other", [0]),
-    ]
 
 
 @pytest.mark.parametrize(
     ("config", "manifest", "message"),
     [
-        ({"optimizer": {"lr": 0.25}}, {}, r"differ in optimizer\.lr, 0\.5 and 0\.25"),
-        ({"budget": {"rollouts": 7}}, {}, "budget"),
-        (
-            {},
-            {"model_sha256": {"model.safetensors": "1"}},
-            "model_sha256",
-        ),
-        ({}, {"seed": 0}, "have the same label and seed"),
+        ({"optimizer": {"lr": 0.25}}, {}, r"optimizer\.lr"),
+        ({}, {"model_sha256": {"model.safetensors": "1"}}, "model_sha256"),
+        ({}, {"seed": 0}, "seed"),
     ],
 )
 def test_a_group_differs_in_its_seeds_only(
     tmp_path: Path, config: dict[str, Any], manifest: dict[str, Any], message: str
 ) -> None:
-    write_run(tmp_path, "rtpo", 0, STEPS, EVALUATIONS)
+    for label, seed in (("other", 0), ("grpo", 0), ("rtpo", 10), ("rtpo", 0)):
+        write_run(tmp_path, label, seed, STEPS, EVALUATIONS)
+    seeds = {label: group.runs["seed"].tolist() for label, group in groups(load(tmp_path)).items()}
+    assert list(seeds.items()) == [("rtpo", [0, 10]), ("grpo", [0]), ("other", [0])]
     write_run(tmp_path, "rtpo", 1, STEPS, EVALUATIONS, config=config, manifest=manifest)
     with pytest.raises(DataError, match=message):
         groups(experiment(tmp_path, "quickstart"))
-
-
-def test_a_run_made_in_another_folder_is_of_the_same_group(tmp_path: Path) -> None:
-    write_run(tmp_path, "rtpo", 0, STEPS, EVALUATIONS)
-    write_run(tmp_path, "rtpo", 1, STEPS, EVALUATIONS, config={"results": "elsewhere"})
-    (group,) = groups(experiment(tmp_path, "quickstart")).values()
-    assert len(group.runs) == 2
 
 
 def test_a_run_without_a_setting_that_came_later_did_what_the_versions_before_it_did(tmp_path: Path) -> None:
@@ -198,11 +155,3 @@ def test_a_run_whose_steps_call_the_mean_reward_success_is_read_where_that_is_on
     graded = write_run(tmp_path, "grpo", 1, [earlier], answers("after", "sampled", {"a": [1.0, 0.5]}))
     with pytest.raises(DataError, match="mean_reward"):
         load_run(graded)
-
-
-def test_known_labels_always_look_the_same_and_others_differ() -> None:
-    alone, among = styles(["grpo"])["grpo"], styles(["zebra", "grpo", "ant"])
-    assert list(among) == ["grpo", "ant", "zebra"]
-    assert among["grpo"] == alone
-    assert among["ant"].title == "ant"
-    assert len({(style.colour, style.marker) for style in styles(f"label{i}" for i in range(30)).values()}) == 30

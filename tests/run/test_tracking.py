@@ -1,6 +1,5 @@
 """Tracking: the same curves on every backend, and no backend that can end a run."""
 
-import html
 import json
 import re
 import struct
@@ -13,7 +12,7 @@ from conftest import compose_config
 from local_backend import LocalBackend
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from wandb.proto.wandb_internal_pb2 import Record
-from whole_runs import GRPO, RTPO, StopAt, config_in, lines
+from whole_runs import StopAt, config_in, lines
 
 from experiments.training import train
 from rtpo.errors import ConfigError, Stopped
@@ -137,11 +136,6 @@ def file_of(path: Path) -> dict[int, dict[str, Any]]:
     return lines
 
 
-def test_names_sort_by_seed() -> None:
-    names = [tracked_name(compose_config(f"seed={seed}")) for seed in (2, 10)]
-    assert names == ["default/rtpo-seed02", "default/rtpo-seed10"] == sorted(names)
-
-
 def test_every_backend_has_the_same_names_and_numbers_against_rollouts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -174,10 +168,7 @@ def test_every_backend_has_the_same_names_and_numbers_against_rollouts(
     assert {"config.yaml", "manifest.json"} <= saved
     text = board_text(root / "tensorboard" / "e" / "rtpo-seed00")
     assert {"config", "manifest", "evaluation/sampled/rollouts"} == set(text)
-    assert text["evaluation/sampled/rollouts"] == {
-        0: "| rollouts | task | reward | text |\n| --- | --- | --- | --- |\n"
-        "| 0 | t | None | &lt;think&gt; 1 &#124; 2<br>no |"
-    }
+    assert "&lt;think&gt; 1 &#124; 2<br>no" in text["evaluation/sampled/rollouts"][0]
 
 
 def test_a_resumed_run_goes_on_where_its_save_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,15 +190,12 @@ def test_a_resumed_run_goes_on_where_its_save_was(tmp_path: Path, monkeypatch: p
     assert file_of(root / "file" / "e" / "rtpo-seed00.jsonl") == {10: {"train/steps": 1.0}}
 
 
-def test_disabled_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WANDB_MODE", "disabled")
-    whole_run(config_of(tmp_path, "wandb"))
-    assert list((tmp_path / "results" / "tracking").rglob("*.wandb")) == []
-
-
-def test_nothing_is_opened_without_a_backend(tmp_path: Path) -> None:
+def test_disabled_or_without_a_backend_nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole_run(config_of(tmp_path))
     assert not (tmp_path / "results" / "tracking").exists()
+    monkeypatch.setenv("WANDB_MODE", "disabled")
+    whole_run(config_of(tmp_path / "other", "wandb"))
+    assert list(tmp_path.rglob("*.wandb")) == []
 
 
 @pytest.mark.parametrize("key", [None, KEY])
@@ -221,9 +209,7 @@ def test_without_key_or_network_the_run_is_tracked_offline(
     whole_run(config_of(tmp_path, "wandb"))
     (records,) = wandb_records(tmp_path / "results" / "tracking")
     assert wandb_history(records)[64] == STEP
-    said = capfd.readouterr().out
-    assert said.count("W&B cannot be reached (") == 1
-    assert "is tracked offline in" in said
+    assert capfd.readouterr().out.count("W&B cannot be reached") == 1
 
 
 def test_a_backend_that_fails_is_left_out_and_said_once(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -238,71 +224,14 @@ def test_a_backend_that_fails_is_left_out_and_said_once(tmp_path: Path, capfd: p
         track.log({"rollouts": 1.0}, step)
     track.finish(manifest_of(folder, 3))
     said = capfd.readouterr().out
-    assert said.count("tracking with tensorboard is left out: ") == 1
-    assert said.count("tracking with file ends here, the run goes on: ") == 1
+    assert [said.count(f"tracking with {name}") for name in ("tensorboard", "file")] == [1, 1]
     assert file_of(tmp_path / "results" / "tracking" / "file" / "e" / "rtpo-seed00.jsonl") == {1: {"rollouts": 1.0}}
 
 
 def test_an_unknown_backend_is_refused_by_name(tmp_path: Path) -> None:
     config = config_of(tmp_path, "tensorboard", "abacus")
-    with pytest.raises(ConfigError, match="no backend 'abacus'; there are wandb, tensorboard, file"):
+    with pytest.raises(ConfigError, match="abacus"):
         Tracking(config, RunFolder(tmp_path), tracker, None)
-
-
-@pytest.fixture(scope="module")
-def tracked(tmp_path_factory: pytest.TempPathFactory) -> dict[str, RunFolder]:
-    """A run each of two methods, tracked offline, by what the backends call it; the trainer is the plain one."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("WANDB_MODE", "offline")
-        patch.setattr("rtpo.verl_harness.session.open_backend", LocalBackend)
-        runs = {}
-        for algorithm in (RTPO, GRPO):
-            results = tmp_path_factory.mktemp("tracked")
-            settings = ("profile.track=[wandb,tensorboard]", "budget.rollouts=60")
-            config = config_in(results, *settings, algorithm=algorithm)
-            runs[tracked_name(config)] = train(config, StopRequest())
-        return runs
-
-
-def test_two_methods_have_the_same_curves_against_rollouts(tracked: dict[str, RunFolder]) -> None:
-    """In what the offline backends left, and as the records have them."""
-    names = set()
-    for name, folder in tracked.items():
-        root = folder.path.parents[1] / "tracking"
-        (records,) = wandb_records(root)
-        history, board = wandb_history(records), board_of(root / "tensorboard" / name)
-        assert step_metrics(records) == {"*": "train/rollouts"}
-        steps = {line["rollouts"]: step_curves(line) for line in lines(folder.path, "steps.jsonl")}
-        for rollouts, curves in steps.items():
-            assert curves["train/rollouts"] == rollouts
-            assert {key: board[rollouts][key] for key in curves} == pytest.approx(curves)
-            assert {key: history[rollouts][key] for key in curves} == pytest.approx(curves)
-            names.add(frozenset(key for key in board[rollouts] if key.startswith("train/")))
-        evaluated = [rollouts for rollouts in sorted(history) if "evaluation/sampled/success" in history[rollouts]]
-        assert evaluated == [0, max(steps)]
-        assert all(history[rollouts]["train/rollouts"] == rollouts for rollouts in history)
-    assert len(names) == 1
-
-
-def test_rollouts_of_each_evaluation_can_be_read(tracked: dict[str, RunFolder]) -> None:
-    for name, folder in tracked.items():
-        root = folder.path.parents[1] / "tracking"
-        shown = board_text(root / "tensorboard" / name)["evaluation/sampled/rollouts"]
-        assert list(shown) == [0, folder.manifest["ledger"]["rollouts"]]
-        files = {json.loads(file.read_text())["data"][0][0]: file for file in root.rglob("sampled/*.table.json")}
-        for rollouts, file in files.items():
-            table = json.loads(file.read_text())
-            assert table["columns"] == ["rollouts", "task", "reward", "ended", "turns", "text"]
-            assert [(row[1], row[2]) for row in table["data"]] == [
-                (line["task"], line["reward"])
-                for line in lines(folder.path, "evaluations.jsonl")
-                if (line["mode"], line["rollouts"]) == ("sampled", rollouts)
-            ]
-            for row in table["data"]:
-                assert row[5].startswith("<|im_start|> user\n compute ")
-                assert row[5].count("<|im_start|> assistant\n") == row[4]
-                assert row[5].splitlines()[-1] in html.unescape(shown[rollouts])
-        assert set(files) == set(shown)
 
 
 def test_a_run_that_stopped_within_a_step_is_tracked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -317,7 +246,16 @@ def test_a_run_that_stopped_within_a_step_is_tracked_once(tmp_path: Path, monkey
         out.write(json.dumps({"step": int(used), "data": {"train/steps": 1.0, "lost": 1.0}}) + "\n")
     folder = train(config, StopRequest())
     told = [json.loads(line) for line in file.read_text().splitlines()]
-    steps = [line["rollouts"] for line in lines(folder.path, "steps.jsonl")]
+    curves = {line["rollouts"]: step_curves(line) for line in lines(folder.path, "steps.jsonl")}
+    tracked, steps = file_of(file), list(curves)
+    for rollouts, values in curves.items():
+        assert values["train/rollouts"] == rollouts
+        assert {key: tracked[rollouts][key] for key in values} == pytest.approx(values)
+    assert [(row["task"], row["reward"]) for row in tracked[steps[-1]]["evaluation/sampled/rollouts"]] == [
+        (line["task"], line["reward"])
+        for line in lines(folder.path, "evaluations.jsonl")
+        if (line["mode"], line["when"]) == ("sampled", "after")
+    ]
     assert [line["step"] for line in told if "train/steps" in line["data"]] == steps
     assert not any("lost" in line["data"] for line in told)
     evaluated = [line["step"] for line in told if any("success" in name for name in line["data"])]

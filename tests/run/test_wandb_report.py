@@ -69,29 +69,20 @@ def test_a_report_has_the_papers_panels_a_line_a_method(server: Server, tmp_path
         asked.body["variables"] for asked in server.asked if "upsertView" in (asked.body or {}).get("query", "")
     ]
     assert (saved["entityName"], saved["projectName"], saved["type"]) == ("me", "rtpo", "runs")
-    spec = json.loads(saved["spec"])
-    first, second = [block for block in spec["blocks"] if block["type"] == "panel-grid"]
-    shown = [
-        [panel["config"] for panel in grid["metadata"]["panelBankSectionConfig"]["panels"]] for grid in (first, second)
-    ]
-    assert [panel["metrics"] for panel in shown[0]] == [["train/ratio"], ["train/kl"]]
-    known = {*(curve.key for curve in CURVES), "evaluation/sampled/success"}
-    for panel in (*shown[0], *shown[1]):
-        assert set(panel["metrics"]) <= known
+    assert "main_table_a100x8_math_paper" in saved["spec"]
+    grids = [block["metadata"] for block in json.loads(saved["spec"])["blocks"] if block["type"] == "panel-grid"]
+    panels = [panel["config"] for grid in grids for panel in grid["panelBankSectionConfig"]["panels"]]
+    assert [panel["metrics"] for panel in panels[:2]] == [["train/ratio"], ["train/kl"]]
+    for panel in panels:
+        assert set(panel["metrics"]) <= {*(curve.key for curve in CURVES), "evaluation/sampled/success"}
         assert (panel["xAxis"], panel["groupBy"], panel["groupAgg"]) == ("train/rollouts", "group", "mean")
-    for grid in (first, second):
-        (runs,) = grid["metadata"]["runSets"]
-        (kept,) = runs["filters"]["filters"]
-        assert kept["key"] == {"section": "config", "name": "experiment_name"}
-        assert (kept["op"], kept["value"]) == ("=", "main_table_a100x8_math_paper")
-        assert runs["grouping"] == [{"section": "run", "name": "group"}]
 
 
-def test_what_keeps_a_report_from_being_made_is_a_sentence(server: Server, tmp_path: Path) -> None:
+def test_what_keeps_a_report_from_being_made_is_named(server: Server, tmp_path: Path) -> None:
     for arguments, key, said in (
-        (("e",), None, "No API key configured"),
-        (("e", "--entity", "you"), "0" * 40, "project 'you/rtpo' not found"),
-        (("an experiment",), "0" * 40, "EXPERIMENT is 'an experiment'"),
+        (("e",), None, "key"),
+        (("e", "--entity", "you"), "0" * 40, "you/rtpo"),
+        (("an experiment",), "0" * 40, "EXPERIMENT"),
     ):
         done = made(server.url, tmp_path, *arguments, key=key)
         assert done.returncode == 1

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hostile_leftovers import LEFTOVERS
 from hostile_programs import HOSTILE, MANY, ONE, World
 from ordinary_user import USER, as_user
 
@@ -29,9 +28,9 @@ def world() -> Iterator[World]:
     close_pools()
 
 
-@pytest.mark.parametrize("name", HOSTILE | LEFTOVERS)
+@pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_program_does_not_get_out_and_spoils_no_other(name: str, world: World) -> None:
-    assert world.escapes((HOSTILE | LEFTOVERS)[name]) == []
+    assert world.escapes(HOSTILE[name]) == []
 
 
 def _run(script: str, isolation: str, user: int) -> dict[str, Any]:

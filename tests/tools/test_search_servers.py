@@ -101,18 +101,10 @@ def test_a_web_api_is_asked_in_braves(server: Server, web: SearchSettings) -> No
     assert parse_qs(urlsplit(asked.path).query)["count"] == ["2"]
     assert asked.headers["X-Subscription-Token"] == KEY
     assert KEY not in asked.path
-
-
-def test_a_web_api_may_find_nothing(server: Server, web: SearchSettings) -> None:
+    result = asyncio.run(SearchWorld(web).call("a " * 51))  # more words than it takes
+    assert result.outcome is ToolOutcome.REFUSED
     server.answer = lambda asked: Reply(body=b'{"type": "search"}')
-    assert ask(SearchWorld(web)) == "No results."
-
-
-def test_more_words_than_a_web_api_takes_are_refused(server: Server, web: SearchSettings) -> None:
-    result = asyncio.run(SearchWorld(web).call("a " * 51))
-    assert result == ToolResult(ToolOutcome.REFUSED, "The query has 51 words: use 50 or fewer.")
-    assert ask(SearchWorld(web), "a " * 50)
-    assert len(server.asked) == 1
+    assert ask(SearchWorld(web), "a " * 50) == "No results."
 
 
 # the key
@@ -129,7 +121,6 @@ def test_the_key_is_nowhere_but_in_its_header(
     server.answer = lambda asked: Reply(401, json.dumps(asked.headers).encode())
     with pytest.raises(InfrastructureError) as raised:
         ask(world, "bad")
-    assert "answered status 401" in str(raised.value)
     told = [
         "".join(traceback.format_exception(raised.value)),
         repr(raised.value.__context__),
@@ -146,7 +137,7 @@ def test_a_key_is_not_taken_elsewhere(server: Server, web: SearchSettings) -> No
     other = Server("/retrieve", lambda asked: found())
     try:
         server.answer = lambda asked: Reply(302, headers={"Location": other.url})
-        assert "answered status 302" in fails(SearchWorld(web))
+        fails(SearchWorld(web))
         assert other.asked == []
     finally:
         other.close()
@@ -158,7 +149,7 @@ def test_a_key_that_cannot_be_is_missed_at_the_start(
 ) -> None:
     monkeypatch.delenv("SEARCH_KEY") if key is None else monkeypatch.setenv("SEARCH_KEY", key)
     settings = replace(web, results=7)  # a world of its own
-    with pytest.raises(ConfigError, match="environment variable SEARCH_KEY") as raised:
+    with pytest.raises(ConfigError, match="SEARCH_KEY") as raised:
         settings.check()
     assert not key or not key.strip() or key not in str(raised.value)
 
@@ -166,25 +157,16 @@ def test_a_key_that_cannot_be_is_missed_at_the_start(
 # failures
 
 
-@pytest.mark.parametrize(
-    "reply",
-    [
-        Reply(500, b"down"),
-        Reply(429),
-        Reply(408),
-        Reply(503, headers={"Retry-After": "no date"}),
-        Reply(200, b"<html>"),
-        Reply(200, b'{"result": [['),
-        Reply(200, b"\xff\xfe"),
-        Reply(200, b"[" * 200_000),
-        Reply(200, b'{"result": []}'),
-        Reply(200, b'{"result": {"0": []}}'),
-        Reply(200, b'{"result": [[{"document": "text"}]]}'),
-        Reply(200, b'{"result": [[{"document": {"contents": 3}}]]}'),
-        Reply(200, b'{"result"', declared=100),
-        Reply(200, b'{"result": [[]], "more": "%s"}' % (b"x" * 300_000)),
-    ],
+BODIES = (
+    *(b"<html>", b'{"result": [[', b"\xff\xfe", b"[" * 200_000, b'{"result": []}', b'{"result": {"0": []}}'),
+    *(b'{"result": [[{"document": "text"}]]}', b'{"result": [[{"document": {"contents": 3}}]]}'),
+    b'{"result": [[]], "more": "%s"}' % (b"x" * 300_000),
 )
+PASSING = [Reply(500), Reply(429), Reply(408), Reply(503, headers={"Retry-After": "no date"})]
+PASSING += [Reply(200, b'{"result"', declared=100), *(Reply(200, body) for body in BODIES)]
+
+
+@pytest.mark.parametrize("reply", PASSING, ids=range(len(PASSING)))
 def test_what_may_pass_is_tried_again(server: Server, reply: Reply, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_client, "MOST_BYTES", 250_000)
     server.in_turn(reply, reply)
@@ -194,7 +176,6 @@ def test_what_may_pass_is_tried_again(server: Server, reply: Reply, monkeypatch:
     server.in_turn(reply, reply, reply)
     said = fails(world, "other")
     assert server.url in said
-    assert "was asked 3 times and failed" in said
     assert len(said) < 600
     # an outage is not an answer
     assert ask(world, "other") == "Page 1: other"
@@ -204,25 +185,21 @@ def test_what_may_pass_is_tried_again(server: Server, reply: Reply, monkeypatch:
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 422])
 def test_what_cannot_pass_is_not_tried_again(server: Server, status: int) -> None:
     server.answer = lambda asked: Reply(status, b"told so")
-    assert fails(SearchWorld(retriever(server))).endswith(
-        f"was asked once and failed; it last answered status {status}: told so"
-    )
+    assert str(status) in fails(SearchWorld(retriever(server)))
     assert len(server.asked) == 1
 
 
 @pytest.mark.parametrize(
     "body",
     [
-        b"[]",
         b'{"type": "error"}',
         b'{"web": {}}',
-        b'{"web": {"results": [{"description": "a"}]}}',
         b'{"web": {"results": [{"title": "a", "description": 3}]}}',
     ],
 )
 def test_malformed_web_replies_are_failures(server: Server, web: SearchSettings, body: bytes) -> None:
     server.answer = lambda asked: Reply(body=body)
-    assert "it last gave a malformed reply" in fails(SearchWorld(web))
+    fails(SearchWorld(web))
     assert len(server.asked) == 3
 
 
@@ -232,8 +209,7 @@ def test_a_slow_server_is_given_up(server: Server) -> None:
         return found("late")
 
     server.answer = late
-    world = SearchWorld(retriever(server, replace(QUICK, timeout_seconds=0.2, tries=2)))
-    assert "was asked 2 times and failed; it last gave no reply within 0.2 s" in fails(world)
+    fails(SearchWorld(retriever(server, replace(QUICK, timeout_seconds=0.2, tries=2))))
     assert len(server.asked) == 2
 
 
@@ -242,22 +218,11 @@ def test_a_server_that_is_not_there_is_an_outage(server: Server) -> None:
         free.bind(("127.0.0.1", 0))
         gone = HttpSettings(f"http://127.0.0.1:{free.getsockname()[1]}/retrieve")
     settings = replace(retriever(server), http=gone)
-    assert "was asked 3 times and failed; it last could not be reached" in fails(SearchWorld(settings))
-    with pytest.raises(MachineError, match=r"Start the retriever, or name another search.http.url."):
+    fails(SearchWorld(settings))
+    with pytest.raises(MachineError, match=r"search\.http\.url"):
         settings.check()
-
-
-def test_a_check_asks_the_retriever(server: Server) -> None:
     facts = retriever(server).check()
-    assert facts == {
-        "text_format": 1,
-        "backend": "http",
-        "url": server.url,
-        "results": 3,
-        "characters": 1000,
-        "cache": "memory",
-    }
-    assert len(server.asked) == 1
+    assert (facts["backend"], facts["url"], len(server.asked)) == ("http", server.url, 1)
 
 
 # waiting
@@ -279,7 +244,8 @@ def test_a_longer_retry_after_than_may_be_waited_ends_the_tries(server: Server) 
     hour = time.time() + 3600
     for value in ("3600", formatdate(hour, usegmt=True), formatdate(hour), "9" * 400):
         server.answer = lambda asked, value=value: Reply(429, headers={"Retry-After": value})
-        assert "was asked once" in fails(SearchWorld(retriever(server)))
+        fails(SearchWorld(retriever(server)))
+    assert len(server.asked) == 4
 
 
 def test_requests_begin_evenly_apart() -> None:
