@@ -10,59 +10,29 @@ are taken in the order of training and split into --points equal parts. --format
 """
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import yaml
 
 from analysis.load import load_paths, load_run, load_samples
-from analysis.paper.metrics import EARLY_TURNS, METRICS, episodes, value_of
+from analysis.paper.metrics import METRICS, episodes, value_of
 from analysis.tables import FORMATS, Table, number, of_rows
 from rtpo.envs.airline.tasks import read_wanted
 from rtpo.errors import DataError
 from rtpo.run.cli import Parser, command, whole
-from rtpo.run.records import no_run
+from rtpo.run.records import SAFE_LOADER, no_run
 
-TRUNKS = {
-    "Success, %": ("success", 2),
-    "Ended normally and failed, %": ("ended_failed", 2),
-    "No terminal signal, %": ("no_signal", 2),
-    **{f"Failed within {'turn 1' if k == 1 else f'{k} turns'}, %": (f"failed_{k}", 2) for k in EARLY_TURNS},
-    "Length on average, turns": ("turns", 2),
-    "Turns of a success on average": ("success_turns", 2),
-    "Turns of a failure on average": ("failed_turns", 2),
-    "Calls a path": ("calls_each", 2),
-    "Calls executed well, %": ("execution", 2),
-    "Tokens a path": ("tokens_each", 1),
-}
-TOOLS = {
-    "With a call, %": ("using", 2),
-    "Calls a trajectory on average": ("calls_each", 2),
-    "Without a call": ("zero_calls", 0),
-    "With one call": ("one_call", 0),
-    "With two or more calls": ("more_calls", 0),
-}
-AIRLINE = {
-    "Pass@1, %": ("pass_at_1", 2),
-    "Pass@4, %": ("pass_at_4", 2),
-    "Pass^4, %": ("pass_all_4", 2),
-    "Normal termination, %": ("ended", 2),
-    "Generation truncation, %": ("cut", 2),
-    "Response tokens on average": ("tokens_each", 1),
-    "Execution success, %": ("execution", 2),
-    "Response tokens a success": ("tokens_per_success", 1),
-    "Writes attempted an episode": ("writes_each", 2),
-}
-"""metric and digits by title"""
-Metrics = Mapping[str, tuple[str, int]]
+ROWS = yaml.load(Path(__file__).with_suffix(".yaml").read_bytes(), SAFE_LOADER)
 
 
-def _rows(frames: Mapping[str, pd.DataFrame], metrics: Metrics) -> list[tuple[str, ...]]:
-    """A row a metric, a column a frame of episodes."""
+def _rows(kind: str, *frames: pd.DataFrame) -> list[tuple[str, ...]]:
+    """The rows of audit.yaml, a column a frame of episodes."""
     return [
-        (title, *(number(value_of(name, frame), digits, METRICS[name].scale) for frame in frames.values()))
-        for title, (name, digits) in metrics.items()
+        (title, *(number(value_of(name, frame), digits, METRICS[name].scale) for frame in frames))
+        for name, digits, title in ROWS[kind]
     ]
 
 
@@ -92,7 +62,7 @@ def trunk_table(folder: Path, points: int) -> Table:
     ends = [round(count * place / points) for place in range(points + 1)]
     columns = {"All": paths}
     columns |= {f"{place}/{points}": paths.iloc[ends[place - 1] : ends[place]] for place in range(1, points + 1)}
-    rows = [("Paths", *(number(len(column), 0) for column in columns.values())), *_rows(columns, TRUNKS)]
+    rows = [("Paths", *(number(len(column), 0) for column in columns.values())), *_rows("trunks", *columns.values())]
     caption = f"How the first paths of {folder.name} ended and what they cost, in all and over training."
     return of_rows("audit_trunks", ("", *columns), rows, caption)
 
@@ -119,7 +89,7 @@ def tool_table(folder: Path, first: int) -> Table:
     }
     rows = [
         ("Trajectories audited", number(len(frame), 0)),
-        *_rows({"": frame.assign(success=frame["success"].fillna(0.0))}, TOOLS),
+        *_rows("tools", frame.assign(success=frame["success"].fillna(0.0))),
         *((title, f"{count:,.0f}/{total:,.0f}") for title, (count, total) in counts.items()),
         ("With a repeated call", number((using["repeated"] > 0).sum(), 0)),
     ]
@@ -140,18 +110,16 @@ def airline_table(folder: Path, tasks: Path) -> Table:
     if len(unknown := frame.loc[~names.isin(list(wanted)), "unit"]):
         raise DataError(f"{unknown.iloc[0]} of {folder} is no task of {tasks}: give the tasks it was evaluated on.")
     is_no_op = names.map(lambda name: float(wanted[name].no_op_scores))
+    no_ops = is_no_op[frame["success"] == 1]
     needs_write = names.map(lambda name: bool(wanted[name].needs_write))
     rows = [
-        *_rows({"": frame}, AIRLINE),
+        *_rows("airline", frame),
         ("Attempted calls", number(frame["attempted"].sum(), 0)),
         ("Executed calls", number(frame["ok"].sum(), 0)),
         ("Calls with an error", number((frame["attempted"] - frame["ok"]).sum(), 0)),
         ("Pass@1 of doing nothing, %", number(float(is_no_op.groupby(names).first().mean()), 2, 100)),
-        *_rows({"": frame[needs_write]}, {"Pass@1 on tasks that need a write, %": ("success", 2)}),
-        (
-            "Successes on tasks where doing nothing scores, %",
-            number(float(is_no_op[frame["success"] == 1].mean()), 2, 100),
-        ),
+        *_rows("airline_writes", frame[needs_write]),
+        ("Successes on tasks where doing nothing scores, %", number(float(no_ops.mean()), 2, 100)),
     ]
     return of_rows("audit_airline", ("Held-out", "Result"), rows, f"The held-out airline episodes of {folder.name}.")
 

@@ -4,41 +4,34 @@
     for label, group in groups(frames).items():     a configuration: its runs, by experiment and seed
 
 `runs`, a row a run:
-    run              experiment/name, such as toy_math/rtpo-seed10; unique, and the key of all other frames
-    folder           where its records lie; empty of runs that are kept as Parquet
-    experiment, name, label, algorithm, task, seed, profile, rollout_context, training_context
-    model, model_sha256, warm_start (the model's name in a study's plan), learning_rate
-    commit, dirty, started, ended, ended_by, steps, policy_version, logical_cpus, is_finished
-    wall_seconds, training_seconds (without evaluation), seconds_<phase>
-    rollouts, budget, generated_tokens, trained_tokens, optimizer_steps, free_rollouts, syncs and all other numbers
-    of the ledger
-    config           the whole configuration as JSON
+    run (experiment/name, such as toy_math/rtpo-seed10: the key of all other frames), folder (empty of runs that are
+    kept as Parquet), experiment, name, label, algorithm, task, seed, profile, rollout_context, training_context, model,
+    model_sha256, learning_rate, commit, dirty, started, ended, ended_by, steps, policy_version, logical_cpus,
+    is_finished, config (JSON), wall_seconds, training_seconds (without evaluation), seconds_<phase>, budget, rollouts,
+    generated_tokens, trained_tokens, optimizer_steps and all other numbers of the ledger
 `steps`, a row an update of a data step, and one row with update NA for a step without updates:
     run, step, update
-    of the step, the same in each of its rows: tasks, success, mean_reward, rollouts and generated_tokens (totals up to
-    its end), wall_seconds and seconds_<phase> (totals too), sampled_rollouts, sampled_turns, sampled_tokens (of the
-    step), algorithm/<name> (what the algorithm recorded)
+    of the step: tasks, success, mean_reward, rollouts, generated_tokens, wall_seconds and seconds_<phase> (totals up to
+    its end), sampled_rollouts, sampled_turns, sampled_tokens (of the step), algorithm/<name> (what it recorded)
     of the update: rows, trained_tokens, tied_rows, optimizer_steps, lr, grad_norm, clip_fraction, entropy, residual,
     kl (k1, nats a token, rollout to training), kl_context and kl_engine (its parts), ties (share of groups whose
-    advantages are all 0), and by turn k: kl_k, kl_context_k, kl_engine_k, ties_k; is_trained_k whether it trained it
+    advantages are all 0); by turn k: kl_k, kl_context_k, kl_engine_k, ties_k, is_trained_k
 `answers`, a row a question, sample and mode of a run's own evaluations, and of evaluations on benchmarks:
-    run, benchmark (NA: the run's own), when (before, during, after), mode (sampled, paper, greedy; on a benchmark NA)
-    step, split, question, sample, grade, reward (NaN unless graded), termination, turns, generated_tokens
-    attempted, executed, ok, writes (calls, over all tools), is_cut (a turn or the context met its limit), is_ended (by
-    the policy or the user), of a benchmark qa_<score>, audit and meta (JSON; NA without)
+    run, benchmark (NA: the run's own), when (before, during, after), mode (sampled, paper, greedy), step, split,
+    question, sample, grade, reward (NaN unless graded), termination, turns, generated_tokens; attempted, executed, ok,
+    writes (calls, over all tools); is_cut (a turn or the context met its limit), is_ended (by the policy or the user);
+    of a benchmark qa_<score>; audit and meta (JSON)
 `benchmarks`, a row an evaluation of a run on a benchmark:
     run, benchmark, folder, policy_version, samples, questions, rollout_context, decoding (JSON), alike (a checksum of
     what evaluations that are compared have in common)
 
-NaN and NA stand for what the records do not have. A run that is not finished is loaded by `load_run(folder,
-finished=False)` alone.
+NaN and NA stand for what the records do not have. `load_run(folder, finished=False)` also loads a run that goes on.
 """
 
 import hashlib
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -100,14 +93,17 @@ Line = Mapping[str, Any]
 Check = Callable[[str, Line], None]
 
 
-@dataclass(frozen=True, eq=False)
 class Frames:
-    """Runs, their steps and their answers; the module says which columns there are. Not to be changed."""
+    """Runs, their steps, answers and evaluations on benchmarks; the module says which columns there are. A part
+    (`of`) takes its rows of the whole once they are asked for. Not to be changed."""
 
-    runs: pd.DataFrame
-    steps: pd.DataFrame
-    answers: pd.DataFrame
-    benchmarks: pd.DataFrame
+    def __init__(
+        self, runs: pd.DataFrame, steps: pd.DataFrame, answers: pd.DataFrame, benchmarks: pd.DataFrame
+    ) -> None:
+        self.runs, self.steps, self.answers, self.benchmarks = runs, steps, answers, benchmarks
+        self.names: list[str] = list(runs["run"])
+        self._whole = self
+        self._places: dict[str, Mapping[Any, Any]] = {}
 
     def of(self, runs: Iterable[str]) -> "Frames":
         """Those of these runs, in their order. Raises KeyError for a run that is not there."""
@@ -117,28 +113,21 @@ class Frames:
         if unknown := set(names) - set(self.names):
             raise KeyError(f"no run {min(unknown)}")
         part = object.__new__(Frames)
-        part.__dict__.update(_whole=self.__dict__.get("_whole", self), names=names)
+        part._whole, part.names = self._whole, names
         return part
 
-    def __getattr__(self, name: str) -> pd.DataFrame:
-        """A part takes its rows of the whole once they are asked for."""
-        if name not in COLUMNS or "_whole" not in self.__dict__:
+    def __getattr__(self, name: str) -> Any:
+        if name not in COLUMNS:
             raise AttributeError(name)
-        taken: pd.DataFrame = self.__dict__["_whole"]._taken(name, self.names)
-        self.__dict__[name] = taken
-        return taken
+        self.__dict__[name] = self._whole._taken(name, self.names)
+        return self.__dict__[name]
 
     def _taken(self, name: str, runs: Sequence[str]) -> pd.DataFrame:
         frame: pd.DataFrame = getattr(self, name)
-        places = self._places.setdefault(name, {}) or dict(frame.groupby("run").indices)
-        self._places[name] = places
+        if name not in self._places:
+            self._places[name] = frame.groupby("run").indices
         none = np.empty(0, np.int64)
-        return frame.iloc[np.concatenate([none, *(places.get(run, none) for run in runs)])]
-
-    @cached_property
-    def _places(self) -> dict[str, dict[Any, Any]]:
-        """By frame, the rows of each run."""
-        return {}
+        return frame.iloc[np.concatenate([none, *(self._places[name].get(run, none) for run in runs)])]
 
     def where(self, **values: object) -> "Frames":
         """The runs whose columns have these values: `frames.where(experiment="reference", label="rtpo")`."""
@@ -152,26 +141,31 @@ class Frames:
         """The label of a configuration's runs."""
         return str(self.runs["label"].iloc[0])
 
-    @cached_property
-    def names(self) -> list[str]:
-        return list(self.runs["run"])
-
     @property
     def config(self) -> dict[str, Any]:
         """The configuration of the first run, for what all share."""
         config: dict[str, Any] = json.loads(self.runs["config"].iloc[0])
         return config
 
-    @cached_property
+    @property
     def questions(self) -> pd.DataFrame:
         """Of each question of a run's own evaluations, [run, when, mode, step, split, question]: how many `samples`,
         how many `graded`, and the share of these with reward 1, `success`, NaN without any."""
-        if (whole := self.__dict__.get("_whole")) is not None:
-            return whole._taken("questions", self.names)
-        own = self.answers[self.answers["benchmark"].isna()]
-        solved = (own["reward"] == 1).astype(float).where(own["reward"].notna())
-        grouped = solved.groupby([own[key].astype(object) for key in QUESTION])
-        return pd.DataFrame({"samples": grouped.size(), "graded": grouped.count(), "success": grouped.mean()})
+        return self.derived(_questions)
+
+    def derived(self, make: "Callable[[Frames], pd.DataFrame]") -> pd.DataFrame:
+        """The rows of these runs in what `make` computes, once, of the whole, with `run` in its index."""
+        whole, name = self._whole, make.__name__
+        if name not in whole.__dict__:
+            whole.__dict__[name] = make(whole)
+        return whole._taken(name, self.names)
+
+
+def _questions(frames: Frames) -> pd.DataFrame:
+    own = frames.answers[frames.answers["benchmark"].isna()]
+    solved = (own["reward"] == 1).astype(float).where(own["reward"].notna())
+    grouped = solved.groupby([own[key].astype(object) for key in QUESTION])
+    return pd.DataFrame({"samples": grouped.size(), "graded": grouped.count(), "success": grouped.mean()})
 
 
 def load(*folders: Path) -> Frames:
@@ -243,21 +237,21 @@ def load_run(folder: Path, finished: bool = True) -> Frames:
     """A run as frames of one run. finished=False: also one that has no manifest, with the whole lines that it has
     written so far. Raises DataError for a folder that is no run's, and for damaged or changed records."""
     folder = folder.absolute()
+    manifest, read = {}, _whole_lines
     if finished or (folder / "manifest.json").exists():
         manifest = dict(_manifest(folder))
-        checksums = manifest["files"]
-        config: Line = read_config(folder / "config.yaml", unchanged(folder / "config.yaml", checksums))
-        steps = read_lines(folder / "steps.jsonl", checksums, STEP_KEYS, _check_step)
-        answers = read_lines(folder / "evaluations.jsonl", checksums, ANSWER_KEYS, _check_answer)
-        if len(steps) != manifest["steps"]:
-            raise DataError(f"{folder / 'steps.jsonl'} has {len(steps)} lines, its manifest {manifest['steps']} steps.")
-        is_early = any("mean_reward" not in step for step in steps)
-        if is_early and any(answer["reward"] not in (0, 1, None) for answer in answers):
-            raise DataError(
-                f"{folder / 'steps.jsonl'} has lines without mean_reward, of an earlier version: run again."
-            )
+        read = partial(unchanged, checksums=manifest["files"])
+    elif not (folder / "config.yaml").exists():
+        raise DataError(no_run(folder))
+    config: Line = read_config(folder / "config.yaml", read(folder / "config.yaml"))
+    steps = _lines(folder / "steps.jsonl", read(folder / "steps.jsonl"), STEP_KEYS, _check_step)
+    answers = _lines(folder / "evaluations.jsonl", read(folder / "evaluations.jsonl"), ANSWER_KEYS, _check_answer)
+    if manifest:
+        _check_whole(folder, manifest, steps, answers)
     else:
-        config, steps, answers = _begun(folder)
+        require(config, ("algorithm", "seed", "budget", "profile"), f"{folder / 'config.yaml'}, which is no run's,")
+        # an evaluation may be written before the line of its step
+        answers = [line for line in answers if line["step"] <= len(steps)]
         manifest = {
             **{"experiment": folder.parent.name, "run": folder.name, "label": config["algorithm"]["label"]},
             **{"seed": config["seed"], "profile": config["profile"]["name"], "steps": len(steps)},
@@ -282,7 +276,8 @@ def load_benchmark(folder: Path) -> tuple[dict[str, Any], list[Line]]:
     records, and for a file that is not whole."""
     path = folder / "manifest.json"
     manifest = read_manifest(path, SCHEMA, (*BENCHMARK_KEYS, "files"))
-    lines = read_lines(folder / "samples.jsonl", manifest["files"], SAMPLE_KEYS, _check_calls)
+    file = folder / "samples.jsonl"
+    lines = _lines(file, unchanged(file, manifest["files"]), SAMPLE_KEYS, _check_calls)
     expected = manifest["panel"]["questions"] * manifest["samples"]
     if len(lines) != expected:
         raise DataError(f"{folder / 'samples.jsonl'} has {len(lines)} lines and the manifest says {expected}.")
@@ -315,7 +310,8 @@ def load_paths(folder: Path) -> pd.DataFrame:
     manifest = _manifest(folder)
     unchanged(folder / "config.yaml", manifest["files"])
     keys = ("step", "parent", "start_k", "task", *EPISODE_KEYS)
-    lines = read_lines(folder / "paths.jsonl", manifest["files"], keys, _check_calls)
+    file = folder / "paths.jsonl"
+    lines = _lines(file, unchanged(file, manifest["files"]), keys, _check_calls)
     name = f"{manifest['experiment']}/{manifest['run']}"
     more = ("rollout", "parent", "start_k", "role")
     return pd.DataFrame([{**_answer_row(name, line), **{key: line.get(key) for key in more}} for line in lines])
@@ -406,15 +402,9 @@ def _answer_row(run: str, line: Line) -> dict[str, Any]:
 # files
 
 
-def read_lines(
-    path: Path, checksums: Mapping[str, str], keys: Collection[str], check: Check = lambda place, line: None
-) -> list[Line]:
-    """The lines of a file that is as its manifest's checksum says, each with `keys` and passing `check`. Raises
-    DataError for another file, and for damaged lines: the first is named, all are counted."""
-    return _lines(path, unchanged(path, checksums), keys, check)
-
-
 def _lines(path: Path, data: bytes, keys: Collection[str], check: Check) -> list[Line]:
+    """The lines of a file, each with `keys` and passing `check`. Raises DataError for damaged lines: the first is
+    named, all are counted."""
     lines: list[Line] = []
     damaged: list[str] = []
     text = data.splitlines()
@@ -452,22 +442,18 @@ def _manifest(folder: Path) -> Line:
     return manifest
 
 
-def _begun(folder: Path) -> tuple[Line, list[Line], list[Line]]:
-    file = folder / "config.yaml"
-    if not file.exists():
-        raise DataError(no_run(folder))
-    config = read_config(file, file.read_bytes())
-    require(config, ("algorithm", "seed", "budget", "profile"), f"{file}, which is no run's,")
+def _whole_lines(path: Path) -> bytes:
+    """Of a file that is written to: without the line that is not whole yet."""
+    data = path.read_bytes() if path.exists() else b""
+    return data[: data.rfind(b"\n") + 1]
 
-    def lines(name: str, keys: Collection[str], check: Check) -> list[Line]:
-        path = folder / name
-        written = path.read_bytes() if path.exists() else b""
-        return _lines(path, written[: written.rfind(b"\n") + 1], keys, check)
 
-    steps = lines("steps.jsonl", STEP_KEYS, _check_step)
-    answers = lines("evaluations.jsonl", ANSWER_KEYS, _check_answer)
-    # an evaluation may be written before the line of its step
-    return config, steps, [line for line in answers if line["step"] <= len(steps)]
+def _check_whole(folder: Path, manifest: Line, steps: Sequence[Line], answers: Sequence[Line]) -> None:
+    if len(steps) != manifest["steps"]:
+        raise DataError(f"{folder / 'steps.jsonl'} has {len(steps)} lines, its manifest {manifest['steps']} steps.")
+    is_early = any("mean_reward" not in step for step in steps)
+    if is_early and any(answer["reward"] not in (0, 1, None) for answer in answers):
+        raise DataError(f"{folder / 'steps.jsonl'} has lines without mean_reward, of an earlier version: run again.")
 
 
 def _check_step(place: str, line: Line) -> None:

@@ -116,7 +116,6 @@ def _warm_starts(table: pd.DataFrame) -> list[str]:
 # training
 
 
-@lru_cache(maxsize=2048)
 def training_curve(frames: Frames) -> pd.DataFrame:
     """A row a step, [run, step]: tasks, rollouts, success, mean_reward, kl, kl_context, kl_engine, ratio, entropy,
     ties, residual, rollout_tokens, turn_tokens, seconds_<phase> of the step, algorithm/<name>; NaN where a step has no
@@ -127,6 +126,10 @@ def training_curve(frames: Frames) -> pd.DataFrame:
     exp(-kl), the geometric mean over the same tokens. `residual` is the mean over updates that have one. Tokens are
     those sampled for a path and for a turn.
     """
+    return frames.derived(_training_curves)
+
+
+def _training_curves(frames: Frames) -> pd.DataFrame:
     steps = frames.steps.drop_duplicates(["run", "step"]).set_index(["run", "step"])
     trained = frames.steps[frames.steps["rows"] > 0] if "rows" in frames.steps else frames.steps.iloc[:0]
     by_run = steps.groupby("run", sort=False)

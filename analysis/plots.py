@@ -4,7 +4,6 @@ import hashlib
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -217,15 +216,15 @@ def spread_marks(count: int, place: int, several: int) -> range:
 def around(matched: float, least: float, values: Sequence[pd.DataFrame] = ()) -> Framed:
     """Mark the value without mismatch, keep it off the frame, and span at least `least`, and all of `values`."""
     ends = [float(end) for table in values for end in (table["low"].min(), table["high"].max())]
-    return partial(_make_room, matched=matched, least=least, ends=ends)
 
+    def make_room(axes: Axes) -> None:
+        axes.axhline(matched, color="0.6", linewidth=0.6, zorder=1)
+        low, high = min(axes.dataLim.y0, matched, *ends), max(axes.dataLim.y1, matched, *ends)
+        missing = max(0.0, least - (high - low)) / 2
+        margin = 0.08 * max(least, high - low)
+        axes.set_ylim(low - missing - margin, high + missing + margin)
 
-def _make_room(axes: Axes, matched: float, least: float, ends: Sequence[float]) -> None:
-    axes.axhline(matched, color="0.6", linewidth=0.6, zorder=1)
-    low, high = min(axes.dataLim.y0, matched, *ends), max(axes.dataLim.y1, matched, *ends)
-    missing = max(0.0, least - (high - low)) / 2
-    margin = 0.08 * max(least, high - low)
-    axes.set_ylim(low - missing - margin, high + missing + margin)
+    return make_room
 
 
 def from_zero(axes: Axes) -> None:
@@ -240,11 +239,7 @@ def from_left(axes: Axes) -> None:
     axes.set_xlim(-0.03 * right, 1.05 * right)
 
 
-def empty(why: str) -> Framed:
+def empty(axes: Axes, why: str) -> None:
     """Says why in place of lines."""
-    return partial(_empty, why=why)
-
-
-def _empty(axes: Axes, why: str) -> None:
     axes.set_axis_off()
     axes.text(0.5, 0.5, why, transform=axes.transAxes, ha="center", color="0.35")

@@ -12,7 +12,6 @@ from math import isnan, nan, sqrt
 import numpy as np
 import numpy.typing as npt
 from scipy import special
-from scipy.optimize import brentq
 
 LEVEL = 0.95
 SAME = 1e-9
@@ -76,32 +75,25 @@ def half_width(
     over strata, and that over the units' sums less the part of their spread that is the noise of single answers, which
     the runs' sums have too.
     """
-    return _spreads(tables, strata, runs).half_width(level)
+    return _half_width(*_variances(tables, strata, runs), level)
 
 
-@dataclass(frozen=True)
-class _Spreads:
-    """Variances of a mean, over runs and over units with the `noise` of single answers in it, and their freedoms."""
-
-    freedom: int
-    units: int
-    of_runs: float
-    of_units: float
-    noise: float
-
-    def half_width(self, level: float) -> float:
-        """NaN where neither runs nor units vary."""
-        if self.freedom < 1 and not self.units:
-            return nan
-        t_units = student(self.units or 1, level)
-        alone = t_units * sqrt(self.of_units)
-        if self.freedom < 1:
-            return alone
-        both = student(self.freedom, level) ** 2 * self.of_runs + t_units**2 * max(self.of_units - self.noise, 0.0)
-        return max(sqrt(both), alone)
+def _half_width(freedom: int, units: int, of_runs: float, of_units: float, noise: float, level: float) -> float:
+    if freedom < 1 and not units:
+        return nan
+    t_units = student(units or 1, level)
+    alone = t_units * sqrt(of_units)
+    if freedom < 1:
+        return alone
+    both = student(freedom, level) ** 2 * of_runs + t_units**2 * max(of_units - noise, 0.0)
+    return max(sqrt(both), alone)
 
 
-def _spreads(tables: Sequence[Floats], strata: Sequence[Hashable], runs: int | None) -> _Spreads:
+def _variances(
+    tables: Sequence[Floats], strata: Sequence[Hashable], runs: int | None
+) -> tuple[int, int, float, float, float]:
+    """The freedoms of runs and of units, and the variances of a mean over runs, over units with the noise of single
+    answers in it, and of that noise."""
     places = [np.flatnonzero([kind == stratum for kind in strata]) for stratum in dict.fromkeys(strata)]
     runs = len(strata) if runs is None else runs
     freedom = runs - len(places)
@@ -109,7 +101,7 @@ def _spreads(tables: Sequence[Floats], strata: Sequence[Hashable], runs: int | N
     units = min((table.shape[1] - 1 for table in several), default=0)
     of_units = sum(_spread(table.sum(axis=0)) * table.shape[1] / (table.shape[1] - 1) for table in several)
     if freedom < 1:
-        return _Spreads(freedom, units, 0.0, of_units, 0.0)
+        return freedom, units, 0.0, of_units, 0.0
     sums = np.sum([table.sum(axis=1) for table in tables], axis=0)
     of_runs = sum(_spread(sums[rows]) for rows in places) * runs / freedom
     noise = 0.0
@@ -117,7 +109,7 @@ def _spreads(tables: Sequence[Floats], strata: Sequence[Hashable], runs: int | N
         left = table - table.mean(axis=1, keepdims=True)
         within = sum(float(((left[rows] - left[rows].mean(axis=0)) ** 2).sum()) for rows in places)
         noise += within * runs * table.shape[1] / (freedom * (table.shape[1] - 1))
-    return _Spreads(freedom, units, of_runs, of_units, noise)
+    return freedom, units, of_runs, of_units, noise
 
 
 def over_seeds(values: npt.ArrayLike, level: float = LEVEL) -> Interval:
@@ -154,13 +146,15 @@ def wilson(share: float, n: int) -> tuple[float, float]:
 
 def p_value(tables: Sequence[Floats], strata: Sequence[Hashable], runs: int | None = None) -> float:
     """Of no difference: one less the level of the widest interval that leaves 0 out; NaN without an interval."""
-    mean, spreads = abs(float(sum(table.sum() for table in tables))), _spreads(tables, strata, runs)
+    mean, variances = abs(float(sum(table.sum() for table in tables))), _variances(tables, strata, runs)
 
     def beyond(level: float) -> float:
-        return spreads.half_width(level) - mean
+        return _half_width(*variances, level) - mean
 
     if isnan(beyond(LEVEL)) or beyond(LEVEL) == -mean:
         return nan
+    from scipy.optimize import brentq  # slow to import, and seldom needed
+
     if beyond(1e-12) > 0:
         return 1.0
     return 1 - float(brentq(beyond, 1e-12, 1 - 1e-12)) if beyond(1 - 1e-12) > 0 else 0.0

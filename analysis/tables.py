@@ -14,15 +14,14 @@ from dataclasses import dataclass, replace
 from math import isinf, isnan, nan
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
 from analysis.stats import Interval
 
 NOT_RUN, NO_VALUE, UNKNOWN = "not run", "—", "unknown"
 MINUS = "−"
-LONG_ROWS, WIDE_COLUMNS = 45, 10
-"""a float holds no more rows, and no more columns beside those that say what a row is"""
+LONG_ROWS = 45
+"""a float holds no more"""
 BOLD, CODE, INTERVAL = re.compile(r"\*\*(.+?)\*\*"), re.compile(r"`(.+?)`"), re.compile(r"\[([^\]]*)\]")
 LATEX_NEEDS = r"% needs \usepackage{booktabs,graphicx,longtable}"
 FITTED = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{\begin{tabular}"
@@ -158,37 +157,27 @@ def _plain(value: object, part: str) -> str:
 
 
 def latex(table: Table) -> str:
-    """Floats that are no wider than the line, or a longtable where there are many rows; its first line loads what it
-    needs. A wide table is several floats, in which the columns that say what a row is come again."""
-    rest = range(table.labels, len(table.header))
-    parts = np.array_split(rest, -(-len(rest) // WIDE_COLUMNS) or 1)
-    texts = [_float(table, [*range(table.labels), *part], place, len(parts)) for place, part in enumerate(parts, 1)]
-    return "\n".join([LATEX_NEEDS, *texts])
-
-
-def _float(table: Table, columns: Sequence[int], place: int, of: int) -> str:
-    caption = table.caption if place == 1 else "Continued"
-    caption += f" Part {place} of {of}." if of > 1 else ""
-    caption += " " + " ".join(table.notes) if place == of and table.notes else ""
+    """One float that is no wider than the line, or a longtable where there are many rows, ready for a paper; its first
+    line loads what it needs."""
     is_long = len(table.rows) > LONG_ROWS
     text = (
         pd.DataFrame(table.rows)
-        .iloc[:, list(columns)]
         .map(_latex)
         .to_latex(
             index=False,
-            header=[_latex(table.header[column]) for column in columns],
-            column_format="@{}" + "l" * table.labels + "r" * (len(columns) - table.labels) + "@{}",
-            caption=_latex(caption),
-            label=f"tab:{table.name}" + (f"-{place}" if place > 1 else ""),
+            header=list(map(_latex, table.header)),
+            column_format="@{}" + "l" * table.labels + "r" * (len(table.header) - table.labels) + "@{}",
+            caption=_latex(" ".join([table.caption, *table.notes])),
+            label=f"tab:{table.name}",
             longtable=is_long,
             position=None if is_long else "tbp",
         )
     )
     if is_long:
-        return f"{{\\scriptsize\\setlength{{\\tabcolsep}}{{3pt}}\n{text}}}\n"
+        return f"{LATEX_NEEDS}\n{{\\scriptsize\\setlength{{\\tabcolsep}}{{3pt}}\n{text}}}\n"
     text = text.replace("\\caption", "\\centering\\small\n\\caption", 1).replace(r"\begin{tabular}", FITTED, 1)
-    return str(text.replace(r"\end{tabular}", r"\end{tabular}}"))
+    text = text.replace(r"\end{tabular}", r"\end{tabular}}")
+    return f"{LATEX_NEEDS}\n{text}"
 
 
 def _latex(text: str) -> str:

@@ -21,7 +21,7 @@ from analysis.paper.cells import load_plans
 from analysis.paper.numbers import load_paper
 from analysis.paper.records import NOT_MEASURED, Missing
 from analysis.paper.slips import recomputed
-from analysis.paper.tables import PaperTable, planned
+from analysis.paper.tables import PaperTable, committed, planned
 from analysis.stats import CONTRADICTED, SUPPORTED, UNDECIDED, Interval, verdict
 from analysis.study.plan import STUDIES, Study
 from analysis.study.results import DECODINGS, MEASURES, StudyResults, compare, of_study, results_of
@@ -104,9 +104,9 @@ class _Evidence:
     """What the records under a folder say of a part."""
 
     def __init__(self, results: Path) -> None:
-        self.results, self.tables = results, planned(results)
-        self.records = self.tables["math_results"].records  # of the paper's profile, which all its tables share
         own = results == RESULTS
+        self.results, self.tables = results, committed() if own else planned(results)
+        self.records = self.tables["math_results"].records  # of the paper's profile, which all its tables share
         self.study = of_study("toy") if own else results_of(Study(STUDIES / "toy.yaml", results / "toy"))
 
     def judged(self, part: Part, scale: str) -> Iterator[Row]:

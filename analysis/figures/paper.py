@@ -1,25 +1,23 @@
-"""The paper's figure of ratio and KL, and what else changes over training: by turn, cost, zero advantages.
+"""The paper's figure of ratio and KL, and what else explains it: by turn, and success against cost.
 
 Each figure shows the runs of one source. `FIGURES` names them; docs/results/figures.md says what they show.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib import colormaps
 from matplotlib.axes import Axes
-from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from analysis import metrics
 from analysis.load import Frames, experiment, groups, has_runs, is_kept, read_parquet
-from analysis.looks import MARKERS, TASKS, THICK, THIN, Style, styles
+from analysis.looks import TASKS, THICK, THIN, styles
 from analysis.paper.numbers import load_paper
 from analysis.plots import (
     SEEDS,
@@ -29,7 +27,6 @@ from analysis.plots import (
     Panel,
     around,
     band,
-    empty,
     from_left,
     handle,
     scaled,
@@ -63,17 +60,18 @@ Row = Mapping[str, Frames]
 
 @dataclass(frozen=True)
 class Source:
-    """Runs that may share a figure: the main table of a profile, or the toy study. tasks: those with runs, by name.
-    command: what makes the runs."""
+    """Runs that may share a figure: the main table of a profile, or the toy study. tasks: the configurations that
+    figures show of those with runs, by name. command: what makes the runs."""
 
     name: str
     profile: str
     command: str
     tasks: Mapping[str, Row]
 
-    def rows(self, labels: Sequence[str]) -> dict[str, Row]:
-        """Of these configurations, in the order of legends."""
-        chosen = {task: {label: row[label] for label in styles({*row} & {*labels})} for task, row in self.tasks.items()}
+    def rows(self, *others: str) -> dict[str, Row]:
+        """The paper's methods, the controls and these, in the order of legends."""
+        labels = {*IN_PAPER, *CONTROLS, *others}
+        chosen = {task: {label: row[label] for label in styles({*row} & labels)} for task, row in self.tasks.items()}
         return {task: row for task, row in chosen.items() if row}
 
 
@@ -98,28 +96,23 @@ def profiles(results: Path) -> list[Source]:
 
 def _rows(runs: Mapping[str, Frames]) -> dict[str, Row]:
     """Of these tasks, in the order of TASKS, the configurations that figures show."""
-    rows: dict[str, Row] = {}
-    for task in sorted(runs, key=list(TASKS).index):
-        is_shown = runs[task].runs["label"].isin((*IN_PAPER, *CONTROLS, *OTHERS))
-        rows[task] = groups(runs[task].of(runs[task].runs["run"][is_shown]))
-    return rows
+    shown = (*IN_PAPER, *CONTROLS, *OTHERS)
+    ordered = {task: runs[task] for task in TASKS if task in runs}
+    return {task: groups(each.of(each.runs["run"][each.runs["label"].isin(shown)])) for task, each in ordered.items()}
 
 
 def consistency(source: Source) -> Figure:
     """fig:two_results: ratio and KL by data step, a column a task."""
-    rows, is_paper = source.rows((*IN_PAPER, *CONTROLS)), source.profile == PAPER
-    panels = [
-        [
-            Panel(
-                f"{TASKS[task]}: {what}",
-                _lines(row, partial(by_step, column=column), few=True),
-                x,
-                framed=[*([partial(_readings, task=task, row=row)] if is_paper and not x else []), around(*span)],
-            )
-            for task, row in rows.items()
-        ]
-        for column, what, x, span in (("ratio", "ratio", "", RATIO), ("kl", "KL, nats a token", "Data step", KL))
-    ]
+    rows, is_paper = source.rows(), source.profile == PAPER
+
+    def panel(task: str, row: Row, column: str, what: str, span: tuple[float, float]) -> Panel:
+        readings = [partial(_readings, task=task, row=row)] if is_paper and column == "ratio" else []
+        lines = _lines(row, partial(by_step, column=column), few=True)
+        x = "Data step" if column == "kl" else ""
+        return Panel(f"{TASKS[task]}: {what}", lines, x, framed=[*readings, around(*span)])
+
+    kinds = (("ratio", "ratio", RATIO), ("kl", "KL, nats a token", KL))
+    panels = [[panel(task, row, *kind) for task, row in rows.items()] for kind in kinds]
     stated = [(Line2D([], [], marker="o", markeredgecolor="0.3", **HOLLOW), "stated in the paper")] if is_paper else []
     bands = [band(SEEDS)] if max(_seeds(rows)) > 1 else []
     return sheet(panels, 1.75, _about(source, rows), [*_legend(rows), *stated, *bands])
@@ -127,32 +120,27 @@ def consistency(source: Source) -> Figure:
 
 def _readings(axes: Axes, task: str, row: Row) -> None:
     """What the paper's text says of its figure, of the methods that are drawn."""
-    paper = load_paper()
     for of_task, label, step, key in READINGS:
         if of_task == task and label in row:
-            values = (
-                number if isinstance(number, int) else paper.statement(number).value.number for number in (step, key)
-            )
-            x, y = map(float, values)  # type: ignore[arg-type]
+            values = (1.0 if key == 1 else load_paper().statement(str(key)).value.number for key in (step, key))
+            x, y = map(float, filter(None, values))
             look = styles([label])[label]
             axes.plot([x], [y], marker=look.marker, markeredgecolor=look.colour, zorder=5, **HOLLOW)
 
 
 def mismatch_by_turn(source: Source) -> Figure:
     """The ratio, the KL and its two parts by turn, a row a task."""
-    rows = source.rows((*IN_PAPER, *CONTROLS))
-    kinds = {"ratio": _ratio_by_turn} | {
-        name: partial(metrics.by_turn, key=column)
-        for name, column in (("KL", "kl"), ("KL, context part", "kl_context"), ("KL, engine part", "kl_engine"))
-    }
+    rows = source.rows()
+    kinds = {"KL": "kl", "KL, context part": "kl_context", "KL, engine part": "kl_engine"}
     panels = []
     for task, row in rows.items():
-        lines = {name: _lines(row, values, bars=True, apart=True) for name, values in kinds.items()}
-        shared = around(*KL, [line.values for name, drawn in lines.items() if name != "ratio" for line in drawn])
-        frames = {name: around(*RATIO) if name == "ratio" else shared for name in kinds}
-        panels.append(
-            [Panel(f"{TASKS[task]}:\n{name}", drawn, "Turn k", framed=[frames[name]]) for name, drawn in lines.items()]
-        )
+        parts = {
+            name: _lines(row, partial(metrics.by_turn, key=key), bars=True, apart=True) for name, key in kinds.items()
+        }
+        shared = around(*KL, [line.values for drawn in parts.values() for line in drawn])
+        ratio = Panel("ratio", _lines(row, _ratio_by_turn, bars=True, apart=True), framed=[around(*RATIO)])
+        drawn = [ratio, *(Panel(name, lines, framed=[shared]) for name, lines in parts.items())]
+        panels.append([replace(panel, title=f"{TASKS[task]}:\n{panel.title}", x="Turn k") for panel in drawn])
     note = "KL in nats a token; the KL panels of a row share a scale. Bars: range over seeds."
     return sheet(panels, 1.9, _about(source, rows, note), _legend(rows))
 
@@ -165,7 +153,7 @@ def _ratio_by_turn(frames: Frames) -> pd.DataFrame:
 
 def success(source: Source) -> Figure:
     """Sampled held-out success against rollouts, tokens and seconds, a row a task."""
-    rows, is_toy = source.rows((*IN_PAPER, *CONTROLS, *OTHERS)), source.profile == "toy"
+    rows, is_toy = source.rows(*OTHERS), source.profile == "toy"
     cost = {
         "rollouts": ("Training rollouts", 1.0),
         "generated_tokens": ("Generated tokens, k", 1e-3) if is_toy else ("Generated tokens, M", 1e-6),
@@ -178,46 +166,14 @@ def success(source: Source) -> Figure:
 
     panels = [
         [
-            Panel(
-                TASKS[task],
-                _lines(row, partial(against, used=used)),
-                label,
-                "Held-out success, % (T = 1)" if used == "rollouts" else "",
-                [from_left],
-            )
-            for used, (label, _) in cost.items()
+            Panel(TASKS[task], _lines(row, partial(against, used=used)), cost[used][0], framed=[from_left])
+            for used in cost
         ]
         for task, row in rows.items()
     ]
+    panels = [[replace(first, y="Held-out success, % (T = 1)"), *others] for first, *others in panels]
     note = "Bands and bars: 95 % intervals over runs and questions; of one run over questions alone."
     return sheet(panels, 2.0, _about(source, rows, note), _legend(rows))
-
-
-def ties(source: Source) -> Figure:
-    """Zero-advantage share by turn over training: a row a task, a column a method, a line a turn."""
-    rows = source.rows(IN_PAPER)
-    labels = styles(label for row in rows.values() for label in row)
-    turns = sorted({k for row in rows.values() for frames in row.values() for k in metrics.trained_turns(frames)})
-
-    def panel(title: str, frames: Frames | None, y: str) -> Panel:
-        if frames is None:
-            return Panel(title, [], framed=[empty("not run")])
-        lines = []
-        for place, k in enumerate(metrics.trained_turns(frames)):
-            curve = scaled(ties_by_step(frames, k), 100)
-            marks = spread_marks(len(curve), place, len(turns))
-            lines.append(Line(curve.assign(low=curve["mean"], high=curve["mean"]), _turn_look(k, turns), marks=marks))
-        return Panel(title, lines, "Training rollouts", y, [from_left, partial(Axes.set, ylim=(-4, 104))])
-
-    panels = [
-        [
-            panel(f"{TASKS[task]}:\n{_short(look)}", row.get(label), "" if column else "Zero-advantage rate, %")
-            for column, (label, look) in enumerate(labels.items())
-        ]
-        for task, row in rows.items()
-    ]
-    entries = [handle(_turn_look(k, turns)) for k in turns]
-    return sheet(panels, 1.85, _about(source, rows, "Means over seeds."), entries, columns=min(6, len(entries)))
 
 
 def by_step(frames: Frames, column: str) -> pd.DataFrame:
@@ -226,34 +182,10 @@ def by_step(frames: Frames, column: str) -> pd.DataFrame:
     return metrics.spread(metrics.whole_steps(frames)[column].unstack("run"))
 
 
-def ties_by_step(frames: Frames, k: int) -> pd.DataFrame:
-    """Share of the groups training turn k whose advantages are all 0, at the whole steps at which all runs have one. x:
-    the rollouts before the step, a mean over runs. Updates weigh as their rows."""
-    updates = frames.steps[frames.steps[f"is_trained_{k}"].eq(True)]
-    steps = [updates["run"], updates["step"]]
-    tied = (updates[f"ties_{k}"] * updates["rows"]).groupby(steps).sum() / updates["rows"].groupby(steps).sum()
-    whole = metrics.whole_steps(frames)
-    curve = metrics.spread(tied.reindex(whole.index).unstack("run"))
-    rollouts = whole["rollouts"].unstack("run").mean(axis=1)
-    return curve.assign(x=rollouts.reindex(curve["x"]).to_numpy(float))
-
-
-def _turn_look(k: int, turns: Sequence[int]) -> Style:
-    """Later turns are lighter, so that the order survives a copy without colours."""
-    shade = 0.85 * turns.index(k) / max(1, len(turns) - 1)
-    return Style(k, f"turn {k}", to_hex(colormaps["viridis"](shade)), MARKERS[k % len(MARKERS)], "-")
-
-
-def _short(look: Style) -> str:
-    """A title without what its panel has no room for."""
-    return look.title.partition(" (")[0].removesuffix(" history")
-
-
 FIGURES: Mapping[str, Callable[[Source], Figure]] = {
     "consistency": consistency,
     "mismatch_by_turn": mismatch_by_turn,
     "success": success,
-    "ties": ties,
 }
 
 

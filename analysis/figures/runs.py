@@ -1,6 +1,5 @@
 """Curves of runs over their training: the configurations of an experiment side by side, and one run on a sheet."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -121,7 +120,11 @@ def run_figure(frames: Frames) -> Figure:
     shown = []
     for panel in panels:
         is_known = any(len(line.values) for line in panel.lines)
-        framed = [*panel.framed, *([from_zero] if panel.title in zero else [])] if is_known else [empty("not recorded")]
+        framed = (
+            [*panel.framed, *([from_zero] if panel.title in zero else [])]
+            if is_known
+            else [partial(empty, why="not recorded")]
+        )
         shown.append(replace(panel, framed=[*framed, alike]))
     entries = [handle(_look(place), title=f"(h) {phase[8:]}") for phase, place in phases.items()]
     return sheet([shown[:4], shown[4:]], 2.2, _about(frames), entries, columns=len(entries))
@@ -132,11 +135,8 @@ def _look(place: int) -> Style:
 
 
 def _about(frames: Frames) -> str:
-    run = frames.runs.iloc[0]
-    state, budget = (
-        "finished" if run["is_finished"] else "not finished",
-        json.loads(run["config"])["budget"]["rollouts"],
-    )
+    run, budget = frames.runs.iloc[0], frames.config["budget"]["rollouts"]
+    state = "finished" if run["is_finished"] else "not finished"
     return (
         f"{run['run']}; {title_of(run['label'])}; profile {run['profile']}; {state}: {run['steps']} steps, "
         f"{run['rollouts']:,} of {budget:,} rollouts. {_scale(run['profile'])}Bars: 95 % intervals over questions. "

@@ -1,14 +1,12 @@
 """The paper's tables as files, and the tables of docs/results/tables.md."""
 
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
 
 import pandas as pd
 
-from analysis.paper.tables import AGREES, HIGHER, LOWER, UNDECIDED, PaperTable, all_tables
+from analysis.paper.tables import AGREES, COMPARED, HIGHER, LOWER, UNDECIDED, PaperTable, committed
 from analysis.tables import FORMATS, NOT_RUN, Table, changed, ruled, told_stale, write
-from rtpo.run.config import PROJECT
 
 LINKS = "../../results/tables/paper"
 """from docs/results/"""
@@ -63,19 +61,17 @@ def _counts(tables: Sequence[PaperTable]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=titles)
 
 
-@cache
-def _committed() -> tuple[PaperTable, ...]:
-    return tuple(all_tables(PROJECT / "results"))
-
-
 def shown(name: str) -> Table:
-    """A table of committed records by its name, such as math_knowledge_toolcall_results_toy."""
-    return {layout.name: layout for layout in layouts(_committed())}[name]
+    """A table of committed records by its name, such as math_knowledge_toolcall_results_toy. Raises KeyError."""
+    table = committed()[name.removesuffix(COMPARED)]
+    layout = table.compared if name.endswith(COMPARED) else table.layout
+    assert layout is not None
+    return layout
 
 
 def overview() -> pd.DataFrame:
     """The paper's tables: what each has, whose runs it needs, and how its cells stand."""
-    tables = [table for table in _committed() if table.is_paper]
+    tables = [table for table in committed().values() if table.is_paper]
     counts = _counts(tables)
     counts["Table"] = [f"[`{name}`]({LINKS}/{name}.md)" for name in counts["Table"]]
     experiments = [", ".join(f"`{name}`" for name in table.plan.experiments) for table in tables]

@@ -20,9 +20,9 @@ from analysis.run_table import decoded
 from analysis.tables import NOT_RUN
 from rtpo.data.registry import REGISTRY
 from rtpo.errors import DataError
-from rtpo.run.cli import composed
-from rtpo.run.config import PROJECT, RunConfig
-from rtpo.run.experiments import load_experiment, outline, read_launch
+from rtpo.run.cli import composed, configurations
+from rtpo.run.config import PROJECT, RunConfig, compose_run
+from rtpo.run.experiments import outline
 from rtpo.run.records import SAFE_LOADER
 
 PARTS = 5
@@ -236,8 +236,11 @@ def run_estimate(name: str, group: Frames) -> Estimate:
 
 @cache
 def tasks(profile: str) -> Mapping[str, str]:
-    """The tasks of a profile by their role in the paper. Raises ConfigError."""
-    return read_launch(composed("train", [f"profile={profile}"])).tasks
+    """The tasks of a profile by their role in the paper."""
+    file: Mapping[str, Any] = _yaml(f"profile/{profile}.yaml")
+    if "tasks" in (launch := file.get("launch", {})):
+        return {role: str(task) for role, task in launch["tasks"].items()}
+    return tasks(next(base for base in file["defaults"] if base != "_self_"))
 
 
 def _panel_size(benchmark: str) -> int:
@@ -261,8 +264,9 @@ def _planned(experiment: str, profile: str, role: str) -> RunConfig:
 @cache
 def _elements(experiment: str, profile: str, role: str, labels: tuple[str, ...]) -> Mapping[str, RunConfig]:
     server = SERVER if role == AIRLINE else ()
-    chosen = [f"profile={profile}", f"task={tasks(profile)[role]}", "seed=0", f"algorithm={','.join(labels)}", *server]
-    return {each.run.label: each.run for each in load_experiment(experiment, chosen).elements}
+    chosen = [f"experiment={experiment}", f"profile={profile}", f"task={tasks(profile)[role]}", "seed=0", *server]
+    with configurations("train"):
+        return {label: compose_run(composed("train", [*chosen, f"algorithm={label}"])) for label in labels}
 
 
 @cache

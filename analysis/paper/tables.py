@@ -8,7 +8,7 @@ Tables of other profiles than the paper's have nothing printed beside them.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from math import isfinite, isnan
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,8 @@ from rtpo.errors import DataError
 from rtpo.run.config import PROJECT
 
 NOT_COMPARED, NO_INTERVAL, AGREES, HIGHER, LOWER = "not compared", "no interval", "agrees", "higher", "lower"
+COMPARED = "_compared"
+"""ends the name of a table of differences"""
 COUNTS = ("count", "questions", "setting")
 """units of what is printed without rounding"""
 POINTS_WIDTH, RELATIVE_WIDTH = 10.0, 0.25
@@ -91,6 +93,11 @@ class PaperTable:
         return outcomes[[isinstance(each, Estimate) and not each.is_exact for each in outcomes]]
 
     @property
+    def has_runs(self) -> bool:
+        """Whether a run of its experiments is finished."""
+        return self.records.has_runs(self.plan.experiments)
+
+    @property
     def has_data(self) -> bool:
         return any(isinstance(outcome, Estimate) for outcome in self.cells["outcome"])
 
@@ -125,30 +132,27 @@ class PaperTable:
         if not self.is_paper:
             roles = [role for role in self.plan.cells["task"].unique() if role]
             stand_ins = " and ".join(f"{tasks(profile)[role]} stands for {role}" for role in roles)
-            scale = f"{stand_ins}. Not the paper's scale, and not to be compared with its numbers."
-        return f"{self.plan.title} Section {self.plan.section} of the paper. Profile {profile}: {scale}"
+            scale = f"{stand_ins}; not the paper's scale, and not to be compared with its numbers."
+        return f"{self.plan.title} Section {self.plan.section} of the paper; profile {profile}: {scale}"
 
     def _notes(self) -> Iterator[str]:
         """What is to be known of the numbers."""
-        cells, conditions = self.cells, []
+        cells = self.cells
         yield from self.plan.notes
         if self.is_paper and any(cells["benchmark"]):
-            temperature, top_p = (
-                load_paper().statement(f"eval_{name}").value.printed for name in ("temperature", "top_p")
-            )
-            yield f"The paper's numbers are at temperature {temperature}, top-p {top_p}."
+            values = [load_paper().statement(f"eval_{name}").value.printed for name in ("temperature", "top_p")]
+            yield "The paper's numbers are at temperature {}, top-p {}.".format(*values)
         if any(MARK in title for title in cells["row_title"] + cells["column_title"]):
             yield f"{MARK.strip()}: not in the paper's table."
         yield from _about(list(self.estimates))
-        ungraded = max((each.ungraded for each in self.estimates), default=0)
-        if ungraded:
+        if ungraded := max((each.ungraded for each in self.estimates), default=0):
             yield f"Up to {ungraded:,} samples of a cell could not be graded and are left out."
         for word, part in cells[(cells["why"] != "") & (cells["verdict"] != NO_VALUE)].groupby("verdict"):
             yield f"{str(word).capitalize()}: {'; '.join(part['why'].unique())}."
         if (cells["verdict"] == NOT_RUN).any():
             yield f"Not run: {load_plans().commands(self.plan.experiments, self.records.profile)}"
-        for pair in cells.loc[cells["metric"] != "", ["experiment", "task"]].drop_duplicates().itertuples(index=False):
-            conditions.append(self.records.condition(*pair))
+        places = cells.loc[cells["metric"] != "", ["experiment", "task"]].drop_duplicates()
+        conditions = [self.records.condition(*place) for place in places.itertuples(index=False)]
         if left_out := [folder for each in conditions if each for folder in each.left_out]:
             yield f"Left out, because incomplete: {', '.join(left_out)}."
 
@@ -168,7 +172,8 @@ class PaperTable:
         header = ("Against", "Seeds", *cells["column_title"][own])
         caption = f"{cells['row_title'][own[0]]} less each other row of `{self.name}`, paired by seed and question."
         bold = "Bold: p < 0.05 by Holm's correction over a row; with 1 seed there is no p."
-        return of_rows(f"{self.name}_compared", header, lines, caption, (*_about(list(estimates[own])), bold), labels=2)
+        notes = (*_about(list(estimates[own])), bold)
+        return of_rows(f"{self.name}{COMPARED}", header, lines, caption, notes, labels=2)
 
 
 def _read(cell: Any, plan: Mapping[str, Any]) -> Iterator[Any]:
@@ -213,31 +218,24 @@ def _tested(differences: Sequence[Estimate], units: Sequence[str]) -> Iterator[N
 
 
 def _about(estimates: Sequence[Estimate]) -> Iterator[str]:
-    """At which decoding our numbers are, and what their intervals are over."""
+    """At which decoding our numbers are, and what their intervals say."""
     if decodings := dict.fromkeys(text for each in estimates for text in each.decoding):
         yield f"Ours are at {' and '.join(decodings)}."
-    counts = pd.DataFrame([each.counts for each in estimates])
-    over = [
-        f"{' to '.join(f'{n:,.0f}' for n in sorted({some.min(), some.max()}))} {kind}" for kind, some in counts.items()
-    ]
-    if len(estimates):
-        alone = " Those of 1 seed say nothing about other seeds." if any(each.seeds == 1 for each in estimates) else ""
-        yield f"Brackets: 95 % intervals over {' and '.join(['seeds', *over])} (docs/results/metrics.md).{alone}"
+    if estimates:
+        alone = "; those of 1 seed say nothing about other seeds" if any(each.seeds == 1 for each in estimates) else ""
+        yield f"Brackets: 95 % intervals (docs/results/metrics.md){alone}."
 
 
 def _line(cell: Any) -> dict[str, Any]:
     """A line of the CSV."""
-    titles = (cell.row_title.removesuffix(MARK), cell.column_title.removesuffix(MARK))
-    line: dict[str, Any] = {"row": titles[0], "column": titles[1], "unit": cell.unit}
+    line: dict[str, Any] = {"row": cell.row_title.removesuffix(MARK), "column": cell.column_title.removesuffix(MARK)}
+    line["unit"] = cell.unit
     line |= dict.fromkeys(("value", "low", "high", "n", "of", "seeds", "decoding"))
     if isinstance(cell.outcome, Estimate):
         found, counts = cell.outcome.interval, cell.outcome.counts
         line |= {"value": found.mean, "low": found.low, "high": found.high, "n": counts.total() or None}
-        line |= {
-            "of": " and ".join(counts),
-            "seeds": found.runs or None,
-            "decoding": " and ".join(cell.outcome.decoding),
-        }
+        line |= {"of": " and ".join(counts), "seeds": found.runs or None}
+        line["decoding"] = " and ".join(cell.outcome.decoding)
     line |= {"paper": cell.paper and cell.paper.number, "printed": cell.paper and cell.paper.printed}
     return line | {"verdict": cell.verdict.replace(NO_VALUE, ""), "why": cell.why}
 
@@ -260,13 +258,16 @@ def planned(results: Path) -> dict[str, PaperTable]:
     return tables
 
 
+@cache
+def committed() -> dict[str, PaperTable]:
+    """Those of the project's own records, read once."""
+    return planned(PROJECT / "results")
+
+
 def all_tables(results: Path) -> list[PaperTable]:
     """The tables of the paper's profile, and of the others those that have complete runs. Raises DataError for records
     that are damaged, changed, of another schema, or not alike."""
-    tables = planned(results).values()
-    return [
-        each for each in tables if each.is_paper or (each.records.has_runs(each.plan.experiments) and each.has_data)
-    ]
+    return [each for each in planned(results).values() if each.is_paper or (each.has_runs and each.has_data)]
 
 
 def named(results: Path, name: str) -> PaperTable:

@@ -1,7 +1,8 @@
 """The tables of a study on its page, by the study's name: a page of a new study needs marks alone."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import pandas as pd
 
@@ -10,7 +11,6 @@ from analysis.claims.claims import study_claims, together
 from analysis.load import Frames
 from analysis.looks import TASKS, title_of
 from analysis.run_table import counted, mean, steps, success
-from analysis.stats import Interval
 from analysis.study.results import DECODINGS, MEASURES, Difference, StudyResults, compare, of_study
 from analysis.tables import NO_VALUE, NOT_RUN, Cell, number, percent_cell
 from rtpo.errors import DataError
@@ -22,9 +22,8 @@ Column = Callable[[Frames], Cell]
 def parts(study: str) -> pd.DataFrame:
     """The runs that were planned and finished, by part."""
     results = of_study(study)
-    rows = [
-        (part, len(places), len(places) - len(results.unfinished(part))) for part, places in results.planned.items()
-    ]
+    planned = results.planned.items()
+    rows = [(part, len(places), len(places) - len(results.unfinished(part))) for part, places in planned]
     return pd.DataFrame(rows, columns=["Part", "Planned", "Finished"]).astype(str)
 
 
@@ -33,11 +32,10 @@ def claims(study: str) -> pd.DataFrame:
     results = of_study(study)
     rows = []
     for claim in study_claims():
-        measure = _measure(claim, results.study.decoding)
-        found = [compare(results, task, claim["pair"][0], claim["pair"][1], measure) for task in results.tasks]
+        measure = results.study.decoding if claim["measure"] == "success" else claim["measure"]
+        found = _compared(results, claim, measure)
         cells = [NO_VALUE if each is None else _difference(each) for each in found]
-        words = [each.verdict for each in found if each is not None]
-        rows.append((claim["text"], claim["source"], MEASURES[measure][0], *cells, together(words)))
+        rows.append((claim["text"], claim["source"], MEASURES[measure][0], *cells, _verdict(found)))
     titles = ["Claim", "Source", "Difference in", *(TASKS[task] for task in results.tasks), "Verdict"]
     return pd.DataFrame(rows, columns=titles)
 
@@ -48,19 +46,24 @@ def verdicts(study: str) -> pd.DataFrame:
     own = results.study.decoding
     places = {DECODINGS[mode]: (mode, False) for mode in (own, *(mode for mode in DECODINGS if mode != own))}
     places[f"{DECODINGS[own]}, one rate"] = (own, True)
-    rows = []
-    for claim in study_claims():
-        if claim["measure"] == "success":
-            row = [claim["text"]]
-            for mode, is_common in places.values():
-                found = [
-                    compare(results, task, claim["pair"][0], claim["pair"][1], mode, is_common=is_common)
-                    for task in results.tasks
-                ]
-                words = [each.verdict for each in found if each is not None]
-                row.append(together(words) if words else NO_VALUE)
-            rows.append(row)
+    rows = [
+        (claim["text"], *(_verdict(_compared(results, claim, *place)) for place in places.values()))
+        for claim in study_claims()
+        if claim["measure"] == "success"
+    ]
     return pd.DataFrame(rows, columns=["Claim", *places])
+
+
+def _compared(
+    results: StudyResults, claim: Mapping[str, Any], measure: str, is_common: bool = False
+) -> list[Difference | None]:
+    first, second = claim["pair"]
+    return [compare(results, task, first, second, measure, is_common=is_common) for task in results.tasks]
+
+
+def _verdict(found: Sequence[Difference | None]) -> str:
+    words = [each.verdict for each in found if each is not None]
+    return together(words) if words else NO_VALUE
 
 
 def configurations(study: str, task: str) -> pd.DataFrame:
@@ -72,7 +75,7 @@ def configurations(study: str, task: str) -> pd.DataFrame:
     columns: Mapping[str, Column] = {
         "Configuration": lambda group: title_of(group.label),
         "Runs": lambda group: f"{len(group.runs)} of {len(results.places(task, group.label))}",
-        "Rate": _rate,
+        "Rate": lambda group: f"{group.runs['learning_rate'].iloc[0]:g}",
         "Steps / 1k rollouts": mean(lambda group: 1000 * group.runs["optimizer_steps"] / group.runs["rollouts"], 1),
         "Tokens, k": counted("generated_tokens"),
         "Success": success("after", own),
@@ -88,18 +91,10 @@ def configurations(study: str, task: str) -> pd.DataFrame:
     return pd.DataFrame({title: [str(column(group)) for group in groups] for title, column in columns.items()})
 
 
-def _measure(claim: Mapping[str, str], decoding: str) -> str:
-    return decoding if claim["measure"] == "success" else claim["measure"]
-
-
 def _difference(found: Difference) -> str:
     if found.interval is None:
         return NOT_RUN
     return f"{percent_cell(found.interval, sign=True)}; {found.pairs} of {found.planned}"
-
-
-def _rate(group: Frames) -> str:
-    return f"{group.runs['learning_rate'].iloc[0]:g}"
 
 
 def _by_warm_start(group: Frames, mode: str) -> str:
@@ -111,5 +106,4 @@ def _by_warm_start(group: Frames, mode: str) -> str:
 
 def _less_control(results: StudyResults, task: str, group: Frames) -> Cell:
     found = compare(results, task, group.label, CONTROL, results.study.decoding)
-    interval: Interval | None = None if found is None or group.label == CONTROL else found.interval
-    return percent_cell(interval, sign=True)
+    return percent_cell(None if found is None or group.label == CONTROL else found.interval, sign=True)

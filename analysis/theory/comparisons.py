@@ -5,7 +5,7 @@ claim hold together at 95 % by Bonferroni's correction. It is supported where al
 none is wide, or where all lie above 0, as it says.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
@@ -35,7 +35,7 @@ ROUNDING = 1e-6
 BINS = 8
 """of about as many returns each, by the exact chance of success (Theorem 3)"""
 Row = tuple[str, float, float, float, float]
-"""what, closed form, mean, standard error, scale"""
+"""a text, and four numbers"""
 Line = dict[str, Any]
 
 
@@ -66,7 +66,7 @@ def lines(theorem: int, folder: Path, kind: str, **values: object) -> list[Line]
 
 
 def compared(rows: Iterable[Row]) -> pd.DataFrame:
-    """Estimates with normal intervals that hold together."""
+    """Estimates (what, closed form, mean, standard error, scale) with normal intervals that hold together."""
     frame = pd.DataFrame(list(rows), columns=["what", "closed", "mean", "error", "scale"])
     half = stats.normal(len(frame)) * frame["error"]
     return judged(frame.assign(low=frame["mean"] - half, high=frame["mean"] + half, slack=0.0))
@@ -111,17 +111,19 @@ def over_seeds_and_mdps(values: npt.NDArray[np.float64]) -> Interval:
 def optimum(folder: Path, kind: str = "sweep") -> pd.DataFrame:
     """Theorem 1: RTPO's success below the optimum, which it cannot be above, against 0."""
     below = over_runs(folder, kind, "reverse_fresh", "below")
-    return _against_0("below the optimum", replace(below, low=max(0.0, below.low)), SLACK)
+    return points([("below the optimum", below.mean, max(0.0, below.low), below.high, SLACK)], closed=0.0)
 
 
 def ablation(folder: Path, variant: str, kind: str = "sweep") -> pd.DataFrame:
     """Theorem 1: by how much RTPO's success is above a variant's, paired by MDP and seed."""
-    return _against_0(f"above {variant}", over_runs(folder, kind, variant, "above"))
+    above = over_runs(folder, kind, variant, "above")
+    return points([(f"above {variant}", above.mean, above.low, above.high, 0.0)], closed=0.0)
 
 
-def _against_0(what: str, found: Interval, slack: float = 0.0) -> pd.DataFrame:
-    ends = {"mean": found.mean, "low": found.low, "high": found.high}
-    return judged(pd.DataFrame([{"what": what, "closed": 0.0, **ends, "scale": 1.0, "slack": slack}]))
+def points(rows: Sequence[Row], closed: float) -> pd.DataFrame:
+    """Comparisons of what, mean, low, high and slack each with one closed value."""
+    frame = pd.DataFrame(rows, columns=["what", "mean", "low", "high", "slack"])
+    return judged(frame.assign(closed=closed, scale=1.0))
 
 
 def shrinkage(group_size: int) -> float:
@@ -192,8 +194,7 @@ def unit_weights(folder: Path) -> pd.DataFrame:
     frame = select(3, folder, "weights", variant="fresh")
     newest, farthest = frame["newest"].sum() / max(1, frame["turns"].sum()), 1 + frame["farthest"].max()
     rows = [("later turns of the newest version", newest, 0.0), ("weight farthest from 1", farthest, ROUNDING)]
-    points = [{"what": what, "mean": x, "low": x, "high": x, "slack": slack} for what, x, slack in rows]
-    return judged(pd.DataFrame(points).assign(closed=1.0, scale=1.0))
+    return points([(what, x, x, x, slack) for what, x, slack in rows], closed=1.0)
 
 
 def return_bins(folder: Path) -> pd.DataFrame:

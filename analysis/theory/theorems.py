@@ -11,9 +11,10 @@ import pandas as pd
 from analysis import stats
 from analysis.stats import Interval
 from analysis.tables import NO_VALUE, NOT_RUN, number
-from analysis.theory import comparisons
-from analysis.theory.comparisons import CLAIMS, FOLDER, GRID, lines, over_runs, records, verdict
+from analysis.theory.comparisons import CLAIMS, FOLDER, lines, over_runs, records, verdict
 from analysis.theory.records import Missing
+from rtpo.core.names import nearest
+from rtpo.errors import DataError
 
 CONSISTENT = {stats.SUPPORTED: "consistent with", stats.CONTRADICTED: "not consistent with"}
 """Theorem 1 is about tabular Q-learning, not clipped policy gradients: no run of these can support or contradict it"""
@@ -56,35 +57,24 @@ def order(folder: Path = FOLDER) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=[*titles, "Optimal decisions", "One improvement"])
 
 
-def factor(folder: Path = FOLDER) -> pd.DataFrame:
-    """Theorem 2a, the sibling estimator."""
-    return _with_cells(comparisons.factors(folder), "(G−2)/(G−1)")
-
-
-def contamination(folder: Path = FOLDER) -> pd.DataFrame:
-    """Theorem 2a, the trajectory estimator."""
-    found = comparisons.contaminations(folder)
-    variances = [x["variance"] for x in lines(2, folder, "contamination")]
-    shown = _with_cells(found, "(N−1)/N")
-    shown.insert(1, "σ_V", [number(variance**0.5, 3) for variance in variances])
-    for title, column in (("Variance", "closed"), ("Variance measured", "mean")):
-        shares = found[column].tolist()[: len(variances)]
-        shown[title] = [number(share**2 * x, 4) for share, x in zip(shares, variances, strict=True)]
-    return shown
-
-
-def error(folder: Path = FOLDER) -> pd.DataFrame:
-    """Theorem 2b: mean squared error of the trajectory estimator less that of the sibling estimator."""
-    by_general, by_printed = (
-        comparisons.differences(folder, closed) for closed in (comparisons.general, comparisons.printed)
-    )
-    places = [[f"{x[name]:.2g}" for name in GRID] for x in lines(2, folder, "error")]
-    return pd.DataFrame(places, columns=["n", "N", "σ_V", "σ_A", "σ_ξ"]).assign(
-        Measured=measured(by_general),
-        General=_numbers(by_general["closed"]),
-        **{"General reached": _yes(by_general), "Printed": _numbers(by_printed["closed"])},
-        **{"Printed reached": _yes(by_printed)},
-    )
+def compared(*keys: str, folder: Path = FOLDER) -> pd.DataFrame:
+    """The comparisons of a claim of CLAIMS, or of several with one measurement: of groups and their cells the groups,
+    each with how many means of its cells reach their closed form. Raises DataError for another name."""
+    if unknown := [key for key in keys if key not in CLAIMS]:
+        raise DataError(f"no claim {unknown[0]!r}; {nearest(unknown[0], CLAIMS)}.")
+    frames = {key: CLAIMS[key][2](folder) for key in keys}
+    every = next(iter(frames.values()))
+    is_cell = every["what"].str.contains("state")
+    first = every[~is_cell]
+    columns = {"What": first["what"].tolist(), "Measured": measured(first)}
+    for key, frame in frames.items():
+        title = key.rpartition("_")[2].capitalize() if len(keys) > 1 else "Closed form"
+        columns[title] = _numbers(frame.loc[~is_cell, "closed"])
+        columns[f"{title} reached"] = ["yes" if x else "**no**" for x in frame.loc[~is_cell, "reaches"]]
+    if is_cell.any():
+        cells = [every.loc[every["what"].str.startswith(f"{what}, "), "reaches"] for what in first["what"]]
+        columns["Means that reach it"] = [f"{x.sum()} of {len(x)}" for x in cells]
+    return pd.DataFrame(columns)
 
 
 def weights(folder: Path = FOLDER) -> pd.DataFrame:
@@ -97,26 +87,6 @@ def weights(folder: Path = FOLDER) -> pd.DataFrame:
         rows.append((name, f"{siblings:,.0f}", f"{turns:,.0f}", _percent(newest / turns), f"{farthest:.2g}"))
     titles = ("Synchronisation", "Siblings", "Later turns", "Of the newest weights, %", "Farthest from 1")
     return pd.DataFrame(rows, columns=titles)
-
-
-def returns(folder: Path = FOLDER) -> pd.DataFrame:
-    """Theorems 3a and 3b: returns of siblings."""
-    bins, means, variances = (
-        comparisons.return_bins(folder),
-        comparisons.unbiased(folder),
-        comparisons.return_variances(folder),
-    )
-    columns = {"p": _numbers(bins["exact"]), "Returns": _numbers(bins["n"], 0)}
-    columns |= {"Return − p": measured(means), "Reaches 0": _yes(means), "p(1−p)": _numbers(variances["closed"], 4)}
-    return pd.DataFrame(columns | {"Squared distance": measured(variances, 4), "Reached": _yes(variances)})
-
-
-def stale(folder: Path = FOLDER) -> pd.DataFrame:
-    """Theorem 3: variance of the weight of stale continuations by the turns after the trained one."""
-    frame = comparisons.weight_variances(folder)
-    turns = frame["what"].astype(int)
-    columns = {"Later turns": frame["what"].tolist(), "Exact": _numbers(frame["closed"]), "Measured": measured(frame)}
-    return pd.DataFrame(columns | {"Reached": _yes(frame), "A turn": _numbers((1 + frame["closed"]) ** (1 / turns))})
 
 
 def runs(folder: Path = FOLDER) -> pd.DataFrame:
@@ -138,21 +108,8 @@ def measured(frame: pd.DataFrame, digits: int = 3) -> list[str]:
     return [f"{mean} [{low}, {high}]" for mean, low, high in ends]
 
 
-def _with_cells(frame: pd.DataFrame, closed: str) -> pd.DataFrame:
-    """Comparisons of groups, each with how many means of its cells reach their closed form."""
-    groups = frame[~frame["what"].str.contains("state")]
-    cells = [frame.loc[frame["what"].str.startswith(f"{what}, "), "reaches"] for what in groups["what"]]
-    columns = {"Group": groups["what"].tolist(), closed: _numbers(groups["closed"]), "Measured": measured(groups)}
-    columns |= {"Reached": _yes(groups), "Means that reach it": [f"{x.sum()} of {len(x)}" for x in cells]}
-    return pd.DataFrame(columns)
-
-
 def _numbers(values: pd.Series, digits: int = 3) -> list[str]:
     return [number(float(value), digits) for value in values.tolist()]
-
-
-def _yes(frame: pd.DataFrame) -> list[str]:
-    return ["yes" if reaches else "**no**" for reaches in frame["reaches"]]
 
 
 def _percent(value: float) -> str:

@@ -136,8 +136,3 @@ def test_what_cannot_be_audited_is_refused_in_a_sentence(
     write_evaluation(run, "bare", [sample(0, 1.0, calls=1, ok=1) | {"audit": None}])
     assert audit.main([argument.format(tmp_path) for argument in arguments]) == 1
     assert words in capsys.readouterr().err
-
-
-def test_a_folder_may_be_named_from_within(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(run)
-    assert audit.main(["trunks", ".", "--points", "1"]) == 0

@@ -1,6 +1,5 @@
 """Estimates with what seeds and questions add to them, and the metrics they are of: known values and pairing."""
 
-import warnings
 from typing import Any
 
 import numpy as np
@@ -89,13 +88,6 @@ def test_answers_that_are_all_alike_have_wilsons_interval() -> None:
     assert np.isnan(ends(shares(np.full((3, 10), 0.5)))).all()
 
 
-def test_samples_without_a_grade_are_left_out() -> None:
-    frame = runs([sample("a", True), sample("a", None), sample("b", False)], [sample("a", None), sample("b", True)])
-    ours = estimate("pass_at_1", frame, "questions x")
-    # a: 1 in the first seed and none in the second; b: 0 and 1
-    assert (ours.counts, ours.value) == ({"questions": 2}, pytest.approx(200 / 3))
-
-
 def test_calls_without_an_audit_are_refused() -> None:
     with pytest.raises(DataError, match="q1 was evaluated before evaluations kept an audit of calls"):
         estimate("programs", runs([sample("q1", True, calls=2)]), "questions a")
@@ -113,28 +105,3 @@ def test_a_formula() -> None:
             evaluate(formula, lambda name: Estimate(1))
     with pytest.raises(DataError, match="cannot be read"):
         formulas.names("a +")
-
-
-def test_p_values_follow_intervals_and_need_seeds_that_differ() -> None:
-    table = np.random.default_rng(3).random((3, 40)) - 0.5
-    for ours in (shares(table, is_share=False), shares(table + 0.2, is_share=False)):
-        assert (ours.p_value < 0.05) == (not ours.interval.low <= 0 <= ours.interval.high)
-    for seeds in (1, 4):
-        right, wrong = (shares(np.full((seeds, 30), share)) for share in (1.0, 0.0))
-        assert np.isnan((right - wrong).p_value)
-
-
-def test_a_seed_that_one_method_lacks_counts_for_the_other() -> None:
-    table = np.random.default_rng(0).random((3, 40))
-    difference = shares(table) - shares(table[:2])
-    assert difference.seeds == 2
-    assert difference.interval.low < 0 < difference.interval.high
-
-
-def test_a_number_without_a_bound_has_no_interval_and_no_warning() -> None:
-    nothing = pd.DataFrame(np.zeros((1, 5)))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        ours = ratio(nothing + 1, nothing, "questions a")
-        assert np.isinf(ours.value)
-        assert np.isnan(ends(ours)).all()

@@ -55,12 +55,6 @@ def test_a_clear_gain_is_above_and_covered_and_a_small_one_is_not_of_interest() 
     assert small.verdict != "above"
 
 
-def test_warm_starts_that_differ_widen_the_interval_for_others() -> None:
-    (estimate,) = estimates(frames(0.2, 0.2, noise=0.02), [OF], "paper")
-    assert estimate.elsewhere.low < 0 < estimate.here.low
-    assert estimate.elsewhere.mean == pytest.approx(estimate.here.mean)
-
-
 def test_holm_adjusts_the_family_alone() -> None:
     other = Comparison("grpo_exact", "rtpo", TASKS, -1.0, 0.0, in_family=True)
     outside = Comparison("rtpo", "grpo_exact", TASKS[:1], 0.0, 1.0, in_family=False)
@@ -68,12 +62,6 @@ def test_holm_adjusts_the_family_alone() -> None:
     assert first.adjusted == pytest.approx(min(1, 2 * first.p))
     assert second.verdict == {"above": "below", "undecided": "undecided"}[first.verdict]
     assert third.adjusted is None
-
-
-def test_runs_without_a_partner_are_left_out() -> None:
-    made = frames(0.2)
-    fewer = made.runs[made.runs["run"] != "walk_early_toy_walk/rtpo-seed40"]
-    assert len(differences(Frames(fewer, made.steps, made.answers, made.benchmarks), OF, "paper")) == 9
 
 
 def test_the_page_has_each_comparison_and_says_what_was_not_run(

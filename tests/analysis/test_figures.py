@@ -12,12 +12,12 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from paper_runs import update, write_paper_run
-from synthetic_runs import answers, step, write_manifest, write_realistic_run, write_run
+from synthetic_runs import write_manifest, write_realistic_run, write_run
 
 from analysis import metrics
 from analysis.figures.paper import FIGURES, PAPER, profiles
-from analysis.figures.runs import run_figure, training_figure
-from analysis.load import experiment, groups, load_run
+from analysis.figures.runs import training_figure
+from analysis.load import experiment, groups
 from analysis.looks import styles
 from analysis.make_figures import main
 from analysis.plots import STYLE, is_stale, save
@@ -32,10 +32,6 @@ def in_style(draw: Callable[[], Figure]) -> Figure:
 def drawn(results: Path, name: str, profile: str = "toy") -> Figure:
     (source,) = [source for source in profiles(results) if source.profile == profile]
     return in_style(partial(FIGURES[name], source))
-
-
-def training(results: Path) -> Figure:
-    return in_style(partial(training_figure, groups(experiment(results, "quickstart"))))
 
 
 def points(*pairs: tuple[float, float]) -> Any:
@@ -110,13 +106,6 @@ def test_the_mismatch_of_a_turn_is_the_sum_of_its_parts(tmp_path: Path) -> None:
     assert len({panel.get_ylim() for panel in kl}) == 1
 
 
-def test_the_largest_kl_of_a_seed_is_the_lowest_ratio(tmp_path: Path) -> None:
-    for seed, kl in enumerate((0.1, 0.5)):
-        write_paper_run(tmp_path, "main_table", "grpo", seed, updates=[[update(kl)]])
-    (bar,) = drawn(tmp_path, "mismatch_by_turn").axes[0].collections[0].get_segments()
-    assert bar[:, 1] == pytest.approx(np.exp([-0.5, -0.1]))
-
-
 @pytest.mark.parametrize(("profile", "unit"), [("toy", (1e-3, 1.0)), (PAPER, (1e-6, 1 / 3600))])
 def test_success_stands_at_what_it_cost(tmp_path: Path, profile: str, unit: tuple[float, float]) -> None:
     task = "toy_math" if profile == "toy" else "math_paper"
@@ -126,20 +115,6 @@ def test_success_stands_at_what_it_cost(tmp_path: Path, profile: str, unit: tupl
     assert plotted(rollouts, "rtpo") == points((0, 0), (50, 75))
     assert plotted(tokens, "rtpo") == points((0, 0), (2000 * unit[0], 75))
     assert plotted(seconds, "rtpo") == points((0, 0), (0.5 * unit[1], 75))
-
-
-def test_zero_advantages_are_pooled_by_rows_and_drawn_by_turn(tmp_path: Path) -> None:
-    large = update(0.0, (1,), 0.2) | {"rows": 24}
-    for seed, tied in ((0, 0.1), (1, 0.3)):
-        steps = [[large, update(0.0, (1,), 0.6), update(0.0, (0,), tied)], [update(0.0, (0,), 0.3)]]
-        write_paper_run(tmp_path, "main_table", "rtpo", seed, updates=steps)
-    write_paper_run(tmp_path, "main_table", "grpo", task="toy_knowledge")
-    math, without, absent, _ = drawn(tmp_path, "ties").axes
-    first, second = math.lines
-    assert first.get_xydata() == points((0, 20), (10, 30))
-    assert second.get_xydata() == points((0, 30))
-    assert (first.get_color(), first.get_marker()) != (second.get_color(), second.get_marker())
-    assert [len(panel.lines) for panel in (without, absent)] == [0, 0]
 
 
 # curves of an experiment, and of one run
@@ -155,67 +130,6 @@ def test_the_curves_of_the_reference_runs_are_those_of_the_frames() -> None:
         marks = [line for line in success.lines if line.get_linestyle() == "None"]
         (mark,) = (line for line in marks if line.get_color() == styles([label])[label].colour)
         assert mark.get_ydata() == pytest.approx(100 * metrics.held_out_curve(frames)["mean"].to_numpy())
-
-
-def test_equal_curves_stay_inside_the_panel_and_apart(tmp_path: Path) -> None:
-    for label in ("rtpo", "grpo_exact"):
-        write_realistic_run(tmp_path, label, 0, questions=40)
-    success, *others = training(tmp_path).axes
-    for axes, matched in zip(others, (1.0, 0.0), strict=True):
-        low, high = axes.get_ylim()
-        assert low < matched - 0.01 < matched + 0.01 < high
-        rtpo, exact = (line for line in axes.lines if line.get_marker() != "None")
-        assert rtpo.get_linewidth() > exact.get_linewidth()
-        assert rtpo.get_markevery()[0] != exact.get_markevery()[0]
-    assert success.get_ylim()[0] < 0 <= success.dataLim.y1 < success.get_ylim()[1]
-    marks = [set(line.get_xdata()) for line in success.lines if line.get_linestyle() == "None"]
-    assert not marks[0] & marks[1]
-
-
-def test_a_legend_of_long_names_stays_inside_the_figure(tmp_path: Path) -> None:
-    for label in ("grpo,group_size=4,lr=0.0002", "grpo,group_size=4,lr=0.0005", "grpo_exact,group_size=4,lr=0.0005"):
-        write_realistic_run(tmp_path, label, 0, questions=10)
-    figure = training(tmp_path)
-    figure.draw_without_rendering()
-    place = figure.legends[0].get_window_extent()
-    assert 0 <= place.x0 < place.x1 <= figure.bbox.x1
-
-
-PHASES = {"evaluate": 1.0, "generate": 2.0, "save": 0.0}
-
-
-def begun(results: Path) -> Path:
-    """A run that goes on: half a line of its third step is written."""
-    calls = [
-        {"rollouts": 10, "turns": 20, "generated_tokens": 400},
-        {"rollouts": 10, "turns": 10, "generated_tokens": 200},
-    ]
-    steps = [
-        step(i, 10 * i, 0.5, [update(0.1, (0,), 0.5) | {"entropy": 0.5 / i}])
-        | {"mean_reward": 0.25 * i, "rollout_calls": calls, "seconds": {name: i * s for name, s in PHASES.items()}}
-        for i in (1, 2)
-    ]
-    lines = answers("before", "sampled", {"a": [1.0], "b": [0.0]})
-    folder = write_run(results, "rtpo", 0, steps, lines, complete=False)
-    with (folder / "steps.jsonl").open("a") as file:
-        file.write('{"step": 3, "rollo')
-    return folder
-
-
-def test_a_run_is_on_one_sheet_while_it_goes_on(tmp_path: Path) -> None:
-    figure = in_style(partial(run_figure, load_run(begun(tmp_path), finished=False)))
-    success, reward, ratio, kl, entropy, lengths, ties, seconds = (
-        [line.get_ydata().tolist() for line in axes.lines if line.get_marker() != "None"] for axes in figure.axes
-    )
-    assert success == [[50.0]]
-    assert reward == [[0.25, 0.5]]
-    assert ratio == [pytest.approx([np.exp(-0.1)] * 2)]
-    assert kl == [pytest.approx([0.1, 0.1])] * 2
-    assert entropy == [[0.5, 0.25]]
-    assert lengths == [[30.0, 30.0], [20.0, 20.0]]
-    assert ties == [[50.0, 50.0]]
-    assert seconds == [[2.0, 2.0], [1.0, 1.0]]
-    assert len({axes.get_xlim() for axes in figure.axes}) == 1
 
 
 # the command, and pictures that are stale

@@ -39,22 +39,6 @@ def test_blocks_and_slots_are_filled_and_can_be_filled_again() -> None:
     assert filled(changed, source) == (once, 2)
 
 
-def test_a_block_takes_arguments_and_a_caption() -> None:
-    text, _ = filled("<!-- generated:study.text one two -->\nold\n<!-- end -->\n", source)
-    assert text == "<!-- generated:study.text one two -->\none two\n<!-- end -->\n"
-    assert "A caption." in filled("<!-- generated:study.captioned -->\n<!-- end -->\n", source)[0]
-
-
-def test_a_slot_in_a_table_of_two_columns_needs_no_title() -> None:
-    assert filled("<!--study.pair:walk--><!--/-->", source)[0] == "<!--study.pair:walk-->1.5 [1.0, 2.0]<!--/-->"
-
-
-def test_examples_are_left_alone() -> None:
-    example = f"```markdown\n{BLOCK.replace('study', 'nothing')}```\n"
-    assert filled(example, source) == (example, 0)
-    assert filled(example + BLOCK, source)[0].startswith(example)
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -75,16 +59,9 @@ def test_a_mark_that_cannot_be_filled_is_refused(text: str) -> None:
         filled(text, source)
 
 
-def test_a_row_that_is_there_twice_is_refused() -> None:
-    def twice(name: str, *arguments: str) -> Content:
-        return pd.concat([FRAME, FRAME])
-
-    with pytest.raises(DataError, match="2 such rows"):
-        filled(SLOT, twice)
-
-
 PAGE = (
-    "<!-- generated:theory.theorems.factor -->\n<!-- end -->\n<!--theory.theorems.factor:G = 3 | Measured--><!--/-->\n"
+    "<!-- generated:theory.theorems.compared theorem_2a_factor -->\n<!-- end -->\n"
+    "<!--theory.theorems.compared theorem_2a_factor:G = 3 | Measured--><!--/-->\n"
 )
 
 
@@ -114,7 +91,12 @@ def test_check_finds_a_changed_number_and_an_edited_table(
 
 @pytest.mark.parametrize(
     "text",
-    ["Nothing.\n", PAGE.replace("factor", "fact"), PAGE.replace("theory", "nowhere"), PAGE.replace("factor", "_yes")],
+    [
+        "Nothing.\n",
+        PAGE.replace("factor", "fact"),
+        PAGE.replace("theory", "nowhere"),
+        PAGE.replace("compared", "_numbers"),
+    ],
 )
 def test_a_page_without_anything_to_check_or_with_a_wrong_name_fails(text: str, tmp_path: Path) -> None:
     path = tmp_path / "page.md"

@@ -3,16 +3,13 @@
 import csv
 import re
 from collections import Counter
-from fractions import Fraction
 from pathlib import Path
 
 import pytest
-import yaml
 
 from analysis.paper.numbers import SOURCE, Paper, load_paper, read_paper
 from analysis.paper.slips import KINDS, frame, recomputed, slips
 from rtpo.errors import DataError
-from rtpo.run.records import SAFE_LOADER
 
 UNEVEN = {"all-hparams", "supp_gsm8k_audit"}
 """whose rows have different numbers"""
@@ -39,33 +36,6 @@ def test_the_papers_tables_are_all_there(paper: Paper) -> None:
     assert missing == {("supp_airline_tools", "seeupo", "tokens_per_success")}  # printed as N/A
 
 
-@pytest.mark.parametrize(
-    ("table", "row", "column", "printed", "number", "unit"),
-    [
-        ("math_knowledge_toolcall_results", "vanilla", "over_vanilla", "+00.00", 0, "percent"),
-        ("math_results", "rtpo_ca", "amc23_p4", "100.0", 100, "points"),
-        ("recheck_output_hit", "hle_humanities", "delta", "-4.69", -4.69, "points"),
-        ("all-hparams", "tree_grpo", "parameters", "M=4, N=3, L=1", None, "text"),
-        ("supp_group_sensitivity", "g4", "coefficient", "2/3", 2 / 3, "ratio"),
-        ("supp_group_cost", "g4", "training_tokens", "2,139,039", 2139039, "tokens"),
-        ("supp_gsm8k_audit", "correct", "out_of", "36", 36, "count"),
-    ],
-)
-def test_cells(paper: Paper, table: str, row: str, column: str, printed: str, number: float | None, unit: str) -> None:
-    value = paper.value(table, row, column)
-    assert value is not None
-    assert (value.printed, value.number, value.unit) == (printed, number, unit)
-
-
-def test_deviations_and_decimals(paper: Paper) -> None:
-    value = paper.value("acc_only_results", "grpo", "oe_math")
-    assert value is not None
-    assert (value.exact, value.deviation, value.decimals) == (Fraction("50.74"), Fraction("1.12"), 2)
-    whole = paper.value("math_results", "rtpo_ca", "amc23_p4")
-    assert whole is not None
-    assert (whole.deviation, whole.decimals) == (0, 1)
-
-
 def test_numbers_of_the_prose(paper: Paper) -> None:
     assert len(paper.stated) == 158
     known = {"abstract_over_grpo": 21.5, "math_rollouts": 80_000, "learning_rate": 1e-6, "hours_over_grpo": 41.3}
@@ -74,30 +44,11 @@ def test_numbers_of_the_prose(paper: Paper) -> None:
         paper.statement("headline")
 
 
-@pytest.mark.parametrize(
-    ("names", "message"),
-    [
-        (("main", "rtpo", "overall_acc"), "there is no table 'main'; "),
-        (("math_results", "rtpo", "overall_p1"), "table 'math_results' has no row 'rtpo'; the nearest is arpo"),
-        (("math_results", "rtpo_ca", "overall"), "table 'math_results' has no column 'overall'; the nearest is "),
-    ],
-)
-def test_names_that_are_not_there(paper: Paper, names: tuple[str, str, str], message: str) -> None:
-    with pytest.raises(DataError, match=message):
-        paper.value(*names)
-
-
 def test_exactly_these_do_not_agree(paper: Paper) -> None:
     found = slips(paper)
     assert {slip.place: slip.recomputed for slip in found} == SLIPS
     assert Counter(slip.kind for slip in found) == COUNTS
     assert {kind: len(frame(kind)) for kind in KINDS} == COUNTS
-
-
-def test_how_much_is_recomputed(paper: Paper) -> None:
-    kinds = Counter(each.place.partition(".")[0] for each in recomputed(paper))
-    assert set(kinds) == {*paper.tables, "stated", "comparisons"}
-    assert (kinds.total(), kinds["stated"], kinds["comparisons"]) == (611, 108, 43)
 
 
 @pytest.mark.parametrize(
@@ -128,22 +79,6 @@ def test_a_file_that_cannot_be(old: str, new: str, message: str) -> None:
     text = SOURCE.read_text(encoding="utf-8")
     with pytest.raises(DataError, match=re.escape(message)):
         read_paper(text.replace(old, new, 1))
-
-
-def test_no_key_of_the_file_stands_twice() -> None:
-    """YAML lets the second value replace the first without a word."""
-
-    def twice(node: yaml.Node) -> list[str]:
-        if not isinstance(node, yaml.MappingNode):
-            return []
-        keys = Counter(key.value for key, _ in node.value)
-        return [key for key, times in keys.items() if times > 1] + [
-            key for _, value in node.value for key in twice(value)
-        ]
-
-    node = yaml.compose(SOURCE.read_text(encoding="utf-8"), Loader=SAFE_LOADER)
-    assert node is not None
-    assert twice(node) == []
 
 
 @pytest.mark.parametrize(

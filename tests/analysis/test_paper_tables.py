@@ -13,7 +13,7 @@ from latex import compile_latex
 from synthetic_runs import episode, held_out, path, step, update, write_evaluation, write_manifest, write_run
 
 from analysis.make_tables import main
-from analysis.paper.cells import SOURCE, load_plans, read_plans
+from analysis.paper.cells import SOURCE, read_plans
 from analysis.paper.estimates import Estimate
 from analysis.paper.numbers import Value, load_paper
 from analysis.paper.pages import files_of
@@ -271,10 +271,6 @@ def test_verdicts(
     assert verdict(Value(printed, unit), ours, "other GPUs") == "not compared"
 
 
-def test_a_number_known_exactly_is_the_papers_or_not() -> None:
-    assert [verdict(Value("0.5", "setting"), Estimate(value)) for value in (0.5, 0.54)] == ["agrees", "higher"]
-
-
 # the command
 
 
@@ -290,18 +286,6 @@ def test_stale_tables_are_named_and_none_is_deleted(tmp_path: Path, capsys: pyte
     capsys.readouterr()
     assert make(tmp_path, tmp_path / "made", "--check") == 1
     assert [line.split()[0] for line in capsys.readouterr().err.splitlines()] == [str(stale), str(left)]
-
-
-def test_a_table_is_asked_for_by_name(results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert make(results, tmp_path, "--table", "supp_budget") == 0
-    assert sorted(file.name for file in tmp_path.rglob("*.*")) == [f"supp_budget.{end}" for end in ("csv", "md", "tex")]
-    for name, message in {
-        "supp_budget_toy": "`PROFILE=toy sbatch slurm/airline.sh`",
-        "supp_budgte": "the nearest is supp_budget.",
-        "all-hparams_toy": "There is no table 'all-hparams_toy'",
-    }.items():
-        assert make(results, tmp_path, "--table", name) == 1
-        assert message in capsys.readouterr().err
 
 
 def test_the_committed_tables_are_those_of_the_committed_records(tmp_path: Path) -> None:
@@ -375,39 +359,7 @@ def test_records_in_the_folder_of_others_are_refused(
         synced(sync)
 
 
-def test_evaluations_that_differ_are_refused(sync: Path) -> None:
-    other = run(sync.parents[1], "sync_a100x8_search_paper", "rtpo_off")
-    write_evaluation(other, "gaia", hits("gaia", "rtpo_off"), manifest={"decoding": {"temperature": 1.0}})
-    with pytest.raises(DataError, match=r"rtpo-seed0 and .*rtpo_off-seed0 differ in .* on gaia: evaluate them"):
-        synced(sync)
-
-
-def test_what_could_not_be_graded_is_left_out_and_counted(tmp_path: Path) -> None:
-    answers = airline_answers()
-    # two of the second task's three failures
-    answers[6:8] = [held_out("t1", sample, episode(None)) for sample in (2, 3)]
-    run(tmp_path, "airline_a100x8_airline", "rtpo", evaluations=answers, paths=airline_paths())
-    table = named(tmp_path, "supp_airline_test")
-    values = long(table)["value"]
-    # 5 of 1, 4 of .25 and 1 of .5 of 20; of the second task no four are graded, and 5 of 19 are always solved
-    assert (values["rtpo.pass_at_1"], round(values["rtpo.pass_all_4"], 2)) == (32.5, 26.32)
-    assert "Up to 2 samples of a cell could not be graded" in markdown(table.layout)
-
-
 # what the cells are made of
-
-
-def test_the_rows_of_experiments_are_those_of_the_tables() -> None:
-    plans = load_plans()
-    of_paper = [plan for plan in plans.tables.values() if plan.profile == plans.profile]
-    for name, script in plans.launchers.items():
-        experiment = yaml.safe_load((PROJECT / "configs" / "experiment" / f"{name}.yaml").read_text())
-        tables = [plan for plan in of_paper if plan.experiments == [name]]
-        labels = {label for plan in tables for label in plan.cells["label"] if label}
-        assert labels == set(experiment["hydra"]["sweeper"]["params"]["algorithm"].split(","))
-        of_config = {key.removeprefix("tab:") for key in experiment["launch"]["paper"] if key.startswith("tab:")}
-        assert {plan.name for plan in tables} == of_config
-        assert (PROJECT / "slurm" / f"{script}.sh").exists()
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from latex import compile_latex
-from synthetic_runs import answers, empty_update, step, update, write_run
+from synthetic_runs import answers, step, update, write_run
 
 from analysis import make_tables
-from analysis.run_table import COLUMNS, folder_table, run_table, short
+from analysis.run_table import folder_table, run_table, short
 from analysis.tables import NO_VALUE, NOT_RUN, Number, Table, bold_best, csv_text, latex, markdown, number
 from rtpo.errors import ConfigError, DataError
 
@@ -96,8 +96,3 @@ def test_numbers() -> None:
     assert number(-1234.56, 1, sign=True) == "−1,234.6"
     assert number(float("nan"), 1) == NO_VALUE
     assert str(Number(0.5, 0.25, 0.75, scale=100, sign=True, note="2 seeds")) == "+50.0 [+25.0, +75.0] (2 seeds)"
-
-
-def test_every_column_has_a_cell_without_evaluations(tmp_path: Path) -> None:
-    write_run(tmp_path, "grpo", 0, [step(1, 28, 0.5, [empty_update()])], [])
-    assert set(run_table(tmp_path, "quickstart", list(COLUMNS)).header) == {column.title for column in COLUMNS.values()}

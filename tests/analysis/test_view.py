@@ -25,7 +25,6 @@ from rtpo.run.config import PROJECT
 SMALL = ("deterministic=true", "task.held_out.count=2", "task.train.count=24", "budget.tasks_per_step=2")
 RUNS = {
     "rtpo": ("algorithm=rtpo", "algorithm.trunks=2", "budget.rollouts=60", "samples_per_rollout=2"),
-    "arpo": ("algorithm=arpo", "algorithm.paths=6", "algorithm.roots=2", "budget.rollouts=24"),
 }
 BYTES = ChatFormat(byte_tokenizer())
 MARK = "data-hostile"
@@ -120,30 +119,6 @@ def replies(path: Element) -> list[tuple[str, Element]]:
     return list(zip(headings, own(path, "div", "reply"), strict=True))
 
 
-def test_a_run_keeps_whole_trees_and_what_was_trained(results: Path) -> None:
-    lines = records(results / "rtpo-seed0")
-    steps = [json.loads(line) for line in (results / "rtpo-seed0" / "steps.jsonl").read_text().splitlines()]
-    assert len({line["step"] for line in lines}) == len(steps) > 1
-    for step in steps:
-        paths = [line for line in lines if line["step"] == step["step"]]
-        trunks = [line for line in paths if line["role"] == "trunk"]
-        assert [trunk["trained"] for trunk in trunks] == [[], []]
-        assert len(paths) == 2 + sum(2 * len(trunk["turns"]) for trunk in trunks)
-        for trunk, turn in [(path, turn) for path in trunks for turn in path["turns"]]:
-            siblings = [path for path in paths if (path["parent"], path["start_k"]) == (trunk["rollout"], turn["k"])]
-            mean = sum(sibling["reward"] for sibling in siblings) / 2
-            for sibling in siblings:
-                (trained,) = sibling["trained"]
-                assert (trained["k"], trained["group"]) == (turn["k"], f"{trunk['rollout']}/{turn['k']}")
-                assert trained["advantage"] == sibling["reward"] - mean
-                assert step["updates"][trained["update"]]["trained_turns"] == [turn["k"]]
-                assert sibling["turns"][0]["context_ids"] == turn["context_ids"]
-    for line in lines:
-        for turn, later in zip(line["turns"], [*line["turns"][1:], None], strict=True):
-            end = turn["feedback_ids"]
-            assert (later["context_ids"][-len(end) :] == end) if later else end == []
-
-
 def test_the_page_shows_the_tree_with_advantages_and_what_was_trained(results: Path, tmp_path: Path) -> None:
     lines = records(results / "rtpo-seed0")
     chosen = next(line for line in lines if any(training["advantage"] for training in line["trained"]))
@@ -177,31 +152,6 @@ def test_the_page_shows_the_tree_with_advantages_and_what_was_trained(results: P
         assert contexts == [decode(turn["context_ids"]) for turn in line["turns"][bool(line["parent"]) :]]
         feedback = [words(part) for part in own(path, "div", "feedback")]
         assert feedback == [decode(turn["feedback_ids"]) for turn in line["turns"] if turn["feedback_ids"]]
-
-
-def test_turns_that_other_paths_inherited_show_those_that_trained_them(results: Path, tmp_path: Path) -> None:
-    """In ARPO a path is sampled in pieces, and the last piece is trained as a whole."""
-    lines = records(results / "arpo-seed0")
-    chosen = next(line for line in lines if line["trained"])
-    tree = {line["rollout"]: line for line in tree_of(chosen, lines)}
-    paths, counts = page_of_tree(results / "arpo-seed0", tmp_path, chosen), []
-
-    def sampler(line: dict[str, Any], k: int) -> str:
-        return str(line["rollout"]) if k >= line["start_k"] else sampler(tree[line["parent"]], k)
-
-    for uid, line in tree.items():
-        for turn, (heading, reply) in zip(line["turns"], replies(paths[uid]), strict=True):
-            k = turn["k"]
-            trained_in = [
-                other["rollout"]
-                for other in tree.values()
-                if any(training["k"] == k for training in other["trained"]) and sampler(other, k) == uid
-            ]
-            assert heading.count("in update") == len(trained_in)
-            assert all(other in heading for other in trained_in if other != uid)
-            assert ("trained" in reply.get("class", "").split()) == bool(trained_in)
-            counts.append(len(trained_in))
-    assert max(counts) > 1
 
 
 def test_the_index_has_the_most_unequal_trees_first(results: Path, tmp_path: Path) -> None:
@@ -270,16 +220,6 @@ def test_a_damaged_line_is_refused_by_its_number(copied: Path, damage: str, caps
     assert f"{file} line 3 " in refusal(copied, capsys)
 
 
-def test_a_run_that_goes_on_is_shown_up_to_its_last_whole_line(copied: Path, tmp_path: Path) -> None:
-    (copied / "manifest.json").unlink()
-    before = words(page_of(copied, tmp_path))
-    with (copied / "rollouts.jsonl").open("a") as file:
-        file.write('{"half": ')
-    page = page_of(copied, tmp_path)
-    assert words(page) == before
-    assert below(page, "p", "warning")
-
-
 def test_what_cannot_be_seen_is_spelled() -> None:
     assert visible("a\u202eb\u2028\x00\r\ud800\u200b") == "a⟨U+202E⟩b⟨U+2028⟩⟨U+0000⟩⟨U+000D⟩⟨U+D800⟩⟨U+200B⟩"
     assert visible("é 日\n\tx") == "é 日\n\tx"
@@ -292,12 +232,6 @@ def test_pieces_are_whole_characters_and_make_the_text(text: str) -> None:
     assert "".join(piece.text for piece in shown) == text
     assert [piece.first for piece in shown] == [0, *(piece.last for piece in shown[:-1])]
     assert all("\ufffd" not in piece.text for piece in shown)
-
-
-def test_bytes_that_make_no_character_are_shown_broken() -> None:
-    ids = byte_tokenizer().encode("é")[:1] * 20 + byte_tokenizer().encode("x")
-    shown = pieces(ids, 0, len(ids), BYTES.decode)
-    assert (shown[-1].last, {*"".join(piece.text for piece in shown)}) == (len(ids), {"\ufffd", "x"})
 
 
 @pytest.mark.parametrize(
