@@ -1,5 +1,7 @@
 """What torch compiles FlexAttention for, and the check of a GPU."""
 
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -16,6 +18,7 @@ from experiments import check_gpu
 from rtpo.core import tree_attention
 from rtpo.core.tree_attention import BLOCK, KERNELS, attend, block_mask
 from rtpo.errors import MachineError
+from rtpo.run.config import PROJECT
 
 SIZES = (10, 8, 6, 1, 1, *np.random.default_rng(0).integers(1, 12, 55).tolist())
 """blocks of sixty micro-batches"""
@@ -102,3 +105,21 @@ def test_no_kernel_at_all_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(check_gpu, "SHAPES", 2)
     ((_, value, fails),) = check_gpu.kinds("cpu", until=float("inf"))
     assert (value[0], fails) == ("0", True)
+
+
+IMPORTS = """
+import sys
+import torch
+from torch._dynamo.utils import counters
+from torch.nn.attention import flex_attention
+from transformers import AttentionInterface, AutoModelForCausalLM, Qwen3Config
+from transformers.integrations.flex_attention import flex_attention_forward
+before = set(sys.modules)
+import experiments.check_gpu
+print(*{name.partition(".")[0] for name in set(sys.modules) - before} - sys.stdlib_module_names)
+"""
+
+
+def test_the_check_of_a_gpu_needs_torch_and_transformers_alone() -> None:
+    done = subprocess.run([sys.executable, "-c", IMPORTS], cwd=PROJECT, capture_output=True, text=True, check=True)
+    assert set(done.stdout.split()) <= {"rtpo", "experiments", "torch", "transformers", "numpy"}

@@ -197,3 +197,17 @@ def test_a_ledger_of_another_version_is_refused() -> None:
         Ledger.from_dict({**data, "extra": 1})
     with pytest.raises(DataError, match="save"):
         Ledger.from_dict({**data, "seconds": {k: v for k, v in data["seconds"].items() if k != "save"}})
+
+
+def test_a_last_line_that_a_power_cut_damaged_may_be_cut_off(tmp_path: Path) -> None:
+    path = tmp_path / "a run" / "journal.jsonl"
+    ledger = Ledger(Budget(50), journal=ChargeJournal(path))
+    saved = ledger.as_dict()
+    ledger.reserve(30)
+    ledger.charge(8)
+    whole = path.read_bytes()
+    path.write_bytes(whole + b"\0\0\0\n")
+    with pytest.raises(DataError, match=r"journal\.jsonl line 2 is damaged .* cut it off"):
+        Ledger.resume(saved, path)
+    path.write_bytes(whole)
+    assert Ledger.resume(saved, path).lost == 8

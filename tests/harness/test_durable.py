@@ -192,3 +192,32 @@ def test_another_verb_than_the_one_done_is_refused() -> None:
     harness.rollout(TASKS, n=1, role=Role.CHAIN)
     with pytest.raises(RuntimeError, match=r"'update'.*'sync'"):
         harness.sync()
+
+
+def test_the_log_of_the_verbs_before_is_kept(tmp_path: Path) -> None:
+    harness = in_memory()
+    with pytest.raises(Stopped):
+        reverse_turns(DurableHarness(harness, [], Interruption(harness, tmp_path, 2)), TASKS)
+    before = outcome(harness)
+    again, done = resumed(tmp_path)
+    assert [d.verb for d in done] == ["rollout", "sync", "rollout", "update"]
+    assert outcome(again) == before
+    assert len(before["updates"]) == 1
+    reverse_turns(DurableHarness(again, done, never), TASKS)
+    log = again.end_step()
+    assert log.updates[:1] == before["updates"]
+    assert [update["trained_turns"] for update in log.updates] == [[2], [1], [0]]
+    assert again.ledger.reserved == 0
+
+
+def test_verbs_already_done_are_not_done_again() -> None:
+    first = DurableHarness(in_memory(), [], never)
+    groups = first.rollout(TASKS, n=1, role=Role.CHAIN)
+    harness = in_memory()
+    second = DurableHarness(harness, first.done, never)
+    assert second.rollout(TASKS, n=1, role=Role.CHAIN) == groups
+    assert (harness.engine.requests, harness.ledger.rollouts) == ([], 0)
+    second.rollout(TASKS, n=1, role=Role.CHAIN)
+    assert harness.ledger.rollouts == 3
+    assert [d.verb for d in second.done] == ["rollout", "rollout"]
+    assert [d.verb for d in first.done] == ["rollout"]

@@ -239,3 +239,18 @@ def test_a_folder_belongs_to_one_process(saved: RunFolder) -> None:
         pass
     with RunFolder(saved.path).held():
         pass
+
+
+def test_a_clock_that_was_set_back_does_not_cost_the_latest_save(saved: RunFolder) -> None:
+    os.utime(saved.path / "checkpoints" / "step00001", (4e9, 4e9))
+    save(saved, "step00002", keep=1)
+    assert names(saved) == ["latest", "step00002"]
+    latest = saved.latest()
+    assert latest is not None
+    assert latest.state["progress"] == "step00002"
+
+
+def test_as_many_saves_are_kept_as_asked_for(saved: RunFolder) -> None:
+    for name in ("step00001-phase001", "step00001-phase002", "step00002"):
+        save(saved, name, keep=2)
+    assert names(saved) == ["latest", "step00001-phase002", "step00002"]
