@@ -2,6 +2,7 @@
 are chosen."""
 
 import json
+import shutil
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
@@ -13,11 +14,12 @@ from local_backend import LocalBackend
 from synthetic_runs import answers, write_run
 from whole_runs import SMALL
 
-from analysis.load import load_run
+from analysis.load import keep, load, load_run
 from analysis.study.plan import STUDIES, Place, Study, named
 from experiments import study as study_command
 from experiments.study import missing, train_part
 from rtpo.errors import ConfigError, DataError
+from rtpo.run.config import RunConfig
 from rtpo.run.records import LINE_FILES
 from rtpo.run.run import StopRequest
 
@@ -305,3 +307,100 @@ def test_a_study_is_run_again_elsewhere_at_the_chosen_rates(tmp_path: Path) -> N
     with pytest.raises(SystemExit):
         study_command.main(["toy", "freeze", "--results", str(tmp_path)])
     assert not list(tmp_path.iterdir())
+
+
+def test_finished_runs_lose_their_saves_and_kept_ones_are_not_run_again(tmp_path: Path) -> None:
+    study = study_of(tmp_path)
+    searched(study, tmp_path, {2e-4: 0.4, 5e-4: 0.7})
+    folders = [study.folder(place).path for place, _ in study.search()]
+    for folder in folders:
+        (folder / "checkpoints").mkdir()
+    train_part(study, "rates", StopRequest())
+    keep(load(tmp_path / "toy"), tmp_path / "toy")
+    for folder in folders:
+        shutil.rmtree(folder)
+    study = study_of(tmp_path)
+    train_part(study, "rates", StopRequest())
+    assert not any(folder.exists() for folder in folders)
+    assert not [line for line in missing(study) if line.startswith("rates")]
+    study.freeze()
+    assert [rate for _, rate in study.planned("core")] == [5e-4, 5e-4]
+
+
+def test_the_search_goes_outward_in_one_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study = study_of(tmp_path, **TWO)
+
+    def train(config: RunConfig, stop: StopRequest) -> None:
+        place = next(place for place, _ in study.search() if study.folder(place).path == config.folder)
+        write_tried(tmp_path, place, 1 - 100 * config.optimizer.lr)
+
+    monkeypatch.setattr("experiments.study.train", train)
+    train_part(study, "rates", StopRequest())
+    assert tried(study, "grpo") == {1e-4: 2, 2e-4: 2, 5e-4: 2}
+    assert not [line for line in missing(study) if line.startswith("rates")]
+
+
+def test_a_rate_is_not_chosen_before_the_search_that_it_goes_on_from_is_over(tmp_path: Path) -> None:
+    common = TINY["core"] | {"rate": "common", "configurations": ["grpo", "rtpo"]}
+    study = study_of(tmp_path, **TWO, together=common)
+    grpo = {1e-4: 0.9, 2e-4: 0.2, 5e-4: 0.5, 1e-3: 0.4}
+    while left := [
+        (place, rate)
+        for place, rate in study.search()
+        if place.configuration.algorithm == "grpo" and not study.folder(place).is_finished
+    ]:
+        for place, rate in left:
+            write_tried(tmp_path, place, grpo[rate])
+    assert tried(study, "grpo") == {2e-4: 2, 5e-4: 2, 1e-3: 2}
+    with pytest.raises(DataError, match="no configuration has run at every rate yet"):
+        study.freeze()
+    # together 2e-4 is the best, an edge of the first two, so that grpo runs at 1e-4, too, where it is best
+    rtpo = {1e-4: [0.0, 0.0], 2e-4: [0.8, 0.8], 5e-4: [0.1, 0.1], 1e-3: [0.0, 0.0]}
+    finish(study, tmp_path, {"grpo": {rate: [share] * 2 for rate, share in grpo.items()}, "rtpo": rtpo})
+    assert study.choice(study.searched()[0][0], "grpo").best == 1e-4
+
+
+def test_names_of_one_task_have_settings_and_folders_of_their_own(tmp_path: Path) -> None:
+    luck = "+task.settings.luck={turns: [0], size: 1}"
+    walks = {
+        f"walk_{decided}": {"task": "toy_walk", "settings": [f"task.settings.decided={decided}", luck]}
+        | ({} if decided == "even" else {"rates_from": "walk_even"})
+        for decided in ("early", "even", "late")
+    }
+    study = study_of(
+        tmp_path,
+        rates=TINY["rates"] | {"accepted": []},
+        warm_starts=TINY["warm_starts"] | {"toy_walk": ["toy_walk"]},
+        tasks=walks,
+        **{part: TINY[part] | {"tasks": list(walks)} for part in ("core", "rest", "controls")},
+    )
+    places = {place.task: place for place, _ in study.planned("core") if place.seed == 0}
+    for decided in ("early", "even", "late"):
+        config = study.config(places[f"walk_{decided}"], 1e-3)
+        assert (config.task.name, config.task.settings["decided"]) == ("toy_walk", decided)
+        assert config.task.settings["luck"] == {"turns": [0], "size": 1}
+        assert config.experiment_name == f"walk_{decided}_toy_walk"
+    assert {row.name for row, _ in study.searched()} == {"walk_even"}
+
+
+def test_a_name_takes_the_rates_of_another(tmp_path: Path) -> None:
+    tasks = {"late": {"task": "toy_math", "rates_from": "toy_math"}}
+    study = study_of(tmp_path, tasks=tasks, core=TINY["core"] | {"tasks": ["toy_math", "late"]})
+    searched(study, tmp_path, {2e-4: 0.4, 5e-4: 0.7})
+    study.freeze()
+    planned = [(place.experiment, rate) for place, rate in study.planned("core") if place.seed == 0]
+    assert planned == [("toy_math", 5e-4), ("late_toy_math", 5e-4)]
+
+
+def test_a_rung_has_the_rate_of_what_it_is_one_change_from(tmp_path: Path) -> None:
+    """And no search of its own."""
+    rung = {"label": "grpo_state_values", "rate_of": "grpo"}
+    study = study_of(tmp_path, **TWO, rungs=TINY["core"] | {"configurations": [rung]})
+    assert not tried(study, "grpo_state_values")
+    (tmp_path / "toy").mkdir()
+    (tmp_path / "toy" / "learning_rates.json").write_text(json.dumps({"toy_math": {"grpo": 3e-4, "rtpo": 5e-4}}))
+    assert {(place.configuration.algorithm, rate) for place, rate in study.planned("rungs")} == {
+        ("grpo_state_values", 3e-4)
+    }

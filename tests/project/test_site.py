@@ -30,3 +30,11 @@ def test_the_site_has_every_page_and_finds_it(site: Path) -> None:
 def test_links_to_the_code_open_its_text(site: Path) -> None:
     assert '<a href="../source/rtpo/rtpo.py.txt">' in (site / "method" / "rtpo.html").read_text(encoding="utf-8")
     assert (site / "source" / "rtpo" / "rtpo.py.txt").read_bytes() == (PROJECT / "rtpo" / "rtpo.py").read_bytes()
+
+
+@pytest.mark.needs("chromium")
+def test_a_browser_opens_the_first_page(site: Path, tmp_path: Path) -> None:
+    flags = ["--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}", "--dump-dom"]
+    command = ["chromium", *flags, (site / "index.html").as_uri()]
+    seen = subprocess.run(command, capture_output=True, check=True, timeout=300, text=True)
+    assert '<a href="method/rtpo.html">RTPO</a>' in seen.stdout
