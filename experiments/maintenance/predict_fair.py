@@ -38,7 +38,7 @@ WALKS = ("walk_early", "walk_even", "walk_late")
 NEVER, KNOWLEDGE_LUCK, KNOWLEDGE = ("walk_never",), ("knowledge_luck",), ("knowledge",)
 HABITS, OTHERS = (0.3, 0.55), (0.92, 0.08)
 """the chances of the right and of the next person, at places with a wrong habit of the demonstrator's, and elsewhere"""
-EXACT = "grpo_exact"
+EXACT, EXACT_4 = "grpo_exact", "grpo_exact_minibatches_4"
 CONTEXTS = {WALKS: 0.192, KNOWLEDGE: 0.152}
 SPREADS = (0.5, 1.0, 2.0)
 FORKS, ESTIMATED, TOLD = "anchored_forks", "anchored_forks_estimated", "anchored_forks_told"
@@ -50,7 +50,7 @@ FAMILY = (
     ("rtpo_tokens", EXACT, WALKS),
     ("rtpo_best_tokens", EXACT, WALKS),
     (FORKS, EXACT, WALKS),
-    (ESTIMATED, EXACT, WALKS),
+    ("rtpo_best", EXACT_4, WALKS),
     (FORKS, "rtpo_best", WALKS),
     (FORKS, EXACT, NEVER),
     (FORKS, EXACT, KNOWLEDGE_LUCK),
@@ -59,13 +59,13 @@ FAMILY = (
 )
 EXPLORATORY = (
     *((label, against, (task,)) for label, against, tasks in FAMILY if tasks == WALKS for task in WALKS),
-    (TOLD, EXACT, WALKS),
+    *((label, EXACT, WALKS) for label in (ESTIMATED, TOLD)),
     *((label, EXACT, NEVER) for label in ("rtpo", "rtpo_best", ESTIMATED, TOLD, *RIVALS)),
     *((label, EXACT, (task,)) for task in ("walk_middle", "walk_no_luck") for label in ("rtpo", FORKS, ESTIMATED)),
     *((label, EXACT, KNOWLEDGE_LUCK) for label in (ESTIMATED, TOLD, "gigpo")),
     *((label, EXACT, WALKS) for label in RIVALS),
     ("grpo_minibatches_4", "grpo", WALKS),
-    ("grpo_exact_minibatches_4", EXACT, WALKS),
+    (EXACT_4, EXACT, WALKS),
 )
 
 
@@ -91,11 +91,10 @@ class Predictor:
     def __init__(self, study: Study, frames: Frames) -> None:
         self._rates = json.loads((study.results / "learning_rates.json").read_bytes())
         self._frames = frames
-        plans = [place.configuration for place, _ in study.planned("core")]
-        settings = next((each.settings for each in plans if each.label == "rtpo_best"), None)
-        if settings is None:
-            raise ConfigError("the plan's core has no rtpo_best: choose it on validation first.")
-        values = dict(setting.removeprefix("algorithm.").split("=") for setting in settings)
+        plans = [place.configuration for part in study.parts for place, _ in study.planned(part)]
+        self._searched = {each.label: each.rate_of for each in plans}
+        best = next(each for each in plans if each.label == "rtpo_best")
+        values = dict(setting.removeprefix("algorithm.").split("=") for setting in best.settings)
         trunks, group_size = int(values.get("trunks", 1)), int(values.get("group_size", 3))
         self._best = Plans(trunks=trunks, group_size=group_size)
         tasks = (*WALKS, *NEVER, "walk_middle", "walk_no_luck")
@@ -129,7 +128,7 @@ class Predictor:
         return success(method, walk, plans, budget)
 
     def _is_known(self, label: str) -> bool:
-        return any(label.startswith(method) for method in METHODS if method != EXACT) or label == EXACT
+        return label != EXACT_4 and any(label.startswith(method) for method in METHODS)
 
     def _method(self, label: str, walk: Walk) -> tuple[str, Plans]:
         """The recursion's method and plans of a configuration."""
@@ -142,7 +141,7 @@ class Predictor:
 
     def _longer(self, label: str) -> float:
         """How many more rollouts RTPO has for the generated tokens of exact GRPO, on the walks."""
-        return self._tokens_a_rollout(EXACT) / self._tokens_a_rollout(label.removesuffix("_tokens"))
+        return self._tokens_a_rollout(EXACT) / self._tokens_a_rollout(self._searched[label])
 
     def _tokens_a_rollout(self, label: str) -> float:
         runs = self._frames.runs
@@ -151,7 +150,8 @@ class Predictor:
 
     def _best_success(self, task: str, label: str) -> float:
         """On validation questions, at its own rate."""
-        return self._success(f"rates_{task}", f"{label}_lr{self._rates['walks'][label]:g}")
+        searched = self._searched[label]
+        return self._success(f"rates_{task}", f"{searched}_lr{self._rates['walks'][searched]:g}")
 
     def _success(self, task: str, label: str) -> float:
         table = by_question(self._frames, task, label, MODE)
