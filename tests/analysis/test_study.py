@@ -274,7 +274,8 @@ def test_every_run_of_a_study_composes_and_has_a_folder_of_its_own(name: str, tm
         kind = (place.configuration.label, place.task)
         if kind not in composed and place.configuration.label not in RECORDS_ALONE:
             composed.add(kind)
-            if (other := place.configuration.tokens_of) is not None:
+            other = place.configuration.tokens_of
+            if other is not None and not (tmp_path / place.experiment / f"{other}-seed{place.seed}").exists():
                 tokens = {"ledger": {"generated_tokens": 45000}, "steps": 9}
                 write_run(tmp_path, other, place.seed, [], [], experiment=place.experiment, manifest=tokens)
             assert study.config(place, 1e-3).folder == study.folder(place).path
