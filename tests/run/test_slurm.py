@@ -41,7 +41,7 @@ SMALL = (
     "evaluate.ks=[1]",
 )
 SCRIPT = "slurm/main_table.sh"
-BUDGET = 320
+BUDGET = 512
 PATIENCE = 600
 """seconds that a busy machine may take for anything here"""
 
@@ -330,7 +330,7 @@ def test_one_element_on_two_nodes_preempted_by_the_same_on_one(
 ) -> None:
     """A training process and an engine on each node, or two of each on one: the same run, preempted or not."""
     results, logs = tmp_path / "results", tmp_path / "logs" / "main_table"
-    settings = (*SMALL, "algorithm=rtpo", "algorithm.trunks=2", "budget.rollouts=128", "deterministic=true")
+    settings = (*SMALL, "algorithm=rtpo", "algorithm.trunks=2", "budget.rollouts=192", "deterministic=true")
 
     def submitted(name: str, options: str, *overrides: str) -> tuple[str, RunFolder]:
         monkeypatch.setenv("ELEMENTS", options)
