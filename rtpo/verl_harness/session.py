@@ -10,6 +10,7 @@ import signal
 import time
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -152,15 +153,15 @@ def start_ray(profile: ProfileConfig) -> None:
     if is_cpu and not address:
         local["num_gpus"] = processes  # logical ones: verl's resource pools count GPUs
         os.environ.pop("CUDA_VISIBLE_DEVICES", None)  # of real ones, and Ray would count these
-    on_sigterm = signal.getsignal(signal.SIGTERM)
     try:
-        ray.init(
-            address=address,
-            runtime_env={"env_vars": environment},
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-            **local,
-        )
+        with _held_interrupts():
+            ray.init(
+                address=address,
+                runtime_env={"env_vars": environment},
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                **local,
+            )
     except SystemExit as ended:  # Ray's own handler meanwhile
         raise KeyboardInterrupt("SIGTERM") from ended
     except Exception as error:  # Ray raises no narrower one
@@ -168,8 +169,6 @@ def start_ray(profile: ProfileConfig) -> None:
             f"Ray did not start: {str(error).partition(chr(10))[0].rstrip('.')}. An overloaded machine may start "
             "it later: give the same command again. Ray's logs are in /tmp/ray/session_latest/logs."
         ) from error
-    if callable(on_sigterm):  # Ray's aborts from here on
-        signal.signal(signal.SIGTERM, on_sigterm)
     if address:
         _wait_for_nodes(profile.nodes)
     there = ray.cluster_resources()
@@ -179,6 +178,23 @@ def start_ray(profile: ProfileConfig) -> None:
                 f"the Ray cluster has {there.get(resource, 0):g} {resource} and {processes} training process(es) need "
                 f"{wanted}: Ray would wait for ever. Start a larger cluster (under SLURM: launch.resources)."
             )
+
+
+@contextmanager
+def _held_interrupts() -> Iterator[None]:
+    """Ctrl-C and SIGTERM wait until Ray has started: raised in the middle, they can lock its client for ever."""
+    heard: list[int] = []
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    heeded = {number: handler for number, handler in handlers.items() if callable(handler)}
+    for number in heeded:
+        signal.signal(number, lambda number, _: heard.append(number))
+    try:
+        yield
+    finally:
+        for number, handler in heeded.items():  # Ray's own for SIGTERM would abort
+            signal.signal(number, handler)
+    if heard:
+        raise KeyboardInterrupt(*(["SIGTERM"] if signal.SIGTERM in heard else []))
 
 
 def _platform(profile: ProfileConfig) -> dict[str, str]:

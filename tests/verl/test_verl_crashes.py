@@ -94,6 +94,6 @@ def test_a_stop_while_ray_and_its_actors_start_is_one_line(
     process = start(tmp_path)
     raylet = raylet_of(process, with_actors=with_actors)
     process.send_signal(number)
-    said = process.communicate()[1].decode()
+    said = process.communicate(timeout=DEADLINE)[1].decode()
     assert (process.returncode, said) == ends
     raylet.wait(DEADLINE)
