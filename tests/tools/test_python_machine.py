@@ -204,8 +204,8 @@ WEAKER = replace(SETTINGS, isolation="limits", output_characters=1000)
 
 @pytest.mark.needs("ordinary user")
 def test_less_isolation_is_used_where_it_is_asked_for() -> None:
-    """By an ordinary user, who can read the interpreter. Threads may be refused to one who runs more, as other tests do. What
-    programs are denied there is in `hostile_programs.MESSAGES`."""
+    """By an ordinary user, who can read the interpreter. Threads may be refused to one who runs more, as tests do.
+    What programs are denied there is in `hostile_programs.MESSAGES`."""
     ordinary = {code: said for code, said in ORDINARY.items() if "thread" not in code.lower()}
     script = (
         "import json, sys\n"
