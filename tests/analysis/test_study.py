@@ -386,15 +386,6 @@ def test_names_of_one_task_have_settings_and_folders_of_their_own(tmp_path: Path
     assert {row.name for row, _ in study.searched()} == {"walk_even"}
 
 
-def test_a_name_takes_the_rates_of_another(tmp_path: Path) -> None:
-    tasks = {"late": {"task": "toy_math", "rates_from": "toy_math"}}
-    study = study_of(tmp_path, tasks=tasks, core=TINY["core"] | {"tasks": ["toy_math", "late"]})
-    searched(study, tmp_path, {2e-4: 0.4, 5e-4: 0.7})
-    study.freeze()
-    planned = [(place.experiment, rate) for place, rate in study.planned("core") if place.seed == 0]
-    assert planned == [("toy_math", 5e-4), ("late_toy_math", 5e-4)]
-
-
 def test_a_rung_has_the_rate_of_what_it_is_one_change_from(tmp_path: Path) -> None:
     """And no search of its own."""
     rung = {"label": "grpo_state_values", "rate_of": "grpo"}
