@@ -23,6 +23,7 @@ from rtpo.harness.harness import AgentHarness
 from rtpo.planning.hardware import GIB, Episodes, known, model_shape
 from rtpo.planning.memory import (
     Saves,
+    gpu_memory,
     gpu_problems,
     host_memory,
     largest_micro_batch,
@@ -235,3 +236,42 @@ def test_what_fits_and_what_does_not(capsys: pytest.CaptureFixture[str]) -> None
 def test_wrong_input_is_named(field: str, overrides: list[str]) -> None:
     with pytest.raises((ConfigError, DataError), match=field):
         plan("gsm8k_audit", overrides)
+
+
+def test_memory_of_the_papers_machine_is_the_sum_of_its_parts() -> None:
+    shape = model_shape("Qwen3-8B", "")
+    shards = (4 + 4 + 8) * shape.parameters / 8
+    gathered = 2 * (2 * 151936 * 4096 + 2 * shape.layer_parameters) + 2 * (151936 * 4096 + shape.layer_parameters)
+    # in bf16 gate, up, activation, product, q, k, v, attention; the four norms keep 8 bytes for each of theirs
+    layer = 2 * (4 * 12288 + 2 * 4096 + 2 * 1024) + 8 * (2 * 4096 + 4096 + 1024)
+    memory = gpu_memory(element("grpo"), A100X8)
+    assert memory.update == shards + gathered + 4 * GIB + 2 * 36 * 4096 * 32768 + layer * 32768
+    assert memory.generation == pytest.approx(0.8 * 79 * GIB + 4 * GIB)
+    assert memory.cache_tokens == int((0.8 * 79 * GIB - 2 * shape.parameters - 4 * GIB) / (2 * 2 * 36 * 8 * 128))
+    # without fused kernels the logits of all nodes are more than a layer, with their hidden states and the gradient
+    plain = gpu_memory(element("grpo", "math_paper", f"{VERL}model.use_fused_kernels=false"), A100X8)
+    assert plain.update - memory.update == (14 * 151936 + 2 * 2 * 4096 - layer) * 32768
+
+
+@pytest.mark.parametrize("task", ["math_paper", "search_paper"])
+def test_a_method_that_waits_for_more_calls_takes_longer_at_equal_rollouts(task: str) -> None:
+    rows = rows_of(task=task)
+    grpo, rtpo = rows["grpo"], rows["rtpo"]
+    assert rtpo.counts.generated < grpo.counts.generated
+    assert rtpo.counts.trained < grpo.counts.trained
+    assert rtpo.counts.seconds[0] > 1.5 * grpo.counts.seconds[0]
+    assert rtpo.counts.seconds[2] > 2 * grpo.counts.seconds[2]
+    assert rtpo.hours[0] > 1.2 * grpo.hours[0]
+
+
+def test_ten_lines_say_what_a_person_asks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command.main(["main_table", "profile=a100x8", "algorithm=grpo,rtpo", "seed=0", "save.keep=1000000"])
+    said = capsys.readouterr().out.splitlines()
+    assert len(said) == 10
+    starts = ("Plan", "Rollouts", "Tokens", "Optimizer steps", "GPU-hours", "Hours", "Hours", "Memory", "Disk", "Does")
+    assert [line.startswith(start) for line, start in zip(said, starts, strict=True)] == [True] * 10
+    assert said[-1] == "Does not fit: disk (preflight.py says why)"
+    large = plan("main_table", ["profile=a100x1", "launch.models.main=Qwen3-8B", "algorithm=grpo,rtpo", "seed=0"])
+    assert "Does not fit: 4 of 4 elements" in summary(large)
+    said = summary(plan("main_table", [*TOY, f"results={tmp_path}"])).splitlines()
+    assert (said[4], said[-1]) == ("GPU-hours: none; hours on CPUs are unknown", "Fits: yes")

@@ -16,10 +16,12 @@ from local_backend import LocalBackend
 
 from rtpo.core.files import NOTED, sha256
 from rtpo.core.packing import Packed, normalised_weights, pack
+from rtpo.core.trees import EVEN, deal
 from rtpo.engines.base import Generation, Request
 from rtpo.envs.toy.math_problems import problems
 from rtpo.errors import NonFinite, StaleEngine, TreeMismatch
 from rtpo.harness.harness import AgentHarness
+from rtpo.planning.hardware import model_shape
 from rtpo.rows import trajectory_rows
 from rtpo.run.config import RunConfig
 from rtpo.types import Group, Role, TrainingContext, TrainRow
@@ -264,3 +266,43 @@ def test_saved_state_gives_the_same_weights_and_optimizer(make_harness: MakeHarn
         harness._backend.step(packed_for_update(rows), None, loss)
         scores.append(np.concatenate(harness.score(rows)))
     np.testing.assert_array_equal(*scores)
+
+
+def test_flattened_contexts_lower_the_ratio_and_the_context_carries_it(make_harness: MakeHarness) -> None:
+    harness = make_harness("algorithm=grpo")
+    harness.sync()
+    chains = harness.rollout(TASKS, n=8, role=Role.CHAIN)
+    flattened, recorded = rows_of(chains, "flattened"), rows_of(chains, "recorded")
+    trained = [np.concatenate([row.ids[row.mask] for row in rows]) for rows in (flattened, recorded)]
+    assert np.array_equal(*trained)
+    harness.update(flattened, TokenClip(old_logprobs="rollout"))
+    metrics = harness.step_log.updates[0]
+    assert metrics["mismatch/ratio_gm"] < 0.995
+    assert metrics["mismatch/turn_0/ratio_gm"] == pytest.approx(1, abs=1e-4)
+    assert metrics["mismatch/context/kl_k1"] == pytest.approx(metrics["mismatch/kl_k1"], abs=1e-4)
+    assert abs(metrics["mismatch/engine/kl_k1"]) < 1e-4
+
+
+def test_a_skipped_sync_is_caught_by_its_version(make_harness: MakeHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    harness = make_harness()
+    harness.sync()
+    harness.update(rows_of(harness.rollout(TASKS, n=2, role=Role.CHAIN), "recorded"), TokenClip())
+    monkeypatch.setattr(harness._backend, "push", lambda version: None)
+    harness.sync()
+    with pytest.raises(StaleEngine, match="sampled with weights of version 0"):
+        harness.rollout(TASKS, n=1, role=Role.CHAIN)
+
+
+def test_a_warm_up_leaves_nothing(backend: Any, make_harness: MakeHarness) -> None:
+    from rtpo.verl_harness.backend import WARM_LENGTHS, forked_rows
+
+    harness = make_harness()
+    harness.sync()
+    packed = packed_for_update(rows_of(harness.rollout(TASKS, n=4, role=Role.CHAIN), "recorded"))
+    scores, gradient = backend.score(packed).logprobs, backend.gradient(packed, None, TokenClip())
+    backend.warm_up()
+    np.testing.assert_array_equal(backend.score(packed).logprobs, scores)
+    np.testing.assert_array_equal(backend.gradient(packed, None, TokenClip()), gradient)
+    for length in WARM_LENGTHS:  # a tree with branches, at the width of the smallest model of the paper
+        rows = np.split(forked_rows(1, length).ids, 2)
+        assert deal(rows, 1, 32768, even=EVEN * model_shape("Qwen3-1.7B", "").hidden_size).nodes == 1.5 * length
