@@ -6,8 +6,8 @@ mean, since the same warm starts and seeds run them all.
 """
 
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence, Set
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -28,6 +28,10 @@ LEAST = 0.03
 """the smallest difference of interest"""
 ROOM = 0.05
 """what state values that cost nothing add to exact GRPO, at least, where credit can be told"""
+CONTEXTS_AGAINST = "grpo"
+"""GRPO on flattened history: what is compared with it differs in contexts, which need no room for credit"""
+Places = Set[tuple[str, str]]
+"""tasks and warm starts"""
 BEFORE, EXACT, CEILING = "grpo_exact_room", "grpo_exact_room", "state_values_room"
 """which run has each column of the table of room"""
 
@@ -51,18 +55,22 @@ class Comparison:
 @dataclass(frozen=True)
 class Estimate:
     """of: the comparison. here: its interval for these warm starts. elsewhere: for others, warm starts being random.
-    p: of no difference, for these. adjusted: by Holm over the family; None outside of it."""
+    p: of no difference, for these. adjusted: by Holm over the family; None outside of it. has_room: whether a task and
+    warm start has room for credit; where none has, all are shown."""
 
     of: Comparison
     here: Interval
     elsewhere: Interval
     p: float
     adjusted: float | None = None
+    has_room: bool = True
 
     @property
     def verdict(self) -> str:
         """`above` or `below` where p decides and the mean is of interest, `level` where the interval is within what is
-        not, `undecided` otherwise."""
+        not, `undecided` otherwise, and `no room` where credit cannot be told."""
+        if not self.has_room:
+            return "no room"
         p = self.p if self.adjusted is None else self.adjusted
         if p < 0.05 and abs(self.here.mean) >= LEAST:
             return "above" if self.here.mean > 0 else "below"
@@ -93,38 +101,52 @@ def by_question(frames: Frames, task: str, label: str, mode: str, when: str = "a
     return solved.reindex(runs["run"]).set_axis(places).dropna(axis="index", how="all").sort_index()
 
 
-def differences(frames: Frames, of: Comparison, mode: str) -> pd.DataFrame:
-    """[(warm start, seed), question], the mean over the tasks, of the warm starts and seeds that have all runs."""
-    tasks = [
-        by_question(frames, task, of.configuration, mode) - by_question(frames, task, of.against, mode)
-        for task in of.tasks
-    ]
-    return sum(tasks[1:], start=tasks[0]).dropna(axis="index", how="all").dropna(axis="columns") / len(tasks)
+def differences(frames: Frames, of: Comparison, mode: str, counted: Places) -> pd.DataFrame:
+    """[(warm start, seed), question], the mean over those tasks where the warm start is counted; warm starts and seeds
+    that miss a run on one of these are left out."""
+    tables = []
+    for task in of.tasks:
+        table = by_question(frames, task, of.configuration, mode) - by_question(frames, task, of.against, mode)
+        kept = [(task, warm_start) in counted for warm_start in table.index.get_level_values("warm_start")]
+        tables.append(table[kept].dropna(axis="index", how="all").dropna(axis="columns"))
+    by_place = pd.concat(tables).groupby(level=["warm_start", "seed"])
+    mean, present = by_place.mean(), by_place.size().to_numpy()
+    warm_starts = mean.index.get_level_values("warm_start")
+    wanted = [sum((task, warm_start) in counted for task in of.tasks) for warm_start in warm_starts]
+    return mean[present == wanted]
 
 
-def estimates(frames: Frames, comparisons: Sequence[Comparison], mode: str) -> list[Estimate]:
+def estimates(frames: Frames, comparisons: Sequence[Comparison], mode: str, with_room: Places) -> list[Estimate]:
     """Of the comparisons that have runs, in their order."""
-    estimated = list(_estimates(frames, comparisons, mode))
+    estimated = list(_estimates(frames, comparisons, mode, with_room))
     family = [estimate for estimate in estimated if estimate.of.in_family]
     adjusted = dict(zip([estimate.of for estimate in family], holm([estimate.p for estimate in family]), strict=True))
-    return [Estimate(each.of, each.here, each.elsewhere, each.p, adjusted.get(each.of)) for each in estimated]
+    return [replace(each, adjusted=adjusted.get(each.of)) for each in estimated]
 
 
-def _estimates(frames: Frames, comparisons: Sequence[Comparison], mode: str) -> Iterator[Estimate]:
+def _estimates(frames: Frames, comparisons: Sequence[Comparison], mode: str, with_room: Places) -> Iterator[Estimate]:
     for of in comparisons:
-        table = differences(frames, of, mode)
+        places = {(task, warm_start) for task in of.tasks for warm_start in _warm_starts(frames, task)}
+        counted = places if of.against == CONTEXTS_AGAINST else places & with_room
+        table = differences(frames, of, mode, counted or places)
         if len(table):
             values, warm_starts = table.to_numpy(), list(table.index.get_level_values("warm_start"))
             here = interval(values, strata=warm_starts)
             means = table.mean(axis="columns").groupby("warm_start").mean()
-            yield Estimate(of, here, over_seeds(means), p_value([values / values.size], warm_starts))
+            p = p_value([values / values.size], warm_starts)
+            yield Estimate(of, here, over_seeds(means), p, has_room=bool(counted))
+
+
+def _warm_starts(frames: Frames, task: str) -> set[str]:
+    experiments = frames.runs["experiment"]
+    return set(experiments[experiments.str.startswith(f"{task}_toy")].str.removeprefix(f"{task}_"))
 
 
 @cache
 def of_study() -> tuple[Frames, list[Estimate]]:
     """The study's frames, and an estimate of each comparison that has runs."""
     frames = load(RESULTS)
-    return frames, estimates(frames, load_comparisons(RESULTS / "predicted.json"), MODE)
+    return frames, estimates(frames, load_comparisons(RESULTS / "predicted.json"), MODE, places_with_room(frames))
 
 
 def family() -> pd.DataFrame:
@@ -178,20 +200,38 @@ def score() -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["Comparisons", "Covered", "Mean error"])
 
 
+def places_with_room(frames: Frames) -> set[tuple[str, str]]:
+    """Where state values that cost nothing add ROOM to exact GRPO."""
+    rows = _means(frames).to_dict("records")
+    return {(row["task"], row["warm_start"]) for row in rows if round(row["ceiling"] - row["exact"], 6) >= ROOM}
+
+
+def _means(frames: Frames) -> pd.DataFrame:
+    """task, warm_start, and success on validation questions: before training, of exact GRPO, of state values."""
+    tables = []
+    for task in TASKS:
+        columns = {
+            name: by_question(frames, task, label, MODE, when).mean(axis="columns").groupby("warm_start").mean()
+            for name, label, when in (
+                ("before", BEFORE, "before"),
+                ("exact", EXACT, "after"),
+                ("ceiling", CEILING, "after"),
+            )
+        }
+        tables.append(pd.DataFrame(columns).dropna().rename_axis("warm_start").reset_index().assign(task=task))
+    return pd.concat(tables, ignore_index=True)
+
+
 def room() -> pd.DataFrame:
     """Success on validation questions by task and warm start, and what state values that cost nothing add."""
     frames, _ = of_study()
-    tasks = [task for task in TASKS if not by_question(frames, task, CEILING, MODE).empty]
+    counted = places_with_room(frames)
     rows = []
-    for task in tasks:
-        before = by_question(frames, task, BEFORE, MODE, "before").mean(axis="columns").groupby("warm_start").mean()
-        exact = by_question(frames, task, EXACT, MODE).mean(axis="columns").groupby("warm_start").mean()
-        ceiling = by_question(frames, task, CEILING, MODE).mean(axis="columns").groupby("warm_start").mean()
-        for warm_start in exact.index:
-            added = ceiling[warm_start] - exact[warm_start]
-            shown = (number(value[warm_start], 1, 100) for value in (before, exact, ceiling))
-            counted = "yes" if added >= ROOM else "no"
-            rows.append((TASKS[task], warm_start, *shown, number(added, 1, 100, sign=True), counted))
+    for row in _means(frames).to_dict("records"):
+        shown = (number(row[column], 1, 100) for column in ("before", "exact", "ceiling"))
+        added = number(row["ceiling"] - row["exact"], 1, 100, sign=True)
+        is_counted = "yes" if (row["task"], row["warm_start"]) in counted else "no"
+        rows.append((TASKS[row["task"]], row["warm_start"], *shown, added, is_counted))
     columns = ["Task", "Warm start", "Untrained", "Exact GRPO", "State values", "Room", "Counted"]
     return pd.DataFrame(rows, columns=columns)
 

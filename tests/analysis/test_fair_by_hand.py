@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 from scipy import stats
-from test_fair import OF, frames
+from test_fair import OF, ROOM, frames
 
 from analysis.fair import estimates
 
@@ -42,7 +42,7 @@ def numbers(table: pd.DataFrame) -> tuple[list[float], list[float]]:
 
 def test_estimates_are_those_computed_by_hand() -> None:
     made = frames(0.2, 0.1, noise=0.05)
-    (estimate,) = estimates(made, [OF], "paper")
+    (estimate,) = estimates(made, [OF], "paper", ROOM)
     tables = [
         solved(made.runs, made.answers, task, OF.configuration) - solved(made.runs, made.answers, task, OF.against)
         for task in OF.tasks
