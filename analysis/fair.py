@@ -6,7 +6,7 @@ mean, since the same warm starts and seeds run them all.
 """
 
 import json
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -151,24 +151,42 @@ def of_study() -> tuple[Frames, list[Estimate]]:
 
 def family() -> pd.DataFrame:
     """The primary family, in points."""
-    return _compared(in_family=True)
+    return _compared(lambda of: of.in_family)
 
 
 def exploratory() -> pd.DataFrame:
-    """All other comparisons, in points; their p values are not adjusted."""
-    return _compared(in_family=False)
+    """All other comparisons but those of one walk, in points; their p values are not adjusted."""
+    return _compared(lambda of: not of.in_family and not _is_of_one_walk(of))
 
 
-def _compared(in_family: bool) -> pd.DataFrame:
+def by_walk() -> pd.DataFrame:
+    """What the comparisons over the three walks are on each of them, in points, and in brackets what was predicted."""
+    _, estimated = of_study()
+    found = {each.of: percent(each.here, sign=True) for each in estimated}
+    rows: dict[str, dict[str, str]] = {}
+    for of in filter(_is_of_one_walk, load_comparisons(RESULTS / "predicted.json")):
+        cell = f"{found.get(of, NOT_RUN)} ({_predicted(of)})"
+        rows.setdefault(_title(of), {"Comparison": _title(of)})[TASKS[of.tasks[0]]] = cell
+    return pd.DataFrame(list(rows.values()))
+
+
+def _is_of_one_walk(of: Comparison) -> bool:
+    return len(of.tasks) == 1 and of.tasks[0] in WALKS
+
+
+def _compared(is_shown: Callable[[Comparison], bool]) -> pd.DataFrame:
     _, estimated = of_study()
     by_comparison = {each.of: each for each in estimated}
-    rows = []
-    for of in load_comparisons(RESULTS / "predicted.json"):
-        if of.in_family == in_family:
-            predicted = f"{number(of.low, 1, 100, sign=True)} to {number(of.high, 1, 100, sign=True)}"
-            rows.append((_title(of), _places(of.tasks), predicted, *_cells(by_comparison.get(of))))
+    rows = [
+        (_title(of), _places(of.tasks), _predicted(of), *_cells(by_comparison.get(of)))
+        for of in filter(is_shown, load_comparisons(RESULTS / "predicted.json"))
+    ]
     columns = ["Comparison", "Task", "Predicted", "These warm starts", "Other warm starts", "p", "Verdict", "Covered"]
     return pd.DataFrame(rows, columns=columns)
+
+
+def _predicted(of: Comparison) -> str:
+    return f"{number(of.low, 1, 100, sign=True)} to {number(of.high, 1, 100, sign=True)}"
 
 
 def _title(of: Comparison) -> str:
@@ -223,17 +241,21 @@ def _means(frames: Frames) -> pd.DataFrame:
 
 
 def room() -> pd.DataFrame:
-    """Success on validation questions by task and warm start, and what state values that cost nothing add."""
+    """Success on validation questions, the mean over warm starts, and what state values that cost nothing add on each
+    of them, in their order; in brackets where that is not counted."""
     frames, _ = of_study()
     counted = places_with_room(frames)
     rows = []
-    for row in _means(frames).to_dict("records"):
-        shown = (number(row[column], 1, 100) for column in ("before", "exact", "ceiling"))
-        added = number(row["ceiling"] - row["exact"], 1, 100, sign=True)
-        is_counted = "yes" if (row["task"], row["warm_start"]) in counted else "no"
-        rows.append((TASKS[row["task"]], row["warm_start"], *shown, added, is_counted))
-    columns = ["Task", "Warm start", "Untrained", "Exact GRPO", "State values", "Room", "Counted"]
-    return pd.DataFrame(rows, columns=columns)
+    for task, means in _means(frames).groupby("task", sort=False):
+        added = [
+            number(row["ceiling"] - row["exact"], 1, 100, sign=True)
+            if (task, row["warm_start"]) in counted
+            else f"({number(row['ceiling'] - row['exact'], 1, 100, sign=True)})"
+            for row in means.to_dict("records")
+        ]
+        shown = (number(means[column].mean(), 1, 100) for column in ("before", "exact", "ceiling"))
+        rows.append((TASKS[str(task)], *shown, ", ".join(added)))
+    return pd.DataFrame(rows, columns=["Task", "Untrained", "Exact GRPO", "State values", "Room, by warm start"])
 
 
 def costs() -> pd.DataFrame:
