@@ -13,8 +13,11 @@ It reads the runs of `rates` and `room`, all on validation questions. The rules:
 - walk, RTPO with exact GRPO's tokens: as RTPO, with as many more rollouts as its are shorter.
 - toy knowledge with luck: the share of the room between exact GRPO and state values that the
   recursion gives on `walk_even`, of the room found there.
+- RTPO at its best, with exact GRPO's tokens: as with its rollouts, and what the recursion adds for as
+  many more.
 - contexts (exact GRPO less GRPO): what the studies that ended found, 10 points either way.
-- everything else: the difference at the best rates on validation, 5 points either way.
+- everything else, four mini-batches among it: the difference at the best rates on validation, the
+  mean of the three walks, 5 points either way.
 """
 
 import json
@@ -39,6 +42,7 @@ NEVER, KNOWLEDGE_LUCK, KNOWLEDGE = ("walk_never",), ("knowledge_luck",), ("knowl
 HABITS, OTHERS = (0.3, 0.55), (0.92, 0.08)
 """the chances of the right and of the next person, at places with a wrong habit of the demonstrator's, and elsewhere"""
 EXACT, EXACT_4 = "grpo_exact", "grpo_exact_minibatches_4"
+BEST, BEST_TOKENS = "rtpo_best", "rtpo_best_tokens"
 CONTEXTS = {WALKS: 0.192, KNOWLEDGE: 0.152}
 SPREADS = (0.5, 1.0, 2.0)
 FORKS, ESTIMATED, TOLD = "anchored_forks", "anchored_forks_estimated", "anchored_forks_told"
@@ -46,12 +50,12 @@ RIVALS = ("vineppo", "tree_grpo_exact", "arpo_exact", "gigpo")
 FAMILY = (
     (EXACT, "grpo", WALKS),
     ("rtpo", EXACT, WALKS),
-    ("rtpo_best", EXACT, WALKS),
+    (BEST, EXACT, WALKS),
     ("rtpo_tokens", EXACT, WALKS),
-    ("rtpo_best_tokens", EXACT, WALKS),
+    (BEST_TOKENS, EXACT, WALKS),
     (FORKS, EXACT, WALKS),
-    ("rtpo_best", EXACT_4, WALKS),
-    (FORKS, "rtpo_best", WALKS),
+    (BEST, EXACT_4, WALKS),
+    (FORKS, BEST, WALKS),
     (FORKS, EXACT, NEVER),
     (FORKS, EXACT, KNOWLEDGE_LUCK),
     ("rtpo", EXACT, KNOWLEDGE_LUCK),
@@ -60,7 +64,7 @@ FAMILY = (
 EXPLORATORY = (
     *((label, against, (task,)) for label, against, tasks in FAMILY if tasks == WALKS for task in WALKS),
     *((label, EXACT, WALKS) for label in (ESTIMATED, TOLD)),
-    *((label, EXACT, NEVER) for label in ("rtpo", "rtpo_best", ESTIMATED, TOLD, *RIVALS)),
+    *((label, EXACT, NEVER) for label in ("rtpo", BEST, ESTIMATED, TOLD, *RIVALS)),
     *((label, EXACT, (task,)) for task in ("walk_middle", "walk_no_luck") for label in ("rtpo", FORKS, ESTIMATED)),
     *((label, EXACT, KNOWLEDGE_LUCK) for label in (ESTIMATED, TOLD, "gigpo")),
     *((label, EXACT, WALKS) for label in RIVALS),
@@ -93,7 +97,7 @@ class Predictor:
         self._frames = frames
         plans = [place.configuration for part in study.parts for place, _ in study.planned(part)]
         self._searched = {each.label: each.rate_of for each in plans}
-        best = next(each for each in plans if each.label == "rtpo_best")
+        best = next(each for each in plans if each.label == BEST)
         values = dict(setting.removeprefix("algorithm.").split("=") for setting in best.settings)
         trunks, group_size = int(values.get("trunks", 1)), int(values.get("group_size", 3))
         self._best = Plans(trunks=trunks, group_size=group_size)
@@ -112,7 +116,11 @@ class Predictor:
         if all(self._is_known(each) for each in (label, against)):
             return _range(self._gains(label, against, tasks))
         difference = fmean(self._best_success(task, label) - self._best_success(task, against) for task in WALKS)
-        return difference - 0.05, difference + 0.05
+        added = [0.0]
+        if label == BEST_TOKENS:
+            gains = self._gains(BEST_TOKENS, EXACT, tasks), self._gains(BEST, EXACT, tasks)
+            added = [more - fewer for more, fewer in zip(*gains, strict=True)]
+        return difference + min(added) - 0.05, difference + max(added) + 0.05
 
     def _gains(self, label: str, against: str, tasks: Sequence[str]) -> list[float]:
         """By the recursion, the mean over the tasks at each of SPREADS."""
@@ -128,13 +136,13 @@ class Predictor:
         return success(method, walk, plans, budget)
 
     def _is_known(self, label: str) -> bool:
-        return label != EXACT_4 and any(label.startswith(method) for method in METHODS)
+        return label not in (EXACT_4, BEST, BEST_TOKENS) and any(label.startswith(method) for method in METHODS)
 
     def _method(self, label: str, walk: Walk) -> tuple[str, Plans]:
         """The recursion's method and plans of a configuration."""
         plans = Plans()
         if label.startswith("rtpo"):
-            return "rtpo", self._best if label.startswith("rtpo_best") else plans
+            return "rtpo", self._best if label.startswith(BEST) else plans
         if label == TOLD or (label == ESTIMATED and walk.luck):
             return FORKS, told(walk, plans, 1 if label == TOLD else walk.luck_turn + 1)
         return (FORKS, uniform(walk, plans)) if label.startswith(FORKS) else (label, plans)
