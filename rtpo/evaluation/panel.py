@@ -14,6 +14,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
+from rtpo.core.bounds import Count, Million
 from rtpo.core.chat import ChatFormat
 from rtpo.core.files import sha256, utc_now
 from rtpo.core.names import nearest
@@ -28,7 +29,7 @@ from rtpo.harness.episodes import EpisodeWorld, Plan, run_episode
 from rtpo.rewards.boxes import BOX, last_box
 from rtpo.rewards.qa import output_hit, score
 from rtpo.rewards.qa_reward import QASettings
-from rtpo.run.config import FOLDER_NAME, FOLDER_RULE, Count, Million, SamplingConfig, TaskConfig, portable, read_tree
+from rtpo.run.config import FOLDER_NAME, FOLDER_RULE, SamplingConfig, TaskConfig, portable, read_tree
 from rtpo.run.records import provenance
 from rtpo.run.tasks import check_prompts, load_tasks
 from rtpo.tools.protocol import visible_text

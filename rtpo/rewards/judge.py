@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
+from rtpo.core.bounds import Count
 from rtpo.core.files import utc_now
 from rtpo.core.http_client import Client, RequestSettings, key_problems, url_problems
 from rtpo.core.recording import Recording
@@ -54,14 +55,12 @@ class JudgeSettings:
     model: str
     cache: str
     key_variable: str | None = None
-    at_once: int = 16
+    at_once: Count = 16
     requests: RequestSettings = field(default_factory=lambda: RequestSettings(timeout_seconds=120.0))
 
     def problems(self, path: str) -> list[str]:
-        problems = url_problems(self.base_url, f"{path}.base_url") + self.requests.problems(f"{path}.requests")
+        problems = url_problems(self.base_url, f"{path}.base_url")
         problems += [f"{path}.{name} is empty: name one." for name in ("model", "cache") if not getattr(self, name)]
-        if self.at_once < 1:
-            problems.append(f"{path}.at_once is {self.at_once}: use 1 or more.")
         return problems + key_problems(self.key_variable, f"{path}.key_variable")
 
     def check(self) -> dict[str, Any]:
@@ -89,7 +88,7 @@ class Judge:
     def __init__(self, settings: JudgeSettings) -> None:
         self._settings = settings
         url = f"{settings.base_url.rstrip('/')}/chat/completions"
-        self._client = Client.with_key(url, settings.requests, settings.key_variable, "the judge's")
+        self._client = Client(url, settings.requests, settings.key_variable, "the judge's")
         self._places: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
         self._asking: WeakValueDictionary[tuple[asyncio.AbstractEventLoop, str], asyncio.Lock] = WeakValueDictionary()
         self._kept = Recording(Path(settings.cache), {"judge": settings.model, "prompt_sha256": PROMPT_SHA256})

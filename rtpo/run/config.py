@@ -17,6 +17,7 @@ from omegaconf.errors import OmegaConfBaseException
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from rtpo.algorithms import PROJECT, load_algorithm
+from rtpo.core.bounds import Count, Million, Natural, Positive
 from rtpo.core.names import nearest
 from rtpo.core.splits import SPLITS
 from rtpo.engines.base import Sampling
@@ -30,11 +31,6 @@ T = TypeVar("T")
 LAUNCH = "launch"
 """the part of the tree that is no part of a run (`rtpo.run.experiments`)"""
 
-Count = Annotated[int, Field(ge=1)]
-Million = Annotated[int, Field(ge=1, le=1_000_000)]
-"""how many tasks or rollouts are held in memory at once"""
-Natural = Annotated[int, Field(ge=0)]
-Positive = Annotated[float, Field(gt=0)]
 Share = Annotated[float, Field(gt=0, le=1)]
 Tolerance = Annotated[float, Field(gt=0, strict=True)]
 Decay = Annotated[float, Field(ge=0, lt=1)]

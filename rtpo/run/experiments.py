@@ -15,10 +15,11 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
 
+from rtpo.core.bounds import Count, Natural, Positive
 from rtpo.core.names import nearest
 from rtpo.errors import ConfigError
 from rtpo.run.cli import composed, configurations
-from rtpo.run.config import LAUNCH, PROJECT, Count, Natural, Positive, RunConfig, build, compose_run
+from rtpo.run.config import LAUNCH, PROJECT, RunConfig, build, compose_run
 
 
 @dataclass(frozen=True)

@@ -182,7 +182,6 @@ def test_the_key_is_sent_and_shown_nowhere(server: Server, monkeypatch: pytest.M
     [
         ("endpoint.model", {"model": None}),
         ("endpoint.tokenizer", {"tokenizer": None}),
-        ("endpoint.requests.tries", {"requests": replace(QUICK, tries=0)}),
         ("endpoint.key_variable", {"key_variable": "sk-123"}),
     ],
 )

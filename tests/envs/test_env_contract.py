@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rtpo.envs.base import Env, NoSettings
+from rtpo.envs.base import Env, Settings
 from rtpo.envs.registry import ENVIRONMENTS, make_env
 from rtpo.errors import ConfigError
 from rtpo.run.config import PROJECT
@@ -82,7 +82,7 @@ def test_every_environment_has_a_task_and_replies() -> None:
 
 def test_unknown_environment_is_refused() -> None:
     with pytest.raises(ConfigError, match="chess"):
-        make_env("chess", NoSettings(), MAX_TURNS)
+        make_env("chess", Settings(), MAX_TURNS)
 
 
 @pytest.mark.parametrize("name", PARAMETERS)

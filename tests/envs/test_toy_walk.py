@@ -6,7 +6,6 @@ from typing import Any, Literal
 
 import numpy as np
 import pytest
-from conftest import compose_config
 from scripted import Reply, ScriptedEngine, make_world
 
 from rtpo.engines.base import Sampling
@@ -14,7 +13,7 @@ from rtpo.envs.toy.knowledge_problems import ENTITIES
 from rtpo.envs.toy.luck import Luck
 from rtpo.envs.toy.walk import ToyWalkEnv, WalkSettings
 from rtpo.envs.toy.walk_problems import LENGTH, PLACES, parse_question, problems, right_person
-from rtpo.errors import ConfigError, DataError
+from rtpo.errors import DataError
 from rtpo.harness.episodes import run_episodes
 from rtpo.toy import variance
 from rtpo.types import Feedback, Grade, Message, Rollout, StopReason, Task, ToolOutcome, ToolUse
@@ -79,14 +78,6 @@ def test_a_wrong_turn_costs_its_weight(decided: Literal["early", "even", "late"]
     right = [asking(person) for person in RIGHT]
     played = [right, *([*right[:turn], wrong[turn], *right[turn + 1 :]] for turn in range(LENGTH))]
     assert [walk(one, WalkSettings(decided=decided))[1].reward for one in played] == pytest.approx(rewards)
-
-
-def test_a_knob_that_cannot_be_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"task\.settings\.decided"):
-        compose_config("task=toy_walk", "task.settings.decided=soon")
-
-
-# Warm start
 
 
 # Where the return is decided

@@ -208,14 +208,3 @@ def test_a_reward_of_kind_judge(server: Server, settings: JudgeSettings) -> None
         says(server, reply)
         with pytest.raises(MachineError):
             settings.check()
-
-
-def test_problems_name_their_fields(settings: JudgeSettings) -> None:
-    for wrong_kind in (QASettings("judge"), QASettings("em", settings)):
-        (problem,) = wrong_kind.problems("reward")
-        assert problem.startswith("reward.kind is ")
-    wrong = JudgeSettings("localhost:8000", "", "", key_variable=f"{KEY}!", at_once=0)
-    found = "\n".join(QASettings("judge", wrong).problems("reward"))
-    for name in ("base_url", "model", "cache", "at_once", "key_variable"):
-        assert f"reward.judge.{name} " in found
-    assert KEY not in found

@@ -154,18 +154,6 @@ def test_output_over_the_limit_is_cut_before_its_end() -> None:
     assert ended == ToolResult(ERROR, "x" * 150 + cut + "x" * (50 - len(last)) + last)
 
 
-@pytest.mark.needs("nothing")
-def test_settings_that_cannot_be_are_named() -> None:
-    assert PythonSettings().problems("task.settings.python") == []
-    wrong = PythonSettings(0, 0.0, 1000, 0, 10, 0)
-    assert [line.split(" is ")[0] for line in wrong.problems("python")] == [
-        *("python.cpu_seconds", "python.memory_bytes", "python.processes", "python.output_characters"),
-        *("python.workers", "python.wall_seconds"),
-    ]
-    (line,) = PythonSettings(isolation="limits", processes=2).problems("p")
-    assert line.startswith("p.processes is 2 and p.isolation limits: ")
-
-
 # sessions
 
 

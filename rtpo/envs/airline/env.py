@@ -12,11 +12,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
+from rtpo.core.bounds import Count
 from rtpo.envs.airline.desk import Changes, Desk, open_desk
 from rtpo.envs.airline.package import load_package
 from rtpo.envs.airline.tasks import TOO_MANY_ERRORS, read_splits, read_wanted
 from rtpo.envs.airline.users import Said, Scenario, ServerSettings, User, open_user
-from rtpo.envs.base import Environment
+from rtpo.envs.base import Environment, Settings
 from rtpo.envs.episode import Episode, text_and_calls
 from rtpo.errors import ConfigError, DataError
 from rtpo.tools.protocol import CLOSE, CUT, OPEN, SHAPE, Call, Malformed, encodable
@@ -29,19 +30,16 @@ _CALLS = re.compile(f"{OPEN}.*?{CLOSE}", re.DOTALL)
 
 
 @dataclass(frozen=True)
-class AirlineSettings:
+class AirlineSettings(Settings):
     """user: `served` by a model, or `scripted`. server: of the served one. max_errors: calls that fail before the
     episode is broken off, without reward."""
 
     user: Literal["served", "scripted"] = "served"
     server: ServerSettings = field(default_factory=ServerSettings)
-    max_errors: int = 10
+    max_errors: Count = 10
 
     def problems(self, path: str) -> list[str]:
-        problems = self.server.problems(f"{path}.server") if self.user == "served" else []
-        if self.max_errors < 1:
-            problems.append(f"{path}.max_errors is {self.max_errors}: use 1 or more.")
-        return problems
+        return self.server.problems(f"{path}.server") if self.user == "served" else []
 
     def check(self) -> dict[str, Any]:
         """Load the package, and ask a served user for a message. Raises MachineError, DataError and ConfigError."""

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
-from rtpo.core.http_client import RequestSettings
+from rtpo.core.bounds import Count
+from rtpo.core.http_client import Client, RequestSettings
 from rtpo.core.recording import Memory, Recording
 from rtpo.errors import InfrastructureError, MachineError
 from rtpo.tools.base import Arguments, ToolResult
 from rtpo.tools.search.bm25 import Bm25Backend, Bm25Settings
-from rtpo.tools.search.remote import MOST_CHARACTERS, MOST_RESULTS, HttpSettings, WebSettings, retriever, web_api
+from rtpo.tools.search.remote import MOST_CHARACTERS, MOST_RESULTS, HttpBackend, HttpSettings, WebBackend, WebSettings
 from rtpo.tools.search.replay import Backend, ReplayBackend, ReplaySettings
 from rtpo.tools.search.text import TEXT_FORMAT, normalise_query
 from rtpo.types import ToolOutcome
@@ -44,9 +45,9 @@ class SearchSettings:
     """
 
     backend: Literal["bm25", "http", "web", "replay"] = "bm25"
-    results: int = 3
-    characters: int = 1000
-    query_characters: int = MOST_CHARACTERS
+    results: Count = 3
+    characters: Count = 1000
+    query_characters: Count = MOST_CHARACTERS
     cache: str | None = None
     bm25: Bm25Settings = field(default_factory=Bm25Settings)
     http: HttpSettings = field(default_factory=HttpSettings)
@@ -61,15 +62,7 @@ class SearchSettings:
         return (self.backend,) if live is None else (self.backend, live)
 
     def problems(self, path: str) -> list[str]:
-        problems = [
-            f"{path}.{name} is {getattr(self, name)}: use 1 or more."
-            for name in ("results", "characters", "query_characters")
-            if getattr(self, name) < 1
-        ]
-        for backend in self.backends:
-            problems += getattr(self, backend).problems(f"{path}.{backend}")
-        if {"http", "web"} & set(self.backends):
-            problems += self.requests.problems(f"{path}.requests")
+        problems = [problem for name in self.backends for problem in getattr(self, name).problems(f"{path}.{name}")]
         if "web" in self.backends:
             for name, most in (("results", MOST_RESULTS), ("query_characters", MOST_CHARACTERS)):
                 if getattr(self, name) > most:
@@ -173,14 +166,16 @@ def open_world(settings: SearchSettings) -> SearchWorld:
 
 
 def _open_backend(settings: SearchSettings, name: str, counts: Counter[str]) -> Backend:
-    """Of settings without problems."""
+    """Of settings without problems. Raises ConfigError without the key that is needed."""
     sizes = settings.results, settings.characters
     if name == "bm25":
         return Bm25Backend(Path(str(settings.bm25.index)), *sizes)
     if name == "http":
-        return retriever(settings.http, settings.requests, *sizes)
+        return HttpBackend(Client(str(settings.http.url), settings.requests), *sizes)
     if name == "web":
-        return web_api(settings.web, settings.requests, *sizes)
+        url, key = str(settings.web.url), settings.web.key_variable
+        client = Client(url, settings.requests, key, "the search API's", "X-Subscription-Token", scheme="")
+        return WebBackend(client, *sizes)
     replay = settings.replay
     assert replay.on_miss is not None
     live = None if replay.live is None else _open_backend(settings, replay.live, counts)
