@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import synthetic_runs
 from synthetic_runs import answers, step, write_manifest, write_run
 
@@ -86,51 +85,3 @@ def write_paper_run(
         (made / "paths.jsonl").write_text("".join(json.dumps(line) + "\n" for line in paths))
         write_manifest(made, json.loads((made / "manifest.json").read_text()))
     return made
-
-
-def write_whole_profile(results: Path, profile: str, seeds: int = 2) -> None:
-    """Runs of all experiments, as they might look."""
-    tasks = ("toy_math", "toy_knowledge", "toy_knowledge")
-    math, search, airline = tasks if profile == "toy" else ("math_paper", "search_paper", "airline")
-    main = {"rtpo": 0.0, "grpo": 0.15, "seeupo_flat": 0.1, "grpo_exact": 0.0, "seeupo": 0.001}
-    planned = [
-        *(("main_table", task, label, kl) for task in (math, search) for label, kl in main.items()),
-        *(("airline", airline, label, kl) for label, kl in {"tree_grpo": 0.1, "refuel": 0.05, **main}.items()),
-        *((one, task, "rtpo_g4", 0.0) for one, task in (("ablations", math), ("ablations", search))),
-        ("airline", airline, "rtpo_g4", 0.0),
-        *(("sync", search, label, 0.0) for label in ("rtpo", "rtpo_sync_2", "rtpo_sync_kl", "rtpo_off")),
-    ]
-    for experiment, task, label, kl in planned:
-        for seed in range(seeds):
-            random = np.random.default_rng([seed, *f"{experiment}{task}{label}".encode()])
-            number = 4 if label.startswith("rtpo") else 8
-            updates = [
-                [
-                    update(kl * float(random.normal(1 - n / 20, 0.1)), (k,), float(random.uniform(0.3, 0.9)))
-                    for k in (2, 1, 0)
-                ]
-                for n in range(number)
-            ]
-            paths = [
-                path(
-                    float(random.random() < 0.2 + n / 50),
-                    int(random.integers(1, 8)),
-                    termination="answered" if random.random() < 0.8 else "turn_limit",
-                    calls=calls(int(random.integers(2, 5)), int(random.integers(0, 3))),
-                )
-                for n in range(20)
-            ]
-            write_paper_run(
-                results,
-                experiment,
-                label,
-                seed,
-                profile=profile,
-                task=task,
-                updates=updates,
-                rewards=[float(random.random() < 0.5) for _ in range(30)],
-                paths=paths,
-                ledger={"syncs": int(random.integers(10, 40))},
-                group_size=4 if label == "rtpo_g4" else 3,
-                seconds=float(random.uniform(5000, 20000)),
-            )

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -213,27 +212,6 @@ def _manifest(folder: Path, label: str, seed: int, steps: int) -> dict[str, Any]
             "seconds": {"evaluate": 10.0},
         },
     }
-
-
-def write_answering(
-    results: Path, experiment: str, label: str, right: int, seeds: Iterable[int] = (10, 11, 12), **more: Any
-) -> None:
-    """Runs of these seeds of which so many of 20 questions are answered right after training at the paper's decoding,
-    and none at temperature 1."""
-    decided = {f"walk_{one}": {"decided": one} for one in ("early", "even", "late")}
-    config = {
-        "optimizer": {"lr": 1e-3},
-        "algorithm": {"name": label, "label": label, "group_size": 3},
-        "task": {"settings": decided.get("_".join(experiment.split("_")[:2]), {})},
-    }
-    for seed in seeds:
-        lines: list[dict[str, Any]] = []
-        for number, (when, count) in enumerate((("before", 2), ("during", right // 2), ("after", right))):
-            paper: dict[str, list[float | None]] = {f"q{i}": [float((i + seed) % 20 < count)] for i in range(20)}
-            lines += answers(when, "paper", paper, number)
-            lines += answers(when, "sampled", {f"q{i}": [0.0] for i in range(20)}, number)
-        steps = [step(n, 1000 * n, 0.5, [update(10, 0.0, 0.5) | {"entropy": 0.5}]) for n in (1, 2)]
-        write_run(results, label, seed, steps, lines, experiment=experiment, config=config, **more)
 
 
 def write_realistic_run(
