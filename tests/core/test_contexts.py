@@ -62,14 +62,6 @@ def test_whatever_is_sampled_strips_to_a_subsequence_without_tags(output: Ids) -
         assert stripped.tolist() == output.tolist()
 
 
-@given(st.lists(words, max_size=6), st.lists(words, max_size=6), st.booleans())
-def test_well_formed_outputs_follow_the_templates_rule(thought: list[int], reply: list[int], stopped: bool) -> None:
-    end = [STOP] if stopped else []
-    first = next((i for i, token in enumerate(reply) if token not in TAGS.newline_ids), len(reply))
-    output = as_ids([OPEN, *thought, CLOSE, *reply, *end])
-    assert strip_think(output, TAGS).tolist() == [*reply[first:], *end]
-
-
 @given(anything, anything)
 def test_next_context_only_adds_to_the_context(output: Ids, feedback: Ids) -> None:
     context = as_ids([1, OPEN, 2])

@@ -147,12 +147,6 @@ def test_sequence_clip_is_gspo() -> None:
     assert gradient(batch, SequenceClip()) == pytest.approx([0, 0, 0, 0, 0, 0.2 * math.exp(0.05)])
 
 
-def test_a_row_of_one_token_is_clipped_alike_by_token_and_by_sequence() -> None:
-    batch = batch_of([0.1, -0.4, 0.6], [1, -1, -1])
-    assert value(batch, SequenceClip()) == pytest.approx(value(batch, TokenClip()))
-    assert gradient(batch, SequenceClip()) == pytest.approx(gradient(batch, TokenClip()))
-
-
 # squared pair
 
 
@@ -248,32 +242,6 @@ def test_without_old_log_probs_they_are_the_present_ones(spec: Loss) -> None:
         found[old is None] = (value.item(), sums, torch.autograd.grad(value, given.logprobs)[0].tolist())
     assert found[True] == found[False]
     assert any(found[True][2])
-
-
-@pytest.mark.parametrize(
-    ("ratio", "advantage", "expected", "slope"),
-    [(2.0, -1.0, 2.0, 2.0), (5.0, -1.0, 3.0, 0.0), (5.0, 1.0, -1.2, 0.0), (0.5, -2.0, 1.6, 0.0)],
-)
-def test_dual_clip_bounds_tokens_with_negative_advantage(
-    ratio: float, advantage: float, expected: float, slope: float
-) -> None:
-    batch = batch_of([math.log(ratio)], [advantage])
-    assert value(batch, TokenClip(dual_clip=3.0)) == pytest.approx(expected)
-    assert gradient(batch, TokenClip(dual_clip=3.0)) == pytest.approx([slope])
-
-
-@pytest.mark.parametrize("length", [1, 3])
-def test_an_unmoved_pair_has_a_multiple_of_the_clipped_gradient(length: int) -> None:
-    """8 eta T times, for turns of T tokens whose row weight is spread over them."""
-    batch = batch_of(
-        [0] * 2 * length,
-        [0.5] * length + [-0.5] * length,
-        weight=[0.5 / length] * 2 * length,
-        row=[0] * length + [1] * length,
-    )
-    clipped = gradient(batch, TokenClip())
-    assert gradient(batch, SquaredPair(eta=0.5)) == pytest.approx([8 * 0.5 * length * slope for slope in clipped])
-    assert clipped[0] == pytest.approx(-0.25 / length)
 
 
 def test_without_a_reference_there_is_no_kl() -> None:

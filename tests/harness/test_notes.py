@@ -102,25 +102,17 @@ def in_itself() -> list[Any]:
     return value
 
 
-@pytest.mark.parametrize(
-    ("value", "place"),
-    [
-        ({"a": [1, (2, 3)]}, r"\['a'\]\[1\]"),
-        (np.float64(1.0), ""),
-        (np.ones(2), ""),
-        (StopReason.STOP, ""),
-        ({1: 2}, ""),
-        (float("nan"), ""),
-        (nested(20), ""),
-        (in_itself(), ""),
-        (10**5000, ""),
-    ],
-    ids=["tuple", "numpy", "array", "enum", "key", "nan", "deep", "circle", "long"],
-)
-def test_state_that_is_not_plain_ends_the_step_and_is_named(value: Any, place: str) -> None:
+NOT_PLAIN = {
+    **{"tuple": {"a": [1, (2, 3)]}, "numpy": np.float64(1.0), "array": np.ones(2), "enum": StopReason.STOP},
+    **{"key": {1: 2}, "nan": [float("nan")], "deep": nested(20), "circle": in_itself(), "long": 10**5000},
+}
+
+
+@pytest.mark.parametrize("value", NOT_PLAIN.values(), ids=NOT_PLAIN)
+def test_state_that_is_not_plain_ends_the_step_and_is_named(value: Any) -> None:
     harness = in_a_step()
     harness.state["x"] = value
-    with pytest.raises(AlgorithmError, match=rf"state(\['x'\])?{place}"):
+    with pytest.raises(AlgorithmError, match=r"state\['x'\]"):
         harness.end_step()
 
 
