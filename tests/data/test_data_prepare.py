@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from data_server import COMMIT, Hub, point_to, serving
+from data_server import COMMIT, Hub, point_to
 
 from experiments import prepare_data as command
 from rtpo.core.files import sha256
@@ -29,7 +29,7 @@ WITH_FILES = [name for name, known in REGISTRY.items() if known.parse is not Non
 
 @pytest.fixture
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
-    with serving() as running:
+    with Hub() as running:
         point_to(running, tmp_path / "cache", monkeypatch)
         yield running
 
