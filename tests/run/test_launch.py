@@ -11,7 +11,7 @@ from conftest import compose_config
 from hydra._internal.hydra import Hydra
 from hydra._internal.utils import create_config_search_path
 from hydra.core.global_hydra import GlobalHydra
-from synthetic_runs import write_realistic_run
+from synthetic_runs import answers, step, update, write_run
 from trees import differences
 
 from experiments import launch
@@ -245,7 +245,8 @@ def test_only_an_engine_that_stays_awake_may_skip_synchronisations() -> None:
 
 
 def test_a_trials_own_table_is_all_that_is_made_of_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_realistic_run(tmp_path, "rtpo", 0, experiment="trial", questions=20)
+    steps, evaluations = [step(1, 64, 0.5, [update(10, 0.0, 0.5)])], answers("after", "sampled", {"q": [1.0]}, 1)
+    write_run(tmp_path, "rtpo", 0, steps, evaluations, experiment="trial")
     one = ["task=toy_math", "algorithm=rtpo", "seed=0", f"results={tmp_path}"]
     trial = launch.load("main_table", [*one, "experiment_name=trial"])
     assert launch.write_tables(trial) == 0
