@@ -40,7 +40,8 @@ class PlatformCPU(PlatformBase):
     """verl passes this to Tensor.to(): the device's name is its index"""
     device_count: Any = _answers(1)
     set_device = synchronize = set_allocator_settings = empty_cache = profiler_start = profiler_stop = _answers(None)
-    manual_seed = manual_seed_all = staticmethod(torch.manual_seed)
+    manual_seed: Any = staticmethod(torch.manual_seed)
+    manual_seed_all: Any = staticmethod(torch.manual_seed)
     get_device_capability: Any = _answers((None, None))
     communication_backend_name: Any = _answers("gloo")
     visible_devices_envvar: Any = _answers("CUDA_VISIBLE_DEVICES")
