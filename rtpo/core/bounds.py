@@ -2,10 +2,10 @@
 
 from typing import Annotated
 
-from pydantic import Field
+from annotated_types import Ge, Gt, Le
 
-Count = Annotated[int, Field(ge=1)]
-Million = Annotated[int, Field(ge=1, le=1_000_000)]
+Count = Annotated[int, Ge(1)]
+Million = Annotated[int, Ge(1), Le(1_000_000)]
 """how many tasks or rollouts are held in memory at once"""
-Natural = Annotated[int, Field(ge=0)]
-Positive = Annotated[float, Field(gt=0)]
+Natural = Annotated[int, Ge(0)]
+Positive = Annotated[float, Gt(0)]

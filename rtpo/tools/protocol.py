@@ -82,11 +82,6 @@ def refusal(
     return None
 
 
-def encodable(text: str) -> str:
-    """Half of a surrogate pair, which JSON can spell and no tokenizer takes, becomes a question mark."""
-    return text.encode("utf-8", "replace").decode("utf-8")
-
-
 def render_call(name: str, arguments: Arguments) -> str:
     """A call as the policy is to write it, and as Qwen3's template renders one."""
     return f"{OPEN}\n{json.dumps({'name': name, 'arguments': arguments}, ensure_ascii=False)}\n{CLOSE}"

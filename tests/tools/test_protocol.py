@@ -15,28 +15,22 @@ from rtpo.core.chat import ChatFormat
 from rtpo.envs.tool_env import ToolEnv
 from rtpo.tools.base import Arguments, ToolResult
 from rtpo.tools.protocol import CLOSE, OPEN, Call, Malformed, parse_calls, render_call, visible_text
-from rtpo.types import Feedback, Grade, GradeOutcome, StopReason, Task, ToolOutcome, ToolUse
+from rtpo.types import Feedback, Grade, GradeOutcome, Message, StopReason, Task, ToolOutcome, ToolUse
 
 CALL = render_call("add", {"a": 1, "b": 2})
 TASK = Task("t", "1+2?", ("3",))
 
 
+def schema(name: str, kind: str, *arguments: str, **more: Any) -> Mapping[str, Any]:
+    properties = {argument: {"type": kind} for argument in arguments}
+    parameters = {"type": "object", "properties": properties, **more}
+    return {"type": "function", "function": {"name": name, "parameters": parameters}}
+
+
 class Add:
     """Adds, and says how often it was called before."""
 
-    schema: Mapping[str, Any] = {
-        "type": "function",
-        "function": {
-            "name": "add",
-            "description": "Adds.",
-            "parameters": {
-                "type": "object",
-                "properties": {"a": {"type": "number"}, "b": {"type": "number"}},
-                "required": ["a", "b"],
-                "additionalProperties": False,
-            },
-        },
-    }
+    schema = schema("add", "number", "a", "b", required=["a", "b"], additionalProperties=False)
 
     async def call(self, arguments: Arguments, earlier: Sequence[Arguments]) -> ToolResult:
         return ToolResult(ToolOutcome.OK, f"{arguments['a'] + arguments['b']} {len(earlier)}")
@@ -45,10 +39,7 @@ class Add:
 class Echo:
     """Says what it is told."""
 
-    schema: Mapping[str, Any] = {
-        "type": "function",
-        "function": {"name": "echo", "parameters": {"type": "object", "properties": {"text": {"type": "string"}}}},
-    }
+    schema = schema("echo", "string", "text")
 
     async def call(self, arguments: Arguments, earlier: Sequence[Arguments]) -> ToolResult:
         return ToolResult(ToolOutcome.OK, str(arguments.get("text", "")))
@@ -131,22 +122,21 @@ def test_long_calls_are_read_whole(length: int, filler: str) -> None:
 
 
 def test_only_what_follows_thinking_counts() -> None:
-    assert visible_text(f"<think>{CALL}</think>\n\nhi") == "\n\nhi"
-    assert visible_text(f"<think>{CALL}") == ""
-    assert visible_text(f"a</think>b<think>{CALL}") == "b"
-    assert visible_text("hi") == "hi"
+    texts = {
+        f"<think>{CALL}</think>\n\nhi": "\n\nhi",
+        f"<think>{CALL}": "",
+        f"a</think>b<think>{CALL}": "b",
+        "hi": "hi",
+    }
+    assert {text: visible_text(text) for text in texts} == texts
 
 
 def test_calls_of_a_reply_are_answered_in_order_up_to_the_limit() -> None:
     (feedback,), _ = play(f"{CALL}\n{render_call('sub', {})}\n{render_call('add', {'a': 1, 'b': 4})}")
-    assert feedback.messages[0].content == "3 0"
+    assert feedback.messages[0] == Message("tool", "3 0")
     assert "sub" in feedback.messages[1].content
-    assert {message.role for message in feedback.messages} == {"tool"}
-    assert feedback.calls == (
-        ToolUse("add", ToolOutcome.OK),
-        ToolUse("", ToolOutcome.MALFORMED),
-        ToolUse("add", ToolOutcome.REFUSED),
-    )
+    uses = (("add", ToolOutcome.OK), ("", ToolOutcome.MALFORMED), ("add", ToolOutcome.REFUSED))
+    assert feedback.calls == tuple(ToolUse(*use) for use in uses)
 
 
 def test_a_tool_hears_of_its_earlier_calls_alone() -> None:

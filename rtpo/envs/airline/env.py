@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rtpo.core.bounds import Count
+from rtpo.core.json_text import encodable
 from rtpo.envs.airline.desk import Changes, Desk, open_desk
 from rtpo.envs.airline.package import load_package
 from rtpo.envs.airline.tasks import TOO_MANY_ERRORS, read_splits, read_wanted
@@ -20,7 +21,7 @@ from rtpo.envs.airline.users import Said, Scenario, ServerSettings, User, open_u
 from rtpo.envs.base import Environment, Settings
 from rtpo.envs.episode import Episode, text_and_calls
 from rtpo.errors import ConfigError, DataError
-from rtpo.tools.protocol import CLOSE, CUT, OPEN, SHAPE, Call, Malformed, encodable
+from rtpo.tools.protocol import CLOSE, CUT, OPEN, SHAPE, Call, Malformed
 from rtpo.types import Feedback, Grade, GradeOutcome, Message, Opening, StopReason, Task, ToolOutcome, ToolUse
 
 OFFICIAL_SPLITS = {"train": "train", "held_out": "test"}

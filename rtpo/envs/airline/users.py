@@ -112,15 +112,14 @@ class ServedUser:
 
     async def answer(self, scenario: Scenario, dialogue: Sequence[Said]) -> str:
         request = self._fixed | {"messages": messages(scenario, dialogue)}
-        key = json.dumps(request, sort_keys=True)
-        reply = await self._store.get(key)
-        if reply is None:
+
+        async def ask() -> str:
             try:
-                raw = await self._client.ask("POST", _checked, body=request)
+                return json.dumps(await self._client.ask("POST", _checked, body=request))
             except InfrastructureError as error:
                 raise InfrastructureError(f"the simulated user did not answer: {error}") from error
-            reply = await self._store.keep(key, json.dumps(raw))
-        return _text(json.loads(reply))
+
+        return _text(json.loads(await self._store.once(json.dumps(request, sort_keys=True), ask)))
 
 
 class ScriptedUser:

@@ -8,7 +8,7 @@ their boundary and toss their own after it.
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from pydantic import Field
+from annotated_types import Ge, MultipleOf
 
 from rtpo.core.bounds import Natural, Positive
 from rtpo.core.seeds import stream_seed
@@ -25,7 +25,7 @@ class Luck:
 
     turns: tuple[Natural, ...] = ()
     size: Positive = 1.0
-    faces: Annotated[int, Field(ge=2, multiple_of=2)] = 2
+    faces: Annotated[int, Ge(2), MultipleOf(2)] = 2
 
     def problems(self, path: str) -> list[str]:
         problems = []

@@ -14,9 +14,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field
+from annotated_types import Ge, Gt, Lt
 
 from rtpo.core.bounds import Count
+from rtpo.core.json_text import encodable
 from rtpo.errors import InfrastructureError, MachineError
 from rtpo.tools.base import Arguments, ToolResult
 from rtpo.tools.python.pool import Pool, Reply
@@ -54,10 +55,10 @@ class PythonSettings:
     """
 
     cpu_seconds: Count = 10
-    wall_seconds: Annotated[float, Field(gt=0, lt=1e6)] = 20.0
-    memory_bytes: Annotated[int, Field(ge=256 << 20)] = 512 << 20
+    wall_seconds: Annotated[float, Gt(0), Lt(1e6)] = 20.0
+    memory_bytes: Annotated[int, Ge(256 << 20)] = 512 << 20
     processes: Count = 1
-    output_characters: Annotated[int, Field(ge=100)] = 4000
+    output_characters: Annotated[int, Ge(100)] = 4000
     workers: Count | None = None
     isolation: Literal["namespaces", "limits"] = "namespaces"
     session: bool = False
@@ -189,8 +190,7 @@ class PythonTool:
 
 
 def _program(arguments: Arguments) -> str:
-    # half of a surrogate pair, which JSON can spell, becomes a question mark
-    return str(arguments["code"]).encode("utf-8", "replace").decode()
+    return encodable(str(arguments["code"]))
 
 
 def _digests(cells: Sequence[str]) -> list[bytes]:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
-from weakref import WeakKeyDictionary
 
 from rtpo.core.bounds import Count
 from rtpo.core.http_client import Client, RequestSettings
@@ -121,7 +120,6 @@ class SearchWorld:
         self._backend = _open_backend(settings, settings.backend, self.counts)
         self.identity: Mapping[str, Any] = {"text_format": TEXT_FORMAT, **self._backend.identity}
         self._store = Memory() if settings.cache is None else Recording(Path(settings.cache), self.identity)
-        self._asking: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, asyncio.Task[str]]] = WeakKeyDictionary()
 
     async def call(self, query: str) -> ToolResult:
         query = normalise_query(query)
@@ -136,27 +134,18 @@ class SearchWorld:
         if why:
             self.counts["refused"] += 1
             return ToolResult(ToolOutcome.REFUSED, why)
-        return ToolResult(ToolOutcome.OK, await self._shared(query))
+        is_asked = False
 
-    async def _shared(self, query: str) -> str:
-        loop = asyncio.get_running_loop()
-        asking = self._asking.setdefault(loop, {})
-        if query in asking:
-            self.counts["kept"] += 1
-        else:
-            asking[query] = loop.create_task(self._ask(query))
-            # its error is looked at, where no caller is left to
-            asking[query].add_done_callback(lambda task: (asking.pop(query), task.cancelled() or task.exception()))
-        # a caller that is cancelled leaves the others their answer
-        return await asyncio.shield(asking[query])
+        async def ask() -> str:
+            nonlocal is_asked
+            is_asked = True
+            self.counts["asked"] += 1
+            return await self._backend.answer(query)
 
-    async def _ask(self, query: str) -> str:
-        text = await self._store.get(query)
-        if text is not None:
+        text = await self._store.once(query, ask)
+        if not is_asked:
             self.counts["kept"] += 1
-            return text
-        self.counts["asked"] += 1
-        return await self._store.keep(query, await self._backend.answer(query))
+        return ToolResult(ToolOutcome.OK, text)
 
 
 @cache
