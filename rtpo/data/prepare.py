@@ -10,19 +10,20 @@ In the data folder, written in this order:
 
 import hashlib
 import json
+import unicodedata
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from rtpo.core.files import check_is_file, disk_errors, sha256, utc_now, write_whole
 from rtpo.data.download import fetch
-from rtpo.data.overlaps import overlaps
 from rtpo.data.records import Record, manifest_path, read_manifest, read_records, write_records
 from rtpo.data.registry import REGISTRY, UNVERIFIED, DataSet
 from rtpo.data.sources import Dropped, parse_file
 from rtpo.errors import DataError
+from rtpo.types import Task
 
 SCHEMA = 1
 """of manifests"""
@@ -211,3 +212,23 @@ def sample(records: Sequence[Record], count: int, seed: int) -> list[Record]:
     order = sorted(records, key=lambda one: hashlib.sha256(f"{seed}:{one.question}".encode()).digest())
     taken = {record.uid for record in order[:count]}
     return [record for record in records if record.uid in taken]
+
+
+def normalised(question: str) -> str:
+    """The words and symbols of a question, whatever their case, compatibility forms, punctuation and white space.
+
+    A hyphen that is a minus sign is punctuation too, so two problems of mathematics may be taken for one. That costs a
+    training problem and never an evaluation problem.
+    """
+    text = unicodedata.normalize("NFKC", question).casefold()
+    return " ".join("".join(" " if unicodedata.category(c)[0] in "PZC" else c for c in text).split())
+
+
+def overlaps(training: Iterable[Record], evaluation: Iterable[Task]) -> list[Dropped]:
+    """The training records whose question is an evaluation task's, each with the uid of the first such task."""
+    known: dict[str, str] = {}
+    for task in evaluation:
+        known.setdefault(normalised(task.question), task.uid)
+    known.pop("", None)
+    keys = [(record.uid, normalised(record.question)) for record in training]
+    return [Dropped(uid, "overlap", known[key]) for uid, key in keys if key in known]

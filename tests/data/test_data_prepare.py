@@ -15,8 +15,7 @@ from data_server import COMMIT, Hub, point_to
 
 from experiments import prepare_data as command
 from rtpo.core.files import sha256
-from rtpo.data.overlaps import normalised
-from rtpo.data.prepare import DataFolder, sample
+from rtpo.data.prepare import DataFolder, normalised, sample
 from rtpo.data.records import Record, manifest_path, read_records
 from rtpo.data.registry import REGISTRY, UNVERIFIED, DataSet
 from rtpo.errors import DataError, MachineError

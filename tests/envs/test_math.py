@@ -15,34 +15,23 @@ from rtpo.types import Feedback, Grade, GradeOutcome, Message, StopReason, Task,
 TASK = Task("gsm8k/0", "A pen costs $3. What do 4 cost?", ("12",))
 
 
-def fresh_env(grader: MathGrader = grading.GRADER) -> MathEnv:
-    return MathEnv(MathSettings(), 4, grader)
-
-
-def python_call(code: str) -> str:
-    return render_call("python", {"code": code})
-
-
-def play(*replies: str, stop: StopReason = StopReason.STOP, env: MathEnv | None = None) -> tuple[list[Feedback], Grade]:
+def play(*replies: str, task: Task = TASK, grader: MathGrader = grading.GRADER) -> tuple[list[Feedback], Grade]:
     async def run() -> tuple[list[Feedback], Grade]:
-        fresh = env or fresh_env()
-        await fresh.reset(TASK)
-        return [await fresh.step(reply, stop) for reply in replies], await fresh.grade()
+        env = MathEnv(MathSettings(), 4, grader)
+        await env.reset(task)
+        return [await env.step(reply, StopReason.STOP) for reply in replies], await env.grade()
 
     return asyncio.run(run())
 
 
 @pytest.mark.needs("bwrap")
 def test_calls_are_run_and_answers_graded() -> None:
-    feedback, grade = play(f"<think>\n3*4\n</think>\n\n{python_call('3*4')}", "<think>\n12\n</think>\n\n\\boxed{12}")
+    called, failing, silent = (render_call("python", {"code": code}) for code in ("3*4", "1/0", "x = 1"))
+    feedback, grade = play(f"<think>\n3*4\n</think>\n\n{called}", "<think>\n12\n</think>\n\n\\boxed{12}")
     ok = ToolUse("python", ToolOutcome.OK)
     assert feedback == [Feedback((Message("tool", "12"),), False, (ok,)), Feedback((), True)]
     assert grade == Grade(GradeOutcome.GRADED, 1.0, "right")
-
-
-@pytest.mark.needs("bwrap")
-def test_a_program_that_fails_or_prints_nothing_is_told() -> None:
-    feedback, grade = play(*(python_call(code) for code in ("1/0", "x = 1")))
+    feedback, grade = play(failing, silent)
     assert [(f.messages[0].content, f.calls[0].outcome) for f in feedback] == [
         ("ZeroDivisionError: division by zero (line 1)", ToolOutcome.PROGRAM_ERROR),
         ("(no output)", ToolOutcome.OK),
@@ -66,17 +55,9 @@ def test_the_answer_is_the_last_box_after_thinking(reply: str, detail: str) -> N
     assert grade.reward == (detail == "right")
 
 
-def test_a_gold_that_cannot_be_read_is_no_zero() -> None:
-    async def grade() -> Grade:
-        env = fresh_env()
-        await env.reset(Task("a", "?", ("{",)))
-        await env.step("\\boxed{12}", StopReason.STOP)
-        return await env.grade()
-
-    assert asyncio.run(grade()).outcome is GradeOutcome.UNGRADABLE
-
-
-def test_a_grader_that_cannot_start_is_no_zero(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_what_cannot_be_graded_is_no_zero(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    _, grade = play("\\boxed{12}", task=Task("a", "?", ("{",)))
+    assert grade.outcome is GradeOutcome.UNGRADABLE
     monkeypatch.setattr(grading, "CHILD", tmp_path / "missing.py")
     with pytest.raises(InfrastructureError):
-        play("\\boxed{12}", env=fresh_env(grading.MathGrader()))
+        play("\\boxed{12}", grader=MathGrader())

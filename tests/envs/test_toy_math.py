@@ -19,7 +19,7 @@ from rtpo.envs.toy.math import ToyMathEnv
 from rtpo.envs.toy.math_problems import Problem, parse_question, read_problems
 from rtpo.errors import DataError
 from rtpo.toy.tokenizer import MARKUP, NUMBERS, WORDS, build_tokenizer, encode_strict
-from rtpo.types import Feedback, Grade, Message, Opening, StopReason, Task, ToolOutcome, ToolUse, as_ids
+from rtpo.types import Feedback, Message, Opening, StopReason, Task, ToolOutcome, ToolUse, as_ids
 
 SHIPPED = Path(toy.__file__).parent / "warm_start_math"
 TOKENIZER = build_tokenizer()
@@ -27,8 +27,6 @@ CHAT = ChatFormat(TOKENIZER)
 TASK = Task(uid="toy_math/held_out/12+5*3", question=" compute 12 + 5 * 3", answer=27)
 CALL = "<think> first 5 * 3</think><tool_call> 5 * 3</tool_call>"
 ANSWER = "<think> 12 + 15 is 27 so answer 27</think> answer\\boxed{ 27}"
-
-# Tokenizer
 
 
 @given(st.lists(st.integers(0, len(TOKENIZER) - 1).filter(lambda i: i != TOKENIZER.unk_token_id), max_size=40))
@@ -53,8 +51,6 @@ def test_text_that_is_not_canonical_is_refused(text: str) -> None:
         encode_strict(TOKENIZER, text)
 
 
-# Chat template
-
 CONVERSATION = [
     {"role": "user", "content": " compute 12 + 5 * 3"},
     {"role": "assistant", "content": CALL},
@@ -74,9 +70,6 @@ def test_contexts_on_ids_are_the_rendered_conversation(mode: Any, keep_think: bo
     output = as_ids(encode_strict(TOKENIZER, f"{CALL}<|im_end|>"))
     context = next_context(context, output, CHAT.feedback([Message("tool", " 15")], StopReason.STOP), CHAT.tags, mode)
     assert CHAT.decode(context) == render(CONVERSATION[:3], add_generation_prompt=True, keep_think=keep_think)
-
-
-# Problems
 
 
 @given(st.integers(0, 3), *[st.integers(0, 99)] * 3, st.sampled_from("+-"))
@@ -121,56 +114,16 @@ def test_malformed_problem_files_are_refused(tmp_path: Path, content: str, messa
         read_problems(path)
 
 
-# Environment
-
-
-def episode(*replies: str | tuple[str, StopReason]) -> tuple[list[Feedback], Grade]:
-    async def run() -> tuple[list[Feedback], Grade]:
-        env = ToyMathEnv()
-        assert await env.reset(TASK) == Opening((Message("user", TASK.question),))
-        scripted = [(reply, StopReason.STOP) if isinstance(reply, str) else reply for reply in replies]
-        return [await env.step(*reply) for reply in scripted], await env.grade()
-
-    return asyncio.run(run())
-
-
-CALCULATED = ToolUse("calculator", ToolOutcome.OK)
-
-
-def test_a_solved_problem() -> None:
-    feedback, grade = episode(CALL, "<tool_call> 12 + 15</tool_call>", ANSWER)
-    assert feedback == [
-        Feedback((Message("tool", " 15"),), False, (CALCULATED,)),
-        Feedback((Message("tool", " 27"),), False, (CALCULATED,)),
-        Feedback((), True),
-    ]
-    assert grade.reward == 1.0
-
-
-@pytest.mark.parametrize(
-    "reply",
-    [
-        "<tool_call> 12 + 5 * 3</tool_call>",
-        "<tool_call></tool_call>",
-        "<tool_call> 5 * 3",
-        "<tool_call> 5 * 3</tool_call><tool_call> 5 * 3</tool_call>",
-        "<tool_call> search e1 boss</tool_call>",
-    ],
-)
-def test_a_malformed_call_is_answered_with_an_error(reply: str) -> None:
-    (feedback,), grade = episode(reply)
-    assert feedback == Feedback((Message("tool", " error"),), False, (ToolUse("", ToolOutcome.MALFORMED),))
-    assert grade.reward == 0.0
-
-
 def test_a_reply_cut_off_before_its_call_is_answered_with_an_error() -> None:
+    async def fed(reply: str) -> Feedback:
+        env = ToyMathEnv()
+        await env.reset(TASK)
+        return await env.step(reply, StopReason.LENGTH)
+
     for reply in ("<think> first 5 * 3", "<tool_call> 5 *", ANSWER, ""):
-        assert episode((reply, StopReason.LENGTH))[0] == [Feedback((Message("tool", " error"),), False)]
-    (feedback,), _ = episode((CALL + " then", StopReason.LENGTH))
-    assert feedback == Feedback((Message("tool", " 15"),), False, (CALCULATED,))
-
-
-# Warm start
+        assert asyncio.run(fed(reply)) == Feedback((Message("tool", " error"),), False)
+    calculated = ToolUse("calculator", ToolOutcome.OK)
+    assert asyncio.run(fed(CALL + " then")) == Feedback((Message("tool", " 15"),), False, (calculated,))
 
 
 def test_shipped_checkpoint_is_what_the_code_builds(tmp_path: Path) -> None:

@@ -37,9 +37,6 @@ def walk(replies: list[str], settings: WalkSettings | None = None) -> tuple[list
     return asyncio.run(run())
 
 
-# Problems and environment
-
-
 def test_each_turn_has_places_of_its_own_and_all_of_them() -> None:
     walks = [parse_question(task.question).places for task in problems("train", 300, seed=0)]
     for turn in range(LENGTH):
@@ -78,9 +75,6 @@ def test_a_wrong_turn_costs_its_weight(decided: Literal["early", "even", "late"]
     right = [asking(person) for person in RIGHT]
     played = [right, *([*right[:turn], wrong[turn], *right[turn + 1 :]] for turn in range(LENGTH))]
     assert [walk(one, WalkSettings(decided=decided))[1].reward for one in played] == pytest.approx(rewards)
-
-
-# Where the return is decided
 
 
 def coin_walker(context: str, rng: np.random.Generator) -> Reply:
