@@ -11,7 +11,7 @@ import pandas as pd
 from analysis import stats
 from analysis.stats import Interval
 from analysis.tables import NO_VALUE, NOT_RUN, number
-from analysis.theory.comparisons import CLAIMS, FOLDER, lines, over_runs, records, verdict
+from analysis.theory.comparisons import CLAIMS, FOLDER, lines, over_runs, verdict
 from analysis.theory.records import Missing
 from rtpo.core.names import nearest
 from rtpo.errors import DataError
@@ -87,13 +87,6 @@ def weights(folder: Path = FOLDER) -> pd.DataFrame:
         rows.append((name, f"{siblings:,.0f}", f"{turns:,.0f}", _percent(newest / turns), f"{farthest:.2g}"))
     titles = ("Synchronisation", "Siblings", "Later turns", "Of the newest weights, %", "Farthest from 1")
     return pd.DataFrame(rows, columns=titles)
-
-
-def runs(folder: Path = FOLDER) -> pd.DataFrame:
-    """How the records were made."""
-    manifests = [records(theorem, folder)[0] for theorem in (1, 2, 3)]
-    rows = [(x["theorem"], x["started"], x["commit"][:12], number(x["cpu_seconds"], 0), x["lines"]) for x in manifests]
-    return pd.DataFrame(rows, columns=["Theorem", "Started", "Commit", "Processor seconds", "Lines"]).astype(str)
 
 
 def interval_text(value: Interval, digits: int, scale: float = 1) -> str:
