@@ -1,23 +1,23 @@
-"""An experiment's elements, run by SLURM or one after another on this machine
+"""Run the elements of an experiment, by SLURM or one after another on this machine
 (docs/run/runs.md, docs/cluster/slurm.md).
 
-    python experiments/launch.py run main_table task=toy_math seed=1    here, then the tables
-    python experiments/launch.py submit main_table profile=a100x8       by SLURM, as slurm/*.sh do
-    python experiments/launch.py status                                 how far every run is
-    python experiments/launch.py status main_table profile=a100x8       how far these elements are
-    python experiments/launch.py stop main_table seed=1                 they save and end
-    python experiments/launch.py tables main_table                      of what is complete
-    python experiments/launch.py element main_table 3                   the fourth alone
-    python experiments/launch.py list                                   the experiments
+    python experiments/launch.py run main_table task=toy_math seed=1    run here, then make the tables
+    python experiments/launch.py submit main_table profile=a100x8       submit to SLURM, as slurm/*.sh do
+    python experiments/launch.py status                                 the state of every run
+    python experiments/launch.py status main_table profile=a100x8       the state of these elements
+    python experiments/launch.py stop main_table seed=1                 let these runs save and end
+    python experiments/launch.py tables main_table                      the tables of complete elements
+    python experiments/launch.py element main_table 3                   the fourth element alone
+    python experiments/launch.py list                                   the names of all experiments
 
-Experiments are files of configs/experiment/; a pattern such as 'ablate_*' takes several. status and
-stop take what the elements were started with, or a run's folder. What follows is set for every
-element, and replaces what the experiment varies:
+Experiments are files of configs/experiment/; a pattern such as 'ablate_*' names several. status and
+stop take the words that started the elements, or a run's folder. Settings after the experiment hold
+for every element, and replace the values that the experiment varies:
 
     profile=toy                  the machine: a file of configs/profile/
-    experiment_name=trial        for runs of your own; 'trial_${task.name}' where tasks vary
-    budget.rollouts=512          whatever experiments/train.py --help says
-    evaluate.samples=8           whatever experiments/evaluate.py --help says
+    experiment_name=trial        for your own runs; 'trial_${task.name}' if tasks vary
+    budget.rollouts=512          any field of experiments/train.py
+    evaluate.samples=8           any field of experiments/evaluate.py
 """
 
 import json
@@ -55,13 +55,13 @@ STARTS = 3
 """an element that starts this often with nothing gained in between fails"""
 TABLES_MINUTES = 30
 COMMANDS = {
-    "list": "The experiments, a name a line (docs/run/experiments.md).",
-    "submit": "Submit what is not complete to SLURM, and the job of its tables (docs/cluster/slurm.md).",
-    "run": "Train and evaluate here what is not complete, then make its tables (docs/run/runs.md).",
-    "element": "Train and evaluate one element, by its place from 0 on (docs/cluster/slurm.md).",
-    "tables": "Make the tables of what is complete, and name what is not (docs/run/runs.md).",
-    "status": "A line a run: state, rollouts, success, last save, time left, log (docs/run/runs.md).",
-    "stop": "Ask what trains, here or under SLURM, to save and end (docs/run/runs.md).",
+    "list": "List the experiments, one name a line (docs/run/experiments.md).",
+    "submit": "Submit incomplete elements to SLURM, and a job that makes the tables (docs/cluster/slurm.md).",
+    "run": "Train and evaluate incomplete elements here, then make the tables (docs/run/runs.md).",
+    "element": "Train and evaluate one element, by its index (docs/cluster/slurm.md).",
+    "tables": "Make the tables of complete elements, and list the incomplete ones (docs/run/runs.md).",
+    "status": "Print a line for each run: state, rollouts, success, last save, time left, log (docs/run/runs.md).",
+    "stop": "Let runs, here or under SLURM, save and end (docs/run/runs.md).",
 }
 
 
@@ -243,7 +243,7 @@ def stop(experiment: str, overrides: Sequence[str]) -> int:
             refused.append(str(error))
     if not asked and not refused:
         complete = sum(following.is_complete(folder, benchmarks) for folder, benchmarks in runs.items())
-        print(f"nothing to stop: no element of it runs or waits in a queue; complete: {complete} of {len(runs)}")
+        print(f"nothing to stop: none of these runs is at work or queued; complete: {complete} of {len(runs)}")
     for sentence in refused:
         print(f"error: {sentence}", file=sys.stderr)
     return bool(refused) or not asked
@@ -365,13 +365,13 @@ def submit(pattern: str, launch: Launched, overrides: Sequence[str]) -> None:
         f"--time={TABLES_MINUTES}",
         f"--wrap={shlex.join(tables)}",
     )
-    complete = f", {total - len(waiting)} of {total} being complete" if len(waiting) < total else ""
+    complete = f"; {total - len(waiting)} of {total} are complete" if len(waiting) < total else ""
     print(f"{launch.name}, profile {launch.first.profile}: {len(waiting)} elements submitted as job {array}{complete}")
     print(
-        f"each: {asked.nodes} node(s) with {asked.gpus} GPUs, {asked.cpus} CPUs and {asked.memory_gb} GB, "
-        f"{asked.minutes} minutes at a time"
+        f"each element: {asked.nodes} node(s) with {asked.gpus} GPUs, {asked.cpus} CPUs and {asked.memory_gb} GB, "
+        f"at most {asked.minutes} minutes before it is requeued"
     )
-    print(f"tables: job {after}, once all have ended")
+    print(f"tables: job {after}, after all elements have ended")
     for index in waiting:
         folder = launch.elements[int(index)].run.folder
         print(f"{array}_{index}: {folder}, log {launch.logs}/{array}_{index}.log")
@@ -437,11 +437,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         command = commands.add_parser(name, description=f"{about}\n\n    python experiments/launch.py {name} ...")
         if name == "list":
             continue
-        what = "a name, or a pattern" + ", or a folder" * (name in ("status", "stop"))
+        what = "an experiment, or a pattern of names" + ", or a run's folder" * (name in ("status", "stop"))
         command.add_argument("experiment", nargs="?" if name == "status" else None, help=what)
         if name == "element":
-            command.add_argument("index", type=int)
-        command.add_argument("overrides", nargs="*", default=[], help="Hydra overrides for every element")
+            command.add_argument("index", type=int, help="of the element, from 0")
+        command.add_argument("overrides", nargs="*", default=[], help="settings for every element, such as seed=1")
     given = parser.parse_args(arguments)
     if given.command == "list":
         print("\n".join(experiments()))

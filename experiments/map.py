@@ -1,11 +1,11 @@
-"""The map of regimes (docs/results/theory.md): RTPO and GRPO with exact contexts on tables, at equal rollouts.
+"""Make the map of regimes (docs/results/theory.md): RTPO and GRPO with exact contexts on tables, at equal rollouts.
 
-    python experiments/map.py predict     write down what the closed form says of every point
-    python experiments/map.py run         measure what is missing
-    python experiments/map.py missing     what has not been measured
+    python experiments/map.py predict     write the closed form's prediction of every point
+    python experiments/map.py run         measure the missing points
+    python experiments/map.py missing     list the missing points
 
-`run` goes on where it was left. Records go to results/map/: predicted.jsonl, which is written once and before anything
-is measured, and map.jsonl with its manifest map.json, written last; until then measurements stand in
+To resume `run`, give the same command again. Records go to results/map/. predicted.jsonl is written once, before
+anything is measured. map.jsonl and its manifest map.json are written last; until then measurements are in
 map.partial.jsonl. `python -m analysis.pages` and `python analysis/make_figures.py --docs` read them.
 """
 
@@ -171,7 +171,7 @@ def _rounded(value: Any) -> Any:
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns its exit status."""
     parser = Parser(__doc__)
-    parser.add_argument("part", choices=PARTS)
+    parser.add_argument("part", choices=PARTS, help="see above")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the records")
     options = parser.parse_args(arguments)
     if options.part == "predict":
