@@ -36,11 +36,8 @@ def _table(text: str) -> dict[str, Numbers]:
     """Entries of a name and its two numbers, `-` for None; a line that begins with # is a comment."""
     lines = (line for line in text.splitlines() if not line.lstrip().startswith("#"))
     entries = [entry.split() for line in lines for entry in line.split(";") if entry.strip()]
-    return {name: (_number(x86_64), _number(aarch64)) for name, x86_64, aarch64 in entries}
-
-
-def _number(text: str) -> int | None:
-    return None if text == "-" else int(text)
+    numbers = {name: [None if number == "-" else int(number) for number in both] for name, *both in entries}
+    return {name: (x86_64, aarch64) for name, (x86_64, aarch64) in numbers.items()}
 
 
 NUMBERS = _table(

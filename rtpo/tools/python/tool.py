@@ -175,7 +175,10 @@ class PythonTool:
 
     async def _call_after(self, replayed: Sequence[str], program: str) -> ToolResult:
         cells = [*replayed, program]
-        digests = _digests(cells)
+        digest, digests = hashlib.blake2b(digest_size=16), []  # of the cells up to each
+        for cell in cells:
+            digest.update(f"{len(cell)} {cell}".encode())
+            digests.append(digest.digest())
         ended = _ended.setdefault(self.settings, set())
         while True:
             kept = [place for place, digest in enumerate(digests) if digest not in ended]
@@ -191,16 +194,6 @@ class PythonTool:
 
 def _program(arguments: Arguments) -> str:
     return encodable(str(arguments["code"]))
-
-
-def _digests(cells: Sequence[str]) -> list[bytes]:
-    """Of the cells up to each."""
-    digest = hashlib.blake2b(digest_size=16)
-    found = []
-    for cell in cells:
-        digest.update(f"{len(cell)} {cell}".encode())
-        found.append(digest.digest())
-    return found
 
 
 def _result(reply: Reply, settings: PythonSettings) -> ToolResult:
