@@ -76,8 +76,8 @@ def _load(path: Path, kind: str, **settings: Any) -> list[Any]:
                 columns = pandas.read_csv(path, nrows=0).columns
                 text = Features(dict.fromkeys(columns, Value("string")))
                 settings = {"features": text, "na_filter": False, "index_col": False}
-            given = load_dataset(kind, data_files=glob.escape(str(path)), split="train", streaming=True, **settings)
-            return list(given)
+            rows = load_dataset(kind, data_files=glob.escape(str(path)), split="train", streaming=True, **settings)
+            return list(rows)
     except OSError as error:
         raise MachineError(
             f"datasets cannot read {path} by way of its cache ({error}): set HF_HOME to a folder that can be written"

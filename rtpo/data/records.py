@@ -75,11 +75,11 @@ def read_records(path: str | Path) -> list[Task]:
 
 def _read(place: str, row: dict[str, Any]) -> Task:
     # tables have cells where lines leave a field out
-    given = {name: value for name, value in row.items() if value not in (None, "")}
-    uid, question, answers, meta = (given.pop(key, default) for key, default in _FIELDS)
+    fields = {name: value for name, value in row.items() if value not in (None, "")}
+    uid, question, answers, meta = (fields.pop(key, default) for key, default in _FIELDS)
     answers, meta = _spelled(answers), _spelled(meta)
-    if given:
-        raise DataError(f"{place} has the field {min(given)!r}, which prepared files have not: {_REMEDY}")
+    if fields:
+        raise DataError(f"{place} has the field {min(fields)!r}, which prepared files have not: {_REMEDY}")
     for name, value in (("uid", uid), ("question", question)):
         if not isinstance(value, str) or not value.strip():
             raise DataError(f"{place} has no {name}: give text; {_REMEDY}")

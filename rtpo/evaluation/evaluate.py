@@ -63,8 +63,8 @@ def evaluate(config: EvaluateConfig, summarise: Summarise) -> dict[str, Summary]
             lines = folder.recover(SAMPLES, config.samples)
             if not folder.is_finished and opened is not None:
                 _play(config, opened, chat, panel, folder, lines)
-                made = manifest(config, panel, label, checkpoint.identity)
-                folder.finish(made, summary=summarise(lines, config.ks))
+                summary = summarise(lines, config.ks)
+                folder.finish(manifest(config, panel, label, checkpoint.identity), summary=summary)
             summaries[panel.name] = summarise(lines, config.ks)
         return summaries
 

@@ -3,12 +3,13 @@
 import asyncio
 import pickle
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from episodes_played import play
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from traces import NO_OP, RIGHT_SHARE, booking_traces
@@ -32,26 +33,9 @@ from rtpo.envs.booking.world import (
 )
 from rtpo.errors import DataError
 from rtpo.tools.protocol import render_call
-from rtpo.types import Feedback, Grade, StopReason, Task, ToolOutcome
+from rtpo.types import Grade, StopReason, Task, ToolOutcome
 
 TASKS = generate("train", 40, 0)
-
-
-def play(task: Task, replies: Sequence[str], env: BookingEnv | None = None) -> tuple[list[Feedback], Grade, BookingEnv]:
-    """The episode of these replies, up to its end."""
-
-    async def whole() -> tuple[list[Feedback], Grade, BookingEnv]:
-        desk = env or BookingEnv()
-        if env is None:
-            await desk.reset(task)
-        heard: list[Feedback] = []
-        for reply in replies:
-            heard.append(await desk.step(reply, StopReason.STOP))
-            if heard[-1].done:
-                break
-        return heard, await desk.grade(), desk
-
-    return asyncio.run(whole())
 
 
 def one(kind: str, *, writes: bool | None = None) -> Task:
@@ -63,7 +47,7 @@ def test_right_runs_score_and_wrong_ones_do_not(kind: str) -> None:
     for task in TASKS:
         if wish_of(task).kind == kind:
             for number, script in enumerate(booking_traces(task)):
-                heard, grade, _ = play(task, script)
+                heard, grade = play(BookingEnv(), task, *script)
                 assert len(heard) == len(script) <= 4
                 assert heard[-1].done
                 assert grade.reward == (1.0 if number < RIGHT_SHARE else 0.0)
@@ -73,7 +57,7 @@ def test_right_runs_score_and_wrong_ones_do_not(kind: str) -> None:
 def test_doing_nothing_scores_where_nothing_is_to_be_written_or_told() -> None:
     earned = Counter()
     for task in TASKS:
-        heard, grade, _ = play(task, [NO_OP] * MOST_MESSAGES)
+        heard, grade = play(BookingEnv(), task, *[NO_OP] * MOST_MESSAGES)
         assert heard[-1].done
         assert grade.reward == (not bool(wish_of(task).writes) and not wish_of(task).figures)
         earned[bool(wish_of(task).writes)] += int(grade.reward or 0)
@@ -85,12 +69,14 @@ def test_a_figure_must_be_told_to_the_user() -> None:
     task = one("cancel", writes=True)
     read, cancel, _ = booking_traces(task)[0]
     figure = wish_of(task).figures[0]
-    assert play(task, [read, cancel, f"<think>{figure}</think>It is done for 7 dollars."])[1].detail == (
-        f"the user was not told {figure}"
-    )
-    assert play(task, [read, cancel, f"It is done. {figure[0]},{figure[1:]}"])[1].reward == 1
-    beside = cancel.replace("<tool_call>", f"It is {figure}. <tool_call>")
-    assert play(task, [read, beside, "Done, 7."])[1].reward == 0
+
+    def graded(*replies: str) -> Grade:
+        return play(BookingEnv(), task, read, *replies)[1]
+
+    thought = graded(cancel, f"<think>{figure}</think>It is done for 7 dollars.")
+    assert thought.detail == f"the user was not told {figure}"
+    assert graded(cancel, f"It is done. {figure[0]},{figure[1:]}").reward == 1
+    assert graded(cancel.replace("<tool_call>", f"It is {figure}. <tool_call>"), "Done, 7.").reward == 0
 
 
 CALL = render_call("get_reservation", {"reservation": "x"})
@@ -108,7 +94,7 @@ CALL = render_call("get_reservation", {"reservation": "x"})
     ],
 )
 def test_calls_that_cannot_be_are_answered(reply: str, outcomes: list[ToolOutcome], says: str) -> None:
-    heard, _, _ = play(one("cancel"), [reply])
+    heard, _ = play(BookingEnv(), one("cancel"), reply)
     assert [use.outcome for use in heard[0].calls] == outcomes
     assert says in heard[0].messages[-1].content
     assert not heard[0].done

@@ -1,37 +1,32 @@
 """The maths environment: real tool, real grades."""
 
-import asyncio
 from pathlib import Path
 
 import pytest
+from episodes_played import play
 
 from rtpo.envs.math import MathEnv, MathSettings
 from rtpo.errors import InfrastructureError
 from rtpo.rewards import grading
 from rtpo.rewards.grading import MathGrader
 from rtpo.tools.protocol import render_call
-from rtpo.types import Feedback, Grade, GradeOutcome, Message, StopReason, Task, ToolOutcome, ToolUse
+from rtpo.types import Feedback, Grade, GradeOutcome, Message, Task, ToolOutcome, ToolUse
 
 TASK = Task("gsm8k/0", "A pen costs $3. What do 4 cost?", ("12",))
 
 
-def play(*replies: str, task: Task = TASK, grader: MathGrader = grading.GRADER) -> tuple[list[Feedback], Grade]:
-    async def run() -> tuple[list[Feedback], Grade]:
-        env = MathEnv(MathSettings(), 4, grader)
-        await env.reset(task)
-        return [await env.step(reply, StopReason.STOP) for reply in replies], await env.grade()
-
-    return asyncio.run(run())
+def graded(*replies: str, task: Task = TASK, grader: MathGrader = grading.GRADER) -> tuple[list[Feedback], Grade]:
+    return play(MathEnv(MathSettings(), 4, grader), task, *replies)
 
 
 @pytest.mark.needs("bwrap")
 def test_calls_are_run_and_answers_graded() -> None:
     called, failing, silent = (render_call("python", {"code": code}) for code in ("3*4", "1/0", "x = 1"))
-    feedback, grade = play(f"<think>\n3*4\n</think>\n\n{called}", "<think>\n12\n</think>\n\n\\boxed{12}")
+    feedback, grade = graded(f"<think>\n3*4\n</think>\n\n{called}", "<think>\n12\n</think>\n\n\\boxed{12}")
     ok = ToolUse("python", ToolOutcome.OK)
     assert feedback == [Feedback((Message("tool", "12"),), False, (ok,)), Feedback((), True)]
     assert grade == Grade(GradeOutcome.GRADED, 1.0, "right")
-    feedback, grade = play(failing, silent)
+    feedback, grade = graded(failing, silent)
     assert [(f.messages[0].content, f.calls[0].outcome) for f in feedback] == [
         ("ZeroDivisionError: division by zero (line 1)", ToolOutcome.PROGRAM_ERROR),
         ("(no output)", ToolOutcome.OK),
@@ -50,14 +45,14 @@ def test_calls_are_run_and_answers_graded() -> None:
     ],
 )
 def test_the_answer_is_the_last_box_after_thinking(reply: str, detail: str) -> None:
-    _, grade = play(reply)
+    _, grade = graded(reply)
     assert grade.detail == detail
     assert grade.reward == (detail == "right")
 
 
 def test_what_cannot_be_graded_is_no_zero(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    _, grade = play("\\boxed{12}", task=Task("a", "?", ("{",)))
+    _, grade = graded("\\boxed{12}", task=Task("a", "?", ("{",)))
     assert grade.outcome is GradeOutcome.UNGRADABLE
     monkeypatch.setattr(grading, "CHILD", tmp_path / "missing.py")
     with pytest.raises(InfrastructureError):
-        play("\\boxed{12}", grader=MathGrader())
+        graded("\\boxed{12}", grader=MathGrader())

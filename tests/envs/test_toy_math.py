@@ -1,12 +1,12 @@
 """The toy math task: tokenizer, problems, environment, demonstrator and warm start."""
 
-import asyncio
 import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from episodes_played import play
 from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerFast
@@ -92,38 +92,28 @@ def test_reading_problems(tmp_path: Path) -> None:
     assert read_problems(path) == [TASK]
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("", "empty"),
-        (line() + "\n{", "line 2"),
-        ("[1]", "row 1"),
+def test_malformed_problem_files_are_refused(tmp_path: Path) -> None:
+    """Those that `read_rows` reads; others are in test_data_sources.py."""
+    path = tmp_path / "problems.jsonl"
+    for content, message in (
         ('{"uid": "u"}', "line 1 of .*question"),
         (line(hint=1), "line 1"),
         (line(question=" compute 12 / 5 * 3"), "line 1 of .*question"),
         (line(uid=""), "line 1 of .*uid"),
         (line(answer="26"), "line 1 of .*answer"),
         (line() + "\n" + line(), "line 2 of .*uid"),
-        ("\xff", "UTF-8"),
-    ],
-)
-def test_malformed_problem_files_are_refused(tmp_path: Path, content: str, message: str) -> None:
-    path = tmp_path / "problems.jsonl"
-    path.write_bytes(content.encode("latin-1"))
-    with pytest.raises(DataError, match=message):
-        read_problems(path)
+    ):
+        path.write_text(content)
+        with pytest.raises(DataError, match=message):
+            read_problems(path)
 
 
 def test_a_reply_cut_off_before_its_call_is_answered_with_an_error() -> None:
-    async def fed(reply: str) -> Feedback:
-        env = ToyMathEnv()
-        await env.reset(TASK)
-        return await env.step(reply, StopReason.LENGTH)
-
     for reply in ("<think> first 5 * 3", "<tool_call> 5 *", ANSWER, ""):
-        assert asyncio.run(fed(reply)) == Feedback((Message("tool", " error"),), False)
-    calculated = ToolUse("calculator", ToolOutcome.OK)
-    assert asyncio.run(fed(CALL + " then")) == Feedback((Message("tool", " 15"),), False, (calculated,))
+        heard, _ = play(ToyMathEnv(), TASK, reply, stop=StopReason.LENGTH)
+        assert heard == [Feedback((Message("tool", " error"),), False)]
+    heard, _ = play(ToyMathEnv(), TASK, CALL + " then", stop=StopReason.LENGTH)
+    assert heard == [Feedback((Message("tool", " 15"),), False, (ToolUse("calculator", ToolOutcome.OK),))]
 
 
 def test_shipped_checkpoint_is_what_the_code_builds(tmp_path: Path) -> None:

@@ -1,13 +1,13 @@
 """What holds for the toy tasks: their problems, their grades, and the models that are warm-started on them."""
 
-import asyncio
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from episodes_played import play
 
 import rtpo.toy.warm_start as toy
 from rtpo.core.files import sha256
@@ -17,7 +17,7 @@ from rtpo.envs.toy import knowledge_problems, math_problems, walk_problems
 from rtpo.envs.toy.env import WITHOUT_LUCK
 from rtpo.errors import ConfigError
 from rtpo.toy.recipes import recipes
-from rtpo.types import Feedback, Grade, Message, Opening, StopReason, Task, ToolOutcome, ToolUse
+from rtpo.types import Feedback, Grade, Message, Task, ToolOutcome, ToolUse
 
 
 @dataclass(frozen=True)
@@ -115,27 +115,25 @@ def test_problems_depend_on_the_seed_alone(one: Toy) -> None:
 )
 def test_a_final_reply_is_graded_by_its_last_box_after_thinking(one: Toy, reply: str, reward: float) -> None:
     said = reply.replace("RIGHT", one.answer).replace("WRONG", one.wrong)
-    feedback, grade = asyncio.run(episode(one, [said]))
+    feedback, grade = episode(one, said)
     assert (feedback, grade.reward) == ([Feedback((), True)], reward)
 
 
-async def episode(one: Toy, replies: Sequence[str]) -> tuple[list[Feedback], Grade]:
+def episode(one: Toy, *replies: str) -> tuple[list[Feedback], Grade]:
     task = Task("t", one.question, one.parse(one.question).answer)
-    env = make_env(one.name, WITHOUT_LUCK, 6)
-    assert await env.reset(task) == Opening((Message("user", task.question),))
-    return [await env.step(reply, StopReason.STOP) for reply in replies], await env.grade()
+    return play(make_env(one.name, WITHOUT_LUCK, 6), task, *replies)
 
 
 @both
 def test_calls_are_answered_until_the_answer_and_malformed_ones_with_an_error(one: Toy) -> None:
     calls = [f"<think> so</think><tool_call>{call}</tool_call>" for call in one.calls]
-    feedback, grade = asyncio.run(episode(one, [*calls, f"\\boxed{{ {one.answer}}}"]))
+    feedback, grade = episode(one, *calls, f"\\boxed{{ {one.answer}}}")
     ok = ToolUse(one.tool, ToolOutcome.OK)
     told = [Feedback((Message("tool", said),), False, (ok,)) for said in one.calls.values()]
     assert (feedback, grade.reward) == ([*told, Feedback((), True)], 1.0)
     error = Feedback((Message("tool", " error"),), False, (ToolUse("", ToolOutcome.MALFORMED),))
     for malformed in (*(f"<tool_call>{call}</tool_call>" for call in one.malformed), "<tool_call> 5 * 3"):
-        feedback, grade = asyncio.run(episode(one, [malformed, calls[0]]))
+        feedback, grade = episode(one, malformed, calls[0])
         assert (feedback, grade.reward) == ([error, told[0]], 0.0)
 
 

@@ -1,6 +1,5 @@
 """The toy walk: problems, environment, demonstrator, warm start and where its return is decided."""
 
-import asyncio
 from functools import partial
 from typing import Any, Literal
 
@@ -16,7 +15,7 @@ from rtpo.envs.toy.walk_problems import LENGTH, PLACES, parse_question, problems
 from rtpo.errors import DataError
 from rtpo.harness.episodes import run_episodes
 from rtpo.toy import variance
-from rtpo.types import Feedback, Grade, Message, Rollout, StopReason, Task, ToolOutcome, ToolUse
+from rtpo.types import Feedback, Grade, Message, Rollout, Task, ToolOutcome, ToolUse
 
 TASK = Task("t", " start e3 from 37 12", "boss neighbour friend neighbour friend friend teacher rival")
 RIGHT = TASK.answer.split()
@@ -29,12 +28,7 @@ def asking(person: str) -> str:
 
 
 def walk(replies: list[str], settings: WalkSettings | None = None) -> tuple[list[Feedback], Grade]:
-    async def run() -> tuple[list[Feedback], Grade]:
-        env = ToyWalkEnv(settings)
-        await env.reset(TASK)
-        return [await env.step(reply, StopReason.STOP) for reply in replies], await env.grade()
-
-    return asyncio.run(run())
+    return play(ToyWalkEnv(settings), TASK, *replies)
 
 
 def test_each_turn_has_places_of_its_own_and_all_of_them() -> None:

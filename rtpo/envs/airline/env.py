@@ -6,7 +6,6 @@ it earns are the package's; the database is followed copy-on-write.
 
 import json
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -163,8 +162,8 @@ def scenario(row: str) -> Scenario:
     package = load_package()
     task = package.task_type.model_validate_json(row)
     prompt = package.user_type(llm="none", instructions=str(task.user_scenario)).system_prompt
-    given: Any = json.loads(row)["user_scenario"]["instructions"]
-    parts: Mapping[str, Any] = given if isinstance(given, dict) else {"reason_for_call": given}
+    instructions: Any = json.loads(row)["user_scenario"]["instructions"]
+    parts = instructions if isinstance(instructions, dict) else {"reason_for_call": instructions}
     names = ("reason_for_call", "known_info", "task_instructions")
     return Scenario(prompt, *(str(parts.get(name) or "").strip() for name in names))
 
