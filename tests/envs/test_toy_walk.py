@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pytest
+from episodes_played import play
 from scripted import Reply, ScriptedEngine, make_world
 
 from rtpo.engines.base import Sampling

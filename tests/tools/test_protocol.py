@@ -147,9 +147,8 @@ def test_arguments_that_do_not_fit_are_told(arguments: dict[str, Any]) -> None:
 def test_arguments_of_any_depth_break_nothing(tool: str, name: str) -> None:
     def said(depth: int) -> str:
         nested = f"{'[' * depth}{']' * depth}"
-        (feedback,), _ = play(
-            AddEnv(), TASK, f'<tool_call>{{"name": "{tool}", "arguments": {{"{name}": {nested}}}}}</tool_call>'
-        )
+        call = f'<tool_call>{{"name": "{tool}", "arguments": {{"{name}": {nested}}}}}</tool_call>'
+        (feedback,), _ = play(AddEnv(), TASK, call)
         return feedback.messages[0].content
 
     assert ["nested deeper than 20" in said(depth) for depth in (19, 20, 800)] == [False, True, True]
