@@ -120,17 +120,23 @@ class Records:
         group = condition.groups.get(cell.label) if condition else None
         return (condition, group) if condition and group else None
 
-    def outcome(self, cell: Cell, cells: Mapping[str, Cell]) -> Outcome:
-        """What a cell reads; `cells`: of its table by place, which formulas read."""
-        if cell.not_measured:
-            return Missing(NOT_MEASURED, cell.not_measured)
-        if cell.setting:
-            return _setting(cell, self.profile)
-        if cell.metric:
-            return self._measured(cell)
-        parts = {name: self.outcome(cells[place], cells) for name, place in reads(cell).items()}
-        missing = next((part for part in parts.values() if isinstance(part, Missing)), None)
-        return missing or formulas.evaluate(cell.formula, parts.__getitem__)
+    def outcomes(self, cells: Mapping[str, Cell]) -> Mapping[str, Outcome]:
+        """What each cell of a table reads, by place."""
+
+        @cache
+        def outcome(place: str) -> Outcome:
+            cell = cells[place]
+            if cell.not_measured:
+                return Missing(NOT_MEASURED, cell.not_measured)
+            if cell.setting:
+                return _setting(cell, self.profile)
+            if cell.metric:
+                return self._measured(cell)
+            parts = {name: outcome(read) for name, read in reads(cell).items()}
+            missing = next((part for part in parts.values() if isinstance(part, Missing)), None)
+            return missing or formulas.evaluate(cell.formula, parts.__getitem__)
+
+        return {place: outcome(place) for place in cells}
 
     def _measured(self, cell: Cell) -> Outcome:
         """A metric over the complete runs of a label."""
