@@ -95,14 +95,14 @@ def interval_text(value: Interval, digits: int, scale: float = 1) -> str:
     return f"{mean} [{low}, {high}]"
 
 
-def measured(frame: pd.DataFrame, digits: int = 3) -> list[str]:
+def measured(frame: pd.DataFrame) -> list[str]:
     """The means of comparisons with their intervals."""
-    ends = zip(*(_numbers(frame[name], digits) for name in ("mean", "low", "high")), strict=True)
+    ends = zip(*(_numbers(frame[name]) for name in ("mean", "low", "high")), strict=True)
     return [f"{mean} [{low}, {high}]" for mean, low, high in ends]
 
 
-def _numbers(values: pd.Series, digits: int = 3) -> list[str]:
-    return [number(float(value), digits) for value in values.tolist()]
+def _numbers(values: pd.Series) -> list[str]:
+    return [number(float(value), 3) for value in values.tolist()]
 
 
 def _percent(value: float) -> str:

@@ -30,10 +30,7 @@ from rtpo.theory.regimes import Point
 FOLDER = Path(__file__).parents[1] / "golden"
 RESULTS = PROJECT / "results"
 EXPERIMENTS = ("reference", "main_table_toy_toy_math", "main_table_toy_toy_knowledge")
-ORDER = {
-    **{key: key for key in ("success", "optimum", "below", "one_improvement")},
-    "share": "agreeing_share",
-}
+ORDER = {**{key: key for key in ("success", "optimum", "below", "one_improvement")}, "share": "agreeing_share"}
 MEASURED = ("mean", "low", "high", "n", "questions")
 TEXTS = ("shown", "verdict", "aside")
 Row = dict[str, object]
