@@ -22,7 +22,7 @@ import numpy as np
 
 from rtpo.core.seeds import generator
 from rtpo.core.splits import SPLITS, split_of
-from rtpo.envs.task_files import read_task_file
+from rtpo.data.reading import read_task_file
 from rtpo.errors import ConfigError, DataError
 from rtpo.tools.base import Arguments
 from rtpo.types import Task

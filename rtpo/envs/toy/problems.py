@@ -11,8 +11,8 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 
 from rtpo.core.splits import SPLITS, split_of
+from rtpo.data.reading import read_task_file
 from rtpo.envs.base import Env, Environment
-from rtpo.envs.task_files import read_task_file
 from rtpo.envs.toy.luck import ToySettings
 from rtpo.errors import ConfigError, DataError
 from rtpo.types import Task
