@@ -227,6 +227,8 @@ def _near(error: Exception, name: str) -> str:
     """The nearest of the files of a group, or of the fields and groups of the configuration."""
     from omegaconf import OmegaConf
 
+    from rtpo.run.config import leaves
+
     if missing := getattr(error, "missing_cfg_file", None):
         group, _, option = missing.rpartition("/")
         options = sorted(file.stem for file in (CONFIGS / group).glob("[!_]*.yaml"))
@@ -240,12 +242,3 @@ def _near(error: Exception, name: str) -> str:
     alike = [path for path in known if path.rpartition(".")[2] == field.rpartition(".")[2]]
     close = get_close_matches(field, alike, 1, 0) or get_close_matches(field, known, 1)
     return f" The nearest is {close[0]}." if close else ""
-
-
-def leaves(tree: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Every field below `path` with its value; a list is one."""
-    if not isinstance(tree, dict) or not tree:
-        yield path, tree
-        return
-    for key, value in tree.items():
-        yield from leaves(value, f"{path}.{key}".lstrip("."))

@@ -4,7 +4,7 @@ The YAML files under configs/ hold values only; what each field means stands her
 in its file.
 """
 
-import math
+import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
@@ -178,8 +178,7 @@ class ProfileConfig:
 
     platform: `cpu` (the embedded engine, or a CPU build of vLLM) or `cuda` (vLLM). processes: training processes on
     each of `nodes` nodes. logical_cpus: what Ray may schedule. threads: of each process. engine_kl_limit, scored_share,
-    check_trees: see `rtpo.harness.harness.AgentHarness`. track: verl tracking backends
-    (`rtpo.run.tracking.BACKENDS`) beside the run's own records.
+    check_trees: see `rtpo.harness.harness.AgentHarness`. track: where a run is mirrored (`rtpo.run.tracking`).
     """
 
     name: str
@@ -189,7 +188,7 @@ class ProfileConfig:
     logical_cpus: Count
     threads: Count
     engine_kl_limit: Positive
-    track: tuple[str, ...]
+    track: tuple[Literal["wandb", "tensorboard", "file"], ...]
     scored_share: Share = 1.0
     check_trees: bool = False
 
@@ -402,19 +401,30 @@ def build(cls: type[Any], values: Mapping[str, Any], path: str) -> Any:
     """A dataclass of these values; `path` is where they stand. At every depth, fields that its classes do not have are
     refused, and numbers that are not finite or too large. Raises ConfigError with one sentence a problem: pydantic's,
     under the field's path."""
+    for name, value in leaves(dict(values), path):
+        for number in value if isinstance(value, list) else [value]:
+            if isinstance(number, int | float) and not abs(number) <= LARGEST:
+                raise ConfigError(f"{name} is {value}: use finite numbers of at most {LARGEST} in size.")
     try:
         # within a dict, since a dataclass at the top takes no settings of pydantic's; those below take the dict's
-        adapter = TypeAdapter(dict[str, cls], config=ConfigDict(extra="forbid"))  # type: ignore[valid-type]
-        built = adapter.validate_python({path: dict(values)})[path]
+        adapter = TypeAdapter(dict[str, cls], config=ConfigDict(extra="forbid", strict=True))  # type: ignore[valid-type]
+        # as JSON, whose lists may be tuples and whose integers may be floats where all else is strict
+        return adapter.validate_json(json.dumps({path: dict(values)}))[path]
     except ValidationError as error:
         sentences: dict[str, str] = {}
         for problem in error.errors():
             name, message = _explained(cls, path, problem)
             sentences[name] = f"{sentences[name]}; or {problem['msg']}" if name in sentences else message
         raise ConfigError("\n".join(f"{name} {message}." for name, message in sentences.items())) from error
-    for sentence in _no_numbers(values, asdict(built), path):  # the first: others may come of its value
-        raise ConfigError(sentence)
-    return built
+
+
+def leaves(tree: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Every field below `path` with its value; a list is one."""
+    if not isinstance(tree, dict) or not tree:
+        yield path, tree
+        return
+    for key, value in tree.items():
+        yield from leaves(value, f"{path}.{key}".lstrip("."))
 
 
 def _explained(cls: type[Any], path: str, problem: Any) -> tuple[str, str]:
@@ -432,20 +442,3 @@ def _explained(cls: type[Any], path: str, problem: Any) -> tuple[str, str]:
         return name, f"is not a field of {owner.__name__}: {nearest(last, known)}"
     is_missing = problem["type"].startswith("missing")
     return name, "is missing" if is_missing else f"is {problem['input']!r}: {problem['msg']}"
-
-
-def _no_numbers(given: Any, built: Any, path: str) -> Iterator[str]:
-    """Of numbers that are not finite or too large, and of true and false where they would be read as 1 and 0."""
-    if isinstance(built, Mapping):
-        for key, item in built.items():
-            value = given.get(key, item) if isinstance(given, Mapping) else item
-            yield from _no_numbers(value, item, f"{path}.{key}".lstrip("."))
-    elif isinstance(built, list | tuple):
-        for place, item in enumerate(built):
-            yield from _no_numbers(given[place] if isinstance(given, list | tuple) else item, item, f"{path}.{place}")
-    elif isinstance(given, bool) and not isinstance(built, bool):
-        yield f"{path} is {str(given).lower()}: use a number."
-    elif isinstance(built, float) and not math.isfinite(built):
-        yield f"{path} is {built}: use a finite number."
-    elif isinstance(built, int) and abs(built) > LARGEST:
-        yield f"{path} is {built}: use a number of at most {LARGEST} in size."

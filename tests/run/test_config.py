@@ -161,7 +161,7 @@ def test_skipped_synchronisations_are_refused_where_the_engine_sleeps_between_th
     [
         ("verl.actor_rollout_ref.rollout.logprobs_mode=raw_logprobs", "profile=a100x8"),
         ("algorithm.dual_clip=0.5", "algorithm=grpo"),
-        *((f"profile.track={value}",) for value in ("tensorboard", "null")),
+        *((f"profile.track={value}",) for value in ("tensorboard", "null", "[abacus]")),
         ("optimizer.betas=1",),
         *((override, "algorithm=grpo") for override in ("algorithm.old_logprobs=guess", "+algorithm.trunks=4")),
         ("budget.rollouts=15", "algorithm=grpo"),
