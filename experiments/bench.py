@@ -40,7 +40,7 @@ from rtpo.harness.budget import Budget, Ledger
 from rtpo.harness.harness import AgentHarness
 from rtpo.rewards.grading import MathGrader
 from rtpo.run.cli import Parser, command, composed, whole
-from rtpo.run.config import PROJECT, RunConfig, compose_run
+from rtpo.run.config import PROJECT, RunConfig, compose_run, leaves
 from rtpo.run.model_folder import chat_format
 from rtpo.run.records import provenance
 from rtpo.run.run import open_harness
@@ -172,12 +172,6 @@ def stock_steps(config: RunConfig, tasks: Sequence[Task], folder: Path) -> list[
             raise MachineError(f"stock verl failed: {output.read().strip().splitlines()[-1]}")
     logged = [json.loads(line)["data"] for line in log.read_text().splitlines()]
     return [(data["timing_s/step"], round(data["response_length/mean"] * PROMPTS * SAMPLES)) for data in logged]
-
-
-def leaves(tree: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
-    """A nested mapping's values by their dotted paths."""
-    for key, value in tree.items():
-        yield from leaves(value, f"{path}{key}.") if isinstance(value, dict) else [(f"{path}{key}", value)]
 
 
 # an update and its scoring: rows as prefix trees against rows one by one

@@ -30,6 +30,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatch
+from itertools import starmap
 from pathlib import Path
 
 from analysis.paper import pages
@@ -46,11 +47,10 @@ from rtpo.evaluation.panel import EvaluateConfig, compose_evaluation
 from rtpo.planning import preflight
 from rtpo.run.cli import Parser, command, composed, on_sigterm
 from rtpo.run.config import PROJECT, RunConfig
-from rtpo.run.experiments import Element, Experiment, experiments, load_experiment
+from rtpo.run.experiments import Element, Experiment, experiments, load_experiment, of_evaluation
 from rtpo.run.records import RunFolder, no_run
 from rtpo.run.run import StopRequest
 
-EVALUATE = "evaluate."
 STARTS = 3
 """an element that starts this often with nothing gained in between fails"""
 TABLES_MINUTES = 30
@@ -97,9 +97,8 @@ def load(pattern: str, overrides: Sequence[str]) -> Launched:
     names = [name for name in experiments() if fnmatch(name, pattern)]
     if not names:
         raise ConfigError(f"experiment is {pattern!r}: no such experiment; {nearest(pattern, experiments())}.")
-    ours = [one for one in overrides if not one.startswith(EVALUATE)]
-    evaluation = tuple(one.removeprefix(EVALUATE) for one in overrides if one.startswith(EVALUATE))
-    launch = Launched(pattern.strip("*_"), tuple(load_experiment(name, ours) for name in names), evaluation)
+    ours, evaluation = of_evaluation(overrides)
+    launch = Launched(pattern.strip("*_"), tuple(load_experiment(name, ours) for name in names), tuple(evaluation))
     folders = [element.run.folder for element in launch.elements]
     for folder in folders:
         if folders.count(folder) > 1:
@@ -114,33 +113,24 @@ def evaluation_of(launch: Launched, element: Element) -> EvaluateConfig | None:
     if not element.benchmarks:
         return None
     run = element.run
-    overrides = [
-        f"checkpoint={_quoted(run.folder)}",
-        f"results={_quoted(run.results)}",
-        f"experiment_name={run.experiment_name}",
-        f"label={_quoted(run.folder.name)}",
+    fields = {"checkpoint": run.folder, "results": run.results, "label": run.folder.name}
+    quoted = [f"{name}='{str(value).replace(chr(39), chr(92) + chr(39))}'" for name, value in fields.items()]
+    others = [f"experiment_name={run.experiment_name}", f"seed={run.seed}"]
+    others += [
         f"benchmarks=[{','.join(element.benchmarks)}]",
         f"rollout_context={run.algorithm_config.rollout_context}",
-        f"seed={run.seed}",
-        *launch.evaluation,
     ]
-    return compose_evaluation(composed("evaluate", overrides))
-
-
-def _quoted(text: object) -> str:
-    return "'" + str(text).replace("'", r"\'") + "'"
+    return compose_evaluation(composed("evaluate", [*quoted, *others, *launch.evaluation]))
 
 
 def check(launch: Launched, *, here: bool = False) -> None:
     """Raises ConfigError with a sentence for each thing that is missing or cannot be (`rtpo.planning.preflight`). here:
     on the machine that is to run them."""
-    found = [
-        sentence
-        for experiment in launch.experiments
-        for sentence in preflight.problems(experiment, here=here, evaluation=launch.evaluation)
-    ]
-    if found:
-        raise ConfigError("\n".join(dict.fromkeys(found)))
+    problems: dict[str, None] = {}
+    for experiment in launch.experiments:
+        problems |= dict.fromkeys(preflight.problems(experiment, here=here, evaluation=launch.evaluation))
+    if problems:
+        raise ConfigError("\n".join(problems))
 
 
 def run_element(launch: Launched, element: Element, stop: StopRequest) -> None:
@@ -149,8 +139,7 @@ def run_element(launch: Launched, element: Element, stop: StopRequest) -> None:
     train(element.run, stop)
     if stop.reason:
         raise Stopped(f"stopped by {stop.reason} after {element.run.folder}. Run the same command to go on.")
-    evaluation = evaluation_of(launch, element)
-    if evaluation is not None:
+    if (evaluation := evaluation_of(launch, element)) is not None:
         evaluate(evaluation, summarise)
 
 
@@ -242,7 +231,7 @@ def stop(experiment: str, overrides: Sequence[str]) -> int:
         except MachineError as error:
             refused.append(str(error))
     if not asked and not refused:
-        complete = sum(following.is_complete(folder, benchmarks) for folder, benchmarks in runs.items())
+        complete = sum(starmap(following.is_complete, runs.items()))
         print(f"nothing to stop: none of these runs is at work or queued; complete: {complete} of {len(runs)}")
     for sentence in refused:
         print(f"error: {sentence}", file=sys.stderr)
@@ -332,15 +321,10 @@ def submit(pattern: str, launch: Launched, overrides: Sequence[str]) -> None:
         print(f"{launch.name}, profile {launch.first.profile}: all {total} elements are complete")
         return
     job = (
-        f"--nodes={asked.nodes}",
-        "--ntasks-per-node=1",
-        f"--cpus-per-task={asked.cpus}",
-        f"--mem={asked.memory_gb}G",
-        f"--time={asked.minutes}",
+        *(f"--nodes={asked.nodes}", "--ntasks-per-node=1", f"--cpus-per-task={asked.cpus}"),
+        *(f"--mem={asked.memory_gb}G", f"--time={asked.minutes}"),
         *([f"--gpus-per-node={asked.gpus}"] if asked.gpus else []),
-        f"--signal=B:USR1@{warning_seconds(asked.minutes)}",
-        "--requeue",
-        "--open-mode=append",
+        *(f"--signal=B:USR1@{warning_seconds(asked.minutes)}", "--requeue", "--open-mode=append"),
         *elements_options(),
     )
     script = (str(PROJECT / "slurm" / "element.sh"), pattern, *overrides)
@@ -446,10 +430,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.command == "list":
         print("\n".join(experiments()))
         return 0
-    if given.command == "status":
-        return status(given.experiment, given.overrides)
-    if given.command == "stop":
-        return stop(given.experiment, given.overrides)
+    if given.command in ("status", "stop"):
+        return (status if given.command == "status" else stop)(given.experiment, given.overrides)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, on_sigterm)
     try:

@@ -12,9 +12,7 @@ from collections.abc import Sequence
 
 from rtpo.planning.preflight import problems
 from rtpo.run.cli import Parser, command
-from rtpo.run.experiments import load_experiment
-
-EVALUATE = "evaluate."
+from rtpo.run.experiments import load_experiment, of_evaluation
 
 
 @command
@@ -25,8 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("overrides", nargs="*", default=[], help="settings for every element, such as seed=1")
     parser.add_argument("--here", action="store_true", help="check this machine too: GPUs, CPUs, servers, sandbox")
     options = parser.parse_intermixed_args(arguments)
-    evaluation = [one.removeprefix(EVALUATE) for one in options.overrides if one.startswith(EVALUATE)]
-    ours = [one for one in options.overrides if not one.startswith(EVALUATE)]
+    ours, evaluation = of_evaluation(options.overrides)
     experiment = load_experiment(options.experiment, ours)
     found = problems(experiment, here=options.here, evaluation=evaluation)
     what = f"{experiment.name}, profile {experiment.profile}, {len(experiment.elements)} elements"

@@ -16,7 +16,7 @@ from pathlib import Path
 from rtpo.data.prepare import DataFolder
 from rtpo.data.registry import REGISTRY, UNVERIFIED
 from rtpo.errors import DataError, RTPOError
-from rtpo.run.cli import Parser, command
+from rtpo.run.cli import Parser, aligned, command
 from rtpo.run.config import PROJECT
 from rtpo.run.records import RunFolder
 
@@ -94,13 +94,11 @@ def table(folder: DataFolder) -> str:
         checksum = "-" if known.parse is None else _short(known.sha256)
         count, revision = str(known.sample or known.rows), _short(known.revision)
         rows.append((name, known.role, known.kind, count, folder.status(name), checksum, revision, known.licence))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
     notes = [
         f"{name}: {known.source}{f' , gated by {known.gate}' if known.gate else ''}\n  {known.note}".rstrip()
         for name, known in REGISTRY.items()
     ]
-    return "\n".join([*lines, "", *notes])
+    return "\n".join([aligned(rows), "", *notes])
 
 
 def _short(checksum: str) -> str:

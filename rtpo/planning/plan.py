@@ -4,7 +4,6 @@ Counts come from the algorithms' own steps (`rtpo.planning.sketch`), hours from 
 memory from the model's shape (`rtpo.planning.memory`). Without GPUs hours are nan.
 """
 
-import shutil
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -207,8 +206,7 @@ def summary(planned: Plan) -> str:
     rows, run, total = planned.rows, planned.rows[0].run, planned.sum
     count, misfits = total(lambda row: 1), total(lambda row: not row.fits)
     models = ", ".join(dict.fromkeys(row.run.model.name for row in rows))
-    place = Path(run.results).absolute()
-    free = shutil.disk_usage(next(folder for folder in (place, *place.parents) if folder.exists())).free
+    _, free = memory.free_space(run.results)
     lacking = [f"{misfits} of {count} elements"] * (misfits > 0) + ["disk"] * (planned.disk > free)
     lines = [
         f"Plan of {planned.experiment}, profile {run.profile.name}: {count} elements of {models}. An estimate, nothing "
@@ -241,5 +239,6 @@ def _gpu_lines(planned: Plan, node: Hardware) -> list[str]:
         f"GPU-hours on {node.title}: {training:,.0f} of training, {evaluation:,.0f} of evaluation; a job may take "
         f"{asked.minutes / 60:g} h and is requeued",
         *(f"Hours of an element of {task}: {', '.join(labels)}" for task, labels in hours.items()),
-        f"Memory: {gpu:.0f} of {node.memory_gib:.0f} GiB a GPU; {host:.0f} of the {asked.memory_gb} GiB asked of a node",
+        f"Memory: {gpu:.0f} of {node.memory_gib:.0f} GiB a GPU; {host:.0f} of the {asked.memory_gb} GiB asked of a "
+        "node",
     ]

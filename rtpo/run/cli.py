@@ -152,6 +152,12 @@ def folder(text: str) -> Path:
     return Path(text)
 
 
+def aligned(rows: Sequence[Sequence[str]]) -> str:
+    """Rows as text, a line each, with their cells below one another."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+
+
 # configurations; Hydra is imported where it is used
 
 

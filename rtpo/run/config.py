@@ -45,11 +45,10 @@ OmegaConf.register_new_resolver("given", lambda value, otherwise: otherwise if v
 
 @dataclass(frozen=True)
 class DataConfig:
-    """Where tasks come from: `file`, or, without one, the task's generator.
+    """Where tasks come from: `file`, or, without one, the task's generator with `seed`.
 
-    split: `train`, `validation` or `held_out`, a function of the problem, so that they are disjoint; `all` takes every
-    task of a file. count: tasks to generate, or the most to take from a file (null: all of them). seed: of the
-    generator.
+    split: `train`, `validation` or `held_out`, a function of the problem; `all` takes every task of a file. count:
+    tasks to generate, or the most to take from a file (null: all).
     """
 
     split: str
@@ -82,7 +81,8 @@ class TaskConfig:
 
     def settings_at(self, path: str) -> Settings:
         """`env_settings`, in errors called `path`."""
-        return cast(Settings, build(ENVIRONMENTS[self.env].settings, self.settings, path))
+        settings: Settings = build(ENVIRONMENTS[self.env].settings, self.settings, path)
+        return settings
 
     def make_env(self) -> Env:
         return make_env(self.env, self.env_settings, self.max_turns)
@@ -128,12 +128,9 @@ class OptimizerConfig:
 
 @dataclass(frozen=True)
 class BudgetConfig:
-    """rollouts: the global budget (`rtpo.harness.budget`); 0 evaluates the model alone. tasks_per_step: tasks in a data
-    step; the last steps take fewer.
-
-    A run also ends after the step in which it has generated `generated_tokens`, taken `optimizer_steps`, or trained for
-    `seconds` (generation, scoring, updates and synchronisations); null sets no such limit.
-    """
+    """rollouts: the global budget (`rtpo.harness.budget`); 0 evaluates the model alone. tasks_per_step: in a data step;
+    the last steps take fewer. A run also ends after the step that reaches `generated_tokens`, `optimizer_steps`, or
+    `seconds` of generation, scoring, updates and synchronisations; null sets no such limit."""
 
     rollouts: Natural
     tasks_per_step: Count
@@ -144,12 +141,11 @@ class BudgetConfig:
 
 @dataclass(frozen=True)
 class EvaluationConfig:
-    """Held-out evaluation before and after training, and after each step that takes the training rollouts to or past a
-    multiple of `every_rollouts` (0: never between).
+    """Held-out evaluation after training, `before` it, and after each step that reaches a multiple of `every_rollouts`
+    (0: never between).
 
-    samples: sampled rollouts a task, at temperature 1; greedy: one greedy rollout a task as well, before and after;
-    paper: as many samples at the paper's decoding as well (`rtpo.engines.base.PAPER_DECODING`). before: whether before
-    training too, where all algorithms with one `rollout_context` give the same numbers, from a model and seed.
+    samples: rollouts a task at temperature 1. greedy: one greedy rollout a task as well, before and after. paper: as
+    many samples at the paper's decoding as well (`rtpo.engines.base.PAPER_DECODING`).
     """
 
     samples: Million
@@ -161,10 +157,9 @@ class EvaluationConfig:
 
 @dataclass(frozen=True)
 class SaveConfig:
-    """every_steps: steps between saves; 0 saves only when the run is asked to stop and at its end. every_phases:
-    synchronisations between saves inside a step, where each also writes the step's rollouts so far; 0 for none. keep:
-    saves kept. grace: seconds after SIGTERM in which the phase must be finished and saved, or it is left and the last
-    save kept; null takes as long as it takes."""
+    """every_steps: steps between saves; 0 saves only at a stop and at the end. every_phases: synchronisations between
+    saves inside a step; 0 for none. keep: saves kept. grace: seconds after SIGTERM in which the phase must be finished
+    and saved, or it is left; null takes as long as it takes."""
 
     every_steps: Natural
     every_phases: Natural
@@ -202,9 +197,8 @@ class ProfileConfig:
 @dataclass(frozen=True)
 class RunConfig:
     """Everything of a run. deterministic: the same configuration gives the same run, bit for bit and over crashes
-    (CPU alone; docs/extend/harness.md). data: a file of tasks for both of a task's data sets, where the task names
-    none itself; null leaves its generator. samples_per_rollout: see `rtpo.harness.harness.AgentHarness`. `verl` is
-    verl's own tree, overrides only."""
+    (CPU alone). data: a file of tasks for both of a task's data sets; null leaves the task's own. samples_per_rollout:
+    see `rtpo.harness.harness.AgentHarness`. `verl` is verl's own tree, overrides only."""
 
     experiment_name: str
     seed: Natural
