@@ -10,7 +10,7 @@ import sys
 import textwrap
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from difflib import get_close_matches
 from functools import wraps
 from pathlib import Path
@@ -123,26 +123,20 @@ def whole(least: int) -> Callable[[str], int]:
     """The type of an argument that is a whole number from `least` on."""
 
     def read(text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            value = least - 1
-        if not least <= value <= LARGEST:
-            raise argparse.ArgumentTypeError(f"{text!r} is no whole number from {least} to {LARGEST}")
-        return value
+        with suppress(ValueError):
+            if least <= (value := int(text)) <= LARGEST:
+                return value
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from {least} to {LARGEST}")
 
     return read
 
 
 def positive(text: str) -> float:
     """The type of an argument that is a finite number above 0."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is no finite number above 0")
-    return value
+    with suppress(ValueError):
+        if 0 < (value := float(text)) < math.inf:
+            return value
+    raise argparse.ArgumentTypeError(f"{text!r} is no finite number above 0")
 
 
 def folder(text: str) -> Path:

@@ -5,6 +5,7 @@ import json
 import logging
 import os
 import shutil
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -172,9 +173,8 @@ def merged(name: str, shards: Sequence[torch.Tensor]) -> torch.Tensor:
 def model_card(trained: TrainedPolicy, repository: str | None, dtype: str) -> str:
     """Markdown with a Hugging Face head, of what the run's records say. repository: of the Hub, if it goes to one.
     dtype: of the exported weights."""
-    run, about = trained.config, dict(trained.manifest or {})
-    for part in ("ledger", "files"):
-        about.pop(part, None)
+    run = trained.config
+    about = {name: value for name, value in (trained.manifest or {}).items() if name not in ("ledger", "files")}
     is_toy = run.profile.name == TOY or run.task.name.startswith(TOY)
     used, budget = trained.ledger["rollouts"], trained.ledger["budget"]["rollouts"]
     unfinished = f"**The run is not finished**: {used:,} of {budget:,} rollouts were used at this save. Not evaluated."
@@ -222,10 +222,10 @@ def _evaluation(trained: TrainedPolicy) -> dict[str, Any]:
     that were evaluated at this save."""
     file = trained.folder / "evaluations.jsonl"
     text = file.read_bytes() if trained.manifest is not None and file.exists() else b""
-    rewards: dict[str, list[bool]] = {}
+    rewards: dict[str, list[bool]] = defaultdict(list)
     for line in map(json.loads, text.splitlines()):
         if line["grade"] == "graded" and line["when"] in ("before", "after"):
-            rewards.setdefault(f"{line['when']} training, {line['mode']}", []).append(line["reward"] == 1)
+            rewards[f"{line['when']} training, {line['mode']}"].append(line["reward"] == 1)
     benchmarks = {
         found.parent.name: json.loads((found.parent / "summary.json").read_bytes())
         for found in sorted(trained.folder.glob("*/manifest.json"))

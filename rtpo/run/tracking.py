@@ -189,9 +189,5 @@ def _markdown(table: Sequence[Shown]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in [list(table[0]), ["---"] * len(table[0]), *cells])
 
 
-def _say(sentence: str, error: Exception | None = None) -> None:
-    print(sentence if error is None else f"{sentence}: {_first_line(error)}", flush=True)
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
+def _say(sentence: str, error: Exception) -> None:
+    print(f"{sentence}: {(str(error).strip() or type(error).__name__).splitlines()[0]}", flush=True)
