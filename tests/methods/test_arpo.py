@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from methods import TASKS, advantage_of, config_of, finished, graded, one_step, parts_of, refusals, spelled_path
+from methods import TASKS, advantage_of, config_of, finished, graded, one_step, parts_of, spelled_path
 from scripted import CALL_1, CALL_2, RIGHT, TASK, WRONG, RecordingHarness, in_turn, scripted_harness, solver
 from tables import harness_on, lure
 
@@ -146,15 +146,6 @@ def test_a_fresh_root_is_begun_only_when_no_path_is_open() -> None:
     assert starts == [(prompt.root, None)]
     assert (prompt.ended, prompt.begun) == (list(paths), 3)
     assert next_starts(prompt, [], 1.0, rng, replace(CONFIG, paths=3)) == []
-
-
-def test_fields_are_refused_beyond_their_limits_and_not_at_them() -> None:
-    assert refusals("arpo", paths=2, roots=1, entropy_tokens=1, top_logprobs=1) == refusals("arpo", roots=16) == []
-    for fields in ({"paths": 1, "roots": 1}, {"roots": 0}, {"roots": 17}):
-        assert refusals("arpo", **fields) == ["paths"]
-    assert refusals("arpo", rule="threshold", tau=0.5) == []
-    assert refusals("arpo", rule="threshold") == refusals("arpo", tau=0.5) == ["rule"]
-    assert refusals("arpo", entropy_tokens=0, top_logprobs=0) == ["entropy_tokens", "top_logprobs"]
 
 
 # advantages

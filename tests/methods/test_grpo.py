@@ -6,7 +6,7 @@ from dataclasses import replace
 import methods
 import numpy as np
 import pytest
-from methods import parts_of, refusals, spelled_path
+from methods import parts_of, spelled_path
 from scripted import CALL_1, CALL_2, RIGHT, TASK, WRONG, RecordingHarness, always, in_turn, scripted_harness, solver
 
 from baselines.grpo import GRPOConfig, chain_rows, step
@@ -71,10 +71,6 @@ def test_in_one_turn_pooled_rtpo_has_the_rows_of_grpo_without_std() -> None:
     assert len({token[3] for token in trained(by_rtpo)}) == 2
     for one, other in zip(normalised_weights(by_rtpo), normalised_weights(by_grpo), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-6)
-
-
-def test_a_chain_alone_is_refused() -> None:
-    assert (refusals("grpo", chains=1), refusals("grpo", chains=2)) == (["chains"], [])
 
 
 def test_a_flattened_row_token_by_token() -> None:

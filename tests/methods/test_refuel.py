@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from methods import IDS, advantage_of, one_step, parts_of, refusals, spelled
+from methods import IDS, advantage_of, one_step, parts_of, spelled
 from scripted import CALL_1, CALL_2, RIGHT, TASK, WRONG, always, in_turn, scripted_harness, solver
 from tables import RecordingHarness, harness_on, random_logits, random_mdp
 
@@ -105,11 +105,6 @@ def test_the_loss_is_zero_where_the_log_ratios_differ_by_eta_times_the_returns(e
     assert harness.logits == pytest.approx(there, abs=1e-6)
     harness.update(pair, SquaredPair(2 * eta, old_logprobs="rollout"))
     assert np.abs(harness.logits - there).max() > 1e-3
-
-
-def test_fields_are_refused_beyond_their_limits_and_not_at_them() -> None:
-    assert refusals("refuel", pairs=1) == []
-    assert refusals("refuel", pairs=0, training_context="flattened") == ["pairs", "training_context"]
 
 
 # token by token

@@ -9,7 +9,7 @@ from typing import Any
 import methods
 import numpy as np
 import pytest
-from methods import IDS, advantage_of, graded, parts_of, refusals, spelled
+from methods import IDS, advantage_of, graded, parts_of, spelled
 from scripted import (
     CALL_1,
     CALL_2,
@@ -169,15 +169,6 @@ def test_ungraded_siblings_are_left_out_of_rows_and_means_and_so_is_one_left_alo
     alone = (1.0, None, None), (1.0, 0.0, 0.0)
     assert [uid for uid, _, _ in rows(*alone)] == other
     assert [advantage for _, advantage, _ in rows(*alone, pool=True)] == [0.5, 0.5, -0.5, -0.5]
-
-
-def test_fields_are_refused_beyond_their_limits_and_not_at_them() -> None:
-    limits = {"group_size": 3, "trunks": 1, "sync_every": 1, "tail_low": 1.0, "tail_high": 1.0}
-    assert refusals("rtpo", **limits) == refusals("rtpo", sync_kl=1e-9) == refusals("rtpo", sync_every=None) == []
-    beyond = {"group_size": 2, "trunks": 0, "training_context": "flattened", "sync_every": 0, "tail_low": 0.0}
-    assert refusals("rtpo", **beyond) == list(beyond)
-    assert refusals("rtpo", tail_low=1.1) == refusals("rtpo", tail_high=0.9) == ["tail_low"]
-    assert refusals("rtpo", sync_kl=0.0) == refusals("rtpo", sync_kl=0.1, sync_every=2) == ["sync_kl"]
 
 
 # token by token

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from methods import IDS, TASKS, advantage_of, finished, one_step, parts_of, refusals, spelled
+from methods import IDS, TASKS, advantage_of, finished, one_step, parts_of, spelled
 from scripted import CALL_1, CALL_2, RIGHT, TASK, WRONG, RecordingHarness, in_turn, scripted_harness, solver
 from tables import harness_on, lure
 
@@ -139,13 +139,6 @@ def test_the_factor_on_a_table_is_that_of_the_updates_measured() -> None:
         assert [advantage_of(row) for row in rows] == pytest.approx(expected, abs=1e-5)
     assert len({round(m, 4) for m in seen[2][0].values()}) > 2
     assert all(0.8 <= m <= 1.2 for m in factor.values())
-
-
-def test_fields_are_refused_beyond_their_limits_and_not_at_them() -> None:
-    assert refusals("seeupo", chains=2, advantage_limit=1e-9, factor_low=1.0, factor_high=1.0) == []
-    beyond = {"chains": 1, "advantage_limit": 0.0, "factor_low": 0.0}
-    assert refusals("seeupo", **beyond) == list(beyond)
-    assert refusals("seeupo", factor_low=1.1) == refusals("seeupo", factor_high=0.9) == ["factor_low"]
 
 
 # token by token

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from methods import TASKS, advantage_of, config_of, finished, graded, one_step, parts_of, refusals, spelled_path
+from methods import TASKS, advantage_of, config_of, finished, graded, one_step, parts_of, spelled_path
 from scripted import CALL_1, CALL_2, RIGHT, TASK, WRONG, RecordingHarness, in_turn, scripted_harness, solver
 
 from baselines.tree_grpo import leaf_rows, nodes, z_scores
@@ -131,12 +131,6 @@ def test_without_expansions_it_is_grpo_with_the_mean_over_tokens(context: Traini
         assert row.weight.tolist() == other.weight.tolist()
         assert row.rollout_logprobs.tolist() == other.rollout_logprobs.tolist()
     assert any(row.advantage.any() for row in rows)
-
-
-def test_fields_are_refused_beyond_their_limits_and_not_at_them() -> None:
-    assert refusals("tree_grpo", trees=1, expansions=1, branches=1) == refusals("tree_grpo", expansions=0) == []
-    assert refusals("tree_grpo", trees=0, expansions=-1, branches=0) == ["trees", "expansions", "branches", "trees"]
-    assert refusals("tree_grpo", trees=1, expansions=0) == ["trees"]
 
 
 # token by token
