@@ -560,11 +560,12 @@ def _check_alike(runs: pd.DataFrame, own: Collection[str]) -> None:
 def _flat(config: str) -> dict[str, Any]:
     """A run's configuration by path."""
     tree = json.loads(config)
-    return _paths(tree | {name: {**values, **tree.get(name, {})} for name, values in ADDED.items()})
+    return dict(_paths(tree | {name: {**values, **tree.get(name, {})} for name, values in ADDED.items()}))
 
 
-def _paths(tree: Line, above: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
+def _paths(tree: Line, above: str = "") -> Iterator[tuple[str, Any]]:
     for key, value in tree.items():
-        flat |= _paths(value, f"{above}{key}.") if isinstance(value, dict) and value else {f"{above}{key}": value}
-    return flat
+        if isinstance(value, dict) and value:
+            yield from _paths(value, f"{above}{key}.")
+        else:
+            yield above + key, value

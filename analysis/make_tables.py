@@ -1,12 +1,12 @@
-"""Tables of runs (docs/run/runs.md), and of the paper (docs/results/tables.md).
+"""Make tables of runs (docs/run/runs.md), and the paper's tables beside ours (docs/results/tables.md).
 
-    python analysis/make_tables.py                          the paper's tables beside ours
-    python analysis/make_tables.py --table supp_budget      one; supp_budget_toy: of the profile toy
-    python analysis/make_tables.py --experiment quickstart  a row a configuration of an experiment
+    python analysis/make_tables.py                          every table of the paper
+    python analysis/make_tables.py --table supp_budget      one of them; supp_budget_toy: at profile toy
+    python analysis/make_tables.py --experiment quickstart  an experiment, with a row for each configuration
     python analysis/make_tables.py results/trial results/default/rtpo-seed0
                                                             any runs in one table
 
-What the cells of the paper's tables are made of stands in analysis/paper/cells.yaml, a cell a line.
+analysis/paper/cells.yaml says which records each cell of the paper's tables is read from.
 """
 
 import sys
@@ -26,15 +26,15 @@ COMMAND = "python analysis/make_tables.py"
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns its exit status."""
     parser = Parser(__doc__)
-    parser.add_argument("folders", nargs="*", type=Path, metavar="FOLDER", help="of a run, or of an experiment's runs")
+    parser.add_argument("folders", nargs="*", type=Path, metavar="FOLDER", help="a run, or a folder of runs")
     parser.add_argument("--results", type=folder, default=str(RESULTS), help="folder of the run records")
-    parser.add_argument("--experiment", help="folder under it, for the table of its runs")
-    parser.add_argument("--table", help="one table of the paper, by its name")
+    parser.add_argument("--experiment", help="make the table of this folder under --results")
+    parser.add_argument("--table", help="make this table of the paper alone")
     parser.add_argument(
-        "--columns", default="", help=f"of a table of runs, with commas between: all, {', '.join(COLUMNS)}"
+        "--columns", default="", help=f"columns of a table of runs, with commas between them: all, {', '.join(COLUMNS)}"
     )
     parser.add_argument("--output", type=Path, help="folder of the tables (default: tables/ under --results)")
-    parser.add_argument("--check", action="store_true", help="write nothing; fail when the files would change")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if the files would change")
     given = parser.parse_args(arguments)
     chosen = sum([bool(given.folders), given.experiment is not None, given.table is not None])
     if chosen > 1:

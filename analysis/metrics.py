@@ -1,7 +1,7 @@
 """What tables and figures show of runs, as functions of frames (analysis/load.py).
 
-A configuration is the `Frames` of its runs. A number of each run is a series by run: `group.runs["rollouts"]`, or
-`mean_over_steps(group, "kl")`. What is paired goes by a run's place: its experiment, which is a warm start, and seed.
+A configuration is the `Frames` of its runs. A number of each run is a series by run. Runs are paired by their place:
+the experiment, which is a warm start, and the seed.
 """
 
 from collections.abc import Sequence
@@ -29,12 +29,10 @@ PLACE = ["experiment", "seed"]
 @dataclass(frozen=True, eq=False)
 class HeldOut:
     """An evaluation of a configuration. success: [(experiment, seed), question], the share of a question's graded
-    samples with reward 1; NaN where none was graded. samples: of each question. ungraded: samples without a grade, in
-    all runs together."""
+    samples with reward 1; NaN where none was graded. samples: of each question."""
 
     success: pd.DataFrame
     samples: int
-    ungraded: int
 
 
 @lru_cache(maxsize=2048)
@@ -53,8 +51,12 @@ def held_out(group: Frames, when: str, mode: str) -> HeldOut | None:
             f"The runs of {group.label!r} ({', '.join(group.names)}) differ in the questions or samples of their "
             f"{mode} evaluation {when!r}: evaluate them alike."
         )
-    success = success.loc[group.names].set_axis(pd.MultiIndex.from_frame(group.runs[PLACE]))
-    return HeldOut(success, int(sizes[0]), int((table["samples"] - table["graded"]).sum()))
+    return HeldOut(success.loc[group.names].set_axis(_places(group)), int(sizes[0]))
+
+
+@lru_cache(maxsize=2048)
+def _places(group: Frames) -> pd.MultiIndex:
+    return pd.MultiIndex.from_frame(group.runs[PLACE])
 
 
 def success(evaluation: HeldOut) -> Interval | None:
@@ -82,7 +84,10 @@ def differences(first: HeldOut, second: HeldOut) -> pd.DataFrame:
     if not first.success.columns.equals(second.success.columns):
         places = sorted({*first.success.index, *second.success.index})
         raise DataError(f"The evaluations to compare of {places} have different questions: run again.")
-    return (second.success - first.success.reindex(second.success.index)).dropna(how="all").dropna(axis="columns")
+    before = first.success
+    if not before.index.equals(second.success.index):
+        before = before.reindex(second.success.index)
+    return (second.success - before).dropna(how="all").dropna(axis="columns")
 
 
 def difference(first: HeldOut, second: HeldOut) -> Interval | None:
@@ -91,21 +96,25 @@ def difference(first: HeldOut, second: HeldOut) -> Interval | None:
     return interval(table.to_numpy(), strata=_warm_starts(table)) if table.size else None
 
 
+@lru_cache(maxsize=2048)
 def paired(first: Frames, second: Frames) -> tuple[Frames, Frames]:
     """The runs of both that have a partner of the same experiment and seed, in one order; both empty where none has.
     Raises DataError for partners that started from different weights."""
-    columns = [*PLACE, "run", "model_sha256"]
-    pairs = first.runs[columns].merge(second.runs[columns], on=PLACE, suffixes=("", "_other"))
-    if len(different := pairs[pairs["model_sha256"] != pairs["model_sha256_other"]]):
-        names = f"{different['run'].iloc[0]} and {different['run_other'].iloc[0]}"
-        raise DataError(f"{names} started from different weights: an experiment has one warm start.")
-    return first.of(pairs["run"]), second.of(pairs["run_other"])
+    runs, others = (
+        dict(zip(_places(group), zip(group.names, group.runs["model_sha256"], strict=True), strict=True))
+        for group in (first, second)
+    )
+    pairs = [(*run, *others[place]) for place, run in runs.items() if place in others]
+    for run, weights, other, other_weights in pairs:
+        if weights != other_weights:
+            raise DataError(f"{run} and {other} started from different weights: an experiment has one warm start.")
+    return first.of(run for run, *_ in pairs), second.of(other for _, _, other, _ in pairs)
 
 
 def run_interval(group: Frames, values: npt.ArrayLike) -> Interval | None:
     """The mean of a number a run, in the order of the group's runs; None where all are NaN. The interval is over runs
     alone, those of a warm start compared with each other; none where no warm start has two runs."""
-    numbers = pd.Series(np.asarray(values, dtype=np.float64), pd.MultiIndex.from_frame(group.runs[PLACE])).dropna()
+    numbers = pd.Series(np.asarray(values, dtype=np.float64), _places(group)).dropna()
     return interval(numbers.to_numpy()[:, None], strata=_warm_starts(numbers.to_frame())) if len(numbers) else None
 
 
@@ -172,10 +181,7 @@ def recorded(frames: Frames) -> list[str]:
 
 def mean_over_steps(group: Frames, key: str) -> "pd.Series[float]":
     """The mean of a column of `training_curve` over all steps that have a value, by run."""
-    curve = training_curve(group)
-    if key not in curve:
-        return pd.Series(nan, index=group.names)
-    return curve[key].groupby("run").mean().reindex(group.names)
+    return training_curve(group).reindex(columns=[key])[key].groupby("run").mean().reindex(group.names)
 
 
 def context_ratio(group: Frames) -> "pd.Series[float]":
@@ -189,26 +195,27 @@ def last_entropy(group: Frames) -> "pd.Series[float]":
 
 
 def whole_steps(frames: Frames) -> pd.DataFrame:
-    """`training_curve` of the steps with as many tasks as the run's fullest. The last has fewer where the budget was
-    nearly used up: a mean over a few tasks, which curves over training leave out."""
+    """`training_curve` without steps of fewer tasks than the run's fullest: the last, where the budget was nearly used
+    up."""
     curve = training_curve(frames)
     return curve[curve["tasks"] == curve["tasks"].groupby("run").transform("max")]
 
 
 def spread(table: pd.DataFrame) -> pd.DataFrame:
     """x, and mean, low and high over the columns, which are runs, where all have a value."""
-    whole = table.dropna()
-    columns = {"mean": whole.mean(axis=1), "low": whole.min(axis=1), "high": whole.max(axis=1)}
-    return pd.DataFrame({"x": whole.index.to_numpy(float), **{k: v.to_numpy(float) for k, v in columns.items()}})
+    return _over_columns(table.dropna())
+
+
+def _over_columns(table: pd.DataFrame) -> pd.DataFrame:
+    columns = {"mean": table.mean(axis=1), "low": table.min(axis=1), "high": table.max(axis=1)}
+    return pd.DataFrame({"x": table.index.to_numpy(float), **{k: v.to_numpy(float) for k, v in columns.items()}})
 
 
 def curve_over_runs(group: Frames, key: str) -> pd.DataFrame:
     """A column of `training_curve` against rollouts, over whole steps: x, mean, low and high over the runs. One run
     keeps its own points; several are interpolated to common points, where all of them have values."""
-    curve = whole_steps(group)
-    if key not in curve:
-        return pd.DataFrame({"x": [], "mean": [], "low": [], "high": []})
-    curves = [part for _, part in curve[["rollouts", key]].dropna().groupby("run", sort=False)]
+    curve = whole_steps(group).reindex(columns=["rollouts", key]).dropna()
+    curves = [part for _, part in curve.groupby("run", sort=False)]
     if not curves:
         return pd.DataFrame({"x": [], "mean": [], "low": [], "high": []})
     points = _common_points([part["rollouts"].to_numpy() for part in curves])
@@ -221,10 +228,7 @@ def by_turn(group: Frames, key: str = "kl") -> pd.DataFrame:
     columns = {k: f"{key}_{k}" for k in trained_turns(group) if f"{key}_{k}" in group.steps}
     trained = group.steps[group.steps["rows"] > 0]
     by_step = trained.groupby(["run", "step"])[list(columns.values())].mean()
-    by_run = by_step.groupby("run").mean().set_axis(list(columns), axis=1).T
-    by_run = by_run.dropna(how="all")
-    means = {"mean": by_run.mean(axis=1), "low": by_run.min(axis=1), "high": by_run.max(axis=1)}
-    return pd.DataFrame({"x": by_run.index, **{name: values.to_numpy() for name, values in means.items()}})
+    return _over_columns(by_step.groupby("run").mean().set_axis(list(columns), axis=1).T.dropna(how="all"))
 
 
 def trained_turns(frames: Frames) -> list[int]:

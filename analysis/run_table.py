@@ -11,24 +11,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis import metrics
+from analysis import metrics, tables
 from analysis.load import Frames, concat, experiment, groups, load, load_run, unfinished
 from analysis.looks import base_of, title_of
 from analysis.stats import Interval, interval
-from analysis.tables import (
-    NO_VALUE,
-    NOT_RUN,
-    UNKNOWN,
-    Cell,
-    Number,
-    Table,
-    bold_best,
-    cell,
-    files_of,
-    markdown,
-    percent_cell,
-    write,
-)
+from analysis.tables import NO_VALUE, NOT_RUN, UNKNOWN, Cell, Number, Table, percent_cell
 from rtpo.core.names import nearest
 from rtpo.errors import ConfigError, DataError
 from rtpo.run.naming import setting, settings_in
@@ -39,6 +26,7 @@ BEST = ("after", "greedy", "paper", "gain")
 """columns in which the best mean is bold"""
 ABLATIONS, BASES = "ablations_", ("main_table_", "drift_")
 """before <profile>_<task>: the experiment of all ablations, and those whose configurations they change"""
+CONTEXTS = ["rollout_context", "training_context"]
 CAPTION = "Success in percent; brackets: 95 % intervals (docs/results/metrics.md)."
 TOY = " Toy scale, not the paper's results."
 
@@ -99,7 +87,7 @@ def _questions(group: Frames) -> Cell:
 
 
 def _ratio(group: Frames) -> Cell:
-    return cell(Interval(float(np.exp(-metrics.mean_over_steps(group, "kl").mean())), nan, nan, 0, 0), 3)
+    return tables.cell(Interval(float(np.exp(-metrics.mean_over_steps(group, "kl").mean())), nan, nan, 0, 0), 3)
 
 
 def _ledger(name: str, digits: int = 0, scale: float = 1.0) -> Callable[[Frames], Cell]:
@@ -113,10 +101,7 @@ def _text(name: str) -> Callable[[Frames], Cell]:
 COLUMNS: dict[str, Column] = {
     "method": Column("Configuration", lambda group: title_of(group.label)),
     "algorithm": Column("Algorithm", _text("algorithm")),
-    "contexts": Column(
-        "Context, rollout / training",
-        lambda group: " / ".join(group.runs[["rollout_context", "training_context"]].iloc[0]),
-    ),
+    "contexts": Column("Context, rollout / training", lambda group: " / ".join(group.runs[CONTEXTS].iloc[0])),
     "profile": Column("Profile", _text("profile")),
     "experiment": Column("Experiment", _text("experiment")),
     "seeds": Column("Seeds", lambda group: Number(len(group.runs), digits=0)),
@@ -160,11 +145,8 @@ def run_table(results: Path, name: str, columns: Sequence[str] = ()) -> Table:
 
 
 def _bases(results: Path, place: str) -> dict[str, Frames]:
-    found: dict[str, Frames] = {}
-    for base in reversed(BASES):
-        if sorted(results.glob(f"{base}{place}/*/manifest.json")) or (results / f"{base}{place}").exists():
-            found |= groups(experiment(results, f"{base}{place}"))
-    return found
+    names = [f"{base}{place}" for base in reversed(BASES) if (results / f"{base}{place}").exists()]
+    return {label: group for name in names for label, group in groups(experiment(results, name)).items()}
 
 
 def folder_table(folders: Sequence[Path], columns: Sequence[str] = ()) -> Table:
@@ -212,7 +194,7 @@ def _table(name: str, title: str, rows: Sequence[Frames], columns: Sequence[str]
                 labels += 1
     best = [COLUMNS[key].title for key in BEST if COLUMNS[key].title in frame]
     caption = f"{title} {CAPTION}{TOY if all(group.runs['profile'].iloc[0] == 'toy' for group in rows) else ''}"
-    return Table(name, bold_best(frame, best), caption, tuple(notes), labels=labels)
+    return Table(name, tables.bold_best(frame, best), caption, tuple(notes), labels=labels)
 
 
 def _column(cells: Iterable[Cell]) -> "pd.Series[Any]":
@@ -265,10 +247,8 @@ def short(table: Table) -> Table:
     return replace(table, frame=frame, notes=())
 
 
-def show(tables: Sequence[Table], output: Path, whole: bool = False) -> None:
+def show(shown: Sequence[Table], output: Path, whole: bool = False) -> None:
     """Write tables in every format and print them, `whole` or as `short` has them."""
-    files = files_of(tables, output)
-    write(files)
-    for table in tables:
-        print(markdown(table if whole else short(table)))
-    print(*files, sep="\n")
+    files = tables.files_of(shown, output)
+    tables.write(files)
+    print(*(tables.markdown(table if whole else short(table)) for table in shown), *files, sep="\n")

@@ -1,11 +1,11 @@
-"""How fast the parts are beside what they stand in for (docs/results/speed.md):
+"""Measure how fast parts of the project are, each against an alternative (docs/results/speed.md):
 
     python experiments/bench.py                     every case that needs no file
-    python experiments/bench.py decoder trees       these
+    python experiments/bench.py decoder trees       these cases
     python experiments/bench.py grading --file data/raw/math500
 
-The two sides of a case take turns, so that both meet the machine's other load. Every timing is kept in
-results/bench/<date>.json. Nothing here is a test.
+The two sides of a case take turns, so that other load on the machine meets both. Every timing is written to
+results/bench/<date>.json. No timing passes or fails.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ from rtpo.harness.budget import Budget, Ledger
 from rtpo.harness.harness import AgentHarness
 from rtpo.rewards.grading import MathGrader
 from rtpo.run.cli import Parser, command, composed, whole
-from rtpo.run.config import PROJECT, RunConfig, compose_run
+from rtpo.run.config import PROJECT, RunConfig, compose_run, leaves
 from rtpo.run.model_folder import chat_format
 from rtpo.run.records import provenance
 from rtpo.run.run import open_harness
@@ -172,12 +172,6 @@ def stock_steps(config: RunConfig, tasks: Sequence[Task], folder: Path) -> list[
             raise MachineError(f"stock verl failed: {output.read().strip().splitlines()[-1]}")
     logged = [json.loads(line)["data"] for line in log.read_text().splitlines()]
     return [(data["timing_s/step"], round(data["response_length/mean"] * PROMPTS * SAMPLES)) for data in logged]
-
-
-def leaves(tree: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
-    """A nested mapping's values by their dotted paths."""
-    for key, value in tree.items():
-        yield from leaves(value, f"{path}{key}.") if isinstance(value, dict) else [(f"{path}{key}", value)]
 
 
 # an update and its scoring: rows as prefix trees against rows one by one
@@ -318,10 +312,10 @@ CASES = {"verl": verl, "trees": trees, "decoder": decoder, "python": python, "gr
 @command
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = Parser(__doc__)
-    parser.add_argument("cases", nargs="*", metavar="case", help=", ".join(CASES))
-    parser.add_argument("--repeats", type=whole(1), default=5, help="timings behind each median")
+    parser.add_argument("cases", nargs="*", metavar="case", help=f"cases to run: {', '.join(CASES)}")
+    parser.add_argument("--repeats", type=whole(1), default=5, help="timings for each median; default: 5")
     parser.add_argument("--file", type=Path, help="answers to grade, such as MATH-500's raw file")
-    parser.add_argument("--results", type=Path, default=PROJECT / "results" / "bench")
+    parser.add_argument("--results", type=Path, default=PROJECT / "results" / "bench", help="folder of the records")
     given = parser.parse_args(arguments)
     if unknown := [name for name in given.cases if name not in CASES]:
         raise ConfigError(f"no case is named {', '.join(unknown)}: there are {', '.join(CASES)}.")

@@ -2,8 +2,8 @@
 
     python experiments/build_index.py passages.jsonl --output FOLDER
 
-A line is {"id", "title", "text"}, or {"id", "contents"} as Search-R1's corpora have it (the first line of the contents
-is the title). Use it with task.settings.search.backend=bm25 task.settings.search.bm25.index=FOLDER.
+A line is {"id", "title", "text"}, or {"id", "contents"} as in Search-R1's corpora, with the title as the first line of
+the contents. Use the index with task.settings.search.backend=bm25 task.settings.search.bm25.index=FOLDER.
 """
 
 import json
@@ -18,8 +18,8 @@ from rtpo.tools.search.bm25 import build_index
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns its exit status."""
     parser = Parser(__doc__)
-    parser.add_argument("passages", type=Path)
-    parser.add_argument("--output", required=True, type=Path, help="folder to make")
+    parser.add_argument("passages", type=Path, help="the JSONL file")
+    parser.add_argument("--output", required=True, type=Path, help="the folder to make")
     given = parser.parse_args(arguments)
     manifest = build_index(given.passages, given.output)
     print(json.dumps({part: manifest[part] for part in ("passages", "bm25", "files")}, indent=1))

@@ -1,11 +1,11 @@
-"""Whether updates on prefix trees are right, and faster, on this machine's GPU, in at most ten minutes.
+"""Check in at most ten minutes whether updates on prefix trees are right, and faster, on this machine's GPU.
 
-python experiments/check_gpu.py [--tiny]
+    python experiments/check_gpu.py [--tiny]
 
 It needs torch, transformers and numpy alone, and downloads nothing: weights are random. It compares log-probs and
-gradients on trees with those of rows one by one, against the rounding that it measures. It counts the kernels that
-torch compiles for sixty shapes, and the seconds and memory of an update. --tiny, and a machine without a GPU, take tiny
-shapes. The exit status is 1 where a line fails. What to run next is in docs/cluster/gpus.md.
+gradients on trees with those of single rows, against the rounding that it measures. It counts the kernels that torch
+compiles for sixty shapes, and measures seconds and memory of an update. With --tiny, or without a GPU, shapes are tiny.
+The exit status is 1 if a line fails. docs/cluster/gpus.md says what to run next.
 """
 
 import gc
@@ -209,7 +209,7 @@ def parts(device: str, tiny: bool, until: float) -> dict[str, Iterator[Line]]:
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns its exit status: 1 where a check failed, 3 where none did and one was not run whole."""
     parser = Parser(__doc__)
-    parser.add_argument("--tiny", action="store_true", help="tiny shapes, as on a machine without a GPU")
+    parser.add_argument("--tiny", action="store_true", help="use tiny shapes, as without a GPU")
     device, until, failed = "cuda" if torch.cuda.is_available() else "cpu", time.monotonic() + SECONDS, False
     unfinished: list[str] = []
     tiny = parser.parse_args(arguments).tiny or device == "cpu"
@@ -226,7 +226,7 @@ def main(arguments: list[str] | None = None) -> int:
             unfinished.append(f"{part}, out of memory")
         gc.collect()
     for part in unfinished:
-        print(f"not run to its end: {part}")
+        print(f"not finished: {part}")
     print("FAIL" if failed else "UNFINISHED" if unfinished else "OK")
     return 1 if failed else 3 if unfinished else 0
 

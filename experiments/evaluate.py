@@ -5,20 +5,20 @@
     python experiments/evaluate.py checkpoint=http://127.0.0.1:8000/v1 endpoint.model=Qwen3-8B \\
         endpoint.tokenizer=/models/Qwen3-8B 'benchmarks=[math500]'
 
-Every field can be set so. The common ones, with their defaults:
+Every field can be set like this. The common ones, with their defaults:
 
-    checkpoint=???               must be given: a run's folder, a model's folder, a server's address
+    checkpoint=???               required: a run's folder, a model's folder, or a server's address
     experiment_name=evaluation   records are in results/<experiment_name>/<label>/<benchmark>/
-    data=data                    the folder of prepared files
-    limit=null                   the first questions of each benchmark alone
-    samples=4                    rollouts a question
+    data=data                    folder of prepared files
+    limit=null                   how many questions of each benchmark, from the first; null: all
+    samples=4                    rollouts for each question
     decoding.temperature=0.6     0 is greedy
-    decoding.top_p=0.95          the most likely tokens with this share of the probability
-    rollout_context=strip_think  full for policies that were trained with full history
-    machine=null                 for a model's folder, what serves it: a file of configs/profile/
+    decoding.top_p=0.95          sample from the most likely tokens that have this share together
+    rollout_context=strip_think  full: for policies that were trained with full history
+    machine=null                 the machine that serves a model's folder: a file of configs/profile/
 
-benchmarks are files of configs/benchmarks/. --cfg job prints all fields with their values, and
-plays nothing. A stopped evaluation goes on where it was when the same command is given again.
+Benchmarks are files of configs/benchmarks/. --cfg job prints all fields with their values, and
+plays nothing. To resume a stopped evaluation, give the same command again.
 """
 
 import sys

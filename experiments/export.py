@@ -5,8 +5,8 @@
     python experiments/export.py results/EXPERIMENT/RUN OUTPUT --dtype bfloat16
     python experiments/export.py results/EXPERIMENT/RUN OUTPUT --push OWNER/NAME
 
-OUTPUT must be new or empty. A run that is not finished is exported from its last save, and its card says so. With
---push the folder goes to a repository of the Hugging Face Hub, too, a private one where there is none of the name.
+OUTPUT must be new or empty. An unfinished run is exported from its last save, and its card says so. --push also uploads
+the folder to a repository of the Hugging Face Hub; a new repository is private.
 """
 
 import sys
@@ -35,11 +35,9 @@ def export(run: Path, output: Path, dtype: str | None = None, repository: str | 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = Parser(__doc__)
     parser.add_argument("run", type=Path, help="a run's folder, results/<experiment>/<run>")
-    parser.add_argument("output", type=Path, help="a new folder")
-    parser.add_argument("--dtype", choices=DTYPES, help="of the weights; without it, as they were saved")
-    parser.add_argument(
-        "--push", metavar="OWNER/NAME", help="a repository of the Hugging Face Hub that it goes to, too"
-    )
+    parser.add_argument("output", type=Path, help="the folder to make")
+    parser.add_argument("--dtype", choices=DTYPES, help="number type of the weights; default: as saved")
+    parser.add_argument("--push", metavar="OWNER/NAME", help="also upload to this repository of the Hugging Face Hub")
     options = parser.parse_args(arguments)
     trained = export(options.run, options.output, options.dtype, options.push)
     state = "finished" if trained.manifest is not None else "not finished"

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from rtpo.core.files import write_whole
 from rtpo.errors import DataError, MachineError
+from rtpo.run.cli import aligned
 from rtpo.run.records import LOG, RunFolder
 from rtpo.run.run import duration, percent
 
@@ -134,8 +135,7 @@ def status(runs: Mapping[Path, Sequence[str]], jobs: Mapping[Path, Job]) -> str:
         except (DataError, KeyError, TypeError, ValueError) as error:
             why = str(error) if isinstance(error, DataError) else f"{folder} has records that are damaged ({error!r})"
             lines.append((name, "damaged", "-", "-", "-", "-", why))
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
+    return aligned(lines)
 
 
 def _line(folder: Path, benchmarks: Sequence[str], job: Job | None) -> tuple[str, ...]:

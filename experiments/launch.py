@@ -1,23 +1,23 @@
-"""An experiment's elements, run by SLURM or one after another on this machine
+"""Run the elements of an experiment, by SLURM or one after another on this machine
 (docs/run/runs.md, docs/cluster/slurm.md).
 
-    python experiments/launch.py run main_table task=toy_math seed=1    here, then the tables
-    python experiments/launch.py submit main_table profile=a100x8       by SLURM, as slurm/*.sh do
-    python experiments/launch.py status                                 how far every run is
-    python experiments/launch.py status main_table profile=a100x8       how far these elements are
-    python experiments/launch.py stop main_table seed=1                 they save and end
-    python experiments/launch.py tables main_table                      of what is complete
-    python experiments/launch.py element main_table 3                   the fourth alone
-    python experiments/launch.py list                                   the experiments
+    python experiments/launch.py run main_table task=toy_math seed=1    run here, then make the tables
+    python experiments/launch.py submit main_table profile=a100x8       submit to SLURM, as slurm/*.sh do
+    python experiments/launch.py status                                 the state of every run
+    python experiments/launch.py status main_table profile=a100x8       the state of these elements
+    python experiments/launch.py stop main_table seed=1                 let these runs save and end
+    python experiments/launch.py tables main_table                      the tables of complete elements
+    python experiments/launch.py element main_table 3                   the fourth element alone
+    python experiments/launch.py list                                   the names of all experiments
 
-Experiments are files of configs/experiment/; a pattern such as 'ablate_*' takes several. status and
-stop take what the elements were started with, or a run's folder. What follows is set for every
-element, and replaces what the experiment varies:
+Experiments are files of configs/experiment/; a pattern such as 'ablate_*' names several. status and
+stop take the words that started the elements, or a run's folder. Settings after the experiment hold
+for every element, and replace the values that the experiment varies:
 
     profile=toy                  the machine: a file of configs/profile/
-    experiment_name=trial        for runs of your own; 'trial_${task.name}' where tasks vary
-    budget.rollouts=512          whatever experiments/train.py --help says
-    evaluate.samples=8           whatever experiments/evaluate.py --help says
+    experiment_name=trial        for your own runs; 'trial_${task.name}' if tasks vary
+    budget.rollouts=512          any field of experiments/train.py
+    evaluate.samples=8           any field of experiments/evaluate.py
 """
 
 import json
@@ -30,6 +30,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatch
+from itertools import starmap
 from pathlib import Path
 
 from analysis.paper import pages
@@ -46,22 +47,21 @@ from rtpo.evaluation.panel import EvaluateConfig, compose_evaluation
 from rtpo.planning import preflight
 from rtpo.run.cli import Parser, command, composed, on_sigterm
 from rtpo.run.config import PROJECT, RunConfig
-from rtpo.run.experiments import Element, Experiment, experiments, load_experiment
+from rtpo.run.experiments import Element, Experiment, experiments, load_experiment, of_evaluation
 from rtpo.run.records import RunFolder, no_run
 from rtpo.run.run import StopRequest
 
-EVALUATE = "evaluate."
 STARTS = 3
 """an element that starts this often with nothing gained in between fails"""
 TABLES_MINUTES = 30
 COMMANDS = {
-    "list": "The experiments, a name a line (docs/run/experiments.md).",
-    "submit": "Submit what is not complete to SLURM, and the job of its tables (docs/cluster/slurm.md).",
-    "run": "Train and evaluate here what is not complete, then make its tables (docs/run/runs.md).",
-    "element": "Train and evaluate one element, by its place from 0 on (docs/cluster/slurm.md).",
-    "tables": "Make the tables of what is complete, and name what is not (docs/run/runs.md).",
-    "status": "A line a run: state, rollouts, success, last save, time left, log (docs/run/runs.md).",
-    "stop": "Ask what trains, here or under SLURM, to save and end (docs/run/runs.md).",
+    "list": "List the experiments, one name a line (docs/run/experiments.md).",
+    "submit": "Submit incomplete elements to SLURM, and a job that makes the tables (docs/cluster/slurm.md).",
+    "run": "Train and evaluate incomplete elements here, then make the tables (docs/run/runs.md).",
+    "element": "Train and evaluate one element, by its index (docs/cluster/slurm.md).",
+    "tables": "Make the tables of complete elements, and list the incomplete ones (docs/run/runs.md).",
+    "status": "Print a line for each run: state, rollouts, success, last save, time left, log (docs/run/runs.md).",
+    "stop": "Let runs, here or under SLURM, save and end (docs/run/runs.md).",
 }
 
 
@@ -97,9 +97,8 @@ def load(pattern: str, overrides: Sequence[str]) -> Launched:
     names = [name for name in experiments() if fnmatch(name, pattern)]
     if not names:
         raise ConfigError(f"experiment is {pattern!r}: no such experiment; {nearest(pattern, experiments())}.")
-    ours = [one for one in overrides if not one.startswith(EVALUATE)]
-    evaluation = tuple(one.removeprefix(EVALUATE) for one in overrides if one.startswith(EVALUATE))
-    launch = Launched(pattern.strip("*_"), tuple(load_experiment(name, ours) for name in names), evaluation)
+    ours, evaluation = of_evaluation(overrides)
+    launch = Launched(pattern.strip("*_"), tuple(load_experiment(name, ours) for name in names), tuple(evaluation))
     folders = [element.run.folder for element in launch.elements]
     for folder in folders:
         if folders.count(folder) > 1:
@@ -114,33 +113,24 @@ def evaluation_of(launch: Launched, element: Element) -> EvaluateConfig | None:
     if not element.benchmarks:
         return None
     run = element.run
-    overrides = [
-        f"checkpoint={_quoted(run.folder)}",
-        f"results={_quoted(run.results)}",
-        f"experiment_name={run.experiment_name}",
-        f"label={_quoted(run.folder.name)}",
+    fields = {"checkpoint": run.folder, "results": run.results, "label": run.folder.name}
+    quoted = [f"{name}='{str(value).replace(chr(39), chr(92) + chr(39))}'" for name, value in fields.items()]
+    others = [f"experiment_name={run.experiment_name}", f"seed={run.seed}"]
+    others += [
         f"benchmarks=[{','.join(element.benchmarks)}]",
         f"rollout_context={run.algorithm_config.rollout_context}",
-        f"seed={run.seed}",
-        *launch.evaluation,
     ]
-    return compose_evaluation(composed("evaluate", overrides))
-
-
-def _quoted(text: object) -> str:
-    return "'" + str(text).replace("'", r"\'") + "'"
+    return compose_evaluation(composed("evaluate", [*quoted, *others, *launch.evaluation]))
 
 
 def check(launch: Launched, *, here: bool = False) -> None:
     """Raises ConfigError with a sentence for each thing that is missing or cannot be (`rtpo.planning.preflight`). here:
     on the machine that is to run them."""
-    found = [
-        sentence
-        for experiment in launch.experiments
-        for sentence in preflight.problems(experiment, here=here, evaluation=launch.evaluation)
-    ]
-    if found:
-        raise ConfigError("\n".join(dict.fromkeys(found)))
+    problems: dict[str, None] = {}
+    for experiment in launch.experiments:
+        problems |= dict.fromkeys(preflight.problems(experiment, here=here, evaluation=launch.evaluation))
+    if problems:
+        raise ConfigError("\n".join(problems))
 
 
 def run_element(launch: Launched, element: Element, stop: StopRequest) -> None:
@@ -149,8 +139,7 @@ def run_element(launch: Launched, element: Element, stop: StopRequest) -> None:
     train(element.run, stop)
     if stop.reason:
         raise Stopped(f"stopped by {stop.reason} after {element.run.folder}. Run the same command to go on.")
-    evaluation = evaluation_of(launch, element)
-    if evaluation is not None:
+    if (evaluation := evaluation_of(launch, element)) is not None:
         evaluate(evaluation, summarise)
 
 
@@ -242,8 +231,8 @@ def stop(experiment: str, overrides: Sequence[str]) -> int:
         except MachineError as error:
             refused.append(str(error))
     if not asked and not refused:
-        complete = sum(following.is_complete(folder, benchmarks) for folder, benchmarks in runs.items())
-        print(f"nothing to stop: no element of it runs or waits in a queue; complete: {complete} of {len(runs)}")
+        complete = sum(starmap(following.is_complete, runs.items()))
+        print(f"nothing to stop: none of these runs is at work or queued; complete: {complete} of {len(runs)}")
     for sentence in refused:
         print(f"error: {sentence}", file=sys.stderr)
     return bool(refused) or not asked
@@ -332,15 +321,10 @@ def submit(pattern: str, launch: Launched, overrides: Sequence[str]) -> None:
         print(f"{launch.name}, profile {launch.first.profile}: all {total} elements are complete")
         return
     job = (
-        f"--nodes={asked.nodes}",
-        "--ntasks-per-node=1",
-        f"--cpus-per-task={asked.cpus}",
-        f"--mem={asked.memory_gb}G",
-        f"--time={asked.minutes}",
+        *(f"--nodes={asked.nodes}", "--ntasks-per-node=1", f"--cpus-per-task={asked.cpus}"),
+        *(f"--mem={asked.memory_gb}G", f"--time={asked.minutes}"),
         *([f"--gpus-per-node={asked.gpus}"] if asked.gpus else []),
-        f"--signal=B:USR1@{warning_seconds(asked.minutes)}",
-        "--requeue",
-        "--open-mode=append",
+        *(f"--signal=B:USR1@{warning_seconds(asked.minutes)}", "--requeue", "--open-mode=append"),
         *elements_options(),
     )
     script = (str(PROJECT / "slurm" / "element.sh"), pattern, *overrides)
@@ -365,13 +349,13 @@ def submit(pattern: str, launch: Launched, overrides: Sequence[str]) -> None:
         f"--time={TABLES_MINUTES}",
         f"--wrap={shlex.join(tables)}",
     )
-    complete = f", {total - len(waiting)} of {total} being complete" if len(waiting) < total else ""
+    complete = f"; {total - len(waiting)} of {total} are complete" if len(waiting) < total else ""
     print(f"{launch.name}, profile {launch.first.profile}: {len(waiting)} elements submitted as job {array}{complete}")
     print(
-        f"each: {asked.nodes} node(s) with {asked.gpus} GPUs, {asked.cpus} CPUs and {asked.memory_gb} GB, "
-        f"{asked.minutes} minutes at a time"
+        f"each element: {asked.nodes} node(s) with {asked.gpus} GPUs, {asked.cpus} CPUs and {asked.memory_gb} GB, "
+        f"at most {asked.minutes} minutes before it is requeued"
     )
-    print(f"tables: job {after}, once all have ended")
+    print(f"tables: job {after}, after all elements have ended")
     for index in waiting:
         folder = launch.elements[int(index)].run.folder
         print(f"{array}_{index}: {folder}, log {launch.logs}/{array}_{index}.log")
@@ -437,19 +421,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         command = commands.add_parser(name, description=f"{about}\n\n    python experiments/launch.py {name} ...")
         if name == "list":
             continue
-        what = "a name, or a pattern" + ", or a folder" * (name in ("status", "stop"))
+        what = "an experiment, or a pattern of names" + ", or a run's folder" * (name in ("status", "stop"))
         command.add_argument("experiment", nargs="?" if name == "status" else None, help=what)
         if name == "element":
-            command.add_argument("index", type=int)
-        command.add_argument("overrides", nargs="*", default=[], help="Hydra overrides for every element")
+            command.add_argument("index", type=int, help="of the element, from 0")
+        command.add_argument("overrides", nargs="*", default=[], help="settings for every element, such as seed=1")
     given = parser.parse_args(arguments)
     if given.command == "list":
         print("\n".join(experiments()))
         return 0
-    if given.command == "status":
-        return status(given.experiment, given.overrides)
-    if given.command == "stop":
-        return stop(given.experiment, given.overrides)
+    if given.command in ("status", "stop"):
+        return (status if given.command == "status" else stop)(given.experiment, given.overrides)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, on_sigterm)
     try:

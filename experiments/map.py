@@ -1,18 +1,18 @@
-"""The map of regimes (docs/results/theory.md): RTPO and GRPO with exact contexts on tables, at equal rollouts.
+"""Make the map of regimes (docs/results/theory.md): RTPO and GRPO with exact contexts on tables, at equal rollouts.
 
-    python experiments/map.py predict     write down what the closed form says of every point
-    python experiments/map.py run         measure what is missing
-    python experiments/map.py missing     what has not been measured
+    python experiments/map.py predict     write the closed form's prediction of every point
+    python experiments/map.py run         measure the missing points
+    python experiments/map.py missing     list the missing points
 
-`run` goes on where it was left. Records go to results/map/: predicted.jsonl, which is written once and before anything
-is measured, and map.jsonl with its manifest map.json, written last; until then measurements stand in
+To resume `run`, give the same command again. Records go to results/map/. predicted.jsonl is written once, before
+anything is measured. map.jsonl and its manifest map.json are written last; until then measurements are in
 map.partial.jsonl. `python -m analysis.pages` and `python analysis/make_figures.py --docs` read them.
 """
 
 import json
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -58,17 +58,17 @@ def measured(job: Job) -> dict[str, Any]:
 
 def predict(folder: Path, points: Iterable[Point]) -> Path:
     """Write down the closed form's predictions. Raises DataError where there are some, or measurements."""
-    predictions = folder / "predicted.jsonl"
     with disk_errors(folder):
-        for path in (predictions, folder / "map.partial.jsonl", folder / "map.json"):
-            if path.exists():
+        for name in ("predicted.jsonl", "map.partial.jsonl", "map.json"):
+            if (folder / name).exists():
                 raise DataError(
-                    f"{path} is there, and predictions are written once, before anything is measured: "
+                    f"{folder / name} is there, and predictions are written once, before anything is measured: "
                     "name another --results."
                 )
         folder.mkdir(parents=True, exist_ok=True)
-        write_whole(predictions, _text(asdict(point) | _rounded(regimes.predicted(point)) for point in points))
-    return predictions
+        lines = (asdict(point) | _rounded(regimes.predicted(point)) for point in points)
+        write_whole(folder / "predicted.jsonl", _text(lines))
+    return folder / "predicted.jsonl"
 
 
 def run(folder: Path, jobs: Sequence[Job]) -> Path:
@@ -87,27 +87,25 @@ def run(folder: Path, jobs: Sequence[Job]) -> Path:
                 return manifest
             if partial.exists():
                 partial.write_bytes(_whole(partial))
-            source = {key: provenance()[key] for key in ("commit", "dirty", "machine")}
+            source = provenance()
             torch.set_num_threads(1)
             with partial.open("a", encoding="utf-8") as out:
                 for job in left:
                     line = measured(job) | {"commit": source["commit"], "dirty": source["dirty"]}
-                    out.write(json.dumps(line) + "\n")
-                    out.flush()
+                    print(json.dumps(line), file=out, flush=True)
             _finish(folder, jobs, source["machine"])
     return manifest
 
 
 def _finish(folder: Path, jobs: Sequence[Job], machine: Any) -> None:
     """A line for each point, with lists over its seeds; then the manifest."""
-    partial, records = folder / "map.partial.jsonl", folder / "map.jsonl"
-    lines = {_job(line): line for line in _lines(partial)}
+    lines = _lines(folder / "map.partial.jsonl")
     points: dict[tuple[str, Point], dict[str, Any]] = {}
     for job in jobs:
-        of_point = points.setdefault(job[:2], {"kind": job[0], **asdict(job[1])})
+        record = points.setdefault(job[:2], {"kind": job[0], **asdict(job[1])})
         for name in ("seed", "cpu_seconds", *regimes.METHODS):
-            of_point.setdefault(name, []).append(lines[job][name])
-    write_whole(records, _text(points.values()))
+            record.setdefault(name, []).append(lines[job][name])
+    write_whole(folder / "map.jsonl", _text(points.values()))
     manifest = {
         "schema": SCHEMA,
         "commits": sorted({(line["commit"], line["dirty"]) for line in lines.values()}),
@@ -115,33 +113,30 @@ def _finish(folder: Path, jobs: Sequence[Job], machine: Any) -> None:
         "cpu_seconds": round(sum(line["cpu_seconds"] for line in lines.values()), 1),
         "measurements": len(jobs),
         "predicted_sha256": sha256(folder / "predicted.jsonl"),
-        "sha256": sha256(records),
+        "sha256": sha256(folder / "map.jsonl"),
     }
     write_whole(folder / "map.json", (json.dumps(manifest, indent=1) + "\n").encode())
-    partial.unlink()
+    (folder / "map.partial.jsonl").unlink()
 
 
 def missing(folder: Path, jobs: Sequence[Job]) -> list[Job]:
     """The jobs without a line. Raises DataError for records of others."""
-    partial = folder / "map.partial.jsonl"
-    if (folder / "map.json").exists():
-        lines = [line | {"seed": seed} for line in _lines(folder / "map.jsonl") for seed in line["seed"]]
-    else:
-        lines = _lines(partial) if partial.exists() else []
-    done = {_job(line) for line in lines}
-    if others := done - set(jobs):
+    done = _lines(folder / ("map.jsonl" if (folder / "map.json").exists() else "map.partial.jsonl"))
+    if others := done.keys() - set(jobs):
         kind, point, seed = min(others, key=str)
         raise DataError(f"{folder} has {kind} {point.name} seed={seed}, which is not planned: name another --results.")
     return [job for job in jobs if job not in done]
 
 
-def _lines(path: Path) -> list[dict[str, Any]]:
-    """Raises DataError for what is no measurement."""
-    lines = []
-    for number, text in enumerate(_whole(path).splitlines(), 1):
+def _lines(path: Path) -> dict[Job, dict[str, Any]]:
+    """A file's lines by what they measure, one for each seed. Raises DataError for what is no measurement."""
+    lines: dict[Job, dict[str, Any]] = {}
+    for number, text in enumerate(_whole(path).splitlines() if path.exists() else [], 1):
         try:
-            lines.append(json.loads(text))
-            _job(lines[-1])
+            line = json.loads(text)
+            point = Point(**{field.name: line[field.name] for field in fields(Point)})
+            seeds = line["seed"] if isinstance(line["seed"], list) else [line["seed"]]
+            lines |= {(line["kind"], point, seed): line for seed in seeds}
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise DataError(f"{path} line {number} is no measurement: restore the file, or delete the line.") from error
     return lines
@@ -151,10 +146,6 @@ def _whole(path: Path) -> bytes:
     """Without a last line that a stop cut short."""
     data = path.read_bytes()
     return data[: data.rfind(b"\n") + 1]
-
-
-def _job(line: Mapping[str, Any]) -> Job:
-    return line["kind"], Point(**{field.name: line[field.name] for field in fields(Point)}), line["seed"]
 
 
 def _text(lines: Iterable[dict[str, Any]]) -> bytes:
@@ -171,7 +162,7 @@ def _rounded(value: Any) -> Any:
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns its exit status."""
     parser = Parser(__doc__)
-    parser.add_argument("part", choices=PARTS)
+    parser.add_argument("part", choices=PARTS, help="see above")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the records")
     options = parser.parse_args(arguments)
     if options.part == "predict":

@@ -1,9 +1,9 @@
-"""What an experiment will cost, before it runs (docs/cluster/gpus.md):
+"""Say what an experiment will cost before it runs (docs/cluster/gpus.md):
 
     python experiments/plan.py main_table profile=a100x8
     python experiments/plan.py drift profile=h200x1 seed=0
 
-What else is given is set for every element, as with experiments/train.py.
+Further words are settings of experiments/train.py for every element.
 """
 
 import sys
@@ -16,8 +16,8 @@ from rtpo.run.cli import Parser, command
 @command
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = Parser(__doc__)
-    parser.add_argument("experiment")
-    parser.add_argument("overrides", nargs="*", default=[], help="Hydra overrides for every element")
+    parser.add_argument("experiment", help="a file of configs/experiment/, such as main_table")
+    parser.add_argument("overrides", nargs="*", default=[], help="settings for every element, such as seed=1")
     options = parser.parse_intermixed_args(arguments)
     print(summary(plan(options.experiment, options.overrides)), end="")
 

@@ -1,9 +1,9 @@
-"""Say what an experiment lacks, before it is launched (docs/cluster/gpus.md):
+"""Say what an experiment lacks before it is launched (docs/cluster/gpus.md):
 
-    python experiments/preflight.py main_table profile=a100x8           files, room
-    python experiments/preflight.py main_table profile=a100x8 --here    this machine, too
+    python experiments/preflight.py main_table profile=a100x8           check files and disk
+    python experiments/preflight.py main_table profile=a100x8 --here    check this machine too
 
-What else is given is an override of experiments/train.py for every element; what begins with `evaluate.` is one of
+Further words are settings of experiments/train.py for every element, or, with `evaluate.` in front, of
 experiments/evaluate.py.
 """
 
@@ -12,21 +12,18 @@ from collections.abc import Sequence
 
 from rtpo.planning.preflight import problems
 from rtpo.run.cli import Parser, command
-from rtpo.run.experiments import load_experiment
-
-EVALUATE = "evaluate."
+from rtpo.run.experiments import load_experiment, of_evaluation
 
 
 @command
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print a sentence a problem; returns the exit status, 1 where there are some."""
     parser = Parser(__doc__)
-    parser.add_argument("experiment")
-    parser.add_argument("overrides", nargs="*", default=[], help="Hydra overrides for every element")
-    parser.add_argument("--here", action="store_true", help="look at this machine too")
+    parser.add_argument("experiment", help="a file of configs/experiment/, such as main_table")
+    parser.add_argument("overrides", nargs="*", default=[], help="settings for every element, such as seed=1")
+    parser.add_argument("--here", action="store_true", help="check this machine too: GPUs, CPUs, servers, sandbox")
     options = parser.parse_intermixed_args(arguments)
-    evaluation = [one.removeprefix(EVALUATE) for one in options.overrides if one.startswith(EVALUATE)]
-    ours = [one for one in options.overrides if not one.startswith(EVALUATE)]
+    ours, evaluation = of_evaluation(options.overrides)
     experiment = load_experiment(options.experiment, ours)
     found = problems(experiment, here=options.here, evaluation=evaluation)
     what = f"{experiment.name}, profile {experiment.profile}, {len(experiment.elements)} elements"
@@ -34,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("\n".join(found), file=sys.stderr)
         print(f"{what}: {len(found)} problem(s)", file=sys.stderr)
         return 1
-    machine = "this machine" if options.here else "the machine was not looked at (--here)"
+    machine = "this machine" if options.here else "not checked: this machine (--here)"
     print(f"{what}: nothing is missing: models, data, benchmarks, packages, run folders, disk; {machine}")
     return 0
 

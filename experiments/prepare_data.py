@@ -1,12 +1,12 @@
-"""Bring the paper's training and evaluation sets into files of one shape (docs/run/data.md):
+"""Download the paper's training and evaluation sets, and convert them to one file format (docs/run/data.md):
 
-    python experiments/prepare_data.py                         all of them
-    python experiments/prepare_data.py math_train math500      these
-    python experiments/prepare_data.py --from gaia=FILE        one of a local file
-    python experiments/prepare_data.py --list                  what there is, and what is here
+    python experiments/prepare_data.py                         all sets
+    python experiments/prepare_data.py math_train math500      these sets
+    python experiments/prepare_data.py --from gaia=FILE        a set from a local file
+    python experiments/prepare_data.py --list                  all sets, and which are here
 
-Each set goes to <folder>/<name>.jsonl, for data=<folder>/<name>.jsonl in a run. One that fails does not stop the
-others; the exit status is 1 then.
+Each set goes to <folder>/<name>.jsonl; a run reads it with data=<folder>/<name>.jsonl. If a set fails, the command
+goes on with the others, and ends with exit status 1.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from pathlib import Path
 from rtpo.data.prepare import DataFolder
 from rtpo.data.registry import REGISTRY, UNVERIFIED
 from rtpo.errors import DataError, RTPOError
-from rtpo.run.cli import Parser, command
+from rtpo.run.cli import Parser, aligned, command
 from rtpo.run.config import PROJECT
 from rtpo.run.records import RunFolder
 
@@ -35,13 +35,23 @@ def stand_in(text: str) -> tuple[str, Path]:
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns its exit status."""
     parser = Parser(__doc__)
-    parser.add_argument("names", nargs="*", metavar="name", help=f"sets, of {', '.join(REGISTRY)}")
-    parser.add_argument("--from", dest="stand_ins", action="append", default=[], metavar="NAME=FILE", type=stand_in)
     parser.add_argument(
-        "--accept-other", action="store_true", help="take files of --from whatever their bytes and rows; recorded"
+        "names", nargs="*", metavar="name", help=f"sets to prepare; default: all of {', '.join(REGISTRY)}"
     )
-    parser.add_argument("--folder", type=Path, default=PROJECT / "data")
-    parser.add_argument("--list", action="store_true", help="print the registry and what is in the folder")
+    parser.add_argument(
+        "--from",
+        dest="stand_ins",
+        action="append",
+        default=[],
+        metavar="NAME=FILE",
+        type=stand_in,
+        help="prepare the set NAME from a local FILE; can be repeated",
+    )
+    parser.add_argument(
+        "--accept-other", action="store_true", help="skip the checks of checksum and rows for --from; recorded"
+    )
+    parser.add_argument("--folder", type=Path, default=PROJECT / "data", help="where the files go; default: data/")
+    parser.add_argument("--list", action="store_true", help="print all sets with their sources and status")
     given = parser.parse_args(arguments)
     folder = DataFolder(given.folder)
     stand_ins = dict(given.stand_ins)
@@ -64,7 +74,7 @@ def prepare(folder: DataFolder, names: set[str], stand_ins: dict[str, Path], acc
         if name not in names and (known.role == "eval" or folder.status(name) != "stale"):
             continue
         if known.parse is None and name not in stand_ins:
-            print(f"{name}: nothing to bring, it is a part of a package: install {known.source} (docs/run/tasks.md)")
+            print(f"{name}: nothing to download, it comes with a package: install {known.source} (docs/run/tasks.md)")
             continue
         try:
             manifest = folder.prepare(name, stand_ins.get(name), accept_other)
@@ -84,13 +94,11 @@ def table(folder: DataFolder) -> str:
         checksum = "-" if known.parse is None else _short(known.sha256)
         count, revision = str(known.sample or known.rows), _short(known.revision)
         rows.append((name, known.role, known.kind, count, folder.status(name), checksum, revision, known.licence))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
     notes = [
         f"{name}: {known.source}{f' , gated by {known.gate}' if known.gate else ''}\n  {known.note}".rstrip()
         for name, known in REGISTRY.items()
     ]
-    return "\n".join([*lines, "", *notes])
+    return "\n".join([aligned(rows), "", *notes])
 
 
 def _short(checksum: str) -> str:

@@ -1,8 +1,11 @@
-"""RTPO, GRPO with the paper's contexts and GRPO with exact contexts on a toy task, then a table and a figure
+"""Train RTPO, GRPO with the paper's contexts and GRPO with exact contexts on a toy task; then make a table and a figure
 (docs/run/tasks.md).
 
-`make quickstart`, or `python experiments/quickstart.py [override ...]` with Hydra overrides for all three: the toy math
-task, or another with task=toy_knowledge. One Ray start serves them all. Stopped half-way, the same command goes on.
+    python experiments/quickstart.py                       toy math; `make quickstart` does the same
+    python experiments/quickstart.py task=toy_knowledge    another task
+
+Settings of experiments/train.py hold for all three runs. One Ray start serves them all. To resume, give the same
+command again.
 """
 
 import sys
@@ -54,7 +57,9 @@ def show(config: RunConfig) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit status."""
     parser = Parser(__doc__)
-    parser.add_argument("overrides", nargs="*", metavar="override", help="of experiments/train.py, for all three")
+    parser.add_argument(
+        "overrides", nargs="*", metavar="override", help="a setting of experiments/train.py, for all three runs"
+    )
     stop = StopRequest()
     configs = configurations(parser.parse_args(arguments).overrides)
     train_all(configs, stop)

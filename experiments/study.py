@@ -1,17 +1,17 @@
-"""A study of configs/study/: many configurations at equal rollouts, at learning rates found by validation
+"""Run a study of configs/study/: many configurations at equal rollouts, at learning rates chosen on validation
 (docs/results/toy_study.md).
 
     python experiments/study.py toy rates       every configuration at every rate
     python experiments/study.py toy freeze      choose the rates and write them down
     python experiments/study.py toy core        a part of the plan: its main configurations
-    python experiments/study.py toy missing     what has not been run
+    python experiments/study.py toy missing     list the runs that are missing
 
-A part goes on where it was left, and several processes can work on it at once, best one a core: a run belongs to the
-process that holds its folder. Records go to results/<study>/<warm start>/, those of `rates` to results/<study>/
-rates_<warm start>/; the chosen rates stand in results/<study>/learning_rates.json. A configuration without one there is
-not run. Where the best rate of a search is at an edge of those run, the next one outward is run, too: by the process
-that ends last, or by the same command again. With --results a part is run once more, in another folder and at the same
-rates: who doubts a result repeats it so.
+To resume a part, give the same command again. Several processes can share a part, best one a core: each run belongs
+to the process that holds its folder. Records go to results/<study>/<warm start>/, those of `rates` to
+results/<study>/rates_<warm start>/, and the chosen rates to results/<study>/learning_rates.json. A configuration
+without a chosen rate is not run. If the best rate of a search is at an edge, the next rate outward is run too, by the
+process that ends last or by the same command again. --results FOLDER repeats a part in another folder, at the same
+rates.
 """
 
 import sys
@@ -54,7 +54,7 @@ def train_part(
                 print(f"{place} has no learning rate yet: run the parts rates and freeze first")
                 continue
             if time.monotonic() - begun > 60 * minutes:
-                print(f"{minutes:g} minutes are over; the same command goes on")
+                print(f"{minutes:g} minutes are over; give the same command again to go on")
                 return
             try:
                 train(study.config(place, rate), stop)
@@ -101,10 +101,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser = Parser(__doc__)
     parser.add_argument("study", type=named, help="a file of configs/study/, such as toy")
     parser.add_argument("part", help=f"{FREEZE}, {MISSING}, rates, or another part of the plan")
-    parser.add_argument("--task", help="only this one")
-    parser.add_argument("--only", default="", help="only these configurations, by commas")
-    parser.add_argument("--minutes", type=positive, default=240, help="begin no run after this long")
-    parser.add_argument("--results", type=Path, help="run the part there once more, at the chosen rates")
+    parser.add_argument("--task", help="run this task alone")
+    parser.add_argument("--only", default="", help="run these configurations alone; commas between them")
+    parser.add_argument(
+        "--minutes", type=positive, default=240, help="start no further run after this time; default: 240"
+    )
+    parser.add_argument("--results", type=Path, help="repeat the part in this folder, at the chosen rates")
     given = parser.parse_args(arguments)
     study: Study = given.study if given.results is None else named(given.study.name, given.results)
     if given.part == FREEZE:

@@ -1,7 +1,7 @@
-"""Measure what the paper's three theorems say, with the algorithm files that train, on tables (`rtpo.theory.tabular`).
+"""Test the paper's three theorems on tables, with the algorithm files that train (docs/results/theory.md).
 
-    python experiments/theory.py          all three
-    python experiments/theory.py 2 3      some
+    python experiments/theory.py          all three theorems
+    python experiments/theory.py 2 3      some of them
 
 Records go to results/theory/: theorem_<n>.jsonl, and theorem_<n>.json, the manifest, written last. A theorem's records
 are made anew. `python -m analysis.pages docs/results/theory.md` and `python analysis/make_figures.py --docs` read them.
@@ -78,7 +78,7 @@ def chosen(given: Sequence[str]) -> list[int]:
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns its exit status."""
     parser = Parser(__doc__)
-    parser.add_argument("theorems", nargs="*", help="1, 2, 3; all without any")
+    parser.add_argument("theorems", nargs="*", help="1, 2 or 3; default: all")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the records")
     given = parser.parse_args(arguments)
     for theorem in chosen(given.theorems):

@@ -12,7 +12,7 @@ from rtpo.run.model_folder import chat_format, check_model_of
 from rtpo.run.records import RunFolder
 from rtpo.run.run import Run, StopRequest, open_harness, open_ledger
 from rtpo.run.tasks import check_prompts, check_splits, load_tasks, take
-from rtpo.run.tracking import Tracking, check_backends
+from rtpo.run.tracking import Tracking
 from rtpo.types import Task
 
 
@@ -43,7 +43,6 @@ def checked(config: RunConfig) -> tuple[list[Task], list[Task], ChatFormat]:
     Nothing is started and nothing written. Raises an RTPOError."""
     from rtpo.verl_harness.session import settings_of
 
-    check_backends(config)
     check_model_of(config)
     train_tasks = load_tasks(config.task, config.task.train)
     held_out = load_tasks(config.task, config.task.held_out)

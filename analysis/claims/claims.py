@@ -88,56 +88,57 @@ def read_claims(text: str) -> Mapping[str, Any]:
 def parts(results: Path = RESULTS) -> pd.DataFrame:
     """A row a part of every claim: claim, scale, what, aside, verdict, n (runs, or pairs of runs), mean, low, high, and
     the numbers as shown. Raises DataError for records that are damaged, changed or of another schema."""
-    evidence = _Evidence(results)
     rows = [
         {"claim": key, "scale": scale, "what": part.get("what", ""), "aside": part.get("aside", ""), **row}
         for key, claim in load_claims()["claims"].items()
         for scale in SCALES
         for part in claim.get("tests", ())
         if scale in np.atleast_1d(part["scale"])
-        for row in evidence.judged(part, scale)
+        for row in _judged(part, scale, results)
     ]
     return pd.DataFrame(rows).fillna({"shown": ""})
 
 
-class _Evidence:
-    """What the records under a folder say of a part."""
+@cache
+def _study(results: Path) -> StudyResults:
+    return of_study("toy") if results == RESULTS else results_of(Study(STUDIES / "toy.yaml", results / "toy"))
 
-    def __init__(self, results: Path) -> None:
-        own = results == RESULTS
-        self.results, self.tables = results, committed() if own else planned(results)
-        self.records = self.tables["math_results"].records  # of the paper's profile, which all its tables share
-        self.study = of_study("toy") if own else results_of(Study(STUDIES / "toy.yaml", results / "toy"))
 
-    def judged(self, part: Part, scale: str) -> Iterator[Row]:
-        """Rows with the verdict and the numbers."""
-        if "pair" in part:
-            yield from _of_pair(part, self.study)
-        elif "run" in part:
-            groups = [self._group(part, scale, label) for label in part["labels"]]
-            first, second = groups[0], groups[-1]
-            pair = metrics.paired(first, second) if first and second else None
-            if pair is None or not len(pair[0].runs):
-                yield {"verdict": NOT_RUN}
-            else:
-                found = metrics.run_interval(pair[0], RUNS[part["run"]](*pair))
-                yield _decided(part, found, len(pair[0].runs), part.get("digits", 3))
-        elif "theorem" in part:
-            theorem = verdicts(self.results / "theory").set_index("Key").loc[part["theorem"]]
-            yield {"what": theorem["Claim"], "verdict": theorem["Verdict"], "shown": theorem["Intervals"]}
-        elif "recomputed" in part:
-            places = {(each.place, each.kind): each for each in recomputed(load_paper())}
-            slip = places[part["recomputed"], part["kind"]]
-            yield _holds(slip.agrees, f"printed {slip.printed}, recomputed {slip.recomputed}")
+@cache
+def _tables(results: Path) -> Mapping[str, PaperTable]:
+    return committed() if results == RESULTS else planned(results)
+
+
+def _judged(part: Part, scale: str, results: Path) -> Iterator[Row]:
+    """What the records under a folder say of a part: rows with the verdict and the numbers."""
+    if "pair" in part:
+        yield from _of_pair(part, _study(results))
+    elif "run" in part:
+        groups = [_group(part, scale, label, results) for label in part["labels"]]
+        pair = metrics.paired(groups[0], groups[-1]) if groups[0] and groups[-1] else None
+        if pair is None or not len(pair[0].runs):
+            yield {"verdict": NOT_RUN}
         else:
-            yield _printed(part) if scale == "printed" else _of_table(part, self.tables[part["table"]])
+            found = metrics.run_interval(pair[0], RUNS[part["run"]](*pair))
+            yield _decided(part, found, len(pair[0].runs), part.get("digits", 3))
+    elif "theorem" in part:
+        theorem = verdicts(results / "theory").set_index("Key").loc[part["theorem"]]
+        yield {"what": theorem["Claim"], "verdict": theorem["Verdict"], "shown": theorem["Intervals"]}
+    elif "recomputed" in part:
+        places = {(each.place, each.kind): each for each in recomputed(load_paper())}
+        slip = places[part["recomputed"], part["kind"]]
+        yield _holds(slip.agrees, f"printed {slip.printed}, recomputed {slip.recomputed}")
+    else:
+        yield _printed(part) if scale == "printed" else _of_table(part, _tables(results)[part["table"]])
 
-    def _group(self, part: Part, scale: str, label: str) -> Frames | None:
-        """The complete runs of a configuration on a task."""
-        if scale == "toy":
-            return self.study.group(part["task"], label)
-        condition = self.records.condition(part["experiment"], part["task"])
-        return condition.groups.get(label) if condition else None
+
+def _group(part: Part, scale: str, label: str, results: Path) -> Frames | None:
+    """The complete runs of a configuration on a task."""
+    if scale == "toy":
+        return _study(results).group(part["task"], label)
+    records = _tables(results)["math_results"].records  # of the paper's profile, which all its tables share
+    condition = records.condition(part["experiment"], part["task"])
+    return condition.groups.get(label) if condition else None
 
 
 def _of_table(part: Part, table: PaperTable) -> Row:
@@ -226,10 +227,10 @@ def _of_pair(part: Part, study: StudyResults) -> Iterator[Row]:
     """A pair of configurations on each task of the study that plans both; of success at other decodings, and at one
     rate for all, beside it."""
     (first, second), own = part["pair"], study.study.decoding
-    settings = [(own if part["measure"] == "success" else part["measure"], False)]
+    settings = [(part["measure"], False)]
     if part["measure"] == "success":
-        settings += [(mode, False) for mode in DECODINGS if own == "paper" and mode != own]
-        settings += [(own, True)] * any(study.study.is_common(trained) for trained in study.study.trained)
+        settings = [(own, False), *((mode, False) for mode in DECODINGS if own == "paper" and mode != own)]
+        settings += [(own, True)] * any(map(study.study.is_common, study.study.trained))
     for place, (measure, is_common) in enumerate(settings):
         for task in study.tasks:
             found = compare(study, task, first, second, measure, is_common=is_common)

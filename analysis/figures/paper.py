@@ -15,25 +15,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from analysis import metrics
+from analysis import metrics, plots
 from analysis.load import Frames, experiment, groups, has_runs, is_kept, read_parquet
 from analysis.looks import TASKS, THICK, THIN, styles
 from analysis.paper.numbers import load_paper
-from analysis.plots import (
-    SEEDS,
-    TOY_SCALE,
-    Entry,
-    Line,
-    Panel,
-    around,
-    band,
-    from_left,
-    handle,
-    scaled,
-    sheet,
-    shifted,
-    spread_marks,
-)
+from analysis.plots import SEEDS, TOY_SCALE, Entry, Line, Panel
 
 PAPER = "a100x8"
 """the profile of the paper's machine and models"""
@@ -109,13 +95,13 @@ def consistency(source: Source) -> Figure:
         readings = [partial(_readings, task=task, row=row)] if is_paper and column == "ratio" else []
         lines = _lines(row, partial(by_step, column=column), few=True)
         x = "Data step" if column == "kl" else ""
-        return Panel(f"{TASKS[task]}: {what}", lines, x, framed=[*readings, around(*span)])
+        return Panel(f"{TASKS[task]}: {what}", lines, x, framed=[*readings, plots.around(*span)])
 
     kinds = (("ratio", "ratio", RATIO), ("kl", "KL, nats a token", KL))
     panels = [[panel(task, row, *kind) for task, row in rows.items()] for kind in kinds]
     stated = [(Line2D([], [], marker="o", markeredgecolor="0.3", **HOLLOW), "stated in the paper")] if is_paper else []
-    bands = [band(SEEDS)] if max(_seeds(rows)) > 1 else []
-    return sheet(panels, 1.75, _about(source, rows), [*_legend(rows), *stated, *bands])
+    bands = [plots.band(SEEDS)] if max(_seeds(rows)) > 1 else []
+    return plots.sheet(panels, 1.75, _about(source, rows), [*_legend(rows), *stated, *bands])
 
 
 def _readings(axes: Axes, task: str, row: Row) -> None:
@@ -137,12 +123,12 @@ def mismatch_by_turn(source: Source) -> Figure:
         parts = {
             name: _lines(row, partial(metrics.by_turn, key=key), bars=True, apart=True) for name, key in kinds.items()
         }
-        shared = around(*KL, [line.values for drawn in parts.values() for line in drawn])
-        ratio = Panel("ratio", _lines(row, _ratio_by_turn, bars=True, apart=True), framed=[around(*RATIO)])
+        shared = plots.around(*KL, [line.values for drawn in parts.values() for line in drawn])
+        ratio = Panel("ratio", _lines(row, _ratio_by_turn, bars=True, apart=True), framed=[plots.around(*RATIO)])
         drawn = [ratio, *(Panel(name, lines, framed=[shared]) for name, lines in parts.items())]
         panels.append([replace(panel, title=f"{TASKS[task]}:\n{panel.title}", x="Turn k") for panel in drawn])
     note = "KL in nats a token; the KL panels of a row share a scale. Bars: range over seeds."
-    return sheet(panels, 1.9, _about(source, rows, note), _legend(rows))
+    return plots.sheet(panels, 1.9, _about(source, rows, note), _legend(rows))
 
 
 def _ratio_by_turn(frames: Frames) -> pd.DataFrame:
@@ -162,18 +148,18 @@ def success(source: Source) -> Figure:
 
     def against(frames: Frames, used: str) -> pd.DataFrame:
         curve = metrics.held_out_curve(frames)
-        return scaled(curve.assign(x=cost[used][1] * curve[used]), 100)
+        return plots.scaled(curve.assign(x=cost[used][1] * curve[used]), 100)
 
     panels = [
         [
-            Panel(TASKS[task], _lines(row, partial(against, used=used)), cost[used][0], framed=[from_left])
+            Panel(TASKS[task], _lines(row, partial(against, used=used)), cost[used][0], framed=[plots.from_left])
             for used in cost
         ]
         for task, row in rows.items()
     ]
     panels = [[replace(first, y="Held-out success, % (T = 1)"), *others] for first, *others in panels]
     note = "Bands and bars: 95 % intervals over runs and questions; of one run over questions alone."
-    return sheet(panels, 2.0, _about(source, rows, note), _legend(rows))
+    return plots.sheet(panels, 2.0, _about(source, rows, note), _legend(rows))
 
 
 def by_step(frames: Frames, column: str) -> pd.DataFrame:
@@ -197,8 +183,8 @@ def _lines(
     looks, lines = styles(row), []
     for place, (label, frames) in enumerate(row.items()):
         table = values(frames)
-        marks = spread_marks(len(table), place, len(row)) if few else None
-        table = shifted(table, place, len(row)) if apart else table
+        marks = plots.spread_marks(len(table), place, len(row)) if few else None
+        table = plots.shifted(table, place, len(row)) if apart else table
         lines.append(Line(table, looks[label], _width(label), bars, marks))
     return sorted(lines, key=lambda line: line.width == THIN)
 
@@ -210,7 +196,8 @@ def _width(label: str) -> float:
 def _legend(rows: Mapping[str, Row]) -> list[Entry]:
     """Entries of the configurations, the paper's methods first."""
     looks = styles(label for row in rows.values() for label in row)
-    return [handle(looks[label], _width(label)) for label in sorted(looks, key=lambda label: _width(label) == THIN)]
+    ordered = sorted(looks, key=lambda label: _width(label) == THIN)
+    return [plots.handle(looks[label], _width(label)) for label in ordered]
 
 
 def _seeds(rows: Mapping[str, Row]) -> list[int]:

@@ -9,25 +9,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from analysis import metrics
+from analysis import metrics, plots
 from analysis.load import Frames, experiment, groups, load_run
 from analysis.looks import COLOURS, LINES, MARKERS, THIN, WIDTH, Style, styles, title_of
-from analysis.plots import (
-    SEEDS,
-    TOY_SCALE,
-    Line,
-    Panel,
-    around,
-    band,
-    empty,
-    every_format,
-    from_zero,
-    handle,
-    save,
-    scaled,
-    sheet,
-    spread_marks,
-)
+from analysis.plots import SEEDS, TOY_SCALE, Line, Panel
 from rtpo.errors import DataError
 
 APART = 0.012
@@ -47,7 +32,7 @@ def training_figure(configurations: Mapping[str, Frames]) -> Figure:
         for place, (label, frames) in enumerate(configurations.items()):
             curve = metrics.curve_over_runs(frames, column)
             # later curves are thinner and their marks elsewhere, so that equal curves show each other
-            marks = spread_marks(len(curve), place, several)
+            marks = plots.spread_marks(len(curve), place, several)
             drawn.append(Line(curve, looks[label], max(1.0, 2.2 - 0.6 * place), marks=marks))
         return drawn
 
@@ -57,26 +42,26 @@ def training_figure(configurations: Mapping[str, Frames]) -> Figure:
         for line in success_lines(frames, looks[label], place, several)
     ]
     panels = [
-        Panel("Success, %", success, X, framed=[from_zero]),
-        Panel("Ratio, training / rollout", lines("ratio"), X, framed=[around(*RATIO)]),
-        Panel("KL (k1), nats a token", lines("kl"), X, framed=[around(*KL)]),
+        Panel("Success, %", success, X, framed=[plots.from_zero]),
+        Panel("Ratio, training / rollout", lines("ratio"), X, framed=[plots.around(*RATIO)]),
+        Panel("KL (k1), nats a token", lines("kl"), X, framed=[plots.around(*KL)]),
     ]
     entries = [
-        *(handle(look, 2 * WIDTH) for look in looks.values()),
+        *(plots.handle(look, 2 * WIDTH) for look in looks.values()),
         (Line2D([], [], color="0.4", linewidth=THIN), "(a) training batches"),
         (Line2D([], [], color="0.4", linestyle="", marker="o"), "(a) held-out, 95 % interval"),
-        *([band(SEEDS)] if any(len(frames.runs) > 1 for frames in configurations.values()) else []),
+        *([plots.band(SEEDS)] if any(len(frames.runs) > 1 for frames in configurations.values()) else []),
     ]
     seeds = " or ".join(map(str, sorted({len(frames.runs) for frames in configurations.values()})))
     first = next(iter(configurations.values())).runs.iloc[0]
     about = f"{first['experiment']}; profile {first['profile']}; seeds: {seeds}."
-    return sheet([panels], 2.4, f"{about} {_scale(first['profile'])}{BEFORE}", entries)
+    return plots.sheet([panels], 2.4, f"{about} {_scale(first['profile'])}{BEFORE}", entries)
 
 
 def success_lines(frames: Frames, look: Style, place: int = 0, several: int = 1) -> list[Line]:
     """Success of training batches, a thin line, and held out, marks with intervals; in percent."""
-    training = scaled(metrics.curve_over_runs(frames, "success"), 100)
-    held_out = scaled(metrics.held_out_curve(frames), 100)
+    training = plots.scaled(metrics.curve_over_runs(frames, "success"), 100)
+    held_out = plots.scaled(metrics.held_out_curve(frames), 100)
     shift = APART * (place - (several - 1) / 2) * held_out["rollouts"].max()
     return [
         Line(training, look, THIN, marks=() if len(training) > 1 else None),
@@ -91,15 +76,15 @@ def _scale(profile: str) -> str:
 def draw_training(results: Path, name: str, output: Path) -> list[Path]:
     """The training figure of an experiment in every format; returns the files. Raises DataError without runs."""
     figure = partial(training_figure, groups(experiment(results, name)))
-    return save(figure, every_format(output, f"{name}_training"))
+    return plots.save(figure, plots.every_format(output, f"{name}_training"))
 
 
 def run_figure(frames: Frames) -> Figure:
     """One run: success, reward, ratio, KL, entropy, lengths, ties and seconds by phase against rollouts."""
 
     def line(column: str, place: int = 0, label: str = "", unit: float = 1.0) -> Line:
-        curve = scaled(metrics.curve_over_runs(frames, column), unit)
-        return Line(curve, _look(place), marks=spread_marks(len(curve), place, 2), label=label)
+        curve = plots.scaled(metrics.curve_over_runs(frames, column), unit)
+        return Line(curve, _look(place), marks=plots.spread_marks(len(curve), place, 2), label=label)
 
     training, held_out = success_lines(frames, _look(0))
     seconds = metrics.training_curve(frames).filter(regex="^seconds_").sum().sort_values(ascending=False)
@@ -107,8 +92,8 @@ def run_figure(frames: Frames) -> Figure:
     panels = [
         Panel("Success, %", [replace(training, label="training"), replace(held_out, label="held out")]),
         Panel("Mean reward", [line("mean_reward")]),
-        Panel("Ratio, train / rollout", [line("ratio")], framed=[around(*RATIO)]),
-        Panel("KL (k1), nats", [line("kl", 0, "all"), line("kl_context", 1, "context")], framed=[around(*KL)]),
+        Panel("Ratio, train / rollout", [line("ratio")], framed=[plots.around(*RATIO)]),
+        Panel("KL (k1), nats", [line("kl", 0, "all"), line("kl_context", 1, "context")], framed=[plots.around(*KL)]),
         Panel("Entropy, nats", [line("entropy")], X),
         Panel("Tokens sampled", [line("rollout_tokens", 0, "a path"), line("turn_tokens", 1, "a turn")], X),
         Panel("Zero advantages, %", [line("ties", unit=100)], X, framed=[partial(Axes.set, ylim=(-4, 104))]),
@@ -121,13 +106,13 @@ def run_figure(frames: Frames) -> Figure:
     for panel in panels:
         is_known = any(len(line.values) for line in panel.lines)
         framed = (
-            [*panel.framed, *([from_zero] if panel.title in zero else [])]
+            [*panel.framed, *([plots.from_zero] if panel.title in zero else [])]
             if is_known
-            else [partial(empty, why="not recorded")]
+            else [partial(plots.empty, why="not recorded")]
         )
         shown.append(replace(panel, framed=[*framed, alike]))
-    entries = [handle(_look(place), title=f"(h) {phase[8:]}") for phase, place in phases.items()]
-    return sheet([shown[:4], shown[4:]], 2.2, _about(frames), entries, columns=len(entries))
+    entries = [plots.handle(_look(place), title=f"(h) {phase[8:]}") for phase, place in phases.items()]
+    return plots.sheet([shown[:4], shown[4:]], 2.2, _about(frames), entries, columns=len(entries))
 
 
 def _look(place: int) -> Style:
@@ -150,4 +135,4 @@ def draw_run(folder: Path, output: Path) -> list[Path]:
     frames = load_run(folder, finished=False)
     if not len(frames.steps):
         raise DataError(f"{folder} has no finished step yet: there is nothing to draw.")
-    return save(partial(run_figure, frames), every_format(output, frames.names[0].replace("/", "_")))
+    return plots.save(partial(run_figure, frames), plots.every_format(output, frames.names[0].replace("/", "_")))

@@ -68,21 +68,18 @@ def cell(shown: Content, place: str) -> str:
 def filled(text: str, content: Callable[..., Content] = content) -> tuple[str, int]:
     """A page's text with the present content of each mark, and the number of its marks. Raises DataError for a mark
     that is not closed or not opened, and for one that names what is not there."""
-    marks = 0
 
-    def fill_block(match: re.Match[str]) -> str:
-        nonlocal marks
-        marks += 1
+    def block(match: re.Match[str]) -> str:
         return f"{match[1]}{block_text(content(match[2], *match[3].split()))}{match[4]}"
 
-    def fill_slot(match: re.Match[str]) -> str:
-        nonlocal marks
-        marks += 1
+    def slot(match: re.Match[str]) -> str:
         return f"{match[1]}{cell(content(match[2], *match[3].split()), match[4])}{match[5]}"
 
-    parts = EXAMPLE.split(text)
+    parts, marks = EXAMPLE.split(text), 0
     for place in range(0, len(parts), 2):  # between examples
         if wrong := MARK.findall(SLOT.sub("", BLOCK.sub("", parts[place]))):
             raise DataError(f"{wrong[0]}: the mark is not closed, or not opened.")
-        parts[place] = SLOT.sub(fill_slot, BLOCK.sub(fill_block, parts[place]))
+        with_blocks, blocks = BLOCK.subn(block, parts[place])
+        parts[place], slots = SLOT.subn(slot, with_blocks)
+        marks += blocks + slots
     return "".join(parts), marks

@@ -11,7 +11,6 @@ import yaml
 from analysis.run_table import run_table
 from analysis.tables import NO_VALUE, NOT_RUN
 from rtpo.algorithms import algorithms, load_algorithm
-from rtpo.harness.curves import CURVES
 from rtpo.run.config import PROJECT
 from rtpo.run.experiments import experiments as names_of_experiments
 from rtpo.run.records import SAFE_LOADER, json_object
@@ -75,12 +74,6 @@ def runs(experiment: str, *columns: str) -> pd.DataFrame:
 def reference() -> pd.DataFrame:
     """The reference runs, in the columns that compare them."""
     return runs("reference", *REFERENCE)
-
-
-def curves() -> pd.DataFrame:
-    """Every key that is tracked of a step."""
-    rows = [(f"`{curve.key}`", curve.unit, curve.meaning, curve.weighed_by or "-") for curve in CURVES]
-    return pd.DataFrame(rows, columns=["Key", "Unit", "Meaning", "Weighed by"])
 
 
 def warm_starts() -> pd.DataFrame:

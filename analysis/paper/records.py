@@ -13,14 +13,14 @@ import yaml
 
 from analysis.load import Frames, groups, has_runs, load, load_paths, unfinished
 from analysis.paper import formulas
-from analysis.paper.cells import load_plans, reads
+from analysis.paper.cells import reads
 from analysis.paper.estimates import RUNS, Estimate, ratio
 from analysis.paper.metrics import METRICS, RUN_METRICS, episodes, estimate
 from analysis.run_table import decoded
 from analysis.tables import NOT_RUN
 from rtpo.data.registry import REGISTRY
 from rtpo.errors import DataError
-from rtpo.run.cli import composed, configurations
+from rtpo.run.cli import composed
 from rtpo.run.config import PROJECT, RunConfig, compose_run
 from rtpo.run.experiments import outline
 from rtpo.run.records import SAFE_LOADER
@@ -99,11 +99,11 @@ class Records:
         if not has_runs(folder):
             return Condition(folder, task, {}, pd.DataFrame(columns=["run", "label", "benchmark", "is_final"]))
         frames = load(folder)
-        for row in frames.runs.itertuples():
-            for key, wanted in (("profile", self.profile), ("task", task)):
-                if getattr(row, key) != wanted:
+        for key, wanted in (("profile", self.profile), ("task", task)):
+            for run, value in zip(frames.names, frames.runs[key], strict=True):
+                if value != wanted:
                     where = f"lies in {folder.name!r}, which is for {wanted!r}"
-                    raise DataError(f"{row.run} says {key} {getattr(row, key)!r} and {where}: run it elsewhere.")
+                    raise DataError(f"{run} says {key} {value!r} and {where}: run it elsewhere.")
         made = frames.benchmarks.merge(frames.runs[["run", "label", "policy_version"]], on="run", suffixes=("", "_run"))
         made["is_final"] = made["policy_version"] == made["policy_version_run"]
         for row in made[made["of_run"] != made["run"]].itertuples():
@@ -111,8 +111,7 @@ class Records:
         for benchmark, part in made[made["is_final"]].groupby("benchmark"):
             if part["alike"].nunique() > 1:
                 names = " and ".join(part.drop_duplicates("alike")["run"])
-                what = "the questions, samples, decoding or limits of their evaluation"
-                raise DataError(f"{names} differ in {what} on {benchmark}: evaluate them alike.")
+                raise DataError(f"{names} were evaluated unalike on {benchmark}: evaluate them alike.")
         return Condition(folder, task, groups(frames), made)
 
     def _group(self, cell: Cell) -> tuple[Condition, Frames] | None:
@@ -120,17 +119,23 @@ class Records:
         group = condition.groups.get(cell.label) if condition else None
         return (condition, group) if condition and group else None
 
-    def outcome(self, cell: Cell, cells: Mapping[str, Cell]) -> Outcome:
-        """What a cell reads; `cells`: of its table by place, which formulas read."""
-        if cell.not_measured:
-            return Missing(NOT_MEASURED, cell.not_measured)
-        if cell.setting:
-            return _setting(cell, self.profile)
-        if cell.metric:
-            return self._measured(cell)
-        parts = {name: self.outcome(cells[place], cells) for name, place in reads(cell).items()}
-        missing = next((part for part in parts.values() if isinstance(part, Missing)), None)
-        return missing or formulas.evaluate(cell.formula, parts.__getitem__)
+    def outcomes(self, cells: Mapping[str, Cell]) -> Mapping[str, Outcome]:
+        """What each cell of a table reads, by place."""
+
+        @cache
+        def outcome(place: str) -> Outcome:
+            cell = cells[place]
+            if cell.not_measured:
+                return Missing(NOT_MEASURED, cell.not_measured)
+            if cell.setting:
+                return _setting(cell, self.profile)
+            if cell.metric:
+                return self._measured(cell)
+            parts = {name: outcome(read) for name, read in reads(cell).items()}
+            missing = next((part for part in parts.values() if isinstance(part, Missing)), None)
+            return missing or formulas.evaluate(cell.formula, parts.__getitem__)
+
+        return {place: outcome(place) for place in cells}
 
     def _measured(self, cell: Cell) -> Outcome:
         """A metric over the complete runs of a label."""
@@ -255,32 +260,18 @@ def _yaml(file: str) -> Any:
 
 
 @cache
-def _planned(experiment: str, profile: str, role: str) -> RunConfig:
-    """Of an experiment's runs the first: all have one scale."""
-    first = outline(experiment, [f"profile={profile}"]).sweep["algorithm"][0]
-    return _elements(experiment, profile, role, (first,))[first]
-
-
-@cache
-def _elements(experiment: str, profile: str, role: str, labels: tuple[str, ...]) -> Mapping[str, RunConfig]:
+def _planned(experiment: str, profile: str, role: str, label: str = "") -> RunConfig:
+    """A run that the launchers would make of an experiment; without a label the first, since all have one scale."""
+    label = label or outline(experiment, [f"profile={profile}"]).sweep["algorithm"][0]
     server = SERVER if role == AIRLINE else ()
-    chosen = [f"experiment={experiment}", f"profile={profile}", f"task={tasks(profile)[role]}", "seed=0", *server]
-    with configurations("train"):
-        return {label: compose_run(composed("train", [*chosen, f"algorithm={label}"])) for label in labels}
-
-
-@cache
-def _labels(experiment: str, role: str) -> tuple[str, ...]:
-    """All of which the tables show settings, so that an experiment is composed once."""
-    cells = pd.concat([plan.cells for plan in load_plans().tables.values()])
-    chosen = cells[(cells["setting"] != "") & (cells["experiment"] == experiment) & (cells["task"] == role)]
-    return tuple(sorted({*chosen["label"]} - {""}))
+    chosen = [f"experiment={experiment}", f"profile={profile}", f"task={tasks(profile)[role]}", f"algorithm={label}"]
+    return compose_run(composed("train", [*chosen, "seed=0", *server]))
 
 
 def _setting(cell: Cell, profile: str) -> Outcome:
     if cell.setting.startswith("evaluate."):
         return Estimate(float(_walk(_yaml("evaluate.yaml"), cell.setting.removeprefix("evaluate."))))
-    run = _elements(cell.experiment, profile, cell.task, _labels(cell.experiment, cell.task))[cell.label]
+    run = _planned(cell.experiment, profile, cell.task, cell.label)
     if cell.setting == "rollouts_per_prompt":
         return Estimate(float(run.descriptor.rollouts_per_task(run.algorithm_config, run.task.max_turns)))
     value = _walk(run, cell.setting)

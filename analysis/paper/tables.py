@@ -70,9 +70,9 @@ class PaperTable:
         """The cells of the plan with `outcome`, `verdict` and `why` there is no number or verdict. Raises DataError for
         records that are damaged, changed, of another schema, or not alike."""
         plan: dict[str, Any] = {str(cell.Index): cell for cell in self.plan.cells.itertuples()}
-        rows = []
-        for cell in plan.values():
-            outcome, printed = self.records.outcome(cell, plan), cell.paper if self.is_paper else None
+        rows, outcomes = [], self.records.outcomes(plan)
+        for place, cell in plan.items():
+            outcome, printed = outcomes[place], cell.paper if self.is_paper else None
             why = outcome.why if isinstance(outcome, Missing) else cell.not_compared
             if not why and printed and isinstance(outcome, Estimate):
                 why = next(filter(None, map(self.records.shortfall, _read(cell, plan))), "")

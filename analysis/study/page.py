@@ -34,8 +34,7 @@ def claims(study: str) -> pd.DataFrame:
     for claim in study_claims():
         measure = results.study.decoding if claim["measure"] == "success" else claim["measure"]
         found = _compared(results, claim, measure)
-        cells = [NO_VALUE if each is None else _difference(each) for each in found]
-        rows.append((claim["text"], claim["source"], MEASURES[measure][0], *cells, _verdict(found)))
+        rows.append((claim["text"], claim["source"], MEASURES[measure][0], *map(_difference, found), _verdict(found)))
     titles = ["Claim", "Source", "Difference in", *(TASKS[task] for task in results.tasks), "Verdict"]
     return pd.DataFrame(rows, columns=titles)
 
@@ -91,9 +90,9 @@ def configurations(study: str, task: str) -> pd.DataFrame:
     return pd.DataFrame({title: [str(column(group)) for group in groups] for title, column in columns.items()})
 
 
-def _difference(found: Difference) -> str:
-    if found.interval is None:
-        return NOT_RUN
+def _difference(found: Difference | None) -> str:
+    if found is None or found.interval is None:
+        return NO_VALUE if found is None else NOT_RUN
     return f"{percent_cell(found.interval, sign=True)}; {found.pairs} of {found.planned}"
 
 

@@ -199,7 +199,7 @@ class Study:
         )
 
     def config(self, place: Place, rate: float) -> RunConfig:
-        """Raises DataError where the run whose generated tokens it has is not finished, or has a single step."""
+        """Raises DataError unless the run whose generated tokens it has is finished, with several steps."""
         overrides = [
             f"algorithm={place.configuration.algorithm}",
             f"task={place.row.task}",
@@ -257,19 +257,21 @@ class Study:
     def _kept_runs(self) -> dict[str, Any]:
         return {} if self._kept is None else {str(row.run): row for row in self._kept.runs.itertuples()}
 
-    @cached_property
-    def _kept_success(self) -> dict[str, float]:
-        return {} if self._kept is None else self._success(self._kept)
-
-    def _success(self, frames: Frames) -> dict[str, float]:
-        """By run the mean over questions after training, at the decoding of the study."""
-        table = frames.questions["success"]
-        when, mode = (table.index.get_level_values(level) for level in ("when", "mode"))
-        return dict(table[(when == "after") & (mode == self.decoding)].groupby("run").mean())
+    def _success(self, place: Place) -> float | None:
+        """The mean over questions after training, at the decoding of the study; None unless the run is finished."""
+        if place not in self._successes and self.is_finished(place):
+            folder, name = self.folder(place).path, str(place)
+            frames = self._kept.of([name]) if self._kept and name in self._kept_runs else load_run(folder)
+            table = frames.questions["success"]
+            when, mode = (table.index.get_level_values(level) for level in ("when", "mode"))
+            chosen = table[(when == "after") & (mode == self.decoding)]
+            if chosen.empty:
+                raise DataError(f"{folder} has no evaluation {self.decoding!r} after training, to choose rates by.")
+            self._successes[place] = float(chosen.mean())
+        return self._successes.get(place)
 
     def _tokens(self, place: Place) -> list[str]:
-        """About as many as the other's. A run ends after the step in which it reaches its limit, which is one of the
-        other's steps less: it generates more in all only by what its own last step is longer."""
+        """As many as the other's but for a step's, since a run ends after the step that reaches its limit."""
         if place.configuration.tokens_of is None:
             return []
         other = replace(place, label=place.configuration.tokens_of)
@@ -306,18 +308,10 @@ class Study:
 
     def _mean(self, row: Row, algorithms: Sequence[str], rate: float) -> float | None:
         """The mean success over the runs of these at a rate; None unless all are finished."""
-        places = [place for algorithm in algorithms for place in self._tries(row, algorithm, rate)]
-        if not all(place in self._successes or self.is_finished(place) for place in places):
-            return None
-        for place in (place for place in places if place not in self._successes):
-            folder, name = self.folder(place).path, str(place)
-            known = self._kept_success if name in self._kept_runs else self._success(load_run(folder))
-            if name not in known:
-                raise DataError(
-                    f"{folder} has no evaluation {self.decoding!r} after training, by which rates are chosen."
-                )
-            self._successes[place] = known[name]
-        return fmean(self._successes[place] for place in places)
+        places = (place for algorithm in algorithms for place in self._tries(row, algorithm, rate))
+        successes = [self._success(place) for place in places]
+        known = [success for success in successes if success is not None]
+        return fmean(known) if len(known) == len(successes) else None
 
     def _tries(self, row: Row, label: str, rate: float) -> list[Place]:
         """The runs of a configuration's search at one rate."""

@@ -24,13 +24,12 @@ Groups = Mapping[str, Mapping[str, Frames]]
 @dataclass(frozen=True, eq=False)
 class StudyResults:
     """planned: the runs of each part. own: the finished ones at each configuration's own rate, in the order of the
-    plan; common: those at the rate that all share. search: those of the search for rates, by task and configuration."""
+    plan; common: those at the rate that all share."""
 
     study: Study
     planned: Mapping[str, tuple[Place, ...]]
     own: Groups
     common: Groups
-    search: Mapping[tuple[str, str], Frames]
 
     @property
     def tasks(self) -> list[str]:
@@ -69,45 +68,28 @@ def results_of(study: Study) -> StudyResults:
                 "restore learning_rates.json, or delete the run."
             )
     places = {part: tuple(place for place, _ in planned[part]) for part in study.parts}
-    own, common = (_grouped(study, places, frames, is_common) for is_common in (False, True))
-    return StudyResults(study, places, own, common, _search(study, places["rates"], frames))
+    return StudyResults(study, places, *(_grouped(study, places, frames, is_common) for is_common in (False, True)))
 
 
 def _grouped(
     study: Study, planned: Mapping[str, Sequence[Place]], frames: Frames | None, is_common: bool
 ) -> dict[str, dict[str, Frames]]:
     finished = set() if frames is None else set(frames.names)
-    tasks = dict.fromkeys(place.task for part in study.trained for place in planned[part])
-    places = [place for part in study.trained if study.is_common(part) == is_common for place in planned[part]]
     parts = [part for part in study.trained if study.is_common(part) == is_common]
     order = {place.configuration.label: rank for rank, part in enumerate(parts) for place in planned[part]}
+    places = [place for part in parts for place in planned[part] if str(place) in finished]
     by_task: dict[str, dict[str, Frames]] = {}
-    for task in tasks:
-        here = [place for place in dict.fromkeys(places) if place.task == task and str(place) in finished]
+    for task in dict.fromkeys(place.task for part in study.trained for place in planned[part]):
+        here = [place for place in dict.fromkeys(places) if place.task == task]
         titles = {place.label: place.configuration.label for place in here}
         groups: dict[str, Frames] = {}
         for own, has_tokens in (((), False), (OF_ANOTHER, True)):
             names = [str(place) for place in here if (place.configuration.tokens_of is not None) == has_tokens]
             if frames is not None and names:
-                of_names = over_warm_starts(frames.of(names), own)
-                groups |= {titles[label]: group for label, group in of_names.items()}
+                alike = over_warm_starts(frames.of(names), own)
+                groups |= {titles[label]: group for label, group in alike.items()}
         by_task[task] = {label: groups[label] for label in sorted(styles(groups), key=order.__getitem__)}
     return by_task
-
-
-def _search(study: Study, places: Sequence[Place], frames: Frames | None) -> dict[tuple[str, str], Frames]:
-    """Runs at rates that are no longer in the grid too."""
-    by_label: dict[tuple[str, str], Frames] = {}
-    if frames is None:
-        return by_label
-    runs = frames.runs
-    for place in {(place.task, place.configuration): place for place in places}.values():
-        label = place.configuration.label
-        is_tried = runs["label"].str.startswith(f"{label}_lr") & runs["seed"].isin(study.seeds)
-        chosen = runs[is_tried & (runs["experiment"] == place.experiment)].sort_values("learning_rate")
-        if len(chosen):
-            by_label[place.task, label] = frames.of(chosen["run"])
-    return by_label
 
 
 # comparisons

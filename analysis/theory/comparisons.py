@@ -48,6 +48,7 @@ def records(theorem: int, folder: Path = FOLDER) -> tuple[Manifest, pd.DataFrame
     return manifest, lines
 
 
+@cache
 def select(theorem: int, folder: Path, kind: str, **values: object) -> pd.DataFrame:
     """The lines of a kind that have these values."""
     frame = records(theorem, folder)[1]

@@ -11,7 +11,7 @@ import pandas as pd
 from analysis import stats
 from analysis.stats import Interval
 from analysis.tables import NO_VALUE, NOT_RUN, number
-from analysis.theory.comparisons import CLAIMS, FOLDER, lines, over_runs, records, verdict
+from analysis.theory.comparisons import CLAIMS, FOLDER, lines, over_runs, verdict
 from analysis.theory.records import Missing
 from rtpo.core.names import nearest
 from rtpo.errors import DataError
@@ -89,27 +89,20 @@ def weights(folder: Path = FOLDER) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=titles)
 
 
-def runs(folder: Path = FOLDER) -> pd.DataFrame:
-    """How the records were made."""
-    manifests = [records(theorem, folder)[0] for theorem in (1, 2, 3)]
-    rows = [(x["theorem"], x["started"], x["commit"][:12], number(x["cpu_seconds"], 0), x["lines"]) for x in manifests]
-    return pd.DataFrame(rows, columns=["Theorem", "Started", "Commit", "Processor seconds", "Lines"]).astype(str)
-
-
 def interval_text(value: Interval, digits: int, scale: float = 1) -> str:
     """A mean with its interval."""
     mean, low, high = (number(end, digits, scale) for end in (value.mean, value.low, value.high))
     return f"{mean} [{low}, {high}]"
 
 
-def measured(frame: pd.DataFrame, digits: int = 3) -> list[str]:
+def measured(frame: pd.DataFrame) -> list[str]:
     """The means of comparisons with their intervals."""
-    ends = zip(*(_numbers(frame[name], digits) for name in ("mean", "low", "high")), strict=True)
+    ends = zip(*(_numbers(frame[name]) for name in ("mean", "low", "high")), strict=True)
     return [f"{mean} [{low}, {high}]" for mean, low, high in ends]
 
 
-def _numbers(values: pd.Series, digits: int = 3) -> list[str]:
-    return [number(float(value), digits) for value in values.tolist()]
+def _numbers(values: pd.Series) -> list[str]:
+    return [number(float(value), 3) for value in values.tolist()]
 
 
 def _percent(value: float) -> str:

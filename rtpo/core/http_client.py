@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
+from rtpo.core.bounds import Count, Positive
 from rtpo.errors import ConfigError, InfrastructureError
 
 MOST_BYTES = 16 << 20
@@ -40,26 +41,11 @@ class RequestSettings:
     limit).
     """
 
-    timeout_seconds: float = 30.0
-    tries: int = 5
-    first_wait_seconds: float = 1.0
-    longest_wait_seconds: float = 60.0
-    per_second: float | None = None
-
-    def problems(self, path: str) -> list[str]:
-        problems = []
-        if self.tries < 1:
-            problems.append(f"{path}.tries is {self.tries}: use 1 or more.")
-        for name in ("timeout_seconds", "first_wait_seconds", "per_second"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value < float("inf"):
-                problems.append(f"{path}.{name} is {value:g}: use a number above 0.")
-        if not self.first_wait_seconds <= self.longest_wait_seconds < float("inf"):
-            problems.append(
-                f"{path}.longest_wait_seconds is {self.longest_wait_seconds:g}: use {path}.first_wait_seconds "
-                f"({self.first_wait_seconds:g}) or more."
-            )
-        return problems
+    timeout_seconds: Positive = 30.0
+    tries: Count = 5
+    first_wait_seconds: Positive = 1.0
+    longest_wait_seconds: Positive = 60.0
+    per_second: Positive | None = None
 
     def wait(self, tries: int) -> float:
         """Seconds after that many failed tries."""
@@ -104,24 +90,26 @@ def read_key(variable: str | None, whose: str) -> str:
 class Client:
     """One server. Its connections live no longer than a request, so it may be used in any event loop.
 
-    The standard proxy variables (HTTPS_PROXY, NO_PROXY) are honoured. `secret` is sent in headers alone, and blanked in
-    whatever the server says.
+    The standard proxy variables (HTTPS_PROXY, NO_PROXY) are honoured. The key that `key_variable` names is sent in
+    `header` alone, and blanked in whatever the server says. Raises ConfigError as `read_key`.
     """
 
-    def __init__(self, url: str, settings: RequestSettings, headers: Mapping[str, str], secret: str = "") -> None:
-        self._url = url
+    def __init__(
+        self,
+        url: str,
+        settings: RequestSettings,
+        key_variable: str | None = None,
+        whose: str = "",
+        header: str = "Authorization",
+        scheme: str = "Bearer ",
+    ) -> None:
+        self.url = url
         self._settings = settings
-        self._headers = dict(headers)
-        self._secret = secret
+        self._secret = read_key(key_variable, whose)
+        self._headers = {"Accept": "application/json"} | ({header: scheme + self._secret} if self._secret else {})
         self._gap = 1 / settings.per_second if settings.per_second else 0.0
         self._next = 0.0
         """when the next request may begin"""
-
-    @classmethod
-    def with_key(cls, url: str, settings: RequestSettings, variable: str | None, whose: str) -> "Client":
-        """With the key of an environment variable as a bearer token. Raises ConfigError as `read_key`."""
-        key = read_key(variable, whose)
-        return cls(url, settings, {"Authorization": f"Bearer {key}"} if key else {}, secret=key)
 
     async def _turn(self) -> None:
         """Wait until a request may begin: evenly apart, and none while the server asked to wait."""
@@ -131,32 +119,25 @@ class Client:
         await asyncio.sleep(start - now)
 
     async def ask(
-        self,
-        method: str,
-        read: Callable[[Any], T],
-        *,
-        params: Mapping[str, str] | None = None,
-        body: Any = None,
+        self, method: str, read: Callable[[Any], T], *, params: Mapping[str, str] | None = None, body: Any = None
     ) -> T:
         """The reply to one request, as `read` takes it from its JSON; `read` raises ValueError for one that cannot be.
 
         Raises InfrastructureError after the last try.
         """
-        settings = self._settings
-        said = ""
-        for number in range(1, settings.tries + 1):
+        longest = self._settings.longest_wait_seconds
+        for number in range(1, self._settings.tries + 1):
             await self._turn()
             try:
                 return await self._try(method, read, params, body)
-            except _Failed as failed:
-                said, asked, may_pass = str(failed), failed.retry_after, failed.may_pass
-            if asked:
-                self._next = max(self._next, time.monotonic() + min(asked, settings.longest_wait_seconds))
-            if not may_pass or number == settings.tries or asked > settings.longest_wait_seconds:
+            except _Failed as error:
+                failed = error
+            if failed.retry_after:
+                self._next = max(self._next, time.monotonic() + min(failed.retry_after, longest))
+            if not failed.may_pass or number == self._settings.tries or failed.retry_after > longest:
                 break
-            await asyncio.sleep(settings.wait(number))
-        times = "once" if number == 1 else f"{number} times"
-        raise InfrastructureError(f"the server {self._url} was asked {times} and failed; it last {said}")
+            await asyncio.sleep(self._settings.wait(number))
+        raise InfrastructureError(f"the server {self.url} was asked {number} times and failed; it last {failed}")
 
     async def _try(self, method: str, read: Callable[[Any], T], params: Mapping[str, str] | None, body: Any) -> T:
         said = ""
@@ -165,7 +146,7 @@ class Client:
                 asyncio.timeout(self._settings.timeout_seconds),
                 httpx.AsyncClient(timeout=None, headers=self._headers, verify=_tls()) as client,
                 # not redirected, which would take the key elsewhere
-                client.stream(method, self._url, params=params, json=body) as response,
+                client.stream(method, self.url, params=params, json=body) as response,
             ):
                 content = bytearray()
                 async for part in response.aiter_bytes():
@@ -180,11 +161,8 @@ class Client:
             raise _Failed(said)
         status, text = response.status_code, self._blank(content.decode("utf-8", "replace"))
         if status != 200:
-            raise _Failed(
-                f"answered status {status}: {text[:300]}",
-                retry_after=_retry_after(response.headers.get("Retry-After", "")),
-                may_pass=status >= 500 or status in _PASSING,
-            )
+            wait = _retry_after(response.headers.get("Retry-After", ""))
+            raise _Failed(f"answered status {status}: {text[:300]}", wait, status >= 500 or status in _PASSING)
         try:
             return read(json.loads(text))
         except (ValueError, RecursionError) as error:
@@ -198,10 +176,9 @@ class Client:
 
 
 class _Failed(Exception):
-    def __init__(self, said: str, *, retry_after: float = 0.0, may_pass: bool = True) -> None:
+    def __init__(self, said: str, retry_after: float = 0.0, may_pass: bool = True) -> None:
         super().__init__(said)
-        self.retry_after = retry_after
-        self.may_pass = may_pass
+        self.retry_after, self.may_pass = retry_after, may_pass
 
 
 _tls = cache(httpx.create_ssl_context)

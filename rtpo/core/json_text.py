@@ -18,3 +18,8 @@ def parse(text: str | bytes) -> Any:
     except UnicodeEncodeError as error:
         raise ValueError("half a surrogate pair is no character") from error
     return value
+
+
+def encodable(text: str) -> str:
+    """Half of a surrogate pair, which JSON can spell and no tokenizer takes, becomes a question mark."""
+    return text.encode("utf-8", "replace").decode("utf-8")

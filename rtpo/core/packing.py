@@ -138,24 +138,19 @@ def has_gradient(row: TrainRow, loss: Loss) -> bool:
     return bool(loss.kl) or loss.trains_ties or not row.is_tied
 
 
-def by_length(lengths: Sequence[int], limit: int, together: int = 1, at_least: int = 1) -> list[list[int]]:
+def by_length(lengths: Sequence[int], limit: int, at_least: int = 1) -> list[list[int]]:
     """Row indices of micro-batches whose rows are of like length: at most `limit` tokens each, padding to the longest
-    row included, or one run of rows.
-
-    Runs of `together` consecutive rows stay whole and in order. Where that gives fewer than `at_least` micro-batches
-    the largest are halved; there are never more than runs.
-    """
-    longest = np.array(lengths).reshape(-1, together).max(axis=1)
+    row included, or one row. Where that gives fewer than `at_least`, and rows for more, the largest are halved."""
     batches: list[list[int]] = []
-    for run in np.argsort(longest, kind="stable").tolist():
-        if not batches or (len(batches[-1]) + 1) * together * longest[run] > limit:
+    for row in np.argsort(lengths, kind="stable").tolist():
+        if not batches or (len(batches[-1]) + 1) * lengths[row] > limit:
             batches.append([])
-        batches[-1].append(run)
-    while len(batches) < min(at_least, len(longest)):
+        batches[-1].append(row)
+    while len(batches) < min(at_least, len(lengths)):
         largest = max(range(len(batches)), key=lambda i: len(batches[i]))
         whole = batches[largest]
         batches[largest : largest + 1] = [whole[: len(whole) // 2], whole[len(whole) // 2 :]]
-    return [[run * together + i for run in batch for i in range(together)] for batch in batches]
+    return batches
 
 
 def _old_logprobs(row: TrainRow, trained: Floats) -> Floats:

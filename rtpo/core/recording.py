@@ -9,10 +9,11 @@ import hashlib
 import json
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
+from weakref import WeakKeyDictionary
 
 from rtpo.core.files import disk_errors
 from rtpo.errors import DataError
@@ -23,6 +24,23 @@ class Memory:
 
     def __init__(self) -> None:
         self._texts: dict[str, str] = {}
+        self._asking: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, asyncio.Task[str]]] = WeakKeyDictionary()
+
+    async def once(self, query: str, ask: Callable[[], Awaitable[str]]) -> str:
+        """The text of the query, from `ask` where none is kept. Equal queries in flight in an event loop are asked
+        once; an error is raised to all who wait, and is not kept."""
+        loop = asyncio.get_running_loop()
+        asking = self._asking.setdefault(loop, {})
+        if query not in asking:
+            asking[query] = loop.create_task(self._text(query, ask))
+            # its error is looked at, where no caller is left to
+            asking[query].add_done_callback(lambda task: (asking.pop(query), task.cancelled() or task.exception()))
+        # a caller that is cancelled leaves the others their answer
+        return await asyncio.shield(asking[query])
+
+    async def _text(self, query: str, ask: Callable[[], Awaitable[str]]) -> str:
+        text = await self.get(query)
+        return await self.keep(query, await ask()) if text is None else text
 
     async def get(self, query: str) -> str | None:
         return self._texts.get(query)

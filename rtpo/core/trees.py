@@ -199,7 +199,7 @@ def deal(rows: Sequence[Ids], ranks: int, limit: int, *, even: int, together: in
     order: list[int] = []
     tree_of, batch_of = [], []
     for part in parts:
-        for number, batch in enumerate(by_length([size for size, _ in part], limit, 1, count)):
+        for number, batch in enumerate(by_length([size for size, _ in part], limit, count)):
             for one in batch:
                 order += part[one][1]
                 tree_of += [one] * len(part[one][1])

@@ -19,8 +19,7 @@ def fetch(known: DataSet) -> tuple[Path, str]:
     remedy = f"give a file you have with --from {known.name}=FILE"
     try:
         with disk_errors(Path("the cache of Hugging Face (HF_HOME)")):
-            _check_gate(known)
-            return _from_hub(known) if known.source.startswith("hf://") else _from_elsewhere(known)
+            return _cached(known)
     except RepositoryNotFoundError as error:
         if known.gate is None:
             raise DataError(f"{known.name}: the Hub has no {known.source}, or not for you; {remedy}") from error
@@ -33,25 +32,16 @@ def fetch(known: DataSet) -> tuple[Path, str]:
         raise DataError(f"{known.name}: {known.source} cannot be had ({said}); {remedy}") from error
 
 
-def _check_gate(known: DataSet) -> None:
-    """Ask the Hub whether the user may read a set that it gates, wherever its rows are."""
-    from huggingface_hub import HfApi
-
-    if known.gate is not None:
-        HfApi().auth_check(known.gate, repo_type="dataset")
-
-
-def _from_hub(known: DataSet) -> tuple[Path, str]:
-    from huggingface_hub import hf_hub_download, parse_hf_uri
-
-    uri = parse_hf_uri(known.source)
-    file = Path(hf_hub_download(uri.id, uri.path_in_repo, repo_type=uri.type, revision=uri.revision))
-    return file, file.parts[file.parts.index("snapshots") + 1]
-
-
-def _from_elsewhere(known: DataSet) -> tuple[Path, str]:
+def _cached(known: DataSet) -> tuple[Path, str]:
     from datasets import DownloadConfig, DownloadManager
+    from huggingface_hub import HfApi, hf_hub_download, parse_hf_uri
 
+    if known.gate is not None:  # wherever its rows are, the Hub says whether the user may read them
+        HfApi().auth_check(known.gate, repo_type="dataset")
+    if known.source.startswith("hf://"):
+        uri = parse_hf_uri(known.source)
+        file = Path(hf_hub_download(uri.id, uri.path_in_repo, repo_type=uri.type, revision=uri.revision))
+        return file, file.parts[file.parts.index("snapshots") + 1]
     # what a commit's URL gives does not change: what is in the cache needs no network
     settings = DownloadConfig(use_etag=known.revision == UNVERIFIED, disable_tqdm=True)
     return Path(DownloadManager(download_config=settings).download(known.source)), known.revision

@@ -10,19 +10,20 @@ In the data folder, written in this order:
 
 import hashlib
 import json
+import unicodedata
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from rtpo.core.files import check_is_file, disk_errors, sha256, utc_now, write_whole
 from rtpo.data.download import fetch
-from rtpo.data.overlaps import overlaps
 from rtpo.data.records import Record, manifest_path, read_manifest, read_records, write_records
 from rtpo.data.registry import REGISTRY, UNVERIFIED, DataSet
 from rtpo.data.sources import Dropped, parse_file
 from rtpo.errors import DataError
+from rtpo.types import Task
 
 SCHEMA = 1
 """of manifests"""
@@ -164,22 +165,22 @@ class DataFolder:
         """The evaluation sets that are ready, with their prepared files' checksums; none for an evaluation set."""
         if known.role == "eval":
             return {}
-        evaluation = [name for name, one in self.registry.items() if one.role == "eval" and self.is_ready(name)]
+        evaluation = [name for name, known in self.registry.items() if known.role == "eval" and self.is_ready(name)]
         return {name: sha256(self.file(name)) for name in evaluation}
 
     def _write(
         self, known: DataSet, raw: Raw, rows: int, records: Sequence[Record], dropped: list[Dropped]
     ) -> dict[str, Any]:
         name, against = known.name, self._to_hold_against(known)
-        shared = overlaps(records, [task for one in against for task in read_records(self.file(one))])
-        gone = {one.uid for one in shared}
+        shared = overlaps(records, [task for other in against for task in read_records(self.file(other))])
+        gone = {problem.uid for problem in shared}
         records = [record for record in records if record.uid not in gone]
         dropped = dropped + shared
         if known.sample is not None:
             if len(records) < known.sample and not raw.may_differ:
                 raise DataError(f"{name} has {len(records)} problems to take {known.sample} of: give the whole file")
             records = sample(records, known.sample, SAMPLE_SEED)
-        self._put(f"{name}.dropped.jsonl", "".join(json.dumps(asdict(one)) + "\n" for one in dropped))
+        self._put(f"{name}.dropped.jsonl", "".join(json.dumps(asdict(problem)) + "\n" for problem in dropped))
         write_records(self.file(name), records)
         manifest = {
             "schema": SCHEMA,
@@ -189,8 +190,8 @@ class DataFolder:
             "raw": asdict(raw),
             "raw_rows": rows,
             "licence": known.licence,
-            "dropped": dict(Counter(one.reason for one in dropped)),
-            "overlaps": dict(Counter(one.other.split("/")[0] for one in shared)),
+            "dropped": dict(Counter(problem.reason for problem in dropped)),
+            "overlaps": dict(Counter(problem.other.split("/")[0] for problem in shared)),
             "against": against,
             "sample_seed": None if known.sample is None else SAMPLE_SEED,
             "date": utc_now(),
@@ -208,6 +209,26 @@ def sample(records: Sequence[Record], count: int, seed: int) -> list[Record]:
 
     The order is a function of each question and the seed, so that leaving some records out changes no other place.
     """
-    order = sorted(records, key=lambda one: hashlib.sha256(f"{seed}:{one.question}".encode()).digest())
+    order = sorted(records, key=lambda record: hashlib.sha256(f"{seed}:{record.question}".encode()).digest())
     taken = {record.uid for record in order[:count]}
     return [record for record in records if record.uid in taken]
+
+
+def normalised(question: str) -> str:
+    """The words and symbols of a question, whatever their case, compatibility forms, punctuation and white space.
+
+    A hyphen that is a minus sign is punctuation too, so two problems of mathematics may be taken for one. That costs a
+    training problem and never an evaluation problem.
+    """
+    text = unicodedata.normalize("NFKC", question).casefold()
+    return " ".join("".join(" " if unicodedata.category(c)[0] in "PZC" else c for c in text).split())
+
+
+def overlaps(training: Iterable[Record], evaluation: Iterable[Task]) -> list[Dropped]:
+    """The training records whose question is an evaluation task's, each with the uid of the first such task."""
+    known: dict[str, str] = {}
+    for task in evaluation:
+        known.setdefault(normalised(task.question), task.uid)
+    known.pop("", None)
+    keys = [(record.uid, normalised(record.question)) for record in training]
+    return [Dropped(uid, "overlap", known[key]) for uid, key in keys if key in known]

@@ -1,9 +1,9 @@
-"""Files of rows, read by `datasets`."""
+"""Files of rows, read by `datasets`, and of tasks that have the same few fields each."""
 
 import codecs
 import glob
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from rtpo.core.files import check_is_file
 from rtpo.core.json_text import parse
 from rtpo.core.names import missing_file
 from rtpo.errors import DataError, MachineError
+from rtpo.types import Task
 
 Row = Mapping[str, Any]
 
@@ -51,6 +52,25 @@ def read_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         raise DataError(f"data file {path} has no row: check that it is the right file")
 
 
+def read_task_file(path: str | Path, fields: tuple[str, ...], make: Callable[[Mapping[str, Any]], Task]) -> list[Task]:
+    """The tasks of a file, of which each row has these fields and uid. make: raises DataError. Raises DataError, naming
+    the line."""
+    path, names = Path(path), f"{', '.join(fields)} and uid"
+    tasks: dict[str, Task] = {}
+    for place, row in read_rows(path):
+        if set(row) != {*fields, "uid"}:
+            raise DataError(f"{place} must be an object with the fields {names}, and no others")
+        if not isinstance(row["uid"], str) or not row["uid"]:
+            raise DataError(f"{place}: uid must be text that is not empty")
+        try:
+            task = make(row)
+        except DataError as error:
+            raise DataError(f"{place}: {error}") from error
+        if tasks.setdefault(task.uid, task) is not task:
+            raise DataError(f"{place} repeats uid {task.uid!r}: give each task its own uid")
+    return list(tasks.values())
+
+
 def _numbered(what: str, path: Path, rows: list[Any]) -> Iterator[tuple[str, Any]]:
     return ((f"{what} {number} of {path}", row) for number, row in enumerate(rows, start=1))
 
@@ -76,8 +96,8 @@ def _load(path: Path, kind: str, **settings: Any) -> list[Any]:
                 columns = pandas.read_csv(path, nrows=0).columns
                 text = Features(dict.fromkeys(columns, Value("string")))
                 settings = {"features": text, "na_filter": False, "index_col": False}
-            given = load_dataset(kind, data_files=glob.escape(str(path)), split="train", streaming=True, **settings)
-            return list(given)
+            rows = load_dataset(kind, data_files=glob.escape(str(path)), split="train", streaming=True, **settings)
+            return list(rows)
     except OSError as error:
         raise MachineError(
             f"datasets cannot read {path} by way of its cache ({error}): set HF_HOME to a folder that can be written"

@@ -65,17 +65,21 @@ def read_records(path: str | Path) -> list[Task]:
                 before = first.removesuffix(f" of {path}")
                 raise DataError(f"{place} repeats the {name} of {before} ({value[:60]!r}): remove one")
         tasks.append(task)
-    _check_manifest(path, len(tasks))
+    if (manifest := read_manifest(path)) is not None and (found := sha256(path)) != manifest.get("sha256"):
+        raise DataError(
+            f"{path} has {len(tasks)} rows and the sha256 {found}, and its manifest says {manifest.get('rows')} rows "
+            f"and {manifest.get('sha256')}: prepare it again, or give another name to a file you made of it"
+        )
     return tasks
 
 
 def _read(place: str, row: dict[str, Any]) -> Task:
     # tables have cells where lines leave a field out
-    given = {name: value for name, value in row.items() if value not in (None, "")}
-    uid, question, answers, meta = (given.pop(key, default) for key, default in _FIELDS)
+    fields = {name: value for name, value in row.items() if value not in (None, "")}
+    uid, question, answers, meta = (fields.pop(key, default) for key, default in _FIELDS)
     answers, meta = _spelled(answers), _spelled(meta)
-    if given:
-        raise DataError(f"{place} has the field {min(given)!r}, which prepared files have not: {_REMEDY}")
+    if fields:
+        raise DataError(f"{place} has the field {min(fields)!r}, which prepared files have not: {_REMEDY}")
     for name, value in (("uid", uid), ("question", question)):
         if not isinstance(value, str) or not value.strip():
             raise DataError(f"{place} has no {name}: give text; {_REMEDY}")
@@ -98,15 +102,3 @@ def _spelled(value: Any) -> Any:
 
 
 _FIELDS: tuple[tuple[str, Any], ...] = (("uid", None), ("question", None), ("answers", None), ("meta", {}))
-
-
-def _check_manifest(path: Path, rows: int) -> None:
-    manifest = read_manifest(path)
-    if manifest is None:
-        return
-    found = sha256(path)
-    if found != manifest.get("sha256"):
-        raise DataError(
-            f"{path} has {rows} rows and the sha256 {found}, and its manifest says {manifest.get('rows')} rows and "
-            f"{manifest.get('sha256')}: prepare it again, or give another name to a file you made of it"
-        )

@@ -35,7 +35,7 @@ class EndpointSettings:
     requests: RequestSettings = field(default_factory=lambda: RequestSettings(timeout_seconds=1800.0))
 
     def problems(self, url: str, sampling: Sampling) -> list[str]:
-        problems = url_problems(url, "checkpoint") + self.requests.problems("endpoint.requests")
+        problems = url_problems(url, "checkpoint")
         problems += [
             f"endpoint.{name} is missing: {remedy}."
             for name, remedy in (
@@ -65,7 +65,7 @@ class EndpointEngine:
         self._settings = settings
         self._tokenizer = tokenizer
         address = f"{url.rstrip('/')}/completions"
-        self._client = Client.with_key(address, settings.requests, settings.key_variable, "the endpoint's")
+        self._client = Client(address, settings.requests, settings.key_variable, "the endpoint's")
         self._source: IdSource | None = None
 
     def check(self) -> IdSource:

@@ -9,29 +9,17 @@ from typing import Any, Protocol
 from rtpo.types import Feedback, Grade, Opening, Snapshot, StopReason, Task
 
 
-class Settings(Protocol):
-    """An environment's settings: a frozen dataclass, built from `task.settings`."""
+@dataclass(frozen=True)
+class Settings:
+    """An environment's settings, built from `task.settings`; here of one that has none."""
 
     def problems(self, path: str) -> list[str]:
         """A sentence for each value that cannot be, naming `path` and its field."""
-        ...
+        return []
 
     def check(self) -> dict[str, Any]:
         """Try what the episodes will need, before anything starts; returns facts for the manifest. Raises an RTPOError
         that says what is missing."""
-        ...
-
-    def __hash__(self) -> int: ...
-
-
-@dataclass(frozen=True)
-class NoSettings:
-    """Of an environment that needs none."""
-
-    def problems(self, path: str) -> list[str]:
-        return []
-
-    def check(self) -> dict[str, Any]:
         return {}
 
 
@@ -82,4 +70,4 @@ class Environment:
     read: Callable[[Path], list[Task]]
     generate: Callable[[str, int, int], list[Task]] | None = None
     split_key: Callable[[Task], str] = attrgetter("question")
-    settings: type[Settings] = NoSettings
+    settings: type[Settings] = Settings

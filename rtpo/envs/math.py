@@ -4,8 +4,9 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Any
 
+from rtpo.core.bounds import Count
 from rtpo.data.records import read_records
-from rtpo.envs.base import Environment
+from rtpo.envs.base import Environment, Settings
 from rtpo.envs.tool_env import ToolEnv
 from rtpo.rewards.grading import GRADER, MathGrader
 from rtpo.tools.python.tool import PythonSettings, PythonTool
@@ -13,23 +14,17 @@ from rtpo.types import Grade, Task
 
 
 @dataclass(frozen=True)
-class MathSettings:
+class MathSettings(Settings):
     """calls_per_reply: tool calls run in one reply."""
 
-    calls_per_reply: int = 4
+    calls_per_reply: Count = 4
     python: PythonSettings = field(default_factory=PythonSettings)
 
     def problems(self, path: str) -> list[str]:
-        return calls_problems(path, self.calls_per_reply) + self.python.problems(f"{path}.python")
+        return self.python.problems(f"{path}.python")
 
     def check(self) -> dict[str, Any]:
         return {"python": self.python.check()}
-
-
-def calls_problems(path: str, calls_per_reply: int) -> list[str]:
-    if calls_per_reply >= 1:
-        return []
-    return [f"{path}.calls_per_reply is {calls_per_reply}: use 1 or more."]
 
 
 def limits_told(max_turns: int, calls_per_reply: int) -> str:

@@ -3,9 +3,10 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from rtpo.core.bounds import Count
 from rtpo.data.records import read_records
-from rtpo.envs.base import Environment
-from rtpo.envs.math import calls_problems, limits_told
+from rtpo.envs.base import Environment, Settings
+from rtpo.envs.math import limits_told
 from rtpo.envs.tool_env import ToolEnv
 from rtpo.rewards.qa_reward import QAReward, QASettings
 from rtpo.tools.base import Tool
@@ -15,17 +16,16 @@ from rtpo.types import Grade, Task
 
 
 @dataclass(frozen=True)
-class SearchEnvSettings:
+class SearchEnvSettings(Settings):
     """calls_per_reply: tool calls run in one reply. python: null for no such tool."""
 
     search: SearchSettings
-    calls_per_reply: int = 4
+    calls_per_reply: Count = 4
     reward: QASettings = field(default_factory=QASettings)
     python: PythonSettings | None = None
 
     def problems(self, path: str) -> list[str]:
-        problems = calls_problems(path, self.calls_per_reply)
-        problems += self.search.problems(f"{path}.search") + self.reward.problems(f"{path}.reward")
+        problems = self.search.problems(f"{path}.search") + self.reward.problems(f"{path}.reward")
         if {"http", "web"} & set(self.search.backends) and self.search.cache is None:
             problems.append(
                 f"{path}.search.cache is null and a server is asked: after a crash the same query could have another "

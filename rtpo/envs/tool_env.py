@@ -4,9 +4,10 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 
+from rtpo.core.json_text import encodable
 from rtpo.envs.episode import AnswerEpisode, Answering, text_and_calls
 from rtpo.tools.base import Tool
-from rtpo.tools.protocol import CUT, Call, Malformed, encodable, refusal
+from rtpo.tools.protocol import CUT, Call, Malformed, refusal
 from rtpo.types import Feedback, Message, Opening, StopReason, Task, ToolUse
 
 

@@ -31,7 +31,7 @@ def call_audit(rollout: Rollout, replies: Sequence[str]) -> dict[str, Any] | Non
         "repeated": len(said) - len(set(said)),
         "programs": len(programs),
         "valid_programs": sum(_parses(program) for program in programs),
-        "answer_first": any(_stands_in(str(one), before) for one in accepted),
+        "answer_first": any(_stands_in(str(text), before) for text in accepted),
     }
 
 

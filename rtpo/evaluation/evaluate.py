@@ -48,31 +48,25 @@ def evaluate(config: EvaluateConfig, summarise: Summarise) -> dict[str, Summary]
     if not FOLDER_NAME.fullmatch(label):
         raise ConfigError(f"label is {label!r}: {FOLDER_RULE}.")
     panels = [load_panel(name, task, chat, config.limit) for name, task in config.benchmarks.items()]
-    folders = {panel.name: folder_of(config, label, panel) for panel in panels}
+    place = Path(config.results) / config.experiment_name / label
+    folders = [RunFolder(place / panel.name, (SAMPLES,)) for panel in panels]
     with ExitStack() as stack:
-        for panel in panels:
-            folders[panel.name].open(identity(config, panel, checkpoint.identity))
-            stack.enter_context(folders[panel.name].held())
-        waiting = [panel for panel in panels if not folders[panel.name].is_finished]
-        for panel in panels:
-            if panel not in waiting:
-                folders[panel.name].check_finished(SCHEMA)
-        opened = checkpoint.open() if waiting else None
+        for panel, folder in zip(panels, folders, strict=True):
+            folder.open(identity(config, panel, checkpoint.identity))
+            stack.enter_context(folder.held())
+        for folder in folders:
+            if folder.is_finished:
+                folder.check_finished(SCHEMA)
+        opened = None if all(folder.is_finished for folder in folders) else checkpoint.open()
         summaries = {}
-        for panel in panels:
-            folder = folders[panel.name]
+        for panel, folder in zip(panels, folders, strict=True):
             lines = folder.recover(SAMPLES, config.samples)
-            if panel in waiting and opened is not None:
+            if not folder.is_finished and opened is not None:
                 _play(config, opened, chat, panel, folder, lines)
-                made = manifest(config, panel, label, checkpoint.identity)
-                folder.finish(made, summary=summarise(lines, config.ks))
+                summary = summarise(lines, config.ks)
+                folder.finish(manifest(config, panel, label, checkpoint.identity), summary=summary)
             summaries[panel.name] = summarise(lines, config.ks)
         return summaries
-
-
-def folder_of(config: EvaluateConfig, label: str, panel: Panel) -> RunFolder:
-    """results/<experiment>/<label>/<benchmark>/."""
-    return RunFolder(Path(config.results) / config.experiment_name / label / panel.name, (SAMPLES,))
 
 
 def _play(

@@ -14,6 +14,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
+from rtpo.core.bounds import Count, Million
 from rtpo.core.chat import ChatFormat
 from rtpo.core.files import sha256, utc_now
 from rtpo.core.names import nearest
@@ -28,7 +29,7 @@ from rtpo.harness.episodes import EpisodeWorld, Plan, run_episode
 from rtpo.rewards.boxes import BOX, last_box
 from rtpo.rewards.qa import output_hit, score
 from rtpo.rewards.qa_reward import QASettings
-from rtpo.run.config import FOLDER_NAME, FOLDER_RULE, Count, Million, SamplingConfig, TaskConfig, portable, read_tree
+from rtpo.run.config import FOLDER_NAME, FOLDER_RULE, SamplingConfig, TaskConfig, portable, read_tree
 from rtpo.run.records import provenance
 from rtpo.run.tasks import check_prompts, load_tasks
 from rtpo.tools.protocol import visible_text
@@ -158,9 +159,6 @@ def load_panel(name: str, task: TaskConfig, chat: ChatFormat, limit: int | None)
         return Panel(name, task, tuple(tasks), environment_facts(task.env, task.env_settings))
 
 
-# playing
-
-
 def play(
     world: EpisodeWorld,
     panel: Panel,
@@ -229,7 +227,8 @@ async def _sample(
 def episode_facts(rollout: Rollout, chat: ChatFormat, is_qa: bool) -> Line:
     """What a line has of an episode. `answer` is the final reply's text after its thinking, None without one;
     `extracted` what its last box holds."""
-    replies = [chat.decode(_said(turn.output_ids, turn.stop)) for turn in rollout.turns]
+    said = [turn.output_ids[:-1] if turn.stop is StopReason.STOP else turn.output_ids for turn in rollout.turns]
+    replies = [chat.decode(ids) for ids in said]
     answer = visible_text(replies[-1]) if rollout.termination is Termination.ANSWERED else None
     extracted = None if answer is None else last_box(answer)
     return {
@@ -264,10 +263,6 @@ def qa_scores(task: Task, extracted: str | None, answer: str | None, replies: Se
         "answer_hit": float(output_hit(answers, [text])),
         "output_hit": float(output_hit(answers, [_MARKUP.sub(" ", reply) for reply in replies])),
     }
-
-
-def _said(output_ids: Any, stop: StopReason) -> Any:
-    return output_ids[:-1] if stop is StopReason.STOP else output_ids
 
 
 # records

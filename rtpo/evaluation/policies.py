@@ -63,16 +63,14 @@ def find_checkpoint(config: EvaluateConfig) -> Checkpoint:
         return _saved(path, config.benchmarks)
     if (path / "config.json").exists():
         return _model(path, config)
-    raise DataError(
-        f"checkpoint is {path}: {_why_none(path)}. Give a run's folder, a Hugging Face model folder, or a server's "
-        "address that begins with http:// or https://."
-    )
-
-
-def _why_none(path: Path) -> str:
     if sorted(path.glob("*/config.yaml")):
-        return no_run(path).removesuffix(".")
-    return "no run (config.yaml) and no model (config.json) is there" if path.exists() else missing_file(path)
+        why = no_run(path).removesuffix(".")
+    else:
+        why = "no run (config.yaml) and no model (config.json) is there" if path.exists() else missing_file(path)
+    raise DataError(
+        f"checkpoint is {path}: {why}. Give a run's folder, a Hugging Face model folder, or a server's address that "
+        "begins with http:// or https://."
+    )
 
 
 def check_positions(checkpoint: Checkpoint, benchmarks: Mapping[str, TaskConfig]) -> None:
@@ -83,9 +81,6 @@ def check_positions(checkpoint: Checkpoint, benchmarks: Mapping[str, TaskConfig]
                 f"benchmarks.{name}.max_context_tokens is {task.max_context_tokens} and the model has "
                 f"{checkpoint.positions} positions: use that or fewer."
             )
-
-
-# a server
 
 
 def _served(config: EvaluateConfig) -> Checkpoint:
@@ -109,11 +104,12 @@ def _served(config: EvaluateConfig) -> Checkpoint:
     return Checkpoint(model or urlsplit(url).netloc, identity, tokenizer, lambda: (engine, 0))
 
 
-# a model folder
-
-
 def _model(path: Path, config: EvaluateConfig) -> Checkpoint:
-    run = None if config.machine is None else _as_run(path, config.machine)
+    run = None
+    if config.machine is not None:  # one that would start from this model; no step of it is taken
+        tree = composed("train", ["task=math_paper", f"profile={config.machine}"])
+        tree.model = {"name": path.resolve().name, "path": str(path)}
+        run = compose_run(tree)
     check_model(path, embedded=run is None or run.is_embedded)
     description = json.loads((path / "config.json").read_text(encoding="utf-8"))
     tokenizer = load_tokenizer(path)
@@ -151,16 +147,6 @@ def _weights(path: Path) -> Any:
     if wrong:
         raise DataError(f"the weights in {path} are not those of its config.json ({wrong[0]}): copy the folder again.")
     return model
-
-
-def _as_run(path: Path, profile: str) -> RunConfig:
-    """A run that would start from this model; no step of it is taken."""
-    tree = composed("train", ["task=math_paper", f"profile={profile}"])
-    tree.model = {"name": path.resolve().name, "path": str(path)}
-    return compose_run(tree)
-
-
-# a run
 
 
 def _saved(path: Path, benchmarks: Mapping[str, TaskConfig]) -> Checkpoint:

@@ -27,8 +27,6 @@ PLACES: dict[str, range] = {
 """turns, and updates of a step, that share a curve: at every K the same ones, so that their number is bounded"""
 Line = Mapping[str, Any]
 Value = float | None | Mapping[str, float | None]
-
-
 WEIGHTS = {
     "trained_tokens": "trained tokens",
     "measured_tokens": "tokens looked at",
@@ -39,6 +37,7 @@ WEIGHTS = {
     "groups.turn_<k>": "groups that train the turn",
 }
 """what an update's means are over: the key that has how much, and its name on the page"""
+LARGEST = "mismatch/engine/largest"
 TURNS = "turns"
 """that a step sampled, over which the means of rollout calls are"""
 
@@ -122,37 +121,27 @@ def _a_turn(calls: Sequence[Line], of: str) -> float | None:
     return sum(_number(call, of) or 0 for call in calls) / turns if turns else None
 
 
-def _ratio(line: Line) -> float | None:
-    kl = _mean(line["updates"], "mismatch/kl_k1", "trained_tokens")
-    return None if kl is None else math.exp(-kl)
-
-
-def _largest(line: Line) -> float | None:
-    key = "mismatch/engine/largest"
-    return max((update[key] for update in line["updates"] if key in update), default=None)
-
-
 def _turns(line: Line) -> float | None:
     calls = first_calls(line["rollout_calls"])
     ended = sum(call["rollouts"] - call["terminations"].get(Termination.OPEN, 0) for call in calls)
     return sum(call["path_turns"] for call in calls) / ended if ended else None
 
 
-def _tools(line: Line) -> Value:
-    return {outcome.value: _a_turn(line["rollout_calls"], f"tools.{outcome.value}") for outcome in ToolOutcome}
-
-
-def _learning_rate(line: Line) -> float | None:
-    rates: list[float] = [update["lr"] for update in line["updates"] if update["optimizer_steps"]]
-    return rates[-1] if rates else None
+def _ratio(line: Line) -> float | None:
+    kl = _mean(line["updates"], "mismatch/kl_k1", "trained_tokens")
+    return None if kl is None else math.exp(-kl)
 
 
 FUNCTIONS: dict[str, Callable[[Line], Value]] = {
     "=ratio": _ratio,
-    "=largest": _largest,
+    "=largest": lambda line: max((update[LARGEST] for update in line["updates"] if LARGEST in update), default=None),
     "=turns": _turns,
-    "=tools": _tools,
-    "=learning_rate": _learning_rate,
+    "=tools": lambda line: {
+        outcome.value: _a_turn(line["rollout_calls"], f"tools.{outcome.value}") for outcome in ToolOutcome
+    },
+    "=learning_rate": lambda line: next(
+        (update["lr"] for update in reversed(line["updates"]) if update["optimizer_steps"]), None
+    ),
 }
 """what is more than a number or a mean of the line's"""
 CURVES = tuple(Curve(**row) for row in yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8")))

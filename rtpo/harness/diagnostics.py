@@ -113,7 +113,7 @@ def update_metrics(
 ) -> dict[str, Any]:
     """One `update` call, before its first optimizer step. logprobs, entropy: of the `measured` rows. recorded: their
     log-probs in the recorded contexts; None where these are the rows' own."""
-    engine = np.concatenate([row.rollout_logprobs[row.mask] for row in measured])
+    groups, engine = ties(rows), np.concatenate([row.rollout_logprobs[row.mask] for row in measured])
     turn_index, measured_turns = (
         np.concatenate([row.turn_index[row.mask] for row in some]) for some in (rows, measured)
     )
@@ -123,18 +123,13 @@ def update_metrics(
         "trained_tokens": len(turn_index),
         "turn_tokens": {f"turn_{k}": n for k, n in sorted(Counter(turn_index.tolist()).items())},
         "tied_rows": sum(row.is_tied for row in rows),
-        "groups": {name: len(tied) for name, tied in ties(rows).items()},
-        "zero_advantage": zero_advantage(rows),
+        "groups": {name: len(tied) for name, tied in groups.items()},
+        "zero_advantage": {name: float(np.mean(tied)) for name, tied in groups.items()},
         "measured_rows": len(measured),
         "measured_tokens": len(measured_turns),
         "entropy": float(entropy.mean()),
         **mismatch(logprobs, logprobs if recorded is None else recorded, engine, measured_turns),
     }
-
-
-def zero_advantage(rows: Sequence[TrainRow]) -> dict[str, float]:
-    """Share of groups all of whose advantages are 0: `all`, and by turn over the groups that train that turn."""
-    return {name: float(np.mean(tied)) for name, tied in ties(rows).items()}
 
 
 def ties(rows: Sequence[TrainRow]) -> dict[str, list[bool]]:

@@ -17,7 +17,6 @@ from rtpo.errors import DataError, InfrastructureError
 from rtpo.harness.lock_step import LockStep
 from rtpo.types import (
     Boundary,
-    Feedback,
     Grade,
     GradeOutcome,
     Ids,
@@ -141,7 +140,9 @@ async def _episode(world: EpisodeWorld, plan: Plan, sampling: Sampling) -> Rollo
             route=plan.start.rollout_uid if isinstance(plan.start, Boundary) else plan.uid,
         )
         generation = await world.engine.generate(request)
-        feedback = await env.step(_reply(world.chat, generation.output_ids, generation.stop), generation.stop)
+        is_stopped = generation.stop is StopReason.STOP
+        reply = world.chat.decode(generation.output_ids[:-1] if is_stopped else generation.output_ids)
+        feedback = await env.step(reply, generation.stop)
         is_last = feedback.done or k + 1 == limits.max_turns
         turn = Turn(
             k,
@@ -151,7 +152,7 @@ async def _episode(world: EpisodeWorld, plan: Plan, sampling: Sampling) -> Rollo
             generation.policy_version,
             generation.stop,
             snapshot,
-            NO_IDS if is_last else _feedback_ids(world.chat, feedback, generation.stop),
+            NO_IDS if is_last else world.chat.feedback(feedback.messages, generation.stop),
             feedback.calls,
             generation.top_logprobs,
         )
@@ -179,11 +180,3 @@ def opening_context(chat: ChatFormat, opening: Opening, task: Task, limits: Epis
             f"{limits.max_prompt_tokens}; raise the limit or leave the task out."
         )
     return context
-
-
-def _reply(chat: ChatFormat, output_ids: Ids, stop: StopReason) -> str:
-    return chat.decode(output_ids[:-1] if stop is StopReason.STOP else output_ids)
-
-
-def _feedback_ids(chat: ChatFormat, feedback: Feedback, stop: StopReason) -> Ids:
-    return chat.feedback(feedback.messages, stop)

@@ -23,7 +23,6 @@ NO_REFERENCE = (
     "the step asked for the initial policy, which this run does not keep: set needs_reference=True in the ALGORITHM of "
     "the algorithm's file, or give its config's loss a kl above 0."
 )
-PLAIN = (str, int, float, bool, type(None))
 
 
 class StepNotes:
@@ -64,12 +63,22 @@ class StepNotes:
         self._read_state()
 
     def _close_notes(self) -> None:
-        """Raises AlgorithmError for state that is not plain."""
-        _check_plain(self._state, "harness.state", DEEPEST)
-        try:
-            self._state_json = json.dumps(self._state)
-        except ValueError as error:  # a whole number of thousands of digits
-            raise AlgorithmError(f"harness.state cannot be written as JSON: {error}.") from error
+        """Raises AlgorithmError for state that JSON would not give back as it is, naming its entry."""
+        for key, value in self._state.items():
+            entry, why = {key: value}, ""
+            try:
+                if repr(json.loads(json.dumps(entry, allow_nan=False))) != repr(entry):
+                    why = "JSON changes it"
+                elif _depth(value) >= DEEPEST:
+                    why = f"it is nested deeper than {DEEPEST}"
+            except (TypeError, ValueError, RecursionError) as error:
+                why = str(error)
+            if why:
+                raise AlgorithmError(
+                    f"harness.state[{key!r}] cannot be saved ({why}): use dict with str keys, list, str, int, finite "
+                    "float, bool and None (float(x) and x.tolist() make such of numpy's)."
+                )
+        self._state_json = json.dumps(self._state)
 
     def _read_state(self) -> None:
         self._state = json.loads(self._state_json)
@@ -85,23 +94,6 @@ def _number(name: str, value: Any) -> float:
     return number
 
 
-def _check_plain(value: Any, place: str, depth: int) -> None:
-    """By exact types: what only passes for a number or a text would be another thing once it was read."""
-    kind = type(value)
-    if depth == 0:
-        raise AlgorithmError(f"harness.state is nested deeper than {DEEPEST}, or holds itself: keep it flat.")
-    if kind is dict:
-        for key, part in value.items():
-            if type(key) is not str:
-                raise AlgorithmError(f"{place} has the key {key!r}: a key is a str, as in JSON.")
-            _check_plain(part, f"{place}[{key!r}]", depth - 1)
-    elif kind is list:
-        for i, part in enumerate(value):
-            _check_plain(part, f"{place}[{i}]", depth - 1)
-    elif kind not in PLAIN:
-        raise AlgorithmError(
-            f"{place} is of the type {kind.__name__}: saves carry plain data, that is dict, list, str, int, float, "
-            "bool and None (float(x) and x.tolist() make such of numpy's)."
-        )
-    elif kind is float and not math.isfinite(value):
-        raise AlgorithmError(f"{place} is {value}: saves carry finite numbers.")
+def _depth(value: Any) -> int:
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return 1 + max(map(_depth, parts), default=0)

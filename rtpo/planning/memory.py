@@ -1,6 +1,8 @@
 """What a run needs of GPU memory, host memory and disk: formulas over the model's shape and the run's settings of verl
 (docs/cluster/gpus.md). Functions raise DataError for a model of unknown shape."""
 
+import shutil
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from rtpo.planning.hardware import GIB, Hardware, Shape, known, model_shape
@@ -138,6 +140,13 @@ def saves(run: RunConfig) -> Saves:
         return Saves(parameters * size, 0)
     size += ADAM_BYTES if "optimizer" in contents else 0
     return Saves(parameters * size * run.save.keep, parameters * size)
+
+
+def free_space(folder: str) -> tuple[Path, int]:
+    """The folder, or what exists above it, and the bytes that are free there."""
+    place = Path(folder).absolute()
+    place = next(path for path in (place, *place.parents) if path.exists())
+    return place, shutil.disk_usage(place).free
 
 
 def memory_problems(run: RunConfig, hardware: Hardware | None, asked_gib: float) -> list[str]:

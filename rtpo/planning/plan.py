@@ -4,11 +4,10 @@ Counts come from the algorithms' own steps (`rtpo.planning.sketch`), hours from 
 memory from the model's shape (`rtpo.planning.memory`). Without GPUs hours are nan.
 """
 
-import shutil
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from math import ceil, nan
+from math import ceil, inf, nan
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +22,12 @@ from rtpo.planning.hardware import FILE, GIB, Episodes, Hardware, known, model_s
 from rtpo.planning.sketch import Sketch, chance_of_ending, longest_path
 from rtpo.run.cli import composed
 from rtpo.run.config import DataConfig, RunConfig
-from rtpo.run.experiments import Element, load_experiment
+from rtpo.run.experiments import Element, Resources, load_experiment
 
 
 @dataclass(frozen=True)
 class Counts:
-    """Of a run's training. generated, free (beside the budget), trained: tokens. calls: of `rollout`. seconds:
+    """Of a run's training. generated, free (outside the budget), trained: tokens. calls: of `rollout`. seconds:
     generating, training, synchronising."""
 
     rollouts: float = 0.0
@@ -46,7 +45,7 @@ class Counts:
 @dataclass(frozen=True)
 class Row:
     """`count` elements that differ in seed alone; each number is of one of them. hours: wall-clock, of training with
-    start-up and saves and of evaluation; nan without GPUs. problems: why it does not fit the machine."""
+    start-up and saves and of evaluation; nan without GPUs. fits: whether the machine's memory is enough."""
 
     run: RunConfig
     count: int
@@ -54,22 +53,21 @@ class Row:
     evaluation_rollouts: int
     hours: tuple[float, float]
     saves: memory.Saves
-    problems: tuple[str, ...]
+    fits: bool
 
 
 @dataclass(frozen=True)
 class Plan:
-    """hardware: the profile's node; None without GPUs. memory_gb, minutes: what an element asks of a cluster."""
+    """node: of the profile; None without GPUs. resources: what an element asks of a cluster."""
 
     experiment: str
-    hardware: Hardware | None
-    memory_gb: int
-    minutes: int
+    node: Hardware | None
+    resources: Resources
     rows: tuple[Row, ...]
 
-    def sum(self, of: Callable[[Row], float]) -> float:
+    def sum(self, number: Callable[[Row], float]) -> float:
         """Over all elements."""
-        return sum(of(row) * row.count for row in self.rows)
+        return sum(number(row) * row.count for row in self.rows)
 
     @property
     def disk(self) -> float:
@@ -80,22 +78,23 @@ class Plan:
 def plan(experiment: str, overrides: Sequence[str] = ()) -> Plan:
     """Of an experiment's elements. Raises ConfigError for unknown names and what no run could start with, DataError for
     a model of unknown shape."""
-    loaded = load_experiment(experiment, overrides)
-    profile, asked, machines = loaded.elements[0].run.profile, loaded.resources, known().hardware
+    loaded, machines = load_experiment(experiment, overrides), known().hardware
+    profile = loaded.elements[0].run.profile
     if profile.platform != "cpu" and profile.name not in machines:
         raise ConfigError(f"profile is {profile.name}: not in {FILE.name}; {nearest(profile.name, machines)}.")
-    node = machines.get(profile.name) if profile.platform != "cpu" else None
+    node = machines[profile.name] if profile.platform != "cpu" else None
     alike: dict[str, list[Element]] = defaultdict(list)
     for element in loaded.elements:
         alike[str(replace(element.run, seed=0))].append(element)
-    rows = tuple(_row(elements, node, asked.memory_gb) for elements in alike.values())
-    return Plan(experiment, node, asked.memory_gb, asked.minutes, rows)
+    rows = tuple(_row(elements, node, loaded.resources.memory_gb) for elements in alike.values())
+    return Plan(experiment, node, loaded.resources, rows)
 
 
-def _row(elements: Sequence[Element], node: Hardware | None, asked: int) -> Row:
-    run, episodes = elements[0].run, known().episodes.get(elements[0].run.task.env)
-    if episodes is None:
+def _row(elements: Sequence[Element], node: Hardware | None, memory_gb: int) -> Row:
+    run = elements[0].run
+    if run.task.env not in known().episodes:
         raise ConfigError(f"task.env is {run.task.env}: add what its episodes are assumed to be to {FILE}.")
+    episodes = known().episodes[run.task.env]
     counts, played, size = run_counts(run, episodes, node), _evaluations(elements[0]), memory.saves(run)
     hours = nan, nan
     if node is not None:
@@ -104,8 +103,7 @@ def _row(elements: Sequence[Element], node: Hardware | None, asked: int) -> Row:
         ends = max(chance_of_ending(episodes.turns, run.task.max_turns), 1e-9)
         turns = [np.random.default_rng(0).geometric(ends, n).clip(max=run.task.max_turns).tolist() for n in played]
         hours = training / 3600, sum(call_seconds(run, node, episodes, call) for call in turns) / 3600
-    problems = tuple(memory.memory_problems(run, node, asked))
-    return Row(run, len(elements), counts, sum(played), hours, size, problems)
+    return Row(run, len(elements), counts, sum(played), hours, size, not memory.memory_problems(run, node, memory_gb))
 
 
 def run_counts(run: RunConfig, episodes: Episodes, node: Hardware | None) -> Counts:
@@ -113,35 +111,36 @@ def run_counts(run: RunConfig, episodes: Episodes, node: Hardware | None) -> Cou
     ConfigError for a limit in seconds without GPUs."""
     if not memory.trains(run):
         return Counts()
-    if run.budget.seconds and node is None:
+    budget = run.budget
+    if budget.seconds and node is None:
         raise ConfigError("budget.seconds is set: how many steps that is on a CPU is unknown; plan without it.")
-    sketch, budget = Sketch(run, episodes).take_steps(), run.budget
+    sketch = Sketch(run, episodes).take_steps()
     ledger, seconds = sketch.ledger, _step_seconds(run, episodes, sketch, node) if node else (nan, nan, nan)
     worst = run.descriptor.rollouts_per_task(run.algorithm_config, run.task.max_turns)
-    tokens_per_task = ledger.generated_tokens * episodes.tokens_per_turn / sketch.tasks
-    optimizer_steps = ledger.optimizer_steps / sketch.steps
-    steps, tasks, rollouts, limit = 0, 0, 0.0, float("inf")
+    generated = ledger.generated_tokens * episodes.tokens_per_turn / sketch.tasks
+    steps, tasks, rollouts = 0, 0, 0.0
     while fit := min(budget.tasks_per_step, int((budget.rollouts - rollouts) // worst)):
         steps, tasks, rollouts = steps + 1, tasks + fit, rollouts + fit * ledger.rollouts / sketch.tasks
         if (
-            tasks * tokens_per_task >= (budget.generated_tokens or limit)
-            or steps * optimizer_steps >= (budget.optimizer_steps or limit)
-            or steps * sum(seconds) >= (budget.seconds or limit)
+            tasks * generated >= (budget.generated_tokens or inf)
+            or steps * ledger.optimizer_steps / sketch.steps >= (budget.optimizer_steps or inf)
+            or steps * sum(seconds) >= (budget.seconds or inf)
         ):
             break
-    every, inside = run.save.every_steps, run.save.every_phases
-    tokens, by_steps = tasks / sketch.tasks * episodes.tokens_per_turn, steps / sketch.steps
+    every, inside, by_steps = run.save.every_steps, run.save.every_phases, steps / sketch.steps
+    tokens = tasks / sketch.tasks * episodes.tokens_per_turn
     return Counts(
-        rollouts,
-        steps,
-        by_steps * sketch.calls,
-        tasks * tokens_per_task,
-        tokens * ledger.free_tokens,
-        tokens * ledger.trained_tokens,
-        steps * optimizer_steps,
-        by_steps * ledger.syncs + 1,  # for the evaluation after training
-        (ceil(steps / every) if every else 1) + (steps * (sketch.phases / sketch.steps // inside) if inside else 0),
-        tuple(steps * each for each in seconds),
+        rollouts=rollouts,
+        steps=steps,
+        calls=by_steps * sketch.calls,
+        generated=tasks * generated,
+        free=tokens * ledger.free_tokens,
+        trained=tokens * ledger.trained_tokens,
+        optimizer_steps=by_steps * ledger.optimizer_steps,
+        syncs=by_steps * ledger.syncs + 1,  # for the evaluation after training
+        saves=(ceil(steps / every) if every else 1)
+        + (steps * (sketch.phases / sketch.steps // inside) if inside else 0),
+        seconds=tuple(steps * phase for phase in seconds),
     )
 
 
@@ -153,15 +152,13 @@ def _step_seconds(run: RunConfig, episodes: Episodes, sketch: Sketch, node: Hard
     # a parameter and token take 2 operations forward, 4 backward, and 2 where layers are computed again
     backward = 8 if memory.verl_setting(run, "model.enable_gradient_checkpointing", True) else 6
     operations = parameters * episodes.tokens_per_turn * (backward * sketch.trained + 2 * sketch.scored) * scale
-    moved = (
-        parameters * (4 * memory.offloads(run, "param") + memory.ADAM_BYTES * memory.offloads(run, "optimizer")) / gpus
-    )
+    offloaded = 4 * memory.offloads(run, "param") + memory.ADAM_BYTES * memory.offloads(run, "optimizer")
+    moved = 2 * parameters * offloaded / gpus  # to the GPU and back
     calls = (turns * max(1, round(scale * sketch.steps)) for turns in sketch.waits)
     return (
         sum(call_seconds(run, node, episodes, turns) for turns in calls) / sketch.steps,
         operations / (gpus * node.tflops * 1e12 * assumed["flops_share"]),
-        # to the GPU and back
-        (assumed["sync_s"] + 2 * moved / (assumed["offload_gb_s"] * 1e9)) * sketch.ledger.syncs / sketch.steps,
+        (assumed["sync_s"] + moved / (assumed["offload_gb_s"] * 1e9)) * sketch.ledger.syncs / sketch.steps,
     )
 
 
@@ -170,11 +167,10 @@ def call_seconds(run: RunConfig, node: Hardware, episodes: Episodes, turns: Sequ
     not take all paths at once. A step reads the weights; each token reads its keys and values, and is computed."""
     shape, assumed = model_shape(run.model.name, run.model.path), known().assumptions
     parallel = int(memory.verl_setting(run, "rollout.tensor_model_parallel_size", 1))
-    engines = node.gpus * run.profile.nodes / parallel
     read = 1 / (parallel * node.memory_tb_s * 1e12 * assumed["bandwidth_share"])  # seconds a byte
     computed = 2 * shape.parameters / (parallel * node.tflops * 1e12 * assumed["flops_share"])
     longest = longest_path(turns, episodes.tokens_per_turn, run.task.max_turn_tokens)
-    tokens = sum(turns) * episodes.tokens_per_turn / engines
+    tokens = sum(turns) * episodes.tokens_per_turn * parallel / (node.gpus * run.profile.nodes)  # of an engine
     decoding_steps = max(longest, tokens / float(memory.verl_setting(run, "rollout.max_num_seqs", 256)))
     context = episodes.prompt_tokens + episodes.tokens_per_turn
     return decoding_steps * 2 * shape.parameters * read + tokens * (shape.cache_bytes * context * read + computed)
@@ -191,8 +187,8 @@ def _evaluations(element: Element) -> list[int]:
         return played
     panel: Any = composed("evaluate", [f"benchmarks=[{','.join(element.benchmarks)}]"])
     held_out = (panel["benchmarks"][name]["held_out"] for name in element.benchmarks)
-    data = (DataConfig(one["split"], one["count"], file=one["file"]) for one in held_out)
-    return played + [task_count(one) * int(panel["samples"]) for one in data]
+    data = (DataConfig(held["split"], held["count"], file=held["file"]) for held in held_out)
+    return played + [task_count(held) * int(panel["samples"]) for held in data]
 
 
 def task_count(data: DataConfig) -> int:
@@ -205,47 +201,44 @@ def task_count(data: DataConfig) -> int:
     return rows if data.count is None else min(rows, data.count)
 
 
-def summary(made: Plan) -> str:
+def summary(planned: Plan) -> str:
     """The plan in ten lines, of which one for each task has the hours of its elements."""
-    rows, node, first = made.rows, made.hardware, made.rows[0].run
-    count, misfits = sum(row.count for row in rows), sum(row.count for row in rows if row.problems)
+    rows, run, total = planned.rows, planned.rows[0].run, planned.sum
+    count, misfits = total(lambda row: 1), total(lambda row: not row.fits)
     models = ", ".join(dict.fromkeys(row.run.model.name for row in rows))
-    place = Path(first.results).absolute()
-    free = shutil.disk_usage(next(folder for folder in (place, *place.parents) if folder.exists())).free
+    _, free = memory.free_space(run.results)
+    lacking = [f"{misfits} of {count} elements"] * (misfits > 0) + ["disk"] * (planned.disk > free)
     lines = [
-        f"Plan of {made.experiment}, profile {first.profile.name}: {count} elements of {models}. An estimate, nothing "
+        f"Plan of {planned.experiment}, profile {run.profile.name}: {count} elements of {models}. An estimate, nothing "
         "was measured.",
-        f"Rollouts: {made.sum(lambda row: row.counts.rollouts):,.0f} of training, "
-        f"{made.sum(lambda row: row.evaluation_rollouts):,.0f} of evaluation",
-        f"Tokens: {made.sum(lambda row: row.counts.generated + row.counts.free) / 1e6:,.1f} M generated in training, "
-        f"{made.sum(lambda row: row.counts.trained) / 1e6:,.1f} M trained",
-        f"Optimizer steps: {made.sum(lambda row: row.counts.optimizer_steps):,.0f}; synchronisations: "
-        f"{made.sum(lambda row: row.counts.syncs):,.0f}",
+        f"Rollouts: {total(lambda row: row.counts.rollouts):,.0f} of training, "
+        f"{total(lambda row: row.evaluation_rollouts):,.0f} of evaluation",
+        f"Tokens: {total(lambda row: row.counts.generated + row.counts.free) / 1e6:,.1f} M generated in training, "
+        f"{total(lambda row: row.counts.trained) / 1e6:,.1f} M trained",
+        f"Optimizer steps: {total(lambda row: row.counts.optimizer_steps):,.0f}; synchronisations: "
+        f"{total(lambda row: row.counts.syncs):,.0f}",
+        *(_gpu_lines(planned, planned.node) if planned.node else ["GPU-hours: none; hours on CPUs are unknown"]),
+        f"Disk: saves of {planned.disk / GIB:,.1f} GiB, one at a time; {free / GIB:,.0f} GiB are free",
+        f"Does not fit: {', '.join(lacking)} (preflight.py says why)" if lacking else "Fits: yes",
     ]
-    if node is None:
-        lines.append("GPU-hours: none; hours on CPUs are unknown")
-    else:
-        lines += _gpu_lines(made, node)
-    lines.append(f"Disk: saves of {made.disk / GIB:,.1f} GiB, one at a time; {free / GIB:,.0f} GiB are free")
-    lacking = [f"{misfits} of {count} elements"] * (misfits > 0) + ["disk"] * (made.disk > free)
-    lines.append(f"Does not fit: {', '.join(lacking)} (preflight.py says why)" if lacking else "Fits: yes")
     return "\n".join(lines) + "\n"
 
 
-def _gpu_lines(made: Plan, node: Hardware) -> list[str]:
-    runs = [row.run for row in made.rows]
-    gpus = node.gpus * runs[0].profile.nodes
-    training, evaluation = (gpus * made.sum(lambda row, part=part: row.hours[part]) for part in (0, 1))  # type: ignore[misc]
-    hours = [
-        f"Hours of an element of {task}: "
-        + ", ".join(f"{row.run.label} {sum(row.hours):.1f}" for row in made.rows if row.run.task.name == task)
-        for task in dict.fromkeys(run.task.name for run in runs)
-    ]
+def _gpu_lines(planned: Plan, node: Hardware) -> list[str]:
+    runs, asked = [row.run for row in planned.rows], planned.resources
+    training, evaluation = (
+        node.gpus * runs[0].profile.nodes * planned.sum(lambda row, part=part: row.hours[part])  # type: ignore[misc]
+        for part in (0, 1)
+    )
+    hours: dict[str, list[str]] = defaultdict(list)
+    for row in planned.rows:
+        hours[row.run.task.name].append(f"{row.run.label} {sum(row.hours):.1f}")
     gpu = max(max(memory.gpu_memory(run, node)[:2]) for run in runs) / GIB
     host = max(memory.host_memory(run, node) for run in runs) / GIB
     return [
         f"GPU-hours on {node.title}: {training:,.0f} of training, {evaluation:,.0f} of evaluation; a job may take "
-        f"{made.minutes / 60:g} h and is requeued",
-        *hours,
-        f"Memory: {gpu:.0f} of {node.memory_gib:.0f} GiB a GPU; {host:.0f} of the {made.memory_gb} GiB asked of a node",
+        f"{asked.minutes / 60:g} h and is requeued",
+        *(f"Hours of an element of {task}: {', '.join(labels)}" for task, labels in hours.items()),
+        f"Memory: {gpu:.0f} of {node.memory_gib:.0f} GiB a GPU; {host:.0f} of the {asked.memory_gb} GiB asked of a "
+        "node",
     ]

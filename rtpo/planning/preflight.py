@@ -4,7 +4,7 @@ import os
 import shutil
 import socket
 import subprocess
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
@@ -17,9 +17,9 @@ from rtpo.envs.search import SearchEnvSettings
 from rtpo.errors import ConfigError, DataError, MachineError, RTPOError
 from rtpo.evaluation.panel import compose_evaluation
 from rtpo.planning.hardware import GIB, Hardware, known, model_shape
-from rtpo.planning.memory import Saves, gpu_problems, memory_problems, saves, verl_setting
+from rtpo.planning.memory import Saves, free_space, gpu_problems, memory_problems, saves, verl_setting
 from rtpo.run.cli import composed
-from rtpo.run.config import DataConfig, RunConfig, TaskConfig
+from rtpo.run.config import RunConfig, TaskConfig
 from rtpo.run.experiments import Element, Experiment
 from rtpo.run.model_folder import chat_format, check_model_of, check_same_model
 from rtpo.run.records import RunFolder
@@ -63,8 +63,9 @@ def problems(experiment: Experiment, *, here: bool = False, evaluation: Sequence
     benchmarks, refused = _benchmarks(experiment.elements, evaluation)
     found += refused
     tasks = [run.task for run in runs]
-    for env, data in _distinct([*((t, t.train) for t in tasks), *((t, t.held_out) for t in [*tasks, *benchmarks])]):
-        found += _said(_check_data, env, data)
+    data = [(task, task.train) for task in tasks] + [(task, task.held_out) for task in [*tasks, *benchmarks]]
+    for task, source in {(task.env, source): (task, source) for task, source in data if source.file}.values():
+        found += _said(load_tasks, task, source)
     for task in {(task.env, task.env_settings): task for task in [*tasks, *benchmarks]}.values():
         found += _said(_check_tools, task, here)
     wrong = []
@@ -132,15 +133,6 @@ def _benchmarks(elements: Sequence[Element], overrides: Sequence[str]) -> tuple[
         return [], str(error).splitlines()
 
 
-def _distinct(data: Iterable[tuple[TaskConfig, DataConfig]]) -> list[tuple[TaskConfig, DataConfig]]:
-    return list({(task.env, one): (task, one) for task, one in data}.values())
-
-
-def _check_data(task: TaskConfig, data: DataConfig) -> None:
-    if data.file is not None:
-        load_tasks(task, data)
-
-
 def _check_tools(task: TaskConfig, here: bool) -> None:
     """Whatever can be tried: on a machine that an element runs on all of it, elsewhere files and packages alone."""
     settings = task.env_settings
@@ -187,16 +179,12 @@ def _disk_problems(runs: Sequence[RunConfig], here: bool) -> Iterator[str]:
         there = sum(file.stat().st_size for file in (run.folder / "checkpoints").rglob("*") if file.is_file())
         kept += max(0, size.kept - there)
         writing, most = max(writing, size.writing), max(most, size.kept + size.writing - there)
-    place = _existing(Path(runs[0].results)) if runs else Path()
-    needed, free = most if here else kept + writing, shutil.disk_usage(place).free
+    place, free = free_space(runs[0].results if runs else ".")
+    needed = most if here else kept + writing
     if needed > free:
         whose = "an element" if here else f"{len(runs)} element(s) that are not finished"
         room = f"estimated at {needed / GIB:,.0f} GiB and {place} has {free / GIB:,.0f} GiB free"
         yield f"the saves of {whose} are {room}: lower save.keep, name another results folder, or make room."
-
-
-def _existing(path: Path) -> Path:
-    return path if path.exists() else _existing(path.absolute().parent)
 
 
 # this machine
@@ -208,11 +196,10 @@ def _machine_problems(runs: Sequence[RunConfig]) -> Iterator[str]:
         return
     try:
         there = gpus()
+        for run in runs:
+            yield from _gpu_problems(run, there)
     except MachineError as error:
         yield str(error)
-        return
-    for run in runs:
-        yield from _gpu_problems(run, there)
 
 
 def _gpu_problems(run: RunConfig, there: Sequence[Gpu]) -> Iterator[str]:
@@ -251,20 +238,15 @@ def gpus() -> list[Gpu]:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise MachineError(f"nvidia-smi fails ({(done.stderr or done.stdout).strip()}): have the driver looked at.")
-    found = [_gpu(line) for line in done.stdout.splitlines() if line.strip()]
+    try:
+        rows = [tuple(map(int, line.split(","))) for line in done.stdout.splitlines() if line.strip()]
+        found = [Gpu(index, total / 1024, used / 1024) for index, total, used in rows]
+    except ValueError:
+        raise MachineError(f"nvidia-smi says {done.stdout.strip()!r} (MIG, or a lost GPU): mend that.") from None
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
         return found
-    chosen = [word for word in visible.split(",") if word.strip()]
-    if all(word.strip().isdigit() for word in chosen):
-        return [gpu for gpu in found if str(gpu.index) in {word.strip() for word in chosen}]
+    chosen = [word.strip() for word in visible.split(",") if word.strip()]
+    if all(map(str.isdigit, chosen)):
+        return [gpu for gpu in found if str(gpu.index) in chosen]
     return found[: len(chosen)]  # by names that nvidia-smi's list does not have
-
-
-def _gpu(line: str) -> Gpu:
-    """Of a line with a GPU's index, and its memory in all and in use in MiB. Raises MachineError."""
-    try:
-        index, total, used = (int(word) for word in line.split(","))
-    except ValueError:
-        raise MachineError(f"nvidia-smi says {line.strip()!r} of a GPU (MIG, or a lost one): mend that.") from None
-    return Gpu(index, total / 1024, used / 1024)

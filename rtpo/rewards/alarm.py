@@ -17,8 +17,8 @@ def grading_alarm(graded: int, ungradable: int, details: Sequence[str] = ()) -> 
     asked = graded + ungradable
     if ungradable <= MOST_UNGRADABLE * asked:
         return None
-    told = [detail[:_CHARACTERS] for detail in list(dict.fromkeys(details))[:_SHOWN]]
-    why = f" First of them: {'; '.join(told)}." if told else ""
+    shown = [detail[:_CHARACTERS] for detail in list(dict.fromkeys(details))[:_SHOWN]]
+    why = f" First of them: {'; '.join(shown)}." if shown else ""
     return (
         f"{ungradable} of {asked} rewards ({100 * ungradable / asked:.1f} %) could not be graded, above "
         f"{100 * MOST_UNGRADABLE:g} %: they are left out, which is not a 0.{why}"

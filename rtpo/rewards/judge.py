@@ -12,11 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, Final, Literal
-from weakref import WeakKeyDictionary, WeakValueDictionary
+from typing import Any, Final, Literal, get_args
+from weakref import WeakKeyDictionary
 
+from rtpo.core.bounds import Count
 from rtpo.core.files import utc_now
 from rtpo.core.http_client import Client, RequestSettings, key_problems, url_problems
+from rtpo.core.json_text import encodable
 from rtpo.core.recording import Recording
 from rtpo.errors import DataError, InfrastructureError, MachineError
 from rtpo.rewards.qa import score
@@ -54,14 +56,12 @@ class JudgeSettings:
     model: str
     cache: str
     key_variable: str | None = None
-    at_once: int = 16
+    at_once: Count = 16
     requests: RequestSettings = field(default_factory=lambda: RequestSettings(timeout_seconds=120.0))
 
     def problems(self, path: str) -> list[str]:
-        problems = url_problems(self.base_url, f"{path}.base_url") + self.requests.problems(f"{path}.requests")
+        problems = url_problems(self.base_url, f"{path}.base_url")
         problems += [f"{path}.{name} is empty: name one." for name in ("model", "cache") if not getattr(self, name)]
-        if self.at_once < 1:
-            problems.append(f"{path}.at_once is {self.at_once}: use 1 or more.")
         return problems + key_problems(self.key_variable, f"{path}.key_variable")
 
     def check(self) -> dict[str, Any]:
@@ -83,15 +83,18 @@ class JudgeSettings:
         return {"model": self.model, "base_url": self.base_url, "prompt_sha256": PROMPT_SHA256}
 
 
+class _NoVerdict(Exception):
+    """What the judge said is none."""
+
+
 class Judge:
     """One judge. Usable in any event loop, one after another."""
 
     def __init__(self, settings: JudgeSettings) -> None:
         self._settings = settings
         url = f"{settings.base_url.rstrip('/')}/chat/completions"
-        self._client = Client.with_key(url, settings.requests, settings.key_variable, "the judge's")
+        self._client = Client(url, settings.requests, settings.key_variable, "the judge's")
         self._places: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
-        self._asking: WeakValueDictionary[tuple[asyncio.AbstractEventLoop, str], asyncio.Lock] = WeakValueDictionary()
         self._kept = Recording(Path(settings.cache), {"judge": settings.model, "prompt_sha256": PROMPT_SHA256})
 
     async def grade(self, question: str, answers: Sequence[str], prediction: str) -> Grade:
@@ -105,24 +108,23 @@ class Judge:
             return Grade(GradeOutcome.GRADED, 1.0, "exact match")
         if not prediction.strip():
             return Grade(GradeOutcome.GRADED, 0.0, "no answer")
-        question, prediction = _clean(question), _clean(prediction)[:MOST_CHARACTERS]
-        golds = tuple(sorted({_clean(answer) for answer in answers}))
-        key = json.dumps([question, golds, prediction])
-        loop = asyncio.get_running_loop()
-        # siblings often say the same at the same time
-        async with self._asking.setdefault((loop, key), asyncio.Lock()):
-            said = await self._kept.get(key)
-            if said is None:
-                async with self._places.setdefault(loop, asyncio.Semaphore(self._settings.at_once)):
-                    verdict, replies = await self.ask(question, golds, prediction)
-                if verdict is None:
-                    why = f"the judge said neither Correct nor Incorrect: {_content(replies[-1])[:200]!r}"
-                    return Grade(GradeOutcome.UNGRADABLE, None, why)
-                entry = {"verdict": verdict, "time": utc_now(), "base_url": self._settings.base_url, "replies": replies}
-                said = await self._kept.keep(key, json.dumps(entry))
+        question, prediction = encodable(question), encodable(prediction)[:MOST_CHARACTERS]
+        golds = tuple(sorted({encodable(answer) for answer in answers}))
+
+        async def ask() -> str:
+            async with self._places.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(self._settings.at_once)):
+                verdict, replies = await self.ask(question, golds, prediction)
+            if verdict is None:
+                raise _NoVerdict(f"the judge said neither Correct nor Incorrect: {_content(replies[-1])[:200]!r}")
+            base_url = self._settings.base_url
+            return json.dumps({"verdict": verdict, "time": utc_now(), "base_url": base_url, "replies": replies})
+
         try:
-            verdict = json.loads(said)["verdict"]
+            # siblings often say the same at the same time
+            verdict = json.loads(await self._kept.once(json.dumps([question, golds, prediction]), ask))["verdict"]
             return Grade(GradeOutcome.GRADED, {"correct": 1.0, "incorrect": 0.0}[verdict], f"judged {verdict}")
+        except _NoVerdict as error:
+            return Grade(GradeOutcome.UNGRADABLE, None, str(error))
         except (ValueError, KeyError, TypeError) as error:
             where = f"{self._kept.path} has no verdict on {prediction!r}"
             raise DataError(f"the judge's recording {where}: delete that line.") from error
@@ -170,8 +172,8 @@ PROMPT_SHA256: Final = hashlib.sha256(json.dumps(messages("", (), "")).encode())
 def read_verdict(reply: str) -> Verdict | None:
     """Of a reply that is one word, Correct or Incorrect, in any case; white space around it, marks of emphasis or
     quotation and a full stop do not matter. None for any other."""
-    word = reply.strip(" \t\r\n*_`\"'.").lower()
-    return "correct" if word == "correct" else "incorrect" if word == "incorrect" else None
+    word: Any = reply.strip(" \t\r\n*_`\"'.").lower()
+    return word if word in get_args(Verdict) else None
 
 
 def _checked(reply: Any) -> dict[str, Any]:
@@ -187,8 +189,3 @@ def _checked(reply: Any) -> dict[str, Any]:
 def _content(reply: Any) -> str:
     """Nothing where the model said nothing."""
     return str(reply["choices"][0]["message"]["content"] or "")
-
-
-def _clean(text: str) -> str:
-    """Without halves of surrogate pairs, which JSON can spell and a server may refuse."""
-    return text.encode("utf-8", "replace").decode()

@@ -18,8 +18,8 @@ class QASettings:
 
     def problems(self, path: str) -> list[str]:
         if (self.kind == "judge") != (self.judge is not None):
-            given = "null" if self.judge is None else "given"
-            return [f"{path}.kind is {self.kind} and {path}.judge {given}: give a judge for kind judge, and only then."]
+            judge = "null" if self.judge is None else "given"
+            return [f"{path}.kind is {self.kind} and {path}.judge {judge}: give a judge for kind judge, and only then."]
         return [] if self.judge is None else self.judge.problems(f"{path}.judge")
 
     def check(self) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import sys
 import textwrap
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from difflib import get_close_matches
 from functools import wraps
 from pathlib import Path
@@ -123,26 +123,20 @@ def whole(least: int) -> Callable[[str], int]:
     """The type of an argument that is a whole number from `least` on."""
 
     def read(text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            value = least - 1
-        if not least <= value <= LARGEST:
-            raise argparse.ArgumentTypeError(f"{text!r} is no whole number from {least} to {LARGEST}")
-        return value
+        with suppress(ValueError):
+            if least <= (value := int(text)) <= LARGEST:
+                return value
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from {least} to {LARGEST}")
 
     return read
 
 
 def positive(text: str) -> float:
     """The type of an argument that is a finite number above 0."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is no finite number above 0")
-    return value
+    with suppress(ValueError):
+        if 0 < (value := float(text)) < math.inf:
+            return value
+    raise argparse.ArgumentTypeError(f"{text!r} is no finite number above 0")
 
 
 def folder(text: str) -> Path:
@@ -150,6 +144,12 @@ def folder(text: str) -> Path:
     if not os.path.isdir(text):
         raise argparse.ArgumentTypeError(f"{text!r} is a file" if os.path.exists(text) else missing_file(text))
     return Path(text)
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> str:
+    """Rows as text, a line each, with their cells below one another."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
 
 
 # configurations; Hydra is imported where it is used
@@ -227,6 +227,8 @@ def _near(error: Exception, name: str) -> str:
     """The nearest of the files of a group, or of the fields and groups of the configuration."""
     from omegaconf import OmegaConf
 
+    from rtpo.run.config import leaves
+
     if missing := getattr(error, "missing_cfg_file", None):
         group, _, option = missing.rpartition("/")
         options = sorted(file.stem for file in (CONFIGS / group).glob("[!_]*.yaml"))
@@ -240,12 +242,3 @@ def _near(error: Exception, name: str) -> str:
     alike = [path for path in known if path.rpartition(".")[2] == field.rpartition(".")[2]]
     close = get_close_matches(field, alike, 1, 0) or get_close_matches(field, known, 1)
     return f" The nearest is {close[0]}." if close else ""
-
-
-def leaves(tree: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Every field below `path` with its value; a list is one."""
-    if not isinstance(tree, dict) or not tree:
-        yield path, tree
-        return
-    for key, value in tree.items():
-        yield from leaves(value, f"{path}.{key}".lstrip("."))

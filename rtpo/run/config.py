@@ -4,7 +4,7 @@ The YAML files under configs/ hold values only; what each field means stands her
 in its file.
 """
 
-import math
+import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
@@ -17,6 +17,7 @@ from omegaconf.errors import OmegaConfBaseException
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from rtpo.algorithms import PROJECT, load_algorithm
+from rtpo.core.bounds import Count, Million, Natural, Positive
 from rtpo.core.names import nearest
 from rtpo.core.splits import SPLITS
 from rtpo.engines.base import Sampling
@@ -30,11 +31,6 @@ T = TypeVar("T")
 LAUNCH = "launch"
 """the part of the tree that is no part of a run (`rtpo.run.experiments`)"""
 
-Count = Annotated[int, Field(ge=1)]
-Million = Annotated[int, Field(ge=1, le=1_000_000)]
-"""how many tasks or rollouts are held in memory at once"""
-Natural = Annotated[int, Field(ge=0)]
-Positive = Annotated[float, Field(gt=0)]
 Share = Annotated[float, Field(gt=0, le=1)]
 Tolerance = Annotated[float, Field(gt=0, strict=True)]
 Decay = Annotated[float, Field(ge=0, lt=1)]
@@ -49,11 +45,10 @@ OmegaConf.register_new_resolver("given", lambda value, otherwise: otherwise if v
 
 @dataclass(frozen=True)
 class DataConfig:
-    """Where tasks come from: `file`, or, without one, the task's generator.
+    """Where tasks come from: `file`, or, without one, the task's generator with `seed`.
 
-    split: `train`, `validation` or `held_out`, a function of the problem, so that they are disjoint; `all` takes every
-    task of a file. count: tasks to generate, or the most to take from a file (null: all of them). seed: of the
-    generator.
+    split: `train`, `validation` or `held_out`, a function of the problem; `all` takes every task of a file. count:
+    tasks to generate, or the most to take from a file (null: all).
     """
 
     split: str
@@ -86,7 +81,8 @@ class TaskConfig:
 
     def settings_at(self, path: str) -> Settings:
         """`env_settings`, in errors called `path`."""
-        return cast(Settings, build(ENVIRONMENTS[self.env].settings, self.settings, path))
+        settings: Settings = build(ENVIRONMENTS[self.env].settings, self.settings, path)
+        return settings
 
     def make_env(self) -> Env:
         return make_env(self.env, self.env_settings, self.max_turns)
@@ -132,12 +128,9 @@ class OptimizerConfig:
 
 @dataclass(frozen=True)
 class BudgetConfig:
-    """rollouts: the global budget (`rtpo.harness.budget`); 0 evaluates the model alone. tasks_per_step: tasks in a data
-    step; the last steps take fewer.
-
-    A run also ends after the step in which it has generated `generated_tokens`, taken `optimizer_steps`, or trained for
-    `seconds` (generation, scoring, updates and synchronisations); null sets no such limit.
-    """
+    """rollouts: the global budget (`rtpo.harness.budget`); 0 evaluates the model alone. tasks_per_step: in a data step;
+    the last steps take fewer. A run also ends after the step that reaches `generated_tokens`, `optimizer_steps`, or
+    `seconds` of generation, scoring, updates and synchronisations; null sets no such limit."""
 
     rollouts: Natural
     tasks_per_step: Count
@@ -148,12 +141,11 @@ class BudgetConfig:
 
 @dataclass(frozen=True)
 class EvaluationConfig:
-    """Held-out evaluation before and after training, and after each step that takes the training rollouts to or past a
-    multiple of `every_rollouts` (0: never between).
+    """Held-out evaluation after training, `before` it, and after each step that reaches a multiple of `every_rollouts`
+    (0: never between).
 
-    samples: sampled rollouts a task, at temperature 1; greedy: one greedy rollout a task as well, before and after;
-    paper: as many samples at the paper's decoding as well (`rtpo.engines.base.PAPER_DECODING`). before: whether before
-    training too, where all algorithms with one `rollout_context` give the same numbers, from a model and seed.
+    samples: rollouts a task at temperature 1. greedy: one greedy rollout a task as well, before and after. paper: as
+    many samples at the paper's decoding as well (`rtpo.engines.base.PAPER_DECODING`).
     """
 
     samples: Million
@@ -165,10 +157,9 @@ class EvaluationConfig:
 
 @dataclass(frozen=True)
 class SaveConfig:
-    """every_steps: steps between saves; 0 saves only when the run is asked to stop and at its end. every_phases:
-    synchronisations between saves inside a step, where each also writes the step's rollouts so far; 0 for none. keep:
-    saves kept. grace: seconds after SIGTERM in which the phase must be finished and saved, or it is left and the last
-    save kept; null takes as long as it takes."""
+    """every_steps: steps between saves; 0 saves only at a stop and at the end. every_phases: synchronisations between
+    saves inside a step; 0 for none. keep: saves kept. grace: seconds after SIGTERM in which the phase must be finished
+    and saved, or it is left; null takes as long as it takes."""
 
     every_steps: Natural
     every_phases: Natural
@@ -182,8 +173,7 @@ class ProfileConfig:
 
     platform: `cpu` (the embedded engine, or a CPU build of vLLM) or `cuda` (vLLM). processes: training processes on
     each of `nodes` nodes. logical_cpus: what Ray may schedule. threads: of each process. engine_kl_limit, scored_share,
-    check_trees: see `rtpo.harness.harness.AgentHarness`. track: verl tracking backends
-    (`rtpo.run.tracking.BACKENDS`) beside the run's own records.
+    check_trees: see `rtpo.harness.harness.AgentHarness`. track: where a run is mirrored (`rtpo.run.tracking`).
     """
 
     name: str
@@ -193,7 +183,7 @@ class ProfileConfig:
     logical_cpus: Count
     threads: Count
     engine_kl_limit: Positive
-    track: tuple[str, ...]
+    track: tuple[Literal["wandb", "tensorboard", "file"], ...]
     scored_share: Share = 1.0
     check_trees: bool = False
 
@@ -207,9 +197,8 @@ class ProfileConfig:
 @dataclass(frozen=True)
 class RunConfig:
     """Everything of a run. deterministic: the same configuration gives the same run, bit for bit and over crashes
-    (CPU alone; docs/extend/harness.md). data: a file of tasks for both of a task's data sets, where the task names
-    none itself; null leaves its generator. samples_per_rollout: see `rtpo.harness.harness.AgentHarness`. `verl` is
-    verl's own tree, overrides only."""
+    (CPU alone). data: a file of tasks for both of a task's data sets; null leaves the task's own. samples_per_rollout:
+    see `rtpo.harness.harness.AgentHarness`. `verl` is verl's own tree, overrides only."""
 
     experiment_name: str
     seed: Natural
@@ -406,19 +395,30 @@ def build(cls: type[Any], values: Mapping[str, Any], path: str) -> Any:
     """A dataclass of these values; `path` is where they stand. At every depth, fields that its classes do not have are
     refused, and numbers that are not finite or too large. Raises ConfigError with one sentence a problem: pydantic's,
     under the field's path."""
+    for name, value in leaves(dict(values), path):
+        for number in value if isinstance(value, list) else [value]:
+            if isinstance(number, int | float) and not abs(number) <= LARGEST:
+                raise ConfigError(f"{name} is {value}: use finite numbers of at most {LARGEST} in size.")
     try:
         # within a dict, since a dataclass at the top takes no settings of pydantic's; those below take the dict's
-        adapter = TypeAdapter(dict[str, cls], config=ConfigDict(extra="forbid"))  # type: ignore[valid-type]
-        built = adapter.validate_python({path: dict(values)})[path]
+        adapter = TypeAdapter(dict[str, cls], config=ConfigDict(extra="forbid", strict=True))  # type: ignore[valid-type]
+        # as JSON, whose lists may be tuples and whose integers may be floats where all else is strict
+        return adapter.validate_json(json.dumps({path: dict(values)}))[path]
     except ValidationError as error:
         sentences: dict[str, str] = {}
         for problem in error.errors():
             name, message = _explained(cls, path, problem)
             sentences[name] = f"{sentences[name]}; or {problem['msg']}" if name in sentences else message
         raise ConfigError("\n".join(f"{name} {message}." for name, message in sentences.items())) from error
-    for sentence in _no_numbers(values, asdict(built), path):  # the first: others may come of its value
-        raise ConfigError(sentence)
-    return built
+
+
+def leaves(tree: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Every field below `path` with its value; a list is one."""
+    if not isinstance(tree, dict) or not tree:
+        yield path, tree
+        return
+    for key, value in tree.items():
+        yield from leaves(value, f"{path}.{key}".lstrip("."))
 
 
 def _explained(cls: type[Any], path: str, problem: Any) -> tuple[str, str]:
@@ -436,20 +436,3 @@ def _explained(cls: type[Any], path: str, problem: Any) -> tuple[str, str]:
         return name, f"is not a field of {owner.__name__}: {nearest(last, known)}"
     is_missing = problem["type"].startswith("missing")
     return name, "is missing" if is_missing else f"is {problem['input']!r}: {problem['msg']}"
-
-
-def _no_numbers(given: Any, built: Any, path: str) -> Iterator[str]:
-    """Of numbers that are not finite or too large, and of true and false where they would be read as 1 and 0."""
-    if isinstance(built, Mapping):
-        for key, item in built.items():
-            value = given.get(key, item) if isinstance(given, Mapping) else item
-            yield from _no_numbers(value, item, f"{path}.{key}".lstrip("."))
-    elif isinstance(built, list | tuple):
-        for place, item in enumerate(built):
-            yield from _no_numbers(given[place] if isinstance(given, list | tuple) else item, item, f"{path}.{place}")
-    elif isinstance(given, bool) and not isinstance(built, bool):
-        yield f"{path} is {str(given).lower()}: use a number."
-    elif isinstance(built, float) and not math.isfinite(built):
-        yield f"{path} is {built}: use a finite number."
-    elif isinstance(built, int) and abs(built) > LARGEST:
-        yield f"{path} is {built}: use a number of at most {LARGEST} in size."

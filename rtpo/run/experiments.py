@@ -15,10 +15,13 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
 
+from rtpo.core.bounds import Count, Natural, Positive
 from rtpo.core.names import nearest
 from rtpo.errors import ConfigError
 from rtpo.run.cli import composed, configurations
-from rtpo.run.config import LAUNCH, PROJECT, Count, Natural, Positive, RunConfig, build, compose_run
+from rtpo.run.config import LAUNCH, PROJECT, RunConfig, build, compose_run
+
+EVALUATE = "evaluate."
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,12 @@ class Element:
     in_paper: bool
 
 
+def of_evaluation(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Overrides of experiments/train.py, and those of experiments/evaluate.py, which begin with `evaluate.`."""
+    ours = [override for override in overrides if not override.startswith(EVALUATE)]
+    return ours, [override.removeprefix(EVALUATE) for override in overrides if override.startswith(EVALUATE)]
+
+
 @dataclass(frozen=True)
 class Experiment:
     """name: of its file in configs/experiment/. resources: of each element."""
@@ -91,7 +100,8 @@ def load_experiment(name: str, overrides: Sequence[str] = ()) -> Experiment:
     experiments/train.py would refuse, naming the element, and for two elements that would write to one place.
     """
     with configurations("train"):
-        elements = [_element(name, chosen) for chosen in _sweep(name, overrides)]
+        swept = BasicSweeper.split_arguments(_swept(name, overrides)[1], None)[0]  # as Hydra's own sweeper does
+        elements = [_element(name, chosen) for chosen in swept]
     _check_places([element.run for element, _ in elements])
     launch = elements[0][1]
     return Experiment(
@@ -125,11 +135,6 @@ def experiments() -> list[str]:
     return sorted(path.stem for path in (PROJECT / "configs" / "experiment").glob("[!_]*.yaml"))
 
 
-def _sweep(name: str, overrides: Sequence[str]) -> list[list[str]]:
-    """The overrides of every element, as Hydra's own sweeper makes them."""
-    return BasicSweeper.split_arguments(_swept(name, overrides)[1], None)[0]
-
-
 def _swept(name: str, overrides: Sequence[str]) -> tuple[DictConfig, list[Override]]:
     """The tree that the sweep is drawn from, and the overrides that Hydra's own sweeper would make elements of."""
     if name not in experiments():
@@ -140,7 +145,8 @@ def _swept(name: str, overrides: Sequence[str]) -> tuple[DictConfig, list[Overri
         if one.get_key_element() == "experiment":
             raise ConfigError(f"{one.input_line}: the experiment is {name!r} already; leave one of them out.")
     # the sweep is drawn from these; others may name fields that only a swept task has
-    drawn = [str(one.input_line) for one in given if _decides_the_sweep(one)]
+    roots = ("profile", LAUNCH, "hydra")
+    drawn = [one.input_line or "" for one in given if one.get_key_element().lstrip("+~").split(".")[0] in roots]
     tree = composed("train", [f"experiment={name}", *drawn], with_hydra=True)
     params: Any = OmegaConf.to_container(tree.hydra.sweeper.params or OmegaConf.create(), resolve=True)
     lines = [f"{key}={value}" for key, value in params.items()]
@@ -149,10 +155,6 @@ def _swept(name: str, overrides: Sequence[str]) -> tuple[DictConfig, list[Overri
 
 def _values(one: Override) -> tuple[str, ...]:
     return tuple(one.sweep_string_iterator()) if one.is_sweep_override() else (one.get_value_element_as_str(),)
-
-
-def _decides_the_sweep(override: Override) -> bool:
-    return override.get_key_element().lstrip("+~").split(".")[0] in ("profile", LAUNCH, "hydra")
 
 
 def _element(name: str, chosen: Sequence[str]) -> tuple[Element, Launch]:
@@ -169,10 +171,8 @@ def _element(name: str, chosen: Sequence[str]) -> tuple[Element, Launch]:
 
 def read_launch(tree: DictConfig) -> Launch:
     """The `launch` tree of a composed configuration. Raises ConfigError."""
-    plain = OmegaConf.to_container(tree[LAUNCH], resolve=True)
-    assert isinstance(plain, dict)
-    launch = build(Launch, {str(key): value for key, value in plain.items()}, LAUNCH)
-    assert isinstance(launch, Launch)
+    plain: Any = OmegaConf.to_container(tree[LAUNCH], resolve=True)
+    launch: Launch = build(Launch, plain, LAUNCH)
     return launch
 
 

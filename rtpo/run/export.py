@@ -5,6 +5,7 @@ import json
 import logging
 import os
 import shutil
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -18,12 +19,11 @@ from huggingface_hub import HfApi
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalTokenNotFoundError
 from huggingface_hub.utils import validate_repo_id
 from omegaconf import OmegaConf
-from safetensors.torch import save_file
 from torch.distributed.tensor import DTensor, Replicate, Shard
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from rtpo.core.chat import ChatFormat
-from rtpo.core.files import check_is_free, disk_errors
+from rtpo.core.files import check_is_free, disk_errors, partial_of
 from rtpo.errors import DataError, MachineError
 from rtpo.run.config import RunConfig, compose_run
 from rtpo.run.model_folder import check_model, check_same_model, first_words, load_tokenizer
@@ -92,20 +92,20 @@ def write_model(trained: TrainedPolicy, output: Path, dtype: str | None = None, 
     model card. Raises DataError and MachineError.
     """
     check_is_free(output)
-    beside = output.with_name(output.name + ".partial")
+    beside, source = partial_of(output), Path(trained.config.model.path)
     with disk_errors(output), RunFolder(trained.folder).held():  # a run that goes on may delete its save
         shutil.rmtree(beside, ignore_errors=True)
         beside.mkdir(parents=True)
         try:
-            saved = str(_write_weights(trained, beside, dtype)).removeprefix("torch.")
-            source = Path(trained.config.model.path)
-            description = json.loads((source / "config.json").read_text(encoding="utf-8"))
-            description.pop("torch_dtype", None)  # the name of `dtype` in older folders
-            description["dtype"] = saved
-            (beside / "config.json").write_text(json.dumps(description, indent=2) + "\n", encoding="utf-8")
+            model = load_model(trained.weights, source, dtype)
+            model.save_pretrained(beside, max_shard_size=FILE_BYTES)
             for name in COPIED:
                 if (source / name).exists():
                     shutil.copyfile(source / name, beside / name)
+            described = json.loads((source / "config.json").read_text(encoding="utf-8"))
+            described.pop("torch_dtype", None)  # the name of `dtype` in older folders
+            described["dtype"] = saved = str(model.dtype).removeprefix("torch.")
+            (beside / "config.json").write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
             (beside / "README.md").write_text(model_card(trained, repository, saved), encoding="utf-8")
             for file in beside.glob("*.safetensors"):
                 shutil.copymode(beside / "config.json", file)  # safetensors lets its owner alone read it
@@ -117,27 +117,21 @@ def write_model(trained: TrainedPolicy, output: Path, dtype: str | None = None, 
             shutil.rmtree(beside, ignore_errors=True)
 
 
-def _write_weights(trained: TrainedPolicy, output: Path, dtype: str | None) -> torch.dtype:
-    """Weight files of at most FILE_BYTES, and their index where there are several; returns the weights' type."""
-    shards = load_shards(trained.weights)
-    names = _names(shards[0], Path(trained.config.model.path), trained.weights)
-    wanted = DTYPES[dtype] if dtype is not None else shards[0][names[0]].dtype
-    sizes = {name: shards[0][name].numel() * wanted.itemsize for name in names}
-    groups: list[list[str]] = [[]]
-    for name in names:
-        if groups[-1] and sum(sizes[other] for other in groups[-1]) + sizes[name] > FILE_BYTES:
-            groups.append([])
-        groups[-1].append(name)
-    index: dict[str, str] = {}
-    for number, group in enumerate(groups, start=1):
-        file = "model.safetensors" if len(groups) == 1 else f"model-{number:05d}-of-{len(groups):05d}.safetensors"
-        tensors = {name: merged(name, [shard[name] for shard in shards]).to(wanted) for name in group}
-        save_file(tensors, output / file, metadata={"format": "pt"})
-        index |= dict.fromkeys(group, file)
-    if len(groups) > 1:
-        text = json.dumps({"metadata": {"total_size": sum(sizes.values())}, "weight_map": index}, indent=2)
-        (output / "model.safetensors.index.json").write_text(text + "\n", encoding="utf-8")
-    return wanted
+def load_model(weights: Path, source: Path, dtype: str | None) -> Any:
+    """The model in `source` with verl's saved weights. Raises DataError for weights that are not this model's."""
+    shards = load_shards(weights)
+    state = {name: merged(name, [shard[name] for shard in shards]) for name in shards[0]}
+    with torch.device("meta"):
+        model: Any = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(source))
+    try:
+        model.load_state_dict(state, assign=True)
+    except RuntimeError as error:  # which names each tensor that is missing, of another shape, or unknown
+        raise DataError(
+            f"the weights in {weights} are not of the model in {source} ({' '.join(str(error).split())}): put the "
+            "model that the run began from there."
+        ) from error
+    model.tie_weights()
+    return model if dtype is None else model.to(DTYPES[dtype])
 
 
 def load_shards(folder: Path) -> list[dict[str, torch.Tensor]]:
@@ -173,31 +167,14 @@ def merged(name: str, shards: Sequence[torch.Tensor]) -> torch.Tensor:
     return whole.contiguous()
 
 
-def _names(state: Mapping[str, torch.Tensor], model: Path, weights: Path) -> list[str]:
-    """What is written, in order: tied weights once. Raises DataError for weights that are not this model's."""
-    config = AutoConfig.from_pretrained(model)
-    with torch.device("meta"):
-        expected = AutoModelForCausalLM.from_config(config).state_dict()
-    for name in sorted(expected.keys() | state.keys()):
-        there, wanted = (tuple(of[name].shape) if name in of else None for of in (state, expected))
-        if there != wanted:
-            raise DataError(
-                f"the weights in {weights} are not of the model in {model}: {name} has shape {there} there and "
-                f"{wanted} here. Put the model that the run began from there."
-            )
-    tied = {"lm_head.weight"} if config.tie_word_embeddings else set()
-    return [name for name in state if name not in tied]
-
-
 # the model card
 
 
 def model_card(trained: TrainedPolicy, repository: str | None, dtype: str) -> str:
     """Markdown with a Hugging Face head, of what the run's records say. repository: of the Hub, if it goes to one.
     dtype: of the exported weights."""
-    run, about = trained.config, dict(trained.manifest or {})
-    for part in ("ledger", "files"):
-        about.pop(part, None)
+    run = trained.config
+    about = {name: value for name, value in (trained.manifest or {}).items() if name not in ("ledger", "files")}
     is_toy = run.profile.name == TOY or run.task.name.startswith(TOY)
     used, budget = trained.ledger["rollouts"], trained.ledger["budget"]["rollouts"]
     unfinished = f"**The run is not finished**: {used:,} of {budget:,} rollouts were used at this save. Not evaluated."
@@ -245,10 +222,10 @@ def _evaluation(trained: TrainedPolicy) -> dict[str, Any]:
     that were evaluated at this save."""
     file = trained.folder / "evaluations.jsonl"
     text = file.read_bytes() if trained.manifest is not None and file.exists() else b""
-    rewards: dict[str, list[bool]] = {}
+    rewards: dict[str, list[bool]] = defaultdict(list)
     for line in map(json.loads, text.splitlines()):
         if line["grade"] == "graded" and line["when"] in ("before", "after"):
-            rewards.setdefault(f"{line['when']} training, {line['mode']}", []).append(line["reward"] == 1)
+            rewards[f"{line['when']} training, {line['mode']}"].append(line["reward"] == 1)
     benchmarks = {
         found.parent.name: json.loads((found.parent / "summary.json").read_bytes())
         for found in sorted(trained.folder.glob("*/manifest.json"))

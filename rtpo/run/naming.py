@@ -10,8 +10,8 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 
 from rtpo.errors import ConfigError
-from rtpo.run.cli import CONFIGS, composed, leaves
-from rtpo.run.config import FOLDER_NAME, FOLDER_RULE, LAUNCH, RunConfig, portable
+from rtpo.run.cli import CONFIGS, composed
+from rtpo.run.config import FOLDER_NAME, FOLDER_RULE, LAUNCH, RunConfig, leaves, portable
 from rtpo.run.records import OPEN
 
 UNNAMED = ("algorithm", "profile", "seed", "experiment_name", "results", OPEN)

@@ -16,7 +16,7 @@ import platform
 import shutil
 import subprocess
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -265,9 +265,8 @@ class RunFolder:
         try:
             state = pickle.loads((folder / "state.pkl").read_bytes())
         except Exception as error:  # whatever another version's classes say
-            raise DataError(
-                f"{folder / 'state.pkl'} is whole and cannot be read ({error}): it is another version's."
-            ) from error
+            why = f"is whole and cannot be read ({error}): it is another version's."
+            raise DataError(f"{folder / 'state.pkl'} {why}") from error
         weights = {file.removeprefix("weights/"): found for file, found in sums.items() if file.startswith("weights/")}
         return Save(folder / "weights", state, weights)
 
@@ -369,9 +368,8 @@ class RunFolder:
                 raise DataError(f"{file} was changed since it was written: delete {self.path}.")
 
     def _flush_lines(self) -> None:
-        for file in self._lines:
-            if (self.path / file).exists():
-                flush(self.path / file)
+        for file in filter(Path.exists, (self.path / name for name in self._lines)):
+            flush(file)
 
 
 def read_config(file: Path, data: bytes) -> dict[str, Any]:
@@ -444,12 +442,10 @@ def passed_on() -> dict[str, str]:
 
 
 def packages() -> dict[str, str]:
-    found = {}
+    found = dict.fromkeys(PACKAGES, "not installed")
     for name in PACKAGES:
-        try:
+        with suppress(PackageNotFoundError):
             found[name] = version(name)
-        except PackageNotFoundError:
-            found[name] = "not installed"
     return found
 
 

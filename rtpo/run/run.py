@@ -38,6 +38,11 @@ from rtpo.run.tracking import Shown, Track
 from rtpo.types import Grade, GradeOutcome, Group, Rollout, Task
 
 H = TypeVar("H", bound=AgentHarness)
+COUNTED = (
+    *("rollouts", "generated_tokens", "context_tokens", "prefilled_tokens", "trained_tokens", "row_tokens"),
+    *("computed_tokens", "scored_tokens", "optimizer_steps"),
+)
+"""what of the ledger stands in a step's line"""
 SHOWN = 4
 """questions of an evaluation, the first ones, whose first rollout is tracked to be read"""
 DECODED = {
@@ -53,8 +58,7 @@ class Progress:
     """Where a run is, saved with it.
 
     evaluated: multiples of `evaluation.every_rollouts` passed at the last evaluation. began: `wall_seconds` when the
-    present step did. span: first task and number of
-    tasks of a step that was left between two phases; done: its verbs so far.
+    present step did. span: first task and number of tasks of a step left between two phases; done: its verbs so far.
     """
 
     step: int = 0
@@ -219,13 +223,11 @@ class Run:
     @property
     def _limit(self) -> str | None:
         """The limit besides rollouts that was reached, if one was."""
-        budget, ledger = self.config.budget, self._ledger
-        for name, used, limit in [
-            ("generated_tokens", ledger.generated_tokens, budget.generated_tokens),
-            ("optimizer_steps", ledger.optimizer_steps, budget.optimizer_steps),
-            ("seconds", ledger.training_seconds, budget.seconds),
-        ]:
-            if limit is not None and used >= limit:
+        ledger = self._ledger
+        used = {"generated_tokens": ledger.generated_tokens, "optimizer_steps": ledger.optimizer_steps}
+        for name, number in (used | {"seconds": ledger.training_seconds}).items():
+            limit = getattr(self.config.budget, name)
+            if limit is not None and number >= limit:
                 return name
         return None
 
@@ -250,8 +252,7 @@ class Run:
 
     def _between_phases(self, done: list[Done]) -> None:
         self._progress.done = done
-        if self._stop.reason:
-            self._save_and_stop()
+        self._stop_if_asked()
         every = self.config.save.every_phases
         if every and _phases(done) % every == 0:
             self._save()
@@ -264,15 +265,7 @@ class Run:
             "tasks": tasks,
             "policy_version": self._harness.policy_version,
             **first_outcome(log.rollouts),
-            "rollouts": ledger.rollouts,
-            "generated_tokens": ledger.generated_tokens,
-            "context_tokens": ledger.context_tokens,
-            "prefilled_tokens": ledger.prefilled_tokens,
-            "trained_tokens": ledger.trained_tokens,
-            "row_tokens": ledger.row_tokens,
-            "computed_tokens": ledger.computed_tokens,
-            "scored_tokens": ledger.scored_tokens,
-            "optimizer_steps": ledger.optimizer_steps,
+            **{name: getattr(ledger, name) for name in COUNTED},
             "seconds": dict(ledger.seconds),
             "wall_seconds": self._wall_seconds(),
             "rollout_calls": log.rollouts,
@@ -335,7 +328,7 @@ class Run:
             curves = evaluation_curves(mode, groups)
             if self._track is not None:
                 self._track.log(curves, self._ledger.rollouts)
-                table = [self._shown(group[0]) for group in groups[:SHOWN]]
+                table: list[Shown] = [self._shown(group[0]) for group in groups[:SHOWN]]
                 self._track.show(f"evaluation/{mode}/rollouts", table, self._ledger.rollouts)
             success = percent(curves.get(f"evaluation/{mode}/success"))
             self._log(f"held-out tasks {when} training, {DECODED[mode]}: success {success}")
@@ -394,10 +387,8 @@ class Run:
         )
 
     def _stop_if_asked(self) -> None:
-        if self._stop.reason:
-            self._save_and_stop()
-
-    def _save_and_stop(self) -> None:
+        if not self._stop.reason:
+            return
         self._save()
         raise Stopped(
             f"stopped by {self._stop.reason} after {self._ledger.rollouts} of {self._ledger.budget.rollouts} rollouts "

@@ -12,13 +12,11 @@ from typing import Any, Protocol
 import yaml
 
 from rtpo.core.files import write_whole
-from rtpo.errors import ConfigError
 from rtpo.harness.curves import X
 from rtpo.run.config import RunConfig
 from rtpo.run.records import RunFolder
 
 PROJECT_NAME = "rtpo"
-BACKENDS = ("wandb", "tensorboard", "file")
 WANDB_SECONDS = {"WANDB_INIT_TIMEOUT": 30, "WANDB_LOGIN_TIMEOUT": 30, "WANDB_FINISH_TIMEOUT": 60}
 """how long W&B may take to be reached, and to send what is left, where the environment does not say"""
 Connect = Callable[[str, str, str], Any]
@@ -32,16 +30,6 @@ class Track(Protocol):
     def log(self, data: dict[str, float], rollouts: int) -> None: ...
 
     def show(self, name: str, table: Sequence[Shown], rollouts: int) -> None: ...
-
-
-def check_backends(config: RunConfig) -> None:
-    """Raises ConfigError for a backend that there is none of."""
-    unknown = [name for name in config.profile.track if name not in BACKENDS]
-    if unknown:
-        raise ConfigError(
-            f"profile.track is {list(config.profile.track)}: no backend {unknown[0]!r}; there are "
-            f"{', '.join(BACKENDS)}, and [] for none."
-        )
 
 
 def tracked_group(config: RunConfig) -> str:
@@ -60,11 +48,9 @@ class Tracking:
     connect: verl's tracking, given the project, the run and a backend (`rtpo.verl_harness.session.tracker`).
     resumed_at: the rollouts up to which what was tracked before is kept; None for a run from its start. What a backend
     writes lies in `<results>/tracking`, unless WANDB_DIR, TENSORBOARD_DIR or VERL_FILE_LOGGER_ROOT say otherwise.
-    Raises ConfigError for a backend that there is none of.
     """
 
     def __init__(self, config: RunConfig, folder: RunFolder, connect: Connect, resumed_at: int | None) -> None:
-        check_backends(config)
         self._config, self._folder, self._connect, self._resumed_at = config, folder, connect, resumed_at
         self._name = tracked_name(config)
         self._root = Path(config.results) / "tracking"
@@ -77,13 +63,9 @@ class Tracking:
                 _say(f"tracking with {name} is left out", error)
 
     def log(self, data: dict[str, float], rollouts: int) -> None:
-        """Numbers at the rollouts that the run has used."""
-
-        def log(name: str, backend: Any) -> None:
-            # W&B has what a curve is drawn against in the same line
-            backend.log({X: float(rollouts)} | data if name == "wandb" else data, rollouts)
-
-        self._each(log)
+        """Numbers at the rollouts that the run has used; W&B has what a curve is drawn against in the same line."""
+        x = {X: float(rollouts)}
+        self._each(lambda name, backend: backend.log(x | data if name == "wandb" else data, rollouts))
 
     def show(self, name: str, table: Sequence[Shown], rollouts: int) -> None:
         """A table of W&B, a text of TensorBoard; the file has the rows as they are."""
@@ -134,7 +116,7 @@ class Tracking:
     def _open_wandb(self) -> Any:
         import wandb
 
-        directory = self._directory("WANDB_DIR", self._root)
+        directory = self._directory("WANDB_DIR", "")
         directory.mkdir(parents=True, exist_ok=True)
         id_file = self._folder.path / "wandb_id"  # of this run from its start on: one that begins again is another
         if self._resumed_at is None or not id_file.exists():
@@ -150,7 +132,7 @@ class Tracking:
             backend = self._verl("wandb", settings)
         except Exception as error:
             later = f"this run is tracked offline in {directory}/wandb; send it later with `wandb sync`"
-            _say(f"W&B cannot be reached ({_first_line(error)}): {later}")
+            _say(f"W&B cannot be reached; {later}", error)
             wandb.teardown()
             backend = self._verl("wandb", settings | {"WANDB_MODE": "offline"})
         wandb.config.update(self._config.as_dict(), allow_val_change=True)
@@ -160,7 +142,7 @@ class Tracking:
     def _open_tensorboard(self) -> Any:
         from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 
-        board = self._directory("TENSORBOARD_DIR", self._root / "tensorboard") / self._name
+        board = self._directory("TENSORBOARD_DIR", "tensorboard") / self._name
         backend = self._verl("tensorboard", {"TENSORBOARD_DIR": str(board)})
         writer = backend.logger["tensorboard"].writer
         if self._resumed_at is None:
@@ -171,7 +153,7 @@ class Tracking:
         return backend
 
     def _open_file(self) -> Any:
-        path = self._directory("VERL_FILE_LOGGER_ROOT", self._root / "file") / f"{self._name}.jsonl"
+        path = self._directory("VERL_FILE_LOGGER_ROOT", "file") / f"{self._name}.jsonl"
         path.parent.mkdir(parents=True, exist_ok=True)
         kept = b""
         if self._resumed_at is not None and path.exists():
@@ -183,18 +165,17 @@ class Tracking:
 
     def _verl(self, name: str, settings: Mapping[str, str]) -> Any:
         """verl's backend, which reads its settings from the environment."""
-        before = dict(os.environ)
+        before = {variable: os.environ.pop(variable, None) for variable in settings}
         os.environ.update(settings)
         try:
             return self._connect(PROJECT_NAME, self._name, name)
         finally:
-            for variable in settings:
+            for variable, value in before.items():
                 os.environ.pop(variable, None)
-                os.environ |= {variable: before[variable]} if variable in before else {}
+                os.environ |= {} if value is None else {variable: value}
 
-    @staticmethod
-    def _directory(variable: str, otherwise: Path) -> Path:
-        return Path(os.path.abspath(os.environ.get(variable, otherwise)))
+    def _directory(self, variable: str, name: str) -> Path:
+        return Path(os.path.abspath(os.environ.get(variable, self._root / name)))
 
 
 def _block(text: str) -> str:
@@ -208,9 +189,5 @@ def _markdown(table: Sequence[Shown]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in [list(table[0]), ["---"] * len(table[0]), *cells])
 
 
-def _say(sentence: str, error: Exception | None = None) -> None:
-    print(sentence if error is None else f"{sentence}: {_first_line(error)}", flush=True)
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
+def _say(sentence: str, error: Exception) -> None:
+    print(f"{sentence}: {(str(error).strip() or type(error).__name__).splitlines()[0]}", flush=True)

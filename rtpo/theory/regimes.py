@@ -184,8 +184,8 @@ def unbiased_rate(method: str, point: Point) -> float:
 class FrozenHarness(TabularHarness):
     """Keeps how far a data step would move the logits, [K, A] a step, and leaves them where they are."""
 
-    def __init__(self, mdp: MDP, ledger: Ledger, *, learning_rate: float, seed: int) -> None:
-        super().__init__(mdp, ledger, learning_rate=learning_rate, seed=seed, shared=True)
+    def __init__(self, mdp: MDP, *arguments: Any, **settings: Any) -> None:
+        super().__init__(mdp, *arguments, **settings)
         self.moves: defaultdict[int, Table] = defaultdict(lambda: np.zeros((mdp.shape[0], mdp.shape[2])))
 
     def update(self, rows: Sequence[TrainRow], loss: Loss, **settings: Any) -> Update:
@@ -201,10 +201,7 @@ def trained(point: Point, seed: int) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for method in METHODS:
         rate = unbiased_rate(method, point) * point.step_size / point.task.stake
-        mdp, ledger = point.task.mdp(), Ledger(Budget(point.chains * point.steps))
-        harness = TabularHarness(mdp, ledger, learning_rate=rate, seed=seed, shared=True)
-        _run(method, harness, point)
-        found[method] = point.task.success(harness.policy)
+        found[method] = point.task.success(_run(method, point, rate, seed).policy)
     return found
 
 
@@ -213,22 +210,23 @@ def frozen(point: Point, seed: int) -> dict[str, Any]:
     distance from the exact one, over `steps` batches."""
     found: dict[str, Any] = {}
     for method in METHODS:
-        mdp, ledger = point.task.mdp(), Ledger(Budget(point.chains * point.steps))
-        harness = FrozenHarness(mdp, ledger, learning_rate=unbiased_rate(method, point), seed=seed)
-        _run(method, harness, point)
+        harness = _run(method, point, unbiased_rate(method, point), seed, FrozenHarness)
         moves = np.array(list(harness.moves.values()))
-        squares = ((moves - gradient(mdp, uniform(mdp))) ** 2).sum(-1)
+        squares = ((moves - gradient(harness.mdp, uniform(harness.mdp))) ** 2).sum(-1)
         found[method] = {"mean": moves[..., 0].mean(0).tolist(), "noise": squares.mean(0).tolist()}
     return found
 
 
-def _run(method: str, harness: TabularHarness, point: Point) -> None:
-    algorithm = rtpo if method == "rtpo" else grpo
-    config = config_of(method, point)
+def _run(method: str, point: Point, rate: float, seed: int, kind: type[TabularHarness] = TabularHarness) -> Any:
+    """A harness of this kind after the point's data steps."""
+    ledger = Ledger(Budget(point.chains * point.steps))
+    harness = kind(point.task.mdp(), ledger, learning_rate=rate, seed=seed, shared=True)
+    algorithm, config = rtpo if method == "rtpo" else grpo, config_of(method, point)
     for _ in train(harness, algorithm.step, config, algorithm.rollouts_per_task, point.steps):
         pass
-    if harness.ledger.rollouts != point.chains * point.steps:
-        raise AssertionError(f"{method} took {harness.ledger.rollouts} rollouts at {point.name}")
+    if ledger.rollouts != point.chains * point.steps:
+        raise AssertionError(f"{method} took {ledger.rollouts} rollouts at {point}")
+    return harness
 
 
 def exact_noise(point: Point) -> dict[str, Table]:

@@ -82,11 +82,6 @@ def refusal(
     return None
 
 
-def encodable(text: str) -> str:
-    """Half of a surrogate pair, which JSON can spell and no tokenizer takes, becomes a question mark."""
-    return text.encode("utf-8", "replace").decode("utf-8")
-
-
 def render_call(name: str, arguments: Arguments) -> str:
     """A call as the policy is to write it, and as Qwen3's template renders one."""
     return f"{OPEN}\n{json.dumps({'name': name, 'arguments': arguments}, ensure_ascii=False)}\n{CLOSE}"
@@ -158,4 +153,4 @@ def _is_deeper(value: Any, levels: int) -> bool:
     if not isinstance(value, dict | list):
         return False
     inner = value.values() if isinstance(value, dict) else value
-    return levels == 0 or any(_is_deeper(one, levels - 1) for one in inner)
+    return levels == 0 or any(_is_deeper(item, levels - 1) for item in inner)

@@ -101,7 +101,7 @@ def _slip_in_search(belief: _Belief, relation: str, rng: np.random.Generator) ->
     if slip == "copy":
         return _call(belief, relation, f" search {_entity(rng)} {relation}"), belief
     if slip == "relation":
-        other = str(rng.choice([one for one in RELATIONS if one != relation]))
+        other = str(rng.choice([name for name in RELATIONS if name != relation]))
         return _call(belief, other), belief
     if slip == "malformed":
         return _call(belief, relation, _malformed(belief, relation, rng)), belief

@@ -7,6 +7,7 @@ Canonical text has one space before each ordinary word and none around the tags,
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
@@ -19,17 +20,8 @@ START = "<|im_start|>"
 STOP = "<|im_end|>"
 UNKNOWN = "<unk>"
 SPECIALS = (PAD, START, STOP, UNKNOWN)
-MARKUP = (
-    "<think>",
-    "</think>",
-    "<tool_call>",
-    "</tool_call>",
-    "<tool_response>",
-    "</tool_response>",
-    "\\boxed{",
-    "}",
-    "\n",
-)
+TAGS = ("think", "tool_call", "tool_response")
+MARKUP = (*(f"<{end}{tag}>" for tag in TAGS for end in ("", "/")), "\\boxed{", "}", "\n")
 NUMBERS = tuple(str(number) for number in range(100))
 WORDS = (
     *("system", "user", "assistant"),
@@ -40,31 +32,7 @@ WORDS = (
 TOY_WORDS = (*WORDS, *NUMBERS, *RELATIONS, *ENTITIES)
 """of the shipped models, in the order of their ids"""
 
-CHAT_TEMPLATE = """\
-{%- for message in messages %}
-    {%- if message.role == 'user' or message.role == 'system' %}
-        {{- '<|im_start|> ' + message.role + '\\n' + message.content + '<|im_end|>\\n' }}
-    {%- elif message.role == 'assistant' %}
-        {%- set content = message.content %}
-        {%- if keep_think is defined and not keep_think %}
-            {%- set content = content.split('</think>')[-1].lstrip('\\n') %}
-        {%- endif %}
-        {{- '<|im_start|> assistant\\n' + content + '<|im_end|>\\n' }}
-    {%- elif message.role == 'tool' %}
-        {%- if loop.first or messages[loop.index0 - 1].role != 'tool' %}
-            {{- '<|im_start|> user' }}
-        {%- endif %}
-        {{- '\\n<tool_response>' + message.content + '</tool_response>' }}
-        {%- if loop.last or messages[loop.index0 + 1].role != 'tool' %}
-            {{- '<|im_end|>\\n' }}
-        {%- endif %}
-    {%- else %}
-        {{- raise_exception('a message has role ' ~ message.role ~ ': use system, user, assistant or tool') }}
-    {%- endif %}
-{%- endfor %}
-{%- if add_generation_prompt %}
-    {{- '<|im_start|> assistant\\n' }}
-{%- endif %}"""
+CHAT_TEMPLATE = Path(__file__).with_name("chat_template.jinja").read_text(encoding="utf-8")
 
 
 def build_tokenizer(words: Sequence[str] = TOY_WORDS) -> PreTrainedTokenizerFast:

@@ -56,8 +56,8 @@ def decided(play_paths: Callable[[Sequence[Plan]], list[Rollout]], tasks: Sequen
     return Decided(float(np.sqrt(variance)), tuple(left))
 
 
-def _covariance(one: npt.NDArray[np.float64], other: npt.NDArray[np.float64]) -> float:
+def _covariance(returns: npt.NDArray[np.float64], others: npt.NDArray[np.float64]) -> float:
     """Within prompts, unbiased."""
-    first, second = (values.reshape(-1, PATHS) for values in (one, other))
+    first, second = (values.reshape(-1, PATHS) for values in (returns, others))
     products = (first - first.mean(axis=1, keepdims=True)) * (second - second.mean(axis=1, keepdims=True))
     return float(products.sum() / (len(first) * (PATHS - 1)))

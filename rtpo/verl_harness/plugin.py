@@ -1,7 +1,7 @@
 """The CPU platform. verl imports this module in every process (VERL_USE_EXTERNAL_MODULES), so it imports little."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import nullcontext
 from types import ModuleType
 from typing import Any
 
@@ -10,121 +10,45 @@ from verl.plugin.platform.platform_base import PlatformBase
 from verl.plugin.platform.platform_manager import PlatformRegistry
 
 
+def _answers(value: Any) -> Callable[..., Any]:
+    """A function that gives this value whatever it is asked."""
+    return lambda *_, **__: value
+
+
 class _CpuModule(ModuleType):
-    """torch.cpu with the memory statistics verl reads on every device: a CPU has none, so they are 0."""
+    """torch.cpu with what verl asks of every device. A CPU has no memory statistics, so they are 0."""
+
+    get_device_name = _answers("cpu")
+    set_device = empty_cache = ipc_collect = reset_peak_memory_stats = _answers(None)
+    manual_seed = manual_seed_all = staticmethod(torch.manual_seed)
+    get_rng_state, set_rng_state = staticmethod(torch.get_rng_state), staticmethod(torch.set_rng_state)
+    memory_allocated = memory_reserved = max_memory_allocated = max_memory_reserved = _answers(0)
+    mem_get_info = _answers((0, 0))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(torch.cpu, name)
-
-    def get_device_name(self, device: Any = None) -> str:
-        return "cpu"
-
-    def set_device(self, device: Any) -> None:
-        pass
-
-    def empty_cache(self) -> None:
-        pass
-
-    def ipc_collect(self) -> None:
-        pass
-
-    def manual_seed(self, seed: int) -> None:
-        torch.manual_seed(seed)
-
-    def manual_seed_all(self, seed: int) -> None:
-        torch.manual_seed(seed)
-
-    def get_rng_state(self) -> torch.Tensor:
-        return torch.get_rng_state()
-
-    def set_rng_state(self, state: torch.Tensor) -> None:
-        torch.set_rng_state(state)
-
-    def memory_allocated(self, device: Any = None) -> int:
-        return 0
-
-    def memory_reserved(self, device: Any = None) -> int:
-        return 0
-
-    def max_memory_allocated(self, device: Any = None) -> int:
-        return 0
-
-    def max_memory_reserved(self, device: Any = None) -> int:
-        return 0
-
-    def reset_peak_memory_stats(self, device: Any = None) -> None:
-        pass
-
-    def mem_get_info(self, device: Any = None) -> tuple[int, int]:
-        return 0, 0
-
-
-_CPU = _CpuModule("torch.cpu")
 
 
 @PlatformRegistry.register(platform="cpu")
 class PlatformCPU(PlatformBase):
     """One "device" per worker process. Ray counts them as logical GPUs."""
 
-    device_name = "cpu"
-    vendor_name = "cpu"
-    device_module = _CPU
-
-    def is_available(self) -> bool:
-        return True
-
-    def current_device(self) -> Any:
-        # verl passes this to Tensor.to(): the device's name is its index
-        return "cpu"
-
-    def device_count(self) -> int:
-        return 1
-
-    def set_device(self, device_index: int) -> None:
-        pass
-
-    def synchronize(self, device_index: int | None = None) -> None:
-        pass
-
-    def manual_seed(self, seed: int) -> None:
-        torch.manual_seed(seed)
-
-    def manual_seed_all(self, seed: int) -> None:
-        torch.manual_seed(seed)
-
-    def set_allocator_settings(self, settings: str) -> None:
-        pass
-
-    def empty_cache(self) -> None:
-        pass
-
-    def get_device_capability(self, device_index: int = 0) -> tuple[int | None, int | None]:
-        return None, None
-
-    def communication_backend_name(self) -> str:
-        return "gloo"
-
-    def visible_devices_envvar(self) -> str:
-        return "CUDA_VISIBLE_DEVICES"
-
-    @contextmanager
-    def nvtx_range(self, msg: str) -> Iterator[None]:
-        yield
-
-    def profiler_start(self) -> None:
-        pass
-
-    def profiler_stop(self) -> None:
-        pass
-
-    def ray_resource_name(self) -> str:
-        return "GPU"
+    device_name = vendor_name = "cpu"
+    device_module = _CpuModule("torch.cpu")
+    is_available: Any = _answers(True)
+    current_device: Any = _answers("cpu")
+    """verl passes this to Tensor.to(): the device's name is its index"""
+    device_count: Any = _answers(1)
+    set_device = synchronize = set_allocator_settings = empty_cache = profiler_start = profiler_stop = _answers(None)
+    manual_seed: Any = staticmethod(torch.manual_seed)
+    manual_seed_all: Any = staticmethod(torch.manual_seed)
+    get_device_capability: Any = _answers((None, None))
+    communication_backend_name: Any = _answers("gloo")
+    visible_devices_envvar: Any = _answers("CUDA_VISIBLE_DEVICES")
+    nvtx_range: Any = _answers(nullcontext())
+    ray_resource_name: Any = _answers("GPU")
+    is_ipc_supported: Any = _answers(False)
+    cudart: Any = _answers(None)
 
     def ray_noset_envvars(self) -> list[str]:
         return []
-
-    def is_ipc_supported(self) -> bool:
-        return False
-
-    def cudart(self) -> Any:
-        return None

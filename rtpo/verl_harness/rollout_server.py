@@ -98,23 +98,12 @@ class EmbeddedServer:
     async def clear_kv_cache(self) -> None:
         self._decoder.reset_cache()
 
-    async def sleep(self) -> None:
-        self._decoder.reset_cache()
+    sleep = release_kv_cache = clear_kv_cache
 
     async def wake_up(self, **_: Any) -> None:
-        pass
+        """It gives no memory back, and so takes none."""
 
-    async def release_kv_cache(self) -> None:
-        self._decoder.reset_cache()
-
-    async def resume_kv_cache(self) -> None:
-        pass
-
-    async def abort_all_requests(self, **_: Any) -> None:
-        pass
-
-    async def resume_generation(self) -> None:
-        pass
+    resume_kv_cache = abort_all_requests = resume_generation = wake_up
 
 
 class EmbeddedReplica(RolloutReplica):

@@ -38,6 +38,12 @@ VLLM_ON_CPU = {
     "TORCH_COMPILE_DISABLE": "1",  # minutes of a compiler's work for what a tiny model does in seconds
 }
 
+RAY_ENVIRONMENT = {
+    "OMP_WAIT_POLICY": "PASSIVE",  # spinning threads would slow whatever else the machine does
+    "TOKENIZERS_PARALLELISM": "false",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+}
+
 _started: tuple[Any, ...] | None = None
 _open: "tuple[dict[str, Any], VerlBackend] | None" = None
 
@@ -132,25 +138,15 @@ def start_ray(profile: ProfileConfig) -> None:
         close_session()
     _started = machine
     print("starting Ray, the trainer and the rollout engine", flush=True)
-    is_cpu = profile.platform == "cpu"
-    environment = (
-        _platform(profile)
-        | passed_on()
-        | {
-            "OMP_NUM_THREADS": str(profile.threads),
-            "OMP_WAIT_POLICY": "PASSIVE",  # spinning threads would slow whatever else the machine does
-            "TOKENIZERS_PARALLELISM": "false",
-            "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-            SOCKETS: uuid.uuid4().hex[:12],
-        }
-    )
+    environment = _platform(profile) | passed_on() | RAY_ENVIRONMENT
+    environment |= {"OMP_NUM_THREADS": str(profile.threads), SOCKETS: uuid.uuid4().hex[:12]}
     os.environ.update(environment)
     address = os.environ.get("RAY_ADDRESS")
     local: dict[str, Any] = {} if address else {"num_cpus": profile.logical_cpus, "include_dashboard": False}
     if not address:
         ray_constants.ENABLE_RAY_CLUSTER = False  # Ray then takes the loopback address for this machine's
         environment["VLLM_HOST_IP"] = LOOPBACK
-    if is_cpu and not address:
+    if profile.platform == "cpu" and not address:
         local["num_gpus"] = processes  # logical ones: verl's resource pools count GPUs
         os.environ.pop("CUDA_VISIBLE_DEVICES", None)  # of real ones, and Ray would count these
     try:

@@ -32,11 +32,7 @@ def test_parts_give_a_verdict_together(verdicts: list[str], every: bool, expecte
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        (
-            'read: "rtpo.overall_acc - grpo',
-            'read: "rtpo.overal_acc - grpo',
-            "cell 'rtpo.overal_acc' is unknown",
-        ),
+        ('read: "rtpo.overall_acc - grpo', 'read: "rtpo.overal_acc - grpo', "cell 'rtpo.overal_acc' is unknown"),
         ("table: math_results", "table: math_result", "table 'math_result' is unknown; the nearest is math_results"),
         ("run: ratio_gain", "run: ratio_gained", "run 'ratio_gained' is unknown; the nearest is ratio_gain"),
         ("measure: ties", "measure: tie", "measure 'tie' is unknown; the nearest is ties"),

@@ -12,7 +12,7 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from paper_runs import update, write_paper_run
-from synthetic_runs import write_manifest, write_realistic_run, write_run
+from synthetic_runs import write_manifest, write_run
 
 from analysis import metrics
 from analysis.figures.paper import FIGURES, PAPER, profiles
@@ -156,9 +156,9 @@ def test_a_picture_is_stale_once_a_number_of_its_records_is_other(tmp_path: Path
     picture = tmp_path / "picture.png"
 
     def draw() -> Figure:
-        return training_figure(groups(experiment(tmp_path, "quickstart")))
+        return training_figure(groups(experiment(tmp_path, folder.parent.name)))
 
-    folder = write_realistic_run(tmp_path, "rtpo", 0, questions=4)
+    folder = write_paper_run(tmp_path, "main_table", "rtpo", updates=[[update(0.0)]] * 2)
     assert is_stale(picture, draw)
     save(draw, [picture])
     assert not is_stale(picture, draw)

@@ -17,7 +17,7 @@ import pytest
 
 from analysis import metrics
 from analysis.claims import claims as paper_claims
-from analysis.load import Frames, experiment, groups
+from analysis.load import Frames, experiment, groups, load
 from analysis.paper.tables import all_tables
 from analysis.run_table import COLUMNS
 from analysis.stats import Interval
@@ -30,10 +30,7 @@ from rtpo.theory.regimes import Point
 FOLDER = Path(__file__).parents[1] / "golden"
 RESULTS = PROJECT / "results"
 EXPERIMENTS = ("reference", "main_table_toy_toy_math", "main_table_toy_toy_knowledge")
-ORDER = {
-    **{key: key for key in ("success", "optimum", "below", "one_improvement")},
-    "share": "agreeing_share",
-}
+ORDER = {**{key: key for key in ("success", "optimum", "below", "one_improvement")}, "share": "agreeing_share"}
 MEASURED = ("mean", "low", "high", "n", "questions")
 TEXTS = ("shown", "verdict", "aside")
 Row = dict[str, object]
@@ -147,11 +144,11 @@ def toy_differences() -> pd.DataFrame:
 def toy_rates() -> pd.DataFrame:
     """The search for rates."""
     rows: list[Row] = []
-    for (task, label), group in of_study("toy").search.items():
-        for run in group.runs.itertuples():
-            evaluation = metrics.held_out(group.of([run.run]), "after", of_study("toy").study.decoding)
-            key = {"task": task, "label": label, "rate": run.learning_rate, "seed": run.seed}
-            rows.append({**key, **_interval(metrics.success(evaluation))})
+    frames = load(RESULTS / "toy")
+    for run in frames.runs[frames.runs["experiment"].str.startswith("rates_")].itertuples():
+        evaluation = metrics.held_out(frames.of([run.run]), "after", of_study("toy").study.decoding)
+        key = {"task": run.task, "label": run.label.rpartition("_lr")[0], "rate": run.learning_rate, "seed": run.seed}
+        rows.append({**key, **_interval(metrics.success(evaluation))})
     return pd.DataFrame(rows)
 
 

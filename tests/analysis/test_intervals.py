@@ -3,26 +3,7 @@
 import numpy as np
 import pytest
 
-from analysis.stats import Interval, holm, interval, p_value, student, verdict, wilson
-
-
-@pytest.mark.parametrize(
-    ("freedom", "level", "t"),
-    # tables of Student's t, two-sided
-    [
-        (1, 0.95, 12.706),
-        (2, 0.95, 4.303),
-        (3, 0.95, 3.182),
-        (4, 0.99, 4.604),
-        (8, 0.95, 2.306),
-        (9, 0.9, 1.833),
-        (30, 0.999, 3.646),
-        (299, 0.95, 1.968),
-        (10**6, 0.95, 1.960),
-    ],
-)
-def test_student(freedom: int, level: float, t: float) -> None:
-    assert student(freedom, level) == pytest.approx(t, abs=6e-4)
+from analysis.stats import Interval, holm, interval, p_value, verdict, wilson
 
 
 def test_one_run_is_the_usual_interval_over_questions() -> None:

@@ -100,13 +100,8 @@ def test_a_study_is_run_part_by_part_and_goes_on(
     assert list(missing(study)) == []
 
     run = load_run(first.path)
-    assert {path.name for path in first.path.iterdir()} == {
-        "charges.jsonl",
-        "log.txt",
-        "config.yaml",
-        "manifest.json",
-        *LINE_FILES,
-    }
+    files = {"charges.jsonl", "log.txt", "config.yaml", "manifest.json", *LINE_FILES}
+    assert {path.name for path in first.path.iterdir()} == files
     during = run.answers.query("when == 'during'")
     rollouts = run.steps.groupby("step")["rollouts"].first()
     steps = [0, *rollouts]
@@ -170,9 +165,13 @@ def tried(study: Study, algorithm: str) -> dict[float, int]:
 
 def finish(study: Study, tmp_path: Path, shares: dict[str, dict[float, list[float]]]) -> None:
     """Made-up runs of the search until none is missing: by configuration and rate the success of each seed."""
-    while left := [one for one in study.search() if not study.folder(one[0]).is_finished]:
-        for place, rate in left:
-            write_tried(tmp_path, place, shares[place.configuration.algorithm][rate][place.seed])
+    while left := [
+        (place, shares[place.configuration.algorithm][rate][place.seed])
+        for place, rate in study.search()
+        if place.configuration.algorithm in shares and not study.folder(place).is_finished
+    ]:
+        for place, share in left:
+            write_tried(tmp_path, place, share)
 
 
 def test_the_mean_over_seeds_chooses_and_no_rate_at_an_edge(tmp_path: Path) -> None:
@@ -347,19 +346,13 @@ def test_a_rate_is_not_chosen_before_the_search_that_it_goes_on_from_is_over(tmp
     common = TINY["core"] | {"rate": "common", "configurations": ["grpo", "rtpo"]}
     study = study_of(tmp_path, **TWO, together=common)
     grpo = {1e-4: 0.9, 2e-4: 0.2, 5e-4: 0.5, 1e-3: 0.4}
-    while left := [
-        (place, rate)
-        for place, rate in study.search()
-        if place.configuration.algorithm == "grpo" and not study.folder(place).is_finished
-    ]:
-        for place, rate in left:
-            write_tried(tmp_path, place, grpo[rate])
+    finish(study, tmp_path, {"grpo": {rate: [share] * 2 for rate, share in grpo.items()}})
     assert tried(study, "grpo") == {2e-4: 2, 5e-4: 2, 1e-3: 2}
     with pytest.raises(DataError, match="no configuration has run at every rate yet"):
         study.freeze()
     # together 2e-4 is the best, an edge of the first two, so that grpo runs at 1e-4, too, where it is best
     rtpo = {1e-4: [0.0, 0.0], 2e-4: [0.8, 0.8], 5e-4: [0.1, 0.1], 1e-3: [0.0, 0.0]}
-    finish(study, tmp_path, {"grpo": {rate: [share] * 2 for rate, share in grpo.items()}, "rtpo": rtpo})
+    finish(study, tmp_path, {"rtpo": rtpo, "grpo": {rate: [share] * 2 for rate, share in grpo.items()}})
     assert study.choice(study.searched()[0][0], "grpo").best == 1e-4
 
 

@@ -22,10 +22,10 @@ from analysis.view.text import passages, pieces
 from rtpo.core.chat import ChatFormat
 from rtpo.run.config import PROJECT
 
-SMALL = ("deterministic=true", "task.held_out.count=2", "task.train.count=24", "budget.tasks_per_step=2")
-RUNS = {
-    "rtpo": ("algorithm=rtpo", "algorithm.trunks=2", "budget.rollouts=60", "samples_per_rollout=2"),
-}
+RTPO = (
+    *("deterministic=true", "task.held_out.count=2", "task.train.count=24", "budget.tasks_per_step=2"),
+    *("algorithm=rtpo", "algorithm.trunks=2", "budget.rollouts=60", "samples_per_rollout=2"),
+)
 BYTES = ChatFormat(byte_tokenizer())
 MARK = "data-hostile"
 HOSTILE = (
@@ -83,8 +83,7 @@ def own(node: Element, tag: str, name: str = "") -> list[Element]:
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("view")
-    for settings in RUNS.values():
-        assert run(compose_config(*SMALL, *settings, f"results={folder}")) == 0
+    assert run(compose_config(*RTPO, f"results={folder}")) == 0
     return folder / "default"
 
 

@@ -7,11 +7,12 @@ import os
 from pathlib import Path
 from typing import Any
 
+import byte_tokenizer as byte_tokenizers
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
-from transformers import AutoTokenizer, PreTrainedTokenizerFast
+from tokenizers import Regex, pre_tokenizers
+from transformers import AutoTokenizer
 
 from rtpo.core.chat import ChatFormat
 from rtpo.core.contexts import next_context, strip_think
@@ -28,17 +29,11 @@ QWEN3_TOKENIZER = Path(DATA or "") / "qwen3_tokenizer"
 def byte_tokenizer(
     eos: str | None = "<|im_end|>", tags: tuple[str, ...] = ("<think>", "</think>"), template: Path = STAND_IN
 ) -> Any:
-    """256 bytes, two merged newline tokens, Qwen3's specials; the tags are added but not special, as in Qwen3."""
-    tokens = [*sorted(pre_tokenizers.ByteLevel.alphabet()), "ĊĊ", "ĊĊĊ"]
-    vocabulary = {token: index for index, token in enumerate(tokens)}
-    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[("Ċ", "Ċ"), ("ĊĊ", "Ċ")]))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens(["<|endoftext|>", "<|im_start|>", "<|im_end|>"])
-    tokenizer.add_tokens([AddedToken(tag, normalized=False) for tag in tags])
-    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=eos)
-    fast.chat_template = template.read_text(encoding="utf-8")
-    return fast
+    """With two merged newline tokens and these tags alone."""
+    text = template.read_text(encoding="utf-8")
+    tokenizer: Any = byte_tokenizers.byte_tokenizer(tags, text, [("Ċ", "Ċ"), ("ĊĊ", "Ċ")])
+    tokenizer.eos_token = eos
+    return tokenizer
 
 
 TOKENIZER = byte_tokenizer()

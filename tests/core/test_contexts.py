@@ -62,23 +62,6 @@ def test_whatever_is_sampled_strips_to_a_subsequence_without_tags(output: Ids) -
         assert stripped.tolist() == output.tolist()
 
 
-@given(st.lists(words, max_size=6), st.lists(words, max_size=6), st.booleans())
-def test_well_formed_outputs_follow_the_templates_rule(thought: list[int], reply: list[int], stopped: bool) -> None:
-    end = [STOP] if stopped else []
-    first = next((i for i, token in enumerate(reply) if token not in TAGS.newline_ids), len(reply))
-    output = as_ids([OPEN, *thought, CLOSE, *reply, *end])
-    assert strip_think(output, TAGS).tolist() == [*reply[first:], *end]
-
-
-@given(anything, anything)
-def test_next_context_only_adds_to_the_context(output: Ids, feedback: Ids) -> None:
-    context = as_ids([1, OPEN, 2])
-    for mode in ("strip_think", "full"):
-        grown = next_context(context, output, feedback, TAGS, mode)
-        assert grown[:3].tolist() == context.tolist()
-        assert grown[len(grown) - len(feedback) :].tolist() == feedback.tolist()
-
-
 def test_next_context() -> None:
     context, output, feedback = as_ids([1, 2]), as_ids([OPEN, 3, CLOSE, 4, STOP]), as_ids([5, OPEN, 6])
     assert next_context(context, output, feedback, TAGS, "strip_think").tolist() == [1, 2, 4, STOP, 5, OPEN, 6]
@@ -98,15 +81,3 @@ def test_flattened_context() -> None:
     for path, k in ((turns, -1), (turns, 3), ((), 0)):
         with pytest.raises(IndexError):
             flattened_context(path, k)
-
-
-@given(
-    st.lists(st.tuples(st.lists(words, min_size=1, max_size=4), st.lists(words, max_size=3)), min_size=1, max_size=4)
-)
-def test_flattened_is_recorded_when_nothing_is_stripped(steps: list[tuple[list[int], list[int]]]) -> None:
-    context, turns = as_ids([1, 2]), []
-    for k, (output, feedback) in enumerate(steps):
-        turns.append(turn(k, context.tolist(), output, feedback))
-        context = next_context(context, as_ids(output), as_ids(feedback), TAGS, "strip_think")
-    for k, step in enumerate(turns):
-        assert flattened_context(turns, k).tolist() == step.context_ids.tolist()

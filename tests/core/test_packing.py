@@ -135,18 +135,13 @@ def test_a_mini_batch_of_tied_rows_is_none_and_epochs_repeat() -> None:
 
 def test_micro_batches_hold_rows_of_like_length() -> None:
     assert by_length([5, 2, 9, 2, 5], limit=10) == [[1, 3], [0, 4], [2]]
-    assert by_length([5, 2, 9, 2], limit=18, together=2) == [[0, 1], [2, 3]]
     assert by_length([30, 2], limit=10) == [[1], [0]]
 
 
-@given(st.lists(st.integers(2, 50), min_size=1, max_size=40), st.integers(1, 200), st.integers(1, 3), st.integers(1, 9))
-def test_micro_batches_are_a_partition(lengths: list[int], limit: int, together: int, at_least: int) -> None:
-    lengths = lengths * together
-    batches = by_length(lengths, limit, together, at_least)
+@given(st.lists(st.integers(2, 50), min_size=1, max_size=40), st.integers(1, 200), st.integers(1, 9))
+def test_micro_batches_are_a_partition(lengths: list[int], limit: int, at_least: int) -> None:
+    batches = by_length(lengths, limit, at_least)
     assert sorted(row for batch in batches for row in batch) == list(range(len(lengths)))
     assert min(len(batch) for batch in batches) > 0
-    assert len(batches) >= min(at_least, len(lengths) // together)
-    for batch in batches:
-        assert len(batch) == together or len(batch) * max(lengths[row] for row in batch) <= limit
-        assert batch == [first + i for first in batch[::together] for i in range(together)]
-        assert all(first % together == 0 for first in batch[::together])
+    assert len(batches) >= min(at_least, len(lengths))
+    assert all(len(batch) == 1 or len(batch) * max(lengths[row] for row in batch) <= limit for batch in batches)

@@ -43,12 +43,6 @@ def rollout(outputs: tuple[list[int], ...] = OUTPUTS, start_k: int = 0) -> Rollo
     return Rollout("r", task, Role.CHAIN, start_k, None, tuple(turns), Termination.ANSWERED, grade)
 
 
-def trained(row: TrainRow) -> list[tuple[int, int, float]]:
-    """(turn, id, weight) of the trained tokens."""
-    columns = (row.turn_index[row.mask], row.ids[row.mask], row.weight[row.mask])
-    return [(int(k), int(i), round(float(w), 6)) for k, i, w in zip(*columns, strict=True)]
-
-
 def assert_off_mask_is_zero(row: TrainRow) -> None:
     for column in (row.advantage, row.weight, row.rollout_logprobs, row.turn_index):
         assert column.shape == row.ids.shape
@@ -93,13 +87,6 @@ def test_recorded_rows_condition_on_what_was_sent() -> None:
         assert row.ids.tolist() == [*turn.context_ids.tolist(), *turn.output_ids.tolist()]
         np.testing.assert_allclose(row.weight[row.mask], 0.2, rtol=1e-6)
         assert_off_mask_is_zero(row)
-
-
-def test_recorded_and_flattened_train_the_same_tokens_with_the_same_weights() -> None:
-    path = rollout()
-    (flat,) = trajectory_rows(path, "flattened", 1.0, 0.5, "t")
-    recorded = trajectory_rows(path, "recorded", 1.0, 0.5, "t")
-    assert trained(flat) == [token for row in recorded for token in trained(row)]
 
 
 def test_a_branch_trains_its_own_turns_or_all_of_them() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import datasets
 import pytest
-from data_server import COMMIT, Hub, point_to, serving
+from data_server import COMMIT, Hub, point_to
 from huggingface_hub import constants
 
 from rtpo.data.download import fetch
@@ -20,7 +20,7 @@ CONTENT = bytes(range(256)) * 1000
 
 @pytest.fixture
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
-    with serving() as running:
+    with Hub() as running:
         point_to(running, tmp_path / "cache", monkeypatch)
         monkeypatch.setattr(time, "sleep", lambda _: None)
         running.files[ON_HUB] = running.files["/file"] = running.files[f"/{COMMIT}/file"] = CONTENT

@@ -76,6 +76,14 @@ def gathered(logprobs: torch.Tensor, generation: Generation) -> npt.NDArray[np.f
     return logprobs.gather(-1, torch.tensor(generation.output_ids, dtype=torch.int64)[:, None])[:, 0].numpy()
 
 
+def assert_full_forward(
+    model: Qwen3ForCausalLM, requests: Sequence[Request], generations: Sequence[Generation], temperature: float = 1.0
+) -> None:
+    for request, generation in zip(requests, generations, strict=True):
+        expected = (reference_logits(model, request, generation) / temperature).log_softmax(-1)
+        np.testing.assert_allclose(generation.logprobs, gathered(expected, generation), atol=1e-5)
+
+
 @pytest.fixture(scope="module")
 def model() -> Qwen3ForCausalLM:
     return random_model()
@@ -104,9 +112,8 @@ def test_logprobs_equal_a_full_forward_pass(
     generations = decoder_of(model).generate(requests)
     assert torch.get_num_threads() == threads
     assert {g.stop for g in generations} == {StopReason.STOP, StopReason.LENGTH}
-    for request, generation in zip(requests, generations, strict=True):
-        expected = (reference_logits(model, request, generation) / temperature).log_softmax(-1)
-        np.testing.assert_allclose(generation.logprobs, gathered(expected, generation), atol=1e-5)
+    assert_full_forward(model, requests, generations, temperature)
+    for generation in generations:
         assert generation.output_ids.dtype == np.int32
         assert generation.logprobs.dtype == np.float32
         assert generation.policy_version == 3
@@ -141,9 +148,7 @@ def test_a_block_that_fails_leaves_threads_and_later_calls_as_they_were(
     assert not left, "a worker could still set the process's threads"
     assert torch.get_num_threads() == threads
     requests = requests_of(contexts, max_tokens=1)
-    for request, generation in zip(requests, decoder.generate(requests), strict=True):
-        expected = reference_logits(model, request, generation).log_softmax(-1)
-        np.testing.assert_allclose(generation.logprobs, gathered(expected, generation), atol=1e-5)
+    assert_full_forward(model, requests, decoder.generate(requests))
 
 
 def kept(logits: torch.Tensor, top_k: int, top_p: float) -> torch.Tensor:
@@ -203,9 +208,7 @@ def test_what_contexts_begin_with_is_computed_once(model: Qwen3ForCausalLM) -> N
     def computed(*contexts: npt.NDArray[np.int32]) -> int:
         before = decoder.prefilled_tokens
         requests = requests_of([as_ids(ids) for ids in contexts], max_tokens=3)
-        for request, generation in zip(requests, decoder.generate(requests), strict=True):
-            expected = reference_logits(model, request, generation).log_softmax(-1)
-            np.testing.assert_allclose(generation.logprobs, gathered(expected, generation), atol=1e-5)
+        assert_full_forward(model, requests, decoder.generate(requests))
         return decoder.prefilled_tokens - before
 
     turns = np.concatenate([first, branch]), np.concatenate([first, other])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from byte_model import build_model
 from byte_tokenizer import byte_tokenizer
-from completion_server import Fault, Server, broken_off, hang, serving, status, truncated
+from completion_server import Fault, Server, broken_off, hang, status, truncated
 
 from rtpo.core.http_client import RequestSettings
 from rtpo.engines.base import Generation, Request, Sampling
@@ -30,13 +30,13 @@ SAMPLING = Sampling(temperature=1.0, top_p=0.95, max_tokens=24)
 
 @pytest.fixture(scope="module")
 def _server() -> Iterator[Server]:
-    with serving(MODEL, TOKENIZER) as server:
+    with Server(MODEL, TOKENIZER) as server:
         yield server
 
 
 @pytest.fixture
 def server(_server: Server) -> Server:
-    _server.seen, _server.faults, _server.always, _server.knows_ids, _server.change = [], [], None, True, {}
+    _server.reset()
     return _server
 
 
@@ -71,10 +71,10 @@ def test_a_server_that_gives_ids_says_what_the_decoder_says(server: Server) -> N
 
 def test_the_request_says_how_to_draw_and_where_to_stop(server: Server) -> None:
     ask(engine_of(server), asked(2**40 + 5, Sampling(0.6, 0.95, 20, max_tokens=3)))
-    ((path, headers, body),) = server.seen
-    assert path == "/v1/completions"
-    assert "Authorization" not in headers
-    assert body == {
+    (sent,) = server.asked
+    assert sent.path == "/v1/completions"
+    assert "Authorization" not in sent.headers
+    assert sent.body == {
         "model": "bytes",
         "prompt": CONTEXT.tolist(),
         "max_tokens": 3,
@@ -88,8 +88,8 @@ def test_the_request_says_how_to_draw_and_where_to_stop(server: Server) -> None:
         "return_token_ids": True,
     }
     ask(engine_of(server, dialect="openai"), asked(5))
-    assert server.seen[1][2].keys() == {"model", "prompt", "max_tokens", "temperature", "top_p", "seed", "stop"}
-    assert server.seen[1][2]["stop"] == ["<|im_end|>"]
+    assert server.asked[1].body.keys() == {"model", "prompt", "max_tokens", "temperature", "top_p", "seed", "stop"}
+    assert server.asked[1].body["stop"] == ["<|im_end|>"]
 
 
 def test_a_server_that_does_not_know_the_dialect_is_read_by_its_text(server: Server) -> None:
@@ -133,12 +133,12 @@ def test_how_a_turn_ended(server: Server, change: dict[str, Any], ids: list[int]
     ids=["500", "400", "other JSON", "bytes", "truncated", "broken off", "hang"],
 )
 def test_an_outage_is_no_answer(server: Server, fault: Fault, tries: int, why: str) -> None:
-    server.always = fault
+    server.fault = fault
     settings = replace(QUICK, timeout_seconds=0.2) if fault is hang else QUICK
     with pytest.raises(InfrastructureError, match="endpoint") as raised:
         ask(engine_of(server, requests=settings), asked(1))
     assert why in str(raised.value)
-    assert len(server.seen) == tries
+    assert len(server.asked) == tries
 
 
 @pytest.mark.parametrize(
@@ -168,8 +168,8 @@ def test_the_key_is_sent_and_shown_nowhere(server: Server, monkeypatch: pytest.M
     monkeypatch.setenv("ENDPOINT_KEY", "sesame-123")
     engine = engine_of(server, key_variable="ENDPOINT_KEY")
     ask(engine, asked(0))
-    assert server.seen[0][1]["Authorization"] == "Bearer sesame-123"
-    server.always = status(401, b"sesame-123 is not a key")
+    assert server.asked[0].headers["Authorization"] == "Bearer sesame-123"
+    server.fault = status(401, b"sesame-123 is not a key")
     with pytest.raises(InfrastructureError, match=r"\*\*\* is not a key"):
         ask(engine, asked(0))
     monkeypatch.setenv("ENDPOINT_KEY", "")
@@ -182,7 +182,6 @@ def test_the_key_is_sent_and_shown_nowhere(server: Server, monkeypatch: pytest.M
     [
         ("endpoint.model", {"model": None}),
         ("endpoint.tokenizer", {"tokenizer": None}),
-        ("endpoint.requests.tries", {"requests": replace(QUICK, tries=0)}),
         ("endpoint.key_variable", {"key_variable": "sk-123"}),
     ],
 )

@@ -255,13 +255,3 @@ def test_a_split_that_there_is_not_is_refused() -> None:
 def test_tasks_are_read_without_the_package() -> None:
     assert {uid(task): task.answer for task in TASKS} == {one.id: one.figures for one in WANTED.values()}
     assert len({task.question for task in TASKS}) == len(TASKS)
-
-
-def test_settings_that_cannot_be_are_named() -> None:
-    assert SCRIPTED.problems("task.settings") == []
-    found = AirlineSettings(max_errors=0).problems("task.settings")
-    assert [problem.split()[0] for problem in found] == [
-        "task.settings.server.base_url",
-        "task.settings.server.model",
-        "task.settings.max_errors",
-    ]

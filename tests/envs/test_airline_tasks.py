@@ -34,10 +34,6 @@ def test_doing_nothing_on_the_official_tasks() -> None:
     assert {"train": (30, 16, 13), "test": (20, 7, 13)}.items() <= idle(REAL).items()
 
 
-def rows() -> list[dict[str, Any]]:
-    return list(json.loads((FIXTURES / "tasks.json").read_text()))
-
-
 @pytest.mark.parametrize(
     ("change", "why"),
     [
@@ -51,7 +47,7 @@ def rows() -> list[dict[str, Any]]:
     ],
 )
 def test_a_task_of_which_it_cannot_be_said_is_refused(tmp_path: Path, change: Any, why: str) -> None:
-    changed = rows()
+    changed = json.loads((FIXTURES / "tasks.json").read_text())
     change(changed)
     path = tmp_path / "tasks.json"
     path.write_text(json.dumps(changed))
@@ -59,12 +55,11 @@ def test_a_task_of_which_it_cannot_be_said_is_refused(tmp_path: Path, change: An
         read_wanted(path)
 
 
-@pytest.mark.parametrize(
-    ("read", "text"), [(read_wanted, None), (read_splits, "{"), (read_wanted, "{}"), (read_splits, '{"test": [1]}')]
-)
-def test_files_that_cannot_be_are_refused(tmp_path: Path, read: Any, text: str | None) -> None:
+def test_files_that_cannot_be_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "file.json"
-    if text is not None:
-        path.write_text(text)
-    with pytest.raises(DataError, match=r"file\.json"):
-        read(path)
+    cases: tuple[tuple[Any, str | None], ...] = ((read_wanted, None), (read_splits, "{"), (read_wanted, "{}"))
+    for read, text in (*cases, (read_splits, '{"test": [1]}')):
+        if text is not None:
+            path.write_text(text)
+        with pytest.raises(DataError, match=r"file\.json"):
+            read(path)

@@ -99,15 +99,6 @@ def test_the_key_goes_in_the_header_alone(server: Server, monkeypatch: pytest.Mo
     assert "s3cret" not in json.dumps(server.asked[0].body) + "".join(path.read_text() for path in tmp_path.iterdir())
 
 
-def test_settings_that_cannot_be_are_named() -> None:
-    assert ServerSettings("http://127.0.0.1:8000/v1", "m").problems("task.settings.server") == []
-    wrong = ServerSettings(max_tokens=0, key_variable="sk-1 2", requests=RequestSettings(tries=0))
-    found = wrong.problems("task.settings.server")
-    names = ("base_url", "requests.tries", "model", "max_tokens", "key_variable")
-    assert [problem.split()[0] for problem in found] == [f"task.settings.server.{name}" for name in names]
-    assert "sk-1" not in "".join(found)
-
-
 def test_the_scripted_user_states_answers_insists_and_leaves() -> None:
     def said(*heard: str, scenario: Scenario = SCENARIO) -> str:
         dialogue = [*OPENING]

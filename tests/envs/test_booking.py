@@ -3,12 +3,13 @@
 import asyncio
 import pickle
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from episodes_played import play
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from traces import NO_OP, RIGHT_SHARE, booking_traces
@@ -32,26 +33,9 @@ from rtpo.envs.booking.world import (
 )
 from rtpo.errors import DataError
 from rtpo.tools.protocol import render_call
-from rtpo.types import Feedback, Grade, StopReason, Task, ToolOutcome
+from rtpo.types import Grade, StopReason, Task, ToolOutcome
 
 TASKS = generate("train", 40, 0)
-
-
-def play(task: Task, replies: Sequence[str], env: BookingEnv | None = None) -> tuple[list[Feedback], Grade, BookingEnv]:
-    """The episode of these replies, up to its end."""
-
-    async def whole() -> tuple[list[Feedback], Grade, BookingEnv]:
-        desk = env or BookingEnv()
-        if env is None:
-            await desk.reset(task)
-        heard: list[Feedback] = []
-        for reply in replies:
-            heard.append(await desk.step(reply, StopReason.STOP))
-            if heard[-1].done:
-                break
-        return heard, await desk.grade(), desk
-
-    return asyncio.run(whole())
 
 
 def one(kind: str, *, writes: bool | None = None) -> Task:
@@ -63,7 +47,7 @@ def test_right_runs_score_and_wrong_ones_do_not(kind: str) -> None:
     for task in TASKS:
         if wish_of(task).kind == kind:
             for number, script in enumerate(booking_traces(task)):
-                heard, grade, _ = play(task, script)
+                heard, grade = play(BookingEnv(), task, *script)
                 assert len(heard) == len(script) <= 4
                 assert heard[-1].done
                 assert grade.reward == (1.0 if number < RIGHT_SHARE else 0.0)
@@ -73,7 +57,7 @@ def test_right_runs_score_and_wrong_ones_do_not(kind: str) -> None:
 def test_doing_nothing_scores_where_nothing_is_to_be_written_or_told() -> None:
     earned = Counter()
     for task in TASKS:
-        heard, grade, _ = play(task, [NO_OP] * MOST_MESSAGES)
+        heard, grade = play(BookingEnv(), task, *[NO_OP] * MOST_MESSAGES)
         assert heard[-1].done
         assert grade.reward == (not bool(wish_of(task).writes) and not wish_of(task).figures)
         earned[bool(wish_of(task).writes)] += int(grade.reward or 0)
@@ -85,12 +69,14 @@ def test_a_figure_must_be_told_to_the_user() -> None:
     task = one("cancel", writes=True)
     read, cancel, _ = booking_traces(task)[0]
     figure = wish_of(task).figures[0]
-    assert play(task, [read, cancel, f"<think>{figure}</think>It is done for 7 dollars."])[1].detail == (
-        f"the user was not told {figure}"
-    )
-    assert play(task, [read, cancel, f"It is done. {figure[0]},{figure[1:]}"])[1].reward == 1
-    beside = cancel.replace("<tool_call>", f"It is {figure}. <tool_call>")
-    assert play(task, [read, beside, "Done, 7."])[1].reward == 0
+
+    def graded(*replies: str) -> Grade:
+        return play(BookingEnv(), task, read, *replies)[1]
+
+    thought = graded(cancel, f"<think>{figure}</think>It is done for 7 dollars.")
+    assert thought.detail == f"the user was not told {figure}"
+    assert graded(cancel, f"It is done. {figure[0]},{figure[1:]}").reward == 1
+    assert graded(cancel.replace("<tool_call>", f"It is {figure}. <tool_call>"), "Done, 7.").reward == 0
 
 
 CALL = render_call("get_reservation", {"reservation": "x"})
@@ -108,7 +94,7 @@ CALL = render_call("get_reservation", {"reservation": "x"})
     ],
 )
 def test_calls_that_cannot_be_are_answered(reply: str, outcomes: list[ToolOutcome], says: str) -> None:
-    heard, _, _ = play(one("cancel"), [reply])
+    heard, _ = play(BookingEnv(), one("cancel"), reply)
     assert [use.outcome for use in heard[0].calls] == outcomes
     assert says in heard[0].messages[-1].content
     assert not heard[0].done
@@ -134,82 +120,57 @@ def test_the_user_answers_questions_believes_and_insists_once() -> None:
 
 def test_splits_share_no_user_and_fewer_tasks_are_a_prefix() -> None:
     found = {split: generate(split, 80, 3) for split in ("train", "validation", "held_out")}
-    users = {split: {split_key(task) for task in tasks} for split, tasks in found.items()}
-    assert users["train"].isdisjoint(users["held_out"] | users["validation"])
-    assert users["held_out"].isdisjoint(users["validation"])
-    assert all(split_of(user) == split for split, names in users.items() for user in names)
-    assert generate("train", 20, 3) == found["train"][:20]
-    assert generate("train", 20, 4) != found["train"][:20]
+    for split, tasks in found.items():
+        assert {split_of(split_key(task)) for task in tasks} == {split}
+        assert len({task.uid for task in tasks}) == 80
+    assert generate("train", 20, 3) == found["train"][:20] != generate("train", 20, 4)
     assert [wish_of(task).kind for task in found["train"][: len(KINDS)]] == list(KINDS)
-    assert len({task.uid for task in found["train"]}) == 80
 
 
-@pytest.mark.parametrize(
-    ("line", "why"),
-    [
-        ('{"uid": "x"}', "wish"),
-        ('{"uid": "x", "wish": 3}', "wish"),
-        ('{"uid": "x", "wish": "cancel:NOSUCH"}', "cancel:NOSUCH"),
-        ('{"uid": "x", "wish": "cancel:R1007:1"}', "cancel:R1007:1"),
-        ('{"uid": "x", "wish": "sell:R1007"}', "kinds"),
-        ('{"uid": "x", "wish": "book:nobody:ATL:BOS:2024-05-16"}', "book:nobody"),
-        ('{"uid": "u", "wish": "paid:R1007"}', "uid 'u'"),
-    ],
-)
-def test_a_line_that_cannot_be_is_named(tmp_path: Path, line: str, why: str) -> None:
+WRONG = {
+    '{"uid": "x"}': "wish",
+    '{"uid": "x", "wish": 3}': "wish",
+    '{"uid": "x", "wish": "cancel:NOSUCH"}': "cancel:NOSUCH",
+    '{"uid": "x", "wish": "cancel:R1007:1"}': "cancel:R1007:1",
+    '{"uid": "x", "wish": "sell:R1007"}': "kinds",
+    '{"uid": "x", "wish": "book:nobody:ATL:BOS:2024-05-16"}': "book:nobody",
+    '{"uid": "u", "wish": "paid:R1007"}': "uid 'u'",
+}
+
+
+@pytest.mark.parametrize("line", WRONG)
+def test_a_line_that_cannot_be_is_named(tmp_path: Path, line: str) -> None:
     path = tmp_path / "tasks.jsonl"
     path.write_text('{"uid": "u", "wish": "paid:R1007"}\n' + line + "\n")
-    with pytest.raises(DataError, match=why):
+    with pytest.raises(DataError, match=WRONG[line]):
         read_tasks(path)
 
 
-PIECES = (
-    *("<tool_call>", "</tool_call>", "<think>", "</think>", '{"name": "cancel", "arguments": ', '{"reservation": '),
-    *('"R1007"', *'}{[]:,"\\\x00é? \n', "1e999", "NaN", "null", "\ud800"),
-)
 VALUES: st.SearchStrategy[object] = st.one_of(
     st.sampled_from(["R1007", "ATLBOS0", "2024-05-16", "x" * 5000, "\ud800", None, True, 2.0, 10**400, 1e308]),
     st.recursive(st.integers(), lambda inner: st.lists(inner, max_size=2), max_leaves=4),
 )
 NAMES = ("reservation", "user", "flight", "date", "origin", "destination", "self")
+CALLED = st.builds(render_call, st.sampled_from([*TOOLS, "buy"]), st.dictionaries(st.sampled_from(NAMES), VALUES))
 
 
 @settings(max_examples=300, deadline=None)
-@given(
-    task=st.sampled_from(TASKS),
-    script=st.lists(
-        st.tuples(
-            st.one_of(
-                st.lists(st.sampled_from(PIECES), max_size=25).map("".join),
-                st.builds(
-                    render_call, st.sampled_from([*TOOLS, "buy"]), st.dictionaries(st.sampled_from(NAMES), VALUES)
-                ),
-            ),
-            st.sampled_from(list(StopReason)),
-        ),
-        max_size=4,
-    ),
-)
-def test_no_reply_breaks_an_episode(task: Task, script: list[tuple[str, StopReason]]) -> None:
+@given(st.sampled_from(TASKS), st.lists(st.tuples(CALLED, st.sampled_from(list(StopReason))), max_size=4))
+def test_no_call_breaks_an_episode(task: Task, script: list[tuple[str, StopReason]]) -> None:
+    """Replies of rubbish are in test_protocol.py."""
+
     async def check() -> None:
         env = BookingEnv()
         await env.reset(task)
         for reply, stop in script:
             feedback = await env.step(reply, stop)
-            assert feedback.done or feedback.messages
+            assert feedback.messages
             for message in feedback.messages:
                 message.content.encode()
-            copy = pickle.loads(pickle.dumps(env.snapshot()))
-            env.restore(task, copy)
-            assert env.snapshot() == copy
-            if feedback.done:
-                break
+            env.restore(task, pickle.loads(pickle.dumps(env.snapshot())))
         assert (await env.grade()).reward in (0, 1)
 
     asyncio.run(check())
-
-
-# the database and its tools
 
 
 PLACES = st.sampled_from(["ATLBOS0", "ATLBOS1"]).map(lambda flight: {"flight": flight, "date": "2024-05-16"})

@@ -7,13 +7,14 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib import import_module
+from itertools import product
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rtpo.envs.base import Env, NoSettings
+from rtpo.envs.base import Env, Settings
 from rtpo.envs.registry import ENVIRONMENTS, make_env
 from rtpo.errors import ConfigError
 from rtpo.run.config import PROJECT
@@ -82,62 +83,33 @@ def test_every_environment_has_a_task_and_replies() -> None:
 
 def test_unknown_environment_is_refused() -> None:
     with pytest.raises(ConfigError, match="chess"):
-        make_env("chess", NoSettings(), MAX_TURNS)
+        make_env("chess", Settings(), MAX_TURNS)
 
 
 @pytest.mark.parametrize("name", PARAMETERS)
 @settings(max_examples=25)
 @given(data=st.data())
-def test_a_restored_episode_continues_as_the_first_did(name: str, data: st.DataObject) -> None:
-    script = data.draw(replies(name))
+def test_snapshots_are_gone_on_from_as_before_unchanged_and_told_apart_by_their_digests(
+    name: str, data: st.DataObject
+) -> None:
+    script, other = data.draw(replies(name)), data.draw(replies(name))
 
     async def check() -> None:
-        env = fresh(name)
-        await env.reset(task_of_case(name))
-        trace, snapshots = await play(env, script)
-        grade = await env.grade()
-        for k, snapshot in enumerate(snapshots):
-            for _ in range(2):
-                again = await replay(name, snapshot, script[k:])
-                assert again == (snapshot.digest, trace[k:], grade)
-
-    asyncio.run(check())
-
-
-@pytest.mark.parametrize("name", PARAMETERS)
-@settings(max_examples=25)
-@given(data=st.data())
-def test_a_snapshot_is_not_changed_by_what_follows(name: str, data: st.DataObject) -> None:
-    before, others = data.draw(replies(name)), data.draw(replies(name))
-
-    async def check() -> None:
-        env = fresh(name)
-        await env.reset(task_of_case(name))
-        _, snapshots = await play(env, before)
-        stored = [pickle.dumps(snapshot) for snapshot in snapshots]
-        for snapshot in snapshots:
-            await replay(name, snapshot, others)
-        assert [pickle.dumps(snapshot) for snapshot in snapshots] == stored
-
-    asyncio.run(check())
-
-
-@pytest.mark.parametrize("name", PARAMETERS)
-@settings(max_examples=25)
-@given(data=st.data())
-def test_digests_are_equal_exactly_when_states_are(name: str, data: st.DataObject) -> None:
-    scripts = data.draw(replies(name)), data.draw(replies(name))
-
-    async def check() -> None:
-        found = []
-        for script in scripts:
+        found: list[Snapshot] = []
+        for played in (script, other):
             env = fresh(name)
             await env.reset(task_of_case(name))
-            _, snapshots = await play(env, script)
+            trace, snapshots = await play(env, played)
+            grade = await env.grade()
             found += [*snapshots, env.snapshot()]
-        for one in found:
-            for other in found:
-                assert (one.digest == other.digest) == (one.state == other.state)
+            stored = [pickle.dumps(snapshot) for snapshot in snapshots]
+            for k, snapshot in enumerate(snapshots):
+                await replay(name, snapshot, other)
+                for _ in range(2):
+                    assert await replay(name, snapshot, played[k:]) == (snapshot.digest, trace[k:], grade)
+            assert [pickle.dumps(snapshot) for snapshot in snapshots] == stored
+        for one, another in product(found, found):
+            assert (one.digest == another.digest) == (one.state == another.state)
 
     asyncio.run(check())
 

@@ -1,48 +1,32 @@
 """The maths environment: real tool, real grades."""
 
-import asyncio
 from pathlib import Path
 
 import pytest
+from episodes_played import play
 
 from rtpo.envs.math import MathEnv, MathSettings
 from rtpo.errors import InfrastructureError
 from rtpo.rewards import grading
 from rtpo.rewards.grading import MathGrader
 from rtpo.tools.protocol import render_call
-from rtpo.types import Feedback, Grade, GradeOutcome, Message, StopReason, Task, ToolOutcome, ToolUse
+from rtpo.types import Feedback, Grade, GradeOutcome, Message, Task, ToolOutcome, ToolUse
 
 TASK = Task("gsm8k/0", "A pen costs $3. What do 4 cost?", ("12",))
 
 
-def fresh_env(grader: MathGrader = grading.GRADER) -> MathEnv:
-    return MathEnv(MathSettings(), 4, grader)
-
-
-def python_call(code: str) -> str:
-    return render_call("python", {"code": code})
-
-
-def play(*replies: str, stop: StopReason = StopReason.STOP, env: MathEnv | None = None) -> tuple[list[Feedback], Grade]:
-    async def run() -> tuple[list[Feedback], Grade]:
-        fresh = env or fresh_env()
-        await fresh.reset(TASK)
-        return [await fresh.step(reply, stop) for reply in replies], await fresh.grade()
-
-    return asyncio.run(run())
+def graded(*replies: str, task: Task = TASK, grader: MathGrader = grading.GRADER) -> tuple[list[Feedback], Grade]:
+    return play(MathEnv(MathSettings(), 4, grader), task, *replies)
 
 
 @pytest.mark.needs("bwrap")
 def test_calls_are_run_and_answers_graded() -> None:
-    feedback, grade = play(f"<think>\n3*4\n</think>\n\n{python_call('3*4')}", "<think>\n12\n</think>\n\n\\boxed{12}")
+    called, failing, silent = (render_call("python", {"code": code}) for code in ("3*4", "1/0", "x = 1"))
+    feedback, grade = graded(f"<think>\n3*4\n</think>\n\n{called}", "<think>\n12\n</think>\n\n\\boxed{12}")
     ok = ToolUse("python", ToolOutcome.OK)
     assert feedback == [Feedback((Message("tool", "12"),), False, (ok,)), Feedback((), True)]
     assert grade == Grade(GradeOutcome.GRADED, 1.0, "right")
-
-
-@pytest.mark.needs("bwrap")
-def test_a_program_that_fails_or_prints_nothing_is_told() -> None:
-    feedback, grade = play(*(python_call(code) for code in ("1/0", "x = 1")))
+    feedback, grade = graded(failing, silent)
     assert [(f.messages[0].content, f.calls[0].outcome) for f in feedback] == [
         ("ZeroDivisionError: division by zero (line 1)", ToolOutcome.PROGRAM_ERROR),
         ("(no output)", ToolOutcome.OK),
@@ -61,22 +45,14 @@ def test_a_program_that_fails_or_prints_nothing_is_told() -> None:
     ],
 )
 def test_the_answer_is_the_last_box_after_thinking(reply: str, detail: str) -> None:
-    _, grade = play(reply)
+    _, grade = graded(reply)
     assert grade.detail == detail
     assert grade.reward == (detail == "right")
 
 
-def test_a_gold_that_cannot_be_read_is_no_zero() -> None:
-    async def grade() -> Grade:
-        env = fresh_env()
-        await env.reset(Task("a", "?", ("{",)))
-        await env.step("\\boxed{12}", StopReason.STOP)
-        return await env.grade()
-
-    assert asyncio.run(grade()).outcome is GradeOutcome.UNGRADABLE
-
-
-def test_a_grader_that_cannot_start_is_no_zero(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_what_cannot_be_graded_is_no_zero(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    _, grade = graded("\\boxed{12}", task=Task("a", "?", ("{",)))
+    assert grade.outcome is GradeOutcome.UNGRADABLE
     monkeypatch.setattr(grading, "CHILD", tmp_path / "missing.py")
     with pytest.raises(InfrastructureError):
-        play("\\boxed{12}", env=fresh_env(grading.MathGrader()))
+        graded("\\boxed{12}", grader=MathGrader())

@@ -34,25 +34,17 @@ from rtpo.toy.demonstrator import Demonstration
 from rtpo.toy.knowledge_demonstrator import OF_HABIT, demonstrate
 from rtpo.toy.recipes import recipes
 from rtpo.toy.tokenizer import build_tokenizer, encode_strict
-from rtpo.types import Feedback, Grade, Message, Opening, Role, StopReason, Task, ToolOutcome, ToolUse, as_ids
+from rtpo.types import Role, StopReason, Task, as_ids
 
 SHIPPED = Path(toy.__file__).parent / "warm_start_knowledge_habits"
 TOKENIZER = build_tokenizer()
 CHAT = ChatFormat(TOKENIZER)
-TASK = Task("toy_knowledge/train/e53bossrivalfriendfrom37", " find e53 boss rival friend from 37", "e30")
-"""Its first two searches meet a distractor: another entity's boss, and another relation of e36."""
-PROBLEM = parse_question(TASK.question)
-FIRST, SECOND, THIRD = (f"<tool_call> search{fact.query}</tool_call>" for fact in PROBLEM.chain)
-ANSWER = "<think> e17 friend is e30 so answer e30</think> answer\\boxed{ e30}"
 QUESTIONS = st.builds(
     Problem,
     st.sampled_from(ENTITIES),
     st.permutations(RELATIONS).flatmap(lambda order: st.sampled_from(HOPS).map(lambda hops: tuple(order[:hops]))),
     st.integers(0, 99),
 )
-
-
-# Problems
 
 
 @given(QUESTIONS)
@@ -96,47 +88,6 @@ def test_malformed_questions_are_refused(question: str) -> None:
         parse_question(question)
 
 
-# Environment
-
-
-def episode(*replies: str | tuple[str, StopReason]) -> tuple[list[Feedback], Grade]:
-    async def run() -> tuple[list[Feedback], Grade]:
-        env = ToyKnowledgeEnv()
-        assert await env.reset(TASK) == Opening((Message("user", TASK.question),))
-        scripted = [(reply, StopReason.STOP) if isinstance(reply, str) else reply for reply in replies]
-        return [await env.step(*reply) for reply in scripted], await env.grade()
-
-    return asyncio.run(run())
-
-
-def found(text: str) -> Feedback:
-    return Feedback((Message("tool", text),), False, (ToolUse("search", ToolOutcome.OK),))
-
-
-def test_a_solved_problem() -> None:
-    feedback, grade = episode(FIRST, FIRST, SECOND, SECOND, THIRD, ANSWER)
-    assert feedback == [
-        found(" e40 boss e13"),
-        found(" e53 boss e36"),
-        found(" e36 friend e52"),
-        found(" e36 rival e17"),
-        found(" e17 friend e30"),
-        Feedback((), True),
-    ]
-    assert grade.reward == 1.0
-
-
-@pytest.mark.parametrize("call", [" search e53", " search boss e53", " search e60 boss", " 5 * 3"])
-def test_a_malformed_call_is_answered_with_an_error(call: str) -> None:
-    (feedback, after), grade = episode(f"<tool_call>{call}</tool_call>", FIRST)
-    assert feedback == Feedback((Message("tool", " error"),), False, (ToolUse("", ToolOutcome.MALFORMED),))
-    assert after == found(" e40 boss e13")
-    assert grade.reward == 0.0
-
-
-# Demonstrator
-
-
 @cache
 def demonstrations(count: int) -> list[tuple[Task, Demonstration]]:
     rng = np.random.default_rng(0)
@@ -146,9 +97,6 @@ def demonstrations(count: int) -> list[tuple[Task, Demonstration]]:
         return [(task, await demonstrate(task, ToyKnowledgeEnv(), rng, MAX_TURNS, OF_HABIT)) for task in tasks]
 
     return asyncio.run(run())
-
-
-# Warm start
 
 
 class Replayed:
@@ -185,6 +133,3 @@ def test_shipped_checkpoint_does_as_recorded() -> None:
         assert measured[name] == pytest.approx(recorded[name], abs=0.14)
     assert measured["flattened_ratio"] == pytest.approx(recorded["flattened_ratio"], abs=0.02)
     assert measured["turns_per_episode"] == pytest.approx(recorded["turns_per_episode"], abs=0.4)
-
-
-# Quickstart

@@ -83,22 +83,6 @@ def test_without_luck_states_and_an_evaluation_s_rewards_are_as_they_were() -> N
         assert one.turns[1].snapshot.digest == sha256(before).hexdigest()
 
 
-@pytest.mark.parametrize(
-    ("luck", "field"),
-    [
-        ("{turns: [0, 0]}", "luck.turns"),
-        ("{turns: [-1]}", "luck.turns"),
-        ("{turns: [0], size: 0}", "luck.size"),
-        ("{turns: [0], faces: 5}", "luck.faces"),
-        ("{faces: 1000000}", "luck"),
-        ("{turns: [0], worth: 2}", "luck.worth"),
-    ],
-)
-def test_luck_that_cannot_be_is_refused(luck: str, field: str) -> None:
-    with pytest.raises(ConfigError, match=f"task.settings.{field}"):
-        compose_config(f"+task.settings.luck={luck}")
-
-
 def test_a_coin_after_a_turn_that_no_episode_has_is_refused_before_anything_starts() -> None:
     config = compose_config("+task.settings.luck={turns: [1, 3]}").task
     with pytest.raises(ConfigError, match=r"luck\.turns"):

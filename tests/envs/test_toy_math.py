@@ -1,12 +1,12 @@
 """The toy math task: tokenizer, problems, environment, demonstrator and warm start."""
 
-import asyncio
 import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from episodes_played import play
 from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerFast
@@ -19,7 +19,7 @@ from rtpo.envs.toy.math import ToyMathEnv
 from rtpo.envs.toy.math_problems import Problem, parse_question, read_problems
 from rtpo.errors import DataError
 from rtpo.toy.tokenizer import MARKUP, NUMBERS, WORDS, build_tokenizer, encode_strict
-from rtpo.types import Feedback, Grade, Message, Opening, StopReason, Task, ToolOutcome, ToolUse, as_ids
+from rtpo.types import Feedback, Message, Opening, StopReason, Task, ToolOutcome, ToolUse, as_ids
 
 SHIPPED = Path(toy.__file__).parent / "warm_start_math"
 TOKENIZER = build_tokenizer()
@@ -27,8 +27,6 @@ CHAT = ChatFormat(TOKENIZER)
 TASK = Task(uid="toy_math/held_out/12+5*3", question=" compute 12 + 5 * 3", answer=27)
 CALL = "<think> first 5 * 3</think><tool_call> 5 * 3</tool_call>"
 ANSWER = "<think> 12 + 15 is 27 so answer 27</think> answer\\boxed{ 27}"
-
-# Tokenizer
 
 
 @given(st.lists(st.integers(0, len(TOKENIZER) - 1).filter(lambda i: i != TOKENIZER.unk_token_id), max_size=40))
@@ -53,8 +51,6 @@ def test_text_that_is_not_canonical_is_refused(text: str) -> None:
         encode_strict(TOKENIZER, text)
 
 
-# Chat template
-
 CONVERSATION = [
     {"role": "user", "content": " compute 12 + 5 * 3"},
     {"role": "assistant", "content": CALL},
@@ -74,9 +70,6 @@ def test_contexts_on_ids_are_the_rendered_conversation(mode: Any, keep_think: bo
     output = as_ids(encode_strict(TOKENIZER, f"{CALL}<|im_end|>"))
     context = next_context(context, output, CHAT.feedback([Message("tool", " 15")], StopReason.STOP), CHAT.tags, mode)
     assert CHAT.decode(context) == render(CONVERSATION[:3], add_generation_prompt=True, keep_think=keep_think)
-
-
-# Problems
 
 
 @given(st.integers(0, 3), *[st.integers(0, 99)] * 3, st.sampled_from("+-"))
@@ -99,78 +92,28 @@ def test_reading_problems(tmp_path: Path) -> None:
     assert read_problems(path) == [TASK]
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("", "empty"),
-        (line() + "\n{", "line 2"),
-        ("[1]", "row 1"),
+def test_malformed_problem_files_are_refused(tmp_path: Path) -> None:
+    """Those that `read_rows` reads; others are in test_data_sources.py."""
+    path = tmp_path / "problems.jsonl"
+    for content, message in (
         ('{"uid": "u"}', "line 1 of .*question"),
         (line(hint=1), "line 1"),
         (line(question=" compute 12 / 5 * 3"), "line 1 of .*question"),
         (line(uid=""), "line 1 of .*uid"),
         (line(answer="26"), "line 1 of .*answer"),
         (line() + "\n" + line(), "line 2 of .*uid"),
-        ("\xff", "UTF-8"),
-    ],
-)
-def test_malformed_problem_files_are_refused(tmp_path: Path, content: str, message: str) -> None:
-    path = tmp_path / "problems.jsonl"
-    path.write_bytes(content.encode("latin-1"))
-    with pytest.raises(DataError, match=message):
-        read_problems(path)
-
-
-# Environment
-
-
-def episode(*replies: str | tuple[str, StopReason]) -> tuple[list[Feedback], Grade]:
-    async def run() -> tuple[list[Feedback], Grade]:
-        env = ToyMathEnv()
-        assert await env.reset(TASK) == Opening((Message("user", TASK.question),))
-        scripted = [(reply, StopReason.STOP) if isinstance(reply, str) else reply for reply in replies]
-        return [await env.step(*reply) for reply in scripted], await env.grade()
-
-    return asyncio.run(run())
-
-
-CALCULATED = ToolUse("calculator", ToolOutcome.OK)
-
-
-def test_a_solved_problem() -> None:
-    feedback, grade = episode(CALL, "<tool_call> 12 + 15</tool_call>", ANSWER)
-    assert feedback == [
-        Feedback((Message("tool", " 15"),), False, (CALCULATED,)),
-        Feedback((Message("tool", " 27"),), False, (CALCULATED,)),
-        Feedback((), True),
-    ]
-    assert grade.reward == 1.0
-
-
-@pytest.mark.parametrize(
-    "reply",
-    [
-        "<tool_call> 12 + 5 * 3</tool_call>",
-        "<tool_call></tool_call>",
-        "<tool_call> 5 * 3",
-        "<tool_call> 5 * 3</tool_call><tool_call> 5 * 3</tool_call>",
-        "<tool_call> search e1 boss</tool_call>",
-    ],
-)
-def test_a_malformed_call_is_answered_with_an_error(reply: str) -> None:
-    (feedback,), grade = episode(reply)
-    assert feedback == Feedback((Message("tool", " error"),), False, (ToolUse("", ToolOutcome.MALFORMED),))
-    assert grade.reward == 0.0
+    ):
+        path.write_text(content)
+        with pytest.raises(DataError, match=message):
+            read_problems(path)
 
 
 def test_a_reply_cut_off_before_its_call_is_answered_with_an_error() -> None:
     for reply in ("<think> first 5 * 3", "<tool_call> 5 *", ANSWER, ""):
-        assert episode((reply, StopReason.LENGTH))[0] == [Feedback((Message("tool", " error"),), False)]
-    (feedback,), _ = episode((CALL + " then", StopReason.LENGTH))
-    assert feedback == Feedback((Message("tool", " 15"),), False, (CALCULATED,))
-
-
-# Warm start
+        heard, _ = play(ToyMathEnv(), TASK, reply, stop=StopReason.LENGTH)
+        assert heard == [Feedback((Message("tool", " error"),), False)]
+    heard, _ = play(ToyMathEnv(), TASK, CALL + " then", stop=StopReason.LENGTH)
+    assert heard == [Feedback((Message("tool", " 15"),), False, (ToolUse("calculator", ToolOutcome.OK),))]
 
 
 def test_shipped_checkpoint_is_what_the_code_builds(tmp_path: Path) -> None:

@@ -1,13 +1,13 @@
 """What holds for the toy tasks: their problems, their grades, and the models that are warm-started on them."""
 
-import asyncio
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from episodes_played import play
 
 import rtpo.toy.warm_start as toy
 from rtpo.core.files import sha256
@@ -17,12 +17,13 @@ from rtpo.envs.toy import knowledge_problems, math_problems, walk_problems
 from rtpo.envs.toy.env import WITHOUT_LUCK
 from rtpo.errors import ConfigError
 from rtpo.toy.recipes import recipes
-from rtpo.types import Feedback, Grade, StopReason, Task
+from rtpo.types import Feedback, Grade, Message, Task, ToolOutcome, ToolUse
 
 
 @dataclass(frozen=True)
 class Toy:
-    """model: its warm start. wrong: another answer."""
+    """model: its warm start. wrong: another answer. calls: those that lead to the answer, in order, and what the tool
+    says to each."""
 
     name: str
     model: str
@@ -31,6 +32,9 @@ class Toy:
     question: str
     answer: str
     wrong: str
+    tool: str = ""
+    calls: dict[str, str] = field(default_factory=dict)
+    malformed: tuple[str, ...] = ()
 
     @property
     def shipped(self) -> Path:
@@ -43,10 +47,21 @@ class Toy:
 
 
 TOYS = [
-    Toy(*("toy_math", "math", math_problems.problems, math_problems.parse_question, " compute 12 + 5 * 3", "27", "3")),
+    Toy(
+        *("toy_math", "math", math_problems.problems, math_problems.parse_question, " compute 12 + 5 * 3", "27", "3"),
+        *("calculator", {" 5 * 3": " 15", " 12 + 15": " 27"}),
+        (" 12 + 5 * 3", "", " 5 * 3</tool_call><tool_call> 5 * 3", " search e1 boss"),
+    ),
+    # the first two searches meet a distractor: another entity's boss, and another relation of e36
     Toy(
         *("toy_knowledge", "knowledge_habits", knowledge_problems.problems, knowledge_problems.parse_question),
-        *(" find e53 boss rival friend from 37", "e30", "e3"),
+        *(" find e53 boss rival friend from 37", "e30", "e3", "search"),
+        {
+            **{" search e53 boss": " e40 boss e13", " search  e53 boss": " e53 boss e36"},
+            **{" search e36 rival": " e36 friend e52", " search  e36 rival": " e36 rival e17"},
+            " search e17 friend": " e17 friend e30",
+        },
+        (" search e53", " search boss e53", " search e60 boss", " 5 * 3"),
     ),
 ]
 WALK = Toy(
@@ -99,15 +114,27 @@ def test_problems_depend_on_the_seed_alone(one: Toy) -> None:
     ],
 )
 def test_a_final_reply_is_graded_by_its_last_box_after_thinking(one: Toy, reply: str, reward: float) -> None:
-    async def run() -> tuple[Feedback, Grade]:
-        env = make_env(one.name, WITHOUT_LUCK, 3)
-        await env.reset(Task("t", one.question, one.parse(one.question).answer))
-        said = reply.replace("RIGHT", one.answer).replace("WRONG", one.wrong)
-        return await env.step(said, StopReason.STOP), await env.grade()
+    said = reply.replace("RIGHT", one.answer).replace("WRONG", one.wrong)
+    feedback, grade = episode(one, said)
+    assert (feedback, grade.reward) == ([Feedback((), True)], reward)
 
-    feedback, grade = asyncio.run(run())
-    assert feedback == Feedback((), True)
-    assert grade.reward == reward
+
+def episode(one: Toy, *replies: str) -> tuple[list[Feedback], Grade]:
+    task = Task("t", one.question, one.parse(one.question).answer)
+    return play(make_env(one.name, WITHOUT_LUCK, 6), task, *replies)
+
+
+@both
+def test_calls_are_answered_until_the_answer_and_malformed_ones_with_an_error(one: Toy) -> None:
+    calls = [f"<think> so</think><tool_call>{call}</tool_call>" for call in one.calls]
+    feedback, grade = episode(one, *calls, f"\\boxed{{ {one.answer}}}")
+    ok = ToolUse(one.tool, ToolOutcome.OK)
+    told = [Feedback((Message("tool", said),), False, (ok,)) for said in one.calls.values()]
+    assert (feedback, grade.reward) == ([*told, Feedback((), True)], 1.0)
+    error = Feedback((Message("tool", " error"),), False, (ToolUse("", ToolOutcome.MALFORMED),))
+    for malformed in (*(f"<tool_call>{call}</tool_call>" for call in one.malformed), "<tool_call> 5 * 3"):
+        feedback, grade = episode(one, malformed, calls[0])
+        assert (feedback, grade.reward) == ([error, told[0]], 0.0)
 
 
 @shipped

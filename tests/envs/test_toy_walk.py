@@ -1,12 +1,11 @@
 """The toy walk: problems, environment, demonstrator, warm start and where its return is decided."""
 
-import asyncio
 from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 import pytest
-from conftest import compose_config
+from episodes_played import play
 from scripted import Reply, ScriptedEngine, make_world
 
 from rtpo.engines.base import Sampling
@@ -14,10 +13,10 @@ from rtpo.envs.toy.knowledge_problems import ENTITIES
 from rtpo.envs.toy.luck import Luck
 from rtpo.envs.toy.walk import ToyWalkEnv, WalkSettings
 from rtpo.envs.toy.walk_problems import LENGTH, PLACES, parse_question, problems, right_person
-from rtpo.errors import ConfigError, DataError
+from rtpo.errors import DataError
 from rtpo.harness.episodes import run_episodes
 from rtpo.toy import variance
-from rtpo.types import Feedback, Grade, Message, Rollout, StopReason, Task, ToolOutcome, ToolUse
+from rtpo.types import Feedback, Grade, Message, Rollout, Task, ToolOutcome, ToolUse
 
 TASK = Task("t", " start e3 from 37 12", "boss neighbour friend neighbour friend friend teacher rival")
 RIGHT = TASK.answer.split()
@@ -30,15 +29,7 @@ def asking(person: str) -> str:
 
 
 def walk(replies: list[str], settings: WalkSettings | None = None) -> tuple[list[Feedback], Grade]:
-    async def run() -> tuple[list[Feedback], Grade]:
-        env = ToyWalkEnv(settings)
-        await env.reset(TASK)
-        return [await env.step(reply, StopReason.STOP) for reply in replies], await env.grade()
-
-    return asyncio.run(run())
-
-
-# Problems and environment
+    return play(ToyWalkEnv(settings), TASK, *replies)
 
 
 def test_each_turn_has_places_of_its_own_and_all_of_them() -> None:
@@ -79,17 +70,6 @@ def test_a_wrong_turn_costs_its_weight(decided: Literal["early", "even", "late"]
     right = [asking(person) for person in RIGHT]
     played = [right, *([*right[:turn], wrong[turn], *right[turn + 1 :]] for turn in range(LENGTH))]
     assert [walk(one, WalkSettings(decided=decided))[1].reward for one in played] == pytest.approx(rewards)
-
-
-def test_a_knob_that_cannot_be_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"task\.settings\.decided"):
-        compose_config("task=toy_walk", "task.settings.decided=soon")
-
-
-# Warm start
-
-
-# Where the return is decided
 
 
 def coin_walker(context: str, rng: np.random.Generator) -> Reply:

@@ -88,11 +88,11 @@ def test_a_sample_is_recorded_with_its_answer_calls_and_end() -> None:
 
 
 @pytest.mark.needs("bwrap")
-@pytest.mark.parametrize(("thought", "is_first"), [("it is 14.", True), ("140 or 1.14", False), ("14.5", False)])
-def test_an_answer_known_before_the_first_call_is_noted(thought: str, is_first: bool) -> None:
-    called = f"<think>\n{thought}\n</think>\n\n{python('14')}"
-    facts = episode_facts(played(Task("t", "?", ("14",)), called, "\\boxed{14}"), BYTES, is_qa=False)
-    assert facts["audit"]["answer_first"] is is_first
+def test_an_answer_known_before_the_first_call_is_noted() -> None:
+    for thought, is_first in (("it is 14.", True), ("140 or 1.14", False), ("14.5", False)):
+        called = f"<think>\n{thought}\n</think>\n\n{python('14')}"
+        facts = episode_facts(played(Task("t", "?", ("14",)), called, "\\boxed{14}"), BYTES, is_qa=False)
+        assert facts["audit"]["answer_first"] is is_first
 
 
 def test_short_answers_have_their_scores(tmp_path: Path) -> None:

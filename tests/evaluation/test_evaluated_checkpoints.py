@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from completion_server import serving
+from completion_server import Server
 from evaluations import WARM_START, counted, evaluate, evaluation_in, folder_of, lines_of, toy_run
 from local_backend import LocalBackend
 from omegaconf import OmegaConf
@@ -77,7 +77,7 @@ def test_a_folder_a_server_a_run_and_a_profile_with_the_same_weights_give_the_sa
     path, run_config = run
     evaluate(greedy)
     evaluate(replace(greedy, checkpoint=str(path)))
-    with serving(Qwen3ForCausalLM.from_pretrained(WARM_START), TOKENIZER) as server:
+    with Server(Qwen3ForCausalLM.from_pretrained(WARM_START), TOKENIZER) as server:
         served = replace(greedy.endpoint, model="org/served", tokenizer=str(WARM_START))
         evaluate(replace(greedy, checkpoint=server.url, endpoint=served))
     evaluate(replace(greedy, machine="a100x8", label="profile"))

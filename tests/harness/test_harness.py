@@ -6,30 +6,29 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scripted import CALL_1, CALL_2, RIGHT, TASK, WRONG, RecordingHarness, always, in_turn, scripted_harness, solver
+from scripted import (
+    CALL_1,
+    CALL_2,
+    RIGHT,
+    TASK,
+    WRONG,
+    RecordingHarness,
+    always,
+    in_turn,
+    rows_of,
+    scripted_harness,
+    solver,
+)
 
 from rtpo.engines.base import Sampling
 from rtpo.envs.toy.math_problems import problems
 from rtpo.errors import AlgorithmError, BudgetExceeded, InfrastructureError, NonFinite, TreeMismatch
 from rtpo.harness.diagnostics import rollout_metrics
 from rtpo.rows import trajectory_rows, turn_row
-from rtpo.types import Boundary, Group, Role, TrainingContext, TrainRow
+from rtpo.types import Boundary, Group, Role
 from rtpo.verbs import TokenClip
 
 TASKS = problems("train", 8, seed=1)
-
-
-def rows_of(
-    groups: Sequence[Group], advantages: Sequence[float] | None = None, context: TrainingContext = "recorded"
-) -> list[TrainRow]:
-    """Rows of whole chains, of equal weight; without `advantages`, alternately 1 and -1."""
-    chains = [chain for group in groups for chain in group]
-    values = [(-1.0) ** i for i in range(len(chains))] if advantages is None else advantages
-    return [
-        row
-        for chain, advantage in zip(chains, values, strict=True)
-        for row in trajectory_rows(chain, context, advantage, 1 / len(chains), chain.task.uid)
-    ]
 
 
 def tips(groups: Sequence[Group]) -> list[Boundary]:
@@ -74,13 +73,8 @@ def test_the_first_continuation_of_an_open_path_is_free_and_the_second_costs_one
     assert counted(harness, lambda: harness.rollout([first], n=1, role=Role.CHAIN, turns=1)) == 0
     assert counted(harness, lambda: harness.rollout([first], n=1, role=Role.BRANCH, turns=1)) == 1
     assert counted(harness, lambda: harness.rollout([second], n=3, role=Role.BRANCH, turns=1)) == 2
-
-
-def test_an_inner_boundary_of_an_open_path_costs_one() -> None:
-    harness = scripted_harness(always(CALL_1), max_turns=4)
-    ((opened,),) = harness.rollout([TASK], n=1, role=Role.CHAIN, turns=2)
-    assert counted(harness, lambda: harness.rollout([opened.boundary(1)], n=1, role=Role.BRANCH)) == 1
-    assert counted(harness, lambda: harness.rollout([opened.boundary(2)], n=1, role=Role.BRANCH)) == 0
+    ((inner,),) = harness.rollout([TASK], n=1, role=Role.CHAIN, turns=2)
+    assert counted(harness, lambda: harness.rollout([inner.boundary(1)], n=1, role=Role.BRANCH)) == 1
 
 
 def test_nothing_is_dispatched_past_the_reservation() -> None:

@@ -1,7 +1,7 @@
 """What an algorithm knows of its step, records and keeps: the same in every life of the verbs."""
 
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,37 +20,25 @@ from rtpo.verbs import Harness
 CONFIG = configured("rtpo", kl=0.02)
 WORST = remembering.PHASES * remembering.CHAINS
 STEPS = 3
-Life = Callable[[], Iterator[tuple[Harness, StepNotes]]]
-"""Steps of the method, each done when it is left: what the algorithm is given, and what keeps its notes."""
 
 
-def on_an_engine() -> Iterator[tuple[Harness, StepNotes]]:
+def life(*, durable: bool) -> Iterator[tuple[Harness, StepNotes]]:
+    """Steps of the method, each done when it is left: what the algorithm is given, and what keeps its notes."""
     harness = scripted_harness(solver(0.4), budget=STEPS * WORST, reserve=0)
     harness.end_step()
     for step in range(STEPS):
         harness.begin_step(step, WORST)
         harness.sync()
-        remembering.step(harness, [TASK], CONFIG)
-        yield harness, harness
+        verbs: Any = DurableHarness(harness, [], lambda done: None) if durable else harness
+        remembering.step(verbs, [TASK], CONFIG)
+        yield verbs, harness
         assert harness.end_step().numbers == harness.numbers
 
 
-def durable() -> Iterator[tuple[Harness, StepNotes]]:
-    harness = scripted_harness(solver(0.4), budget=STEPS * WORST, reserve=0)
-    harness.end_step()
-    for step in range(STEPS):
-        harness.begin_step(step, WORST)
-        harness.sync()
-        wrapped = DurableHarness(harness, [], lambda done: None)
-        remembering.step(wrapped, [TASK], CONFIG)
-        yield wrapped, harness
-        harness.end_step()
-
-
-@pytest.mark.parametrize("life", [on_an_engine, durable])
-def test_a_method_knows_its_step_and_share_records_and_keeps_its_state(life: Life) -> None:
+@pytest.mark.parametrize("durable", [False, True])
+def test_a_method_knows_its_step_and_share_records_and_keeps_its_state(durable: bool) -> None:
     shares = []
-    for number, (harness, notes) in enumerate(life()):
+    for number, (harness, notes) in enumerate(life(durable=durable)):
         shares.append(harness.budget_share)
         assert harness.step == number
         assert harness.state["shares"] == shares
@@ -102,25 +90,17 @@ def in_itself() -> list[Any]:
     return value
 
 
-@pytest.mark.parametrize(
-    ("value", "place"),
-    [
-        ({"a": [1, (2, 3)]}, r"\['a'\]\[1\]"),
-        (np.float64(1.0), ""),
-        (np.ones(2), ""),
-        (StopReason.STOP, ""),
-        ({1: 2}, ""),
-        (float("nan"), ""),
-        (nested(20), ""),
-        (in_itself(), ""),
-        (10**5000, ""),
-    ],
-    ids=["tuple", "numpy", "array", "enum", "key", "nan", "deep", "circle", "long"],
-)
-def test_state_that_is_not_plain_ends_the_step_and_is_named(value: Any, place: str) -> None:
+NOT_PLAIN = {
+    **{"tuple": {"a": [1, (2, 3)]}, "numpy": np.float64(1.0), "array": np.ones(2), "enum": StopReason.STOP},
+    **{"key": {1: 2}, "nan": [float("nan")], "deep": nested(20), "circle": in_itself(), "long": 10**5000},
+}
+
+
+@pytest.mark.parametrize("value", NOT_PLAIN.values(), ids=NOT_PLAIN)
+def test_state_that_is_not_plain_ends_the_step_and_is_named(value: Any) -> None:
     harness = in_a_step()
     harness.state["x"] = value
-    with pytest.raises(AlgorithmError, match=rf"state(\['x'\])?{place}"):
+    with pytest.raises(AlgorithmError, match=r"state\['x'\]"):
         harness.end_step()
 
 

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from scripted import RecordingHarness, scripted_harness, solver
-from test_harness import TASKS, rows_of
+from scripted import RecordingHarness, rows_of, scripted_harness, solver
+from test_harness import TASKS
 
 from rtpo.engines.base import Sampling
 from rtpo.types import OldLogprobs, Role, TrainingContext

@@ -9,7 +9,6 @@ rewards. It knows the problems it was made on and nothing else, so it measures n
 import asyncio
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,7 @@ from rtpo.run.tasks import load_tasks
 from rtpo.toy.demonstrator import DemonstratedTurn, Demonstration
 from rtpo.toy.recipes import FineTuning
 from rtpo.toy.warm_start import Sample, build_config, play_plans, train, turn_samples
-from rtpo.types import Role, RolloutContext, StopReason, Task
+from rtpo.types import Role, StopReason, Task
 
 ARCHITECTURE: dict[str, Any] = {
     "hidden_size": 96,
@@ -42,18 +41,11 @@ ARCHITECTURE: dict[str, Any] = {
     "max_position_embeddings": 2048,
     "tie_word_embeddings": True,
 }
-MODES: tuple[RolloutContext, RolloutContext] = ("strip_think", "full")
+SEED, SAMPLES = 0, 16
+"""of all that is drawn; rollouts a problem that the model's success is measured on"""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Overfit(FineTuning):
-    """How the model is trained. samples: rollouts a problem that its success is measured on."""
-
-    cycles: int = 1
-    batch_size: int = 4
-    learning_rate: float = 5e-3
-    seed: int = 0
-    samples: int = 16
+Part = tuple[TaskConfig, Sequence[Task]]
+"""An environment with its limits, and the tasks of it to learn."""
 
 
 async def demonstrate(task: Task, env: Env, replies: Sequence[str]) -> Demonstration:
@@ -66,33 +58,24 @@ async def demonstrate(task: Task, env: Env, replies: Sequence[str]) -> Demonstra
     return Demonstration(opening, tuple(turns), await env.grade())
 
 
-Part = tuple[TaskConfig, Sequence[Task]]
-"""An environment with its limits, and the tasks of it to learn."""
-
-
-def trace_samples(parts: Sequence[Part], tokenizer: PreTrainedTokenizerFast, seed: int) -> list[Sample]:
+def trace_samples(parts: Sequence[Part], tokenizer: PreTrainedTokenizerFast) -> list[Sample]:
     """Every turn of every trace in both rollout contexts, in random order.
 
     With its whole history a trace is one sample, so that the tool's answers are learnt as well.
     """
-    samples = [sample for config, tasks in parts for sample in _samples_of(config, tasks, tokenizer)]
-    return [samples[place] for place in generator(seed, "samples").permutation(len(samples))]
-
-
-def _samples_of(config: TaskConfig, tasks: Sequence[Task], tokenizer: PreTrainedTokenizerFast) -> list[Sample]:
-    make_traces = TRACES[config.env]
 
     async def demonstrate_all() -> list[Demonstration]:
-        return await asyncio.gather(
-            *[demonstrate(task, config.make_env(), trace) for task in tasks for trace in make_traces(task)]
-        )
+        traces = [
+            (each, config, trace) for config, tasks in parts for each in tasks for trace in TRACES[config.env](each)
+        ]
+        return await asyncio.gather(*[demonstrate(task, config.make_env(), trace) for task, config, trace in traces])
 
-    chat = ChatFormat(tokenizer)
-    samples = []
+    chat, samples = ChatFormat(tokenizer), []
     for demonstration in asyncio.run(demonstrate_all()):
-        stripped, whole = (list(turn_samples(demonstration, tokenizer, chat, mode)) for mode in MODES)
+        stripped = list(turn_samples(demonstration, tokenizer, chat, "strip_think"))
+        whole = list(turn_samples(demonstration, tokenizer, chat, "full"))
         samples += [Sample(whole[-1].ids, whole[0].context), *stripped[1:]]
-    return samples
+    return [samples[place] for place in generator(SEED, "samples").permutation(len(samples))]
 
 
 def build_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> Qwen3ForCausalLM:
@@ -101,29 +84,30 @@ def build_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> Qwen3ForCausal
     return Qwen3ForCausalLM(build_config(tokenizer, ARCHITECTURE))
 
 
-def sampled_success(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, part: Part, how: Overfit) -> float:
+def sampled_success(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, part: Part) -> float:
     """Share of a part's rollouts at temperature 1, past thinking stripped, whose reward is 1."""
     config, tasks = part
-    plans = [Plan(f"{task.uid}.{j}", task, Role.EVAL) for task in tasks for j in range(how.samples)]
-    played = play_plans(model, tokenizer, config.make_env, config.limits, plans, how.seed, Sampling())
+    plans = [Plan(f"{task.uid}.{j}", task, Role.EVAL) for task in tasks for j in range(SAMPLES)]
+    played = play_plans(model, tokenizer, config.make_env, config.limits, plans, SEED, Sampling())
     return float(np.mean([rollout.reward == 1 for rollout in played]))
 
 
-def overfit(parts: Sequence[Part], output: Path, settings: Overfit) -> list[float]:
+def overfit(parts: Sequence[Part], output: Path, steps: int) -> list[float]:
     """Make a model folder that has the tasks' traces by heart; the success of each part's rollouts."""
     tokenizer = byte_tokenizer()
-    model = build_model(tokenizer, settings.seed)
-    train(model, trace_samples(parts, tokenizer, settings.seed), settings)
+    model = build_model(tokenizer, SEED)
+    settings = FineTuning(steps=steps, cycles=1, batch_size=4, learning_rate=5e-3)
+    train(model, trace_samples(parts, tokenizer), settings)
     model.save_pretrained(output)
     tokenizer.save_pretrained(output)
-    return [sampled_success(model, tokenizer, part, settings) for part in parts]
+    return [sampled_success(model, tokenizer, part) for part in parts]
 
 
 def main(overrides: list[str]) -> None:
     """Make the model of a run with these settings of experiments/train.py, at its `model.path`."""
     run = compose_run(composed("train", overrides))
     tasks = load_tasks(run.task, run.task.train)
-    print("sampled success:", *overfit([(run.task, tasks)], Path(run.model.path), Overfit(steps=240)))
+    print("sampled success:", *overfit([(run.task, tasks)], Path(run.model.path), steps=240))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
 """A tokenizer of bytes with Qwen3's tags and chat format: for real text, on models too small for Qwen3's vocabulary."""
 
+from collections.abc import Sequence
+
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
@@ -35,19 +37,25 @@ CHAT_TEMPLATE = """\
 {%- endif %}"""
 
 
-def byte_tokenizer() -> PreTrainedTokenizerFast:
-    """A token a byte, and Qwen3's tags as single tokens: those around messages special, the others not, as there."""
-    vocabulary = {token: index for index, token in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
-    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+def byte_tokenizer(
+    markup: Sequence[str] = MARKUP, template: str = CHAT_TEMPLATE, merges: Sequence[tuple[str, str]] = ()
+) -> PreTrainedTokenizerFast:
+    """A token a byte, and Qwen3's tags as single tokens: those around messages special, the others not, as there.
+
+    merges: of byte-pair encoding, for longer tokens.
+    """
+    tokens = [*sorted(pre_tokenizers.ByteLevel.alphabet()), *(left + right for left, right in merges)]
+    vocabulary = {token: index for index, token in enumerate(tokens)}
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=list(merges)))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens([AddedToken(token, normalized=False, special=True) for token in (PAD, START, STOP)])
-    tokenizer.add_tokens([AddedToken(token, normalized=False, special=False) for token in MARKUP])
+    tokenizer.add_tokens([AddedToken(token, normalized=False, special=False) for token in markup])
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         pad_token=PAD,
         eos_token=STOP,
         additional_special_tokens=[START],
         clean_up_tokenization_spaces=False,
-        chat_template=CHAT_TEMPLATE,
+        chat_template=template,
     )

@@ -3,80 +3,24 @@ downloads of files and pushes of models ask for."""
 
 import json
 from base64 import b64decode
-from collections.abc import Iterator
-from contextlib import contextmanager
 from hashlib import sha256
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import datasets
 import pytest
 from huggingface_hub import constants
+from json_server import Asked, Reply, Server
 
 COMMIT = "c" * 40
 
 
-class Handler(BaseHTTPRequestHandler):
-    server: "Hub"
-
-    def do_GET(self) -> None:
-        token = self.headers.get("Authorization")
-        self.server.seen.append((self.command, self.path, token))
-        content = self.server.files.get(self.path)
-        if self.path == "/api/whoami-v2":
-            known = token == f"Bearer {self.server.let_in}"
-            status, content = 200 if known else 401, json.dumps({"name": "me", "orgs": [{"name": "lab"}]}).encode()
-        elif self.path.endswith("/auth-check"):
-            status = 200 if token == f"Bearer {self.server.let_in}" else 401 if token is None else 403
-        else:
-            status = 404 if content is None else content if isinstance(content, int) else 200
-        body = content if isinstance(content, bytes) else b""
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        self.send_header("ETag", f'"{sha256(body).hexdigest()}"')
-        self.send_header("X-Repo-Commit", self.server.commit)
-        if status in (401, 403):
-            self.send_header("X-Error-Code", "GatedRepo")
-        elif status == 404:
-            self.send_header(
-                "X-Error-Code", "EntryNotFound" if "/tree/" in self.path or "/resolve/" in self.path else "RepoNotFound"
-            )
-        self.end_headers()
-        if self.command == "GET":
-            self.wfile.write(body[: self.server.cut])
-        self.close_connection = True
-
-    do_HEAD = do_GET
-
-    def do_POST(self) -> None:
-        self.server.seen.append((self.command, self.path, self.headers.get("Authorization")))
-        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        status = self.server.refuses.get(self.path.rpartition("/")[2], 200)
-        reply = json.dumps(self.server.pushed(self.path, body) if status == 200 else {}).encode()
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(reply)))
-        self.end_headers()
-        self.wfile.write(reply)
-        self.close_connection = True
-
-    do_PUT = do_POST
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
-
-
-class Hub(ThreadingHTTPServer):
+class Hub(Server):
     """files: content by path, or the status that is answered instead. commit: of all files. let_in: the token that
     opens gates and pushes. cut: where bodies break off. seen: method, path and authorization of each request. refuses:
     a status by the last part of the path of what is pushed. made: what repositories were asked for."""
 
-    daemon_threads = True
-
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server_port}"
         self.files: dict[str, bytes | int] = {}
         self.commit = COMMIT
         self.let_in = "mine"
@@ -85,6 +29,32 @@ class Hub(ThreadingHTTPServer):
         self.refuses: dict[str, int] = {}
         self.made: list[dict[str, Any]] = []
         self._large: dict[str, bytes] = {}
+        super().__init__("", self._reply)
+
+    def _reply(self, asked: Asked) -> Reply:
+        token = next((value for name, value in asked.headers.items() if name.lower() == "authorization"), None)
+        self.seen.append((asked.method, asked.path, token))
+        if asked.method in ("GET", "HEAD"):
+            return self._file(asked.path, token)
+        status = self.refuses.get(asked.path.rpartition("/")[2], 200)
+        return Reply(status, json.dumps(self.pushed(asked.path, asked.content) if status == 200 else {}).encode())
+
+    def _file(self, path: str, token: str | None) -> Reply:
+        content, is_known = self.files.get(path), token == f"Bearer {self.let_in}"
+        if path == "/api/whoami-v2":
+            status, content = 200 if is_known else 401, json.dumps({"name": "me", "orgs": [{"name": "lab"}]}).encode()
+        elif path.endswith("/auth-check"):
+            status = 200 if is_known else 401 if token is None else 403
+        else:
+            status = 404 if content is None else content if isinstance(content, int) else 200
+        body = content if isinstance(content, bytes) else b""
+        headers = {"ETag": f'"{sha256(body).hexdigest()}"', "X-Repo-Commit": self.commit}
+        if status in (401, 403):
+            headers["X-Error-Code"] = "GatedRepo"
+        elif status == 404:
+            is_entry = "/tree/" in path or "/resolve/" in path
+            headers["X-Error-Code"] = "EntryNotFound" if is_entry else "RepoNotFound"
+        return Reply(status, body[: self.cut], headers, declared=len(body))
 
     def fetched(self, path: str) -> int:
         return sum((method, asked) == ("GET", path) for method, asked, _ in self.seen)
@@ -123,18 +93,6 @@ class Hub(ThreadingHTTPServer):
             [{"type": "file", "path": one["rfilename"], "size": 1, "oid": "0"} for one in siblings]
         ).encode()
         return {"commitUrl": f"{self.url}/{repository}/commit/{COMMIT}", "commitOid": COMMIT, "success": True}
-
-
-@contextmanager
-def serving() -> Iterator[Hub]:
-    with Hub() as hub:
-        thread = Thread(target=hub.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-        thread.start()
-        try:
-            yield hub
-        finally:
-            hub.shutdown()
-            thread.join()
 
 
 def point_to(hub: Hub, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,14 +36,14 @@ def toy_run() -> RunConfig:
     return compose_config("task=toy_math", "algorithm=grpo", "seed=5")
 
 
-def evaluation_in(tmp_path: Path) -> EvaluateConfig:
+def evaluation_in(tmp_path: Path, *overrides: str) -> EvaluateConfig:
     tasks = problems("held_out", QUESTIONS, 0)
     rows = [{"uid": task.uid, "question": task.question, "answer": task.answer} for task in tasks]
     file = tmp_path / "toy.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     task = toy_run().task
     task = replace(task, held_out=replace(task.held_out, split="all", count=None, file=str(file)))
-    config = composed("benchmarks=[math500]", f"samples={SAMPLES}", "ks=[1,2]")
+    config = composed("benchmarks=[math500]", *(overrides or (f"samples={SAMPLES}", "ks=[1,2]")))
     return replace(config, results=str(tmp_path / "results"), benchmarks={"toy": task}, batch=4)
 
 

@@ -1,4 +1,4 @@
-"""A real HTTP server on this machine that answers JSON as a test tells it to."""
+"""A real HTTP server on this machine that answers as a test tells it to."""
 
 import json
 import threading
@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, Self
 from urllib.parse import parse_qs, urlsplit
 
 
@@ -24,18 +24,26 @@ class Asked:
     method: str
     path: str
     headers: dict[str, str]
-    body: Any
+    content: bytes
     at: float
+
+    @property
+    def body(self) -> Any:
+        """None for what is no JSON."""
+        try:
+            return json.loads(self.content)
+        except ValueError:
+            return None
 
     @property
     def query(self) -> str:
         """Of either protocol of search."""
-        query: str = self.body["queries"][0] if self.body else parse_qs(urlsplit(self.path).query)["q"][0]
+        query: str = self.body["queries"][0] if self.content else parse_qs(urlsplit(self.path).query)["q"][0]
         return query
 
 
 class Server:
-    """A real HTTP server in threads. `answer(asked)` makes each reply; `asked` keeps every request."""
+    """A server in threads. `answer(asked)` makes each reply; `asked` keeps every request."""
 
     def __init__(self, path: str, answer: Callable[[Asked], Reply]) -> None:
         self.asked: list[Asked] = []
@@ -48,8 +56,7 @@ class Server:
 
             def _serve(self) -> None:
                 content = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-                body = json.loads(content) if content else None
-                asked = Asked(self.command, self.path, dict(self.headers), body, time.monotonic())
+                asked = Asked(self.command, self.path, dict(self.headers), content, time.monotonic())
                 outer.asked.append(asked)
                 reply = outer.answer(asked)
                 self.send_response(reply.status)
@@ -57,11 +64,12 @@ class Server:
                 for name, value in {"Content-Length": str(declared), **reply.headers}.items():
                     self.send_header(name, value)
                 self.end_headers()
-                self.wfile.write(reply.body)
+                if self.command != "HEAD":
+                    self.wfile.write(reply.body)
                 if declared != len(reply.body):
                     self.close_connection = True
 
-            do_GET = do_POST = _serve
+            do_GET = do_HEAD = do_POST = do_PUT = _serve
 
             def log_message(self, *_: object) -> None:
                 pass
@@ -76,6 +84,12 @@ class Server:
         self.url = f"http://127.0.0.1:{self._server.server_port}{path}"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
         self._thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def in_turn(self, *replies: Reply) -> None:
         """These, then what is there."""

@@ -49,12 +49,6 @@ def config_of(name: str, **fields_: Any) -> Any:
     return configured(name, **{"kl": 0.0} | fields_)
 
 
-def refusals(name: str, **fields_: Any) -> list[str]:
-    """The field that each refusal of a method's own check begins with."""
-    problems = load_algorithm(name).check(config_of(name, **fields_))
-    return [problem.split()[0].removeprefix("algorithm.") for problem in problems]
-
-
 class UngradableEnv(ToyMathEnv):
     """A grader that cannot tell."""
 

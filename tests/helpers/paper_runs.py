@@ -1,18 +1,14 @@
 """Made-up runs of the paper's experiments, for the tests of its figures."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import synthetic_runs
-from synthetic_runs import answers, step, write_manifest, write_run
+from synthetic_runs import answers, step, write_run
 
 
-def update(
-    kl: float, turns: tuple[int, ...] = (0,), tied: float = 0.5, context: float | None = None, tokens: int = 10
-) -> dict[str, Any]:
+def update(kl: float, turns: tuple[int, ...] = (0,), context: float | None = None) -> dict[str, Any]:
     """An update whose KL is made by the context but for kl - context, in all its turns alike."""
     part = kl if context is None else context
     of_turns = {
@@ -20,30 +16,7 @@ def update(
         for k in turns
         for name, value in (("context", part), ("engine", kl - part))
     }
-    return synthetic_runs.update(tokens, kl, tied, turns=turns, context_kl=part) | of_turns
-
-
-def path(reward: float | None, turns: int = 2, **changes: Any) -> dict[str, Any]:
-    """A path that began at a task, of ten tokens a turn."""
-    return {
-        "step": 1,
-        "parent": None,
-        "start_k": 0,
-        "role": "trunk",
-        "task": "q/0",
-        "termination": "answered",
-        "grade": "ungradable" if reward is None else "graded",
-        "reward": reward,
-        "detail": "",
-        "turns": turns,
-        "cut_turns": 0,
-        "generated_tokens": 10 * turns,
-        "calls": {},
-    } | changes
-
-
-def calls(attempted: int, ok: int) -> dict[str, dict[str, int]]:
-    return {"python": {"attempted": attempted, "executed": ok, "ok": ok, "failed": attempted - ok}}
+    return synthetic_runs.update(10, kl, 0.5, turns=turns, context_kl=part) | of_turns
 
 
 def write_paper_run(
@@ -56,14 +29,9 @@ def write_paper_run(
     task: str = "toy_math",
     updates: Sequence[Sequence[dict[str, Any]]] = ((update(0.0),),),
     rewards: Sequence[float] = (1.0, 0.0),
-    paths: Sequence[dict[str, Any]] = (),
-    ledger: dict[str, Any] | None = None,
-    group_size: int = 3,
-    seconds: float = 100.0,
-    folder: str | None = None,
 ) -> Path:
     """A run with `updates` of each step, which takes 10 rollouts. `rewards`: of the questions held out, after training;
-    before it all are 0. `folder`: in place of the experiment's."""
+    before it all are 0."""
     steps = [step(place, 10 * place, 0.5, list(each)) for place, each in enumerate(updates, start=1)]
     held_out = {f"q{place}": [reward] for place, reward in enumerate(rewards)}
     evaluations = [
@@ -78,59 +46,7 @@ def write_paper_run(
         "syncs": len(steps) + 1,
         "seconds": {"evaluate": 10.0},
     }
-    manifest = {"profile": profile, "task": task, "wall_seconds": seconds, "ledger": totals | (ledger or {})}
-    config = {"algorithm": {"label": label, "group_size": group_size}}
-    place = folder or f"{experiment}_{profile}_{task}"
-    made = write_run(results, label, seed, steps, evaluations, manifest=manifest, config=config, experiment=place)
-    if paths:
-        (made / "paths.jsonl").write_text("".join(json.dumps(line) + "\n" for line in paths))
-        write_manifest(made, json.loads((made / "manifest.json").read_text()))
-    return made
-
-
-def write_whole_profile(results: Path, profile: str, seeds: int = 2) -> None:
-    """Runs of all experiments, as they might look."""
-    tasks = ("toy_math", "toy_knowledge", "toy_knowledge")
-    math, search, airline = tasks if profile == "toy" else ("math_paper", "search_paper", "airline")
-    main = {"rtpo": 0.0, "grpo": 0.15, "seeupo_flat": 0.1, "grpo_exact": 0.0, "seeupo": 0.001}
-    planned = [
-        *(("main_table", task, label, kl) for task in (math, search) for label, kl in main.items()),
-        *(("airline", airline, label, kl) for label, kl in {"tree_grpo": 0.1, "refuel": 0.05, **main}.items()),
-        *((one, task, "rtpo_g4", 0.0) for one, task in (("ablations", math), ("ablations", search))),
-        ("airline", airline, "rtpo_g4", 0.0),
-        *(("sync", search, label, 0.0) for label in ("rtpo", "rtpo_sync_2", "rtpo_sync_kl", "rtpo_off")),
-    ]
-    for experiment, task, label, kl in planned:
-        for seed in range(seeds):
-            random = np.random.default_rng([seed, *f"{experiment}{task}{label}".encode()])
-            number = 4 if label.startswith("rtpo") else 8
-            updates = [
-                [
-                    update(kl * float(random.normal(1 - n / 20, 0.1)), (k,), float(random.uniform(0.3, 0.9)))
-                    for k in (2, 1, 0)
-                ]
-                for n in range(number)
-            ]
-            paths = [
-                path(
-                    float(random.random() < 0.2 + n / 50),
-                    int(random.integers(1, 8)),
-                    termination="answered" if random.random() < 0.8 else "turn_limit",
-                    calls=calls(int(random.integers(2, 5)), int(random.integers(0, 3))),
-                )
-                for n in range(20)
-            ]
-            write_paper_run(
-                results,
-                experiment,
-                label,
-                seed,
-                profile=profile,
-                task=task,
-                updates=updates,
-                rewards=[float(random.random() < 0.5) for _ in range(30)],
-                paths=paths,
-                ledger={"syncs": int(random.integers(10, 40))},
-                group_size=4 if label == "rtpo_g4" else 3,
-                seconds=float(random.uniform(5000, 20000)),
-            )
+    manifest = {"profile": profile, "task": task, "wall_seconds": 100.0, "ledger": totals}
+    config = {"algorithm": {"label": label, "group_size": 3}}
+    place = f"{experiment}_{profile}_{task}"
+    return write_run(results, label, seed, steps, evaluations, manifest=manifest, config=config, experiment=place)

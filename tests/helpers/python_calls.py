@@ -2,20 +2,34 @@
 
 import asyncio
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import psutil
+import pytest
 
 from rtpo.tools.base import ToolResult
-from rtpo.tools.python.tool import PythonSettings, PythonTool
+from rtpo.tools.python.tool import PythonSettings, PythonTool, close_pools
 from rtpo.types import ToolOutcome
 
 OK, ERROR, TIMEOUT = ToolOutcome.OK, ToolOutcome.PROGRAM_ERROR, ToolOutcome.TIMEOUT
 SETTINGS = PythonSettings(cpu_seconds=1, wall_seconds=60, memory_bytes=256 << 20, output_characters=200, workers=2)
-
-
 SESSION = replace(SETTINGS, session=True)
+
+
+@pytest.fixture(scope="module")
+def no_pools_after() -> Iterator[None]:
+    yield
+    close_pools()
+
+
+@pytest.fixture
+def no_pools() -> Iterator[None]:
+    """For tests of how interpreters start."""
+    close_pools()
+    yield
+    close_pools()
 
 
 def run(program: str, *earlier: str, settings: PythonSettings = SETTINGS) -> ToolResult:

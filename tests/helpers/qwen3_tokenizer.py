@@ -6,8 +6,6 @@ tokens beyond it are Qwen3's.
 
 import base64
 import hashlib
-import subprocess
-import sys
 import zipfile
 from itertools import pairwise
 from pathlib import Path
@@ -15,8 +13,6 @@ from pathlib import Path
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 from transformers.convert_slow_tokenizer import bytes_to_unicode
-
-from rtpo.errors import DataError, MachineError
 
 PACKAGE = "qwen-agent==0.0.34"
 VOCABULARY = "qwen_agent/utils/qwen.tiktoken"
@@ -40,19 +36,8 @@ VOCABULARY_SIZE = 151936
 """of Qwen3's embeddings, which are padded beyond the 151,669 tokens"""
 
 
-def download_wheel(folder: Path) -> Path:
-    """PACKAGE as pip brings it, without what it depends on. Raises MachineError."""
-    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--quiet", "--dest", str(folder), PACKAGE]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    found = sorted(folder.glob("*.whl"))
-    if done.returncode or not found:
-        said = (done.stderr or done.stdout).strip().splitlines() or ["no wheel"]
-        raise MachineError(f"pip cannot download {PACKAGE} ({said[-1]}): give its wheel with --wheel FILE.")
-    return found[0]
-
-
 def build_tokenizer(wheel: Path, template: str) -> PreTrainedTokenizerFast:
-    """Qwen3's tokenizer with this chat template. Raises DataError for a file that is no such wheel."""
+    """Qwen3's tokenizer with this chat template."""
     ranks = _read_ranks(wheel)
     spelled = bytes_to_unicode()
 
@@ -80,17 +65,9 @@ def build_tokenizer(wheel: Path, template: str) -> PreTrainedTokenizerFast:
 
 
 def _read_ranks(wheel: Path) -> dict[bytes, int]:
-    try:
-        with zipfile.ZipFile(wheel) as archive:
-            content = archive.read(VOCABULARY)
-    except (OSError, KeyError, zipfile.BadZipFile) as error:
-        why = " ".join(str(error).split())
-        raise DataError(f"{wheel} cannot be read as the wheel of {PACKAGE} ({why}): give that wheel.") from error
-    found = hashlib.sha256(content).hexdigest()
-    if found != SHA256:
-        raise DataError(
-            f"{wheel}: {VOCABULARY} has the sha256 {found}, and {SHA256} was expected: give the wheel of {PACKAGE}."
-        )
+    with zipfile.ZipFile(wheel) as archive:
+        content = archive.read(VOCABULARY)
+    assert hashlib.sha256(content).hexdigest() == SHA256, f"{wheel} is not the wheel of {PACKAGE}"
     lines = (line.split() for line in content.splitlines())
     return {base64.b64decode(token): int(rank) for token, rank in lines}
 

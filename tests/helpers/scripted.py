@@ -28,8 +28,9 @@ from rtpo.errors import InfrastructureError
 from rtpo.harness.budget import Budget, Ledger
 from rtpo.harness.episodes import EpisodeLimits, EpisodeWorld
 from rtpo.harness.harness import AgentHarness
+from rtpo.rows import trajectory_rows
 from rtpo.toy.tokenizer import STOP, build_tokenizer, encode_strict
-from rtpo.types import Floats, Ids, Rollout, RolloutContext, StopReason, Task, TrainRow, as_ids
+from rtpo.types import Floats, Group, Ids, Rollout, RolloutContext, StopReason, Task, TrainingContext, TrainRow, as_ids
 from rtpo.verbs import Loss, Update
 
 TOKENIZER = build_tokenizer()
@@ -167,7 +168,6 @@ class Step:
 class MemoryBackend:
     """`rtpo.engines.backend.Backend` in memory: the weights are one number that each step moves.
 
-    mislabels_syncs: a push gives the engine the version but not the weights.
     broken_*: values to return instead. tree_error: by how much the last log-prob is off where rows are not computed
     apart. rounding: by how much all are off where positions are shifted.
     tells: whether the engine tells what it computed.
@@ -178,7 +178,6 @@ class MemoryBackend:
     has_reference: bool = True
     learning_rate: float = 1e-3
     weights: float = 0.0
-    mislabels_syncs: bool = False
     broken_logprob: float | None = None
     broken_loss: float | None = None
     broken_grad_norm: float | None = None
@@ -243,8 +242,7 @@ class MemoryBackend:
         self.pushes.append(version)
         self.is_serving = True
         self.engine.version = version
-        if not self.mislabels_syncs:
-            self.engine.weights = self.weights
+        self.engine.weights = self.weights
 
     def save(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -332,3 +330,16 @@ def scripted_harness(
     harness.begin_step(0, reserve)
     harness.sync()
     return harness
+
+
+def rows_of(
+    groups: Sequence[Group], advantages: Sequence[float] | None = None, context: TrainingContext = "recorded"
+) -> list[TrainRow]:
+    """Rows of whole chains, of equal weight; without `advantages`, alternately 1 and -1."""
+    chains = [chain for group in groups for chain in group]
+    values = [(-1.0) ** i for i in range(len(chains))] if advantages is None else advantages
+    return [
+        row
+        for chain, advantage in zip(chains, values, strict=True)
+        for row in trajectory_rows(chain, context, advantage, 1 / len(chains), chain.task.uid)
+    ]

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +9,6 @@ import numpy as np
 import yaml
 
 CONTEXTS = {"rtpo": "recorded", "grpo": "flattened", "grpo_exact": "recorded"}
-TURNS = {"rtpo": 3, "grpo": 1, "grpo_exact": 1}
-KL = {"rtpo": 0.0, "grpo": 0.5, "grpo_exact": 0.0}
 
 
 def update(
@@ -97,9 +94,9 @@ def episode(
     }
 
 
-def held_out(task: str, sample: int, of: dict[str, Any], step: int = 1) -> dict[str, Any]:
+def held_out(task: str, sample: int, of: dict[str, Any]) -> dict[str, Any]:
     """A line of a run's own sampled evaluation after training."""
-    line = {"when": "after", "step": step, "rollouts": 0, "split": "held_out", "mode": "sampled", "task": task}
+    line = {"when": "after", "step": 1, "rollouts": 0, "split": "held_out", "mode": "sampled", "task": task}
     return {**line, "sample": sample, **of}
 
 
@@ -108,14 +105,7 @@ def path(step: int, task: str, of: dict[str, Any], parent: str | None = None) ->
     return {"step": step, "parent": parent, "start_k": int(parent is not None), "task": task, **of}
 
 
-def write_evaluation(
-    run: Path,
-    benchmark: str,
-    lines: list[dict[str, Any]],
-    *,
-    complete: bool = True,
-    manifest: dict[str, Any] | None = None,
-) -> Path:
+def write_evaluation(run: Path, benchmark: str, lines: list[dict[str, Any]]) -> Path:
     """An evaluation inside a run's folder; `lines` are episodes with uid and sample."""
     folder = run / benchmark
     folder.mkdir()
@@ -123,20 +113,19 @@ def write_evaluation(
     given = [{"qa": None, "audit": None, "meta": {}, **line} for line in lines]
     (folder / "samples.jsonl").write_text("".join(json.dumps(line) + "\n" for line in given))
     (folder / "summary.json").write_text("{}")
-    if complete:
-        questions = len({line["uid"] for line in lines})
-        said = {
-            "schema": 1,
-            "benchmark": benchmark,
-            "checkpoint": {"run": f"{run.parent.name}/{run.name}", "policy_version": 9},
-            "panel": {"questions": questions},
-            "samples": len(lines) // questions,
-            "decoding": {"temperature": 0.6, "top_p": 0.95, "top_k": -1},
-            "rollout_context": "strip_think",
-            "limits": {},
-            "settings": {},
-        }
-        write_manifest(folder, said | (manifest or {}))
+    questions = len({line["uid"] for line in lines})
+    manifest = {
+        "schema": 1,
+        "benchmark": benchmark,
+        "checkpoint": {"run": f"{run.parent.name}/{run.name}", "policy_version": 9},
+        "panel": {"questions": questions},
+        "samples": len(lines) // questions,
+        "decoding": {"temperature": 0.6, "top_p": 0.95, "top_k": -1},
+        "rollout_context": "strip_think",
+        "limits": {},
+        "settings": {},
+    }
+    write_manifest(folder, manifest)
     return folder
 
 
@@ -213,76 +202,3 @@ def _manifest(folder: Path, label: str, seed: int, steps: int) -> dict[str, Any]
             "seconds": {"evaluate": 10.0},
         },
     }
-
-
-def write_answering(
-    results: Path, experiment: str, label: str, right: int, seeds: Iterable[int] = (10, 11, 12), **more: Any
-) -> None:
-    """Runs of these seeds of which so many of 20 questions are answered right after training at the paper's decoding,
-    and none at temperature 1."""
-    decided = {f"walk_{one}": {"decided": one} for one in ("early", "even", "late")}
-    config = {
-        "optimizer": {"lr": 1e-3},
-        "algorithm": {"name": label, "label": label, "group_size": 3},
-        "task": {"settings": decided.get("_".join(experiment.split("_")[:2]), {})},
-    }
-    for seed in seeds:
-        lines: list[dict[str, Any]] = []
-        for number, (when, count) in enumerate((("before", 2), ("during", right // 2), ("after", right))):
-            paper: dict[str, list[float | None]] = {f"q{i}": [float((i + seed) % 20 < count)] for i in range(20)}
-            lines += answers(when, "paper", paper, number)
-            lines += answers(when, "sampled", {f"q{i}": [0.0] for i in range(20)}, number)
-        steps = [step(n, 1000 * n, 0.5, [update(10, 0.0, 0.5) | {"entropy": 0.5}]) for n in (1, 2)]
-        write_run(results, label, seed, steps, lines, experiment=experiment, config=config, **more)
-
-
-def write_realistic_run(
-    results: Path,
-    label: str,
-    seed: int,
-    questions: int = 200,
-    *,
-    manifest: dict[str, Any] | None = None,
-    config: dict[str, Any] | None = None,
-    experiment: str = "quickstart",
-) -> Path:
-    """A run that learns, with noise, whose KL starts where its label's does and falls."""
-    random = np.random.default_rng([seed, *label.encode()])
-    number = {"rtpo": 14, "grpo": 16}.get(label, 16)
-    charged = 64 * np.arange(1, number + 1)
-    if label == "rtpo":
-        charged = np.cumsum(random.integers(55, 75, number))
-    gained = {"rtpo": 0.32, "grpo": 0.08}.get(label, 0.38)
-    chance = 0.28 + gained * (1 - np.exp(-np.arange(number) / 5))
-    steps = [
-        step(
-            i + 1,
-            int(charged[i]),
-            float(random.binomial(64, chance[i]) / 64),
-            [
-                update(
-                    int(random.integers(300, 600)),
-                    float(KL.get(label, 0.2) * np.exp(-i / 20) * random.normal(1, 0.08) + random.normal(0, 1e-6)),
-                    float(random.uniform(0.3, 0.6)),
-                    turns=(0, 1, 2) if TURNS.get(label, 1) == 1 else (2 - phase,),
-                )
-                for phase in range(TURNS.get(label, 1))
-            ],
-        )
-        for i in range(number)
-    ]
-    difficulty = np.random.default_rng(0).normal(0, 0.15, questions)
-
-    def drawn(mean: float, samples: int) -> dict[str, list[float | None]]:
-        return {
-            f"q{i}": [float(random.random() < mean + difficulty[i]) for _ in range(samples)] for i in range(questions)
-        }
-
-    evaluations = [
-        *answers("before", "sampled", drawn(0.28, 2)),
-        *answers("before", "greedy", drawn(0.7, 1)),
-        *answers("after", "sampled", drawn(0.28 + gained, 2), number),
-        *answers("after", "greedy", drawn(0.8, 1), number),
-        *answers("during", "sampled", drawn(float(chance[number // 2]), 2), number // 2),
-    ]
-    return write_run(results, label, seed, steps, evaluations, manifest=manifest, config=config, experiment=experiment)

@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 from methods import config_of
+from tables import RecordingHarness, harness_on
 
 from baselines import anchored
 from rtpo.algorithms import load_algorithm
-from rtpo.harness.budget import Budget, Ledger
 from rtpo.theory.mdp import MDP, advantages
-from rtpo.theory.tabular import TabularHarness, start_task
+from rtpo.theory.tabular import start_task
 from rtpo.types import Group, Role, Task, TrainRow
-from rtpo.verbs import Loss, Update
 
 LIMIT = 4.5
 """standard errors"""
@@ -40,25 +39,16 @@ def random_game() -> MDP:
     return MDP(transition, np.array([0.1, 0.3, 0.6, 1.0, 0.0]), np.eye(5)[0], 4, frozenset({3, 4}))
 
 
-class RowsHarness(TabularHarness):
-    """Keeps the rows that a method trains, and its weights: every rollout is of the uniform policy over two actions."""
-
-    def __init__(self, mdp: MDP) -> None:
-        super().__init__(mdp, Ledger(Budget(10**7)), learning_rate=0.0)
-        self.rows: list[TrainRow] = []
-
-    def update(self, rows: Sequence[TrainRow], loss: Loss, **options: Any) -> Update:
-        self.rows += rows
-        return super().update(rows, loss, **options)
+def harness_of(mdp: MDP, rollouts: int) -> RecordingHarness:
+    """Whose policy stays the uniform one over two actions."""
+    return harness_on(mdp, reserve=rollouts, learning_rate=0.0)
 
 
 def trained(mdp: MDP, name: str, prompts: int, config: Any) -> list[TrainRow]:
     """The rows of a data step."""
-    harness = RowsHarness(mdp)
-    harness.begin_step(0, prompts * load_algorithm(name).rollouts_per_task(config, mdp.horizon))
-    harness.sync()
+    harness = harness_of(mdp, prompts * load_algorithm(name).rollouts_per_task(config, mdp.horizon))
     load_algorithm(name).step(harness, tasks(prompts), config)
-    return harness.rows
+    return [row for rows in harness.all_of("update") for row in rows]
 
 
 def tasks(prompts: int) -> list[Task]:
@@ -114,9 +104,7 @@ def test_the_gradient_is_that_of_the_true_advantage(
 
 def sampled(mdp: MDP, config: anchored.AnchoredConfig, prompts: int) -> list[Group]:
     """Chains and their forks."""
-    harness = RowsHarness(mdp)
-    harness.begin_step(0, prompts * config.chains)
-    harness.sync()
+    harness = harness_of(mdp, prompts * config.chains)
     groups = harness.rollout(tasks(prompts), n=config.chains - config.forks, role=Role.CHAIN)
     return anchored.with_forks(harness, groups, config)
 

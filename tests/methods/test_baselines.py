@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from dataclasses import fields, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -143,12 +144,56 @@ def test_a_plan_that_cannot_fit_the_budget_is_refused(name: str) -> None:
         compose_config(f"algorithm={name}", f"budget.rollouts={worst - 1}", "task.max_turns=3")
 
 
+AT_LIMITS: list[tuple[str, dict[str, Any]]] = [
+    ("grpo", {"chains": 2}),
+    ("rtpo", {"group_size": 3, "trunks": 1, "sync_every": 1, "tail_low": 1.0, "tail_high": 1.0}),
+    ("rtpo", {"sync_kl": 1e-9}),
+    ("rtpo", {"sync_every": None}),
+    ("seeupo", {"chains": 2, "advantage_limit": 1e-9, "factor_low": 1.0, "factor_high": 1.0}),
+    ("arpo", {"paths": 2, "roots": 1, "entropy_tokens": 1, "top_logprobs": 1}),
+    ("arpo", {"roots": 16}),
+    ("arpo", {"rule": "threshold", "tau": 0.5}),
+    ("tree_grpo", {"trees": 1, "expansions": 1, "branches": 1}),
+    ("tree_grpo", {"expansions": 0}),
+    ("refuel", {"pairs": 1}),
+]
+BEYOND: list[tuple[str, dict[str, Any], str]] = [
+    ("grpo", {"chains": 1}, "chains"),
+    ("rtpo", {"group_size": 2, "trunks": 0, "training_context": "flattened"}, "group_size trunks training_context"),
+    ("rtpo", {"sync_every": 0, "tail_low": 0.0}, "sync_every tail_low"),
+    ("rtpo", {"tail_low": 1.1}, "tail_low"),
+    ("rtpo", {"tail_high": 0.9}, "tail_low"),
+    ("rtpo", {"sync_kl": 0.0}, "sync_kl"),
+    ("rtpo", {"sync_kl": 0.1, "sync_every": 2}, "sync_kl"),
+    ("seeupo", {"chains": 1, "advantage_limit": 0.0, "factor_low": 0.0}, "chains advantage_limit factor_low"),
+    ("seeupo", {"factor_low": 1.1}, "factor_low"),
+    ("seeupo", {"factor_high": 0.9}, "factor_low"),
+    ("arpo", {"paths": 1, "roots": 1}, "paths"),
+    ("arpo", {"roots": 0}, "paths"),
+    ("arpo", {"roots": 17}, "paths"),
+    ("arpo", {"rule": "threshold"}, "rule"),
+    ("arpo", {"tau": 0.5}, "rule"),
+    ("arpo", {"entropy_tokens": 0, "top_logprobs": 0}, "entropy_tokens top_logprobs"),
+    ("tree_grpo", {"trees": 0, "expansions": -1, "branches": 0}, "trees expansions branches trees"),
+    ("tree_grpo", {"trees": 1, "expansions": 0}, "trees"),
+    ("refuel", {"pairs": 0, "training_context": "flattened"}, "pairs training_context"),
+]
+
+
+@pytest.mark.parametrize(("name", "settings", "named"), [*((*each, "") for each in AT_LIMITS), *BEYOND])
+def test_fields_are_refused_beyond_their_limits_and_not_at_them(
+    name: str, settings: dict[str, Any], named: str
+) -> None:
+    """By the fields that the sentences begin with."""
+    problems = load_algorithm(name).check(config_of(name, **settings))
+    assert [problem.split()[0].removeprefix("algorithm.") for problem in problems] == named.split()
+
+
 REFUSED = {
-    "seeupo": ("order=random", "chains=1"),
-    "arpo": ("rule=paper", "advantage=mean", "aggregation=row", "tau=0.5"),
+    "seeupo": ("order=random",),
+    "arpo": ("rule=paper", "advantage=mean", "aggregation=row"),
     "tree_grpo": ("trees=1 expansions=0",),
-    "refuel": ("pairs=0", "eta=0"),
-    "rtpo": ("sync_kl=0.01 sync_every=2", "tail_high=0.9"),
+    "refuel": ("eta=0",),
     "gspo": ("dual_clip=3.0", "chains=1"),
     "gigpo": ("chains=1", "omega=-1", "omega=nan"),
     "anchored": ("shrinkage=0", "forks=15"),

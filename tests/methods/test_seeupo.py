@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from methods import IDS, TASKS, advantage_of, finished, one_step, parts_of, refusals, spelled
+from methods import IDS, TASKS, advantage_of, finished, one_step, parts_of, spelled
 from scripted import CALL_1, CALL_2, RIGHT, TASK, WRONG, RecordingHarness, in_turn, scripted_harness, solver
 from tables import harness_on, lure
 
@@ -141,13 +141,6 @@ def test_the_factor_on_a_table_is_that_of_the_updates_measured() -> None:
     assert all(0.8 <= m <= 1.2 for m in factor.values())
 
 
-def test_fields_are_refused_beyond_their_limits_and_not_at_them() -> None:
-    assert refusals("seeupo", chains=2, advantage_limit=1e-9, factor_low=1.0, factor_high=1.0) == []
-    beyond = {"chains": 1, "advantage_limit": 0.0, "factor_low": 0.0}
-    assert refusals("seeupo", **beyond) == list(beyond)
-    assert refusals("seeupo", factor_low=1.1) == refusals("seeupo", factor_high=0.9) == ["factor_low"]
-
-
 # token by token
 
 
@@ -174,25 +167,3 @@ def test_rows_token_by_token(context: Any) -> None:
     weights = [[float(row.weight.sum()) for row in rows] for rows in harness.updated]
     assert weights == [pytest.approx([1 / len(rows)] * len(rows)) for rows in harness.updated]
     assert [len(s.packed.lengths) for s in harness.backend.steps] == [1, 2, 3]
-
-
-@pytest.mark.parametrize(("learning_rate", "factor"), [(0.0, 1.0), (0.1, 0.819), (5.0, 0.8)])
-def test_a_turn_is_weighed_by_how_far_the_later_ones_moved_its_chain(learning_rate: float, factor: float) -> None:
-    """The trainer's weights lower every log-prob by about the learning rate a step."""
-    harness = one_step(CONFIG, learning_rate=learning_rate)
-    expected = reference(finished(harness).values())
-    lengths = {uid: len(chain.turns) for uid, chain in chains_of(harness).items()}
-    base = [(row, expected[row.rollout_uid]) for row in harness.updated[2]]
-    factors = {row.rollout_uid: advantage_of(row) / a for row, a in base if abs(a) > 1e-3}
-    taken = {length: [m for uid, m in factors.items() if lengths[uid] == length] for length in (1, 3)}
-    assert taken[1] == pytest.approx([1.0] * len(taken[1]), abs=1e-4)
-    assert taken[3] == pytest.approx([factor] * len(taken[3]), abs=0.03)
-    assert min(len(factors) for factors in taken.values()) > 0
-
-
-def test_the_factor_follows_its_chain_whatever_the_order_of_rows() -> None:
-    ratios = {"a": 1.1, "b": 0.9, "c": 1.0}
-    one = moved(moved(dict.fromkeys("abc", 1.0), ratios), {"a": 1.05, "b": 0.95})
-    other = moved(moved(dict.fromkeys("abc", 1.0), dict(reversed(ratios.items()))), {"b": 0.95, "a": 1.05})
-    assert one == other
-    assert one == {"a": pytest.approx(1.155), "b": pytest.approx(0.855), "c": pytest.approx(1.0)}

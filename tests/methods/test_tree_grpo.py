@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from methods import TASKS, advantage_of, config_of, finished, graded, one_step, parts_of, refusals, spelled_path
+from methods import TASKS, advantage_of, config_of, finished, graded, one_step, parts_of, spelled_path
 from scripted import CALL_1, CALL_2, RIGHT, TASK, WRONG, RecordingHarness, in_turn, scripted_harness, solver
 
 from baselines.tree_grpo import leaf_rows, nodes, z_scores
@@ -133,12 +133,6 @@ def test_without_expansions_it_is_grpo_with_the_mean_over_tokens(context: Traini
     assert any(row.advantage.any() for row in rows)
 
 
-def test_fields_are_refused_beyond_their_limits_and_not_at_them() -> None:
-    assert refusals("tree_grpo", trees=1, expansions=1, branches=1) == refusals("tree_grpo", expansions=0) == []
-    assert refusals("tree_grpo", trees=0, expansions=-1, branches=0) == ["trees", "expansions", "branches", "trees"]
-    assert refusals("tree_grpo", trees=1, expansions=0) == ["trees"]
-
-
 # token by token
 
 
@@ -154,13 +148,3 @@ def test_rows_token_by_token(context: TrainingContext) -> None:
     expected += spelled_path(context, ("call_1", wrong), ("wrong", wrong)) + spelled_path(context, ("wrong", alone))
     assert [parts_of(row) for row in rows] == expected
     assert {float(w) for row in rows for w in np.unique(row.weight[row.mask])} == {1.0}
-
-
-def test_a_lone_leaf_has_no_place_in_its_tree() -> None:
-    harness = one_step(replace(CONFIG, expansions=0, trees=6))
-    assert list(z_scores(harness.rollouts[:1]).values()) == [0.0]
-    assert z_scores([]) == {}
-    (rows,) = harness.updated
-    by_prompt = [[r.reward for r in harness.rollouts if r.task is task] for task in TASKS]
-    expected = [a for rewards in by_prompt for a in standardised(rewards)]
-    assert [advantage_of(row) for row in rows] == pytest.approx(expected)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +12,7 @@ from conftest import compose_config
 
 from rtpo.core.chat import ChatFormat
 from rtpo.engines.base import Generation, Request, Sampling
-from rtpo.errors import DataError
-from rtpo.harness.episodes import EpisodeWorld, Plan, opening_context, run_episodes
+from rtpo.harness.episodes import EpisodeWorld, Plan, run_episodes
 from rtpo.run.config import RunConfig
 from rtpo.tools.protocol import render_call
 from rtpo.tools.search.bm25 import build_index
@@ -35,16 +34,13 @@ class ScriptedBytes:
     """Says what `script` makes of the number of the turn, up to the tokens it is given."""
 
     def __init__(self, script: Callable[[int], str]) -> None:
-        self._script = script
-        self.requests: list[Request] = []
+        self._turns = map(script, count())
 
     async def generate(self, request: Request) -> Generation:
-        text = self._script(len(self.requests)) + "<|im_end|>"
-        self.requests.append(request)
+        text, most = next(self._turns) + "<|im_end|>", request.sampling.max_tokens
         output = TOKENIZER.encode(text, add_special_tokens=False)
-        stop = StopReason.STOP if len(output) <= request.sampling.max_tokens else StopReason.LENGTH
-        output = output[: request.sampling.max_tokens]
-        return Generation(as_ids(output), np.zeros(len(output), np.float32), 0, stop, None)
+        stop = StopReason.STOP if len(output) <= most else StopReason.LENGTH
+        return Generation(as_ids(output[:most]), np.zeros(len(output[:most]), np.float32), 0, stop, None)
 
 
 @pytest.fixture(scope="module")
@@ -60,43 +56,29 @@ def config(request: pytest.FixtureRequest, index: Path) -> RunConfig:
     return compose_config(f"task={request.param}", *of_search)
 
 
-def play(config: RunConfig, script: Callable[[int], str], **limits: int) -> tuple[Rollout, ScriptedBytes]:
-    engine = ScriptedBytes(script)
-    world = EpisodeWorld(engine, CHAT, config.task.make_env, replace(config.task.limits, **limits), "strip_think", 0)
+def play(config: RunConfig, script: Callable[[int], str]) -> Rollout:
+    world = EpisodeWorld(ScriptedBytes(script), CHAT, config.task.make_env, config.task.limits, "strip_think", 0)
     (rollout,) = run_episodes(world, [Plan("p", TASK, Role.CHAIN)], Sampling(), on_retry=print)
-    return rollout, engine
+    return rollout
 
 
 def test_the_limits_are_the_papers(config: RunConfig) -> None:
     limits = config.task.limits
-    found = (limits.max_turns, limits.max_prompt_tokens, limits.max_turn_tokens, limits.max_context_tokens)
-    assert (*found, config.budget.rollouts) == LIMITS[config.task.name]
+    numbers = (limits.max_turns, limits.max_prompt_tokens, limits.max_turn_tokens, limits.max_context_tokens)
+    assert (*numbers, config.budget.rollouts) == LIMITS[config.task.name]
     assert (config.budget.tasks_per_step, config.optimizer.lr, config.sampling.temperature) == (64, 1e-6, 0.9)
+    opening = asyncio.run(config.task.make_env().reset(TASK))
+    assert f"At most {limits.max_turns} replies" in opening.messages[0].content
 
 
 def test_the_last_turn_is_taken_and_not_answered(config: RunConfig) -> None:
-    rollout, engine = play(config, lambda turn: f"<think>\n{turn}\n</think>\n\n{CALLS[config.task.name]}")
-    assert len(rollout.turns) == len(engine.requests) == config.task.max_turns
-    assert rollout.termination is Termination.TURN_LIMIT
-    assert rollout.reward == 0
+    rollout = play(config, lambda turn: f"<think>\n{turn}\n</think>\n\n{CALLS[config.task.name]}")
+    assert (rollout.termination, rollout.reward) == (Termination.TURN_LIMIT, 0)
     assert [[use.outcome for use in turn.calls] for turn in rollout.turns] == [[ToolOutcome.OK]] * config.task.max_turns
     assert len(rollout.turns[-1].feedback_ids) == 0
 
 
 def test_a_turn_is_cut_at_its_limit_and_told(config: RunConfig) -> None:
-    rollout, _ = play(config, lambda turn: ANSWER if turn else "<think>" + "x" * 5000)
-    cut, answer = rollout.turns
-    assert (len(cut.output_ids), cut.stop) == (4096, StopReason.LENGTH)
+    cut, answer = play(config, lambda turn: ANSWER if turn else "<think>" + "x" * 5000).turns
+    assert (len(cut.output_ids), cut.stop, answer.stop) == (4096, StopReason.LENGTH, StopReason.STOP)
     assert "cut at its token limit" in CHAT.decode(cut.feedback_ids)
-    assert answer.stop is StopReason.STOP
-    assert rollout.reward == 1
-
-
-def test_a_prompt_over_the_limit_is_refused(config: RunConfig) -> None:
-    opening = asyncio.run(config.task.make_env().reset(TASK))
-    assert f"At most {config.task.max_turns} replies" in opening.messages[0].content
-    context = opening_context(CHAT, opening, TASK, config.task.limits)
-    long = Task("long", "x" * (8192 - len(context) + len(TASK.question) + 1), ("4",))
-    opening = asyncio.run(config.task.make_env().reset(long))
-    with pytest.raises(DataError, match=r"8193 .* task\.max_prompt_tokens is 8192"):
-        opening_context(CHAT, opening, long, config.task.limits)

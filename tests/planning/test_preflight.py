@@ -180,21 +180,17 @@ def test_room_on_disk_is_that_of_all_elements_or_of_one_here(results: Path, monk
 
 def test_gpus_are_counted_and_measured(results: Path, smi: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     experiment = paper(results)
-
-    def said(words: str) -> bool:
-        return any(words in one for one in problems(experiment, here=True))
-
     monkeypatch.setattr(preflight, "environment_facts", lambda env, settings: {})
     monkeypatch.setenv("PATH", "/nowhere")
-    assert said("and 0 can be seen here")
-    smi(*((index, 81920, 4) for index in range(2)))
-    assert said("and 2 can be seen here")
-    smi(*((index, 4096, 4) for index in range(8)))
-    assert said("one of this machine has 4 GiB")
-    smi(*((index, 81920, 4096 * (index == 3)) for index in range(8)))
-    assert said("GPU 3 is in use")
-    smi(status=9)
-    assert said("nvidia-smi fails")
+    assert any("and 0 can be seen here" in one for one in problems(experiment, here=True))
+    for gpus_here, status, words in (
+        ([(index, 81920, 4) for index in range(2)], 0, "and 2 can be seen here"),
+        ([(index, 4096, 4) for index in range(8)], 0, "one of this machine has 4 GiB"),
+        ([(index, 81920, 4096 * (index == 3)) for index in range(8)], 0, "GPU 3 is in use"),
+        ([], 9, "nvidia-smi fails"),
+    ):
+        smi(*gpus_here, status=status)
+        assert any(words in one for one in problems(experiment, here=True))
     smi(*((index, 81920, 4) for index in range(8)))
     assert [one for one in problems(experiment, here=True) if "requirements/gpu.txt" not in one] == []
     smi((0, "[N/A]", 4))
@@ -202,14 +198,11 @@ def test_gpus_are_counted_and_measured(results: Path, smi: Any, monkeypatch: pyt
         gpus()
 
 
-def test_only_visible_gpus_count(smi: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("visible", "indices"), [("1,3", [1, 3]), ("", []), ("GPU-5f,GPU-6a,MIG-1", [0, 1, 2])])
+def test_only_visible_gpus_count(visible: str, indices: list[int], smi: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     smi(*((index, 81920, 1024 * index) for index in range(4)))
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,3")
-    assert gpus() == [Gpu(1, 80.0, 1.0), Gpu(3, 80.0, 3.0)]
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert gpus() == []
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-5f,GPU-6a,MIG-1")
-    assert len(gpus()) == 3
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert gpus() == [Gpu(index, 80.0, float(index)) for index in indices]
 
 
 def test_a_machine_that_lacks_a_cluster_cpus_or_a_sandbox_is_said(

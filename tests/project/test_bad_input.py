@@ -102,6 +102,7 @@ def cases() -> Iterator[tuple[str, list[str]]]:
 def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("inputs")
     (folder / "nothing").mkdir()
+    (folder / "rtpo,lr=0.0002-seed0").mkdir()
     (folder / "file").write_text("a file\n")
     (folder / "loop").symlink_to("loop")
     os.mkfifo(folder / "pipe")
@@ -123,23 +124,49 @@ def test_every_command_has_rows() -> None:
     assert set(ROWS) == {".".join(file.relative_to(PROJECT).with_suffix("").parts) for file in commands}
 
 
+@pytest.fixture
+def refusal(
+    inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Callable[[str, list[str]], str]:
+    """Runs a command in this process; returns the one line that it ends with."""
+
+    def run(command: str, arguments: list[str]) -> str:
+        given = [part.replace("{}", str(inputs)) for part in arguments]
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "argv", [command, *given])
+        main: Callable[..., int] = importlib.import_module(command).main
+        capfd.readouterr()
+        try:
+            status = main() if command in ("experiments.train", "experiments.evaluate") else main(given)
+        except SystemExit as ended:
+            status = int(ended.code or 0)
+        assert status != 0
+        (sentence,) = capfd.readouterr().err.splitlines()
+        return sentence
+
+    return run
+
+
 @pytest.mark.parametrize(("command", "arguments"), list(cases()), ids=str)
-def test_bad_input_is_one_sentence(
-    command: str,
-    arguments: list[str],
-    inputs: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    given = [part.replace("{}", str(inputs)) for part in arguments]
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", [command, *given])
-    main: Callable[..., int] = importlib.import_module(command).main
-    capfd.readouterr()
-    try:
-        status = main() if command in ("experiments.train", "experiments.evaluate") else main(given)
-    except SystemExit as ended:
-        status = int(ended.code or 0)
-    assert status != 0
-    assert len(capfd.readouterr().err.splitlines()) == 1
+def test_bad_input_is_one_sentence(command: str, arguments: list[str], refusal: Callable[..., str]) -> None:
+    refusal(command, arguments)
+
+
+NAMED = f"""
+train budget.rolouts=5 : budget.rollouts
+train algorithm.group_size=2 : algorithm.group_size is 2
+train --cgf job : --cgf
+train model.path={PROJECT}/rtpo/toy/warm_start_mat : rtpo/toy/warm_start_math
+train experiment=ablate_kl task=toy_math : algorithm.kl=0,0.001
+evaluate benchmarks=[math50] : math500
+evaluate checkpoint={{}}/rtpo,lr=0.0002-seed0 benchmarks=[toy_math] : /rtpo,lr=0.0002-seed0
+export {PROJECT}/results/refrence x : results/reference
+export {{}}/loop x : /loop
+"""
+
+
+@pytest.mark.parametrize("case", NAMED.strip().splitlines())
+def test_what_is_wrong_is_named_with_the_nearest(case: str, refusal: Callable[..., str]) -> None:
+    typed, _, words = case.partition(" : ")
+    command, *arguments = typed.split()
+    assert words in refusal(f"experiments.{command}", arguments)

@@ -7,15 +7,14 @@ among the paper's.
 
 import re
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 import yaml
-from hydra import compose, initialize_config_dir
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 
+from rtpo.run.cli import composed
 from rtpo.run.config import PROJECT
 
 CONFIGS = PROJECT / "configs"
@@ -45,8 +44,7 @@ TITLES |= {"Qwen3 Chat Template", "Rollout–Training Mismatch", "Stateful Tool-
 
 
 class Setting(NamedTuple):
-    """A value under configs/. field: its place in the composed tree, such as `budget.rollouts`. value: as written.
-    source: its comment, such as `paper: Training Details`; None without one."""
+    """field: such as `budget.rollouts`. value: as written. source: its comment, such as `paper: Training Details`."""
 
     field: str
     value: Any
@@ -87,16 +85,10 @@ def check_source(setting: Setting) -> None:
         assert any(f"{setting.field}.".startswith(f"{field}.") for field in named), (setting, named)
 
 
-@cache
-def composed(overrides: tuple[str, ...]) -> DictConfig:
-    profile = () if any(one.startswith("profile=") for one in overrides) else ("profile=a100x8",)
-    with initialize_config_dir(str(CONFIGS), version_base=None):
-        return compose("train", [*profile, *overrides])
-
-
 @pytest.mark.parametrize("file", SOURCED)
 def test_values_with_a_source_stand_in_the_composed_configuration(file: str) -> None:
-    tree = composed(SOURCED[file])
+    profile = () if file.startswith("profile") else ("profile=a100x8",)
+    tree = composed("train", [*profile, *SOURCED[file]])
     sourced = [setting for setting in read_settings(CONFIGS / file) if setting.source is not None]
     assert sourced
     for setting in sourced:

@@ -150,17 +150,6 @@ def test_the_road_to_the_first_step_is_short() -> None:
     assert {module_name(path) for path in road[1:]} - reached == {"rtpo.rtpo"}
 
 
-def test_composing_a_configuration_imports_little() -> None:
-    program = (
-        "import sys\nfrom rtpo.run.cli import composed\nfrom rtpo.run.config import compose_run\n"
-        "compose_run(composed('train', ['algorithm=rtpo']))\n"
-        "files = [module for name, module in sys.modules.items() if name.startswith('rtpo.')]\n"
-        "print(sum(not hasattr(module, '__path__') for module in files))"
-    )
-    done = subprocess.run([sys.executable, "-c", program], cwd=PROJECT, capture_output=True, text=True, check=True)
-    assert int(done.stdout) <= 32
-
-
 def test_no_modules_import_each_other_in_a_circle() -> None:
     paths = {module_name(path): path for path in sources()}
     graph = {name: project_imports(path, paths) for name, path in paths.items()}

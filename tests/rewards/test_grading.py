@@ -50,6 +50,13 @@ def is_gone(pid: int) -> bool:
     return not Path(f"/proc/{pid}").exists()
 
 
+def faulty_child(folder: Path, fault: str) -> Path:
+    """A child that runs `fault` before it begins."""
+    file = folder / "child.py"
+    file.write_text(f"import os\nfrom rtpo.rewards import grading_child\n{fault}\ngrading_child.main()\n")
+    return file
+
+
 PAIRS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ("3000", ("3,000",), ()),
     ("1000", ("1{,}000",), ()),
@@ -101,10 +108,10 @@ def test_answers_are_compared_as_mathematics(
         assert (answer, grade.outcome, grade.reward) == (answer, GradeOutcome.GRADED, answer in right)
 
 
-@pytest.mark.parametrize("gold", ["", "{", "?", "%"])
-def test_a_gold_that_cannot_be_read_gives_no_reward(grader: MathGrader, gold: str) -> None:
-    grade = grader.grade((gold,), "5")
-    assert (grade.outcome, grade.reward) == (GradeOutcome.UNGRADABLE, None)
+def test_a_gold_that_cannot_be_read_gives_no_reward(grader: MathGrader) -> None:
+    for gold in ("", "{", "?", "%"):
+        grade = grader.grade((gold,), "5")
+        assert (grade.outcome, grade.reward) == (GradeOutcome.UNGRADABLE, None)
 
 
 def test_a_comparison_without_end_costs_its_own_time_and_child(grader: MathGrader) -> None:
@@ -153,16 +160,8 @@ def test_only_what_the_answer_alone_does_is_a_zero(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fault: str, spoiled: bool
 ) -> None:
     """Children in which reading the answer 6 fails for good, in one of them from outside."""
-    child = tmp_path / "child.py"
-    child.write_text(
-        "import os, sys\n"
-        "from rtpo.rewards import grading_child\n"
-        "read = grading_child.read\n"
-        "def failing(text):\n"
-        f"    return {fault} if text == '6' else read(text)\n"
-        "grading_child.read = failing\n"
-        "grading_child.main()\n"
-    )
+    failing = f"lambda text: {fault} if text == '6' else read(text)"
+    child = faulty_child(tmp_path, f"read = grading_child.read\ngrading_child.read = {failing}")
     monkeypatch.setattr(grading, "CHILD", child)
     grader = MathGrader(seconds=60)
     grade = grader.grade(("5",), "6")
@@ -185,16 +184,12 @@ def test_a_busy_machine_takes_no_time_from_a_grade() -> None:
     grader.close()
 
 
-@pytest.mark.parametrize(
-    ("golds", "answer", "reward"),
-    [(("5", "6"), "6", 1), (("5", "6"), "7", 0), (("5", "{"), "5", 1), (("{", "5"), "5", 1), (("{", "5"), "6", None)],
-)
-def test_any_gold_will_do_and_a_zero_takes_all(
-    grader: MathGrader, golds: tuple[str, ...], answer: str, reward: float | None
-) -> None:
-    grade = grader.grade(golds, answer)
-    assert grade.reward == reward
-    assert (grade.outcome is GradeOutcome.UNGRADABLE) == (reward is None)
+def test_any_gold_will_do_and_a_zero_takes_all(grader: MathGrader) -> None:
+    cases = {("5", "6", "6"): 1, ("5", "6", "7"): 0, ("5", "{", "5"): 1, ("{", "5", "5"): 1, ("{", "5", "6"): None}
+    for (*golds, answer), reward in cases.items():
+        grade = grader.grade(tuple(golds), answer)
+        assert grade.reward == reward
+        assert (grade.outcome is GradeOutcome.UNGRADABLE) == (reward is None)
 
 
 def test_no_more_children_than_workers_and_none_before_they_are_needed() -> None:
@@ -212,16 +207,9 @@ def test_no_more_children_than_workers_and_none_before_they_are_needed() -> None
 @pytest.mark.parametrize("place", ["grader.sympy_expr_eq", "parser.get_extraction_regexes"])
 def test_a_comparison_that_raises_is_no_zero(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, place: str) -> None:
     """A child in which math-verify runs out of memory, inside what would make False, or no answer, of it."""
-    module, name = place.split(".")
-    child = tmp_path / "child.py"
-    child.write_text(
-        f"import math_verify.{module} as module\n"
-        "from rtpo.rewards import grading_child\n"
-        "def no_memory(*given, **options):\n"
-        "    raise MemoryError\n"
-        f"module.{name} = no_memory\n"
-        "grading_child.main()\n"
-    )
+    module, _, name = place.partition(".")
+    no_memory = "lambda *given, **options: bytearray(1 << 60)"
+    child = faulty_child(tmp_path, f"import math_verify.{module} as module\nmodule.{name} = {no_memory}")
     monkeypatch.setattr(grading, "CHILD", child)
     grader = MathGrader(seconds=60)
     grade = grader.grade(("5",), "6")
@@ -314,14 +302,11 @@ def cpu_ticks(pid: int) -> int:
 
 def test_a_child_that_cannot_be_started_is_no_zero(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     grader = MathGrader()
-    with monkeypatch.context() as patch:
-        patch.setattr(grading, "CHILD", tmp_path / "missing.py")
-        with pytest.raises(InfrastructureError):
-            grader.grade(("5",), "5")
-    with monkeypatch.context() as patch:
-        patch.setattr(grading.sys, "executable", str(tmp_path / "nowhere"))
-        with pytest.raises(InfrastructureError):
-            grader.grade(("5",), "5")
+    for place, name in ((grading, "CHILD"), (grading.sys, "executable")):
+        with monkeypatch.context() as patch:
+            patch.setattr(place, name, str(tmp_path / "missing.py"))
+            with pytest.raises(InfrastructureError):
+                grader.grade(("5",), "5")
     assert grader.pids == ()
 
 

@@ -5,7 +5,6 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-import pytest
 from chaos import KINDS, LINES, draw
 from whole_runs import WEIGHTS, differences
 
@@ -39,14 +38,10 @@ def test_a_seed_draws_every_kind_and_the_same_again() -> None:
     assert {fault.line for faults in draws for fault in faults} == set(range(1, LINES + 1))
 
 
-@pytest.mark.parametrize("file", [*FILES, *WEIGHTS])
-def test_what_differs_is_named(tmp_path: Path, file: str) -> None:
+def test_what_differs_is_named(tmp_path: Path) -> None:
     whole = finished(tmp_path / "whole")
-    changed = finished(tmp_path / "changed", changed=file)
-    assert differences(changed, whole) == ["weights" if file in WEIGHTS else file]
-
-
-def test_lost_rollouts_are_no_difference_and_charged_ones_are(tmp_path: Path) -> None:
-    whole = finished(tmp_path / "whole")
+    for file in (*FILES, *WEIGHTS):
+        changed = finished(tmp_path / file, changed=file)
+        assert differences(changed, whole) == ["weights" if file in WEIGHTS else file]
     assert differences(finished(tmp_path / "killed", lost=8, syncs=2), whole) == []
     assert differences(finished(tmp_path / "other", rollouts=5), whole) == ["ledger"]

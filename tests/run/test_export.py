@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 from conftest import compose_config
-from data_server import Hub, point_to, serving
+from data_server import Hub, point_to
 from huggingface_hub import constants
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3ForCausalLM
@@ -201,7 +201,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     """Which takes weights by Git LFS alone."""
     monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
     monkeypatch.setenv("HF_TOKEN", "mine")
-    with serving() as running:
+    with Hub() as running:
         point_to(running, tmp_path / "cache", monkeypatch)
         monkeypatch.setenv("HF_TOKEN", running.let_in)
         yield running

@@ -6,8 +6,8 @@ import pytest
 from omegaconf import OmegaConf
 
 from rtpo.errors import ConfigError
-from rtpo.run.cli import composed, leaves
-from rtpo.run.config import LAUNCH, compose_run
+from rtpo.run.cli import composed
+from rtpo.run.config import LAUNCH, compose_run, leaves
 from rtpo.run.naming import label_of, settings_in, short_name, text
 
 

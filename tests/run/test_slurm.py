@@ -101,30 +101,25 @@ def test_what_cannot_be_is_refused(
     override: str, submit: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     assert submit(override) == 1
-    printed = capsys.readouterr()
+    said = capsys.readouterr().err
     named = {"algorithm.kl=0,0.1": "2 elements", "profile=nonesuch": "nonesuch", "evaluate.samples=0": "samples"}
-    assert named.get(override, override.partition("=")[0]) in printed.err
-    assert "Traceback" not in printed.err
+    assert named.get(override, override.partition("=")[0]) in said
+    assert "Traceback" not in said
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_of_another_run_is_refused(
-    submit: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture
+def test_without_slurm_the_way_out_is_named_and_a_folder_of_another_run_refused(
+    submit: Callable[..., int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
+    monkeypatch.setenv("PATH", "/nonesuch")
+    assert submit() == 1
+    assert "launch.py run" in capsys.readouterr().err
     overrides = ("profile=toy", "task=toy_math", "algorithm=grpo", "seed=0", f"results={tmp_path / 'results'}")
     (element,) = launch.load("main_table", overrides).elements
     RunFolder(element.run.folder).open(element.run.as_dict())
     (element.run.folder / JOURNAL).write_text("a charge\n")
     assert submit("optimizer.lr=0.1") == 1
     assert "optimizer.lr" in capsys.readouterr().err
-
-
-def test_without_slurm_the_way_out_is_named(
-    submit: Callable[..., int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
-    monkeypatch.setenv("PATH", "/nonesuch")
-    assert submit() == 1
-    assert "launch.py run" in capsys.readouterr().err
 
 
 def test_the_elements_have_options_of_their_own_and_all_jobs_the_environment(

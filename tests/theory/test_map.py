@@ -8,10 +8,8 @@ from itertools import product
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 
-from analysis.theory import map as theory_map
 from baselines import grpo
 from experiments import map as command
 from rtpo import rtpo
@@ -208,13 +206,6 @@ def test_a_measurement_goes_on_where_it_was_left(tiny: Path, tmp_path: Path) -> 
     assert ["a", False] in json.loads((tmp_path / "map.json").read_bytes())["commits"]
     assert not partial.exists()
     assert command.missing(tmp_path, JOBS) == []
-
-
-def measured(*differences: Sequence[float]) -> pd.DataFrame:
-    """Points of one kind with these differences by seed."""
-    rows = [{"rtpo": list(values), "grpo": [0.0] * len(values)} for values in differences]
-    frame = pd.DataFrame(rows).assign(decisions="even", luck="late", steps=range(1, len(rows) + 1))
-    return theory_map.judged(frame.assign(rtpo_predicted=0.5, grpo_predicted=0.0))
 
 
 def test_nothing_of_the_committed_map_is_missing() -> None:

@@ -10,33 +10,28 @@ from typing import Any
 import numpy as np
 import pytest
 from byte_tokenizer import byte_tokenizer
+from episodes_played import play
 
 from rtpo.core.chat import ChatFormat
 from rtpo.envs.tool_env import ToolEnv
 from rtpo.tools.base import Arguments, ToolResult
 from rtpo.tools.protocol import CLOSE, OPEN, Call, Malformed, parse_calls, render_call, visible_text
-from rtpo.types import Feedback, Grade, GradeOutcome, StopReason, Task, ToolOutcome, ToolUse
+from rtpo.types import Grade, GradeOutcome, Message, StopReason, Task, ToolOutcome, ToolUse
 
 CALL = render_call("add", {"a": 1, "b": 2})
 TASK = Task("t", "1+2?", ("3",))
 
 
+def schema(name: str, kind: str, *arguments: str, **more: Any) -> Mapping[str, Any]:
+    properties = {argument: {"type": kind} for argument in arguments}
+    parameters = {"type": "object", "properties": properties, **more}
+    return {"type": "function", "function": {"name": name, "parameters": parameters}}
+
+
 class Add:
     """Adds, and says how often it was called before."""
 
-    schema: Mapping[str, Any] = {
-        "type": "function",
-        "function": {
-            "name": "add",
-            "description": "Adds.",
-            "parameters": {
-                "type": "object",
-                "properties": {"a": {"type": "number"}, "b": {"type": "number"}},
-                "required": ["a", "b"],
-                "additionalProperties": False,
-            },
-        },
-    }
+    schema = schema("add", "number", "a", "b", required=["a", "b"], additionalProperties=False)
 
     async def call(self, arguments: Arguments, earlier: Sequence[Arguments]) -> ToolResult:
         return ToolResult(ToolOutcome.OK, f"{arguments['a'] + arguments['b']} {len(earlier)}")
@@ -45,10 +40,7 @@ class Add:
 class Echo:
     """Says what it is told."""
 
-    schema: Mapping[str, Any] = {
-        "type": "function",
-        "function": {"name": "echo", "parameters": {"type": "object", "properties": {"text": {"type": "string"}}}},
-    }
+    schema = schema("echo", "string", "text")
 
     async def call(self, arguments: Arguments, earlier: Sequence[Arguments]) -> ToolResult:
         return ToolResult(ToolOutcome.OK, str(arguments.get("text", "")))
@@ -60,15 +52,6 @@ class AddEnv(ToolEnv):
 
     async def _grade_answer(self, task: Task, answer: str) -> Grade:
         return Grade(GradeOutcome.GRADED, float(answer in task.answer))
-
-
-def play(*replies: str, stop: StopReason = StopReason.STOP) -> tuple[list[Feedback], Grade]:
-    async def run() -> tuple[list[Feedback], Grade]:
-        env = AddEnv()
-        await env.reset(TASK)
-        return [await env.step(reply, stop) for reply in replies], await env.grade()
-
-    return asyncio.run(run())
 
 
 @pytest.mark.parametrize(
@@ -103,7 +86,7 @@ def test_what_is_no_call_is_told_as_one(text: str) -> None:
     (malformed,) = parse_calls(text)
     assert isinstance(malformed, Malformed)
     assert malformed.is_open == (OPEN in text and CLOSE not in text)
-    (feedback,), _ = play(text)
+    (feedback,), _ = play(AddEnv(), TASK, text)
     assert feedback.calls == (ToolUse("", ToolOutcome.MALFORMED),)
     # tags would be broken up on their way to the policy
     assert OPEN not in feedback.messages[0].content
@@ -131,32 +114,31 @@ def test_long_calls_are_read_whole(length: int, filler: str) -> None:
 
 
 def test_only_what_follows_thinking_counts() -> None:
-    assert visible_text(f"<think>{CALL}</think>\n\nhi") == "\n\nhi"
-    assert visible_text(f"<think>{CALL}") == ""
-    assert visible_text(f"a</think>b<think>{CALL}") == "b"
-    assert visible_text("hi") == "hi"
+    texts = {
+        f"<think>{CALL}</think>\n\nhi": "\n\nhi",
+        f"<think>{CALL}": "",
+        f"a</think>b<think>{CALL}": "b",
+        "hi": "hi",
+    }
+    assert {text: visible_text(text) for text in texts} == texts
 
 
 def test_calls_of_a_reply_are_answered_in_order_up_to_the_limit() -> None:
-    (feedback,), _ = play(f"{CALL}\n{render_call('sub', {})}\n{render_call('add', {'a': 1, 'b': 4})}")
-    assert feedback.messages[0].content == "3 0"
+    (feedback,), _ = play(AddEnv(), TASK, f"{CALL}\n{render_call('sub', {})}\n{render_call('add', {'a': 1, 'b': 4})}")
+    assert feedback.messages[0] == Message("tool", "3 0")
     assert "sub" in feedback.messages[1].content
-    assert {message.role for message in feedback.messages} == {"tool"}
-    assert feedback.calls == (
-        ToolUse("add", ToolOutcome.OK),
-        ToolUse("", ToolOutcome.MALFORMED),
-        ToolUse("add", ToolOutcome.REFUSED),
-    )
+    uses = (("add", ToolOutcome.OK), ("", ToolOutcome.MALFORMED), ("add", ToolOutcome.REFUSED))
+    assert feedback.calls == tuple(ToolUse(*use) for use in uses)
 
 
 def test_a_tool_hears_of_its_earlier_calls_alone() -> None:
-    feedback, _ = play(CALL, render_call("echo", {"text": "x"}), CALL)
+    feedback, _ = play(AddEnv(), TASK, CALL, render_call("echo", {"text": "x"}), CALL)
     assert [f.messages[0].content for f in feedback] == ["3 0", "x", "3 1"]
 
 
 @pytest.mark.parametrize("arguments", [{"a": 1}, {"a": "1" * 1000, "b": 2}, {"a": 1, "b": 2, "c": 3}])
 def test_arguments_that_do_not_fit_are_told(arguments: dict[str, Any]) -> None:
-    (feedback,), _ = play(render_call("add", arguments))
+    (feedback,), _ = play(AddEnv(), TASK, render_call("add", arguments))
     assert feedback.calls == (ToolUse("add", ToolOutcome.MALFORMED),)
     assert len(feedback.messages[0].content) < 250
 
@@ -165,7 +147,8 @@ def test_arguments_that_do_not_fit_are_told(arguments: dict[str, Any]) -> None:
 def test_arguments_of_any_depth_break_nothing(tool: str, name: str) -> None:
     def said(depth: int) -> str:
         nested = f"{'[' * depth}{']' * depth}"
-        (feedback,), _ = play(f'<tool_call>{{"name": "{tool}", "arguments": {{"{name}": {nested}}}}}</tool_call>')
+        call = f'<tool_call>{{"name": "{tool}", "arguments": {{"{name}": {nested}}}}}</tool_call>'
+        (feedback,), _ = play(AddEnv(), TASK, call)
         return feedback.messages[0].content
 
     assert ["nested deeper than 20" in said(depth) for depth in (19, 20, 800)] == [False, True, True]
@@ -175,10 +158,10 @@ def test_arguments_of_any_depth_break_nothing(tool: str, name: str) -> None:
 
 
 def test_a_cut_reply_runs_its_whole_calls() -> None:
-    (feedback,), grade = play("\\boxed{3}", stop=StopReason.LENGTH)
+    (feedback,), grade = play(AddEnv(), TASK, "\\boxed{3}", stop=StopReason.LENGTH)
     assert (feedback.calls, feedback.done, grade.detail) == ((), False, "no final reply")
     assert "cut" in feedback.messages[0].content
-    (feedback,), _ = play(CALL + "<tool_call>{", stop=StopReason.LENGTH)
+    (feedback,), _ = play(AddEnv(), TASK, CALL + "<tool_call>{", stop=StopReason.LENGTH)
     assert feedback.calls == (ToolUse("add", ToolOutcome.OK),)
 
 

@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -15,6 +14,8 @@ from pathlib import Path
 import pytest
 from ordinary_user import as_ordinary_user
 from python_calls import OK, ORDINARY, SESSION, SETTINGS, eventually, interpreters, run
+from python_calls import no_pools as no_pools
+from python_calls import no_pools_after as no_pools_after
 
 from rtpo.errors import InfrastructureError, MachineError
 from rtpo.run.config import PROJECT
@@ -26,21 +27,7 @@ from rtpo.tools.python import tool as python
 from rtpo.tools.python.tool import PythonTool, close_pools
 from rtpo.types import ToolOutcome
 
-pytestmark = pytest.mark.needs("bwrap")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _no_pools_after() -> Iterator[None]:
-    yield
-    close_pools()
-
-
-@pytest.fixture
-def no_pools() -> Iterator[None]:
-    """For tests of how interpreters start."""
-    close_pools()
-    yield
-    close_pools()
+pytestmark = [pytest.mark.needs("bwrap"), pytest.mark.usefixtures("no_pools_after")]
 
 
 ENVIRONMENT_SCRIPT = """
@@ -64,7 +51,7 @@ def test_programs_import_the_packages_of_the_tools_own_environment(tmp_path: Pat
     folder = tmp_path / "environment"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     (packages,) = folder.glob("lib/python*/site-packages")
-    for name in ("sympy", "mpmath", "numpy", "numpy.libs"):
+    for name in ("sympy", "mpmath", "numpy", "numpy.libs", "annotated_types"):
         for there in (Path(path) / name for path in python_sandbox.site_folders()):
             if there.is_dir():
                 shutil.copytree(there, packages / name, ignore=shutil.ignore_patterns("tests"))
@@ -134,14 +121,8 @@ def test_an_interpreter_that_cannot_start_is_not_the_policys_fault(
     assert run("1") == ToolResult(OK, "1")
 
 
-ENDS_KEEPER = "os._exit(3)"
-
-
-ENDS_ZYGOTE = "os.kill(os.getpid() + 1, signal.SIGKILL)"
-
-
 @pytest.mark.usefixtures("no_pools")
-@pytest.mark.parametrize("end", [ENDS_KEEPER, ENDS_ZYGOTE])
+@pytest.mark.parametrize("end", ["os._exit(3)", "os.kill(os.getpid() + 1, signal.SIGKILL)"])
 def test_a_program_that_ends_its_interpreter_is_told_from_an_interpreter_that_ends(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, end: str
 ) -> None:
@@ -170,18 +151,13 @@ def test_a_program_that_ends_its_interpreter_is_told_from_an_interpreter_that_en
 def test_the_self_test_finds_a_sandbox_that_does_not_hold(monkeypatch: pytest.MonkeyPatch) -> None:
     facts = SETTINGS.check()
     assert (facts["isolation"], facts["user"]) == ("namespaces", "own" if os.getuid() else "reserved")
-    close_pools()
     folders = python_sandbox._system_folders()
-    with monkeypatch.context() as patch:
-        patch.setattr(python_sandbox, "_system_folders", lambda: [*folders, Path("/etc/passwd")])
-        with pytest.raises(MachineError, match="/etc/passwd"):
-            SETTINGS.check()
+    monkeypatch.setattr(python_sandbox, "_system_folders", lambda: [*folders, Path("/etc/passwd")])
+    monkeypatch.setitem(python_sandbox.ENVIRONMENT, "SECRET", "x")
+    monkeypatch.setattr(python, "ENVIRONMENT", {})
     close_pools()
-    with monkeypatch.context() as patch:
-        patch.setitem(python_sandbox.ENVIRONMENT, "SECRET", "x")
-        patch.setattr(python, "ENVIRONMENT", {})
-        with pytest.raises(MachineError, match="SECRET"):
-            SETTINGS.check()
+    with pytest.raises(MachineError, match=r"SECRET.*/etc/passwd"):
+        SETTINGS.check()
 
 
 @pytest.mark.usefixtures("no_pools")
@@ -263,48 +239,44 @@ def test_the_filter_denies_what_is_listed_and_allows_the_rest(machine: str, may_
     name, column = python_seccomp.MACHINES[machine]
     steps = python_seccomp.steps(machine, 77, may_fork, may_change)
     allow, deny, unknown = 0x7FFF0000, 0x00050001, 0x00050026
+    if_fork, if_change = ([deny, allow][may] for may in (may_fork, may_change))
 
-    def asked(number: int | None, *arguments: int, machine: int = name) -> int:
-        assert number is not None
+    def asked(number: int, *arguments: int, machine: int = name) -> int:
         return verdict(steps, number, [*arguments, 0, 0, 0, 0, 0, 0][:6], machine)
 
-    listed = {numbers[column] for numbers in python_seccomp.NUMBERS.values()} - {None}
-    assert {asked(number) for number in listed} == {deny}
-    changes = {numbers[column] for numbers in python_seccomp.CHANGES.values()} - {None}
-    assert {asked(number) for number in changes} == {allow if may_change else deny}
-    conditional = {
-        numbers[column] for table in (python_seccomp.FORKS, python_seccomp.SIGNALS) for numbers in table.values()
-    }
-    conditional |= {python_seccomp.CLONE[column], python_seccomp.CLONE3[column]}
+    def numbers_of(table: dict[str, python_seccomp.Numbers]) -> set[int]:
+        return {number for numbers in table.values() if (number := numbers[column]) is not None}
+
+    listed, changes, forks, signals = map(
+        numbers_of, (python_seccomp.NUMBERS, python_seccomp.CHANGES, python_seccomp.FORKS, python_seccomp.SIGNALS)
+    )
+    clone, clone3 = python_seccomp.CLONE[column], python_seccomp.CLONE3[column]
     prctl, fcntl, ioctl, socketpair, prlimit, openat, openat2 = {
         "x86_64": (157, 72, 16, 53, 302, 257, 437),
         "aarch64": (167, 25, 29, 199, 261, 56, 437),
     }[machine]
-    others = {*range(449)} - listed - changes - conditional - {fcntl, ioctl, socketpair, openat2}
-    assert {asked(number) for number in others} == {allow}
-    assert {asked(number) for number in (449, 452, 463, 468, 0x40000000, 0x40000001)} == {unknown}
+    others = {*range(449)} - listed - changes - forks - signals - {clone, clone3, fcntl, ioctl, socketpair, openat2}
+    for numbers, wanted in ((listed, deny), (changes, if_change), (forks, if_fork), (others, allow)):
+        assert {asked(number) for number in numbers} <= {wanted}
+    assert {asked(number) for number in (clone3, 449, 452, 463, 468, 0x40000000, 0x40000001)} == {unknown}
     assert asked(openat2) == (allow if may_change else unknown)
-    reading, changing = (0, os.O_CLOEXEC, os.O_DIRECTORY), (1, 2, os.O_CREAT, os.O_TRUNC, os.O_TMPFILE)
-    assert {asked(openat, 0, 0, flags) for flags in reading} == {allow}
-    assert {asked(openat, 0, 0, flags) for flags in changing} == {allow if may_change else deny}
-    clone, thread, namespace = python_seccomp.CLONE[column], 0x10F00, 0x10000000
-    assert asked(python_seccomp.CLONE3[column]) == unknown
-    flags = (thread, 17, namespace | thread, 0x8000 | 17, 0x8000 | thread)
-    assert [asked(clone, flag) for flag in flags] == [allow, [deny, allow][may_fork], deny, deny, deny]
-    for numbers in python_seccomp.SIGNALS.values():
-        own, other = asked(numbers[column], 77), asked(numbers[column], 78)
-        assert (own, other) == (allow, [deny, allow][may_fork])
-    for numbers in python_seccomp.FORKS.values():
-        if numbers[column] is not None:
-            assert asked(numbers[column]) == [deny, allow][may_fork]
-    assert [asked(prlimit, pid) for pid in (0, 77, 1)] == [allow, allow, deny]
-    assert [asked(prlimit, 0, resource) for resource in (3, 4)] == [allow, deny]
-    assert [asked(prctl, option) for option in (1, 4)] == [deny, allow]
-    assert {asked(fcntl, 0, command) for command in (0, 3, 4, 1030)} == {allow}
-    assert {asked(fcntl, 0, command) for command in (5, 6, 7, 8, 10, 15, 36, 37, 38, 1024, 1031, 1036)} == {deny}
-    assert [asked(ioctl, 0, request) for request in (0x5412, 0x8901, 0x40086602, 0x5401)] == [*3 * [deny], allow]
-    pairs = [(1, 1), (1, 0x80801), (2, 1), (1, 2), (1, 5)]
-    assert [asked(socketpair, family, kind) for family, kind in pairs] == [allow, allow, deny, deny, deny]
+    for number in signals:
+        assert [asked(number, pid) for pid in (77, 78)] == [allow, if_fork]
+    thread, namespace = 0x10F00, 0x10000000
+    cases: dict[tuple[int, ...], int] = {
+        **{(openat, 0, 0, flags): allow for flags in (0, os.O_CLOEXEC, os.O_DIRECTORY)},
+        **{(openat, 0, 0, flags): if_change for flags in (1, 2, os.O_CREAT, os.O_TRUNC, os.O_TMPFILE)},
+        **{(clone, flags): deny for flags in (namespace | thread, 0x8000 | 17, 0x8000 | thread)},
+        **{(clone, thread): allow, (clone, 17): if_fork, (prctl, 1): deny, (prctl, 4): allow},
+        **{(prlimit, 0): allow, (prlimit, 77): allow, (prlimit, 1): deny},
+        **{(prlimit, 0, 3): allow, (prlimit, 0, 4): deny},
+        **{(fcntl, 0, command): allow for command in (0, 3, 4, 1030)},
+        **{(fcntl, 0, command): deny for command in (5, 6, 7, 8, 10, 15, 36, 37, 38, 1024, 1031, 1036)},
+        **{(ioctl, 0, request): deny for request in (0x5412, 0x8901, 0x40086602)},
+        **{(ioctl, 0, 0x5401): allow, (socketpair, 1, 1): allow, (socketpair, 1, 0x80801): allow},
+        **{(socketpair, *kind): deny for kind in ((2, 1), (1, 2), (1, 5))},
+    }
+    assert {call: asked(*call) for call in cases} == cases
     assert asked(0, machine=1) == 0x80000000
 
 

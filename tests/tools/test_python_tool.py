@@ -4,14 +4,15 @@ import asyncio
 import multiprocessing
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
 import psutil
 import pytest
 from python_calls import ERROR, OK, ORDINARY, SESSION, SETTINGS, TIMEOUT, eventually, interpreters, results, run
+from python_calls import no_pools as no_pools
+from python_calls import no_pools_after as no_pools_after
 
 from rtpo.errors import InfrastructureError
 from rtpo.run.config import PROJECT
@@ -21,25 +22,8 @@ from rtpo.tools.python import tool as python
 from rtpo.tools.python.tool import PythonSettings, PythonTool, close_pools
 from rtpo.types import ToolOutcome
 
-pytestmark = pytest.mark.needs("bwrap")
+pytestmark = [pytest.mark.needs("bwrap"), pytest.mark.usefixtures("no_pools_after")]
 MEMORY, REFUSED = ToolOutcome.MEMORY, ToolOutcome.REFUSED
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _no_pools_after() -> Iterator[None]:
-    yield
-    close_pools()
-
-
-@pytest.fixture
-def no_pools() -> Iterator[None]:
-    """For tests of how interpreters start."""
-    close_pools()
-    yield
-    close_pools()
-
-
-# a call
 
 
 def test_outputs_and_last_expressions_are_given_and_errors_named() -> None:
@@ -104,33 +88,28 @@ def test_a_call_sees_nothing_of_the_machine_and_of_earlier_calls() -> None:
         "import os\nsorted(os.environ), os.listdir(), sorted(set(globals()) - {'os', '__builtins__'}), os.getcwd()"
     )
     settings = replace(SETTINGS, workers=1, output_characters=1000)
-    first = run(f"left = 1\nopen('left', 'w')\n{program}", settings=settings)
-    second = run(program, settings=settings)
-    assert "'left'" in first.output
+    assert "'left'" in run(f"left = 1\nopen('left', 'w')\n{program}", settings=settings).output
     variables = sorted([*python_sandbox.ENVIRONMENT, "PYTHONPATH", "PWD"])
     names = ["__doc__", "__loader__", "__name__", "__package__", "__spec__"]
-    assert second.output == str((variables, [], names, "/tmp"))
+    assert run(program, settings=settings).output == str((variables, [], names, "/tmp"))
 
 
 def test_limits_end_or_stop_a_program() -> None:
-    cpu, ignored, memory, array, wall = (
-        run(program, settings=settings)
-        for program, settings in [
-            ("print('a')\nwhile True: pass", SETTINGS),
-            ("import signal\nsignal.signal(signal.SIGXCPU, signal.SIG_IGN)\nwhile True: pass", SETTINGS),
-            ("print('a')\nx = bytearray(1 << 30)", SETTINGS),
-            ("import numpy\nnumpy.ones(1 << 28)", SETTINGS),
-            ("print('a')\nimport time\ntime.sleep(600)", replace(SETTINGS, wall_seconds=3)),
-        ]
-    )
-    assert cpu == ToolResult(TIMEOUT, "a\nTimeoutError: 1 s of CPU time used up")
-    assert ignored == ToolResult(TIMEOUT, "TimeoutError: 1 s of CPU time used up")
-    assert memory == ToolResult(MEMORY, "a\nMemoryError (line 2)")
+    ignoring = "import signal\nsignal.signal(signal.SIGXCPU, signal.SIG_IGN)\n"
+    cases = {
+        "print('a')\nwhile True: pass": (TIMEOUT, "a\nTimeoutError: 1 s of CPU time used up"),
+        f"{ignoring}while True: pass": (TIMEOUT, "TimeoutError: 1 s of CPU time used up"),
+        "print('a')\nx = bytearray(1 << 30)": (MEMORY, "a\nMemoryError (line 2)"),
+        # memory that a program did without is no outcome
+        "try: bytearray(1 << 30)\nexcept MemoryError: print('so')": (OK, "so"),
+    }
+    found = [run(program) for program in cases]
+    assert [(result.outcome, result.output) for result in found] == list(cases.values())
+    array = run("import numpy\nnumpy.ones(1 << 28)")
     assert array.outcome is MEMORY
     assert array.output.endswith("data type float64 (line 2)")
+    wall = run("print('a')\nimport time\ntime.sleep(600)", settings=replace(SETTINGS, wall_seconds=3))
     assert wall == ToolResult(TIMEOUT, "a\nTimeoutError: stopped after 3 s")
-    # memory that a program did without is no outcome
-    assert run("try: bytearray(1 << 30)\nexcept MemoryError: print('so')") == ToolResult(OK, "so")
 
 
 def test_output_over_the_limit_is_cut_before_its_end() -> None:
@@ -152,21 +131,6 @@ def test_output_over_the_limit_is_cut_before_its_end() -> None:
     assert wide.output == "é" * 150 + cut + "é" * 50
     last = "\nZeroDivisionError: division by zero (line 2)"
     assert ended == ToolResult(ERROR, "x" * 150 + cut + "x" * (50 - len(last)) + last)
-
-
-@pytest.mark.needs("nothing")
-def test_settings_that_cannot_be_are_named() -> None:
-    assert PythonSettings().problems("task.settings.python") == []
-    wrong = PythonSettings(0, 0.0, 1000, 0, 10, 0)
-    assert [line.split(" is ")[0] for line in wrong.problems("python")] == [
-        *("python.cpu_seconds", "python.memory_bytes", "python.processes", "python.output_characters"),
-        *("python.workers", "python.wall_seconds"),
-    ]
-    (line,) = PythonSettings(isolation="limits", processes=2).problems("p")
-    assert line.startswith("p.processes is 2 and p.isolation limits: ")
-
-
-# sessions
 
 
 def test_a_session_goes_on_from_the_earlier_calls() -> None:
@@ -197,9 +161,6 @@ def test_each_call_of_a_session_has_its_own_limits() -> None:
     assert run("while True: pass", *cells, settings=SESSION).outcome is TIMEOUT
 
 
-# the pool
-
-
 def test_no_more_programs_run_at_once_than_there_are_workers() -> None:
     """And the event loop goes on meanwhile."""
     program = "import time\nbegin = time.monotonic()\ntime.sleep(0.2)\nprint(begin, time.monotonic())"
@@ -228,12 +189,8 @@ def test_no_more_programs_run_at_once_than_there_are_workers() -> None:
 def test_a_pool_serves_loops_and_threads_one_after_another() -> None:
     before = run("1")
     zygotes = python._pool(SETTINGS).pids
-    found: list[ToolResult] = []
-    threads = [threading.Thread(target=lambda: found.append(run("1"))) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(run, ["1"] * 4))
     assert [before, run("1"), *found] == [ToolResult(OK, "1")] * 6
     assert {*zygotes} <= {*python._pool(SETTINGS).pids}
     assert len(python._pool(SETTINGS).pids) <= 2
@@ -263,7 +220,6 @@ def test_a_cancelled_call_ends_its_program_and_the_pool_goes_on() -> None:
 
     async def cancel() -> None:
         tool = PythonTool(settings)
-        await tool.call({"code": "1"}, [])
         idle = len(interpreters())
         call = asyncio.create_task(tool.call({"code": "import time\ntime.sleep(600)"}, []))
         queued = asyncio.create_task(tool.call({"code": "2"}, []))

@@ -13,12 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rtpo.core.http_client import RequestSettings
 from rtpo.core.recording import Recording
 from rtpo.errors import DataError
-from rtpo.tools.base import Tool, ToolResult
+from rtpo.tools.base import Tool
 from rtpo.tools.search.bm25 import Bm25Settings, build_index
-from rtpo.tools.search.remote import HttpSettings, WebSettings
 from rtpo.tools.search.replay import ReplaySettings, read_recording
 from rtpo.tools.search.text import NO_RESULTS, Passage, normalise_query, render
 from rtpo.tools.search.tool import SearchSettings, SearchTool, SearchWorld
@@ -35,12 +33,8 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(folder)
 
 
-def ask(world: SearchWorld, *queries: str) -> list[ToolResult]:
-    return [asyncio.run(world.call(query)) for query in queries]
-
-
 def texts(world: SearchWorld, *queries: str) -> list[str]:
-    results = ask(world, *queries)
+    results = [asyncio.run(world.call(query)) for query in queries]
     assert {result.outcome for result in results} <= {ToolOutcome.OK}
     return [result.output for result in results]
 
@@ -54,15 +48,10 @@ def on_recording(file: Path, on_miss: Any, **fields: Any) -> SearchSettings:
     return SearchSettings("replay", replay=ReplaySettings(str(file), on_miss, live), **fields)
 
 
-# queries and text
-
-
 def test_queries_have_one_form() -> None:
-    assert normalise_query("  Who\twas\u00a0Ada\r\nHolm? ") == "Who was Ada Holm?"
-    assert normalise_query("cafe\u0301") == "caf\u00e9"
-    assert normalise_query("a\0b\ud800c\x1fd") == "a b c d"
-    assert normalise_query('"Ada Holm", PAINTER') == '"Ada Holm", PAINTER'
-    assert normalise_query("\ud800\n") == ""
+    forms = {"  Who\twas\u00a0Ada\r\nHolm? ": "Who was Ada Holm?", "cafe\u0301": "caf\u00e9", "\ud800\n": ""}
+    forms |= {"a\0b\ud800c\x1fd": "a b c d", '"Ada Holm", PAINTER': '"Ada Holm", PAINTER'}
+    assert {query: normalise_query(query) for query in forms} == forms
 
 
 @given(st.text(st.characters(codec=None)))
@@ -79,52 +68,16 @@ def test_results_are_a_line_each_and_cut() -> None:
     assert render([], 20) == NO_RESULTS == "No results."
 
 
-# settings
-
-
-@pytest.mark.parametrize(
-    ("field", "settings"),
-    [
-        ("bm25.index", SearchSettings()),
-        ("results", SearchSettings("bm25", results=0, bm25=Bm25Settings("i"))),
-        ("http.url", SearchSettings("http")),
-        ("http.url", SearchSettings("http", http=HttpSettings("http://me:word@host/"))),
-        ("web.url", SearchSettings("web", web=WebSettings("https://host/?key=word"))),
-        ("web.key_variable", SearchSettings("web", web=WebSettings(key_variable="BSA-word"))),
-        ("results", SearchSettings("web", results=21)),
-        ("query_characters", SearchSettings("web", query_characters=401)),
-        ("requests.tries", SearchSettings("web", requests=RequestSettings(tries=0))),
-        ("requests.longest_wait_seconds", SearchSettings("web", requests=RequestSettings(longest_wait_seconds=0.5))),
-        ("replay.on_miss", on_recording(Path("r.jsonl"), None)),
-        ("replay.file", on_recording(Path("r.txt"), "error")),
-        ("replay.on_miss", on_recording(Path("r.jsonl"), "live")),
-        ("http.url", on_recording(Path("r.jsonl"), "live", live="http")),
-    ],
-)
-def test_settings_that_cannot_be_are_named(field: str, settings: SearchSettings) -> None:
-    (problem,) = settings.problems("search")
-    assert problem.startswith(f"search.{field} ")
-    assert "word" not in problem
-
-
-# the tool
-
-
 def test_the_tool_is_one_and_answers_in_text(index: str) -> None:
     tool: Tool = SearchTool(on_index(index, results=2))
-    function = tool.schema["function"]
-    assert (function["name"], function["parameters"]["required"]) == ("search", ["query"])
     assert json.loads(json.dumps(tool.schema)) == tool.schema
     result = asyncio.run(tool.call({"query": "Where was Ada Holm born?"}, [{"query": "earlier"}]))
     assert result.outcome is ToolOutcome.OK
     assert [line.split(":")[1].strip() for line in result.output.splitlines()] == ["Brask", "Ada Holm"]
     world = SearchWorld(on_index(index, query_characters=10))
-    refused = ask(world, "", " \t\0", "x" * 11)
-    assert [result.outcome for result in refused] == [ToolOutcome.REFUSED] * 3
+    refused = [asyncio.run(world.call(query)).outcome for query in ("", " \t\0", "x" * 11)]
+    assert refused == [ToolOutcome.REFUSED] * 3
     assert world.counts == {"calls": 3, "refused": 3}
-
-
-# what is kept
 
 
 IDENTITY = {"backend": "http", "url": "http://host/"}
@@ -172,10 +125,9 @@ def test_a_killed_writer_leaves_nothing(tmp_path: Path, size: int) -> None:
     keep(recording, "q", "text")
     with recording.path.open("ab") as file:
         file.write((json.dumps({"query": "torn", "text": "never given out"}).encode() + b"\n")[:size])
-    assert get(recording, "torn") is None
-    assert read_recording(recording.path) == {"q": "text"}
     again = Recording(tmp_path, IDENTITY)
-    assert get(again, "torn") is None
+    assert [get(each, "torn") for each in (recording, again)] == [None, None]
+    assert read_recording(recording.path) == {"q": "text"}
     assert keep(again, "r", "more") == "more"
     assert read_recording(recording.path) == {"q": "text", "r": "more"}
     assert recording.path.read_bytes().endswith(b"\n")
@@ -212,41 +164,31 @@ def test_a_world_on_disk_outlives_its_process(index: str, tmp_path: Path) -> Non
     assert len(list(tmp_path.iterdir())) == 2
 
 
-# replay
-
-
 def test_a_recording_replays_to_the_same_text(index: str, tmp_path: Path) -> None:
     queries = ["Brask", "café", "nothing known", "the capital of Velland"]
     recorded = texts(SearchWorld(on_index(index, cache=str(tmp_path))), *queries)
     (file,) = tmp_path.iterdir()
-    assert read_recording(file) == dict(zip(queries, recorded, strict=True))
-    assert texts(SearchWorld(on_recording(file, "error")), *queries) == recorded
     dictionary = tmp_path / "as_dictionary.json"
-    dictionary.write_text(json.dumps(read_recording(file)))
-    assert texts(SearchWorld(on_recording(dictionary, "error")), *queries) == recorded
+    dictionary.write_text(json.dumps(dict(zip(queries, recorded, strict=True))))
+    for path in (file, dictionary):
+        assert texts(SearchWorld(on_recording(path, "error")), *queries) == recorded
 
 
-@pytest.fixture
-def recording(tmp_path: Path) -> Path:
-    """With a query that is not in its normal form, and no first line of its own."""
-    path = tmp_path / "recording.jsonl"
-    path.write_text('{"query": " known \\t query", "text": "  known\\ntext "}\n{"query": "half", "text": "\\ud800"}\n')
-    return path
-
-
-def test_what_a_miss_gets_is_declared(recording: Path, index: str, tmp_path: Path) -> None:
-    strict = SearchWorld(on_recording(recording, "error"))
+def test_what_a_miss_gets_is_declared(index: str, tmp_path: Path) -> None:
+    """Of a recording with a query that is not in its normal form, and no first line of its own."""
+    file = tmp_path / "recording.jsonl"
+    file.write_text('{"query": " known \\t query", "text": "  known\\ntext "}\n{"query": "half", "text": "\\ud800"}\n')
+    strict = SearchWorld(on_recording(file, "error"))
     assert texts(strict, "known query", "half") == ["  known\ntext ", "?"]
     with pytest.raises(DataError, match=r"recording.jsonl .*'Brask'"):
-        ask(strict, "Brask")
-    empty = SearchWorld(on_recording(recording, "empty"))
+        texts(strict, "Brask")
+    empty = SearchWorld(on_recording(file, "empty"))
     assert texts(empty, "known query", "Brask") == ["  known\ntext ", NO_RESULTS]
-    live = SearchWorld(
-        on_recording(recording, "live", live="bm25", bm25=Bm25Settings(index), cache=str(tmp_path / "c"))
-    )
-    assert texts(live, "known query", "Brask") == ["  known\ntext ", *texts(SearchWorld(on_index(index)), "Brask")]
+    kept = {"bm25": Bm25Settings(index), "cache": str(tmp_path / "c")}
+    live = SearchWorld(on_recording(file, "live", live="bm25", **kept))
+    (on_brask,) = texts(SearchWorld(on_index(index)), "Brask")
+    assert texts(live, "known query", "Brask", "Brask") == ["  known\ntext ", on_brask, on_brask]
     assert [world.counts["missed"] for world in (strict, empty, live)] == [1, 1, 1]
-    assert texts(live, "Brask") == texts(SearchWorld(on_index(index)), "Brask")
     assert live.counts == {"calls": 3, "asked": 2, "missed": 1, "kept": 1}
 
 
@@ -273,11 +215,6 @@ def test_real_recorded_searches_replay() -> None:
     path = Path(str(DATA)) / "search_cache.json"
     known = json.loads(path.read_text())
     assert len(known) == 1000
-    assert all(len(normalise_query(query)) > 0 for query in known)
     world = SearchWorld(on_recording(path, "error", query_characters=max(map(len, known))))
-
-    async def together() -> list[ToolResult]:
-        return await asyncio.gather(*(world.call(query) for query in known))
-
-    assert asyncio.run(together()) == [ToolResult(ToolOutcome.OK, text) for text in known.values()]
+    assert texts(world, *known) == [*known.values()]
     assert world.counts == {"calls": 1000, "asked": 1000}

@@ -16,7 +16,6 @@ import torch.distributed
 from conftest import compose_config
 from whole_runs import config_in
 
-from baselines import grpo
 from experiments.training import train
 from rtpo.errors import ConfigError, DataError, MachineError
 from rtpo.harness.episodes import opening_context
@@ -117,25 +116,16 @@ def test_a_model_with_heads_that_vllms_cpu_build_does_not_take_is_refused(result
     assert not config.folder.exists()
 
 
-@pytest.mark.parametrize(
-    ("overrides", "needed", "kept"),
-    [
-        (("algorithm=grpo", "algorithm.kl=0.02"), False, True),
-        (("algorithm=grpo", "algorithm.kl=0"), False, False),
-        (("algorithm=grpo", "algorithm.kl=0"), True, True),
-        (("algorithm=vanilla", "algorithm.kl=0.02"), False, False),
-    ],
-)
+@pytest.mark.parametrize(("kl", "kept"), [(0.02, True), (0, False)])
 def test_the_reference_worker_is_there_where_the_method_asks_for_it(
-    results: Path, monkeypatch: pytest.MonkeyPatch, overrides: tuple[str, ...], needed: bool, kept: bool
+    kl: float, kept: bool, results: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from rtpo.verl_harness import backend
 
-    config = config_in(results, *overrides, algorithm=())
-    monkeypatch.setattr(grpo, "ALGORITHM", replace(grpo.ALGORITHM, needs_reference=needed))
     monkeypatch.setattr(session, "start_ray", lambda profile: None)
     monkeypatch.setattr(session, "_open", None)
     monkeypatch.setattr(backend, "VerlBackend", lambda settings, *, with_reference: with_reference)
+    config = config_in(results, "algorithm=grpo", f"algorithm.kl={kl}", algorithm=())
     assert session.open_backend(config) is kept
 
 
@@ -162,7 +152,7 @@ def test_an_engine_is_one_that_the_platform_has_and_does_what_is_asked(overrides
         compose_config(*overrides)
 
 
-WARM = ["start", "warm up"]
+WARM = ["start", "warm_up"]
 
 
 @pytest.mark.parametrize(("platform", "said"), [("cpu", ["start", "restart"]), ("cuda", [*WARM, "close", *WARM])])
@@ -178,14 +168,8 @@ def test_a_trainer_on_gpus_is_warm_and_ends_before_another_starts(
         def __init__(self, *_: object, **__: object) -> None:
             done.append("start")
 
-        def warm_up(self) -> None:
-            done.append("warm up")
-
-        def close(self) -> None:
-            done.append("close")
-
-        def restart(self, _: object) -> None:
-            done.append("restart")
+        def __getattr__(self, name: str) -> Any:
+            return lambda *_: done.append(name)
 
     monkeypatch.setattr(backend, "VerlBackend", Listening)
     monkeypatch.setattr(session, "start_ray", lambda _: None)
@@ -194,6 +178,16 @@ def test_a_trainer_on_gpus_is_warm_and_ends_before_another_starts(
     for _ in range(2):
         session.open_backend(replace(config, profile=replace(config.profile, platform=platform)))
     assert done == said
+
+
+def start_worker(settings: Any, monkeypatch: pytest.MonkeyPatch, **parts: Any) -> None:
+    """`AgentWorker.start` where a run has several machines, and the model is not built yet."""
+    from rtpo.verl_harness import worker
+
+    monkeypatch.setenv("MASTER_ADDR", "192.0.2.1")  # as verl sets it
+    actor = SimpleNamespace(set_loss_fn=lambda _: None)
+    start: Any = worker.AgentWorker.start
+    start(SimpleNamespace(config=settings.actor_rollout_ref, actor=actor, **parts))
 
 
 @pytest.mark.parametrize(
@@ -211,29 +205,22 @@ def test_a_trainer_on_gpus_is_warm_and_ends_before_another_starts(
 def test_ranks_wait_as_long_as_the_settings_say(
     device: str, overrides: list[str], said: tuple[str, timedelta | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By what torch is told, where the model is not built yet."""
     session.settings_of(compose_config())  # verl settles its platform when it is imported
     from verl.utils import distributed
 
     from rtpo.verl_harness import worker
 
     told: list[dict[str, Any]] = []
-    monkeypatch.setenv("MASTER_ADDR", "192.0.2.1")  # as verl sets it where a run has several machines
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: bool(told))
     monkeypatch.setattr(torch.distributed, "init_process_group", lambda **given: told.append(given))
     for module in (worker, distributed):
         monkeypatch.setattr(module, "get_device_name", lambda: device)
     monkeypatch.setattr(distributed, "get_nccl_backend", lambda: "nccl")
-    settings = session.settings_of(compose_config(*overrides))
-    building = SimpleNamespace(
-        config=settings.actor_rollout_ref,
-        # as verl's does
-        init_model=lambda: distributed.initialize_global_process_group_ray(timeout_second=None),
-        actor=SimpleNamespace(set_loss_fn=lambda _: None),
-        rollout=None,
-    )
-    start: Any = worker.AgentWorker.start
-    start(building)
+
+    def init_model() -> None:  # as verl's does
+        distributed.initialize_global_process_group_ray(timeout_second=None)
+
+    start_worker(session.settings_of(compose_config(*overrides)), monkeypatch, init_model=init_model, rollout=None)
     (first,) = told
     assert (first["backend"], first["timeout"]) == said
 
@@ -245,15 +232,11 @@ def test_vllm_is_sent_weights_in_the_precision_that_it_serves(monkeypatch: pytes
     sent: list[torch.dtype] = []
     rollout = SimpleNamespace(zmq_handle="ipc:///tmp/job.sock")
     rollout.update_weights = lambda weights, **_: sent.extend(weight.dtype for _, weight in weights)
-    monkeypatch.setenv("MASTER_ADDR", "192.0.2.1")
     monkeypatch.setenv("RTPO_SOCKETS", "word")
     monkeypatch.setattr(worker, "initialize_global_process_group_ray", lambda *_: None)
-    monkeypatch.setattr(
-        worker.ray, "get_runtime_context", lambda: SimpleNamespace(get_job_id=lambda: "job"), raising=False
-    )
-    actor = SimpleNamespace(set_loss_fn=lambda _: None)
-    start: Any = worker.AgentWorker.start
-    start(SimpleNamespace(config=settings.actor_rollout_ref, init_model=lambda: None, actor=actor, rollout=rollout))
+    job = SimpleNamespace(get_job_id=lambda: "job")
+    monkeypatch.setattr(worker.ray, "get_runtime_context", lambda: job, raising=False)
+    start_worker(settings, monkeypatch, init_model=lambda: None, rollout=rollout)
     rollout.update_weights([("weight", torch.ones(2, dtype=torch.float32))])
     assert sent == [torch.bfloat16]
 

@@ -6,12 +6,11 @@ real GSM8K file's. One byte-level model has a problem of each by heart, and one 
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from byte_model import Overfit, overfit
+from byte_model import overfit
 from conftest import compose_config, harness_on
 from methods import NAMES
 
@@ -45,53 +44,43 @@ COMPARED = ("rtpo", "arpo")
 """on all tasks; all methods are on the booking desk"""
 
 
-@dataclass(frozen=True)
-class Place:
-    """A task of the tests: what composes it."""
-
-    name: str
-    overrides: tuple[str, ...]
+Places = dict[str, tuple[str, ...]]
+"""of the tests' tasks, what composes them"""
 
 
 @pytest.fixture(scope="module")
-def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Place]:
+def places(tmp_path_factory: pytest.TempPathFactory) -> Places:
     folder = tmp_path_factory.mktemp("real_tasks")
     data = DataFolder(folder / "data")
     data.prepare("gsm8k", Path(DATA or FIXTURES / "data") / "gsm8k.jsonl", may_differ=DATA is None)
     records = [Record(f"q/{number}", question, ("Brask",), {}) for number, question in enumerate(QUESTIONS)]
     write_records(folder / "questions.jsonl", records)
     build_index(FIXTURES / "passages.jsonl", folder / "index")
+    index = f"task.settings.search.bm25.index={folder / 'index'}"
     return {
-        "math": Place("math", ("task=math", f"data={data.file('gsm8k')}")),
-        "search": Place(
-            "search",
-            (
-                "task=search",
-                f"data={folder / 'questions.jsonl'}",
-                f"task.settings.search.bm25.index={folder / 'index'}",
-            ),
-        ),
-        "booking": Place("booking", ("task=booking", "task.train.seed=2")),
+        "math": ("task=math", f"data={data.file('gsm8k')}"),
+        "search": ("task=search", f"data={folder / 'questions.jsonl'}", index),
+        "booking": ("task=booking", "task.train.seed=2"),
     }
 
 
-def configuration(place: Place, model: Path, *overrides: str) -> RunConfig:
-    return compose_config(*place.overrides, f"model.path={model}", *SMALL, *overrides)
+def configuration(place: tuple[str, ...], model: Path, *overrides: str) -> RunConfig:
+    return compose_config(*place, f"model.path={model}", *SMALL, *overrides)
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory, places: dict[str, Place]) -> Path:
+def model(tmp_path_factory: pytest.TempPathFactory, places: Places) -> Path:
     output = tmp_path_factory.mktemp("byte_model") / "model"
     runs = {name: configuration(place, output).task for name, place in places.items()}
     tasks = {name: load_tasks(task, task.train) for name, task in runs.items()}
     assert wish_of(*tasks["booking"]).writes  # else doing nothing is right, whatever the model does
-    successes = overfit([(task, tasks[name]) for name, task in runs.items()], output, Overfit(steps=320))
+    successes = overfit([(task, tasks[name]) for name, task in runs.items()], output, steps=320)
     assert all(0 < success < 1 for success in successes), successes
     return output
 
 
 @pytest.fixture(scope="module")
-def live_backend(model: Path, places: dict[str, Place]) -> Iterator[Any]:
+def live_backend(model: Path, places: Places) -> Iterator[Any]:
     """The test run's worker group with this model; the next test that wants another opens that one."""
     from rtpo.verl_harness.session import close_backend, open_backend
 
@@ -120,15 +109,13 @@ def check_a_step(config: RunConfig, live_backend: Any) -> None:
 
 @pytest.mark.parametrize("method", COMPARED)
 @pytest.mark.parametrize("task", ["math", "search"])
-def test_a_step_on_a_real_task(
-    task: str, method: str, places: dict[str, Place], live_backend: Any, model: Path
-) -> None:
+def test_a_step_on_a_real_task(task: str, method: str, places: Places, live_backend: Any, model: Path) -> None:
     check_a_step(configuration(places[task], model, *STEPS[method]), live_backend)
 
 
 @pytest.mark.parametrize("method", STEPS)
 def test_every_method_has_a_step_on_the_booking_desk(
-    method: str, places: dict[str, Place], live_backend: Any, model: Path
+    method: str, places: Places, live_backend: Any, model: Path
 ) -> None:
     check_a_step(configuration(places["booking"], model, *STEPS[method]), live_backend)
 

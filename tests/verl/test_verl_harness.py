@@ -12,6 +12,7 @@ import numpy as np
 import psutil
 import pytest
 import ray
+import scripted
 from local_backend import LocalBackend
 
 from rtpo.core.files import NOTED, sha256
@@ -22,7 +23,6 @@ from rtpo.envs.toy.math_problems import problems
 from rtpo.errors import NonFinite, StaleEngine, TreeMismatch
 from rtpo.harness.harness import AgentHarness
 from rtpo.planning.hardware import model_shape
-from rtpo.rows import trajectory_rows
 from rtpo.run.config import RunConfig
 from rtpo.types import Group, Role, TrainingContext, TrainRow
 from rtpo.verbs import Loss, SequenceClip, SquaredPair, TokenClip
@@ -35,13 +35,9 @@ TASKS = problems("train", 8, seed=1)
 def rows_of(
     groups: Sequence[Group], context: TrainingContext, advantages: Sequence[float] | None = None
 ) -> list[TrainRow]:
-    chains = [chain for group in groups for chain in group]
-    values = advantages if advantages is not None else np.linspace(-1, 1, len(chains))
-    return [
-        row
-        for chain, advantage in zip(chains, values, strict=True)
-        for row in trajectory_rows(chain, context, float(advantage), 1 / len(chains), chain.task.uid)
-    ]
+    """Rows of whole chains; without `advantages`, from -1 to 1."""
+    values = np.linspace(-1, 1, sum(map(len, groups))).tolist() if advantages is None else advantages
+    return scripted.rows_of(groups, values, context)
 
 
 @pytest.mark.needs("ss")
@@ -130,7 +126,7 @@ def test_micro_batches_add_up_to_the_mini_batch(
 
     harness = make_harness()
     harness.sync()
-    rows = rows_of(harness.rollout(TASKS, n=4, role=Role.CHAIN), "recorded", np.linspace(-0.5, 1.5, 32))
+    rows = rows_of(harness.rollout(TASKS, n=4, role=Role.CHAIN), "recorded", np.linspace(-0.5, 1.5, 32).tolist())
     packed, backend = packed_for_update(rows), harness._backend
     reference = backend.reference(packed).logprobs
     metrics, scores = [], []

@@ -39,7 +39,6 @@ from rtpo.types import Ids, StopReason, as_ids
 
 T = TypeVar("T")
 QUICK = ("task.held_out.count=2", "evaluation.greedy=false")
-CONTEXTS = [as_ids(np.random.default_rng(n).integers(3, 200, n)) for n in (1, 5, 40, 41)]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -68,27 +67,29 @@ def test_the_largest_log_probs_are_taken_whether_or_not_the_sampled_one_is_among
     np.testing.assert_array_equal(largest, np.asarray(expected, np.float32))
 
 
-def engine_of(answer: Callable[..., Coroutine[Any, Any, Any]], stop_id: int = STOP) -> Any:
+def engine_of(answer: Callable[..., Coroutine[Any, Any, Any]]) -> Any:
     from rtpo.verl_harness.engines import VllmEngine
 
     client: Any = Client(SimpleNamespace(generate=answer))
-    return VllmEngine(client, stop_id)
+    return VllmEngine(client, STOP)
 
 
 def request(context: Ids, seed: int = 0, **sampling: Any) -> Request:
     return Request(context, Sampling(**sampling), seed, f"session {seed}", f"route {seed}")
 
 
-def answered(reason: str | None, ids: Sequence[int], **fields: Any) -> Generation:
-    """The generation made of an answer of verl's server."""
+def answered(reason: str | None, ids: Sequence[int], *, top_logprobs: Any = None, logprob: float = -1.0) -> Generation:
+    """The generation made of an answer of verl's server, which is told of the one id that ends a turn."""
     from verl.workers.rollout.replica import TokenOutput
 
-    async def answer(**_: Any) -> TokenOutput:
-        extra = {"global_steps": 3, **({} if reason is None else {"finish_reason": reason}), **fields}
-        return TokenOutput(token_ids=list(ids), log_probs=[-1.0] * len(ids), extra_fields=extra)
+    async def answer(*, sampling_params: dict[str, Any], **_: Any) -> TokenOutput:
+        assert (sampling_params["ignore_eos"], sampling_params["stop_token_ids"]) == (True, [STOP])
+        extra = {"global_steps": 3, "finish_reason": reason, "top_logprobs": top_logprobs}
+        known = {name: value for name, value in extra.items() if value is not None}
+        return TokenOutput(token_ids=list(ids), log_probs=[logprob] * len(ids), extra_fields=known)
 
-    top_logprobs = fields["top_logprobs"].shape[1] if fields else 0
-    return asyncio.run(engine_of(answer).generate(request(as_ids([5]), top_logprobs=top_logprobs)))
+    top = 0 if top_logprobs is None else top_logprobs.shape[1]
+    return asyncio.run(engine_of(answer).generate(request(as_ids([5]), top_logprobs=top)))
 
 
 def test_a_turn_stopped_or_was_cut_off_as_vllm_says() -> None:
@@ -123,14 +124,8 @@ def test_an_error_of_an_actor_comes_as_it_was_or_as_one_sentence() -> None:
 
 
 def test_log_probs_that_are_not_numbers_end_the_run() -> None:
-    from verl.workers.rollout.replica import TokenOutput
-
-    async def answer(**_: Any) -> TokenOutput:
-        extra = {"global_steps": 3, "finish_reason": "stop"}
-        return TokenOutput(token_ids=[8, STOP], log_probs=[-1.0, np.nan], extra_fields=extra)
-
     with pytest.raises(NonFinite, match="not finite"):
-        asyncio.run(engine_of(answer).generate(request(as_ids([5]))))
+        answered("stop", [8, STOP], logprob=np.nan)
 
 
 # A run in which something goes wrong, through verl's server, sender and worker extension.
@@ -159,24 +154,23 @@ def inside(actor: Any, change: Callable[[Any], T]) -> T:
     return answer
 
 
-def lose_a_weight(worker: Any) -> None:
+def send_changed(worker: Any, change: Callable[[str, Any], Any]) -> None:
+    """Send what `change` makes of each weight, and none where that is None."""
     send = worker.rollout.update_weights
 
-    async def send_less(weights: Any, **options: Any) -> None:
-        await send(((name, weight) for name, weight in weights if not name.endswith("1.mlp.up_proj.weight")), **options)
+    async def update_weights(weights: Any, **options: Any) -> None:
+        changed = ((name, change(name, weight)) for name, weight in weights)
+        await send(((name, weight) for name, weight in changed if weight is not None), **options)
 
-    worker.rollout.update_weights = send_less
+    worker.rollout.update_weights = update_weights
+
+
+def lose_a_weight(worker: Any) -> None:
+    send_changed(worker, lambda name, weight: None if name.endswith("1.mlp.up_proj.weight") else weight)
 
 
 def cut_a_weight(worker: Any) -> None:
-    send = worker.rollout.update_weights
-
-    async def send_cut(weights: Any, **options: Any) -> None:
-        await send(
-            ((name, weight[:3] if name == "model.norm.weight" else weight) for name, weight in weights), **options
-        )
-
-    worker.rollout.update_weights = send_cut
+    send_changed(worker, lambda name, weight: weight[:3] if name == "model.norm.weight" else weight)
 
 
 def keep_the_cache(worker: Any) -> None:
@@ -263,57 +257,26 @@ def test_a_killed_worker_of_vllm_ends_the_run_in_its_cause(
         assert "\n" not in str(ended.value)
 
 
-# The same server on vLLM's engine in a process of its own.
+# The same server in this process, with vLLM's engine in a process of its own.
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("vllm")
-    with vllm_environment():
-        return folder_of(small_model(0, 32), folder / "model")
-
-
-class Served:
-    """The server in this process; its engine is a process of its own."""
-
-    def __init__(self, server: Any, runner: asyncio.Runner) -> None:
-        self.server = server
-        self._runner = runner
-
-    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        return self._runner.run(coroutine)
-
-    def generate(self, *requests: Request, stop_id: int = STOP) -> list[Generation]:
-        engine = engine_of(self.server.generate, stop_id)
-
-        async def together() -> list[Generation]:
-            return await asyncio.gather(*[engine.generate(one) for one in requests])
-
-        return self.run(together())
-
-
-@pytest.fixture(scope="module")
-def served(model: Path, ended_by: int) -> Iterator[Served]:
-    with vllm_environment(), asyncio.Runner() as runner:
-        from rtpo.verl_harness.vllm_server import VllmServer
-
-        server = vllm_server(VllmServer, model, load_format="auto")
-        runner.run(server.launch_server())
-        runner.run(server.set_global_steps(4))
-        yield Served(server, runner)
-        server.engine.shutdown()
-
-
-def test_a_turn_is_not_named_after_weights_that_came_while_it_ran(served: Served) -> None:
+def test_a_turn_is_not_named_after_weights_that_came_while_it_ran(tmp_path: Path) -> None:
     """verl names the version that it holds when a turn ends."""
 
-    async def name_another() -> None:
-        turn = asyncio.create_task(engine_of(served.server.generate).generate(request(CONTEXTS[2], max_tokens=200)))
-        while not served.server.engine.output_processor.request_states:
+    async def name_another(server: Any) -> None:
+        await server.launch_server()
+        await server.set_global_steps(4)
+        context = as_ids(np.random.default_rng(40).integers(3, 200, 40))
+        turn = asyncio.create_task(engine_of(server.generate).generate(request(context, max_tokens=200)))
+        while not server.engine.output_processor.request_states:
             await asyncio.sleep(0.01)
-        served.server.global_steps = 5
+        server.global_steps = 5
         with pytest.raises(StaleEngine, match="other weights while a turn of version 4"):
             await turn
-        served.server.global_steps = 4
+        server.engine.shutdown()
 
-    served.run(name_another())
+    with vllm_environment():
+        from rtpo.verl_harness.vllm_server import VllmServer
+
+        model = folder_of(small_model(0, 32), tmp_path / "model")
+        asyncio.run(name_another(vllm_server(VllmServer, model, load_format="auto")))

@@ -6,20 +6,21 @@ it earns are the package's; the database is followed copy-on-write.
 
 import json
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
+from rtpo.core.bounds import Count
+from rtpo.core.json_text import encodable
 from rtpo.envs.airline.desk import Changes, Desk, open_desk
 from rtpo.envs.airline.package import load_package
 from rtpo.envs.airline.tasks import TOO_MANY_ERRORS, read_splits, read_wanted
 from rtpo.envs.airline.users import Said, Scenario, ServerSettings, User, open_user
-from rtpo.envs.base import Environment
+from rtpo.envs.base import Environment, Settings
 from rtpo.envs.episode import Episode, text_and_calls
 from rtpo.errors import ConfigError, DataError
-from rtpo.tools.protocol import CLOSE, CUT, OPEN, SHAPE, Call, Malformed, encodable
+from rtpo.tools.protocol import CLOSE, CUT, OPEN, SHAPE, Call, Malformed
 from rtpo.types import Feedback, Grade, GradeOutcome, Message, Opening, StopReason, Task, ToolOutcome, ToolUse
 
 OFFICIAL_SPLITS = {"train": "train", "held_out": "test"}
@@ -29,19 +30,16 @@ _CALLS = re.compile(f"{OPEN}.*?{CLOSE}", re.DOTALL)
 
 
 @dataclass(frozen=True)
-class AirlineSettings:
+class AirlineSettings(Settings):
     """user: `served` by a model, or `scripted`. server: of the served one. max_errors: calls that fail before the
     episode is broken off, without reward."""
 
     user: Literal["served", "scripted"] = "served"
     server: ServerSettings = field(default_factory=ServerSettings)
-    max_errors: int = 10
+    max_errors: Count = 10
 
     def problems(self, path: str) -> list[str]:
-        problems = self.server.problems(f"{path}.server") if self.user == "served" else []
-        if self.max_errors < 1:
-            problems.append(f"{path}.max_errors is {self.max_errors}: use 1 or more.")
-        return problems
+        return self.server.problems(f"{path}.server") if self.user == "served" else []
 
     def check(self) -> dict[str, Any]:
         """Load the package, and ask a served user for a message. Raises MachineError, DataError and ConfigError."""
@@ -164,8 +162,8 @@ def scenario(row: str) -> Scenario:
     package = load_package()
     task = package.task_type.model_validate_json(row)
     prompt = package.user_type(llm="none", instructions=str(task.user_scenario)).system_prompt
-    given: Any = json.loads(row)["user_scenario"]["instructions"]
-    parts: Mapping[str, Any] = given if isinstance(given, dict) else {"reason_for_call": given}
+    instructions: Any = json.loads(row)["user_scenario"]["instructions"]
+    parts = instructions if isinstance(instructions, dict) else {"reason_for_call": instructions}
     names = ("reason_for_call", "known_info", "task_instructions")
     return Scenario(prompt, *(str(parts.get(name) or "").strip() for name in names))
 

@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+from rtpo.core.bounds import Count
 from rtpo.core.http_client import Client, RequestSettings, key_problems, url_problems
 from rtpo.core.recording import Memory, Recording
 from rtpo.errors import InfrastructureError, MachineError
@@ -66,18 +67,15 @@ class ServerSettings:
     model: str | None = None
     key_variable: str | None = None
     seed: int = 0
-    max_tokens: int = 512
+    max_tokens: Count = 512
     cache: str | None = None
     requests: RequestSettings = field(default_factory=RequestSettings)
 
     def problems(self, path: str) -> list[str]:
-        problems = url_problems(self.base_url, f"{path}.base_url") + self.requests.problems(f"{path}.requests")
+        problems = url_problems(self.base_url, f"{path}.base_url")
         if not self.model:
             problems.append(f"{path}.model is missing: a model on that server is the user; name it as the server does.")
-        if self.max_tokens < 1:
-            problems.append(f"{path}.max_tokens is {self.max_tokens}: use 1 or more.")
-        problems += key_problems(self.key_variable, f"{path}.key_variable")
-        return problems
+        return problems + key_problems(self.key_variable, f"{path}.key_variable")
 
     def check(self) -> None:
         """Ask the user's model for one message. Not for use within an event loop.
@@ -102,7 +100,7 @@ class ServedUser:
 
     def __init__(self, settings: ServerSettings) -> None:
         url = f"{str(settings.base_url).rstrip('/')}/chat/completions"
-        self._client = Client.with_key(url, settings.requests, settings.key_variable, "the user model's")
+        self._client = Client(url, settings.requests, settings.key_variable, "the user model's")
         self._fixed = {
             "model": settings.model,
             "temperature": TEMPERATURE,
@@ -114,15 +112,14 @@ class ServedUser:
 
     async def answer(self, scenario: Scenario, dialogue: Sequence[Said]) -> str:
         request = self._fixed | {"messages": messages(scenario, dialogue)}
-        key = json.dumps(request, sort_keys=True)
-        reply = await self._store.get(key)
-        if reply is None:
+
+        async def ask() -> str:
             try:
-                raw = await self._client.ask("POST", _checked, body=request)
+                return json.dumps(await self._client.ask("POST", _checked, body=request))
             except InfrastructureError as error:
                 raise InfrastructureError(f"the simulated user did not answer: {error}") from error
-            reply = await self._store.keep(key, json.dumps(raw))
-        return _text(json.loads(reply))
+
+        return _text(json.loads(await self._store.once(json.dumps(request, sort_keys=True), ask)))
 
 
 class ScriptedUser:

@@ -3,6 +3,7 @@
 import json
 from dataclasses import dataclass, replace
 
+from rtpo.core.json_text import encodable
 from rtpo.envs.base import Environment
 from rtpo.envs.booking.world import (
     POLICY,
@@ -19,7 +20,7 @@ from rtpo.envs.booking.world import (
     wish_of,
 )
 from rtpo.envs.episode import Episode, text_and_calls
-from rtpo.tools.protocol import CUT, Call, Malformed, encodable, refusal
+from rtpo.tools.protocol import CUT, Call, Malformed, refusal
 from rtpo.types import Feedback, Grade, GradeOutcome, Message, Opening, StopReason, Task, ToolOutcome, ToolUse
 
 

@@ -16,18 +16,17 @@ from datetime import date, timedelta
 from functools import cache, lru_cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import numpy as np
 
 from rtpo.core.seeds import generator
 from rtpo.core.splits import SPLITS, split_of
-from rtpo.envs.task_files import read_task_file
+from rtpo.data.reading import read_task_file
 from rtpo.errors import ConfigError, DataError
 from rtpo.tools.base import Arguments
 from rtpo.types import Task
 
-T = TypeVar("T")
 STOP = "###STOP###"
 """in what ends the dialogue"""
 MOST_MESSAGES = 8
@@ -86,28 +85,20 @@ class Database:
         changed = {record.key: record for record in (*self.changed, *records)}
         return Database(tuple(changed[key] for key in sorted(changed) if base().get(key) != changed[key]))
 
-    def departure(self, flight: str, day: str) -> Departure | None:
-        record = self._get(f"{flight}/{day}")
-        return record if isinstance(record, Departure) else None
-
-    def reservation(self, key: str) -> Reservation | None:
-        record = self._get(key)
-        return record if isinstance(record, Reservation) else None
+    def get(self, key: str) -> Record | None:
+        return next((record for record in self.changed if record.key == key), base().get(key))
 
     def free(self, origin: str, destination: str, day: str) -> list[Departure]:
         """The departures of a route and date with a free seat."""
-        found = (self.departure(f"{origin}{destination}{number}", day) for number in range(A_ROUTE))
-        return [departure for departure in found if departure is not None and departure.seats]
-
-    def _get(self, key: str) -> Record | None:
-        return next((record for record in self.changed if record.key == key), base().get(key))
+        found = (self.get(f"{origin}{destination}{number}/{day}") for number in range(A_ROUTE))
+        return [record for record in found if isinstance(record, Departure) and record.seats]
 
 
 @cache
 def base() -> Mapping[str, Record]:
     """Every record of a fresh database by its key, made once a process; nothing in it can be changed."""
     rng = generator(SEED, "booking")
-    routes = [f"{one}{other}" for one in AIRPORTS for other in AIRPORTS if one != other]
+    routes = [f"{start}{end}" for start in AIRPORTS for end in AIRPORTS if start != end]
     flights = [f"{route}{number}" for route in routes for number in range(A_ROUTE)]
     departures = [
         Departure(flight, day, int(rng.integers(20)), int(rng.integers(60, 400))) for flight in flights for day in DATES
@@ -140,18 +131,18 @@ class BookingTool:
     writes: bool
 
 
-def _found(record: T | None, what: str) -> T:
-    if record is None:
-        raise ToolError(f"no {what}")
+def _reservation(database: Database, key: str) -> Reservation:
+    record = database.get(key)
+    if not isinstance(record, Reservation):
+        raise ToolError(f"no reservation {key}")
     return record
 
 
-def _reservation(database: Database, arguments: Arguments) -> Reservation:
-    return _found(database.reservation(arguments["reservation"]), f"reservation {arguments['reservation']}")
-
-
 def _departure(database: Database, flight: str, day: str) -> Departure:
-    return _found(database.departure(flight, day), f"flight {flight} on {day}")
+    record = database.get(f"{flight}/{day}")
+    if not isinstance(record, Departure):
+        raise ToolError(f"no flight {flight} on {day}")
+    return record
 
 
 def _told(value: Any) -> str:
@@ -159,7 +150,7 @@ def _told(value: Any) -> str:
 
 
 def _get_reservation(database: Database, arguments: Arguments) -> tuple[Database, str]:
-    return database, _told(asdict(_reservation(database, arguments)))
+    return database, _told(asdict(_reservation(database, arguments["reservation"])))
 
 
 def _search_flights(database: Database, arguments: Arguments) -> tuple[Database, str]:
@@ -171,15 +162,13 @@ def _book(database: Database, arguments: Arguments) -> tuple[Database, str]:
     departure = _departure(database, arguments["flight"], arguments["date"])
     if not departure.seats:
         raise ToolError(f"no seat on {departure.flight} on {departure.date}")
-    number = 1
-    while database.reservation(f"NEW{number}") is not None:
-        number += 1
-    new = Reservation(f"NEW{number}", arguments["user"], departure.flight, departure.date, False, departure.price)
+    key = f"NEW{1 + sum(record.key.startswith('NEW') for record in database.changed)}"
+    new = Reservation(key, arguments["user"], departure.flight, departure.date, False, departure.price)
     return database.put(new, replace(departure, seats=departure.seats - 1)), _told(asdict(new))
 
 
 def _cancel(database: Database, arguments: Arguments) -> tuple[Database, str]:
-    reservation = _reservation(database, arguments)
+    reservation = _reservation(database, arguments["reservation"])
     if reservation.status == "cancelled":
         raise ToolError(f"{reservation.key} is cancelled")
     departure = _departure(database, reservation.flight, reservation.date)
@@ -246,7 +235,7 @@ def wish(key: str) -> Wish:
     if kind == "book":
         if len(parts) == 4 and (booking := _booking(key, *parts)):
             return booking
-    elif kind in KINDS and len(parts) == 1 and (reservation := Database().reservation(parts[0])):
+    elif kind in KINDS and len(parts) == 1 and isinstance(reservation := base().get(parts[0]), Reservation):
         return _of_reservation(key, kind, reservation)
     raise DataError(
         f"booking task {key!r} cannot be in this database: write one like {EXAMPLE!r}, of the kinds {', '.join(KINDS)}"
@@ -257,7 +246,8 @@ def _booking(key: str, user: str, *route: str) -> Wish | None:
     """The one cheapest flight of a route and date, where there are several to choose from."""
     origin, destination, day = route
     found = sorted(Database().free(*route), key=lambda departure: departure.price)
-    if user not in {one.user for one in _reservations()} or len(found) < 2 or found[0].price == found[1].price:
+    users = {reservation.user for reservation in _reservations()}
+    if user not in users or len(found) < 2 or found[0].price == found[1].price:
         return None
     text = f"I am {user}. Book me the cheapest seat from {origin} to {destination} on {day}."
     booking = ("book", {"user": user, "flight": found[0].flight, "date": day})

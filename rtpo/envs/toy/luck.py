@@ -6,9 +6,13 @@ their boundary and toss their own after it.
 """
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated
 
+from annotated_types import Ge, MultipleOf
+
+from rtpo.core.bounds import Natural, Positive
 from rtpo.core.seeds import stream_seed
+from rtpo.envs.base import Settings
 from rtpo.envs.episode import Answering
 from rtpo.errors import ConfigError
 
@@ -19,18 +23,14 @@ class Luck:
     the answer is worth 1. faces: of a coin, half of them heads; with a large number two paths are hardly ever in the
     same state after a toss, and a return's mean and variance are those of two faces."""
 
-    turns: tuple[int, ...] = ()
-    size: float = 1.0
-    faces: int = 2
+    turns: tuple[Natural, ...] = ()
+    size: Positive = 1.0
+    faces: Annotated[int, Ge(2), MultipleOf(2)] = 2
 
     def problems(self, path: str) -> list[str]:
         problems = []
-        if len(set(self.turns)) < len(self.turns) or any(turn < 0 for turn in self.turns):
-            problems.append(f"{path}.turns is {list(self.turns)}: name each turn once, the first being 0.")
-        if self.size <= 0:
-            problems.append(f"{path}.size is {self.size}: use a number above 0, or no turns for no luck.")
-        if self.faces < 2 or self.faces % 2:
-            problems.append(f"{path}.faces is {self.faces}: half of them are heads; use an even number of 2 or more.")
+        if len(set(self.turns)) < len(self.turns):
+            problems.append(f"{path}.turns is {list(self.turns)}: name each turn once.")
         if not self.turns and self != Luck():
             problems.append(f"{path} has no turns and so no coin: name turns, or leave size and faces out.")
         return problems
@@ -50,14 +50,11 @@ class Luck:
 
 
 @dataclass(frozen=True)
-class ToySettings:
+class ToySettings(Settings):
     luck: Luck = field(default_factory=Luck)
 
     def problems(self, path: str) -> list[str]:
         return self.luck.problems(f"{path}.luck")
-
-    def check(self) -> dict[str, Any]:
-        return {}
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 
 from rtpo.core.splits import SPLITS, split_of
+from rtpo.data.reading import read_task_file
 from rtpo.envs.base import Env, Environment
-from rtpo.envs.task_files import read_task_file
 from rtpo.envs.toy.luck import ToySettings
 from rtpo.errors import ConfigError, DataError
 from rtpo.types import Task
@@ -81,10 +81,8 @@ class Problems(Generic[P]):
             if not isinstance(row["question"], str):
                 raise DataError(f"question must be text like {self.example!r}")
             answer = self.parse(row["question"]).answer
-            given = row["answer"]
-            if isinstance(given, str) and given == str(answer):  # a cell of CSV
-                given = answer
-            if type(given) is not type(answer) or given != answer:
+            value = answer if row["answer"] == str(answer) else row["answer"]  # cells of CSV are text
+            if type(value) is not type(answer) or value != answer:
                 raise DataError(f"answer is {row['answer']!r}, but the question's answer is {answer!r}")
             return Task(uid=row["uid"], question=row["question"], answer=answer)
 

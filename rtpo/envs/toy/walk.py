@@ -54,7 +54,7 @@ class ToyWalkEnv(ToyEnv):
     async def _grade(self) -> Grade:
         right = self._begun().answer.split()
         asked = [call.strip() for call, _ in self._state.past]
-        earned = [one == other for one, other in zip(asked, right, strict=False)]
+        earned = [person == wanted for person, wanted in zip(asked, right, strict=False)]
         share = sum(weight for weight, has in zip(self._weights, earned, strict=False) if has) / sum(self._weights)
         return Grade(GradeOutcome.GRADED, share, f"{sum(earned)} of {LENGTH} right")
 

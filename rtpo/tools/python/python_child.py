@@ -237,9 +237,9 @@ class Call:
 def main() -> None:
     settings = Settings(**json.loads(sys.argv[1]))
     # it comes with the number that it has in the process that starts this one
-    given = int(sys.argv[2])
-    control = socket.socket(fileno=fcntl.fcntl(given, fcntl.F_DUPFD_CLOEXEC, 3))
-    os.close(given)
+    inherited = int(sys.argv[2])
+    control = socket.socket(fileno=fcntl.fcntl(inherited, fcntl.F_DUPFD_CLOEXEC, 3))
+    os.close(inherited)
     ask_kernel("prctl", PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     ask_kernel("prctl", _DUMPABLE, 0, 0, 0, 0)
     zygote, keeper = socket.socketpair()

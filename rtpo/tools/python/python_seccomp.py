@@ -26,162 +26,73 @@ _CLONE_THREAD = 0x00010000
 _CLONE_DENIED = 0x7E028080
 """every namespace flag of clone, and CLONE_PARENT: a namespace does not end before its zygote reaped such a child"""
 
+Numbers = tuple[int | None, int | None]
+"""of a call on x86_64 and on aarch64; None where it has none"""
 MACHINES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
 """the kernel's name for each, and its column below"""
 
-NUMBERS: dict[str, tuple[int | None, int | None]] = {
-    # other processes
-    "ptrace": (101, 117),
-    "process_vm_readv": (310, 270),
-    "process_vm_writev": (311, 271),
-    "process_madvise": (440, 440),
-    "process_mrelease": (448, 448),
-    "pidfd_open": (434, 434),
-    "pidfd_getfd": (438, 438),
-    "pidfd_send_signal": (424, 424),
-    "kcmp": (312, 272),
-    "setpriority": (141, 140),
-    "ioprio_set": (251, 30),
-    "sched_setaffinity": (203, 122),
-    "sched_setattr": (314, 274),
-    "sched_setscheduler": (144, 119),
-    "sched_setparam": (142, 118),
-    "migrate_pages": (256, 238),
-    "move_pages": (279, 239),
-    "tkill": (200, 130),
-    "rt_sigqueueinfo": (129, 138),
-    "rt_tgsigqueueinfo": (297, 240),
-    # namespaces and mounts
-    "unshare": (272, 97),
-    "setns": (308, 268),
-    "mount": (165, 40),
-    "umount2": (166, 39),
-    "pivot_root": (155, 41),
-    "chroot": (161, 51),
-    "open_tree": (428, 428),
-    "move_mount": (429, 429),
-    "fsopen": (430, 430),
-    "fsconfig": (431, 431),
-    "fsmount": (432, 432),
-    "fspick": (433, 433),
-    "mount_setattr": (442, 442),
-    # memory that no limit counts, and what outlives a process
-    "memfd_create": (319, 279),
-    "memfd_secret": (447, 447),
-    "shmget": (29, 194),
-    "shmat": (30, 196),
-    "shmctl": (31, 195),
-    "msgget": (68, 186),
-    "msgsnd": (69, 189),
-    "msgrcv": (70, 188),
-    "msgctl": (71, 187),
-    "semget": (64, 190),
-    "semop": (65, 193),
-    "semctl": (66, 191),
-    "semtimedop": (220, 192),
-    "mq_open": (240, 180),
-    "mq_unlink": (241, 181),
-    "vmsplice": (278, 75),
-    "splice": (275, 76),
-    "tee": (276, 77),
-    "inotify_init": (253, None),
-    "inotify_init1": (294, 26),
-    # a descriptor that is sent lives on in the socket; a socket's buffers can be made larger
-    "sendmsg": (46, 211),
-    "sendmmsg": (307, 269),
-    "setsockopt": (54, 208),
-    # a pair's end that is given a name leaves a file
-    "bind": (49, 200),
-    "keyctl": (250, 219),
-    "add_key": (248, 217),
-    "request_key": (249, 218),
-    # the network
-    "socket": (41, 198),
-    # parts of the kernel
-    "bpf": (321, 280),
-    "perf_event_open": (298, 241),
-    "userfaultfd": (323, 282),
-    "io_setup": (206, 0),
-    "io_uring_setup": (425, 425),
-    "io_uring_enter": (426, 426),
-    "io_uring_register": (427, 427),
-    "init_module": (175, 105),
-    "finit_module": (313, 273),
-    "delete_module": (176, 106),
-    "kexec_load": (246, 104),
-    "kexec_file_load": (320, 294),
-    "reboot": (169, 142),
-    "swapon": (167, 224),
-    "swapoff": (168, 225),
-    "sethostname": (170, 161),
-    "setdomainname": (171, 162),
-    "acct": (163, 89),
-    "quotactl": (179, 60),
-    "quotactl_fd": (443, 443),
-    "settimeofday": (164, 170),
-    "clock_settime": (227, 112),
-    "adjtimex": (159, 171),
-    "clock_adjtime": (305, 266),
-    "iopl": (172, None),
-    "ioperm": (173, None),
-    "modify_ldt": (154, None),
-    "syslog": (103, 116),
-    "name_to_handle_at": (303, 264),
-    "open_by_handle_at": (304, 265),
-    "personality": (135, 92),
-    "fanotify_init": (300, 262),
-    "fanotify_mark": (301, 263),
-    "flock": (73, 32),
-    "vhangup": (153, 58),
-    "lookup_dcookie": (212, 18),
-    "nfsservctl": (180, 42),
-}
-"""denied in whole: numbers on x86_64 and on aarch64"""
 
-CHANGES: dict[str, tuple[int | None, int | None]] = {
-    "creat": (85, None),
-    "truncate": (76, 45),
-    "ftruncate": (77, 46),
-    "fallocate": (285, 47),
-    "mkdir": (83, None),
-    "mkdirat": (258, 34),
-    "mknod": (133, None),
-    "mknodat": (259, 33),
-    "link": (86, None),
-    "linkat": (265, 37),
-    "symlink": (88, None),
-    "symlinkat": (266, 36),
-    "rename": (82, None),
-    "renameat": (264, 38),
-    "renameat2": (316, 276),
-    "unlink": (87, None),
-    "unlinkat": (263, 35),
-    "rmdir": (84, None),
-    "chmod": (90, None),
-    "fchmod": (91, 52),
-    "fchmodat": (268, 53),
-    "chown": (92, None),
-    "lchown": (94, None),
-    "fchown": (93, 55),
-    "fchownat": (260, 54),
-    "utime": (132, None),
-    "utimes": (235, None),
-    "futimesat": (261, None),
-    "utimensat": (280, 88),
-    "setxattr": (188, 5),
-    "lsetxattr": (189, 6),
-    "fsetxattr": (190, 7),
-    "removexattr": (197, 14),
-    "lremovexattr": (198, 15),
-    "fremovexattr": (199, 16),
-}
+def _table(text: str) -> dict[str, Numbers]:
+    """Entries of a name and its two numbers, `-` for None; a line that begins with # is a comment."""
+    lines = (line for line in text.splitlines() if not line.lstrip().startswith("#"))
+    entries = [entry.split() for line in lines for entry in line.split(";") if entry.strip()]
+    numbers = {name: [None if number == "-" else int(number) for number in both] for name, *both in entries}
+    return {name: (x86_64, aarch64) for name, (x86_64, aarch64) in numbers.items()}
+
+
+NUMBERS = _table(
+    """
+    # other processes
+    ptrace 101 117; process_vm_readv 310 270; process_vm_writev 311 271; process_madvise 440 440;
+    process_mrelease 448 448; pidfd_open 434 434; pidfd_getfd 438 438; pidfd_send_signal 424 424; kcmp 312 272;
+    setpriority 141 140; ioprio_set 251 30; sched_setaffinity 203 122; sched_setattr 314 274;
+    sched_setscheduler 144 119; sched_setparam 142 118; migrate_pages 256 238; move_pages 279 239;
+    tkill 200 130; rt_sigqueueinfo 129 138; rt_tgsigqueueinfo 297 240
+    # namespaces and mounts
+    unshare 272 97; setns 308 268; mount 165 40; umount2 166 39; pivot_root 155 41; chroot 161 51;
+    open_tree 428 428; move_mount 429 429; fsopen 430 430; fsconfig 431 431; fsmount 432 432; fspick 433 433;
+    mount_setattr 442 442
+    # memory that no limit counts, and what outlives a process
+    memfd_create 319 279; memfd_secret 447 447; shmget 29 194; shmat 30 196; shmctl 31 195; msgget 68 186;
+    msgsnd 69 189; msgrcv 70 188; msgctl 71 187; semget 64 190; semop 65 193; semctl 66 191; semtimedop 220 192;
+    mq_open 240 180; mq_unlink 241 181; vmsplice 278 75; splice 275 76; tee 276 77; inotify_init 253 -;
+    inotify_init1 294 26
+    # a descriptor that is sent lives on in the socket; a socket's buffers can be made larger
+    sendmsg 46 211; sendmmsg 307 269; setsockopt 54 208
+    # a pair's end that is given a name leaves a file
+    bind 49 200; keyctl 250 219; add_key 248 217; request_key 249 218
+    # the network
+    socket 41 198
+    # parts of the kernel
+    bpf 321 280; perf_event_open 298 241; userfaultfd 323 282; io_setup 206 0; io_uring_setup 425 425;
+    io_uring_enter 426 426; io_uring_register 427 427; init_module 175 105; finit_module 313 273;
+    delete_module 176 106; kexec_load 246 104; kexec_file_load 320 294; reboot 169 142; swapon 167 224;
+    swapoff 168 225; sethostname 170 161; setdomainname 171 162; acct 163 89; quotactl 179 60;
+    quotactl_fd 443 443; settimeofday 164 170; clock_settime 227 112; adjtimex 159 171; clock_adjtime 305 266;
+    iopl 172 -; ioperm 173 -; modify_ldt 154 -; syslog 103 116; name_to_handle_at 303 264;
+    open_by_handle_at 304 265; personality 135 92; fanotify_init 300 262; fanotify_mark 301 263; flock 73 32;
+    vhangup 153 58; lookup_dcookie 212 18; nfsservctl 180 42
+    """
+)
+"""denied in whole"""
+
+CHANGES = _table(
+    """
+    creat 85 -; truncate 76 45; ftruncate 77 46; fallocate 285 47; mkdir 83 -; mkdirat 258 34; mknod 133 -;
+    mknodat 259 33; link 86 -; linkat 265 37; symlink 88 -; symlinkat 266 36; rename 82 -; renameat 264 38;
+    renameat2 316 276; unlink 87 -; unlinkat 263 35; rmdir 84 -; chmod 90 -; fchmod 91 52; fchmodat 268 53;
+    chown 92 -; lchown 94 -; fchown 93 55; fchownat 260 54; utime 132 -; utimes 235 -; futimesat 261 -;
+    utimensat 280 88; setxattr 188 5; lsetxattr 189 6; fsetxattr 190 7; removexattr 197 14; lremovexattr 198 15;
+    fremovexattr 199 16
+    """
+)
 """of files and folders: denied where there are no namespaces, and what is changed would be the host's"""
-OPENS: dict[str, tuple[tuple[int | None, int | None], int]] = {"open": ((2, None), 1), "openat": ((257, 56), 2)}
+OPENS: dict[str, tuple[Numbers, int]] = {"open": ((2, None), 1), "openat": ((257, 56), 2)}
 """denied there, with the place of their flags, but for reading what is there"""
 _CHANGING = 0x3 | 0x40 | 0x200 | 0x400000
 """O_ACCMODE, O_CREAT, O_TRUNC and what makes O_TMPFILE of O_DIRECTORY"""
 OPENAT2 = (437, 437)
-FORKS: dict[str, tuple[int | None, int | None]] = {"fork": (57, None), "vfork": (58, None)}
+FORKS: dict[str, Numbers] = {"fork": (57, None), "vfork": (58, None)}
 """denied to a program that may not start others"""
 CLONE, CLONE3 = (56, 220), (435, 435)
 SIGNALS = {"kill": (62, 129), "tgkill": (234, 131)}

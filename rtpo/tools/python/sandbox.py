@@ -150,17 +150,12 @@ def _bubblewrap(sources: Iterable[int]) -> list[str]:
     mounts += [("--dev-bind", f"/dev/{name}", f"/dev/{name}") for name in ("null", "zero", "random", "urandom")]
     # shared memory and named semaphores are then files of the scratch folder
     mounts.append(("--symlink", SCRATCH, "/dev/shm"))
-    for folder in _parents(target for _, _, target in mounts):
+    # for all to pass through: folders that bubblewrap makes itself are for their owner
+    for folder in sorted({str(parent) for _, _, target in mounts for parent in Path(target).parents} - {"/"}):
         flags += ["--dir", folder]
     for kind, source_path, target in mounts:
         flags += [*(["--perms", "0444"] if kind == "--ro-bind-data" else ()), kind, source_path, target]
     return [BUBBLEWRAP, *flags, "--dir", SCRATCH, "--remount-ro", "/", "--chdir", "/", "--"]
-
-
-def _parents(targets: Iterable[str]) -> list[str]:
-    """Folders that mounts need, for all to pass through: those that bubblewrap makes itself are for their owner."""
-    found = {str(parent) for target in targets for parent in Path(target).parents}
-    return sorted(found - {"/"})
 
 
 def _system_folders() -> list[Path]:

@@ -12,8 +12,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
+from annotated_types import Ge, Gt, Lt
+
+from rtpo.core.bounds import Count
+from rtpo.core.json_text import encodable
 from rtpo.errors import InfrastructureError, MachineError
 from rtpo.tools.base import Arguments, ToolResult
 from rtpo.tools.python.pool import Pool, Reply
@@ -21,7 +25,6 @@ from rtpo.tools.python.python_child import Settings
 from rtpo.tools.python.sandbox import ENVIRONMENT, LESS, bubblewrap_version, inside, interpreter_folders, site_folders
 from rtpo.types import ToolOutcome
 
-LEAST_MEMORY: Final = 256 << 20
 LONGEST_PROGRAM: Final = 100_000
 """characters"""
 PROBE: Final = Path(__file__).with_name("python_probe.py")
@@ -51,36 +54,23 @@ class PythonSettings:
     earlier ones, in one process; without, it knows nothing of them.
     """
 
-    cpu_seconds: int = 10
-    wall_seconds: float = 20.0
-    memory_bytes: int = 512 << 20
-    processes: int = 1
-    output_characters: int = 4000
-    workers: int | None = None
+    cpu_seconds: Count = 10
+    wall_seconds: Annotated[float, Gt(0), Lt(1e6)] = 20.0
+    memory_bytes: Annotated[int, Ge(256 << 20)] = 512 << 20
+    processes: Count = 1
+    output_characters: Annotated[int, Ge(100)] = 4000
+    workers: Count | None = None
     isolation: Literal["namespaces", "limits"] = "namespaces"
     session: bool = False
 
     def problems(self, path: str) -> list[str]:
-        """One sentence for each value that cannot be; `path` is where these settings stand."""
-        found = [
-            f"{path}.{name} is {value}: use {least} or more."
-            for name, value, least in [
-                ("cpu_seconds", self.cpu_seconds, 1),
-                ("memory_bytes", self.memory_bytes, LEAST_MEMORY),
-                ("processes", self.processes, 1),
-                ("output_characters", self.output_characters, 100),
-                ("workers", 1 if self.workers is None else self.workers, 1),
-            ]
-            if value < least
+        """A sentence where these values do not go together; `path` is where they stand."""
+        if self.isolation == "namespaces" or self.processes == 1:
+            return []
+        return [
+            f"{path}.processes is {self.processes} and {path}.isolation limits: what a program leaves running can be "
+            "ended for certain in namespaces alone; use 1, or isolation namespaces."
         ]
-        if not 0 < self.wall_seconds < 1e6:
-            found.append(f"{path}.wall_seconds is {self.wall_seconds:g}: use a number above 0, and below a million.")
-        if self.isolation == "limits" and self.processes > 1:
-            found.append(
-                f"{path}.processes is {self.processes} and {path}.isolation limits: what a program leaves running can "
-                "be ended for certain in namespaces alone; use 1, or isolation namespaces."
-            )
-        return found
 
     def check(self) -> dict[str, str]:
         """Run a program that tries to get out, and one that takes too much memory; facts of this machine's sandbox.
@@ -88,7 +78,51 @@ class PythonSettings:
         user: `reserved` where programs run as a user of their own number, `own` where they run as this process's.
         Raises MachineError where no program can be run, or one can do what it should not.
         """
-        return _check(self)
+        is_isolated = self.isolation == "namespaces"
+        facts = {
+            "isolation": self.isolation,
+            "user": "own" if os.getuid() else "reserved",
+            "kernel": platform.release(),
+            "open": "nothing known" if is_isolated else OPEN_UNDER_LIMITS,
+        }
+        if is_isolated:
+            facts["bubblewrap"] = bubblewrap_version()
+        else:
+            print(f"the Python tool has task.settings.python.isolation=limits. Open to programs: {OPEN_UNDER_LIMITS}")
+        folders = ["/", "/dev", "/usr/lib", sys.base_prefix, *site_folders()] if is_isolated else ["/tmp", "/dev/shm"]
+        secrets = ["/proc", "/sys", "/etc/passwd", "/var", "/home"] if is_isolated else []
+        seen = interpreter_folders().values()
+        secrets = [path for path in secrets if not any(Path(folder).is_relative_to(path) for folder in seen)]
+        limits = {"cpu_seconds": self.cpu_seconds, "most_processes": self.processes - 1}
+        words = ", ".join(map(repr, (secrets, folders, [*ENVIRONMENT, "PYTHONPATH", "LC_CTYPE", "PWD"], limits)))
+        pool = _pool(self)
+        try:
+            probe = _result(pool.run_now([f"{PROBE.read_text()}\nimport json\njson.dumps(findings({words}))"]), self)
+            versions = _result(pool.run_now([VERSIONS]), self).output
+            hog = _result(pool.run_now([f"len(bytearray({self.memory_bytes}))"]), self)
+        except InfrastructureError as error:
+            raise MachineError(f"{error}. {REMEDY if is_isolated else ''}".strip()) from error
+        if probe.outcome is ToolOutcome.MEMORY:
+            raise MachineError(
+                f"task.settings.python.memory_bytes is {self.memory_bytes}: the interpreter and its libraries leave "
+                "nothing of that to a program; use more."
+            )
+        if probe.outcome is not ToolOutcome.OK:
+            raise MachineError(
+                f"a program that the Python tool ran to try its sandbox ended with: {probe.output} Programs run as a "
+                f"user without privileges, who must be able to read {sys.base_prefix} and its packages."
+            )
+        if versions != (installed := " ".join(version(name) for name in IMPORTED)):
+            raise MachineError(
+                f"programs of the Python tool import {' and '.join(IMPORTED)} as {versions}, this process as "
+                f"{installed}: install them in {', '.join(site_folders())}, and name no others in PYTHONPATH."
+            )
+        found = json.loads(probe.output)
+        if hog.outcome is not ToolOutcome.MEMORY:
+            found.append(f"it takes {self.memory_bytes} bytes of memory")
+        if found:
+            raise MachineError(f"the Python tool's sandbox does not hold a program here: {', '.join(found)}.")
+        return facts
 
 
 class PythonTool:
@@ -141,7 +175,10 @@ class PythonTool:
 
     async def _call_after(self, replayed: Sequence[str], program: str) -> ToolResult:
         cells = [*replayed, program]
-        digests = _digests(cells)
+        digest, digests = hashlib.blake2b(digest_size=16), []  # of the cells up to each
+        for cell in cells:
+            digest.update(f"{len(cell)} {cell}".encode())
+            digests.append(digest.digest())
         ended = _ended.setdefault(self.settings, set())
         while True:
             kept = [place for place, digest in enumerate(digests) if digest not in ended]
@@ -156,18 +193,7 @@ class PythonTool:
 
 
 def _program(arguments: Arguments) -> str:
-    # half of a surrogate pair, which JSON can spell, becomes a question mark
-    return str(arguments["code"]).encode("utf-8", "replace").decode()
-
-
-def _digests(cells: Sequence[str]) -> list[bytes]:
-    """Of the cells up to each."""
-    digest = hashlib.blake2b(digest_size=16)
-    found = []
-    for cell in cells:
-        digest.update(f"{len(cell)} {cell}".encode())
-        found.append(digest.digest())
-    return found
+    return encodable(str(arguments["code"]))
 
 
 def _result(reply: Reply, settings: PythonSettings) -> ToolResult:
@@ -192,57 +218,6 @@ def _outcome(reply: Reply, settings: PythonSettings) -> tuple[ToolOutcome, str]:
     if code:
         return ToolOutcome.PROGRAM_ERROR, "" if reply.is_done else f"ended with status {code}"
     return ToolOutcome.OK, ""
-
-
-def _check(settings: PythonSettings) -> dict[str, str]:
-    is_isolated = settings.isolation == "namespaces"
-    facts = {
-        "isolation": settings.isolation,
-        "user": "own" if os.getuid() else "reserved",
-        "kernel": platform.release(),
-        "open": "nothing known" if is_isolated else OPEN_UNDER_LIMITS,
-    }
-    if is_isolated:
-        facts["bubblewrap"] = bubblewrap_version()
-    else:
-        print(f"the Python tool has task.settings.python.isolation=limits. Open to programs: {OPEN_UNDER_LIMITS}")
-    folders = ["/", "/dev", "/usr/lib", sys.base_prefix, *site_folders()] if is_isolated else ["/tmp", "/dev/shm"]
-    secrets = ["/proc", "/sys", "/etc/passwd", "/var", "/home"] if is_isolated else []
-    seen = interpreter_folders().values()
-    secrets = [path for path in secrets if not any(Path(folder).is_relative_to(path) for folder in seen)]
-    limits = {
-        "cpu_seconds": settings.cpu_seconds,
-        "most_processes": settings.processes - 1,
-    }
-    words = ", ".join(map(repr, (secrets, folders, [*ENVIRONMENT, "PYTHONPATH", "LC_CTYPE", "PWD"], limits)))
-    pool = _pool(settings)
-    try:
-        probe = _result(pool.run_now([f"{PROBE.read_text()}\nimport json\njson.dumps(findings({words}))"]), settings)
-        versions = _result(pool.run_now([VERSIONS]), settings).output
-        hog = _result(pool.run_now([f"len(bytearray({settings.memory_bytes}))"]), settings)
-    except InfrastructureError as error:
-        raise MachineError(f"{error}. {REMEDY if is_isolated else ''}".strip()) from error
-    if probe.outcome is ToolOutcome.MEMORY:
-        raise MachineError(
-            f"task.settings.python.memory_bytes is {settings.memory_bytes}: the interpreter and its libraries leave "
-            "nothing of that to a program; use more."
-        )
-    if probe.outcome is not ToolOutcome.OK:
-        raise MachineError(
-            f"a program that the Python tool ran to try its sandbox ended with: {probe.output} Programs run as a user "
-            f"without privileges, who must be able to read the interpreter at {sys.base_prefix} and its packages."
-        )
-    if versions != (installed := " ".join(version(name) for name in IMPORTED)):
-        raise MachineError(
-            f"programs of the Python tool import {' and '.join(IMPORTED)} as {versions}, this process as {installed}: "
-            f"install them where it has its packages ({', '.join(site_folders())}), and name no others in PYTHONPATH."
-        )
-    found = json.loads(probe.output)
-    if hog.outcome is not ToolOutcome.MEMORY:
-        found.append(f"it takes {settings.memory_bytes} bytes of memory")
-    if found:
-        raise MachineError(f"the Python tool's sandbox does not hold a program on this machine: {', '.join(found)}.")
-    return facts
 
 
 _ended: dict[PythonSettings, set[bytes]] = {}

@@ -37,6 +37,8 @@ FILES = (*ARRAYS, "vocab.index.json", "params.index.json", PASSAGES, OFFSETS)
 WORD = r"\w+"
 METHOD = {"method": "lucene", "k1": 1.5, "b": 0.75, "dtype": "float32", "int_dtype": "int32"}
 _STOPWORDS = frozenset(STOPWORDS_EN)
+TOKENIZER = {"pattern": WORD, "lower_case": True, "stop_words": sorted(_STOPWORDS)}
+"""the settings of `tokens`, as a manifest has them"""
 _words = re.compile(WORD).findall
 # bm25s holds the interpreter's lock for most of a search: on more threads than two fewer are done a second
 # (docs/results/speed.md, part g)
@@ -58,11 +60,6 @@ class Bm25Settings:
 def tokens(text: str) -> list[str]:
     """Runs of letters, digits and underscores in lower case, without bm25s's English stop words."""
     return [word for word in _words(text.lower()) if word not in _STOPWORDS]
-
-
-def tokenizer() -> dict[str, Any]:
-    """The settings of `tokens`, as a manifest has them."""
-    return {"pattern": WORD, "lower_case": True, "stop_words": sorted(_STOPWORDS)}
 
 
 def build_index(passages: Path, folder: Path) -> dict[str, Any]:
@@ -117,7 +114,7 @@ def _build(passages: Path, partial: Path) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "passages": {"file": passages.name, "rows": len(ids), "sha256": digest.hexdigest()},
-        "tokenizer": tokenizer(),
+        "tokenizer": TOKENIZER,
         "bm25": METHOD | {"bm25s": version("bm25s"), "words": len(vocabulary)},
         "files": {file: _facts(partial / file) for file in FILES},
     }
@@ -146,8 +143,8 @@ def _row(line: bytes, place: str) -> tuple[str, Passage]:
     match row:
         case {"id": str() | int() as uid, "contents": str(contents)}:
             return str(uid), split_contents(contents)
-        case {"id": str() | int() as uid, "text": str(text)} if isinstance(row.get("title", ""), str):
-            return str(uid), Passage(row.get("title", ""), text)
+        case {"id": str() | int() as uid, "text": str(text)} if isinstance(title := row.get("title", ""), str):
+            return str(uid), Passage(title, text)
     raise DataError(f"{place} is neither {{id, title, text}} nor {{id, contents}}.")
 
 
@@ -215,17 +212,11 @@ def _manifest(folder: Path) -> Mapping[str, Any]:
         manifest: dict[str, Any] = json.loads((folder / MANIFEST).read_bytes())
     except ValueError as error:
         raise DataError(f"{folder / MANIFEST} is not JSON ({error}): build the index again.") from error
-    if manifest.get("format") != FORMAT or manifest["tokenizer"] != tokenizer():
+    if manifest.get("format") != FORMAT or manifest["tokenizer"] != TOKENIZER:
         raise DataError(f"{folder} was built by another version of this project: build it again.")
     for file, facts in manifest["files"].items():
-        found = _facts(folder / file) if (folder / file).exists() else None
-        if found is None:
-            raise DataError(f"the search index {folder} has lost {file}: build it again.")
-        if found != facts:
-            raise DataError(
-                f"{folder / file} has {found['bytes']} bytes and SHA-256 {found['sha256']}, and the index was built "
-                f"with {facts['bytes']} bytes and SHA-256 {facts['sha256']}: build it again."
-            )
+        if not (folder / file).exists() or _facts(folder / file) != facts:
+            raise DataError(f"{folder / file} is lost or damaged: build the index again.")
     return manifest
 
 

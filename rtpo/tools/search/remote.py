@@ -11,7 +11,7 @@ import html
 from dataclasses import dataclass
 from typing import Any
 
-from rtpo.core.http_client import Client, RequestSettings, key_problems, read_key, url_problems
+from rtpo.core.http_client import Client, key_problems, url_problems
 from rtpo.tools.search.text import Passage, render
 
 MOST_CHARACTERS = 400
@@ -41,13 +41,13 @@ class WebSettings:
 
 
 class HttpBackend:
-    """`rtpo.tools.search.replay.Backend` on a retriever."""
+    """`rtpo.tools.search.replay.Backend` on a retriever, of settings without problems."""
 
     name = "http"
 
-    def __init__(self, client: Client, url: str, results: int, characters: int) -> None:
+    def __init__(self, client: Client, results: int, characters: int) -> None:
         self._client, self._results, self._characters = client, results, characters
-        self.identity = {"backend": self.name, "url": url, "results": results, "characters": characters}
+        self.identity = {"backend": self.name, "url": client.url, "results": results, "characters": characters}
 
     def refusal(self, query: str) -> str:
         return ""
@@ -72,19 +72,6 @@ class WebBackend(HttpBackend):
     async def _passages(self, query: str) -> list[Passage]:
         params = {"q": query, "count": str(self._results), "text_decorations": "false", "result_filter": "web"}
         return await self._client.ask("GET", _from_web, params=params)
-
-
-def retriever(settings: HttpSettings, requests: RequestSettings, results: int, characters: int) -> HttpBackend:
-    """Of settings without problems."""
-    url = str(settings.url)
-    return HttpBackend(Client(url, requests, {}), url, results, characters)
-
-
-def web_api(settings: WebSettings, requests: RequestSettings, results: int, characters: int) -> WebBackend:
-    """Of settings without problems. Raises ConfigError without a key."""
-    url, key = str(settings.url), read_key(settings.key_variable, "the search API's")
-    headers = {"X-Subscription-Token": key, "Accept": "application/json"}
-    return WebBackend(Client(url, requests, headers, secret=key), url, results, characters)
 
 
 def split_contents(contents: str) -> Passage:

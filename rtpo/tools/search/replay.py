@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from rtpo.core.files import check_is_file, sha256
+from rtpo.core.json_text import encodable
 from rtpo.core.recording import entry, json_object
 from rtpo.errors import DataError
 from rtpo.tools.search.text import NO_RESULTS, normalise_query
@@ -108,7 +109,7 @@ def read_recording(path: Path) -> dict[str, str]:
     found = _dictionary(content, path) if path.suffix == ".json" else _lines(content, path)
     texts: dict[str, str] = {}
     for place, query, text in found:
-        text = text.encode("utf-8", "replace").decode()  # half surrogate pairs, which JSON can spell
+        text = encodable(text)
         if texts.setdefault(normalise_query(query), text) != text:
             raise DataError(f"{place}: {query!r} has another text before it; delete one of them.")
     return texts

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
-from weakref import WeakKeyDictionary
 
-from rtpo.core.http_client import RequestSettings
+from rtpo.core.bounds import Count
+from rtpo.core.http_client import Client, RequestSettings
 from rtpo.core.recording import Memory, Recording
 from rtpo.errors import InfrastructureError, MachineError
 from rtpo.tools.base import Arguments, ToolResult
 from rtpo.tools.search.bm25 import Bm25Backend, Bm25Settings
-from rtpo.tools.search.remote import MOST_CHARACTERS, MOST_RESULTS, HttpSettings, WebSettings, retriever, web_api
+from rtpo.tools.search.remote import MOST_CHARACTERS, MOST_RESULTS, HttpBackend, HttpSettings, WebBackend, WebSettings
 from rtpo.tools.search.replay import Backend, ReplayBackend, ReplaySettings
 from rtpo.tools.search.text import TEXT_FORMAT, normalise_query
 from rtpo.types import ToolOutcome
@@ -44,9 +44,9 @@ class SearchSettings:
     """
 
     backend: Literal["bm25", "http", "web", "replay"] = "bm25"
-    results: int = 3
-    characters: int = 1000
-    query_characters: int = MOST_CHARACTERS
+    results: Count = 3
+    characters: Count = 1000
+    query_characters: Count = MOST_CHARACTERS
     cache: str | None = None
     bm25: Bm25Settings = field(default_factory=Bm25Settings)
     http: HttpSettings = field(default_factory=HttpSettings)
@@ -61,15 +61,7 @@ class SearchSettings:
         return (self.backend,) if live is None else (self.backend, live)
 
     def problems(self, path: str) -> list[str]:
-        problems = [
-            f"{path}.{name} is {getattr(self, name)}: use 1 or more."
-            for name in ("results", "characters", "query_characters")
-            if getattr(self, name) < 1
-        ]
-        for backend in self.backends:
-            problems += getattr(self, backend).problems(f"{path}.{backend}")
-        if {"http", "web"} & set(self.backends):
-            problems += self.requests.problems(f"{path}.requests")
+        problems = [problem for name in self.backends for problem in getattr(self, name).problems(f"{path}.{name}")]
         if "web" in self.backends:
             for name, most in (("results", MOST_RESULTS), ("query_characters", MOST_CHARACTERS)):
                 if getattr(self, name) > most:
@@ -128,7 +120,6 @@ class SearchWorld:
         self._backend = _open_backend(settings, settings.backend, self.counts)
         self.identity: Mapping[str, Any] = {"text_format": TEXT_FORMAT, **self._backend.identity}
         self._store = Memory() if settings.cache is None else Recording(Path(settings.cache), self.identity)
-        self._asking: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, asyncio.Task[str]]] = WeakKeyDictionary()
 
     async def call(self, query: str) -> ToolResult:
         query = normalise_query(query)
@@ -143,27 +134,18 @@ class SearchWorld:
         if why:
             self.counts["refused"] += 1
             return ToolResult(ToolOutcome.REFUSED, why)
-        return ToolResult(ToolOutcome.OK, await self._shared(query))
+        is_asked = False
 
-    async def _shared(self, query: str) -> str:
-        loop = asyncio.get_running_loop()
-        asking = self._asking.setdefault(loop, {})
-        if query in asking:
-            self.counts["kept"] += 1
-        else:
-            asking[query] = loop.create_task(self._ask(query))
-            # its error is looked at, where no caller is left to
-            asking[query].add_done_callback(lambda task: (asking.pop(query), task.cancelled() or task.exception()))
-        # a caller that is cancelled leaves the others their answer
-        return await asyncio.shield(asking[query])
+        async def ask() -> str:
+            nonlocal is_asked
+            is_asked = True
+            self.counts["asked"] += 1
+            return await self._backend.answer(query)
 
-    async def _ask(self, query: str) -> str:
-        text = await self._store.get(query)
-        if text is not None:
+        text = await self._store.once(query, ask)
+        if not is_asked:
             self.counts["kept"] += 1
-            return text
-        self.counts["asked"] += 1
-        return await self._store.keep(query, await self._backend.answer(query))
+        return ToolResult(ToolOutcome.OK, text)
 
 
 @cache
@@ -173,14 +155,16 @@ def open_world(settings: SearchSettings) -> SearchWorld:
 
 
 def _open_backend(settings: SearchSettings, name: str, counts: Counter[str]) -> Backend:
-    """Of settings without problems."""
+    """Of settings without problems. Raises ConfigError without the key that is needed."""
     sizes = settings.results, settings.characters
     if name == "bm25":
         return Bm25Backend(Path(str(settings.bm25.index)), *sizes)
     if name == "http":
-        return retriever(settings.http, settings.requests, *sizes)
+        return HttpBackend(Client(str(settings.http.url), settings.requests), *sizes)
     if name == "web":
-        return web_api(settings.web, settings.requests, *sizes)
+        url, key = str(settings.web.url), settings.web.key_variable
+        client = Client(url, settings.requests, key, "the search API's", "X-Subscription-Token", scheme="")
+        return WebBackend(client, *sizes)
     replay = settings.replay
     assert replay.on_miss is not None
     live = None if replay.live is None else _open_backend(settings, replay.live, counts)
