@@ -115,19 +115,22 @@ def _readings(axes: Axes, task: str, row: Row) -> None:
 
 
 def mismatch_by_turn(source: Source) -> Figure:
-    """The ratio, the KL and its two parts by turn, a row a task."""
+    """The ratio by turn, and how much of it is not due to contexts, a row a task."""
     rows = source.rows()
-    kinds = {"KL": "kl", "KL, context part": "kl_context", "KL, engine part": "kl_engine"}
-    panels = []
-    for task, row in rows.items():
-        parts = {
-            name: _lines(row, partial(metrics.by_turn, key=key), bars=True, apart=True) for name, key in kinds.items()
-        }
-        shared = plots.around(*KL, [line.values for drawn in parts.values() for line in drawn])
-        ratio = Panel("ratio", _lines(row, _ratio_by_turn, bars=True, apart=True), framed=[plots.around(*RATIO)])
-        drawn = [ratio, *(Panel(name, lines, framed=[shared]) for name, lines in parts.items())]
-        panels.append([replace(panel, title=f"{TASKS[task]}:\n{panel.title}", x="Turn k") for panel in drawn])
-    note = "KL in nats a token; the KL panels of a row share a scale. Bars: range over seeds."
+    kinds = (
+        ("ratio", _ratio_by_turn, RATIO),
+        ("KL, engine part", partial(metrics.by_turn, key="kl_engine"), KL),
+    )
+    panels = [
+        [
+            Panel(f"{TASKS[task]}: {name}", _lines(row, values, bars=True, apart=True), "Turn k", framed=[frame])
+            for name, values, frame in ((name, values, plots.around(*span)) for name, values, span in kinds)
+        ]
+        for task, row in rows.items()
+    ]
+    note = (
+        "The ratio is exp(−KL), and KL is its context part and its engine part, nats a token. Bars: range over seeds."
+    )
     return plots.sheet(panels, 1.9, _about(source, rows, note), _legend(rows))
 
 
@@ -138,10 +141,9 @@ def _ratio_by_turn(frames: Frames) -> pd.DataFrame:
 
 
 def success(source: Source) -> Figure:
-    """Sampled held-out success against rollouts, tokens and seconds, a row a task."""
+    """Sampled held-out success against tokens and seconds, a row a task. Rollouts are the same for all."""
     rows, is_toy = source.rows(*OTHERS), source.profile == "toy"
     cost = {
-        "rollouts": ("Training rollouts", 1.0),
         "generated_tokens": ("Generated tokens, k", 1e-3) if is_toy else ("Generated tokens, M", 1e-6),
         "seconds": ("Training seconds", 1.0) if is_toy else ("Training hours", 1 / 3600),
     }

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap, Normalize
 from matplotlib.figure import Figure
 
-from analysis.looks import BLUE, GREEN, ORANGE, PURPLE, VERMILION, Style
+from analysis.looks import GREEN, ORANGE, PURPLE, Style
 from analysis.plots import Framed, Line, Panel, handle, points, sheet
 from analysis.theory.map import noise, places
 
@@ -15,7 +15,8 @@ NOTE = (
     "Tables, not language models. (b, c) Colour: success of RTPO less that of GRPO at equal rollouts, mean over seeds; "
     "the boundaries are the closed form's. (d) Bars: 95 % t intervals over seeds."
 )
-SHADES = LinearSegmentedColormap.from_list("map", [VERMILION, "0.93", BLUE])
+SHADES = LinearSegmentedColormap.from_list("map", ["#FFC994", "#B5A9A4", "#003C78"])
+"""from light to dark, so that signs differ in grey, too"""
 LOOKS = {
     "even": Style(0, "even decisions", GREEN, "o", ""),
     "late": Style(1, "late decisions", PURPLE, "s", ""),
