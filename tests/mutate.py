@@ -22,7 +22,7 @@ from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parents[1]
 TESTS: dict[str, tuple[str, ...]] = {
-    "rtpo/rtpo.py": ("test_rtpo.py",),
+    "rtpo/rtpo.py": ("test_rtpo.py", "test_baselines.py"),
     "rtpo/credit.py": ("test_credit.py", "test_baselines.py"),
     "rtpo/rows.py": ("test_rows.py",),
     "rtpo/core/losses.py": ("test_losses.py",),
@@ -37,11 +37,11 @@ TESTS: dict[str, tuple[str, ...]] = {
     "rtpo/tools/python/python_seccomp.py": ("test_python_machine.py", "test_hostile_programs.py"),
     "rtpo/rewards/grading.py": ("test_grading.py",),
     "analysis/stats.py": ("test_intervals.py", "test_estimates.py"),
-    "baselines/grpo.py": ("test_grpo.py",),
-    "baselines/seeupo.py": ("test_seeupo.py",),
-    "baselines/arpo.py": ("test_arpo.py",),
-    "baselines/tree_grpo.py": ("test_tree_grpo.py",),
-    "baselines/refuel.py": ("test_refuel.py",),
+    "baselines/grpo.py": ("test_grpo.py", "test_baselines.py"),
+    "baselines/seeupo.py": ("test_seeupo.py", "test_baselines.py"),
+    "baselines/arpo.py": ("test_arpo.py", "test_baselines.py"),
+    "baselines/tree_grpo.py": ("test_tree_grpo.py", "test_baselines.py"),
+    "baselines/refuel.py": ("test_refuel.py", "test_baselines.py"),
     "baselines/gigpo.py": ("test_baselines.py",),
     "baselines/anchored.py": ("test_baselines.py", "test_baseline_bias.py"),
 }

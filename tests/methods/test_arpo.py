@@ -263,3 +263,42 @@ def test_a_step_token_by_token(context: TrainingContext, advantage: Any) -> None
     (packed,) = (taken.packed for taken in harness.backend.steps)
     assert {float(w) for w in packed.weight[packed.mask]} == {float(np.float32(1 / 54))}
     assert harness.ledger.rollouts == 2
+
+
+def test_prompts_whose_roots_answer_at_once_are_topped_up_one_root_at_a_time() -> None:
+    def answers(context: str, rng: np.random.Generator) -> str:
+        return f"<think> plan {rng.integers(100)}</think> answer\\boxed{{ {rng.integers(2)}}}"
+
+    harness = one_step(CONFIG, script=answers)
+    assert [call["rollouts"] for call in harness.step_log.rollouts] == [24] + [3] * 8
+    assert all(path.start_k == 0 for path in harness.rollouts)
+
+
+def test_soft_paths_have_one_z_score_on_all_their_tokens() -> None:
+    harness = one_step(CONFIG)
+    (rows,) = harness.updated
+    paths = finished(harness)
+    z = {
+        path.uid: float(score)
+        for group in paths.values()
+        for path, score in zip(group, standardised([path.reward for path in group]), strict=True)
+    }
+    assert {row.rollout_uid: advantage_of(row) for row in rows} == {
+        uid: pytest.approx(score) for uid, score in z.items()
+    }
+
+
+def test_soft_gradients_on_a_shared_turn_are_the_sum_of_its_rows() -> None:
+    """From dlogprob(a)/dlogits = onehot(a) - pi, turn by turn with the number of paths that share it."""
+    harness, rows, paths = on_a_table("soft")
+    z = dict(zip([path.uid for path in paths], standardised([path.reward for path in paths]), strict=True))
+    tokens = sum(int(row.mask.sum()) for row in rows)
+    expected = np.zeros_like(harness.logits)
+    turns = {id(turn): turn for path in paths for turn in path.turns}
+    for key, sharing in shared_by(paths).items():
+        turn = turns[key]
+        score = np.eye(3)[turn.output_ids[0]] - 1 / 3
+        expected[turn.k, turn.snapshot.state] += sum(float(z[path.uid]) for path in sharing) * score / tokens
+    assert max(len(sharing) for sharing in shared_by(paths).values()) > 1
+    assert harness.logits == pytest.approx(expected, abs=1e-6)
+    assert np.abs(expected).max() > 0.01

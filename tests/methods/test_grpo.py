@@ -87,6 +87,19 @@ def test_a_flattened_row_token_by_token() -> None:
     assert packed.lengths.tolist() == [14 + 12 + 12 + 12 + 12 + 10, 14 + 8]
 
 
+def test_advantages_of_a_prompt_have_mean_zero_and_std_one() -> None:
+    harness = one_step()
+    (rows,) = harness.updated
+    mixed = 0
+    for task in TASKS:
+        values = np.array([row.advantage[row.mask][0] for row in rows if row.group == task.uid])
+        rewards = {r.reward for r in harness.rollouts if r.task is task}
+        assert values.mean() == pytest.approx(0, abs=1e-6)
+        assert values.std(ddof=1) == pytest.approx(float(len(rewards) > 1), abs=1e-4)
+        mixed += len(rewards) > 1
+    assert mixed > 1
+
+
 def test_minibatches_split_prompts() -> None:
     harness = one_step(replace(CONFIG, minibatches=4))
     assert [len(s.packed.lengths) for s in harness.backend.steps] == [

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from methods import IDS, advantage_of, one_step, parts_of, spelled
 from scripted import CALL_1, CALL_2, RIGHT, TASK, WRONG, always, in_turn, scripted_harness, solver
-from tables import RecordingHarness, harness_on, random_logits, random_mdp
+from tables import RecordingHarness, harness_on, lure, random_logits, random_mdp
 
-from baselines.refuel import pair_rows
+from baselines.refuel import pair_rows, step
 from rtpo.algorithms import configured
 from rtpo.theory.tabular import tasks
 from rtpo.types import Grade, GradeOutcome, Role, TrainRow
@@ -130,3 +130,18 @@ def test_the_residual_is_reported() -> None:
     errors = [3.0 * (advantage_of(a) - advantage_of(b)) for a, b in zip(rows[::2], rows[1::2], strict=True)]
     assert update["residual"] == pytest.approx(np.mean(np.square(errors)))
     assert update["residual"] == update["loss"] > 0
+
+
+def test_only_the_turn_of_a_pair_is_trained() -> None:
+    mdp = lure()
+    trained = set()
+    for seed in range(12):
+        harness = harness_on(mdp, seed=seed)
+        step(harness, tasks(mdp), replace(CONFIG, pairs=1, epochs=3, minibatches=1))
+        (rows,) = harness.all_of("update")
+        moved = {(int(k), int(s)) for k, s, _ in np.argwhere(harness.logits != 0)}
+        places = {(row.turns[0].k, int(row.turns[0].snapshot.state)) for row in rows}
+        assert moved in (places, set())
+        assert len(places) <= 1
+        trained |= moved
+    assert {k for k, _ in trained} == {0, 1, 2}

@@ -66,6 +66,17 @@ def test_phases_are_in_strictly_decreasing_order_of_turns(max_turns: int) -> Non
     assert [call["role"] for call in harness.step_log.rollouts] == ["trunk"] + ["sibling"] * max_turns
 
 
+def test_siblings_are_sampled_by_the_weights_after_the_phase_before() -> None:
+    harness = one_step()
+    assert {turn.policy_version for trunk in trunks(harness) for turn in trunk.turns} == {0}
+    version = 0
+    for k, update in zip((2, 1, 0), harness.step_log.updates, strict=True):
+        versions = {turn.policy_version for sibling in siblings(harness, k) for turn in sibling.own_turns}
+        assert versions == {version}
+        version += update["optimizer_steps"] > 0
+    assert version == harness.policy_version == 3
+
+
 def test_a_trunk_takes_part_in_the_phases_of_the_turns_it_took() -> None:
     script = in_turn(WRONG, CALL_1, WRONG, *[RIGHT] * 100)
     harness = scripted_harness(script)
@@ -297,3 +308,55 @@ def test_an_off_policy_step_token_by_token(learning_rate: float, weight: float) 
     assert fresh.old_logprobs is None  # the step's own
     sampled = np.concatenate([row.rollout_logprobs for row in first])
     assert stale.old_logprobs[stale.mask] == pytest.approx(sampled[sampled != 0])
+
+
+def test_every_sibling_of_a_phase_weighs_the_same_and_its_tokens_share_it() -> None:
+    harness = one_step()
+    for rows in harness.updated:
+        for row in rows:
+            assert row.weight[row.mask] == pytest.approx(1 / len(rows) / int(row.mask.sum()))
+
+
+def test_the_first_phase_is_on_policy_and_later_ones_are_measured_against_the_sampler() -> None:
+    harness = one_step(OFF)
+    assert [loss.old_logprobs for loss in harness.losses if isinstance(loss, TokenClip)] == [
+        "recompute",
+        "rollout",
+        "rollout",
+    ]
+
+
+@pytest.mark.parametrize(("learning_rate", "weight"), [(1.0, 0.5), (-1.0, 2.0)])
+def test_weights_are_clamped(learning_rate: float, weight: float) -> None:
+    """Every step moves all log-probs by about the learning rate, down where it is positive."""
+    harness = one_step(OFF, learning_rate=learning_rate)
+    groups = siblings_of(harness, 0)
+    returns = stale_returns(harness, groups, 0, OFF)
+    for sibling in (s for group in groups for s in group):
+        if len(sibling.turns) > 1:
+            assert returns[sibling.uid] == pytest.approx(weight * sibling.reward)
+        else:
+            assert sibling.uid not in returns
+
+
+def test_a_weight_is_the_product_of_the_tails_ratios() -> None:
+    harness = one_step(OFF, learning_rate=1e-3)
+    moved = harness.backend.weights
+    assert abs(moved) > 1e-3
+    groups = siblings_of(harness, 1)
+    returns = stale_returns(harness, groups, 1, OFF)
+    tails = [s for group in groups for s in group if len(s.turns) == 3]
+    assert tails
+    for sibling in tails:
+        # the trainer's weights are subtracted from every log-prob
+        product = math.prod([math.exp(-moved)] * len(sibling.turns[2].output_ids))
+        assert returns[sibling.uid] == pytest.approx(product * sibling.reward, rel=1e-3)
+
+
+def test_stale_advantages_of_a_boundary_sum_to_zero() -> None:
+    harness = one_step(OFF, learning_rate=0.02)
+    for rows in harness.updated:
+        sums: dict[str, float] = {}
+        for row in rows:
+            sums[row.group] = sums.get(row.group, 0.0) + float(row.advantage[row.mask][0])
+        assert max(map(abs, sums.values())) < 1e-6

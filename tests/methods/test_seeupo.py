@@ -167,3 +167,25 @@ def test_rows_token_by_token(context: Any) -> None:
     weights = [[float(row.weight.sum()) for row in rows] for rows in harness.updated]
     assert weights == [pytest.approx([1 / len(rows)] * len(rows)) for rows in harness.updated]
     assert [len(s.packed.lengths) for s in harness.backend.steps] == [1, 2, 3]
+
+
+@pytest.mark.parametrize(("learning_rate", "factor"), [(0.0, 1.0), (0.1, 0.819), (5.0, 0.8)])
+def test_a_turn_is_weighed_by_how_far_the_later_ones_moved_its_chain(learning_rate: float, factor: float) -> None:
+    """The trainer's weights lower every log-prob by about the learning rate a step."""
+    harness = one_step(CONFIG, learning_rate=learning_rate)
+    expected = reference(finished(harness).values())
+    lengths = {uid: len(chain.turns) for uid, chain in chains_of(harness).items()}
+    base = [(row, expected[row.rollout_uid]) for row in harness.updated[2]]
+    factors = {row.rollout_uid: advantage_of(row) / a for row, a in base if abs(a) > 1e-3}
+    taken = {length: [m for uid, m in factors.items() if lengths[uid] == length] for length in (1, 3)}
+    assert taken[1] == pytest.approx([1.0] * len(taken[1]), abs=1e-4)
+    assert taken[3] == pytest.approx([factor] * len(taken[3]), abs=0.03)
+    assert min(len(factors) for factors in taken.values()) > 0
+
+
+def test_the_factor_follows_its_chain_whatever_the_order_of_rows() -> None:
+    ratios = {"a": 1.1, "b": 0.9, "c": 1.0}
+    one = moved(moved(dict.fromkeys("abc", 1.0), ratios), {"a": 1.05, "b": 0.95})
+    other = moved(moved(dict.fromkeys("abc", 1.0), dict(reversed(ratios.items()))), {"b": 0.95, "a": 1.05})
+    assert one == other
+    assert one == {"a": pytest.approx(1.155), "b": pytest.approx(0.855), "c": pytest.approx(1.0)}

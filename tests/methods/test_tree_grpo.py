@@ -148,3 +148,13 @@ def test_rows_token_by_token(context: TrainingContext) -> None:
     expected += spelled_path(context, ("call_1", wrong), ("wrong", wrong)) + spelled_path(context, ("wrong", alone))
     assert [parts_of(row) for row in rows] == expected
     assert {float(w) for row in rows for w in np.unique(row.weight[row.mask])} == {1.0}
+
+
+def test_a_lone_leaf_has_no_place_in_its_tree() -> None:
+    harness = one_step(replace(CONFIG, expansions=0, trees=6))
+    assert list(z_scores(harness.rollouts[:1]).values()) == [0.0]
+    assert z_scores([]) == {}
+    (rows,) = harness.updated
+    by_prompt = [[r.reward for r in harness.rollouts if r.task is task] for task in TASKS]
+    expected = [a for rewards in by_prompt for a in standardised(rewards)]
+    assert [advantage_of(row) for row in rows] == pytest.approx(expected)

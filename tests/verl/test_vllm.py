@@ -199,7 +199,7 @@ FAULTS: dict[str, tuple[Callable[[Any], None], type[RTPOError], str]] = {
         r"vLLM's workers failed \(weights \['model\.layers\.1\.mlp\.up_proj\.weight'\] are missing",
     ),
     "a weight of another shape": (cut_a_weight, InfrastructureError, r"'model\.norm\.weight' has shape \(3,\) where"),
-    "a cache that is not emptied": (keep_the_cache, StaleEngine, "version 1 and its prefix cache was not emptied"),
+    "a cache that is not emptied": (keep_the_cache, StaleEngine, r"version \d and its prefix cache was not emptied"),
 }
 
 
