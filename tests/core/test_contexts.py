@@ -81,3 +81,24 @@ def test_flattened_context() -> None:
     for path, k in ((turns, -1), (turns, 3), ((), 0)):
         with pytest.raises(IndexError):
             flattened_context(path, k)
+
+
+@given(anything, anything)
+def test_next_context_only_adds_to_the_context(output: Ids, feedback: Ids) -> None:
+    context = as_ids([1, OPEN, 2])
+    for mode in ("strip_think", "full"):
+        grown = next_context(context, output, feedback, TAGS, mode)
+        assert grown[:3].tolist() == context.tolist()
+        assert grown[len(grown) - len(feedback) :].tolist() == feedback.tolist()
+
+
+@given(
+    st.lists(st.tuples(st.lists(words, min_size=1, max_size=4), st.lists(words, max_size=3)), min_size=1, max_size=4)
+)
+def test_flattened_is_recorded_when_nothing_is_stripped(steps: list[tuple[list[int], list[int]]]) -> None:
+    context, turns = as_ids([1, 2]), []
+    for k, (output, feedback) in enumerate(steps):
+        turns.append(turn(k, context.tolist(), output, feedback))
+        context = next_context(context, as_ids(output), as_ids(feedback), TAGS, "strip_think")
+    for k, step in enumerate(turns):
+        assert flattened_context(turns, k).tolist() == step.context_ids.tolist()

@@ -81,3 +81,18 @@ def test_a_steps_success_and_mean_reward_are_those_of_its_first_paths() -> None:
     for calls in ([trunks, siblings], grown):
         assert first_outcome(calls) == {"success": 0.25, "mean_reward": 0.5}
     assert first_outcome([call(open=2)]) == {"success": None, "mean_reward": None}
+
+
+@pytest.mark.parametrize("siblings", [2, 3, 5])
+def test_expected_sibling_advantage_is_shrunk_by_theorem_2(siblings: int) -> None:
+    """E[A_j | S, u_j] = (G-2)/(G-1) A(S, u_j), with G - 1 siblings, on a two-armed bandit."""
+    samples, probability, success = 12_000, 0.4, np.array([0.3, 0.8])
+    random = np.random.default_rng(siblings)
+    actions = (random.random((samples, siblings)) < probability).astype(int)
+    actions[:, 0] = 1
+    outcomes = (random.random((samples, siblings)) < success[actions]).astype(float)
+    advantages = np.array([sibling_advantages(group)[0] for group in outcomes])
+    true_advantage = success[1] - (probability * success[1] + (1 - probability) * success[0])
+    expected = (siblings - 1) / siblings * true_advantage
+    assert abs(advantages.mean() - expected) < 3 * advantages.std() / np.sqrt(samples)
+    assert abs(advantages.mean() - true_advantage) > 3 * advantages.std() / np.sqrt(samples)

@@ -47,6 +47,16 @@ def value(batch: TokenBatch, spec: Loss) -> float:
     return float(loss(batch, spec)[0].detach())
 
 
+def finite_differences(batch: TokenBatch, spec: Loss, step: float = 1e-6) -> list[float]:
+    found = []
+    for i in range(batch.logprobs.numel()):
+        shift = torch.zeros_like(batch.old)
+        shift[i] = step
+        up, down = (value(replace(batch, logprobs=batch.logprobs.detach() + s), spec) for s in (shift, -shift))
+        found.append((up - down) / (2 * step))
+    return found
+
+
 def tensor(values: Sequence[float]) -> Tensor:
     return torch.tensor(values, dtype=torch.float64)
 
@@ -224,3 +234,46 @@ def test_without_old_log_probs_they_are_the_present_ones(spec: Loss) -> None:
 
 def test_without_a_reference_there_is_no_kl() -> None:
     assert loss(batch_of([0.3], [1.0]), TokenClip(kl=0.1))[1]["kl_loss"] == 0
+
+
+def test_a_row_of_one_token_is_clipped_alike_by_token_and_by_sequence() -> None:
+    batch = batch_of([0.1, -0.4, 0.6], [1, -1, -1])
+    assert value(batch, SequenceClip()) == pytest.approx(value(batch, TokenClip()))
+    assert gradient(batch, SequenceClip()) == pytest.approx(gradient(batch, TokenClip()))
+
+
+@pytest.mark.parametrize(
+    ("ratio", "advantage", "expected", "slope"),
+    [(2.0, -1.0, 2.0, 2.0), (5.0, -1.0, 3.0, 0.0), (5.0, 1.0, -1.2, 0.0), (0.5, -2.0, 1.6, 0.0)],
+)
+def test_dual_clip_bounds_tokens_with_negative_advantage(
+    ratio: float, advantage: float, expected: float, slope: float
+) -> None:
+    batch = batch_of([math.log(ratio)], [advantage])
+    assert value(batch, TokenClip(dual_clip=3.0)) == pytest.approx(expected)
+    assert gradient(batch, TokenClip(dual_clip=3.0)) == pytest.approx([slope])
+
+
+@pytest.mark.parametrize("length", [1, 3])
+def test_an_unmoved_pair_has_a_multiple_of_the_clipped_gradient(length: int) -> None:
+    """8 eta T times, for turns of T tokens whose row weight is spread over them."""
+    batch = batch_of(
+        [0] * 2 * length,
+        [0.5] * length + [-0.5] * length,
+        weight=[0.5 / length] * 2 * length,
+        row=[0] * length + [1] * length,
+    )
+    clipped = gradient(batch, TokenClip())
+    assert gradient(batch, SquaredPair(eta=0.5)) == pytest.approx([8 * 0.5 * length * slope for slope in clipped])
+    assert clipped[0] == pytest.approx(-0.25 / length)
+
+
+@pytest.mark.parametrize(
+    "spec", [TokenClip(), TokenClip(dual_clip=3.0), TokenClip(0.05, 0.5), SequenceClip(), SequenceClip(0.01, 0.9)]
+)
+def test_gradients_are_finite_differences(spec: Loss) -> None:
+    rows = [0, 0, 0, 1, 1, 2, 2]
+    weight = [1 / 3 / rows.count(row) for row in rows]
+    batch = batch_of([0.3, -0.2, 0.1, 0.9, 1.3, -0.1, -0.05], [1, 1, 1, -1, -1, -1, -1], weight=weight, row=rows)
+    assert gradient(batch, spec) == pytest.approx(finite_differences(batch, spec), abs=1e-7)
+    assert any(gradient(batch, spec))

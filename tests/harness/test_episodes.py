@@ -274,3 +274,24 @@ def test_a_fault_of_the_code_is_raised_as_it_is_and_never_retried() -> None:
         run(world, *(Plan(str(i), TASK, Role.CHAIN) for i in range(3)))
     sessions = [request.session for request in engine.requests]
     assert len(sessions) == len(set(sessions))
+
+
+@pytest.mark.parametrize("rollout_context", ["strip_think", "full"])
+def test_recorded_contexts_are_what_the_engine_received(rollout_context: RolloutContext) -> None:
+    world, engine = world_of(solver(0.4), rollout_context=rollout_context)
+    rollouts = run(world, *(Plan(task.uid, task, Role.CHAIN) for task in TASKS))
+    received = {
+        session: [request.context_ids.tobytes() for request in engine.requests if request.session == session]
+        for session in (task.uid for task in TASKS)
+    }
+    assert received == {r.uid: [turn.context_ids.tobytes() for turn in r.turns] for r in rollouts}
+    assert len({len(rollout.turns) for rollout in rollouts}) == 3
+
+
+def test_an_episode_that_stays_broken_is_given_up() -> None:
+    world, engine = world_of(by_progress, make_env=flaky(99))
+    noted: list[str] = []
+    with pytest.raises(InfrastructureError, match="the calculator does not answer"):
+        run_episodes(world, [Plan("path", TASK, Role.CHAIN)], Sampling(), noted.append)
+    assert len(noted) == 2
+    assert len(engine.requests) == 3
