@@ -47,6 +47,13 @@ class RequestSettings:
     longest_wait_seconds: Positive = 60.0
     per_second: Positive | None = None
 
+    def __post_init__(self) -> None:
+        if self.longest_wait_seconds < self.first_wait_seconds:
+            raise ValueError(
+                f"longest_wait_seconds is {self.longest_wait_seconds:g}: use first_wait_seconds "
+                f"({self.first_wait_seconds:g}) or more"
+            )
+
     def wait(self, tries: int) -> float:
         """Seconds after that many failed tries."""
         return random.uniform(0.5, 1) * min(self.first_wait_seconds * 2.0 ** (tries - 1), self.longest_wait_seconds)
@@ -137,7 +144,8 @@ class Client:
             if not failed.may_pass or number == self._settings.tries or failed.retry_after > longest:
                 break
             await asyncio.sleep(self._settings.wait(number))
-        raise InfrastructureError(f"the server {self.url} was asked {number} times and failed; it last {failed}")
+        times = "once" if number == 1 else f"{number} times"
+        raise InfrastructureError(f"the server {self.url} was asked {times} and failed; it last {failed}")
 
     async def _try(self, method: str, read: Callable[[Any], T], params: Mapping[str, str] | None, body: Any) -> T:
         said = ""

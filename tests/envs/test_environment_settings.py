@@ -37,6 +37,7 @@ WRONG: dict[str, list[tuple[str, dict[str, Any]]]] = {
                 ("query_characters", {}, {"query_characters": 401}),
                 ("requests.tries", {}, {"requests": {"tries": 0}}),
                 ("requests.per_second", {}, {"requests": {"per_second": 0}}),
+                ("requests", {}, {"requests": {"longest_wait_seconds": 0.5}}),
             )
         ),
         ("search.http.url", {"search": {"backend": "http", "http": {"url": "http://me:secret@h/"}, "cache": "c"}}),
