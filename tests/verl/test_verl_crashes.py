@@ -84,7 +84,6 @@ def raylet_of(process: subprocess.Popen[bytes], *, with_actors: bool = False) ->
     ("number", "with_actors", "ends"),
     [
         (signal.SIGINT, False, (130, "stopped by Ctrl-C\n")),
-        (signal.SIGTERM, False, (143, "stopped by SIGTERM\n")),
         (signal.SIGTERM, True, (143, "stopped by SIGTERM\n")),
     ],
 )
