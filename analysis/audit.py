@@ -1,12 +1,11 @@
-"""The supplement's audits over any run: how trunks end, what they cost, which tools they call
-(docs/run/runs.md).
+"""The audits of the paper's supplement, for any finished run (docs/run/runs.md).
 
     python analysis/audit.py tools RUN/BENCHMARK --first 100   tool calls of an evaluation
-    python analysis/audit.py trunks RUN --points 5             how first paths ended, what they cost
+    python analysis/audit.py trunks RUN --points 5             how training paths from a task ended and what they cost
     python analysis/audit.py airline RUN --tasks FOLDER        held-out airline episodes
 
-RUN is a finished run's folder. First paths are those that began at a task: RTPO's trunks, other methods' chains. They
-are taken in the order of training and split into --points equal parts. --format gives Markdown, CSV or LaTeX.
+RUN is the folder of the run. Paths from a task are RTPO's trunks and other methods' chains. `trunks` takes them in the
+order of training and splits them into --points equal parts.
 """
 
 import sys
@@ -26,6 +25,10 @@ from rtpo.run.cli import Parser, command, whole
 from rtpo.run.records import SAFE_LOADER, no_run
 
 ROWS = yaml.load(Path(__file__).with_suffix(".yaml").read_bytes(), SAFE_LOADER)
+FIRST = "audit the first N questions; default: %(default)s"
+POINTS = "split the paths into N equal parts; default: %(default)s"
+TASKS = "folder of the airline tasks that the run was evaluated on"
+FOLDER = "folder of a finished run; for `tools`, of one of its evaluations"
 
 
 def _rows(kind: str, *frames: pd.DataFrame) -> list[tuple[str, ...]]:
@@ -130,15 +133,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser = Parser(__doc__)
     kinds = parser.add_subparsers(dest="kind", required=True)
     audits: dict[str, tuple[Callable[[Path, Any], Table], str, Any]] = {
-        "tools": (tool_table, "--first", {"type": whole(0), "default": 100}),
-        "trunks": (trunk_table, "--points", {"type": whole(1), "default": 5}),
-        "airline": (airline_table, "--tasks", {"type": Path, "required": True}),
+        "tools": (tool_table, "--first", {"type": whole(0), "default": 100, "metavar": "N", "help": FIRST}),
+        "trunks": (trunk_table, "--points", {"type": whole(1), "default": 5, "metavar": "N", "help": POINTS}),
+        "airline": (airline_table, "--tasks", {"type": Path, "required": True, "metavar": "FOLDER", "help": TASKS}),
     }
     for kind, (_, option, settings) in audits.items():
         command = kinds.add_parser(kind, description=__doc__)
         # a record knows the folders it lies in by name, which a relative path may lack
-        command.add_argument("folder", type=lambda given: Path(given).absolute())
-        command.add_argument("--format", choices=sorted(FORMATS), default="md")
+        command.add_argument("folder", type=lambda given: Path(given).absolute(), metavar="RUN", help=FOLDER)
+        command.add_argument("--format", choices=sorted(FORMATS), default="md", help="default: %(default)s, Markdown")
         command.add_argument(option, dest="option", **settings)
     given = parser.parse_args(arguments)
     table = audits[given.kind][0](given.folder, given.option)

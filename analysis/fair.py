@@ -53,7 +53,7 @@ class Comparison:
 
 
 @dataclass(frozen=True)
-class Estimate:
+class Compared:
     """of: the comparison. here: its interval for these warm starts. elsewhere: for others, warm starts being random.
     p: of no difference, for these. adjusted: by Holm over the family; None outside of it. has_room: whether a task and
     warm start has room for credit; where none has, all are shown."""
@@ -116,7 +116,7 @@ def differences(frames: Frames, of: Comparison, mode: str, counted: Places) -> p
     return mean[present == wanted]
 
 
-def estimates(frames: Frames, comparisons: Sequence[Comparison], mode: str, with_room: Places) -> list[Estimate]:
+def estimates(frames: Frames, comparisons: Sequence[Comparison], mode: str, with_room: Places) -> list[Compared]:
     """Of the comparisons that have runs, in their order."""
     estimated = list(_estimates(frames, comparisons, mode, with_room))
     family = [estimate for estimate in estimated if estimate.of.in_family]
@@ -124,7 +124,7 @@ def estimates(frames: Frames, comparisons: Sequence[Comparison], mode: str, with
     return [replace(each, adjusted=adjusted.get(each.of)) for each in estimated]
 
 
-def _estimates(frames: Frames, comparisons: Sequence[Comparison], mode: str, with_room: Places) -> Iterator[Estimate]:
+def _estimates(frames: Frames, comparisons: Sequence[Comparison], mode: str, with_room: Places) -> Iterator[Compared]:
     for of in comparisons:
         places = {(task, warm_start) for task in of.tasks for warm_start in _warm_starts(frames, task)}
         counted = places if of.against == CONTEXTS_AGAINST else places & with_room
@@ -134,7 +134,7 @@ def _estimates(frames: Frames, comparisons: Sequence[Comparison], mode: str, wit
             here = interval(values, strata=warm_starts)
             means = table.mean(axis="columns").groupby("warm_start").mean()
             p = p_value([values / values.size], warm_starts)
-            yield Estimate(of, here, over_seeds(means), p, has_room=bool(counted))
+            yield Compared(of, here, over_seeds(means), p, has_room=bool(counted))
 
 
 def _warm_starts(frames: Frames, task: str) -> set[str]:
@@ -143,7 +143,7 @@ def _warm_starts(frames: Frames, task: str) -> set[str]:
 
 
 @cache
-def of_study() -> tuple[Frames, list[Estimate]]:
+def of_study() -> tuple[Frames, list[Compared]]:
     """The study's frames, and an estimate of each comparison that has runs."""
     frames = load(RESULTS)
     return frames, estimates(frames, load_comparisons(RESULTS / "predicted.json"), MODE, places_with_room(frames))
@@ -197,7 +197,7 @@ def _places(tasks: Sequence[str]) -> str:
     return "the three walks" if tuple(tasks) == WALKS else ", ".join(TASKS[task] for task in tasks)
 
 
-def _cells(each: Estimate | None) -> tuple[str, str, str, str, str]:
+def _cells(each: Compared | None) -> tuple[str, str, str, str, str]:
     if each is None:
         return NOT_RUN, NO_VALUE, NO_VALUE, NO_VALUE, NO_VALUE
     p = each.p if each.adjusted is None else each.adjusted

@@ -6,7 +6,7 @@
     python analysis/make_figures.py --run FOLDER             one run on a sheet, finished or not
     python analysis/make_figures.py --docs                   the pictures of docs/results/
 
---check says whether the pictures of docs/results/ agree with the records.
+--check fails if a picture of docs/results/ differs from the records.
 """
 
 import sys
@@ -33,16 +33,16 @@ DOCS = PROJECT / "docs" / "results"
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns its exit status."""
     parser = Parser(__doc__, usage="%(prog)s [options]")
-    parser.add_argument("--results", type=folder, default="results", help="folder of the run records")
+    parser.add_argument("--results", type=folder, default="results", help="folder of the run records (default: results)")
     parser.add_argument("--output", type=Path, help="folder of the figures (default: figures/ beside the runs)")
     what = parser.add_mutually_exclusive_group()
-    what.add_argument("--experiment", metavar="NAME", help="draw the training curves of this folder under --results")
-    what.add_argument("--run", type=Path, help="draw the sheet of the run in this folder")
-    what.add_argument("--figure", choices=FIGURES, metavar="NAME", help=f"draw one of {', '.join(FIGURES)}")
+    what.add_argument("--experiment", metavar="NAME", help="draw the training curves of the experiment in this folder under --results")
+    what.add_argument("--run", type=Path, help="draw one sheet of the run in this folder")
+    what.add_argument("--figure", choices=FIGURES, metavar="NAME", help=f"draw this figure alone: {', '.join(FIGURES)}")
     what.add_argument(
         "--docs", action="store_true", help="draw the pictures of docs/results/ from the project's records"
     )
-    what.add_argument("--check", action="store_true", help="write nothing; fail if one of these pictures is stale")
+    what.add_argument("--check", action="store_true", help="write nothing; fail if a picture of docs/results/ is stale")
     options = parser.parse_args(arguments)
     output = options.output or options.results / "figures"
     if options.check:

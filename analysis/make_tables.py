@@ -1,12 +1,12 @@
-"""Make tables of runs (docs/run/runs.md), and the paper's tables beside ours (docs/results/tables.md).
+"""Make tables of runs (docs/run/runs.md), or the paper's tables beside ours (docs/results/tables.md).
 
     python analysis/make_tables.py                          every table of the paper
-    python analysis/make_tables.py --table supp_budget      one of them; supp_budget_toy: at profile toy
-    python analysis/make_tables.py --experiment quickstart  an experiment, with a row for each configuration
+    python analysis/make_tables.py --table supp_budget      one of them; supp_budget_toy has the runs of profile toy
+    python analysis/make_tables.py --experiment quickstart  the runs in results/quickstart, a row for each configuration
     python analysis/make_tables.py results/trial results/default/rtpo-seed0
                                                             any runs in one table
 
-analysis/paper/cells.yaml says which records each cell of the paper's tables is read from.
+analysis/paper/cells.yaml names the records behind each of our cells in the paper's tables.
 """
 
 import sys
@@ -28,10 +28,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser = Parser(__doc__)
     parser.add_argument("folders", nargs="*", type=Path, metavar="FOLDER", help="a run, or a folder of runs")
     parser.add_argument("--results", type=folder, default=str(RESULTS), help="folder of the run records")
-    parser.add_argument("--experiment", help="make the table of this folder under --results")
-    parser.add_argument("--table", help="make this table of the paper alone")
+    parser.add_argument("--experiment", help="make a table of the runs in this folder under --results")
+    parser.add_argument("--table", help="make only this table of the paper")
     parser.add_argument(
-        "--columns", default="", help=f"columns of a table of runs, with commas between them: all, {', '.join(COLUMNS)}"
+        "--columns", default="", help=f"columns of a table of runs, separated by commas: all, {', '.join(COLUMNS)}"
     )
     parser.add_argument("--output", type=Path, help="folder of the tables (default: tables/ under --results)")
     parser.add_argument("--check", action="store_true", help="write nothing; fail if the files would change")

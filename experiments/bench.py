@@ -177,7 +177,7 @@ def stock_steps(config: RunConfig, tasks: Sequence[Task], folder: Path) -> list[
 # an update and its scoring: rows as prefix trees against rows one by one
 
 
-class Recording(AgentHarness):
+class RecordingHarness(AgentHarness):
     """Keeps what an algorithm gives the trainer, to have it done again."""
 
     def __init__(self, *given: Any, **named: Any) -> None:
@@ -217,7 +217,7 @@ def trees(given: Namespace) -> Iterator[Case]:
     for task in ("toy_math", "toy_knowledge"):
         for algorithm in ("grpo_exact", "rtpo"):
             config = configuration(f"task={task}", f"algorithm={algorithm}", "optimizer.lr=1e-12")
-            harness = harness_of(config, Recording)
+            harness = harness_of(config, RecordingHarness)
             harness.begin_step(0, 10**6)
             tasks = load_tasks(config.task, config.task.train)[: config.budget.tasks_per_step]
             config.descriptor.step(harness, tasks, config.algorithm_config)

@@ -13,9 +13,9 @@ Every field can be set like this. The common ones, with their defaults:
     limit=null                   how many questions of each benchmark, from the first; null: all
     samples=4                    rollouts for each question
     decoding.temperature=0.6     0 is greedy
-    decoding.top_p=0.95          sample from the most likely tokens that have this share together
-    rollout_context=strip_think  full: for policies that were trained with full history
-    machine=null                 the machine that serves a model's folder: a file of configs/profile/
+    decoding.top_p=0.95          sample from the likeliest tokens that together have this probability
+    rollout_context=strip_think  strips past thinking; full: for policies trained with all of it
+    machine=null                 the profile (configs/profile/) to serve a model's folder with
 
 Benchmarks are files of configs/benchmarks/. --cfg job prints all fields with their values, and
 plays nothing. To resume a stopped evaluation, give the same command again.
@@ -36,7 +36,7 @@ from rtpo.run.cli import command, with_configuration
 
 
 def evaluate_one(tree: DictConfig) -> None:
-    """The evaluation of a composed tree, whose summary is printed."""
+    """Run the evaluation that a composed configuration describes, and print its summary."""
     config = compose_evaluation(tree)
     try:
         summaries = evaluate(config, summarise)
@@ -52,7 +52,7 @@ def evaluate_one(tree: DictConfig) -> None:
 
 
 def _quoted(word: str) -> str:
-    """An argument that names a run's folder, whose `,` and `=` Hydra would read."""
+    """The argument, with quotes if it names a run's folder: Hydra would read the `,` and `=` of its path."""
     field, _, path = word.partition("=")
     return f"{field}='{path}'" if field == "checkpoint" and Path(path).is_dir() else word
 

@@ -1,12 +1,12 @@
-"""Make a Hugging Face model folder of a run's trained policy, with a model card
+"""Make a Hugging Face model folder from a run's trained policy, with a model card
 (docs/cluster/gpus.md):
 
     python experiments/export.py results/EXPERIMENT/RUN OUTPUT
     python experiments/export.py results/EXPERIMENT/RUN OUTPUT --dtype bfloat16
     python experiments/export.py results/EXPERIMENT/RUN OUTPUT --push OWNER/NAME
 
-OUTPUT must be new or empty. An unfinished run is exported from its last save, and its card says so. --push also uploads
-the folder to a repository of the Hugging Face Hub; a new repository is private.
+OUTPUT must be new or empty. An unfinished run is exported from its last save, and the card says so. --push also uploads
+the folder to a repository of the Hugging Face Hub. A new repository is private.
 """
 
 import sys

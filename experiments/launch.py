@@ -1,21 +1,21 @@
-"""Run the elements of an experiment, by SLURM or one after another on this machine
+"""Run the elements (training runs) of an experiment, by SLURM or one after another on this machine
 (docs/run/runs.md, docs/cluster/slurm.md).
 
     python experiments/launch.py run main_table task=toy_math seed=1    run here, then make the tables
     python experiments/launch.py submit main_table profile=a100x8       submit to SLURM, as slurm/*.sh do
     python experiments/launch.py status                                 the state of every run
-    python experiments/launch.py status main_table profile=a100x8       the state of these elements
-    python experiments/launch.py stop main_table seed=1                 let these runs save and end
+    python experiments/launch.py status main_table profile=a100x8       the state of the elements submitted above
+    python experiments/launch.py stop main_table seed=1                 let the runs with seed 1 save and end
     python experiments/launch.py tables main_table                      the tables of complete elements
-    python experiments/launch.py element main_table 3                   the fourth element alone
+    python experiments/launch.py element main_table 3                   the fourth element only
     python experiments/launch.py list                                   the names of all experiments
 
-Experiments are files of configs/experiment/; a pattern such as 'ablate_*' names several. status and
-stop take the words that started the elements, or a run's folder. Settings after the experiment hold
+Experiments are files of configs/experiment/; a pattern such as 'ablate_*' names several. Give status
+and stop the words that started the elements, or a folder of runs. Settings after the experiment hold
 for every element, and replace the values that the experiment varies:
 
     profile=toy                  the machine: a file of configs/profile/
-    experiment_name=trial        for your own runs; 'trial_${task.name}' if tasks vary
+    experiment_name=trial        the folder of your own runs; 'trial_${task.name}' if tasks vary
     budget.rollouts=512          any field of experiments/train.py
     evaluate.samples=8           any field of experiments/evaluate.py
 """
@@ -55,13 +55,13 @@ STARTS = 3
 """an element that starts this often with nothing gained in between fails"""
 TABLES_MINUTES = 30
 COMMANDS = {
-    "list": "List the experiments, one name a line (docs/run/experiments.md).",
-    "submit": "Submit incomplete elements to SLURM, and a job that makes the tables (docs/cluster/slurm.md).",
-    "run": "Train and evaluate incomplete elements here, then make the tables (docs/run/runs.md).",
+    "list": "List the experiments, one name per line (docs/run/experiments.md).",
+    "submit": "Submit the incomplete elements to SLURM, and a job that makes the tables (docs/cluster/slurm.md).",
+    "run": "Train and evaluate the incomplete elements on this machine, then make the tables (docs/run/runs.md).",
     "element": "Train and evaluate one element, by its index (docs/cluster/slurm.md).",
-    "tables": "Make the tables of complete elements, and list the incomplete ones (docs/run/runs.md).",
+    "tables": "Make the tables of the complete elements, and list the incomplete ones (docs/run/runs.md).",
     "status": "Print a line for each run: state, rollouts, success, last save, time left, log (docs/run/runs.md).",
-    "stop": "Let runs, here or under SLURM, save and end (docs/run/runs.md).",
+    "stop": "Let runs save and end, on this machine or under SLURM (docs/run/runs.md).",
 }
 
 
@@ -421,10 +421,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         command = commands.add_parser(name, description=f"{about}\n\n    python experiments/launch.py {name} ...")
         if name == "list":
             continue
-        what = "an experiment, or a pattern of names" + ", or a run's folder" * (name in ("status", "stop"))
+        what = "an experiment, or a pattern of names" + ", or a folder of runs" * (name in ("status", "stop"))
         command.add_argument("experiment", nargs="?" if name == "status" else None, help=what)
         if name == "element":
-            command.add_argument("index", type=int, help="of the element, from 0")
+            command.add_argument("index", type=int, help="index of the element, from 0")
         command.add_argument("overrides", nargs="*", default=[], help="settings for every element, such as seed=1")
     given = parser.parse_args(arguments)
     if given.command == "list":

@@ -3,7 +3,8 @@
     python experiments/plan.py main_table profile=a100x8
     python experiments/plan.py drift profile=h200x1 seed=0
 
-Further words are settings of experiments/train.py for every element.
+An element is one run of the experiment. Further arguments are settings of experiments/train.py for
+every element.
 """
 
 import sys

@@ -3,8 +3,8 @@
     python experiments/preflight.py main_table profile=a100x8           check files and disk
     python experiments/preflight.py main_table profile=a100x8 --here    check this machine too
 
-Further words are settings of experiments/train.py for every element, or, with `evaluate.` in front, of
-experiments/evaluate.py.
+An element is one run of the experiment. Further arguments are settings of experiments/train.py for every element.
+Those that begin with `evaluate.` are settings of experiments/evaluate.py.
 """
 
 import sys
@@ -17,7 +17,7 @@ from rtpo.run.experiments import load_experiment, of_evaluation
 
 @command
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print a sentence a problem; returns the exit status, 1 where there are some."""
+    """Print a sentence for each problem; returns the exit status, 1 if there is any."""
     parser = Parser(__doc__)
     parser.add_argument("experiment", help="a file of configs/experiment/, such as main_table")
     parser.add_argument("overrides", nargs="*", default=[], help="settings for every element, such as seed=1")

@@ -48,10 +48,10 @@ def main(arguments: list[str] | None = None) -> int:
         help="prepare the set NAME from a local FILE; can be repeated",
     )
     parser.add_argument(
-        "--accept-other", action="store_true", help="skip the checks of checksum and rows for --from; recorded"
+        "--accept-other", action="store_true", help="take --from files with another checksum or number of rows; the manifest says so"
     )
     parser.add_argument("--folder", type=Path, default=PROJECT / "data", help="where the files go; default: data/")
-    parser.add_argument("--list", action="store_true", help="print all sets with their sources and status")
+    parser.add_argument("--list", action="store_true", help="print the status and source of every set; prepare nothing")
     given = parser.parse_args(arguments)
     folder = DataFolder(given.folder)
     stand_ins = dict(given.stand_ins)
@@ -67,8 +67,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def prepare(folder: DataFolder, names: set[str], stand_ins: dict[str, Path], accept_other: bool) -> int:
-    """Prepare sets, those to evaluate on first, and again the training sets that were held against other evaluation
-    sets than are there now; returns the exit status."""
+    """Prepare sets, evaluation sets first; returns the exit status. A training set that was compared with other
+    evaluation sets than are there now is prepared again."""
     status = 0
     for name, known in sorted(REGISTRY.items(), key=lambda item: item[1].role == "train"):
         if name not in names and (known.role == "eval" or folder.status(name) != "stale"):

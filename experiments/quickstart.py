@@ -1,11 +1,11 @@
-"""Train RTPO, GRPO with the paper's contexts and GRPO with exact contexts on a toy task; then make a table and a figure
-(docs/run/tasks.md).
+"""Train RTPO, GRPO with the paper's contexts and GRPO with exact contexts on a toy task. Then make a table and a figure
+(docs/run/first_hour.md).
 
     python experiments/quickstart.py                       toy math; `make quickstart` does the same
     python experiments/quickstart.py task=toy_knowledge    another task
 
-Settings of experiments/train.py hold for all three runs. One Ray start serves them all. To resume, give the same
-command again.
+Settings of experiments/train.py hold for all three runs, which share one Ray session. To resume after a stop, give the
+same command again.
 """
 
 import sys

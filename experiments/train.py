@@ -1,26 +1,26 @@
-"""Train one configuration (docs/run/runs.md):
+"""Train one run, or with -m several (docs/run/runs.md):
 
     python experiments/train.py algorithm=rtpo task=toy_math seed=0
     python experiments/train.py -m algorithm=rtpo,grpo seed=0,1,2     several runs, one after another
     python experiments/train.py -m optimizer.lr=1e-4,2e-4             a sweep over any field
 
-Every field can be set like this. The common ones, with their defaults:
+Every field of configs/ can be set like this. The common ones, with their defaults:
 
     algorithm=rtpo               the method: a file of configs/algorithm/
     task=toy_math                the task: a file of configs/task/
-    profile=toy                  the machine: a file of configs/profile/; toy is any CPU
-    experiment=null              one element of an experiment: a file of configs/experiment/
+    profile=toy                  the machine: a file of configs/profile/; toy runs on any CPU
+    experiment=null              an experiment, of which to train one run: a file of configs/experiment/
     experiment_name=default      records are in results/<experiment_name>/<label>-seed<seed>/
-    seed=0                       seed of all random draws
-    data=null                    a file of problems, for tasks that do not generate theirs
-    budget.rollouts=8192         the run ends when fewer are left than one task may need
+    seed=0                       the seed of all random draws
+    data=null                    a file of problems, for tasks that do not generate their own
+    budget.rollouts=8192         training rollouts at most; the last few may not suffice for a task
     budget.tasks_per_step=16     tasks in a data step
-    optimizer.lr=0.0005          the learning rate; constant, unless verl's fields set a schedule
-    evaluation.every_rollouts=0  also evaluate during training, every so many rollouts; 0: never
-    save.every_steps=5           data steps between two saves
+    optimizer.lr=0.0005          the learning rate; constant, unless fields of verl set a schedule
+    evaluation.every_rollouts=0  rollouts between two evaluations during training; 0: none
+    save.every_steps=5           data steps between two saves; 0: save only on a stop and at the end
 
 Settings that the command line changes become part of the run's name. --cfg job prints all fields
-with their values, and runs nothing. Ctrl-C saves the run; the same command resumes it.
+with their values, and runs nothing. Ctrl-C saves and ends the run; the same command resumes it.
 """
 
 import sys

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from matplotlib.figure import Figure
 
-from analysis.fair import WALKS, Estimate, of_study
+from analysis.fair import WALKS, Compared, of_study
 from analysis.looks import styles, title_of
 from analysis.plots import ONE_COLUMN, TOY_SCALE
 
@@ -18,7 +18,7 @@ def gain_figure() -> Figure:
     return drawn(of_study()[1])
 
 
-def drawn(estimates: Sequence[Estimate]) -> Figure:
+def drawn(estimates: Sequence[Compared]) -> Figure:
     """A row a method, the largest gain first: mean and 95 % interval in points, on a bar of what was predicted."""
     shown = [each for each in estimates if each.of.against == AGAINST and each.of.tasks == WALKS]
     shown.sort(key=lambda each: each.here.mean)

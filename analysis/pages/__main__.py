@@ -1,8 +1,8 @@
-"""Fill the generated tables and numbers of README.md and docs/ (docs/extend/extending.md):
+"""Fill the generated tables and numbers of README.md and docs/ from the records (docs/extend/extending.md):
 
-python -m analysis.pages                             all pages
-python -m analysis.pages docs/results/theory.md      this page
-python -m analysis.pages --check                     write nothing; fail if a page differs from the records
+    python -m analysis.pages                             all pages
+    python -m analysis.pages docs/results/theory.md      this page
+    python -m analysis.pages --check                     write nothing; fail if a page differs from the records
 """
 
 import sys
@@ -24,8 +24,8 @@ def pages() -> list[Path]:
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns its exit status."""
     parser = Parser(__doc__)
-    parser.add_argument("pages", nargs="*", type=Path, metavar="PAGE", help="a Markdown file; default: all pages")
-    parser.add_argument("--check", action="store_true", help="write nothing; fail if a page is stale")
+    parser.add_argument("pages", nargs="*", type=Path, metavar="PAGE", help="Markdown file to fill; default: all pages")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if a page differs from the records")
     options = parser.parse_args(arguments)
     stale: dict[Path, str] = {}
     marks = 0

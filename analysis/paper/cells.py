@@ -15,7 +15,7 @@ import yaml
 
 from analysis.paper import formulas
 from analysis.paper.metrics import UNITS
-from analysis.paper.numbers import Paper, PaperTable, load_paper
+from analysis.paper.numbers import Paper, PrintedTable, load_paper
 from rtpo.core.names import nearest
 from rtpo.errors import DataError
 from rtpo.run.config import PROJECT
@@ -36,7 +36,7 @@ BENCHMARKS = tuple(sorted(path.stem for path in (PROJECT / "configs" / "benchmar
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class TablePlan:
     """A table of a profile's runs. columns: keys in order. compared: a row, and the columns on which the
     others are compared with it."""
 
@@ -57,12 +57,12 @@ class Plan:
 
 
 @dataclass(frozen=True, eq=False)
-class Plans:
+class TablePlans:
     """All tables, by name. profile: the paper's. launchers: of slurm/, by experiment."""
 
     profile: str
     launchers: Mapping[str, str]
-    tables: Mapping[str, Plan]
+    tables: Mapping[str, TablePlan]
 
     def commands(self, experiments: Iterable[str], profile: str) -> str:
         """What makes the runs of experiments and their evaluations, with SLURM or without, in Markdown."""
@@ -73,18 +73,18 @@ class Plans:
 
 
 @cache
-def load_plans() -> Plans:
+def load_plans() -> TablePlans:
     """Raises DataError for a file that is not written as its head says."""
     return read_plans(SOURCE.read_text(encoding="utf-8"), load_paper())
 
 
-def read_plans(text: str, paper: Paper) -> Plans:
+def read_plans(text: str, paper: Paper) -> TablePlans:
     """Tables from YAML. Raises DataError, naming the table and the cell, for a name that there is none of, and for a
     number that the paper prints and no cell stands for."""
     source = yaml.load(text, Loader=SAFE_LOADER)
     _check("cells.yaml: table", paper.tables, source["tables"])
     tables = {key: _plan(key, entry, source, paper) for key, entry in source["tables"].items()}
-    return Plans(source["profile"], source["launchers"], tables)
+    return TablePlans(source["profile"], source["launchers"], tables)
 
 
 def reads(cell: Any) -> dict[str, str]:
@@ -93,13 +93,13 @@ def reads(cell: Any) -> dict[str, str]:
     return {name: name if "." in name else f"{cell.row}.{name}" for name in names}
 
 
-def _plan(key: str, entry: Mapping[str, Any], source: Mapping[str, Any], paper: Paper) -> Plan:
+def _plan(key: str, entry: Mapping[str, Any], source: Mapping[str, Any], paper: Paper) -> TablePlan:
     what, notes = f"cells.yaml, table {key!r}", entry.get("notes", ())
     _check(f"{what}: field", entry, ENTRY)
     _check(f"{what}: note", notes, source["notes"])
     printed = paper.tables.get(key)
     lines = paper.table(entry["paper"]) if "paper" in entry else printed
-    lines = lines or PaperTable("", entry["section"], entry["title"], {}, {}, {}, {})
+    lines = lines or PrintedTable("", entry["section"], entry["title"], {}, {}, {}, {})
     names = {"experiment": source["launchers"], "metric": UNITS, "episodes": EPISODES, "benchmark": BENCHMARKS}
     names |= {"row": {**lines.rows, **entry.get("rows", {})}, "column": {**lines.columns, **entry.get("columns", {})}}
     rows = {f"{line['row']}.{line['column']}": line for line in entry["cells"]}
@@ -115,10 +115,10 @@ def _plan(key: str, entry: Mapping[str, Any], source: Mapping[str, Any], paper: 
     texts, profile = [source["notes"][note] for note in notes], entry.get("profile", source["profile"])
     order = {**(printed.columns if printed else {}), **dict.fromkeys(cells["column"])}
     columns = [column for column in order if (cells["column"] == column).any()]
-    return Plan(key, profile, lines.section, lines.gist, texts, cells, columns, *compared)
+    return TablePlan(key, profile, lines.section, lines.gist, texts, cells, columns, *compared)
 
 
-def _cell(line: Any, names: Mapping[str, Any], lines: PaperTable, paper: Paper | None, what: str) -> dict[str, Any]:
+def _cell(line: Any, names: Mapping[str, Any], lines: PrintedTable, paper: Paper | None, what: str) -> dict[str, Any]:
     """A row of the frame. paper: None for a table of another scale, beside which nothing is printed."""
     row, column = line["row"], line["column"]
     _check(f"{what}: field", line, FIELDS)

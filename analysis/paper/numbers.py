@@ -70,7 +70,7 @@ class Check:
 
 
 @dataclass(frozen=True)
-class PaperTable:
+class PrintedTable:
     """A table. rows, columns: titles by key. units: by the key of a row or a column. cells: by row and column."""
 
     key: str
@@ -99,11 +99,11 @@ class Stated:
 class Paper:
     """All of it, each by its key."""
 
-    tables: Mapping[str, PaperTable]
+    tables: Mapping[str, PrintedTable]
     stated: Mapping[str, Stated]
     comparisons: Mapping[str, Check]
 
-    def table(self, key: str) -> PaperTable:
+    def table(self, key: str) -> PrintedTable:
         """A table by its LaTeX label, without `tab:`. Raises DataError for an unknown one."""
         return _known(self.tables, key, "there is no table")
 
@@ -146,7 +146,7 @@ def read_paper(text: str) -> Paper:
             raise DataError(f"{place} is {printed!r}: not a number; give one, or the unit {TEXT!r}.") from error
         return Value(printed, unit)
 
-    def table(key: str, entry: Mapping[str, Any]) -> PaperTable:
+    def table(key: str, entry: Mapping[str, Any]) -> PrintedTable:
         rows, columns = entry["rows"], entry["columns"]
         titles = [{name: line["title"] for name, line in lines.items()} for lines in (rows, columns)]
         units = {name: line["unit"] for name, line in {**columns, **rows}.items() if "unit" in line}
@@ -159,7 +159,7 @@ def read_paper(text: str) -> Paper:
                     place = f"Table {key!r}, row {row!r}, column {column!r}"
                     cells[row, column] = value(place, printed, units.get(row) or units.get(column, ""))
         checks = tuple(Check(**check) for check in entry.get("checks", ()))
-        return PaperTable(key, entry["section"], entry["gist"], titles[0], titles[1], units, cells, checks)
+        return PrintedTable(key, entry["section"], entry["gist"], titles[0], titles[1], units, cells, checks)
 
     def stated(key: str, value_printed: str, unit: str, **entry: str) -> Stated:
         return Stated(value=value(f"Stated number {key!r}", value_printed, unit), **entry)

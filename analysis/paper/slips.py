@@ -12,7 +12,7 @@ from functools import cache
 import pandas as pd
 
 from analysis.paper import formulas
-from analysis.paper.numbers import Check, Paper, PaperTable, Stated, Value, load_paper
+from analysis.paper.numbers import Check, Paper, PrintedTable, Stated, Value, load_paper
 from rtpo.errors import DataError
 
 ARITHMETIC, READING, ORDER, EXPECTATION = "arithmetic", "reading", "order", "expectation"
@@ -42,7 +42,7 @@ class _Scope:
     """Where a formula stands: at a cell of `table`. Its names are rows of the column, or without `by_row` columns."""
 
     paper: Paper
-    table: PaperTable | None = None
+    table: PrintedTable | None = None
     row: str = ""
     column: str = ""
     by_row: bool = False
@@ -110,7 +110,7 @@ def frame(kind: str) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["Place", "Section", "Printed", "Recomputed", "What, and from what"])
 
 
-def _cells(paper: Paper, table: PaperTable) -> Iterator[Recomputed]:
+def _cells(paper: Paper, table: PrintedTable) -> Iterator[Recomputed]:
     for check in table.checks:
         by_row = bool(check.rows)
         others = check.only or tuple(table.columns if by_row else table.rows)

@@ -15,7 +15,7 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.paper.cells import MARK, Plan, load_plans, reads
+from analysis.paper.cells import MARK, TablePlan, load_plans, reads
 from analysis.paper.estimates import Estimate
 from analysis.paper.numbers import Value, load_paper
 from analysis.paper.records import Missing, Outcome, Records, tasks
@@ -61,7 +61,7 @@ class PaperTable:
     """A table of a profile's records. name: its files'."""
 
     name: str
-    plan: Plan
+    plan: TablePlan
     records: Records
     is_paper: bool
 

@@ -45,7 +45,7 @@ RATES_FILE = "learning_rates.json"
 
 
 @dataclass(frozen=True)
-class Row:
+class StudyTask:
     """What a study calls a task: the `task=` that it composes, settings besides, and whose learning rates it shares."""
 
     name: str
@@ -72,7 +72,7 @@ class Place:
 
     experiment: str
     label: str
-    row: Row
+    row: StudyTask
     warm_start: str
     seed: int
     configuration: Configuration
@@ -159,7 +159,7 @@ class Study:
         ]
         yield from sorted(tries, key=lambda planned: (planned[0].row.task, planned[0].seed))
 
-    def searched(self) -> list[tuple[Row, str]]:
+    def searched(self) -> list[tuple[StudyTask, str]]:
         """The tasks and algorithms whose rates are searched for."""
         parts = sorted(self.trained, key=lambda part: part != CORE)
         parts += [RATES] if "configurations" in self._plan[RATES] else []
@@ -171,7 +171,7 @@ class Study:
         )
         return list(dict.fromkeys(places))
 
-    def choice(self, row: Row, algorithm: str) -> Choice:
+    def choice(self, row: StudyTask, algorithm: str) -> Choice:
         """Of one configuration, or of the core's where it is COMMON. A configuration whose search begins with what was
         tried for the core's has no best before the core's has."""
         core = list(dict.fromkeys(configuration.rate_of for configuration in self._configurations(CORE)))
@@ -289,7 +289,7 @@ class Study:
             )
         return [f"budget.generated_tokens={tokens - tokens // steps}"]
 
-    def _choice(self, row: Row, algorithms: Sequence[str], first: tuple[float, ...]) -> Choice:
+    def _choice(self, row: StudyTask, algorithms: Sequence[str], first: tuple[float, ...]) -> Choice:
         """The best of what was tried from the `first` rates on outward."""
         grid, tried = self._plan[RATES]["grid"], first
         while True:
@@ -306,14 +306,14 @@ class Study:
             else:
                 return Choice(tried, best)
 
-    def _mean(self, row: Row, algorithms: Sequence[str], rate: float) -> float | None:
+    def _mean(self, row: StudyTask, algorithms: Sequence[str], rate: float) -> float | None:
         """The mean success over the runs of these at a rate; None unless all are finished."""
         places = (place for algorithm in algorithms for place in self._tries(row, algorithm, rate))
         successes = [self._success(place) for place in places]
         known = [success for success in successes if success is not None]
         return fmean(known) if len(known) == len(successes) else None
 
-    def _tries(self, row: Row, label: str, rate: float) -> list[Place]:
+    def _tries(self, row: StudyTask, label: str, rate: float) -> list[Place]:
         """The runs of a configuration's search at one rate."""
         places = [(place["task"], place["warm_start"], place["seed"]) for place in self._places(row.name)]
         if not places:
@@ -332,7 +332,7 @@ class Study:
         places: list[dict[str, Any]] = self._plan[RATES].get("places", {}).get(name, [])
         return places
 
-    def _with_common(self) -> list[Row]:
+    def _with_common(self) -> list[StudyTask]:
         """The tasks that need a common rate."""
         rows = (row for part in self.trained if self.is_common(part) for row in self._rows(part))
         return list(dict.fromkeys(self._row(row.rates_from) for row in rows))
@@ -340,13 +340,13 @@ class Study:
     def _configurations(self, part: str) -> list[Configuration]:
         return [_configuration(entry) for entry in self._plan[part]["configurations"]]
 
-    def _rows(self, part: str) -> list[Row]:
+    def _rows(self, part: str) -> list[StudyTask]:
         return [self._row(name) for name in self._plan[part]["tasks"]]
 
-    def _row(self, name: str) -> Row:
+    def _row(self, name: str) -> StudyTask:
         entry = self._plan.get("tasks", {}).get(name, {})
         task = "" if self._places(name) else entry.get("task", name)
-        return Row(name, task, tuple(entry.get("settings", [])), entry.get("rates_from", name))
+        return StudyTask(name, task, tuple(entry.get("settings", [])), entry.get("rates_from", name))
 
     def _rates(self) -> dict[str, dict[str, float]]:
         """By task and configuration, the rates chosen by `freeze`."""
@@ -354,7 +354,7 @@ class Study:
         return json.loads(self._rates_file.read_text()) if self._rates_file.exists() else chosen
 
 
-def _experiment(row: Row, warm_start: str) -> str:
+def _experiment(row: StudyTask, warm_start: str) -> str:
     return warm_start if row.name == row.task else f"{row.name}_{warm_start}"
 
 

@@ -14,17 +14,18 @@ SCHEMA = 1
 Manifest = Mapping[str, Any]
 
 
-class Missing(DataError):
+class MissingRecords(DataError):
     """Records that were not made, or not to their end."""
 
 
 def load(folder: Path, name: str, keys: Collection[str], command: str) -> tuple[Manifest, pd.DataFrame]:
-    """`<name>.json` and the lines of `<name>.jsonl`, a row each. keys: what the manifest must have. Raises Missing for
-    records that are not there, naming the `command` that makes them, and DataError for damaged ones."""
+    """`<name>.json` and the lines of `<name>.jsonl`, a row each. keys: what the manifest must have. Raises
+    MissingRecords for records that are not there, naming the `command` that makes them, and DataError for damaged
+    ones."""
     manifest, lines = folder / f"{name}.json", folder / f"{name}.jsonl"
     for path in (manifest, lines):
         if not path.exists():
-            raise Missing(f"{path} does not exist: {command} makes it.")
+            raise MissingRecords(f"{path} does not exist: {command} makes it.")
     described = read_manifest(manifest, SCHEMA, [*keys, "sha256"])
     return described, read_frame(lines, described["sha256"])
 

@@ -12,7 +12,7 @@ from analysis import stats
 from analysis.stats import Interval
 from analysis.tables import NO_VALUE, NOT_RUN, number
 from analysis.theory.comparisons import CLAIMS, FOLDER, lines, over_runs, verdict
-from analysis.theory.records import Missing
+from analysis.theory.records import MissingRecords
 from rtpo.core.names import nearest
 from rtpo.errors import DataError
 
@@ -32,7 +32,7 @@ def verdicts(folder: Path = FOLDER) -> pd.DataFrame:
     rows = []
     for key, (theorem, title, compare, above) in CLAIMS.items():
         shown = word = NOT_RUN
-        with suppress(Missing):
+        with suppress(MissingRecords):
             frame = compare(folder)
             word = verdict(frame, above)
             passed = frame["low"] > 0 if above else frame["reaches"]

@@ -1,8 +1,9 @@
-"""Write one page of a run's rollouts, the most unequal first (docs/results/figures.md):
+"""Write one HTML page with rollouts of a run (docs/results/figures.md):
 
     python -m analysis.view results/reference/rtpo-seed0
 
-The page needs no server and no network.
+A tree has the kept paths of one question in one step. Trees with the most unequal rewards come first. The page needs no
+server and no network.
 """
 
 import sys
@@ -20,11 +21,11 @@ from rtpo.run.model_folder import load_tokenizer
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit status."""
     parser = Parser(__doc__)
-    parser.add_argument("folder", type=Path, metavar="FOLDER", help="of a run, finished or not")
-    parser.add_argument("--step", type=whole(0), help="of the run; without it, all")
-    parser.add_argument("--question", help="uid; without it, all, behind an index")
-    parser.add_argument("--trees", type=whole(1), default=20, help="on the page; default: %(default)s")
-    parser.add_argument("--output", type=Path, default=Path("outputs/rollouts.html"), help="default: %(default)s")
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="folder of a run, finished or not")
+    parser.add_argument("--step", type=whole(0), help="keep the trees of this step alone")
+    parser.add_argument("--question", help="keep the trees of the question with this uid alone")
+    parser.add_argument("--trees", type=whole(1), default=20, help="most trees on the page; default: %(default)s")
+    parser.add_argument("--output", type=Path, default=Path("outputs/rollouts.html"), help="file to write; default: %(default)s")
     options = parser.parse_args(arguments)
     run = load_recorded(options.folder)
     trees = run.choose(options.step, options.question)

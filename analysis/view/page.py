@@ -11,8 +11,8 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from analysis.view.rollouts import RecordedRun, SampledPath, Tree, Turn
-from analysis.view.text import Passage, passages
+from analysis.view.rollouts import RecordedRun, RecordedTree, RecordedTurn, SampledPath
+from analysis.view.text import ReplyPassage, passages
 from rtpo.core.chat import ChatFormat
 
 HERE = Path(__file__).parent
@@ -23,7 +23,7 @@ SHADES = (0.9, 0.5, 0.1, 0.01)
 CALL = re.compile(r"<tool_call>.*?(?:</tool_call>|\Z)", re.DOTALL)
 
 
-def page(run: RecordedRun, trees: Sequence[Tree], chat: ChatFormat, shown: int) -> str:
+def page(run: RecordedRun, trees: Sequence[RecordedTree], chat: ChatFormat, shown: int) -> str:
     """The page of the first `shown` trees, behind an index of all trees where there are several.
 
     Its Content-Security-Policy lets no script run and nothing be loaded.
@@ -52,13 +52,13 @@ def setting(config: Any, name: str) -> object:
     return "unknown" if config is None else config
 
 
-def matters(tree: Tree, path: SampledPath) -> bool:
+def matters(tree: RecordedTree, path: SampledPath) -> bool:
     """Whether an update trained the path, or a path forked from it, with an advantage other than 0."""
     is_unequal = any(training.advantage for training in path.trained)
     return is_unequal or any(matters(tree, fork) for forks in tree.forked(path).values() for fork in forks)
 
 
-def tokens(passage: Passage, turn: Turn) -> Iterator[tuple[str, str, str]]:
+def tokens(passage: ReplyPassage, turn: RecordedTurn) -> Iterator[tuple[str, str, str]]:
     """Of each piece of a passage its text, its classes in view.css, and what pointing at it shows.
 
     The classes are its shade, and `call` inside a tool call that the policy makes and does not only think of.

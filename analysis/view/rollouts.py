@@ -29,7 +29,7 @@ class Training(BaseModel, frozen=True, strict=True):
     group: str
 
 
-class Turn(BaseModel, frozen=True, strict=True):
+class RecordedTurn(BaseModel, frozen=True, strict=True):
     """Context c_k, reply u_k and the environment's answer f_k, as token ids.
 
     logprobs: of the reply's tokens when they were sampled, in nats. calls: tool and outcome, as ("calculator", "ok").
@@ -66,12 +66,12 @@ class SampledPath(BaseModel, frozen=True, strict=True):
     termination: str
     grade: str
     reward: FiniteFloat | None
-    turns: tuple[Turn, ...]
+    turns: tuple[RecordedTurn, ...]
     trained: tuple[Training, ...]
 
 
 @dataclass(frozen=True)
-class Tree:
+class RecordedTree:
     """The recorded paths of one question in one step, parents before their forks."""
 
     step: int
@@ -103,7 +103,7 @@ class Tree:
         turns = [(trained, training) for trained in self.paths for training in trained.trained if training.k == k]
         return [(trained.rollout, training) for trained, training in turns if self.sampler(trained, k) is path]
 
-    def inherits_context(self, path: SampledPath, turn: Turn) -> bool:
+    def inherits_context(self, path: SampledPath, turn: RecordedTurn) -> bool:
         """Whether a fork's first context has the ids that its parent saw at the boundary."""
         parent = self._by_uid.get(path.parent)
         boundary = self.sampler(parent, turn.k).turns if parent and turn.k == path.start_k else ()
@@ -126,13 +126,13 @@ class RecordedRun:
     folder: Path
     config: Mapping[str, Any]
     is_finished: bool
-    trees: Sequence[Tree]
+    trees: Sequence[RecordedTree]
 
     @property
     def model_folder(self) -> Path:
         return Path(str(self.config["model"]["path"]).replace("${project:}", str(PROJECT))).absolute()
 
-    def choose(self, step: int | None, question: str | None) -> list[Tree]:
+    def choose(self, step: int | None, question: str | None) -> list[RecordedTree]:
         """The trees of a step and of a question; None stands for all. Raises DataError where there is none."""
         chosen = [tree for tree in self.trees if step in (None, tree.step) and question in (None, tree.question)]
         if not chosen:
@@ -157,7 +157,7 @@ def load_recorded(folder: Path) -> RecordedRun:
     return RecordedRun(folder, config, is_finished, _trees(file, lines))
 
 
-def _trees(file: Path, lines: Iterable[bytes]) -> list[Tree]:
+def _trees(file: Path, lines: Iterable[bytes]) -> list[RecordedTree]:
     trees: dict[tuple[int, str], dict[str, SampledPath]] = {}
     for number, line in enumerate(lines, start=1):
         try:
@@ -171,5 +171,5 @@ def _trees(file: Path, lines: Iterable[bytes]) -> list[Tree]:
             why = f"rollout {path.rollout} is there already, or its parent {path.parent} is not before it"
             raise DataError(f"{file} line {number} is damaged: {why}.")
         paths[path.rollout] = path
-    recorded = [Tree(step, task, tuple(paths.values())) for (step, task), paths in trees.items()]
+    recorded = [RecordedTree(step, task, tuple(paths.values())) for (step, task), paths in trees.items()]
     return sorted(recorded, key=lambda tree: -tree.spread)

@@ -21,14 +21,14 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class Passage:
+class ReplyPassage:
     """A part of a reply."""
 
     is_thinking: bool
     pieces: Sequence[Piece]
 
 
-def passages(chat: ChatFormat, output_ids: Sequence[int]) -> list[Passage]:
+def passages(chat: ChatFormat, output_ids: Sequence[int]) -> list[ReplyPassage]:
     """The parts of a reply in order, none empty. Thinking is what `rtpo.core.contexts.strip_think` drops, without the
     newlines after it: all up to the last `</think>`, and all from a later `<think>` that is not closed, without the
     stop token."""
@@ -37,7 +37,9 @@ def passages(chat: ChatFormat, output_ids: Sequence[int]) -> list[Passage]:
     opened = next((i for i in range(closed, end) if output_ids[i] == tags.open_id), end)
     stop = end - 1 if opened < end and output_ids[-1] == tags.stop_id else end
     parts = [(True, 0, closed), (False, closed, opened), (True, opened, stop), (False, stop, end)]
-    return [Passage(kind, pieces(output_ids, first, last, chat.decode)) for kind, first, last in parts if first < last]
+    return [
+        ReplyPassage(kind, pieces(output_ids, first, last, chat.decode)) for kind, first, last in parts if first < last
+    ]
 
 
 def pieces(ids: Sequence[int], first: int, last: int, decode: Callable[[Sequence[int]], str]) -> list[Piece]:

@@ -16,7 +16,7 @@ TIMES = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class RoundingError:
     """Of numbers computed twice: root mean square and 99.9 % quantile of the absolute differences, in their unit."""
 
     rms: float
@@ -25,11 +25,11 @@ class Difference:
     def __str__(self) -> str:
         return f"{self.rms:.2g} (99.9 %: {self.tail:.2g})"
 
-    def is_beyond(self, floor: "Difference") -> bool:
+    def is_beyond(self, floor: "RoundingError") -> bool:
         return not (self.rms <= TIMES * floor.rms and self.tail <= TIMES * floor.tail)
 
 
-def difference(values: npt.ArrayLike, others: npt.ArrayLike) -> Difference:
+def difference(values: npt.ArrayLike, others: npt.ArrayLike) -> RoundingError:
     """Of two arrays of one shape."""
     gaps = np.abs(np.asarray(values, np.float64) - np.asarray(others, np.float64))
-    return Difference(math.sqrt(float((gaps**2).mean())), float(np.quantile(gaps, 0.999)))
+    return RoundingError(math.sqrt(float((gaps**2).mean())), float(np.quantile(gaps, 0.999)))

@@ -14,7 +14,7 @@ from analysis.stats import CONTRADICTED, SUPPORTED, UNDECIDED, normal
 from analysis.theory import comparisons
 from analysis.theory import theorems as theory
 from analysis.theory.comparisons import compared, records, verdict
-from analysis.theory.records import Missing
+from analysis.theory.records import MissingRecords
 from experiments import theory as command
 from rtpo import rtpo
 from rtpo.algorithms import configured
@@ -239,7 +239,7 @@ def test_the_same_settings_give_the_same_lines(tiny: Path, tmp_path: Path) -> No
 
 def test_missing_and_unfinished_records_name_their_command(folder: Path) -> None:
     (folder / "theorem_2.json").unlink()
-    with pytest.raises(Missing, match=r"theorem_2\.json .*python experiments/theory\.py 2"):
+    with pytest.raises(MissingRecords, match=r"theorem_2\.json .*python experiments/theory\.py 2"):
         records(2, folder)
     assert word(folder, "theorem_2a_factor") == "not run"
     assert word(folder, "theorem_3a_weights") == SUPPORTED

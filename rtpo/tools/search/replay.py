@@ -13,7 +13,7 @@ from rtpo.errors import DataError
 from rtpo.tools.search.text import NO_RESULTS, normalise_query
 
 
-class Backend(Protocol):
+class SearchBackend(Protocol):
     """What answers a normalised query. identity: all that its answers depend on, as plain JSON; no key."""
 
     @property
@@ -59,11 +59,11 @@ class ReplaySettings:
 
 
 class ReplayBackend:
-    """`Backend` on a recording. Counts the queries that are not in it as `missed`. Raises DataError for a file that
-    cannot be read."""
+    """`SearchBackend` on a recording. Counts the queries that are not in it as `missed`. Raises DataError for a file
+    that cannot be read."""
 
     def __init__(
-        self, file: Path, on_miss: Literal["error", "empty", "live"], live: Backend | None, counts: Counter[str]
+        self, file: Path, on_miss: Literal["error", "empty", "live"], live: SearchBackend | None, counts: Counter[str]
     ) -> None:
         assert (on_miss == "live") == (live is not None)
         self._file = file

@@ -15,7 +15,7 @@ from rtpo.errors import InfrastructureError, MachineError
 from rtpo.tools.base import Arguments, ToolResult
 from rtpo.tools.search.bm25 import Bm25Backend, Bm25Settings
 from rtpo.tools.search.remote import MOST_CHARACTERS, MOST_RESULTS, HttpBackend, HttpSettings, WebBackend, WebSettings
-from rtpo.tools.search.replay import Backend, ReplayBackend, ReplaySettings
+from rtpo.tools.search.replay import ReplayBackend, ReplaySettings, SearchBackend
 from rtpo.tools.search.text import TEXT_FORMAT, normalise_query
 from rtpo.types import ToolOutcome
 
@@ -154,7 +154,7 @@ def open_world(settings: SearchSettings) -> SearchWorld:
     return SearchWorld(settings)
 
 
-def _open_backend(settings: SearchSettings, name: str, counts: Counter[str]) -> Backend:
+def _open_backend(settings: SearchSettings, name: str, counts: Counter[str]) -> SearchBackend:
     """Of settings without problems. Raises ConfigError without the key that is needed."""
     sizes = settings.results, settings.characters
     if name == "bm25":
