@@ -33,10 +33,10 @@ DOCS = PROJECT / "docs" / "results"
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns its exit status."""
     parser = Parser(__doc__, usage="%(prog)s [options]")
-    parser.add_argument("--results", type=folder, default="results", help="folder of the run records (default: results)")
+    parser.add_argument("--results", type=folder, default="results", help="folder of the records (default: results)")
     parser.add_argument("--output", type=Path, help="folder of the figures (default: figures/ beside the runs)")
     what = parser.add_mutually_exclusive_group()
-    what.add_argument("--experiment", metavar="NAME", help="draw the training curves of the experiment in this folder under --results")
+    what.add_argument("--experiment", metavar="NAME", help="draw the training curves of an experiment in --results")
     what.add_argument("--run", type=Path, help="draw one sheet of the run in this folder")
     what.add_argument("--figure", choices=FIGURES, metavar="NAME", help=f"draw this figure alone: {', '.join(FIGURES)}")
     what.add_argument(

@@ -1,8 +1,8 @@
 """Make tables of runs (docs/run/runs.md), or the paper's tables beside ours (docs/results/tables.md).
 
     python analysis/make_tables.py                          every table of the paper
-    python analysis/make_tables.py --table supp_budget      one of them; supp_budget_toy has the runs of profile toy
-    python analysis/make_tables.py --experiment quickstart  the runs in results/quickstart, a row for each configuration
+    python analysis/make_tables.py --table supp_budget      one of them; supp_budget_toy has the toy runs
+    python analysis/make_tables.py --experiment quickstart  runs of results/quickstart, by configuration
     python analysis/make_tables.py results/trial results/default/rtpo-seed0
                                                             any runs in one table
 

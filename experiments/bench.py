@@ -1,11 +1,11 @@
-"""Measure how fast parts of the project are, each against an alternative (docs/results/speed.md):
+"""Measure how fast parts of the project are, most against an alternative (docs/results/speed.md):
 
     python experiments/bench.py                     every case that needs no file
     python experiments/bench.py decoder trees       these cases
     python experiments/bench.py grading --file data/raw/math500
 
-The two sides of a case take turns, so that other load on the machine meets both. Every timing is written to
-results/bench/<date>.json. No timing passes or fails.
+The two sides of a case take turns, so that other load on the machine affects both; only `verl` runs one side after the
+other. Every timing is written to results/bench/<date>.json. No timing passes or fails.
 """
 
 import asyncio
@@ -313,9 +313,9 @@ CASES = {"verl": verl, "trees": trees, "decoder": decoder, "python": python, "gr
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = Parser(__doc__)
     parser.add_argument("cases", nargs="*", metavar="case", help=f"cases to run: {', '.join(CASES)}")
-    parser.add_argument("--repeats", type=whole(1), default=5, help="timings for each median; default: 5")
-    parser.add_argument("--file", type=Path, help="answers to grade, such as MATH-500's raw file")
-    parser.add_argument("--results", type=Path, default=PROJECT / "results" / "bench", help="folder of the records")
+    parser.add_argument("--repeats", type=whole(1), default=5, help="timings behind each median; default: 5")
+    parser.add_argument("--file", type=Path, help="for the case grading: a file of answers, such as MATH-500's")
+    parser.add_argument("--results", type=Path, default=PROJECT / "results" / "bench", help="folder for the records")
     given = parser.parse_args(arguments)
     if unknown := [name for name in given.cases if name not in CASES]:
         raise ConfigError(f"no case is named {', '.join(unknown)}: there are {', '.join(CASES)}.")

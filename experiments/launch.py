@@ -4,7 +4,7 @@
     python experiments/launch.py run main_table task=toy_math seed=1    run here, then make the tables
     python experiments/launch.py submit main_table profile=a100x8       submit to SLURM, as slurm/*.sh do
     python experiments/launch.py status                                 the state of every run
-    python experiments/launch.py status main_table profile=a100x8       the state of the elements submitted above
+    python experiments/launch.py status main_table profile=a100x8       the state of all its elements
     python experiments/launch.py stop main_table seed=1                 let the runs with seed 1 save and end
     python experiments/launch.py tables main_table                      the tables of complete elements
     python experiments/launch.py element main_table 3                   the fourth element only

@@ -1,4 +1,4 @@
-"""Make the map of regimes (docs/results/theory.md): RTPO and GRPO with exact contexts on tables, at equal rollouts.
+"""Make the map of regimes (docs/results/theory.md): RTPO against exact GRPO on tabular problems, at equal rollouts.
 
     python experiments/map.py predict     write the closed form's prediction of every point
     python experiments/map.py run         measure the missing points
@@ -6,7 +6,7 @@
 
 To resume `run`, give the same command again. Records go to results/map/. predicted.jsonl is written once, before
 anything is measured. map.jsonl and its manifest map.json are written last; until then measurements are in
-map.partial.jsonl. `python -m analysis.pages` and `python analysis/make_figures.py --docs` read them.
+map.partial.jsonl. `python -m analysis.pages` and `python analysis/make_figures.py --docs` show the records.
 """
 
 import json
@@ -163,7 +163,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns its exit status."""
     parser = Parser(__doc__)
     parser.add_argument("part", choices=PARTS, help="see above")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the records")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder for the records")
     options = parser.parse_args(arguments)
     if options.part == "predict":
         print(predict(options.results, regimes.points()))

@@ -48,7 +48,9 @@ def main(arguments: list[str] | None = None) -> int:
         help="prepare the set NAME from a local FILE; can be repeated",
     )
     parser.add_argument(
-        "--accept-other", action="store_true", help="take --from files with another checksum or number of rows; the manifest says so"
+        "--accept-other",
+        action="store_true",
+        help="take --from files with another checksum or number of rows; the manifest says so",
     )
     parser.add_argument("--folder", type=Path, default=PROJECT / "data", help="where the files go; default: data/")
     parser.add_argument("--list", action="store_true", help="print the status and source of every set; prepare nothing")

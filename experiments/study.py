@@ -6,12 +6,12 @@
     python experiments/study.py toy core        a part of the plan: its main configurations
     python experiments/study.py toy missing     list the runs that are missing
 
-To resume a part, give the same command again. Several processes can share a part, best one a core: each run belongs
-to the process that holds its folder. Records go to results/<study>/<warm start>/, those of `rates` to
+To resume a part, give the same command again. Several processes can share a part, ideally one on each core: each takes
+runs that no other process holds. Records go to results/<study>/<warm start>/, those of `rates` to
 results/<study>/rates_<warm start>/, and the chosen rates to results/<study>/learning_rates.json. A configuration
-without a chosen rate is not run. If the best rate of a search is at an edge, the next rate outward is run too, by the
-process that ends last or by the same command again. --results FOLDER repeats a part in another folder, at the same
-rates.
+without a chosen rate is not run. If the best rate of a search is the lowest or highest tried, `rates` also runs the
+next one beyond it: in the process that ends last, or when given again. --results FOLDER repeats a part in another
+folder, at the same rates.
 """
 
 import sys
@@ -99,12 +99,12 @@ def missing(study: Study, task: str | None = None, only: str = "") -> list[str]:
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns its exit status."""
     parser = Parser(__doc__)
-    parser.add_argument("study", type=named, help="a file of configs/study/, such as toy")
+    parser.add_argument("study", type=named, help="name of a file in configs/study/, such as toy")
     parser.add_argument("part", help=f"{FREEZE}, {MISSING}, rates, or another part of the plan")
-    parser.add_argument("--task", help="run this task alone")
-    parser.add_argument("--only", default="", help="run these configurations alone; commas between them")
+    parser.add_argument("--task", help="run only this task")
+    parser.add_argument("--only", default="", help="run only these configurations, separated by commas")
     parser.add_argument(
-        "--minutes", type=positive, default=240, help="start no further run after this time; default: 240"
+        "--minutes", type=positive, default=240, help="start no further run after so many minutes; default: 240"
     )
     parser.add_argument("--results", type=Path, help="repeat the part in this folder, at the chosen rates")
     given = parser.parse_args(arguments)

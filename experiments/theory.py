@@ -1,10 +1,11 @@
-"""Test the paper's three theorems on tables, with the algorithm files that train (docs/results/theory.md).
+"""Test the paper's three theorems on tabular problems, with the algorithm files that train language models
+(docs/results/theory.md).
 
     python experiments/theory.py          all three theorems
     python experiments/theory.py 2 3      some of them
 
-Records go to results/theory/: theorem_<n>.jsonl, and theorem_<n>.json, the manifest, written last. A theorem's records
-are made anew. `python -m analysis.pages docs/results/theory.md` and `python analysis/make_figures.py --docs` read them.
+Records go to results/theory/: theorem_<n>.jsonl, then its manifest theorem_<n>.json. They replace earlier records.
+`python -m analysis.pages docs/results/theory.md` and `python analysis/make_figures.py --docs` show them.
 """
 
 import json
@@ -79,7 +80,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns its exit status."""
     parser = Parser(__doc__)
     parser.add_argument("theorems", nargs="*", help="1, 2 or 3; default: all")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the records")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder for the records")
     given = parser.parse_args(arguments)
     for theorem in chosen(given.theorems):
         measure(theorem, given.results)

@@ -13,7 +13,7 @@ Every field of configs/ can be set like this. The common ones, with their defaul
     experiment_name=default      records are in results/<experiment_name>/<label>-seed<seed>/
     seed=0                       the seed of all random draws
     data=null                    a file of problems, for tasks that do not generate their own
-    budget.rollouts=8192         training rollouts at most; the last few may not suffice for a task
+    budget.rollouts=8192         training rollouts; the run ends when one more task might exceed them
     budget.tasks_per_step=16     tasks in a data step
     optimizer.lr=0.0005          the learning rate; constant, unless fields of verl set a schedule
     evaluation.every_rollouts=0  rollouts between two evaluations during training; 0: none

@@ -3,6 +3,8 @@
     python -m analysis.pages                             all pages
     python -m analysis.pages docs/results/theory.md      this page
     python -m analysis.pages --check                     write nothing; fail if a page differs from the records
+
+Names in the pages' marks, such as `<!-- generated:NAME -->`, say which function makes what follows.
 """
 
 import sys

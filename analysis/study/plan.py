@@ -257,17 +257,26 @@ class Study:
     def _kept_runs(self) -> dict[str, Any]:
         return {} if self._kept is None else {str(row.run): row for row in self._kept.runs.itertuples()}
 
+    @cached_property
+    def _kept_means(self) -> dict[str, float]:
+        return {} if self._kept is None else self._means(self._kept)
+
+    def _means(self, frames: Frames) -> dict[str, float]:
+        """Of each run the mean over questions after training, at the decoding of the study."""
+        table = frames.questions["success"]
+        when, mode = (table.index.get_level_values(level) for level in ("when", "mode"))
+        chosen = table[(when == "after") & (mode == self.decoding)]
+        return {str(run): float(successes.mean()) for run, successes in chosen.groupby("run", sort=False)}
+
     def _success(self, place: Place) -> float | None:
-        """The mean over questions after training, at the decoding of the study; None unless the run is finished."""
+        """The run's mean; None unless it is finished."""
+        name = str(place)
         if place not in self._successes and self.is_finished(place):
-            folder, name = self.folder(place).path, str(place)
-            frames = self._kept.of([name]) if self._kept and name in self._kept_runs else load_run(folder)
-            table = frames.questions["success"]
-            when, mode = (table.index.get_level_values(level) for level in ("when", "mode"))
-            chosen = table[(when == "after") & (mode == self.decoding)]
-            if chosen.empty:
+            folder = self.folder(place).path
+            means = self._kept_means if name in self._kept_runs else self._means(load_run(folder))
+            if name not in means:
                 raise DataError(f"{folder} has no evaluation {self.decoding!r} after training, to choose rates by.")
-            self._successes[place] = float(chosen.mean())
+            self._successes[place] = means[name]
         return self._successes.get(place)
 
     def _tokens(self, place: Place) -> list[str]:

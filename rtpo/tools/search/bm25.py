@@ -40,8 +40,7 @@ _STOPWORDS = frozenset(STOPWORDS_EN)
 TOKENIZER = {"pattern": WORD, "lower_case": True, "stop_words": sorted(_STOPWORDS)}
 """the settings of `tokens`, as a manifest has them"""
 _words = re.compile(WORD).findall
-# bm25s holds the interpreter's lock for most of a search: on more threads than two fewer are done a second
-# (docs/results/speed.md, part g)
+# bm25s holds the interpreter's lock for most of a search: more threads than two do fewer searches a second
 _searchers = ThreadPoolExecutor(2, thread_name_prefix="search-bm25")
 
 
