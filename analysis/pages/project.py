@@ -46,24 +46,26 @@ def experiments(kind: str = "paper") -> pd.DataFrame:
     """What configs/experiment/ says of the paper's experiments, or of all others."""
     rows = []
     for name in names_of_experiments():
-        launch, sweep = _experiment(name)
+        launch, label, sweep = _experiment(name)
         if ("paper" in launch) == (kind == "paper"):
+            labels = {name: label.replace("${algorithm.name}", name) for name in sweep["algorithm"]}
             added = launch.get("not_in_paper", [])
             tasks = ", ".join(task.removeprefix("${launch.tasks.").removesuffix("}") for task in sweep["task"])
-            names = ", ".join(f"`{name}`{'*' if name in added else ''}" for name in sweep["algorithm"])
+            names = ", ".join(f"`{name}`{'*' if label in added else ''}" for name, label in labels.items())
             paper = ", ".join(f"`{label}`" for label in launch.get("paper", [])) or NO_VALUE
             rows.append((f"`{name}`", launch["about"], paper, tasks, names, str(prod(map(len, sweep.values())))))
     return pd.DataFrame(rows, columns=["Experiment", "What", "Paper", "Tasks", "Algorithms", "Elements"])
 
 
-def _experiment(name: str) -> tuple[dict[str, Any], dict[str, list[str]]]:
-    """The `launch` tree of an experiment's file, and what it varies."""
+def _experiment(name: str) -> tuple[dict[str, Any], str, dict[str, list[str]]]:
+    """The `launch` tree of an experiment's file, the pattern of its labels, and what it varies."""
     file = yaml.load((PROJECT / "configs" / "experiment" / f"{name}.yaml").read_bytes(), SAFE_LOADER)
     bases = [base for base in file.get("defaults", []) if isinstance(base, str) and base != "_self_"]
-    sweeps = [_experiment(base)[1] for base in bases]
+    sweeps = [_experiment(base)[2] for base in bases]
     varied = file.get("hydra", {"sweeper": {"params": {}}})["sweeper"]["params"]
     own = {key: str(values).split(",") for key, values in varied.items()}
-    return file.get("launch", {}), {key: values for sweep in (*sweeps, own) for key, values in sweep.items()}
+    label = file.get("algorithm", {}).get("label", "${algorithm.name}")
+    return file.get("launch", {}), label, {key: values for sweep in (*sweeps, own) for key, values in sweep.items()}
 
 
 def runs(experiment: str, *columns: str) -> pd.DataFrame:
