@@ -4,20 +4,21 @@
     python tests/mutate.py rtpo/credit.py      one of them
     python tests/mutate.py --count 5 --show    fewer faults, and those that no test caught
 
-A fault changes one operator, constant, comparison, branch or index, in a copy of the working tree. It is caught where
-the module's tests fail, or run longer than ten times what they take without it. The faults of a module are drawn from
-its own name, so that two runs try the same.
+A fault changes one operator, constant, comparison, branch or index, in a copy of the working tree. `strict=` of zip and
+`frozen=` of a dataclass are left alone: they guard against other faults. A fault is caught where the module's tests
+fail, or run longer than ten times what they take without it. The faults of a module are drawn from its own name, so
+that two runs try the same.
 """
 
 import argparse
 import ast
+import copy
 import random
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parents[1]
@@ -52,14 +53,19 @@ SWAPS: dict[type[ast.AST], type[ast.AST]] = {
 }
 
 
-def faults(source: str) -> Iterator[tuple[str, str]]:
-    """The changed source, and what was changed, of every single fault."""
-    count = sum(1 for _ in ast.walk(ast.parse(source)))
-    for place in range(count):
-        tree = ast.parse(source)
-        node = next(node for number, node in enumerate(ast.walk(tree)) if number == place)
-        if changed := _change(node):
-            yield ast.unparse(tree), f"line {getattr(node, 'lineno', '?')}: {changed}"
+def places(source: str) -> list[int]:
+    """The nodes that a fault can be put into, by their numbers in `ast.walk`."""
+    nodes = list(ast.walk(ast.parse(source)))
+    guards = {id(node.value) for node in nodes if isinstance(node, ast.keyword) and node.arg in ("strict", "frozen")}
+    return [place for place, node in enumerate(nodes) if id(node) not in guards and _change(copy.deepcopy(node))]
+
+
+def fault(source: str, place: int) -> tuple[str, str]:
+    """The source with a fault in this node, and what was changed."""
+    tree = ast.parse(source)
+    node = list(ast.walk(tree))[place]
+    changed = _change(node)
+    return ast.unparse(tree), f"line {getattr(node, 'lineno', '?')}: {changed}"
 
 
 def _change(node: ast.AST) -> str | None:
@@ -80,9 +86,9 @@ def _change(node: ast.AST) -> str | None:
     return None
 
 
-def caught(copy: Path, module: str, source: str, limit: float) -> bool:
-    """Whether the module's tests fail with this source in the copy, or take longer than `limit` seconds."""
-    file = copy / module
+def caught(clone: Path, module: str, source: str, limit: float) -> bool:
+    """Whether the module's tests fail with this source in the clone, or take longer than `limit` seconds."""
+    file = clone / module
     whole = file.read_text()
     file.write_text(source)
     command = [
@@ -92,10 +98,10 @@ def caught(copy: Path, module: str, source: str, limit: float) -> bool:
         "-qx",
         "-p",
         "no:cacheprovider",
-        *(str(path) for name in TESTS[module] for path in (copy / "tests").rglob(name)),
+        *(str(path) for name in TESTS[module] for path in (clone / "tests").rglob(name)),
     ]
     try:
-        ended = subprocess.run(command, cwd=copy, capture_output=True, timeout=limit)
+        ended = subprocess.run(command, cwd=clone, capture_output=True, timeout=limit)
     except subprocess.TimeoutExpired:
         return True
     finally:
@@ -111,21 +117,22 @@ def main() -> None:
     options = parser.parse_args()
     print("| Module | Faults | Caught | % |\n|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder) / "copy"
+        clone = Path(folder) / "clone"
         tracked = subprocess.run(["git", "ls-files"], cwd=PROJECT, capture_output=True, text=True, check=True)
         for name in tracked.stdout.splitlines():
             if (PROJECT / name).exists():
-                (copy / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(PROJECT / name, copy / name)
+                (clone / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(PROJECT / name, clone / name)
         for module in options.modules or TESTS:
-            source = (copy / module).read_text()
+            source = (clone / module).read_text()
             begun = time.monotonic()
-            if caught(copy, module, source, 3600):
+            if caught(clone, module, source, 3600):
                 sys.exit(f"the tests of {module} fail without a fault")
             limit = 10 * (time.monotonic() - begun) + 10
-            drawn = list(faults(source))
+            drawn = places(source)
             drawn = random.Random(module).sample(drawn, min(options.count, len(drawn)))
-            missed = [what for changed, what in drawn if not caught(copy, module, changed, limit)]
+            faults = [fault(source, place) for place in drawn]
+            missed = [what for changed, what in faults if not caught(clone, module, changed, limit)]
             share = 100 * (1 - len(missed) / len(drawn))
             print(f"| {module} | {len(drawn)} | {len(drawn) - len(missed)} | {share:.0f} |", flush=True)
             if options.show:
