@@ -20,8 +20,6 @@ from rtpo.run.records import SAFE_LOADER
 
 SAMPLES = 4
 """k of P@k and Pass^k"""
-EARLY_TURNS = (1, 2, 3, 5)
-"""turns within which failures are counted"""
 AUDIT = ("programs", "valid_programs", "repeated")
 """columns of an audit of calls, which an episode without a call lacks"""
 QA = ("f1", "span_f1", "output_hit")

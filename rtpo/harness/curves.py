@@ -27,16 +27,6 @@ PLACES: dict[str, range] = {
 """turns, and updates of a step, that share a curve: at every K the same ones, so that their number is bounded"""
 Line = Mapping[str, Any]
 Value = float | None | Mapping[str, float | None]
-WEIGHTS = {
-    "trained_tokens": "trained tokens",
-    "measured_tokens": "tokens looked at",
-    "optimizer_steps": "optimizer steps",
-    "loss_tokens": "tokens with a loss, over the optimizer steps",
-    "groups.all": "groups",
-    "turn_tokens.turn_<k>": "trained tokens of the turn",
-    "groups.turn_<k>": "groups that train the turn",
-}
-"""what an update's means are over: the key that has how much, and its name on the page"""
 LARGEST = "mismatch/engine/largest"
 TURNS = "turns"
 """that a step sampled, over which the means of rollout calls are"""
@@ -46,9 +36,9 @@ TURNS = "turns"
 class Curve:
     """A key, or where it has a name in brackets a family of them, which `value` then gives by that name.
 
-    of: the number in the line, in its updates where `by` is one of WEIGHTS (`<k>` is the turn), in its rollout calls
-    where `by` is TURNS; or the name of one of FUNCTIONS. by: what a step's parts of a mean are weighed by; empty for
-    no mean.
+    of: the number in the line, in its rollout calls where `by` is TURNS, and in its updates where `by` is a key of
+    theirs (`<k>` is the turn); or the name of one of FUNCTIONS. by: what a step's parts of a mean are weighed by; empty
+    for no mean.
     """
 
     key: str
@@ -56,10 +46,6 @@ class Curve:
     meaning: str
     of: str
     by: str = ""
-
-    @property
-    def weighed_by(self) -> str:
-        return WEIGHTS.get(self.by, self.by)
 
     def value(self, line: Line) -> Value:
         if self.of in FUNCTIONS:

@@ -32,7 +32,6 @@ LAUNCH = "launch"
 """the part of the tree that is no part of a run (`rtpo.run.experiments`)"""
 
 Share = Annotated[float, Field(gt=0, le=1)]
-Tolerance = Annotated[float, Field(gt=0, strict=True)]
 Decay = Annotated[float, Field(ge=0, lt=1)]
 FOLDER_NAME = re.compile(r"\w[\w.+,=-]{0,199}")
 FOLDER_RULE = "it names a folder; use at most 200 letters, digits and . _ + - , ="

@@ -7,10 +7,10 @@ import pandas as pd
 import pytest
 
 from analysis.paper import metrics
-from analysis.paper.metrics import AUDIT, COLUMNS, EARLY_TURNS, QA
+from analysis.paper.metrics import AUDIT, COLUMNS, QA
 
 PLAIN = {**dict.fromkeys(COLUMNS, 0.0), "unit": "0", "success": 0.0, "turns": 1.0, "ended": 1.0, "tokens": 100.0}
-SHARES = ("success", "ended_failed", "no_signal", *(f"failed_{k}" for k in EARLY_TURNS))
+SHARES = ("success", "ended_failed", "no_signal", *(f"failed_{k}" for k in (1, 2, 3, 5)))
 
 
 def value_of(name: str, samples: Sequence[dict[str, object]]) -> float:
