@@ -4,10 +4,10 @@
     python tests/mutate.py rtpo/credit.py      one of them
     python tests/mutate.py --count 5 --show    fewer faults, and those that no test caught
 
-A fault changes one operator, constant, comparison, branch or index, in a copy of the working tree. `strict=` of zip and
-`frozen=` of a dataclass are left alone: they guard against other faults. A fault is caught where the module's tests
-fail, or run longer than ten times what they take without it. The faults of a module are drawn from its own name, so
-that two runs try the same.
+A fault changes one operator, constant, comparison, branch or index, in a copy of the working tree. `strict=` of zip,
+`frozen=` and `slots=` of a dataclass are left alone: they guard against other faults. A fault is caught where the
+module's tests fail, or run longer than ten times what they take without it. The faults of a module are drawn from its
+own name, so that two runs try the same.
 """
 
 import argparse
@@ -28,9 +28,9 @@ TESTS: dict[str, tuple[str, ...]] = {
     "rtpo/rows.py": ("test_rows.py",),
     "rtpo/core/losses.py": ("test_losses.py",),
     "rtpo/core/contexts.py": ("test_contexts.py",),
-    "rtpo/core/packing.py": ("test_packing.py",),
+    "rtpo/core/packing.py": ("test_packing.py", "test_harness.py"),
     "rtpo/core/trees.py": ("test_trees.py",),
-    "rtpo/harness/budget.py": ("test_budget.py",),
+    "rtpo/harness/budget.py": ("test_budget.py", "test_harness.py"),
     "rtpo/harness/durable.py": ("test_durable.py",),
     "rtpo/harness/episodes.py": ("test_episodes.py", "test_harness.py"),
     "rtpo/run/records.py": ("test_records.py", "test_saves.py"),
@@ -56,7 +56,7 @@ SWAPS: dict[type[ast.AST], type[ast.AST]] = {
 def places(source: str) -> list[int]:
     """The nodes that a fault can be put into, by their numbers in `ast.walk`."""
     nodes = list(ast.walk(ast.parse(source)))
-    guards = {id(node.value) for node in nodes if isinstance(node, ast.keyword) and node.arg in ("strict", "frozen")}
+    guards = {id(node.value) for node in nodes if isinstance(node, ast.keyword) and node.arg in ("strict", "frozen", "slots")}
     return [place for place, node in enumerate(nodes) if id(node) not in guards and _change(copy.deepcopy(node))]
 
 

@@ -153,6 +153,7 @@ def rollout(start_k: int) -> Rollout:
 
 def test_counters() -> None:
     ledger = Ledger(Budget(1))
+    assert {value for value in ledger.as_dict().values() if not isinstance(value, dict)} == {0}
     ledger.count_rollouts([rollout(0), rollout(1)])
     assert (ledger.turn_generations, ledger.generated_tokens) == (5, 21)
     called = {outcome: count for outcome, count in ledger.tool_calls.items() if count}
