@@ -46,6 +46,8 @@ TESTS: dict[str, tuple[str, ...]] = {
     "baselines/gigpo.py": ("test_baselines.py",),
     "baselines/anchored.py": ("test_baselines.py", "test_baseline_bias.py"),
 }
+GUARDS = ("strict", "frozen", "slots")
+"""arguments that are left alone"""
 SWAPS: dict[type[ast.AST], type[ast.AST]] = {
     **{ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult},
     **{ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq},
@@ -56,7 +58,7 @@ SWAPS: dict[type[ast.AST], type[ast.AST]] = {
 def places(source: str) -> list[int]:
     """The nodes that a fault can be put into, by their numbers in `ast.walk`."""
     nodes = list(ast.walk(ast.parse(source)))
-    guards = {id(node.value) for node in nodes if isinstance(node, ast.keyword) and node.arg in ("strict", "frozen", "slots")}
+    guards = {id(node.value) for node in nodes if isinstance(node, ast.keyword) and node.arg in GUARDS}
     return [place for place, node in enumerate(nodes) if id(node) not in guards and _change(copy.deepcopy(node))]
 
 
