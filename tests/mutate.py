@@ -31,7 +31,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "rtpo/core/packing.py": ("test_packing.py", "test_harness.py"),
     "rtpo/core/trees.py": ("test_trees.py",),
     "rtpo/harness/budget.py": ("test_budget.py", "test_harness.py"),
-    "rtpo/harness/durable.py": ("test_durable.py",),
+    "rtpo/harness/durable.py": ("test_durable.py", "test_crashes.py"),
     "rtpo/harness/episodes.py": ("test_episodes.py", "test_harness.py"),
     "rtpo/run/records.py": ("test_records.py", "test_saves.py"),
     "rtpo/tools/python/pool.py": ("test_python_tool.py", "test_python_machine.py"),

@@ -2,6 +2,7 @@
 
 import pickle
 from collections.abc import Callable, Sequence
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from rtpo.envs.toy.math_problems import problems
 from rtpo.errors import Stopped
 from rtpo.harness.budget import Ledger
 from rtpo.harness.durable import Done, DurableHarness
+from rtpo.harness.harness import AgentHarness
 from rtpo.rows import trajectory_rows
 from rtpo.run.run import sample_line
 from rtpo.types import Role, Task
@@ -121,6 +123,12 @@ def uninterrupted(program: Program) -> RecordingHarness:
     harness = in_memory()
     program(harness, TASKS)
     return harness
+
+
+@pytest.mark.parametrize("verb", ["rollout", "score", "reference", "update", "sync", "log", "random"])
+def test_what_is_not_said_of_a_verb_is_the_same(verb: str) -> None:
+    ours, theirs = (signature(getattr(harness, verb)).parameters.items() for harness in (DurableHarness, AgentHarness))
+    assert {name: each.default for name, each in ours} == {name: each.default for name, each in theirs}
 
 
 @PROGRAMS
