@@ -37,7 +37,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "rtpo/tools/python/pool.py": ("test_python_tool.py", "test_python_machine.py"),
     "rtpo/tools/python/python_seccomp.py": ("test_python_machine.py", "test_hostile_programs.py"),
     "rtpo/rewards/grading.py": ("test_grading.py",),
-    "analysis/stats.py": ("test_intervals.py", "test_estimates.py"),
+    "analysis/stats.py": ("test_intervals.py", "test_estimates.py", "test_golden.py"),
     "baselines/grpo.py": ("test_grpo.py", "test_baselines.py"),
     "baselines/seeupo.py": ("test_seeupo.py", "test_baselines.py"),
     "baselines/arpo.py": ("test_arpo.py", "test_baselines.py"),

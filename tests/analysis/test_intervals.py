@@ -1,9 +1,11 @@
 """Intervals with known answers."""
 
 import numpy as np
+import pandas as pd
 import pytest
+from test_fair_by_hand import half_width
 
-from analysis.stats import Interval, holm, interval, p_value, verdict, wilson
+from analysis.stats import Interval, holm, interval, over_seeds, p_value, together, verdict, wilson
 
 
 def test_one_run_is_the_usual_interval_over_questions() -> None:
@@ -19,6 +21,24 @@ def test_single_values_have_the_t_interval() -> None:
     half = 4.3027 * np.sqrt(7 / 3)
     assert (found.mean, found.alone) == (3.0, False)
     assert (found.low, found.high) == pytest.approx((3 - half, 3 + half), abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("values", "mean", "half"), [([1, 2, 6], 3.0, 4.3027 * (7 / 3) ** 0.5), ([1, 3], 2.0, 12.7062)]
+)
+def test_a_number_a_seed_has_the_t_interval(values: list[float], mean: float, half: float) -> None:
+    for found in (over_seeds(values), interval(np.array(values)[:, None])):
+        assert (found.mean, found.low, found.high) == pytest.approx((mean, mean - half, mean + half), abs=1e-3)
+    assert np.isnan(over_seeds(values[:1]).low)
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.3])
+def test_the_interval_is_that_computed_by_pandas(spread: float) -> None:
+    random, strata = np.random.default_rng(1), ["a", "a", "a", "b", "b"]
+    values = random.normal(random.normal(0, spread, 40), 0.2, (5, 40)) + random.normal(0, 0.05, (5, 1))
+    table = pd.DataFrame(values, pd.MultiIndex.from_arrays([strata, range(5)]))
+    found = interval(values, strata=strata)
+    assert found.high - found.mean == pytest.approx(half_width(table))
 
 
 def test_noise_of_answers_is_counted_once() -> None:
@@ -94,6 +114,7 @@ def test_a_p_value_is_one_less_the_level_of_the_interval_that_ends_at_0() -> Non
         (-0.3, -0.1, 10, None, "contradicted"),
         (-0.1, 0.3, 10, None, "undecided"),
         (0.1, 0.3, 2, None, "undecided"),
+        (0.1, 0.3, 3, None, "supported"),
         (-0.01, 0.01, 10, 0.05, "supported"),
         (0.2, 0.4, 10, 0.05, "contradicted"),
         (-0.2, 0.2, 10, 0.05, "undecided"),
@@ -101,3 +122,9 @@ def test_a_p_value_is_one_less_the_level_of_the_interval_that_ends_at_0() -> Non
 )
 def test_the_one_rule(low: float, high: float, runs: int, slack: float | None, word: str) -> None:
     assert verdict(Interval((low + high) / 2, low, high, runs, 1), runs=runs, slack=slack) == word
+
+
+def test_a_claim_of_several_parts() -> None:
+    assert together(["supported", "supported"]) == "supported"
+    assert together(["supported", "undecided", "contradicted"]) == "contradicted"
+    assert together(["supported", "undecided"]) == together([]) == "undecided"
