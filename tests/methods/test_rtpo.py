@@ -26,7 +26,7 @@ from scripted import (
 
 from rtpo.algorithms import configured
 from rtpo.envs.toy.math_problems import problems
-from rtpo.rtpo import RTPOConfig, sibling_rows, stale_returns, step
+from rtpo.rtpo import RTPOConfig, rollouts_per_task, sibling_rows, stale_returns, step
 from rtpo.types import Grade, GradeOutcome, Group, Role, Rollout, TrainRow
 from rtpo.verbs import TokenClip
 
@@ -102,6 +102,10 @@ def test_every_realised_boundary_has_g_minus_one_siblings(group_size: int) -> No
     forked = [rollout for rollout in harness.rollouts if rollout.role is Role.SIBLING]
     assert len(forked) == (group_size - 1) * sum(lengths)
     assert harness.ledger.rollouts == len(lengths) + len(forked)
+
+
+def test_the_worst_case_is_that_every_trunk_takes_all_turns() -> None:
+    assert rollouts_per_task(replace(CONFIG, trunks=2, group_size=5), max_turns=3) == 2 + 2 * 3 * 4
 
 
 # what is trained
