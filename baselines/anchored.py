@@ -1,9 +1,9 @@
-"""GRPO with baselines by state: an extension of this project. A chain's turn is compared with the others that took one
-in the same state, shrunk towards the baseline of the state before.
+"""GRPO with a baseline for each state: an extension of this project. A path's turn is compared with the prompt's other
+paths that took this turn in the same state. The baseline is shrunk towards that of the state before.
 
-Some of a prompt's paths may be forked from others, so that states recur where they would not by themselves. A fork is a
-rollout like any other, trained on the turns that it sampled itself, and counts nowhere before its fork: there its past
-is another's.
+Some of a prompt's paths may be forks: they start in a state of another path. So states recur even where they would not
+by themselves. A fork counts as one rollout. It is trained only on the turns that it sampled itself, and enters
+baselines only there; its earlier turns belong to another path.
 """
 
 from collections import defaultdict
@@ -25,11 +25,11 @@ ForkTurn = int | Literal["uniform", "estimated"]
 
 @dataclass(frozen=True)
 class AnchoredConfig(GRPOConfig):
-    """chains: rollouts for each prompt, forks included, 2 or more.
-    shrinkage: kappa, how many returns the baseline of the state before counts for.
-    forks: of the chains, those that begin at a boundary of another.
-    fork_turn: the turn of that boundary. uniform: each fork draws one of the turns 1 to K-1. estimated: uniform in the
-        first step, then the turn that the first step's returns name (`most_saved`).
+    """chains: rollouts of each prompt, forks included, 2 or more.
+    shrinkage: kappa; the baseline of the state before counts as much as this many returns.
+    forks: how many of the chains start at a boundary of another.
+    fork_turn: the turn of that boundary. uniform: each fork draws one of the turns 1 to K-1. estimated: uniform until
+        the returns of a data step differ, then the turn that this step's returns name (`most_saved`).
     """
 
     shrinkage: float
@@ -47,10 +47,10 @@ def step(harness: Harness, tasks: Sequence[Task], config: AnchoredConfig) -> Non
 
 
 def with_forks(harness: Harness, groups: Sequence[Group], config: AnchoredConfig) -> list[Group]:
-    """Each prompt's chains and their forks.
+    """Each prompt's chains, then their forks.
 
-    A fork's turn is fixed before it is known how long the chains are, and its parent is one of those that reached it;
-    without one there is no fork. So no fork depends on what its parent did from there on.
+    A fork's turn is drawn without regard to the chains' lengths. Its parent is one of the chains that reached this
+    turn; if there is none, the fork is not made. So no fork depends on what its parent did from this turn on.
     """
     turn = harness.state.get("fork_turn", "uniform") if config.fork_turn == "estimated" else config.fork_turn
     uniform = harness.random("forks").integers(1, harness.max_turns, (len(groups), config.forks))
@@ -68,7 +68,8 @@ def with_forks(harness: Harness, groups: Sequence[Group], config: AnchoredConfig
 
 
 def fork_places(chains: Group, turns: Sequence[int]) -> list[Boundary]:
-    """A boundary of each of these turns, of the chains that reached it one after another."""
+    """A boundary for each of these turns. The chains that reached the turn take it in rotation; a turn that none
+    reached is left out."""
     places = []
     for number, k in enumerate(turns):
         if reached := [chain for chain in chains if len(chain.turns) > k]:
@@ -77,11 +78,12 @@ def fork_places(chains: Group, turns: Sequence[int]) -> list[Boundary]:
 
 
 def most_saved(groups: Sequence[Group]) -> int | None:
-    """The turn t at which forks take most noise from the baselines: (1 - f_t) times how many turns a chain takes from t
-    on. None where returns do not differ.
+    """The turn t with the largest (1 - f_t) x (turns that chains take from t on). Forks there remove most noise from
+    the baselines. None if returns do not differ, or no fork and its parent are both graded.
 
-    f_t is the share of a return's variance that is still to come at S_t (docs/results/theory.md): the variance between
-    a fork and its parent, by that between the chains of a prompt. It falls with t, so it is not taken by itself.
+    f_t is the share of a return's variance that arises after S_t (docs/results/theory.md). Its estimate is the variance
+    between a fork and its parent, divided by that between the chains of a prompt. f_t alone would favour late turns,
+    since it falls with t.
     """
     chains = [[path for path in group if path.parent_uid is None and path.is_graded] for group in groups]
     between = [np.var([path.reward for path in group], ddof=1) for group in chains if len(group) > 1]
@@ -103,7 +105,7 @@ def most_saved(groups: Sequence[Group]) -> int | None:
 
 
 def anchored_credit(group: Sequence[Rollout], config: AnchoredConfig) -> list[list[float]]:
-    """A_k = (R - B(S_k)) over the group's scale, of the turns that each path sampled itself."""
+    """A_k = (R - B(S_k)) / the group's scale, for each turn that a path sampled itself; a list for each path."""
     scale = group_scale([path.reward for path in group], config.normalise_std)
     return [
         [(path.reward - baseline) / scale for baseline in baselines(path, group, config)[path.start_k :]]
@@ -112,10 +114,13 @@ def anchored_credit(group: Sequence[Rollout], config: AnchoredConfig) -> list[li
 
 
 def baselines(path: Rollout, group: Sequence[Rollout], config: AnchoredConfig) -> list[float]:
-    """B(S_k) = (sum of the others' returns at S_k + kappa B(S_{k-1})) / (their number + kappa), and at S_0 the others'
-    mean. The others are the paths that sampled a turn of their own there. Given S_k, neither they nor their number
-    depend on this path's turn k, so that E[gradient x B] is 0 (tested).
-    Where there are none at S_0 all baselines are the path's own return, so that it has no advantage."""
+    """B(S_k) = (sum of the others' returns at S_k + kappa B(S_{k-1})) / (their number + kappa), for each turn k of the
+    path. B(S_0) is the others' mean return.
+
+    The others are the group's other paths that sampled turn k themselves in this state. Given S_k, neither their
+    returns nor their number depend on this path's turn k, so E[gradient x B] is 0 (tested). Without others at S_0 all
+    baselines are the path's own return, so its advantages are 0.
+    """
     found: list[float] = []
     for k in range(len(path.turns)):
         here = path.turns[k].snapshot.digest

@@ -1,10 +1,9 @@
-"""ARPO: paths grow turn by turn, and branch where the policy has become less sure than at its first turn.
+"""ARPO: paths grow turn by turn, and branch more often where the policy is less certain than at the path's first turn.
 
-Two rules. `probabilistic`, that of the published code: at the end of a turn that called a tool, a path branches with
-probability alpha + beta dH, always at alpha = 1. `threshold`, that of the paper: it branches before a turn for which
-alpha + beta dH > tau.
-dH is the turn's entropy minus that of the path's first turn; a new path has a first turn of its own.
-A path's own return is in its prompt's mean.
+There are two rules. `probabilistic` (published code): after a turn that did not end it, a path branches with
+probability alpha + beta dH; with alpha = 1 it always does. `threshold` (paper): it branches before a turn if alpha +
+beta dH > tau. dH is the turn's entropy minus that of the path's first turn. A branch is a new path: its first turn is
+the first that it samples. A path's own return is in its prompt's mean.
 """
 
 import math
@@ -24,12 +23,12 @@ from rtpo.verbs import Algorithm, Harness, PathConfig
 @dataclass(frozen=True)
 class ARPOConfig(PathConfig):
     """paths: finished paths of a prompt, 2 or more. roots: paths begun at once.
-    rule: when a path branches (see the module). alpha: its base. beta: weight of the rise in entropy.
-    tau: of the `threshold` rule, null for the other.
-    entropy_tokens, top_logprobs: a turn's entropy is that of its first tokens, among the largest log-probs of each, in
-        units of ln |V|: summed over the tokens (`probabilistic`) or their mean (`threshold`).
-    advantage: `soft` gives every path its own z-score on all its tokens; `hard` gives a turn the mean z-score of the
-        paths that share it.
+    rule: when a path branches (see the module). alpha: the rule's constant. beta: weight of dH.
+    tau: threshold of the `threshold` rule, null for the other.
+    entropy_tokens, top_logprobs: a turn's entropy covers this many first tokens, and this many largest log-probs of
+        each. It is in units of ln |V|: the sum over these tokens (`probabilistic`) or their mean (`threshold`).
+    advantage: `soft` gives all tokens of a path its own z-score; `hard` gives a turn the mean z-score of the paths that
+        share it.
     """
 
     paths: int
@@ -45,7 +44,7 @@ class ARPOConfig(PathConfig):
 
 @dataclass
 class Prompt:
-    """Where a prompt's paths begin, how many were begun, and those that ended."""
+    """Where a prompt's paths begin, how many have begun, and those that have ended."""
 
     root: Boundary
     begun: int
@@ -53,9 +52,9 @@ class Prompt:
 
 
 Taken = tuple[Rollout, float | None]
-"""a path that took a turn, and its first turn's entropy; None where this was the first"""
+"""a path after a turn, and the entropy of its first turn; None if this turn is its first"""
 Start = tuple[Boundary, float | None]
-"""where a turn is taken, and the first entropy of the path it extends; None begins a path"""
+"""where a turn is sampled, and the first turn's entropy of the path it extends; None begins a path"""
 
 
 def step(harness: Harness, tasks: Sequence[Task], config: ARPOConfig) -> None:
@@ -76,7 +75,8 @@ def step(harness: Harness, tasks: Sequence[Task], config: ARPOConfig) -> None:
 def next_starts(
     prompt: Prompt, taken: Sequence[Taken], scale: float, rng: np.random.Generator, config: ARPOConfig
 ) -> list[Start]:
-    """A prompt's next turns: its open paths go on, then those that branch do; one fresh root when there is neither."""
+    """Where a prompt's next turns start: the tips of open paths, then new branches. If there is neither, one fresh
+    root, unless `paths` have begun."""
     going: list[Start] = []
     begun: list[Start] = []
     for path, first in taken:
@@ -102,7 +102,7 @@ def next_starts(
 
 
 def entropy(path: Rollout, scale: float, config: ARPOConfig) -> float:
-    """Of the path's last turn (see `ARPOConfig`). A token that cannot be drawn, of log-prob -inf, adds 0."""
+    """The entropy of the path's last turn (see `ARPOConfig`). A token of log-prob -inf adds 0."""
     top = path.turns[-1].top_logprobs
     assert top is not None
     first = top[: config.entropy_tokens].clip(-100.0)
@@ -111,7 +111,8 @@ def entropy(path: Rollout, scale: float, config: ARPOConfig) -> float:
 
 
 def path_rows(paths: Sequence[Rollout], config: ARPOConfig) -> list[TrainRow]:
-    """Whole paths, each with its own copy of what it shares. A path that could not be graded is left out."""
+    """Rows of whole paths. A shared turn is in the rows of every path that shares it. Paths that could not be graded
+    are left out."""
     graded = [path for path in paths if path.is_graded]
     scores = group_advantages([path.reward for path in graded], True).tolist() if graded else []
     sharing: defaultdict[int, list[float]] = defaultdict(list)

@@ -1,7 +1,7 @@
-"""GiGPO on GRPO's chains (arXiv 2505.10978): a turn is also compared with the other chains that stood where it did.
+"""GiGPO on GRPO's chains (arXiv 2505.10978): a turn is also compared with the prompt's other turns in the same state.
 
-Rewards come at the end alone and nothing is discounted, so what follows a state is the chain's return. A state that one
-chain alone came to adds nothing. A chain's own return is in the mean of its prompt and in those of its states.
+Rewards come only at the end and are not discounted, so the return from any state is the chain's return. For a turn
+alone in its state the second term is 0. A chain's own return is in the mean of its prompt and in those of its states.
 """
 
 import math
@@ -18,9 +18,9 @@ from rtpo.verbs import Algorithm, Harness
 
 @dataclass(frozen=True)
 class GiGPOConfig(GRPOConfig):
-    """omega: weight of the advantage among the turns of a state.
-    normalise_std: divide by the group's standard deviation, and by the state's, as the `mode` of GiGPO's code does for
-        both.
+    """omega: weight of the advantage among the turns in the same state.
+    normalise_std: divide both advantages by their standard deviations, within the group and within the state; GiGPO's
+        code has one `mode` for both, too.
     """
 
     omega: float
@@ -34,7 +34,8 @@ def step(harness: Harness, tasks: Sequence[Task], config: GiGPOConfig) -> None:
 
 
 def state_credit(group: Sequence[Rollout], config: GiGPOConfig) -> list[list[float]]:
-    """A_k = A^E + omega A^S: the group's advantage, and that among the turns taken in the same state, by its digest."""
+    """A_k = A^E + omega A^S: the advantage within the group, and that among the turns in the same state (same
+    digest)."""
     stood: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
     for i, chain in enumerate(group):
         for turn in chain.turns:

@@ -1,8 +1,8 @@
 """GRPO on multi-turn trajectories: n independent chains for each prompt, one advantage for all tokens of a chain. A
 chain's own return is in the group's mean.
 
-With `training_context=flattened` under a stripped rollout context it is the paper's GRPO baseline (eq. flat-short);
-with `recorded` it is the control that differs in conditioning only.
+With `training_context=flattened` and stripped rollouts it is the paper's GRPO baseline (eq. flat-short). With
+`recorded` it is the control: only what training conditions on differs.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ from rtpo.types import Group, Role, Rollout, Task, TrainRow
 from rtpo.verbs import Algorithm, Harness, PathConfig
 
 Credit = Callable[[Sequence[Rollout]], Sequence[float | Sequence[float]]]
-"""of a prompt's graded chains, the advantage of each: one number, or one a turn"""
+"""takes a prompt's graded chains and gives each its advantage: one number, or one for each turn"""
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,8 @@ def step(harness: Harness, tasks: Sequence[Task], config: GRPOConfig) -> None:
 
 
 def chain_rows(groups: Sequence[Group], config: GRPOConfig, credit: Credit | None = None) -> list[TrainRow]:
-    """A chain's tokens weigh the same, in whichever context they are trained; of a fork, those of its own turns. One
-    that could not be graded is left out. credit: another than GRPO's."""
+    """Rows of the graded chains. A chain's weight is spread evenly over its trained tokens, in either training context.
+    Of a fork only its own turns are trained. credit: replaces GRPO's advantages."""
     graded = [[chain for chain in group if chain.is_graded] for group in groups]
     rows = []
     for group in filter(None, graded):

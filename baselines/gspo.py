@@ -1,4 +1,5 @@
-"""GSPO on multi-turn trajectories: GRPO's chains and advantages, but one clipped ratio a row, not one a token.
+"""GSPO on multi-turn trajectories: GRPO's chains and advantages, but one clipped ratio for each row instead of each
+token.
 
 A chain's own return is in the group's mean.
 """
@@ -11,11 +12,11 @@ from rtpo.verbs import Algorithm, SequenceClip
 
 @dataclass(frozen=True)
 class GSPOConfig(grpo.GRPOConfig):
-    """dual_clip: null; there is none of a sequence's ratio.
-    old_logprobs: the ratio's denominator; clip ranges as narrow as those of GSPO's paper want ratios that begin at 1,
-        which the engine's log-probs (`rollout`) do not give under flattened history.
+    """dual_clip: null; a sequence's ratio has no dual clip.
+    old_logprobs: the ratio's denominator. Clip ranges as narrow as in GSPO's paper need ratios that begin at 1. Under
+        flattened history the engine's log-probs (`rollout`) do not give such ratios.
 
-    A flattened chain is one row, hence one ratio; recorded contexts give one ratio a turn.
+    A flattened chain is one row, so it has one ratio; with recorded contexts each turn has its own.
     """
 
     @property

@@ -1,5 +1,5 @@
-"""REFUEL: a path and its re-run from one random turn; the difference of their log-ratios regresses on that of their
-returns. A path's own return is in the pair's mean."""
+"""REFUEL: a path, sampled again from one random turn. The difference of the two log-ratios at this turn is fitted to
+the difference of the returns. A path's own return is in the pair's mean."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,9 +13,10 @@ from rtpo.verbs import Algorithm, AlgorithmConfig, Harness, SquaredPair
 @dataclass(frozen=True)
 class REFUELConfig(AlgorithmConfig):
     """pairs: for each prompt, 1 or more. eta: scale of the return difference, above 0.
-    clip_low, clip_high: no part of this loss.
+    clip_low, clip_high: not used by this loss.
 
-    With one epoch of one mini-batch the log-ratios are 0 at the only step, which is then a plain policy gradient.
+    With one epoch of one mini-batch, the log-ratios are 0 at the only optimizer step. It is then a plain policy
+    gradient.
     """
 
     pairs: int
@@ -37,10 +38,11 @@ def step(harness: Harness, tasks: Sequence[Task], config: REFUELConfig) -> None:
 
 
 def pair_rows(firsts: Sequence[Rollout], boundaries: Sequence[Boundary], seconds: Sequence[Group]) -> list[TrainRow]:
-    """Both members' turn at the boundary, one after the other, each with its return minus the pair's mean.
+    """The turn at the boundary, of both members in neighbouring rows. A member's advantage is its return minus the
+    pair's mean.
 
-    A pair whose turns are the same, or with a member that could not be graded, is left out. One with equal returns is
-    kept: it pulls the log-ratios together again.
+    A pair is left out if its two turns have the same ids, or if a member could not be graded. A pair with equal returns
+    is kept: after the first step it pulls its log-ratios together.
     """
     rows = []
     for first, boundary, (second,) in zip(firsts, boundaries, seconds, strict=True):

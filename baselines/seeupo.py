@@ -1,9 +1,9 @@
-"""SeeUPO: one rollout phase, then the turns one after another, the last first, each weighed by how far the others moved
-the policy.
+"""SeeUPO: chains are sampled once, then updated turn by turn, from the last turn to the first. Each chain is weighted
+by how far the updates so far moved the policy on it.
 
-With `training_context=recorded` it is the official algorithm: each turn on the context it was sampled from. With
-`flattened` it is SeeUPO as the RTPO paper describes it. Chains that did not take a turn have no part in it.
-A chain's own return is in its prompt's mean.
+With `training_context=recorded` it is the official algorithm: each turn in the context it was sampled in. With
+`flattened` it is SeeUPO as the RTPO paper describes it. A chain that did not take a turn has no part in that turn's
+update. A chain's own return is in its prompt's mean.
 """
 
 from collections.abc import Sequence
@@ -21,10 +21,11 @@ from rtpo.verbs import Algorithm, AlgorithmConfig, Harness, SequenceClip
 @dataclass(frozen=True)
 class SeeUPOConfig(AlgorithmConfig):
     """chains: rollouts for each prompt, 2 or more.
-    advantage_limit: clamp of the advantages after standardisation over the batch's chains.
-    factor_low, factor_high: clamp of a turn's sequence ratio, and of the product M of a chain's.
+    advantage_limit: bound of the advantages' size, after standardisation over the batch's chains.
+    factor_low, factor_high: bounds of a turn's sequence ratio, and of M, the product of a chain's ratios.
     order: of the turns; the method's is `reverse`.
-    old_logprobs: the ratio's denominator: recomputed before each turn's update, or the engine's at `rollout`.
+    old_logprobs: the ratio's denominator, from the trainer before each turn's update (`recompute`) or from the engine
+        (`rollout`).
     """
 
     chains: int
@@ -76,7 +77,8 @@ def move(
     after: Sequence[Floats],
     config: SeeUPOConfig,
 ) -> None:
-    """M <- clip(M x clip(s)) of each chain, s its turn's sequence ratio exp(mean log pi_new - log pi_old)."""
+    """Update the factor M of each chain: M <- clip(M x clip(s)). s = exp(mean(log pi_new - log pi_old)) is its turn's
+    sequence ratio."""
     for chain, old, new in zip(chains, before, after, strict=True):
         ratio = np.exp(np.mean(new - old, dtype=np.float64))
         product = factor[chain.uid] * ratio.clip(config.factor_low, config.factor_high)
@@ -84,8 +86,8 @@ def move(
 
 
 def chain_advantages(groups: Sequence[Group], limit: float) -> dict[str, float]:
-    """A of each chain, the same at all its turns: its centred return, standardised once over all chains of the batch
-    and clamped."""
+    """The advantage of each chain, the same at all its turns: its centred return, standardised over all chains of the
+    batch and clamped."""
     centred = centred_returns(groups)
     if not centred:
         return {}

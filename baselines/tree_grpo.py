@@ -1,5 +1,5 @@
-"""Tree-GRPO: chains grow into trees from nodes drawn at random; leaves are compared in their prompt and their tree. A
-leaf's own return is in both means."""
+"""Tree-GRPO: chains grow into trees by branches from random nodes. A leaf (finished path) is compared with the leaves
+of its prompt and of its tree. Its own return is in both means."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,8 +15,8 @@ Tree = list[Rollout]
 
 @dataclass(frozen=True)
 class TreeGRPOConfig(PathConfig):
-    """trees: M for each prompt. expansions: L rounds. branches: N new leaves of each tree in a round, from nodes drawn
-    with replacement."""
+    """trees: M for each prompt. expansions: L, the rounds of growth. branches: N, the new leaves of each tree in a
+    round, from nodes drawn with replacement."""
 
     trees: int
     expansions: int
@@ -43,14 +43,14 @@ def step(harness: Harness, tasks: Sequence[Task], config: TreeGRPOConfig) -> Non
 
 
 def nodes(tree: Tree) -> list[Boundary]:
-    """The root, and the end of every turn that is not a leaf, each once."""
+    """Where branches can start: the root, and the end of every turn but a path's last, each once."""
     own = [leaf.boundary(k) for leaf in tree for k in range(leaf.start_k + 1, len(leaf.turns))]
     return [tree[0].boundary(0), *own]
 
 
 def leaf_rows(trees: Sequence[Tree], config: TreeGRPOConfig) -> list[TrainRow]:
-    """A = z within the prompt + z within the tree; every leaf has its own copy of the turns it shares. A leaf that
-    could not be graded is left out."""
+    """Rows of the graded leaves, with A = z-score within the prompt + z-score within the tree. A shared turn is in the
+    rows of every leaf that shares it."""
     graded = [[leaf for leaf in tree if leaf.is_graded] for tree in trees]
     inter = z_scores([leaf for tree in graded for leaf in tree])
     rows = []

@@ -1,11 +1,13 @@
 """RTPO: Reverse-Turn Policy Optimization (Algorithm 1 of the paper).
 
-Trunks give boundaries and are never trained. Turn by turn from the last: the newest weights go to the engine, G-1
-siblings are forked from every realised boundary S_k and continued to the end, each sibling's return is compared with
-the mean of its boundary's siblings, its own return among them, and only the siblings' turn-k tokens are trained.
+Trunks give boundaries and are never trained. Turns are trained one by one, from the last to the first. For turn k the
+engine gets the newest weights, and G-1 siblings are forked from every realised boundary S_k and sampled to the end. A
+sibling's return is compared with the mean over its boundary's siblings, itself included. Only the siblings' turn-k
+tokens are trained.
 
-Where weights are synchronised less often, siblings were sampled by an older policy. A return then counts by how likely
-the present policy is to continue as they did, which is the off-policy variant of the paper's additional results.
+With rarer synchronisations an older policy may have sampled the siblings. Each return is then weighted by how much
+likelier its turns after k are under the current policy than under the older one. This is the off-policy variant of the
+paper's additional results.
 """
 
 import math
@@ -23,14 +25,14 @@ from rtpo.verbs import Algorithm, AlgorithmConfig, Harness, TokenClip
 
 @dataclass(frozen=True)
 class RTPOConfig(AlgorithmConfig):
-    """trunks: M, anchors for each prompt.
+    """trunks: M, the trunks of each prompt.
     group_size: G, 3 or more; G-1 siblings are forked from each boundary.
-    pool_s0: compare all siblings of a prompt at k = 0, where its trunks share S_0, instead of each trunk's own.
-    sync_every: phases between synchronisations; the siblings of all of them are sampled at once. null: one before the
-        first phase (the off-policy variant).
-    sync_kl: synchronise before a phase only once the policy has drifted this far from the engine's on the rows of the
-        phase before (KL, nats a token); null: whatever the drift.
-    tail_low, tail_high: clamp of the weight of a stale continuation (rho_min, rho_max).
+    pool_s0: at k = 0, where a prompt's trunks share S_0, compare all its siblings, not each trunk's siblings alone.
+    sync_every: synchronise once in this many phases, and sample the siblings of all of them at once. null: only before
+        the first phase (the off-policy variant).
+    sync_kl: synchronise before a phase only if the policy has moved further than this from the engine's (KL, nats a
+        token, on the rows of the phase before). null: no such condition.
+    tail_low, tail_high: bounds of the weight of a stale continuation (rho_min, rho_max).
     """
 
     trunks: int
@@ -76,14 +78,14 @@ def step(harness: Harness, tasks: Sequence[Task], config: RTPOConfig) -> None:
 
 
 def fork(harness: Harness, boundaries: Mapping[int, Sequence[Boundary]], n: int) -> dict[int, list[Group]]:
-    """n siblings of every boundary of these phases, by phase."""
+    """Sample n siblings of every boundary. Returns the groups by phase."""
     groups = iter(harness.rollout([b for phase in boundaries.values() for b in phase], n=n, role=Role.SIBLING))
     return {k: [next(groups) for _ in phase] for k, phase in boundaries.items()}
 
 
 def stale_returns(harness: Harness, siblings: Sequence[Group], k: int, config: RTPOConfig) -> dict[str, float]:
-    """Q_off = clamp(w) R of siblings whose turns after k an older policy sampled, by sibling: w is the product of
-    pi/pi_old over their tokens in their recorded contexts, clamped as a logarithm."""
+    """Q_off = clamp(w) R, by sibling, of the graded siblings that took turns after k. w is the product of pi/pi_old
+    over the tokens of these turns, in their recorded contexts. The clamp acts on log w."""
     tails = [s for group in siblings for s in group if s.is_graded and len(s.turns) > k + 1]
     rows = [row for s in tails for row in trajectory_rows(s, "recorded", 0.0, 1.0, s.uid, first_k=k + 1)]
     log_weight: defaultdict[str, float] = defaultdict(float)
@@ -101,10 +103,11 @@ def sibling_rows(
     pool: bool = False,
     returns: Mapping[str, float] | None = None,
 ) -> list[TrainRow]:
-    """Turn-k rows with A = Q - sibling mean; every sibling weighs the same, its tokens equally (eq. per-turn-obj).
+    """Turn-k rows with A = Q - mean over the group's siblings. All siblings have the same weight, spread evenly over
+    their tokens (eq. per-turn-obj).
 
-    Q is the sibling's reward, or what `returns` has for it. A sibling that could not be graded is left out, and so is
-    a group with fewer than two left.
+    Q is the sibling's reward, or its entry in `returns`. pool: a group is a prompt, not a boundary. A sibling that
+    could not be graded is left out, and so is a group with fewer than two left.
     """
     groups: defaultdict[str, list[Rollout]] = defaultdict(list)
     for boundary, forked in zip(boundaries, siblings, strict=True):
