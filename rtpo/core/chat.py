@@ -1,7 +1,7 @@
 """The chat format on token ids: c_0, and what stands between u_k and u_{k+1} (Sec. 3.1 of the paper).
 
-The chat template is used for two things only, the opening of an episode and the environment's answers. What the
-policy said is never rendered: its sampled ids are put in as they are (`rtpo.core.contexts`).
+The chat template renders only an episode's opening and the environment's answers. The policy's replies are never
+rendered: their sampled ids are used as they are (`rtpo.core.contexts`).
 """
 
 import json
@@ -30,9 +30,9 @@ _REMEMBERED = 1024
 
 @dataclass(frozen=True, slots=True)
 class ThinkTags:
-    """The ids `rtpo.core.contexts.strip_think` goes by.
+    """The ids that `rtpo.core.contexts.strip_think` looks for.
 
-    open_id, close_id: `<think>` and `</think>`; None where the tokenizer does not have it as a single token.
+    open_id, close_id: `<think>` and `</think>`; None if the tokenizer does not have it as a single token.
     stop_id: ends an assistant message.
     newline_ids: every id whose text is newlines and nothing else.
     """
@@ -46,9 +46,9 @@ class ThinkTags:
 class ChatFormat:
     """A Hugging Face tokenizer's chat template, on ids.
 
-    Raises ConfigError when the tokenizer lacks a chat template or an eos token, when its template does not end an
-    assistant message with that eos token, and when its generation prompt opens the thinking itself (the tag would stay
-    behind in every later context). Without `<think>` and `</think>` as single tokens no thinking can be left out
+    Raises ConfigError if the tokenizer lacks a chat template or an eos token, or if its template does not fit: it must
+    end an assistant message with the eos token, and its generation prompt must not open the thinking (the tag would
+    stay in every later context). Thinking can be stripped only if `<think>` and `</think>` are single tokens
     (`rtpo.core.contexts.check_context`).
     """
 
@@ -82,16 +82,17 @@ class ChatFormat:
         return len(self._tokenizer)
 
     def opening(self, opening: Opening) -> Ids:
-        """c_0: the rendered messages, tools and the generation prompt. Raises ValueError without messages, and
-        ConfigError where the template does not show the tools, or asks for calls in another form than is read."""
+        """c_0: the rendered messages, tools and generation prompt. Raises ValueError without messages. Raises
+        ConfigError if the template does not show the tools, or does not ask for calls between `<tool_call>`
+        tags."""
         if not opening.messages:
             raise ValueError("opening needs a message")
         return self._opening_ids(opening)
 
     def feedback(self, messages: Sequence[Message], stop: StopReason) -> Ids:
-        """f_k as ids: all the template puts between a reply's stop token and the next reply.
+        """f_k as ids: all that the template puts between a reply's stop token and the next reply.
 
-        After a turn that ended by LENGTH the missing stop token comes first. Raises ValueError without messages.
+        After a turn that ended by LENGTH, the missing stop token comes first. Raises ValueError without messages.
         """
         if not messages:
             raise ValueError("feedback needs a message")

@@ -1,9 +1,9 @@
-"""psi on token ids: from the sampled turns to the contexts c_k (Sec. 3.1 of the paper).
-`rtpo.harness.episodes` makes c_0 and asks for each next one here.
+"""Contexts c_k from sampled turns, on token ids (psi in Sec. 3.1 of the paper). `rtpo.harness.episodes` makes c_0 and
+gets each later context from here.
 
-Two context choices, never implicit. What the policy sees of its earlier turns is `rollout_context`: without their
-thinking (`strip_think`, Qwen3's rule) or with it (`full`). What an update conditions on is `training_context`: the
-recorded c_k, or the whole history flattened (`flattened_context`), which after stripping is not what the policy saw.
+Two settings are always explicit. `rollout_context` is what the policy sees of its earlier turns: without their thinking
+(`strip_think`, Qwen3's rule) or with it (`full`). `training_context` is what an update conditions on: the recorded c_k,
+or the flattened history (`flattened_context`). If thinking was stripped, the policy did not see the flattened history.
 Sampled ids are dropped or kept, never changed.
 """
 
@@ -17,7 +17,7 @@ from rtpo.types import Ids, RolloutContext, Turn, as_ids
 
 
 def check_context(mode: RolloutContext, tags: ThinkTags) -> None:
-    """Raises ConfigError where thinking is to be left out and the tokenizer lacks a tag to know it by."""
+    """Raises ConfigError if thinking is to be stripped and the tokenizer lacks one of its tags as a single token."""
     missing = [tag for tag, found in ((THINK_OPEN, tags.open_id), (THINK_CLOSE, tags.close_id)) if found is None]
     if mode == "strip_think" and missing:
         raise ConfigError(
@@ -27,11 +27,11 @@ def check_context(mode: RolloutContext, tags: ThinkTags) -> None:
 
 
 def strip_think(output_ids: Ids, tags: ThinkTags) -> Ids:
-    """u_k without its thinking: [len(u_k)] ids to a subsequence of them.
+    """u_k without its thinking: a subsequence of its [len(u_k)] ids.
 
-    Drops all up to the last `</think>` and the newlines right after it, as Qwen3's template does; then, where a
-    `<think>` was left unclosed, all from that tag on, so that no tag stays behind. A trailing stop token is kept.
-    Without tags nothing changes. The template has no rule for an unclosed tag (docs/method/deviations.md).
+    Drops everything up to the last `</think>`, and the newlines right after it, as Qwen3's template does. If a
+    `<think>` without a closing tag remains, it and all after it are dropped; the template has no rule for this
+    (docs/method/deviations.md). A stop token at the end is kept. Without tags nothing changes.
     """
     has_stop = len(output_ids) > 0 and output_ids[-1] == tags.stop_id
     body, stop = (output_ids[:-1], output_ids[-1:]) if has_stop else (output_ids, output_ids[:0])
@@ -48,7 +48,7 @@ def strip_think(output_ids: Ids, tags: ThinkTags) -> Ids:
 
 
 def next_context(context_ids: Ids, output_ids: Ids, feedback_ids: Ids, tags: ThinkTags, mode: RolloutContext) -> Ids:
-    """c_{k+1} from c_k, u_k and f_k. Raises ValueError for an unknown mode, and as `check_context`."""
+    """c_{k+1} from c_k, u_k and f_k. Raises ValueError for an unknown mode, and ConfigError as `check_context` does."""
     check_context(mode, tags)
     if mode == "strip_think":
         output_ids = strip_think(output_ids, tags)
@@ -58,9 +58,9 @@ def next_context(context_ids: Ids, output_ids: Ids, feedback_ids: Ids, tags: Thi
 
 
 def flattened_context(turns: Sequence[Turn], k: int) -> Ids:
-    """c_0 and, for each turn j < k, u_j with its thinking and f_j: what a flattened update puts before u_k.
+    """What a flattened update puts before u_k: c_0, then u_j (with its thinking) and f_j of each turn j < k.
 
-    `turns` runs from turn 0. Raises IndexError unless 0 <= k <= len(turns).
+    `turns` runs from turn 0. Raises IndexError unless 0 <= k <= len(turns), and without turns.
     """
     if not turns or not 0 <= k <= len(turns):
         raise IndexError(f"a path of {len(turns)} turns has no flattened context of turn {k}")

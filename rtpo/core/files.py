@@ -1,5 +1,5 @@
-"""What is written for good: whole files, the disk's refusals in words, and SHA-256 of files, of lines as they are
-appended, and of all that a save holds."""
+"""Files that must last: whole writes, readable errors of the disk, and SHA-256 of files, of appended lines and of a
+save."""
 
 import errno
 import hashlib
@@ -14,14 +14,14 @@ from typing import IO
 from rtpo.errors import DataError, MachineError
 
 SUMS = "SHA256SUMS"
-"""the file beside others with their checksums, as `sha256sum --check` reads it"""
+"""name of the file with the checksums of a folder's other files, as `sha256sum --check` reads it"""
 NOTED = ".noted_sha256"
-"""what the name of a file's noted checksum ends with"""
+"""suffix of the file in which a file's checksum is noted"""
 _CHUNK = 1 << 20
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Beside its place, flushed, and moved there."""
+    """Write a file under a temporary name, flush it to disk, and rename it."""
     beside = partial_of(path)
     with beside.open("wb") as file:
         file.write(data)
@@ -32,13 +32,13 @@ def write_whole(path: Path, data: bytes) -> None:
 
 
 def check_is_file(path: Path) -> None:
-    """Raises OSError for a pipe or a device, whose reader may wait for ever."""
+    """Raises OSError for a pipe or a device, since reading one may never end."""
     if path.exists() and not path.is_file() and not path.is_dir():
         raise OSError(errno.EINVAL, "it is a pipe or a device, and no file", str(path))
 
 
 def flush(place: Path) -> None:
-    """A file or folder to disk."""
+    """Flush a file or folder to disk."""
     descriptor = os.open(place, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -47,7 +47,7 @@ def flush(place: Path) -> None:
 
 
 def check_is_free(output: Path) -> None:
-    """Raises DataError for a place that holds something."""
+    """Raises DataError if `output` is a file, or a folder that is not empty."""
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise DataError(f"{output} is there already, and not an empty folder: name a new folder.")
 
@@ -58,7 +58,7 @@ def partial_of(path: Path) -> Path:
 
 @contextmanager
 def disk_errors(place: Path) -> Iterator[None]:
-    """A full or read-only disk in words. Raises MachineError."""
+    """Raises MachineError, with a sentence, if the disk is full, read-only or forbids writing."""
     try:
         yield
     except OSError as error:
@@ -75,7 +75,7 @@ def utc_now() -> str:
 
 
 class Appended:
-    """The length and the checksum of all that a file should hold that is only appended to."""
+    """The length and checksum that a file should have, if it only grows by appending."""
 
     def __init__(self) -> None:
         self.size = 0
@@ -96,7 +96,8 @@ def sha256(path: Path) -> str:
 
 
 def start_of(path: Path, size: int) -> Appended:
-    """Of the file's first `size` bytes, or of all where it has fewer; of none where there is no file."""
+    """Length and checksum of the file's first `size` bytes, or of all if it has fewer; of nothing if there is no
+    file."""
     found = Appended()
     if path.exists():
         with path.open("rb") as file:
@@ -106,7 +107,7 @@ def start_of(path: Path, size: int) -> Appended:
 
 
 class Hashed:
-    """A file that is hashed as it is written, from its start to its end."""
+    """A file that is hashed while it is written, from start to end."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -120,13 +121,13 @@ class Hashed:
         self._file.flush()
 
     def note(self, path: Path) -> None:
-        """Leave the checksum beside the file, for `write_sums`."""
+        """Write the checksum into a file beside `path`, for `write_sums`."""
         path.with_name(path.name + NOTED).write_text(self._sum.hexdigest(), encoding="ascii")
 
 
 def write_sums(folder: Path) -> None:
-    """The checksums of all files in the folder and below it, into SUMS; those that `Hashed` noted are not read again,
-    since a save of a large model takes minutes to read."""
+    """Write SUMS: the checksums of all files in the folder and below it. Files with a checksum noted by `Hashed` are
+    not read again, since reading a large model's save takes minutes."""
     noted = {}
     for note in folder.rglob(f"*{NOTED}"):
         noted[note.relative_to(folder).as_posix().removesuffix(NOTED)] = note.read_text(encoding="ascii")
@@ -138,8 +139,8 @@ def write_sums(folder: Path) -> None:
 
 
 def checked_sums(folder: Path) -> dict[str, str]:
-    """The checksums by name of the files in a folder, which has those of SUMS, as they were, and no others. Raises
-    DataError naming one that differs."""
+    """The checksums of the folder's files, by name. Raises DataError unless SUMS lists exactly these files with these
+    checksums; the error names the first that differs."""
     try:
         listed = [line.partition("  ") for line in (folder / SUMS).read_text(encoding="utf-8").splitlines()]
     except FileNotFoundError:

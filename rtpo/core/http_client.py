@@ -1,4 +1,5 @@
-"""Requests to a server: timeouts, retries, pace. Whatever goes wrong after them is InfrastructureError."""
+"""Requests to a server, with timeouts, retries and a limited rate. A request that still fails raises
+InfrastructureError."""
 
 import asyncio
 import json
@@ -19,26 +20,27 @@ from rtpo.core.bounds import Count, Positive
 from rtpo.errors import ConfigError, InfrastructureError
 
 MOST_BYTES = 16 << 20
-"""of a reply"""
+"""size of the largest reply that is read"""
 
 _PASSING = (408, 425, 429)
 """client errors that may be gone at the next try"""
 
 LEAST_SECRET = 8
-"""characters"""
+"""characters of the shortest key that is blanked"""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class RequestSettings:
-    """Of requests to a server.
+    """How requests to a server are made.
 
-    timeout_seconds: of one try, its reply included. tries: of one query, the first included. first_wait_seconds:
-    before the second try; each further wait is twice as long, up to longest_wait_seconds, and all are drawn between
-    half and the whole of that. A server's Retry-After is waited for instead where it is longer; one above
-    longest_wait_seconds ends the tries. per_second: the most requests begun in a second, of this process (null: no
-    limit).
+    timeout_seconds: limit of one try, its reply included.
+    tries: most tries of one request, the first included.
+    first_wait_seconds: wait before the second try. Each further wait is twice as long, up to longest_wait_seconds.
+        Every wait is drawn between half and the whole of this. If a server's Retry-After is longer, it replaces the
+        wait; above longest_wait_seconds it ends the tries.
+    per_second: most requests that this process begins in a second (null: no limit).
     """
 
     timeout_seconds: Positive = 30.0
@@ -55,12 +57,12 @@ class RequestSettings:
             )
 
     def wait(self, tries: int) -> float:
-        """Seconds after that many failed tries."""
+        """Seconds to wait after this many failed tries."""
         return random.uniform(0.5, 1) * min(self.first_wait_seconds * 2.0 ** (tries - 1), self.longest_wait_seconds)
 
 
 def url_problems(url: str | None, path: str) -> list[str]:
-    """Of the address of a server, which goes into the records: it may hold no key."""
+    """Problems of a server's address. It goes into the records, so it may hold no key."""
     if url is None:
         return [f"{path} is missing: name the server's address, such as http://127.0.0.1:8000/v1."]
     parts = urlsplit(url)
@@ -72,7 +74,8 @@ def url_problems(url: str | None, path: str) -> list[str]:
 
 
 def key_problems(variable: str | None, path: str) -> list[str]:
-    """Of the name of the environment variable that holds a server's key; None where the server takes none."""
+    """Problems of the name of the environment variable that holds a server's key; None is for a server without a
+    key."""
     if variable is None or variable.isidentifier():
         return []
     # not shown: it may be the key itself
@@ -80,8 +83,8 @@ def key_problems(variable: str | None, path: str) -> list[str]:
 
 
 def read_key(variable: str | None, whose: str) -> str:
-    """The key that an environment variable holds; empty where none is named. Raises ConfigError for a variable that is
-    not set, and for a key that cannot be sent."""
+    """The key in an environment variable; empty if no variable is named. Raises ConfigError if the variable is not set,
+    or if its key cannot be sent."""
     if variable is None:
         return ""
     key = os.environ.get(variable, "").strip()
@@ -95,10 +98,11 @@ def read_key(variable: str | None, whose: str) -> str:
 
 
 class Client:
-    """One server. Its connections live no longer than a request, so it may be used in any event loop.
+    """A client of one server. Its connections live no longer than a request, so it may be used in any event loop.
 
-    The standard proxy variables (HTTPS_PROXY, NO_PROXY) are honoured. The key that `key_variable` names is sent in
-    `header` alone, and blanked in whatever the server says. Raises ConfigError as `read_key`.
+    It honours the standard proxy variables (HTTPS_PROXY, NO_PROXY). The key in the variable `key_variable` is sent only
+    in `header`. Where the server repeats it, it is blanked if it has LEAST_SECRET characters or more. Raises
+    ConfigError as `read_key` does.
     """
 
     def __init__(
@@ -128,7 +132,7 @@ class Client:
     async def ask(
         self, method: str, read: Callable[[Any], T], *, params: Mapping[str, str] | None = None, body: Any = None
     ) -> T:
-        """The reply to one request, as `read` takes it from its JSON; `read` raises ValueError for one that cannot be.
+        """The reply to one request. `read` converts its JSON, and raises ValueError if the reply is malformed.
 
         Raises InfrastructureError after the last try.
         """

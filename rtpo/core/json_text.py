@@ -1,12 +1,12 @@
-"""JSON as others write it."""
+"""Reading JSON that others wrote."""
 
 import json
 from typing import Any
 
 
 def parse(text: str | bytes) -> Any:
-    """What the text says. Raises ValueError alone: also for what is nested too deeply to be read, and for half a
-    surrogate pair, which JSON can spell and no file or tokenizer can take."""
+    """The value of a JSON text. Raises nothing but ValueError: also if it is nested too deeply to be read, and for half
+    a surrogate pair, which JSON can spell and no file or tokenizer can take."""
     try:
         value = json.loads(text)
         if "\\u" in text if isinstance(text, str) else b"\\u" in text:
@@ -21,5 +21,6 @@ def parse(text: str | bytes) -> Any:
 
 
 def encodable(text: str) -> str:
-    """Half of a surrogate pair, which JSON can spell and no tokenizer takes, becomes a question mark."""
+    """The text with every half of a surrogate pair replaced by a question mark: JSON can spell it and no tokenizer
+    takes it."""
     return text.encode("utf-8", "replace").decode("utf-8")

@@ -1,9 +1,9 @@
 """The losses of `rtpo.verbs`, in torch, over concatenated tokens.
 
-Each returns the sum over tokens of weight x loss: weights of a mini-batch sum to 1, so sums over its micro-batches add
-up to its loss. Arguments with one entry a trained token: `logprobs` (with gradient), `old`, `advantage`, `weight`,
-`row` (the row it belongs to, ascending). Log-ratios are clamped to [-10, 10] before exp (the paper's "log-probability
-clipping").
+Each returns the sum over tokens of weight x loss. The weights of a mini-batch sum to 1, so the sums of its
+micro-batches add up to its loss. These tensors have one entry for each trained token: `logprobs` (with gradient),
+`old`, `advantage`, `weight`, `row` (the row it belongs to, ascending). Log-ratios are clamped to [-10, 10] before exp
+(the paper's "log-probability clipping").
 """
 
 from collections.abc import Callable
@@ -20,8 +20,8 @@ LOG_RATIO_LIMIT = 10.0
 
 @dataclass(frozen=True)
 class TokenBatch:
-    """The trained tokens of a micro-batch; `reference` are the reference policy's log-probs where a KL is wanted. old
-    None: the ratio's denominators are `logprobs` as they are."""
+    """The trained tokens of a micro-batch. reference: the reference policy's log-probs, if there is a KL. old: the
+    ratio's denominators; None for `logprobs` themselves."""
 
     logprobs: Tensor
     old: Tensor | None
@@ -55,8 +55,8 @@ def loss(batch: TokenBatch, spec: Loss) -> tuple[Tensor, dict[str, float]]:
 
 
 def k3(logprobs: Tensor, reference: Tensor) -> Tensor:
-    """Per-token k3 estimate of KL(policy || reference): exp(d) - 1 - d with d = reference - policy, clamped to
-    [-10, 10] as verl's `low_var_kl`."""
+    """Per-token k3 estimate of KL(policy || reference): exp(d) - 1 - d with d = reference - policy. As in verl's
+    `low_var_kl`, d is clamped to [-20, 20] and the estimate to [-10, 10]."""
     d = (reference - logprobs).clamp(-2 * LOG_RATIO_LIMIT, 2 * LOG_RATIO_LIMIT)
     return (d.exp() - 1 - d).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
 
@@ -107,4 +107,4 @@ LOSSES: dict[type, Callable[[TokenBatch, Any], tuple[Tensor, Tensor]]] = {
     SequenceClip: _sequence_clip,
     SquaredPair: _squared_pair,
 }
-"""each gives the sum over tokens of weight x loss, and how many tokens were clipped"""
+"""each returns the sum over tokens of weight x loss, and the number of clipped tokens"""

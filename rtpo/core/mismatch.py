@@ -12,13 +12,14 @@ For each of d and its parts, over all tokens and over those of each turn k:
     mismatch/[turn_<k>/][context/|engine/]kl_k3      mean(exp(d) - 1 - d), the same with less variance; d is clamped
                                                      to [-10, 10] here, which can bias it
 
-ratio_gm = exp(-kl_k1), and kl_k1 is the sum of its parts. Of all tokens' engine part besides, whose tails a mean hides:
+ratio_gm = exp(-kl_k1), and kl_k1 is the sum of its parts. A mean hides tails. So the engine part has four more
+measures, over all tokens:
 
     mismatch/engine/largest       the largest |d|
     mismatch/engine/quantile_999  the 99.9 % quantile of |d|
     mismatch/engine/beyond_half   share of tokens with |d| above 0.5
-    mismatch/engine/kl_clipped    as kl_k3, with d clamped to [-1, 1]: a lost synchronisation moves most tokens, and
-                                  raises it; a token that is off by itself cannot
+    mismatch/engine/kl_clipped    as kl_k3, with d clamped to [-1, 1]: a lost synchronisation moves most tokens and
+                                  raises it; a few outlying tokens hardly do
 """
 
 import numpy as np

@@ -1,4 +1,4 @@
-"""What to write instead of a name that there is none of."""
+"""Hints for messages about names that do not exist."""
 
 import os
 from collections.abc import Collection, Sequence
@@ -6,23 +6,23 @@ from difflib import get_close_matches
 from typing import Any
 
 SOME = 5
-"""names that a sentence has at most"""
+"""most names in a sentence"""
 
 
 def nearest(name: str, known: Collection[str]) -> str:
-    """The known name that is nearest to an unknown one, or all of them where none is near."""
+    """A phrase with the known name nearest to an unknown one, or with all known names if none is near."""
     close = get_close_matches(name, known, 1)
     return f"the nearest is {close[0]}" if close else f"there are {', '.join(known)}" if known else "it has none"
 
 
 def some(names: Sequence[Any]) -> str:
-    """The first of several names, and how many more there are."""
+    """The first SOME names, and how many more there are."""
     more = f" and {len(names) - SOME} more" if len(names) > SOME else ""
     return ", ".join(map(str, names[:SOME])) + more
 
 
 def missing_file(path: str | os.PathLike[str]) -> str:
-    """That nothing is at the path, or a link that leads nowhere, and what in its folder has the nearest name."""
+    """A phrase that nothing is at the path, or that it is a broken link. It adds the nearest name in its folder."""
     whole = os.path.abspath(path)
     while not os.path.isdir(folder := os.path.dirname(whole)):  # the first part that is missing
         whole = folder

@@ -1,8 +1,8 @@
 """Rows to mini-batches, and mini-batches to the arrays a trainer takes.
 
-The order is fixed: split into mini-batches of whole groups, normalise the weights over each mini-batch, and only then
-drop tied rows. A tied row has no gradient but keeps its place in the denominator of eq. per-turn-obj's mean, so that
-an update's size does not depend on whether its rows were computed or skipped.
+The order is fixed: split into mini-batches of whole groups, normalise the weights of each mini-batch, then drop tied
+rows (all advantages 0). A tied row has no gradient but counts in the denominator of the mean of eq. per-turn-obj. So an
+update's size does not depend on whether its tied rows are computed or skipped.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,11 +18,11 @@ from rtpo.verbs import Loss
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Packed:
-    """Rows laid end to end: nnz ids in all, those of row i being the lengths[i] after the rows before it.
+    """Rows laid end to end, nnz ids in all.
 
-    ids, mask, advantage, weight, old_logprobs: [nnz]; what is off the mask is 0 (ids excepted). old_logprobs None: a
-    step takes those of its own forward, under the weights before it.
-    lengths: [rows]; the caller's rows in order.
+    ids, mask, advantage, weight, old_logprobs: [nnz]; 0 off the mask, except ids. old_logprobs None: an optimizer step
+        takes those of its own forward pass, under the weights before it.
+    lengths: [rows], the number of ids of each row, in the caller's order.
     """
 
     ids: Ids
@@ -39,12 +39,13 @@ def pack(
     *,
     weights: Sequence[Floats] | None = None,
 ) -> Packed:
-    """Rows laid end to end.
+    """Lay rows end to end. Their order is kept, so SquaredPair's pairs stay rows 2i and 2i+1.
 
-    `old_logprobs` has an array of [mask.sum()] for each row, in nats; None leaves them to the step.
-    `weights` has one of [len(ids)] (see `normalised_weights`); None takes the rows' own. Order is kept, so that
-    SquaredPair's pairs stay rows 2i and 2i+1. Raises ValueError for no rows, a row that
-    trains nothing or its first id, old log-probs or weights that do not match; NonFinite.
+    old_logprobs: an array of [mask.sum()] for each row, in nats; None leaves them to the optimizer step.
+    weights: an array of [len(ids)] for each row (see `normalised_weights`); None takes the rows' own.
+
+    Raises ValueError for no rows, a row that trains nothing or its first id, or old log-probs or weights that do not
+    match; NonFinite for an old log-prob that is not finite.
     """
     if not rows:
         raise ValueError("pack needs at least one row")
@@ -68,10 +69,11 @@ def pack(
 
 
 def minibatches(rows: Sequence[TrainRow], count: int) -> list[list[int]]:
-    """Row indices of each mini-batch, ascending: whole groups in order of first appearance, as equal in number of
-    groups as can be (the first ones get one more).
+    """Row indices of each mini-batch, ascending. Mini-batches hold whole groups, in order of first appearance. Their
+    numbers of groups are as equal as possible; the first mini-batches get one more.
 
-    With fewer groups than `count` there are as many mini-batches as groups: none is ever empty, and no rows give none.
+    With fewer groups than `count` each group is a mini-batch, so none is empty. No rows give no mini-batches. Raises
+    ValueError for a `count` below 1.
     """
     if count < 1:
         raise ValueError(f"minibatches must be at least 1, got {count}")
@@ -106,11 +108,13 @@ def training_batches(
     count: int,
     own_first: bool = False,
 ) -> Iterator[Packed]:
-    """The mini-batches of an update, `count` an epoch at most, each to be one optimizer step. own_first: the first one
-    is given no old log-probs; those of its rows are asked for when a later epoch comes to them.
+    """The mini-batches of an update, at most `count` in each epoch; each is one optimizer step.
 
-    Rows that cannot give a gradient are left out, and a mini-batch with no other. A row whose advantages are 0 gives
-    one under a KL term alone, or where the loss `trains_ties`.
+    own_first: the first one gets no old log-probs. Those of its rows are read only when a later epoch comes to them, so
+        its step can fill them in.
+
+    Rows without a gradient are left out, and so is a mini-batch without other rows. A row whose advantages are all 0
+    has a gradient only with a KL, or if the loss `trains_ties`.
     """
     parts = minibatches(rows, count)
     is_own = own_first
@@ -129,7 +133,7 @@ def training_batches(
 
 
 def first_batch(rows: Sequence[TrainRow], loss: Loss, count: int) -> list[int]:
-    """The indices of the rows in the first of `training_batches`; none where there is no batch."""
+    """The row indices of the first of `training_batches`; empty if there is none."""
     kept = ([i for i in part if has_gradient(rows[i], loss)] for part in minibatches(rows, count))
     return next(filter(None, kept), [])
 
@@ -139,8 +143,9 @@ def has_gradient(row: TrainRow, loss: Loss) -> bool:
 
 
 def by_length(lengths: Sequence[int], limit: int, at_least: int = 1) -> list[list[int]]:
-    """Row indices of micro-batches whose rows are of like length: at most `limit` tokens each, padding to the longest
-    row included, or one row. Where that gives fewer than `at_least`, and rows for more, the largest are halved."""
+    """Row indices of micro-batches of rows of similar length. A micro-batch has at most `limit` tokens, with its rows
+    padded to the longest, or is one row. If there are fewer than `at_least`, the largest are halved, as far as there
+    are rows."""
     batches: list[list[int]] = []
     for row in np.argsort(lengths, kind="stable").tolist():
         if not batches or (len(batches[-1]) + 1) * lengths[row] > limit:

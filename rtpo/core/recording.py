@@ -1,6 +1,6 @@
-"""Answers that are asked for once: kept in memory, or in a file that any number of processes share.
+"""Texts that are asked for only once: kept in memory, or in a file that any number of processes share.
 
-A recording is JSONL: `{"query": ..., "text": ...}` a line, after a first line that tells what answered.
+A recording is JSONL. Its first line says what gave the texts; each further line is `{"query": ..., "text": ...}`.
 """
 
 import asyncio
@@ -20,15 +20,15 @@ from rtpo.errors import DataError
 
 
 class Memory:
-    """Texts by query, for as long as the process lives. The first text of a query is its text from then on."""
+    """Texts by query, kept as long as the process lives. A query keeps its first text."""
 
     def __init__(self) -> None:
         self._texts: dict[str, str] = {}
         self._asking: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, asyncio.Task[str]]] = WeakKeyDictionary()
 
     async def once(self, query: str, ask: Callable[[], Awaitable[str]]) -> str:
-        """The text of the query, from `ask` where none is kept. Equal queries in flight in an event loop are asked
-        once; an error is raised to all who wait, and is not kept."""
+        """The query's text; `ask` gives it if none is kept. Equal queries at the same time in an event loop are asked
+        once. An error is raised to all who wait, and is not kept."""
         loop = asyncio.get_running_loop()
         asking = self._asking.setdefault(loop, {})
         if query not in asking:
@@ -46,13 +46,13 @@ class Memory:
         return self._texts.get(query)
 
     async def keep(self, query: str, text: str) -> str:
-        """The text of the query: this one, or the one that was kept before."""
+        """Keep this text, unless the query has one. Returns the text that is kept."""
         return self._texts.setdefault(query, text)
 
 
 class Recording(Memory):
-    """Kept in a recording too, `<folder>/<checksum of the identity>.jsonl`, which any number of processes may read and
-    extend at once. A line is on disk before its text is given out."""
+    """A `Memory` whose texts are also in a file, `<folder>/<checksum of the identity>.jsonl`. Any number of processes
+    may read and extend it at once. A line is on disk before its text is returned."""
 
     def __init__(self, folder: Path, identity: Mapping[str, Any]) -> None:
         super().__init__()

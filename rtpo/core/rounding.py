@@ -1,7 +1,8 @@
-"""Whether numbers computed in two ways differ by rounding alone, which a third way measures.
+"""Whether two ways to compute the same numbers differ only by rounding. A third way measures the rounding.
 
-The floor is the same computation with every position moved by SHIFT: rotary attention sees distances alone, so that
-exact numbers would not change, and every product is rounded anew. It is a floor of any precision, and of any hardware.
+The third way is the same computation with every position moved by SHIFT. Rotary attention depends only on distances, so
+exact numbers would not change, but every product is rounded anew. The difference is the floor; it holds for any
+precision and any hardware.
 """
 
 import math
@@ -12,12 +13,12 @@ import numpy.typing as npt
 
 SHIFT = 61
 TIMES = 3
-"""floors that rounding may reach; a difference beyond them is a fault"""
+"""a difference of more floors than this is a fault"""
 
 
 @dataclass(frozen=True, slots=True)
 class RoundingError:
-    """Of numbers computed twice: root mean square and 99.9 % quantile of the absolute differences, in their unit."""
+    """Root mean square and 99.9 % quantile of the absolute differences of numbers computed twice, in their unit."""
 
     rms: float
     tail: float
@@ -30,6 +31,6 @@ class RoundingError:
 
 
 def difference(values: npt.ArrayLike, others: npt.ArrayLike) -> RoundingError:
-    """Of two arrays of one shape."""
+    """The differences between two arrays of one shape."""
     gaps = np.abs(np.asarray(values, np.float64) - np.asarray(others, np.float64))
     return RoundingError(math.sqrt(float((gaps**2).mean())), float(np.quantile(gaps, 0.999)))

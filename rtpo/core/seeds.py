@@ -6,7 +6,7 @@ import numpy as np
 
 
 def stream_seed(root: int, *names: object) -> int:
-    """A 63-bit seed of the stream these names spell."""
+    """A 63-bit seed for the stream with these names."""
     digest = blake2b("/".join(str(name) for name in (root, *names)).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 1
 

@@ -1,4 +1,4 @@
-"""Attention of trees laid end to end (`rtpo.core.trees`), in place of a transformers model's own.
+"""Attention for trees laid end to end (`rtpo.core.trees`), in place of a transformers model's own.
 
 On CUDA it is FlexAttention with a mask of blocks. On a CPU it is torch's with a mask of nodes, tree by tree.
 """
@@ -16,11 +16,11 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from rtpo.errors import MachineError
 
 NAME = "prefix trees"
-"""of the attention in transformers' registry"""
+"""this attention's name in transformers' registry"""
 BLOCK = 128
-"""nodes; a sequence of trees on CUDA is a multiple of it long, so that shapes have few kinds"""
+"""nodes in a block of the mask; on CUDA a sequence of trees is padded to a multiple, so its shapes are of few kinds"""
 KERNELS = 32
-"""the most that torch compiles FlexAttention for: tests count fewer than half. torch's own limit is 8
+"""most kinds of shapes that torch may compile FlexAttention for; tests count fewer than half. torch's own limit is 8
 (torch._dynamo.config.recompile_limit), beyond which it computes a mask of nodes by nodes"""
 FAMILIES = ("llama", "qwen2", "qwen3")
 """model types whose layers compute plain causal attention through transformers' registry"""
@@ -29,7 +29,7 @@ LENGTH_DEPENDENT = ("dynamic", "longrope")
 
 
 def why_not_trees(config: Any) -> str | None:
-    """Why a model's rows go one by one; None where every layer attends to the whole context, so that rows can be
+    """Why a model's rows are computed one by one. None if every layer attends to the whole context, so that they can be
     computed as prefix trees."""
     rope = (getattr(config, "rope_parameters", None) or {}).get("rope_type")
     if config.model_type not in FAMILIES:
@@ -40,9 +40,10 @@ def why_not_trees(config: Any) -> str | None:
 
 
 def choose_attention(config: Any, end: Tensor | None) -> Tensor | BlockMask | None:
-    """The mask to give the model of this config, whose layers compute attention with it from now on.
+    """Set the attention that the layers of the model with this config use from now on, and return the mask to call it
+    with.
 
-    end: [nodes], as in `rtpo.core.trees.Forest`; without it attention is the model's causal one, and there is no mask.
+    end: [nodes], as in `rtpo.core.trees.Forest`; None for the model's own causal attention, without a mask.
     """
     # asked by every layer in every forward, and again where checkpointing computes it anew for its gradient
     config._attn_implementation = "sdpa" if end is None else NAME
@@ -53,7 +54,7 @@ def choose_attention(config: Any, end: Tensor | None) -> Tensor | BlockMask | No
 
 
 def read_at(model: Any, nodes: Tensor) -> None:
-    """From now on the model's output layer is given the hidden states at these nodes alone, [1, nodes, hidden]."""
+    """From now on the model's output layer gets only the hidden states at these nodes, [1, nodes, hidden]."""
 
     def read(_: Any, __: Any, output: Any) -> Any:
         output.last_hidden_state = output[0].flatten(0, 1).index_select(0, model.read_nodes)[None]
@@ -71,7 +72,8 @@ def dense_mask(end: Tensor) -> Tensor:
 
 
 def block_mask(end: Tensor) -> BlockMask:
-    """The same without a mask of nodes by nodes: memory goes by the square of the number of blocks of BLOCK nodes."""
+    """`dense_mask` as a mask of blocks. Its memory grows with the square of the number of blocks (BLOCK nodes each),
+    not of nodes. end: [nodes], a multiple of BLOCK."""
     nodes = len(end)
     ends = end.view(-1, BLOCK)
     first = torch.arange(0, nodes, BLOCK, device=end.device)
@@ -96,7 +98,8 @@ def block_mask(end: Tensor) -> BlockMask:
 def attend(
     module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Any, **terms: Any
 ) -> tuple[Tensor, Tensor | None]:
-    """In a layer of transformers': query [1, heads, nodes, size], key and value [1, kv heads, nodes, size]."""
+    """The attention of a transformers layer. query: [1, heads, nodes, size]; key, value: [1, kv heads, nodes, size].
+    Raises MachineError if torch would compile FlexAttention for more than KERNELS kinds of shapes."""
     if not isinstance(mask, BlockMask):
         return _tree_by_tree(module, query, key, value, mask[0, 0, 0], **terms), None
     try:

@@ -1,8 +1,8 @@
 """Rows of ids as prefix trees: ids that several rows begin with are computed once (docs/extend/harness.md).
 
-Rows in lexicographic order are a tree in depth-first order: each adds the ids that it does not share with the row
-before. Log-probs of a row are those of (node, next id) along its path, so that a node with several continuations
-gives each its own, and rows keep masks, advantages, weights and denominators of their own.
+Rows in lexicographic order are a tree in depth-first order: each row adds the ids that it does not share with the row
+before. A row's log-probs are read at pairs along its path: a node, and the id that follows it. So a node with several
+continuations gives each its own. Rows keep their own masks, advantages, weights and denominators.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,8 @@ from rtpo.types import Ids
 Indices = npt.NDArray[np.int64]
 
 EVEN = 6
-"""hidden sizes: nodes of a tree whose attention costs what all else does, forward, in a usual transformer"""
+"""in hidden sizes: number of nodes at which a tree's attention costs as much as all else, in the forward pass of a
+usual transformer"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -26,7 +27,7 @@ class Tree:
     """Prefix trees of rows, one after another, in depth-first order: `len(ids)` nodes.
 
     depth: [nodes], a node's place in its rows. end: [nodes]; node q attends to node k where k <= q < end[k].
-    path: the nodes of each row's ids, in the order the rows were given in, row after row.
+    path: the nodes of the rows' ids, row after row, in the order in which the rows were given.
     """
 
     ids: Ids
@@ -36,7 +37,7 @@ class Tree:
 
 
 def tree(rows: Sequence[Ids]) -> Tree:
-    """The prefix trees of rows, which may be of any order and length, equal, or one the beginning of another.
+    """The prefix trees of rows. Rows may have any order and length; they may be equal, and one may begin another.
 
     Raises ValueError for no rows, and for a row that is no sequence of at least one id.
     """
@@ -61,12 +62,14 @@ def tree(rows: Sequence[Ids]) -> Tree:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Forest:
-    """Trees as a model takes them: laid end to end in one sequence, then padding that only padding attends to. Where no
-    tree has branches they stand side by side, a sequence each, padded to the longest.
+    """Trees as a model takes them: end to end in one sequence, then padding that only padding attends to. If no tree
+    has branches, they stand side by side, a sequence each, padded to the longest.
 
-    ids, depth: [sequences, nodes], as in Tree. end: [nodes], as in Tree, of the one sequence; None without branches,
-    where attention is causal. nodes, labels: [pairs], every (node, next id) that a row trains, once; nodes count on
-    from sequence to sequence. read: [trained], the pair of each trained id, row after row.
+    ids, depth: [sequences, nodes], as in Tree.
+    end: [nodes], as in Tree, of the one sequence; None without branches, where attention is causal.
+    nodes, labels: [pairs], every pair of a node and the next id that a row trains, once. Nodes are numbered across
+        sequences.
+    read: [trained], the pair of each trained id, row after row.
     """
 
     ids: npt.NDArray[np.int64]
@@ -80,8 +83,10 @@ class Forest:
 def forest(
     rows: Sequence[Ids], masks: Sequence[npt.NDArray[np.bool_]], tree_of: Sequence[int], *, multiple: int = 1
 ) -> Forest:
-    """The trees of rows, `tree_of` each; masks: [len(ids)] each, the ids that a row trains, its first never. A sequence
-    of trees end to end is a multiple of so many nodes long.
+    """The trees of rows; `tree_of` has the tree of each row.
+
+    masks: [len(ids)] for each row, true for the ids that it trains, never for its first.
+    multiple: the length of a sequence of trees end to end is a multiple of it.
 
     Raises ValueError as `tree` does.
     """
@@ -115,11 +120,12 @@ def forest(
 
 
 def cut(rows: Sequence[Ids], limit: int, *, even: int, together: int = 1) -> list[list[int]]:
-    """The rows of each tree, ascending: trees of at most `limit` nodes, such that together they cost least.
+    """Divide rows into trees of at most `limit` nodes with the least total cost. Returns the rows of each tree,
+    ascending.
 
-    A tree of n nodes costs n + n^2 / even: `even` is how many nodes it takes for attention to cost what all else does,
-    EVEN hidden sizes. That is never more than the rows one by one. Runs of `together` consecutive rows stay in one
-    tree; a row, or a run, of more ids than the limit is a tree of its own.
+    A tree of n nodes costs n + n^2 / even. At n = `even`, which is EVEN hidden sizes, attention costs as much as all
+    else. The trees never cost more than the rows one by one. Runs of `together` consecutive rows stay in one tree. A
+    row or run of more ids than the limit is a tree of its own.
 
     Raises ValueError as `tree` does, and for rows that are no whole runs.
     """
@@ -149,11 +155,12 @@ def cut(rows: Sequence[Ids], limit: int, *, even: int, together: int = 1) -> lis
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Dealt:
-    """Rows as ranks compute them, rank after rank, as many on each: trees whole, with blank rows of BLANK ids added.
+    """Rows as the ranks compute them, rank after rank, the same number on each. Trees stay whole; blank rows of BLANK
+    ids fill up.
 
-    source: [ids], where each id stands in the rows laid end to end; -1 in a blank row. lengths: [rows].
-    tree, batch: [rows], the tree and the micro-batch of a row; every rank has as many micro-batches. nodes: of all
-    trees, blank ones and padding apart: what is computed.
+    source: [ids], the place of each id in the rows laid end to end; -1 in a blank row. lengths: [rows].
+    tree, batch: [rows], the tree and the micro-batch of each row; all ranks have the same number of micro-batches.
+    nodes: how many nodes are computed, without blank rows and padding.
     """
 
     source: Indices
@@ -167,10 +174,12 @@ BLANK = 2
 
 
 def deal(rows: Sequence[Ids], ranks: int, limit: int, *, even: int, together: int = 1, apart: bool = False) -> Dealt:
-    """Trees as `cut` makes them, the dearest first to the rank that has least, in micro-batches of trees of like size,
-    of `limit` nodes at most, padding to the largest tree included, or one tree.
+    """Cut rows into trees (`cut`) and deal these to ranks: the most expensive first, each to the rank with the least
+    work.
 
+    A micro-batch has trees of similar size: at most `limit` nodes, with its trees padded to the largest, or one tree.
     apart: every row is a tree of its own, for comparisons; runs of `together` rows stay in one micro-batch.
+
     Raises ValueError as `tree` does.
     """
     if apart:
@@ -228,7 +237,7 @@ def _where_no_run_is_open(order: Sequence[int], together: int) -> npt.NDArray[np
 
 
 def depth_first(rows: Sequence[Ids]) -> tuple[list[int], Indices]:
-    """The rows in lexicographic order, and how many ids each shares with the one before.
+    """The rows in lexicographic order, and how many ids each shares with the one before it in this order.
 
     Raises ValueError as `tree` does.
     """

@@ -35,12 +35,12 @@ class Budget:
 
 
 class ChargeJournal:
-    """Append-only JSON lines {"charged": n, "total": t, "rollouts": r}, one a charge, on disk before its rollouts are
-    dispatched.
+    """A file of charges that only grows: JSON lines {"charged": n, "total": t, "rollouts": r}, one for each charge. A
+    line is on disk before its rollouts are dispatched.
 
-    `total` counts every rollout dispatched so far, the lost ones included, so it only grows, over crashes too;
-    `rollouts` those that are charged. Earlier versions wrote no `rollouts`.
-    Opening it cuts off a line torn by a crash: its rollouts were never dispatched.
+    `total` counts all rollouts dispatched so far, lost ones included, so it only grows, over crashes too. `rollouts`
+    counts the charged ones; earlier versions did not write it. Opening the file cuts off a line torn by a crash: its
+    rollouts were never dispatched.
     """
 
     def __init__(self, path: Path) -> None:
@@ -59,7 +59,7 @@ class ChargeJournal:
 
 
 def lost_since(path: Path, total_at_checkpoint: int) -> int:
-    """Rollouts dispatched after the checkpoint whose `Ledger.dispatched` is given, from the journal at `path`.
+    """Rollouts dispatched after a checkpoint, from the journal at `path`. total_at_checkpoint: its `Ledger.dispatched`.
 
     A last line without its newline is ignored, and no file is an empty journal. Raises DataError for a malformed line
     and for a journal that ends before the checkpoint.
@@ -91,22 +91,26 @@ def lost_since(path: Path, total_at_checkpoint: int) -> int:
 class Ledger:
     """A run's account. Counters without a method of their own are added to directly.
 
-    With a `journal`, each charge is in it before `charge` returns, so that a crash loses no count.
+    With a `journal`, each charge is in it before `charge` returns, so a crash loses no count.
 
-    rollouts: charged, that is dispatched and kept. lost: dispatched after the checkpoint a run was resumed from; not
-    charged.
-    reserved: what is left of the present step's reservation.
-    evaluation_rollouts: not charged; their turns and tokens are counted nowhere. retries: episodes begun again after a
-    failure that was not the policy's.
-    free_rollouts, free_tokens: sampled in training beside the budget (`Role.FREE`), and their generated tokens; of the
-    other counters only retries and seconds have them.
-    generated_tokens, trained_tokens: sampled ids, and ids given to updates (once each, whatever the epochs).
-    context_tokens: of the contexts of sampled turns. prefilled_tokens: context tokens that the engine computed; None
-    where it did not tell.
-    row_tokens: ids of the rows given to the trainer, contexts included, each time that they were. computed_tokens,
-    scored_tokens: what it computed of them in optimizer steps, and in forward passes alone (scoring, reference).
-    turn_generations: turns sampled. tool_calls: number by outcome. seconds: wall-clock by phase.
-    tasks_seen: tasks given to steps, repeats included. epochs: times the data were read to their end.
+    rollouts: charged, that is, dispatched and kept.
+    lost: dispatched after the checkpoint that the run resumed from; not charged.
+    reserved: what is left of the current step's reservation.
+    evaluation_rollouts: not charged; their turns and tokens are counted nowhere.
+    retries: episodes begun again after a failure that was not the policy's.
+    free_rollouts, free_tokens: rollouts sampled in training outside the budget (`Role.FREE`), and their generated
+        tokens. Of the other counters only retries and seconds include them.
+    generated_tokens, trained_tokens: sampled ids; ids given to updates (once each, whatever the number of epochs).
+    context_tokens: in the contexts of sampled turns.
+    prefilled_tokens: context tokens that the engine computed; None if it did not report them.
+    row_tokens: ids of the rows given to the trainer, contexts included, each time that a row is given.
+    computed_tokens, scored_tokens: those of row_tokens that it computed, in optimizer steps; in forward passes without
+        a step (scoring, reference).
+    turn_generations: turns sampled.
+    tool_calls: number by outcome.
+    seconds: wall-clock by phase.
+    tasks_seen: tasks given to steps, repeats included.
+    epochs: times the data were read to their end.
     """
 
     budget: Budget
@@ -135,7 +139,7 @@ class Ledger:
 
     @property
     def dispatched(self) -> int:
-        """Every training rollout ever sent out: charged and lost."""
+        """All training rollouts sent out under the budget: charged and lost."""
         return self.rollouts + self.lost
 
     @property
@@ -145,13 +149,14 @@ class Ledger:
 
     @property
     def share(self) -> float:
-        """Of the budget, what is charged."""
+        """The share of the budget that is charged."""
         return self.rollouts / max(1, self.budget.rollouts)
 
     def tasks_that_fit(self, batch: int, worst_case: int) -> int:
-        """How many tasks the next step may take: at most `batch`, as many as `worst_case` rollouts each leave room for.
+        """How many tasks the next step may take: at most `batch`, and as many as fit if each takes `worst_case`
+        rollouts.
 
-        0 says that the run has finished. Raises ValueError unless both are positive.
+        0 means that the run has finished. Raises ValueError unless both are positive.
         """
         if batch < 1 or worst_case < 1:
             raise ValueError(f"batch and worst_case must be at least 1, got {batch} and {worst_case}")
@@ -159,7 +164,7 @@ class Ledger:
 
     @property
     def training_seconds(self) -> float:
-        """Of generation, scoring, updates and synchronisations; without saves and evaluation."""
+        """Seconds of generation, scoring, updates and synchronisations, without saves and evaluation."""
         return sum(self.seconds[phase] for phase in ("generate", "score", "update", "sync"))
 
     def reserve(self, n: int) -> None:
@@ -202,12 +207,13 @@ class Ledger:
                 self.tool_calls[use.outcome.value] += 1
 
     def count_free(self, rollouts: Sequence[Rollout]) -> None:
-        """Add rollouts beside the budget."""
+        """Add rollouts outside the budget."""
         self.free_rollouts += len(rollouts)
         self.free_tokens += sum(len(turn.output_ids) for rollout in rollouts for turn in rollout.own_turns)
 
     def count_prefilled(self, before: int | None, after: int | None) -> None:
-        """Add what the engine computed of contexts between the two; from where it does not tell, nobody knows."""
+        """Add the context tokens that the engine computed between two readings. Without a reading the total is unknown
+        from then on."""
         if before is None or after is None or self.prefilled_tokens is None:
             self.prefilled_tokens = None
         else:
@@ -223,7 +229,7 @@ class Ledger:
         self.optimizer_steps += 1
 
     def count_forward(self, row_tokens: int, computed_tokens: int) -> None:
-        """Add a forward pass alone."""
+        """Add a forward pass without an optimizer step."""
         self.row_tokens += row_tokens
         self.scored_tokens += computed_tokens
 
@@ -234,7 +240,7 @@ class Ledger:
         self.seconds[phase] += seconds
 
     def check_journal(self) -> None:
-        """Raises DataError for a journal that is damaged or has other charges."""
+        """Raises DataError for a journal that is damaged or has other charges than this run's."""
         if self.journal is not None and (more := lost_since(self.journal.path, self.dispatched)):
             raise DataError(
                 f"{self.journal.path} has {more} rollouts that this run did not send: another process wrote to it. "
@@ -249,8 +255,8 @@ class Ledger:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Raises DataError when the fields, outcomes or phases are not those of this version, or of those before it
-        that had no rollouts beside the budget."""
+        """The ledger with these totals. Raises DataError unless fields, outcomes and phases are this version's. Only
+        the counts of free rollouts may be missing, as in earlier versions."""
         data = {"free_rollouts": 0, "free_tokens": 0} | dict(data)
         names = {f.name for f in fields(cls)} - {"journal"}
         wanted = {"": names, "tool_calls": {outcome.value for outcome in ToolOutcome}, "seconds": set(PHASES)}
@@ -265,8 +271,8 @@ class Ledger:
 
     @classmethod
     def resume(cls, data: Mapping[str, Any], path: Path) -> Self:
-        """The ledger of a checkpoint, going on with the journal at `path`: what was dispatched after the checkpoint
-        becomes lost. A reservation stays open, for the rest of a step that was saved between two phases. Raises
+        """The ledger of a checkpoint, continuing the journal at `path`. Rollouts dispatched after the checkpoint become
+        lost. If a step was saved between two phases, its reservation stays open for the rest of the step. Raises
         DataError (see `from_dict`, `lost_since`)."""
         ledger = cls.from_dict(data)
         ledger.lost += lost_since(path, ledger.dispatched)
@@ -275,14 +281,14 @@ class Ledger:
 
 
 class OpenPaths:
-    """The paths of a step that have not ended. The first continuation of one extends it; all others are new rollouts,
-    as everything that starts elsewhere."""
+    """The paths of a step that have not ended. The first continuation of one extends it; any other path is a new
+    rollout."""
 
     def __init__(self) -> None:
         self._uids: set[str] = set()
 
     def new_rollouts(self, starts: Sequence[Task | Boundary], n: int) -> int:
-        """How many of n paths from each start are new rollouts; the paths continued count as open no longer."""
+        """How many of n paths from each start are new rollouts. The paths that are continued stop being open."""
         continued = {s.rollout_uid for s in starts if isinstance(s, Boundary) and s.is_tip} & self._uids
         self._uids -= continued
         return n * len(starts) - len(continued)

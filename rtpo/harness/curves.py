@@ -1,7 +1,7 @@
 """The few numbers that every method's step has, whatever its phases, so that methods share a panel.
 
-curves.yaml is the one place where they are defined. What adds up is a total so far, since steps of methods differ in
-rollouts; a mean is weighed by what it was taken over; and what a step has no value of is left out.
+curves.yaml alone defines them. Counts are running totals, since steps of different methods differ in rollouts. Means
+are weighted by what they were taken over. A value that a step does not have is left out.
 """
 
 import math
@@ -17,28 +17,28 @@ from rtpo.harness.diagnostics import first_calls, outcome
 from rtpo.types import Group, Termination, ToolOutcome
 
 X = "train/rollouts"
-"""what every curve is drawn against"""
+"""the x-axis of every curve"""
 PLACES: dict[str, range] = {
     **{f"{k:02d}": range(k, k + 1) for k in range(4)},
     "04_07": range(4, 8),
     "08_15": range(8, 16),
     "16_up": range(16, sys.maxsize),
 }
-"""turns, and updates of a step, that share a curve: at every K the same ones, so that their number is bounded"""
+"""turns, and updates of a step, that share a curve; the same for every K, so that the number of curves is bounded"""
 Line = Mapping[str, Any]
 Value = float | None | Mapping[str, float | None]
 LARGEST = "mismatch/engine/largest"
 TURNS = "turns"
-"""that a step sampled, over which the means of rollout calls are"""
+"""`Curve.by` of a mean over the turns sampled in a step's rollout calls"""
 
 
 @dataclass(frozen=True)
 class Curve:
-    """A key, or where it has a name in brackets a family of them, which `value` then gives by that name.
+    """A curve, or a family of curves if its key has a name in brackets; `value` then gives a value for each name.
 
-    of: the number in the line, in its rollout calls where `by` is TURNS, and in its updates where `by` is a key of
-    theirs (`<k>` is the turn); or the name of one of FUNCTIONS. by: what a step's parts of a mean are weighed by; empty
-    for no mean.
+    of: what is shown: a number of the line; of its rollout calls, if `by` is TURNS; of its updates, if `by` is a key of
+        theirs (`<k>` is the turn); or a name in FUNCTIONS.
+    by: the weights of the mean over a step's rollout calls or updates; empty if there is no mean.
     """
 
     key: str
@@ -82,7 +82,7 @@ def step_curves(line: Line) -> dict[str, float]:
 
 
 def evaluation_curves(mode: str, groups: Sequence[Group]) -> dict[str, float]:
-    """Of a held-out evaluation's graded rollouts; nothing where none was graded."""
+    """Success and mean reward of a held-out evaluation's graded rollouts; empty if none was graded."""
     found = outcome([rollout.reward for group in groups for rollout in group if rollout.is_graded])
     named = {"success": found["success"], "reward": found["mean_reward"]}
     return {f"evaluation/{mode}/{name}": value for name, value in named.items() if value is not None}
@@ -129,5 +129,5 @@ FUNCTIONS: dict[str, Callable[[Line], Value]] = {
         (update["lr"] for update in reversed(line["updates"]) if update["optimizer_steps"]), None
     ),
 }
-"""what is more than a number or a mean of the line's"""
+"""values that are neither a number of the line nor a mean of its parts"""
 CURVES = tuple(Curve(**row) for row in yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8")))

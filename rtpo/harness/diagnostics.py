@@ -1,5 +1,4 @@
-"""What every step measures, as flat dictionaries. docs/results/metrics.md defines each key;
-a test keeps the two in step."""
+"""What every step measures, as flat dictionaries. docs/results/metrics.md defines each key; a test compares the two."""
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -12,9 +11,9 @@ from rtpo.engines.backend import StepResult
 from rtpo.types import Floats, Role, Rollout, StopReason, Termination, ToolOutcome, TrainRow
 
 EXECUTED = frozenset({*ToolOutcome} - {ToolOutcome.REFUSED, ToolOutcome.MALFORMED, ToolOutcome.INFRASTRUCTURE})
-"""what became of a call that the tool ran, well or not"""
+"""outcomes of calls that the tool ran, whether they succeeded or failed"""
 NO_TOOL = "none"
-"""in records, of a call that names no tool there is"""
+"""in records, the tool of a call that names no existing one"""
 
 
 def rollout_metrics(rollouts: Sequence[Rollout], role: Role) -> dict[str, Any]:
@@ -40,15 +39,14 @@ def rollout_metrics(rollouts: Sequence[Rollout], role: Role) -> dict[str, Any]:
 
 
 def outcome(rewards: Sequence[float]) -> dict[str, float | None]:
-    """`success`, the share of rewards that are 1, which is what it means everywhere, and `mean_reward`; None without
-    any."""
+    """`success`, which everywhere is the share of rewards that are 1, and `mean_reward`; both None without rewards."""
     if not rewards:
         return {"success": None, "mean_reward": None}
     return {"success": sum(r == 1 for r in rewards) / len(rewards), "mean_reward": float(np.mean(rewards))}
 
 
 def path_facts(step: int, rollout: Rollout) -> dict[str, Any]:
-    """What every line of a path has: which it is, where it was forked, how it ended."""
+    """What every line about a path has: its uid, where it was forked, how it ended."""
     return {
         "step": step,
         "rollout": rollout.uid,
@@ -63,7 +61,8 @@ def path_facts(step: int, rollout: Rollout) -> dict[str, Any]:
 
 
 def path_line(step: int, rollout: Rollout) -> dict[str, Any]:
-    """An ended path for the records; tokens, cut turns and calls are of the turns it sampled itself."""
+    """The records' line of an ended path. Tokens, cut turns and calls are only those of turns that it sampled
+    itself."""
     return path_facts(step, rollout) | {
         "detail": rollout.grade.detail,
         "turns": len(rollout.turns),
@@ -74,13 +73,14 @@ def path_line(step: int, rollout: Rollout) -> dict[str, Any]:
 
 
 def cut_turns(rollout: Rollout) -> int:
-    """Of the turns it sampled itself, those that met their token limit."""
+    """How many of the turns that it sampled itself were cut at their token limit."""
     return sum(turn.stop is StopReason.LENGTH for turn in rollout.own_turns)
 
 
 def call_counts(rollout: Rollout) -> dict[str, dict[str, int]]:
-    """By tool, of the turns it sampled itself: `attempted`, every call in a reply, whether it could be read or not;
-    `executed`, those that the tool ran, well or not; `ok`, well; `failed`, those that it did not run."""
+    """Calls by tool, in the turns that it sampled itself. `attempted`: all calls in its replies, readable or not.
+    `executed`: those that the tool ran. `ok`: those of them that succeeded. `failed`: those that the tool did not
+    run."""
     counts: dict[str, dict[str, int]] = defaultdict(lambda: {"attempted": 0, "executed": 0, "ok": 0, "failed": 0})
     for turn in rollout.own_turns:
         for use in turn.calls:
@@ -92,14 +92,14 @@ def call_counts(rollout: Rollout) -> dict[str, dict[str, int]]:
 
 
 def first_outcome(calls: Sequence[dict[str, Any]]) -> dict[str, float | None]:
-    """`outcome` of the step's first paths: over its first rollout calls, up to the one that leaves none open."""
+    """`outcome` of the step's first paths, over the calls of `first_calls`."""
     first = [call for call in first_calls(calls) if call["graded"]]
     graded = sum(call["graded"] for call in first)
     return {key: sum(call["graded"] * call[key] for call in first) / graded if graded else None for key in outcome([])}
 
 
 def first_calls(calls: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
-    """Of a step's rollout calls those that its first paths are sampled in."""
+    """The rollout calls that sample a step's first paths: up to the first call after which no path is open."""
     last = next((i for i, call in enumerate(calls) if Termination.OPEN.value not in call["terminations"]), len(calls))
     return calls[: last + 1]
 
@@ -111,8 +111,8 @@ def update_metrics(
     entropy: Floats,
     recorded: Floats | None,
 ) -> dict[str, Any]:
-    """One `update` call, before its first optimizer step. logprobs, entropy: of the `measured` rows. recorded: their
-    log-probs in the recorded contexts; None where these are the rows' own."""
+    """One `update` call, before its first optimizer step. logprobs, entropy: of the `measured` rows. recorded:
+    log-probs of the same tokens in recorded contexts; None if the rows have these contexts."""
     groups, engine = ties(rows), np.concatenate([row.rollout_logprobs[row.mask] for row in measured])
     turn_index, measured_turns = (
         np.concatenate([row.turn_index[row.mask] for row in some]) for some in (rows, measured)
@@ -133,7 +133,8 @@ def update_metrics(
 
 
 def ties(rows: Sequence[TrainRow]) -> dict[str, list[bool]]:
-    """Of each group whether all its advantages are 0: `all`, and by turn those that train that turn."""
+    """Whether all advantages of a group are 0, for each group. `all` has all groups, `turn_<k>` those that train turn
+    k."""
     tied: dict[str, bool] = {}
     turns: dict[str, set[int]] = defaultdict(set)
     for row in rows:
@@ -146,7 +147,7 @@ def ties(rows: Sequence[TrainRow]) -> dict[str, list[bool]]:
 
 
 def step_metrics(results: Sequence[StepResult]) -> dict[str, Any]:
-    """The optimizer steps of one `update` call; what has no value without a step is None."""
+    """The optimizer steps of one `update` call. Without a step, everything but the counts is None."""
     if not results:
         return {"optimizer_steps": 0, "computed_tokens": 0, "loss_tokens": 0} | dict.fromkeys(
             ("loss", "grad_norm", "clip_fraction", "kl_loss", "residual", "lr")
@@ -166,5 +167,5 @@ def step_metrics(results: Sequence[StepResult]) -> dict[str, Any]:
 
 
 def empty_update() -> dict[str, Any]:
-    """An `update` call without rows: every group of a phase fell short of two graded rollouts."""
+    """An `update` call without rows: no group of the phase has two graded rollouts."""
     return {"rows": 0, "trained_turns": [], "trained_tokens": 0, "tied_rows": 0, **step_metrics([])}

@@ -1,11 +1,10 @@
-"""A step that can be left between two phases and gone on with later, whatever the algorithm.
+"""Steps that can stop between two phases and continue later, for any algorithm.
 
-The verbs' results are remembered. To go on, the algorithm is run again from the start of the step; the verbs it had
-already done return what they returned then, and the first new one runs for real. Algorithms draw random numbers from
-`Harness.random` alone, so they ask for the same things again.
+The results of the verbs are kept. To continue, the algorithm runs again from the start of the step. Verbs already done
+return their kept results, and the first new one runs for real. An algorithm draws random numbers from `Harness.random`
+alone, so it makes the same calls.
 
-The places to leave at are the synchronisations: the engine's weights are replaced there, so nothing of the engine need
-be saved.
+A step can stop at its synchronisations: the engine's weights are replaced there, so nothing of the engine needs saving.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,17 +20,17 @@ from rtpo.verbs import Harness, Loss, Update
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A verb that was done, and what it returned."""
+    """A verb that was carried out, and what it returned."""
 
     verb: str
     result: Any
 
 
 class DurableHarness:
-    """`rtpo.verbs.Harness` that remembers.
+    """A `rtpo.verbs.Harness` that keeps the verbs' results.
 
-    done: the verbs of the present step so far; given at the start to go on with a step. between_phases: called with
-    them before each synchronisation that is not the step's first verb.
+    done: the verbs of the current step so far; given at the start to continue a step. between_phases: called with them
+        before each new synchronisation that is not the step's first verb.
     """
 
     def __init__(self, harness: Harness, done: Sequence[Done], between_phases: Callable[[list[Done]], None]) -> None:

@@ -1,7 +1,7 @@
 """Episodes: from a task or a boundary to the end (or for some turns), one coroutine each.
 
-All episodes of a call run at once: those that wait for the engine share its batches, and a slow tool holds up only
-its own episode.
+All episodes of a call run at once. Those that wait for the engine share its batches. A slow tool delays only its own
+episode.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ NO_IDS = as_ids([])
 @dataclass(frozen=True, slots=True)
 class EpisodeLimits:
     """max_turns: K. max_prompt_tokens: longest c_0. max_turn_tokens: longest u_k. max_context_tokens: longest c_k and
-    u_k together. retries: how often an episode that an infrastructure failure broke is begun again."""
+    u_k together. retries: how often an episode starts again after an infrastructure failure."""
 
     max_turns: int
     max_prompt_tokens: int
@@ -48,8 +48,7 @@ class EpisodeLimits:
 
 @dataclass(frozen=True)
 class EpisodeWorld:
-    """Where episodes happen. `sampling.max_tokens` is replaced by what the limits leave. lock_step: see
-    `rtpo.harness.lock_step`."""
+    """What episodes run on. lock_step: see `rtpo.harness.lock_step`."""
 
     engine: Engine
     chat: ChatFormat
@@ -73,8 +72,8 @@ class Plan:
 def run_episodes(
     world: EpisodeWorld, plans: Sequence[Plan], sampling: Sampling, on_retry: Callable[[str], None]
 ) -> list[Rollout]:
-    """The rollouts of `plans`, in order; `on_retry` hears of each episode begun again. Raises what the first episode
-    to fail raised."""
+    """The rollouts of `plans`, in order. The limits set `sampling.max_tokens`. `on_retry` gets a sentence for each
+    episode that starts again. Raises the error of the first episode that fails."""
 
     lock_step = LockStep(world.engine, [plan.uid for plan in plans]) if world.lock_step else None
     shared = world if lock_step is None else replace(world, engine=lock_step)
@@ -98,7 +97,8 @@ def run_episodes(
 
 
 async def run_episode(world: EpisodeWorld, plan: Plan, sampling: Sampling, on_retry: Callable[[str], None]) -> Rollout:
-    """The rollout of one plan, begun again up to `limits.retries` times; not in lock-step."""
+    """The rollout of one plan, without lock-step. After an infrastructure failure it starts again, up to
+    `limits.retries` times."""
     for attempt in range(world.limits.retries + 1):
         try:
             return await _episode(world, plan, sampling)
@@ -172,7 +172,7 @@ async def _episode(world: EpisodeWorld, plan: Plan, sampling: Sampling) -> Rollo
 
 
 def opening_context(chat: ChatFormat, opening: Opening, task: Task, limits: EpisodeLimits) -> Ids:
-    """c_0. Raises DataError when it is over the prompt limit."""
+    """c_0. Raises DataError if it is over the prompt limit."""
     context = chat.opening(opening)
     if len(context) > limits.max_prompt_tokens:
         raise DataError(

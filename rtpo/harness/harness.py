@@ -1,7 +1,7 @@
 """The harness: the verbs of `rtpo.verbs` over a trainer and an engine, for any algorithm.
 
-It runs episodes and charges them, trains rows and measures them before the first update, and keeps count of which
-weights are where. It does not know which algorithm is running.
+It runs episodes and charges them. It trains rows and measures them before an update. It tracks which weights trainer
+and engine have. It does not know which algorithm is running.
 """
 
 import time
@@ -29,18 +29,19 @@ from rtpo.types import Boundary, Floats, Grade, Group, Role, Rollout, Task, Term
 from rtpo.verbs import Loss, Update
 
 SAVED = ("policy_version", "_calls", "_open", "step_log", "_step", "_budget_share", "numbers", "_state_json")
-"""attributes of the harness that are a save's part of its state"""
+"""attributes of the harness that a save holds"""
 
 
 CHECKED_ROWS = 64
-"""of a group, at most, whose log-probs on trees are compared with those of rows"""
+"""most rows of a group whose log-probs on trees are compared with those of single rows"""
 
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """That an update trained turn k of a path, inherited turns included.
+    """An entry for turn k of a path that an update trained; the turn may be inherited.
 
-    update: its place among the step's. advantage: mean over the turn's tokens. group: what the path was compared in.
+    update: index among the step's updates. advantage: mean over the turn's tokens. group: in which the path was
+        compared.
     """
 
     rollout_uid: str
@@ -52,9 +53,10 @@ class Trained:
 
 @dataclass
 class StepLog:
-    """What one step did, in order: one entry a verb; `grades` has one a rollout. samples: the rollouts kept for the
-    records; trained: of these. paths: all that ended, which the records list without their tokens. numbers: what the
-    algorithm recorded. free_calls: rollout calls beside the budget, of which `grades` and `retries` alone tell."""
+    """What one step did, in order. rollouts, updates: an entry for each of these verbs. retries: a sentence for each
+    episode that started again. samples: the rollouts kept for the records. grades: one for each rollout. trained: which
+    turns of `samples` were trained. paths: all ended paths, without their tokens. numbers: what the algorithm recorded.
+    free_calls: number of rollout calls outside the budget; only `grades` and `retries` have entries of these."""
 
     rollouts: list[dict[str, Any]] = field(default_factory=list)
     updates: list[dict[str, Any]] = field(default_factory=list)
@@ -67,13 +69,13 @@ class StepLog:
     free_calls: int = 0
 
     def keep(self, rollouts: Sequence[Rollout], count: int) -> None:
-        """Of a call's rollouts the first `count` from tasks, and all that were forked from one kept before."""
+        """Keep the first `count` rollouts of a call that start from tasks, and all that were forked from kept ones."""
         kept = self._kept
         self.samples += [rollout for rollout in rollouts if rollout.parent_uid is None][:count]
         self.samples += [rollout for rollout in rollouts if rollout.parent_uid in kept]
 
     def note_training(self, rows: Sequence[TrainRow]) -> None:
-        """The rows of the update that is the next entry of `updates`."""
+        """Note which turns these rows train; they belong to the next entry of `updates`."""
         kept, update = self._kept, len(self.updates)
         for row in rows:
             if row.rollout_uid in kept:
@@ -90,13 +92,15 @@ class StepLog:
 class AgentHarness(StepNotes):
     """`rtpo.verbs.Harness` on a backend.
 
-    engine_kl_limit: of `mismatch/engine/kl_clipped`, in nats a token, above which the engine is taken to hold other
-    weights than it says. samples_per_rollout: rollouts from tasks kept for the records in each call; all that is forked
-    from these in the step is kept too, so that trees are whole.
-    always_push: give the engine its weights at every synchronisation, so that its caches are empty then whatever came
-    before. check_trees: before every update, compare log-probs on prefix trees with those of the rows alone, on rows of
-    one group, drawn anew (`rtpo.core.rounding`). scored_share: of an update's rows, drawn
-    anew, that diagnostics are of where nothing else needs their log-probs (`rtpo.harness.scoring`).
+    engine_kl_limit: bound of `mismatch/engine/kl_clipped`, in nats a token. Above it the engine is taken to hold other
+        weights than it reports.
+    samples_per_rollout: how many rollouts from tasks each call keeps for the records. All that are forked from these in
+        the step are kept too, so trees are whole.
+    always_push: give the engine its weights at every synchronisation, so that its caches are always empty afterwards.
+    check_trees: before every update, compare log-probs on prefix trees with those of single rows, on the rows of one
+        random group (`rtpo.core.rounding`).
+    scored_share: share of an update's rows, drawn anew, that diagnostics cover if nothing else needs their log-probs
+        (`rtpo.harness.scoring`).
     """
 
     def __init__(
@@ -260,19 +264,20 @@ class AgentHarness(StepNotes):
         return [tuple(rollouts[i * samples : (i + 1) * samples]) for i in range(len(tasks))]
 
     def text(self, rollout: Rollout) -> str:
-        """A path to be read: its opening, and what was said and answered in turn, thinking included."""
+        """A path as text: its opening, then replies and answers in turn, thinking included."""
         opening = [turn.context_ids for turn in rollout.turns[:1]]
         said = [ids for turn in rollout.turns for ids in (turn.output_ids, turn.feedback_ids)]
         return self._world.chat.decode([token for ids in (*opening, *said) for token in ids.tolist()])
 
     def save(self, folder: Path) -> dict[str, Any]:
-        """Weights and optimizer into `folder`; the rest of the harness's state comes back, for `load`."""
+        """Save weights and optimizer into `folder`. Returns the rest of the harness's state, for `load`."""
         with self._timed("save"):
             self._backend.save(folder)
         return {name: getattr(self, name) for name in SAVED}
 
     def load(self, folder: Path, state: dict[str, Any]) -> None:
-        """Go on from a save; the engine is given the weights at the next synchronisation."""
+        """Go on from a save. The engine gets the weights at the next synchronisation. Raises DataError for another
+        version's save."""
         if state.keys() != set(SAVED):
             raise DataError(f"{folder} is of another version's save: the version that made it can go on with it.")
         self._backend.load(folder)

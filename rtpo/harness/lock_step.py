@@ -1,7 +1,7 @@
-"""Episodes in lock-step: the engine hears from all of them at once, in their order.
+"""Episodes in lock-step: the engine gets the requests of all episodes at once, in a fixed order.
 
-How long a tool takes then decides nothing: every call of the engine holds the same requests in the same order, and so
-gives the same numbers to the last bit.
+So the duration of a tool changes nothing. Every call of the engine holds the same requests in the same order, and gives
+the same numbers to the last bit.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from rtpo.engines.base import Engine, Generation, Request
 
 
 class LockStep:
-    """An `Engine` for a fixed set of sessions: a request waits until every session that has not left makes one."""
+    """An `Engine` for a fixed set of sessions: a request waits until every session that has not left has made one."""
 
     def __init__(self, engine: Engine, sessions: Sequence[str]) -> None:
         self._engine = engine
@@ -27,7 +27,7 @@ class LockStep:
         return await self._engine.generate(request)
 
     def leave(self) -> None:
-        """A session has ended."""
+        """Say that a session has ended."""
         self._running -= 1
         self._go_if_all_wait()
 

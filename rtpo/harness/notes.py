@@ -1,7 +1,9 @@
-"""What an algorithm knows of its step, notes of it and takes into the next: the same in all lives of the verbs.
+"""What an algorithm knows of its step, records in it and keeps for the next; the same for all implementations of the
+verbs.
 
-State is kept as JSON, written as a step ends and read as one begins, so that a step finds the same whether or not the
-run was left before it. A save inside a step has what the step began with: going on with a step is doing it again.
+State is kept as JSON, written at the end of a step and read at the start of the next. So a step finds the same state
+whether or not the run stopped before it. A save inside a step has the state of the step's start, since resuming runs
+the step again.
 """
 
 import json
@@ -17,7 +19,7 @@ from rtpo.harness.diagnostics import outcome
 
 NAME = re.compile(r"[\w.-]+(/[\w.-]+)*", re.ASCII)
 RESERVED = frozenset({*(field.name for field in fields(Ledger)), *outcome([])})
-"""names that a step's own numbers have"""
+"""names of the numbers that every step records"""
 DEEPEST = 20
 NO_REFERENCE = (
     "the step asked for the initial policy, which this run does not keep: set needs_reference=True in the ALGORITHM of "
@@ -26,7 +28,7 @@ NO_REFERENCE = (
 
 
 class StepNotes:
-    """Base of the harnesses. numbers: what the present step recorded."""
+    """Base class of the harnesses. numbers: what the current step recorded."""
 
     def __init__(self) -> None:
         self._step = 0

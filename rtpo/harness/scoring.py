@@ -1,4 +1,4 @@
-"""Which rows of an update are scored before it, and which its diagnostics are of."""
+"""Which rows of an update are scored before it, and which its diagnostics cover."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -14,10 +14,15 @@ from rtpo.verbs import Loss
 
 @dataclass(frozen=True, slots=True)
 class Scoring:
-    """Of an update's rows, by index, ascending: `measured`, those that diagnostics are of; `before`, those that are
-    scored before the update; `served`, those of the first optimizer step, where its forward, which has the weights
-    before the update, too, gives what would be scored of them. recorded: the rows to be scored besides, of the
-    measured ones' tokens in their recorded contexts; none where these are the rows' own."""
+    """Indices of an update's rows, ascending.
+
+    measured: the rows that diagnostics cover.
+    before: the rows scored before the update.
+    served: the rows of the first optimizer step, if any of them needs log-probs; its forward pass, under the weights
+        before the update, gives them.
+    recorded: further rows to score, the tokens of the measured rows in their recorded contexts; empty if the measured
+        rows have these contexts.
+    """
 
     measured: list[int]
     before: list[int]
@@ -28,10 +33,14 @@ class Scoring:
 def scoring(
     rows: Sequence[TrainRow], loss: Loss, minibatches: int, *, share: float, all_before: bool, rng: np.random.Generator
 ) -> Scoring:
-    """Log-probs before the update are needed of every row where the algorithm asks for them (`all_before`), of every
-    row with a gradient where the ratio's denominator is recomputed, and of those that diagnostics are of: whole groups,
-    drawn until they have `share` of the rows, so that what a group's rows begin with is still computed once; all rows,
-    where that costs nothing."""
+    """Choose the rows whose log-probs before the update are needed:
+
+    - all rows, if the algorithm asks for them (`all_before`);
+    - all rows with a gradient, if the ratio's denominator is recomputed;
+    - the rows that diagnostics cover. Whole groups are drawn until they have `share` of the rows, so that what a
+      group's rows begin with is still computed once. If all rows are needed anyway and have recorded contexts,
+      diagnostics cover all.
+    """
     is_recomputed = loss.old_logprobs == "recompute"
     needed = [i for i, row in enumerate(rows) if all_before or (is_recomputed and has_gradient(row, loss))]
     if len(needed) == len(rows) and _are_recorded(rows):
