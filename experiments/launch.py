@@ -421,11 +421,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         command = commands.add_parser(name, description=f"{about}\n\n    python experiments/launch.py {name} ...")
         if name == "list":
             continue
-        what = "an experiment, or a pattern of names" + ", or a folder of runs" * (name in ("status", "stop"))
+        of_runs = name in ("status", "stop")
+        what = "an experiment, or a pattern of names" + ", or a folder of runs" * of_runs
+        settings = "the settings that started the elements" if of_runs else "settings for every element"
         command.add_argument("experiment", nargs="?" if name == "status" else None, help=what)
         if name == "element":
             command.add_argument("index", type=int, help="index of the element, from 0")
-        command.add_argument("overrides", nargs="*", default=[], help="settings for every element, such as seed=1")
+        command.add_argument("overrides", nargs="*", default=[], help=f"{settings}, such as seed=1")
     given = parser.parse_args(arguments)
     if given.command == "list":
         print("\n".join(experiments()))
