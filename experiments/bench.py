@@ -1,4 +1,4 @@
-"""Measure how fast parts of the project are, most against an alternative (docs/results/speed.md):
+"""Time parts of the project, most of them against an alternative (docs/results/speed.md):
 
     python experiments/bench.py                     every case that needs no file
     python experiments/bench.py decoder trees       these cases

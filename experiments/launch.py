@@ -10,12 +10,12 @@
     python experiments/launch.py element main_table 3                   the fourth element only
     python experiments/launch.py list                                   the names of all experiments
 
-Experiments are files of configs/experiment/; a pattern such as 'ablate_*' names several. Give status
-and stop the words that started the elements, or a folder of runs. Settings after the experiment hold
-for every element, and replace the values that the experiment varies:
+Experiments are files of configs/experiment/; a pattern such as 'ablate_*' names several. `status`
+and `stop` take the arguments that started the elements, or a folder of runs. Settings after the experiment
+hold for every element, and replace the values that the experiment varies:
 
     profile=toy                  the machine: a file of configs/profile/
-    experiment_name=trial        the folder of your own runs; 'trial_${task.name}' if tasks vary
+    experiment_name=trial        the folder for your own runs; 'trial_${task.name}' if tasks vary
     budget.rollouts=512          any field of experiments/train.py
     evaluate.samples=8           any field of experiments/evaluate.py
 """
