@@ -3,7 +3,6 @@ for before the first test."""
 
 import os
 import signal
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
@@ -56,8 +55,6 @@ MISSING = machine.in_one_line(LACKS)
 
 
 def pytest_configure() -> None:
-    # where `datasets` leaves a lock for each file that it reads
-    os.environ.setdefault("HF_DATASETS_CACHE", f"{tempfile.gettempdir()}/datasets-of-tests-{os.getuid()}")
     # a shell has it ignored in what it starts in the background, and every command that a test starts inherits that
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

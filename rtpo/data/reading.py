@@ -1,16 +1,15 @@
-"""Files of rows, read by `datasets`, and of tasks that have the same few fields each."""
+"""Files of rows, and of tasks that have the same few fields each."""
 
 import codecs
-import glob
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from rtpo.core.files import check_is_file
 from rtpo.core.json_text import parse
 from rtpo.core.names import missing_file
-from rtpo.errors import DataError, MachineError
+from rtpo.errors import DataError
 from rtpo.types import Task
 
 Row = Mapping[str, Any]
@@ -18,8 +17,7 @@ Row = Mapping[str, Any]
 
 def read_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Each row of a file with its place in words. The format is told by the content: Parquet, a JSON array, JSONL, or
-    CSV, whose cells are all text. Raises DataError for a file that is none of these, not whole, or without a row, and
-    MachineError where the library's cache cannot be used."""
+    CSV, whose cells are all text. Raises DataError for a file that is none of these, not whole, or without a row."""
     try:
         check_is_file(path)
         with path.open("rb") as file:
@@ -32,19 +30,9 @@ def read_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             raise DataError(f"data file {path} is {what} and not data: get the file itself")
     if not start:
         raise DataError(f"data file {path} is empty: check that it is the right file")
-    rows: Iterator[tuple[str, Any]]
-    if start.startswith(b"PAR1"):
-        rows = _numbered("row", path, _load(path, "parquet"))
-    elif start.startswith(b"["):
-        (document,) = _load(path, "text", encoding="utf-8-sig", sample_by="document")
-        rows = _numbered("row", path, _json(f"data file {path}", document["text"]))
-    elif start.startswith(b"{"):
-        lines = _numbered("line", path, _load(path, "text", encoding="utf-8-sig"))
-        rows = ((place, _json(place, line["text"])) for place, line in lines)
-    else:
-        rows = _numbered("row", path, _load(path, "csv"))
     place = ""
-    for place, row in rows:
+    for number, row in enumerate(_rows(path, start), start=1):
+        place = f"{'line' if start.startswith(b'{') else 'row'} {number} of {path}"
         if not isinstance(row, dict):
             raise DataError(f"{place} is not an object: check that it is the right file")
         yield place, row
@@ -71,39 +59,31 @@ def read_task_file(path: str | Path, fields: tuple[str, ...], make: Callable[[Ma
     return list(tasks.values())
 
 
-def _numbered(what: str, path: Path, rows: list[Any]) -> Iterator[tuple[str, Any]]:
-    return ((f"{what} {number} of {path}", row) for number, row in enumerate(rows, start=1))
+def _rows(path: Path, start: bytes) -> Iterable[Any]:
+    # here, since they are slow to import
+    import pandas
+    from pyarrow import parquet
+
+    try:
+        if start.startswith(b"PAR1"):
+            return parquet.read_table(path).to_pylist()
+        if start.startswith(b"["):
+            return _json(f"data file {path}", path.read_text(encoding="utf-8-sig"))
+        if start.startswith(b"{"):
+            lines = path.read_text(encoding="utf-8-sig").removesuffix("\n").split("\n")
+            return (_json(f"line {number} of {path}", line) for number, line in enumerate(lines, start=1))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pandas.errors.ParserWarning)  # a row that is longer than the first
+            return pandas.read_csv(path, dtype=str, na_filter=False, index_col=False).to_dict("records")
+    except UnicodeDecodeError as error:
+        raise DataError(f"data file {path} is neither Parquet nor UTF-8 text: check what it is") from error
+    except (OSError, ValueError, NotImplementedError, pandas.errors.ParserWarning) as error:
+        said = " ".join(str(error).split())
+        raise DataError(f"data file {path} is not whole Parquet, JSON or CSV ({said}): check what it is") from error
 
 
 def _json(place: str, text: str) -> Any:
-    # not by the library, whose reader takes text for dates and numbers where a column looks like them
     try:
         return parse(text)
     except ValueError as error:
         raise DataError(f"{place} is not JSON ({error}): check that it is whole") from error
-
-
-def _load(path: Path, kind: str, **settings: Any) -> list[Any]:
-    # here, since they are slow to import
-    import pandas
-    from datasets import Features, Value, load_dataset, logging
-
-    logging.set_verbosity(logging.CRITICAL)  # what fails is said here
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", pandas.errors.ParserWarning)  # a row that is longer than the first
-            if kind == "csv":
-                columns = pandas.read_csv(path, nrows=0).columns
-                text = Features(dict.fromkeys(columns, Value("string")))
-                settings = {"features": text, "na_filter": False, "index_col": False}
-            rows = load_dataset(kind, data_files=glob.escape(str(path)), split="train", streaming=True, **settings)
-            return list(rows)
-    except OSError as error:
-        raise MachineError(
-            f"datasets cannot read {path} by way of its cache ({error}): set HF_HOME to a folder that can be written"
-        ) from error
-    except UnicodeDecodeError as error:
-        raise DataError(f"data file {path} is neither Parquet nor UTF-8 text: check what it is") from error
-    except (ValueError, NotImplementedError, pandas.errors.ParserWarning) as error:
-        said = " ".join(str(error).split())
-        raise DataError(f"data file {path} is not whole Parquet, JSON or CSV ({said}): check what it is") from error
