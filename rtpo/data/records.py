@@ -4,7 +4,10 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from annotated_types import MinLen
+from pydantic import ConfigDict, StringConstraints, TypeAdapter, ValidationError, with_config
 
 from rtpo.core.files import disk_errors, sha256, write_whole
 from rtpo.core.json_text import parse
@@ -12,17 +15,22 @@ from rtpo.data.reading import read_rows
 from rtpo.errors import DataError
 from rtpo.types import Task
 
+Text = Annotated[str, StringConstraints(pattern=r"\S")]
 _REMEDY = "python experiments/prepare_data.py makes such files (docs/run/data.md)"
 
 
+@with_config(ConfigDict(extra="forbid"))
 @dataclass(frozen=True, slots=True)
 class Record:
     """A problem. uid: `<set>/<the row's id, or its number>`. answers: accepted ones, one or more. meta: JSON values."""
 
-    uid: str
-    question: str
-    answers: tuple[str, ...]
+    uid: Text
+    question: Text
+    answers: Annotated[tuple[Text, ...], MinLen(1)]
     meta: Mapping[str, Any] = field(default_factory=dict)
+
+
+_RECORD = TypeAdapter(Record)
 
 
 def manifest_path(path: Path) -> Path:
@@ -76,21 +84,14 @@ def read_records(path: str | Path) -> list[Task]:
 def _read(place: str, row: dict[str, Any]) -> Task:
     # tables have cells where lines leave a field out
     fields = {name: value for name, value in row.items() if value not in (None, "")}
-    uid, question, answers, meta = (fields.pop(key, default) for key, default in _FIELDS)
-    answers, meta = _spelled(answers), _spelled(meta)
-    if fields:
-        raise DataError(f"{place} has the field {min(fields)!r}, which prepared files have not: {_REMEDY}")
-    for name, value in (("uid", uid), ("question", question)):
-        if not isinstance(value, str) or not value.strip():
-            raise DataError(f"{place} has no {name}: give text; {_REMEDY}")
-    if not isinstance(answers, list) or not answers:
-        raise DataError(f"{place} has no answers: give a list of text; {_REMEDY}")
-    for answer in answers:
-        if not isinstance(answer, str) or not answer.strip():
-            raise DataError(f"{place}: {answer!r} is among its answers: give text alone")
-    if not isinstance(meta, dict):
-        raise DataError(f"{place}: meta is {meta!r}: give an object, or leave it out")
-    return Task(uid, question, tuple(answers), meta)
+    spelled = {name: _spelled(fields[name]) for name in ("answers", "meta") if name in fields}
+    try:
+        found = _RECORD.validate_python(fields | spelled)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(map(str, first["loc"]))
+        raise DataError(f"{place}, {field}: {first['msg']}; {_REMEDY}") from error
+    return Task(found.uid, found.question, found.answers, found.meta)
 
 
 def _spelled(value: Any) -> Any:
@@ -99,6 +100,3 @@ def _spelled(value: Any) -> Any:
         return parse(value) if isinstance(value, str) else value
     except ValueError:
         return value
-
-
-_FIELDS: tuple[tuple[str, Any], ...] = (("uid", None), ("question", None), ("answers", None), ("meta", {}))
