@@ -1,6 +1,7 @@
 """Raw files to records: for each schema, what is the question and what are the answers.
 
-A parser takes a row and gives a `Parsed`. It raises DataError with what is wrong; the caller names the row.
+A parser takes a row and gives a record whose uid is the row's own, empty where it has none. It raises DataError with
+what is wrong; the caller names the row.
 """
 
 import ast
@@ -8,8 +9,8 @@ import base64
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,17 +23,7 @@ _ANNOTATION = re.compile(r"<<([^<>=]+)=([^<>]+)>>")
 _DOLLAR = re.compile(r"(?<!\\)\$")
 
 
-@dataclass(frozen=True, slots=True)
-class Parsed:
-    """A row's problem. id: the row's own name; None where it has none."""
-
-    question: str
-    answers: tuple[str, ...]
-    id: str | None = None
-    meta: Mapping[str, Any] = field(default_factory=dict)
-
-
-Parser = Callable[[Row], Parsed]
+Parser = Callable[[Row], Record]
 
 
 class NoAnswer(DataError):
@@ -58,21 +49,21 @@ def parse_file(name: str, path: Path, parse: Parser) -> tuple[list[Record], list
     places: dict[str, str] = {}
     for number, (place, row) in enumerate(read_rows(path), start=1):
         try:
-            parsed = parse(row)
+            record = parse(row)
         except NoAnswer:
             dropped.append(Dropped(f"{name}/{number}", "no answer"))
             continue
         except DataError as error:
             raise DataError(f"{place} {error}") from error
-        uid = f"{name}/{number if parsed.id is None else parsed.id}"
+        uid = f"{name}/{record.uid or number}"
         if uid in places:
             raise DataError(f"{place} repeats the id of {places[uid]} ({uid}): remove one")
         places[uid] = place.removesuffix(f" of {path}")
-        if parsed.question in questions:
-            dropped.append(Dropped(uid, "repeat", questions[parsed.question]))
+        if record.question in questions:
+            dropped.append(Dropped(uid, "repeat", questions[record.question]))
             continue
-        questions[parsed.question] = uid
-        records.append(Record(uid, parsed.question, parsed.answers, parsed.meta))
+        questions[record.question] = uid
+        records.append(replace(record, uid=uid))
     return records, dropped
 
 
@@ -87,10 +78,10 @@ def _text(row: Row, *names: str) -> str:
     return value.strip()
 
 
-def _id(row: Row, *names: str) -> str | None:
+def _id(row: Row, *names: str) -> str:
     value = next((row[name] for name in names if row.get(name) is not None), None)
     if value is None:
-        return None
+        return ""
     if isinstance(value, bool) or not isinstance(value, str | int) or not str(value).strip():
         raise DataError(f"has the id {value!r}: text or a whole number was expected")
     return str(value).strip()
@@ -100,11 +91,10 @@ def _answer(value: Any) -> str:
     """An answer as text: 27.0 is 27. Raises DataError for what is neither text nor a finite number, and for none."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    if isinstance(value, bool) or not isinstance(value, str | int | float) or not str(value).strip():
-        raise DataError(f"has the answer {value!r}: text or a number was expected")
-    if isinstance(value, float) and not math.isfinite(value):
-        raise DataError(f"has the answer {value!r}: a finite number was expected")
-    return _text({"answer": str(value)}, "answer")
+    is_number = type(value) is int or (isinstance(value, float) and math.isfinite(value))
+    if not is_number and not (isinstance(value, str) and value.strip()):
+        raise DataError(f"has the answer {value!r}: text or a finite number was expected")
+    return str(value).strip()
 
 
 def _aliases(value: Any) -> tuple[str, ...]:
@@ -132,7 +122,7 @@ def _spelled_list(text: str) -> Any:
 # schemas
 
 
-def gsm8k(row: Row) -> Parsed:
+def gsm8k(row: Row) -> Record:
     """A worked solution that ends in `#### n`: n without its commas. Annotations `<<48/2=24>>` become
     meta["annotations"], pairs of expression and value."""
     solution, marker, last = _text(row, "answer").rpartition("####")
@@ -140,24 +130,24 @@ def gsm8k(row: Row) -> Parsed:
     if not marker or not number:
         raise DataError("has no answer: it should end in '#### <number>'")
     annotations = [[expression.strip(), value.strip()] for expression, value in _ANNOTATION.findall(solution)]
-    return Parsed(_text(row, "question"), (number,), _id(row, "idx", "id"), {"annotations": annotations})
+    return Record(_id(row, "idx", "id"), _text(row, "question"), (number,), {"annotations": annotations})
 
 
-def mathematics(row: Row) -> Parsed:
+def mathematics(row: Row) -> Record:
     """MATH-500, AIME and AMC: `answer` is text in LaTeX or a number."""
-    return Parsed(_text(row, "question", "problem"), (_answer(row.get("answer")),), _id(row, "id"))
+    return Record(_id(row, "id"), _text(row, "question", "problem"), (_answer(row.get("answer")),))
 
 
-def boxed(row: Row) -> Parsed:
+def boxed(row: Row) -> Record:
     """MATH's training set: the answer is the last box of `solution`. Raises NoAnswer without one."""
     answer = last_box(_text(row, "solution"))
     if answer is None or not answer.strip():
         raise NoAnswer("has no answer: its solution has no box")
     meta = {"level": row.get("level"), "subject": row.get("type")}
-    return Parsed(_text(row, "problem"), (answer.strip(),), None, meta)
+    return Record("", _text(row, "problem"), (answer.strip(),), meta)
 
 
-def olympiad(row: Row) -> Parsed:
+def olympiad(row: Row) -> Record:
     """OlympiadBench, open-ended: `final_answer` is a list of one text in which `$` marks LaTeX. Its unit, where it has
     one, is not part of the answer."""
     final = row.get("final_answer")
@@ -167,55 +157,55 @@ def olympiad(row: Row) -> Parsed:
     question = _text(row, "question")
     meta = {key: row.get(key) for key in ("subfield", "answer_type", "is_multiple_answer", "unit")}
     answer = _answer(_DOLLAR.sub("", final[0]))
-    return Parsed(f"{context.strip()}\n\n{question}" if context else question, (answer,), _id(row, "id"), meta)
+    return Record(_id(row, "id"), f"{context.strip()}\n\n{question}" if context else question, (answer,), meta)
 
 
-def aliases(row: Row) -> Parsed:
+def aliases(row: Row) -> Record:
     """HotpotQA and 2Wiki as cut by ARPO: `answer` is a list of accepted answers, or text that spells one."""
-    return Parsed(_text(row, "question"), _aliases(row.get("answer")), _id(row, "id"))
+    return Record(_id(row, "id"), _text(row, "question"), _aliases(row.get("answer")))
 
 
-def plain(row: Row) -> Parsed:
+def plain(row: Row) -> Record:
     """WebWalkerQA: one answer in text."""
-    return Parsed(_text(row, "question"), (_text(row, "answer"),), _id(row, "id"))
+    return Record(_id(row, "id"), _text(row, "question"), (_text(row, "answer"),))
 
 
-def hard_search(row: Row) -> Parsed:
+def hard_search(row: Row) -> Record:
     """ARPO's training rows: reward_model.ground_truth, extra_info.question. The prompt's system message is ARPO's tool
     protocol and is left out."""
     info, reward = row.get("extra_info"), row.get("reward_model")
     if not isinstance(info, dict) or not isinstance(reward, dict):
         raise DataError("has no extra_info or reward_model: two objects were expected")
     meta = {"data_source": row.get("data_source")}
-    return Parsed(_text(info, "question"), _aliases(reward.get("ground_truth")), _id(info, "index"), meta)
+    return Record(_id(info, "index"), _text(info, "question"), _aliases(reward.get("ground_truth")), meta)
 
 
-def gaia(row: Row) -> Parsed:
+def gaia(row: Row) -> Record:
     """GAIA: a text-only question with its level, 1 to 3. An answer with commas is one answer."""
     level = str(row.get("Level"))
     if level not in ("1", "2", "3"):
         raise DataError(f"has the Level {row.get('Level')!r}: 1, 2 or 3 was expected")
     if row.get("file_name"):
         raise DataError(f"needs the file {row['file_name']}: only questions without files are used")
-    return Parsed(_text(row, "Question"), (_text(row, "answer"),), _id(row, "task_id"), {"level": int(level)})
+    return Record(_id(row, "task_id"), _text(row, "Question"), (_text(row, "answer"),), {"level": int(level)})
 
 
-def hle(row: Row) -> Parsed:
+def hle(row: Row) -> Record:
     """Humanity's Last Exam: a question without image."""
     if row.get("has_image") or row.get("image"):
         raise DataError("has an image: only text questions are used")
     meta = {"answer_type": row.get("answer_type"), "category": row.get("category")}
-    return Parsed(_text(row, "question"), (_text(row, "answer"),), _id(row, "id"), meta)
+    return Record(_id(row, "id"), _text(row, "question"), (_text(row, "answer"),), meta)
 
 
-def xbench(row: Row) -> Parsed:
+def xbench(row: Row) -> Record:
     """xbench-DeepSearch as released: prompt and answer are Base64 of the text XOR the row's canary, byte by byte. A row
     with a question instead, and no canary, is one of ARPO's decrypted copy."""
     if row.get("canary") is None and "question" in row:
         return plain(row)
     canary = _text(row, "canary").encode()
     question, answer = (_decrypted(_text(row, name), canary) for name in ("prompt", "answer"))
-    return Parsed(_text({"prompt": question}, "prompt"), (_answer(answer),), _id(row, "id"))
+    return Record(_id(row, "id"), _text({"prompt": question}, "prompt"), (_answer(answer),))
 
 
 def _decrypted(text: str, canary: bytes) -> str:

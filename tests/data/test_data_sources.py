@@ -11,7 +11,7 @@ import pytest
 from rtpo.data import sources
 from rtpo.data.records import Record
 from rtpo.data.registry import REGISTRY
-from rtpo.data.sources import Dropped, Parsed, Parser, parse_file
+from rtpo.data.sources import Dropped, Parser, parse_file
 from rtpo.errors import DataError
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "data"
@@ -52,8 +52,8 @@ def test_every_schema_is_read_by_the_parser_of_its_set(file: str) -> None:
 
 def test_what_schemas_have_beside_question_and_answer() -> None:
     row = {"question": "q", "answer": "So $<< 4000+1 = 4001 >>4,001.\n#### 4,001", "idx": 7}
-    assert sources.gsm8k(row) == Parsed("q", ("4001",), "7", {"annotations": [["4000+1", "4001"]]})
-    assert sources.mathematics({"problem": "q\u2028r ", "answer": "025"}) == Parsed("q\u2028r", ("025",))
+    assert sources.gsm8k(row) == Record("7", "q", ("4001",), {"annotations": [["4000+1", "4001"]]})
+    assert sources.mathematics({"problem": "q\u2028r ", "answer": "025"}) == Record("", "q\u2028r", ("025",))
     assert read("math_train.jsonl", sources.boxed)[0].meta == {"level": "Level 1", "subject": "Prealgebra"}
     olympiad = read("oe_math.jsonl", sources.olympiad)[1]
     assert olympiad.question == "Let $A B C$ be a triangle of area 6.\n\nWhat is twice its area?"
