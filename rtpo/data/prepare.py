@@ -55,28 +55,19 @@ class DataFolder:
         """A set's prepared file."""
         return self.path / f"{name}.jsonl"
 
-    def is_ready(self, name: str) -> bool:
-        """Whether a set is there as its manifest says, of bytes that the registry knows or that stand in for them, and,
-        to train on, held against the evaluation sets that are there now."""
-        manifest = self._manifest(name)
-        return (
-            manifest is not None
-            and self.file(name).exists()
-            and sha256(self.file(name)) == manifest["sha256"]
-            and self._kept(name) is not None
-            and manifest["against"] == self._to_hold_against(self.registry[name])
-        )
-
     def status(self, name: str) -> str:
-        """`ready`, `stand-in` for one that is ready of other bytes than the registry's, `stale` for one to be prepared
-        again, or `missing`."""
-        manifest = self._manifest(name)
+        """`ready`: there as its manifest says, and, to train on, held against the evaluation sets that are there now;
+        `stand-in`: the same of other bytes than the registry's; `stale`: to be prepared again; or `missing`."""
+        manifest, file, raw = self._manifest(name), self.file(name), self._kept(name)
         if manifest is None:
             return "missing"
-        if not self.is_ready(name):
+        is_whole = raw is not None and file.exists() and sha256(file) == manifest["sha256"]
+        if raw is None or not is_whole or manifest["against"] != self._to_hold_against(self.registry[name]):
             return "stale"
-        raw = manifest["raw"]
-        return "stand-in" if raw["stands_in"] and raw["sha256"] != self.registry[name].sha256 else "ready"
+        return "stand-in" if raw.stands_in and raw.sha256 != self.registry[name].sha256 else "ready"
+
+    def is_ready(self, name: str) -> bool:
+        return self.status(name) in ("ready", "stand-in")
 
     def prepare(self, name: str, stand_in: Path | None = None, may_differ: bool = False) -> dict[str, Any]:
         """Make a set's prepared file, unless it is ready; returns its manifest.
@@ -87,8 +78,7 @@ class DataFolder:
         known = self.registry[name]
         if known.parse is None:
             raise DataError(f"{name} is no file but a part of a package: install {known.source} (docs/run/tasks.md)")
-        manifest = self._manifest(name)
-        if manifest is not None and stand_in is None and self.is_ready(name):
+        if stand_in is None and self.is_ready(name) and (manifest := self._manifest(name)) is not None:
             return manifest
         for needed in known.against:
             if not self.is_ready(needed):
@@ -109,9 +99,7 @@ class DataFolder:
                 f"--from {name}=FILE, or add --accept-other to take one as it is"
             )
         if file != self._raw(name):
-            with disk_errors(self.path):
-                self._raw(name).parent.mkdir(parents=True, exist_ok=True)
-                write_whole(self._raw(name), file.read_bytes())
+            self._put(self._raw(name), file.read_bytes())
         return self._write(known, raw, rows, records, dropped)
 
     # the raw file
@@ -180,7 +168,8 @@ class DataFolder:
             if len(records) < known.sample and not raw.may_differ:
                 raise DataError(f"{name} has {len(records)} problems to take {known.sample} of: give the whole file")
             records = sample(records, known.sample, SAMPLE_SEED)
-        self._put(f"{name}.dropped.jsonl", "".join(json.dumps(asdict(problem)) + "\n" for problem in dropped))
+        lines = "".join(json.dumps(asdict(problem)) + "\n" for problem in dropped)
+        self._put(self.path / f"{name}.dropped.jsonl", lines.encode())
         write_records(self.file(name), records)
         manifest = {
             "schema": SCHEMA,
@@ -196,12 +185,13 @@ class DataFolder:
             "sample_seed": None if known.sample is None else SAMPLE_SEED,
             "date": utc_now(),
         }
-        self._put(manifest_path(self.file(name)).name, json.dumps(manifest, indent=1, ensure_ascii=False) + "\n")
+        self._put(manifest_path(self.file(name)), (json.dumps(manifest, indent=1, ensure_ascii=False) + "\n").encode())
         return manifest
 
-    def _put(self, name: str, text: str) -> None:
+    def _put(self, place: Path, content: bytes) -> None:
         with disk_errors(self.path):
-            write_whole(self.path / name, text.encode())
+            place.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(place, content)
 
 
 def sample(records: Sequence[Record], count: int, seed: int) -> list[Record]:
