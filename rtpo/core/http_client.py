@@ -132,7 +132,8 @@ class Client:
     async def ask(
         self, method: str, read: Callable[[Any], T], *, params: Mapping[str, str] | None = None, body: Any = None
     ) -> T:
-        """The reply to one request. `read` converts its JSON, and raises ValueError if the reply is malformed.
+        """The reply to one request. `read` converts its JSON. Where it raises ValueError, LookupError,
+        TypeError or AttributeError, the reply is malformed.
 
         Raises InfrastructureError after the last try.
         """
@@ -177,8 +178,8 @@ class Client:
             raise _Failed(f"answered status {status}: {text[:300]}", wait, status >= 500 or status in _PASSING)
         try:
             return read(json.loads(text))
-        except (ValueError, RecursionError) as error:
-            said = f"gave a malformed reply ({error}): {text[:300]}"
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+            said = f"gave a malformed reply ({error!r}): {text[:300]}"
         raise _Failed(said)
 
     def _blank(self, text: str) -> str:
