@@ -37,3 +37,13 @@ class Tool(Protocol):
         Raises InfrastructureError when the tool could not be reached, after its own retries.
         """
         ...
+
+
+def text_tool(name: str, description: str, argument: str, meaning: str) -> Mapping[str, Any]:
+    """The schema of a tool with one argument, which is text."""
+    parameters = {
+        "type": "object",
+        "properties": {argument: {"type": "string", "description": meaning}},
+        "required": [argument],
+    }
+    return {"type": "function", "function": {"name": name, "description": description, "parameters": parameters}}

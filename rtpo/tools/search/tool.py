@@ -12,25 +12,16 @@ from rtpo.core.bounds import Count
 from rtpo.core.http_client import Client, RequestSettings
 from rtpo.core.recording import Memory, Recording
 from rtpo.errors import InfrastructureError, MachineError
-from rtpo.tools.base import Arguments, ToolResult
+from rtpo.tools.base import Arguments, ToolResult, text_tool
 from rtpo.tools.search.bm25 import Bm25Backend, Bm25Settings
 from rtpo.tools.search.remote import MOST_CHARACTERS, MOST_RESULTS, HttpBackend, HttpSettings, WebBackend, WebSettings
 from rtpo.tools.search.replay import ReplayBackend, ReplaySettings, SearchBackend
 from rtpo.tools.search.text import TEXT_FORMAT, normalise_query
 from rtpo.types import ToolOutcome
 
-SCHEMA = {
-    "type": "function",
-    "function": {
-        "name": "search",
-        "description": "Searches for passages of text about a query. Returns the best of them.",
-        "parameters": {
-            "type": "object",
-            "properties": {"query": {"type": "string", "description": "What to search for."}},
-            "required": ["query"],
-        },
-    },
-}
+SCHEMA = text_tool(
+    "search", "Searches for passages of text about a query. Returns the best of them.", "query", "What to search for."
+)
 
 
 @dataclass(frozen=True)
@@ -78,11 +69,11 @@ class SearchSettings:
         MachineError for a retriever that does not answer.
         """
         world = open_world(self)
-        if "http" in self.backends:
-            try:
+        try:
+            if "http" in self.backends:
                 asyncio.run(_open_backend(self, "http", Counter()).answer("Who wrote Hamlet?"))
-            except InfrastructureError as error:
-                raise MachineError(f"{error}. Start the retriever, or name another search.http.url.") from error
+        except InfrastructureError as error:
+            raise MachineError(f"{error}. Start the retriever, or name another search.http.url.") from error
         return {**world.identity, "cache": "memory" if self.cache is None else "folder"}
 
 
