@@ -27,6 +27,7 @@ from rtpo.core.files import check_is_file, disk_errors, flush, sha256, write_who
 from rtpo.core.json_text import parse
 from rtpo.errors import DataError
 from rtpo.tools.search.remote import split_contents
+from rtpo.tools.search.replay import SearchBackend
 from rtpo.tools.search.text import Passage, render
 
 FORMAT = 2
@@ -180,13 +181,11 @@ class Bm25Index:
         return row["id"], Passage(row["title"], row["text"])
 
 
-class Bm25Backend:
-    """`rtpo.tools.search.tool.Backend` on an index."""
+class Bm25Backend(SearchBackend):
+    """On an index."""
 
     def __init__(self, folder: Path, results: int, characters: int) -> None:
-        self._index = Bm25Index(folder)
-        self._results = results
-        self._characters = characters
+        self._index, self._results, self._characters = Bm25Index(folder), results, characters
         self.identity = {
             "backend": "bm25",
             "index": self._index.checksum,
@@ -194,9 +193,6 @@ class Bm25Backend:
             "results": results,
             "characters": characters,
         }
-
-    def refusal(self, query: str) -> str:
-        return ""
 
     async def answer(self, query: str) -> str:
         loop = asyncio.get_running_loop()

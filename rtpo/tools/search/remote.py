@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rtpo.core.http_client import Client, key_problems, url_problems
+from rtpo.tools.search.replay import SearchBackend
 from rtpo.tools.search.text import Passage, render
 
 MOST_CHARACTERS = 400
@@ -40,17 +41,14 @@ class WebSettings:
         return url_problems(self.url, f"{path}.url") + key_problems(self.key_variable, f"{path}.key_variable")
 
 
-class HttpBackend:
-    """`rtpo.tools.search.replay.Backend` on a retriever, of settings without problems."""
+class HttpBackend(SearchBackend):
+    """On a retriever, of settings without problems."""
 
     name = "http"
 
     def __init__(self, client: Client, results: int, characters: int) -> None:
         self._client, self._results, self._characters = client, results, characters
         self.identity = {"backend": self.name, "url": client.url, "results": results, "characters": characters}
-
-    def refusal(self, query: str) -> str:
-        return ""
 
     async def answer(self, query: str) -> str:
         return render((await self._passages(query))[: self._results], self._characters)
@@ -83,27 +81,13 @@ def split_contents(contents: str) -> Passage:
 def _from_retriever(reply: Any) -> list[Passage]:
     match reply:
         case {"result": [[*rows]]}:
-            try:
-                return [split_contents(_text(row["document"]["contents"])) for row in rows]
-            except (KeyError, TypeError) as error:
-                raise ValueError("a result is not {'document': {'contents': text}}") from error
+            return [split_contents(row["document"]["contents"]) for row in rows]
     raise ValueError("it is not {'result': [[...]]} with one list")
 
 
 def _from_web(reply: Any) -> list[Passage]:
-    match reply:
-        case {"web": {"results": [*rows]}}:
-            try:
-                parts = [(_text(row["title"]), _text(row.get("description") or "")) for row in rows]
-            except (AttributeError, KeyError, TypeError) as error:
-                raise ValueError("a result has no title, or no text as its description") from error
-            return [Passage(html.unescape(title), html.unescape(text)) for title, text in parts]
-        case {"type": "search"} if "web" not in reply:
-            return []
-    raise ValueError("it has no web.results")
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError("it is no text")
-    return value
+    if reply.get("type") == "search" and "web" not in reply:
+        return []
+    parts = [(row["title"], row.get("description") or "") for row in reply["web"]["results"]]
+    # what is no text has nothing to strip
+    return [Passage(html.unescape(title.strip()), html.unescape(text.strip())) for title, text in parts]

@@ -16,12 +16,11 @@ from rtpo.tools.search.text import NO_RESULTS, normalise_query
 class SearchBackend(Protocol):
     """What answers a normalised query. identity: all that its answers depend on, as plain JSON; no key."""
 
-    @property
-    def identity(self) -> Mapping[str, Any]: ...
+    identity: Mapping[str, Any]
 
     def refusal(self, query: str) -> str:
         """Why the policy may not ask this, in a sentence to it; empty when it may."""
-        ...
+        return ""
 
     async def answer(self, query: str) -> str:
         """The text that the policy reads. Raises InfrastructureError when there is none to be had now."""
@@ -58,19 +57,15 @@ class ReplaySettings:
         return problems
 
 
-class ReplayBackend:
-    """`SearchBackend` on a recording. Counts the queries that are not in it as `missed`. Raises DataError for a file
-    that cannot be read."""
+class ReplayBackend(SearchBackend):
+    """On a recording. Counts the queries that are not in it as `missed`. Raises DataError for a file that cannot be
+    read."""
 
     def __init__(
         self, file: Path, on_miss: Literal["error", "empty", "live"], live: SearchBackend | None, counts: Counter[str]
     ) -> None:
-        assert (on_miss == "live") == (live is not None)
-        self._file = file
+        self._file, self._on_miss, self._live, self._counts = file, on_miss, live, counts
         self._texts = read_recording(file)
-        self._on_miss = on_miss
-        self._live = live
-        self._counts = counts
         self.identity = {
             "backend": "replay",
             "sha256": sha256(file),
@@ -83,9 +78,8 @@ class ReplayBackend:
         return self._live.refusal(query) if self._live is not None and query not in self._texts else ""
 
     async def answer(self, query: str) -> str:
-        text = self._texts.get(query)
-        if text is not None:
-            return text
+        if query in self._texts:
+            return self._texts[query]
         self._counts["missed"] += 1
         if self._live is not None:
             return await self._live.answer(query)
