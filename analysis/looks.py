@@ -5,18 +5,15 @@ import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import yaml
 
 Line = Literal["-", "--", "-.", ":", ""] | tuple[float, tuple[float, ...]]
 
 # Okabe and Ito's palette, without its yellow, which vanishes on paper
-BLUE, VERMILION, GREEN, PURPLE, SKY, ORANGE, BLACK = (
-    *("#0072B2", "#D55E00", "#009E73", "#CC79A7"),
-    *("#56B4E9", "#E69F00", "#000000"),
-)
-COLOURS = (BLUE, VERMILION, GREEN, PURPLE, SKY, ORANGE, BLACK)
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+BLUE, VERMILION, GREEN, PURPLE, SKY, ORANGE, BLACK = COLOURS
 PALETTE = dict(zip(("blue", "vermilion", "green", "purple", "sky", "orange", "black"), COLOURS, strict=True))
 """colours by their names in looks.yaml"""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
@@ -26,17 +23,12 @@ WIDTH = 1.1
 THICK, THIN = 1.5, 0.8
 """in the paper's figures: of its methods, and of controls"""
 
-
-def _line(line: Any) -> Any:
-    """A style of matplotlib, of its name or numbers."""
-    return line if isinstance(line, str) else (line[0], tuple(line[1:]))
-
-
 _FILE = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_bytes())
 TITLES: dict[str, str] = _FILE["titles"]
 TASKS: dict[str, str] = _FILE["tasks"]
 LOOKS: dict[str, tuple[str, str, Line]] = {
-    label: (PALETTE[colour], marker, _line(line)) for label, (colour, marker, line) in _FILE["looks"].items()
+    label: (PALETTE[colour], marker, (line[0], tuple(line[1:])) if isinstance(line, list) else line)
+    for label, (colour, marker, line) in _FILE["looks"].items()
 }
 
 
@@ -60,7 +52,11 @@ def styles(labels: Iterable[str]) -> dict[str, Style]:
     present = set(labels)
     order = [*TITLES, *sorted(present - TITLES.keys(), key=_by_number)]
     shared = set.intersection(*({*label.split(",")[1:]} for label in present)) if len(present) > 1 else set()
-    return {label: _style(rank, label, shared) for rank, label in enumerate(order) if label in present}
+    return {
+        label: Style(rank, title_of(label, shared), *LOOKS.get(label, look_at(rank)))
+        for rank, label in enumerate(order)
+        if label in present
+    }
 
 
 def base_of(label: str) -> str | None:
@@ -71,14 +67,10 @@ def base_of(label: str) -> str | None:
 def title_of(label: str, left_out: Collection[str] = ()) -> str:
     """A label in words, the fields that it names as they are, but for those that are left out."""
     label, *fields = label.split(",")
-    return ", ".join([_title_of(label), *(field for field in fields if field not in left_out)])
-
-
-def _title_of(label: str) -> str:
-    base = base_of(label)
-    if label in TITLES or base is None:
-        return TITLES.get(label, label)
-    return f"{TITLES[base]}, {label.removeprefix(base).replace('_', ' ').strip()}"
+    title, base = TITLES.get(label, label), base_of(label)
+    if label not in TITLES and base is not None:
+        title = f"{TITLES[base]}, {label.removeprefix(base).replace('_', ' ').strip()}"
+    return ", ".join([title, *(field for field in fields if field not in left_out)])
 
 
 def _by_number(label: str) -> list[str | float]:
@@ -86,9 +78,6 @@ def _by_number(label: str) -> list[str | float]:
     return [float(part) if place % 2 else part for place, part in enumerate(parts)]
 
 
-def _style(rank: int, label: str, left_out: Collection[str]) -> Style:
-    # 7 colours and 8 markers: no two of 56 ranks look the same
-    colour, marker, line = LOOKS.get(
-        label, (COLOURS[rank % len(COLOURS)], MARKERS[rank % len(MARKERS)], LINES[rank % len(LINES)])
-    )
-    return Style(rank=rank, title=title_of(label, left_out), colour=colour, marker=marker, line=line)
+def look_at(rank: int) -> tuple[str, str, Line]:
+    """Colour, marker and line by rank alone: with 7 colours and 8 markers no two of 56 ranks look the same."""
+    return COLOURS[rank % len(COLOURS)], MARKERS[rank % len(MARKERS)], LINES[rank % len(LINES)]

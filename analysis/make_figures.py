@@ -20,6 +20,7 @@ from analysis.figures.paper import FIGURES, Source, profiles, toy_study
 from analysis.figures.runs import draw_run, draw_training, training_figure
 from analysis.load import experiment, groups
 from analysis.plots import every_format, is_stale, save
+from analysis.tables import told_stale
 from analysis.theory import map_figure
 from analysis.theory.theorem_figures import theory_1, theory_2, theory_3
 from rtpo.errors import DataError
@@ -46,10 +47,8 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     output = options.output or options.results / "figures"
     if options.check:
-        stale = [name for name, draw in pictures().items() if is_stale(DOCS / name, draw)]
-        for name in stale:
-            print(f"docs/results/{name} is stale: python analysis/make_figures.py --docs", file=sys.stderr)
-        return int(bool(stale))
+        stale = [DOCS / name for name, draw in pictures().items() if is_stale(DOCS / name, draw)]
+        return told_stale(stale, "python analysis/make_figures.py --docs")
     if options.docs:
         files = [file for name, draw in pictures().items() for file in save(draw, [DOCS / name])]
     elif options.run:

@@ -23,13 +23,12 @@ from analysis.looks import WIDTH, Style
 STYLE = Path(__file__).with_name("style.mplstyle")
 NUMBERS = "Numbers"
 """the text chunk of a PNG that holds the checksum of what it shows"""
-SEEDS = "range over seeds"
 TOY_SCALE = "Toy-scale runs, not the paper's results."
 TWO_COLUMNS, ONE_COLUMN = 7.2, 3.5
 """inches"""
 BAND_ALPHA = 0.1
-LETTERS_AN_INCH = 20
-"""of the lines under a figure"""
+LETTERS = 144
+"""of a line under a figure"""
 MARK_SIZES = {"*": 7.0, "P": 5.2, "X": 5.2}
 MARK_SIZE = 4.2
 MARKS = 4
@@ -89,20 +88,11 @@ class Panel:
 
 
 def sheet(
-    rows: Sequence[Sequence[Panel]],
-    height: float,
-    note: str,
-    entries: Sequence[Entry] = (),
-    *,
-    columns: int = 3,
-    width: float = TWO_COLUMNS,
+    rows: Sequence[Sequence[Panel]], height: float, note: str, entries: Sequence[Entry] = (), *, columns: int = 3
 ) -> Figure:
     """A figure of lettered panels, above them one legend of `entries` in so many columns at most, under them what the
-    runs are. The last row may be shorter; another raises ValueError. `height` of a row and `width` of all are in
-    inches."""
-    if any(len(row) != len(rows[0]) for row in rows[:-1]):
-        raise ValueError(f"rows of {[len(row) for row in rows]} panels: all but the last are as long as the first")
-    figure = Figure(figsize=(width, height * len(rows) + 0.7))
+    runs are. Rows are `height` inches high and equally long; the last may be shorter."""
+    figure = Figure(figsize=(TWO_COLUMNS, height * len(rows) + 0.7))
     all_axes = figure.subplots(len(rows), len(rows[0]), squeeze=False)
     panels = [panel for row in rows for panel in row]
     for axes in all_axes.flat[len(panels) :]:
@@ -113,9 +103,7 @@ def sheet(
         axes.set_title(f"({chr(97 + place)}) {panel.title}")
     if entries:
         add_legend(figure, entries, columns)
-    letters = int(LETTERS_AN_INCH * width)
-    lines = [textwrap.fill(line, letters, break_on_hyphens=False) for line in note.splitlines()]
-    figure.supxlabel("\n".join(lines), fontsize=6.5, color="0.35")
+    figure.supxlabel(textwrap.fill(note, LETTERS, break_on_hyphens=False), fontsize=6.5, color="0.35")
     return figure
 
 
@@ -186,9 +174,9 @@ def handle(look: Style, width: float = WIDTH, title: str = "") -> Entry:
     return Line2D([], [], **mark(look, width)), title or look.title
 
 
-def band(title: str) -> Entry:
+def band() -> Entry:
     """A legend's entry of bands."""
-    return Patch(color="0.4", alpha=2 * BAND_ALPHA, linewidth=0), title
+    return Patch(color="0.4", alpha=2 * BAND_ALPHA, linewidth=0), "range over seeds"
 
 
 def points(x: Iterable[float], mean: Iterable[float], low: Any = None, high: Any = None) -> pd.DataFrame:
@@ -213,13 +201,12 @@ def spread_marks(count: int, place: int, several: int) -> range:
     return range(min(place * every // several, max(count - 1, 0)), count, every)
 
 
-def around(matched: float, least: float, values: Sequence[pd.DataFrame] = ()) -> Framed:
-    """Mark the value without mismatch, keep it off the frame, and span at least `least`, and all of `values`."""
-    ends = [float(end) for table in values for end in (table["low"].min(), table["high"].max())]
+def around(matched: float, least: float) -> Framed:
+    """Mark the value without mismatch, keep it off the frame, and span at least `least`."""
 
     def make_room(axes: Axes) -> None:
         axes.axhline(matched, color="0.6", linewidth=0.6, zorder=1)
-        low, high = min(axes.dataLim.y0, matched, *ends), max(axes.dataLim.y1, matched, *ends)
+        low, high = min(axes.dataLim.y0, matched), max(axes.dataLim.y1, matched)
         missing = max(0.0, least - (high - low)) / 2
         margin = 0.08 * max(least, high - low)
         axes.set_ylim(low - missing - margin, high + missing + margin)
@@ -239,7 +226,7 @@ def from_left(axes: Axes) -> None:
     axes.set_xlim(-0.03 * right, 1.05 * right)
 
 
-def empty(axes: Axes, why: str) -> None:
-    """Says why in place of lines."""
+def not_recorded(axes: Axes) -> None:
+    """Says so in place of lines."""
     axes.set_axis_off()
-    axes.text(0.5, 0.5, why, transform=axes.transAxes, ha="center", color="0.35")
+    axes.text(0.5, 0.5, "not recorded", transform=axes.transAxes, ha="center", color="0.35")

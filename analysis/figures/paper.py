@@ -19,7 +19,7 @@ from analysis import metrics, plots
 from analysis.load import Frames, experiment, groups, has_runs, is_kept, read_parquet
 from analysis.looks import TASKS, THICK, THIN, styles
 from analysis.paper.numbers import load_paper
-from analysis.plots import SEEDS, TOY_SCALE, Entry, Line, Panel
+from analysis.plots import TOY_SCALE, Entry, Line, Panel
 
 PAPER = "a100x8"
 """the profile of the paper's machine and models"""
@@ -46,8 +46,8 @@ Row = Mapping[str, Frames]
 
 @dataclass(frozen=True)
 class Source:
-    """Runs that may share a figure: the main table of a profile, or the toy study. tasks: the configurations that
-    figures show of those with runs, by name. command: what makes the runs."""
+    """Runs that may share a figure: the main table of a profile, or the toy study. tasks: those with runs, by name.
+    command: what makes the runs."""
 
     name: str
     profile: str
@@ -100,7 +100,7 @@ def consistency(source: Source) -> Figure:
     kinds = (("ratio", "ratio", RATIO), ("kl", "KL, nats a token", KL))
     panels = [[panel(task, row, *kind) for task, row in rows.items()] for kind in kinds]
     stated = [(Line2D([], [], marker="o", markeredgecolor="0.3", **HOLLOW), "stated in the paper")] if is_paper else []
-    bands = [plots.band(SEEDS)] if max(_seeds(rows)) > 1 else []
+    bands = [plots.band()] if max(_seeds(rows)) > 1 else []
     return plots.sheet(panels, 1.75, _about(source, rows), [*_legend(rows), *stated, *bands])
 
 

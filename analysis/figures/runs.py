@@ -11,8 +11,8 @@ from matplotlib.lines import Line2D
 
 from analysis import metrics, plots
 from analysis.load import Frames, experiment, groups, load_run
-from analysis.looks import COLOURS, LINES, MARKERS, THIN, WIDTH, Style, styles, title_of
-from analysis.plots import SEEDS, TOY_SCALE, Line, Panel
+from analysis.looks import THIN, WIDTH, Style, look_at, styles, title_of
+from analysis.plots import TOY_SCALE, Line, Panel
 from rtpo.errors import DataError
 
 APART = 0.012
@@ -50,7 +50,7 @@ def training_figure(configurations: Mapping[str, Frames]) -> Figure:
         *(plots.handle(look, 2 * WIDTH) for look in looks.values()),
         (Line2D([], [], color="0.4", linewidth=THIN), "(a) training batches"),
         (Line2D([], [], color="0.4", linestyle="", marker="o"), "(a) held-out, 95 % interval"),
-        *([plots.band(SEEDS)] if any(len(frames.runs) > 1 for frames in configurations.values()) else []),
+        *([plots.band()] if any(len(frames.runs) > 1 for frames in configurations.values()) else []),
     ]
     seeds = " or ".join(map(str, sorted({len(frames.runs) for frames in configurations.values()})))
     first = next(iter(configurations.values())).runs.iloc[0]
@@ -89,34 +89,31 @@ def run_figure(frames: Frames) -> Figure:
     training, held_out = success_lines(frames, _look(0))
     seconds = metrics.training_curve(frames).filter(regex="^seconds_").sum().sort_values(ascending=False)
     phases = {name: place for place, name in enumerate(seconds[seconds > 0].index)}
+    zero = [plots.from_zero]
     panels = [
-        Panel("Success, %", [replace(training, label="training"), replace(held_out, label="held out")]),
+        Panel("Success, %", [replace(training, label="training"), replace(held_out, label="held out")], framed=zero),
         Panel("Mean reward", [line("mean_reward")]),
         Panel("Ratio, train / rollout", [line("ratio")], framed=[plots.around(*RATIO)]),
         Panel("KL (k1), nats", [line("kl", 0, "all"), line("kl_context", 1, "context")], framed=[plots.around(*KL)]),
-        Panel("Entropy, nats", [line("entropy")], X),
-        Panel("Tokens sampled", [line("rollout_tokens", 0, "a path"), line("turn_tokens", 1, "a turn")], X),
+        Panel("Entropy, nats", [line("entropy")], X, framed=zero),
+        Panel(
+            "Tokens sampled", [line("rollout_tokens", 0, "a path"), line("turn_tokens", 1, "a turn")], X, framed=zero
+        ),
         Panel("Zero advantages, %", [line("ties", unit=100)], X, framed=[partial(Axes.set, ylim=(-4, 104))]),
-        Panel("Seconds a step", [line(phase, place) for phase, place in phases.items()], X),
+        Panel("Seconds a step", [line(phase, place) for phase, place in phases.items()], X, framed=zero),
     ]
     used = frames.runs["rollouts"].iloc[0]
     alike = partial(Axes.set, xlim=(-0.04 * used, 1.04 * used))
-    zero = {"Success, %", "Entropy, nats", "Tokens sampled", "Seconds a step"}
     shown = []
     for panel in panels:
         is_known = any(len(line.values) for line in panel.lines)
-        framed = (
-            [*panel.framed, *([plots.from_zero] if panel.title in zero else [])]
-            if is_known
-            else [partial(plots.empty, why="not recorded")]
-        )
-        shown.append(replace(panel, framed=[*framed, alike]))
+        shown.append(replace(panel, framed=[*(panel.framed if is_known else [plots.not_recorded]), alike]))
     entries = [plots.handle(_look(place), title=f"(h) {phase[8:]}") for phase, place in phases.items()]
     return plots.sheet([shown[:4], shown[4:]], 2.2, _about(frames), entries, columns=len(entries))
 
 
 def _look(place: int) -> Style:
-    return Style(place, "", COLOURS[place % len(COLOURS)], MARKERS[place % len(MARKERS)], LINES[place % len(LINES)])
+    return Style(place, "", *look_at(place))
 
 
 def _about(frames: Frames) -> str:
