@@ -5,7 +5,7 @@ claim hold together at 95 % by Bonferroni's correction. It is supported where al
 none is wide, or where all lie above 0, as it says.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
@@ -36,7 +36,7 @@ BINS = 8
 """of about as many returns each, by the exact chance of success (Theorem 3)"""
 Row = tuple[str, float, float, float, float]
 """a text, and four numbers"""
-Line = dict[str, Any]
+Line = dict[Hashable, Any]
 
 
 @cache
@@ -59,8 +59,7 @@ def select(theorem: int, folder: Path, kind: str, **values: object) -> pd.DataFr
 
 def lines(theorem: int, folder: Path, kind: str, **values: object) -> list[Line]:
     """The same as dictionaries."""
-    found = select(theorem, folder, kind, **values).to_dict("records")
-    return [{str(name): value for name, value in line.items()} for line in found]
+    return select(theorem, folder, kind, **values).to_dict("records")
 
 
 # comparisons

@@ -1,6 +1,7 @@
 """The figure of docs/results/theory.md: noise by turn, and the measured difference over what decides it."""
 
 from functools import partial
+from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -36,47 +37,29 @@ def draw() -> Figure:
         partial(Axes.axvline, x=1, color="black", linewidth=1.0, label="boundary (3)"),
         _log_log,
     ]
-    gain: list[Framed] = [partial(_coloured, frame=frame[~apart], x=frame["cost"], y=frame["gain"])]
-    ratios = turns.assign(ratio=turns["rtpo_noise"] / turns["grpo_noise"])
-    measured = [
-        Line(points(part["simple"], part["ratio"]), LOOKS[name], 0.6) for name, part in _by_decisions(ratios).items()
-    ]
-    differences = [
-        Line(points(part["expected"], part["mean"], list(part["low"]), list(part["high"])), LOOKS[name], 0.6, bars=True)
-        for name, part in _by_decisions(frame).items()
-    ]
+    gain = partial(_coloured, frame=frame[~apart], x=frame["cost"], y=frame["gain"])
+    boundary = _diagonal(-0.15, 0.75, "black", "boundary: gain = cost", 1.0)
+    limits = partial(Axes.set, ylim=(-1.6, 1.6))
+    noises: list[Line] = []
+    differences = [_diagonal(-0.8, 0.8, "0.3")]
+    for name, look in LOOKS.items():
+        part = turns[turns["decisions"] == name]
+        noises.append(Line(points(part["simple"], part["rtpo_noise"] / part["grpo_noise"]), look, 0.6))
+        part = frame[frame["decisions"] == name]
+        values = points(part["expected"], part["mean"], list(part["low"]), list(part["high"]))
+        differences.append(Line(values, look, 0.6, bars=True))
+    noises.append(_diagonal(0.02, 40, "0.3", "(2)"))
     rows = [
         [
-            Panel(
-                "Noise of RTPO / of GRPO, by turn",
-                [*measured, _diagonal(0.02, 40, "0.3", "(2)")],
-                "f_k (1 − 1/N) / f*",
-                framed=[_log_log, _ones],
-            ),
+            Panel("Noise of RTPO / of GRPO, by turn", noises, "f_k (1 − 1/N) / f*", framed=[_log_log, _ones]),
             Panel("Decisions apart", [], "Excess: mean f_k / f*", "Step size", excess),
         ],
         [
-            Panel(
-                "Chains",
-                [_diagonal(-0.15, 0.75, "black", "boundary: gain = cost", 1.0)],
-                "Cost, predicted",
-                "Gain, predicted",
-                gain,
-            ),
-            Panel(
-                "Success of RTPO − GRPO",
-                [_diagonal(-0.8, 0.8, "0.3"), *differences],
-                "Predicted",
-                "Measured",
-                [partial(Axes.set, ylim=(-1.6, 1.6))],
-            ),
+            Panel("Chains", [boundary], "Cost, predicted", "Gain, predicted", [gain]),
+            Panel("Success of RTPO − GRPO", differences, "Predicted", "Measured", [limits]),
         ],
     ]
     return sheet(rows, 2.5, NOTE, [handle(look) for look in LOOKS.values()])
-
-
-def _by_decisions(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    return {name: frame[frame["decisions"] == name] for name in LOOKS}
 
 
 def _diagonal(low: float, high: float, colour: str, label: str = "", width: float = 0.8) -> Line:
@@ -94,13 +77,8 @@ def _ones(axes: Axes) -> None:
 
 
 def _coloured(axes: Axes, frame: pd.DataFrame, x: "pd.Series[float]", y: "pd.Series[float]") -> None:
-    shade = Normalize(-0.6, 0.6)
-    for name, part in _by_decisions(frame).items():
-        if len(part):
-            place = x[part.index], y[part.index]
-            drawn = axes.scatter(
-                *place, c=part["mean"], cmap=SHADES, norm=shade, marker=LOOKS[name].marker, s=16, zorder=3
-            )
-            drawn.set_edgecolor("0.4")
-            drawn.set_linewidth(0.3)
+    looks: dict[str, Any] = {"cmap": SHADES, "norm": Normalize(-0.6, 0.6), "edgecolors": "0.4", "linewidths": 0.3}
+    for name, part in frame.groupby("decisions"):
+        place, marker = (x[part.index], y[part.index]), LOOKS[str(name)].marker
+        drawn = axes.scatter(*place, c=part["mean"], marker=marker, s=16, zorder=3, **looks)
     axes.figure.colorbar(drawn, ax=axes, label="RTPO − GRPO", fraction=0.05)
