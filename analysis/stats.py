@@ -24,18 +24,14 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean with its 95 % interval, and the number of runs (seeds) and questions it was taken over.
-
-    `low` and `high` are NaN where there is no interval. alone: the interval is over questions alone and says nothing
-    about other seeds.
-    """
+    """A mean with its 95 % interval, NaN where there is none, and the number of runs (seeds) and questions it was taken
+    over."""
 
     mean: float
     low: float
     high: float
     runs: int
     questions: int
-    alone: bool = False
 
 
 def interval(values: npt.ArrayLike, *, strata: Sequence[Hashable] | None = None, share: bool = False) -> Interval:
@@ -54,19 +50,17 @@ def interval(values: npt.ArrayLike, *, strata: Sequence[Hashable] | None = None,
     kinds = list(strata) if strata is not None else [0] * runs
     if len(kinds) != runs:
         raise ValueError(f"{runs} runs need as many strata, got {len(kinds)}")
-    mean, alone = float(table.mean()), len(set(kinds)) == runs
+    mean = float(table.mean())
     if share and mean in (0.0, 1.0):
-        return Interval(mean, *wilson(mean, questions), runs, questions, alone)
+        return Interval(mean, *wilson(mean, questions), runs, questions)
     half = half_width([table / table.size], kinds)
     if not half > SAME:
         return Interval(mean, nan, nan, runs, questions)
     low, high = mean - half, mean + half
-    return Interval(mean, max(0.0, low) if share else low, min(1.0, high) if share else high, runs, questions, alone)
+    return Interval(mean, max(0.0, low) if share else low, min(1.0, high) if share else high, runs, questions)
 
 
-def half_width(
-    tables: Sequence[Floats], strata: Sequence[Hashable], runs: int | None = None, level: float = LEVEL
-) -> float:
+def half_width(tables: Sequence[Floats], strata: Sequence[Hashable], runs: int | None = None) -> float:
     """Half the width of the interval of a sum of all `tables`, each [runs, units] with units of its own: what every run
     and unit adds to a mean, up to a constant for each stratum of runs. runs: how many the rows count as, all by
     default. NaN where neither runs nor units vary.
@@ -75,7 +69,7 @@ def half_width(
     over strata, and that over the units' sums less the part of their spread that is the noise of single answers, which
     the runs' sums have too.
     """
-    return _half_width(*_variances(tables, strata, runs), level)
+    return _half_width(*_variances(tables, strata, runs), LEVEL)
 
 
 def _half_width(freedom: int, units: int, of_runs: float, of_units: float, noise: float, level: float) -> float:
@@ -112,11 +106,11 @@ def _variances(
     return freedom, units, of_runs, of_units, noise
 
 
-def over_seeds(values: npt.ArrayLike, level: float = LEVEL) -> Interval:
+def over_seeds(values: npt.ArrayLike) -> Interval:
     """The plain t interval of the mean of a number a seed; without width where all are alike, NaN for a single one."""
     numbers = np.asarray(values, dtype=np.float64)
     mean, count = float(numbers.mean()), len(numbers)
-    half = student(count - 1, level) * float(numbers.std(ddof=1)) / sqrt(count) if count > 1 else nan
+    half = student(count - 1) * float(numbers.std(ddof=1)) / sqrt(count) if count > 1 else nan
     return Interval(mean, mean - half, mean + half, count, 1)
 
 
@@ -129,9 +123,9 @@ def student(freedom: int, level: float = LEVEL) -> float:
     return float(special.stdtrit(freedom, (1 + level) / 2))
 
 
-def normal(comparisons: int = 1, level: float = LEVEL) -> float:
-    """The two-sided normal quantile of intervals so many of which hold together at `level` (Bonferroni)."""
-    return float(special.ndtri(1 - (1 - level) / (2 * max(1, comparisons))))
+def normal(comparisons: int = 1) -> float:
+    """The two-sided normal quantile of intervals so many of which hold together at LEVEL (Bonferroni)."""
+    return float(special.ndtri(1 - (1 - LEVEL) / (2 * max(1, comparisons))))
 
 
 def wilson(share: float, n: int) -> tuple[float, float]:

@@ -60,7 +60,7 @@ class Estimate:
             if half > SAME * max(1.0, abs(value)):
                 low, high = value - half, value + half
                 low, high = (max(0.0, low), min(self.top, high)) if self.top else (low, high)
-        return Interval(value, low, high, self.seeds, count, self.seeds == 1)
+        return Interval(value, low, high, self.seeds, count)
 
     @property
     def p_value(self) -> float:

@@ -12,14 +12,14 @@ def test_one_run_is_the_usual_interval_over_questions() -> None:
     values = np.repeat([0.0, 1.0], [150, 50])[None]
     found = interval(values)
     half = 1.972 * np.sqrt(0.25 * 0.75 / 199)
-    assert (found.mean, found.runs, found.questions, found.alone) == (0.25, 1, 200, True)
+    assert (found.mean, found.runs, found.questions) == (0.25, 1, 200)
     assert (found.low, found.high) == pytest.approx((0.25 - half, 0.25 + half), abs=1e-4)
 
 
 def test_single_values_have_the_t_interval() -> None:
     found = interval([[1.0], [2.0], [6.0]])
     half = 4.3027 * np.sqrt(7 / 3)
-    assert (found.mean, found.alone) == (3.0, False)
+    assert found.mean == 3.0
     assert (found.low, found.high) == pytest.approx((3 - half, 3 + half), abs=1e-3)
 
 
@@ -69,7 +69,6 @@ def test_strata_keep_what_they_differ_in_out_of_the_interval() -> None:
 def test_runs_without_a_partner_say_nothing_of_other_seeds() -> None:
     random = np.random.default_rng(0)
     found = interval(random.random((3, 50)), strata=range(3))
-    assert found.alone
     assert found.low < found.high
     assert np.isnan(interval(random.random((3, 1)), strata=range(3)).low)
 
