@@ -43,6 +43,7 @@ from rtpo.core.files import sha256, write_whole
 from rtpo.core.names import nearest
 from rtpo.envs.airline.tasks import TOO_MANY_ERRORS, WRITES
 from rtpo.errors import DataError
+from rtpo.run.config import leaves
 from rtpo.run.records import SCHEMA, json_object, no_run, read_config, read_manifest, require
 from rtpo.types import Termination
 
@@ -52,11 +53,11 @@ MANIFEST_KEYS = (
 )
 OPTIONAL_KEYS = ("commit", "dirty", "started", "ended", "ended_by")
 LEDGER_KEYS = ("budget", "rollouts", "generated_tokens", "optimizer_steps", "seconds")
-STEP_KEYS = ("step", "rollouts", "generated_tokens", "seconds", "wall_seconds", "success", "updates")
+STEP_KEYS = ("step", "rollouts", "generated_tokens", "seconds", "wall_seconds", "success", "mean_reward", "updates")
 UPDATE_KEYS = ("rows", "trained_turns", "trained_tokens")
 TRAINED_KEYS = ("mismatch/kl_k1", "mismatch/context/kl_k1", "zero_advantage")
-ANSWER_KEYS = ("when", "step", "split", "mode", "task", "sample", "grade", "reward")
 EPISODE_KEYS = ("grade", "reward", "detail", "termination", "turns", "cut_turns", "generated_tokens", "calls")
+ANSWER_KEYS = ("when", "step", "split", "mode", "task", "sample", *EPISODE_KEYS)
 SAMPLE_KEYS = ("uid", "sample", "qa", *EPISODE_KEYS)
 BENCHMARK_KEYS = ("benchmark", "checkpoint", "panel", "samples", "decoding", "rollout_context", "limits", "settings")
 ALIKE = ("panel", "samples", "decoding", "limits", "settings")
@@ -205,11 +206,11 @@ def concat(parts: Sequence[Frames]) -> Frames:
     for part in parts:
         new.append(part.of(name for name in part.names if name not in seen))
         seen.update(part.names)
-    return Frames(*(_joined(name, [getattr(part, name) for part in new]) for name in COLUMNS))
+    return Frames(*(_joined([getattr(part, name) for part in new]) for name in COLUMNS))
 
 
-def _joined(name: str, frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    filled = [frame for frame in frames if len(frame)] or [*frames[:1], _frame(name, [])][:1]
+def _joined(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    filled = [frame for frame in frames if len(frame)] or frames[:1]
     return pd.concat(filled, ignore_index=True) if len(filled) > 1 else filled[0]
 
 
@@ -246,9 +247,9 @@ def load_run(folder: Path, finished: bool = True) -> Frames:
     config: Line = read_config(folder / "config.yaml", read(folder / "config.yaml"))
     steps = _lines(folder / "steps.jsonl", read(folder / "steps.jsonl"), STEP_KEYS, _check_step)
     answers = _lines(folder / "evaluations.jsonl", read(folder / "evaluations.jsonl"), ANSWER_KEYS, _check_answer)
-    if manifest:
-        _check_whole(folder, manifest, steps, answers)
-    else:
+    if manifest and len(steps) != manifest["steps"]:
+        raise DataError(f"{folder / 'steps.jsonl'} has {len(steps)} lines, its manifest {manifest['steps']} steps.")
+    if not manifest:
         require(config, ("algorithm", "seed", "budget", "profile"), f"{folder / 'config.yaml'}, which is no run's,")
         # an evaluation may be written before the line of its step
         answers = [line for line in answers if line["step"] <= len(steps)]
@@ -277,7 +278,7 @@ def load_benchmark(folder: Path) -> tuple[dict[str, Any], list[Line]]:
     path = folder / "manifest.json"
     manifest = read_manifest(path, SCHEMA, (*BENCHMARK_KEYS, "files"))
     file = folder / "samples.jsonl"
-    lines = _lines(file, unchanged(file, manifest["files"]), SAMPLE_KEYS, _check_calls)
+    lines = _lines(file, unchanged(file, manifest["files"]), SAMPLE_KEYS)
     expected = manifest["panel"]["questions"] * manifest["samples"]
     if len(lines) != expected:
         raise DataError(f"{folder / 'samples.jsonl'} has {len(lines)} lines and the manifest says {expected}.")
@@ -311,7 +312,7 @@ def load_paths(folder: Path) -> pd.DataFrame:
     unchanged(folder / "config.yaml", manifest["files"])
     keys = ("step", "parent", "start_k", "task", *EPISODE_KEYS)
     file = folder / "paths.jsonl"
-    lines = _lines(file, unchanged(file, manifest["files"]), keys, _check_calls)
+    lines = _lines(file, unchanged(file, manifest["files"]), keys)
     name = f"{manifest['experiment']}/{manifest['run']}"
     more = ("rollout", "parent", "start_k", "role")
     return pd.DataFrame([{**_answer_row(name, line), **{key: line.get(key) for key in more}} for line in lines])
@@ -347,10 +348,7 @@ def _step_rows(line: Line) -> Iterator[dict[str, Any]]:
     step = {
         "step": line["step"],
         "tasks": line.get("tasks", 0),
-        "success": line["success"],
-        # one number in lines of an earlier version
-        "mean_reward": line.get("mean_reward", line["success"]),
-        **{key: line[key] for key in ("rollouts", "generated_tokens", "wall_seconds")},
+        **{key: line[key] for key in ("success", "mean_reward", "rollouts", "generated_tokens", "wall_seconds")},
         **{f"seconds_{phase}": value for phase, value in line["seconds"].items()},
         **{"sampled_rollouts": rollouts, "sampled_turns": turns, "sampled_tokens": tokens},
         **{f"algorithm/{name}": float(value) for name, value in line.get("algorithm", {}).items()},
@@ -375,21 +373,17 @@ def _update_row(update: Line) -> dict[str, Any]:
 
 
 def _answer_row(run: str, line: Line) -> dict[str, Any]:
-    calls = line.get("calls") or {}
-    known = "calls" in line
-    counted = {key: sum(int(counts[key]) for counts in calls.values()) if known else None for key in CALLS}
-    writes = sum(int(counts["attempted"]) for tool, counts in calls.items() if tool in WRITES) if known else None
-    end = line.get("termination")
+    calls, end = line["calls"], line["termination"]
     row = {
         "run": run,
         "benchmark": None,
         **{key: line.get(key) for key in ("when", "mode", "step", "split", "sample", "grade", "reward")},
         "question": str(line["uid"] if "uid" in line else line["task"]),
-        **{key: line.get(key) for key in ("termination", "turns", "generated_tokens")},
-        **counted,
-        "writes": writes,
-        "is_cut": bool(line.get("cut_turns", 0) > 0 or end == Termination.CONTEXT_LIMIT.value),
-        "is_ended": end == Termination.ANSWERED.value and line.get("detail") != TOO_MANY_ERRORS,
+        **{key: line[key] for key in ("termination", "turns", "generated_tokens")},
+        **{key: sum(int(counts[key]) for counts in calls.values()) for key in CALLS},
+        "writes": sum(int(counts["attempted"]) for tool, counts in calls.items() if tool in WRITES),
+        "is_cut": bool(line["cut_turns"] > 0 or end == Termination.CONTEXT_LIMIT.value),
+        "is_ended": end == Termination.ANSWERED.value and line["detail"] != TOO_MANY_ERRORS,
     }
     if "tools" in line:
         row["tools"] = json.dumps(line["tools"], sort_keys=True)
@@ -402,7 +396,7 @@ def _answer_row(run: str, line: Line) -> dict[str, Any]:
 # files
 
 
-def _lines(path: Path, data: bytes, keys: Collection[str], check: Check) -> list[Line]:
+def _lines(path: Path, data: bytes, keys: Collection[str], check: Check | None = None) -> list[Line]:
     """The lines of a file, each with `keys` and passing `check`. Raises DataError for damaged lines: the first is
     named, all are counted."""
     lines: list[Line] = []
@@ -410,9 +404,9 @@ def _lines(path: Path, data: bytes, keys: Collection[str], check: Check) -> list
     text = data.splitlines()
     for number, line_text in enumerate(text, start=1):
         try:
-            line = json_object(line_text, f"{path} line {number}", keys)
-            check(f"{path} line {number}", line)
-            lines.append(line)
+            lines.append(line := json_object(line_text, f"{path} line {number}", keys))
+            if check:
+                check(f"{path} line {number}", line)
         except DataError as error:
             damaged.append(str(error))
     if damaged:
@@ -448,14 +442,6 @@ def _whole_lines(path: Path) -> bytes:
     return data[: data.rfind(b"\n") + 1]
 
 
-def _check_whole(folder: Path, manifest: Line, steps: Sequence[Line], answers: Sequence[Line]) -> None:
-    if len(steps) != manifest["steps"]:
-        raise DataError(f"{folder / 'steps.jsonl'} has {len(steps)} lines, its manifest {manifest['steps']} steps.")
-    is_early = any("mean_reward" not in step for step in steps)
-    if is_early and any(answer["reward"] not in (0, 1, None) for answer in answers):
-        raise DataError(f"{folder / 'steps.jsonl'} has lines without mean_reward, of an earlier version: run again.")
-
-
 def _check_step(place: str, line: Line) -> None:
     for number, update in enumerate(line["updates"]):
         require(update, UPDATE_KEYS, f"{place}, updates[{number}]")
@@ -469,12 +455,6 @@ def _check_answer(place: str, line: Line) -> None:
             raise DataError(f"{place} has {key} {line[key]!r}: there are {', '.join(known)}.")
     if (line["reward"] is not None) != (line["grade"] == "graded"):
         raise DataError(f"{place}: reward {line['reward']!r} does not go with grade {line['grade']!r}.")
-    _check_calls(place, line)
-
-
-def _check_calls(place: str, line: Line) -> None:
-    if any(key not in counts for counts in (line.get("calls") or {}).values() for key in CALLS):
-        raise DataError(f"{place} counts no {', '.join(CALLS)} of its calls: run again.")
 
 
 # Parquet
@@ -560,12 +540,4 @@ def _check_alike(runs: pd.DataFrame, own: Collection[str]) -> None:
 def _flat(config: str) -> dict[str, Any]:
     """A run's configuration by path."""
     tree = json.loads(config)
-    return dict(_paths(tree | {name: {**values, **tree.get(name, {})} for name, values in ADDED.items()}))
-
-
-def _paths(tree: Line, above: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in tree.items():
-        if isinstance(value, dict) and value:
-            yield from _paths(value, f"{above}{key}.")
-        else:
-            yield above + key, value
+    return dict(leaves(tree | {name: {**values, **tree.get(name, {})} for name, values in ADDED.items()}))

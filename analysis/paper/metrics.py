@@ -69,8 +69,6 @@ def estimate(name: str, episodes: pd.DataFrame, units: str) -> Estimate:
     """A metric of the episodes of several seeds. `units` names what is random beside seeds, which evaluations of one
     panel share. Raises DataError where calls were not audited and the metric is of their audit."""
     metric, graded = METRICS[name], episodes[episodes["success"].notna()]
-    if len(graded) and graded[list(COLUMNS)].isna().any(axis=None):
-        raise DataError(f"{graded['unit'].iloc[0]} and others are of a version that counted less of them: run again.")
     if any(column in metric.above for column in AUDIT):
         lacking = graded[(graded["attempted"] > 0) & graded["programs"].isna()]
         if len(lacking):

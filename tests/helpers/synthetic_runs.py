@@ -60,8 +60,7 @@ def answers(when: str, mode: str, rewards: dict[str, list[float | None]], step: 
             "mode": mode,
             "task": task,
             "sample": sample,
-            "grade": "ungradable" if reward is None else "graded",
-            "reward": reward,
+            **episode(reward),
         }
         for task, samples in rewards.items()
         for sample, reward in enumerate(samples)

@@ -145,13 +145,3 @@ def test_a_run_without_a_setting_that_came_later_did_what_the_versions_before_it
     assert len(group.runs) == 2
     with pytest.raises(DataError, match=r"evaluation\.before"):
         groups(frames.of([frames.names[0], frames.names[2]]))
-
-
-def test_a_run_whose_steps_call_the_mean_reward_success_is_read_where_that_is_one_number(tmp_path: Path) -> None:
-    """As earlier versions wrote it."""
-    earlier = {key: value for key, value in step(1, 100, 0.5, [empty_update()]).items() if key != "mean_reward"}
-    binary = write_run(tmp_path, "grpo", 0, [earlier], answers("after", "sampled", {"a": [1.0, 0.0, None]}))
-    assert load_run(binary).steps["mean_reward"].tolist() == [0.5]
-    graded = write_run(tmp_path, "grpo", 1, [earlier], answers("after", "sampled", {"a": [1.0, 0.5]}))
-    with pytest.raises(DataError, match="mean_reward"):
-        load_run(graded)
