@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from analysis import tables
 from analysis.paper.tables import AGREES, COMPARED, HIGHER, LOWER, UNDECIDED, PaperTable, committed
 from analysis.tables import FORMATS, NOT_RUN, Table, changed, ruled, told_stale, write
 
@@ -12,34 +13,30 @@ LINKS = "../../results/tables/paper"
 """from docs/results/"""
 
 
-def layouts(tables: Sequence[PaperTable]) -> list[Table]:
+def layouts(paper_tables: Sequence[PaperTable]) -> list[Table]:
     """Each table in the paper's layout, and what compares its rows."""
-    return [layout for table in tables for layout in (table.layout, table.compared) if layout is not None]
+    return [layout for table in paper_tables for layout in (table.layout, table.compared) if layout is not None]
 
 
-def files_of(tables: Sequence[PaperTable], folder: Path) -> dict[Path, str]:
+def files_of(paper_tables: Sequence[PaperTable], folder: Path) -> dict[Path, str]:
     """Every table in every format; its CSV has a line a cell."""
-    files = {
-        folder / f"{layout.name}.{suffix}": render(layout)
-        for layout in layouts(tables)
-        for suffix, render in FORMATS.items()
-    }
-    return files | {folder / f"{table.name}.csv": table.csv for table in tables}
+    files = tables.files_of(layouts(paper_tables), folder)
+    return files | {folder / f"{table.name}.csv": table.csv for table in paper_tables}
 
 
-def save(tables: Sequence[PaperTable], folder: Path) -> None:
+def save(paper_tables: Sequence[PaperTable], folder: Path) -> None:
     """Write the tables and print how they stand."""
-    files = files_of(tables, folder)
+    files = files_of(paper_tables, folder)
     write(files)
     for path in _left(files, folder):
         print(f"{path}: no record gives it any more; delete it")
-    counts = _counts([table for table in tables if table.is_paper])
+    counts = _counts([table for table in paper_tables if table.is_paper])
     print(f"{ruled(list(counts.columns), counts.to_numpy().tolist())}{len(files)} files in {folder}")
 
 
-def check(tables: Sequence[PaperTable], folder: Path, command: str) -> int:
+def check(paper_tables: Sequence[PaperTable], folder: Path, command: str) -> int:
     """The exit status: 1 where a file is not what the records give, and where none is there."""
-    files = files_of(tables, folder)
+    files = files_of(paper_tables, folder)
     return told_stale([*changed(files), *_left(files, folder)], command)
 
 
@@ -48,15 +45,13 @@ def _left(files: dict[Path, str], folder: Path) -> list[Path]:
     return sorted(path for path in folder.glob("*.*") if path.suffix[1:] in FORMATS and path not in files)
 
 
-def _counts(tables: Sequence[PaperTable]) -> pd.DataFrame:
-    """A row a table."""
+def _counts(paper_tables: Sequence[PaperTable]) -> pd.DataFrame:
+    """A row a table: how many of the cells that the paper prints have each verdict."""
     rows = []
-    for table in tables:
-        counts = table.counts
-        differ = counts.get(HIGHER, 0) + counts.get(LOWER, 0)
-        known = [counts.get(AGREES, 0), counts.get(UNDECIDED, 0), differ, counts.get(NOT_RUN, 0)]
-        whole = sum(counts.values())
-        rows.append((table.name, table.plan.section, whole, *known, whole - sum(known)))
+    for table in paper_tables:
+        verdicts = table.cells.loc[table.cells["paper"].notna(), "verdict"]
+        known = [verdicts.isin(words).sum() for words in ([AGREES], [UNDECIDED], [HIGHER, LOWER], [NOT_RUN])]
+        rows.append((table.name, table.plan.section, len(verdicts), *known, len(verdicts) - sum(known)))
     titles = ["Table", "Section", "Cells", "Agree", "Undecided", "Higher or lower", "Not run", "Not compared"]
     return pd.DataFrame(rows, columns=titles)
 
@@ -71,10 +66,10 @@ def shown(name: str) -> Table:
 
 def overview() -> pd.DataFrame:
     """The paper's tables: what each has, whose runs it needs, and how its cells stand."""
-    tables = [table for table in committed().values() if table.is_paper]
-    counts = _counts(tables)
+    paper_tables = [table for table in committed().values() if table.is_paper]
+    counts = _counts(paper_tables)
     counts["Table"] = [f"[`{name}`]({LINKS}/{name}.md)" for name in counts["Table"]]
-    experiments = [", ".join(f"`{name}`" for name in table.plan.experiments) for table in tables]
-    counts.insert(2, "What", [table.plan.title for table in tables])
+    counts.insert(2, "What", [table.plan.title for table in paper_tables])
+    experiments = [", ".join(f"`{name}`" for name in table.plan.experiments) for table in paper_tables]
     counts.insert(3, "Experiment", experiments)
     return counts.astype(str)

@@ -89,13 +89,11 @@ class Records:
         folders = (path for name in experiments for path in self.results.glob(f"{name}_{self.profile}_*"))
         return any(map(has_runs, folders))
 
-    def _condition(self, experiment: str, role: str) -> Condition | None:
-        """The runs of an experiment on the task that stands for a role in the paper; None without any. Raises DataError
-        for runs that belong elsewhere, for evaluations that were not made alike, and for those of another run."""
+    def _condition(self, experiment: str, role: str) -> Condition:
+        """The runs of an experiment on the task that stands for a role in the paper. Raises DataError for runs that
+        belong elsewhere, for evaluations that were not made alike, and for those of another run."""
         task = tasks(self.profile)[role]
         folder = self.results / f"{experiment}_{self.profile}_{task}"
-        if not folder.exists():
-            return None
         if not has_runs(folder):
             return Condition(folder, task, {}, pd.DataFrame(columns=["run", "label", "benchmark", "is_final"]))
         frames = load(folder)
@@ -115,9 +113,11 @@ class Records:
         return Condition(folder, task, groups(frames), made)
 
     def _group(self, cell: Cell) -> tuple[Condition, Frames] | None:
-        condition = self.condition(cell.experiment, cell.task) if cell.metric else None
-        group = condition.groups.get(cell.label) if condition else None
-        return (condition, group) if condition and group else None
+        """The runs of a cell's metric; None where the cell has no metric, or its label no run."""
+        if not cell.metric:
+            return None
+        condition = self.condition(cell.experiment, cell.task)
+        return (condition, condition.groups[cell.label]) if cell.label in condition.groups else None
 
     def outcomes(self, cells: Mapping[str, Cell]) -> Mapping[str, Outcome]:
         """What each cell of a table reads, by place."""

@@ -82,20 +82,10 @@ class PaperTable:
         return self.plan.cells.drop(columns="paper").join(judged)
 
     @property
-    def counts(self) -> dict[str, int]:
-        """Cells that the paper prints, by verdict."""
-        return dict(self.cells.loc[self.cells["paper"].notna(), "verdict"].value_counts())
-
-    @property
     def estimates(self) -> "pd.Series[Any]":
         """Our numbers that are not known exactly, by place."""
         outcomes = self.cells["outcome"]
         return outcomes[[isinstance(each, Estimate) and not each.is_exact for each in outcomes]]
-
-    @property
-    def has_runs(self) -> bool:
-        """Whether a run of its experiments is finished."""
-        return self.records.has_runs(self.plan.experiments)
 
     @property
     def has_data(self) -> bool:
@@ -153,7 +143,7 @@ class PaperTable:
             yield f"Not run: {load_plans().commands(self.plan.experiments, self.records.profile)}"
         places = cells.loc[cells["metric"] != "", ["experiment", "task"]].drop_duplicates()
         conditions = [self.records.condition(*place) for place in places.itertuples(index=False)]
-        if left_out := [folder for each in conditions if each for folder in each.left_out]:
+        if left_out := [name for each in conditions for name in each.left_out]:
             yield f"Left out, because incomplete: {', '.join(left_out)}."
 
     @property
@@ -267,7 +257,11 @@ def committed() -> dict[str, PaperTable]:
 def all_tables(results: Path) -> list[PaperTable]:
     """The tables of the paper's profile, and of the others those that have complete runs. Raises DataError for records
     that are damaged, changed, of another schema, or not alike."""
-    return [each for each in planned(results).values() if each.is_paper or (each.has_runs and each.has_data)]
+    return [
+        each
+        for each in planned(results).values()
+        if each.is_paper or (each.records.has_runs(each.plan.experiments) and each.has_data)
+    ]
 
 
 def named(results: Path, name: str) -> PaperTable:
