@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 from analysis.pages.fill import filled
+from analysis.tables import told_stale
 from rtpo.core.files import disk_errors
 from rtpo.errors import DataError
 from rtpo.run.cli import Parser, command
@@ -30,28 +31,23 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--check", action="store_true", help="write nothing; fail if a page differs from the records")
     options = parser.parse_args(arguments)
     stale: dict[Path, str] = {}
-    marks = 0
     for page in options.pages or pages():
         try:
             old = page.read_text(encoding="utf-8")
-            new, count = filled(old)
+            new, marks = filled(old)
         except (DataError, UnicodeDecodeError) as error:
             raise DataError(f"{page}: {error}") from error
-        marks += count
+        if options.pages and not marks:
+            raise DataError(f"{page} has no mark: there is nothing to fill or to check.")
         if new != old:
             stale[page] = new
-        if options.pages and not count:
-            raise DataError(f"{page} has no mark: there is nothing to fill or to check.")
-    if not marks:
-        raise DataError("No page has a mark: there is nothing to fill or to check.")
+    if options.check:
+        return told_stale(stale, "python -m analysis.pages")
     for page, text in stale.items():
-        if options.check:
-            print(f"{page} is not what the records give: python -m analysis.pages {page}", file=sys.stderr)
-        else:
-            with disk_errors(page):
-                page.write_bytes(text.encode())
-            print(page)
-    return int(options.check and bool(stale))
+        with disk_errors(page):
+            page.write_bytes(text.encode())
+        print(page)
+    return 0
 
 
 if __name__ == "__main__":
