@@ -7,7 +7,7 @@ the experiment, which is a warm start, and the seed.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from math import comb, nan
+from math import comb
 
 import numpy as np
 import numpy.typing as npt
@@ -70,12 +70,6 @@ def by_warm_start(evaluation: HeldOut) -> "pd.Series[float]":
     """The mean of `success` by experiment."""
     table = evaluation.success.dropna(axis="columns")
     return table.mean(axis="columns").groupby("experiment", sort=False).mean()
-
-
-def mean_success(evaluation: HeldOut) -> float:
-    """The mean of `success` alone; NaN without any."""
-    table = evaluation.success.dropna(axis="columns")
-    return float(table.to_numpy().mean()) if table.size else nan
 
 
 def differences(first: HeldOut, second: HeldOut) -> pd.DataFrame:

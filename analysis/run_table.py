@@ -64,9 +64,8 @@ def success(when: str, mode: str = "sampled") -> Callable[[Frames], Cell]:
         evaluation = metrics.held_out(group, when, mode)
         if evaluation is None:
             return NOT_RUN
-        if mode == "greedy":
-            return Number(metrics.mean_success(evaluation), scale=100)
-        return percent_cell(metrics.success(evaluation))
+        found = metrics.success(evaluation)
+        return percent_cell(replace(found, low=nan, high=nan) if found and mode == "greedy" else found)
 
     return of_group
 

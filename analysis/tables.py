@@ -105,16 +105,14 @@ def percent_cell(found: Interval | None, sign: bool = False) -> Cell:
     return cell(found, 1, 100.0, sign)
 
 
-def bold_best(frame: pd.DataFrame, columns: Iterable[str], largest: bool = True) -> pd.DataFrame:
-    """The frame with the best number of each of these columns in bold, where there are several."""
+def bold_best(frame: pd.DataFrame, columns: Iterable[str]) -> pd.DataFrame:
+    """The frame with the largest number of each of these columns in bold, where there are several."""
     frame = frame.copy()
     for column in columns:
         numbers = {row: value for row, value in enumerate(frame[column]) if isinstance(value, Number)}
         if len(numbers) > 1:
-            best = max(numbers, key=lambda row: numbers[row].value if largest else -numbers[row].value)
-            frame[column] = [
-                replace(value, is_bold=True) if row == best else value for row, value in enumerate(frame[column])
-            ]
+            best = max(numbers, key=lambda row: numbers[row].value)
+            frame[column] = frame[column].where(frame.index != best, replace(numbers[best], is_bold=True))
     return frame
 
 
@@ -228,5 +226,5 @@ def number(value: float, digits: int, scale: float = 1, sign: bool = False) -> s
 
 
 def percent(value: Interval | None, sign: bool = False) -> str:
-    """A mean and its interval, where there is one, in percent."""
+    """A mean and its interval in percent."""
     return str(percent_cell(value, sign))

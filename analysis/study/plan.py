@@ -28,7 +28,7 @@ from typing import Any
 
 import yaml
 
-from analysis.load import MODES, Frames, is_kept, load_run, read_parquet
+from analysis.load import MODES, Frames, find, is_kept, load_run, read_parquet
 from rtpo.core.files import write_whole
 from rtpo.core.names import nearest
 from rtpo.errors import ConfigError, DataError
@@ -194,9 +194,7 @@ class Study:
     @property
     def has_runs(self) -> bool:
         """Whether a run is finished, in its folder or kept as Parquet."""
-        return is_kept(self.results) or any(
-            self.is_finished(place) for part in self.parts for place, _ in self.planned(part)
-        )
+        return is_kept(self.results) or bool(find(self.results, "*/*/manifest.json"))
 
     def config(self, place: Place, rate: float) -> RunConfig:
         """Raises DataError unless the run whose generated tokens it has is finished, with several steps."""
@@ -249,17 +247,14 @@ class Study:
             )
 
     @cached_property
-    def _kept(self) -> Frames | None:
-        """The runs that are kept as Parquet."""
-        return read_parquet(self.results) if is_kept(self.results) else None
-
-    @cached_property
     def _kept_runs(self) -> dict[str, Any]:
-        return {} if self._kept is None else {str(row.run): row for row in self._kept.runs.itertuples()}
+        """The runs that are kept as Parquet."""
+        runs = read_parquet(self.results).runs.itertuples() if is_kept(self.results) else ()
+        return {str(row.run): row for row in runs}
 
     @cached_property
     def _kept_means(self) -> dict[str, float]:
-        return {} if self._kept is None else self._means(self._kept)
+        return self._means(read_parquet(self.results))
 
     def _means(self, frames: Frames) -> dict[str, float]:
         """Of each run the mean over questions after training, at the decoding of the study."""
@@ -358,9 +353,8 @@ class Study:
         return StudyTask(name, task, tuple(entry.get("settings", [])), entry.get("rates_from", name))
 
     def _rates(self) -> dict[str, dict[str, float]]:
-        """By task and configuration, the rates chosen by `freeze`."""
-        chosen: dict[str, dict[str, float]] = {}
-        return json.loads(self._rates_file.read_text()) if self._rates_file.exists() else chosen
+        """The rates that `freeze` chose, by task and configuration."""
+        return json.loads(self._rates_file.read_text()) if self._rates_file.exists() else {}
 
 
 def _experiment(row: StudyTask, warm_start: str) -> str:
