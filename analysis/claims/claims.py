@@ -86,10 +86,15 @@ def read_claims(text: str) -> Mapping[str, Any]:
 
 @cache
 def parts(results: Path = RESULTS) -> pd.DataFrame:
-    """A row a part of every claim: claim, scale, what, aside, verdict, n (runs, or pairs of runs), mean, low, high, and
-    the numbers as shown. Raises DataError for records that are damaged, changed or of another schema."""
+    """A row a part of every claim: claim, scale, what, aside, whether it is a claim of the toy study too (`own`),
+    verdict, n (runs, or pairs of runs), mean, low, high, and the numbers as shown. Raises DataError for records that
+    are damaged, changed or of another schema."""
+    own = [(claim["pair"], claim["measure"]) for claim in study_claims()]
     rows = [
-        {"claim": key, "scale": scale, "what": part.get("what", ""), "aside": part.get("aside", ""), **row}
+        {
+            **{"claim": key, "scale": scale, "what": part.get("what", ""), "aside": part.get("aside", "")},
+            **{"own": (part.get("pair"), part.get("measure")) in own, **row},
+        }
         for key, claim in load_claims()["claims"].items()
         for scale in SCALES
         for part in claim.get("tests", ())
@@ -268,11 +273,32 @@ def overview() -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["Claim", *SCALES.values()])
 
 
-def evidence(scale: str) -> pd.DataFrame:
-    """The parts of a scale that count and were run, with their numbers."""
+def toy_evidence() -> pd.DataFrame:
+    """The toy study's numbers that are not among its own claims, a column a task."""
+    tasks, rows = [TASKS[task] for task in _study(RESULTS).tasks], []
+    for claim, what, found in _evidence("toy"):
+        shown = dict(zip(found["name"], found["shown"], strict=True))
+        counts = " / ".join(dict.fromkeys(f"{count:.0f}" for count in found["n"]))
+        cells = (shown.get(task.lower(), NO_VALUE) for task in tasks)
+        rows.append((claim["title"], what, *cells, counts, together(found["verdict"])))
+    return pd.DataFrame(rows, columns=["Claim", "What", *tasks, "Runs or pairs", "Verdict"])
+
+
+def printed_evidence() -> pd.DataFrame:
+    """The printed numbers, a row for all of a claim that are of one kind."""
+    rows = []
+    for claim, what, found in _evidence("printed"):
+        shown = "; ".join(f"{name}: {number}" for name, number in zip(found["name"], found["shown"], strict=True))
+        rows.append((claim["title"], what, shown, together(found["verdict"], every=claim.get("every", False))))
+    return pd.DataFrame(rows, columns=["Claim", "What", "Found", "Verdict"])
+
+
+def _evidence(scale: str) -> Iterator[tuple[Mapping[str, Any], str, pd.DataFrame]]:
+    """A claim, what was measured of it, and the parts of a scale that count and were run. Each has a `name`, such as
+    its task: what stands before the first comma of `what`."""
     found = parts(RESULTS)
     chosen = found[(found["scale"] == scale) & (found["aside"] != BESIDE) & (found["verdict"] != NOT_RUN)]
-    titles = {key: claim["title"] for key, claim in load_claims()["claims"].items()}
-    runs = ["" if np.isnan(count) else f"{count:.0f}" for count in chosen["n"].astype(float)]
-    columns = {"Claim": chosen["claim"].map(titles), "What": chosen["what"], "Found": chosen["shown"]}
-    return pd.DataFrame({**columns, "Runs or pairs": runs, "Verdict": chosen["verdict"]})
+    words = chosen.loc[~chosen["own"], "what"].str.split(", ", n=1, expand=True)
+    named = chosen.join(words.set_axis(["name", "rest"], axis="columns"), how="inner")
+    for (key, what), lines in named.groupby(["claim", "rest"], sort=False):
+        yield load_claims()["claims"][key], str(what), lines

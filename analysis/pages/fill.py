@@ -1,6 +1,6 @@
 """How a page gets its tables and numbers: marks in Markdown that survive filling, so that a page can be filled again.
 
-    <!-- generated:theory.theorems.factor -->           a block: what `factor` of analysis/theory/theorems.py returns
+    <!-- generated:theory.theorems.order -->            a block: what `order` of analysis/theory/theorems.py returns
     <!-- end -->
     <!--theory.map.runs:Measurements-->2,700<!--/-->    a slot: a cell of such a table, by the cells that begin its row
                                                         and its column's title, with | between; in a table of two

@@ -28,29 +28,22 @@ def parts(study: str) -> pd.DataFrame:
 
 
 def claims(study: str) -> pd.DataFrame:
-    """The study's claims: the difference on each task with its finished pairs of those planned, and the verdict."""
-    results = of_study(study)
-    rows = []
-    for claim in study_claims():
-        measure = results.study.decoding if claim["measure"] == "success" else claim["measure"]
-        found = _compared(results, claim, measure)
-        rows.append((claim["text"], claim["source"], MEASURES[measure][0], *map(_difference, found), _verdict(found)))
-    titles = ["Claim", "Source", "Difference in", *(TASKS[task] for task in results.tasks), "Verdict"]
-    return pd.DataFrame(rows, columns=titles)
-
-
-def verdicts(study: str) -> pd.DataFrame:
-    """The verdicts on success at each decoding, and at one learning rate for all."""
+    """The study's claims: the difference on each task with its finished pairs of those planned, and the verdict; of
+    success the verdicts at other decodings, and at one learning rate for all."""
     results = of_study(study)
     own = results.study.decoding
-    places = {DECODINGS[mode]: (mode, False) for mode in (own, *(mode for mode in DECODINGS if mode != own))}
-    places[f"{DECODINGS[own]}, one rate"] = (own, True)
-    rows = [
-        (claim["text"], *(_verdict(_compared(results, claim, *place)) for place in places.values()))
-        for claim in study_claims()
-        if claim["measure"] == "success"
-    ]
-    return pd.DataFrame(rows, columns=["Claim", *places])
+    places = {DECODINGS[mode].capitalize(): (mode, False) for mode in DECODINGS if mode != own}
+    places["One rate"] = (own, True)
+    rows = []
+    for claim in study_claims():
+        is_success = claim["measure"] == "success"
+        measure = own if is_success else claim["measure"]
+        found = _compared(results, claim, measure)
+        row = (claim["text"], claim["source"], MEASURES[measure][0], *map(_difference, found), _verdict(found))
+        others = (_compared(results, claim, *place) if is_success else [] for place in places.values())
+        rows.append((*row, *map(_verdict, others)))
+    titles = ["Claim", "Source", "Difference in", *(TASKS[task] for task in results.tasks), "Verdict", *places]
+    return pd.DataFrame(rows, columns=titles)
 
 
 def _compared(

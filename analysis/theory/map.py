@@ -4,7 +4,7 @@
 success of RTPO less that of GRPO, with 95 % t intervals over seeds.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import fields
 from functools import cache
 from pathlib import Path
@@ -104,9 +104,9 @@ def _of_noise(frame: pd.DataFrame) -> Iterator[Row]:
     yield "1. Noise over (1), mean over turns and methods", "1", number(float(by_exact.mean()), 3)
     yield "1. Intervals that reach (1)", f"{len(by_exact)}", f"{reached} of {len(by_exact)}"
     exact = frame["gradient"].to_numpy(np.float64)
-    for method in METHODS:
-        slopes = exact @ np.array(frame[f"{method}_gradients"].tolist()) / (exact @ exact)
-        yield f"1. Gradient of {method.upper()} by the exact one", "1", interval_text(over_seeds(slopes), 2)
+    slopes = (exact @ np.array(frame[f"{method}_gradients"].tolist()) / (exact @ exact) for method in METHODS)
+    gradients = "; ".join(interval_text(over_seeds(values), 2) for values in slopes)
+    yield f"1. Measured over exact gradient: {_methods()}", "1", gradients
     off = np.exp(np.abs(np.log(frame["rtpo_exact"] / frame["grpo_exact"] / frame["simple"])))
     near, lower, low = off <= NEAR, frame["rtpo_noise"] < frame["grpo_noise"], frame["simple"] < 1
     yield f"2. Turns where (1) is (2) within a factor of {NEAR:g}", f"{len(off)}", f"{near.sum()} of {len(off)}"
@@ -134,16 +134,16 @@ def _of_differences(frame: pd.DataFrame) -> Iterator[Row]:
 def _of_tasks(frame: pd.DataFrame) -> Iterator[Row]:
     even, late = frame[frame["decisions"] == "even"], frame[(frame["decisions"] == "late") & (frame["luck"] == "early")]
     yield "4. Even decisions: points with RTPO below", f"{(even['expected'] < 0).sum()} of {len(even)}", _decided(even)
-    for turns in HORIZONS:
-        expected, mean = (number(float(even.loc[even["turns"] == turns, x].mean()), 2) for x in ("expected", "mean"))
-        yield f"4. Even decisions, K = {turns}: mean difference", expected, mean
+    by_turns = even.groupby("turns")[["expected", "mean"]].mean().loc[list(HORIZONS)]
+    horizons = ", ".join(map(str, HORIZONS))
+    title = f"4. Even decisions: mean difference at K = {horizons}"
+    yield title, _listed(by_turns["expected"]), _listed(by_turns["mean"])
     above = f"{(late['expected'] > 0).sum()} of {len(late)}"
     yield "5. Late decisions, early luck: points with RTPO above", above, _decided(late)
     long = frame[(frame["decisions"] == "chain") & (frame["luck"] == "late") & (frame["turns"] >= 8)]
-    for method in METHODS:
-        ends = float(long[f"{method}_predicted"].mean()), float(np.mean([np.mean(x) for x in long[method]]))
-        title = f"6. Chains of 8 and 16 turns, late luck: success of {method.upper()}"
-        yield title, number(ends[0], 2), number(ends[1], 2)
+    predicted = _listed(long[f"{method}_predicted"].mean() for method in METHODS)
+    ends = _listed(np.mean([np.mean(x) for x in long[method]]) for method in METHODS)
+    yield f"6. Chains of 8 and 16 turns, late luck: success of {_methods()}", predicted, ends
 
 
 def kinds_of_task(frame: pd.DataFrame) -> pd.DataFrame:
@@ -161,13 +161,13 @@ def kinds_of_task(frame: pd.DataFrame) -> pd.DataFrame:
 
 def regimes(folder: Path = FOLDER) -> pd.DataFrame:
     """The mean of each kind of task, in small and in large steps."""
-    rows = []
+    rows: dict[tuple[str, str], dict[str, str]] = {}
     for x in kinds_of_task(places(folder)).to_dict("records"):
         expected, mean, low, high = (number(x[name], 2) for name in ("expected", "mean", "low", "high"))
-        row = (x["decisions"], x["luck"], x["steps"], expected, f"{mean} [{low}, {high}]")
-        rows.append((*row, f"{x['decided']} of {x['n']}"))
-    titles = ("Decisions", "Luck", "Data steps", "Predicted", "Measured", "Points decided above / below 0")
-    return pd.DataFrame(rows, columns=titles)
+        row = rows.setdefault((x["decisions"], x["luck"]), {"Decisions": x["decisions"], "Luck": x["luck"]})
+        cells = {"predicted": expected, "measured": f"{mean} [{low}, {high}]", "decided": f"{x['decided']} of {x['n']}"}
+        row |= {f"{x['steps']} steps: {title}": cell for title, cell in cells.items()}
+    return pd.DataFrame(rows.values())
 
 
 def runs(folder: Path = FOLDER) -> pd.DataFrame:
@@ -179,6 +179,14 @@ def runs(folder: Path = FOLDER) -> pd.DataFrame:
 
 def _decided(frame: pd.DataFrame) -> str:
     return f"{(frame['decided'] > 0).sum()} / {(frame['decided'] < 0).sum()}"
+
+
+def _methods() -> str:
+    return ", ".join(method.upper() for method in METHODS)
+
+
+def _listed(values: Iterable[float]) -> str:
+    return ", ".join(number(float(value), 2) for value in values)
 
 
 def _sign(value: Interval) -> int:

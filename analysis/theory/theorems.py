@@ -70,11 +70,22 @@ def compared(*keys: str, folder: Path = FOLDER) -> pd.DataFrame:
     for key, frame in frames.items():
         title = key.rpartition("_")[2].capitalize() if len(keys) > 1 else "Closed form"
         columns[title] = _numbers(frame.loc[~is_cell, "closed"])
-        columns[f"{title} reached"] = ["yes" if x else "**no**" for x in frame.loc[~is_cell, "reaches"]]
+        columns[f"{title} reached"] = _reached(frame[~is_cell])
     if is_cell.any():
         cells = [every.loc[every["what"].str.startswith(f"{what}, "), "reaches"] for what in first["what"]]
         columns["Means that reach it"] = [f"{x.sum()} of {len(x)}" for x in cells]
     return pd.DataFrame(columns)
+
+
+def returns(folder: Path = FOLDER) -> pd.DataFrame:
+    """Theorems 3a and 3b: the returns of fresh siblings by the exact action value p."""
+    mean, square = (CLAIMS[key][2](folder) for key in ("theorem_3a_unbiased", "theorem_3b_variance"))
+    columns = {
+        "p": mean["what"].str.removeprefix("p = "),
+        **{"Mean return less p": measured(mean), "0 reached": _reached(mean)},
+        **{"Squared distance from p": measured(square), "p(1−p)": _numbers(square["closed"])},
+    }
+    return pd.DataFrame({**columns, "p(1−p) reached": _reached(square)})
 
 
 def weights(folder: Path = FOLDER) -> pd.DataFrame:
@@ -103,6 +114,10 @@ def measured(frame: pd.DataFrame) -> list[str]:
 
 def _numbers(values: pd.Series) -> list[str]:
     return [number(float(value), 3) for value in values.tolist()]
+
+
+def _reached(frame: pd.DataFrame) -> list[str]:
+    return ["yes" if reaches else "**no**" for reaches in frame["reaches"]]
 
 
 def _percent(value: float) -> str:
