@@ -18,7 +18,7 @@ SHAPE = '{"name": ..., "arguments": {...}} between tool_call tags'
 CUT = Message("tool", "Error: the reply was cut at its token limit.")
 """what follows a reply that was cut before it made a call"""
 _DECODER = json.JSONDecoder()
-_TAG, _SPACE = re.compile(f"{OPEN}|{CLOSE}"), re.compile(r"\s*")
+_TAG, _CLOSED = re.compile(rf"{OPEN}\s*|{CLOSE}"), re.compile(rf"\s*{CLOSE}")
 _PART = 1 << 16
 """characters in which a call's JSON is looked for first: an error counts the lines before it, so that a text of many
 errors would take the square of its length"""
@@ -91,62 +91,55 @@ def _calls(text: str) -> Iterator[Call | Malformed]:
     place = 0
     while tag := _TAG.search(text, place):
         if tag[0] == CLOSE:
-            yield Malformed("a tool_call tag is closed that was not opened")
             place = tag.end()
+            yield Malformed("a tool_call tag is closed that was not opened")
         else:
             call, place = _call(text, tag.end())
             yield call
 
 
 def _call(text: str, begin: int) -> tuple[Call | Malformed, int]:
-    """The call whose JSON begins at `begin` or after white space, and where to read on."""
+    """The call whose JSON begins at `begin`, and where to read on."""
+    end = begin
     try:
-        value, end = _decoded(text, _after_space(text, begin))
+        value, end = _decoded(text, begin)
+        if close := _CLOSED.match(text, end):
+            return _read(value), close.end()
+        why = "the call has more than one JSON value"
     except (ValueError, RecursionError) as error:
-        close = text.find(CLOSE, begin)
-        if close < 0:
-            return Malformed("the tool_call tag is not closed", is_open=True), len(text)
-        why = error.msg if isinstance(error, json.JSONDecodeError) else "too deep or too long"
-        return Malformed(f"the call is not JSON ({why})"), close + len(CLOSE)
-    end = _after_space(text, end)
-    if not text.startswith(CLOSE, end):
-        close = text.find(CLOSE, end)
-        if close < 0:
-            return Malformed("the tool_call tag is not closed", is_open=True), len(text)
-        return Malformed("the call has more than one JSON value"), close + len(CLOSE)
-    return _read(value), end + len(CLOSE)
-
-
-def _after_space(text: str, begin: int) -> int:
-    space = _SPACE.match(text, begin)
-    return space.end() if space else begin
+        said = error.msg if isinstance(error, json.JSONDecodeError) else "too deep or too long"
+        why = f"the call is not JSON ({said})"
+    after = text.find(CLOSE, end)
+    if after < 0:
+        return Malformed("the tool_call tag is not closed", is_open=True), len(text)
+    return Malformed(why), after + len(CLOSE)
 
 
 def _decoded(text: str, start: int) -> tuple[Any, int]:
     """The JSON value that begins at `start`, and its end. Raises ValueError, RecursionError."""
-    part, is_cut = text[start : start + _PART], start + _PART < len(text)
+    part = text[start : start + _PART]
     try:
         value, end = _DECODER.raw_decode(part)
+        if end < _PART:
+            return value, start + end
     except json.JSONDecodeError as error:
         # a string, a number or a word may be cut at the part's end
-        if not is_cut or (error.pos < _PART - 16 and not error.msg.startswith("Unterminated")):
+        if len(part) < _PART or (error.pos < _PART - 16 and not error.msg.startswith("Unterminated")):
             raise
-    else:
-        if not is_cut or end < _PART:
-            return value, start + end
     return _DECODER.raw_decode(text, start)
 
 
 def _read(value: Any) -> Call | Malformed:
-    if not isinstance(value, dict):
-        return Malformed("the call is not a JSON object")
-    if not isinstance(value.get("name"), str):
-        return Malformed("the call has no name")
-    if not isinstance(value.get("arguments"), dict):
-        return Malformed("the call's arguments are not a JSON object")
-    if _is_deeper(value["arguments"], DEEPEST):
-        return Malformed(f"the call's arguments are nested deeper than {DEEPEST}")
-    return Call(value["name"], value["arguments"])
+    match value:
+        case {"name": str(name), "arguments": dict(arguments)}:
+            if _is_deeper(arguments, DEEPEST):
+                return Malformed(f"the call's arguments are nested deeper than {DEEPEST}")
+            return Call(name, arguments)
+        case {"name": str()}:
+            return Malformed("the call's arguments are not a JSON object")
+        case dict():
+            return Malformed("the call has no name")
+    return Malformed("the call is not a JSON object")
 
 
 def _is_deeper(value: Any, levels: int) -> bool:
