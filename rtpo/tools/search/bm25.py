@@ -15,8 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from shutil import rmtree
-from tempfile import mkdtemp
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -76,15 +75,12 @@ def build_index(passages: Path, folder: Path) -> dict[str, Any]:
         raise DataError(f"{folder} is there already: delete it, or name another --output.")
     with disk_errors(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
-        partial = Path(mkdtemp(prefix=f"{folder.name}.partial-", dir=folder.parent))
-        try:
+        with TemporaryDirectory(prefix=f"{folder.name}.partial-", dir=folder.parent) as name:
+            partial = Path(name)
             manifest = _build(passages, partial)
             write_whole(partial / MANIFEST, (json.dumps(manifest, indent=1) + "\n").encode())
             partial.chmod(0o755)
             partial.rename(folder)
-        finally:
-            if partial.exists():  # it was not moved to its place
-                rmtree(partial)
         flush(folder.parent)
     return manifest
 
@@ -130,22 +126,20 @@ def _rows(passages: Path, digest: Any) -> Iterator[tuple[str, str, Passage]]:
     with file:
         for number, line in enumerate(file, start=1):
             digest.update(line)
-            if line.strip():
-                place = f"{passages}, line {number}"
-                yield place, *_row(line, place)
-
-
-def _row(line: bytes, place: str) -> tuple[str, Passage]:
-    try:
-        row = parse(line)
-    except ValueError as error:
-        raise DataError(f"{place} is not JSON: {error}.") from error
-    match row:
-        case {"id": str() | int() as uid, "contents": str(contents)}:
-            return str(uid), split_contents(contents)
-        case {"id": str() | int() as uid, "text": str(text)} if isinstance(title := row.get("title", ""), str):
-            return str(uid), Passage(title, text)
-    raise DataError(f"{place} is neither {{id, title, text}} nor {{id, contents}}.")
+            if not line.strip():
+                continue
+            place = f"{passages}, line {number}"
+            try:
+                row = parse(line)
+            except ValueError as error:
+                raise DataError(f"{place} is not JSON: {error}.") from error
+            match row:
+                case {"id": str() | int() as uid, "contents": str(contents)}:
+                    yield place, str(uid), split_contents(contents)
+                case {"id": str() | int() as uid, "text": str(text)} if isinstance(title := row.get("title", ""), str):
+                    yield place, str(uid), Passage(title, text)
+                case _:
+                    raise DataError(f"{place} is neither {{id, title, text}} nor {{id, contents}}.")
 
 
 class Bm25Index:

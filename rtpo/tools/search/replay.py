@@ -1,7 +1,7 @@
 """Recorded answers replayed: of a recording (`rtpo.core.recording`), or of a JSON dictionary of query to text."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -100,24 +100,18 @@ def read_recording(path: Path) -> dict[str, str]:
         content = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"the recording {path} cannot be read: {error}.") from error
-    found = _dictionary(content, path) if path.suffix == ".json" else _lines(content, path)
+    if path.suffix == ".json":
+        place = f"the recording {path}"
+        rows = [(place, {"query": query, "text": text}) for query, text in json_object(content, place).items()]
+    else:
+        lines = enumerate(content.split("\n")[:-1], start=1)
+        places = [(f"line {number} of the recording {path}", line) for number, line in lines]
+        rows = [(place, json_object(line, place)) for place, line in places]
+        rows = rows[1:] if rows and "recording" in rows[0][1] else rows
     texts: dict[str, str] = {}
-    for place, query, text in found:
+    for place, row in rows:
+        query, text = entry(row, place)
         text = encodable(text)
         if texts.setdefault(normalise_query(query), text) != text:
             raise DataError(f"{place}: {query!r} has another text before it; delete one of them.")
     return texts
-
-
-def _dictionary(content: str, path: Path) -> Iterator[tuple[str, str, str]]:
-    place = f"the recording {path}"
-    for query, text in json_object(content, place).items():
-        yield place, *entry({"query": query, "text": text}, place)
-
-
-def _lines(content: str, path: Path) -> Iterator[tuple[str, str, str]]:
-    for number, line in enumerate(content.split("\n")[:-1], start=1):
-        place = f"line {number} of the recording {path}"
-        row = json_object(line, place)
-        if number > 1 or "recording" not in row:
-            yield place, *entry(row, place)
