@@ -20,15 +20,11 @@ def fetch(known: DataSet) -> tuple[Path, str]:
     try:
         with disk_errors(Path("the cache of Hugging Face (HF_HOME)")):
             return _cached(known)
-    except RepositoryNotFoundError as error:
-        if known.gate is None:
-            raise DataError(f"{known.name}: the Hub has no {known.source}, or not for you; {remedy}") from error
-        raise DataError(
-            f"{known.name}: {known.gate} is gated; accept its terms at https://huggingface.co/datasets/{known.gate} "
-            f"and put a token of yours into HF_TOKEN, or {remedy}"
-        ) from error
-    except (OSError, EntryNotFoundError, httpx.HTTPError, aiohttp.ClientError) as error:
+    except (OSError, EntryNotFoundError, RepositoryNotFoundError, httpx.HTTPError, aiohttp.ClientError) as error:
         said = " ".join(str(error).split()) or type(error).__name__
+        if known.gate is not None and isinstance(error, RepositoryNotFoundError):
+            terms = f"https://huggingface.co/datasets/{known.gate}"
+            remedy = f"accept the terms at {terms} and put a token of yours into HF_TOKEN, or {remedy}"
         raise DataError(f"{known.name}: {known.source} cannot be had ({said}); {remedy}") from error
 
 
