@@ -39,7 +39,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.looks import styles
-from rtpo.core.files import sha256, write_whole
+from rtpo.core.files import sha256, whole_lines, write_whole
 from rtpo.core.names import nearest
 from rtpo.envs.airline.tasks import TOO_MANY_ERRORS, WRITES
 from rtpo.errors import DataError
@@ -238,7 +238,7 @@ def load_run(folder: Path, finished: bool = True) -> Frames:
     """A run as frames of one run. finished=False: also one that has no manifest, with the whole lines that it has
     written so far. Raises DataError for a folder that is no run's, and for damaged or changed records."""
     folder = folder.absolute()
-    manifest, read = {}, _whole_lines
+    manifest, read = {}, whole_lines
     if finished or (folder / "manifest.json").exists():
         manifest = dict(_manifest(folder))
         read = partial(unchanged, checksums=manifest["files"])
@@ -434,12 +434,6 @@ def _manifest(folder: Path) -> Line:
         if manifest[key] != place.name:
             raise DataError(f"{path} says {key} {manifest[key]!r} and lies in {place.name!r}: move the run back.")
     return manifest
-
-
-def _whole_lines(path: Path) -> bytes:
-    """Of a file that is written to: without the line that is not whole yet."""
-    data = path.read_bytes() if path.exists() else b""
-    return data[: data.rfind(b"\n") + 1]
 
 
 def _check_step(place: str, line: Line) -> None:

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from rtpo.algorithms import PROJECT
-from rtpo.core.files import disk_errors, sha256, write_whole
+from rtpo.core.files import disk_errors, sha256, whole_lines, write_whole
 from rtpo.errors import DataError
 from rtpo.run.cli import Parser, command
 from rtpo.run.records import RunFolder, provenance
@@ -72,9 +72,8 @@ def predict(folder: Path, points: Iterable[Point]) -> Path:
 
 
 def run(folder: Path, jobs: Sequence[Job]) -> Path:
-    """Measure what is missing of the jobs, and when all are there write them in order, and the manifest. Raises Held
-    where another process is at it, DataError without predictions and for a finished map of other jobs, and as
-    `missing`."""
+    """Measure what is missing of the jobs; when all are there write them in order, and the manifest. Raises Held, and
+    DataError without predictions, for a finished map of other jobs, and as `missing`."""
     predictions, manifest, partial = (folder / name for name in ("predicted.jsonl", "map.json", "map.partial.jsonl"))
     with disk_errors(folder):
         if not predictions.exists():
@@ -85,8 +84,7 @@ def run(folder: Path, jobs: Sequence[Job]) -> Path:
                 if left:
                     raise DataError(f"{manifest} is finished, without {len(left)} planned: name another --results.")
                 return manifest
-            if partial.exists():
-                partial.write_bytes(_whole(partial))
+            partial.write_bytes(whole_lines(partial))
             source = provenance()
             torch.set_num_threads(1)
             with partial.open("a", encoding="utf-8") as out:
@@ -131,7 +129,7 @@ def missing(folder: Path, jobs: Sequence[Job]) -> list[Job]:
 def _lines(path: Path) -> dict[Job, dict[str, Any]]:
     """A file's lines by what they measure, one for each seed. Raises DataError for what is no measurement."""
     lines: dict[Job, dict[str, Any]] = {}
-    for number, text in enumerate(_whole(path).splitlines() if path.exists() else [], 1):
+    for number, text in enumerate(whole_lines(path).splitlines(), 1):
         try:
             line = json.loads(text)
             point = Point(**{field.name: line[field.name] for field in fields(Point)})
@@ -142,25 +140,16 @@ def _lines(path: Path) -> dict[Job, dict[str, Any]]:
     return lines
 
 
-def _whole(path: Path) -> bytes:
-    """Without a last line that a stop cut short."""
-    data = path.read_bytes()
-    return data[: data.rfind(b"\n") + 1]
-
-
 def _text(lines: Iterable[dict[str, Any]]) -> bytes:
     return "".join(f"{json.dumps(line)}\n" for line in lines).encode()
 
 
-def _rounded(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _rounded(each) for name, each in value.items()}
-    return [_rounded(each) for each in value] if isinstance(value, list) else round(value, DIGITS)
+def _rounded(numbers: dict[str, Any]) -> Any:
+    return json.loads(json.dumps(numbers), parse_float=lambda text: round(float(text), DIGITS))
 
 
 @command
-def main(arguments: list[str] | None = None) -> int:
-    """Run the command; returns its exit status."""
+def main(arguments: list[str] | None = None) -> None:
     parser = Parser(__doc__)
     parser.add_argument("part", choices=PARTS, help="see above")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder for the records")
@@ -172,7 +161,6 @@ def main(arguments: list[str] | None = None) -> int:
     else:
         left = missing(options.results, plan())
         print("".join(f"{kind}: {point.name} seed={seed}\n" for kind, point, seed in left), end="")
-    return 0
 
 
 if __name__ == "__main__":

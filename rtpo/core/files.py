@@ -31,6 +31,12 @@ def write_whole(path: Path, data: bytes) -> None:
     flush(path.parent)
 
 
+def whole_lines(path: Path) -> bytes:
+    """Of a file that is written to, or was when a process was killed: without the line that is not whole."""
+    data = path.read_bytes() if path.exists() else b""
+    return data[: data.rfind(b"\n") + 1]
+
+
 def check_is_file(path: Path) -> None:
     """Raises OSError for a pipe or a device, since reading one may never end."""
     if path.exists() and not path.is_file() and not path.is_dir():

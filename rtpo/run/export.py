@@ -28,7 +28,7 @@ from rtpo.errors import DataError, MachineError
 from rtpo.run.config import RunConfig, compose_run
 from rtpo.run.model_folder import check_model, check_same_model, first_words, load_tokenizer
 from rtpo.run.records import RunFolder, no_run
-from rtpo.run.run import Progress, model_sha256
+from rtpo.run.run import model_sha256
 
 DTYPES: Final = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 FILE_BYTES = 5 * 10**9
@@ -54,43 +54,33 @@ class TrainedPolicy:
     config: RunConfig
     weights: Path
     save: str
-    step: int
     policy_version: int
     ledger: Mapping[str, Any]
     manifest: Mapping[str, Any] | None
 
 
 def find_trained(path: Path) -> TrainedPolicy:
-    """The policy of the run in `path`. Raises DataError where there is none, and for a run whose initial model is not
-    there or is another one now."""
+    """The policy of the run in `path`. Raises DataError where there is none, or not the initial model."""
     if not (path / "config.yaml").exists():
         raise DataError(no_run(path))
     folder = RunFolder(path)
     manifest = folder.manifest if folder.is_finished else None
-    save = folder.latest_save()
-    if save is None:
-        why = "has no checkpoint any more: its saves were deleted" if manifest else "has no checkpoint yet"
-        raise DataError(f"the run {path} {why}: there are no weights to export.")
-    config = compose_run(OmegaConf.create(folder.config))
+    save, config = folder.last_save(), compose_run(OmegaConf.create(folder.config))
     check_model(config.model.path)
     if manifest is not None:
         check_same_model(config, manifest, model_sha256(config.model.path))
     state = save.state
-    progress: Progress = state["progress"]
     version, ledger = int(state["harness"]["policy_version"]), (manifest or state)["ledger"]
-    return TrainedPolicy(path, config, save.folder, state["name"], progress.step, version, ledger, manifest)
+    return TrainedPolicy(path, config, save.folder, state["name"], version, ledger, manifest)
 
 
 # the folder
 
 
 def write_model(trained: TrainedPolicy, output: Path, dtype: str | None = None, repository: str | None = None) -> None:
-    """The model folder `output`: weights, config.json, tokenizer, and README.md. It is made beside its place and moved
-    there when it is whole.
-
-    dtype: of DTYPES; None leaves the weights as they were saved, the optimizer's own. repository: of the Hub, for the
-    model card. Raises DataError and MachineError.
-    """
+    """The model folder `output`: weights, config.json, tokenizer, README.md; moved to its place when it is whole.
+    dtype: of DTYPES; None leaves the weights as they were saved. repository: of the Hub, for the model card. Raises
+    DataError and MachineError."""
     check_is_free(output)
     beside, source = partial_of(output), Path(trained.config.model.path)
     with disk_errors(output), RunFolder(trained.folder).held():  # a run that goes on may delete its save
@@ -243,8 +233,7 @@ def _yaml(values: Any) -> str:
 
 
 def check_push(repository: str) -> None:
-    """Whether the user's token can make a repository of this name, before anything is written. Raises DataError and
-    MachineError."""
+    """Raises DataError and MachineError where the user's token cannot make a repository of this name."""
     with _hub_errors(repository):
         validate_repo_id(repository)
         hub = HfApi()

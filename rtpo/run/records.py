@@ -34,6 +34,7 @@ from rtpo.core.files import (
     partial_of,
     sha256,
     start_of,
+    whole_lines,
     write_sums,
     write_whole,
 )
@@ -129,8 +130,7 @@ class RunFolder:
         return "; ".join(different[:SHOWN]) + more
 
     def begin(self, config: Mapping[str, Any]) -> None:
-        """`open`, for who holds the folder: a start that failed before anything was trained binds nobody to its
-        configuration."""
+        """`open`, for who holds the folder: a start that trained nothing binds nobody to its configuration."""
         if not self.has_trained:
             (self.path / "config.yaml").unlink(missing_ok=True)
         self.open(config)
@@ -159,8 +159,8 @@ class RunFolder:
         """Rollouts charged so far, those of an unfinished step among them; of these whole steps alone where an earlier
         version wrote the journal. Raises DataError for a journal that is damaged at its end."""
         file = self.path / JOURNAL
-        last = file.read_bytes().rpartition(b"\n")[0].rpartition(b"\n")[2] if file.exists() else b""
-        charge = json_object(last, f"{file}, its last line,", ()) if last else {}
+        charges = whole_lines(file).splitlines()
+        charge = json_object(charges[-1], f"{file}, its last line,", ()) if charges else {}
         return int(charge.get("rollouts", steps[-1]["rollouts"] if steps else 0))
 
     def append(self, file: str, lines: Sequence[Mapping[str, Any]]) -> None:
@@ -180,9 +180,7 @@ class RunFolder:
 
     def recover(self, file: str, samples: int) -> list[dict[str, Any]]:
         """The lines of whole questions, `samples` each, in order; what a killed process left of another is cut off.
-
-        Raises DataError for lines that are not as they were written, and for others than a question's.
-        """
+        Raises DataError for lines that are not as they were written, and for others than a question's."""
         place, afresh = self.path / file, f"delete {self.path} to start afresh."
         data = place.read_bytes() if place.exists() else b""
         if (sums := _sums_of(place)).exists():  # earlier versions wrote none
@@ -292,6 +290,13 @@ class RunFolder:
         with self._naming_the_way_back():
             return self._read_save(name) if (name := self._latest_name) is not None else None
 
+    def last_save(self) -> Save:
+        """`latest_save` of a run that has one. Raises DataError."""
+        if (save := self.latest_save()) is None:
+            why = "any more: its saves were deleted" if self.is_finished else "yet"
+            raise DataError(f"the run {self.path} has no checkpoint {why}: train it again, or give another run.")
+        return save
+
     def _lines_before(self, save: Save) -> dict[str, Appended]:
         """By file, the lines written before the save. Raises DataError naming a file without them."""
         before = {}
@@ -336,10 +341,7 @@ class RunFolder:
 
     def finish(self, manifest: Mapping[str, Any], keep: int = 0, summary: Mapping[str, Any] | None = None) -> None:
         """The manifest, last of all, once saves are down to `keep`, after an evaluation's summary. A file that no line
-        came for is there, empty.
-
-        Raises DataError for a file that is not as it was written, with the way back.
-        """
+        came for is there, empty. Raises DataError for a file that is not as it was written, with the way back."""
         for file in self._lines:
             self.append(file, [])
         with self._naming_the_way_back():
@@ -430,29 +432,21 @@ def require(value: Mapping[str, Any], keys: Collection[str], place: str) -> None
         )
 
 
-def machine() -> dict[str, Any]:
-    """What the run ran on."""
-    facts = {"platform": platform.platform(), "processor": platform.machine(), "logical_cpus": os.cpu_count()}
-    return facts | {"python": platform.python_version()} | passed_on()
-
-
 def passed_on() -> dict[str, str]:
     """Those of PASSED_ON that are set."""
     return {name: os.environ[name] for name in PASSED_ON if name in os.environ}
 
 
-def packages() -> dict[str, str]:
-    found = dict.fromkeys(PACKAGES, "not installed")
-    for name in PACKAGES:
-        with suppress(PackageNotFoundError):
-            found[name] = version(name)
-    return found
-
-
 def provenance() -> dict[str, Any]:
     """What a record was made with: the project's commit, the machine and the packages."""
     head, dirty = commit(PROJECT)
-    return {"commit": head, "dirty": dirty, "machine": machine(), "packages": packages()}
+    machine = {"platform": platform.platform(), "processor": platform.machine(), "logical_cpus": os.cpu_count()}
+    packages = dict.fromkeys(PACKAGES, "not installed")
+    for name in PACKAGES:
+        with suppress(PackageNotFoundError):
+            packages[name] = version(name)
+    machine |= {"python": platform.python_version()} | passed_on()
+    return {"commit": head, "dirty": dirty, "machine": machine, "packages": packages}
 
 
 def commit(project: Path) -> tuple[str, bool | str]:
