@@ -13,7 +13,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rtpo.core.files import write_whole
+from rtpo.core.files import whole_lines, write_whole
 from rtpo.errors import DataError, MachineError
 from rtpo.run.cli import aligned
 from rtpo.run.records import LOG, RunFolder
@@ -28,8 +28,7 @@ TRAINING = ("train", "launch", "quickstart", "study")
 
 @dataclass(frozen=True)
 class Job:
-    """A place in an array job. state: in SLURM's words; empty where SLURM does not know it, UNKNOWN where it has not
-    said."""
+    """Of an array. state: in SLURM's words; empty where it knows no such job, UNKNOWN where it has not said."""
 
     name: str
     state: str
@@ -155,13 +154,15 @@ def _line(folder: Path, benchmarks: Sequence[str], job: Job | None) -> tuple[str
     return state, rollouts, _success(folder, steps, config), saved, left, os.path.relpath(log) if log else "-"
 
 
-def is_complete(folder: Path, benchmarks: Sequence[str]) -> bool:
-    """Whether a run is trained and evaluated on these."""
-    return all(RunFolder(place).is_finished for place in (folder, *(folder / name for name in benchmarks)))
+def missing(folder: Path, benchmarks: Sequence[str]) -> list[str]:
+    """What of a run is not done: its training, or benchmarks by name."""
+    if not RunFolder(folder).is_finished:
+        return ["training"]
+    return [name for name in benchmarks if not RunFolder(folder / name).is_finished]
 
 
 def _state(run: RunFolder, benchmarks: Sequence[str], job: Job | None) -> str:
-    if is_complete(run.path, benchmarks):
+    if not missing(run.path, benchmarks):
         return "complete"
     state, process = job.state if job else "", at_work(run.path)
     if state in QUEUED:
@@ -188,14 +189,11 @@ def _success(folder: Path, steps: Sequence[Mapping[str, Any]], config: Mapping[s
 
 
 def _lines(file: Path) -> list[dict[str, Any]]:
-    """Whole ones: the last may be being written."""
-    whole = file.read_text(encoding="utf-8").rpartition("\n")[0] if file.exists() else ""
-    return [json.loads(line) for line in whole.splitlines()]
+    return [json.loads(line) for line in whole_lines(file).splitlines()]
 
 
 def stop(folder: Path, job: Job | None) -> str | None:
-    """Ask a run to save and end, and say so; None where nothing works on it. Raises MachineError for what is left alone
-    or could not be asked."""
+    """Ask a run to save and end; returns what was done, None where nothing works on it. Raises MachineError."""
     if job is not None and job.state == "UNKNOWN":
         raise MachineError(f"{folder}: whether job {job.name} runs is unknown, and it was left alone.")
     if job is not None and job.state == "SUSPENDED":

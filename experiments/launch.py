@@ -23,14 +23,13 @@ hold for every element, and replace the values that the experiment varies:
 import json
 import os
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatch
-from itertools import starmap
+from itertools import chain
 from pathlib import Path
 
 from analysis.paper import pages
@@ -47,7 +46,7 @@ from rtpo.evaluation.panel import EvaluateConfig, compose_evaluation
 from rtpo.planning import preflight
 from rtpo.run.cli import Parser, command, composed, on_sigterm
 from rtpo.run.config import PROJECT, RunConfig
-from rtpo.run.experiments import Element, Experiment, experiments, load_experiment, of_evaluation
+from rtpo.run.experiments import Element, Experiment, check_places, experiments, load_experiment, of_evaluation
 from rtpo.run.records import RunFolder, no_run
 from rtpo.run.run import StopRequest
 
@@ -79,6 +78,12 @@ class Launched:
         return [element for experiment in self.experiments for element in experiment.elements]
 
     @property
+    def incomplete(self) -> dict[int, list[str]]:
+        """By index, what of an element is not done."""
+        lacks = (following.missing(element.run.folder, element.benchmarks) for element in self.elements)
+        return {index: what for index, what in enumerate(lacks) if what}
+
+    @property
     def first(self) -> Experiment:
         """Any, for the resources, which the profile gives."""
         return self.experiments[0]
@@ -99,10 +104,7 @@ def load(pattern: str, overrides: Sequence[str]) -> Launched:
         raise ConfigError(f"experiment is {pattern!r}: no such experiment; {nearest(pattern, experiments())}.")
     ours, evaluation = of_evaluation(overrides)
     launch = Launched(pattern.strip("*_"), tuple(load_experiment(name, ours) for name in names), tuple(evaluation))
-    folders = [element.run.folder for element in launch.elements]
-    for folder in folders:
-        if folders.count(folder) > 1:
-            raise ConfigError(f"elements of {' and '.join(names)} would write to {folder}: launch them apart.")
+    check_places(launch.elements)
     for element in {element.benchmarks: element for element in launch.elements}.values():
         evaluation_of(launch, element)
     return launch
@@ -124,31 +126,22 @@ def evaluation_of(launch: Launched, element: Element) -> EvaluateConfig | None:
 
 
 def check(launch: Launched, *, here: bool = False) -> None:
-    """Raises ConfigError with a sentence for each thing that is missing or cannot be (`rtpo.planning.preflight`). here:
-    on the machine that is to run them."""
-    problems: dict[str, None] = {}
-    for experiment in launch.experiments:
-        problems |= dict.fromkeys(preflight.problems(experiment, here=here, evaluation=launch.evaluation))
-    if problems:
-        raise ConfigError("\n".join(problems))
+    """Raises ConfigError for what is missing or cannot be; here: on this machine, which is to run them."""
+    found = [preflight.problems(each, here=here, evaluation=launch.evaluation) for each in launch.experiments]
+    if any(found):
+        raise ConfigError("\n".join(dict.fromkeys(chain(*found))))
 
 
-def run_element(launch: Launched, element: Element, stop: StopRequest) -> None:
+def run_element(launch: Launched, index: int, stop: StopRequest) -> None:
     """Train and evaluate what is not done yet. Raises Stopped when `stop` was heard and the run was saved, and
     KeyboardInterrupt where that was outside of training."""
+    element = launch.elements[index]
+    print(f"element {index} of {len(launch.elements)}: {' '.join(element.overrides)}", flush=True)
     train(element.run, stop)
     if stop.reason:
         raise Stopped(f"stopped by {stop.reason} after {element.run.folder}. Run the same command to go on.")
     if (evaluation := evaluation_of(launch, element)) is not None:
         evaluate(evaluation, summarise)
-
-
-def missing(element: Element) -> list[str]:
-    """What of an element is not done: its training, or benchmarks by name."""
-    folder = element.run.folder
-    if not RunFolder(folder).is_finished:
-        return ["training"]
-    return [name for name in element.benchmarks if not RunFolder(folder / name).is_finished]
 
 
 def gained(element: Element) -> str:
@@ -161,8 +154,7 @@ def gained(element: Element) -> str:
 
 
 def check_gain(file: Path, now: str) -> None:
-    """Write down how far an element has come at this start. Raises MachineError when it starts for the third time from
-    the same place."""
+    """Write down how far an element has come. Raises MachineError at the third start from the same place."""
     starts = [*(json.loads(file.read_text()) if file.exists() else []), now]
     file.parent.mkdir(parents=True, exist_ok=True)
     write_whole(file, json.dumps(starts).encode())
@@ -231,7 +223,7 @@ def stop(experiment: str, overrides: Sequence[str]) -> int:
         except MachineError as error:
             refused.append(str(error))
     if not asked and not refused:
-        complete = sum(starmap(following.is_complete, runs.items()))
+        complete = [following.missing(*run) for run in runs.items()].count([])
         print(f"nothing to stop: none of these runs is at work or queued; complete: {complete} of {len(runs)}")
     for sentence in refused:
         print(f"error: {sentence}", file=sys.stderr)
@@ -247,12 +239,11 @@ def run_one(launch: Launched, index: int) -> None:
     if not 0 <= index < count:
         raise ConfigError(f"index is {index}: {launch.name} has elements 0 to {count - 1}.")
     element = launch.elements[index]
-    print(f"element {index} of {count}: {' '.join(element.overrides)}", flush=True)
     check(replace(launch, experiments=(replace(launch.first, elements=(element,)),)), here=True)
     job = os.environ.get("SLURM_ARRAY_JOB_ID")
     if job is not None:
         check_gain(launch.logs / f"{job}_{index}.starts", gained(element))
-    run_element(launch, element, StopRequest())
+    run_element(launch, index, StopRequest())
     print(f"records: {element.run.folder}")
 
 
@@ -260,16 +251,14 @@ def run_all(launch: Launched) -> int:
     """Every element, one after another, then the tables; returns an exit status."""
     check(launch, here=True)
     stop = StopRequest()
-    for index, element in enumerate(launch.elements):
-        if missing(element):
-            print(f"element {index} of {len(launch.elements)}: {' '.join(element.overrides)}", flush=True)
-            run_element(launch, element, stop)
+    for index in launch.incomplete:
+        run_element(launch, index, stop)
     return write_tables(launch)
 
 
 def write_tables(launch: Launched) -> int:
-    """The tables of the runs that are complete, below the paper's where these take them, and what is not complete by
-    name; returns an exit status, 1 where a table could not be made."""
+    """Tables of the complete runs, below the paper's where these take them, and what is not complete by name; returns
+    an exit status, 1 where a table could not be made."""
     for beside in dict.fromkeys(Path(run.results) / "tables" for run in runs_in_paper(launch)):
         pages.save(all_tables(beside.parent), beside / "paper")
     places = dict.fromkeys((element.run.results, element.run.experiment_name) for element in launch.elements)
@@ -280,11 +269,10 @@ def write_tables(launch: Launched) -> int:
         except DataError as error:
             print(f"error: {error}", file=sys.stderr)
             status = 1
-    lacking = [(element.run.folder, what) for element in launch.elements if (what := missing(element))]
-    for folder, what in lacking:
-        print(f"not complete: {folder}: {', '.join(what)}")
-    total = len(launch.elements)
-    print(f"complete: {total - len(lacking)} of {total} elements")
+    elements, incomplete = launch.elements, launch.incomplete
+    for index, what in incomplete.items():
+        print(f"not complete: {elements[index].run.folder}: {', '.join(what)}")
+    print(f"complete: {len(elements) - len(incomplete)} of {len(elements)} elements")
     return status
 
 
@@ -302,43 +290,33 @@ def runs_in_paper(launch: Launched) -> list[RunConfig]:
 
 
 def submit(pattern: str, launch: Launched, overrides: Sequence[str]) -> None:
-    """Submit the elements that are not complete as an array job, and the job of their tables after it.
-
-    Everything is checked before the first job is submitted. Raises ConfigError, MachineError.
-    """
+    """Submit the incomplete elements as an array job, and the job of their tables after it, once all is checked, by
+    SLURM too. Raises ConfigError, MachineError."""
     check(launch)
-    total, asked = len(launch.elements), launch.first.resources
-    profile = launch.elements[0].run.profile
-    needed = profile.required_cpus
+    elements, asked = launch.elements, launch.first.resources
+    needed = elements[0].run.profile.required_cpus
     if asked.cpus * asked.nodes < needed:
         raise ConfigError(
             f"launch.resources.cpus is {asked.cpus} on each of {asked.nodes} node(s), and the training processes with "
             f"their engines need {needed} in all: Ray would wait for ever. Ask for more."
         )
-    check_partitions()
-    waiting = [str(index) for index, element in enumerate(launch.elements) if missing(element)]
+    waiting = launch.incomplete
     if not waiting:
-        print(f"{launch.name}, profile {launch.first.profile}: all {total} elements are complete")
+        print(f"{launch.name}, profile {launch.first.profile}: all {len(elements)} elements are complete")
         return
-    job = (
-        *(f"--nodes={asked.nodes}", "--ntasks-per-node=1", f"--cpus-per-task={asked.cpus}"),
-        *(f"--mem={asked.memory_gb}G", f"--time={asked.minutes}"),
-        *([f"--gpus-per-node={asked.gpus}"] if asked.gpus else []),
-        *(f"--signal=B:USR1@{warning_seconds(asked.minutes)}", "--requeue", "--open-mode=append"),
-        *elements_options(),
-    )
-    script = (str(PROJECT / "slurm" / "element.sh"), pattern, *overrides)
+    job, script = options(launch), (str(PROJECT / "slurm" / "element.sh"), pattern, *overrides)
     sbatch("--test-only", *job, *script)  # an array that no node could run would be taken
     launch.logs.mkdir(parents=True, exist_ok=True)
     array = sbatch(
         *job,
-        f"--job-name={launch.name}",  # by which `following.asked` knows it
-        f"--array={','.join(waiting)}",
+        f"--job-name={launch.name}",  # by which `following.jobs_of` knows it
+        f"--array={','.join(map(str, waiting))}",
         f"--output={launch.logs}/%A_%a.log",
         *script,
-        ray_gpus=profile.processes,
+        ray_gpus=elements[0].run.profile.processes,
     )
-    following.note_jobs(launch.logs, array, {index: launch.elements[int(index)].run.folder for index in waiting})
+    folders = {str(index): elements[index].run.folder for index in waiting}
+    following.note_jobs(launch.logs, array, folders)
     tables = [sys.executable, str(PROJECT / "experiments" / "launch.py"), "tables", pattern, *overrides]
     after = sbatch(
         f"--job-name={launch.name}_tables",
@@ -349,55 +327,38 @@ def submit(pattern: str, launch: Launched, overrides: Sequence[str]) -> None:
         f"--time={TABLES_MINUTES}",
         f"--wrap={shlex.join(tables)}",
     )
-    complete = f"; {total - len(waiting)} of {total} are complete" if len(waiting) < total else ""
+    done = len(elements) - len(waiting)
+    complete = f"; {done} of {len(elements)} are complete" if done else ""
     print(f"{launch.name}, profile {launch.first.profile}: {len(waiting)} elements submitted as job {array}{complete}")
     print(
         f"each element: {asked.nodes} node(s) with {asked.gpus} GPUs, {asked.cpus} CPUs and {asked.memory_gb} GB, "
         f"at most {asked.minutes} minutes before it is requeued"
     )
     print(f"tables: job {after}, after all elements have ended")
-    for index in waiting:
-        folder = launch.elements[int(index)].run.folder
+    for index, folder in folders.items():
         print(f"{array}_{index}: {folder}, log {launch.logs}/{array}_{index}.log")
 
 
-def warning_seconds(minutes: int) -> int:
-    """How long before its time limit an element is told to end its phase and save: a tenth, an hour at most."""
-    return min(3600, max(60, minutes * 6))
-
-
-def elements_options() -> list[str]:
-    """The variable ELEMENTS: options of sbatch for the elements alone. Raises ConfigError."""
-    given = os.environ.get("ELEMENTS", "")
+def options(launch: Launched) -> tuple[str, ...]:
+    """Of sbatch, for the elements alone; the variable ELEMENTS has more of them. Raises ConfigError."""
     try:
-        return shlex.split(given)
+        own = shlex.split(os.environ.get("ELEMENTS", ""))
     except ValueError as error:
-        raise ConfigError(
-            f"ELEMENTS is {given!r} ({error}): give options of sbatch, such as --partition=gpu."
-        ) from error
-
-
-def check_partitions() -> None:
-    """Raises ConfigError for a partition that the cluster does not have, MachineError without SLURM."""
-    otherwise = "or run all elements on this machine with python experiments/launch.py run."
-    if shutil.which("sbatch") is None:
-        raise MachineError(f"there is no sbatch here: submit on a machine of the cluster, {otherwise}")
-    listed = subprocess.run(["sinfo", "--noheader", "--format=%R"], capture_output=True, text=True, check=False)
-    if listed.returncode != 0:
-        raise MachineError(f"SLURM does not answer ({following.last_line(listed.stderr)}): start it, {otherwise}")
-    known, wanted = sorted(set(listed.stdout.split())), os.environ.get("SBATCH_PARTITION")
-    for name in wanted.split(",") if wanted else []:
-        if name not in known:
-            raise ConfigError(
-                f"SBATCH_PARTITION is {wanted}: this cluster has no partition {name}; it has {', '.join(known)}."
-            )
+        raise ConfigError(f"ELEMENTS has no options of sbatch, such as --partition=gpu ({error}).") from error
+    asked = launch.first.resources
+    warning = min(3600, max(60, asked.minutes * 6))  # seconds in which an element ends its phase and saves
+    return (
+        *(f"--nodes={asked.nodes}", "--ntasks-per-node=1", f"--cpus-per-task={asked.cpus}"),
+        *(f"--mem={asked.memory_gb}G", f"--time={asked.minutes}"),
+        *([f"--gpus-per-node={asked.gpus}"] if asked.gpus else []),
+        *(f"--signal=B:USR1@{warning}", "--requeue", "--open-mode=append"),
+        *own,
+    )
 
 
 def sbatch(*arguments: str, ray_gpus: int = 0) -> str:
-    """Submit a job of this interpreter; returns its id. Raises MachineError with SLURM's words.
-
-    ray_gpus: what Ray is told each node has; verl counts a GPU for each training process, on CPUs too.
-    """
+    """Submit a job of this interpreter; returns its id. ray_gpus: what Ray is told each node has; verl counts a GPU for
+    each training process, on CPUs too. Raises MachineError with SLURM's words."""
     # an own job's variables would be taken for those of the submitted one
     environment = {key: value for key, value in os.environ.items() if not key.startswith("SLURM_")}
     if "SLURM_CONF" in os.environ:
@@ -406,7 +367,11 @@ def sbatch(*arguments: str, ray_gpus: int = 0) -> str:
     environment["RAY_GPUS"] = str(ray_gpus)
     # a cluster, or the reader's SBATCH_EXPORT, may be set to export nothing
     command = ["sbatch", "--parsable", "--export=ALL", f"--chdir={PROJECT}", *arguments]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    try:
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        here = "run all elements on this machine with python experiments/launch.py run"
+        raise MachineError(f"there is no sbatch here: submit on a machine of the cluster, or {here}.") from None
     if done.returncode != 0:
         raise MachineError(f"SLURM refuses the job: {' '.join(done.stderr.split())}")
     return done.stdout.strip().partition(";")[0]
@@ -414,7 +379,6 @@ def sbatch(*arguments: str, ray_gpus: int = 0) -> str:
 
 @command
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; returns its exit status."""
     parser = Parser(__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     for name, about in COMMANDS.items():

@@ -22,7 +22,7 @@ from rtpo.data.registry import REGISTRY
 from rtpo.errors import DataError
 from rtpo.run.cli import composed
 from rtpo.run.config import PROJECT, RunConfig, compose_run
-from rtpo.run.experiments import outline
+from rtpo.run.experiments import sweep
 from rtpo.run.records import SAFE_LOADER
 
 PARTS = 5
@@ -262,7 +262,7 @@ def _yaml(file: str) -> Any:
 @cache
 def _planned(experiment: str, profile: str, role: str, label: str = "") -> RunConfig:
     """A run that the launchers would make of an experiment; without a label the first, since all have one scale."""
-    label = label or outline(experiment, [f"profile={profile}"]).sweep["algorithm"][0]
+    label = label or sweep(experiment, [f"profile={profile}"])["algorithm"][0]
     server = SERVER if role == AIRLINE else ()
     chosen = [f"experiment={experiment}", f"profile={profile}", f"task={tasks(profile)[role]}", f"algorithm={label}"]
     return compose_run(composed("train", [*chosen, "seed=0", *server]))

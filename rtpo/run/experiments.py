@@ -5,7 +5,7 @@ the launchers run the same elements; its `launch` tree says what it is and how i
 `launch` tree says which tasks stand for the paper's and what an element asks of a cluster.
 """
 
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -57,23 +57,12 @@ class Launch:
 
 
 @dataclass(frozen=True)
-class Outline:
-    """An experiment without its elements. sweep: what varies, field to values, the last the fastest."""
-
-    name: str
-    launch: Launch
-    sweep: dict[str, tuple[str, ...]]
-
-
-@dataclass(frozen=True)
 class Element:
-    """One run of an experiment. overrides: of experiments/train.py, those that make it. benchmarks: to evaluate it
-    on. in_paper: whether the paper's table has its row."""
+    """One run. overrides: of experiments/train.py, those that make it. benchmarks: to evaluate it on."""
 
     overrides: tuple[str, ...]
     run: RunConfig
     benchmarks: tuple[str, ...]
-    in_paper: bool
 
 
 def of_evaluation(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -93,33 +82,33 @@ class Experiment:
 
 
 def load_experiment(name: str, overrides: Sequence[str] = ()) -> Experiment:
-    """The elements of an experiment in the order of its sweep.
-
-    overrides: as of experiments/train.py, for every element; one of a swept field, such as `seed=0` or
-    `algorithm=rtpo,rtpo_off`, replaces the sweep's. Raises ConfigError for a name that there is none of, for what
-    experiments/train.py would refuse, naming the element, and for two elements that would write to one place.
-    """
-    with configurations("train"):
-        swept = BasicSweeper.split_arguments(_swept(name, overrides)[1], None)[0]  # as Hydra's own sweeper does
-        elements = [_element(name, chosen) for chosen in swept]
-    _check_places([element.run for element, _ in elements])
-    launch = elements[0][1]
-    return Experiment(
-        name, elements[0][0].run.profile.name, launch.resources, tuple(element for element, _ in elements)
-    )
-
-
-def outline(name: str, overrides: Sequence[str] = ()) -> Outline:
-    """What an experiment is, without composing its elements. overrides: as of `load_experiment`. Raises ConfigError."""
+    """The elements of an experiment in the order of its sweep. overrides: as of experiments/train.py, for every
+    element; one of a swept field, such as `seed=0` or `algorithm=rtpo,rtpo_off`, replaces the sweep's. Raises
+    ConfigError for an unknown name, elements that experiments/train.py would refuse, and two that would write to one
+    place."""
     with configurations("train"):
         tree, overridden = _swept(name, overrides)
-        sweep = {one.get_key_element(): _values(one) for one in overridden}
-        return Outline(name, read_launch(tree), sweep)
+        launch = read_launch(tree)
+        swept = BasicSweeper.split_arguments(overridden, None)[0]  # as Hydra's own sweeper does
+        elements = tuple(_element((f"experiment={name}", *chosen), launch) for chosen in swept)
+    check_places(elements)
+    return Experiment(name, elements[0].run.profile.name, launch.resources, elements)
+
+
+def sweep(name: str, overrides: Sequence[str] = ()) -> dict[str, tuple[str, ...]]:
+    """What varies, field to values, the last the fastest. overrides: as of `load_experiment`. Raises ConfigError."""
+    with configurations("train"):
+        return {
+            one.get_key_element(): tuple(one.sweep_string_iterator())
+            if one.is_sweep_override()
+            else (one.get_value_element_as_str(),)
+            for one in _swept(name, overrides)[1]
+        }
 
 
 def check_one_run(hydra: Any) -> None:
-    """Raises ConfigError for an experiment without a value for each field that it varies: a run would take those of
-    configs/train.yaml. hydra: Hydra's tree of the run."""
+    """Raises ConfigError for an experiment without a value for each field that it varies. hydra: Hydra's tree of the
+    run."""
     name = hydra.runtime.choices.get("experiment")
     given = {one.partition("=")[0].lstrip("+") for one in hydra.overrides.task}
     varied: Any = OmegaConf.to_container(hydra.sweeper.params or OmegaConf.create(), resolve=True)
@@ -153,20 +142,13 @@ def _swept(name: str, overrides: Sequence[str]) -> tuple[DictConfig, list[Overri
     return tree, parser.parse_overrides([*lines, *overrides])
 
 
-def _values(one: Override) -> tuple[str, ...]:
-    return tuple(one.sweep_string_iterator()) if one.is_sweep_override() else (one.get_value_element_as_str(),)
-
-
-def _element(name: str, chosen: Sequence[str]) -> tuple[Element, Launch]:
-    overrides = (f"experiment={name}", *chosen)
+def _element(overrides: tuple[str, ...], launch: Launch) -> Element:
     tree = composed("train", overrides)
     try:
-        run, launch = compose_run(tree), read_launch(tree)
+        run = compose_run(tree)
     except ConfigError as error:
         raise ConfigError(f"{' '.join(overrides)}: {error}") from error
-    benchmarks = launch.benchmarks.get(run.task.name, ())
-    in_paper = bool(launch.paper) and run.label not in launch.not_in_paper
-    return Element(overrides, run, benchmarks, in_paper), launch
+    return Element(overrides, run, launch.benchmarks.get(run.task.name, ()))
 
 
 def read_launch(tree: DictConfig) -> Launch:
@@ -176,14 +158,11 @@ def read_launch(tree: DictConfig) -> Launch:
     return launch
 
 
-def _check_places(runs: Sequence[RunConfig]) -> None:
-    places: dict[str, list[RunConfig]] = defaultdict(list)
-    for run in runs:
-        places[str(run.folder)].append(run)
-    for place, there in places.items():
-        if len(there) > 1:
-            raise ConfigError(
-                f"{len(there)} elements of this experiment would write to {place}: they differ in what names no "
-                "folder; sweep algorithm, task or seed, or give each value an experiment_name or algorithm.label of "
-                "its own."
-            )
+def check_places(elements: Sequence[Element]) -> None:
+    """Raises ConfigError for elements that would write to one folder."""
+    ((place, count),) = Counter(element.run.folder for element in elements).most_common(1)
+    if count > 1:
+        raise ConfigError(
+            f"{count} elements would write to {place}: they differ in what names no folder; sweep algorithm, task or "
+            "seed, or give each value an experiment_name or algorithm.label of its own."
+        )

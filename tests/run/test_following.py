@@ -15,7 +15,6 @@ import pytest
 from conftest import compose_config
 
 from experiments import launch
-from rtpo.evaluation.panel import settings
 from rtpo.run.config import PROJECT
 from rtpo.run.records import JOURNAL, LOG, RunFolder
 
@@ -125,10 +124,8 @@ def test_the_states_of_what_was_saved_and_what_is_trained(
     ((_, state, _, success, *_),) = status(capsys, *words)
     assert (state, success) == ("trained", "50.0 % held-out, temperature 1")
     loaded = launch.load(words[0], words[1:])
-    evaluation = launch.evaluation_of(loaded, loaded.elements[0])
-    assert evaluation is not None
-    ((benchmark, task),) = evaluation.benchmarks.items()
-    RunFolder(folder / benchmark).open(settings(evaluation, task))
+    (benchmark,) = loaded.elements[0].benchmarks
+    RunFolder(folder / benchmark).open({})
     with working(folder / benchmark, "evaluate.py") as process:
         assert status(capsys, *words)[0][1] == "evaluating"
         process.terminate()
