@@ -1,6 +1,5 @@
 """A configuration trained, for the commands that train: check it, open its records, start the session, run."""
 
-from collections.abc import Sequence
 from contextlib import closing
 
 from rtpo.core.chat import ChatFormat
@@ -17,10 +16,8 @@ from rtpo.types import Task
 
 
 def train(config: RunConfig, stop: StopRequest) -> RunFolder:
-    """Run `config` from its last save, or from the start, to its end; a finished run is left as it is.
-
-    Raises an RTPOError with a sentence for the user; Stopped when `stop` was heard and the run was saved.
-    """
+    """Run `config` from its last save, or from the start, to its end; a finished run is left as it is. Raises
+    RTPOError; Stopped when `stop` was heard and the run was saved."""
     folder = RunFolder(config.folder)
     if folder.is_finished:
         folder.open(config.as_dict())
@@ -29,12 +26,28 @@ def train(config: RunConfig, stop: StopRequest) -> RunFolder:
         )
         return folder
     train_tasks, held_out, chat = checked(config)
+    from rtpo.verl_harness.session import open_backend, tracker
+
     with disk_errors(folder.path):
         folder.path.mkdir(parents=True, exist_ok=True)
     with folder.held():
         folder.begin(config.as_dict())
-        if not folder.is_finished:  # by another process, since the first look
-            _run(config, folder, train_tasks, held_out, chat, stop)
+        if folder.is_finished:  # by another process, since the first look
+            return folder
+        with disk_errors(folder.path):
+            save = folder.latest()
+            state = save.state if save else None
+            ledger = open_ledger(config, folder, state)
+        harness = open_harness(config, open_backend(config), chat, ledger, AgentHarness)
+        if save:
+            harness.load(save.folder, save.state["harness"])
+            print(f"resuming {folder.path} after {harness.ledger.rollouts} rollouts")
+        # a step that was saved between two phases has not been tracked
+        kept = ledger.rollouts - (state["progress"].span is not None) if state else None
+        with closing(Tracking(config, folder, tracker, kept)) as track:
+            with stop.listening(config.save.grace), disk_errors(folder.path):
+                Run(config, folder, harness, train_tasks, held_out, state, stop, track).train()
+            track.finish(folder.manifest)
     return folder
 
 
@@ -54,30 +67,3 @@ def checked(config: RunConfig) -> tuple[list[Task], list[Task], ChatFormat]:
     check_prompts([*reach, *held_out], config.task, chat)
     settings_of(config)
     return train_tasks, held_out, chat
-
-
-def _run(
-    config: RunConfig,
-    folder: RunFolder,
-    train_tasks: Sequence[Task],
-    held_out: Sequence[Task],
-    chat: ChatFormat,
-    stop: StopRequest,
-) -> None:
-    """Go on from the last save: records, session, harness, run."""
-    from rtpo.verl_harness.session import open_backend, tracker
-
-    with disk_errors(folder.path):
-        save = folder.latest()
-        state = save.state if save else None
-        ledger = open_ledger(config, folder, state)
-    harness = open_harness(config, open_backend(config), chat, ledger, AgentHarness)
-    if save:
-        harness.load(save.folder, save.state["harness"])
-        print(f"resuming {folder.path} after {harness.ledger.rollouts} rollouts")
-    # a step that was saved between two phases has not been tracked
-    kept = ledger.rollouts - (state["progress"].span is not None) if state else None
-    with closing(Tracking(config, folder, tracker, kept)) as track:
-        with stop.listening(config.save.grace), disk_errors(folder.path):
-            Run(config, folder, harness, train_tasks, held_out, state, stop, track).train()
-        track.finish(folder.manifest)

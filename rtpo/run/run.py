@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -34,7 +34,7 @@ from rtpo.rewards.alarm import grading_alarm
 from rtpo.run.config import RunConfig, rollout_sampling
 from rtpo.run.records import JOURNAL, LOG, SCHEMA, RunFolder, provenance
 from rtpo.run.tasks import take
-from rtpo.run.tracking import Shown, Track
+from rtpo.run.tracking import Shown, Tracking
 from rtpo.types import Grade, GradeOutcome, Group, Rollout, Task
 
 H = TypeVar("H", bound=AgentHarness)
@@ -153,38 +153,28 @@ def open_harness(
     )
 
 
+@dataclass
 class Run:
-    """One run on a harness whose ledger came from `open_ledger`.
+    """One run on a harness whose ledger came from `open_ledger`. Raises Stopped when asked to stop, after saving."""
 
-    Raises Stopped when asked to stop, after saving.
-    """
+    config: RunConfig
+    folder: RunFolder
+    harness: AgentHarness
+    train_tasks: Sequence[Task]
+    held_out: Sequence[Task]
+    state: InitVar[dict[str, Any] | None]
+    stop: StopRequest
+    track: Tracking | None = None
 
-    def __init__(
-        self,
-        config: RunConfig,
-        folder: RunFolder,
-        harness: AgentHarness,
-        train_tasks: Sequence[Task],
-        held_out: Sequence[Task],
-        state: dict[str, Any] | None,
-        stop: StopRequest,
-        track: Track | None = None,
-    ) -> None:
-        self.config = config
-        self._folder = folder
-        self._harness = harness
-        self._ledger = harness.ledger
-        self._train_tasks = train_tasks
-        self._held_out = held_out
+    def __post_init__(self, state: dict[str, Any] | None) -> None:
+        self._ledger = self.harness.ledger
         self._progress: Progress = state["progress"] if state else Progress()
         self._progress.resumed += state is not None
-        self._stop = stop
         self._saved = state["name"] if state else None
-        self._track = track
         self._clock = time.perf_counter()
-        self._algorithm = config.descriptor
-        self._algorithm_config = config.algorithm_config
-        self._worst_case = self._algorithm.rollouts_per_task(self._algorithm_config, config.task.max_turns)
+        self._algorithm = self.config.descriptor
+        self._algorithm_config = self.config.algorithm_config
+        self._worst_case = self._algorithm.rollouts_per_task(self._algorithm_config, self.config.task.max_turns)
 
     def train(self) -> None:
         progress, ledger = self._progress, self._ledger
@@ -210,7 +200,7 @@ class Run:
         self._save()
         self._evaluate("after")
         self._ledger.check_journal()
-        self._folder.finish(self._manifest(), self.config.save.keep)
+        self.folder.finish(self._manifest(), self.config.save.keep)
 
     @property
     def _goes_on(self) -> bool:
@@ -238,16 +228,16 @@ class Run:
             count = self._tasks_that_fit
             progress.span = (ledger.tasks_seen, count)
             ledger.tasks_seen += count
-            self._harness.begin_step(progress.step, count * self._worst_case)
-            self._harness.sync()
+            self.harness.begin_step(progress.step, count * self._worst_case)
+            self.harness.sync()
         first, count = progress.span
-        tasks = take(self._train_tasks, first, count, self.config.seed)
-        durable = DurableHarness(self._harness, progress.done, self._between_phases)
+        tasks = take(self.train_tasks, first, count, self.config.seed)
+        durable = DurableHarness(self.harness, progress.done, self._between_phases)
         self._algorithm.step(durable, tasks, self._algorithm_config)
         progress.span, progress.done = None, []
-        log = self._harness.end_step()
+        log = self.harness.end_step()
         progress.step += 1
-        ledger.epochs = ledger.tasks_seen // len(self._train_tasks)
+        ledger.epochs = ledger.tasks_seen // len(self.train_tasks)
         return self._write(log, count)
 
     def _between_phases(self, done: list[Done]) -> None:
@@ -263,7 +253,7 @@ class Run:
             "step": self._progress.step,
             "epoch": ledger.epochs,
             "tasks": tasks,
-            "policy_version": self._harness.policy_version,
+            "policy_version": self.harness.policy_version,
             **first_outcome(log.rollouts),
             **{name: getattr(ledger, name) for name in COUNTED},
             "seconds": dict(ledger.seconds),
@@ -274,13 +264,13 @@ class Run:
             "retries": log.retries,
             "alarm": self._alarm(log.grades, f"step {self._progress.step}"),
         }
-        self._folder.append("steps.jsonl", [line])
+        self.folder.append("steps.jsonl", [line])
         samples = [sample_line(self._progress.step, sample, log.trained) for sample in log.samples]
-        self._folder.append("rollouts.jsonl", samples)
-        self._folder.append("paths.jsonl", log.paths)
+        self.folder.append("rollouts.jsonl", samples)
+        self.folder.append("paths.jsonl", log.paths)
         curves = step_curves(line)
-        if self._track is not None:
-            self._track.log(curves, self._ledger.rollouts)
+        if self.track is not None:
+            self.track.log(curves, self._ledger.rollouts)
         kl = f"{curves['train/kl']:z.5f}" if "train/kl" in curves else "unknown"
         self._log(
             f"step {self._progress.step}  rollouts {ledger.rollouts}/{ledger.budget.rollouts}  "
@@ -293,7 +283,7 @@ class Run:
     def _log(self, text: str) -> None:
         """A line of the run's log, and of what is printed where that is no terminal."""
         line = f"{datetime.now():%Y-%m-%d %H:%M:%S}  {text}"
-        with (self._folder.path / LOG).open("a", encoding="utf-8") as log:
+        with (self.folder.path / LOG).open("a", encoding="utf-8") as log:
             log.write(f"{line}\n")
         if not sys.stderr.isatty():
             print(line, flush=True)
@@ -322,14 +312,14 @@ class Run:
         if evaluation.greedy and when != "during":
             modes.append(("greedy", 1, Sampling(temperature=0.0)))
         for mode, samples, decoding in modes:
-            groups = self._harness.evaluate(self._held_out, samples, decoding, name=f"{when}.{mode}")
+            groups = self.harness.evaluate(self.held_out, samples, decoding, name=f"{when}.{mode}")
             self._alarm([rollout.grade for group in groups for rollout in group], f"evaluation {when} training")
-            self._folder.append("evaluations.jsonl", self._evaluation_lines(when, mode, groups))
+            self.folder.append("evaluations.jsonl", self._evaluation_lines(when, mode, groups))
             curves = evaluation_curves(mode, groups)
-            if self._track is not None:
-                self._track.log(curves, self._ledger.rollouts)
+            if self.track is not None:
+                self.track.log(curves, self._ledger.rollouts)
                 table: list[Shown] = [self._shown(group[0]) for group in groups[:SHOWN]]
-                self._track.show(f"evaluation/{mode}/rollouts", table, self._ledger.rollouts)
+                self.track.show(f"evaluation/{mode}/rollouts", table, self._ledger.rollouts)
             success = percent(curves.get(f"evaluation/{mode}/success"))
             self._log(f"held-out tasks {when} training, {DECODED[mode]}: success {success}")
 
@@ -341,7 +331,7 @@ class Run:
             "reward": rollout.grade.reward,
             "ended": rollout.termination.value,
             "turns": len(rollout.turns),
-            "text": self._harness.text(rollout),
+            "text": self.harness.text(rollout),
         }
 
     def _evaluation_lines(self, when: str, mode: str, groups: Sequence[Group]) -> list[dict[str, Any]]:
@@ -350,7 +340,7 @@ class Run:
                 "when": when,
                 "step": self._progress.step,
                 "rollouts": self._ledger.rollouts,
-                "policy_version": self._harness.policy_version,
+                "policy_version": self.harness.policy_version,
                 "split": self.config.task.held_out.split,
                 "mode": mode,
                 "task": rollout.task.uid,
@@ -379,20 +369,20 @@ class Run:
             return
         self._saved = name
         self._log(f"saving {name}")
-        self._folder.save(
+        self.folder.save(
             name,
             {"name": name, "progress": progress, "ledger": self._ledger.as_dict()},
-            self._harness.save,
+            self.harness.save,
             self.config.save.keep,
         )
 
     def _stop_if_asked(self) -> None:
-        if not self._stop.reason:
+        if not self.stop.reason:
             return
         self._save()
         raise Stopped(
-            f"stopped by {self._stop.reason} after {self._ledger.rollouts} of {self._ledger.budget.rollouts} rollouts "
-            f"and saved in {self._folder.path}. Run the same command to go on."
+            f"stopped by {self.stop.reason} after {self._ledger.rollouts} of {self._ledger.budget.rollouts} rollouts "
+            f"and saved in {self.folder.path}. Run the same command to go on."
         )
 
     def _wall_seconds(self) -> float:
@@ -404,7 +394,7 @@ class Run:
         return {
             "schema": SCHEMA,
             "experiment": config.experiment_name,
-            "run": self._folder.path.name,
+            "run": self.folder.path.name,
             "label": config.label,
             "algorithm": algorithm.name,
             "task": config.task.name,
@@ -414,13 +404,13 @@ class Run:
             "training_context": algorithm.training_context,
             "started": self._progress.started,
             "ended": utc_now(),
-            "config_sha256": sha256(self._folder.path / "config.yaml"),
+            "config_sha256": sha256(self.folder.path / "config.yaml"),
             "model": config.model.name,
             "model_sha256": model_sha256(weights),
             "environment": environment_facts(config.task.env, config.task.env_settings),
             **provenance(),
             "steps": self._progress.step,
-            "policy_version": self._harness.policy_version,
+            "policy_version": self.harness.policy_version,
             "resumed": self._progress.resumed,
             "ended_by": self._limit or "rollouts",
             "wall_seconds": self._wall_seconds(),

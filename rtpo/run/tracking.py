@@ -7,7 +7,7 @@ import os
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import yaml
 
@@ -22,14 +22,6 @@ WANDB_SECONDS = {"WANDB_INIT_TIMEOUT": 30, "WANDB_LOGIN_TIMEOUT": 30, "WANDB_FIN
 Connect = Callable[[str, str, str], Any]
 Shown = Mapping[str, str | int | float | None]
 """a row of a table, by its columns"""
-
-
-class Track(Protocol):
-    """Where a run is mirrored, at the rollouts that it has used."""
-
-    def log(self, data: dict[str, float], rollouts: int) -> None: ...
-
-    def show(self, name: str, table: Sequence[Shown], rollouts: int) -> None: ...
 
 
 def tracked_group(config: RunConfig) -> str:
