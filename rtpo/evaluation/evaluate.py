@@ -33,11 +33,8 @@ Summarise = Callable[[Sequence[Line], Sequence[int]], Summary]
 
 
 def evaluate(config: EvaluateConfig, summarise: Summarise) -> dict[str, Summary]:
-    """Evaluate what is not evaluated yet; returns every benchmark's summary, which `summarise` makes of its lines.
-
-    All panels, folders and environments are looked at before the first question is played. Raises an RTPOError with a
-    sentence for the user.
-    """
+    """Evaluate what is not evaluated yet; returns every benchmark's summary, which `summarise` makes of its lines. All
+    panels, folders and environments are looked at before the first question is played. Raises RTPOError."""
     checkpoint = find_checkpoint(config)
     check_positions(checkpoint, config.benchmarks)
     if checkpoint.rollout_context not in (None, config.rollout_context):

@@ -17,19 +17,18 @@ from omegaconf import DictConfig
 from rtpo.core.bounds import Count, Million
 from rtpo.core.chat import ChatFormat
 from rtpo.core.files import sha256, utc_now
-from rtpo.core.names import nearest
 from rtpo.core.seeds import stream_seed
 from rtpo.engines.base import Sampling
 from rtpo.engines.endpoint import EndpointSettings
-from rtpo.envs.registry import ENVIRONMENTS, environment_facts
-from rtpo.errors import ConfigError, DataError, RTPOError, StaleEngine
+from rtpo.envs.registry import environment_facts
+from rtpo.errors import ConfigError, RTPOError, StaleEngine
 from rtpo.evaluation.call_audit import call_audit
 from rtpo.harness.diagnostics import call_counts, cut_turns
 from rtpo.harness.episodes import EpisodeWorld, Plan, run_episode
 from rtpo.rewards.boxes import BOX, last_box
 from rtpo.rewards.qa import output_hit, score
 from rtpo.rewards.qa_reward import QASettings
-from rtpo.run.config import FOLDER_NAME, FOLDER_RULE, SamplingConfig, TaskConfig, portable, read_tree
+from rtpo.run.config import FolderName, SamplingConfig, TaskConfig, portable, read_tree
 from rtpo.run.records import provenance
 from rtpo.run.tasks import check_prompts, load_tasks
 from rtpo.tools.protocol import visible_text
@@ -64,7 +63,7 @@ class EvaluateConfig:
     """
 
     checkpoint: str
-    experiment_name: str
+    experiment_name: FolderName
     label: str | None
     results: str
     data: str
@@ -102,17 +101,11 @@ def _problems(config: EvaluateConfig) -> Iterator[str]:
     if not config.ks or not all(1 <= k <= config.samples for k in config.ks):
         both = f"ks is {list(config.ks)} and samples {config.samples}"
         yield f"{both}: use numbers from 1 to samples, such as ks=[1]; evaluate.ks=[1] for an experiment's elements."
-    if not FOLDER_NAME.fullmatch(config.experiment_name):
-        yield f"experiment_name is {config.experiment_name!r}: {FOLDER_RULE}."
     for name, task in config.benchmarks.items():
         path = f"benchmarks.{name}"
-        if task.env not in ENVIRONMENTS:
-            yield f"{path}.env is {task.env!r}: no such environment; {nearest(task.env, ENVIRONMENTS)}."
-            continue
-        yield from task.limits_problems(path)
+        yield from task.problems(path)
         if task.held_out.file is None and task.held_out.count is None:
             yield f"{path}.held_out.file is missing, and held_out.count too: a panel is a file's, or generated."
-        yield from task.settings_at(f"{path}.settings").problems(f"{path}.settings")
 
 
 @contextmanager
@@ -126,34 +119,17 @@ def benchmark_named(name: str) -> Iterator[None]:
 
 @dataclass(frozen=True, eq=False)
 class Panel:
-    """The questions of one benchmark, in the order of their file or generator; facts: what its environment's check
-    said."""
+    """A benchmark's questions, in the order of their file or generator. facts: what its environment's check said."""
 
     name: str
     task: TaskConfig
     tasks: tuple[Task, ...]
     facts: dict[str, Any]
 
-    def as_dict(self) -> dict[str, Any]:
-        uids = json.dumps([task.uid for task in self.tasks]).encode()
-        file = self.task.held_out.file
-        return {
-            "file_sha256": None if file is None else sha256(Path(file)),
-            "questions": len(self.tasks),
-            "uids_sha256": hashlib.sha256(uids).hexdigest(),
-        }
-
 
 def load_panel(name: str, task: TaskConfig, chat: ChatFormat, limit: int | None) -> Panel:
-    """The first `limit` questions, or all. Raises DataError for a file that is missing or a prompt over its limit, and
-    what the environment's check raises."""
-    file = task.held_out.file
+    """The first `limit` questions, or all. Raises as `load_tasks`, `check_prompts` and the environment's check."""
     with benchmark_named(name):
-        if file is not None and not Path(file).exists():
-            raise DataError(
-                f"{file} does not exist: make it with python experiments/prepare_data.py {Path(file).stem}, or name "
-                "the folder of prepared files with data=FOLDER."
-            )
         tasks = load_tasks(task, task.held_out)[:limit]
         check_prompts(tasks, task, chat)
         return Panel(name, task, tuple(tasks), environment_facts(task.env, task.env_settings))
@@ -270,21 +246,17 @@ def qa_scores(task: Task, extracted: str | None, answer: str | None, replies: Se
 
 def identity(config: EvaluateConfig, panel: Panel, checkpoint: dict[str, Any]) -> dict[str, Any]:
     """What decides an evaluation's lines: a folder holds those of one."""
+    task, file = panel.task, panel.task.held_out.file
+    uids = json.dumps([task.uid for task in panel.tasks]).encode()
     whole = {
         "schema": SCHEMA,
         "benchmark": panel.name,
-        "panel": panel.as_dict(),
+        "panel": {
+            "file_sha256": None if file is None else sha256(Path(file)),
+            "questions": len(panel.tasks),
+            "uids_sha256": hashlib.sha256(uids).hexdigest(),
+        },
         "checkpoint": checkpoint,
-        **settings(config, panel.task),
-        # not the sandbox, which differs from machine to machine and decides no answer
-        "environment": {part: facts for part, facts in panel.facts.items() if part != "python"},
-    }
-    return dict(portable(whole))
-
-
-def settings(config: EvaluateConfig, task: TaskConfig) -> dict[str, Any]:
-    """What of an evaluation's identity its configuration alone says."""
-    return {
         "samples": config.samples,
         "seed": config.seed,
         "decoding": asdict(config.decoding),
@@ -292,7 +264,10 @@ def settings(config: EvaluateConfig, task: TaskConfig) -> dict[str, Any]:
         "env": task.env,
         "limits": asdict(task.limits),
         "settings": task.settings,
+        # not the sandbox, which differs from machine to machine and decides no answer
+        "environment": {part: facts for part, facts in panel.facts.items() if part != "python"},
     }
+    return dict(portable(whole))
 
 
 def manifest(config: EvaluateConfig, panel: Panel, label: str, checkpoint: dict[str, Any]) -> dict[str, Any]:

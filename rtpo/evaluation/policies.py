@@ -7,14 +7,13 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 from huggingface_hub.errors import StrictDataclassError
 from omegaconf import OmegaConf
 
 from rtpo.core.files import sha256
-from rtpo.core.names import missing_file
 from rtpo.engines.base import Engine
 from rtpo.engines.endpoint import EndpointEngine
 from rtpo.errors import ConfigError, DataError
@@ -47,8 +46,7 @@ class Checkpoint:
 
 
 def find_checkpoint(config: EvaluateConfig) -> Checkpoint:
-    """The checkpoint that the configuration names. Raises ConfigError, DataError, MachineError where there is none to
-    evaluate."""
+    """The checkpoint that the configuration names. Raises ConfigError, DataError, MachineError."""
     is_served = config.checkpoint.startswith(("http://", "https://"))
     path = Path(config.checkpoint)
     is_run = not is_served and (path / "config.yaml").exists()
@@ -63,14 +61,8 @@ def find_checkpoint(config: EvaluateConfig) -> Checkpoint:
         return _saved(path, config.benchmarks)
     if (path / "config.json").exists():
         return _model(path, config)
-    if sorted(path.glob("*/config.yaml")):
-        why = no_run(path).removesuffix(".")
-    else:
-        why = "no run (config.yaml) and no model (config.json) is there" if path.exists() else missing_file(path)
-    raise DataError(
-        f"checkpoint is {path}: {why}. Give a run's folder, a Hugging Face model folder, or a server's address that "
-        "begins with http:// or https://."
-    )
+    others = "a Hugging Face model folder (config.json), or a server's address that begins with http:// or https://"
+    raise DataError(f"checkpoint: {no_run(path)} It may also be {others}.")
 
 
 def check_positions(checkpoint: Checkpoint, benchmarks: Mapping[str, TaskConfig]) -> None:
@@ -151,11 +143,7 @@ def _weights(path: Path) -> Any:
 
 def _saved(path: Path, benchmarks: Mapping[str, TaskConfig]) -> Checkpoint:
     folder = RunFolder(path)
-    save = folder.latest_save()
-    if save is None:
-        why = "has no checkpoint any more: its saves were deleted" if folder.is_finished else "has no checkpoint yet"
-        raise DataError(f"the run {path} {why}: train it again, or give another run or a model folder.")
-    run = compose_run(OmegaConf.create(folder.config))
+    save, run = folder.last_save(), compose_run(OmegaConf.create(folder.config))
     check_model_of(run)
     version = int(save.state["harness"]["policy_version"])
     description = json.loads((Path(run.model.path) / "config.json").read_text(encoding="utf-8"))
@@ -187,31 +175,24 @@ def _saved(path: Path, benchmarks: Mapping[str, TaskConfig]) -> Checkpoint:
 
 
 def _through_verl(run: RunConfig, save: tuple[Path, int] | None, benchmarks: Mapping[str, TaskConfig]) -> Opened:
-    """The engine that training uses, with the initial weights or those of a save."""
+    """The engine that training uses, with room for these benchmarks, and the initial weights or those of a save."""
     from rtpo.verl_harness.session import open_backend
 
-    backend = open_backend(with_room(run, benchmarks))
+    if not run.is_embedded:  # the embedded decoder has no lengths
+        verl = OmegaConf.create(run.verl)
+        verl.actor_rollout_ref.rollout.update(
+            prompt_length=max(task.max_prompt_tokens for task in benchmarks.values()),
+            response_length=max(task.max_turn_tokens for task in benchmarks.values()),
+            max_model_len=max(task.max_context_tokens for task in benchmarks.values()),
+        )
+        run = replace(run, verl=cast(dict[str, Any], OmegaConf.to_container(verl)))
+    backend = open_backend(run)
     version = 0
     if save is not None:
         folder, version = save
         backend.load(folder)
     backend.push(version)
     return backend.engine, version
-
-
-def with_room(run: RunConfig, benchmarks: Mapping[str, TaskConfig]) -> RunConfig:
-    """The run with vLLM's lengths for these benchmarks; the embedded decoder has none."""
-    if run.is_embedded:
-        return run
-    lengths = {
-        "prompt_length": max(task.max_prompt_tokens for task in benchmarks.values()),
-        "response_length": max(task.max_turn_tokens for task in benchmarks.values()),
-        "max_model_len": max(task.max_context_tokens for task in benchmarks.values()),
-    }
-    verl = OmegaConf.create(run.verl)
-    verl.actor_rollout_ref.rollout.update(lengths)
-    plain: Any = OmegaConf.to_container(verl)
-    return replace(run, verl=plain)
 
 
 def _tokenizer_sha256(folder: Path) -> dict[str, str]:

@@ -34,6 +34,7 @@ LAUNCH = "launch"
 Share = Annotated[float, Field(gt=0, le=1)]
 Decay = Annotated[float, Field(ge=0, lt=1)]
 FOLDER_NAME = re.compile(r"\w[\w.+,=-]{0,199}")
+FolderName = Annotated[str, Field(pattern=rf"^{FOLDER_NAME.pattern}$")]
 FOLDER_RULE = "it names a folder; use at most 200 letters, digits and . _ + - , ="
 LARGEST = 2**53
 """of whole numbers: beyond it JSON's readers round"""
@@ -76,18 +77,19 @@ class TaskConfig:
     @cached_property
     def env_settings(self) -> Settings:
         """Raises ConfigError."""
-        return self.settings_at("task.settings")
-
-    def settings_at(self, path: str) -> Settings:
-        """`env_settings`, in errors called `path`."""
-        settings: Settings = build(ENVIRONMENTS[self.env].settings, self.settings, path)
-        return settings
+        return cast(Settings, build(ENVIRONMENTS[self.env].settings, self.settings, "task.settings"))
 
     def make_env(self) -> Env:
         return make_env(self.env, self.env_settings, self.max_turns)
 
-    def limits_problems(self, path: str) -> Iterator[str]:
-        """A sentence where a longest prompt would fill the context; `path` is where the task stands."""
+    def problems(self, path: str) -> Iterator[str]:
+        """Sentences for what the environment or the limits do not allow; `path` is where the task stands. Raises
+        ConfigError for settings that the environment does not have."""
+        if self.env in ENVIRONMENTS:
+            settings = build(ENVIRONMENTS[self.env].settings, self.settings, f"{path}.settings")
+            yield from settings.problems(f"{path}.settings")
+        else:
+            yield f"{path}.env is {self.env!r}: no such environment; {nearest(self.env, ENVIRONMENTS)}."
         if self.max_context_tokens <= self.max_prompt_tokens:
             both = f"max_context_tokens is {self.max_context_tokens} and max_prompt_tokens {self.max_prompt_tokens}"
             yield f"{path}.{both}: a longest prompt would leave no room for a turn."
@@ -168,12 +170,9 @@ class SaveConfig:
 
 @dataclass(frozen=True)
 class ProfileConfig:
-    """The machine.
-
-    platform: `cpu` (the embedded engine, or a CPU build of vLLM) or `cuda` (vLLM). processes: training processes on
-    each of `nodes` nodes. logical_cpus: what Ray may schedule. threads: of each process. engine_kl_limit, scored_share,
-    check_trees: see `rtpo.harness.harness.AgentHarness`. track: where a run is mirrored (`rtpo.run.tracking`).
-    """
+    """The machine. platform: `cpu` (the embedded engine, or a CPU build of vLLM) or `cuda` (vLLM). processes: training
+    processes on each of `nodes` nodes. logical_cpus: what Ray may schedule. threads: of each process. engine_kl_limit,
+    scored_share, check_trees: see `rtpo.harness.harness.AgentHarness`. track: where a run is mirrored."""
 
     name: str
     platform: Literal["cpu", "cuda"]
@@ -188,8 +187,7 @@ class ProfileConfig:
 
     @property
     def required_cpus(self) -> int:
-        """Logical CPUs: one for each training process, one for each engine, two to spare (verl's router, what starts
-        actors)."""
+        """One for each training process, one for each engine, two to spare (verl's router, what starts actors)."""
         return 2 * self.processes * self.nodes + 2
 
 
@@ -199,7 +197,7 @@ class RunConfig:
     (CPU alone). data: a file of tasks for both of a task's data sets; null leaves the task's own. samples_per_rollout:
     see `rtpo.harness.harness.AgentHarness`. `verl` is verl's own tree, overrides only."""
 
-    experiment_name: str
+    experiment_name: FolderName
     seed: Natural
     results: str
     deterministic: bool
@@ -243,16 +241,13 @@ class RunConfig:
         return int(getattr(self.algorithm_config, "top_logprobs", 0))
 
     def as_dict(self) -> dict[str, Any]:
-        """For the records. Paths inside the project are written from `${project:}`, so that they are those of any
+        """For the records. Paths inside the project begin with `${project:}`, so that they are those of any
         checkout."""
         return cast(dict[str, Any], portable(asdict(self)))
 
 
 def compose_run(tree: DictConfig) -> RunConfig:
-    """The checked configuration of a composed Hydra tree.
-
-    Raises ConfigError with one sentence a problem, each naming its fields.
-    """
+    """The checked configuration of a composed Hydra tree. Raises ConfigError with one sentence a problem."""
     run = read_tree(RunConfig, tree)
     for field_name in ("name", "label"):
         if field_name not in run.algorithm:
@@ -291,18 +286,13 @@ def _task_problems(run: RunConfig) -> Iterator[str]:
 def _problems(run: RunConfig) -> Iterator[str]:
     """Of what the algorithm, the engine or the budget does not allow."""
     config, descriptor, budget, sampling = run.algorithm_config, run.descriptor, run.budget, run.sampling
-    if run.task.env not in ENVIRONMENTS:
-        yield f"task.env is {run.task.env!r}: no such environment; {nearest(run.task.env, ENVIRONMENTS)}."
-    else:
-        yield from run.task.env_settings.problems("task.settings")
-    yield from run.task.limits_problems("task")
+    yield from run.task.problems("task")
     yield from config.loss.problems() if config.loss is not None else ()
     yield from _verl_problems(run)
     if not run.is_embedded:
         yield from _vllm_problems(run)
-    for name, text in [("experiment_name", run.experiment_name), ("algorithm.label", run.label)]:
-        if not FOLDER_NAME.fullmatch(text):
-            yield f"{name} is {text!r}: {FOLDER_RULE}; name it yourself with {name}=NAME."
+    if not FOLDER_NAME.fullmatch(run.label):
+        yield f"algorithm.label is {run.label!r}: {FOLDER_RULE}; name it yourself with algorithm.label=NAME."
     if run.profile.logical_cpus < run.profile.required_cpus:
         needed = f"the training processes with their engines need {run.profile.required_cpus}, or Ray waits for ever"
         yield f"profile.logical_cpus is {run.profile.logical_cpus}: {needed} (it may be more than the machine has)."
@@ -330,8 +320,7 @@ def _budget_problems(run: RunConfig) -> Iterator[str]:
 
 
 def _verl_problems(run: RunConfig) -> Iterator[str]:
-    """Of what verl would take and this project does not do. That verl has the keys is seen to by
-    `rtpo.verl_harness.settings`."""
+    """Of what verl would take and this project does not do. `rtpo.verl_harness.settings` checks verl's own keys."""
     ours, place = OmegaConf.create(run.verl), "actor_rollout_ref"
     for key in ("model.lora_rank", "model.lora.rank", "model.lora_adapter_path"):
         if (value := OmegaConf.select(ours, f"{place}.{key}")) not in (None, 0):
