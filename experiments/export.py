@@ -19,8 +19,7 @@ from rtpo.run.export import DTYPES, TrainedPolicy, check_push, find_trained, pus
 
 
 def export(run: Path, output: Path, dtype: str | None = None, repository: str | None = None) -> TrainedPolicy:
-    """The policy of `run` in the folder `output`, and in a repository of the Hub if one is named. Raises an RTPOError
-    with a sentence for the user."""
+    """The policy of `run` in the folder `output`, and in a repository of the Hub if one is named. Raises RTPOError."""
     check_is_free(output)
     if repository is not None:
         check_push(repository)
@@ -32,7 +31,7 @@ def export(run: Path, output: Path, dtype: str | None = None, repository: str | 
 
 
 @command
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> None:
     parser = Parser(__doc__)
     parser.add_argument("run", type=Path, help="a run's folder, results/<experiment>/<run>")
     parser.add_argument("output", type=Path, help="the folder to make")
@@ -42,7 +41,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     trained = export(options.run, options.output, options.dtype, options.push)
     state = "finished" if trained.manifest is not None else "not finished"
     print(f"{options.output}: {trained.save} of {trained.folder} ({state})")
-    return 0
 
 
 if __name__ == "__main__":

@@ -33,7 +33,6 @@ def stand_in(text: str) -> tuple[str, Path]:
 
 @command
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command; returns its exit status."""
     parser = Parser(__doc__)
     parser.add_argument(
         "names", nargs="*", metavar="name", help=f"sets to prepare; default: all of {', '.join(REGISTRY)}"

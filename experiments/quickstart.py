@@ -54,8 +54,7 @@ def show(config: RunConfig) -> None:
 
 
 @command
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; returns its exit status."""
+def main(arguments: Sequence[str] | None = None) -> None:
     parser = Parser(__doc__)
     parser.add_argument(
         "overrides", nargs="*", metavar="override", help="a setting of experiments/train.py, for all three runs"
@@ -64,7 +63,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     configs = configurations(parser.parse_args(arguments).overrides)
     train_all(configs, stop)
     show(configs[0])
-    return 0
 
 
 if __name__ == "__main__":

@@ -33,11 +33,8 @@ FREEZE, MISSING = "freeze", "missing"
 def train_part(
     study: Study, part: str, stop: StopRequest, *, task: str | None = None, only: str = "", minutes: float = 240
 ) -> None:
-    """Run what is missing of a part, on one `task` or all, of `only` these configurations (labels, by commas) or all;
-    begin nothing after `minutes`.
-
-    Raises as `train` and `chosen` do, Stopped also when `stop` was heard as a run ended.
-    """
+    """Run what is missing of a part, of `only` these configurations (labels, by commas) on one `task`, or of all; begin
+    nothing after `minutes`. Raises as `train` and `chosen` do, Stopped also when `stop` was heard as a run ended."""
     begun = time.monotonic()
     seen: set[Place] = set()
     # the search plans further runs once others have ended
@@ -66,8 +63,7 @@ def train_part(
 
 
 def chosen(planned: Sequence[Planned], task: str | None, only: str) -> list[Planned]:
-    """Those on one `task` or all, of `only` these configurations (labels, by commas) or all. Raises ConfigError for a
-    task or label that there is none of."""
+    """Those of `only` these configurations on one `task`, or all. Raises ConfigError for names that are not planned."""
     labels = only.split(",") if only else []
     for name, given, known in [
         ("--task", [] if task is None else [task], {place.task for place, _ in planned}),
@@ -96,8 +92,7 @@ def missing(study: Study, task: str | None = None, only: str = "") -> list[str]:
 
 
 @command
-def main(arguments: list[str] | None = None) -> int:
-    """Run the command; returns its exit status."""
+def main(arguments: list[str] | None = None) -> None:
     parser = Parser(__doc__)
     parser.add_argument("study", type=named, help="name of a file in configs/study/, such as toy")
     parser.add_argument("part", help=f"{FREEZE}, {MISSING}, rates, or another part of the plan")
@@ -121,7 +116,6 @@ def main(arguments: list[str] | None = None) -> int:
         raise ConfigError(
             f"{given.part!r} is no part of the study: {nearest(given.part, [*study.parts, FREEZE, MISSING])}."
         )
-    return 0
 
 
 if __name__ == "__main__":

@@ -11,14 +11,14 @@ Records go to results/theory/: theorem_<n>.jsonl, then its manifest theorem_<n>.
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from argparse import ArgumentTypeError
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from rtpo.algorithms import PROJECT
 from rtpo.core.files import disk_errors, sha256, utc_now, write_whole
-from rtpo.errors import ConfigError
 from rtpo.run.cli import Parser, command
 from rtpo.run.records import RunFolder, provenance
 from rtpo.theory import continuation as theory_continuation
@@ -65,27 +65,22 @@ def measure(theorem: int, folder: Path, settings: Any = None) -> None:
             write_whole(manifest, (json.dumps(described, indent=1) + "\n").encode())
 
 
-def chosen(given: Sequence[str]) -> list[int]:
-    """The theorems of the command line. Raises ConfigError for one that there is not."""
-    unknown = [name for name in given if name not in {str(theorem) for theorem in PARTS}]
-    if unknown:
-        raise ConfigError(
-            f"theorem {', '.join(unknown)}: no such theorem; use {', '.join(map(str, PARTS))}, or none for all."
-        )
-    return sorted({int(name) for name in given}) or list(PARTS)
+def theorem(text: str) -> int:
+    """The type of an argument that is the number of a theorem."""
+    if text not in map(str, PARTS):
+        raise ArgumentTypeError(f"{text!r} is none of {', '.join(map(str, PARTS))}")
+    return int(text)
 
 
 @command
-def main(arguments: list[str] | None = None) -> int:
-    """Run the command; returns its exit status."""
+def main(arguments: list[str] | None = None) -> None:
     parser = Parser(__doc__)
-    parser.add_argument("theorems", nargs="*", help="1, 2 or 3; default: all")
+    parser.add_argument("theorems", nargs="*", type=theorem, help="1, 2 or 3; default: all")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder for the records")
     given = parser.parse_args(arguments)
-    for theorem in chosen(given.theorems):
-        measure(theorem, given.results)
-        print(given.results / f"theorem_{theorem}.json")
-    return 0
+    for number in sorted({*given.theorems}) or PARTS:
+        measure(number, given.results)
+        print(given.results / f"theorem_{number}.json")
 
 
 if __name__ == "__main__":

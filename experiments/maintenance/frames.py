@@ -13,15 +13,13 @@ from rtpo.run.cli import Parser, command
 
 
 @command
-def main(arguments: list[str] | None = None) -> int:
-    """Run the command; returns its exit status."""
+def main(arguments: list[str] | None = None) -> None:
     parser = Parser(__doc__)
     parser.add_argument("folder", type=Path, help="with finished runs below it")
     parser.add_argument("--output", type=Path, required=True, help="where the frames are kept")
     options = parser.parse_args(arguments)
     kept = keep(load(options.folder), options.output)
     print(f"{len(kept.runs)} runs, {len(kept.answers)} answers")
-    return 0
 
 
 if __name__ == "__main__":

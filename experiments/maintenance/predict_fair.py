@@ -183,8 +183,7 @@ def predictions(predict: Callable[[str, str, tuple[str, ...]], tuple[float, floa
 
 
 @command
-def main(arguments: list[str] | None = None) -> int:
-    """Run the command; returns its exit status."""
+def main(arguments: list[str] | None = None) -> None:
     Parser(__doc__).parse_args(arguments)
     study = named(STUDY)
     file = study.results / FILE
@@ -192,7 +191,6 @@ def main(arguments: list[str] | None = None) -> int:
         raise ConfigError(f"{file} exists, and a prediction is not made twice.")
     entries = [asdict(each) for each in predictions(Predictor(study, load(study.results)).predict)]
     write_whole(file, (json.dumps(entries, indent=1) + "\n").encode())
-    return 0
 
 
 if __name__ == "__main__":

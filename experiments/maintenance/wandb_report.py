@@ -63,7 +63,7 @@ def report(experiment: str, entity: str) -> reports.Report:
 
 
 @command
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> None:
     parser = Parser(__doc__)
     parser.add_argument("experiment", help="experiment_name of the runs")
     parser.add_argument("--entity", help="of W&B, whose project it is; without it, your default one")
@@ -76,7 +76,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(made.url)
     except Exception as error:  # whatever W&B and its packages raise
         raise MachineError(f"W&B makes no report: {' '.join(str(error).split())}") from error
-    return 0
 
 
 if __name__ == "__main__":

@@ -18,8 +18,7 @@ from rtpo.toy.warm_start import warm_start
 
 
 @command
-def main(arguments: list[str] | None = None) -> int:
-    """Run the command; returns its exit status."""
+def main(arguments: list[str] | None = None) -> None:
     known, parser = recipes(), Parser(__doc__)
     parser.add_argument("--name", required=True, choices=sorted(known), help="of rtpo/toy/*_demonstrator.py")
     parser.add_argument("--output", required=True, type=Path, help="checkpoint folder to make")
@@ -32,7 +31,6 @@ def main(arguments: list[str] | None = None) -> int:
     recipe = known[given.pop("name")]
     record = warm_start(replace(recipe, settings=replace(recipe.settings, **given)), output)
     print(json.dumps({name: value for name, value in record.items() if name != "loss"}, indent=1))
-    return 0
 
 
 if __name__ == "__main__":

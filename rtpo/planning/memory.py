@@ -150,8 +150,8 @@ def free_space(folder: str) -> tuple[Path, int]:
 
 
 def memory_problems(run: RunConfig, hardware: Hardware | None, asked_gib: float) -> list[str]:
-    """Sentences where the run does not fit the machine's memory, or what is asked of it; without GPUs of the masks of
-    trees alone."""
+    """Sentences where a run does not fit the machine or what is asked of it; without GPUs, of the masks of trees
+    alone."""
     if hardware is not None:
         return [*gpu_problems(run, hardware), *_host_problems(run, hardware, asked_gib)]
     needed = mask_bytes(run) / GIB

@@ -76,8 +76,8 @@ class Plan:
 
 
 def plan(experiment: str, overrides: Sequence[str] = ()) -> Plan:
-    """Of an experiment's elements. Raises ConfigError for unknown names and what no run could start with, DataError for
-    a model of unknown shape."""
+    """Of an experiment's elements. Raises as `load_experiment`, ConfigError for unknown names, DataError as
+    `model_shape`."""
     loaded, machines = load_experiment(experiment, overrides), known().hardware
     profile = loaded.elements[0].run.profile
     if profile.platform != "cpu" and profile.name not in machines:

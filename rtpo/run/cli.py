@@ -101,19 +101,13 @@ class _Help(argparse.HelpFormatter):
         )
 
 
-def _typed() -> str:
-    """This process's command, as it is given to a shell."""
-    module = sys.modules["__main__"].__spec__
-    return f"python -m {module.name.removesuffix('.__main__')}" if module else f"python {sys.argv[0]}"
-
-
 class Parser(argparse.ArgumentParser):
     """Of a command's own docstring. What is wrong with its arguments is one line."""
 
     def __init__(self, description: str | None = None, **settings: Any) -> None:
-        settings.setdefault("formatter_class", _Help)
-        settings.setdefault("prog", _typed())
-        super().__init__(description=description, **settings)
+        module = sys.modules["__main__"].__spec__  # by which a shell starts the command, where there is one
+        typed = f"python -m {module.name.removesuffix('.__main__')}" if module else f"python {sys.argv[0]}"
+        super().__init__(description=description, **{"formatter_class": _Help, "prog": typed} | settings)
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"error: {message} (--help says what can be given)\n")
@@ -156,11 +150,8 @@ def aligned(rows: Sequence[Sequence[str]]) -> str:
 
 
 def with_configuration(name: str, description: str | None, run: Callable[["DictConfig"], None]) -> None:
-    """`run` with configs/<name>.yaml as the command line has it; with -m, with one configuration after another.
-
-    Help is the description, the command's own. Ends the process with the status of a run that failed. Raises
-    ConfigError.
-    """
+    """`run` with configs/<name>.yaml as the command line has it; with -m, with one configuration after another. Ends
+    the process with the status of a run that failed. description: the help. Raises ConfigError."""
     import hydra
     from hydra._internal.utils import get_args_parser
 

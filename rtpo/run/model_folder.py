@@ -19,8 +19,8 @@ CPU_HEADS = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
 
 
 def check_model_of(run: RunConfig) -> None:
-    """Raises DataError and ConfigError as `check_model`, and ConfigError for heads that vLLM's CPU build does not
-    take, or whose size is not known."""
+    """Raises as `check_model`, and ConfigError for heads that vLLM's CPU build does not take, or whose size is
+    unknown."""
     check_model(run.model.path, run.top_logprobs, embedded=run.is_embedded)
     if run.profile.platform == "cpu" and not run.is_embedded:
         config = parse((Path(run.model.path) / "config.json").read_text(encoding="utf-8"))
@@ -107,8 +107,7 @@ def first_words(error: Exception) -> str:
 
 
 def check_same_model(config: RunConfig, manifest: Mapping[str, Any], there: Mapping[str, str]) -> None:
-    """Raises DataError where the initial model, with these checksums, is not the one that the finished run began
-    from."""
+    """Raises DataError where the initial model, with these checksums, is not the one of the finished run."""
     known = manifest["model_sha256"]
     different = sorted(name for name in there.keys() | known.keys() if there.get(name) != known.get(name))
     if different:

@@ -10,7 +10,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 
 from rtpo.errors import ConfigError
-from rtpo.run.cli import CONFIGS, composed
+from rtpo.run.cli import composed
 from rtpo.run.config import FOLDER_NAME, FOLDER_RULE, LAUNCH, RunConfig, leaves, portable
 from rtpo.run.records import OPEN
 
@@ -41,18 +41,12 @@ def label_of(tree: DictConfig, hydra: Any) -> str:
         return label
     groups = {group: choices[group] for group in overrides if group in choices}
     own = composed("train", [str(overrides[group]) for group in groups])
-    defaults = own_choices()
+    defaults = composed("train", (), with_hydra=True).hydra.runtime.choices
     parts = {
         **changed_fields(tree, own, [field for field in overrides if field not in (*groups, *UNNAMED)]),
         **{group: name for group, name in groups.items() if group not in UNNAMED and defaults.get(group) != name},
     }
     return ",".join([label, *sorted(f"{name}={text(value)}" for name, value in parts.items())])
-
-
-def own_choices() -> dict[str, str]:
-    """The file of each group that configs/train.yaml takes."""
-    defaults: Any = OmegaConf.to_container(OmegaConf.load(CONFIGS / "train.yaml").defaults)
-    return {group: choice for entry in defaults if isinstance(entry, dict) for group, choice in entry.items()}
 
 
 def changed_fields(tree: DictConfig, own: DictConfig, fields: Collection[str]) -> dict[str, Any]:
@@ -88,8 +82,7 @@ def settings_in(label: str) -> dict[str, str]:
 
 
 def setting(config: Mapping[str, Any], name: str) -> str | None:
-    """The value of the field, or the name of the group's file, that a label calls `name`, as a label would have it;
-    None where a run has no such field."""
+    """The value of the field, or the name of the group's file, that a label calls `name`; None without such a field."""
     if isinstance(group := config.get(name), Mapping):
         return group.get("name")
     fields = [
