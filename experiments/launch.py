@@ -166,17 +166,14 @@ def check_gain(file: Path, now: str) -> None:
         )
 
 
-def is_folder(word: str) -> bool:
-    """Whether a run's folder is meant, or one of runs, and no experiment: it need not be there yet."""
-    return "/" in word or (word not in ("", *experiments()) and Path(word).is_dir())
-
-
 def chosen(experiment: str | None, overrides: Sequence[str]) -> dict[Path, tuple[str, ...]]:
     """Run folders with their benchmarks: of an experiment's elements, at or below the folder that is named, or, with
     neither, all that were submitted and all in the results. Raises ConfigError, and DataError for a missing folder."""
     if experiment is None or "=" in experiment:
         return dict.fromkeys(_all([*([experiment] if experiment else []), *overrides]), ())
-    if not is_folder(experiment):
+    # one that is named with a `/` need not be there yet
+    is_folder = "/" in experiment or (experiment not in ("", *experiments()) and Path(experiment).is_dir())
+    if not is_folder:
         return {element.run.folder: element.benchmarks for element in load(experiment, overrides).elements}
     if overrides:
         raise ConfigError(f"{overrides[0]} beside {experiment}: a folder is taken as it is; name an experiment.")

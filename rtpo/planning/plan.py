@@ -226,10 +226,8 @@ def summary(planned: Plan) -> str:
 
 def _gpu_lines(planned: Plan, node: Hardware) -> list[str]:
     runs, asked = [row.run for row in planned.rows], planned.resources
-    training, evaluation = (
-        node.gpus * runs[0].profile.nodes * planned.sum(lambda row, part=part: row.hours[part])  # type: ignore[misc]
-        for part in (0, 1)
-    )
+    gpus, total = node.gpus * runs[0].profile.nodes, planned.sum
+    training, evaluation = gpus * total(lambda row: row.hours[0]), gpus * total(lambda row: row.hours[1])
     hours: dict[str, list[str]] = defaultdict(list)
     for row in planned.rows:
         hours[row.run.task.name].append(f"{row.run.label} {sum(row.hours):.1f}")
