@@ -107,7 +107,8 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, description: str | None = None, **settings: Any) -> None:
         module = sys.modules["__main__"].__spec__  # by which a shell starts the command, where there is one
         typed = f"python -m {module.name.removesuffix('.__main__')}" if module else f"python {sys.argv[0]}"
-        super().__init__(description=description, **{"formatter_class": _Help, "prog": typed} | settings)
+        usual: dict[str, Any] = {"formatter_class": _Help, "prog": typed}
+        super().__init__(description=description, **usual | settings)
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"error: {message} (--help says what can be given)\n")
