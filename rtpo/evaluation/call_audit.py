@@ -11,12 +11,10 @@ from rtpo.types import Rollout
 
 
 def call_audit(rollout: Rollout, replies: Sequence[str]) -> dict[str, Any] | None:
-    """None for an episode without a call. replies: the text of each turn.
-
-    repeated: replies that call as an earlier one did, word for word after the thinking. programs, valid_programs:
-    Python programs that could be read, and those of them that Python can parse. answer_first: whether an accepted
-    answer stands in what was written before the first call.
-    """
+    """None for an episode without a call. replies: the text of each turn. repeated: replies that call as an earlier one
+    did, word for word after the thinking. programs, valid_programs: Python programs that could be read, and those of
+    them that Python can parse. answer_first: whether an accepted answer stands in what was written before the first
+    call."""
     calling = [index for index, turn in enumerate(rollout.turns) if turn.calls]
     if not calling:
         return None

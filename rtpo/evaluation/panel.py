@@ -51,16 +51,12 @@ Line = dict[str, Any]
 
 @dataclass(frozen=True)
 class EvaluateConfig:
-    """Everything of an evaluation.
-
-    checkpoint: a run's folder, a Hugging Face model folder, or the address of a server (`endpoint`). machine: the
-    profile that a model folder is served with through verl, such as a100x8; null decodes it in this process. label: of
-    the checkpoint in the records; null for one made of its name. data: the folder of prepared files. benchmarks: by
-    name, of configs/benchmarks/; each evaluates its held-out set. search, reward: what those of them that search share.
-    limit: the most questions of each, its first; null for all.
-
-    samples: rollouts a question. ks: of pass@k and pass^k. batch: questions in flight.
-    """
+    """Everything of an evaluation. checkpoint: a run's folder, a Hugging Face model folder, or the address of a server
+    (`endpoint`). machine: the profile that a model folder is served with through verl, such as a100x8; null decodes it
+    in this process. label: of the checkpoint in the records; null for one made of its name. data: the folder of
+    prepared files. benchmarks: by name, of configs/benchmarks/; each evaluates its held-out set. search, reward: what
+    those of them that search share. limit: the most questions of each; null for all. samples: rollouts a question. ks:
+    of pass@k and pass^k. batch: questions in flight."""
 
     checkpoint: str
     experiment_name: FolderName
@@ -144,10 +140,8 @@ def play(
     write: Callable[[list[Line]], None],
 ) -> None:
     """Play the questions that are not `done`, `config.batch` at once; `write` is given the lines of each as it ends.
-
     version: of the weights that every turn must be sampled with. Once an episode fails no question is begun; those in
-    flight are played to their end and written, and what the episode raised is raised.
-    """
+    flight are played to their end and written, and what the episode raised is raised."""
     waiting = ((position, task) for position, task in enumerate(panel.tasks) if position not in done)
     failures: list[BaseException] = []
 

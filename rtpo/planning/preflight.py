@@ -41,13 +41,10 @@ class Gpu:
 
 
 def problems(experiment: Experiment, *, here: bool = False, evaluation: Sequence[str] = ()) -> list[str]:
-    """A sentence for each thing that is missing or does not fit; nothing is made or changed.
-
-    Files, packages, settings, whether an element fits the profile's machine where that is known
-    (rtpo/planning/hardware.yaml) and the memory that is asked for, and room for all elements' saves. here: also whether
-    this machine is one that an element can run on (GPUs, sandbox, servers), and room for one element's saves
-    alone. evaluation: overrides of experiments/evaluate.py for the benchmarks.
-    """
+    """A sentence for each thing that is missing or does not fit; nothing is made or changed: files, packages, settings,
+    whether an element fits the profile's machine where that is known (rtpo/planning/hardware.yaml) and the memory that
+    is asked for, and room for all elements' saves. here: also whether this machine can run an element (GPUs, sandbox,
+    servers), and room for one element's saves alone. evaluation: overrides of experiments/evaluate.py."""
     from rtpo.verl_harness.session import package_problems, settings_of  # brings Ray
 
     runs = [element.run for element in experiment.elements]

@@ -26,11 +26,9 @@ ACTIONS = 4096
 
 
 class Sketch(TabularHarness):
-    """`rtpo.verbs.Harness` that counts. `ledger` has rollouts, optimizer steps and turns, in place of tokens.
-
-    steps, tasks: taken. calls: of `rollout`, charged. phases: synchronisations asked for inside steps. trained, scored:
-    turns that optimizer steps train, and those in forward passes alone. waits: of each call, the turns of every path.
-    """
+    """`rtpo.verbs.Harness` that counts. ledger: rollouts, optimizer steps, and turns in place of tokens. steps, tasks:
+    taken. calls: of `rollout`, charged. phases: synchronisations asked for inside steps. trained, scored: turns that
+    optimizer steps train, and those in forward passes alone. waits: of each call, the turns of every path."""
 
     def __init__(self, run: RunConfig, episodes: Episodes) -> None:
         ends, over = chance_of_ending(episodes.turns, run.task.max_turns), TASKS

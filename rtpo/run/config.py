@@ -45,11 +45,9 @@ OmegaConf.register_new_resolver("given", lambda value, otherwise: otherwise if v
 
 @dataclass(frozen=True)
 class DataConfig:
-    """Where tasks come from: `file`, or, without one, the task's generator with `seed`.
-
-    split: `train`, `validation` or `held_out`, a function of the problem; `all` takes every task of a file. count:
-    tasks to generate, or the most to take from a file (null: all).
-    """
+    """Where tasks come from: `file`, or, without one, the task's generator with `seed`. split: `train`, `validation` or
+    `held_out`, a function of the problem; `all` takes every task of a file. count: tasks to generate, or the most to
+    take from a file (null: all)."""
 
     split: str
     count: Million | None
@@ -59,10 +57,8 @@ class DataConfig:
 
 @dataclass(frozen=True)
 class TaskConfig:
-    """An environment with its problems and limits (`rtpo.harness.episodes.EpisodeLimits`).
-
-    env: a name in `rtpo.envs.registry`. max_turns: K. settings: the environment's own, by its settings type.
-    """
+    """An environment with its problems and limits (`rtpo.harness.episodes.EpisodeLimits`). env: a name in
+    `rtpo.envs.registry`. max_turns: K. settings: the environment's own, by its settings type."""
 
     name: str
     env: str
@@ -143,11 +139,8 @@ class BudgetConfig:
 @dataclass(frozen=True)
 class EvaluationConfig:
     """Held-out evaluation after training, `before` it, and after each step that reaches a multiple of `every_rollouts`
-    (0: never between).
-
-    samples: rollouts a task at temperature 1. greedy: one greedy rollout a task as well, before and after. paper: as
-    many samples at the paper's decoding as well (`rtpo.engines.base.PAPER_DECODING`).
-    """
+    (0: never between). samples: rollouts a task at temperature 1. greedy: one greedy rollout a task as well, before and
+    after. paper: as many samples at the paper's decoding as well (`rtpo.engines.base.PAPER_DECODING`)."""
 
     samples: Million
     greedy: bool

@@ -74,11 +74,9 @@ class Save:
 
 
 class RunFolder:
-    """results/<experiment>/<run>/, or an evaluation's; `lines` are the files that are appended to.
-
-    A run's saves are folders of checkpoints/, where `latest` has the name of the last. Until all of one is on disk, and
-    again while it is deleted, it is called <name>.partial, which is never read.
-    """
+    """results/<experiment>/<run>/, or an evaluation's; `lines` are the files that are appended to. A run's saves are
+    folders of checkpoints/, where `latest` has the name of the last. Until all of one is on disk, and while it is
+    deleted, it is called <name>.partial, which is never read."""
 
     def __init__(self, path: Path, lines: Sequence[str] = LINE_FILES) -> None:
         self.path = path

@@ -55,11 +55,9 @@ DECODED = {
 
 @dataclass
 class Progress:
-    """Where a run is, saved with it.
-
-    evaluated: multiples of `evaluation.every_rollouts` passed at the last evaluation. began: `wall_seconds` when the
-    present step did. span: first task and number of tasks of a step left between two phases; done: its verbs so far.
-    """
+    """Where a run is, saved with it. evaluated: multiples of `evaluation.every_rollouts` passed at the last evaluation.
+    began: `wall_seconds` when the present step did. span: first task and number of tasks of a step left between two
+    phases; done: its verbs so far."""
 
     step: int = 0
     wall_seconds: float = 0.0

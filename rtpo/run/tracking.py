@@ -35,12 +35,10 @@ def tracked_name(config: RunConfig) -> str:
 
 
 class Tracking:
-    """The backends that `profile.track` names, each on its own: one that fails is dropped.
-
-    connect: verl's tracking, given the project, the run and a backend (`rtpo.verl_harness.session.tracker`).
-    resumed_at: the rollouts up to which what was tracked before is kept; None for a run from its start. What a backend
-    writes lies in `<results>/tracking`, unless WANDB_DIR, TENSORBOARD_DIR or VERL_FILE_LOGGER_ROOT say otherwise.
-    """
+    """The backends that `profile.track` names; one that fails is dropped. connect: verl's tracking, given the project,
+    the run and a backend. resumed_at: the rollouts up to which what was tracked before is kept; None for a run from its
+    start. What a backend writes lies in `<results>/tracking`, unless WANDB_DIR, TENSORBOARD_DIR or
+    VERL_FILE_LOGGER_ROOT say otherwise."""
 
     def __init__(self, config: RunConfig, folder: RunFolder, connect: Connect, resumed_at: int | None) -> None:
         self._config, self._folder, self._connect, self._resumed_at = config, folder, connect, resumed_at
