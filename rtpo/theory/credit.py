@@ -126,11 +126,9 @@ def by_action(mdp: MDP, policy: Table, credit: Credit, least: int) -> dict[str, 
     cells = []
     for state, action in np.ndindex(*true.shape):
         here = (credit.state == state) & (credit.action == action)
-        if here.sum() < least:
-            continue
-        mean, mean_error = ratio((credit.estimate * here).sum(-1), here.sum(-1))
-        cell = {"state": int(state), "action": int(action), "n": int(here.sum()), "mean": mean, "error": mean_error}
-        cells.append(cell | {"advantage": float(true[state, action])})
+        if here.sum() >= least:
+            place, value = {"state": state, "action": action}, {"advantage": float(true[state, action])}
+            cells.append(place | mean_estimate(credit, here) | value)
     return {"groups": len(credit.estimate), "factor": factor, "error": error, "cells": cells}
 
 
@@ -143,12 +141,15 @@ def by_state(mdp: MDP, policy: Table, credit: Credit, least: int) -> dict[str, A
     cells = []
     for state in range(len(at)):
         here = credit.state == state
-        if here.sum() < least:
-            continue
-        mean, mean_error = ratio((credit.estimate * here).sum(-1), here.sum(-1))
-        cell = {"state": int(state), "n": int(here.sum()), "mean": mean, "error": mean_error}
-        cells.append(cell | {"value_above": float(above[state])})
+        if here.sum() >= least:
+            cells.append({"state": state} | mean_estimate(credit, here) | {"value_above": float(above[state])})
     return {"groups": len(credit.estimate), "variance": variance, "slope": slope, "error": error, "cells": cells}
+
+
+def mean_estimate(credit: Credit, here: npt.NDArray[np.bool_]) -> dict[str, Any]:
+    """Over the paths chosen by `here`, [groups, group size]."""
+    mean, error = ratio((credit.estimate * here).sum(-1), here.sum(-1))
+    return {"n": int(here.sum()), "mean": mean, "error": error}
 
 
 def squared_error(credit: Credit, true: Table) -> dict[str, Any]:

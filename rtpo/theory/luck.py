@@ -7,11 +7,10 @@ is proportional to the chance that it is tossed there. Each turn has two actions
 """
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 
-from rtpo.errors import ConfigError
 from rtpo.theory.mdp import MDP, Table, action_values, value
 from rtpo.theory.mdps import return_variances, visits
 
@@ -39,13 +38,6 @@ class LuckTask:
     turns: int
     luck: When
     decisions: Decisions
-
-    def __post_init__(self) -> None:
-        for name, given, known in (("luck", self.luck, When), ("decisions", self.decisions, Decisions)):
-            if given not in get_args(known):
-                raise ConfigError(f"{name} is {given!r}: use {', '.join(get_args(known))}.")
-        if self.turns < 2:
-            raise ConfigError(f"turns is {self.turns}: use 2 or more.")
 
     @property
     def hazard(self) -> float:

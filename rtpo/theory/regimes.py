@@ -7,9 +7,10 @@ on average, so that they differ in the noise of their gradients and in order and
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from itertools import product
 from math import erf, exp, pi, sqrt
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
@@ -33,8 +34,6 @@ SEEDS = 5
 MORE_SEEDS = {2: 20, 4: 10}
 """by horizon: over so few turns a run ends as few decisions do, each wholly right or wrong"""
 HORIZONS = (2, 4, 8, 16)
-WHEN: tuple[When, ...] = ("early", "even", "late")
-DECISIONS: tuple[Decisions, ...] = ("even", "late", "chain")
 
 
 @dataclass(frozen=True)
@@ -64,21 +63,16 @@ class Point:
 
     @property
     def name(self) -> str:
-        return (
-            f"turns={self.turns} luck={self.luck} decisions={self.decisions} group_size={self.group_size} "
-            f"trunks={self.trunks} steps={self.steps}"
-        )
+        return " ".join(f"{name}={value}" for name, value in asdict(self).items())
 
 
 def points() -> Iterator[Point]:
     """Those of the map, by rising cost: 32 trunks in all, in 32 small steps to one sweep; larger groups; fewer trunks.
     At the longest horizon the first of these alone."""
     sizes = [(3, 1, 32), (3, 4, 8), (3, 16, 2), (3, 32, 1), (5, 4, 8), (5, 32, 1), (3, 4, 2)]
-    for turns in HORIZONS:
-        for luck in WHEN:
-            for decisions in DECISIONS:
-                for size in sizes[:4] if turns == HORIZONS[-1] else sizes:
-                    yield Point(turns, luck, decisions, *size)
+    for turns, luck, decisions in product(HORIZONS, get_args(When), get_args(Decisions)):
+        for size in sizes[:4] if turns == HORIZONS[-1] else sizes:
+            yield Point(turns, luck, decisions, *size)
 
 
 def frozen_points() -> Iterator[Point]:
@@ -198,11 +192,8 @@ class FrozenHarness(TabularHarness):
 
 def trained(point: Point, seed: int) -> dict[str, Any]:
     """The success of each method at equal rollouts."""
-    found: dict[str, Any] = {}
-    for method in METHODS:
-        rate = unbiased_rate(method, point) * point.step_size / point.task.stake
-        found[method] = point.task.success(_run(method, point, rate, seed).policy)
-    return found
+    rates = {method: unbiased_rate(method, point) * point.step_size / point.task.stake for method in METHODS}
+    return {method: point.task.success(_run(method, point, rate, seed).policy) for method, rate in rates.items()}
 
 
 def frozen(point: Point, seed: int) -> dict[str, Any]:

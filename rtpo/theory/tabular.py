@@ -105,6 +105,7 @@ class TabularHarness(StepNotes):
         if logits is not None and logits.shape != mdp.shape:
             raise ConfigError(f"logits have shape {logits.shape}; the policy of this MDP has {mdp.shape}.")
         self.mdp, self.ledger, self.seed, self.learning_rate, self.shared = mdp, ledger, seed, learning_rate, shared
+        self.max_turns, _, self.vocabulary_size = mdp.shape  # K, and A: the ids that can be sampled
         self.logits: Table = np.zeros(mdp.shape) if logits is None else logits.astype(np.float64)
         self._reference = log_softmax(self.logits)
         self._next_state = mdp.transition.cumsum(-1)
@@ -130,15 +131,6 @@ class TabularHarness(StepNotes):
     def end_step(self) -> None:
         self.ledger.release()
         self._close_notes()
-
-    @property
-    def max_turns(self) -> int:
-        return self.mdp.horizon
-
-    @property
-    def vocabulary_size(self) -> int:
-        """A: the ids that can be sampled."""
-        return self.mdp.shape[2]
 
     def random(self, name: str) -> np.random.Generator:
         return generator(self.seed, "algorithm", self._step, name)
@@ -198,8 +190,7 @@ class TabularHarness(StepNotes):
             self._descend(packed, loss)
             steps += 1
             self.ledger.count_step(len(packed.ids), len(packed.ids))
-        if steps:
-            self.policy_version += 1
+        self.policy_version += steps > 0
         self.ledger.count_update(rows)
         return Update(steps, self.policy_version, known if before else [])
 
