@@ -30,13 +30,6 @@ class Demonstration:
     turns: tuple[DemonstratedTurn, ...]
     grade: Grade
 
-    @property
-    def reward(self) -> float:
-        """R. Raises ValueError where the episode could not be graded."""
-        if self.grade.reward is None:
-            raise ValueError(f"the demonstration has no reward (grade {self.grade.outcome.value})")
-        return self.grade.reward
-
 
 async def play_out(
     task: Task,
@@ -46,11 +39,8 @@ async def play_out(
     learn: Callable[[Belief, str, str], Belief],
     max_turns: int,
 ) -> Demonstration:
-    """One episode of `task` in `env` by a solver that begins with `belief`.
-
-    reply_to: its reply, and what it believes once it has replied. learn: from its belief, its reply and what the tool
-    answered to what it believes then.
-    """
+    """One episode of `task` in `env` by a solver that begins with `belief`. reply_to: its reply, and what it believes
+    once it has replied. learn: from its belief, its reply and what the tool answered to what it believes then."""
     opening = await env.reset(task)
     turns: list[DemonstratedTurn] = []
     done = False

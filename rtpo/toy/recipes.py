@@ -24,28 +24,17 @@ ARCHITECTURE: dict[str, Any] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FineTuning:
-    """How a model is fine-tuned.
+class WarmStart:
+    """The settings of one warm start.
 
     steps: optimizer steps of a cycle, in which the learning rate rises and falls to 0. cycles: how many, one after
     another, each with a new optimizer. Copying is learnt late; a second cycle sharpens what the first one found.
-    batch_size: samples a step.
+    batch_size: samples a step. full_history: share of the episodes whose contexts keep past thinking. held_out: number
+    of held-out problems the result is measured on.
     """
 
     steps: int
     cycles: int
-    batch_size: int
-    learning_rate: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WarmStart(FineTuning):
-    """The settings of one warm start.
-
-    full_history: share of the episodes whose contexts keep past thinking.
-    held_out: number of held-out problems the result is measured on.
-    """
-
     batch_size: int = 64
     learning_rate: float = 3e-3
     task: str

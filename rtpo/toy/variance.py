@@ -6,7 +6,6 @@ explain is the share f_k that turn k and those after it decide.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -33,16 +32,11 @@ class Remembering:
         return self._known[key]
 
 
-@dataclass(frozen=True, slots=True)
-class Decided:
-    """deviation: of the return within a prompt. left: f_k of each turn, 1 at the first."""
-
-    deviation: float
-    left: tuple[float, ...]
-
-
-def decided(play_paths: Callable[[Sequence[Plan]], list[Rollout]], tasks: Sequence[Task], max_turns: int) -> Decided:
-    """Estimated from PATHS paths of each task, and one more from each of their later boundaries."""
+def decided(
+    play_paths: Callable[[Sequence[Plan]], list[Rollout]], tasks: Sequence[Task], max_turns: int
+) -> tuple[float, list[float]]:
+    """The return's deviation within a prompt, and f_k of each turn, 1 at the first. Estimated from PATHS paths of each
+    task, and one more from each of their later boundaries."""
     paths = play_paths([Plan(f"{task.uid}.{i}", task, Role.TRUNK) for task in tasks for i in range(PATHS)])
     returns = np.array([path.reward for path in paths])
     variance = _covariance(returns, returns)
@@ -53,7 +47,7 @@ def decided(play_paths: Callable[[Sequence[Plan]], list[Rollout]], tasks: Sequen
         forks = play_paths([Plan(f"{paths[i].uid}.{k}", paths[i].boundary(k), Role.SIBLING) for i in going])
         again[going] = [fork.reward for fork in forks]
         left.append(1 - _covariance(returns, again) / variance)
-    return Decided(float(np.sqrt(variance)), tuple(left))
+    return float(np.sqrt(variance)), left
 
 
 def _covariance(returns: npt.NDArray[np.float64], others: npt.NDArray[np.float64]) -> float:

@@ -28,13 +28,12 @@ from rtpo.engines.base import PAPER_DECODING, BatchingEngine, Generation, Reques
 from rtpo.engines.decoder import Decoder
 from rtpo.envs.base import Env
 from rtpo.envs.registry import ENVIRONMENTS, make_env
-from rtpo.envs.toy.luck import ToySettings
 from rtpo.errors import ConfigError
 from rtpo.harness.episodes import EpisodeLimits, EpisodeWorld, Plan, run_episodes
 from rtpo.rows import trajectory_rows
 from rtpo.toy import variance
 from rtpo.toy.demonstrator import Demonstration
-from rtpo.toy.recipes import ARCHITECTURE, FineTuning, Recipe, WarmStart
+from rtpo.toy.recipes import ARCHITECTURE, Recipe, WarmStart
 from rtpo.toy.tokenizer import build_tokenizer, encode_strict
 from rtpo.types import Ids, Role, Rollout, RolloutContext, StopReason, Task, as_ids
 
@@ -92,13 +91,10 @@ def default_env(recipe: Recipe) -> Env:
 
 def demonstrations(recipe: Recipe, count: int) -> list[Demonstration]:
     """Demonstrations on `count` training problems."""
-    rng = generator(recipe.settings.seed, "demonstrations")
+    rng, tasks = generator(recipe.settings.seed, "demonstrations"), problems(recipe, "train", count)
 
     async def demonstrate_all() -> list[Demonstration]:
-        return [
-            await recipe.demonstrate(problem, default_env(recipe), rng, recipe.max_turns)
-            for problem in problems(recipe, "train", count)
-        ]
+        return [await recipe.demonstrate(task, default_env(recipe), rng, recipe.max_turns) for task in tasks]
 
     return asyncio.run(demonstrate_all())
 
@@ -107,15 +103,11 @@ def training_samples(
     demonstrated: Sequence[Demonstration], settings: WarmStart, tokenizer: PreTrainedTokenizerFast
 ) -> list[Sample]:
     """The samples of all turns, in random order."""
-    chat = ChatFormat(tokenizer)
-    rng = generator(settings.seed, "samples")
-    samples = [
-        sample
-        for episode in demonstrated
-        for sample in turn_samples(
-            episode, tokenizer, chat, "full" if rng.random() < settings.full_history else "strip_think"
-        )
-    ]
+    chat, rng = ChatFormat(tokenizer), generator(settings.seed, "samples")
+    samples: list[Sample] = []
+    for episode in demonstrated:
+        mode: RolloutContext = "full" if rng.random() < settings.full_history else "strip_think"
+        samples += turn_samples(episode, tokenizer, chat, mode)
     return [samples[place] for place in rng.permutation(len(samples))]
 
 
@@ -129,12 +121,10 @@ def initial_model(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> Qwen3Fo
     """Random weights, or those of the shipped model that this seed begins from."""
     if not recipe.starts:
         return Qwen3ForCausalLM(build_config(tokenizer, recipe.architecture))
-    start = recipe.starts[recipe.settings.seed % len(recipe.starts)]
-    model: Qwen3ForCausalLM = Qwen3ForCausalLM.from_pretrained(SHIPPED / start)
-    return model
+    return Qwen3ForCausalLM.from_pretrained(SHIPPED / recipe.starts[recipe.settings.seed % len(recipe.starts)])
 
 
-def train(model: Qwen3ForCausalLM, samples: Sequence[Sample], settings: FineTuning) -> list[tuple[int, float]]:
+def train(model: Qwen3ForCausalLM, samples: Sequence[Sample], settings: WarmStart) -> list[tuple[int, float]]:
     """Fine-tune in place; returns (step, mean loss over the steps since the last record), loss in nats a token."""
     model.train()
     losses: list[float] = []
@@ -179,9 +169,8 @@ def play(
     model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, recipe: Recipe, sampling: Sampling
 ) -> list[Rollout]:
     """One episode of each held-out problem, past thinking stripped."""
-    held_out = problems(recipe, "held_out", recipe.settings.held_out)
-    plans = [Plan(problem.uid, problem, Role.EVAL) for problem in held_out]
-    limits = _limits(model, recipe.max_turns)
+    tasks, limits = problems(recipe, "held_out", recipe.settings.held_out), _limits(model, recipe.max_turns)
+    plans = [Plan(task.uid, task, Role.EVAL) for task in tasks]
     return play_plans(model, tokenizer, partial(default_env, recipe), limits, plans, recipe.settings.seed, sampling)
 
 
@@ -240,21 +229,15 @@ def measure_turns(
     tasks = problems(recipe, "held_out", variance.PROBLEMS)
     chat = ChatFormat(tokenizer)
     engine = variance.Remembering(local_engine(model, chat.tags.stop_id))
-
-    def of(chosen: ToySettings) -> dict[str, Any]:
-        def env() -> Env:
-            return make_env(settings.task, chosen, max_turns)
-
-        def play_paths(plans: Sequence[Plan]) -> list[Rollout]:
-            world = EpisodeWorld(engine, chat, env, _limits(model, max_turns), "strip_think", settings.seed)
-            return run_episodes(world, plans, Sampling(), on_retry=print)
-
-        found = variance.decided(play_paths, tasks, max_turns)
-        left = [round(share, 3) for share in found.left]
+    found = {}
+    for name, chosen in recipe.decided.items():
+        env = partial(make_env, settings.task, chosen, max_turns)
+        world = EpisodeWorld(engine, chat, env, _limits(model, max_turns), "strip_think", settings.seed)
+        play_paths = partial(run_episodes, world, sampling=Sampling(), on_retry=print)
+        deviation, left = variance.decided(play_paths, tasks, max_turns)
         n = {"problems": len(tasks), "paths": variance.PATHS}
-        return n | {"deviation": round(found.deviation, 4), "left": left}
-
-    return {name: of(chosen) for name, chosen in recipe.decided.items()}
+        found[name] = n | {"deviation": round(deviation, 4), "left": [round(share, 3) for share in left]}
+    return found
 
 
 def _limits(model: Qwen3ForCausalLM, max_turns: int) -> EpisodeLimits:
@@ -268,9 +251,7 @@ def _mean(values: Iterable[float]) -> float:
 
 def warm_start(recipe: Recipe, output: Path) -> dict[str, Any]:
     """Train, measure and save a checkpoint folder; returns its record, which is written last, as warm_start.json.
-
-    Raises DataError when `output` has something in it.
-    """
+    Raises DataError when `output` has something in it."""
     check_is_free(output)
     settings = recipe.settings
     begun = time.process_time()
@@ -288,7 +269,7 @@ def warm_start(recipe: Recipe, output: Path) -> dict[str, Any]:
     record = {
         "settings": asdict(settings),
         "held_out": measure(model, tokenizer, recipe),
-        "demonstrator_success": round(_mean(episode.reward == 1 for episode in demonstrated), 4),
+        "demonstrator_success": round(_mean(episode.grade.reward == 1 for episode in demonstrated), 4),
         "parameters": model.num_parameters(),
         "training_cpu_seconds": round(trained - begun, 1),
         "sha256": {path.name: sha256(path) for path in sorted(output.iterdir())},

@@ -27,7 +27,7 @@ from rtpo.run.cli import composed
 from rtpo.run.config import TaskConfig, compose_run
 from rtpo.run.tasks import load_tasks
 from rtpo.toy.demonstrator import DemonstratedTurn, Demonstration
-from rtpo.toy.recipes import FineTuning
+from rtpo.toy.recipes import WarmStart
 from rtpo.toy.warm_start import Sample, build_config, play_plans, train, turn_samples
 from rtpo.types import Role, StopReason, Task
 
@@ -96,7 +96,7 @@ def overfit(parts: Sequence[Part], output: Path, steps: int) -> list[float]:
     """Make a model folder that has the tasks' traces by heart; the success of each part's rollouts."""
     tokenizer = byte_tokenizer()
     model = build_model(tokenizer, SEED)
-    settings = FineTuning(steps=steps, cycles=1, batch_size=4, learning_rate=5e-3)
+    settings = WarmStart(task="", steps=steps, cycles=1, batch_size=4, learning_rate=5e-3, full_history=0.0)
     train(model, trace_samples(parts, tokenizer), settings)
     model.save_pretrained(output)
     tokenizer.save_pretrained(output)
