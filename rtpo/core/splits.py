@@ -1,13 +1,37 @@
 """A problem's split depends on the problem alone, so no problem is in two splits."""
 
 import hashlib
+from collections.abc import Callable
 from typing import Final
+
+from rtpo.errors import ConfigError
+from rtpo.types import Task
 
 SPLITS: Final = {"held_out": range(0, 1), "validation": range(1, 2), "train": range(2, 10)}
 """which tenths of all problems a split has"""
 
 
+def word_hash(*words: object) -> int:
+    """64 bits that depend on the words alone."""
+    return int.from_bytes(hashlib.sha256(" ".join(map(str, words)).encode()).digest()[:8], "big")
+
+
 def split_of(key: str) -> str:
     """The split of the problem with this key."""
-    tenth = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big") % 10
+    tenth = word_hash(key) % 10
     return next(split for split, tenths in SPLITS.items() if tenth in tenths)
+
+
+def drawn(split: str, count: int, draw: Callable[[int], Task | None], key: Callable[[Task], str]) -> list[Task]:
+    """`count` different tasks of a split. draw: the next one, from how many there are; None for none. key: what the
+    split of a task is a function of. Raises ConfigError."""
+    if split not in SPLITS:
+        raise ConfigError(f"split {split!r} does not exist: use one of {', '.join(SPLITS)}")
+    if count < 1:
+        raise ConfigError(f"count of tasks is {count}: ask for at least 1")
+    found: dict[str, Task] = {}
+    while len(found) < count:
+        task = draw(len(found))
+        if task is not None and split_of(key(task)) == split:
+            found.setdefault(task.uid, task)
+    return list(found.values())

@@ -39,24 +39,19 @@ class Env(Protocol):
 
     async def reset(self, task: Task) -> Opening:
         """Begin the episode; returns its opening (S_0)."""
-        ...
 
     async def step(self, reply: str, stop: StopReason) -> Feedback:
         """Take the policy's decoded reply (thinking included) and answer it. Raises InfrastructureError, never blames
         the policy, when a tool cannot be reached."""
-        ...
 
     def snapshot(self) -> Snapshot:
         """snap_k: the present state."""
-        ...
 
     def restore(self, task: Task, snapshot: Snapshot) -> None:
         """Continue from a snapshot of an episode of `task`."""
-        ...
 
     async def grade(self) -> Grade:
         """The reward of the ended episode. An episode cut off at its turn limit is graded too."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

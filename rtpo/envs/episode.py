@@ -84,9 +84,7 @@ class AnswerEpisode(Episode[Answering], ABC):
         if self._state.final is None:
             return Grade(GradeOutcome.GRADED, 0.0, "no final reply")
         answer = last_box(self._state.final)
-        if answer is None:
-            return NO_ANSWER
-        return await self._grade_answer(task, answer)
+        return NO_ANSWER if answer is None else await self._grade_answer(task, answer)
 
     def _end(self, text: str) -> Feedback:
         self._state = replace(self._state, final=text)

@@ -93,10 +93,8 @@ for _method in ("clear", "copy", "pop", "popitem", "setdefault", "update"):
 
 
 class Desk:
-    """The tools over one base.
-
-    schemas: of the tools, as JSON. names: the tools'. writers: those that may change the database.
-    """
+    """The tools over one base. schemas: of the tools, as JSON. names: the tools'. writers: those that may change the
+    database."""
 
     def __init__(self, package: Package) -> None:
         self._package = package
@@ -108,10 +106,8 @@ class Desk:
         self.writers = frozenset(name for name in self.names if environment.tools.tool_mutates_state(name))
 
     def call(self, changes: Changes, name: str, arguments: Mapping[str, Any]) -> Response:
-        """What the package answers to a call on the base with these changes, and the changes after it.
-
-        Raises MachineError where the tool uses a table in a way that is not followed.
-        """
+        """What the package answers to a call on the base with these changes, and the changes after it. Raises
+        MachineError where the tool uses a table in a way that is not followed."""
         if why := _refusal(name, arguments):
             return Response(f"Error: {why}", True, changes)
         writes = name in self.writers

@@ -27,12 +27,9 @@ FILES = ("db.json", "policy.md", "tasks.json", "split_tasks.json")
 
 @dataclass(frozen=True)
 class Package:
-    """What the adapter uses of tau2-bench.
-
-    policy: the domain's. agent_prompt: the package's system message for agents, policy included. greeting: what the
-    agent has said when an episode begins. stop_words: a message of the user with one of them ends it. base: the fresh
-    database, never to be changed. folder: of the domain's data.
-    """
+    """What the adapter uses of tau2-bench. policy: the domain's. agent_prompt: the package's system message for agents,
+    policy included. greeting: what the agent has said when an episode begins. stop_words: a message of the user with
+    one of them ends it. base: the fresh database, never to be changed. folder: of the domain's data."""
 
     version: str
     folder: Path
@@ -50,10 +47,8 @@ class Package:
 
 
 def find_package() -> str:
-    """The version of the tau2-bench that can be imported here; nothing of it is run.
-
-    Raises MachineError where there is none, another project of that name, or one that is too old.
-    """
+    """The version of the tau2-bench that can be imported here; nothing of it is run. Raises MachineError where there is
+    none, another project of that name, or one that is too old."""
     spec = find_spec("tau2")
     if spec is None:
         raise MachineError(f"The airline task needs tau2-bench, which is not installed: {INSTALL}.")
@@ -76,10 +71,8 @@ def find_package() -> str:
 
 @cache
 def load_package() -> Package:
-    """tau2-bench, loaded once a process, without its log and without the network.
-
-    Raises MachineError as `find_package` does and for one that lacks something, DataError where its data are missing.
-    """
+    """tau2-bench, loaded once a process, without its log and without the network. Raises MachineError as `find_package`
+    does and for one that lacks something, DataError where its data are missing."""
     version = find_package()
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # or an import asks the network for prices
     try:

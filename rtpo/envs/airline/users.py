@@ -39,7 +39,6 @@ class User(Protocol):
 
     async def answer(self, scenario: "Scenario", dialogue: Sequence[Said]) -> str:
         """Raises InfrastructureError when the user could not be asked."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +77,8 @@ class ServerSettings:
         return problems + key_problems(self.key_variable, f"{path}.key_variable")
 
     def check(self) -> None:
-        """Ask the user's model for one message. Not for use within an event loop.
-
-        Raises ConfigError for a missing key, and MachineError for a server that does not answer.
-        """
+        """Ask the user's model for one message. Not for use within an event loop. Raises ConfigError for a missing key,
+        and MachineError for a server that does not answer."""
         try:
             asyncio.run(open_user("served", self).answer(_TRIAL, (Said("agent", "Hi! How can I help you today?"),)))
         except InfrastructureError as error:
@@ -92,11 +89,9 @@ _TRIAL = Scenario("You are a customer. Say what you want in one sentence.", "", 
 
 
 class ServedUser:
-    """`User` on a served model, at temperature 0 and with one seed.
-
-    A request's first reply is its reply from then on: it is kept under the whole request, so that a restored episode
-    hears what the first one did, whatever the server would say the second time.
-    """
+    """`User` on a served model, at temperature 0 and with one seed. A request's first reply is its reply from then on:
+    it is kept under the whole request, so that a restored episode hears what the first one did, whatever the server
+    would say the second time."""
 
     def __init__(self, settings: ServerSettings) -> None:
         url = f"{str(settings.base_url).rstrip('/')}/chat/completions"

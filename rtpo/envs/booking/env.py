@@ -26,11 +26,8 @@ from rtpo.types import Feedback, Grade, GradeOutcome, Message, Opening, StopReas
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """An episode without its base.
-
-    changed: the records that differ from the base's. said: the agent's messages to the user, in order. wrote:
-    whether a call wrote to the database. ended: by the user.
-    """
+    """An episode without its base. changed: the records that differ from the base's. said: the agent's messages to the
+    user, in order. wrote: whether a call wrote to the database. ended: by the user."""
 
     uid: str
     changed: tuple[Record, ...] = ()
@@ -77,11 +74,10 @@ class BookingEnv(Episode[State]):
         return Grade(GradeOutcome.GRADED, 1.0)
 
     def _tell(self, task: Task, text: str) -> Feedback:
-        state = self._state
-        heard = (*state.said, text)
-        said = answer(wish_of(task), heard, wrote=state.wrote)
+        heard = (*self._state.said, text)
+        said = answer(wish_of(task), heard, wrote=self._state.wrote)
         ends = STOP in said
-        self._state = replace(state, said=heard, ended=ends)
+        self._state = replace(self._state, said=heard, ended=ends)
         return Feedback(() if ends else (Message("user", said),), done=ends)
 
     def _answer(self, task: Task, call: Call | Malformed, number: int) -> tuple[str, ToolUse]:
@@ -96,11 +92,8 @@ class BookingEnv(Episode[State]):
             database, told = tool.run(Database(self._state.changed), call.arguments)
         except ToolError as error:
             return f"Error: {error}.", ToolUse(call.name, ToolOutcome.PROGRAM_ERROR)
-        self._state = replace(
-            self._state,
-            changed=database.changed,
-            wrote=self._state.wrote or tool.writes,
-        )
+        wrote = self._state.wrote or tool.writes
+        self._state = replace(self._state, changed=database.changed, wrote=wrote)
         return told, ToolUse(call.name, ToolOutcome.OK)
 
 

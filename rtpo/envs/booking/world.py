@@ -18,12 +18,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
-import numpy as np
-
 from rtpo.core.seeds import generator
-from rtpo.core.splits import SPLITS, split_of
+from rtpo.core.splits import drawn
 from rtpo.data.reading import read_task_file
-from rtpo.errors import ConfigError, DataError
+from rtpo.errors import DataError
 from rtpo.tools.base import Arguments
 from rtpo.types import Task
 
@@ -209,11 +207,9 @@ POLICY = (
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What a user wants.
-
-    key: spells it. user: whose it is. about: the reservation or the route it is about. text: how the user says it
-    first. tools: those the agent is given. writes, figures: what the gold run writes, and what it tells the user.
-    """
+    """What a user wants. key: spells it. user: whose it is. about: the reservation or the route it is about. text: how
+    the user says it first. tools: those the agent is given. writes, figures: what the gold run writes, and what it
+    tells the user."""
 
     key: str
     user: str
@@ -301,29 +297,20 @@ def split_key(task: Task) -> str:
 def generate(split: str, count: int, seed: int) -> list[Task]:
     """`count` different tasks of a split, the kinds in turn; the same arguments give the same list, and fewer a prefix
     of it. Raises ConfigError."""
-    if split not in SPLITS:
-        raise ConfigError(f"split {split!r} does not exist: use one of {', '.join(SPLITS)}")
-    if count < 1:
-        raise ConfigError(f"count of tasks is {count}: ask for at least 1")
     rng = generator(seed, "booking", "tasks")
-    found: dict[str, Task] = {}
-    while len(found) < count:
-        key = _drawn(KINDS[len(found) % len(KINDS)], rng)
+
+    def draw(found: int) -> Task | None:
+        kind, reservation = KINDS[found % len(KINDS)], _reservations()[int(rng.integers(RESERVATIONS))]
+        key = f"{kind}:{reservation.key}"
+        if kind == "book":
+            route = (str(rng.choice(names)) for names in (AIRPORTS, AIRPORTS, DATES))
+            key = ":".join((kind, reservation.user, *route))
         try:
-            is_right = key not in found and split_of(wish(key).user) == split
+            return task_of(key, f"booking/{split}/{key}")
         except DataError:  # no two flights, or two that cost the same
-            continue
-        if is_right:
-            found[key] = task_of(key, f"booking/{split}/{key}")
-    return list(found.values())
+            return None
 
-
-def _drawn(kind: str, rng: np.random.Generator) -> str:
-    reservation = _reservations()[int(rng.integers(RESERVATIONS))]
-    if kind != "book":
-        return f"{kind}:{reservation.key}"
-    origin, destination, day = (str(rng.choice(names)) for names in (AIRPORTS, AIRPORTS, DATES))
-    return f"book:{reservation.user}:{origin}:{destination}:{day}"
+    return drawn(split, count, draw, split_key)
 
 
 @cache
@@ -346,10 +333,8 @@ def read_tasks(path: str | Path) -> list[Task]:
 
 
 def answer(wish: Wish, heard: Sequence[str], *, wrote: bool) -> str:
-    """The user's answer to the last of the messages it has heard. wrote: whether the agent has changed anything.
-
-    It states its wish, answers questions, believes what it is told, insists once when it is refused, and leaves.
-    """
+    """The user's answer to the last of the messages it has heard. wrote: whether the agent has changed anything. It
+    states its wish, answers questions, believes what it is told, insists once when it is refused, and leaves."""
     last = heard[-1]
     if len(heard) >= MOST_MESSAGES:
         return STOP

@@ -5,7 +5,8 @@ from abc import abstractmethod
 from dataclasses import replace
 
 from rtpo.envs.episode import NO_ANSWER, AnswerEpisode, Answering
-from rtpo.envs.toy.luck import Lucky, ToySettings, check_luck, heads
+from rtpo.envs.toy.luck import Lucky, ToySettings, heads
+from rtpo.errors import ConfigError
 from rtpo.tools.protocol import CLOSE, OPEN, visible_text
 from rtpo.types import Feedback, Grade, GradeOutcome, Message, Opening, StopReason, Task, ToolOutcome, ToolUse
 
@@ -22,7 +23,7 @@ class ToyEnv(AnswerEpisode):
 
     A final reply is one that stopped by itself and makes no call; it is right when its last `\\boxed{}` holds the
     answer. A reply with more than one call, or one that the tool cannot read, is malformed. The tool remembers what it
-    was asked.
+    was asked. Raises ConfigError for a coin after a turn that no episode has.
     """
 
     tool: str
@@ -38,9 +39,12 @@ class ToyEnv(AnswerEpisode):
 
     def __init__(self, settings: ToySettings = WITHOUT_LUCK, max_turns: int | None = None) -> None:
         super().__init__()
-        if max_turns is not None:
-            check_luck(settings, max_turns)
         self._luck = settings.luck
+        if max_turns is not None and any(turn >= max_turns for turn in self._luck.turns):
+            raise ConfigError(
+                f"task.settings.luck.turns is {list(self._luck.turns)} and the task has {max_turns} turns: "
+                f"use 0 to {max_turns - 1}."
+            )
 
     async def reset(self, task: Task) -> Opening:
         has_luck = self._luck.turns and self.path_seed is not None
@@ -72,9 +76,8 @@ class ToyEnv(AnswerEpisode):
         read = self._read_answer(answer)
         if read is None:
             return NO_ANSWER
-        return Grade(
-            GradeOutcome.GRADED, float(read == task.answer), "right" if read == task.answer else "wrong answer"
-        )
+        is_right = read == task.answer
+        return Grade(GradeOutcome.GRADED, float(is_right), "right" if is_right else "wrong answer")
 
     async def grade(self) -> Grade:
         grade = await self._grade()

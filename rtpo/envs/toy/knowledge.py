@@ -16,11 +16,9 @@ def _query(call: str) -> Query | None:
 
 
 class ToyKnowledgeEnv(ToyEnv):
-    """A call is one search, ` search e5 boss`; it finds a fact, ` e5 boss e17`. The answer is an entity.
-
-    Whether a query meets a distractor depends on the problem, the query and whether it was asked before in the
-    episode, and on nothing else.
-    """
+    """A call is one search, ` search e5 boss`; it finds a fact, ` e5 boss e17`. The answer is an entity. Whether a
+    query meets a distractor depends on the problem, the query and whether it was asked before in the episode, and on
+    nothing else."""
 
     tool = "search"
 

@@ -5,12 +5,12 @@ search finds a distractor in its place with probability `DISTRACTED`: a fact too
 entity. Whether and which is again a hash of problem and query, so all episodes of a problem share one world.
 """
 
-import hashlib
 import re
 from dataclasses import dataclass
 
 import numpy as np
 
+from rtpo.core.splits import word_hash
 from rtpo.envs.toy.problems import Problems
 from rtpo.errors import DataError
 
@@ -35,18 +35,11 @@ class Fact:
     def text(self) -> str:
         return f" {self.subject} {self.relation} {self.object}"
 
-    @property
-    def query(self) -> str:
-        """What is searched for: subject and relation."""
-        return f" {self.subject} {self.relation}"
-
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One problem: follow `relations`, all different, one after another from `start`.
-
-    world: tells apart problems that ask for the same chain; each has its own facts.
-    """
+    """One problem: follow `relations`, all different, one after another from `start`. world: tells apart problems that
+    ask for the same chain; each has its own facts."""
 
     start: str
     relations: tuple[str, ...]
@@ -77,8 +70,7 @@ class Problem:
 
     def search(self, subject: str, relation: str, *, again: bool) -> Fact:
         """What a search finds, the first time this query is asked or `again`."""
-        found = None if again else self.distractor(subject, relation)
-        return found or self.fact(subject, relation)
+        return (None if again else self.distractor(subject, relation)) or self.fact(subject, relation)
 
     @property
     def chain(self) -> tuple[Fact, ...]:
@@ -99,8 +91,7 @@ class Problem:
         return len(distractors) + sum(distractor is not None for distractor in distractors) + 1
 
     def _hash(self, *words: str) -> int:
-        text = " ".join((self.key, *words))
-        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
+        return word_hash(self.key, *words)
 
 
 def _other(words: tuple[str, ...], word: str, number: int) -> str:

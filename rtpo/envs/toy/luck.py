@@ -14,7 +14,6 @@ from rtpo.core.bounds import Natural, Positive
 from rtpo.core.seeds import stream_seed
 from rtpo.envs.base import Settings
 from rtpo.envs.episode import Answering
-from rtpo.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -41,10 +40,8 @@ class Luck:
         return face == 1 if self.faces == 2 else face
 
     def reward(self, answer: float, coins: tuple[int, ...]) -> float:
-        """The answer's reward and the coins', as a share of all that there is to have.
-
-        A coin that the episode ended before is worth its mean, so that nothing is earned by going on.
-        """
+        """The answer's reward and the coins', as a share of all that there is to have. A coin that the episode ended
+        before is worth its mean, so that nothing is earned by going on."""
         earned = heads(coins) + (len(self.turns) - len(coins)) / 2
         return (answer + self.size * earned) / (1 + self.size * len(self.turns))
 
@@ -67,12 +64,3 @@ class Lucky(Answering):
 def heads(coins: tuple[int, ...]) -> int:
     """How many of these faces are heads."""
     return sum(face % 2 for face in coins)
-
-
-def check_luck(settings: ToySettings, max_turns: int) -> None:
-    """Raises ConfigError for a coin after a turn that no episode has."""
-    if any(turn >= max_turns for turn in settings.luck.turns):
-        raise ConfigError(
-            f"task.settings.luck.turns is {list(settings.luck.turns)} and the task has {max_turns} turns: "
-            f"use 0 to {max_turns - 1}."
-        )

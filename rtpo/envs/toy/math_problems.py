@@ -1,21 +1,22 @@
 """Problems of the toy math task: two operations, modulo 100, in four templates that differ in which goes first."""
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
+from operator import add, mul, sub
 
 import numpy as np
 
 from rtpo.envs.toy.problems import Problems
 
 MODULUS = 100
+OPERATIONS: dict[str, Callable[[int, int], int]] = {"+": add, "-": sub, "*": mul}
 
 
 @dataclass(frozen=True, slots=True)
 class Template:
     """How a question is written over a, b, c and the sign s, and the operations that solve it; r is the first's result.
-
-    `misread` is the template a solver who takes the wrong operation first has in mind.
-    """
+    `misread` is the template a solver who takes the wrong operation first has in mind."""
 
     question: str
     first: str
@@ -44,14 +45,8 @@ _PATTERNS = tuple(
 
 
 def calculate(left: int, operator: str, right: int) -> int:
-    """One operation modulo 100. Raises ValueError for another operator than + - *."""
-    if operator == "+":
-        return (left + right) % MODULUS
-    if operator == "-":
-        return (left - right) % MODULUS
-    if operator == "*":
-        return (left * right) % MODULUS
-    raise ValueError(f"operator {operator!r} is not one of + - *")
+    """One operation, + - or *, modulo 100."""
+    return OPERATIONS[operator](left, right) % MODULUS
 
 
 def evaluate(operation: str) -> int:

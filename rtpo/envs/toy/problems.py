@@ -10,11 +10,11 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
-from rtpo.core.splits import SPLITS, split_of
+from rtpo.core.splits import drawn
 from rtpo.data.reading import read_task_file
 from rtpo.envs.base import Env, Environment
 from rtpo.envs.toy.luck import ToySettings
-from rtpo.errors import ConfigError, DataError
+from rtpo.errors import DataError
 from rtpo.types import Task
 
 
@@ -36,11 +36,9 @@ P = TypeVar("P", bound=Problem)
 
 @dataclass(frozen=True)
 class Problems(Generic[P]):
-    """The problems of one toy task.
-
-    task: its name. example: a question, and form: what questions are like, for messages. read: from a question to its
-    problem; None for one of no problem. draw: the next problem of a random stream.
-    """
+    """The problems of one toy task. task: its name. example: a question, and form: what questions are like, for
+    messages. read: from a question to its problem; None for one of no problem. draw: the next problem of a random
+    stream."""
 
     task: str
     example: str
@@ -61,18 +59,17 @@ class Problems(Generic[P]):
     def generate(self, split: str, count: int, seed: int) -> list[Task]:
         """`count` different problems of a split; the same arguments give the same list, and fewer a prefix of it.
         Raises ConfigError."""
-        if split not in SPLITS:
-            raise ConfigError(f"split {split!r} does not exist: use one of {', '.join(SPLITS)}")
-        if count < 1:
-            raise ConfigError(f"count of problems is {count}: ask for at least 1")
         rng = np.random.default_rng(seed)
-        found: dict[str, Task] = {}
-        while len(found) < count:
+
+        def draw(_: int) -> Task:
             problem = self.draw(rng)
-            if split_of(problem.key) == split and problem.key not in found:
-                uid = f"{self.task}/{split}/{problem.key}"
-                found[problem.key] = Task(uid=uid, question=problem.question, answer=problem.answer)
-        return list(found.values())
+            return Task(f"{self.task}/{split}/{problem.key}", problem.question, problem.answer)
+
+        return drawn(split, count, draw, self.key)
+
+    def key(self, task: Task) -> str:
+        """The problem of a task without spaces."""
+        return self.parse(task.question).key
 
     def read_file(self, path: str | Path) -> list[Task]:
         """The tasks of a file with the fields question, answer and uid. Raises DataError, naming the line."""
@@ -90,4 +87,4 @@ class Problems(Generic[P]):
 
     def environment(self, make: Callable[[Any, int], Env], settings: type[ToySettings] = ToySettings) -> Environment:
         """The descriptor that the environment's file ends with."""
-        return Environment(make, self.read_file, self.generate, lambda task: self.parse(task.question).key, settings)
+        return Environment(make, self.read_file, self.generate, self.key, settings)

@@ -23,11 +23,9 @@ class WalkSettings(ToySettings):
 
 
 class ToyWalkEnv(ToyEnv):
-    """A call is a person, ` friend`; it is answered with the next place, and after the last the walk is over.
-
-    A call that is nobody is answered ` error`, and the walk goes on. The reward is the share of right turns, by their
-    weights. What a final reply says earns nothing.
-    """
+    """A call is a person, ` friend`; it is answered with the next place, and after the last the walk is over. A call
+    that is nobody is answered ` error`, and the walk goes on. The reward is the share of right turns, by their weights.
+    What a final reply says earns nothing."""
 
     tool = "ask"
 

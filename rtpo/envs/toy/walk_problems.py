@@ -4,12 +4,12 @@ Who is right at a place is the same in every problem, so it can be learnt by hea
 turn has places of its own, so what is learnt at one turn says nothing of another.
 """
 
-import hashlib
 import re
 from dataclasses import dataclass
 
 import numpy as np
 
+from rtpo.core.splits import word_hash
 from rtpo.envs.toy.knowledge_problems import ENTITIES, RELATIONS
 from rtpo.envs.toy.problems import Problems
 
@@ -41,7 +41,7 @@ class Problem:
     @property
     def places(self) -> tuple[str, ...]:
         """One a turn, after the first by a hash of the problem."""
-        numbers = (self.start, *(_hash(self.key, turn) for turn in range(1, LENGTH)))
+        numbers = (self.start, *(word_hash(self.key, turn) for turn in range(1, LENGTH)))
         return tuple(ENTITIES[PLACES * turn + number % PLACES] for turn, number in enumerate(numbers))
 
     @property
@@ -51,12 +51,7 @@ class Problem:
 
 
 def right_person(place: str) -> str:
-    return PEOPLE[_hash("right", place) % len(PEOPLE)]
-
-
-def _hash(*names: object) -> int:
-    text = " ".join(str(name) for name in names)
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
+    return PEOPLE[word_hash("right", place) % len(PEOPLE)]
 
 
 def _read(question: str) -> Problem | None:
