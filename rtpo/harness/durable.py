@@ -35,17 +35,10 @@ class DurableHarness:
 
     def __init__(self, harness: Harness, done: Sequence[Done], between_phases: Callable[[list[Done]], None]) -> None:
         self._harness = harness
+        self.max_turns, self.vocabulary_size = harness.max_turns, harness.vocabulary_size
         self.done = list(done)
         self._replayed = 0
         self._between_phases = between_phases
-
-    @property
-    def max_turns(self) -> int:
-        return self._harness.max_turns
-
-    @property
-    def vocabulary_size(self) -> int:
-        return self._harness.vocabulary_size
 
     @property
     def step(self) -> int:

@@ -119,6 +119,7 @@ class AgentHarness(StepNotes):
         super().__init__()
         self._backend = backend
         self._world = world
+        self.max_turns, self.vocabulary_size = world.limits.max_turns, world.chat.vocabulary_size
         self._sampling = sampling
         self.ledger = ledger
         self._engine_kl_limit = engine_kl_limit
@@ -148,14 +149,6 @@ class AgentHarness(StepNotes):
         return self.step_log
 
     # the verbs
-
-    @property
-    def max_turns(self) -> int:
-        return self._world.limits.max_turns
-
-    @property
-    def vocabulary_size(self) -> int:
-        return self._world.chat.vocabulary_size
 
     def random(self, name: str) -> np.random.Generator:
         return generator(self._world.seed, "algorithm", self._step, name)
