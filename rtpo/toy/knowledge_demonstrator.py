@@ -73,7 +73,7 @@ class _Belief:
 
 
 def _call(belief: _Belief, relation: str, called: str | None = None) -> str:
-    called = f" search {belief.at} {relation}" if called is None else called
+    called = called or f" search {belief.at} {relation}"
     return f"<think>{belief.recalled} then {relation}</think><tool_call>{called}</tool_call>{STOP}"
 
 

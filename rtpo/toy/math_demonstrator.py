@@ -16,8 +16,6 @@ from rtpo.toy.tokenizer import STOP
 from rtpo.types import Task
 
 LEFT_TO_RIGHT = next(index for index, template in enumerate(TEMPLATES) if template.question == "a s b * c")
-
-
 FIRST, SECOND, ANSWER = 0.25, 0.25, 0.17
 """how often the demonstrator slips at a turn, by what the turn should do"""
 MISREADS = 0.6
@@ -53,8 +51,7 @@ class _Belief:
 
 
 def _call(belief: _Belief, planned: str, called: str | None = None) -> str:
-    called = planned if called is None else called
-    return f"<think>{belief.recalled}{planned}</think><tool_call>{called}</tool_call>{STOP}"
+    return f"<think>{belief.recalled}{planned}</think><tool_call>{called or planned}</tool_call>{STOP}"
 
 
 def _answer(belief: _Belief, number: int) -> str:

@@ -10,26 +10,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from rtpo.engines.base import Engine, Generation, Request
 from rtpo.harness.episodes import Plan
 from rtpo.types import Role, Rollout, Task
 
 PROBLEMS, PATHS = 24, 8
 """of which variances are estimated, and paths of each"""
-
-
-class Remembering:
-    """An engine that samples once what is asked for again: settings that the policy sees nothing of share its paths."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._known: dict[tuple[int, bytes], Generation] = {}
-
-    async def generate(self, request: Request) -> Generation:
-        key = (request.seed, request.context_ids.tobytes())
-        if key not in self._known:
-            self._known[key] = await self._engine.generate(request)
-        return self._known[key]
 
 
 def decided(
