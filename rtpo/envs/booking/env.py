@@ -5,20 +5,8 @@ from dataclasses import dataclass, replace
 
 from rtpo.core.json_text import encodable
 from rtpo.envs.base import Environment
-from rtpo.envs.booking.world import (
-    POLICY,
-    STOP,
-    TOOLS,
-    Database,
-    Record,
-    ToolError,
-    answer,
-    generate,
-    gold,
-    read_tasks,
-    split_key,
-    wish_of,
-)
+from rtpo.envs.booking import world
+from rtpo.envs.booking.world import Record, ToolError, wish_of
 from rtpo.envs.episode import Episode, text_and_calls
 from rtpo.tools.protocol import CUT, Call, Malformed, refusal
 from rtpo.types import Feedback, Grade, GradeOutcome, Message, Opening, StopReason, Task, ToolOutcome, ToolUse
@@ -47,8 +35,8 @@ class BookingEnv(Episode[State]):
 
     async def reset(self, task: Task) -> Opening:
         self._task, self._state = task, State(task.uid)
-        messages = (Message("system", POLICY), Message("user", task.question))
-        return Opening(messages, tuple(json.dumps(TOOLS[name].schema) for name in wish_of(task).tools))
+        messages = (Message("system", world.POLICY), Message("user", task.question))
+        return Opening(messages, tuple(json.dumps(world.TOOLS[name].schema) for name in wish_of(task).tools))
 
     async def step(self, reply: str, stop: StopReason) -> Feedback:
         task = self._goes_on()
@@ -66,7 +54,7 @@ class BookingEnv(Episode[State]):
         wish = wish_of(self._begun())
         if not self._state.ended:
             return Grade(GradeOutcome.GRADED, 0.0, "the user has not ended the dialogue")
-        if self._state.changed != gold(wish.key).changed:
+        if self._state.changed != world.gold(wish.key).changed:
             return Grade(GradeOutcome.GRADED, 0.0, "the database is not what it should be")
         heard = [message.replace(",", "") for message in self._state.said]
         if missing := [figure for figure in wish.figures if not any(figure in text for text in heard)]:
@@ -75,21 +63,21 @@ class BookingEnv(Episode[State]):
 
     def _tell(self, task: Task, text: str) -> Feedback:
         heard = (*self._state.said, text)
-        said = answer(wish_of(task), heard, wrote=self._state.wrote)
-        ends = STOP in said
+        said = world.answer(wish_of(task), heard, wrote=self._state.wrote)
+        ends = world.STOP in said
         self._state = replace(self._state, said=heard, ended=ends)
         return Feedback(() if ends else (Message("user", said),), done=ends)
 
     def _answer(self, task: Task, call: Call | Malformed, number: int) -> tuple[str, ToolUse]:
         """What the agent is told of the reply's call `number`, and what became of it."""
-        schemas = {name: TOOLS[name].schema for name in wish_of(task).tools}
+        schemas = {name: world.TOOLS[name].schema for name in wish_of(task).tools}
         refused = refusal(call, schemas, number, most=1)
         if refused is not None:
             return refused
         assert isinstance(call, Call)
-        tool = TOOLS[call.name]
+        tool = world.TOOLS[call.name]
         try:
-            database, told = tool.run(Database(self._state.changed), call.arguments)
+            database, told = tool.run(world.Database(self._state.changed), call.arguments)
         except ToolError as error:
             return f"Error: {error}.", ToolUse(call.name, ToolOutcome.PROGRAM_ERROR)
         wrote = self._state.wrote or tool.writes
@@ -97,4 +85,4 @@ class BookingEnv(Episode[State]):
         return told, ToolUse(call.name, ToolOutcome.OK)
 
 
-ENVIRONMENT = Environment(lambda settings, max_turns: BookingEnv(), read_tasks, generate, split_key)
+ENVIRONMENT = Environment(lambda settings, max_turns: BookingEnv(), world.read_tasks, world.generate, world.split_key)

@@ -9,10 +9,10 @@ Query = tuple[str, str]
 
 def _query(call: str) -> Query | None:
     """Subject and relation of a call ` search e5 boss`; None when it is no search."""
-    words = call.split()
-    if len(words) != 3 or words[0] != "search" or words[1] not in ENTITIES or words[2] not in RELATIONS:
-        return None
-    return words[1], words[2]
+    match call.split():
+        case "search", subject, relation if subject in ENTITIES and relation in RELATIONS:
+            return subject, relation
+    return None
 
 
 class ToyKnowledgeEnv(ToyEnv):
