@@ -30,8 +30,7 @@ from analysis.fair import BEFORE, CEILING, Comparison, by_question
 from analysis.load import Frames, load
 from analysis.study.plan import Study, named
 from rtpo.core.files import write_whole
-from rtpo.envs.toy.walk import WalkSettings
-from rtpo.envs.toy.walk_problems import PLACES
+from rtpo.envs.toy.walk import PLACES, WalkSettings
 from rtpo.errors import ConfigError
 from rtpo.run.cli import Parser, command
 from rtpo.theory.walk import METHODS, Plans, Walk, budget_of, success, told, uniform

@@ -12,7 +12,7 @@ from functools import partial
 import numpy as np
 
 from rtpo.envs.base import Env
-from rtpo.envs.toy.knowledge_problems import ENTITIES, MAX_TURNS, RELATIONS, Problem, parse_question
+from rtpo.envs.toy.knowledge import ENTITIES, MAX_TURNS, RELATIONS, Problem, parse_question
 from rtpo.toy.demonstrator import Demonstration, play_out
 from rtpo.toy.recipes import Recipe, WarmStart
 from rtpo.toy.tokenizer import STOP

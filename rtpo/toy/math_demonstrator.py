@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from rtpo.envs.base import Env
-from rtpo.envs.toy.math_problems import MODULUS, TEMPLATES, Problem, parse_question
+from rtpo.envs.toy.math import MODULUS, TEMPLATES, Problem, parse_question
 from rtpo.toy.demonstrator import Demonstration, play_out
 from rtpo.toy.recipes import Recipe, WarmStart
 from rtpo.toy.tokenizer import STOP

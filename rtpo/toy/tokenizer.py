@@ -12,7 +12,7 @@ from pathlib import Path
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from rtpo.envs.toy.knowledge_problems import ENTITIES, RELATIONS
+from rtpo.envs.toy.knowledge import ENTITIES, RELATIONS
 from rtpo.errors import DataError
 
 PAD = "<|endoftext|>"

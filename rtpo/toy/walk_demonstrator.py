@@ -9,10 +9,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from rtpo.envs.base import Env
-from rtpo.envs.toy.knowledge_problems import ENTITIES
+from rtpo.envs.toy.knowledge import ENTITIES
 from rtpo.envs.toy.luck import Luck
-from rtpo.envs.toy.walk import WalkSettings
-from rtpo.envs.toy.walk_problems import LENGTH, PEOPLE, PLACES, Problem, parse_question, right_person
+from rtpo.envs.toy.walk import LENGTH, PEOPLE, PLACES, Problem, WalkSettings, parse_question, right_person
 from rtpo.toy.demonstrator import Demonstration, play_out
 from rtpo.toy.knowledge_demonstrator import COPIERS
 from rtpo.toy.recipes import Recipe, WarmStart

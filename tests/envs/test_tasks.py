@@ -12,7 +12,7 @@ from conftest import compose_config
 from rtpo.core.splits import SPLITS, split_of
 from rtpo.data.records import Record, write_records
 from rtpo.envs.registry import ENVIRONMENTS
-from rtpo.envs.toy import knowledge_problems, math_problems
+from rtpo.envs.toy import knowledge, math
 from rtpo.errors import ConfigError, DataError
 from rtpo.run.tasks import check_splits, load_tasks
 from rtpo.types import Task
@@ -30,7 +30,7 @@ def loaded(*overrides: str) -> tuple[list[Task], list[Task]]:
     return load_tasks(task, task.train), load_tasks(task, task.held_out)
 
 
-@pytest.mark.parametrize(("name", "module"), [("toy_math", math_problems), ("toy_knowledge", knowledge_problems)])
+@pytest.mark.parametrize(("name", "module"), [("toy_math", math), ("toy_knowledge", knowledge)])
 def test_a_problem_has_one_split_wherever_it_comes_from(tmp_path: Path, name: str, module: ModuleType) -> None:
     generated = {split: module.problems(split, 60, seed=7) for split in SPLITS}
     data = data_file(tmp_path, [task for tasks in generated.values() for task in tasks])
@@ -51,7 +51,7 @@ def test_a_maths_file_is_cut_into_splits_by_its_questions(tmp_path: Path) -> Non
 
 def test_a_file_without_the_split_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="held_out"):
-        loaded(f"data={data_file(tmp_path, math_problems.problems('train', 20, seed=7))}")
+        loaded(f"data={data_file(tmp_path, math.problems('train', 20, seed=7))}")
 
 
 @pytest.mark.parametrize(

@@ -17,14 +17,14 @@ from transformers import Qwen3ForCausalLM
 import rtpo.toy.warm_start as toy
 from rtpo.core.chat import ChatFormat
 from rtpo.engines.base import Generation, Request
-from rtpo.envs.toy.knowledge import ToyKnowledgeEnv
-from rtpo.envs.toy.knowledge_problems import (
+from rtpo.envs.toy.knowledge import (
     DISTRACTED,
     ENTITIES,
     HOPS,
     MAX_TURNS,
     RELATIONS,
     Problem,
+    ToyKnowledgeEnv,
     parse_question,
     problems,
 )

@@ -14,9 +14,8 @@ from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerFast
 import rtpo.toy.warm_start as toy
 from rtpo.core.chat import ChatFormat
 from rtpo.core.contexts import next_context
-from rtpo.envs.toy.knowledge_problems import ENTITIES, RELATIONS
-from rtpo.envs.toy.math import ToyMathEnv
-from rtpo.envs.toy.math_problems import Problem, parse_question, read_problems
+from rtpo.envs.toy.knowledge import ENTITIES, RELATIONS
+from rtpo.envs.toy.math import Problem, ToyMathEnv, parse_question, read_problems
 from rtpo.errors import DataError
 from rtpo.toy.tokenizer import MARKUP, NUMBERS, WORDS, build_tokenizer, encode_strict
 from rtpo.types import Feedback, Message, Opening, StopReason, Task, ToolOutcome, ToolUse, as_ids

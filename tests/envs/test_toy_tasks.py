@@ -13,7 +13,7 @@ import rtpo.toy.warm_start as toy
 from rtpo.core.files import sha256
 from rtpo.core.splits import split_of
 from rtpo.envs.registry import make_env
-from rtpo.envs.toy import knowledge_problems, math_problems, walk_problems
+from rtpo.envs.toy import knowledge, math, walk
 from rtpo.envs.toy.env import WITHOUT_LUCK
 from rtpo.errors import ConfigError
 from rtpo.toy.recipes import recipes
@@ -48,13 +48,13 @@ class Toy:
 
 TOYS = [
     Toy(
-        *("toy_math", "math", math_problems.problems, math_problems.parse_question, " compute 12 + 5 * 3", "27", "3"),
+        *("toy_math", "math", math.problems, math.parse_question, " compute 12 + 5 * 3", "27", "3"),
         *("calculator", {" 5 * 3": " 15", " 12 + 15": " 27"}),
         (" 12 + 5 * 3", "", " 5 * 3</tool_call><tool_call> 5 * 3", " search e1 boss"),
     ),
     # the first two searches meet a distractor: another entity's boss, and another relation of e36
     Toy(
-        *("toy_knowledge", "knowledge_habits", knowledge_problems.problems, knowledge_problems.parse_question),
+        *("toy_knowledge", "knowledge_habits", knowledge.problems, knowledge.parse_question),
         *(" find e53 boss rival friend from 37", "e30", "e3", "search"),
         {
             **{" search e53 boss": " e40 boss e13", " search  e53 boss": " e53 boss e36"},
@@ -65,7 +65,7 @@ TOYS = [
     ),
 ]
 WALK = Toy(
-    *("toy_walk", "walk", walk_problems.problems, walk_problems.parse_question, " start e3 from 37 12"),
+    *("toy_walk", "walk", walk.problems, walk.parse_question, " start e3 from 37 12"),
     *("boss neighbour friend neighbour friend friend teacher rival", "boss"),
 )
 COPIER = replace(TOYS[1], model="knowledge")

@@ -9,10 +9,9 @@ from episodes_played import play
 from scripted import Reply, ScriptedEngine, make_world
 
 from rtpo.engines.base import Sampling
-from rtpo.envs.toy.knowledge_problems import ENTITIES
+from rtpo.envs.toy.knowledge import ENTITIES
 from rtpo.envs.toy.luck import Luck
-from rtpo.envs.toy.walk import ToyWalkEnv, WalkSettings
-from rtpo.envs.toy.walk_problems import LENGTH, PLACES, parse_question, problems, right_person
+from rtpo.envs.toy.walk import LENGTH, PLACES, ToyWalkEnv, WalkSettings, parse_question, problems, right_person
 from rtpo.errors import DataError
 from rtpo.harness.episodes import run_episodes
 from rtpo.toy import variance

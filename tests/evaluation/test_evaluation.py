@@ -28,7 +28,7 @@ from rtpo.core.files import sha256
 from rtpo.core.seeds import stream_seed
 from rtpo.data.registry import REGISTRY
 from rtpo.engines.base import Request
-from rtpo.envs.toy.math_problems import problems
+from rtpo.envs.toy.math import problems
 from rtpo.errors import ConfigError, DataError, Held, InfrastructureError, StaleEngine
 from rtpo.evaluation import evaluate as evaluation
 from rtpo.evaluation.panel import EvaluateConfig

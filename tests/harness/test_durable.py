@@ -13,7 +13,7 @@ from scripted import RecordingHarness, scripted_harness, solver
 from baselines.ladder import grpo_state_values
 from rtpo import rtpo
 from rtpo.algorithms import configured
-from rtpo.envs.toy.math_problems import problems
+from rtpo.envs.toy.math import problems
 from rtpo.errors import Stopped
 from rtpo.harness.budget import Ledger
 from rtpo.harness.durable import Done, DurableHarness

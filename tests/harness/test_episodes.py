@@ -24,8 +24,7 @@ from scripted import (
 )
 
 from rtpo.engines.base import Sampling
-from rtpo.envs.toy.math import ToyMathEnv
-from rtpo.envs.toy.math_problems import problems
+from rtpo.envs.toy.math import ToyMathEnv, problems
 from rtpo.errors import DataError, InfrastructureError
 from rtpo.harness.episodes import EpisodeWorld, Plan, run_episodes
 from rtpo.types import (

@@ -21,7 +21,7 @@ from scripted import (
 )
 
 from rtpo.engines.base import Sampling
-from rtpo.envs.toy.math_problems import problems
+from rtpo.envs.toy.math import problems
 from rtpo.errors import AlgorithmError, BudgetExceeded, InfrastructureError, NonFinite, TreeMismatch
 from rtpo.harness.diagnostics import rollout_metrics
 from rtpo.rows import trajectory_rows, turn_row

@@ -8,8 +8,7 @@ import pytest
 from scripted import ScriptedEngine, make_world, solver
 
 from rtpo.engines.base import BatchingEngine, Generation, Request, Sampling
-from rtpo.envs.toy.math import ToyMathEnv
-from rtpo.envs.toy.math_problems import problems
+from rtpo.envs.toy.math import ToyMathEnv, problems
 from rtpo.errors import InfrastructureError
 from rtpo.harness.episodes import Plan, run_episodes
 from rtpo.types import Feedback, Role, Rollout, StopReason

@@ -12,7 +12,7 @@ from scripted import TOKENIZER, ScriptedEngine, solver
 
 from analysis.summary import summarise
 from rtpo.engines.base import Generation, Request
-from rtpo.envs.toy.math_problems import problems
+from rtpo.envs.toy.math import problems
 from rtpo.evaluation import evaluate as evaluation
 from rtpo.evaluation.panel import EvaluateConfig, compose_evaluation
 from rtpo.evaluation.policies import Checkpoint

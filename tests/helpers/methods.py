@@ -8,8 +8,7 @@ import numpy as np
 from scripted import RecordingHarness, scripted_harness, solver
 
 from rtpo.algorithms import algorithms, configured, load_algorithm
-from rtpo.envs.toy.math import ToyMathEnv
-from rtpo.envs.toy.math_problems import problems
+from rtpo.envs.toy.math import ToyMathEnv, problems
 from rtpo.types import Grade, GradeOutcome, Rollout, Task, Termination, TrainingContext, TrainRow
 from rtpo.verbs import AlgorithmConfig
 

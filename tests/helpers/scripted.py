@@ -22,8 +22,7 @@ from rtpo.core.packing import Packed
 from rtpo.engines.backend import StepResult, TokenScores
 from rtpo.engines.base import Generation, Request, Sampling
 from rtpo.envs.base import Env
-from rtpo.envs.toy.math import ToyMathEnv
-from rtpo.envs.toy.math_problems import parse_question
+from rtpo.envs.toy.math import ToyMathEnv, parse_question
 from rtpo.errors import InfrastructureError
 from rtpo.harness.budget import Budget, Ledger
 from rtpo.harness.episodes import EpisodeLimits, EpisodeWorld

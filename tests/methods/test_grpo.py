@@ -12,7 +12,7 @@ from scripted import CALL_1, CALL_2, RIGHT, TASK, WRONG, RecordingHarness, alway
 from baselines.grpo import GRPOConfig, chain_rows, step
 from rtpo.algorithms import configured
 from rtpo.core.packing import normalised_weights
-from rtpo.envs.toy.math_problems import problems
+from rtpo.envs.toy.math import problems
 from rtpo.rtpo import sibling_rows
 from rtpo.types import Grade, GradeOutcome, Role, TrainRow
 from rtpo.verbs import TokenClip

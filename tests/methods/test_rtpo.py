@@ -25,7 +25,7 @@ from scripted import (
 )
 
 from rtpo.algorithms import configured
-from rtpo.envs.toy.math_problems import problems
+from rtpo.envs.toy.math import problems
 from rtpo.rtpo import RTPOConfig, rollouts_per_task, sibling_rows, stale_returns, step
 from rtpo.types import Grade, GradeOutcome, Group, Role, Rollout, TrainRow
 from rtpo.verbs import TokenClip

@@ -18,7 +18,7 @@ from whole_runs import lines
 from experiments import plan as command
 from rtpo.algorithms import load_algorithm
 from rtpo.engines.base import Sampling
-from rtpo.envs.toy.math_problems import parse_question, problems
+from rtpo.envs.toy.math import parse_question, problems
 from rtpo.errors import ConfigError, DataError
 from rtpo.harness.harness import AgentHarness
 from rtpo.planning.hardware import GIB, Episodes, known, model_shape

@@ -5,7 +5,7 @@ from conftest import compose_config
 from trees import differences
 
 from rtpo.engines.base import Sampling
-from rtpo.envs.toy.math_problems import problems
+from rtpo.envs.toy.math import problems
 from rtpo.errors import ConfigError, DataError
 from rtpo.run.config import PROJECT, RunConfig, rollout_sampling
 from rtpo.run.model_folder import check_model

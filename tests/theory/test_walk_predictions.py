@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from rtpo.envs.toy.luck import Luck
-from rtpo.envs.toy.walk import ToyWalkEnv, WalkSettings
-from rtpo.envs.toy.walk_problems import LENGTH, PEOPLE, PLACES, problems
+from rtpo.envs.toy.walk import LENGTH, PEOPLE, PLACES, ToyWalkEnv, WalkSettings, problems
 from rtpo.theory.regimes import break_even
 from rtpo.theory.walk import Plans, Walk, noise, rollouts, told, uniform
 from rtpo.types import StopReason, Task

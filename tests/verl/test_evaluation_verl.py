@@ -11,7 +11,7 @@ from evaluations import QUESTIONS, evaluate, evaluation_in, folder_of, lines_of
 from scripted import rows_of
 
 from rtpo.engines.base import Sampling
-from rtpo.envs.toy.math_problems import problems
+from rtpo.envs.toy.math import problems
 from rtpo.evaluation.panel import EvaluateConfig, episode_facts
 from rtpo.run.config import RunConfig
 from rtpo.run.model_folder import chat_format

@@ -19,7 +19,7 @@ from rtpo.core.files import NOTED, sha256
 from rtpo.core.packing import Packed, normalised_weights, pack
 from rtpo.core.trees import EVEN, deal
 from rtpo.engines.base import Generation, Request
-from rtpo.envs.toy.math_problems import problems
+from rtpo.envs.toy.math import problems
 from rtpo.errors import NonFinite, StaleEngine, TreeMismatch
 from rtpo.harness.harness import AgentHarness
 from rtpo.planning.hardware import model_shape

@@ -18,7 +18,7 @@ from experiments.training import train
 from rtpo.core.chat import ChatFormat
 from rtpo.core.packing import Packed
 from rtpo.engines.base import Sampling
-from rtpo.envs.toy.math_problems import problems
+from rtpo.envs.toy.math import problems
 from rtpo.errors import DataError, Stopped
 from rtpo.harness.episodes import EpisodeWorld, Plan, run_episodes
 from rtpo.run.config import RunConfig

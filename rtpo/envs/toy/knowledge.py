@@ -1,13 +1,138 @@
-"""The toy knowledge environment: a search tool that answers one query a call, sometimes beside the point."""
+"""The toy knowledge task: a chain of two to four relations to follow from an entity, by searching.
 
+A problem's facts are a hash of the whole problem, so nothing can be known by heart. The first time a query is asked, a
+search finds a distractor in its place with probability `DISTRACTED`: a fact too, but of another relation or another
+entity. Whether and which is again a hash of problem and query, so all episodes of a problem share one world.
+"""
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from rtpo.core.splits import word_hash
 from rtpo.envs.toy.env import Exchange, ToyEnv
-from rtpo.envs.toy.knowledge_problems import ENTITIES, PROBLEMS, RELATIONS, parse_question
+from rtpo.envs.toy.problems import Problems
+from rtpo.errors import DataError
 from rtpo.types import Task
 
-Query = tuple[str, str]
+RELATIONS = ("boss", "rival", "friend", "parent", "teacher", "neighbour")
+ENTITIES = tuple(f"e{number}" for number in range(60))
+WORLDS = 100
+HOPS = (2, 3, 4)
+MAX_TURNS = 6
+DISTRACTED = 0.2
+_QUESTION = re.compile(r" find (e\d{1,2})((?: [a-z]+){2,4}) from (\d{1,2})")
 
 
-def _query(call: str) -> Query | None:
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """`object` is the `relation` of `subject`."""
+
+    subject: str
+    relation: str
+    object: str
+
+    @property
+    def text(self) -> str:
+        return f" {self.subject} {self.relation} {self.object}"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One problem: follow `relations`, all different, one after another from `start`. world: tells apart problems that
+    ask for the same chain; each has its own facts."""
+
+    start: str
+    relations: tuple[str, ...]
+    world: int
+
+    @property
+    def question(self) -> str:
+        return f" find {self.start} {' '.join(self.relations)} from {self.world}"
+
+    @property
+    def key(self) -> str:
+        """The problem without spaces, as uids have it."""
+        return self.question.removeprefix(" find").replace(" ", "")
+
+    def fact(self, subject: str, relation: str) -> Fact:
+        """The one fact about a subject and a relation; its object is another entity."""
+        return Fact(subject, relation, _other(ENTITIES, subject, word_hash(self.key, "fact", subject, relation)))
+
+    def distractor(self, subject: str, relation: str) -> Fact | None:
+        """What a first search finds instead of the fact, if it does."""
+        if word_hash(self.key, "distracted", subject, relation) % 1000 >= 1000 * DISTRACTED:
+            return None
+        chosen = word_hash(self.key, "distractor", subject, relation)
+        if chosen % 2:
+            return self.fact(subject, _other(RELATIONS, relation, chosen // 2))
+        return self.fact(_other(ENTITIES, subject, chosen // 2), relation)
+
+    def search(self, subject: str, relation: str, *, again: bool) -> Fact:
+        """What a search finds, the first time this query is asked or `again`."""
+        return (None if again else self.distractor(subject, relation)) or self.fact(subject, relation)
+
+    @property
+    def chain(self) -> tuple[Fact, ...]:
+        """The facts that lead to the answer."""
+        chain: list[Fact] = []
+        for relation in self.relations:
+            chain.append(self.fact(chain[-1].object if chain else self.start, relation))
+        return tuple(chain)
+
+    @property
+    def answer(self) -> str:
+        return self.chain[-1].object
+
+    @property
+    def turns_needed(self) -> int:
+        """One a fact, one more for each distractor in its place, and the answer."""
+        distractors = [self.distractor(fact.subject, fact.relation) for fact in self.chain]
+        return len(distractors) + sum(distractor is not None for distractor in distractors) + 1
+
+
+def _other(words: tuple[str, ...], word: str, number: int) -> str:
+    others = [other for other in words if other != word]
+    return others[number % len(others)]
+
+
+def _read(question: str) -> Problem | None:
+    """Raises DataError for one that needs more than MAX_TURNS turns."""
+    match = _QUESTION.fullmatch(question)
+    if match is None:
+        return None
+    problem = Problem(match[1], tuple(match[2].split()), int(match[3]))
+    is_known = problem.start in ENTITIES and set(problem.relations) <= set(RELATIONS)
+    if not is_known or len(set(problem.relations)) < len(problem.relations):
+        return None
+    if problem.turns_needed > MAX_TURNS:
+        raise DataError(
+            f"question {question!r} needs {problem.turns_needed} turns and the task has {MAX_TURNS}: "
+            "choose another number after 'from'"
+        )
+    return problem
+
+
+def _draw(rng: np.random.Generator) -> Problem:
+    hops = rng.choice(HOPS)
+    while True:
+        start = ENTITIES[rng.integers(len(ENTITIES))]
+        relations = rng.permutation(RELATIONS)[:hops]
+        problem = Problem(start, tuple(str(relation) for relation in relations), int(rng.integers(WORLDS)))
+        if problem.turns_needed <= MAX_TURNS:
+            return problem
+
+
+FORM = (
+    f"an entity from e0 to e{len(ENTITIES) - 1}, two to four different relations of {', '.join(RELATIONS)}, and a "
+    f"number from 0 to {WORLDS - 1}"
+)
+PROBLEMS = Problems("toy_knowledge", " find e53 boss rival friend from 37", FORM, _read, _draw)
+problems, parse_question, read_problems = PROBLEMS.generate, PROBLEMS.parse, PROBLEMS.read_file
+
+
+def _query(call: str) -> tuple[str, str] | None:
     """Subject and relation of a call ` search e5 boss`; None when it is no search."""
     match call.split():
         case "search", subject, relation if subject in ENTITIES and relation in RELATIONS:

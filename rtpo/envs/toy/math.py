@@ -1,13 +1,117 @@
-"""The toy math environment: a calculator that does one operation a call, and an answer in `\\boxed{}`."""
+"""The toy math task: two operations, modulo 100, in four templates that differ in which goes first.
+
+The tool is a calculator that does one operation a call.
+"""
 
 import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from operator import add, mul, sub
+
+import numpy as np
 
 from rtpo.envs.toy.env import Exchange, ToyEnv
-from rtpo.envs.toy.math_problems import PROBLEMS, calculate
+from rtpo.envs.toy.problems import Problems
 from rtpo.types import Task
 
-_OPERATION = re.compile(r"\s*([0-9]{1,2})\s+([-+*])\s+([0-9]{1,2})\s*")
+MODULUS = 100
+OPERATIONS: dict[str, Callable[[int, int], int]] = {"+": add, "-": sub, "*": mul}
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """How a question is written over a, b, c and the sign s, and the operations that solve it; r is the first's result.
+    `misread` is the template a solver who takes the wrong operation first has in mind."""
+
+    question: str
+    first: str
+    second: str
+    misread: int
+
+
+TEMPLATES = (
+    Template("a s b * c", first="b * c", second="a s r", misread=2),
+    Template("a * b s c", first="a * b", second="r s c", misread=3),
+    Template("( a s b ) * c", first="a s b", second="r * c", misread=0),
+    Template("a * ( b s c )", first="b s c", second="a * r", misread=1),
+)
+SIGNS = ("+", "-")
+_OPERATION = re.compile(r"\s*[0-9]{1,2}\s+[-+*]\s+[0-9]{1,2}\s*")
 _NUMBER = re.compile(r"\s*([0-9]{1,2})\s*")
+_PATTERNS = tuple(
+    re.compile(
+        " compute "
+        + re.escape(template.question)
+        .replace("a", r"(?P<a>\d{1,2})")
+        .replace("b", r"(?P<b>\d{1,2})")
+        .replace("s", r"(?P<s>[+-])")
+        .replace("c", r"(?P<c>\d{1,2})")
+    )
+    for template in TEMPLATES
+)
+
+
+def evaluate(operation: str) -> int:
+    """The value, modulo 100, of an operation written ` 5 * 3`, as calls and plans have it."""
+    left, operator, right = operation.split()
+    return OPERATIONS[operator](int(left), int(right)) % MODULUS
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One problem: the numbers and the sign put into a template."""
+
+    template: int
+    a: int
+    b: int
+    c: int
+    sign: str
+
+    def fill(self, pattern: str, result: int | None = None) -> str:
+        """A template's text over this problem, in canonical form; `result` stands for r."""
+        values = {"a": str(self.a), "b": str(self.b), "c": str(self.c), "s": self.sign, "r": str(result)}
+        return "".join(f" {values.get(word, word)}" for word in pattern.split())
+
+    @property
+    def question(self) -> str:
+        return " compute" + self.fill(TEMPLATES[self.template].question)
+
+    @property
+    def first(self) -> str:
+        return self.fill(TEMPLATES[self.template].first)
+
+    def second(self, result: int) -> str:
+        return self.fill(TEMPLATES[self.template].second, result)
+
+    @property
+    def answer(self) -> int:
+        return evaluate(self.second(evaluate(self.first)))
+
+    @property
+    def starts_right(self) -> bool:
+        """Whether the operation to do first is the right-hand one."""
+        return "a" not in TEMPLATES[self.template].first.split()
+
+    @property
+    def key(self) -> str:
+        """The problem without spaces, as uids have it."""
+        return self.fill(TEMPLATES[self.template].question).replace(" ", "")
+
+
+def _read(question: str) -> Problem | None:
+    for index, pattern in enumerate(_PATTERNS):
+        if match := pattern.fullmatch(question):
+            return Problem(index, int(match["a"]), int(match["b"]), int(match["c"]), match["s"])
+    return None
+
+
+def _draw(rng: np.random.Generator) -> Problem:
+    a, b, c = (int(number) for number in rng.integers(2, MODULUS, size=3))
+    return Problem(int(rng.integers(len(TEMPLATES))), a, b, c, SIGNS[rng.integers(len(SIGNS))])
+
+
+PROBLEMS = Problems("toy_math", " compute 12 + 5 * 3", "numbers from 0 to 99", _read, _draw)
+problems, parse_question, read_problems = PROBLEMS.generate, PROBLEMS.parse, PROBLEMS.read_file
 
 
 class ToyMathEnv(ToyEnv):
@@ -16,11 +120,7 @@ class ToyMathEnv(ToyEnv):
     tool = "calculator"
 
     def _use_tool(self, task: Task, call: str, earlier: tuple[Exchange, ...]) -> str | None:
-        operation = _OPERATION.fullmatch(call)
-        if operation is None:
-            return None
-        left, operator, right = operation.groups()
-        return f" {calculate(int(left), operator, int(right))}"
+        return f" {evaluate(call)}" if _OPERATION.fullmatch(call) else None
 
     def _read_answer(self, boxed: str) -> int | None:
         number = _NUMBER.fullmatch(boxed)

@@ -1,12 +1,78 @@
-"""The toy walk environment: eight places, one after another, and one person to ask at each."""
+"""The toy walk: a way through eight places, at each of which one of six people is the right one to ask.
 
+Who is right at a place is the same in every problem, so it can be learnt by heart, and from nothing but rewards. Each
+turn has places of its own, so what is learnt at one turn says nothing of another.
+"""
+
+import re
 from dataclasses import dataclass, replace
 from typing import Literal
 
+import numpy as np
+
+from rtpo.core.splits import word_hash
 from rtpo.envs.toy.env import Exchange, ToyEnv
+from rtpo.envs.toy.knowledge import ENTITIES, RELATIONS
 from rtpo.envs.toy.luck import ToySettings
-from rtpo.envs.toy.walk_problems import LENGTH, PEOPLE, PROBLEMS, parse_question
+from rtpo.envs.toy.problems import Problems
 from rtpo.types import Feedback, Grade, GradeOutcome, Message, Task, ToolUse
+
+PEOPLE = RELATIONS
+LENGTH = 8
+PLACES = len(ENTITIES) // LENGTH
+"""of each turn"""
+NUMBERS = 100
+_QUESTION = re.compile(r" start (e\d{1,2}) from (\d{1,2}) (\d{1,2})")
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One walk: the place that it starts from, and two numbers that tell apart those that start there."""
+
+    start: int
+    first: int
+    second: int
+
+    @property
+    def question(self) -> str:
+        return f" start {ENTITIES[self.start]} from {self.first} {self.second}"
+
+    @property
+    def key(self) -> str:
+        """The problem without spaces, as uids have it."""
+        return self.question.removeprefix(" start").replace(" ", "")
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """One a turn, after the first by a hash of the problem."""
+        numbers = (self.start, *(word_hash(self.key, turn) for turn in range(1, LENGTH)))
+        return tuple(ENTITIES[PLACES * turn + number % PLACES] for turn, number in enumerate(numbers))
+
+    @property
+    def answer(self) -> str:
+        """Whom to ask, turn by turn."""
+        return " ".join(right_person(place) for place in self.places)
+
+
+def right_person(place: str) -> str:
+    return PEOPLE[word_hash("right", place) % len(PEOPLE)]
+
+
+def _read(question: str) -> Problem | None:
+    if match := _QUESTION.fullmatch(question):
+        problem = Problem(int(match[1].removeprefix("e")), int(match[2]), int(match[3]))
+        return problem if problem.start < PLACES else None
+    return None
+
+
+def _draw(rng: np.random.Generator) -> Problem:
+    first, second = (int(number) for number in rng.integers(NUMBERS, size=2))
+    return Problem(int(rng.integers(PLACES)), first, second)
+
+
+FORM = f"a place from e0 to e{PLACES - 1}, and two numbers from 0 to {NUMBERS - 1}"
+PROBLEMS = Problems("toy_walk", " start e3 from 37 12", FORM, _read, _draw)
+problems, parse_question, read_problems = PROBLEMS.generate, PROBLEMS.parse, PROBLEMS.read_file
 
 
 @dataclass(frozen=True)
