@@ -249,15 +249,13 @@ class Ledger:
 
     def as_dict(self) -> dict[str, Any]:
         """All totals as plain JSON; `from_dict` restores them exactly. The journal is not part of it."""
-        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "journal"}
-        copied = {"budget": asdict(self.budget), "tool_calls": dict(self.tool_calls), "seconds": dict(self.seconds)}
-        return values | copied
+        values = asdict(self)
+        del values["journal"]
+        return values
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """The ledger with these totals. Raises DataError unless fields, outcomes and phases are this version's. Only
-        the counts of free rollouts may be missing, as in earlier versions."""
-        data = {"free_rollouts": 0, "free_tokens": 0} | dict(data)
+        """The ledger with these totals. Raises DataError unless fields, outcomes and phases are this version's."""
         names = {f.name for f in fields(cls)} - {"journal"}
         wanted = {"": names, "tool_calls": {outcome.value for outcome in ToolOutcome}, "seconds": set(PHASES)}
         for name, keys in wanted.items():

@@ -57,10 +57,7 @@ class Curve:
             return value
         updates = line["updates"]
         if "<phase>" in self.key:
-            return {
-                name: _mean([update for i, update in enumerate(updates) if i in at], self.of, self.by)
-                for name, at in PLACES.items()
-            }
+            return {name: _mean(updates[at.start : at.stop], self.of, self.by) for name, at in PLACES.items()}
         if "<turn>" in self.key:
             trained = {k for update in updates for k in update["trained_turns"]}
             turns = {name: [k for k in trained if k in at] for name, at in PLACES.items()}
