@@ -290,4 +290,3 @@ def test_a_live_miss_is_kept_and_its_outage_is_not(server: Server, tmp_path: Pat
     fails(world, "where")
     answers = [ask(world, "where"), ask(world), ask(SearchWorld(settings), "where")]
     assert answers == ["Page 1: where 2", "known", "Page 1: where 2"]
-    assert world.counts["missed"] == 2

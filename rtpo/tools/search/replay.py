@@ -1,6 +1,5 @@
 """Recorded answers replayed: of a recording (`rtpo.core.recording`), or of a JSON dictionary of query to text."""
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,13 +57,10 @@ class ReplaySettings:
 
 
 class ReplayBackend(SearchBackend):
-    """On a recording. Counts the queries that are not in it as `missed`. Raises DataError for a file that cannot be
-    read."""
+    """On a recording. Raises DataError for a file that cannot be read."""
 
-    def __init__(
-        self, file: Path, on_miss: Literal["error", "empty", "live"], live: SearchBackend | None, counts: Counter[str]
-    ) -> None:
-        self._file, self._on_miss, self._live, self._counts = file, on_miss, live, counts
+    def __init__(self, file: Path, on_miss: Literal["error", "empty", "live"], live: SearchBackend | None) -> None:
+        self._file, self._on_miss, self._live = file, on_miss, live
         self._texts = read_recording(file)
         self.identity = {
             "backend": "replay",
@@ -80,7 +76,6 @@ class ReplayBackend(SearchBackend):
     async def answer(self, query: str) -> str:
         if query in self._texts:
             return self._texts[query]
-        self._counts["missed"] += 1
         if self._live is not None:
             return await self._live.answer(query)
         if self._on_miss == "empty":

@@ -1,7 +1,6 @@
 """The search tool: one interface, four backends, one world for all paths of a run (docs/run/tools.md)."""
 
 import asyncio
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -71,7 +70,7 @@ class SearchSettings:
         world = open_world(self)
         try:
             if "http" in self.backends:
-                asyncio.run(_open_backend(self, "http", Counter()).answer("Who wrote Hamlet?"))
+                asyncio.run(_open_backend(self, "http").answer("Who wrote Hamlet?"))
         except InfrastructureError as error:
             raise MachineError(f"{error}. Start the retriever, or name another search.http.url.") from error
         return {**world.identity, "cache": "memory" if self.cache is None else "folder"}
@@ -100,21 +99,16 @@ class SearchWorld:
     A query is normalised, and has one answer for as long as the cache lives: equal queries in flight make one request,
     and of two answers the first that was kept is everyone's. An answer that was not had is not kept. Usable in any
     event loop, one after another.
-
-    counts: of `calls`, those `refused`, those answered from what was `kept`, those the backend was `asked`, and those
-    a replayed recording `missed`.
     """
 
     def __init__(self, settings: SearchSettings) -> None:
         self._settings = settings
-        self.counts: Counter[str] = Counter()
-        self._backend = _open_backend(settings, settings.backend, self.counts)
+        self._backend = _open_backend(settings, settings.backend)
         self.identity: Mapping[str, Any] = {"text_format": TEXT_FORMAT, **self._backend.identity}
         self._store = Memory() if settings.cache is None else Recording(Path(settings.cache), self.identity)
 
     async def call(self, query: str) -> ToolResult:
         query = normalise_query(query)
-        self.counts["calls"] += 1
         most = self._settings.query_characters
         if not query:
             why = "The query is empty: give words to search for."
@@ -123,20 +117,8 @@ class SearchWorld:
         else:
             why = self._backend.refusal(query)
         if why:
-            self.counts["refused"] += 1
             return ToolResult(ToolOutcome.REFUSED, why)
-        is_asked = False
-
-        async def ask() -> str:
-            nonlocal is_asked
-            is_asked = True
-            self.counts["asked"] += 1
-            return await self._backend.answer(query)
-
-        text = await self._store.once(query, ask)
-        if not is_asked:
-            self.counts["kept"] += 1
-        return ToolResult(ToolOutcome.OK, text)
+        return ToolResult(ToolOutcome.OK, await self._store.once(query, lambda: self._backend.answer(query)))
 
 
 @cache
@@ -145,7 +127,7 @@ def open_world(settings: SearchSettings) -> SearchWorld:
     return SearchWorld(settings)
 
 
-def _open_backend(settings: SearchSettings, name: str, counts: Counter[str]) -> SearchBackend:
+def _open_backend(settings: SearchSettings, name: str) -> SearchBackend:
     """Of settings without problems. Raises ConfigError without the key that is needed."""
     sizes = settings.results, settings.characters
     if name == "bm25":
@@ -158,5 +140,5 @@ def _open_backend(settings: SearchSettings, name: str, counts: Counter[str]) -> 
         return WebBackend(client, *sizes)
     replay = settings.replay
     assert replay.on_miss is not None
-    live = None if replay.live is None else _open_backend(settings, replay.live, counts)
-    return ReplayBackend(Path(str(replay.file)), replay.on_miss, live, counts)
+    live = None if replay.live is None else _open_backend(settings, replay.live)
+    return ReplayBackend(Path(str(replay.file)), replay.on_miss, live)
