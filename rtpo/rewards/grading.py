@@ -9,13 +9,11 @@ cause: what the same grader then makes of the gold tells.
 import atexit
 import json
 import os
-import select
 import signal
+import socket
 import subprocess
 import sys
 import threading
-import time
-import weakref
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -63,7 +61,8 @@ class MathGrader:
         self._idle: list[_Child] = []
         self._lock = threading.Lock()
         self._places = threading.Semaphore(self.workers)
-        _GRADERS.add(self)
+        atexit.register(self.close)
+        os.register_at_fork(after_in_child=self._forget)
 
     @property
     def pids(self) -> tuple[int, ...]:
@@ -109,7 +108,7 @@ class MathGrader:
     def _forget(self) -> None:
         """In a forked process: the children are its parent's, and nobody is left to release the locks."""
         for child in self._children:
-            child.close_pipes()
+            child.pipe.close()
         self._children, self._idle = [], []
         self._lock = threading.Lock()
         self._places = threading.Semaphore(self.workers)
@@ -136,16 +135,15 @@ class MathGrader:
         seconds = self.seconds
         request = json.dumps({"gold": gold, "answer": answer, "seconds": seconds}).encode() + b"\n"
         child = self._take(is_new)
-        is_well = False
+        said = ""
         try:
             said = child.ask(request, STALL * seconds)
-            is_well = said in (*_VERDICTS, UNREADABLE_GOLD)
         except TimeoutError:
             return _NoVerdict(f"stood still for {STALL * seconds:g} s", "outside")
-        except (EOFError, BrokenPipeError):
+        except (EOFError, ConnectionError):
             return child.death(seconds)
         finally:
-            self._give_back(child, is_well)
+            self._give_back(child, is_well=said in (*_VERDICTS, UNREADABLE_GOLD))
         if said in _VERDICTS:
             return said
         return _NoVerdict(f"gave {said}", "gold" if said == UNREADABLE_GOLD else "expressions")
@@ -157,9 +155,9 @@ class MathGrader:
             child = self._idle.pop() if self._idle else None
             if child and is_new:
                 self._children.remove(child)
+        if child and not is_new:
+            return child
         if child:
-            if not is_new:
-                return child
             child.end()
         child = _Child()
         with self._lock:
@@ -181,45 +179,40 @@ class _Child:
     """A child process that is ready to grade. Raises InfrastructureError when it cannot be started."""
 
     def __init__(self) -> None:
+        self.pipe, theirs = socket.socketpair()
         try:
             # a session of its own: Ctrl-C is for the run, which finishes its phase
             self.process = subprocess.Popen(
                 [sys.executable, "-P", str(CHILD)],
-                bufsize=0,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
+                stdin=theirs.fileno(),
+                stdout=theirs.fileno(),
                 # sympy's way through an expression depends on the order of sets
                 env=os.environ | {"PYTHONHASHSEED": "0"},
                 start_new_session=True,
             )
         except OSError as error:
+            self.pipe.close()
             raise InfrastructureError(f"the grading process could not be started: {error}") from error
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self._stdin, self._stdout = self.process.stdin, self.process.stdout
-        os.set_blocking(self._stdin.fileno(), False)
+        finally:
+            theirs.close()
         try:
             self.ask(b"", START_SECONDS)
-        except (EOFError, TimeoutError) as error:
+        except BaseException as error:
             self.end()
+            if not isinstance(error, EOFError | OSError):
+                raise
             raise InfrastructureError(
                 "the grading process did not start; what it said stands above. Is math-verify installed?"
             ) from error
-        except BaseException:
-            self.end()
-            raise
 
     def ask(self, request: bytes, seconds: float) -> str:
-        """The value of the line that answers a request. Raises TimeoutError, and EOFError or BrokenPipeError when the
-        child has ended."""
-        deadline = time.monotonic() + seconds
-        while request:
-            _wait(self._stdin.fileno(), select.POLLOUT, deadline)
-            request = request[os.write(self._stdin.fileno(), request) :]
+        """The value of the line that answers a request. Raises TimeoutError where that waits so long, and EOFError or
+        ConnectionError when the child has ended."""
+        self.pipe.settimeout(seconds)
+        self.pipe.sendall(request)
         line = b""
         while not line.endswith(b"\n"):
-            _wait(self._stdout.fileno(), select.POLLIN, deadline)
-            part = os.read(self._stdout.fileno(), 1 << 16)
+            part = self.pipe.recv(1 << 16)
             if not part:
                 raise EOFError
             line += part
@@ -238,42 +231,13 @@ class _Child:
     def end(self) -> None:
         self.process.kill()
         self.process.wait()
-        self.close_pipes()
-
-    def close_pipes(self) -> None:
-        for pipe in (self._stdin, self._stdout):
-            with suppress(OSError):
-                pipe.close()
+        self.pipe.close()
 
 
 def _shown(text: str) -> str:
     """For a record, which an answer without end would fill."""
     return repr(text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}...")
 
-
-def _wait(descriptor: int, event: int, deadline: float) -> None:
-    """Until it is ready, or broken, which reading or writing then says. Raises TimeoutError."""
-    poll = select.poll()
-    poll.register(descriptor, event)
-    if not poll.poll(1000 * max(0.0, deadline - time.monotonic())):
-        raise TimeoutError
-
-
-_GRADERS: "weakref.WeakSet[MathGrader]" = weakref.WeakSet()
-
-
-def _close_all() -> None:
-    for grader in list(_GRADERS):
-        grader.close()
-
-
-def _forget_all() -> None:
-    for grader in list(_GRADERS):
-        grader._forget()
-
-
-atexit.register(_close_all)
-os.register_at_fork(after_in_child=_forget_all)
 
 GRADER = MathGrader()
 """of this process"""
