@@ -1,8 +1,7 @@
 """An LLM that judges answers, on any server with OpenAI's chat completions (docs/run/tools.md).
 
-It is asked at temperature 0 and must reply with one word, Correct or Incorrect. Its verdicts are kept in a recording
-(`rtpo.core.recording`) by what was asked, with all that was said, so that a verdict is bought once and can be looked at
-later.
+Its verdicts are kept in a recording (`rtpo.core.recording`) by what was asked, with all that was said: one is bought
+once, and can be looked at later.
 """
 
 import asyncio
@@ -70,16 +69,10 @@ class JudgeSettings:
         Raises ConfigError for a missing key, and MachineError for a server that does not answer, or not with a
         verdict.
         """
-        judge = open_judge(self)
         try:
-            verdict, _ = asyncio.run(judge.ask("How many sides has a triangle?", ("3",), "three"))
-        except InfrastructureError as error:
+            asyncio.run(open_judge(self).ask("How many sides has a triangle?", ("3",), "three"))
+        except (InfrastructureError, _NoVerdict) as error:
             raise MachineError(f"{error}. Start the server, or name another base_url or model.") from error
-        if verdict is None:
-            raise MachineError(
-                f"the judge {self.model} at {self.base_url} gives no verdict: it must reply Correct or Incorrect and "
-                "nothing else; use another model."
-            )
         return {"model": self.model, "base_url": self.base_url, "prompt_sha256": PROMPT_SHA256}
 
 
@@ -114,8 +107,6 @@ class Judge:
         async def ask() -> str:
             async with self._places.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(self._settings.at_once)):
                 verdict, replies = await self.ask(question, golds, prediction)
-            if verdict is None:
-                raise _NoVerdict(f"the judge said neither Correct nor Incorrect: {_content(replies[-1])[:200]!r}")
             base_url = self._settings.base_url
             return json.dumps({"verdict": verdict, "time": utc_now(), "base_url": base_url, "replies": replies})
 
@@ -129,25 +120,21 @@ class Judge:
             where = f"{self._kept.path} has no verdict on {prediction!r}"
             raise DataError(f"the judge's recording {where}: delete that line.") from error
 
-    async def ask(
-        self, question: str, golds: tuple[str, ...], prediction: str
-    ) -> tuple[Verdict | None, list[dict[str, Any]]]:
-        """The verdict, None where there was none, and the replies it took. Raises InfrastructureError."""
-        body = {
-            "model": self._settings.model,
-            "messages": messages(question, golds, prediction),
-            "temperature": 0,
-            "max_tokens": _MOST_TOKENS,
-        }
-        replies: list[dict[str, Any]] = []
-        try:
-            while len(replies) < ASKS:
-                replies.append(await self._client.ask("POST", _checked, body=body))
-                if verdict := read_verdict(_content(replies[-1])):
-                    return verdict, replies
-        except InfrastructureError as error:
-            raise InfrastructureError(f"the judge {self._settings.model} cannot be had: {error}") from error
-        return None, replies
+    async def ask(self, question: str, golds: tuple[str, ...], prediction: str) -> tuple[Verdict, list[Any]]:
+        """The verdict, and the replies it took. Raises _NoVerdict, InfrastructureError."""
+        model = self._settings.model
+        asked = messages(question, golds, prediction)
+        body = {"model": model, "messages": asked, "temperature": 0, "max_tokens": _MOST_TOKENS}
+        replies = []
+        for _ in range(ASKS):
+            try:
+                content, reply = await self._client.ask("POST", _read, body=body)
+            except InfrastructureError as error:
+                raise InfrastructureError(f"the judge {model} cannot be had: {error}") from error
+            replies.append(reply)
+            if verdict := read_verdict(content):
+                return verdict, replies
+        raise _NoVerdict(f"the judge {model} said neither Correct nor Incorrect: {content[:200]!r}")
 
 
 @cache
@@ -176,16 +163,6 @@ def read_verdict(reply: str) -> Verdict | None:
     return word if word in get_args(Verdict) else None
 
 
-def _checked(reply: Any) -> dict[str, Any]:
-    """A chat completion. Raises ValueError for what is none."""
-    try:
-        _content(reply)
-    except (KeyError, IndexError, TypeError) as error:
-        raise ValueError("no choices[0].message.content") from error
-    assert isinstance(reply, dict)
-    return reply
-
-
-def _content(reply: Any) -> str:
-    """Nothing where the model said nothing."""
-    return str(reply["choices"][0]["message"]["content"] or "")
+def _read(completion: Any) -> tuple[str, Any]:
+    """What the model said, which may be nothing, and the whole reply."""
+    return str(completion["choices"][0]["message"]["content"] or ""), completion
