@@ -112,7 +112,8 @@ class Predictor:
             room = self._success(*tasks, CEILING) - self._success(*tasks, BEFORE)
             shares = self._gains(label, EXACT, ("walk_even",)), self._gains("grpo_state_values", EXACT, ("walk_even",))
             return _range([room * gain / most for gain, most in zip(*shares, strict=True)])
-        if all(self._is_known(each) for each in (label, against)):
+        beyond = (EXACT_4, BEST, BEST_TOKENS)  # what the recursion has not
+        if all(each.startswith(METHODS) and each not in beyond for each in (label, against)):
             return _range(self._gains(label, against, tasks))
         difference = fmean(self._best_success(task, label) - self._best_success(task, against) for task in WALKS)
         added = [0.0]
@@ -131,11 +132,10 @@ class Predictor:
     def _reached(self, task: str, label: str, spread: float) -> float:
         walk = walk_of(task)
         method, plans = self._method(label, walk)
-        budget = spread * self._budgets[task] * (self._longer(label) if label.endswith("_tokens") else 1.0)
+        budget = spread * self._budgets[task]
+        if label.endswith("_tokens"):  # as many more rollouts as RTPO's are shorter, on the walks
+            budget *= self._tokens_a_rollout(EXACT) / self._tokens_a_rollout(self._searched[label])
         return success(method, walk, plans, budget)
-
-    def _is_known(self, label: str) -> bool:
-        return label not in (EXACT_4, BEST, BEST_TOKENS) and any(label.startswith(method) for method in METHODS)
 
     def _method(self, label: str, walk: Walk) -> tuple[str, Plans]:
         """The recursion's method and plans of a configuration."""
@@ -145,10 +145,6 @@ class Predictor:
         if label == TOLD or (label == ESTIMATED and walk.luck):
             return FORKS, told(walk, plans, 1 if label == TOLD else walk.luck_turn + 1)
         return (FORKS, uniform(walk, plans)) if label.startswith(FORKS) else (label, plans)
-
-    def _longer(self, label: str) -> float:
-        """How many more rollouts RTPO has for the generated tokens of exact GRPO, on the walks."""
-        return self._tokens_a_rollout(EXACT) / self._tokens_a_rollout(self._searched[label])
 
     def _tokens_a_rollout(self, label: str) -> float:
         runs = self._frames.runs
