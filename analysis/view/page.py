@@ -5,14 +5,14 @@ import hashlib
 import math
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from analysis.view.rollouts import RecordedRun, RecordedTree, RecordedTurn, SampledPath
-from analysis.view.text import ReplyPassage, passages
 from rtpo.core.chat import ChatFormat
 
 HERE = Path(__file__).parent
@@ -21,6 +21,27 @@ HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 SHADES = (0.9, 0.5, 0.1, 0.01)
 """a token's shade is the number of these that its probability is below"""
 CALL = re.compile(r"<tool_call>.*?(?:</tool_call>|\Z)", re.DOTALL)
+BROKEN = "\ufffd"
+"""how a decoder shows a part of a character"""
+LONGEST = 8
+"""tokens that may make one character"""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """The text of the ids first..last-1: one token, or the tokens that only together make a character."""
+
+    text: str
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
+class ReplyPassage:
+    """A part of a reply."""
+
+    is_thinking: bool
+    pieces: Sequence[Piece]
 
 
 def page(run: RecordedRun, trees: Sequence[RecordedTree], chat: ChatFormat, shown: int) -> str:
@@ -78,3 +99,31 @@ def tokens(passage: ReplyPassage, turn: RecordedTurn) -> Iterator[tuple[str, str
 def signed(value: float, digits: int = 3) -> str:
     """A number with its sign, as −0.250; 0 without."""
     return f"{value:+.{digits}f}".replace("-", "−") if value else "0"
+
+
+def passages(chat: ChatFormat, output_ids: Sequence[int]) -> list[ReplyPassage]:
+    """The parts of a reply in order, none empty. Thinking is what `rtpo.core.contexts.strip_think` drops, without the
+    newlines after it: all up to the last `</think>`, and all from a later `<think>` that is not closed, without the
+    stop token."""
+    tags, end = chat.tags, len(output_ids)
+    closed = max((i + 1 for i, token in enumerate(output_ids) if token == tags.close_id), default=0)
+    opened = next((i for i in range(closed, end) if output_ids[i] == tags.open_id), end)
+    stop = end - 1 if opened < end and output_ids[-1] == tags.stop_id else end
+    parts = [(True, 0, closed), (False, closed, opened), (True, opened, stop), (False, stop, end)]
+    return [
+        ReplyPassage(kind, pieces(output_ids, first, last, chat.decode)) for kind, first, last in parts if first < last
+    ]
+
+
+def pieces(ids: Sequence[int], first: int, last: int, decode: Callable[[Sequence[int]], str]) -> list[Piece]:
+    """The ids first..last-1, cut where characters end; a piece's text is what it adds to the piece before it."""
+    shown: list[Piece] = []
+    before = start = first
+    for end in range(first + 1, last + 1):
+        known, text = decode(ids[before:start]), decode(ids[before:end])
+        is_broken = text.endswith(BROKEN)
+        if is_broken and end < last and end - start < LONGEST:
+            continue
+        shown.append(Piece(text[len(known) :], start, end))
+        before, start = (end if is_broken else start), end
+    return shown

@@ -17,8 +17,7 @@ from crashing import run
 from transformers import AutoTokenizer
 
 from analysis.view.__main__ import main
-from analysis.view.page import visible
-from analysis.view.text import passages, pieces
+from analysis.view.page import passages, pieces, visible
 from rtpo.core.chat import ChatFormat
 from rtpo.run.config import PROJECT
 
