@@ -1,5 +1,6 @@
 """Tables about the project itself: its methods, experiments, models and curves."""
 
+import json
 from math import prod
 from pathlib import Path
 from statistics import fmean
@@ -13,7 +14,7 @@ from analysis.tables import NO_VALUE, NOT_RUN
 from rtpo.algorithms import algorithms, load_algorithm
 from rtpo.run.config import PROJECT
 from rtpo.run.experiments import experiments as names_of_experiments
-from rtpo.run.records import SAFE_LOADER, json_object
+from rtpo.run.records import SAFE_LOADER
 
 WARM_STARTS = {
     "Toy math": "warm_start_math",
@@ -85,7 +86,7 @@ def warm_starts() -> pd.DataFrame:
 
 
 def _warm_start(folder: Path) -> dict[str, str]:
-    record = _read(folder / "warm_start.json")
+    record = json.loads((folder / "warm_start.json").read_bytes())
     settings, held_out = record["settings"], record["held_out"]
     paper = held_out.get("paper_decoding_success")
     return {
@@ -106,15 +107,11 @@ def _warm_start(folder: Path) -> dict[str, str]:
 
 def decided() -> pd.DataFrame:
     """Where the return of the toy walk is decided, by its settings, before training."""
-    record = _read(PROJECT / "rtpo" / "toy" / "warm_start_walk" / "warm_start.json")["decided"]
+    file = PROJECT / "rtpo" / "toy" / "warm_start_walk" / "warm_start.json"
     rows = []
-    for name, setting in record.items():
+    for name, setting in json.loads(file.read_bytes())["decided"].items():
         left = {f"f, turn {k}": f"{share:.2f}" for k, share in enumerate(setting["left"])}
         row = {"Setting": name, "n": f"{setting['problems']} × {setting['paths']}"}
         row["Deviation of the return"] = f"{setting['deviation']:.3f}"
         rows.append(row | left | {"Explained, mean of turns": f"{1 - fmean(setting['left']):.2f}"})
     return pd.DataFrame(rows)
-
-
-def _read(path: Path) -> dict[str, Any]:
-    return dict(json_object(path.read_bytes(), str(path), ()))
