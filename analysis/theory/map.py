@@ -13,9 +13,8 @@ import numpy as np
 import pandas as pd
 
 from analysis.stats import Interval, over_seeds
-from analysis.tables import number
+from analysis.tables import Number, cell, number
 from analysis.theory.records import Manifest, load, read_frame
-from analysis.theory.theorems import interval_text
 from rtpo.errors import DataError
 from rtpo.run.config import PROJECT
 from rtpo.theory.luck import gradient
@@ -105,7 +104,7 @@ def _of_noise(frame: pd.DataFrame) -> Iterator[Row]:
     yield "1. Intervals that reach (1)", f"{len(by_exact)}", f"{reached} of {len(by_exact)}"
     exact = frame["gradient"].to_numpy(np.float64)
     slopes = (exact @ np.array(frame[f"{method}_gradients"].tolist()) / (exact @ exact) for method in METHODS)
-    gradients = "; ".join(interval_text(over_seeds(values), 2) for values in slopes)
+    gradients = "; ".join(str(cell(over_seeds(values), 2)) for values in slopes)
     yield f"1. Measured over exact gradient: {_methods()}", "1", gradients
     off = np.exp(np.abs(np.log(frame["rtpo_exact"] / frame["grpo_exact"] / frame["simple"])))
     near, lower, low = off <= NEAR, frame["rtpo_noise"] < frame["grpo_noise"], frame["simple"] < 1
@@ -163,10 +162,10 @@ def regimes(folder: Path = FOLDER) -> pd.DataFrame:
     """The mean of each kind of task, in small and in large steps."""
     rows: dict[tuple[str, str], dict[str, str]] = {}
     for x in kinds_of_task(places(folder)).to_dict("records"):
-        expected, mean, low, high = (number(x[name], 2) for name in ("expected", "mean", "low", "high"))
+        expected, measured = number(x["expected"], 2), str(Number(x["mean"], x["low"], x["high"], 2))
         row = rows.setdefault((x["decisions"], x["luck"]), {"Decisions": x["decisions"], "Luck": x["luck"]})
-        cells = {"predicted": expected, "measured": f"{mean} [{low}, {high}]", "decided": f"{x['decided']} of {x['n']}"}
-        row |= {f"{x['steps']} steps: {title}": cell for title, cell in cells.items()}
+        cells = {"predicted": expected, "measured": measured, "decided": f"{x['decided']} of {x['n']}"}
+        row |= {f"{x['steps']} steps: {title}": text for title, text in cells.items()}
     return pd.DataFrame(rows.values())
 
 

@@ -9,8 +9,7 @@ from pathlib import Path
 import pandas as pd
 
 from analysis import stats
-from analysis.stats import Interval
-from analysis.tables import NO_VALUE, NOT_RUN, number
+from analysis.tables import NO_VALUE, NOT_RUN, Number, number, percent
 from analysis.theory.comparisons import CLAIMS, FOLDER, lines, over_runs, verdict
 from analysis.theory.records import MissingRecords
 from rtpo.core.names import nearest
@@ -50,8 +49,8 @@ def order(folder: Path = FOLDER) -> pd.DataFrame:
         below, above = read("below"), read("above")
         row = [kind, FAMILIES.get(family or "", "both"), VARIANTS[variant]]
         row += [_percent(read(key).mean) for key in ("success", "optimum")]
-        row.append(interval_text(replace(below, low=max(0.0, below.low)), 1, 100))
-        row.append(NO_VALUE if variant == "reverse_fresh" else interval_text(above, 1, 100))
+        row.append(percent(replace(below, low=max(0.0, below.low))))
+        row.append(NO_VALUE if variant == "reverse_fresh" else percent(above))
         rows.append([*row, *(_percent(read(key).mean) for key in ("share", "one_improvement"))])
     titles = ("Setting", "MDPs", "What is trained", "Success", "Optimum", "Below it", "RTPO above it")
     return pd.DataFrame(rows, columns=[*titles, "Optimal decisions", "One improvement"])
@@ -100,16 +99,9 @@ def weights(folder: Path = FOLDER) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=titles)
 
 
-def interval_text(value: Interval, digits: int, scale: float = 1) -> str:
-    """A mean with its interval."""
-    mean, low, high = (number(end, digits, scale) for end in (value.mean, value.low, value.high))
-    return f"{mean} [{low}, {high}]"
-
-
 def measured(frame: pd.DataFrame) -> list[str]:
     """The means of comparisons with their intervals."""
-    ends = zip(*(_numbers(frame[name]) for name in ("mean", "low", "high")), strict=True)
-    return [f"{mean} [{low}, {high}]" for mean, low, high in ends]
+    return [str(Number(x["mean"], x["low"], x["high"], 3)) for x in frame.to_dict("records")]
 
 
 def _numbers(values: pd.Series) -> list[str]:
