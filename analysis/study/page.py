@@ -22,8 +22,8 @@ Column = Callable[[Frames], Cell]
 def parts(study: str) -> pd.DataFrame:
     """The runs that were planned and finished, by part."""
     results = of_study(study)
-    planned = results.planned.items()
-    rows = [(part, len(places), len(places) - len(results.unfinished(part))) for part, places in planned]
+    is_finished = results.study.is_finished
+    rows = [(part, len(places), sum(map(is_finished, places))) for part, places in results.planned.items()]
     return pd.DataFrame(rows, columns=["Part", "Planned", "Finished"]).astype(str)
 
 

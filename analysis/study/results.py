@@ -45,9 +45,6 @@ class StudyResults:
         """The finished runs of a configuration; None without any."""
         return (self.common if is_common else self.own)[task].get(label)
 
-    def unfinished(self, part: str) -> list[Place]:
-        return [place for place in self.planned[part] if not self.study.is_finished(place)]
-
 
 @cache
 def of_study(name: str) -> StudyResults:
