@@ -142,8 +142,7 @@ def _group(part: Part, scale: str, label: str, results: Path) -> Frames | None:
     if scale == "toy":
         return _study(results).group(part["task"], label)
     records = _tables(results)["math_results"].records  # of the paper's profile, which all its tables share
-    condition = records.condition(part["experiment"], part["task"])
-    return condition.groups.get(label) if condition else None
+    return records.condition(part["experiment"], part["task"]).groups.get(label)
 
 
 def _of_table(part: Part, table: PaperTable) -> Row:
