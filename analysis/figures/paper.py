@@ -118,13 +118,13 @@ def mismatch_by_turn(source: Source) -> Figure:
     """The ratio by turn, and how much of it is not due to contexts, a row a task."""
     rows = source.rows()
     kinds = (
-        ("ratio", _ratio_by_turn, RATIO),
-        ("KL, engine part", partial(metrics.by_turn, key="kl_engine"), KL),
+        ("ratio", _ratio_by_turn, plots.around(*RATIO)),
+        ("KL, engine part", partial(metrics.by_turn, key="kl_engine"), plots.around(*KL)),
     )
     panels = [
         [
-            Panel(f"{TASKS[task]}: {name}", _lines(row, values, bars=True, apart=True), "Turn k", framed=[frame])
-            for name, values, frame in ((name, values, plots.around(*span)) for name, values, span in kinds)
+            Panel(f"{TASKS[task]}: {name}", _lines(row, values, apart=True), "Turn k", framed=[frame])
+            for name, values, frame in kinds
         ]
         for task, row in rows.items()
     ]
@@ -177,17 +177,15 @@ FIGURES: Mapping[str, Callable[[Source], Figure]] = {
 }
 
 
-def _lines(
-    row: Row, values: Callable[[Frames], pd.DataFrame], *, bars: bool = False, apart: bool = False, few: bool = False
-) -> list[Line]:
-    """The configurations of a row, thin lines last, over what they may equal. apart: side by side. few: with few marks,
-    each at other points."""
+def _lines(row: Row, values: Callable[[Frames], pd.DataFrame], *, apart: bool = False, few: bool = False) -> list[Line]:
+    """The configurations of a row, thin lines last, over what they may equal. apart: side by side, with bars. few: with
+    few marks, each at other points."""
     looks, lines = styles(row), []
     for place, (label, frames) in enumerate(row.items()):
         table = values(frames)
         marks = plots.spread_marks(len(table), place, len(row)) if few else None
         table = plots.shifted(table, place, len(row)) if apart else table
-        lines.append(Line(table, looks[label], _width(label), bars, marks))
+        lines.append(Line(table, looks[label], _width(label), apart, marks))
     return sorted(lines, key=lambda line: line.width == THIN)
 
 
