@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO
 
+from rtpo.core.names import missing_file
 from rtpo.errors import DataError, MachineError
 
 SUMS = "SHA256SUMS"
@@ -37,10 +38,17 @@ def whole_lines(path: Path) -> bytes:
     return data[: data.rfind(b"\n") + 1]
 
 
-def check_is_file(path: Path) -> None:
-    """Raises OSError for a pipe or a device, since reading one may never end."""
-    if path.exists() and not path.is_file() and not path.is_dir():
-        raise OSError(errno.EINVAL, "it is a pipe or a device, and no file", str(path))
+@contextmanager
+def readable(what: str, path: Path) -> Iterator[None]:
+    """While a file of the user's is read: DataError if it cannot be, or is a pipe or a device, since reading one may
+    never end."""
+    try:
+        if path.exists() and not path.is_file() and not path.is_dir():
+            raise OSError(errno.EINVAL, "it is a pipe or a device, and no file")
+        yield
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or error if os.path.exists(path) else missing_file(path)
+        raise DataError(f"{what} {path} cannot be read ({why}): check the path") from error
 
 
 def flush(place: Path) -> None:

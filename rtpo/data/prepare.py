@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from rtpo.core.files import check_is_file, disk_errors, sha256, utc_now, write_whole
+from rtpo.core.files import disk_errors, readable, sha256, utc_now, write_whole
 from rtpo.data.download import fetch
 from rtpo.data.records import Record, manifest_path, read_manifest, read_records, write_records
 from rtpo.data.registry import REGISTRY, UNVERIFIED, DataSet
@@ -112,11 +112,8 @@ class DataFolder:
         return manifest if manifest is not None and manifest.get("schema") == SCHEMA else None
 
     def _given(self, known: DataSet, file: Path, may_differ: bool) -> Raw:
-        try:
-            check_is_file(file)
+        with readable(f"{known.name}:", file):
             content = file.read_bytes()
-        except OSError as error:
-            raise DataError(f"{known.name}: {file} cannot be read ({error.strerror}): check the path") from error
         found = hashlib.sha256(content).hexdigest()
         if known.sha256 not in (UNVERIFIED, found) and not may_differ:
             raise DataError(

@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rtpo.core.files import check_is_file
+from rtpo.core.files import readable
 from rtpo.core.json_text import parse
-from rtpo.core.names import missing_file
 from rtpo.errors import DataError
 from rtpo.types import Task
 
@@ -18,13 +17,8 @@ Row = Mapping[str, Any]
 def read_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Each row of a file with its place in words. The format is told by the content: Parquet, a JSON array, JSONL, or
     CSV, whose cells are all text. Raises DataError for a file that is none of these, not whole, or without a row."""
-    try:
-        check_is_file(path)
-        with path.open("rb") as file:
-            start = file.read(1000).removeprefix(codecs.BOM_UTF8).lstrip()
-    except OSError as error:
-        why = error.strerror if path.exists() else missing_file(path)
-        raise DataError(f"data file {path} cannot be read ({why}): check the path") from error
+    with readable("data file", path), path.open("rb") as file:
+        start = file.read(1000).removeprefix(codecs.BOM_UTF8).lstrip()
     for sign, what in ((b"version https://git-lfs", "a pointer of Git LFS"), (b"<", "a web page")):
         if start.startswith(sign):
             raise DataError(f"data file {path} is {what} and not data: get the file itself")

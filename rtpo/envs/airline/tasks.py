@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rtpo.core.files import check_is_file
+from rtpo.core.files import readable
 from rtpo.core.json_text import parse
 from rtpo.errors import DataError
 
@@ -84,11 +84,10 @@ def read_splits(path: str | Path) -> dict[str, tuple[str, ...]]:
 
 
 def _read_json(path: Path) -> Any:
+    with readable("file", path):
+        text = path.read_text(encoding="utf-8")
     try:
-        check_is_file(path)
-        return parse(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise DataError(f"file {path} cannot be read ({error.strerror}): check the path") from error
+        return parse(text)
     except ValueError as error:
         raise DataError(f"file {path} is not JSON ({error})") from error
 

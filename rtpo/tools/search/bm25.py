@@ -22,7 +22,7 @@ import numpy as np
 from bm25s import BM25
 from bm25s.stopwords import STOPWORDS_EN
 
-from rtpo.core.files import check_is_file, disk_errors, flush, sha256, write_whole
+from rtpo.core.files import disk_errors, flush, readable, sha256, write_whole
 from rtpo.core.json_text import parse
 from rtpo.errors import DataError
 from rtpo.tools.search.remote import split_contents
@@ -118,12 +118,7 @@ def _build(passages: Path, partial: Path) -> dict[str, Any]:
 
 def _rows(passages: Path, digest: Any) -> Iterator[tuple[str, str, Passage]]:
     """Place, id and passage of each line."""
-    try:
-        check_is_file(passages)
-        file = passages.open("rb")
-    except OSError as error:
-        raise DataError(f"the passages {passages} cannot be read: {error}.") from error
-    with file:
+    with readable("the passages", passages), passages.open("rb") as file:
         for number, line in enumerate(file, start=1):
             digest.update(line)
             if not line.strip():

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from rtpo.core.files import check_is_file, sha256
+from rtpo.core.files import readable, sha256
 from rtpo.core.json_text import encodable
 from rtpo.core.recording import entry, json_object
 from rtpo.errors import DataError
@@ -90,11 +90,8 @@ def read_recording(path: Path) -> dict[str, str]:
 
     Raises DataError for a file, line or query that cannot be, and for two texts of one query.
     """
-    try:
-        check_is_file(path)
+    with readable("the recording", path):
         content = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"the recording {path} cannot be read: {error}.") from error
     if path.suffix == ".json":
         place = f"the recording {path}"
         rows = [(place, {"query": query, "text": text}) for query, text in json_object(content, place).items()]
