@@ -67,6 +67,7 @@ class DataFolder:
         return "stand-in" if raw.stands_in and raw.sha256 != self.registry[name].sha256 else "ready"
 
     def is_ready(self, name: str) -> bool:
+        """Whether a set, or what stands in for it, can be used as it is."""
         return self.status(name) in ("ready", "stand-in")
 
     def prepare(self, name: str, stand_in: Path | None = None, may_differ: bool = False) -> dict[str, Any]:

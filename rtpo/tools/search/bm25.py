@@ -22,7 +22,7 @@ import numpy as np
 from bm25s import BM25
 from bm25s.stopwords import STOPWORDS_EN
 
-from rtpo.core.files import disk_errors, flush, readable, sha256, write_whole
+from rtpo.core.files import check_is_free, disk_errors, flush, readable, sha256, write_whole
 from rtpo.core.json_text import parse
 from rtpo.errors import DataError
 from rtpo.tools.search.remote import split_contents
@@ -71,8 +71,7 @@ def build_index(passages: Path, folder: Path) -> dict[str, Any]:
     Raises DataError for a line that cannot be, a repeated id and a folder that is there already, and MachineError when
     the disk is full.
     """
-    if folder.exists():
-        raise DataError(f"{folder} is there already: delete it, or name another --output.")
+    check_is_free(folder)
     with disk_errors(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(prefix=f"{folder.name}.partial-", dir=folder.parent) as name:
@@ -190,14 +189,13 @@ class Bm25Backend(SearchBackend):
 
 
 def _manifest(folder: Path) -> Mapping[str, Any]:
-    if not (folder / MANIFEST).exists():
-        raise DataError(f"{folder} is no whole search index: build one with experiments/build_index.py.")
     try:
         manifest: dict[str, Any] = json.loads((folder / MANIFEST).read_bytes())
-    except ValueError as error:
-        raise DataError(f"{folder / MANIFEST} is not JSON ({error}): build the index again.") from error
-    if manifest.get("format") != FORMAT or manifest["tokenizer"] != TOKENIZER:
-        raise DataError(f"{folder} was built by another version of this project: build it again.")
+        if manifest.get("format") != FORMAT or manifest["tokenizer"] != TOKENIZER:
+            raise ValueError("another version of this project built it")
+    except (OSError, ValueError) as error:
+        build = "build one with experiments/build_index.py"
+        raise DataError(f"{folder} is no whole search index ({error}): {build}.") from error
     for file, facts in manifest["files"].items():
         if not (folder / file).exists() or _facts(folder / file) != facts:
             raise DataError(f"{folder / file} is lost or damaged: build the index again.")
