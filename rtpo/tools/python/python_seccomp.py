@@ -97,19 +97,19 @@ FORKS: dict[str, Numbers] = {"fork": (57, None), "vfork": (58, None)}
 CLONE, CLONE3 = (56, 220), (435, 435)
 SIGNALS = {"kill": (62, 129), "tgkill": (234, 131)}
 """allowed to a program that may not start others with its own number alone"""
-_DENIED_ARGUMENTS = {
-    # PR_SET_PDEATHSIG: a program ends with what started it
-    "prctl": ((157, 167), 0, (1,)),
-    # RLIMIT_CORE: at 1, and not at 0, the host's handler of core dumps is not run on a program that crashes
-    "setrlimit": ((160, 164), 0, (_RLIMIT_CORE,)),
-}
-_ALLOWED_ARGUMENTS = {
-    # F_DUPFD to F_SETFL, F_DUPFD_CLOEXEC, F_GETPIPE_SZ: no locks, signals to others by the kernel's hand, larger pipes,
-    # leases, or hints that stay with a file
-    "fcntl": ((72, 25), 1, (*range(5), 1030, 1032)),
-    # TCGETS, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX, TCGETS2
-    "ioctl": ((16, 29), 1, (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451, 0x802C542A)),
-}
+_BY_ARGUMENT: tuple[tuple[Numbers, int, tuple[int, ...], int, int], ...] = (
+    # prctl, but for PR_SET_PDEATHSIG: a program ends with what started it
+    ((157, 167), 0, (1,), _DENY, _ALLOW),
+    # setrlimit, but for RLIMIT_CORE: at 1, and not at 0, the host's handler of core dumps is not run on a program that
+    # crashes
+    ((160, 164), 0, (_RLIMIT_CORE,), _DENY, _ALLOW),
+    # fcntl with F_DUPFD to F_SETFL, F_DUPFD_CLOEXEC, F_GETPIPE_SZ: no locks, signals to others by the kernel's hand,
+    # larger pipes, leases, or hints that stay with a file
+    ((72, 25), 1, (*range(5), 1030, 1032), _ALLOW, _DENY),
+    # ioctl with TCGETS, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX, TCGETS2
+    ((16, 29), 1, (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451, 0x802C542A), _ALLOW, _DENY),
+)
+"""a call's numbers, the place of an argument, values of it, what becomes of a call with one of them and with another"""
 _SOCKETPAIR, _AF_UNIX = (53, 199), 1
 _STREAMS = (0x00001, 0x00801, 0x80001, 0x80801)
 """SOCK_STREAM with and without its flags: a pair of datagram sockets can be turned to other addresses"""
@@ -162,10 +162,8 @@ def steps(machine: str, pid: int, may_fork: bool, may_change: bool) -> list[Step
         for numbers, index in OPENS.values():
             flags = [_load(_ARGUMENTS + 8 * index), (_ANY_BIT, 0, 1, _CHANGING)]
             program += _on(numbers[column], [*flags, _return(_DENY), _return(_ALLOW)])
-    for numbers, index, values in _DENIED_ARGUMENTS.values():
-        program += _on(numbers[column], _by_argument(index, values, _DENY, _ALLOW))
-    for numbers, index, values in _ALLOWED_ARGUMENTS.values():
-        program += _on(numbers[column], _by_argument(index, values, _ALLOW, _DENY))
+    for numbers, index, values, listed, other in _BY_ARGUMENT:
+        program += _on(numbers[column], _by_argument(index, values, listed, other))
     pair = [_load(_ARGUMENTS), (_EQUAL, 1, 0, _AF_UNIX), _return(_DENY)]
     program += _on(_SOCKETPAIR[column], [*pair, *_by_argument(1, _STREAMS, _ALLOW, _DENY)])
     core = [_load(_ARGUMENTS + 8), (_EQUAL, 0, 1, _RLIMIT_CORE), _return(_DENY)]
