@@ -71,46 +71,40 @@ def complaint(error: BaseException) -> str:
     return f"{what} (line {lines[-1]})" if lines and lines[-1] else what
 
 
-def run_cell(code: str, names: dict[str, Any]) -> None:
-    """Run code; the value of a last expression is printed unless it is None."""
-    tree = ast.parse(code, "<program>")
-    last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
-    exec(compile(tree, "<program>", "exec"), names)
-    if isinstance(last, ast.Expr):
-        value = eval(compile(ast.Expression(last.value), "<program>", "eval"), names)
-        if value is not None:
-            print(value)
+def _write(end: int, note: bytes) -> None:
+    """To the output or the notes themselves, whatever the program has made of sys.stdout."""
+    with suppress(OSError):  # it can close them
+        os.write(end, note)
 
 
-def _say(text: str) -> None:
-    """To the output itself, whatever the program has made of sys.stdout."""
-    with suppress(OSError):
-        os.write(1, f"{text}\n".encode("utf-8", "replace"))
+def _say(error: BaseException) -> None:
+    _write(1, f"{complaint(error)}\n".encode("utf-8", "replace"))
 
 
-def attempt(code: str, names: dict[str, Any], notes: int) -> int:
-    """Run a cell and say how it failed, if it did; its exit status."""
+def run_cell(code: str, names: dict[str, Any], notes: int) -> int:
+    """Run code, print the value of a last expression unless it is None, and say how it failed, if it did; its exit
+    status."""
     try:
-        run_cell(code, names)
+        tree = ast.parse(code, "<program>")
+        last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+        exec(compile(tree, "<program>", "exec"), names)
+        if isinstance(last, ast.Expr):
+            value = eval(compile(ast.Expression(last.value), "<program>", "eval"), names)
+            if value is not None:
+                print(value)
+        return 0
     except SystemExit as end:
         if end.code in (None, 0):
             return 0
-        _say(f"SystemExit: {end.code}")
+        _write(1, f"SystemExit: {end.code}\n".encode("utf-8", "replace"))
     except MemoryError as error:
         _, most = resource.getrlimit(resource.RLIMIT_AS)
         resource.setrlimit(resource.RLIMIT_AS, (most, most))
-        _note(notes, child.NO_MEMORY)
-        _say(complaint(error))
+        _write(notes, child.NO_MEMORY)
+        _say(error)
     except BaseException as error:
-        _say(complaint(error))
-    else:
-        return 0
+        _say(error)
     return 1
-
-
-def _note(notes: int, note: bytes) -> None:
-    with suppress(OSError):  # a program can close it
-        os.write(notes, note)
 
 
 def run_cells(cells: list[str], settings: child.Settings, notes: int, nowhere: int) -> int:
@@ -133,11 +127,11 @@ def run_cells(cells: list[str], settings: child.Settings, notes: int, nowhere: i
             seconds += ceil(used.ru_utime + used.ru_stime)
         _, most = resource.getrlimit(resource.RLIMIT_CPU)
         resource.setrlimit(resource.RLIMIT_CPU, (min(seconds, most), most))
-        _note(notes, child.BEGUN)
-        status = attempt(code, main.__dict__, notes)
+        _write(notes, child.BEGUN)
+        status = run_cell(code, main.__dict__, notes)
         if is_last:
             _end_interpreter()
-        _note(notes, child.DONE)
+        _write(notes, child.DONE)
     return status
 
 
@@ -210,7 +204,7 @@ def be_program(settings: child.Settings, code: int, output: int, notes: int, rep
     try:
         status = run_cells(cells, settings, 3, 4)
     except BaseException as error:
-        _say(complaint(error))
+        _say(error)
     finally:
         os._exit(status)
 
@@ -237,40 +231,37 @@ def seal_devices() -> None:
             child.ask_kernel("mount", None, node.path.encode(), None, _REMOUNT | _BIND | _READ_ONLY | kept, None)
 
 
-class Program:
-    """A program that runs, and the init of its namespace."""
-
-    def __init__(self, settings: child.Settings, ends: list[int], home: int) -> None:
-        """Starts it. ends: where its code is, and for its output, its notes and its report."""
-        self._init: int | None = None
-        if settings.namespaces:
-            child.ask_kernel("unshare", _NEW_PIDS)
-            standard_in, self._init_input = os.pipe()
-            self._init = os.posix_spawn(child.INIT, ["cat"], {}, file_actions=[(os.POSIX_SPAWN_DUP2, standard_in, 0)])
-            os.close(standard_in)
-        self._pid = os.fork()
-        if not self._pid:
-            be_program(settings, *ends)
-        if settings.namespaces:
-            child.ask_kernel("setns", home, _NEW_PIDS)
-        for end in ends:
-            os.close(end)
-        self.handle = os.pidfd_open(self._pid)
-
-    def end(self) -> bytes:
-        """End all of its processes; what became of it (`child.ENDED`)."""
-        is_namespace_lost = False
-        if self._init is None:
-            os.kill(self._pid, signal.SIGKILL)  # it could start no other
-        else:
-            is_namespace_lost = os.waitid(os.P_PID, self._init, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-            os.kill(self._init, signal.SIGKILL)
-        _, status, usage = os.wait4(self._pid, 0)
-        if self._init is not None:
-            os.waitpid(self._init, 0)
-            os.close(self._init_input)
-        os.close(self.handle)
-        return child.ENDED.pack(status, usage.ru_utime + usage.ru_stime, is_namespace_lost)
+def run_program(settings: child.Settings, ends: list[int], home: int, keeper: socket.socket) -> None:
+    """Start a program, give its handle to the keeper, and once that says so end all of its processes and tell what
+    became of it (`child.ENDED`). ends: where its code is, and for its output, its notes and its report."""
+    init, init_input = None, -1
+    if settings.namespaces:
+        child.ask_kernel("unshare", _NEW_PIDS)
+        standard_in, init_input = os.pipe()
+        init = os.posix_spawn(child.INIT, ["cat"], {}, file_actions=[(os.POSIX_SPAWN_DUP2, standard_in, 0)])
+        os.close(standard_in)
+    pid = os.fork()
+    if not pid:
+        be_program(settings, *ends)
+    if settings.namespaces:
+        child.ask_kernel("setns", home, _NEW_PIDS)
+    for end in ends:
+        os.close(end)
+    handle = os.pidfd_open(pid)
+    socket.send_fds(keeper, [b"r"], [handle])
+    keeper.recv(1)
+    is_namespace_lost = False
+    if init is None:
+        os.kill(pid, signal.SIGKILL)  # it could start no other
+    else:
+        is_namespace_lost = os.waitid(os.P_PID, init, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        os.kill(init, signal.SIGKILL)
+    _, status, usage = os.wait4(pid, 0)
+    if init is not None:
+        os.waitpid(init, 0)
+        os.close(init_input)
+    os.close(handle)
+    keeper.send(child.ENDED.pack(status, usage.ru_utime + usage.ru_stime, is_namespace_lost))
 
 
 def warm_up() -> None:
@@ -309,8 +300,5 @@ def serve(settings: child.Settings, keeper: socket.socket, keeper_pid: int) -> N
             order, ends, _, _ = socket.recv_fds(keeper, 1, 4, socket.MSG_CMSG_CLOEXEC)
             if not order:
                 break
-            program = Program(settings, ends, home)
-            socket.send_fds(keeper, [b"r"], [program.handle])
-            keeper.recv(1)
-            keeper.send(program.end())
+            run_program(settings, ends, home, keeper)
     os._exit(0)
