@@ -17,8 +17,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from rtpo.errors import InfrastructureError
-from rtpo.tools.python.python_child import REPLAY_FACTOR, SETUP_SECONDS, Settings, receive, send
-from rtpo.tools.python.sandbox import Started, program_user, start
+from rtpo.tools.python.python_child import REPLAY_FACTOR, SETUP_SECONDS, Reply, Settings, receive, send
+from rtpo.tools.python.sandbox import FIRST_USER, USERS, start
 
 START_SECONDS: Final = 120.0
 SPARE_SECONDS: Final = 30.0
@@ -27,26 +27,9 @@ CLOSE_SECONDS: Final = 5.0
 ATTEMPTS: Final = 3
 PAUSE_SECONDS: Final = 0.2
 """before the second attempt; twice that before the third"""
+CLOSED: Final = "the Python tool's pool was closed, or a call given up, while a program ran or waited"
 KNOWN_GOOD: Final = "print('whole')"
 """runs wherever an interpreter works"""
-
-
-@dataclass(frozen=True)
-class Reply:
-    """What became of cells that were run in one process.
-
-    begun: how many began. is_done: the last ended, and the process did not end before. status: as `os.wait` has it.
-    cpu_seconds: used. is_interpreter_ended: the cell that began last ended its interpreter, at each attempt.
-    """
-
-    begun: int
-    is_done: bool
-    is_timed_out: bool
-    is_out_of_memory: bool
-    status: int
-    cpu_seconds: float
-    output: str
-    is_interpreter_ended: bool = False
 
 
 class _Ended(Exception):
@@ -57,10 +40,6 @@ class _Ended(Exception):
         self.begun = begun
 
 
-class _GivenUp(Exception):
-    """Nobody waits for the call."""
-
-
 class Zygote:
     """An interpreter with its libraries, from whose forks programs run. `begin` and then `finish` from one thread,
     `give_up` between them from any."""
@@ -69,7 +48,7 @@ class Zygote:
         """Starts it. Raises MachineError where the machine cannot, _Ended where it did not start."""
         self._settings = settings
         try:
-            self._started: Started = start(settings)
+            self.process, self._control, self._errors = start(settings)
         except OSError as error:
             raise _Ended(f"could not be started: {error}") from error
         try:
@@ -78,66 +57,59 @@ class Zygote:
             self.close()
             raise
 
-    @property
-    def pid(self) -> int:
-        """Of the process that this one started: the zygote, or bubblewrap, which ends with it and it with that."""
-        return self._started.process.pid
-
     def begin(self, cells: list[str]) -> None:
         """Send cells to be run. Raises _Ended."""
         try:
-            send(self._started.control, cells)
+            send(self._control, cells)
         except OSError as error:
             raise _Ended(f"ended between calls: {self._last_words()}") from error
 
     def finish(self, cells: int) -> Reply:
-        """What became of them, so many. Raises _Ended, _GivenUp."""
+        """What became of them, so many. Raises _Ended, and InfrastructureError where they were given up."""
         seconds = self._settings.wall_seconds * (1 + REPLAY_FACTOR * (cells - 1))
-        fields = self._receive(SETUP_SECONDS + seconds + SPARE_SECONDS, cells)
-        if fields.pop("is_given_up"):
-            raise _GivenUp
-        failure = fields.pop("failure")
-        if failure:
-            raise _Ended(f"did not run a program: {failure}", fields["begun"])
-        return Reply(**fields)
+        reply = Reply(**self._receive(SETUP_SECONDS + seconds + SPARE_SECONDS, cells))
+        if reply.is_given_up:
+            raise InfrastructureError(CLOSED)
+        if reply.failure:
+            raise _Ended(f"did not run a program: {reply.failure}", reply.begun)
+        return reply
 
     def give_up(self) -> None:
         """End the program that runs."""
         with suppress(OSError):
-            send(self._started.control, None)
+            send(self._control, None)
 
     def close(self) -> None:
         """End it, and with it whatever runs in it."""
-        process = self._started.process
-        self._started.control.close()
+        self._control.close()
         try:
-            process.wait(CLOSE_SECONDS)
+            self.process.wait(CLOSE_SECONDS)
         except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        self._started.errors.close()
+            self.process.kill()
+            self.process.wait()
+        self._errors.close()
 
     def forget(self) -> None:
         """In a process that was forked from the one that started it: that one's stays as it is."""
-        self._started.control.close()
-        self._started.errors.close()
-        self._started.process.returncode = 0
+        self._control.close()
+        self._errors.close()
+        self.process.returncode = 0
 
     def _receive(self, seconds: float, cells: int = 0) -> Any:
         # where it does not say how far cells came, the last is taken to have begun
-        if not select.select([self._started.control], [], [], seconds)[0]:
+        if not select.select([self._control], [], [], seconds)[0]:
             raise _Ended(f"said nothing for {seconds:g} s", cells)
         try:
-            return receive(self._started.control)
+            return receive(self._control)
         except (EOFError, OSError) as error:
             raise _Ended(f"ended: {self._last_words()}", cells) from error
 
     def _last_words(self) -> str:
         with suppress(subprocess.TimeoutExpired):
-            self._started.process.wait(CLOSE_SECONDS)
-        self._started.errors.seek(0)
-        words = self._started.errors.read().decode("utf-8", "replace").strip().splitlines()[-3:]
-        return " ".join(words) or f"status {self._started.process.returncode}"
+            self.process.wait(CLOSE_SECONDS)
+        self._errors.seek(0)
+        words = self._errors.read().decode("utf-8", "replace").strip().splitlines()[-3:]
+        return " ".join(words) or f"status {self.process.returncode}"
 
 
 @dataclass
@@ -148,16 +120,9 @@ class _Job:
     zygote: Zygote | None = None
     is_given_up: bool = False
 
-    def give_up(self) -> None:
-        with self.lock:
-            self.is_given_up = True
-            self.future.cancel()
-            if self.zygote is not None:
-                self.zygote.give_up()
-
 
 class Pool:
-    """Up to `workers` interpreters. `run` from any event loop, `submit` from any thread."""
+    """Up to `workers` interpreters. `run` from any event loop."""
 
     def __init__(self, settings: Settings, workers: int) -> None:
         self._settings = settings
@@ -166,14 +131,14 @@ class Pool:
         self._lock = threading.Lock()
         self._threads: list[threading.Thread] = []
         self._zygotes: dict[int, Zygote] = {}
-        self._idle = 0
-        """threads without a job, less jobs without a thread"""
+        self._idle = threading.Semaphore(0)
+        """threads that may take a job"""
         self._is_closed = False
 
     @property
     def pids(self) -> list[int]:
-        """Of the interpreters that run (`Zygote.pid`)."""
-        return [zygote.pid for zygote in list(self._zygotes.values())]
+        """Of the interpreters that run: of each the zygote, or bubblewrap, which ends with it and it with that."""
+        return [zygote.process.pid for zygote in list(self._zygotes.values())]
 
     async def run(self, cells: list[str]) -> Reply:
         """Run cells in one process, when there is a place. A cancelled call's program is ended.
@@ -181,30 +146,24 @@ class Pool:
         Raises InfrastructureError after three attempts, unless they failed by the cells, MachineError where no attempt
         can succeed.
         """
-        job = self.submit(cells)
-        try:
-            return await asyncio.wrap_future(job.future)
-        except asyncio.CancelledError:
-            job.give_up()
-            raise
-
-    def run_now(self, cells: list[str]) -> Reply:
-        """`run` for a thread without an event loop."""
-        return self.submit(cells).future.result()
-
-    def submit(self, cells: list[str]) -> _Job:
         job = _Job(cells)
         with self._lock:
             if self._is_closed:
                 raise InfrastructureError("the Python tool's pool was closed before a program came to it")
-            self._idle -= 1
-            if self._idle < 0 and len(self._threads) < self._workers:
-                self._idle += 1
-                number = len(self._threads)
-                self._threads.append(threading.Thread(target=self._work, args=(number,), daemon=True))
-                self._threads[number].start()
-        self._jobs.put(job)
-        return job
+            if not self._idle.acquire(blocking=False) and len(self._threads) < self._workers:
+                self._threads.append(threading.Thread(target=self._work, args=(len(self._threads),), daemon=True))
+                self._threads[-1].start()
+            # under the lock: a closed pool gets no more
+            self._jobs.put(job)
+        try:
+            return await asyncio.wrap_future(job.future)
+        except asyncio.CancelledError:
+            with job.lock:
+                job.is_given_up = True
+                job.future.cancel()
+                if job.zygote is not None:
+                    job.zygote.give_up()
+            raise
 
     def close(self) -> None:
         """End the interpreters, running programs included."""
@@ -231,43 +190,34 @@ class Pool:
                     job.future.set_exception(error)
                 else:
                     job.future.set_result(reply)
-            with self._lock:
-                self._idle += 1
-        zygote = self._zygotes.pop(number, None)
-        if zygote is not None:
-            zygote.close()
+            self._idle.release()
+        self._end(number)
 
     def _attempt(self, job: _Job, number: int) -> Reply:
-        """Raises InfrastructureError, MachineError, _GivenUp."""
-        failures: list[str] = []
-        begun = []
+        """Raises InfrastructureError, MachineError."""
+        failures: list[_Ended] = []
         while len(failures) < ATTEMPTS and not self._is_closed:
             try:
                 return self._run(job, number)
-            except _GivenUp:
-                if job.is_given_up:
-                    raise
-                failures.append("gave up a call that is waited for")
             except _Ended as error:
-                failures.append(str(error))
-                begun.append(error.begun)
+                failures.append(error)
                 self._end(number)
                 time.sleep(len(failures) * PAUSE_SECONDS)
         if self._is_closed:
-            raise InfrastructureError("the Python tool's pool was closed while a program ran or waited")
-        if begun.count(0) == 0 and len(begun) == ATTEMPTS and self._is_well(number):
-            return Reply(begun[-1], False, False, False, 0, 0.0, "", is_interpreter_ended=True)
+            raise InfrastructureError(CLOSED)
+        if all(failure.begun for failure in failures) and self._is_well(number):
+            return Reply(failures[-1].begun, is_interpreter_ended=True)
         raise InfrastructureError(f"the Python tool's interpreter {failures[-1]} (attempt {ATTEMPTS} of {ATTEMPTS})")
 
     def _run(self, job: _Job, number: int) -> Reply:
-        """Raises MachineError, _Ended, _GivenUp."""
+        """Raises MachineError, _Ended, and InfrastructureError where the job was given up."""
         zygote = self._zygotes.get(number)
         if zygote is None:
-            user = program_user(os.getpid() + number)
+            user = None if os.getuid() else FIRST_USER + (os.getpid() + number) % USERS
             zygote = self._zygotes[number] = Zygote(replace(self._settings, user=user))
         with job.lock:
             if job.is_given_up:
-                raise _GivenUp
+                raise InfrastructureError(CLOSED)
             # under the lock: a message that gives the call up comes after it
             zygote.begin(job.cells)
             job.zygote = zygote
@@ -281,7 +231,7 @@ class Pool:
         """Whether a new interpreter runs a program that is known to be good."""
         try:
             return self._run(_Job([KNOWN_GOOD]), number).output == "whole"
-        except (_Ended, _GivenUp):
+        except (_Ended, InfrastructureError):
             self._end(number)
             return False
 

@@ -61,6 +61,27 @@ class Settings:
     site: list[str]
 
 
+@dataclass
+class Reply:
+    """What became of cells that were run in one process.
+
+    begun: how many began. is_done: the last ended, and the process did not end before. status: as `os.wait` has it.
+    cpu_seconds: used. is_given_up: ended by a word of the other side's. failure: why this says nothing of the cells.
+    is_interpreter_ended: for the pool, the cell that began last ended its interpreter, at each attempt.
+    """
+
+    begun: int = 0
+    is_done: bool = False
+    is_timed_out: bool = False
+    is_out_of_memory: bool = False
+    is_given_up: bool = False
+    is_interpreter_ended: bool = False
+    status: int = 0
+    cpu_seconds: float = 0.0
+    output: str = ""
+    failure: str = ""
+
+
 def ask_kernel(name: str, *args: Any) -> None:
     """A call of libc that returns 0 where it succeeds. Raises OSError."""
     if getattr(libc, name)(*args):
@@ -133,10 +154,8 @@ class Call:
         self._zygote = zygote
         self._output = Output(settings.output_characters)
         self._report = bytearray()
-        self._begun = self._done = self._status = 0
-        self._is_out_of_memory = self._is_timed_out = self._is_given_up = False
-        self._failure = ""
-        self._cpu_seconds = 0.0
+        self._reply = Reply()
+        self._done = 0
         self._deadline = time.monotonic() + SETUP_SECONDS
         code = os.memfd_create("cells")
         with os.fdopen(os.dup(code), "w") as file:
@@ -155,8 +174,8 @@ class Call:
             raise BrokenPipeError
         (self._handle,) = handles
 
-    def run(self, control: socket.socket) -> Any:
-        """The reply. A message, which can only mean that nobody waits, ends the call, as does the other side's end."""
+    def run(self, control: socket.socket) -> Reply:
+        """A message, which can only mean that nobody waits, ends the call, as does the other side's end."""
         poll = select.poll()
         for end in (control.fileno(), self._handle, *self._readers):
             poll.register(end, select.POLLIN)
@@ -164,7 +183,7 @@ class Call:
             while True:
                 left = self._deadline - time.monotonic()
                 if left <= 0:
-                    self._is_timed_out = True
+                    self._reply.is_timed_out = True
                     break
                 ready = {end for end, _ in poll.poll(1000 * left)}
                 for end in ready & self._readers.keys():
@@ -172,13 +191,19 @@ class Call:
                         poll.unregister(end)
                 if control.fileno() in ready:
                     receive(control)
-                    self._is_given_up = True
+                    self._reply.is_given_up = True
                     break
                 if self._handle in ready:
                     break
         finally:
             self._end()
-        return self._reply()
+        reply = self._reply
+        # a cell that forges notes and ends says nothing of those after it
+        reply.is_done = reply.begun == self._cells and self._done >= self._cells
+        reply.output = self._output.text()
+        if not reply.failure and not reply.begun:
+            reply.failure = f"it did not begin ({reply.output or reply.status})"
+        return reply
 
     def _read(self, end: int) -> int:
         """Bytes read; -1: none now."""
@@ -191,11 +216,11 @@ class Call:
 
     def _read_notes(self, notes: bytes) -> None:
         _, is_new, of_last = notes.rpartition(BEGUN)
-        self._is_out_of_memory = NO_MEMORY in of_last or (self._is_out_of_memory and not is_new)
+        self._reply.is_out_of_memory = NO_MEMORY in of_last or (self._reply.is_out_of_memory and not is_new)
         self._done += notes.count(DONE)
-        begun = min(self._cells, self._begun + notes.count(BEGUN))
-        if begun > self._begun:
-            self._begun = begun
+        begun = min(self._cells, self._reply.begun + notes.count(BEGUN))
+        if begun > self._reply.begun:
+            self._reply.begun = begun
             factor = 1 if begun == self._cells else REPLAY_FACTOR
             self._deadline = time.monotonic() + factor * self._settings.wall_seconds
 
@@ -204,34 +229,19 @@ class Call:
         could still write to them is not for this process to know."""
         with suppress(OSError):
             self._zygote.send(b"e")
+        reply = self._reply
         try:
-            self._status, self._cpu_seconds, is_namespace_lost = ENDED.unpack(_exactly(self._zygote, ENDED.size))
+            reply.status, reply.cpu_seconds, is_namespace_lost = ENDED.unpack(_exactly(self._zygote, ENDED.size))
         except (EOFError, OSError):
-            self._failure = "it ended with the program"
+            reply.failure = "it ended with the program"
         else:
-            self._failure = "the program's namespace ended before it" if is_namespace_lost else ""
+            reply.failure = "the program's namespace ended before it" if is_namespace_lost else ""
         for end in self._readers:
             while self._read(end) > 0:
                 pass
             os.close(end)
         os.close(self._handle)
-        self._failure = self._report.decode() or self._failure
-
-    def _reply(self) -> dict[str, Any]:
-        if not self._failure and not self._begun:
-            self._failure = f"it did not begin ({self._output.text() or self._status})"
-        return {
-            "is_given_up": self._is_given_up,
-            "failure": self._failure,
-            "begun": self._begun,
-            # a cell that forges notes and ends says nothing of those after it
-            "is_done": self._begun == self._cells and self._done >= self._cells,
-            "is_timed_out": self._is_timed_out,
-            "is_out_of_memory": self._is_out_of_memory,
-            "status": self._status,
-            "cpu_seconds": self._cpu_seconds,
-            "output": self._output.text(),
-        }
+        reply.failure = self._report.decode() or reply.failure
 
 
 def main() -> None:
@@ -262,7 +272,7 @@ def main() -> None:
         while True:
             cells = receive(control)
             if cells is not None:  # None: a call was given up after its reply was sent
-                send(control, Call(settings, cells, zygote).run(control))
+                send(control, vars(Call(settings, cells, zygote).run(control)))
     zygote.close()
     os.waitpid(child, 0)
     os._exit(0)

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from socket import socket, socketpair
 from typing import IO, Final
@@ -25,7 +24,8 @@ BUBBLEWRAP: Final = "bwrap"
 MESSAGE_SECONDS: Final = 30.0
 """for a message that has begun to pass"""
 FIRST_USER, USERS = 60706, 478
-"""user numbers that distributions leave free; where root starts the interpreters, programs run as one of them"""
+"""user numbers that distributions leave free; where root starts the interpreters, programs run as one of them: others
+in each as far as there are, so that each has processes of its own to count"""
 ENVIRONMENT: Final = {
     "HOME": SCRATCH,
     "LANG": "C.UTF-8",
@@ -46,25 +46,9 @@ _ROOT_KEEPS = ("CAP_SYS_ADMIN", "CAP_SETUID", "CAP_SETGID")
 """of the zygote: to make namespaces and mounts, and to become another user; in its own user namespace the first"""
 
 
-@dataclass(frozen=True)
-class Started:
-    """A zygote's process, the control socket's end and what it says of its own failures."""
-
-    process: subprocess.Popen[bytes]
-    control: socket
-    errors: IO[bytes]
-
-
-def program_user(number: int) -> int | None:
-    """Whom programs run as where root starts their interpreters; None: as the user who starts them.
-
-    Interpreters get different users as far as there are, so that each has processes of its own to count.
-    """
-    return None if os.getuid() else FIRST_USER + number % USERS
-
-
-def start(settings: Settings) -> Started:
-    """Start a zygote (`rtpo.tools.python.python_child`). It is ended when the thread that calls this ends.
+def start(settings: Settings) -> tuple[subprocess.Popen[bytes], socket, IO[bytes]]:
+    """Start a zygote (`rtpo.tools.python.python_child`), which is ended when the thread that calls this ends: its
+    process, the control socket's end and what it says of its own failures.
 
     Raises MachineError where the machine lacks what the isolation needs, OSError where the process cannot be started.
     """
@@ -101,7 +85,7 @@ def start(settings: Settings) -> Started:
         theirs.close()
         for source in sources:
             os.close(source)
-    return Started(process, ours, errors)
+    return process, ours, errors
 
 
 def site_folders() -> list[str]:
@@ -141,10 +125,7 @@ def _bubblewrap(sources: Iterable[int]) -> list[str]:
     mounts = [("--ro-bind", str(path), str(path)) for path in _system_folders() if not path.is_symlink()]
     mounts += [("--symlink", os.readlink(path), str(path)) for path in _system_folders() if path.is_symlink()]
     mounts += [("--ro-bind", folder, place) for folder, place in interpreter_folders().items()]
-    cat = shutil.which("cat", path=os.defpath)
-    if cat is None:
-        raise MachineError("the Python tool's sandbox needs the program cat, which every Linux system has in /usr/bin.")
-    mounts.append(("--ro-bind", os.path.realpath(cat), INIT))
+    mounts.append(("--ro-bind", os.path.realpath("/bin/cat"), INIT))
     for source, name in zip(sources, (CHILD.name, PROGRAM.name, FILTER.name), strict=True):
         mounts.append(("--ro-bind-data", str(source), f"{_INSIDE}/{name}"))
     mounts += [("--dev-bind", f"/dev/{name}", f"/dev/{name}") for name in ("null", "zero", "random", "urandom")]

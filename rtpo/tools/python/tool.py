@@ -1,5 +1,6 @@
 """The Python tool: model-written programs, run in a sandbox (docs/run/tools.md)."""
 
+import asyncio
 import atexit
 import hashlib
 import json
@@ -19,9 +20,9 @@ from annotated_types import Ge, Gt, Lt
 from rtpo.core.bounds import Count
 from rtpo.core.json_text import encodable
 from rtpo.errors import InfrastructureError, MachineError
-from rtpo.tools.base import Arguments, ToolResult
-from rtpo.tools.python.pool import Pool, Reply
-from rtpo.tools.python.python_child import Settings
+from rtpo.tools.base import Arguments, ToolResult, text_tool
+from rtpo.tools.python.pool import Pool
+from rtpo.tools.python.python_child import Reply, Settings
 from rtpo.tools.python.sandbox import ENVIRONMENT, LESS, bubblewrap_version, inside, interpreter_folders, site_folders
 from rtpo.types import ToolOutcome
 
@@ -73,7 +74,8 @@ class PythonSettings:
         ]
 
     def check(self) -> dict[str, str]:
-        """Run a program that tries to get out, and one that takes too much memory; facts of this machine's sandbox.
+        """Run a program that tries to get out, and one that takes too much memory; facts of this machine's sandbox. Not
+        for use within an event loop.
 
         user: `reserved` where programs run as a user of their own number, `own` where they run as this process's.
         Raises MachineError where no program can be run, or one can do what it should not.
@@ -90,31 +92,27 @@ class PythonSettings:
         else:
             print(f"the Python tool has task.settings.python.isolation=limits. Open to programs: {OPEN_UNDER_LIMITS}")
         folders = ["/", "/dev", "/usr/lib", sys.base_prefix, *site_folders()] if is_isolated else ["/tmp", "/dev/shm"]
-        secrets = ["/proc", "/sys", "/etc/passwd", "/var", "/home"] if is_isolated else []
-        seen = interpreter_folders().values()
-        secrets = [path for path in secrets if not any(Path(folder).is_relative_to(path) for folder in seen)]
+        hidden, seen = ("/proc", "/sys", "/etc/passwd", "/var", "/home"), interpreter_folders().values()
+        secrets = [
+            path for path in hidden if is_isolated and not any(Path(place).is_relative_to(path) for place in seen)
+        ]
         limits = {"cpu_seconds": self.cpu_seconds, "most_processes": self.processes - 1}
         words = ", ".join(map(repr, (secrets, folders, [*ENVIRONMENT, "PYTHONPATH", "LC_CTYPE", "PWD"], limits)))
-        pool = _pool(self)
+        look = f"{PROBE.read_text()}\nimport json\njson.dumps(findings({words}))"
+        programs = (look, VERSIONS, f"len(bytearray({self.memory_bytes}))")
         try:
-            probe = _result(pool.run_now([f"{PROBE.read_text()}\nimport json\njson.dumps(findings({words}))"]), self)
-            versions = _result(pool.run_now([VERSIONS]), self).output
-            hog = _result(pool.run_now([f"len(bytearray({self.memory_bytes}))"]), self)
+            probe, versions, hog = (_result(asyncio.run(_pool(self).run([code])), self) for code in programs)
         except InfrastructureError as error:
             raise MachineError(f"{error}. {REMEDY if is_isolated else ''}".strip()) from error
-        if probe.outcome is ToolOutcome.MEMORY:
-            raise MachineError(
-                f"task.settings.python.memory_bytes is {self.memory_bytes}: the interpreter and its libraries leave "
-                "nothing of that to a program; use more."
-            )
         if probe.outcome is not ToolOutcome.OK:
             raise MachineError(
                 f"a program that the Python tool ran to try its sandbox ended with: {probe.output} Programs run as a "
-                f"user without privileges, who must be able to read {sys.base_prefix} and its packages."
+                f"user without privileges, who must be able to read {sys.base_prefix} and its packages, and have "
+                f"task.settings.python.memory_bytes, {self.memory_bytes}, interpreter and libraries included."
             )
-        if versions != (installed := " ".join(version(name) for name in IMPORTED)):
+        if versions.output != (installed := " ".join(version(name) for name in IMPORTED)):
             raise MachineError(
-                f"programs of the Python tool import {' and '.join(IMPORTED)} as {versions}, this process as "
+                f"programs of the Python tool import {' and '.join(IMPORTED)} as {versions.output}, this process as "
                 f"{installed}: install them in {', '.join(site_folders())}, and name no others in PYTHONPATH."
             )
         found = json.loads(probe.output)
@@ -141,18 +139,7 @@ class PythonTool:
             f"Limits: {settings.cpu_seconds} s of CPU time, {settings.wall_seconds:g} s in all, "
             f"{settings.memory_bytes >> 20} MiB of memory, {settings.output_characters} characters of output."
         )
-        return {
-            "type": "function",
-            "function": {
-                "name": "python",
-                "description": description,
-                "parameters": {
-                    "type": "object",
-                    "properties": {"code": {"type": "string", "description": "The program."}},
-                    "required": ["code"],
-                },
-            },
-        }
+        return text_tool("python", description, "code", "The program.")
 
     async def call(self, arguments: Arguments, earlier: Sequence[Arguments]) -> ToolResult:
         """Run `arguments["code"]`; with `session` after the code of the earlier calls, what they print discarded.
@@ -167,14 +154,8 @@ class PythonTool:
         if len(program) > LONGEST_PROGRAM:
             sizes = f"{len(program)} characters, over {LONGEST_PROGRAM}"
             return ToolResult(ToolOutcome.REFUSED, f"Error: the program has {sizes}.")
-        if not self.settings.session:
-            reply = await _pool(self.settings).run([program])
-            return _result(reply, self.settings)
-        replayed = [code for code in map(_program, earlier) if code.strip() and len(code) <= LONGEST_PROGRAM]
-        return await self._call_after(replayed, program)
-
-    async def _call_after(self, replayed: Sequence[str], program: str) -> ToolResult:
-        cells = [*replayed, program]
+        replayed = map(_program, earlier if self.settings.session else ())
+        cells = [*(code for code in replayed if code.strip() and len(code) <= LONGEST_PROGRAM), program]
         digest, digests = hashlib.blake2b(digest_size=16), []  # of the cells up to each
         for cell in cells:
             digest.update(f"{len(cell)} {cell}".encode())
@@ -186,7 +167,7 @@ class PythonTool:
             if kept[-1:] != [len(cells) - 1]:
                 kept.append(len(cells) - 1)
             reply = await _pool(self.settings).run([cells[place] for place in kept])
-            if not reply.is_done:
+            if self.settings.session and not reply.is_done:
                 ended.add(digests[kept[reply.begun - 1]])
             if reply.begun == len(kept):
                 return _result(reply, self.settings)
