@@ -7,6 +7,7 @@ data steps of small updates, as a language model is trained.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 from rtpo import rtpo
@@ -74,14 +75,12 @@ VARIANTS: dict[str, tuple[Step, dict[str, Any]]] = {
 
 def lines(settings: OrderSettings) -> Iterator[dict[str, Any]]:
     """One line for each regime, MDP, seed and variant."""
-    for family, make in FAMILIES.items():
-        for number in range(settings.mdps):
-            mdp = make(number)
-            for seed in settings.seeds:
-                for variant in VARIANTS:
-                    for name, regime in (("sweep", settings.sweep), ("training", settings.training)):
-                        place = {"kind": name, "family": family, "mdp": number, "seed": seed, "variant": variant}
-                        yield place | trained(mdp, variant, regime, seed, settings.every)
+    regimes = {"sweep": settings.sweep, "training": settings.training}
+    for (family, make), number in product(FAMILIES.items(), range(settings.mdps)):
+        mdp = make(number)
+        for seed, variant, (name, regime) in product(settings.seeds, VARIANTS, regimes.items()):
+            place = {"kind": name, "family": family, "mdp": number, "seed": seed, "variant": variant}
+            yield place | trained(mdp, variant, regime, seed, settings.every)
 
 
 def trained(mdp: MDP, variant: str, regime: Regime, seed: int, every: int) -> dict[str, Any]:

@@ -114,7 +114,8 @@ class TabularHarness(StepNotes):
         self.policy_version = 0
         self._engine = self._reference
         self._engine_version = -1
-        self._calls = self._free_calls = 0
+        self._calls = [0, 0]
+        """of the step so far: charged ones, and free ones"""
         self._open = OpenPaths()
 
     @property
@@ -125,7 +126,7 @@ class TabularHarness(StepNotes):
     def begin_step(self, step: int, reservation: int) -> None:
         """Reserve the step's worst case."""
         self.ledger.reserve(reservation)
-        self._calls, self._free_calls, self._open = 0, 0, OpenPaths()
+        self._calls, self._open = [0, 0], OpenPaths()
         self._open_notes(step, self.ledger.share)
 
     def end_step(self) -> None:
@@ -149,14 +150,10 @@ class TabularHarness(StepNotes):
             raise StaleEngine("the policy that samples was never given weights: synchronise before a rollout.")
         forks: Sequence[Task | Boundary] = starts
         is_free = role is Role.FREE
-        if is_free:
-            prefix = f"free.{self._step}.{self._free_calls}"
-            rng = generator(self.seed, "free", self._step, self._free_calls)
-            self._free_calls += 1
-        else:
-            prefix = f"{self._step}.{self._calls}"
-            rng = generator(self.seed, "rollout", self._step, self._calls)
-            self._calls += 1
+        prefix = f"{'free.' if is_free else ''}{self._step}.{self._calls[is_free]}"
+        rng = generator(self.seed, "free" if is_free else "rollout", self._step, self._calls[is_free])
+        self._calls[is_free] += 1
+        if not is_free:
             self.ledger.charge(self._open.new_rollouts(forks, n))
         paths = self._sample(forks, n, turns, rng)
         top = -np.sort(-self._engine.astype(np.float32))[..., :top_logprobs] if top_logprobs else None
