@@ -1,7 +1,4 @@
-"""What the toy tasks' problems share: reading them from questions and files, and drawing those of a split.
-
-A problem's split is a function of a hash of the problem, so no two splits can share one.
-"""
+"""What the toy tasks' problems share: reading them from questions and files, and drawing those of a split."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
