@@ -39,8 +39,11 @@ async def play_out(
     learn: Callable[[Belief, str, str], Belief],
     max_turns: int,
 ) -> Demonstration:
-    """One episode of `task` in `env` by a solver that begins with `belief`. reply_to: its reply, and what it believes
-    once it has replied. learn: from its belief, its reply and what the tool answered to what it believes then."""
+    """One episode of `task` in `env` by a solver that begins with `belief`.
+
+    reply_to: its reply, and what it believes once it has replied. learn: from its belief, its reply and what the tool
+    answered to what it believes then.
+    """
     opening = await env.reset(task)
     turns: list[DemonstratedTurn] = []
     done = False

@@ -37,8 +37,10 @@ CHAT_TEMPLATE = Path(__file__).with_name("chat_template.jinja").read_text(encodi
 
 def build_tokenizer(words: Sequence[str] = TOY_WORDS) -> PreTrainedTokenizerFast:
     """The tokenizer of these words; by default that of the shipped models. Stop token `<|im_end|>`, padding
-    `<|endoftext|>`. Words that are not plain, or stand twice, raise DataError. The chat template takes `keep_think`
-    (default true); false drops each assistant message's text up to `</think>`."""
+    `<|endoftext|>`. Words that are not plain, or stand twice, raise DataError.
+
+    The chat template takes `keep_think` (default true); false drops each assistant message's text up to `</think>`.
+    """
     for word in words:
         if not re.fullmatch(r"[^\s<>{}\\]+", word) or words.count(word) > 1:
             raise DataError(f"the word {word!r} of a recipe is no word, or stands twice")

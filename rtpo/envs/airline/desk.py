@@ -93,8 +93,10 @@ for _method in ("clear", "copy", "pop", "popitem", "setdefault", "update"):
 
 
 class Desk:
-    """The tools over one base. schemas: of the tools, as JSON. names: the tools'. writers: those that may change the
-    database."""
+    """The tools over one base.
+
+    schemas: of the tools, as JSON. names: the tools'. writers: those that may change the database.
+    """
 
     def __init__(self, package: Package) -> None:
         self._package = package

@@ -52,9 +52,11 @@ class AirlineSettings(Settings):
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """An episode without its base. uid: the task's. changes: what differs from the base. dialogue: as the user has it.
-    beside: what the agent wrote beside calls, which the user does not see and the reward does. errors: calls that
-    failed. ended: by whom."""
+    """An episode without its base.
+
+    uid: the task's. changes: what differs from the base. dialogue: as the user has it. beside: what the agent wrote
+    beside calls, which the user does not see and the reward does. errors: calls that failed. ended: by whom.
+    """
 
     uid: str
     changes: Changes = ()

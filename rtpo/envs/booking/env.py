@@ -14,8 +14,11 @@ from rtpo.types import Feedback, Grade, GradeOutcome, Message, Opening, StopReas
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """An episode without its base. changed: the records that differ from the base's. said: the agent's messages to the
-    user, in order. wrote: whether a call wrote to the database. ended: by the user."""
+    """An episode without its base.
+
+    changed: the records that differ from the base's. said: the agent's messages to the user, in order. wrote:
+    whether a call wrote to the database. ended: by the user.
+    """
 
     uid: str
     changed: tuple[Record, ...] = ()

@@ -207,9 +207,11 @@ POLICY = (
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What a user wants. key: spells it. user: whose it is. about: the reservation or the route it is about. text: how
-    the user says it first. tools: those the agent is given. writes, figures: what the gold run writes, and what it
-    tells the user."""
+    """What a user wants.
+
+    key: spells it. user: whose it is. about: the reservation or the route it is about. text: how the user says it
+    first. tools: those the agent is given. writes, figures: what the gold run writes, and what it tells the user.
+    """
 
     key: str
     user: str

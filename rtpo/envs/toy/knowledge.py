@@ -40,8 +40,10 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One problem: follow `relations`, all different, one after another from `start`. world: tells apart problems that
-    ask for the same chain; each has its own facts."""
+    """One problem: follow `relations`, all different, one after another from `start`.
+
+    world: tells apart problems that ask for the same chain; each has its own facts.
+    """
 
     start: str
     relations: tuple[str, ...]

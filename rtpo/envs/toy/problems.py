@@ -33,9 +33,11 @@ P = TypeVar("P", bound=Problem)
 
 @dataclass(frozen=True)
 class Problems(Generic[P]):
-    """The problems of one toy task. task: its name. example: a question, and form: what questions are like, for
-    messages. read: from a question to its problem; None for one of no problem. draw: the next problem of a random
-    stream."""
+    """The problems of one toy task.
+
+    task: its name. example: a question, and form: what questions are like, for messages. read: from a question to its
+    problem; None for one of no problem. draw: the next problem of a random stream.
+    """
 
     task: str
     example: str
