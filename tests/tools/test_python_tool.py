@@ -277,3 +277,18 @@ def test_nothing_runs_after_its_process_was_killed(settings: str, code: str, pro
         children = parent.children(recursive=True)
         process.kill()
     eventually(lambda: not any(child.is_running() for child in children))
+
+
+def test_a_program_whose_zygote_has_gone_does_not_begin() -> None:
+    program = (
+        f"import os, sys, time\nsys.path.insert(0, {str(PROJECT / 'rtpo/tools/python')!r})\n"
+        "import python_child, python_program\n"
+        "settings = python_child.Settings(1, 1.0, 1 << 30, 1, 100, False, None, [])\n"
+        "zygote = os.getpid()\n"
+        "if os.fork():\n    os._exit(0)\n"
+        "while os.getppid() == zygote:\n    time.sleep(0.01)\n"
+        "try:\n    python_program.confine(settings, 1, zygote)\n"
+        "except ProcessLookupError as error:\n    print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "the zygote has gone\n"

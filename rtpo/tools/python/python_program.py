@@ -142,8 +142,9 @@ def _end_interpreter() -> None:
             end()
 
 
-def confine(settings: child.Settings, cells: int) -> None:
-    """Limits and no privileges, for good. Raises OSError."""
+def confine(settings: child.Settings, cells: int, zygote: int) -> None:
+    """Limits and no privileges, for good. zygote: its process number, seen from here. Raises OSError, also where the
+    zygote has gone."""
     # threads count as processes, and so do keeper, zygote and init where they are of the same user
     processes = (THREADS if settings.processes == 1 else settings.processes) + (0 if settings.user else 3)
     seconds = settings.cpu_seconds * (1 + child.REPLAY_FACTOR * (cells - 1)) + cells - 1
@@ -163,7 +164,6 @@ def confine(settings: child.Settings, cells: int) -> None:
         if most != resource.RLIM_INFINITY:
             soft, hard = min(soft, most), min(hard, most)
         resource.setrlimit(name, (soft, hard))
-    zygote = os.getppid()
     if settings.user is not None:
         os.setgroups([])
         os.setresgid(settings.user, settings.user, settings.user)
@@ -177,7 +177,7 @@ def confine(settings: child.Settings, cells: int) -> None:
     seccomp.put_on(child.libc, os.getpid(), settings.processes > 1, settings.namespaces)
 
 
-def be_program(settings: child.Settings, code: int, output: int, notes: int, report: int) -> NoReturn:
+def be_program(settings: child.Settings, zygote: int, code: int, output: int, notes: int, report: int) -> NoReturn:
     """Never returns; the exit status is 0 where the last cell ended well."""
     try:
         os.setsid()
@@ -193,7 +193,7 @@ def be_program(settings: child.Settings, code: int, output: int, notes: int, rep
         sys.modules["numpy"].random.seed(0)
         if settings.namespaces:
             _mount_scratch(settings.user)
-        confine(settings, len(cells))
+        confine(settings, len(cells), zygote)
         if settings.namespaces:
             os.chdir(child.SCRATCH)
     except BaseException as error:
@@ -240,9 +240,11 @@ def run_program(settings: child.Settings, ends: list[int], home: int, keeper: so
         standard_in, init_input = os.pipe()
         init = os.posix_spawn(child.INIT, ["cat"], {}, file_actions=[(os.POSIX_SPAWN_DUP2, standard_in, 0)])
         os.close(standard_in)
+    # asked of the program, this would be another process' number once the zygote has gone
+    zygote = 0 if settings.namespaces else os.getpid()
     pid = os.fork()
     if not pid:
-        be_program(settings, *ends)
+        be_program(settings, zygote, *ends)
     if settings.namespaces:
         child.ask_kernel("setns", home, _NEW_PIDS)
     for end in ends:
