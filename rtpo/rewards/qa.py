@@ -41,8 +41,11 @@ def score(answers: Sequence[str], prediction: str) -> QAScore:
     Raises ValueError where no accepted answer has a token.
     """
     golds, said = _accepted(answers), tokenize(prediction)
-    f1s, span_f1s = zip(*(_token_f1(said, gold) for gold in golds), strict=True)
-    return QAScore(said in golds, max(f1s), max(span_f1s))
+    return QAScore(
+        exact=said in golds,
+        f1=max(_f1(said, gold) for gold in golds),
+        span_f1=max(_span_f1(said, gold) for gold in golds),
+    )
 
 
 def output_hit(answers: Sequence[str], texts: Iterable[str]) -> bool:
@@ -101,23 +104,47 @@ def _accepted(answers: Sequence[str]) -> list[Tokens]:
     return golds
 
 
-def _token_f1(said: Tokens, gold: Tokens) -> tuple[float, float]:
-    """2 |said ∩ gold| / (|said| + |gold|), of multisets, and the largest that a span of `said` has. With yes or no on
-    either side both are 1 or 0, as the answers are the same or not: a span would find them in any text."""
-    if any(len(tokens) == 1 and tokens[0] in _YES_NO for tokens in (said, gold)):
-        return float(said == gold), float(said == gold)
-    most, best = (Counter(said) & Counter(gold)).total(), 0.0
-    for first, token in enumerate(said):
-        if token not in gold:
-            continue
-        wanted, common = Counter(gold), 0
-        for last in range(first, len(said)):
-            length, other = last - first + 1, said[last]
-            # a longer span from here is no better
-            if 2 * most / (length + len(gold)) <= best:
-                break
-            if wanted[other] > 0:
-                wanted[other] -= 1
-                common += 1
-                best = max(best, 2 * common / (length + len(gold)))
-    return 2 * most / (len(said) + len(gold)), best
+def _is_yes_no(tokens: Tokens) -> bool:
+    return len(tokens) == 1 and tokens[0] in _YES_NO
+
+
+def _f1(said: Tokens, gold: Tokens) -> float:
+    """2 |said ∩ gold| / (|said| + |gold|), of multisets. With yes or no on either side 1 or 0, as the answers are
+    the same or not."""
+    if _is_yes_no(said) or _is_yes_no(gold):
+        return float(said == gold)
+    common = (Counter(said) & Counter(gold)).total()
+    return 2 * common / (len(said) + len(gold))
+
+
+def _span_f1(said: Tokens, gold: Tokens) -> float:
+    """The largest token F1 of a span of `said`. With yes or no on either side it is `_f1`: a span would find them in
+    any text.
+
+    The best span with m tokens in common is the shortest one. One pass of two ends finds it, so all of them take
+    O(|said| |gold|).
+    """
+    if _is_yes_no(said) or _is_yes_no(gold):
+        return _f1(said, gold)
+    best = 0.0
+    for common in range((Counter(said) & Counter(gold)).total(), 0, -1):
+        if 2 * common / (common + len(gold)) <= best:
+            break
+        best = max(best, 2 * common / (_shortest_span(said, gold, common) + len(gold)))
+    return best
+
+
+def _shortest_span(said: Tokens, gold: Tokens, common: int) -> int:
+    """Tokens in the shortest span that has `common` in common with `gold`; there is one."""
+    wanted, held = Counter(gold), Counter[str]()
+    places = [place for place, token in enumerate(said) if token in wanted]
+    shortest, found, first = len(said), 0, 0
+    for last in places:
+        held[said[last]] += 1
+        found += held[said[last]] <= wanted[said[last]]
+        while found == common:
+            shortest = min(shortest, last - places[first] + 1)
+            held[said[places[first]]] -= 1
+            found -= held[said[places[first]]] < wanted[said[places[first]]]
+            first += 1
+    return shortest
