@@ -151,38 +151,44 @@ def of_study() -> tuple[Frames, list[Compared]]:
 
 def family() -> pd.DataFrame:
     """The primary family, in points."""
-    return _compared(lambda of: of.in_family)
-
-
-def exploratory() -> pd.DataFrame:
-    """All other comparisons but those of one walk, in points; their p values are not adjusted."""
-    return _compared(lambda of: not of.in_family and not _is_of_one_walk(of))
+    found = _by_comparison()
+    rows = [
+        (_title(of), _places(of.tasks), _predicted(of), *_cells(found.get(of)))
+        for of in load_comparisons(RESULTS / "predicted.json")
+        if of.in_family
+    ]
+    columns = ["Comparison", "Task", "Predicted", "These warm starts", "Other warm starts", "p", "Verdict", "Covered"]
+    return pd.DataFrame(rows, columns=columns)
 
 
 def by_walk() -> pd.DataFrame:
-    """What the comparisons over the three walks are on each of them, in points, and in brackets what was predicted."""
-    _, estimated = of_study()
-    found = {each.of: percent(each.here, sign=True) for each in estimated}
-    rows: dict[str, dict[str, str]] = {}
-    for of in filter(_is_of_one_walk, load_comparisons(RESULTS / "predicted.json")):
-        cell = f"{found.get(of, NOT_RUN)} ({_predicted(of)})"
-        rows.setdefault(_title(of), {"Comparison": _title(of)})[TASKS[of.tasks[0]]] = cell
-    return pd.DataFrame(list(rows.values()))
+    """What the comparisons over the three walks are on each of them."""
+    return _by_task(_is_of_one_walk)
+
+
+def exploratory() -> pd.DataFrame:
+    """All other comparisons outside of the family."""
+    return _by_task(lambda of: not of.in_family and not _is_of_one_walk(of))
+
+
+def _by_comparison() -> dict[Comparison, Compared]:
+    return {each.of: each for each in of_study()[1]}
 
 
 def _is_of_one_walk(of: Comparison) -> bool:
     return len(of.tasks) == 1 and of.tasks[0] in WALKS
 
 
-def _compared(is_shown: Callable[[Comparison], bool]) -> pd.DataFrame:
-    _, estimated = of_study()
-    by_comparison = {each.of: each for each in estimated}
-    rows = [
-        (_title(of), _places(of.tasks), _predicted(of), *_cells(by_comparison.get(of)))
-        for of in filter(is_shown, load_comparisons(RESULTS / "predicted.json"))
-    ]
-    columns = ["Comparison", "Task", "Predicted", "These warm starts", "Other warm starts", "p", "Verdict", "Covered"]
-    return pd.DataFrame(rows, columns=columns)
+def _by_task(is_shown: Callable[[Comparison], bool]) -> pd.DataFrame:
+    """A row for each two configurations, a column for each task: the difference in points, and in brackets what was
+    predicted."""
+    found = _by_comparison()
+    rows: dict[str, dict[str, str]] = {}
+    for of in filter(is_shown, load_comparisons(RESULTS / "predicted.json")):
+        difference = percent(found[of].here, sign=True) if of in found else NOT_RUN
+        row = rows.setdefault(_title(of), {"Comparison": _title(of)})
+        row[_places(of.tasks)] = f"{difference} ({_predicted(of)})"
+    return pd.DataFrame(list(rows.values())).fillna(NO_VALUE)
 
 
 def _predicted(of: Comparison) -> str:
@@ -202,7 +208,13 @@ def _cells(each: Compared | None) -> tuple[str, str, str, str, str]:
         return NOT_RUN, NO_VALUE, NO_VALUE, NO_VALUE, NO_VALUE
     p = each.p if each.adjusted is None else each.adjusted
     covered = "yes" if each.is_covered else "no"
-    return percent(each.here, sign=True), percent(each.elsewhere, sign=True), f"{p:.3f}", each.verdict, covered
+    return (
+        percent(each.here, sign=True),
+        percent(each.elsewhere, sign=True),
+        f"{p:.3f}" if p >= 0.001 else "< 0.001",
+        each.verdict,
+        covered,
+    )
 
 
 def score() -> pd.DataFrame:
@@ -259,10 +271,12 @@ def room() -> pd.DataFrame:
 
 
 def costs() -> pd.DataFrame:
-    """Of a run, the mean over the three walks."""
-    frames, _ = of_study()
-    runs = frames.runs[frames.runs["experiment"].str.startswith(tuple(f"{task}_toy" for task in WALKS))]
-    ties = frames.steps.groupby("run")["ties"].mean()
+    """Of a run on the three walks, the mean: of what the family compares there."""
+    runs = of_study()[0].runs
+    family = [of for of in load_comparisons(RESULTS / "predicted.json") if of.in_family and of.tasks == WALKS]
+    is_on_walk = runs["experiment"].str.startswith(tuple(f"{task}_toy" for task in WALKS))
+    runs = runs[is_on_walk & runs["label"].isin({label for of in family for label in (of.configuration, of.against)})]
+    ties = of_study()[0].steps.groupby("run")["ties"].mean()
     rows = []
     for label, group in runs.groupby("label"):
         means = group[["rollouts", "generated_tokens", "trained_tokens", "optimizer_steps", "training_seconds"]].mean()

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
+from analysis.figures.fair import gain_figure
 from analysis.figures.paper import FIGURES, Source, profiles, toy_study
 from analysis.figures.runs import draw_run, draw_training, training_figure
 from analysis.load import experiment, groups
@@ -83,6 +84,7 @@ def pictures() -> dict[str, Callable[[], Figure]]:
     theorems = (theory_1, theory_2, theory_3)
     return {
         "reference.png": partial(training_figure, reference),
+        "gain.png": gain_figure,
         "map.png": map_figure.draw,
         **{f"{draw.__name__}.png": draw for draw in theorems},
         **{f"figure_{name}_toy_study.png": partial(draw, study) for name, draw in FIGURES.items()},

@@ -32,6 +32,5 @@ def drawn(estimates: Sequence[Compared]) -> Figure:
         axes.plot(100 * each.here.mean, row, marker=look.marker, color=look.colour, linestyle="")
     axes.axvline(0, color="0.5", linewidth=0.7)
     axes.set_yticks(range(len(shown)), [title_of(each.of.configuration) for each in shown])
-    axes.set_xlabel("Gain over exact GRPO, points")
-    figure.supxlabel(f"Grey: predicted. {TOY_SCALE}", fontsize=6.5, color="0.35")
+    figure.supxlabel(f"Gain over exact GRPO, points (grey: predicted).\n{TOY_SCALE}", fontsize=6.5)
     return figure

@@ -1,52 +1,80 @@
-"""The intervals of the study `fair`, computed anew by pandas and scipy alone."""
+"""The numbers of docs/results/when.md, computed anew from the kept runs by pandas and scipy alone."""
+
+import json
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
+import pytest
 from scipy import stats
-from test_fair import OF, ROOM, frames
 
-from analysis.fair import estimates
-
-
-def solved(runs: pd.DataFrame, answers: pd.DataFrame, task: str, label: str) -> pd.DataFrame:
-    """[(warm start, seed), question], success at the paper's decoding."""
-    chosen = runs[(runs.label == label) & runs.experiment.str.fullmatch(rf"{task}_toy_(walk|knowledge)(_\d)?")]
-    table = answers[answers.run.isin(chosen.run)].pivot_table(index="run", columns="question", values="reward")
-    return table.loc[chosen.run].set_index([chosen.experiment.str[len(task) + 1 :], chosen.seed])
+PROJECT = Path(__file__).resolve().parents[2]
+WALKS = [["walk_early"], ["walk_even"], ["walk_late"]]
 
 
 def half_width(table: pd.DataFrame) -> float:
     """Half of a 95 % interval: t over runs of one warm start, and what other questions would change beside it."""
     runs, questions = table.shape
-    warm_starts = table.groupby(level=0)
-    freedom = runs - warm_starts.ngroups
+    freedom = runs - table.index.get_level_values(0).nunique()
     means = table.mean(axis=1)
     of_runs = ((means - means.groupby(level=0).transform("mean")) ** 2).sum() / (runs * freedom)
-    by_question = table.mean(axis=0)
-    of_questions = by_question.var() / questions
+    of_questions = table.mean(axis=0).var() / questions
     left = table.sub(means, axis=0)
     noise = ((left - left.groupby(level=0).transform("mean")) ** 2).to_numpy().sum()
     noise /= runs * questions * freedom * (questions - 1)
-    t_runs, t_questions = (stats.t.ppf(0.975, count) for count in (freedom, questions - 1))
+    t_runs, t_questions = stats.t.ppf(0.975, [freedom, questions - 1])
     both = t_runs**2 * of_runs + t_questions**2 * max(of_questions - noise, 0)
     return float(max(np.sqrt(both), t_questions * np.sqrt(of_questions)))
 
 
-def numbers(table: pd.DataFrame) -> tuple[list[float], list[float]]:
-    """Mean, low and high, in points: for these warm starts, and for others."""
-    mean, half = table.to_numpy().mean(), half_width(table)
+@cache
+def solved() -> pd.Series:
+    """The share of samples with reward 1, by [task, warm start, configuration, seed, question]."""
+    answers = pd.read_parquet(PROJECT / "results/fair/answers.parquet")
+    answers = answers[(answers["when"] == "after") & (answers["mode"] == "paper")]
+    place = answers.run.str.extract(r"^(?P<task>\w+?)_(?P<warm_start>toy_\w+)/(?P<label>\w+)-seed(?P<seed>\d+)$")
+    return (answers.reward == 1).groupby([*(place[name] for name in place), answers.question]).mean()
+
+
+def difference(configuration: str, against: str, task: str) -> pd.DataFrame:
+    """[(warm start, seed), question]"""
+    one, other = (solved()[task].xs(label, level="label") for label in (configuration, against))
+    return (one - other).unstack().dropna(how="all")
+
+
+def computed(of: dict[str, Any]) -> list[float]:
+    """Mean, low and high in points, for these warm starts, then for others."""
+    pair, every, counted = (of["configuration"], of["against"]), [], []
+    for task in of["tasks"]:
+        added = difference("state_values_room", "grpo_exact_room", task).mean(axis=1).groupby(level=0).mean().round(6)
+        every.append(table := difference(*pair, task))
+        has_room = table.index.isin(added.index[added >= 0.05], level=0)
+        counted.append(table if of["against"] == "grpo" else table[has_room])
+    table = pd.concat(counted if any(map(len, counted)) else every).groupby(level=[0, 1]).mean()
     means = table.mean(axis=1).groupby(level=0).mean()
-    wide = stats.t.ppf(0.975, len(means) - 1) * means.std() / np.sqrt(len(means))
-    return [100 * (mean + sign * half) for sign in (0, -1, 1)], [100 * (mean + sign * wide) for sign in (0, -1, 1)]
+    wide = stats.t.ppf(0.975, max(len(means) - 1, 1)) * means.std() / np.sqrt(len(means))
+    both = (table.to_numpy().mean(), half_width(table)), (means.mean(), wide)
+    return [100 * (mean + sign * half) for mean, half in both for sign in (0, -1, 1)]
 
 
-def test_estimates_are_those_computed_by_hand() -> None:
-    made = frames(0.2, 0.1, noise=0.05)
-    (estimate,) = estimates(made, [OF], "paper", ROOM)
-    tables = [
-        solved(made.runs, made.answers, task, OF.configuration) - solved(made.runs, made.answers, task, OF.against)
-        for task in OF.tasks
-    ]
-    computed = numbers(sum(tables[1:], tables[0]) / len(tables))
-    for interval, values in zip((estimate.here, estimate.elsewhere), computed, strict=True):
-        np.testing.assert_allclose([100 * x for x in (interval.mean, interval.low, interval.high)], values)
+def shown() -> list[list[str]]:
+    """The numbers of each comparison on the page: in the family's table two intervals a row, elsewhere one a cell."""
+    page = (PROJECT / "docs/results/when.md").read_text().replace("−", "-")
+    rows = [line.strip("| ").split(" | ") for line in page.splitlines() if " less " in line and line.startswith("|")]
+    cells = [cell for row in rows for cell in ([" ".join(row[3:5])] if len(row) == 8 else row[1:])]
+    return [re.findall(r"[-+]\d+\.\d", re.sub(r"\(.*\)", "", cell)) for cell in cells if cell.strip() != "—"]
+
+
+def test_the_page_shows_what_the_kept_runs_say() -> None:
+    compared = json.loads((PROJECT / "results/fair/predicted.json").read_text())
+    seen: dict[Any, int] = {}
+    for number, of in enumerate(compared):
+        table = 0 if of["in_family"] else 1 if of["tasks"] in WALKS else 2
+        row = (of["configuration"], of["against"]) if table else number
+        of["place"] = table, *(seen.setdefault((table, key), number) for key in (row, tuple(of["tasks"])))
+    for of, numbers in zip(sorted(compared, key=lambda of: of["place"]), shown(), strict=True):
+        assert not numbers or list(map(float, numbers)) == pytest.approx(computed(of)[: len(numbers)], abs=0.051), of
+    assert sum(map(bool, shown())) >= 30
