@@ -151,9 +151,9 @@ def of_study() -> tuple[Frames, list[Compared]]:
 
 def family() -> pd.DataFrame:
     """The primary family, in points."""
-    found = _by_comparison()
+    estimated = _by_comparison()
     rows = [
-        (_title(of), _places(of.tasks), _predicted(of), *_cells(found.get(of)))
+        (_title(of), _places(of.tasks), _predicted(of), *_cells(estimated.get(of)))
         for of in load_comparisons(RESULTS / "predicted.json")
         if of.in_family
     ]
@@ -182,10 +182,10 @@ def _is_of_one_walk(of: Comparison) -> bool:
 def _by_task(is_shown: Callable[[Comparison], bool]) -> pd.DataFrame:
     """A row for each two configurations, a column for each task: the difference in points, and in brackets what was
     predicted."""
-    found = _by_comparison()
+    estimated = _by_comparison()
     rows: dict[str, dict[str, str]] = {}
     for of in filter(is_shown, load_comparisons(RESULTS / "predicted.json")):
-        difference = percent(found[of].here, sign=True) if of in found else NOT_RUN
+        difference = percent(estimated[of].here, sign=True) if of in estimated else NOT_RUN
         row = rows.setdefault(_title(of), {"Comparison": _title(of)})
         row[_places(of.tasks)] = f"{difference} ({_predicted(of)})"
     return pd.DataFrame(list(rows.values())).fillna(NO_VALUE)
@@ -222,10 +222,10 @@ def score() -> pd.DataFrame:
     prediction, in points."""
     rows = []
     for name, in_family in (("The family", True), ("Exploratory", False)):
-        each = [one for one in of_study()[1] if one.of.in_family == in_family]
-        if each:
-            errors = [abs(one.here.mean - (one.of.low + one.of.high) / 2) for one in each]
-            covered = f"{sum(one.is_covered for one in each)} of {len(each)}"
+        estimated = [each for each in of_study()[1] if each.of.in_family == in_family]
+        if estimated:
+            errors = [abs(each.here.mean - (each.of.low + each.of.high) / 2) for each in estimated]
+            covered = f"{sum(each.is_covered for each in estimated)} of {len(estimated)}"
             rows.append((name, covered, number(sum(errors) / len(errors), 1, 100)))
     return pd.DataFrame(rows, columns=["Comparisons", "Covered", "Mean error"])
 

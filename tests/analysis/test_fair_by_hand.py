@@ -41,8 +41,8 @@ def solved() -> pd.Series:
 
 def difference(configuration: str, against: str, task: str) -> pd.DataFrame:
     """[(warm start, seed), question]"""
-    one, other = (solved()[task].xs(label, level="label") for label in (configuration, against))
-    return (one - other).unstack().dropna(how="all")
+    ours, theirs = (solved()[task].xs(label, level="label") for label in (configuration, against))
+    return (ours - theirs).unstack().dropna(how="all")
 
 
 def computed(of: dict[str, Any]) -> list[float]:
