@@ -25,7 +25,7 @@ def half_width(table: pd.DataFrame) -> float:
     left = table.sub(means, axis=0)
     noise = ((left - left.groupby(level=0).transform("mean")) ** 2).to_numpy().sum()
     noise /= runs * questions * freedom * (questions - 1)
-    t_runs, t_questions = stats.t.ppf(0.975, [freedom, questions - 1])
+    t_runs, t_questions = (stats.t.ppf(0.975, count) for count in (freedom, questions - 1))
     both = t_runs**2 * of_runs + t_questions**2 * max(of_questions - noise, 0)
     return float(max(np.sqrt(both), t_questions * np.sqrt(of_questions)))
 
