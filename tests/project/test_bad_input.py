@@ -50,7 +50,6 @@ experiments.launch : NAME | run NAME | tables NAME | submit NAME | element main_
     run main_table profile=toy seed=0 algorithm=rtpo results=OUT
 experiments.map : NAME | run --results OUT | predict --results OUT |
     missing --results {}/of_binary | missing --results {}/of_utf16
-experiments.maintenance.predict_fair : NAME
 experiments.maintenance.frames : FOLDER --output {}/out | {}/nothing --output OUT
 experiments.check_gpu : NAME | --tiny NAME
 experiments.plan : NONE | NAME | main_table profile=nosuch
