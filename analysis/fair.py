@@ -49,7 +49,7 @@ class Comparison:
 
     @property
     def name(self) -> str:
-        return f"{self.configuration} less {self.against}, {' '.join(self.tasks)}"
+        return f"{self.configuration} minus {self.against}, {' '.join(self.tasks)}"
 
 
 @dataclass(frozen=True)
@@ -196,7 +196,7 @@ def _predicted(of: Comparison) -> str:
 
 
 def _title(of: Comparison) -> str:
-    return f"{title_of(of.configuration)} less {title_of(of.against)}"
+    return f"{title_of(of.configuration)} minus {title_of(of.against)}"
 
 
 def _places(tasks: Sequence[str]) -> str:

@@ -240,7 +240,7 @@ def _of_pair(part: Part, study: StudyResults) -> Iterator[Row]:
             found = compare(study, task, first, second, measure, is_common=is_common)
             if found is None:
                 continue
-            titles = part.get("what", f"{title_of(first)} less {title_of(second)}, {MEASURES[measure][0]}")
+            titles = part.get("what", f"{title_of(first)} minus {title_of(second)}, {MEASURES[measure][0]}")
             row = {"what": f"{TASKS[task].lower()}, {titles}" + ", one rate for all" * is_common}
             difference = found.interval
             if part.get("reverse") and difference is not None:
@@ -289,7 +289,7 @@ def printed_evidence() -> pd.DataFrame:
     for claim, what, found in _evidence("printed"):
         shown = "; ".join(f"{name}: {number}" for name, number in zip(found["name"], found["shown"], strict=True))
         rows.append((claim["title"], what, shown, together(found["verdict"], every=claim.get("every", False))))
-    return pd.DataFrame(rows, columns=["Claim", "What", "Found", "Verdict"])
+    return pd.DataFrame(rows, columns=["Claim", "What", "Estimate", "Verdict"])
 
 
 def _evidence(scale: str) -> Iterator[tuple[Mapping[str, Any], str, pd.DataFrame]]:

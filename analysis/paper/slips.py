@@ -132,7 +132,7 @@ def _stated(paper: Paper, key: str, stated: Stated) -> Iterator[Recomputed]:
         kind = EXPECTATION if stated.assuming else ARITHMETIC
         yield _number(scope, kind, place, stated.where, value, stated.formula, says)
     if stated.reading:
-        says = f"{stated.says}: the sentence reads as `{stated.reading}`, the number is `{stated.formula}`."
+        says = f"{stated.says}: the sentence means `{stated.reading}`, but the printed number is `{stated.formula}`."
         yield _number(scope, READING, place, stated.where, value, stated.reading, says)
 
 

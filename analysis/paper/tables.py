@@ -160,7 +160,7 @@ class PaperTable:
         if not lines:
             return None
         header = ("Against", "Seeds", *cells["column_title"][own])
-        caption = f"{cells['row_title'][own[0]]} less each other row of `{self.name}`, paired by seed and question."
+        caption = f"{cells['row_title'][own[0]]} minus each other row of `{self.name}`, paired by seed and question."
         bold = "Bold: p < 0.05 by Holm's correction over a row; with 1 seed there is no p."
         notes = (*_about(list(estimates[own])), bold)
         return of_rows(f"{self.name}{COMPARED}", header, lines, caption, notes, labels=2)

@@ -72,7 +72,7 @@ def configurations(study: str, task: str) -> pd.DataFrame:
         "Tokens, k": counted("generated_tokens"),
         "Success": success("after", own),
         "By warm start": partial(_by_warm_start, mode=own),
-        "Less exact GRPO": partial(_less_control, results, task),
+        "Minus exact GRPO": partial(_less_control, results, task),
         **{DECODINGS[mode].capitalize(): success("after", mode) for mode in DECODINGS if mode != own},
         "Entropy, end": mean(metrics.last_entropy, 3),
         "Context ratio": mean(metrics.context_ratio, 3),

@@ -100,15 +100,15 @@ def summary(folder: Path = FOLDER) -> pd.DataFrame:
 def _of_noise(frame: pd.DataFrame) -> Iterator[Row]:
     by_exact = np.concatenate([frame[f"{method}_noise"] / frame[f"{method}_exact"] for method in METHODS])
     reached = sum(frame[f"{method}_reached"].sum() for method in METHODS)
-    yield "1. Noise over (1), mean over turns and methods", "1", number(float(by_exact.mean()), 3)
-    yield "1. Intervals that reach (1)", f"{len(by_exact)}", f"{reached} of {len(by_exact)}"
+    yield "1. Measured noise divided by (1), mean over turns and methods", "1", number(float(by_exact.mean()), 3)
+    yield "1. Intervals that contain the value of (1)", f"{len(by_exact)}", f"{reached} of {len(by_exact)}"
     exact = frame["gradient"].to_numpy(np.float64)
     slopes = (exact @ np.array(frame[f"{method}_gradients"].tolist()) / (exact @ exact) for method in METHODS)
     gradients = "; ".join(str(cell(over_seeds(values), 2)) for values in slopes)
     yield f"1. Measured over exact gradient: {_methods()}", "1", gradients
     off = np.exp(np.abs(np.log(frame["rtpo_exact"] / frame["grpo_exact"] / frame["simple"])))
     near, lower, low = off <= NEAR, frame["rtpo_noise"] < frame["grpo_noise"], frame["simple"] < 1
-    yield f"2. Turns where (1) is (2) within a factor of {NEAR:g}", f"{len(off)}", f"{near.sum()} of {len(off)}"
+    yield f"2. Turns where (1) and (2) agree within a factor of {NEAR:g}", f"{len(off)}", f"{near.sum()} of {len(off)}"
     yield "2. RTPO's noise is lower: turns with f_k below the boundary", f"{low.sum()}", f"{(lower & low).sum()}"
     yield "2. RTPO's noise is higher: the other turns", f"{(~low).sum()}", f"{(~lower & ~low).sum()}"
 
@@ -118,7 +118,7 @@ def _of_differences(frame: pd.DataFrame) -> Iterator[Row]:
     chains = frame[ahead & (frame["decisions"] == "chain")]
     yield "3. Points where RTPO ends above GRPO", f"{ahead.sum()} of {len(frame)}", _decided(frame[ahead])
     counts = f"{len(chains)}, {chains['large'].sum()}"
-    yield "3. Of these, chains, and in one or two data steps", counts, _decided(chains)
+    yield "3. Chains among these points, and those with one or two data steps", counts, _decided(chains)
     first = np.array([_sign(over_seeds(values[:SEEDS])) for values in frame["difference"]])
     for title, decided in ((f"by the first {SEEDS} seeds alone", first), ("by all seeds", frame["decided"])):
         made, agree = (decided != 0).sum(), ((decided != 0) & (decided == np.sign(frame["expected"]))).sum()
@@ -127,7 +127,7 @@ def _of_differences(frame: pd.DataFrame) -> Iterator[Row]:
     yield "3. Correlation of predicted and measured difference", "1", number(float(correlation), 2)
     kinds = kinds_of_task(frame)
     reached = kinds["expected"].between(kinds["low"], kinds["high"]).sum()
-    yield "3. Kinds of task whose interval reaches the prediction", f"{len(kinds)}", f"{reached} of {len(kinds)}"
+    yield "3. Kinds of task whose interval contains the prediction", f"{len(kinds)}", f"{reached} of {len(kinds)}"
 
 
 def _of_tasks(frame: pd.DataFrame) -> Iterator[Row]:

@@ -35,7 +35,7 @@ def verdicts(folder: Path = FOLDER) -> pd.DataFrame:
             frame = compare(folder)
             word = verdict(frame, above)
             passed = frame["low"] > 0 if above else frame["reaches"]
-            shown = f"{passed.sum()} of {len(frame)} {'above 0' if above else 'reach it'}"
+            shown = f"{passed.sum()} of {len(frame)} {'above 0' if above else 'contain it'}"
         rows.append((key, theorem, title, shown, CONSISTENT.get(word, word) if theorem == 1 else word))
     return pd.DataFrame(rows, columns=["Key", "Theorem", "Claim", "Intervals", "Verdict"]).astype(str)
 
@@ -69,10 +69,10 @@ def compared(*keys: str, folder: Path = FOLDER) -> pd.DataFrame:
     for key, frame in frames.items():
         title = key.rpartition("_")[2].capitalize() if len(keys) > 1 else "Closed form"
         columns[title] = _numbers(frame.loc[~is_cell, "closed"])
-        columns[f"{title} reached"] = _reached(frame[~is_cell])
+        columns[f"{title} inside"] = _reached(frame[~is_cell])
     if is_cell.any():
         cells = [every.loc[every["what"].str.startswith(f"{what}, "), "reaches"] for what in first["what"]]
-        columns["Means that reach it"] = [f"{x.sum()} of {len(x)}" for x in cells]
+        columns["Means that agree"] = [f"{x.sum()} of {len(x)}" for x in cells]
     return pd.DataFrame(columns)
 
 
@@ -81,10 +81,10 @@ def returns(folder: Path = FOLDER) -> pd.DataFrame:
     mean, square = (CLAIMS[key][2](folder) for key in ("theorem_3a_unbiased", "theorem_3b_variance"))
     columns = {
         "p": mean["what"].str.removeprefix("p = "),
-        **{"Mean return less p": measured(mean), "0 reached": _reached(mean)},
+        **{"Mean return minus p": measured(mean), "0 inside": _reached(mean)},
         **{"Squared distance from p": measured(square), "p(1−p)": _numbers(square["closed"])},
     }
-    return pd.DataFrame({**columns, "p(1−p) reached": _reached(square)})
+    return pd.DataFrame({**columns, "p(1−p) inside": _reached(square)})
 
 
 def weights(folder: Path = FOLDER) -> pd.DataFrame:

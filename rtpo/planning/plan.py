@@ -218,7 +218,7 @@ def summary(planned: Plan) -> str:
         f"Optimizer steps: {total(lambda row: row.counts.optimizer_steps):,.0f}; synchronisations: "
         f"{total(lambda row: row.counts.syncs):,.0f}",
         *(_gpu_lines(planned, planned.node) if planned.node else ["GPU-hours: none; hours on CPUs are unknown"]),
-        f"Disk: saves of {planned.disk / GIB:,.1f} GiB, one at a time; {free / GIB:,.0f} GiB are free",
+        f"Disk: {planned.disk / GIB:,.1f} GiB for the saves of all elements; {free / GIB:,.0f} GiB are free",
         f"Does not fit: {', '.join(lacking)} (preflight.py says why)" if lacking else "Fits: yes",
     ]
     return "\n".join(lines) + "\n"

@@ -68,7 +68,7 @@ def _answer(number: int, better: bool) -> dict[str, Any]:
 def test_an_order_is_judged_on_our_cells(results: Path) -> None:
     found = parts(results)
     rows = found[(found["claim"] == "continuation") & (found["scale"] == "paper")].set_index("what")
-    xbench = rows.loc["XBench, on-policy less off-policy"]
+    xbench = rows.loc["XBench, on-policy minus off-policy"]
     assert (xbench["verdict"], xbench["mean"], xbench["n"]) == (SUPPORTED, pytest.approx(25), 3)
-    assert rows.loc["WebWalker, on-policy less off-policy", "verdict"] == UNDECIDED
-    assert rows.loc["GAIA, on-policy less off-policy", "verdict"] == NOT_RUN
+    assert rows.loc["WebWalker, on-policy minus off-policy", "verdict"] == UNDECIDED
+    assert rows.loc["GAIA, on-policy minus off-policy", "verdict"] == NOT_RUN

@@ -63,7 +63,7 @@ def computed(of: dict[str, Any]) -> list[float]:
 def shown() -> list[list[str]]:
     """The numbers of each comparison on the page: in the family's table two intervals a row, elsewhere one a cell."""
     page = (PROJECT / "docs/results/when.md").read_text().replace("−", "-")
-    rows = [line.strip("| ").split(" | ") for line in page.splitlines() if " less " in line and line.startswith("|")]
+    rows = [line.strip("| ").split(" | ") for line in page.splitlines() if " minus " in line and line.startswith("|")]
     cells = [cell for row in rows for cell in ([" ".join(row[3:5])] if len(row) == 8 else row[1:])]
     return [re.findall(r"[-+]\d+\.\d", re.sub(r"\(.*\)", "", cell)) for cell in cells if cell.strip() != "—"]
 
