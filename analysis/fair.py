@@ -134,7 +134,7 @@ def estimates(frames: Frames, comparisons: Sequence[Comparison], mode: str, with
 
 def _estimates(frames: Frames, comparisons: Sequence[Comparison], mode: str, with_room: Places) -> Iterator[Compared]:
     for of in comparisons:
-        places = {(task, warm_start) for task in of.tasks for warm_start in _warm_starts(frames, task)}
+        places = {(task, warm_start) for task in of.tasks for warm_start in _warm_starts(frames, task, of)}
         counted = places if of.against == CONTEXTS_AGAINST else places & with_room
         table = differences(frames, of, mode, counted or places)
         if len(table):
@@ -145,9 +145,11 @@ def _estimates(frames: Frames, comparisons: Sequence[Comparison], mode: str, wit
             yield Compared(of, here, over_seeds(means), p, has_room=bool(counted))
 
 
-def _warm_starts(frames: Frames, task: str) -> set[str]:
-    experiments = frames.runs["experiment"]
-    return set(experiments[experiments.str.startswith(f"{task}_toy")].str.removeprefix(f"{task}_"))
+def _warm_starts(frames: Frames, task: str, of: Comparison) -> set[str]:
+    """From which both configurations have runs."""
+    runs = frames.runs[frames.runs["experiment"].str.startswith(f"{task}_toy")]
+    ours, theirs = (set(runs["experiment"][runs["label"] == label]) for label in (of.configuration, of.against))
+    return {experiment.removeprefix(f"{task}_") for experiment in ours & theirs}
 
 
 def comparisons() -> list[Comparison]:
@@ -199,6 +201,8 @@ def _by_task(is_shown: Callable[[Comparison], bool]) -> pd.DataFrame:
     rows: dict[str, dict[str, str]] = {}
     for of in filter(is_shown, comparisons()):
         difference = percent(estimated[of].here, sign=True) if of in estimated else NOT_RUN
+        if of in estimated and not estimated[of].has_room:
+            difference += ", no room"
         row = rows.setdefault(_title(of), {"Comparison": _title(of)})
         row[_places(of.tasks)] = f"{difference} ({_predicted(of)})"
     return pd.DataFrame(list(rows.values())).fillna(NO_VALUE)

@@ -22,8 +22,7 @@ def half_width(table: pd.DataFrame) -> float:
     of_runs = ((means - means.groupby(level=0).transform("mean")) ** 2).sum() / (runs * freedom)
     of_questions = table.mean(axis=0).var() / questions
     left = table.sub(means, axis=0)
-    noise = ((left - left.groupby(level=0).transform("mean")) ** 2).to_numpy().sum()
-    noise /= runs * questions * freedom * (questions - 1)
+    noise = ((left - left.groupby(level=0).transform("mean")) ** 2).to_numpy().mean() / (freedom * (questions - 1))
     t_runs, t_questions = (stats.t.ppf(0.975, count) for count in (freedom, questions - 1))
     both = t_runs**2 * of_runs + t_questions**2 * max(of_questions - noise, 0)
     return float(max(both**0.5, t_questions * of_questions**0.5))
@@ -50,7 +49,8 @@ def computed(of: dict[str, Any]) -> list[float]:
     for task in of["tasks"]:
         added = difference("state_values_room", "grpo_exact_room", task).mean(axis=1).groupby(level=0).mean().round(6)
         every.append(table := difference(*pair, task))
-        counted.append(table if of["against"] == "grpo" else table.loc[added.index[added >= 0.05]])
+        has_room = table.index.isin(added.index[added >= 0.05], level=0)
+        counted.append(table if of["against"] == "grpo" else table[has_room])
     table = pd.concat(counted if any(map(len, counted)) else every).groupby(level=[0, 1]).mean()
     means = table.mean(axis=1).groupby(level=0).mean()
     wide = stats.t.ppf(0.975, max(len(means) - 1, 1)) * means.std() / len(means) ** 0.5
