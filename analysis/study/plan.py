@@ -38,7 +38,7 @@ from rtpo.run.records import RunFolder
 
 STUDIES = PROJECT / "configs" / "study"
 RATES, CORE, COMMON = "rates", "core", "common"
-"""the part that is the search; the main part; in place of a configuration: the core's together"""
+"""the part that is the search; the main part, if there is one; in place of a configuration: the core's together"""
 NEEDED = ("decoding", "settings", RATES, "warm_starts")
 NO_PARTS = (*NEEDED, "tasks")
 RATES_FILE = "learning_rates.json"
@@ -174,7 +174,8 @@ class Study:
     def choice(self, row: StudyTask, algorithm: str) -> Choice:
         """Of one configuration, or of the core's where it is COMMON. A configuration whose search begins with what was
         tried for the core's has no best before the core's has."""
-        core = list(dict.fromkeys(configuration.rate_of for configuration in self._configurations(CORE)))
+        of_core = self._configurations(CORE) if CORE in self._plan else []
+        core = list(dict.fromkeys(configuration.rate_of for configuration in of_core))
         rates = self._plan[RATES]
         first = tuple(rates.get("begin", rates["grid"]))
         if algorithm == COMMON:
@@ -376,8 +377,8 @@ def _read(file: Path) -> dict[str, Any]:
         plan = yaml.safe_load(file.read_bytes())
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise DataError(f"{file} is not YAML ({' '.join(str(error).split())}): give the plan of a study.") from error
-    if not isinstance(plan, dict) or not {*NEEDED, CORE} <= plan.keys():
-        raise DataError(f"{file} is no plan of a study: it needs {', '.join((*NEEDED, CORE))}.")
+    if not isinstance(plan, dict) or not {*NEEDED} <= plan.keys():
+        raise DataError(f"{file} is no plan of a study: it needs {', '.join(NEEDED)}.")
     if plan["decoding"] not in MODES:
         raise DataError(f"{file} has decoding {plan['decoding']!r}: there are {', '.join(MODES)}.")
     grid = plan[RATES]["grid"]
