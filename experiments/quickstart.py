@@ -8,6 +8,7 @@ Settings of experiments/train.py hold for all three runs, which share one Ray se
 same command again.
 """
 
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +19,7 @@ from analysis.run_table import show as show_tables
 from experiments.training import train
 from rtpo.errors import ConfigError, Stopped
 from rtpo.run.cli import Parser, command, composed
-from rtpo.run.config import RunConfig, compose_run
+from rtpo.run.config import PROJECT, RunConfig, compose_run
 from rtpo.run.run import StopRequest
 
 SETTINGS = {
@@ -27,14 +28,18 @@ SETTINGS = {
 }
 """each task's own"""
 ALGORITHMS = ("rtpo", "grpo", "grpo_exact")
+RATES = PROJECT / "results" / "quickstart_rates" / "learning_rates.json"
+"""each method's learning rate on toy math, chosen on validation problems (configs/study/quickstart_rates.yaml)"""
 
 
 def configurations(overrides: list[str]) -> list[RunConfig]:
-    """The three runs; they differ in `algorithm` alone. Raises ConfigError."""
+    """The three runs. They differ in `algorithm`, and on toy math in the learning rate. Raises ConfigError."""
     task = str(composed("train", overrides).task.name)
     if task not in SETTINGS:
         raise ConfigError(f"task.name is {task!r}, which has no quickstart: use one of {', '.join(SETTINGS)}.")
-    return [compose_run(composed("train", [f"algorithm={name}", *SETTINGS[task], *overrides])) for name in ALGORITHMS]
+    rates = json.loads(RATES.read_text()).get(task, {})
+    own = {name: [f"algorithm={name}", *([f"optimizer.lr={rates[name]:g}"] if rates else [])] for name in ALGORITHMS}
+    return [compose_run(composed("train", [*own[name], *SETTINGS[task], *overrides])) for name in ALGORITHMS]
 
 
 def train_all(configs: list[RunConfig], stop: StopRequest) -> None:
