@@ -291,18 +291,21 @@ def room() -> pd.DataFrame:
 
 def costs() -> pd.DataFrame:
     """Of a run on the three walks, the mean: of what the family compares there."""
-    runs = of_study()[0].runs
+    frames = of_study()[0]
+    runs = frames.runs
     family = [of for of in comparisons() if of.in_family and of.tasks == WALKS]
     is_on_walk = runs["experiment"].str.startswith(tuple(f"{task}_toy" for task in WALKS))
     runs = runs[is_on_walk & runs["label"].isin({label for of in family for label in (of.configuration, of.against)})]
-    ties = of_study()[0].steps.groupby("run")["ties"].mean()
+    ties = frames.steps.groupby("run")["ties"].mean()
     rows = []
     for label, group in runs.groupby("label"):
         means = group[["rollouts", "generated_tokens", "trained_tokens", "optimizer_steps", "training_seconds"]].mean()
         tied = ties.reindex(group["run"]).mean()
+        solved = pd.concat([by_question(frames, task, str(label), MODE).mean(axis="columns") for task in WALKS])
         rows.append(
             (
                 title_of(str(label)),
+                number(solved.mean(), 1, 100),
                 number(means["rollouts"], 0),
                 number(means["generated_tokens"], 0, 1e-3),
                 number(means["trained_tokens"], 0, 1e-3),
@@ -311,5 +314,13 @@ def costs() -> pd.DataFrame:
                 number(means["training_seconds"], 0),
             )
         )
-    titles = ["Configuration", "Rollouts", "Generated tokens, k", "Trained tokens, k", "Optimizer steps", "Ties, %"]
+    titles = [
+        "Configuration",
+        "Success, %",
+        "Rollouts",
+        "Generated tokens, k",
+        "Trained tokens, k",
+        "Optimizer steps",
+        "Ties, %",
+    ]
     return pd.DataFrame(rows, columns=[*titles, "Seconds"])
