@@ -314,13 +314,5 @@ def costs() -> pd.DataFrame:
                 number(means["training_seconds"], 0),
             )
         )
-    titles = [
-        "Configuration",
-        "Success, %",
-        "Rollouts",
-        "Generated tokens, k",
-        "Trained tokens, k",
-        "Optimizer steps",
-        "Ties, %",
-    ]
-    return pd.DataFrame(rows, columns=[*titles, "Seconds"])
+    spent = ("Rollouts", "Generated tokens, k", "Trained tokens, k", "Optimizer steps", "Ties, %", "Seconds")
+    return pd.DataFrame(rows, columns=["Configuration", "Success, %", *spent])
