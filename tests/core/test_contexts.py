@@ -23,17 +23,13 @@ def turn(k: int, context: list[int], output: list[int], feedback: list[int]) -> 
     ("output", "expected"),
     [
         ([1, 2, STOP], [1, 2, STOP]),
-        ([OPEN, 1, CLOSE, 2, STOP], [2, STOP]),
         ([OPEN, NL, 1, NL, CLOSE, NLNL, NL, 2, NL, STOP], [2, NL, STOP]),
         ([OPEN, 1, 2], []),
-        ([OPEN, 1, STOP], [STOP]),
         ([1, OPEN, 2, STOP], [1, STOP]),
         ([OPEN, 1, CLOSE, 2, OPEN, 3, STOP], [2, STOP]),
         ([OPEN, 1, OPEN, 2, CLOSE, 3, CLOSE, 4, STOP], [4, STOP]),
-        ([1, CLOSE, 2, STOP], [2, STOP]),
         ([NL, 1, STOP], [NL, 1, STOP]),
         ([CLOSE], []),
-        ([STOP], [STOP]),
         ([], []),
     ],
 )
@@ -41,7 +37,6 @@ def test_strip_think(output: list[int], expected: list[int]) -> None:
     assert strip_think(as_ids(output), TAGS).tolist() == expected
 
 
-words = st.sampled_from([1, 2, 3, NL, NLNL])
 anything = st.lists(st.sampled_from([1, 2, 3, NL, NLNL, OPEN, CLOSE, STOP]), max_size=14).map(as_ids)
 
 
@@ -65,10 +60,7 @@ def test_whatever_is_sampled_strips_to_a_subsequence_without_tags(output: Ids) -
 def test_next_context() -> None:
     context, output, feedback = as_ids([1, 2]), as_ids([OPEN, 3, CLOSE, 4, STOP]), as_ids([5, OPEN, 6])
     assert next_context(context, output, feedback, TAGS, "strip_think").tolist() == [1, 2, 4, STOP, 5, OPEN, 6]
-    assert next_context(context, output, feedback, TAGS, "full").tolist() == [
-        *[1, 2, OPEN, 3, CLOSE, 4, STOP],
-        *[5, OPEN, 6],
-    ]
+    assert next_context(context, output, feedback, TAGS, "full").tolist() == [*context, *output, *feedback]
     with pytest.raises(ValueError, match="rollout_context"):
         next_context(context, output, feedback, TAGS, "strip")  # type: ignore[arg-type]
 
@@ -81,24 +73,3 @@ def test_flattened_context() -> None:
     for path, k in ((turns, -1), (turns, 3), ((), 0)):
         with pytest.raises(IndexError):
             flattened_context(path, k)
-
-
-@given(anything, anything)
-def test_next_context_only_adds_to_the_context(output: Ids, feedback: Ids) -> None:
-    context = as_ids([1, OPEN, 2])
-    for mode in ("strip_think", "full"):
-        grown = next_context(context, output, feedback, TAGS, mode)
-        assert grown[:3].tolist() == context.tolist()
-        assert grown[len(grown) - len(feedback) :].tolist() == feedback.tolist()
-
-
-@given(
-    st.lists(st.tuples(st.lists(words, min_size=1, max_size=4), st.lists(words, max_size=3)), min_size=1, max_size=4)
-)
-def test_flattened_is_recorded_when_nothing_is_stripped(steps: list[tuple[list[int], list[int]]]) -> None:
-    context, turns = as_ids([1, 2]), []
-    for k, (output, feedback) in enumerate(steps):
-        turns.append(turn(k, context.tolist(), output, feedback))
-        context = next_context(context, as_ids(output), as_ids(feedback), TAGS, "strip_think")
-    for k, step in enumerate(turns):
-        assert flattened_context(turns, k).tolist() == step.context_ids.tolist()
