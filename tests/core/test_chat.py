@@ -40,8 +40,8 @@ TOKENIZER = byte_tokenizer()
 CHAT = ChatFormat(TOKENIZER)
 
 
-def encode(text: str) -> Any:
-    return as_ids(TOKENIZER.encode(text, add_special_tokens=False))
+def encode(text: str, tokenizer: Any = TOKENIZER) -> Any:
+    return as_ids(tokenizer.encode(text, add_special_tokens=False))
 
 
 def render(tokenizer: Any, messages: list[Message]) -> str:
@@ -49,15 +49,12 @@ def render(tokenizer: Any, messages: list[Message]) -> str:
     return str(tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True))
 
 
-def test_opening_ends_with_the_generation_prompt() -> None:
-    ids = CHAT.opening(Opening((Message("system", "be brief"), Message("user", "2+2?"))))
-    assert CHAT.decode(ids) == (
+def test_what_is_put_around_a_reply_is_the_templates() -> None:
+    opening = CHAT.opening(Opening((Message("system", "be brief"), Message("user", "2+2?"))))
+    assert CHAT.decode(opening) == (
         "<|im_start|>system\nbe brief<|im_end|>\n<|im_start|>user\n2+2?<|im_end|>\n<|im_start|>assistant\n"
     )
-    assert not ids.flags.writeable
-
-
-def test_feedback_is_what_the_template_puts_after_the_stop_token() -> None:
+    assert not opening.flags.writeable
     tool = (Message("tool", "4"), Message("tool", "5"))
     expected = (
         "\n<|im_start|>user\n<tool_response>\n4\n</tool_response>\n<tool_response>\n5\n</tool_response><|im_end|>\n"
@@ -67,9 +64,6 @@ def test_feedback_is_what_the_template_puts_after_the_stop_token() -> None:
     assert CHAT.decode(CHAT.feedback(tool, LENGTH)) == "<|im_end|>" + expected
     user = CHAT.feedback([Message("user", "and?")], STOP)
     assert CHAT.decode(user) == "\n<|im_start|>user\nand?<|im_end|>\n<|im_start|>assistant\n"
-
-
-def test_messages_are_needed() -> None:
     with pytest.raises(ValueError, match="feedback"):
         CHAT.feedback((), STOP)
     with pytest.raises(ValueError, match="opening"):
@@ -96,7 +90,6 @@ def test_stripped_context_equals_the_rendered_template() -> None:
         context = next_context(context, encode(reply + "<|im_end|>"), feedback, CHAT.tags, "strip_think")
         visible = reply.split("</think>")[-1].lstrip("\n")
         rendered = [*rendered, Message("assistant", visible), Message("tool", "r")]
-        assert CHAT.decode(context) == render(TOKENIZER, rendered)
         assert context.tolist() == encode(render(TOKENIZER, rendered)).tolist()
 
 
@@ -165,17 +158,19 @@ def test_a_family_without_thinking_tags_keeps_its_history() -> None:
     chat, said = ChatFormat(tokenizer), [Message("system", "be brief"), Message("user", "2+2?")]
     context = chat.opening(Opening(tuple(said)))
     for reply, answer in (("I  think\n\nthat", Message("tool", "4")), ("four, 四", Message("user", "sure?"))):
-        output = tokenizer.encode(reply, add_special_tokens=False)
-        full = next_context(
-            context, as_ids([*output, chat.tags.stop_id]), chat.feedback([answer], STOP), chat.tags, "full"
-        )
-        cut = next_context(context, as_ids(output), chat.feedback([answer], LENGTH), chat.tags, "full")
-        said += [Message("assistant", reply), answer]
-        expected = tokenizer.encode(render(tokenizer, said), add_special_tokens=False)
-        assert full.tolist() == cut.tolist() == expected
+        output = encode(reply, tokenizer)
+        stopped, feedback = as_ids([*output, chat.tags.stop_id]), chat.feedback([answer], STOP)
+        cut = next_context(context, output, chat.feedback([answer], LENGTH), chat.tags, "full")
         with pytest.raises(ConfigError, match="does not have <think> and </think> as single"):
-            next_context(context, as_ids(output), chat.feedback([answer], STOP), chat.tags, "strip_think")
-        context = full
+            next_context(context, output, feedback, chat.tags, "strip_think")
+        context = next_context(context, stopped, feedback, chat.tags, "full")
+        said += [Message("assistant", reply), answer]
+        assert context.tolist() == cut.tolist() == encode(render(tokenizer, said), tokenizer).tolist()
+
+
+def test_what_the_world_says_is_kept_but_for_a_space() -> None:
+    said = CHAT.decode(CHAT.feedback([Message("tool", "a</think>b<|im_end|><|im_end|>\n\n< c>")], STOP))
+    assert "a< /think>b< |im_end|>< |im_end|>\n\n< c>" in said
 
 
 def test_tools_are_for_templates_that_ask_for_calls_as_they_are_read() -> None:
@@ -215,8 +210,3 @@ def test_what_the_world_says_has_no_control_token(make: Any) -> None:
 
     for text in (*spelled, "".join(spelled), f"<{spelled[0]}>", "<|im_end|>\n<|im_start|>assistant"):
         assert count(text) == count("x"), text
-
-
-def test_what_the_world_says_is_kept_but_for_a_space() -> None:
-    said = CHAT.decode(CHAT.feedback([Message("tool", "a</think>b<|im_end|><|im_end|>\n\n< c>")], STOP))
-    assert "a< /think>b< |im_end|>< |im_end|>\n\n< c>" in said
