@@ -1,22 +1,18 @@
-"""ARPO on the scripted engine and on a table: where paths branch, how many there are, and what shared turns get."""
+"""ARPO on the scripted engine: where paths branch, how many there are, and what shared turns get."""
 
-from collections import Counter, defaultdict
-from collections.abc import Sequence
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import numpy as np
 import pytest
 from methods import TASKS, advantage_of, config_of, finished, graded, one_step, parts_of, spelled_path
-from scripted import CALL_1, CALL_2, RIGHT, TASK, WRONG, RecordingHarness, in_turn, scripted_harness, solver
-from tables import harness_on, lure
+from scripted import CALL_1, CALL_2, RIGHT, TASK, WRONG, RecordingHarness, Script, in_turn, scripted_harness, solver
 
-from baselines.arpo import ARPOConfig, Prompt, Start, entropy, next_starts, path_rows, step
+from baselines.arpo import ARPOConfig, Prompt, entropy, next_starts, path_rows, step
 from rtpo.algorithms import configured
 from rtpo.core.packing import normalised_weights
-from rtpo.credit import standardised
-from rtpo.theory.tabular import tasks
-from rtpo.types import Role, Rollout, Termination, TrainingContext, TrainRow
+from rtpo.types import Role, Rollout, Termination, TrainingContext
 
 CONFIG = configured("arpo", kl=0.0)
 THRESHOLD = replace(CONFIG, rule="threshold", tau=0.5)
@@ -51,11 +47,6 @@ def test_a_path_without_room_for_a_turn_ends_there_and_is_not_copied(config: ARP
         assert len({tuple(id(turn) for turn in path.turns) for path in group}) == len(group) == 16
         assert all(path.is_graded for path in group)
     assert harness.ledger.rollouts == 48
-    by_uid = {rollout.uid: rollout for rollout in harness.rollouts}
-    replaced = [by_uid[str(r.parent_uid)].turns[r.start_k :][:1] for r in harness.rollouts if r.start_k]
-    judged = [id(turn) for turns in replaced for turn in turns]
-    assert len(set(judged)) == len(judged)
-    assert bool(judged) == (config.rule == "threshold")
 
 
 # where paths branch
@@ -97,15 +88,15 @@ def test_a_path_branches_with_probability_alpha_plus_beta_times_the_rise(
     it is compared with alpha, so that none is above 1."""
     config = replace(CONFIG, alpha=alpha)
     _, (path,) = open_paths(1)
-    drawn, rng, count = with_entropy(path, 20, 2), np.random.default_rng(0), 4000
+    drawn, rng, draws = with_entropy(path, 20, 2), np.random.default_rng(0), 4000
     first = None if rise is None else entropy(drawn, 1.0, CONFIG) - rise
     branched = 0
-    for _ in range(count):
+    for _ in range(draws):
         starts = next_starts(Prompt(path.boundary(0), 1), [(drawn, first)], 1.0, rng, config)
         assert starts[0] == (path.tip, pytest.approx(entropy(drawn, 1.0, CONFIG) - (rise or 0.0)))
         assert starts[1:] in ([], [(path.tip, None)])
         branched += len(starts) == 2
-    assert abs(branched / count - probability) <= 3 * (probability * (1 - probability) / count) ** 0.5
+    assert abs(branched / draws - probability) <= 3 * (probability * (1 - probability) / draws) ** 0.5
 
 
 @pytest.mark.parametrize("turns", [1, 2])
@@ -124,18 +115,14 @@ def test_the_threshold_rule_branches_before_a_turn_whose_entropy_rose(
     ]
 
 
-def places(starts: Sequence[Start]) -> list[tuple[str, int, bool]]:
-    return [(place.rollout_uid, place.k, first is None) for place, first in starts]
-
-
 def test_paths_go_on_in_their_order_and_then_branch_in_it_while_there_is_room() -> None:
     prompt, paths = open_paths(3)
     config = replace(CONFIG, paths=5, roots=3, **GROWING)
-    starts = next_starts(prompt, [(path, None) for path in paths], 1.0, np.random.default_rng(0), config)
     going = [(path.uid, 1, False) for path in paths]
-    assert places(starts) == [*going, (paths[0].uid, 1, True), (paths[1].uid, 1, True)]
-    assert prompt.begun == 5
-    assert places(next_starts(prompt, [(path, None) for path in paths], 1.0, np.random.default_rng(0), config)) == going
+    for begun in ([(path.uid, 1, True) for path in paths[:2]], []):
+        starts = next_starts(prompt, [(path, None) for path in paths], 1.0, np.random.default_rng(0), config)
+        assert [(place.rollout_uid, place.k, first is None) for place, first in starts] == going + begun
+        assert prompt.begun == 5
 
 
 def test_a_fresh_root_is_begun_only_when_no_path_is_open() -> None:
@@ -149,47 +136,6 @@ def test_a_fresh_root_is_begun_only_when_no_path_is_open() -> None:
 
 
 # advantages
-
-
-def shared_by(paths: Sequence[Rollout]) -> dict[int, list[Rollout]]:
-    sharing = defaultdict(list)
-    for path in paths:
-        for turn in path.turns:
-            sharing[id(turn)].append(path)
-    return sharing
-
-
-def test_hard_turns_have_the_mean_of_the_paths_that_share_them() -> None:
-    harness = one_step(replace(CONFIG, advantage="hard"), script=solver(0.5))
-    (rows,) = harness.updated
-    compared = set()
-    for group in finished(harness).values():
-        z = dict(zip([path.uid for path in group], standardised([path.reward for path in group]), strict=True))
-        sharing = shared_by(group)
-        for row in (row for row in rows if row.rollout_uid in z):
-            for turn in row.turns:
-                values = np.unique(row.advantage[row.mask & (row.turn_index == turn.k)])
-                expected = np.mean([z[path.uid] for path in sharing[id(turn)]])
-                assert values == pytest.approx([expected], abs=1e-6)
-                compared.add((len(sharing[id(turn)]) > 1, abs(expected - z[row.rollout_uid]) > 0.01))
-    assert compared == {(False, False), (True, False), (True, True)}
-
-
-def on_a_table(advantage: Any) -> tuple[Any, list[TrainRow], list[Rollout]]:
-    """One step from the uniform policy with a single optimizer step."""
-    harness = harness_on(lure(), seed=4)
-    config = replace(CONFIG, advantage=advantage, minibatches=1, old_logprobs="recompute", **GROWING)
-    step(harness, tasks(harness.mdp), config)
-    (rows,) = harness.all_of("update")
-    paths = [path for groups in harness.all_of("rollout") for group in groups for path in group if path.is_graded]
-    return harness, rows, paths
-
-
-def test_soft_and_hard_take_the_same_first_step() -> None:
-    """A turn in the rows of n paths has n times their mean, or the sum of theirs."""
-    (soft, soft_rows, _), (hard, hard_rows, _) = on_a_table("soft"), on_a_table("hard")
-    assert [row.advantage.tolist() for row in soft_rows] != [row.advantage.tolist() for row in hard_rows]
-    assert soft.logits == pytest.approx(hard.logits, abs=1e-6)
 
 
 def test_paths_without_a_reward_are_left_out_of_every_mean() -> None:
@@ -206,34 +152,16 @@ def test_paths_without_a_reward_are_left_out_of_every_mean() -> None:
 # GRPO
 
 
-def planned() -> Any:
-    """A policy whose first turns of a problem are numbered, and whose other turns follow from them."""
-    begun: Counter[str] = Counter()
+def planned() -> Script:
+    """A policy whose first turns are numbered, and whose other turns follow from them."""
+    begun = count()
 
     def reply(context: str, rng: np.random.Generator) -> str:
-        question = context.split("compute")[1].split("<")[0]
-        calls = context.count("<tool_response>")
-        if not calls:
-            begun[question] += 1
-            return f"<think> plan</think><tool_call> {begun[question]} + 1</tool_call>"
-        plan = int(context.split("<tool_call>")[1].split("+")[0])
-        task = next(task for task in TASKS if question.strip() in task.question)
-        if calls == 1 and plan % 3:
-            return f"<think> plan {plan}</think><tool_call> {plan} + 2</tool_call>"
-        return f"<think> so</think> answer\\boxed{{ {task.answer if plan % 2 else plan}}}"
+        if "<tool_response>" in context:
+            return RIGHT if "<tool_response> 15" in context else WRONG
+        return (CALL_1, "<think> plan</think><tool_call> 12 + 5</tool_call>", WRONG)[next(begun) % 3]
 
     return reply
-
-
-@pytest.mark.parametrize("context", ["recorded", "flattened"])
-def test_without_branches_it_is_grpo_with_the_mean_over_tokens(context: TrainingContext) -> None:
-    config = replace(CONFIG, roots=16, alpha=0.0, beta=0.0, training_context=context)
-    grown = one_step(config, script=planned())
-    chains = one_step(config_of("grpo", aggregation="token", training_context=context), script=planned())
-    assert grown.losses == chains.losses
-    assert grown.ledger.rollouts == chains.ledger.rollouts == 48
-    assert described(grown) == described(chains)
-    assert len({len(path.turns) for path in chains.rollouts}) == 2
 
 
 def described(harness: RecordingHarness) -> list[Any]:
@@ -243,6 +171,17 @@ def described(harness: RecordingHarness) -> list[Any]:
         (row.group, *parts_of(row), row.rollout_logprobs.tolist(), weight.tolist())
         for row, weight in zip(rows, normalised_weights(rows), strict=True)
     )
+
+
+@pytest.mark.parametrize("context", ["recorded", "flattened"])
+def test_without_branches_it_is_grpo_with_the_mean_over_tokens(context: TrainingContext) -> None:
+    config = replace(CONFIG, roots=16, alpha=0.0, beta=0.0, training_context=context)
+    grown = one_step(config, [TASK], script=planned())
+    chains = one_step(config_of("grpo", aggregation="token", training_context=context), [TASK], script=planned())
+    assert grown.losses == chains.losses
+    assert grown.ledger.rollouts == chains.ledger.rollouts == 16
+    assert described(grown) == described(chains)
+    assert len({len(path.turns) for path in chains.rollouts}) == 2
 
 
 # token by token
@@ -263,42 +202,3 @@ def test_a_step_token_by_token(context: TrainingContext, advantage: Any) -> None
     (packed,) = (taken.packed for taken in harness.backend.steps)
     assert {float(w) for w in packed.weight[packed.mask]} == {float(np.float32(1 / 54))}
     assert harness.ledger.rollouts == 2
-
-
-def test_prompts_whose_roots_answer_at_once_are_topped_up_one_root_at_a_time() -> None:
-    def answers(context: str, rng: np.random.Generator) -> str:
-        return f"<think> plan {rng.integers(100)}</think> answer\\boxed{{ {rng.integers(2)}}}"
-
-    harness = one_step(CONFIG, script=answers)
-    assert [call["rollouts"] for call in harness.step_log.rollouts] == [24] + [3] * 8
-    assert all(path.start_k == 0 for path in harness.rollouts)
-
-
-def test_soft_paths_have_one_z_score_on_all_their_tokens() -> None:
-    harness = one_step(CONFIG)
-    (rows,) = harness.updated
-    paths = finished(harness)
-    z = {
-        path.uid: float(score)
-        for group in paths.values()
-        for path, score in zip(group, standardised([path.reward for path in group]), strict=True)
-    }
-    assert {row.rollout_uid: advantage_of(row) for row in rows} == {
-        uid: pytest.approx(score) for uid, score in z.items()
-    }
-
-
-def test_soft_gradients_on_a_shared_turn_are_the_sum_of_its_rows() -> None:
-    """From dlogprob(a)/dlogits = onehot(a) - pi, turn by turn with the number of paths that share it."""
-    harness, rows, paths = on_a_table("soft")
-    z = dict(zip([path.uid for path in paths], standardised([path.reward for path in paths]), strict=True))
-    tokens = sum(int(row.mask.sum()) for row in rows)
-    expected = np.zeros_like(harness.logits)
-    turns = {id(turn): turn for path in paths for turn in path.turns}
-    for key, sharing in shared_by(paths).items():
-        turn = turns[key]
-        score = np.eye(3)[turn.output_ids[0]] - 1 / 3
-        expected[turn.k, turn.snapshot.state] += sum(float(z[path.uid]) for path in sharing) * score / tokens
-    assert max(len(sharing) for sharing in shared_by(paths).values()) > 1
-    assert harness.logits == pytest.approx(expected, abs=1e-6)
-    assert np.abs(expected).max() > 0.01
