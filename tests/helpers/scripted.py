@@ -194,10 +194,8 @@ class MemoryBackend:
     def score(self, packed: Packed, *, apart: bool = False, shift: int = 0) -> TokenScores:
         self.scored.append(packed)
         logprobs = self._trainers_logprobs(packed)
-        if not apart:
-            logprobs[-1] += self.tree_error
-        if shift:
-            logprobs += self.rounding
+        logprobs[-1] += 0 if apart else self.tree_error
+        logprobs += self.rounding if shift else 0
         return TokenScores(logprobs, np.full_like(logprobs, 0.5), len(packed.ids))
 
     def _trainers_logprobs(self, packed: Packed) -> Floats:
@@ -297,9 +295,8 @@ def make_world(
     max_prompt_tokens: int = 32,
     max_turn_tokens: int = 32,
     max_context_tokens: int = 256,
-    retries: int = 2,
 ) -> EpisodeWorld:
-    limits = EpisodeLimits(max_turns, max_prompt_tokens, max_turn_tokens, max_context_tokens, retries)
+    limits = EpisodeLimits(max_turns, max_prompt_tokens, max_turn_tokens, max_context_tokens)
     return EpisodeWorld(engine, CHAT, make_env, limits, rollout_context, seed)
 
 
@@ -337,8 +334,7 @@ def rows_of(
     """Rows of whole chains, of equal weight; without `advantages`, alternately 1 and -1."""
     chains = [chain for group in groups for chain in group]
     values = [(-1.0) ** i for i in range(len(chains))] if advantages is None else advantages
-    return [
-        row
-        for chain, advantage in zip(chains, values, strict=True)
-        for row in trajectory_rows(chain, context, advantage, 1 / len(chains), chain.task.uid)
-    ]
+    rows = []
+    for chain, advantage in zip(chains, values, strict=True):
+        rows += trajectory_rows(chain, context, advantage, 1 / len(chains), chain.task.uid)
+    return rows

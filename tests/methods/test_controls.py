@@ -1,13 +1,11 @@
 """A control differs from what it controls in one field, its label apart."""
 
-from typing import Any
-
 import pytest
 import yaml
 from conftest import compose_config
 from trees import differences
 
-from rtpo.run.config import PROJECT
+from rtpo.run.config import PROJECT, RunConfig
 
 PAIRS = {
     "grpo_exact": ("grpo", "training_context"),
@@ -22,20 +20,16 @@ SCHEDULE = "verl.actor_rollout_ref.actor.optim.total_training_steps"
 """the length of a learning rate's schedule, which follows a limit on optimizer steps; a constant rate has none"""
 
 
-def composed(*overrides: str) -> dict[str, Any]:
-    return compose_config(*overrides).as_dict()
-
-
-def differing(one: dict[str, Any], other: dict[str, Any]) -> set[str]:
-    return set(differences(one, other)) - {"algorithm.label", SCHEDULE}
+def differing(one: RunConfig, other: RunConfig) -> set[str]:
+    return set(differences(one.as_dict(), other.as_dict())) - {"algorithm.label", SCHEDULE}
 
 
 @pytest.mark.parametrize("name", PAIRS)
 def test_a_control_differs_from_its_partner_in_one_field(name: str) -> None:
     partner, field = PAIRS[name]
-    control = composed(f"algorithm={name}")
-    assert differing(composed(f"algorithm={partner}"), control) == {f"algorithm.{field}"}
-    assert control["algorithm"]["label"] == name
+    control = compose_config(f"algorithm={name}")
+    assert differing(compose_config(f"algorithm={partner}"), control) == {f"algorithm.{field}"}
+    assert control.label == name
 
 
 def test_the_studys_controls_differ_in_what_they_name() -> None:
@@ -45,5 +39,5 @@ def test_the_studys_controls_differ_in_what_they_name() -> None:
         own = control.get("settings", [])
         named = {setting.partition("=")[0] for setting in own}
         whole, settings = f"algorithm={control['algorithm']}", study["settings"]
-        assert differing(composed(whole, *settings), composed(whole, *settings, *own)) == named
+        assert differing(compose_config(whole, *settings), compose_config(whole, *settings, *own)) == named
         assert len(named - {"budget.rollouts", "algorithm.minibatches"}) + ("tokens_of" in control) == 1

@@ -2,7 +2,6 @@
 leaves the rest as it would be."""
 
 from collections import Counter
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,10 +15,8 @@ from rtpo.theory.mdp import state_values
 from rtpo.theory.tabular import tasks
 from rtpo.types import Role, TrainRow
 
-Key = tuple[str, int]
 
-
-def by_turn(rows: list[TrainRow]) -> dict[Key, float]:
+def by_turn(rows: list[TrainRow]) -> dict[tuple[str, int], float]:
     return {(row.rollout_uid, row.turns[0].k): advantage_of(row) for row in rows}
 
 
@@ -46,12 +43,11 @@ def test_rollouts_beside_the_budget_leave_all_else_as_it_was() -> None:
 
     without, beside = step(free=False), step(free=True)
     assert charged(beside) == charged(without)
-    counted: dict[str, Any] = {"free_rollouts": 13, "free_tokens": beside.ledger.free_tokens}
-    seconds = {"seconds": without.ledger.as_dict()["seconds"]}
-    assert beside.ledger.as_dict() | seconds == without.ledger.as_dict() | counted
+    changed = {name: beside.ledger.as_dict()[name] for name in ("free_rollouts", "free_tokens", "seconds")}
+    assert beside.ledger.as_dict() == without.ledger.as_dict() | changed
+    assert (beside.ledger.free_rollouts, beside.ledger.rollouts) == (13, 12)
     outputs = sum(len(turn.output_ids) for path in beside.rollouts for turn in path.own_turns)
-    assert (beside.ledger.generated_tokens, beside.ledger.rollouts) == (outputs, 12)
-    assert beside.ledger.free_tokens > 0
+    assert (beside.ledger.generated_tokens, beside.ledger.free_tokens > 0) == (outputs, True)
     for log in ("rollouts", "paths"):
         assert getattr(beside.step_log, log) == getattr(without.step_log, log)
 
@@ -60,8 +56,8 @@ def test_a_path_that_is_open_is_extended_by_the_budget_alone() -> None:
     harness = scripted_harness(solver(0.0), reserve=1)
     ((first,),) = harness.rollout([TASKS[0]], n=1, role=Role.CHAIN, turns=1)
     assert first.tip is not None
-    harness.rollout([first.tip], n=3, role=Role.FREE)
-    harness.rollout([first.tip], n=1, role=Role.CHAIN)
+    for n, role in ((3, Role.FREE), (1, Role.CHAIN)):
+        harness.rollout([first.tip], n=n, role=role)
     assert (harness.ledger.rollouts, harness.ledger.free_rollouts) == (1, 3)
 
 
@@ -85,11 +81,11 @@ def test_values_in_place_of_the_mean_are_the_only_change() -> None:
 
 def test_a_turn_is_compared_with_the_continuations_of_its_own_state() -> None:
     harness = harness_on(lure(), logits=random_logits(lure(), 3))
-    config = configured("grpo_state_values", continuations=4000, chains=12, kl=0.0)
+    config = configured("grpo_state_values", continuations=1000, chains=12, kl=0.0)
     grpo_state_values.step(harness, tasks(harness.mdp), config)
     ((chains,), continued) = harness.all_of("rollout")
-    places = {(k, chain.turns[k].context_ids.tobytes()) for chain in chains for k in range(1, len(chain.turns))}
-    assert len(continued) == len(places) < sum(len(chain.turns) - 1 for chain in chains)
+    later = [(turn.k, turn.context_ids.tobytes()) for chain in chains for turn in chain.turns[1:]]
+    assert len(continued) == len(set(later)) < len(later)
     values = state_values(harness.mdp, np.exp(harness._engine))
     rewards = {chain.uid: chain.reward for chain in chains}
     scale = np.std(list(rewards.values()), ddof=1) + 1e-6
@@ -97,7 +93,7 @@ def test_a_turn_is_compared_with_the_continuations_of_its_own_state() -> None:
     for row in rows:
         (turn,) = row.turns
         baseline = values[turn.k, turn.snapshot.state] if turn.k else np.mean(list(rewards.values()))
-        assert advantage_of(row) * scale == pytest.approx(rewards[row.rollout_uid] - baseline, abs=0.04)
+        assert advantage_of(row) * scale == pytest.approx(rewards[row.rollout_uid] - baseline, abs=0.06)
 
 
 def test_in_reverse_the_same_rows_are_trained_a_turn_at_a_time() -> None:

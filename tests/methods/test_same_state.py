@@ -46,14 +46,9 @@ def test_an_anchored_baseline_is_of_the_others_and_of_the_state_before() -> None
     assert anchored.baselines(THREE[0], four, config) == pytest.approx([0.5, 0.5 / 3, 0.5 / 3])
     assert anchored.baselines(fork, four, config) == pytest.approx([2 / 3, 5 / 9, 5 / 9])
     assert [len(turns) for turns in anchored.anchored_credit(four, config)] == [3, 3, 2, 2]
-
-
-def test_a_chain_that_no_other_is_beside_at_the_start_has_no_advantage() -> None:
-    """Though its fork has one: the chain is beside it."""
-    pair = (THREE[0], path("f", "sxv", 0.0, start_k=1))
-    of_chain, of_fork = anchored.anchored_credit(pair, config_of("anchored", normalise_std=False))
-    assert of_chain == [0.0, 0.0, 0.0]
-    assert of_fork == [-1.0, -1.0]
+    # of a chain alone at the start, and of its fork, which the chain is beside
+    config = config_of("anchored", normalise_std=False)
+    assert anchored.anchored_credit((THREE[0], fork), config) == [[0.0, 0.0, 0.0], [-1.0, -1.0]]
 
 
 def test_shrunk_without_end_an_anchored_baseline_is_the_mean_of_the_others() -> None:
