@@ -1,7 +1,5 @@
 """What torch compiles FlexAttention for, and the check of a GPU."""
 
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -12,16 +10,16 @@ import pytest
 import torch
 import transformers.integrations.flex_attention as flex_integration
 from torch._dynamo.utils import counters
+from torch._inductor.async_compile import AsyncCompile
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from experiments import check_gpu
 from rtpo.core import tree_attention
 from rtpo.core.tree_attention import BLOCK, KERNELS, attend, block_mask
 from rtpo.errors import MachineError
-from rtpo.run.config import PROJECT
 
-SIZES = (10, 8, 6, 1, 1, *np.random.default_rng(0).integers(1, 12, 55).tolist())
-"""blocks of sixty micro-batches"""
+SIZES = (10, 8, 6, 1, 1, *np.random.default_rng(0).permutation(np.arange(1, 12)).tolist())
+"""blocks of sixteen micro-batches: more kinds than are allowed, if each were compiled for itself"""
 
 
 def attended(sizes: Sequence[int], *, gradient: bool) -> None:
@@ -47,8 +45,9 @@ def new_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[No
 
 
 @pytest.mark.usefixtures("new_compiler")
-def test_inductor_compiles_few_kinds_of_sixty_micro_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With inductor's own guards; on a CPU it has the forward pass alone."""
+def test_inductor_compiles_few_kinds_of_micro_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With inductor's own guards; on a CPU it has the forward pass alone. What it writes is not built, since nothing
+    reads what its kernels would compute."""
 
     def number(self: ShapeEnv, name: str) -> int:
         # its CPU template takes the symbol s18 for s1
@@ -56,6 +55,8 @@ def test_inductor_compiles_few_kinds_of_sixty_micro_batches(monkeypatch: pytest.
         return 899 + len(self.unique_ids)
 
     monkeypatch.setattr(ShapeEnv, "_generate_unique_id", number)
+    monkeypatch.setattr(torch._inductor.config.cpp, "vec_isa_ok", True)
+    monkeypatch.setattr(AsyncCompile, "cpp_pybinding", lambda *_, **__: lambda *_: None)
     attended(SIZES, gradient=False)
     assert 1 < counters["stats"]["unique_graphs"] < KERNELS / 4
 
@@ -75,26 +76,23 @@ def test_kinds_with_and_without_a_gradient_leave_room(monkeypatch: pytest.Monkey
         attended(SIZES, gradient=False)
 
 
-def test_the_check_of_a_gpu_passes_and_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert check_gpu.main(["--tiny"]) == 0
-    monkeypatch.setattr(tree_attention, "dense_mask", lambda end: torch.ones(len(end), len(end)).tril().bool())
-    assert check_gpu.main(["--tiny"]) == 1
-
-
-def test_the_check_of_a_gpu_that_is_not_run_whole_is_not_ok(
+def test_the_check_of_a_gpu_passes_fails_or_is_not_finished(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(check_gpu, "SECONDS", 0)
-    assert check_gpu.main(["--tiny"]) == 3
+    assert check_gpu.main(["--tiny"]) == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(tree_attention, "dense_mask", lambda end: torch.ones(len(end), len(end)).tril().bool())
+        assert check_gpu.main(["--tiny"]) == 1
+    with monkeypatch.context() as patch:
+        patch.setattr(check_gpu, "SECONDS", 0)
+        assert check_gpu.main(["--tiny"]) == 3
     assert capsys.readouterr().out.splitlines()[-1] == "UNFINISHED"
-
     with pytest.raises(TimeoutError):
         list(check_gpu.kinds("cpu", until=0))
 
     def full(*_: object, **__: object) -> None:
         raise torch.OutOfMemoryError
 
-    monkeypatch.undo()
     monkeypatch.setattr(check_gpu, "update", full)
     assert check_gpu.main(["--tiny"]) == 3
 
@@ -105,21 +103,3 @@ def test_no_kernel_at_all_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(check_gpu, "SHAPES", 2)
     ((_, value, fails),) = check_gpu.kinds("cpu", until=float("inf"))
     assert (value[0], fails) == ("0", True)
-
-
-IMPORTS = """
-import sys
-import torch
-from torch._dynamo.utils import counters
-from torch.nn.attention import flex_attention
-from transformers import AttentionInterface, AutoModelForCausalLM, Qwen3Config
-from transformers.integrations.flex_attention import flex_attention_forward
-before = set(sys.modules)
-import experiments.check_gpu
-print(*{name.partition(".")[0] for name in set(sys.modules) - before} - sys.stdlib_module_names)
-"""
-
-
-def test_the_check_of_a_gpu_needs_torch_and_transformers_alone() -> None:
-    done = subprocess.run([sys.executable, "-c", IMPORTS], cwd=PROJECT, capture_output=True, text=True, check=True)
-    assert set(done.stdout.split()) <= {"rtpo", "experiments", "torch", "transformers", "numpy"}
