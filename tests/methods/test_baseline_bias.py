@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 from methods import config_of
-from tables import RecordingHarness, harness_on
+from tables import harness_on
 
 from baselines import anchored
 from rtpo.algorithms import load_algorithm
 from rtpo.theory.mdp import MDP, advantages
 from rtpo.theory.tabular import start_task
-from rtpo.types import Group, Role, Task, TrainRow
+from rtpo.types import Role, Task, TrainRow
 
 LIMIT = 4.5
 """standard errors"""
@@ -39,20 +39,15 @@ def random_game() -> MDP:
     return MDP(transition, np.array([0.1, 0.3, 0.6, 1.0, 0.0]), np.eye(5)[0], 4, frozenset({3, 4}))
 
 
-def harness_of(mdp: MDP, rollouts: int) -> RecordingHarness:
-    """Whose policy stays the uniform one over two actions."""
-    return harness_on(mdp, reserve=rollouts, learning_rate=0.0)
+def tasks(prompts: int) -> list[Task]:
+    return [replace(start_task(0), uid=str(number)) for number in range(prompts)]
 
 
 def trained(mdp: MDP, name: str, prompts: int, config: Any) -> list[TrainRow]:
-    """The rows of a data step."""
-    harness = harness_of(mdp, prompts * load_algorithm(name).rollouts_per_task(config, mdp.horizon))
+    """The rows of a data step, whose policy stays the uniform one over two actions."""
+    harness = harness_on(mdp, learning_rate=0.0)
     load_algorithm(name).step(harness, tasks(prompts), config)
     return [row for rows in harness.all_of("update") for row in rows]
-
-
-def tasks(prompts: int) -> list[Task]:
-    return [replace(start_task(0), uid=str(number)) for number in range(prompts)]
 
 
 def deviations(mdp: MDP, rows: Sequence[TrainRow], first: float, later: float) -> dict[tuple[int, int], float]:
@@ -70,26 +65,24 @@ def deviations(mdp: MDP, rows: Sequence[TrainRow], first: float, later: float) -
     return {cell: float(x.sum() / np.sqrt(x @ x)) for cell, x in cells.items() if np.abs(x).max() > 1e-6}
 
 
-FORKS = [
-    ("anchored", 4000, {"chains": 8, "forks": 4, "fork_turn": turn, "shrinkage": 0.25}, 0.0, 0.0)
-    for turn in (1, 2, 3, "uniform")
-]
 FRESH = {"chains": 8, "continuations": 8, "order": "reverse", "fresh": True}
 """as many chains that hardly ever all of them tie, which leaves a prompt out"""
+FORKED = {"chains": 8, "forks": 4, "shrinkage": 0.25}
 
 
 @pytest.mark.parametrize(("game", "least"), [(coin_game, 1), (random_game, 10)])
 @pytest.mark.parametrize(
     ("name", "prompts", "fields", "first", "later"),
     [
-        *FORKS,
-        ("anchored", 2000, {"chains": 4, "forks": 0}, 0.0, 0.0),
-        ("grpo_state_values", 2000, {"chains": 4, "continuations": 2}, 1 / 4, 0.0),
-        ("grpo_state_values", 500, FRESH, 0.0, 0.0),
-        ("vineppo", 2000, {"chains": 3, "continuations": 2}, 1 / 3, 0.0),
+        ("anchored", 700, {**FORKED, "fork_turn": 1}, 0.0, 0.0),
+        ("anchored", 1200, {**FORKED, "fork_turn": "uniform"}, 0.0, 0.0),
+        ("anchored", 700, {"chains": 4, "forks": 0}, 0.0, 0.0),
+        ("grpo_state_values", 600, {"chains": 4, "continuations": 2}, 1 / 4, 0.0),
+        ("grpo_state_values", 150, FRESH, 0.0, 0.0),
+        ("vineppo", 600, {"chains": 3, "continuations": 2}, 1 / 3, 0.0),
         # their own return is in the mean
-        ("grpo", 2000, {"chains": 4, "training_context": "recorded"}, 1 / 4, 1 / 4),
-        ("rtpo", 2000, {"trunks": 1, "group_size": 4}, 1 / 3, 1 / 3),
+        ("grpo", 600, {"chains": 4, "training_context": "recorded"}, 1 / 4, 1 / 4),
+        ("rtpo", 400, {"trunks": 1, "group_size": 4}, 1 / 3, 1 / 3),
     ],
 )
 def test_the_gradient_is_that_of_the_true_advantage(
@@ -102,15 +95,11 @@ def test_the_gradient_is_that_of_the_true_advantage(
     assert max(abs(z) for z in found.values()) < LIMIT, found
 
 
-def sampled(mdp: MDP, config: anchored.AnchoredConfig, prompts: int) -> list[Group]:
-    """Chains and their forks."""
-    harness = harness_of(mdp, prompts * config.chains)
-    groups = harness.rollout(tasks(prompts), n=config.chains - config.forks, role=Role.CHAIN)
-    return anchored.with_forks(harness, groups, config)
-
-
 def test_the_estimated_turn_is_the_one_after_the_luck() -> None:
     """All of the return is decided by the coin at turn 0, so a fork at turn 1 saves most."""
-    groups = sampled(coin_game(), config_of("anchored", chains=8, forks=4, fork_turn="estimated"), 4000)
+    config = config_of("anchored", chains=8, forks=4, fork_turn="estimated")
+    harness = harness_on(coin_game(), learning_rate=0.0)
+    chains = harness.rollout(tasks(500), n=config.chains - config.forks, role=Role.CHAIN)
+    groups = anchored.with_forks(harness, chains, config)
     assert anchored.most_saved(groups) == 1
     assert anchored.most_saved([group[:1] for group in groups]) is None
