@@ -23,7 +23,7 @@ def turn(k: int, context: list[int], output: list[int], feedback: list[int]) -> 
     ("output", "expected"),
     [
         ([1, 2, STOP], [1, 2, STOP]),
-        ([OPEN, NL, 1, NL, CLOSE, NLNL, NL, 2, NL, STOP], [2, NL, STOP]),
+        ([OPEN, NL, 1, NL, CLOSE, NLNL, NL, NL, 2, NL, STOP], [2, NL, STOP]),
         ([OPEN, 1, 2], []),
         ([1, OPEN, 2, STOP], [1, STOP]),
         ([OPEN, 1, CLOSE, 2, OPEN, 3, STOP], [2, STOP]),
