@@ -150,6 +150,7 @@ def test_drift_is_looked_at_on_the_phase_before() -> None:
     """The policy moves by about the learning rate a phase: past 0.015 after two."""
     harness = one_step(replace(CONFIG, sync_kl=0.015), learning_rate=0.01, max_turns=6, slips=0.7)
     assert harness.backend.pushes == [0, 2, 4]
+    assert one_step(replace(CONFIG, sync_kl=0.015), make_env=methods.UngradableEnv).updated == [[], [], []]
 
 
 def test_a_stale_sibling_that_could_not_be_graded_has_no_return() -> None:
