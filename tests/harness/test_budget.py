@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rtpo.errors import BudgetExceeded, DataError
-from rtpo.harness.budget import PHASES, Budget, ChargeJournal, Ledger, lost_since
+from rtpo.harness.budget import Budget, ChargeJournal, Ledger, lost_since
 from rtpo.rows import trajectory_rows, turn_row
 from rtpo.types import (
     Grade,
@@ -31,28 +31,34 @@ from rtpo.types import (
 
 def test_a_step_stays_within_its_reservation() -> None:
     ledger = Ledger(Budget(10))
+    ledger.reserve(0)
     with pytest.raises(BudgetExceeded):
         ledger.charge(1)
     with pytest.raises(BudgetExceeded, match=r"budget\.rollouts"):
         ledger.reserve(11)
-    ledger.reserve(4)
+    ledger.reserve(10)
     with pytest.raises(BudgetExceeded):
-        ledger.charge(5)
+        ledger.charge(11)
     with pytest.raises(ValueError, match="reserved"):
         ledger.reserve(1)
     for verb in (ledger.charge, Ledger(Budget(1)).reserve):
         with pytest.raises(ValueError, match="negative"):
             verb(-1)
-    assert ledger.rollouts == 0
+    assert (ledger.rollouts, ledger.share) == (0, 0)
+    ledger.charge(10)
+    assert (ledger.rollouts, ledger.reserved, ledger.share) == (10, 0, 1)
+    assert Ledger(Budget(0)).share == 0
 
 
 def test_bad_arguments_are_refused() -> None:
+    ledger = Ledger(Budget(1))
+    for batch, worst_case in ((4, 0), (0, 4)):
+        with pytest.raises(ValueError, match=f"{batch} and {worst_case}"):
+            ledger.tasks_that_fit(batch, worst_case)
     with pytest.raises(ValueError, match=r"budget\.rollouts"):
         Budget(-1)
-    with pytest.raises(ValueError, match="4 and 0"):
-        Ledger(Budget(1)).tasks_that_fit(4, 0)
     with pytest.raises(ValueError, match="think"):
-        Ledger(Budget(1)).count_seconds("think", 1.0)
+        ledger.count_seconds("think", 1.0)
 
 
 @given(
@@ -93,7 +99,7 @@ def test_a_crash_anywhere_loses_exactly_what_was_dispatched_since_the_checkpoint
     history: list[tuple[str, int]],
 ) -> None:
     with tempfile.TemporaryDirectory() as folder, patch("os.fsync"):
-        path = Path(folder) / "run" / "journal.jsonl"
+        path = Path(folder) / "a" / "run" / "journal.jsonl"
         ledger = Ledger(Budget(1_000_000), journal=ChargeJournal(path))
         checkpoint = json.dumps(ledger.as_dict())
         dispatched = kept = 0
@@ -103,6 +109,7 @@ def test_a_crash_anywhere_loses_exactly_what_was_dispatched_since_the_checkpoint
                 ledger.charge(n)
                 ledger.release()
                 dispatched += n
+                assert n == 0 or json.loads(path.read_text().splitlines()[-1])["rollouts"] == ledger.rollouts
             elif event == "checkpoint":
                 checkpoint, kept = json.dumps(ledger.as_dict()), ledger.rollouts
             else:
@@ -114,15 +121,24 @@ def test_a_crash_anywhere_loses_exactly_what_was_dispatched_since_the_checkpoint
                 assert ledger.rollouts == kept
             assert ledger.dispatched == dispatched
             assert lost_since(path, 0) == dispatched
+            ledger.check_journal()
 
 
-@pytest.mark.parametrize("line", ["{", "[]", '{"charged": 1}', '{"charged": 1, "total": 4}', "\ud800"])
-def test_damaged_journals_are_named(tmp_path: Path, line: str) -> None:
+DAMAGED = ("{", "[]", '{"charged": 1}', '{"charged": 1, "total": 4}', '{"charged": 0, "total": 2}', "\ud800", "\0\0")
+
+
+@pytest.mark.parametrize("line", DAMAGED)
+def test_a_damaged_line_is_named_and_may_be_cut_off_where_it_is_the_last(tmp_path: Path, line: str) -> None:
     path = tmp_path / "journal.jsonl"
-    charge = b'{"charged": %d, "total": %d}\n'
-    path.write_bytes(charge % (2, 2) + line.encode(errors="surrogatepass") + b"\n" + charge % (1, 3))
-    with pytest.raises(DataError, match=r"journal\.jsonl line 2"):
-        lost_since(path, 0)
+    first, third = (b'{"charged": %d, "total": %d}\n' % values for values in ((2, 2), (1, 3)))
+    damaged = first + line.encode(errors="surrogatepass") + b"\n"
+    saved = Ledger(Budget(50)).as_dict()
+    for data, advice in ((damaged + third, r"[^,]*"), (damaged, r".*, or cut it off .*")):
+        path.write_bytes(data)
+        with pytest.raises(DataError, match=rf"journal\.jsonl line 2 is damaged \(.*\){advice}: restore"):
+            Ledger.resume(saved, path)
+    path.write_bytes(first)
+    assert Ledger.resume(saved, path).lost == 2
 
 
 def test_a_journal_is_held_against_the_ledger(tmp_path: Path) -> None:
@@ -151,14 +167,16 @@ def rollout(start_k: int) -> Rollout:
     return Rollout("r", Task("t", "q", None), Role.CHAIN, start_k, None, turns, Termination.ANSWERED, grade)
 
 
-def test_counters() -> None:
-    ledger = Ledger(Budget(1))
+def test_counters_and_their_round_trip(tmp_path: Path) -> None:
+    ledger = Ledger(Budget(100), journal=ChargeJournal(tmp_path / "journal.jsonl"))
     assert {value for value in ledger.as_dict().values() if not isinstance(value, dict)} == {0}
+    ledger.reserve(50)
+    ledger.charge(20)
     ledger.count_rollouts([rollout(0), rollout(1)])
-    assert (ledger.turn_generations, ledger.generated_tokens) == (5, 21)
-    called = {outcome: count for outcome, count in ledger.tool_calls.items() if count}
-    assert called == {"ok": 3, "malformed": 2}
-    assert set(ledger.tool_calls) == set(ToolOutcome)
+    ledger.count_free([rollout(1), rollout(2)])
+    assert (ledger.turn_generations, ledger.generated_tokens, ledger.context_tokens) == (5, 21, 21)
+    assert (ledger.rollouts, ledger.free_rollouts, ledger.free_tokens) == (20, 2, 14)
+    assert {outcome: count for outcome, count in ledger.tool_calls.items() if count} == {"ok": 3, "malformed": 2}
     path = rollout(0)
     ledger.count_update(trajectory_rows(path, "flattened", 1.0, 1.0, "g"))
     ledger.count_update([turn_row(path.turns[1], path, 0.0, 1.0, "g")])
@@ -167,29 +185,19 @@ def test_counters() -> None:
     ledger.count_forward(12, 10)
     assert (ledger.trained_tokens, ledger.computed_tokens, ledger.optimizer_steps) == (12 + 4, 40, 2)
     assert (ledger.row_tokens, ledger.scored_tokens) == (67, 10)
+    for power, phase in enumerate(("generate", "score", "update", "sync", "save", "evaluate")):
+        ledger.count_seconds(phase, 3.0**power)
+        ledger.count_seconds(phase, 1 / 3)
+    assert ledger.training_seconds == pytest.approx(1 + 3 + 9 + 27 + 4 / 3)
     ledger.count_prefilled(5, 12)
     ledger.count_prefilled(20, 23)
     assert ledger.prefilled_tokens == 10
-    ledger.count_prefilled(None, None)
-    ledger.count_prefilled(23, 24)
-    assert ledger.prefilled_tokens is None
-    assert (ledger.rollouts, ledger.generated_tokens) == (0, 21)
-
-
-def test_round_trip() -> None:
-    ledger = Ledger(Budget(100))
-    ledger.reserve(50)
-    ledger.charge(20)
-    ledger.count_rollouts([rollout(0)])
-    ledger.epochs += 1
-    for phase, seconds in zip(PHASES, (0.1, 0.2, 0.3, 1 / 3, 2.5, 1e-9), strict=True):
-        ledger.count_seconds(phase, seconds)
-        ledger.count_seconds(phase, seconds / 3)
     data = json.loads(json.dumps(ledger.as_dict()))
     assert Ledger.from_dict(data) == ledger
-    assert Ledger.from_dict(data).as_dict() == ledger.as_dict()
-    assert data["budget"] == {"rollouts": 100}
-    assert set(data["seconds"]) == set(PHASES)
+    assert Ledger.from_dict(data).as_dict() == ledger.as_dict() == data
+    ledger.count_prefilled(None, 3)
+    ledger.count_prefilled(23, 24)
+    assert ledger.prefilled_tokens is None
 
 
 def test_a_ledger_of_another_version_is_refused() -> None:
@@ -198,17 +206,3 @@ def test_a_ledger_of_another_version_is_refused() -> None:
         Ledger.from_dict({**data, "extra": 1})
     with pytest.raises(DataError, match="save"):
         Ledger.from_dict({**data, "seconds": {k: v for k, v in data["seconds"].items() if k != "save"}})
-
-
-def test_a_last_line_that_a_power_cut_damaged_may_be_cut_off(tmp_path: Path) -> None:
-    path = tmp_path / "a run" / "journal.jsonl"
-    ledger = Ledger(Budget(50), journal=ChargeJournal(path))
-    saved = ledger.as_dict()
-    ledger.reserve(30)
-    ledger.charge(8)
-    whole = path.read_bytes()
-    path.write_bytes(whole + b"\0\0\0\n")
-    with pytest.raises(DataError, match=r"journal\.jsonl line 2 is damaged .* cut it off"):
-        Ledger.resume(saved, path)
-    path.write_bytes(whole)
-    assert Ledger.resume(saved, path).lost == 8

@@ -1,11 +1,12 @@
-"""Episodes: what the engine receives, where they can be forked, and how they end."""
+"""Episodes: what the engine receives, where they can be forked, how they end, and in which order they ask."""
 
+import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import pytest
-from methods import UngradableEnv
 from scripted import (
     CALL_1,
     CALL_2,
@@ -23,7 +24,7 @@ from scripted import (
     solver,
 )
 
-from rtpo.engines.base import Sampling
+from rtpo.engines.base import BatchingEngine, Generation, Request, Sampling
 from rtpo.envs.toy.math import ToyMathEnv, problems
 from rtpo.errors import DataError, InfrastructureError
 from rtpo.harness.episodes import EpisodeWorld, Plan, run_episodes
@@ -46,6 +47,7 @@ QUESTION = "<|im_start|> user\n compute 12 + 5 * 3<|im_end|>\n<|im_start|> assis
 AFTER_FIRST = "\n<|im_start|> user\n<tool_response> 15</tool_response><|im_end|>\n<|im_start|> assistant\n"
 AFTER_ERROR = "\n<|im_start|> user\n<tool_response> error</tool_response><|im_end|>\n<|im_start|> assistant\n"
 TASKS = problems("train", 12, seed=3)
+CONTEXTS = pytest.mark.parametrize("rollout_context", ["strip_think", "full"])
 
 
 def world_of(script: Script, **settings: Any) -> tuple[EpisodeWorld, ScriptedEngine]:
@@ -97,6 +99,7 @@ def test_each_turn_has_its_own_seed_and_another_root_gives_others() -> None:
         world, engine = world_of(in_turn(*[CALL_1, CALL_2, RIGHT] * 2), seed=root)
         run(world, Plan("a", TASK, Role.CHAIN), Plan("b", TASK, Role.CHAIN))
         seeds.append([request.seed for request in engine.requests])
+        assert [request.route for request in engine.requests] == [request.session for request in engine.requests]
     assert seeds[0] == seeds[1]
     assert len({*seeds[0], *seeds[2]}) == 12
 
@@ -104,11 +107,13 @@ def test_each_turn_has_its_own_seed_and_another_root_gives_others() -> None:
 # forks
 
 
-def test_a_fork_from_every_boundary_starts_where_the_trunk_was() -> None:
-    trunk = path(in_turn(CALL_1, CALL_2, RIGHT))
+@CONTEXTS
+def test_a_fork_from_every_boundary_starts_where_the_trunk_was(rollout_context: RolloutContext) -> None:
+    """And what is recorded of each turn is what the engine received."""
+    trunk = path(in_turn(CALL_1, CALL_2, RIGHT), rollout_context=rollout_context)
     for k in range(3):
         boundary = trunk.boundary(k)
-        world, engine = world_of(solver(0.5))
+        world, engine = world_of(solver(0.5), rollout_context=rollout_context)
         siblings = run(world, *(Plan(f"sibling{j}", boundary, Role.SIBLING) for j in range(6)))
         for sibling in siblings:
             assert (sibling.start_k, sibling.parent_uid) == (k, trunk.uid)
@@ -123,7 +128,7 @@ def test_a_fork_from_every_boundary_starts_where_the_trunk_was() -> None:
         trunk.boundary(3)
 
 
-@pytest.mark.parametrize("rollout_context", ["strip_think", "full"])
+@CONTEXTS
 def test_replaying_the_same_replies_from_a_boundary_gives_the_same_path(rollout_context: RolloutContext) -> None:
     replies: list[Reply] = [CALL_1, Cut("<think> then 12"), WRONG]
     trunk = path(in_turn(*replies), rollout_context=rollout_context)
@@ -137,14 +142,14 @@ def test_replaying_the_same_replies_from_a_boundary_gives_the_same_path(rollout_
 # ends
 
 
-@pytest.mark.parametrize("k", [0, 1, 2])
-def test_all_turns_of_a_path_count_towards_the_turn_limit(k: int) -> None:
+def test_all_turns_of_a_path_count_towards_the_turn_limit() -> None:
     trunk = path(in_turn(CALL_1, CALL_2, RIGHT))
-    sibling = path(always(CALL_1), trunk.boundary(k))
-    assert (len(sibling.turns), len(sibling.own_turns)) == (3, 3 - k)
-    assert sibling.termination is Termination.TURN_LIMIT
-    assert (sibling.reward, sibling.tip) == (0.0, None)
-    assert [len(turn.feedback_ids) > 0 for turn in sibling.turns] == [True, True, False]
+    for k in range(3):
+        sibling = path(always(CALL_1), trunk.boundary(k))
+        assert (len(sibling.turns), len(sibling.own_turns)) == (3, 3 - k)
+        assert sibling.termination is Termination.TURN_LIMIT
+        assert (sibling.reward, sibling.tip) == (0.0, None)
+        assert [len(turn.feedback_ids) > 0 for turn in sibling.turns] == [True, True, False]
 
 
 @pytest.mark.parametrize(
@@ -156,7 +161,7 @@ def test_all_turns_of_a_path_count_towards_the_turn_limit(k: int) -> None:
         (" answer<think> 5", " answer"),
     ],
 )
-@pytest.mark.parametrize("rollout_context", ["strip_think", "full"])
+@CONTEXTS
 def test_a_truncated_turn_is_closed_in_the_next_context(
     cut: str, left_stripped: str, rollout_context: RolloutContext
 ) -> None:
@@ -186,17 +191,10 @@ def test_a_prompt_over_its_limit_is_refused() -> None:
     assert path(always(RIGHT), max_prompt_tokens=14).reward == 1.0
 
 
-def test_a_path_that_cannot_be_graded_has_no_reward() -> None:
-    rollout = path(always(RIGHT), make_env=UngradableEnv)
-    assert (rollout.termination, rollout.is_graded) == (Termination.ANSWERED, False)
-    with pytest.raises(ValueError, match="path"):
-        _ = rollout.reward
-
-
 # some turns at a time
 
 
-@pytest.mark.parametrize("rollout_context", ["strip_think", "full"])
+@CONTEXTS
 @pytest.mark.parametrize("stride", [1, 2])
 def test_a_path_taken_some_turns_at_a_time_is_the_uninterrupted_one(
     rollout_context: RolloutContext, stride: int
@@ -217,26 +215,32 @@ def test_a_path_taken_some_turns_at_a_time_is_the_uninterrupted_one(
         assert (part.termination, part.grade) == (whole.termination, whole.grade)
 
 
-# failures
+# failures, and tools that take their time
 
 
-class FlakyEnv(ToyMathEnv):
-    """A tool that cannot be reached the first `failures` times."""
+@dataclass
+class Calculator:
+    """One that does not answer its first `failures` calls and takes up to `delay` seconds for each, drawn by `seed`. It
+    notes the seeds of the paths that call it."""
 
-    def __init__(self, left: list[int]) -> None:
-        super().__init__()
-        self._left = left
+    failures: int = 0
+    delay: float = 0.0
+    seed: int = 0
+    path_seeds: list[int | None] = field(default_factory=list)
 
-    async def step(self, reply: str, stop: StopReason) -> Feedback:
-        if self._left[0]:
-            self._left[0] -= 1
-            raise InfrastructureError("the calculator does not answer")
-        return await super().step(reply, stop)
+    def make_env(self) -> Callable[[], ToyMathEnv]:
+        calculator, rng = self, np.random.default_rng(self.seed)
 
+        class CalculatorEnv(ToyMathEnv):
+            async def step(self, reply: str, stop: StopReason) -> Feedback:
+                calculator.path_seeds.append(self.path_seed)
+                await asyncio.sleep(float(rng.uniform(0, calculator.delay)))
+                if calculator.failures:
+                    calculator.failures -= 1
+                    raise InfrastructureError("the calculator does not answer")
+                return await super().step(reply, stop)
 
-def flaky(failures: int) -> Callable[[], ToyMathEnv]:
-    left = [failures]
-    return lambda: FlakyEnv(left)
+        return CalculatorEnv
 
 
 def by_progress(context: str, rng: np.random.Generator) -> Reply:
@@ -244,14 +248,20 @@ def by_progress(context: str, rng: np.random.Generator) -> Reply:
     return (CALL_1, CALL_2, RIGHT)[context.count("<tool_response>")]
 
 
-def test_an_episode_that_a_tool_broke_is_begun_again() -> None:
-    world, engine = world_of(by_progress, make_env=flaky(2))
+@pytest.mark.parametrize(("failures", "requests"), [(2, 5), (99, 3)])
+def test_an_episode_that_a_tool_broke_is_begun_again_and_given_up_if_it_stays_broken(
+    failures: int, requests: int
+) -> None:
+    world, engine = world_of(by_progress, make_env=Calculator(failures).make_env())
     noted: list[str] = []
-    (rollout,) = run_episodes(world, [Plan("path", TASK, Role.CHAIN)], Sampling(), noted.append)
+    try:
+        (rollout,) = run_episodes(world, [Plan("path", TASK, Role.CHAIN)], Sampling(), noted.append)
+        assert (rollout.reward, len(rollout.turns)) == (1.0, 3)
+        assert len({request.seed for request in engine.requests}) == 3
+    except InfrastructureError:
+        assert failures == 99
     assert noted == ["path: the calculator does not answer"] * 2
-    assert (rollout.reward, len(rollout.turns)) == (1.0, 3)
-    assert len(engine.requests) == 5
-    assert len({request.seed for request in engine.requests}) == 3
+    assert len(engine.requests) == requests
 
 
 def test_an_engine_that_fails_is_asked_again_from_the_fork() -> None:
@@ -275,22 +285,40 @@ def test_a_fault_of_the_code_is_raised_as_it_is_and_never_retried() -> None:
     assert len(sessions) == len(set(sessions))
 
 
-@pytest.mark.parametrize("rollout_context", ["strip_think", "full"])
-def test_recorded_contexts_are_what_the_engine_received(rollout_context: RolloutContext) -> None:
-    world, engine = world_of(solver(0.4), rollout_context=rollout_context)
-    rollouts = run(world, *(Plan(task.uid, task, Role.CHAIN) for task in TASKS))
-    received = {
-        session: [request.context_ids.tobytes() for request in engine.requests if request.session == session]
-        for session in (task.uid for task in TASKS)
-    }
-    assert received == {r.uid: [turn.context_ids.tobytes() for turn in r.turns] for r in rollouts}
-    assert len({len(rollout.turns) for rollout in rollouts}) == 3
+def calls_of(delays: int, *, lock_step: bool, failures: int = 0) -> tuple[list[list[str]], list[Rollout]]:
+    """The sessions of each call of the engine, and the rollouts, where tools take these delays."""
+    engine, calls = ScriptedEngine(solver(0.3)), []
+
+    async def call(requests: list[Request]) -> list[Generation]:
+        calls.append([request.session for request in requests])
+        return [await engine.generate(request) for request in requests]
+
+    make_env = Calculator(failures, delay=0.01, seed=delays).make_env()
+    world = replace(make_world(engine, make_env=make_env), engine=BatchingEngine(call), lock_step=lock_step)
+    plans = [Plan(f"0.{i}", task, Role.CHAIN) for i, task in enumerate(TASKS[:6])]
+    return calls, run_episodes(world, plans, Sampling(), lambda what: None)
 
 
-def test_an_episode_that_stays_broken_is_given_up() -> None:
-    world, engine = world_of(by_progress, make_env=flaky(99))
-    noted: list[str] = []
-    with pytest.raises(InfrastructureError, match="the calculator does not answer"):
-        run_episodes(world, [Plan("path", TASK, Role.CHAIN)], Sampling(), noted.append)
-    assert len(noted) == 2
-    assert len(engine.requests) == 3
+def test_in_lock_step_calls_do_not_depend_on_how_long_tools_take() -> None:
+    first, rollouts = calls_of(0, lock_step=True)
+    turns = [len(rollout.turns) for rollout in rollouts]
+    assert [len(call) for call in first] == [sum(count > k for count in turns) for k in range(len(first))]
+    for delays in (1, 2):
+        assert calls_of(delays, lock_step=True)[0] == first
+    assert calls_of(1, lock_step=False)[0] != first
+    calls, again = calls_of(0, lock_step=True, failures=1)  # which holds up the others, and ends
+    assert sum(map(len, calls)) == 1 + sum(len(rollout.turns) for rollout in again)
+    assert all(call == sorted(call) for call in (*first, *calls))
+    with pytest.raises(InfrastructureError, match="does not answer"):
+        calls_of(0, lock_step=True, failures=1000)
+
+
+def test_a_path_has_a_seed_of_its_own_and_an_evaluation_has_none() -> None:
+    seeds = []
+    for uid, role in (("a", Role.CHAIN), ("a", Role.CHAIN), ("b", Role.CHAIN), ("a", Role.EVAL)):
+        calculator = Calculator()
+        run(world_of(by_progress, make_env=calculator.make_env())[0], Plan(uid, TASK, role))
+        (seed,) = {*calculator.path_seeds}
+        seeds.append(seed)
+    assert seeds[0] == seeds[1] != seeds[2]
+    assert seeds[3] is None

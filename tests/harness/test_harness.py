@@ -25,7 +25,7 @@ from rtpo.envs.toy.math import problems
 from rtpo.errors import AlgorithmError, BudgetExceeded, InfrastructureError, NonFinite, TreeMismatch
 from rtpo.harness.diagnostics import rollout_metrics
 from rtpo.rows import trajectory_rows, turn_row
-from rtpo.types import Boundary, Group, Role
+from rtpo.types import Boundary, Group, Role, TrainRow
 from rtpo.verbs import TokenClip
 
 TASKS = problems("train", 8, seed=1)
@@ -77,25 +77,17 @@ def test_the_first_continuation_of_an_open_path_is_free_and_the_second_costs_one
     assert counted(harness, lambda: harness.rollout([inner.boundary(1)], n=1, role=Role.BRANCH)) == 1
 
 
-def test_nothing_is_dispatched_past_the_reservation() -> None:
-    harness = scripted_harness(always(RIGHT), reserve=5)
+def test_nothing_is_dispatched_past_the_reservation_and_what_is_left_of_it_is_given_back() -> None:
+    harness = scripted_harness(always(RIGHT), reserve=5, budget=8)
     harness.rollout([TASK], n=4, role=Role.CHAIN)
     sent = len(harness.engine.requests)
     with pytest.raises(BudgetExceeded, match="2 rollouts"):
         harness.rollout([TASK], n=2, role=Role.CHAIN)
-    assert (harness.ledger.rollouts, len(harness.engine.requests)) == (4, sent)
-    harness.rollout([TASK], n=1, role=Role.CHAIN)
+    assert (harness.ledger.rollouts, len(harness.engine.requests), harness.ledger.remaining) == (4, sent, 3)
     harness.end_step()
+    assert harness.ledger.remaining == 4
     with pytest.raises(BudgetExceeded):
         harness.rollout([TASK], n=1, role=Role.CHAIN)
-
-
-def test_what_a_step_reserved_and_did_not_use_is_given_back() -> None:
-    harness = scripted_harness(always(RIGHT), reserve=5, budget=8)
-    harness.rollout([TASK], n=2, role=Role.CHAIN)
-    assert harness.ledger.remaining == 3
-    harness.end_step()
-    assert harness.ledger.remaining == 6
 
 
 def test_retries_are_noted_and_cost_nothing() -> None:
@@ -140,68 +132,44 @@ def test_evaluation_is_not_charged() -> None:
 # updates
 
 
-def test_the_version_grows_with_updates_that_took_a_step() -> None:
+def test_the_engine_is_given_weights_where_a_step_was_taken_or_it_slept() -> None:
+    """Rows that are all tied take no step and are recorded."""
     harness = scripted_harness(solver(0.3))
     groups = harness.rollout(TASKS, n=2, role=Role.CHAIN)
-    assert harness.update(rows_of(groups, [0.0] * 16), TokenClip()).optimizer_steps == 0
-    assert (harness.policy_version, harness.sync(), harness.backend.pushes) == (0, 0, [0])
-    update = harness.update(rows_of(groups), TokenClip(), epochs=2, minibatches=2)
-    assert (update.optimizer_steps, update.policy_version) == (4, 1)
-    assert (harness.sync(), harness.sync(), harness.backend.pushes) == (1, 1, [0, 1])
-    assert (harness.ledger.optimizer_steps, harness.ledger.syncs) == (4, 2)
-
-
-def test_an_engine_that_sleeps_is_given_the_weights_it_had() -> None:
-    harness = scripted_harness(solver(0.3))
-    harness.update(rows_of(harness.rollout(TASKS, n=2, role=Role.CHAIN), [0.0] * 16), TokenClip())
-    harness.backend.is_serving = False
-    assert (harness.sync(), harness.backend.pushes) == (0, [0, 0])
-    assert harness.sync() == 0
-    assert harness.backend.pushes == [0, 0]
-
-
-def test_rows_that_are_all_tied_take_no_step_and_are_recorded() -> None:
-    harness = scripted_harness(solver(0.3))
-    rows = rows_of(harness.rollout(TASKS, n=2, role=Role.CHAIN), [0.0] * 16)
-    harness.update(rows, TokenClip())
-    assert harness.backend.steps == []
+    rows = rows_of(groups, [0.0] * 16)
+    assert harness.update(rows, TokenClip()).optimizer_steps == 0
     (logged,) = harness.step_log.updates
     assert (logged["rows"], logged["tied_rows"], logged["optimizer_steps"]) == (len(rows), len(rows), 0)
     assert logged["zero_advantage"]["all"] == 1.0
     assert logged["loss"] is logged["grad_norm"] is logged["clip_fraction"] is None
     assert harness.ledger.trained_tokens == sum(int(row.mask.sum()) for row in rows)
+    assert (harness.backend.steps, harness.policy_version, harness.sync(), harness.backend.pushes) == ([], 0, 0, [0])
+    harness.backend.is_serving = False
+    assert (harness.sync(), harness.sync(), harness.backend.pushes) == (0, 0, [0, 0])
+    update = harness.update(rows_of(groups), TokenClip(), epochs=2, minibatches=2)
+    assert (update.optimizer_steps, update.policy_version) == (4, 1)
+    assert (harness.sync(), harness.sync(), harness.backend.pushes) == (1, 1, [0, 0, 1])
+    assert (harness.ledger.optimizer_steps, harness.ledger.syncs) == (4, 3)
 
 
-def test_scores_are_by_row_and_of_trained_tokens() -> None:
-    harness = scripted_harness(solver(0.3))
-    rows = rows_of(harness.rollout(TASKS, n=2, role=Role.CHAIN))
-    scores = harness.score(rows)
-    assert [len(score) for score in scores] == [int(row.mask.sum()) for row in rows]
-    for score, row in zip(scores, rows, strict=True):
-        np.testing.assert_array_equal(score, row.rollout_logprobs[row.mask])
-
-
-def test_the_reference_is_the_initial_policy_however_far_the_present_one_has_moved() -> None:
+def test_scores_are_the_present_policys_and_the_reference_the_initial_ones() -> None:
     harness = scripted_harness(solver(0.3), learning_rate=0.2)
     rows = rows_of(harness.rollout(TASKS, n=2, role=Role.CHAIN))
-    initial = harness.score(rows)
+    for values, row in zip(harness.score(rows), rows, strict=True):
+        np.testing.assert_array_equal(values, row.rollout_logprobs[row.mask])
     harness.update(rows, TokenClip())
     scored = harness.ledger.scored_tokens
     reference = harness.reference(rows)
     assert harness.ledger.scored_tokens - scored == sum(len(row.ids) for row in rows)
-    for values, before, now in zip(reference, initial, harness.score(rows), strict=True):
-        np.testing.assert_array_equal(values, before)
+    for values, row, now in zip(reference, rows, harness.score(rows), strict=True):
+        np.testing.assert_array_equal(values, row.rollout_logprobs[row.mask])
         assert np.abs(values - now).max() > 1e-3
-
-
-def test_a_reference_that_the_run_does_not_keep_is_refused() -> None:
-    harness = scripted_harness(solver(0.3))
-    rows = rows_of(harness.rollout(TASKS, n=2, role=Role.CHAIN))
+    steps = len(harness.backend.steps)
     harness.backend.has_reference = False
     for act in (lambda: harness.reference(rows), lambda: harness.update(rows, TokenClip(kl=0.02))):
         with pytest.raises(AlgorithmError, match="needs_reference"):
             act()
-    assert harness.backend.steps == []
+    assert len(harness.backend.steps) == steps
 
 
 def test_epochs_pass_over_the_same_minibatches_again_with_the_first_log_probs() -> None:
@@ -276,35 +244,31 @@ def test_one_token_that_is_far_off_does_not_end_a_run() -> None:
     assert logged["mismatch/engine/largest"] == pytest.approx(7)
 
 
-@pytest.mark.parametrize("broken", [float("nan"), float("-inf")])
-def test_broken_log_probs_of_the_engine_are_refused(broken: float) -> None:
-    harness = scripted_harness(always(RIGHT))
-    harness.engine.broken = broken
-    with pytest.raises(NonFinite, match=r"0\.0\.0\.0, turn 0"):
-        harness.rollout([TASK], n=1, role=Role.CHAIN)
+def test_numbers_that_are_not_finite_are_refused() -> None:
+    def harness_and_rows() -> tuple[RecordingHarness, list[TrainRow]]:
+        harness = scripted_harness(always(RIGHT))
+        return harness, rows_of(harness.rollout(TASKS[:2], n=2, role=Role.CHAIN))
 
-
-def test_broken_log_probs_of_the_trainer_are_refused() -> None:
-    harness = scripted_harness(always(RIGHT))
-    rows = rows_of(harness.rollout(TASKS[:2], n=2, role=Role.CHAIN))
+    for broken in (float("nan"), float("-inf")):
+        harness, _ = harness_and_rows()
+        harness.engine.broken = broken
+        with pytest.raises(NonFinite, match=r"0\.1\.0\.0, turn 0"):
+            harness.rollout([TASK], n=1, role=Role.CHAIN)
+    harness, rows = harness_and_rows()
     harness.backend.broken_logprob = float("nan")
     for act in (lambda: harness.update(rows, TokenClip(), minibatches=2), lambda: harness.score(rows)):
         with pytest.raises(NonFinite, match="trainer"):
             act()
-    assert (harness.backend.steps, harness.policy_version) == ([], 0)
+    assert harness.backend.steps == []
     with pytest.raises(NonFinite, match="trainer"):
-        harness.update(rows, TokenClip())  # told by the first step's own forward
+        harness.update(rows, TokenClip())  # said by the first step's own forward
     assert harness.policy_version == 0
-
-
-@pytest.mark.parametrize(("part", "broken"), [("broken_loss", float("nan")), ("broken_grad_norm", float("inf"))])
-def test_a_broken_optimizer_step_is_refused(part: str, broken: float) -> None:
-    harness = scripted_harness(always(RIGHT))
-    rows = rows_of(harness.rollout([TASK], n=2, role=Role.CHAIN))
-    setattr(harness.backend, part, broken)
-    with pytest.raises(NonFinite, match="not applied"):
-        harness.update(rows, TokenClip())
-    assert harness.policy_version == 0
+    for part, value in (("broken_loss", float("nan")), ("broken_grad_norm", float("inf"))):
+        harness, rows = harness_and_rows()
+        setattr(harness.backend, part, value)
+        with pytest.raises(NonFinite, match="not applied"):
+            harness.update(rows, TokenClip())
+        assert harness.policy_version == 0
 
 
 # saves
@@ -324,30 +288,13 @@ def test_after_a_load_the_engine_is_given_the_weights_at_the_next_synchronisatio
     assert harness.engine.weights == harness.backend.weights
 
 
-def test_a_loaded_harness_knows_which_paths_are_open(tmp_path: Path) -> None:
-    harness = scripted_harness(always(CALL_1))
-    opened = harness.rollout([TASK], n=1, role=Role.CHAIN, turns=1)
-    state = harness.save(tmp_path)
-    other = scripted_harness(always(CALL_1))
-    other.load(tmp_path, state)
-    other.sync()
-    assert counted(other, lambda: other.rollout(tips(opened), n=1, role=Role.CHAIN)) == 0
-    uids = {rollout.uid for rollout in other.rollouts}
-    assert len(uids) == len(other.rollouts) == 2
-
-
-def test_ungraded_rollouts_are_counted_apart() -> None:
+def test_ungraded_rollouts_are_counted_apart_and_spoiled_answers_are_zeros() -> None:
     harness = scripted_harness(in_turn(RIGHT, CALL_1, WRONG))
-    harness.rollout([TASK] * 3, n=1, role=Role.CHAIN, turns=1)
+    (right,), _, (wrong,) = harness.rollout([TASK] * 3, n=1, role=Role.CHAIN, turns=1)
     (logged,) = harness.step_log.rollouts
     assert (logged["rollouts"], logged["graded"], logged["success"]) == (3, 2, 0.5)
     assert logged["terminations"] == {"answered": 2, "open": 1}
     assert logged["grades"] == {"graded": 2, "pending": 1}
-
-
-def test_spoiled_answers_are_zeros_and_counted() -> None:
-    harness = scripted_harness(in_turn(RIGHT, WRONG))
-    right, wrong = (group[0] for group in harness.rollout([TASK] * 2, n=1, role=Role.CHAIN))
     spoiled = replace(wrong, grade=replace(wrong.grade, spoiled=True))
     logged = rollout_metrics([right, spoiled], Role.CHAIN)
     assert (logged["graded"], logged["grades"], logged["spoiled"]) == (2, {"graded": 2}, 1)
