@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from transformers import Gemma2Config, LlamaConfig, MambaConfig, PreTrainedConfig, Qwen3Config, Qwen3ForCausalLM
+from transformers import Gemma2Config, LlamaConfig, MambaConfig, Qwen3Config, Qwen3ForCausalLM
 
 from rtpo.core.tree_attention import why_not_trees
 from rtpo.engines import decoder as decoder_module
@@ -20,23 +20,17 @@ from rtpo.types import StopReason, as_ids
 
 VOCABULARY = 61
 STOP = 5
+SIZES = {
+    **{"vocab_size": VOCABULARY, "hidden_size": 32, "intermediate_size": 48},
+    **{"num_hidden_layers": 2, "num_attention_heads": 2},
+}
 
 
 def small_config(**changes: Any) -> Qwen3Config:
-    fields: dict[str, Any] = {
-        "vocab_size": VOCABULARY,
-        "hidden_size": 32,
-        "intermediate_size": 48,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 6,
-        "num_key_value_heads": 2,
-        "head_dim": 8,
-        "max_position_embeddings": 128,
-        "tie_word_embeddings": True,
-        # not the default, so that a decoder that ignores it fails
-        "rope_parameters": {"rope_type": "default", "rope_theta": 500.0},
-    }
-    return Qwen3Config(**{**fields, **changes})
+    """With another base of RoPE than the default, so that a decoder that ignores it fails."""
+    fields: dict[str, Any] = SIZES | {"num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 8}
+    fields |= {"max_position_embeddings": 128, "tie_word_embeddings": True}
+    return Qwen3Config(**{**fields, "rope_parameters": {"rope_type": "default", "rope_theta": 500.0}, **changes})
 
 
 def random_model(seed: int = 0, **changes: Any) -> Qwen3ForCausalLM:
@@ -220,67 +214,47 @@ def test_what_contexts_begin_with_is_computed_once(model: Qwen3ForCausalLM) -> N
 
 
 def test_cache_holds_the_latest_prompts_within_its_bound(model: Qwen3ForCausalLM) -> None:
-    requests = requests_of(random_contexts([10, 11, 12, 40]), max_tokens=1)
+    first, second, third, large = requests_of(random_contexts([10, 11, 12, 40]), max_tokens=1)
     decoder = decoder_of(model, cache_tokens=33)
-    for request in requests[:3]:
+    for request in (first, second, third, first, large):
         decoder.generate([request])
-    assert decoder.cached_prompts == 3
-    decoder.generate([requests[0]])
-    assert decoder.prefilled_tokens == 33
-    decoder.generate([requests[3]])
-    assert decoder.cached_prompts == 3
-    decoder.generate(requests_of(random_contexts([5], seed=1), max_tokens=1))
-    assert decoder.cached_prompts == 3
-    prefilled = decoder.prefilled_tokens
-    decoder.generate([requests[0], requests[2]])
-    assert decoder.prefilled_tokens == prefilled
-    decoder.generate([requests[1]])
-    assert decoder.prefilled_tokens == prefilled + 11
+    assert (decoder.cached_prompts, decoder.prefilled_tokens) == (3, 33 + 40)
+    decoder.generate(requests_of(random_contexts([5], seed=1), max_tokens=1))  # for which the second goes
+    decoder.generate([first, third])
+    assert (decoder.cached_prompts, decoder.prefilled_tokens) == (3, 33 + 40 + 5)
+    decoder.generate([second])
+    assert decoder.prefilled_tokens == 33 + 40 + 5 + 11
     decoder.reset_cache()
     assert decoder.cached_prompts == 0
 
 
-SIZES = {
-    "vocab_size": VOCABULARY,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-}
-LINEAR = {"rope_type": "linear", "rope_theta": 1e4, "factor": 2.0}
-DYNAMIC = {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}
+SLIDING = {"use_sliding_window": True, "max_window_layers": 0}
+LINEAR, DYNAMIC = ({"rope_type": kind, "rope_theta": 1e4, "factor": 2.0} for kind in ("linear", "dynamic"))
 
 
 @pytest.mark.parametrize(
-    ("config", "field"),
+    ("config", "field", "why"),
     [
-        (small_config(use_sliding_window=True, max_window_layers=0), "use_sliding_window"),
-        (small_config(attention_bias=True), "attention_bias"),
-        (small_config(hidden_act="gelu"), "hidden_act"),
-        (small_config(rope_parameters=LINEAR), "rope_parameters"),
-        (LlamaConfig(**SIZES), "model_type"),
-    ],
-    ids=lambda value: str(value) if isinstance(value, str) else "",
-)
-def test_other_layers_than_plain_qwen3_are_refused(config: Any, field: str) -> None:
-    with pytest.raises(ConfigError, match=field):
-        Decoder(config, (), 0)
-
-
-@pytest.mark.parametrize(
-    ("config", "why"),
-    [
-        (small_config(), None),
-        (small_config(attention_bias=True), None),
-        (LlamaConfig(**SIZES), None),
-        (small_config(use_sliding_window=True, max_window_layers=0), "use_sliding_window is true"),
-        (LlamaConfig(**SIZES, rope_parameters=DYNAMIC), "its RoPE is dynamic"),
-        (Gemma2Config(**SIZES), "model_type is 'gemma2'"),
-        (MambaConfig(**SIZES), "model_type is 'mamba'"),
+        (
+            small_config(use_sliding_window=True, max_window_layers=0),
+            "use_sliding_window",
+            "use_sliding_window is true",
+        ),
+        (small_config(attention_bias=True), "attention_bias", None),
+        (small_config(hidden_act="gelu"), "hidden_act", None),
+        (small_config(rope_parameters=LINEAR), "rope_parameters", None),
+        (LlamaConfig(**SIZES), "model_type", None),
+        (LlamaConfig(**SIZES, rope_parameters=DYNAMIC), "model_type", "its RoPE is dynamic"),
+        (Gemma2Config(**SIZES), "model_type", "model_type is 'gemma2'"),
+        (MambaConfig(**SIZES), "model_type", "model_type is 'mamba'"),
     ],
     ids=lambda value: getattr(value, "model_type", ""),
 )
-def test_trees_are_for_layers_that_attend_to_the_whole_context(config: PreTrainedConfig, why: str | None) -> None:
+def test_other_layers_than_plain_qwen3_are_refused_and_trees_are_for_those_that_attend_to_the_whole_context(
+    config: Any, field: str, why: str | None
+) -> None:
+    with pytest.raises(ConfigError, match=field):
+        Decoder(config, (), 0)
     assert why_not_trees(config) == why
 
 

@@ -22,7 +22,7 @@ from scripted import (
 
 from rtpo.engines.base import Sampling
 from rtpo.envs.toy.math import problems
-from rtpo.errors import AlgorithmError, BudgetExceeded, InfrastructureError, NonFinite, TreeMismatch
+from rtpo.errors import AlgorithmError, BudgetExceeded, InfrastructureError, NonFinite, StaleEngine, TreeMismatch
 from rtpo.harness.diagnostics import rollout_metrics
 from rtpo.rows import trajectory_rows, turn_row
 from rtpo.types import Boundary, Group, Role, TrainRow
@@ -42,27 +42,6 @@ def counted(harness: RecordingHarness, act: Callable[[], object]) -> int:
 
 
 # rollouts and the budget
-
-
-def test_groups_belong_to_their_starts_in_order() -> None:
-    harness = scripted_harness(solver(0.5))
-    groups = harness.rollout(TASKS[:3], n=2, role=Role.CHAIN)
-    assert [[rollout.task for rollout in group] for group in groups] == [[task, task] for task in TASKS[:3]]
-    again = harness.rollout(TASKS[:3], n=2, role=Role.CHAIN)
-    uids = [rollout.uid for group in [*groups, *again] for rollout in group]
-    assert len(set(uids)) == 12
-    outputs = [[turn.output_ids.tobytes() for turn in group[0].turns] for group in (groups[0], again[0])]
-    assert outputs[0] != outputs[1]
-
-
-def test_every_rollout_is_charged_wherever_it_starts() -> None:
-    harness = scripted_harness(in_turn(CALL_1, CALL_2, RIGHT, *[WRONG] * 4))
-    ((trunk,),) = harness.rollout([TASK], n=1, role=Role.TRUNK)
-    assert harness.ledger.rollouts == 1
-    harness.rollout([trunk.boundary(2), trunk.boundary(0)], n=2, role=Role.SIBLING)
-    assert harness.ledger.rollouts == 5
-    assert harness.ledger.turn_generations == 3 + 4
-    assert harness.ledger.generated_tokens == sum(len(t.output_ids) for r in harness.rollouts for t in r.own_turns)
 
 
 def test_the_first_continuation_of_an_open_path_is_free_and_the_second_costs_one() -> None:
@@ -233,7 +212,19 @@ def test_zero_advantage_rates_by_turn() -> None:
 # what is refused
 
 
-def test_one_token_that_is_far_off_does_not_end_a_run() -> None:
+def test_a_synchronisation_that_was_lost_is_caught() -> None:
+    harness = scripted_harness(solver(0.3))
+    harness.update(rows_of(harness.rollout(TASKS, n=2, role=Role.CHAIN)), TokenClip())
+    harness.backend.push = lambda version: None  # type: ignore[method-assign]
+    harness.sync()
+    with pytest.raises(StaleEngine, match="sampled with weights of version 0 after it was given version 1"):
+        harness.rollout(TASKS, n=1, role=Role.CHAIN)
+    harness.backend.is_serving = False
+    with pytest.raises(StaleEngine, match="sleeps"):
+        harness.rollout(TASKS, n=1, role=Role.CHAIN)
+
+
+def test_one_token_that_is_far_off_does_not_end_a_run_and_all_that_are_do() -> None:
     harness = scripted_harness(solver(0.3), engine_kl_limit=0.05)
     rows = rows_of(harness.rollout(TASKS, n=8, role=Role.CHAIN))
     engine = rows[0].rollout_logprobs.copy()
@@ -242,6 +233,10 @@ def test_one_token_that_is_far_off_does_not_end_a_run() -> None:
     logged = harness.step_log.updates[0]
     assert logged["mismatch/engine/kl_k3"] > 0.05 > logged["mismatch/engine/kl_clipped"]
     assert logged["mismatch/engine/largest"] == pytest.approx(7)
+    harness.sync()
+    rows = rows_of(harness.rollout(TASKS, n=2, role=Role.CHAIN))
+    with pytest.raises(StaleEngine, match="engine_kl_limit"):
+        harness.update([replace(row, rollout_logprobs=row.rollout_logprobs - 1) for row in rows], TokenClip())
 
 
 def test_numbers_that_are_not_finite_are_refused() -> None:
