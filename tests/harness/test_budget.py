@@ -5,28 +5,15 @@ import tempfile
 from pathlib import Path
 from unittest.mock import patch
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scripted import CALL_1, CALL_2, RIGHT, TASK, WRONG, in_turn, scripted_harness
 
 from rtpo.errors import BudgetExceeded, DataError
 from rtpo.harness.budget import Budget, ChargeJournal, Ledger, lost_since
 from rtpo.rows import trajectory_rows, turn_row
-from rtpo.types import (
-    Grade,
-    GradeOutcome,
-    Role,
-    Rollout,
-    Snapshot,
-    StopReason,
-    Task,
-    Termination,
-    ToolOutcome,
-    ToolUse,
-    Turn,
-    as_ids,
-)
+from rtpo.types import Role
 
 
 def test_a_step_stays_within_its_reservation() -> None:
@@ -154,36 +141,26 @@ def test_a_journal_is_held_against_the_ledger(tmp_path: Path) -> None:
         ledger.check_journal()
 
 
-def rollout(start_k: int) -> Rollout:
-    """Three turns of 3, 4 and 5 tokens, with one, two and no tool calls; forked before turn `start_k`."""
-
-    def turn(k: int, size: int, *outcomes: ToolOutcome) -> Turn:
-        ids = as_ids(range(size))
-        calls = tuple(ToolUse("python", outcome) for outcome in outcomes)
-        return Turn(k, ids, ids, np.zeros(size, np.float32), 0, StopReason.STOP, Snapshot(None, ""), ids, calls)
-
-    turns = (turn(0, 3, ToolOutcome.OK), turn(1, 4, ToolOutcome.MALFORMED, ToolOutcome.OK), turn(2, 5))
-    grade = Grade(GradeOutcome.GRADED, 1.0)
-    return Rollout("r", Task("t", "q", None), Role.CHAIN, start_k, None, turns, Termination.ANSWERED, grade)
-
-
 def test_counters_and_their_round_trip(tmp_path: Path) -> None:
     ledger = Ledger(Budget(100), journal=ChargeJournal(tmp_path / "journal.jsonl"))
     assert {value for value in ledger.as_dict().values() if not isinstance(value, dict)} == {0}
     ledger.reserve(50)
     ledger.charge(20)
-    ledger.count_rollouts([rollout(0), rollout(1)])
-    ledger.count_free([rollout(1), rollout(2)])
-    assert (ledger.turn_generations, ledger.generated_tokens, ledger.context_tokens) == (5, 21, 21)
-    assert (ledger.rollouts, ledger.free_rollouts, ledger.free_tokens) == (20, 2, 14)
-    assert {outcome: count for outcome, count in ledger.tool_calls.items() if count} == {"ok": 3, "malformed": 2}
-    path = rollout(0)
-    ledger.count_update(trajectory_rows(path, "flattened", 1.0, 1.0, "g"))
-    ledger.count_update([turn_row(path.turns[1], path, 0.0, 1.0, "g")])
+    harness = scripted_harness(in_turn(CALL_1, CALL_2, RIGHT, "<tool_call> 5</tool_call>", WRONG))
+    ((trunk,),) = harness.rollout([TASK], n=1, role=Role.TRUNK)
+    ((fork,),) = harness.rollout([trunk.boundary(1)], n=1, role=Role.SIBLING)
+    ledger.count_rollouts([trunk, fork])
+    ledger.count_free([fork, fork])
+    assert (ledger.turn_generations, ledger.generated_tokens) == (5, 12 + 12 + 10 + 4 + 8)
+    assert ledger.context_tokens == 14 + 32 + 50 + 32 + 48
+    assert (ledger.rollouts, ledger.free_rollouts, ledger.free_tokens) == (20, 2, 24)
+    assert {outcome: count for outcome, count in ledger.tool_calls.items() if count} == {"ok": 2, "malformed": 1}
+    ledger.count_update(trajectory_rows(trunk, "flattened", 1.0, 1.0, "g"))
+    ledger.count_update([turn_row(trunk.turns[1], trunk, 0.0, 1.0, "g")])
     ledger.count_step(30, 20)
     ledger.count_step(25, 20)
     ledger.count_forward(12, 10)
-    assert (ledger.trained_tokens, ledger.computed_tokens, ledger.optimizer_steps) == (12 + 4, 40, 2)
+    assert (ledger.trained_tokens, ledger.computed_tokens, ledger.optimizer_steps) == (34 + 12, 40, 2)
     assert (ledger.row_tokens, ledger.scored_tokens) == (67, 10)
     for power, phase in enumerate(("generate", "score", "update", "sync", "save", "evaluate")):
         ledger.count_seconds(phase, 3.0**power)
