@@ -1,6 +1,5 @@
 """The harness: what it charges, what it trains, and what it refuses."""
 
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,20 +24,10 @@ from rtpo.envs.toy.math import problems
 from rtpo.errors import AlgorithmError, BudgetExceeded, InfrastructureError, NonFinite, StaleEngine, TreeMismatch
 from rtpo.harness.diagnostics import rollout_metrics
 from rtpo.rows import trajectory_rows, turn_row
-from rtpo.types import Boundary, Group, Role, TrainRow
+from rtpo.types import Role, TrainRow
 from rtpo.verbs import TokenClip
 
 TASKS = problems("train", 8, seed=1)
-
-
-def tips(groups: Sequence[Group]) -> list[Boundary]:
-    return [rollout.tip for group in groups for rollout in group if rollout.tip is not None]
-
-
-def counted(harness: RecordingHarness, act: Callable[[], object]) -> int:
-    before = harness.ledger.rollouts
-    act()
-    return harness.ledger.rollouts - before
 
 
 # rollouts and the budget
@@ -46,14 +35,15 @@ def counted(harness: RecordingHarness, act: Callable[[], object]) -> int:
 
 def test_the_first_continuation_of_an_open_path_is_free_and_the_second_costs_one() -> None:
     harness = scripted_harness(always(CALL_1), max_turns=4)
-    opened = harness.rollout([TASK], n=2, role=Role.CHAIN, turns=1)
-    assert harness.ledger.rollouts == 2
-    first, second = tips(opened)
-    assert counted(harness, lambda: harness.rollout([first], n=1, role=Role.CHAIN, turns=1)) == 0
-    assert counted(harness, lambda: harness.rollout([first], n=1, role=Role.BRANCH, turns=1)) == 1
-    assert counted(harness, lambda: harness.rollout([second], n=3, role=Role.BRANCH, turns=1)) == 2
+    ((first, second),) = harness.rollout([TASK], n=2, role=Role.CHAIN, turns=1)
     ((inner,),) = harness.rollout([TASK], n=1, role=Role.CHAIN, turns=2)
-    assert counted(harness, lambda: harness.rollout([inner.boundary(1)], n=1, role=Role.BRANCH)) == 1
+    assert harness.ledger.rollouts == 3
+    assert first.tip is not None
+    assert second.tip is not None
+    for start, n, charged in ((first.tip, 1, 0), (first.tip, 1, 1), (second.tip, 3, 2), (inner.boundary(1), 1, 1)):
+        before = harness.ledger.rollouts
+        harness.rollout([start], n=n, role=Role.BRANCH, turns=1)
+        assert harness.ledger.rollouts - before == charged
 
 
 def test_nothing_is_dispatched_past_the_reservation_and_what_is_left_of_it_is_given_back() -> None:
@@ -81,19 +71,19 @@ def test_retries_are_noted_and_cost_nothing() -> None:
 
 
 def test_a_step_draws_the_same_again_and_another_step_does_not() -> None:
-    def outputs(step: int, seed: int) -> list[bytes]:
+    def drawn(step: int, seed: int) -> list[object]:
         harness = scripted_harness(solver(0.5), seed=seed)
         harness.end_step()
         harness.begin_step(step, 100)
         groups = harness.rollout(TASKS, n=2, role=Role.CHAIN)
-        return [turn.output_ids.tobytes() for group in groups for rollout in group for turn in rollout.turns]
+        outputs = [turn.output_ids.tobytes() for group in groups for rollout in group for turn in rollout.turns]
+        return [outputs, *(int(harness.random(name).integers(1 << 30)) for name in "aab")]
 
-    assert outputs(3, 0) == outputs(3, 0)
-    assert outputs(3, 0) != outputs(4, 0)
-    assert outputs(3, 0) != outputs(3, 1)
-    harness = scripted_harness(solver(0.5))
-    assert harness.random("a").integers(1 << 30) == harness.random("a").integers(1 << 30)
-    assert harness.random("a").integers(1 << 30) != harness.random("b").integers(1 << 30)
+    _, first, again, other = drawn(3, 0)
+    assert first == again != other
+    assert drawn(3, 0) == drawn(3, 0)
+    for different in (drawn(4, 0), drawn(3, 1)):
+        assert all(one != other for one, other in zip(different, drawn(3, 0), strict=True))
 
 
 def test_evaluation_is_not_charged() -> None:
@@ -164,19 +154,17 @@ def test_epochs_pass_over_the_same_minibatches_again_with_the_first_log_probs() 
         np.testing.assert_array_equal(np.concatenate([p.old_logprobs[p.mask] for p in packs]), expected)
 
 
-@pytest.mark.parametrize("source", ["rollout", "recompute"])
-def test_old_log_probs_come_from_the_engine_or_from_the_trainer(source: str) -> None:
+def test_old_log_probs_come_from_the_engine_or_from_the_trainer() -> None:
     harness = scripted_harness(in_turn(CALL_1, CALL_2, RIGHT))
-    groups = harness.rollout([TASK], n=1, role=Role.CHAIN)
-    (row,) = rows_of(groups, [1.0], "flattened")
-    (recomputed,) = harness.score([row])
+    (row,) = rows_of(harness.rollout([TASK], n=1, role=Role.CHAIN), [1.0], "flattened")
     engine = row.rollout_logprobs[row.mask]
-    assert np.abs(recomputed - engine).max() > 0.01
-    harness.update([row], TokenClip(old_logprobs=source))  # type: ignore[arg-type]
-    (step,) = harness.backend.steps
-    assert (step.packed.old_logprobs is None) == (source == "recompute")
-    if step.packed.old_logprobs is not None:
-        np.testing.assert_array_equal(step.packed.old_logprobs[row.mask], engine)
+    assert np.abs(harness.score([row])[0] - engine).max() > 0.01
+    harness.update([row], TokenClip(old_logprobs="rollout"))
+    harness.update([row], TokenClip(old_logprobs="recompute"))
+    of_engine, of_trainer = (step.packed.old_logprobs for step in harness.backend.steps)
+    assert of_engine is not None
+    np.testing.assert_array_equal(of_engine[row.mask], engine)
+    assert of_trainer is None  # they are the step's own
 
 
 def test_the_mismatch_of_a_single_flattened_turn_is_the_contexts() -> None:

@@ -13,7 +13,7 @@ import torch
 
 from rtpo.core.files import Hashed, checked_sums, sha256, write_sums
 from rtpo.errors import DataError, Held
-from rtpo.run.records import LINE_FILES, RunFolder
+from rtpo.run.records import JOURNAL, LINE_FILES, RunFolder
 
 
 def save(folder: RunFolder, name: str, keep: int) -> None:
@@ -194,6 +194,16 @@ def test_a_finished_run_did_without_later_fields_and_not_without_given_settings(
     ):
         with pytest.raises(DataError, match=named):
             folder.open(known | changed)
+
+
+def test_a_start_that_trained_nothing_binds_the_next_to_nothing(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    for seed in (0, 1):
+        folder.begin({"seed": seed})
+        assert folder.config == {"seed": seed}
+    (tmp_path / JOURNAL).write_text("a charge\n")
+    with pytest.raises(DataError, match="seed was 1 and is 2"):
+        folder.begin({"seed": 2})
 
 
 @pytest.mark.parametrize("damage", [b"", b"{}", b"\xff\xfe", b"[" * 100_000])

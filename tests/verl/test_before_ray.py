@@ -21,7 +21,6 @@ from rtpo.errors import ConfigError, DataError, MachineError
 from rtpo.harness.episodes import opening_context
 from rtpo.run.config import RunConfig
 from rtpo.run.model_folder import chat_format
-from rtpo.run.records import JOURNAL, RunFolder
 from rtpo.run.run import StopRequest
 from rtpo.run.tasks import load_tasks, take
 from rtpo.types import Task
@@ -47,21 +46,6 @@ def test_a_model_that_the_embedded_engine_does_not_compute_is_refused(results: P
     with pytest.raises(DataError, match=r"config\.json is no qwen3 model's"):
         train(config, StopRequest())
     assert not config.folder.exists()
-
-
-def test_a_start_that_failed_binds_the_next_to_nothing(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(_: object) -> None:
-        raise MachineError("no Ray.")
-
-    monkeypatch.setattr(session, "start_ray", fail)
-    for steps in (4, 5):
-        config = config_in(results, f"budget.optimizer_steps={steps}")
-        with pytest.raises(MachineError, match="no Ray"):
-            train(config, StopRequest())
-        assert RunFolder(config.folder).config["budget"]["optimizer_steps"] == steps
-    (config.folder / JOURNAL).write_text("a charge\n")
-    with pytest.raises(DataError, match=r"budget\.optimizer_steps was 5 and is 6; .* Change them back"):
-        train(config_in(results, "budget.optimizer_steps=6"), StopRequest())
 
 
 def test_a_prompt_over_the_limit_is_refused_where_the_budget_reaches_it(results: Path) -> None:
@@ -166,65 +150,57 @@ def test_a_trainer_on_gpus_is_warm_and_ends_before_another_starts(
     assert done == said
 
 
-def start_worker(settings: Any, monkeypatch: pytest.MonkeyPatch, **parts: Any) -> None:
-    """`AgentWorker.start` where a run has several machines, and the model is not built yet."""
-    from rtpo.verl_harness import worker
-
-    monkeypatch.setenv("MASTER_ADDR", "192.0.2.1")  # as verl sets it
-    actor = SimpleNamespace(set_loss_fn=lambda _: None)
-    start: Any = worker.AgentWorker.start
-    start(SimpleNamespace(config=settings.actor_rollout_ref, actor=actor, **parts))
-
-
 @pytest.mark.parametrize(
-    ("device", "overrides", "said"),
+    ("overrides", "said", "served"),
     [
-        ("cuda", ["profile=a100x8"], ("cpu:gloo,cuda:nccl", timedelta(hours=1))),
+        (["profile=a100x8"], ("cpu:gloo,cuda:nccl", timedelta(hours=1)), torch.bfloat16),
         (
-            "cuda",
             ["profile=a100x1", "verl.actor_rollout_ref.nccl_timeout=60"],
             ("cpu:gloo,cuda:nccl", timedelta(0, 60)),
+            torch.bfloat16,
         ),
-        ("cpu", ["profile=toy"], ("cpu:gloo", None)),
+        (["profile=toy"], ("cpu:gloo", None), None),
     ],
 )
-def test_ranks_wait_as_long_as_the_settings_say(
-    device: str, overrides: list[str], said: tuple[str, timedelta | None], monkeypatch: pytest.MonkeyPatch
+def test_ranks_wait_as_long_as_the_settings_say_and_vllm_is_sent_weights_in_its_precision(
+    overrides: list[str],
+    said: tuple[str, timedelta | None],
+    served: torch.dtype | None,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """A worker's start where a run has several machines, and the model is not built yet."""
     session.settings_of(compose_config())  # verl settles its platform when it is imported
     from verl.utils import distributed
 
     from rtpo.verl_harness import worker
 
     told: list[dict[str, Any]] = []
+    sent: list[torch.dtype] = []
+    monkeypatch.setenv("MASTER_ADDR", "192.0.2.1")  # as verl sets it
+    monkeypatch.setenv("RTPO_SOCKETS", "word")
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: bool(told))
     monkeypatch.setattr(torch.distributed, "init_process_group", lambda **given: told.append(given))
     for module in (worker, distributed):
-        monkeypatch.setattr(module, "get_device_name", lambda: device)
+        monkeypatch.setattr(module, "get_device_name", lambda: "cuda" if served else "cpu")
     monkeypatch.setattr(distributed, "get_nccl_backend", lambda: "nccl")
+    job = SimpleNamespace(get_job_id=lambda: "job")
+    monkeypatch.setattr(worker.ray, "get_runtime_context", lambda: job, raising=False)
 
     def init_model() -> None:  # as verl's does
         distributed.initialize_global_process_group_ray(timeout_second=None)
 
-    start_worker(session.settings_of(compose_config(*overrides)), monkeypatch, init_model=init_model, rollout=None)
+    rollout = SimpleNamespace(zmq_handle="ipc:///tmp/job.sock") if served else None
+    if rollout:
+        rollout.update_weights = lambda weights, **_: sent.extend(weight.dtype for _, weight in weights)
+    config = session.settings_of(compose_config(*overrides)).actor_rollout_ref
+    start: Any = worker.AgentWorker.start
+    actor = SimpleNamespace(set_loss_fn=lambda _: None)
+    start(SimpleNamespace(config=config, actor=actor, init_model=init_model, rollout=rollout))
     (first,) = told
     assert (first["backend"], first["timeout"]) == said
-
-
-def test_vllm_is_sent_weights_in_the_precision_that_it_serves(monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = session.settings_of(compose_config("profile=a100x1"))
-    from rtpo.verl_harness import worker
-
-    sent: list[torch.dtype] = []
-    rollout = SimpleNamespace(zmq_handle="ipc:///tmp/job.sock")
-    rollout.update_weights = lambda weights, **_: sent.extend(weight.dtype for _, weight in weights)
-    monkeypatch.setenv("RTPO_SOCKETS", "word")
-    monkeypatch.setattr(worker, "initialize_global_process_group_ray", lambda *_: None)
-    job = SimpleNamespace(get_job_id=lambda: "job")
-    monkeypatch.setattr(worker.ray, "get_runtime_context", lambda: job, raising=False)
-    start_worker(settings, monkeypatch, init_model=lambda: None, rollout=rollout)
-    rollout.update_weights([("weight", torch.ones(2, dtype=torch.float32))])
-    assert sent == [torch.bfloat16]
+    if rollout:
+        rollout.update_weights([("weight", torch.ones(2, dtype=torch.float32))])
+    assert sent == [served] * bool(served)
 
 
 @pytest.mark.parametrize(("device", "multiple"), [("cuda", 128), ("cpu", 1)])
