@@ -17,18 +17,16 @@ def in_a_step() -> RecordingHarness:
     return scripted_harness(solver(0.4))
 
 
-@pytest.mark.parametrize("value", [float("nan"), 10**400, True, None, "1", np.ones(2)])
-def test_only_finite_numbers_are_recorded(value: Any) -> None:
+REFUSED: list[tuple[str, Any]] = [("a", value) for value in (float("nan"), 10**400, True, None, "1", np.ones(2))]
+REFUSED += [(name, 1) for name in ("", "a b", "/a", "a/", "a//b", "é", "a\n", "success", "mean_reward", "seconds")]
+
+
+@pytest.mark.parametrize(("name", "value"), REFUSED)
+def test_only_a_finite_number_is_recorded_under_a_plain_name_that_a_step_has_not(name: str, value: Any) -> None:
     harness = in_a_step()
-    with pytest.raises(AlgorithmError, match=r"harness\.log\('a'\)"):
-        harness.log("a", value)
+    with pytest.raises(AlgorithmError, match=r"harness\.log\("):
+        harness.log(name, value)
     assert harness.numbers == {}
-
-
-@pytest.mark.parametrize("name", ["", "a b", "/a", "a/", "a//b", "é", "a\n", "success", "mean_reward", "seconds"])
-def test_a_name_that_a_backend_could_change_or_that_every_step_records_is_refused(name: str) -> None:
-    with pytest.raises(AlgorithmError, match="name"):
-        in_a_step().log(name, 1.0)
 
 
 def test_a_name_is_recorded_once_a_step() -> None:
