@@ -92,19 +92,17 @@ def answered(reason: str | None, ids: Sequence[int], *, top_logprobs: Any = None
     return asyncio.run(engine_of(answer).generate(request(as_ids([5]), top_logprobs=top)))
 
 
-def test_a_turn_stopped_or_was_cut_off_as_vllm_says() -> None:
+def test_a_turn_stopped_or_was_cut_off_as_vllm_says_or_is_no_turn() -> None:
     top = np.full((2, 4), -1.0, np.float32)
     stopped, cut = answered("stop", [8, STOP], top_logprobs=top), answered("length", [8, 9])
-    assert (stopped.stop, cut.stop) == (StopReason.STOP, StopReason.LENGTH)
-    assert stopped.policy_version == 3
+    assert (stopped.stop, cut.stop, stopped.policy_version) == (StopReason.STOP, StopReason.LENGTH, 3)
     assert stopped.top_logprobs is top
     assert cut.top_logprobs is None
-
-
-@pytest.mark.parametrize("reason", ["abort", "error", None])
-def test_a_turn_that_vllm_did_not_finish_is_no_turn(reason: str | None) -> None:
-    with pytest.raises(InfrastructureError, match=f"session 0: {reason or 'refused'}"):
-        answered(reason, [8, 9])
+    for reason in ("abort", "error", None):
+        with pytest.raises(InfrastructureError, match=f"session 0: {reason or 'refused'}"):
+            answered(reason, [8, 9])
+    with pytest.raises(NonFinite, match="not finite"):
+        answered("stop", [8, STOP], logprob=np.nan)
 
 
 def test_an_error_of_an_actor_comes_as_it_was_or_as_one_sentence() -> None:
@@ -121,11 +119,6 @@ def test_an_error_of_an_actor_comes_as_it_was_or_as_one_sentence() -> None:
         raise raised(ValueError("out of memory\nand more")).make_dual_exception_instance()
     with pytest.raises(InfrastructureError, match=r"^vLLM failed: The actor [^\n]*$"), ray_failures("vLLM"):
         raise RayActorError()
-
-
-def test_log_probs_that_are_not_numbers_end_the_run() -> None:
-    with pytest.raises(NonFinite, match="not finite"):
-        answered("stop", [8, STOP], logprob=np.nan)
 
 
 # A run in which something goes wrong, through verl's server, sender and worker extension.
