@@ -3,7 +3,6 @@
 The model, the decoder and the losses are the real ones; what is plain here is the trainer: one padded batch, one Adam.
 """
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -111,16 +110,12 @@ class LocalBackend:
 
     def _distributions(self, model: Qwen3ForCausalLM, packed: Packed, shift: int = 0) -> Tensor:
         """[trained tokens, V] log-probs before each."""
-        rows = _rows(packed)
+        rows = torch.from_numpy(packed.ids).long().split(packed.lengths.tolist())
         ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
         positions = torch.arange(ids.shape[1])[None] + shift
         logits = model(input_ids=ids, position_ids=positions).logits / self._temperature
         before = torch.cat([logits[i, : len(row)].roll(1, 0) for i, row in enumerate(rows)])
         return before[torch.from_numpy(packed.mask)].log_softmax(-1)
-
-
-def _rows(packed: Packed) -> Sequence[Tensor]:
-    return torch.from_numpy(packed.ids).long().split(packed.lengths.tolist())
 
 
 def _chosen(logprobs: Tensor, packed: Packed) -> Tensor:
