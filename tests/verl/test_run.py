@@ -14,15 +14,12 @@ from whole_runs import GRPO, StopAt, assert_same_run, config_in, lines
 
 from analysis.load import load_run
 from experiments.training import train
-from rtpo.errors import ConfigError, Stopped
+from rtpo.errors import Stopped
 from rtpo.run.config import RunConfig
 from rtpo.run.records import LINE_FILES, LOG, RunFolder
 from rtpo.run.run import StopRequest
 
-STEP_LOGGED = re.compile(
-    r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d  step (?P<step>\d+)  rollouts (?P<rollouts>\d+)/150  success \d+\.\d % "
-    r"\(training, (?P<tasks>\d+) tasks?, temperature 1\)  KL -?\d\.\d{5}  (?P<seconds>\d+\.\d) s"
-)
+STEP_LOGGED = re.compile(r"  step (\d+)  rollouts (\d+)/150  success .*  (\d+\.\d) s$", re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
@@ -58,15 +55,13 @@ def test_a_run_leaves_its_records_and_stays_in_its_budget(finished: RunFolder) -
     attempted = [calls["attempted"] for path in paths for calls in path["calls"].values()]
     assert sum(attempted) == sum(ledger["tool_calls"].values())
     samples = lines(finished.path, "rollouts.jsonl")
-    known = {sample["rollout"] for sample in samples}
     assert all(sample["parent"] for sample in samples if sample["role"] == "sibling")
     assert {"trunk", "sibling"} == {sample["role"] for sample in samples}
-    assert len(known) == len(samples)
-    log = (finished.path / LOG).read_text().splitlines()
-    of_steps = [STEP_LOGGED.fullmatch(line) for line in log if "  step " in line]
-    assert [int(found["step"]) for found in of_steps if found] == [step["step"] for step in steps]
-    assert [int(found["rollouts"]) for found in of_steps if found] == [step["rollouts"] for step in steps]
-    assert sum("held-out tasks" in line and "sampled at temperature 1: success" in line for line in log) == 2
+    assert len({sample["rollout"] for sample in samples}) == len(samples)
+    logged = [
+        (int(step), int(rollouts)) for step, rollouts, _ in STEP_LOGGED.findall((finished.path / LOG).read_text())
+    ]
+    assert logged == [(step["step"], step["rollouts"]) for step in steps]
     first, *later = [update["kl_loss"] for step in steps for update in step["updates"]]
     assert abs(first) < 1e-7
     assert min(later) > 1e-7
@@ -109,12 +104,10 @@ def test_stopping_and_going_on_is_as_if_never_stopped(
     folder = RunFolder(config.folder)
     assert not folder.is_finished
     assert f"after {folder.charged([])} of" in str(stopped.value)
-    save = folder.latest_save()
-    assert save is not None
+    save = folder.last_save()
     resumed = train(config, StopRequest())
-    first = STEP_LOGGED.search((folder.path / LOG).read_text())
-    assert first is not None
-    began = lines(folder.path, "steps.jsonl")[0]["wall_seconds"] - float(first["seconds"])
+    (*_, seconds), *_ = STEP_LOGGED.findall((folder.path / LOG).read_text())
+    began = lines(folder.path, "steps.jsonl")[0]["wall_seconds"] - float(seconds)
     if look == 4:  # the step's seconds are those before the stop, too
         assert began == pytest.approx(save.state["progress"].began, abs=0.06)
     assert backend.engine_states()[0].checksum == uninterrupted
@@ -136,10 +129,9 @@ def test_sigterm_ends_the_phase_and_saves(backend: Any, results: Path, monkeypat
     with pytest.raises(Stopped, match="SIGTERM"):
         train(config, StopRequest())
     assert pushed == [0, 1]
-    saved = RunFolder(config.folder).latest()
-    assert saved is not None
-    assert saved.state["harness"]["policy_version"] == 2
-    assert [done.verb for done in saved.state["progress"].done][-1] == "update"
+    saved = RunFolder(config.folder).last_save().state
+    assert saved["harness"]["policy_version"] == 2
+    assert [done.verb for done in saved["progress"].done][-1] == "update"
 
 
 @pytest.mark.parametrize("grace", [0, 0.2])
@@ -147,30 +139,22 @@ def test_a_phase_that_outlasts_its_grace_is_left_and_the_last_save_kept(
     grace: float, backend: Any, results: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = config_in(results, "save.every_phases=1", f"save.grace={grace}")
-    step, steps, outlasted = backend.step, [], []
+    step, steps = backend.step, []
 
     def slow_step(*arguments: Any, **options: Any) -> Any:
         steps.append(arguments)
         if len(steps) == 3:
             os.kill(os.getpid(), signal.SIGTERM)
             time.sleep(20)
-            outlasted.append(arguments)
+            pytest.fail("the step was not left")
         return step(*arguments, **options)
 
     monkeypatch.setattr(backend, "step", slow_step)
     with pytest.raises(Stopped, match=r"save\.grace"):
         train(config, StopRequest())
     assert len(steps) == 3
-    assert not outlasted
-    saved = RunFolder(config.folder).latest()
-    assert saved is not None
-    assert saved.state["harness"]["policy_version"] == 2
+    assert RunFolder(config.folder).last_save().state["harness"]["policy_version"] == 2
     assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
-
-
-def test_too_few_logical_cpus_are_refused(results: Path) -> None:
-    with pytest.raises(ConfigError, match=r"profile\.logical_cpus is 2"):
-        config_in(results, "profile.logical_cpus=2")
 
 
 def test_a_schedule_follows_the_steps_of_the_run_over_a_resume(backend: Any, results: Path) -> None:

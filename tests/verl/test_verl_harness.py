@@ -5,7 +5,6 @@ import re
 import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,6 @@ import ray
 import scripted
 from local_backend import LocalBackend
 
-from rtpo.core.files import NOTED, sha256
 from rtpo.core.packing import Packed, normalised_weights, pack
 from rtpo.core.trees import EVEN, deal
 from rtpo.engines.base import Generation, Request
@@ -85,65 +83,6 @@ def test_every_row_is_what_the_engine_received_and_the_ratio_is_one(
     assert metrics["mismatch/context/kl_k1"] == 0
 
 
-def test_the_kl_is_against_the_initial_policy(make_harness: MakeHarness, toy_config: RunConfig) -> None:
-    harness = make_harness()
-    harness.sync()
-    groups = harness.rollout(TASKS, n=4, role=Role.CHAIN)
-    rows = rows_of(groups, "recorded")
-    initial, policy = np.concatenate(harness.reference(rows)), np.concatenate(harness.score(rows))
-    np.testing.assert_allclose(initial, policy, atol=1e-5)
-    loss = TokenClip(kl=0.02)
-    for _ in range(4):
-        assert harness.update(rows, loss).optimizer_steps == 1
-    first, *_, last = [update["kl_loss"] for update in harness.step_log.updates]
-    assert abs(first) < 1e-7
-    assert last > 1e-4
-    np.testing.assert_array_equal(np.concatenate(harness.reference(rows)), initial)
-    moved = np.concatenate(harness.score(rows))
-    assert np.abs(moved - policy).max() > 1e-2
-
-    # the logged value is the k3 of these log-probs, at most 10 a token, and the loss has kl times it
-    weights = np.concatenate([w[row.mask] for row, w in zip(rows, normalised_weights(rows), strict=True)])
-    away = initial - moved
-    k3 = float((weights * (np.exp(away) - 1 - away).clip(max=10)).sum())
-    tied = rows_of(groups, "recorded", [0.0] * 32)
-    assert harness.update(tied, loss).optimizer_steps == 1
-    metrics = harness.step_log.updates[-1]
-    assert metrics["tied_rows"] == len(tied)
-    assert metrics["kl_loss"] == pytest.approx(k3, rel=1e-3)
-    assert metrics["loss"] == pytest.approx(0.02 * k3, rel=1e-3)
-
-    open_backend(toy_config)
-    np.testing.assert_array_equal(np.concatenate(harness.reference(rows)), initial)
-    np.testing.assert_array_equal(np.concatenate(harness.score(rows)), policy)
-
-
-def test_micro_batches_add_up_to_the_mini_batch(
-    make_harness: MakeHarness, toy_config: RunConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One optimizer step in micro-batches of as many tokens as the longest row has, and in one."""
-    from verl.utils import tensordict_utils as tu
-
-    harness = make_harness()
-    harness.sync()
-    rows = rows_of(harness.rollout(TASKS, n=4, role=Role.CHAIN), "recorded", np.linspace(-0.5, 1.5, 32).tolist())
-    packed, backend = packed_for_update(rows), harness._backend
-    reference = backend.reference(packed).logprobs
-    metrics, scores = [], []
-    for tokens in (16384, int(packed.lengths.max())):
-        open_backend(toy_config)
-        monkeypatch.setattr(backend, "_limit", tokens)
-        batch = backend._training_batch(packed, backend._deal(packed), reference, TokenClip(kl=0.02))
-        metrics.append(tu.get(backend._workers.train(batch), "metrics"))
-        scores.append(np.concatenate(harness.score(rows)))
-    whole, split = ({name: np.ravel(values) for name, values in metric.items()} for metric in metrics)
-    assert len(whole["tokens"]) == 1
-    assert len(split["tokens"]) > 4
-    for name in ("tokens", "policy_loss", "grad_norm"):
-        assert split[name].sum() == pytest.approx(whole[name].sum(), rel=1e-5)
-    np.testing.assert_allclose(*scores, atol=1e-3)
-
-
 def test_trees_that_differ_from_their_rows_end_the_run(
     make_harness: MakeHarness, backend: Any, toy_config: RunConfig
 ) -> None:
@@ -181,24 +120,6 @@ def test_trees_that_differ_from_their_rows_end_the_run(
         ray.get([worker.__ray_call__.remote(mend) for worker in backend._workers.workers])
 
 
-def test_the_engine_changes_only_when_a_step_was_taken(make_harness: MakeHarness) -> None:
-    harness = make_harness()
-    harness.sync()
-    groups = harness.rollout(TASKS, n=2, role=Role.CHAIN)
-    before = harness._backend.engine_states()[0]
-    assert before.cached_prompts > 0
-    tied = rows_of(groups, "recorded", [0.0] * 16)
-    assert harness.update(tied, TokenClip()).optimizer_steps == 0
-    harness.sync()
-    assert harness._backend.engine_states()[0] == before
-    harness.update(rows_of(groups, "recorded"), TokenClip())
-    harness.sync()
-    after = harness._backend.engine_states()[0]
-    assert after.checksum != before.checksum
-    assert (after.version, after.cached_prompts) == (1, 0)
-    assert {turn.policy_version for (r,) in harness.rollout(TASKS, n=1, role=Role.CHAIN) for turn in r.turns} == {1}
-
-
 def test_stale_weights_under_a_new_version_are_caught_by_the_engine_kl(make_harness: MakeHarness) -> None:
     harness = make_harness()
     harness.sync()
@@ -214,14 +135,20 @@ def test_stale_weights_under_a_new_version_are_caught_by_the_engine_kl(make_harn
     "loss", [TokenClip(kl=0.05), SequenceClip(), SquaredPair()], ids=lambda loss: type(loss).__name__
 )
 def test_plain_torch_trains_to_the_same_numbers(
-    make_harness: MakeHarness, backend: Any, toy_config: RunConfig, loss: Loss
+    make_harness: MakeHarness, backend: Any, toy_config: RunConfig, loss: Loss, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """verl's worker, FSDP2 and no-padding layout against one padded batch and one AdamW."""
+    """verl's worker, FSDP2 and no-padding layout against one padded batch and one AdamW; from the initial weights,
+    which the reference has to the end. With a KL verl's micro-batches have no more tokens than the longest row."""
     harness, local = make_harness(), LocalBackend(toy_config)
     harness.sync()
     packed = packed_for_update(rows_of(harness.rollout(TASKS, n=4, role=Role.CHAIN), "flattened"))
+    if loss.kl:
+        monkeypatch.setattr(backend, "_limit", int(packed.lengths.max()))
     reference = backend.reference(packed).logprobs if loss.kl else None
     for _ in range(3):
+        if reference is not None:
+            np.testing.assert_array_equal(backend.reference(packed).logprobs, reference)
+            np.testing.assert_allclose(reference, local.reference(packed).logprobs, rtol=1e-5, atol=2e-5)
         verls, plain = backend.score(packed), local.score(packed)
         np.testing.assert_allclose(verls.logprobs, plain.logprobs, rtol=1e-5, atol=2e-5)
         np.testing.assert_allclose(verls.entropy, plain.entropy, rtol=1e-5, atol=2e-5)
@@ -244,49 +171,6 @@ def test_a_gradient_that_overflows_is_not_applied(make_harness: MakeHarness) -> 
         harness.update(broken, TokenClip())
     scores = harness.score(rows)
     assert all(np.isfinite(score).all() for score in scores)
-
-
-def test_saved_state_gives_the_same_weights_and_optimizer(make_harness: MakeHarness, tmp_path: Path) -> None:
-    harness = make_harness()
-    harness.sync()
-    rows = rows_of(harness.rollout(TASKS, n=4, role=Role.CHAIN), "recorded")
-    loss = TokenClip()
-    harness.update(rows, loss)
-    state = harness.save(tmp_path / "save")
-    noted = {note.name.removesuffix(NOTED): note.read_text() for note in (tmp_path / "save").glob(f"*{NOTED}")}
-    assert noted == {file.name: sha256(file) for file in (tmp_path / "save").glob("*.pt")}
-    assert len(noted) == 3  # model, optimizer, and what else the trainer has
-    scores = []
-    for _ in range(2):
-        harness.load(tmp_path / "save", state)
-        harness._backend.step(packed_for_update(rows), None, loss)
-        scores.append(np.concatenate(harness.score(rows)))
-    np.testing.assert_array_equal(*scores)
-
-
-def test_flattened_contexts_lower_the_ratio_and_the_context_carries_it(make_harness: MakeHarness) -> None:
-    harness = make_harness("algorithm=grpo")
-    harness.sync()
-    chains = harness.rollout(TASKS, n=8, role=Role.CHAIN)
-    flattened, recorded = rows_of(chains, "flattened"), rows_of(chains, "recorded")
-    trained = [np.concatenate([row.ids[row.mask] for row in rows]) for rows in (flattened, recorded)]
-    assert np.array_equal(*trained)
-    harness.update(flattened, TokenClip(old_logprobs="rollout"))
-    metrics = harness.step_log.updates[0]
-    assert metrics["mismatch/ratio_gm"] < 0.995
-    assert metrics["mismatch/turn_0/ratio_gm"] == pytest.approx(1, abs=1e-4)
-    assert metrics["mismatch/context/kl_k1"] == pytest.approx(metrics["mismatch/kl_k1"], abs=1e-4)
-    assert abs(metrics["mismatch/engine/kl_k1"]) < 1e-4
-
-
-def test_a_skipped_sync_is_caught_by_its_version(make_harness: MakeHarness, monkeypatch: pytest.MonkeyPatch) -> None:
-    harness = make_harness()
-    harness.sync()
-    harness.update(rows_of(harness.rollout(TASKS, n=2, role=Role.CHAIN), "recorded"), TokenClip())
-    monkeypatch.setattr(harness._backend, "push", lambda version: None)
-    harness.sync()
-    with pytest.raises(StaleEngine, match="sampled with weights of version 0"):
-        harness.rollout(TASKS, n=1, role=Role.CHAIN)
 
 
 def test_a_warm_up_leaves_nothing(backend: Any, make_harness: MakeHarness) -> None:
