@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import psutil
 import pytest
@@ -18,9 +19,11 @@ from rtpo.run.config import PROJECT
 from rtpo.run.records import RunFolder
 from rtpo.run.run import StopRequest
 
+T = TypeVar("T")
 SETTINGS = (
     *("deterministic=true", "save.every_steps=1", "save.every_phases=1"),
-    *("budget.rollouts=120", "algorithm.label=rtpo"),
+    *("budget.rollouts=60", "budget.tasks_per_step=2", "algorithm.label=rtpo"),
+    *("task.held_out.count=2", "evaluation.paper=false"),
 )
 DEADLINE = 180.0
 
@@ -32,15 +35,14 @@ def start(results: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, cwd=results, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
 
 
-def kill_when(process: subprocess.Popen[bytes], is_time: Callable[[], bool]) -> None:
+def wait_for(process: subprocess.Popen[bytes], look: Callable[[], T]) -> T:
+    """The first thing that is seen while the process runs."""
     deadline = time.monotonic() + DEADLINE
-    while not is_time():
+    while not (seen := look()):
         assert process.poll() is None, process.communicate()[1].decode()
         assert time.monotonic() < deadline
         time.sleep(0.001)
-    os.kill(process.pid, signal.SIGKILL)
-    process.communicate()
-    assert process.returncode == -signal.SIGKILL
+    return seen
 
 
 @pytest.mark.usefixtures("backend")
@@ -51,7 +53,11 @@ def test_killed_while_saving_it_goes_on_between_two_phases(tmp_path: Path) -> No
     results.mkdir()
     folder = RunFolder(config_in(results, *SETTINGS).folder)
     saves = folder.path / "checkpoints"
-    kill_when(start(results), lambda: any((saves / "step00001.partial").glob("weights/*.pt")))
+    process = start(results)
+    wait_for(process, lambda: any((saves / "step00001.partial").glob("weights/*.pt")))
+    process.kill()
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
     assert (saves / "latest").read_text().startswith("step00000-phase")
     assert not folder.is_finished
     process = start(results)
@@ -67,17 +73,13 @@ def test_killed_while_saving_it_goes_on_between_two_phases(tmp_path: Path) -> No
     assert not list(saves.glob("*.partial"))
 
 
-def raylet_of(process: subprocess.Popen[bytes], *, with_actors: bool = False) -> psutil.Process:
-    """Of a run, once it is there, and has started actors."""
-    deadline = time.monotonic() + DEADLINE
-    while True:
-        for child in psutil.Process(process.pid).children():
-            actors = [actor.name() for actor in child.children() if actor.name().startswith("ray::")]
-            if child.name() == "raylet" and (actors or not with_actors):
-                return child
-        assert process.poll() is None, process.communicate()[1].decode()
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+def raylet_of(process: subprocess.Popen[bytes], *, with_actors: bool) -> psutil.Process | None:
+    """Of a run, if it is there, and has started actors."""
+    for child in psutil.Process(process.pid).children():
+        actors = [actor for actor in child.children() if actor.name().startswith("ray::")]
+        if child.name() == "raylet" and (actors or not with_actors):
+            return child
+    return None
 
 
 @pytest.mark.parametrize(
@@ -91,7 +93,8 @@ def test_a_stop_while_ray_and_its_actors_start_is_one_line(
     number: signal.Signals, with_actors: bool, ends: tuple[int, str], tmp_path: Path
 ) -> None:
     process = start(tmp_path)
-    raylet = raylet_of(process, with_actors=with_actors)
+    raylet = wait_for(process, lambda: raylet_of(process, with_actors=with_actors))
+    assert raylet is not None
     process.send_signal(number)
     said = process.communicate(timeout=DEADLINE)[1].decode()
     assert (process.returncode, said) == ends
