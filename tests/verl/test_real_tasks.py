@@ -6,6 +6,7 @@ real GSM8K file's. One byte-level model has a problem of each by heart, and one 
 
 import os
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -40,10 +41,6 @@ STEPS = {
     "gigpo": ("algorithm=gigpo", "algorithm.chains=12"),
     "anchored": ("algorithm=anchored_forks", "algorithm.chains=12", "algorithm.forks=6"),
 }
-COMPARED = ("rtpo", "arpo")
-"""on all tasks; all methods are on the booking desk"""
-
-
 Places = dict[str, tuple[str, ...]]
 """of the tests' tasks, what composes them"""
 
@@ -88,10 +85,16 @@ def live_backend(model: Path, places: Places) -> Iterator[Any]:
     close_backend()
 
 
-def check_a_step(config: RunConfig, live_backend: Any) -> None:
-    """A step calls a tool, has a group that is not tied, and changes a weight of the engine."""
+COMBINED = [*(("booking", method) for method in STEPS), *product(("math", "search"), ("rtpo", "arpo"))]
+"""all methods on the booking desk, two on the other tasks"""
+
+
+@pytest.mark.parametrize(("task", "method"), COMBINED)
+def test_a_step_on_a_real_task(task: str, method: str, places: Places, live_backend: Any, model: Path) -> None:
+    """It calls a tool, has a group that is not tied, and changes a weight of the engine."""
     from rtpo.verl_harness.session import open_backend
 
+    config = configuration(places[task], model, *STEPS[method])
     backend = open_backend(config)
     assert backend is live_backend
     harness = harness_on(backend, config)
@@ -105,19 +108,6 @@ def check_a_step(config: RunConfig, live_backend: Any) -> None:
     assert ledger.trained_tokens > 0
     assert backend.engine_states()[0].checksum != before
     assert all(call["grades"].keys() <= {"graded", "pending"} for call in log.rollouts)
-
-
-@pytest.mark.parametrize("method", COMPARED)
-@pytest.mark.parametrize("task", ["math", "search"])
-def test_a_step_on_a_real_task(task: str, method: str, places: Places, live_backend: Any, model: Path) -> None:
-    check_a_step(configuration(places[task], model, *STEPS[method]), live_backend)
-
-
-@pytest.mark.parametrize("method", STEPS)
-def test_every_method_has_a_step_on_the_booking_desk(
-    method: str, places: Places, live_backend: Any, model: Path
-) -> None:
-    check_a_step(configuration(places["booking"], model, *STEPS[method]), live_backend)
 
 
 @pytest.mark.needs("nothing")
