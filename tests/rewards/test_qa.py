@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rtpo.rewards.alarm import grading_alarm
@@ -46,7 +46,6 @@ def test_a_text_becomes_tokens() -> None:
     assert {text: " ".join(tokenize(text)) for text in TEXTS} == TEXTS
 
 
-@settings(deadline=None)
 @given(anything)
 @example("- .5")
 @example("1,,000")
@@ -75,19 +74,13 @@ SCORES = (
 )
 
 
-@pytest.mark.parametrize(("answer", "prediction", "exact", "f1", "span_f1"), SCORES)
-def test_scores_of_one_answer(answer: str, prediction: str, exact: bool, f1: float, span_f1: float) -> None:
-    result = score((answer,), prediction)
-    assert result.exact is exact
-    assert (result.f1, result.span_f1) == pytest.approx((f1, span_f1))
-
-
-def test_the_best_accepted_answer_counts_and_commas_are_its_own() -> None:
+def test_scores_of_one_answer_and_of_the_best_accepted_one() -> None:
     aliases = ("Washington, D.C.", "the District, of Columbia")
-    scores = {"Washington DC": (True, 1), "Washington": (False, 2 / 3), "Columbia": (False, 1 / 2)}
-    for said, expected in scores.items():
-        assert (score(aliases, said).exact, score(aliases, said).f1) == pytest.approx(expected)
-    assert (score(("", "Paris"), "Paris").exact, score(("", "Paris"), "").f1) == (True, 0)
+    several = [(aliases, "Washington DC", True, 1, 1), (aliases, "Columbia", False, 1 / 2, 1 / 2)]
+    several += [(("", "Paris"), "Paris", True, 1, 1), (("", "Paris"), "", False, 0, 0)]
+    for answers, said, *expected in [*(((answer,), *rest) for answer, *rest in SCORES), *several]:
+        result = score(answers, said)
+        assert [result.exact, result.f1, result.span_f1] == pytest.approx(expected), (answers, said)
 
 
 def test_answers_that_cannot_be_are_refused() -> None:
@@ -102,29 +95,22 @@ def f1(said: Tokens, gold: Tokens) -> float:
     return 2 * sum((Counter(said) & Counter(gold)).values()) / (len(said) + len(gold))
 
 
-@settings(deadline=None)
 @given(golds, words)
-def test_scores_are_in_order_and_symmetric(gold: str, prediction: str) -> None:
+def test_scores_are_in_order_symmetric_and_the_best_span_is_the_best_of_all(gold: str, prediction: str) -> None:
     result = score((gold,), prediction)
     assert 0 <= result.f1 <= result.span_f1 <= 1
     assert not result.exact or result.f1 == 1
-    if tokenize(prediction):
+    wanted, said = tokenize(gold), tokenize(prediction)
+    if said:
         back = score((prediction,), gold)
         assert (back.exact, back.f1) == (result.exact, result.f1)
-
-
-@settings(deadline=None)
-@given(golds, words)
-def test_the_best_span_is_the_best_of_all(gold: str, prediction: str) -> None:
-    wanted, said = tokenize(gold), tokenize(prediction)
     spans = [said[i:j] for i in range(len(said)) for j in range(i + 1, len(said) + 1)]
     best = max((f1(span, wanted) for span in spans), default=0)
     if {wanted, said} & {("yes",), ("no",)}:
         best = float(wanted == said)
-    assert score((gold,), prediction).span_f1 == pytest.approx(best)
+    assert result.span_f1 == pytest.approx(best)
 
 
-@settings(deadline=None)
 @given(st.lists(words, min_size=1, max_size=4).filter(lambda answers: any(map(tokenize, answers))), words)
 def test_the_order_of_answers_does_not_matter_and_each_can_only_help(answers: list[str], prediction: str) -> None:
     result = score(answers, prediction)
@@ -137,25 +123,28 @@ def test_the_order_of_answers_does_not_matter_and_each_can_only_help(answers: li
 
 
 def test_a_long_prediction_is_scored_by_its_spans() -> None:
-    """Quadratic work over 40,000 tokens would not end here."""
+    """Quadratic work over 20,000 tokens would not end here."""
     answer = " ".join(str(n) for n in range(60))
-    prediction = " ".join(f"word {n % 70}" for n in range(20_000))
+    prediction = " ".join(f"word {n % 70}" for n in range(10_000))
     assert 0 < score((answer,), prediction).span_f1 < 1
     assert score((answer,), f"{prediction} {answer} {prediction}").span_f1 == 1
 
 
-HITS: tuple[tuple[tuple[str, ...], list[str], bool], ...] = (
-    (("New York",), ["He was born in New York, in 1960."], True),
-    (("New York",), ["He was born in new\nyork-like towns."], False),
-    *((("art",), ["He started."], False), (("the Beatles",), ["by Beatles"], True)),
-    *((("New York",), ["New", "York"], False), (("London", "New York"), ["nothing", "New York"], True)),
-    *((("肖亮",), ["主讲人是肖亮。"], True), (("Paris",), [], False)),
-    *((("1,000",), ["about 1000 people"], True), (("000",), ["about 1,000 people"], False)),
-)
-
-
 def test_hits_are_at_tokens() -> None:
-    assert [output_hit(answers, texts) for answers, texts, _ in HITS] == [hit for _, _, hit in HITS]
+    hits = [
+        ("New York", "He was born in New York, in 1960."),
+        ("the Beatles", "by Beatles"),
+        ("肖亮", "主讲人是肖亮。"),
+    ]
+    hits += [("1,000", "about 1000 people")]
+    misses = [
+        ("New York", "He was born in new\nyork-like towns."),
+        ("art", "He started."),
+        ("000", "about 1,000 people"),
+    ]
+    assert [output_hit((answer,), [text]) for answer, text in hits + misses] == [True] * 4 + [False] * 3
+    assert not output_hit(("New York",), ["New", "York"])
+    assert output_hit(("London", "New York"), ["nothing", "New York"])
 
 
 @pytest.mark.skipif(not DATA, reason="set RTPO_DATA to a folder of real QA files")
