@@ -35,8 +35,7 @@ def test_a_file_is_of_a_revision_and_fetched_once(hub: Hub, monkeypatch: pytest.
     cases = ((REGISTRY["math_train"], ON_HUB, COMMIT), (elsewhere(hub), "/file", UNVERIFIED))
     for known, path, revision in (*cases, (elsewhere(hub, f"/{COMMIT}/file"), f"/{COMMIT}/file", COMMIT)):
         file, named = fetch(known)
-        assert (file.read_bytes(), named) == (CONTENT, revision)
-        assert fetch(known)[0] == file
+        assert (file.read_bytes(), named, fetch(known)[0]) == (CONTENT, revision, file)
         assert hub.fetched(path) == 1
     hub.commit, hub.files[ON_HUB] = "d" * 40, b"changed"
     file, named = fetch(REGISTRY["math_train"])
@@ -53,8 +52,7 @@ def test_a_file_is_of_a_revision_and_fetched_once(hub: Hub, monkeypatch: pytest.
 
 def test_a_server_that_refuses_or_breaks_off_is_said_and_leaves_nothing(hub: Hub) -> None:
     for known, path in ((elsewhere(hub), "/file"), (REGISTRY["math_train"], ON_HUB)):
-        for answer, cut in ((404, None), (500, None), (CONTENT, 1000)):
-            hub.files[path], hub.cut = answer, cut
+        for hub.files[path], hub.cut in ((404, None), (500, None), (CONTENT, 1000)):
             with pytest.raises(DataError, match=rf"{known.name}: .*--from {known.name}=FILE"):
                 fetch(known)
         hub.cut = None
@@ -63,12 +61,10 @@ def test_a_server_that_refuses_or_breaks_off_is_said_and_leaves_nothing(hub: Hub
 
 def test_the_token_goes_to_the_hub_alone_and_opens_its_gates(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", "secret")
-    fetch(REGISTRY["math_train"])
-    assert {token for _, _, token in hub.seen} == {"Bearer secret"}
-    hub.seen.clear()
-    fetch(elsewhere(hub))
-    assert {token for _, _, token in hub.seen} == {None}
-
+    for known, sent in ((REGISTRY["math_train"], "Bearer secret"), (elsewhere(hub), None)):
+        hub.seen.clear()
+        fetch(known)
+        assert {token for _, _, token in hub.seen} == {sent}
     gated = replace(elsewhere(hub, f"/{COMMIT}/file"), name="gaia", gate="gaia-benchmark/GAIA")
     for token in ("", "another"):
         monkeypatch.setenv("HF_TOKEN", token)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rtpo.core.files import sha256
 from rtpo.data.records import Record, manifest_path, read_records, write_records
-from rtpo.errors import DataError, MachineError
+from rtpo.errors import DataError
 
 RECORD = {"uid": "set/1", "question": "first", "answers": ["1"], "meta": {}}
 AWKWARD = (
@@ -29,7 +29,7 @@ def write(folder: Path, *rows: Any) -> Path:
 TEXT = st.text(min_size=1).filter(str.strip)
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(st.lists(st.builds(Record, TEXT, TEXT, st.lists(TEXT, min_size=1).map(tuple)), min_size=1))
 def test_any_text_comes_back(tmp_path_factory: pytest.TempPathFactory, records: list[Record]) -> None:
     path = tmp_path_factory.getbasetemp() / "any.jsonl"
@@ -45,31 +45,26 @@ def test_any_text_comes_back(tmp_path_factory: pytest.TempPathFactory, records: 
                 read_records(path)
 
 
-@pytest.mark.parametrize(
-    "row",
-    [
-        *("{oops", "", "[" * 100_000, "1" * 5_000, "[]"),
-        {"question": "q", "answers": ["1"]},
-        {"uid": "a", "question": " ", "answers": ["1"]},
-        {"uid": "a", "question": "q", "answer": "1"},
-        *({"uid": "a", "question": "q", "answers": answers} for answers in ("1", [], ["1", ""], [7])),
-        RECORD | {"meta": [1], "uid": "a"},
-        RECORD | {"uid": "a"},
-        RECORD | {"question": "q"},
-    ],
-    ids=lambda row: str(row)[:60],
-)
-def test_a_line_that_cannot_be_is_named(tmp_path: Path, row: Any) -> None:
-    with pytest.raises(DataError, match=r"line 2 of .*problems\.jsonl"):
-        read_records(write(tmp_path, RECORD, row))
+ROWS: list[Any] = [
+    *("{oops", "", "[" * 100_000, "1" * 5_000, "[]"),
+    {"question": "q", "answers": ["1"]},
+    {"uid": "a", "question": " ", "answers": ["1"]},
+    {"uid": "a", "question": "q", "answer": "1"},
+    *({"uid": "a", "question": "q", "answers": answers} for answers in ("1", [], ["1", ""], [7])),
+    RECORD | {"meta": [1], "uid": "a"},
+    RECORD | {"uid": "a"},
+    RECORD | {"question": "q"},
+]
 
 
-def test_a_file_that_cannot_be_read_is_said(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"nowhere\.jsonl"):
-        read_records(tmp_path / "nowhere.jsonl")
+def test_a_line_or_a_file_that_cannot_be_is_named(tmp_path: Path) -> None:
+    for row in ROWS:
+        with pytest.raises(DataError, match=r"line 2 of .*problems\.jsonl"):
+            read_records(write(tmp_path, RECORD, row))
     (tmp_path / "latin.jsonl").write_bytes(b"\xe9")
-    with pytest.raises(DataError, match=r"latin\.jsonl"):
-        read_records(tmp_path / "latin.jsonl")
+    for name in ("nowhere", "latin"):
+        with pytest.raises(DataError, match=rf"{name}\.jsonl"):
+            read_records(tmp_path / f"{name}.jsonl")
 
 
 def test_a_file_that_its_manifest_does_not_describe_is_refused(tmp_path: Path) -> None:
@@ -84,15 +79,6 @@ def test_a_file_that_its_manifest_does_not_describe_is_refused(tmp_path: Path) -
         read_records(path)
 
 
-def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
-    path = write(tmp_path, RECORD)
-    before = path.read_bytes()
-    (tmp_path / "problems.jsonl.partial").symlink_to("/dev/full")
-    with pytest.raises(MachineError, match="No space left"):
-        write_records(path, [Record("a", "b", ("c",))])
-    assert path.read_bytes() == before
-
-
 @pytest.mark.parametrize("kind", ["json", "csv", "parquet"])
 def test_other_formats_of_the_same_shape_are_read(tmp_path: Path, kind: str) -> None:
     rows = [RECORD | {"meta": {"level": "1"}}, {"uid": "007", "question": "2024-10-27", "answers": ["0.50", "a, b"]}]
@@ -104,7 +90,7 @@ def test_other_formats_of_the_same_shape_are_read(tmp_path: Path, kind: str) -> 
         pandas.DataFrame(cells).to_csv(path, index=False)
     else:
         pandas.DataFrame(rows).to_parquet(path)
-    assert [(task.uid, task.question, task.answer, task.meta) for task in read_records(path)] == [
-        ("set/1", "first", ("1",), {"level": "1"}),
-        ("007", "2024-10-27", ("0.50", "a, b"), {}),
-    ]
+    first, second = read_records(path)
+    assert (first.uid, first.question, first.answer, first.meta) == ("set/1", "first", ("1",), {"level": "1"})
+    assert (second.uid, second.question, second.answer) == ("007", "2024-10-27", ("0.50", "a, b"))
+    assert second.meta == {}

@@ -38,16 +38,15 @@ SCHEMAS: dict[str, dict[str, tuple[str, ...]]] = {
 }
 
 
-@pytest.mark.parametrize("file", SCHEMAS)
-def test_every_schema_is_read_by_the_parser_of_its_set(file: str) -> None:
-    name = Path(file).stem
-    parser = REGISTRY[name].parse
-    assert parser is not None
-    found = {record.uid: record.answers for record in parse_file(name, FIXTURES / file, parser)[0]}
-    assert found
-    for uid, expected in SCHEMAS[file].items():
-        assert len(found[uid]) == len(expected)
-        assert all(one.startswith(other) for one, other in zip(found[uid], expected, strict=True))
+def test_every_schema_is_read_by_the_parser_of_its_set() -> None:
+    for file, answers in SCHEMAS.items():
+        parser = REGISTRY[Path(file).stem].parse
+        assert parser is not None
+        found = {record.uid: record.answers for record in parse_file(Path(file).stem, FIXTURES / file, parser)[0]}
+        assert found
+        for uid, expected in answers.items():
+            assert len(found[uid]) == len(expected)
+            assert all(map(str.startswith, found[uid], expected))
 
 
 def test_what_schemas_have_beside_question_and_answer() -> None:
@@ -82,56 +81,46 @@ GAIA = {"Question": "q", "answer": "a", "Level": 1}
 ENCRYPTED = {"id": "1", "prompt": "not base64", "answer": "x", "canary": "key"}
 
 
-@pytest.mark.parametrize(
-    ("parser", "row", "named"),
-    [
-        *((sources.gsm8k, {"question": "q", "answer": answer}, "answer") for answer in ("4", "it is\n#### ", None)),
-        (sources.mathematics, {"answer": "1"}, "question"),
-        (sources.mathematics, {"question": " ", "answer": "1"}, "question"),
-        *(
-            (sources.mathematics, {"question": "q", "answer": answer}, "answer")
-            for answer in (None, "\u2028", ["1"], True, float("nan"))
-        ),
-        (sources.mathematics, {"question": "q", "answer": 1, "id": [1]}, "id"),
-        *(
-            (sources.olympiad, {"question": "q", "final_answer": final}, "final_answer")
-            for final in (None, "12", [], [12], ["1", "2"])
-        ),
-        *(
-            (sources.aliases, {"question": "q", "answer": answer}, "answer")
-            for answer in (None, [], "[]", ["a", None], [["a"]], {"a": 1})
-        ),
-        (sources.hard_search, {"question": "q"}, "extra_info"),
-        (sources.gaia, GAIA | {"Level": 4}, "Level"),
-        (sources.gaia, GAIA | {"file_name": "a.png"}, "a.png"),
-        (sources.hle, {"question": "q", "answer": "a", "has_image": True}, "image"),
-        (sources.xbench, ENCRYPTED, "decrypted"),
-        (sources.xbench, ENCRYPTED | {"prompt": base64.b64encode(b"\xff\xff").decode()}, "decrypted"),
-        (sources.xbench, {"prompt": "x", "answer": "x"}, "canary"),
-    ],
-)
-def test_a_row_that_cannot_be_is_said(tmp_path: Path, parser: Parser, row: dict[str, Any], named: str) -> None:
-    (tmp_path / "raw").write_text(json.dumps([row]), encoding="utf-8")
-    with pytest.raises(DataError, match=rf"^row 1 of {tmp_path / 'raw'} .*{named}"):
-        parse_file("set", tmp_path / "raw", parser)
+Q = {"question": "q"}
+BAD_ROWS: list[tuple[Parser, dict[str, Any], str]] = [
+    *((sources.gsm8k, Q | {"answer": answer}, "answer") for answer in ("4", "it is\n#### ", None)),
+    *((sources.mathematics, row | {"answer": "1"}, "question") for row in ({}, {"question": " "})),
+    *((sources.mathematics, Q | {"answer": answer}, "answer") for answer in (None, " ", ["1"], True, float("nan"))),
+    (sources.mathematics, Q | {"answer": 1, "id": [1]}, "id"),
+    *((sources.olympiad, Q | {"final_answer": final}, "final_answer") for final in (None, "12", [], [12], ["1", "2"])),
+    *((sources.aliases, Q | {"answer": answer}, "answer") for answer in (None, [], "[]", ["a", None], [["a"]], {})),
+    (sources.hard_search, Q, "extra_info"),
+    (sources.gaia, GAIA | {"Level": 4}, "Level"),
+    (sources.gaia, GAIA | {"file_name": "a.png"}, "a.png"),
+    (sources.hle, Q | {"answer": "a", "has_image": True}, "image"),
+    (sources.xbench, ENCRYPTED, "decrypted"),
+    (sources.xbench, ENCRYPTED | {"prompt": base64.b64encode(b"\xff\xff").decode()}, "decrypted"),
+    (sources.xbench, {"prompt": "x", "answer": "x"}, "canary"),
+]
+
+
+def test_a_row_that_cannot_be_is_said(tmp_path: Path) -> None:
+    raw = tmp_path / "raw"
+    for parser, row, named in BAD_ROWS:
+        raw.write_text(json.dumps([row]), encoding="utf-8")
+        with pytest.raises(DataError, match=rf"^row 1 of {raw} .*{named}"):
+            parse_file("set", raw, parser)
 
 
 ROWS = [{"question": "one\u2028line", "answer": "1, 2"}, {"question": "中文\x85", "answer": '"x"'}]
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        pytest.param("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in ROWS).encode(), id="lines"),
-        pytest.param("\r\n".join(json.dumps(row) for row in ROWS).encode(), id="lines of another system"),
-        pytest.param(b"\xef\xbb\xbf" + json.dumps(ROWS, indent=1).encode(), id="array with a mark"),
-        pytest.param(pd.DataFrame(ROWS).to_csv(index=False).encode(), id="csv"),
-    ],
-)
-def test_the_format_is_told_by_the_content(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "raw").write_bytes(content)
-    found = [(record.question, record.answers) for record in parse_file("set", tmp_path / "raw", sources.plain)[0]]
-    assert found == [("one\u2028line", ("1, 2",)), ("中文", ('"x"',))]
+def test_the_format_is_told_by_the_content(tmp_path: Path) -> None:
+    """Lines, lines of another system, an array with a byte order mark, and CSV."""
+    for content in (
+        "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in ROWS).encode(),
+        "\r\n".join(json.dumps(row) for row in ROWS).encode(),
+        b"\xef\xbb\xbf" + json.dumps(ROWS, indent=1).encode(),
+        pd.DataFrame(ROWS).to_csv(index=False).encode(),
+    ):
+        (tmp_path / "raw").write_bytes(content)
+        found = [(record.question, record.answers) for record in parse_file("set", tmp_path / "raw", sources.plain)[0]]
+        assert found == [("one\u2028line", ("1, 2",)), ("中文", ('"x"',))]
 
 
 def test_parquet_is_read_and_refused_when_cut(tmp_path: Path) -> None:
@@ -143,24 +132,19 @@ def test_parquet_is_read_and_refused_when_cut(tmp_path: Path) -> None:
         parse_file("set", path, sources.hard_search)
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        *(
-            b"\xff\xfe",
-            b"PAR1 and no more",
-            b'{"question": "\\ud800", "answer": "1"}',
-            b"question,answer\nq,a\nq,1,2\n",
-        ),
-        *(b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", b"<!DOCTYPE html>", b'[{"question": "q"'),
-        *(b"[1]", b'{"question": "q", "answer": "a"}\n{"question"', b'{"question": "q", "answer": "a"}\n\n'),
-        *(b'question,answer\n"q,a\n', b"answer\n1\n"),
-    ],
+BAD_FILES = (
+    *(b"\xff\xfe", b"PAR1 and no more", b'{"question": "\\ud800", "answer": "1"}', b"question,answer\nq,a\nq,1,2\n"),
+    *(b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", b"<!DOCTYPE html>", b'[{"question": "q"'),
+    *(b"[1]", b'{"question": "q", "answer": "a"}\n{"question"', b'{"question": "q", "answer": "a"}\n\n'),
+    *(b'question,answer\n"q,a\n', b"answer\n1\n"),
 )
-def test_a_file_that_cannot_be_is_said(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "raw").write_bytes(content)
-    with pytest.raises(DataError, match=str(tmp_path / "raw")):
-        parse_file("set", tmp_path / "raw", sources.plain)
+
+
+def test_a_file_that_cannot_be_is_said(tmp_path: Path) -> None:
+    for content in BAD_FILES:
+        (tmp_path / "raw").write_bytes(content)
+        with pytest.raises(DataError, match=str(tmp_path / "raw")):
+            parse_file("set", tmp_path / "raw", sources.plain)
 
 
 def test_a_repeated_question_is_left_out_and_a_repeated_id_refused(tmp_path: Path) -> None:
