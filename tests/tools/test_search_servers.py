@@ -117,76 +117,51 @@ def test_the_key_is_nowhere_but_in_its_header(server: Server, web: SearchSetting
     assert all(asked.headers["X-Subscription-Token"] == KEY for asked in server.asked)
 
 
-def test_a_key_is_not_taken_elsewhere(server: Server, web: SearchSettings) -> None:
-    other = Server("/retrieve", lambda asked: found())
-    try:
+def test_a_key_is_not_taken_elsewhere_and_one_that_cannot_be_is_missed_at_the_start(
+    server: Server, web: SearchSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Server("/retrieve", lambda asked: found()) as other:
         server.answer = lambda asked: Reply(302, headers={"Location": other.url})
         fails(SearchWorld(web))
         assert other.asked == []
-    finally:
-        other.close()
-
-
-@pytest.mark.parametrize("key", [None, " ", "a\nb", "schl\u00fcssel"])
-def test_a_key_that_cannot_be_is_missed_at_the_start(
-    web: SearchSettings, monkeypatch: pytest.MonkeyPatch, key: str | None
-) -> None:
-    monkeypatch.delenv("SEARCH_KEY") if key is None else monkeypatch.setenv("SEARCH_KEY", key)
-    settings = replace(web, results=7)  # a world of its own
-    with pytest.raises(ConfigError, match="SEARCH_KEY") as raised:
-        settings.check()
-    assert not key or not key.strip() or key not in str(raised.value)
+    for key in ("", "a\nb", "schl\u00fcssel"):
+        monkeypatch.setenv("SEARCH_KEY", key)
+        with pytest.raises(ConfigError, match="SEARCH_KEY") as raised:
+            replace(web, results=7).check()  # a world of its own
+        assert not key or key not in str(raised.value)
 
 
 BODIES = (
-    *(b"<html>", b'{"result": [[', b"\xff\xfe", b"[" * 200_000, b'{"result": []}', b'{"result": {"0": []}}'),
+    *(b"<html>", b"\xff\xfe", b"[" * 200_000, b'{"result": []}', b'{"result": {"0": []}}'),
     *(b'{"result": [[{"document": "text"}]]}', b'{"result": [[{"document": {"contents": 3}}]]}'),
     b'{"result": [[]], "more": "%s"}' % (b"x" * 300_000),
 )
-PASSING = [Reply(500), Reply(429), Reply(408), Reply(503, headers={"Retry-After": "no date"})]
-PASSING += [Reply(200, b'{"result"', declared=100), *(Reply(200, body) for body in BODIES)]
+PASSING = (Reply(429), Reply(408), Reply(503, headers={"Retry-After": "no date"}), *map(Reply, [200] * 8, BODIES))
+WEB_BODIES = (b'{"type": "error"}', b'{"web": {}}', b'{"web": {"results": [{"title": "a", "description": 3}]}}')
 
 
-@pytest.mark.parametrize("reply", PASSING, ids=range(len(PASSING)))
-def test_what_may_pass_is_tried_again(server: Server, reply: Reply, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_may_pass_is_tried_again(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An outage is no answer, and is not kept. tests/engines/test_endpoint.py has more of them."""
     monkeypatch.setattr(http_client, "MOST_BYTES", 250_000)
-    server.in_turn(reply, reply)
     world = SearchWorld(retriever(server))
-    assert ask(world) == "Page 1: who"
-    assert len(server.asked) == 3
-    server.in_turn(reply, reply, reply)
-    said = str(fails(world, "other"))
-    assert server.url in said
-    assert len(said) < 600
-    # an outage is not an answer
-    assert ask(world, "other") == "Page 1: other"
-    assert len(server.asked) == 3 + 3 + 1
-
-
-def test_what_cannot_pass_is_not_tried_again(server: Server) -> None:
-    statuses = (400, 401, 403, 404, 422)
-    for status in statuses:
-        server.answer = lambda asked, status=status: Reply(status, b"told so")
-        assert str(status) in str(fails(SearchWorld(retriever(server))))
-    assert len(server.asked) == len(statuses)
-
-
-def test_malformed_web_replies_are_failures(server: Server, web: SearchSettings) -> None:
-    for body in (b'{"type": "error"}', b'{"web": {}}', b'{"web": {"results": [{"title": "a", "description": 3}]}}'):
+    for number, reply in enumerate(PASSING):
         server.asked.clear()
-        server.answer = lambda asked, body=body: Reply(body=body)
+        server.in_turn(reply, reply)
+        assert ask(world, f"first {number}") == f"Page 1: first {number}"
+        server.in_turn(reply, reply, reply)
+        said = str(fails(world, f"other {number}"))
+        assert server.url in said
+        assert len(said) < 600
+        assert ask(world, f"other {number}") == f"Page 1: other {number}"
+        assert len(server.asked) == 3 + 3 + 1
+
+
+def test_a_web_reply_that_is_none_is_tried_again_and_a_refusal_is_not(server: Server, web: SearchSettings) -> None:
+    for reply, tries in (*((Reply(body=body), 3) for body in WEB_BODIES), (Reply(404, b"told so"), 1)):
+        server.asked.clear()
+        server.answer = lambda asked, reply=reply: reply
         fails(SearchWorld(web))
-        assert len(server.asked) == 3
-
-
-def test_a_slow_server_is_given_up(server: Server) -> None:
-    def late(asked: Asked) -> Reply:
-        server.released.wait()
-        return found("late")
-
-    server.answer = late
-    fails(SearchWorld(retriever(server, replace(QUICK, timeout_seconds=0.2, tries=2))))
-    assert len(server.asked) == 2
+        assert len(server.asked) == tries
 
 
 def test_a_server_that_is_not_there_is_an_outage(server: Server) -> None:
@@ -202,15 +177,15 @@ def test_a_server_that_is_not_there_is_an_outage(server: Server) -> None:
 
 
 def test_retry_after_is_waited_for_by_every_request(server: Server) -> None:
-    server.in_turn(Reply(429, headers={"Retry-After": "1"}))
-    world = SearchWorld(retriever(server, replace(QUICK, longest_wait_seconds=2)))
-    ask(world, "first")
-    assert server.asked[1].at - server.asked[0].at > 0.9
-    server.in_turn(Reply(503, headers={"Retry-After": "1"}))
-    hasty = SearchWorld(retriever(server, replace(ONCE, longest_wait_seconds=2)))
-    fails(hasty, "second")
-    ask(hasty, "third")
-    assert server.asked[3].at - server.asked[2].at > 0.9
+    """By a second try of the same request, and by the next request."""
+    for tries, query in ((3, "first"), (1, "second")):
+        world = SearchWorld(retriever(server, replace(QUICK, longest_wait_seconds=2, tries=tries)))
+        server.asked.clear()
+        server.in_turn(Reply(429, headers={"Retry-After": "1"}))
+        if tries == 1:
+            fails(world, query)
+        ask(world, query)
+        assert server.asked[1].at - server.asked[0].at > 0.9
 
 
 def test_a_longer_retry_after_than_may_be_waited_ends_the_tries(server: Server) -> None:
@@ -231,20 +206,9 @@ def test_requests_begin_evenly_apart() -> None:
     assert asyncio.run(scenario(paced)) >= 5 / 50
 
 
-def test_equal_queries_at_once_fail_together_and_are_asked_again(server: Server) -> None:
+def test_equal_queries_at_once_share_one_request_and_its_failure(server: Server) -> None:
+    """A caller that is cancelled leaves the others their answer."""
     world = SearchWorld(retriever(server, ONCE))
-    server.in_turn(Reply(500))
-
-    async def together() -> list[Any]:
-        return await asyncio.gather(*(world.call("who") for _ in range(5)), return_exceptions=True)
-
-    assert [type(result) for result in asyncio.run(together())] == [InfrastructureError] * 5
-    assert ask(world) == "Page 1: who"
-    assert len(server.asked) == 2
-
-
-def test_a_cancelled_caller_leaves_the_others_their_answer(server: Server) -> None:
-    world = SearchWorld(retriever(server))
     begun = threading.Event()
 
     def held(asked: Asked) -> Reply:
@@ -252,9 +216,10 @@ def test_a_cancelled_caller_leaves_the_others_their_answer(server: Server) -> No
         server.released.wait()
         return found(asked.query)
 
-    server.answer = held
+    async def together() -> list[Any]:
+        return await asyncio.gather(*(world.call("who") for _ in range(5)), return_exceptions=True)
 
-    async def scenario() -> ToolResult:
+    async def first_is_cancelled() -> ToolResult:
         first, second = (asyncio.create_task(world.call("who")) for _ in range(2))
         await asyncio.to_thread(begun.wait)
         first.cancel()
@@ -263,30 +228,29 @@ def test_a_cancelled_caller_leaves_the_others_their_answer(server: Server) -> No
         server.released.set()
         return await second
 
-    assert asyncio.run(scenario()).output == "Page 1: who"
-    assert len(server.asked) == 1
+    server.in_turn(Reply(500))
+    assert [type(result) for result in asyncio.run(together())] == [InfrastructureError] * 5
+    server.answer = held
+    assert asyncio.run(first_is_cancelled()).output == "Page 1: who"
+    assert len(server.asked) == 2
 
 
-@pytest.mark.parametrize("kept_on_disk", [False, True])
-def test_a_query_has_one_answer_in_every_event_loop(server: Server, tmp_path: Path, kept_on_disk: bool) -> None:
-    server.answer = lambda asked: found(f"{asked.query} {len(server.asked)}")  # never the same twice
-    settings = retriever(server, cache=str(tmp_path) if kept_on_disk else None)
-    world = SearchWorld(settings)
-    first, again, resumed = (
-        [ask(each, str(query)) for query in range(5)] for each in (world, world, SearchWorld(settings))
-    )
-    assert again == first
-    assert (resumed == first) is kept_on_disk
-
-
-def test_a_live_miss_is_kept_and_its_outage_is_not(server: Server, tmp_path: Path) -> None:
+def test_a_query_has_one_answer_in_every_event_loop(server: Server, tmp_path: Path) -> None:
+    """Of a cache in memory, and of one on disk, which another process with the same settings has, too; an outage is not
+    kept, and what a replayed recording has is not asked."""
     file = tmp_path / "recording.jsonl"
     file.write_text('{"query": "who", "text": "known"}\n')
-    live = retriever(server, ONCE, cache=str(tmp_path / "cache"))
-    settings = replace(live, backend="replay", replay=ReplaySettings(str(file), "live", "http"))
-    server.answer = server._usual = lambda asked: found(f"{asked.query} {len(server.asked)}")
-    world = SearchWorld(settings)
-    server.in_turn(Reply(500))
-    fails(world, "where")
-    answers = [ask(world, "where"), ask(world), ask(SearchWorld(settings), "where")]
-    assert answers == ["Page 1: where 2", "known", "Page 1: where 2"]
+    server.answer = server._usual = lambda asked: found(f"{asked.query} {len(server.asked)}")  # never the same twice
+    memory, disk = retriever(server), retriever(server, ONCE, cache=str(tmp_path / "cache"))
+    replayed = replace(disk, backend="replay", replay=ReplaySettings(str(file), "live", "http"))
+    for settings in (memory, disk, replayed):
+        world = SearchWorld(settings)
+        if settings is not memory:
+            server.in_turn(Reply(500))
+            fails(world, "0")
+        first, again = ([ask(world, str(query)) for query in range(3)] for _ in range(2))
+        assert again == first
+        assert ([ask(SearchWorld(settings), str(query)) for query in range(3)] == first) is (settings is not memory)
+        other = SearchWorld(replace(settings, characters=9))
+        assert ask(other, "0") != first[0]
+    assert ask(world) == "known"
