@@ -1,6 +1,7 @@
 """Qwen3's tool protocol: what is a call, what is answered, and that no reply breaks an episode."""
 
 import asyncio
+import itertools
 import json
 import pickle
 import time
@@ -14,7 +15,7 @@ from episodes_played import play
 
 from rtpo.core.chat import ChatFormat
 from rtpo.envs.tool_env import ToolEnv
-from rtpo.tools.base import Arguments, ToolResult
+from rtpo.tools.base import Arguments, ToolResult, text_tool
 from rtpo.tools.protocol import CLOSE, OPEN, Call, Malformed, parse_calls, render_call, visible_text
 from rtpo.types import Grade, GradeOutcome, Message, StopReason, Task, ToolOutcome, ToolUse
 
@@ -22,16 +23,21 @@ CALL = render_call("add", {"a": 1, "b": 2})
 TASK = Task("t", "1+2?", ("3",))
 
 
-def schema(name: str, kind: str, *arguments: str, **more: Any) -> Mapping[str, Any]:
-    properties = {argument: {"type": kind} for argument in arguments}
-    parameters = {"type": "object", "properties": properties, **more}
-    return {"type": "function", "function": {"name": name, "parameters": parameters}}
-
-
 class Add:
     """Adds, and says how often it was called before."""
 
-    schema = schema("add", "number", "a", "b", required=["a", "b"], additionalProperties=False)
+    schema: Mapping[str, Any] = {
+        "type": "function",
+        "function": {
+            "name": "add",
+            "parameters": {
+                "type": "object",
+                "properties": {"a": {"type": "number"}, "b": {"type": "number"}},
+                "required": ["a", "b"],
+                "additionalProperties": False,
+            },
+        },
+    }
 
     async def call(self, arguments: Arguments, earlier: Sequence[Arguments]) -> ToolResult:
         return ToolResult(ToolOutcome.OK, f"{arguments['a'] + arguments['b']} {len(earlier)}")
@@ -40,10 +46,10 @@ class Add:
 class Echo:
     """Says what it is told."""
 
-    schema = schema("echo", "string", "text")
+    schema = text_tool("echo", "Says what it is told.", "text", "What it is told.")
 
     async def call(self, arguments: Arguments, earlier: Sequence[Arguments]) -> ToolResult:
-        return ToolResult(ToolOutcome.OK, str(arguments.get("text", "")))
+        return ToolResult(ToolOutcome.OK, str(arguments["text"]))
 
 
 class AddEnv(ToolEnv):
@@ -54,20 +60,13 @@ class AddEnv(ToolEnv):
         return Grade(GradeOutcome.GRADED, float(answer in task.answer))
 
 
-@pytest.mark.parametrize(
-    ("text", "calls"),
-    [
-        ("no call", ()),
-        (CALL, (Call("add", {"a": 1, "b": 2}),)),
-        (f"first {CALL} then\n{CALL} end", (Call("add", {"a": 1, "b": 2}),) * 2),
-        (
-            '<tool_call>{"name": "p", "arguments": {"code": "\'</tool_call><tool_call>\'"}}</tool_call>',
-            (Call("p", {"code": "'</tool_call><tool_call>'"}),),
-        ),
-    ],
-)
-def test_what_a_reply_calls(text: str, calls: tuple[Call, ...]) -> None:
-    assert parse_calls(text) == calls
+def test_what_a_reply_calls_after_its_thinking() -> None:
+    call, tags = Call("add", {"a": 1, "b": 2}), "'</tool_call><tool_call>'"
+    texts: dict[str, tuple[Call, ...]] = {"no call": (), CALL: (call,), f"first {CALL} then\n{CALL} end": (call, call)}
+    texts[f'{OPEN}{{"name": "p", "arguments": {{"code": "{tags}"}}}}{CLOSE}'] = (Call("p", {"code": tags}),)
+    assert {text: parse_calls(text) for text in texts} == texts
+    visible = {f"<think>{CALL}</think>\n\nhi": "\n\nhi", f"<think>{CALL}": "", f"a</think>b<think>{CALL}": "b"}
+    assert {text: visible_text(text) for text in visible} == visible
 
 
 @pytest.mark.parametrize(
@@ -104,57 +103,35 @@ def test_the_time_of_a_text_is_in_proportion_to_its_length(part: str) -> None:
     assert time.process_time() - begin < 10
 
 
-@pytest.mark.parametrize("length", [60_000, 65_536, 65_537, 200_000])
-@pytest.mark.parametrize("filler", ["x", CLOSE, "\\u00e9"])
-def test_long_calls_are_read_whole(length: int, filler: str) -> None:
-    value = json.loads(f'"{filler * (length // len(filler))}"')
-    arguments = {"code": value, "numbers": [12345] * 3, "word": True}
-    calls = parse_calls(f"a {render_call('python', arguments)}{render_call('python', {'code': 'b'})}")
-    assert calls == (Call("python", arguments), Call("python", {"code": "b"}))
+def test_long_calls_are_read_whole() -> None:
+    for filler, length in itertools.product(["x", CLOSE, "\u00e9"], [65_536, 65_537, 200_000]):
+        arguments = {"code": filler * (length // len(filler)), "numbers": [12345] * 3, "word": True}
+        calls = parse_calls(f"a {render_call('python', arguments)}{render_call('python', {'code': 'b'})}")
+        assert calls == (Call("python", arguments), Call("python", {"code": "b"}))
 
 
-def test_only_what_follows_thinking_counts() -> None:
-    texts = {
-        f"<think>{CALL}</think>\n\nhi": "\n\nhi",
-        f"<think>{CALL}": "",
-        f"a</think>b<think>{CALL}": "b",
-        "hi": "hi",
-    }
-    assert {text: visible_text(text) for text in texts} == texts
-
-
-def test_calls_of_a_reply_are_answered_in_order_up_to_the_limit() -> None:
-    (feedback,), _ = play(AddEnv(), TASK, f"{CALL}\n{render_call('sub', {})}\n{render_call('add', {'a': 1, 'b': 4})}")
-    assert feedback.messages[0] == Message("tool", "3 0")
-    assert "sub" in feedback.messages[1].content
+def test_calls_are_answered_in_order_up_to_the_limit_and_a_tool_hears_of_its_earlier_calls_alone() -> None:
+    first = f"{CALL}\n{render_call('sub', {})}\n{render_call('add', {'a': 1, 'b': 4})}"
+    feedback, _ = play(AddEnv(), TASK, first, render_call("echo", {"text": "x"}), CALL)
+    assert [each.messages[0] for each in feedback] == [Message("tool", said) for said in ("3 0", "x", "3 1")]
+    assert "sub" in feedback[0].messages[1].content
     uses = (("add", ToolOutcome.OK), ("", ToolOutcome.MALFORMED), ("add", ToolOutcome.REFUSED))
-    assert feedback.calls == tuple(ToolUse(*use) for use in uses)
+    assert feedback[0].calls == tuple(ToolUse(*use) for use in uses)
 
 
-def test_a_tool_hears_of_its_earlier_calls_alone() -> None:
-    feedback, _ = play(AddEnv(), TASK, CALL, render_call("echo", {"text": "x"}), CALL)
-    assert [f.messages[0].content for f in feedback] == ["3 0", "x", "3 1"]
-
-
-@pytest.mark.parametrize("arguments", [{"a": 1}, {"a": "1" * 1000, "b": 2}, {"a": 1, "b": 2, "c": 3}])
-def test_arguments_that_do_not_fit_are_told(arguments: dict[str, Any]) -> None:
-    (feedback,), _ = play(AddEnv(), TASK, render_call("add", arguments))
-    assert feedback.calls == (ToolUse("add", ToolOutcome.MALFORMED),)
-    assert len(feedback.messages[0].content) < 250
-
-
-@pytest.mark.parametrize(("tool", "name"), [("echo", "text"), ("echo", "other"), ("add", "a")])
-def test_arguments_of_any_depth_break_nothing(tool: str, name: str) -> None:
-    def said(depth: int) -> str:
-        nested = f"{'[' * depth}{']' * depth}"
-        call = f'<tool_call>{{"name": "{tool}", "arguments": {{"{name}": {nested}}}}}</tool_call>'
-        (feedback,), _ = play(AddEnv(), TASK, call)
+def test_arguments_that_do_not_fit_are_told_and_break_nothing_at_any_depth() -> None:
+    def said(tool: str, arguments: str) -> str:
+        (feedback,), _ = play(AddEnv(), TASK, f'{OPEN}{{"name": "{tool}", "arguments": {arguments}}}{CLOSE}')
+        assert {use.outcome for use in feedback.calls} == {ToolOutcome.MALFORMED}
         return feedback.messages[0].content
 
-    assert ["nested deeper than 20" in said(depth) for depth in (19, 20, 800)] == [False, True, True]
+    for arguments in ({"a": 1}, {"a": "1" * 1000, "b": 2}, {"a": 1, "b": 2, "c": 3}):
+        assert len(said("add", json.dumps(arguments))) < 250
+    nested = {depth: f'{{"text": {"[" * depth}{"]" * depth}}}' for depth in (19, 20, 800, *range(940, 1000))}
+    deeper = {depth: "nested deeper than 20" in said("echo", text) for depth, text in nested.items() if depth < 940}
+    assert deeper == {19: False, 20: True, 800: True}
     # around the deepest that Python's JSON reads
-    for depth in range(940, 1000):
-        assert "nested deeper" in said(depth) or "too deep" in said(depth)
+    assert all("deeper" in said("add", text) or "too deep" in said("add", text) for text in [*nested.values()][3:])
 
 
 def test_a_cut_reply_runs_its_whole_calls() -> None:
