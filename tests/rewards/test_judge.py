@@ -19,7 +19,6 @@ from rtpo.types import Grade, GradeOutcome
 
 pytestmark = pytest.mark.filterwarnings("error")  # connections left open among them
 
-KEY = "sk-very-secret"
 QUESTION, ANSWERS = "Who wrote Hamlet?", ("William Shakespeare", "Shakespeare, William")
 
 
@@ -104,22 +103,6 @@ def test_what_it_is_asked_and_that_a_verdict_is_bought_once(server: Server, sett
     assert len(server.asked) == 7
 
 
-def test_the_key_is_sent_and_kept_nowhere(
-    server: Server, settings: JudgeSettings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("JUDGE_KEY", f" {KEY}\n")
-    settings = replace(settings, key_variable="JUDGE_KEY")
-    says(server, completion(f"Incorrect key {KEY}"), completion("Correct"))
-    assert grade(settings).reward == 1
-    assert {asked.headers["Authorization"] for asked in server.asked} == {f"Bearer {KEY}"}
-    (kept,) = [path.read_text() for path in Path(settings.cache).rglob("*") if path.is_file()]
-    assert "Incorrect key ***" in kept
-    says(server, Reply(401, f"Incorrect API key: {KEY}".encode()))
-    with pytest.raises(InfrastructureError) as failed:
-        grade(settings, "another")
-    assert not any(KEY in text for text in (kept, str(failed.value), repr(settings)))
-
-
 def test_an_outage_is_no_zero(server: Server, settings: JudgeSettings) -> None:
     for reply, tries in ((Reply(500), 3), (Reply(404), 1), (Reply(200, b'{"choices": []}'), 3)):
         server.asked.clear()
@@ -131,19 +114,15 @@ def test_an_outage_is_no_zero(server: Server, settings: JudgeSettings) -> None:
 
 def test_many_at_once_within_the_limit_and_equal_ones_once(server: Server, settings: JudgeSettings) -> None:
     """In one event loop after another, by one judge."""
-    both, lock = threading.Barrier(4), threading.Lock()
-    here = most = 0
+    full, here, most = threading.Barrier(4), set[int](), [0]
 
     def meet(asked: Asked) -> Reply:
-        nonlocal here, most
-        with lock:
-            here += 1
-            most = max(most, here)
-        both.wait(timeout=60)
-        with lock:
-            here -= 1
-        number = json.loads(asked.body["messages"][1]["content"])["answer to grade"].split()[-1]
-        return completion("Correct" if int(number) % 2 else "Incorrect")
+        number = int(json.loads(asked.body["messages"][1]["content"])["answer to grade"].split()[-1])
+        here.add(number)
+        most.append(len(here))
+        full.wait(timeout=60)
+        here.remove(number)
+        return completion("Correct" if number % 2 else "Incorrect")
 
     server.answer = meet
     judge = Judge(replace(settings, at_once=4))
@@ -154,16 +133,22 @@ def test_many_at_once_within_the_limit_and_equal_ones_once(server: Server, setti
 
     for numbers in ([*range(20), *range(20)], [*range(20, 28), 3]):
         assert asyncio.run(grades(numbers)) == [number % 2 for number in numbers]
-    assert (len(server.asked), most) == (28, 4)
+    assert (len(server.asked), max(most)) == (28, 4)
 
 
-def test_a_reward_of_kind_judge(server: Server, settings: JudgeSettings) -> None:
+def test_a_reward_of_kind_judge(server: Server, settings: JudgeSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JUDGE_KEY", " sk-very-secret\n")
+    settings = replace(settings, key_variable="JUDGE_KEY")
     chosen = QASettings("judge", settings)
     assert chosen.problems("task.settings.reward") == []
     facts: Any = chosen.check()
     assert (facts["kind"], facts["judge"]["model"]) == ("judge", settings.model)
+    assert server.asked[0].headers["Authorization"] == "Bearer sk-very-secret"
     reward = QAReward(chosen)
+    says(server, completion("Incorrect key sk-very-secret"), completion("Correct"))
     assert asyncio.run(reward.grade(QUESTION, ANSWERS, "the Bard of Avon")).reward == 1
+    (kept,) = entries(settings)
+    assert "Incorrect key ***" in kept["text"]
     assert asyncio.run(reward.grade(QUESTION, ("",), "x")).outcome is GradeOutcome.UNGRADABLE
     for reply in (completion("As a language model"), Reply(404, b"no such model")):
         says(server, reply)
