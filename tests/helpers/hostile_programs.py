@@ -1,21 +1,27 @@
-"""Programs that try to get out of the Python tool's sandbox, to break it, or to leave something behind.
+"""Programs that try to get out of the Python tool's sandbox, to break it, or to leave something behind, and ordinary
+programs that must not be refused.
 
-They stand in tests/fixtures/hostile, a file a theme. test_hostile_programs.py runs each in a test of its own, and all
-of them as an ordinary user (hostile_run.py).
+They stand in tests/fixtures/hostile, a file a theme. `python hostile_programs.py ISOLATION PART` runs those of an
+isolation, and prints as JSON what went wrong, what of an earlier call is in the memory that a later one can read, and
+what the tool's own check says. PART is `outcomes`, of all programs, or `time`, of all programs with any limits.
 """
 
 import asyncio
+import base64
+import hashlib
+import json
 import os
 import platform
 import secrets
 import socket
+import sys
 import tempfile
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import psutil
 import yaml
@@ -23,12 +29,11 @@ import yaml
 from rtpo.tools.base import ToolResult
 from rtpo.tools.python import python_seccomp
 from rtpo.tools.python import tool as python
-from rtpo.tools.python.tool import PythonSettings, PythonTool
+from rtpo.tools.python.tool import PythonSettings, PythonTool, close_pools
 from rtpo.types import ToolOutcome
 
 PROGRAMS = Path(__file__).parents[1] / "fixtures" / "hostile"
 ONE = PythonSettings(cpu_seconds=1, wall_seconds=60, memory_bytes=256 << 20, output_characters=1000, workers=1)
-MANY = replace(ONE, processes=4)
 SPARE = 2
 """seconds after its limit in which a call is over"""
 PLAIN = """
@@ -41,19 +46,6 @@ def is_open(number):
 [number for number in range(256) if is_open(number)]
 """
 """what it prints, in a healthy pool that keeps nothing, is always the same"""
-
-
-@dataclass(frozen=True)
-class Hostile:
-    """A program, what may become of it, and what must be in its output. It prints ESCAPED where it did what it must
-    not."""
-
-    program: str
-    outcomes: tuple[ToolOutcome, ...] = (ToolOutcome.OK,)
-    says: str = ""
-    settings: PythonSettings = ONE
-
-
 TRY = """
 import ctypes, os
 libc = ctypes.CDLL(None, use_errno=True)
@@ -67,136 +59,94 @@ def call(name, *args):
         raise OSError(ctypes.get_errno(), name)
     return "done"
 def by_number(name, *args):
-    if name not in NUMBERS:
-        raise OSError(name)
     return call("syscall", ctypes.c_long(NUMBERS[name]), *args)
 """
-
-
-def tries(program: str, settings: PythonSettings = ONE) -> Hostile:
-    """A program that goes on where it is refused."""
-    return Hostile(f"{TRY}\n{program}\nprint('tried')\n", says="tried", settings=settings)
-
-
-def read(name: str, **limits: Any) -> dict[str, Hostile]:
-    """The programs of a file, by name: a `program`, with what it says, its outcomes and its limits; or what it `tries`,
-    each part of which may be refused."""
-    found = {}
-    for title, entry in yaml.safe_load((PROGRAMS / f"{name}.yaml").read_text(encoding="utf-8")).items():
-        own = {key: entry[key] for key in ("processes", "wall_seconds") if key in entry}
-        settings = replace(ONE, **limits, **own)
-        if "tries" in entry:
-            found[title] = tries(entry["tries"], settings)
-        else:
-            outcomes = tuple(map(ToolOutcome, entry.get("outcomes", ["ok"])))
-            found[title] = Hostile(entry["program"], outcomes, entry.get("says", ""), settings)
-    return found
-
-
-DENIED_CALLS = """
-def expect_denial(name, action):
-    try:
-        print("ESCAPED", name, action())
-    except OSError as error:
-        if error.errno not in (1, 38):
-            print("ESCAPED", name, error.errno)
-for name in {tables}:
-    if name in NUMBERS:
-        expect_denial(name, lambda: by_number(name, 1, 0, 0, 0, 0, 0))
-for name in {libc}:
-    expect_denial(name, lambda: call(name, 0, 0, 0, 0, 0, 0))
-for flag in (0x10000000, 0x00020000, 0x20000000, 0x40000000, 0x08000000, 0x04000000, 0x00008000):
-    expect_denial("clone", lambda: by_number("clone", flag | 17, 0, 0, 0, 0))
-"""
-"""by the tool's own numbers for them, and by libc's functions, which have theirs"""
-LIBC = """
-ptrace process_vm_readv process_vm_writev setpriority sched_setaffinity sched_setscheduler sched_setparam
-unshare setns mount umount2 chroot memfd_create shmget shmat shmctl msgget msgsnd msgrcv msgctl semget semop semctl
-vmsplice splice tee inotify_init inotify_init1 sendmsg sendmmsg setsockopt bind socket
-fanotify_init name_to_handle_at open_by_handle_at personality
-"""
-LIBC_CHANGES = """
-truncate ftruncate fallocate mkdir mkdirat mknod mknodat link linkat symlink symlinkat rename renameat unlink unlinkat
-rmdir chmod fchmod fchmodat chown lchown fchown fchownat futimens setxattr lsetxattr fsetxattr removexattr
-lremovexattr fremovexattr
-"""
-
-
-def denied(tables: str, libc: str, settings: PythonSettings) -> Hostile:
-    """Every system call of these tables of `World.names`, and these functions of libc."""
-    return tries(DENIED_CALLS.format(tables=tables, libc=libc.split()), settings)
-
-
-WEAK = replace(ONE, isolation="limits")
-HOSTILE = {
-    **read("limits"),
-    **read("escapes"),
-    **read("leftovers"),
-    "every denied system call": denied("[*ALWAYS, *ALONE]", LIBC, ONE),
-    "every denied system call where processes are allowed": denied("ALWAYS", LIBC, MANY),
-}
-MESSAGES = {
-    **read("messages", isolation="limits"),
-    "every denied system call": denied("[*ALWAYS, *ALONE, *CHANGES]", LIBC + LIBC_CHANGES, WEAK),
-}
-
-
-def tables() -> dict[str, object]:
-    """Of denied calls: their numbers here, and the names of those denied always, to a program that may not start
-    others, and to one that may change no file."""
-    _, column = python_seccomp.MACHINES[platform.machine()]
-    alone = python_seccomp.FORKS | python_seccomp.SIGNALS
-    alone |= {"clone": python_seccomp.CLONE, "clone3": python_seccomp.CLONE3}
-    both = {"ALWAYS": python_seccomp.NUMBERS, "ALONE": alone, "CHANGES": python_seccomp.CHANGES}
-    numbers = {name: columns[column] for table in both.values() for name, columns in table.items()}
-    known = {name: number for name, number in numbers.items() if number is not None}
-    return {"NUMBERS": known} | {name: list(table) for name, table in both.items()}
-
-
 DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom")
 
 
-class World:
-    """What hostile programs are after: services, files, variables and processes of the host."""
+@dataclass(frozen=True)
+class Hostile:
+    """A program, what may become of it, and what must be in its output. It prints ESCAPED where it did what it must
+    not."""
 
-    def __init__(self) -> None:
-        self.secret = secrets.token_hex(16)
+    program: str
+    outcomes: tuple[ToolOutcome, ...]
+    says: str
+    settings: PythonSettings
+
+
+def read(*names: str, isolation: str = "namespaces") -> dict[str, Hostile]:
+    """The programs of files, by name: a `program`, with what it says, its outcomes and its limits; or what it `tries`,
+    each part of which may be refused."""
+    found = {}
+    for name in names:
+        for title, entry in yaml.safe_load((PROGRAMS / f"{name}.yaml").read_text(encoding="utf-8")).items():
+            own = {key: entry[key] for key in ("processes", "wall_seconds", "cpu_seconds") if key in entry}
+            program, says = entry.get("program", ""), entry.get("says", "")
+            if "tries" in entry:
+                program, says = f"{TRY}\n{entry['tries']}\nprint('tried')\n", "tried"
+            outcomes = tuple(map(ToolOutcome, entry.get("outcomes", ["ok"])))
+            settings = replace(ONE, isolation=isolation, **own)
+            found[title] = Hostile(program, outcomes, says, settings)
+    return found
+
+
+HOSTILE = read("limits", "escapes", "leftovers", "denied")
+DENIED = HOSTILE["every denied system call"]
+HOSTILE["every denied system call where processes are allowed"] = replace(DENIED, settings=replace(ONE, processes=4))
+ORDINARY = read("ordinary", "ordinary_in_namespaces")
+UNDER_LIMITS = read("messages", "denied", "ordinary", isolation="limits")
+
+
+def denied(settings: PythonSettings) -> dict[str, int]:
+    """The system calls that a program of these settings may not make, with their numbers on this machine."""
+    _, column = python_seccomp.MACHINES[platform.machine()]
+    tables = [python_seccomp.NUMBERS]
+    if settings.processes == 1:
+        tables += [python_seccomp.FORKS, python_seccomp.SIGNALS]
+    if settings.isolation == "limits":
+        tables.append(python_seccomp.CHANGES)
+    numbers = {name: columns[column] for table in tables for name, columns in table.items()}
+    return {name: number for name, number in numbers.items() if number is not None}
+
+
+class World:
+    """What hostile programs are after: services, files, variables, descriptors and processes of the host."""
 
     def __enter__(self) -> "World":
+        self.secret = secrets.token_hex(16)
         with ExitStack() as stack:
-            folder = stack.enter_context(tempfile.TemporaryDirectory())
-            self.folder = Path(folder)
+            self.folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
             self.folder.chmod(0o777)
             (self.folder / "secret").write_text(self.secret)
             os.environ["RTPO_SECRET"] = self.secret
-            stack.callback(os.environ.pop, "RTPO_SECRET")
+            for _ in range(300):
+                os.set_inheritable(stack.enter_context((self.folder / "secret").open()).fileno(), True)
+            self.listeners = [socket.create_server(("127.0.0.1", 0)), socket.socket(type=socket.SOCK_DGRAM)]
+            port = self.listeners[0].getsockname()[1]
+            self.listeners[1].bind(("127.0.0.1", port))
             abstract = f"rtpo-{self.secret[:8]}"
-            self.listeners = []
-            tcp = socket.create_server(("127.0.0.1", 0))
-            port = tcp.getsockname()[1]
-            udp = socket.socket(type=socket.SOCK_DGRAM)
-            udp.bind(("127.0.0.1", port))
-            for address in (f"{folder}/socket", f"\0{abstract}"):
+            for address in (f"{self.folder}/socket", f"\0{abstract}"):
                 unix = socket.socket(socket.AF_UNIX)
                 unix.bind(address)
                 unix.listen()
                 self.listeners.append(unix)
             (self.folder / "socket").chmod(0o777)
-            self.listeners += [tcp, udp]
             for listener in self.listeners:
-                stack.callback(listener.close)
-                listener.setblocking(False)
+                stack.enter_context(listener).setblocking(False)
+            _, column = python_seccomp.MACHINES[platform.machine()]
             self._names = {
                 "PORT": port,
-                "UNIX": f"{folder}/socket",
+                "UNIX": f"{self.folder}/socket",
                 "ABSTRACT": abstract,
-                "SECRET": f"{folder}/secret",
-                "FOLDER": folder,
+                "SECRET": f"{self.folder}/secret",
+                "FOLDER": str(self.folder),
                 "PROJECT": str(Path(python.__file__).parents[2]),
                 "HOME": os.path.expanduser("~"),
                 "HARNESS": os.getpid(),
                 "DEVICES": DEVICES,
-            } | tables()
+                "CLONE": python_seccomp.CLONE[column],
+            }
             self._state = self.state()
             self._plain: dict[PythonSettings, ToolResult] = {}
             self._stack = stack.pop_all()
@@ -240,33 +190,28 @@ class World:
         return found
 
     def text(self, hostile: Hostile) -> str:
-        names = "; ".join(f"{name} = {value!r}" for name, value in self._names.items())
-        return f"{names}\n{hostile.program}"
+        names = self._names | {"NUMBERS": denied(hostile.settings)}
+        return f"{'; '.join(f'{name} = {value!r}' for name, value in names.items())}\n{hostile.program}"
 
     def late(self, seconds: float, settings: PythonSettings) -> list[str]:
         return [f"took {seconds:.1f} s"] if seconds > settings.wall_seconds + SPARE else []
 
-    def lasting(self, hostiles: Mapping[str, Hostile], isolation: Literal["namespaces", "limits"]) -> dict[str, Any]:
-        """Those that do not end in time in an isolation, whatever processes they may start; and what they change."""
+    async def lasting(self, hostiles: Mapping[str, Hostile], settings: PythonSettings) -> dict[str, Any]:
+        """Those that do not end in time with these settings; and what they change."""
         found: dict[str, Any] = {}
+        place = asyncio.Semaphore(2)
+        tool = PythonTool(replace(settings, workers=2))
 
-        async def run(name: str, hostile: Hostile, settings: PythonSettings, place: asyncio.Semaphore) -> None:
+        async def run(name: str, hostile: Hostile) -> None:
             async with place:
                 begin = time.monotonic()
-                await PythonTool(settings).call({"code": self.text(hostile)}, [])
+                await tool.call({"code": self.text(hostile)}, [])
                 if late := self.late(time.monotonic() - begin, settings):
-                    found[f"{name} of {settings.processes} processes"] = late
+                    found[name] = late
 
-        async def run_all(settings: PythonSettings) -> None:
-            waiting = {"code": "import time\ntime.sleep(0.5)"}  # until both interpreters have started
-            await asyncio.gather(*[PythonTool(settings).call(waiting, []) for _ in range(2)])
-            place = asyncio.Semaphore(2)
-            await asyncio.gather(*[run(name, hostile, settings, place) for name, hostile in hostiles.items()])
-
-        for processes in (1, 4) if isolation == "namespaces" else (1,):
-            settings = replace(ONE, isolation=isolation, processes=processes, wall_seconds=2, workers=2)
-            asyncio.run(run_all(settings))
-            python.close_pools()
+        waiting = {"code": "import time\ntime.sleep(0.5)"}  # until both interpreters have started
+        await asyncio.gather(*[tool.call(waiting, []) for _ in range(2)])
+        await asyncio.gather(*[run(name, hostile) for name, hostile in hostiles.items()])
         if (state := self.state()) != self._state:
             found["files of the host"] = state
         return found
@@ -280,3 +225,53 @@ class World:
     def _processes(self) -> list[tuple[int, str]]:
         """This process's own: bubblewrap, a keeper and a zygote for each pool."""
         return sorted((process.pid, process.name()) for process in psutil.Process().children(recursive=True))
+
+
+PIECE = 16
+SCAN = yaml.safe_load((PROGRAMS / "memory.yaml").read_text())["scan"]
+
+
+def planted(text: str) -> list[tuple[str, str]]:
+    """Of 64 bytes: each piece's first six, and its digest. The program that looks for them has none itself."""
+    pieces = [text[place : place + PIECE].encode() for place in range(0, len(text), PIECE)]
+    return [(piece[:6].hex(), hashlib.sha256(piece).hexdigest()) for piece in pieces]
+
+
+def memory(world: World, settings: PythonSettings) -> list[list[int]]:
+    """Pieces found, pages scanned and pages mapped: of an earlier program and its output, and of a program's own text,
+    which is there to be found."""
+
+    def run(program: str) -> str:
+        result = world.run(program, settings)
+        assert result.outcome is ToolOutcome.OK, result
+        return result.output
+
+    def scanned(wanted: list[tuple[str, str]], kept: str = "") -> list[int]:
+        return [int(word) for word in run(f"PIECE, WANTED = {PIECE}, {wanted}\nkept = {kept!r}\n{SCAN}").split()]
+
+    code, output, own = (base64.b64encode(secrets.token_bytes(48)).decode() for _ in range(3))
+    hidden = [ord(letter) ^ 1 for letter in output]
+    assert run(f"# {code}\nprint(''.join(chr(letter ^ 1) for letter in {hidden}))") == output
+    return [scanned(planted(code) + planted(output)), scanned(planted(own), own)]
+
+
+def main(isolation: str, part: str) -> None:
+    settings = replace(ONE, isolation=isolation)
+    facts = settings.check()
+    programs = UNDER_LIMITS if isolation == "limits" else HOSTILE | ORDINARY
+    with World() as world:
+        later, control = memory(world, replace(settings, cpu_seconds=10, memory_bytes=512 << 20))
+        late = {}
+        if part == "time":
+            quick = replace(settings, processes=1 if isolation == "limits" else 4, wall_seconds=1)
+            late = asyncio.run(world.lasting(HOSTILE | UNDER_LIMITS, quick))
+            close_pools()
+            programs = {name: each for name, each in programs.items() if ToolOutcome.TIMEOUT not in each.outcomes}
+        found = {name: clauses for name, each in programs.items() if (clauses := world.escapes(each))}
+    close_pools()
+    record = {"user": os.getuid(), "facts": facts, "programs": len(programs), "found": found, "late": late}
+    print(json.dumps(record | {"later": later, "control": control}))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

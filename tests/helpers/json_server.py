@@ -2,7 +2,6 @@
 
 import json
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -25,7 +24,6 @@ class Asked:
     path: str
     headers: dict[str, str]
     content: bytes
-    at: float
 
     @property
     def body(self) -> Any:
@@ -56,7 +54,7 @@ class Server:
 
             def _serve(self) -> None:
                 content = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-                asked = Asked(self.command, self.path, dict(self.headers), content, time.monotonic())
+                asked = Asked(self.command, self.path, dict(self.headers), content)
                 outer.asked.append(asked)
                 reply = outer.answer(asked)
                 self.send_response(reply.status)

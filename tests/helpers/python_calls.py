@@ -61,24 +61,3 @@ def eventually(condition: Any) -> None:
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)
-
-
-ORDINARY = {
-    "import asyncio\nasync def f(): return await asyncio.to_thread(abs, -5)\nasyncio.run(f())": "5",
-    """
-import asyncio, socket
-async def talk():
-    (_, writer), (reader, _) = [await asyncio.open_connection(sock=end) for end in socket.socketpair()]
-    writer.write(b"hello\\n")
-    return await reader.readline()
-asyncio.run(talk())""": "b'hello\\n'",
-    "from multiprocessing import Pipe\na, b = Pipe()\na.send([1])\nb.recv()": "[1]",
-    "import mmap\nm = mmap.mmap(-1, 4096)\nm[:2] = b'ab'\nm[:2]": "b'ab'",
-    "import selectors, socket\na, b = socket.socketpair()\ns = selectors.DefaultSelector()\ns.register(a, 1)\n"
-    "b.send(b'x')\nlen(s.select(1))": "1",
-    "from concurrent.futures import ThreadPoolExecutor as E\nwith E(4) as e: print(*e.map(abs, [-1, 2]))": "1 2",
-    "import sqlite3\nsqlite3.connect(':memory:').execute('select 1').fetchall()": "[(1,)]",
-    "import shutil, sys\nsys.stdout.isatty(), shutil.get_terminal_size().columns": "(False, 80)",
-    "import numpy\nnumpy.linalg.solve(numpy.eye(9), numpy.ones(9)).sum()": "9.0",
-}
-"""programs that need what the filter looks at, and what they print"""

@@ -10,16 +10,15 @@ from typing import Any
 
 import psutil
 import pytest
-from python_calls import ERROR, OK, ORDINARY, SESSION, SETTINGS, TIMEOUT, eventually, interpreters, results, run
+from python_calls import ERROR, OK, SESSION, SETTINGS, TIMEOUT, eventually, interpreters, results, run
 from python_calls import no_pools as no_pools
 from python_calls import no_pools_after as no_pools_after
 
 from rtpo.errors import InfrastructureError
 from rtpo.run.config import PROJECT
 from rtpo.tools.base import ToolResult
-from rtpo.tools.python import sandbox as python_sandbox
 from rtpo.tools.python import tool as python
-from rtpo.tools.python.tool import PythonSettings, PythonTool, close_pools
+from rtpo.tools.python.tool import PythonTool, close_pools
 from rtpo.types import ToolOutcome
 
 pytestmark = [pytest.mark.needs("bwrap"), pytest.mark.usefixtures("no_pools_after")]
@@ -56,60 +55,16 @@ def test_outputs_and_last_expressions_are_given_and_errors_named() -> None:
     assert len({result.output for result in results([random] * 4)}) == 1
 
 
-ORDINARY_IN_NAMESPACES = {
-    "import contextlib, os\nwith open(os.devnull, 'w') as f, contextlib.redirect_stdout(f): print('no')\n1": "1",
-    "import os, shutil\nopen('a', 'w').write('x')\nos.mkdir('d')\nshutil.copy('a', 'd')\nos.rename('a', 'b')\n"
-    "sorted(os.listdir())": "['b', 'd']",
-    "import tempfile\nwith tempfile.TemporaryFile() as f: print(f.write(b'xy'))": "2",
-}
-ORDINARY_WITH_PROCESSES = {
-    "import multiprocessing as m\ndef f(x): return x * x\n"
-    "with m.get_context('fork').Pool(2) as p: print(p.map(f, [2, 3]))": "[4, 9]",
-    "import subprocess, sys\nsubprocess.run([sys.executable, '-c', 'print(7)'], capture_output=True).stdout": "b'7\\n'",
-    "import asyncio, sys\nasync def f():\n  p = await asyncio.create_subprocess_exec(sys.executable, '-c', "
-    "'print(input())', stdin=-1, stdout=-1)\n  return await p.communicate(b'9')\nasyncio.run(f())": "(b'9\\n', None)",
-}
-
-
-@pytest.mark.parametrize(
-    ("settings", "programs"),
-    [
-        (replace(SETTINGS, cpu_seconds=5), ORDINARY | ORDINARY_IN_NAMESPACES),
-        (replace(SETTINGS, cpu_seconds=5, processes=8), ORDINARY_WITH_PROCESSES),
-    ],
-)
-def test_ordinary_programs_meet_no_refusal(settings: PythonSettings, programs: dict[str, str]) -> None:
-    found = results(list(programs), settings)
-    assert [(result.outcome, result.output) for result in found] == [(OK, said) for said in programs.values()]
-
-
-def test_a_call_sees_nothing_of_the_machine_and_of_earlier_calls() -> None:
-    program = (
-        "import os\nsorted(os.environ), os.listdir(), sorted(set(globals()) - {'os', '__builtins__'}), os.getcwd()"
-    )
-    settings = replace(SETTINGS, workers=1, output_characters=1000)
-    assert "'left'" in run(f"left = 1\nopen('left', 'w')\n{program}", settings=settings).output
-    variables = sorted([*python_sandbox.ENVIRONMENT, "PYTHONPATH", "PWD"])
-    names = ["__doc__", "__loader__", "__name__", "__package__", "__spec__"]
-    assert run(program, settings=settings).output == str((variables, [], names, "/tmp"))
-
-
 def test_limits_end_or_stop_a_program() -> None:
-    ignoring = "import signal\nsignal.signal(signal.SIGXCPU, signal.SIG_IGN)\n"
     cases = {
         "print('a')\nwhile True: pass": (TIMEOUT, "a\nTimeoutError: 1 s of CPU time used up"),
-        f"{ignoring}while True: pass": (TIMEOUT, "TimeoutError: 1 s of CPU time used up"),
         "print('a')\nx = bytearray(1 << 30)": (MEMORY, "a\nMemoryError (line 2)"),
         # memory that a program did without is no outcome
         "try: bytearray(1 << 30)\nexcept MemoryError: print('so')": (OK, "so"),
     }
-    found = [run(program) for program in cases]
-    assert [(result.outcome, result.output) for result in found] == list(cases.values())
-    array = run("import numpy\nnumpy.ones(1 << 28)")
-    assert array.outcome is MEMORY
-    assert array.output.endswith("data type float64 (line 2)")
-    wall = run("print('a')\nimport time\ntime.sleep(600)", settings=replace(SETTINGS, wall_seconds=3))
-    assert wall == ToolResult(TIMEOUT, "a\nTimeoutError: stopped after 3 s")
+    assert [(result.outcome, result.output) for result in results(list(cases))] == list(cases.values())
+    wall = run("print('a')\nimport time\ntime.sleep(600)", settings=replace(SETTINGS, wall_seconds=2))
+    assert wall == ToolResult(TIMEOUT, "a\nTimeoutError: stopped after 2 s")
 
 
 def test_output_over_the_limit_is_cut_before_its_end() -> None:
@@ -155,14 +110,15 @@ def test_a_call_that_ended_its_process_leaves_nothing_to_its_session() -> None:
 
 
 def test_each_call_of_a_session_has_its_own_limits() -> None:
-    spin = "import time\nwhile time.process_time() - {0} < 0.6: pass\nbegin = time.process_time()"
-    cells = [spin.format(0), spin.format("begin"), spin.format("begin")]
-    assert run("time.process_time() > 1.7", *cells, settings=SESSION) == ToolResult(OK, "True")
-    assert run("while True: pass", *cells, settings=SESSION).outcome is TIMEOUT
+    spin = "import time\nbegin = time.process_time()\nwhile time.process_time() - begin < 0.6: pass"
+    assert run("time.process_time() > 1.1", spin, spin, settings=SESSION) == ToolResult(OK, "True")
+    assert run("while True: pass", spin, spin, settings=SESSION).outcome is TIMEOUT
 
 
-def test_no_more_programs_run_at_once_than_there_are_workers() -> None:
+def test_a_pool_of_two_serves_loops_and_threads_and_no_more_programs_at_once() -> None:
     """And the event loop goes on meanwhile."""
+    before = run("1")
+    zygotes = python._pool(SETTINGS).pids
     program = "import time\nbegin = time.monotonic()\ntime.sleep(0.2)\nprint(begin, time.monotonic())"
     ticks = 0
 
@@ -181,19 +137,12 @@ def test_no_more_programs_run_at_once_than_there_are_workers() -> None:
             task.cancel()
 
     spans = [tuple(map(float, result.output.split())) for result in asyncio.run(run_all())]
-    at_once = [sum(begin <= moment < end for begin, end in spans) for moment, _ in spans]
-    assert max(at_once) == 2
+    assert max(sum(begin <= moment < end for begin, end in spans) for moment, _ in spans) == 2
     assert ticks > 5
-
-
-def test_a_pool_serves_loops_and_threads_one_after_another() -> None:
-    before = run("1")
-    zygotes = python._pool(SETTINGS).pids
     with ThreadPoolExecutor(4) as threads:
-        found = list(threads.map(run, ["1"] * 4))
-    assert [before, run("1"), *found] == [ToolResult(OK, "1")] * 6
+        assert [before, run("1"), *threads.map(run, ["1"] * 4)] == [ToolResult(OK, "1")] * 6
     assert {*zygotes} <= {*python._pool(SETTINGS).pids}
-    assert len(python._pool(SETTINGS).pids) <= 2
+    assert len(python._pool(SETTINGS).pids) == 2
 
 
 def _run_in_child(results: Any) -> None:
