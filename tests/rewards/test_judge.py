@@ -29,9 +29,8 @@ def completion(content: str) -> Reply:
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    server = Server("/v1", lambda asked: completion("Correct"))
-    yield server
-    server.close()
+    with Server("/v1", lambda asked: completion("Correct")) as server:
+        yield server
 
 
 def says(server: Server, *replies: Reply) -> None:

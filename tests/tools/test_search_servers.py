@@ -38,9 +38,8 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     for name in list(os.environ):
         if name.lower().endswith("_proxy"):
             monkeypatch.delenv(name)
-    server = Server("/retrieve", lambda asked: found(asked.query))
-    yield server
-    server.close()
+    with Server("/retrieve", lambda asked: found(asked.query)) as server:
+        yield server
 
 
 def found(*texts: str, title: str = "") -> Reply:
@@ -182,10 +181,11 @@ def test_retry_after_is_waited_for_by_every_request(server: Server) -> None:
         world = SearchWorld(retriever(server, replace(QUICK, longest_wait_seconds=2, tries=tries)))
         server.asked.clear()
         server.in_turn(Reply(429, headers={"Retry-After": "1"}))
+        begin = time.monotonic()
         if tries == 1:
             fails(world, query)
         ask(world, query)
-        assert server.asked[1].at - server.asked[0].at > 0.9
+        assert time.monotonic() - begin > 0.9
 
 
 def test_a_longer_retry_after_than_may_be_waited_ends_the_tries(server: Server) -> None:
