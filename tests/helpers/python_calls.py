@@ -4,12 +4,14 @@ import asyncio
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
 from rtpo.tools.base import ToolResult
+from rtpo.tools.python import sandbox as python_sandbox
 from rtpo.tools.python.tool import PythonSettings, PythonTool, close_pools
 from rtpo.types import ToolOutcome
 
@@ -30,6 +32,16 @@ def no_pools() -> Iterator[None]:
     close_pools()
     yield
     close_pools()
+
+
+@pytest.fixture
+def quick_starts(no_pools: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Interpreters without sympy, which takes most of the time of a start."""
+    whole = python_sandbox.PROGRAM.read_text()
+    quick = whole.replace('("sympy", "numpy"', '("numpy"').replace("    warm_up()\n", "")
+    assert len(quick) < len(whole) - 20
+    (tmp_path / "python_program.py").write_text(quick)
+    monkeypatch.setattr(python_sandbox, "PROGRAM", tmp_path / "python_program.py")
 
 
 def run(program: str, *earlier: str, settings: PythonSettings = SETTINGS) -> ToolResult:

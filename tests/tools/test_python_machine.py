@@ -16,6 +16,7 @@ import pytest
 from python_calls import OK, SESSION, SETTINGS, eventually, interpreters, run
 from python_calls import no_pools as no_pools
 from python_calls import no_pools_after as no_pools_after
+from python_calls import quick_starts as quick_starts
 
 from rtpo.errors import InfrastructureError, MachineError
 from rtpo.run.config import PROJECT
@@ -105,7 +106,6 @@ ENVIRONMENT_SCRIPT = """
 import asyncio
 from rtpo.tools.python.tool import PythonSettings, PythonTool, close_pools
 settings = PythonSettings(processes=2, workers=1)
-settings.check()
 look = "import sympy, only_here; print(sympy.__version__, only_here.VALUE)"
 child = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {look!r}], stdout=-1).stdout.decode().strip()"
 print(*[asyncio.run(PythonTool(settings).call({"code": code}, [])).output for code in (look, child)])
@@ -125,9 +125,6 @@ def test_programs_import_the_packages_of_the_tools_own_environment(tmp_path: Pat
             if there.is_dir():
                 shutil.copytree(there, packages / name, ignore=shutil.ignore_patterns("tests"))
     (packages / "sympy" / "release.py").write_text('__version__ = "0.1.2"\n')
-    for name, number in (("sympy", "0.1.2"), ("numpy", version("numpy"))):
-        (packages / f"{name}-{number}.dist-info").mkdir()
-        (packages / f"{name}-{number}.dist-info" / "METADATA").write_text(f"Name: {name}\nVersion: {number}\n")
     (packages / "only_here.py").write_text("VALUE = 7\n")
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(PROJECT)}
     command = [folder / "bin" / "python", "-c", ENVIRONMENT_SCRIPT]
@@ -141,6 +138,7 @@ def test_packages_that_are_not_this_processs_are_refused(monkeypatch: pytest.Mon
         SETTINGS.check()
 
 
+@pytest.mark.usefixtures("quick_starts")
 def test_an_interpreter_that_is_lost_is_replaced_and_the_call_run_again() -> None:
     settings = replace(SETTINGS, workers=1)
     run("1", settings=settings)
@@ -159,7 +157,7 @@ def test_an_interpreter_that_is_lost_is_replaced_and_the_call_run_again() -> Non
     assert run("6", settings=settings) == ToolResult(OK, "6")
 
 
-@pytest.mark.usefixtures("no_pools")
+@pytest.mark.usefixtures("quick_starts")
 def test_an_interpreter_that_cannot_start_is_not_the_policys_fault(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -191,7 +189,7 @@ def test_an_interpreter_that_cannot_start_is_not_the_policys_fault(
     assert run("1") == ToolResult(OK, "1")
 
 
-@pytest.mark.usefixtures("no_pools")
+@pytest.mark.usefixtures("quick_starts")
 @pytest.mark.parametrize("end", ["os._exit(3)", "os.kill(os.getpid() + 1, signal.SIGKILL)"])
 def test_a_program_that_ends_its_interpreter_is_told_from_an_interpreter_that_ends(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, end: str
@@ -204,11 +202,6 @@ def test_a_program_that_ends_its_interpreter_is_told_from_an_interpreter_that_en
         flawed = tmp_path / "python_child.py"
         flawed.write_text(whole.replace(head, f"{head}        if {condition}: {end}\n"))
         monkeypatch.setattr(python_sandbox, "CHILD", flawed)
-
-    # many interpreters are started here: without sympy they are there sooner
-    quick = python_sandbox.PROGRAM.read_text().replace('("sympy", "numpy"', '("numpy"').replace("    warm_up()\n", "")
-    (tmp_path / "python_program.py").write_text(quick)
-    monkeypatch.setattr(python_sandbox, "PROGRAM", tmp_path / "python_program.py")
 
     whole = python_sandbox.CHILD.read_text()
     ended = ToolResult(ToolOutcome.INTERPRETER_ENDED, "the program ended the interpreter")

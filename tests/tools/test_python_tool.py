@@ -13,6 +13,7 @@ import pytest
 from python_calls import ERROR, OK, SESSION, SETTINGS, TIMEOUT, eventually, interpreters, results, run
 from python_calls import no_pools as no_pools
 from python_calls import no_pools_after as no_pools_after
+from python_calls import quick_starts as quick_starts
 
 from rtpo.errors import InfrastructureError
 from rtpo.run.config import PROJECT
@@ -97,13 +98,17 @@ def test_a_session_goes_on_from_the_earlier_calls() -> None:
 
 def test_a_call_that_ended_its_process_leaves_nothing_to_its_session() -> None:
     """Known from the call itself, and found out where it is not: after a crash of the run, say."""
-    spin, crash = "y = 2\nwhile True: pass", "z = 3\nimport os\nos._exit(0)"
+    spin, crash, killed = (
+        "y = 2\nwhile True: pass",
+        "z = 3\nimport os\nos._exit(0)",
+        "import os\nos.kill(os.getpid(), 9)",
+    )
     assert run(spin, "x = 1", settings=SESSION).outcome is TIMEOUT
     program = "x, 'y' in globals(), 'z' in globals()"
     assert run(program, "x = 1", spin, crash, settings=SESSION).output == "(1, False, False)"
     python._ended.clear()
-    assert run(program, "x = 1", crash, spin, "x = 2", settings=SESSION).output == "(2, False, False)"
-    assert run(spin, "x = 1", crash, spin, settings=SESSION).outcome is TIMEOUT
+    assert run(program, "x = 1", crash, killed, "x = 2", settings=SESSION).output == "(2, False, False)"
+    assert run(killed, "x = 1", crash, killed, settings=SESSION).output == "ended by signal 9"
     # one that says that more cells are done than were run
     forged = "import os\nos.write(3, b'd' * 9)\nos._exit(0)"
     assert run("x", "x = 1", forged, settings=SESSION) == ToolResult(OK, "1")
@@ -112,7 +117,7 @@ def test_a_call_that_ended_its_process_leaves_nothing_to_its_session() -> None:
 def test_each_call_of_a_session_has_its_own_limits() -> None:
     spin = "import time\nbegin = time.process_time()\nwhile time.process_time() - begin < 0.6: pass"
     assert run("time.process_time() > 1.1", spin, spin, settings=SESSION) == ToolResult(OK, "True")
-    assert run("while True: pass", spin, spin, settings=SESSION).outcome is TIMEOUT
+    assert run("while True: pass", spin, settings=SESSION).outcome is TIMEOUT
 
 
 def test_a_pool_of_two_serves_loops_and_threads_and_no_more_programs_at_once() -> None:
@@ -189,7 +194,7 @@ def test_a_cancelled_call_ends_its_program_and_the_pool_goes_on() -> None:
     assert python._pool(settings).pids == zygotes
 
 
-@pytest.mark.usefixtures("no_pools")
+@pytest.mark.usefixtures("quick_starts")
 def test_nothing_runs_after_a_pool_is_closed() -> None:
     async def close() -> list[Any]:
         tool = PythonTool(SETTINGS)
