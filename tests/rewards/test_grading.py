@@ -59,15 +59,6 @@ def is_gone(pid: int) -> bool:
     return not Path(f"/proc/{pid}").exists()
 
 
-def cpu_ticks(pid: int) -> int:
-    """Hundredths of a second; 0 for a process that has ended."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except FileNotFoundError:
-        return 0
-    return int(fields[11]) + int(fields[12])
-
-
 def test_answers_are_compared_as_mathematics(grader: MathGrader) -> None:
     expected = {
         (pair["gold"], said): (reward, False)
@@ -117,23 +108,17 @@ def test_a_busy_machine_takes_no_time_from_a_grade(grader: MathGrader, child: in
 
 def test_a_comparison_without_end_costs_its_own_time_and_child() -> None:
     """A spoiled zero for an answer that takes too long, while another child goes on."""
-    grader = MathGrader(workers=2)
+    grader = MathGrader(seconds=1, workers=2)
     with ThreadPoolExecutor(2) as threads:
-        assert all(threads.map(is_right, [grader] * 8))
-        before = {pid: cpu_ticks(pid) for pid in grader.pids}
-        grader.seconds = 1
-        endless = threads.submit(grader.grade, ("5",), ENDLESS)
-        while not (at_work := [pid for pid, ticks in before.items() if cpu_ticks(pid) > ticks + 10]):
-            assert not endless.done()
-            time.sleep(0.01)
-        grader.seconds = 60
-        others = 0
+        while len(before := grader.pids) < 2:
+            assert all(threads.map(is_right, [grader] * 8))
+        endless, others = threads.submit(grader.grade, ("5",), ENDLESS), 0
         while not endless.done():
             assert is_right(grader)
             others += not endless.done()
-    assert (found(endless.result()), len(before)) == ((0, True), 2)
-    assert others > 1
-    assert all(map(is_gone, at_work))
+    assert found(endless.result()) == (0, True)
+    assert others > 20
+    assert any(map(is_gone, before))
     grader.close()
     assert all(map(is_gone, before))
 

@@ -135,7 +135,12 @@ BODIES = (
     *(b'{"result": [[{"document": "text"}]]}', b'{"result": [[{"document": {"contents": 3}}]]}'),
     b'{"result": [[]], "more": "%s"}' % (b"x" * 300_000),
 )
-PASSING = (Reply(429), Reply(408), Reply(503, headers={"Retry-After": "no date"}), *map(Reply, [200] * 8, BODIES))
+PASSING = (
+    Reply(429),
+    Reply(408),
+    Reply(503, headers={"Retry-After": "no date"}),
+    *(Reply(body=body) for body in BODIES),
+)
 WEB_BODIES = (b'{"type": "error"}', b'{"web": {}}', b'{"web": {"results": [{"title": "a", "description": 3}]}}')
 
 
