@@ -12,22 +12,12 @@ import pytest
 from rtpo.envs.airline.package import COMMIT, find_package
 from rtpo.errors import MachineError
 
-LOUD = "raise SystemExit('the package was run')\n"
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(sys, "path", [str(tmp_path)])
-    for name in [name for name in sys.modules if name.split(".")[0] == "tau2"]:
-        monkeypatch.delitem(sys.modules, name)
-    return tmp_path
-
 
 def install(folder: Path, version: str | None, *, airline: bool) -> None:
-    (folder / "tau2" / "domains" / "airline").mkdir(parents=True)
-    (folder / "tau2" / "__init__.py").write_text(LOUD)
-    if airline:
-        (folder / "tau2" / "domains" / "airline" / "environment.py").write_text(LOUD)
+    files = ["__init__.py", *(["domains/airline/environment.py"] if airline else [])]
+    for file in files:
+        (folder / "tau2" / file).parent.mkdir(parents=True, exist_ok=True)
+        (folder / "tau2" / file).write_text("raise SystemExit('the package was run')\n")
     if version is not None:
         info = folder / f"tau2-{version}.dist-info"
         info.mkdir()
@@ -36,25 +26,28 @@ def install(folder: Path, version: str | None, *, airline: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "airline", "named"),
+    ("version", "airline", "refused"),
     [
         ("none", False, COMMIT),
         ("1.0.1", False, "domains.airline"),
         (None, False, "domains.airline"),
         (None, True, "path"),
+        ("0.9.9", True, "older than 1"),
+        ("1.0.1", True, ""),
+        ("2.0.0rc1", True, ""),
     ],
 )
-def test_what_is_not_there_and_another_project_of_its_name_is_refused(
-    folder: Path, version: str | None, airline: bool, named: str
+def test_the_right_package_is_found_and_any_other_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str | None, airline: bool, refused: str
 ) -> None:
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    for name in [name for name in sys.modules if name.split(".")[0] == "tau2"]:
+        monkeypatch.delitem(sys.modules, name)
     if version != "none":
-        install(folder, version, airline=airline)
-    with pytest.raises(MachineError, match=named):
-        find_package()
+        install(tmp_path, version, airline=airline)
+    if refused:
+        with pytest.raises(MachineError, match=refused):
+            find_package()
+    else:
+        assert find_package() == version
     assert "tau2" not in sys.modules
-
-
-@pytest.mark.parametrize("version", ["1.0.1", "2.0.0rc1"])
-def test_a_new_enough_version_is_found_and_not_yet_run(folder: Path, version: str) -> None:
-    install(folder, version, airline=True)
-    assert (find_package(), "tau2" in sys.modules) == (version, False)

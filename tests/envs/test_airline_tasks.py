@@ -12,26 +12,24 @@ from rtpo.errors import DataError
 
 DATA = os.environ.get("RTPO_DATA")
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "airline" / "tau2" / "domains" / "airline"
-REAL = Path(DATA or "") / "airline"
+needs_data = pytest.mark.skipif(not DATA, reason="set RTPO_DATA to a folder with the official airline task files")
 
 
-def idle(folder: Path) -> dict[str, tuple[int, int, int]]:
-    """By split: tasks, those that doing nothing scores on, those that need a write."""
+@pytest.mark.parametrize(
+    ("folder", "counts"),
+    [
+        (FIXTURES, {"train": (3, 1, 1), "test": (3, 1, 2)}),
+        pytest.param(Path(DATA or "", "airline"), {"train": (30, 16, 13), "test": (20, 7, 13)}, marks=needs_data),
+    ],
+    ids=["stand-in", "official"],
+)
+def test_doing_nothing_scores_where_nothing_is_written_or_said(folder: Path, counts: dict[str, Any]) -> None:
+    """counts: by split, the tasks, those that doing nothing scores on, and those that need a write."""
     tasks, splits = read_wanted(folder / "tasks.json"), read_splits(folder / "split_tasks.json")
-    wanted = {split: [tasks[uid] for uid in uids] for split, uids in splits.items()}
-    return {
-        split: (len(of), sum(task.no_op_scores for task in of), sum(task.needs_write for task in of))
-        for split, of in wanted.items()
-    }
-
-
-def test_doing_nothing_scores_where_nothing_is_written_or_said() -> None:
-    assert {"train": (3, 1, 1), "test": (3, 1, 2)}.items() <= idle(FIXTURES).items()
-
-
-@pytest.mark.skipif(not DATA, reason="set RTPO_DATA to a folder with the official airline task files")
-def test_doing_nothing_on_the_official_tasks() -> None:
-    assert {"train": (30, 16, 13), "test": (20, 7, 13)}.items() <= idle(REAL).items()
+    for split, expected in counts.items():
+        wanted = [tasks[uid] for uid in splits[split]]
+        idle, writing = sum(task.no_op_scores for task in wanted), sum(task.needs_write for task in wanted)
+        assert (len(wanted), idle, writing) == expected
 
 
 @pytest.mark.parametrize(
@@ -55,11 +53,12 @@ def test_a_task_of_which_it_cannot_be_said_is_refused(tmp_path: Path, change: An
         read_wanted(path)
 
 
-def test_files_that_cannot_be_are_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("read", "text"), [(read_wanted, None), (read_splits, "{"), (read_wanted, "{}"), (read_splits, '{"test": [1]}')]
+)
+def test_files_that_cannot_be_are_refused(tmp_path: Path, read: Any, text: str | None) -> None:
     path = tmp_path / "file.json"
-    cases: tuple[tuple[Any, str | None], ...] = ((read_wanted, None), (read_splits, "{"), (read_wanted, "{}"))
-    for read, text in (*cases, (read_splits, '{"test": [1]}')):
-        if text is not None:
-            path.write_text(text)
-        with pytest.raises(DataError, match=r"file\.json"):
-            read(path)
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(DataError, match=r"file\.json"):
+        read(path)

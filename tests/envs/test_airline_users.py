@@ -29,9 +29,8 @@ def reply(content: Any) -> Reply:
 @pytest.fixture
 def server() -> Iterator[Server]:
     """Answers every chat with the number of the request, so that no two replies are alike."""
-    server = Server("/v1", lambda asked: reply(f"reply {len(server.asked)}"))
-    yield server
-    server.close()
+    with Server("/v1", lambda asked: reply(f"reply {len(server.asked)}")) as server:
+        yield server
 
 
 def settings(server: Server, **given: Any) -> ServerSettings:
@@ -42,12 +41,13 @@ def ask(user: Any, dialogue: Sequence[Said] = OPENING, scenario: Scenario = SCEN
     return str(asyncio.run(user.answer(scenario, dialogue)))
 
 
-def test_the_request_has_the_scenario_the_turned_dialogue_and_no_randomness(server: Server) -> None:
-    dialogue = (*OPENING, Said("user", "Cancel it."), Said("agent", "Which?"))
-    assert ask(ServedUser(settings(server, seed=7, max_tokens=99)), dialogue) == "reply 1"
-    (asked,) = server.asked
-    assert asked.path == "/v1/chat/completions"
-    assert asked.body == {
+def test_a_request_has_one_reply_whoever_asks_and_in_whatever_order(server: Server) -> None:
+    user = ServedUser(settings(server, seed=7, max_tokens=99))
+    dialogues = [OPENING, *((*OPENING, Said("user", "Cancel it."), Said("agent", text)) for text in ("No.", "Which?"))]
+    assert [ask(user, dialogue) for dialogue in dialogues] == ["reply 1", "reply 2", "reply 3"]
+    assert [ask(user, dialogue) for dialogue in reversed(dialogues)] == ["reply 3", "reply 2", "reply 1"]
+    assert [asked.path for asked in server.asked] == ["/v1/chat/completions"] * 3
+    assert server.asked[-1].body == {
         "model": "user-model",
         "temperature": 0.0,
         "seed": 7,
@@ -61,24 +61,17 @@ def test_the_request_has_the_scenario_the_turned_dialogue_and_no_randomness(serv
     }
 
 
-def test_a_request_has_one_reply_whoever_asks_and_in_whatever_order(server: Server) -> None:
-    user = ServedUser(settings(server))
-    others = [(*OPENING, Said("user", "a"), Said("agent", text)) for text in ("b", "c")]
-    first = [ask(user, dialogue) for dialogue in (OPENING, *others)]
-    assert len(set(first)) == 3
-    assert [ask(user, dialogue) for dialogue in reversed((OPENING, *others))] == first[::-1]
-    assert len(server.asked) == 3
-
-
-def test_replies_are_kept_raw_in_the_folder_and_read_by_the_next_process(server: Server, tmp_path: Path) -> None:
-    kept = settings(server, cache=str(tmp_path))
-    assert ask(ServedUser(kept)) == "reply 1"
-    assert ask(ServedUser(kept)) == "reply 1"
-    assert len(server.asked) == 1
-    (file,) = tmp_path.iterdir()
+def test_raw_replies_are_kept_and_read_by_the_next_process_and_the_key_is_in_the_header_alone(
+    server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("USER_KEY", "s3cret")
+    kept = settings(server, cache=str(tmp_path), key_variable="USER_KEY")
+    assert [ask(ServedUser(kept)) for _ in range(2)] == ["reply 1"] * 2
+    (asked,), (file,) = server.asked, tmp_path.iterdir()
     _, line = (json.loads(text) for text in file.read_text().splitlines())
-    assert json.loads(line["query"]) == server.asked[0].body
-    assert json.loads(line["text"])["id"] == "x"
+    assert (json.loads(line["query"]), json.loads(line["text"])["id"]) == (asked.body, "x")
+    assert asked.headers["Authorization"] == "Bearer s3cret"
+    assert "s3cret" not in json.dumps(asked.body) + file.read_text()
     assert ask(ServedUser(settings(server, cache=str(tmp_path), seed=1))) == "reply 2"
 
 
@@ -90,13 +83,6 @@ def test_a_user_that_cannot_be_asked_is_no_fault_of_the_policy(server: Server, c
         ask(user)
     assert len(server.asked) == len(contents)
     assert ask(user) == f"reply {len(contents) + 1}"
-
-
-def test_the_key_goes_in_the_header_alone(server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("USER_KEY", "s3cret")
-    ask(ServedUser(settings(server, key_variable="USER_KEY", cache=str(tmp_path))))
-    assert server.asked[0].headers["Authorization"] == "Bearer s3cret"
-    assert "s3cret" not in json.dumps(server.asked[0].body) + "".join(path.read_text() for path in tmp_path.iterdir())
 
 
 def test_the_scripted_user_states_answers_insists_and_leaves() -> None:

@@ -1,8 +1,6 @@
 """The booking desk: its database and tools, dialogues, rewards, what doing nothing earns, and snapshots."""
 
 import asyncio
-import pickle
-from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -42,27 +40,24 @@ def one(kind: str, *, writes: bool | None = None) -> Task:
     return next(t for t in TASKS if wish_of(t).kind == kind and writes in (None, bool(wish_of(t).writes)))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_right_runs_score_and_wrong_ones_do_not(kind: str) -> None:
+def test_right_runs_score_and_wrong_ones_do_not() -> None:
     for task in TASKS:
-        if wish_of(task).kind == kind:
-            for number, script in enumerate(booking_traces(task)):
-                heard, grade = play(BookingEnv(), task, *script)
-                assert len(heard) == len(script) <= 4
-                assert heard[-1].done
-                assert grade.reward == (1.0 if number < RIGHT_SHARE else 0.0)
-                assert all(use.outcome is ToolOutcome.OK for turn in heard for use in turn.calls)
+        for number, script in enumerate(booking_traces(task)):
+            heard, grade = play(BookingEnv(), task, *script)
+            assert len(heard) == len(script) <= 4
+            assert heard[-1].done
+            assert grade.reward == (number < RIGHT_SHARE)
+            assert all(use.outcome is ToolOutcome.OK for turn in heard for use in turn.calls)
 
 
 def test_doing_nothing_scores_where_nothing_is_to_be_written_or_told() -> None:
-    earned = Counter()
+    idle = []
     for task in TASKS:
         heard, grade = play(BookingEnv(), task, *[NO_OP] * MOST_MESSAGES)
         assert heard[-1].done
-        assert grade.reward == (not bool(wish_of(task).writes) and not wish_of(task).figures)
-        earned[bool(wish_of(task).writes)] += int(grade.reward or 0)
-    assert 0 < earned[False] < len(TASKS) / 2
-    assert earned[True] == 0
+        assert grade.reward == (not wish_of(task).writes and not wish_of(task).figures)
+        idle.append(grade.reward)
+    assert 0 < sum(idle) < len(TASKS) / 2
 
 
 def test_a_figure_must_be_told_to_the_user() -> None:
@@ -154,7 +149,7 @@ NAMES = ("reservation", "user", "flight", "date", "origin", "destination", "self
 CALLED = st.builds(render_call, st.sampled_from([*TOOLS, "buy"]), st.dictionaries(st.sampled_from(NAMES), VALUES))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100)
 @given(st.sampled_from(TASKS), st.lists(st.tuples(CALLED, st.sampled_from(list(StopReason))), max_size=4))
 def test_no_call_breaks_an_episode(task: Task, script: list[tuple[str, StopReason]]) -> None:
     """Replies of rubbish are in test_protocol.py."""
@@ -165,18 +160,17 @@ def test_no_call_breaks_an_episode(task: Task, script: list[tuple[str, StopReaso
         for reply, stop in script:
             feedback = await env.step(reply, stop)
             assert feedback.messages
-            for message in feedback.messages:
-                message.content.encode()
-            env.restore(task, pickle.loads(pickle.dumps(env.snapshot())))
+            assert all(message.content.encode() for message in feedback.messages)
         assert (await env.grade()).reward in (0, 1)
 
     asyncio.run(check())
 
 
-PLACES = st.sampled_from(["ATLBOS0", "ATLBOS1"]).map(lambda flight: {"flight": flight, "date": "2024-05-16"})
 CALLS = st.one_of(
     st.sampled_from(["R1007", "R1008", "NEW1", "NEW2"]).map(lambda key: ("cancel", {"reservation": key})),
-    PLACES.map(lambda place: ("book", {"user": "ava_0", **place})),
+    st.sampled_from(["ATLBOS0", "ATLBOS1"]).map(
+        lambda flight: ("book", {"user": "ava_0", "flight": flight, "date": "2024-05-16"})
+    ),
 )
 SCRIPTS = st.lists(CALLS, max_size=5)
 
@@ -192,27 +186,22 @@ def records(database: Database) -> dict[str, Any]:
     return dict(base()) | {record.key: record for record in database.changed}
 
 
-@settings(max_examples=60, deadline=None)
+def places(all_records: Iterable[Any]) -> int:
+    """Free and taken ones."""
+    return sum(r.seats if isinstance(r, Departure) else r.status == "booked" for r in all_records)
+
+
+@settings(max_examples=50)
 @given(before=SCRIPTS, one=SCRIPTS, other=SCRIPTS)
-def test_forks_are_isolated_and_equal_by_content(before: Any, one: Any, other: Any) -> None:
+def test_forks_are_isolated_and_equal_by_content_and_keep_seats_and_money(before: Any, one: Any, other: Any) -> None:
+    """A free seat becomes a passenger's or the other way round; a cancelled reservation has cost nothing."""
     fork = run(Database(), before)
     kept = records(fork)
     first, second = run(fork, one), run(fork, other)
     assert records(fork) == kept
     assert (first == second) == (records(first) == records(second))
     assert fork.put(*base().values()).changed == tuple(r for r in fork.changed if r.key.startswith("NEW"))
-
-
-@settings(max_examples=40, deadline=None)
-@given(script=SCRIPTS)
-def test_seats_and_money_are_kept(script: Any) -> None:
-    """A free seat becomes a passenger's or the other way round; a cancelled reservation has cost nothing."""
-    after = records(run(Database(), script)).values()
+    after = records(first).values()
     assert places(after) == places(base().values())
     assert all(r.paid == 0 for r in after if isinstance(r, Reservation) and r.status == "cancelled")
     assert min(record.seats for record in after if isinstance(record, Departure)) >= 0
-
-
-def places(all_records: Iterable[Any]) -> int:
-    """Free and taken ones."""
-    return sum(r.seats if isinstance(r, Departure) else r.status == "booked" for r in all_records)
