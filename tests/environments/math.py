@@ -4,6 +4,7 @@ from rtpo.types import Task
 
 MARKS = (pytest.mark.needs("bwrap"),)
 LONGEST = 2
+EXAMPLES = 10
 TASK = Task("gsm8k/0", "A pen costs $3. What do 4 cost?", ("12",))
 REPLIES = (
     '<think>\n3*4\n</think>\n\n<tool_call>\n{"name": "python", "arguments": {"code": "3*4"}}\n</tool_call>',

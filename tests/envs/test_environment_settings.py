@@ -1,6 +1,10 @@
 """Settings of environments that cannot be are named by their field, and no secret is shown."""
 
-from typing import Any
+import functools
+from collections.abc import Iterator
+from dataclasses import is_dataclass
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import pytest
 
@@ -11,71 +15,53 @@ from rtpo.run.config import build
 INDEX = {"bm25": {"index": "i"}}
 JUDGE = {"base_url": "http://h/v1", "model": "m", "cache": "c"}
 SERVER = {"base_url": "http://127.0.0.1:8000/v1", "model": "m"}
+RIGHT = {"math": {}, "search": {"search": INDEX}, "airline": {"server": SERVER}, "toy_math": {}, "toy_walk": {}}
+WEB = {"backend": "web", "web": {}, "cache": "c"}
+REPLAY = {"backend": "replay", "cache": "c"}
 WRONG: dict[str, list[tuple[str, dict[str, Any]]]] = {
     "math": [
-        ("calls_per_reply", {"calls_per_reply": 0}),
-        *(
-            (f"python.{name}", {"python": {name: value}})
-            for name, values in {"cpu_seconds": [0], "wall_seconds": [0, 1e6], "memory_bytes": [1000]}.items()
-            for value in values
-        ),
-        *((f"python.{name}", {"python": {name: 0}}) for name in ("processes", "output_characters", "workers")),
+        ("python.wall_seconds", {"python": {"wall_seconds": 1e6}}),
+        ("python.memory_bytes", {"python": {"memory_bytes": 1000}}),
         ("python.processes", {"python": {"processes": 2, "isolation": "limits"}}),
     ],
     "search": [
-        ("calls_per_reply", {"search": INDEX, "calls_per_reply": 0}),
-        *((f"search.{name}", {"search": INDEX | {name: 0}}) for name in ("results", "characters", "query_characters")),
         ("search.bm25.index", {"search": {}}),
         ("search.http.url", {"search": {"backend": "http", "cache": "c"}}),
-        ("search.cache", {"search": {"backend": "http", "http": {"url": "http://host/"}}}),
-        *(
-            (f"search.{name}", {"search": {"backend": "web", "cache": "c", "web": web} | more})
-            for name, web, more in (
-                ("web.url", {"url": "https://host/?key=secret"}, {}),
-                ("web.key_variable", {"key_variable": "BSA-secret"}, {}),
-                ("results", {}, {"results": 21}),
-                ("query_characters", {}, {"query_characters": 401}),
-                ("requests.tries", {}, {"requests": {"tries": 0}}),
-                ("requests.per_second", {}, {"requests": {"per_second": 0}}),
-                ("requests", {}, {"requests": {"longest_wait_seconds": 0.5}}),
-            )
-        ),
         ("search.http.url", {"search": {"backend": "http", "http": {"url": "http://me:secret@h/"}, "cache": "c"}}),
-        *(
-            (f"search.{name}", {"search": {"backend": "replay", "replay": {"file": "r.jsonl"} | replay, "cache": "c"}})
-            for name, replay in (
-                ("replay.on_miss", {}),
-                ("replay.file", {"file": "r.txt", "on_miss": "error"}),
-                ("replay.on_miss", {"on_miss": "live"}),
-                ("http.url", {"on_miss": "live", "live": "http"}),
-            )
-        ),
+        ("search.cache", {"search": {"backend": "http", "http": {"url": "http://host/"}}}),
+        ("search.web.url", {"search": WEB | {"web": {"url": "https://host/?key=secret"}}}),
+        ("search.web.key_variable", {"search": WEB | {"web": {"key_variable": "BSA-secret"}}}),
+        ("search.results", {"search": WEB | {"results": 21}}),
+        ("search.query_characters", {"search": WEB | {"query_characters": 401}}),
+        ("search.requests", {"search": WEB | {"requests": {"longest_wait_seconds": 0.5}}}),
+        ("search.replay.on_miss", {"search": REPLAY | {"replay": {"file": "r.jsonl"}}}),
+        ("search.replay.file", {"search": REPLAY | {"replay": {"file": "r.txt", "on_miss": "error"}}}),
+        ("search.replay.on_miss", {"search": REPLAY | {"replay": {"file": "r.jsonl", "on_miss": "live"}}}),
+        ("search.http.url", {"search": REPLAY | {"replay": {"file": "r.jsonl", "on_miss": "live", "live": "http"}}}),
         ("reward.kind", {"search": INDEX, "reward": {"kind": "judge"}}),
         ("reward.kind", {"search": INDEX, "reward": {"kind": "em", "judge": JUDGE}}),
         *(
             (f"reward.judge.{name}", {"search": INDEX, "reward": {"kind": "judge", "judge": JUDGE | {name: value}}})
-            for name, value in (
-                *(("base_url", "localhost:8000"), ("model", ""), ("cache", ""), ("at_once", 0)),
-                ("key_variable", "sk-very-secret!"),
-            )
+            for name, value in {
+                "base_url": "localhost:8000",
+                "model": "",
+                "cache": "",
+                "key_variable": "sk-secret!",
+            }.items()
         ),
-        ("python.workers", {"search": INDEX, "python": {"workers": 0}}),
+        ("python.processes", {"search": INDEX, "python": {"processes": 2, "isolation": "limits"}}),
     ],
     "airline": [
-        *((f"server.{name}", {"server": SERVER | {name: None}}) for name in ("base_url", "model")),
-        ("server.max_tokens", {"server": SERVER | {"max_tokens": 0}}),
+        *((f"server.{name}", {"server": SERVER | {name: None}}) for name in SERVER),
         ("server.key_variable", {"server": SERVER | {"key_variable": "sk-secret 2"}}),
-        ("max_errors", {"user": "scripted", "max_errors": 0}),
     ],
     "toy_math": [
-        *(("luck.turns", {"luck": {"turns": turns}}) for turns in ([0, 0], [-1])),
-        *((f"luck.{name}", {"luck": {"turns": [0], name: value}}) for name, value in (("size", 0), ("faces", 5))),
+        ("luck.turns", {"luck": {"turns": [0, 0]}}),
+        ("luck.faces", {"luck": {"turns": [0], "faces": 5}}),
         ("luck", {"luck": {"faces": 1_000_000}}),
-        ("luck.worth", {"luck": {"turns": [0], "worth": 2}}),
+        ("luck.turns.0", {"luck": {"turns": [-1]}}),
     ],
-    "toy_walk": [("decided", {"decided": "soon"})],
 }
-RIGHT = {"math": {}, "search": {"search": INDEX}, "airline": {"server": SERVER}, "toy_math": {}, "toy_walk": {}}
 
 
 def problems(env: str, values: dict[str, Any]) -> list[str]:
@@ -89,5 +75,23 @@ def problems(env: str, values: dict[str, Any]) -> list[str]:
 def test_a_setting_that_cannot_be_is_named(env: str, field: str, values: dict[str, Any]) -> None:
     assert problems(env, RIGHT[env]) == []
     (problem,) = problems(env, values)
-    assert problem.split()[0].removesuffix(".0").removesuffix(".1") == f"task.settings.{field}"
+    assert problem.split()[0] == f"task.settings.{field}"
     assert "secret" not in problem
+
+
+def numbers(kind: Any) -> Iterator[list[str]]:
+    """The paths of the numeric settings of a type, also of those that are null by default."""
+    for name, hint in get_type_hints(kind, include_extras=True).items():
+        for choice in get_args(hint) if get_origin(hint) in (Union, UnionType) else [hint]:
+            plain = get_args(choice)[0] if get_origin(choice) is Annotated else choice
+            if is_dataclass(plain):
+                yield from ([name, *rest] for rest in numbers(plain))
+            elif plain in (int, float) and name != "seed":
+                yield [name]
+
+
+@pytest.mark.parametrize("env", RIGHT)
+def test_every_number_but_a_seed_has_a_bound(env: str) -> None:
+    for path in numbers(ENVIRONMENTS[env].settings):
+        values: Any = functools.reduce(lambda value, name: {name: value}, reversed(path), 0)
+        assert any(problem.startswith(f"task.settings.{'.'.join(path)} ") for problem in problems(env, values)), path

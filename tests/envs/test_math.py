@@ -21,33 +21,30 @@ def graded(*replies: str, task: Task = TASK, grader: MathGrader = grading.GRADER
 
 @pytest.mark.needs("bwrap")
 def test_calls_are_run_and_answers_graded() -> None:
-    called, failing, silent = (render_call("python", {"code": code}) for code in ("3*4", "1/0", "x = 1"))
-    feedback, grade = graded(f"<think>\n3*4\n</think>\n\n{called}", "<think>\n12\n</think>\n\n\\boxed{12}")
-    ok = ToolUse("python", ToolOutcome.OK)
-    assert feedback == [Feedback((Message("tool", "12"),), False, (ok,)), Feedback((), True)]
-    assert grade == Grade(GradeOutcome.GRADED, 1.0, "right")
-    feedback, grade = graded(failing, silent)
-    assert [(f.messages[0].content, f.calls[0].outcome) for f in feedback] == [
-        ("ZeroDivisionError: division by zero (line 1)", ToolOutcome.PROGRAM_ERROR),
-        ("(no output)", ToolOutcome.OK),
+    answer = "<think>\n12\n</think>\n\n\\boxed{12}"
+    calls = [render_call("python", {"code": code}) for code in ("3*4", "1/0", "x = 1")]
+    outputs = ("12", "ZeroDivisionError: division by zero (line 1)", "(no output)")
+    outcomes = (ToolOutcome.OK, ToolOutcome.PROGRAM_ERROR, ToolOutcome.OK)
+    told = [
+        Feedback((Message("tool", output),), False, (ToolUse("python", outcome),))
+        for output, outcome in zip(outputs, outcomes, strict=True)
     ]
-    assert grade == Grade(GradeOutcome.GRADED, 0.0, "no final reply")
+    right = Grade(GradeOutcome.GRADED, 1.0, "right")
+    assert graded(f"<think>\n3*4\n</think>\n\n{calls[0]}", *calls[1:], answer) == ([*told, Feedback((), True)], right)
+    assert graded(calls[0]) == (told[:1], Grade(GradeOutcome.GRADED, 0.0, "no final reply"))
 
 
 @pytest.mark.parametrize(
     ("reply", "detail"),
     [
-        ("\\boxed{12}", "right"),
         ("\\boxed{1} or \\boxed{\\frac{24}{2}}", "right"),
         ("\\boxed{12} or \\boxed{1}", "wrong"),
         ("<think>\\boxed{12}", "no answer in a box"),
-        ("", "no answer in a box"),
     ],
 )
 def test_the_answer_is_the_last_box_after_thinking(reply: str, detail: str) -> None:
     _, grade = graded(reply)
-    assert grade.detail == detail
-    assert grade.reward == (detail == "right")
+    assert (grade.detail, grade.reward) == (detail, detail == "right")
 
 
 def test_what_cannot_be_graded_is_no_zero(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
